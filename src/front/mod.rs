@@ -1,0 +1,1 @@
+//! Front ends: the FUSE mount and the command line.

@@ -1,0 +1,1 @@
+//! Flash translation: what stands between logical pages and NAND, one scheme a file.

@@ -1,0 +1,5 @@
+//! The `bimetal` command.
+
+fn main() {
+    println!("bimetal {}", env!("CARGO_PKG_VERSION"));
+}

@@ -1,0 +1,166 @@
+//! Media: what the rest of the stack stands on.
+//!
+//! A [`BlockDevice`] is a file, a raw device or a model of one. The promises every implementation keeps
+//! and every layer above relies on:
+//!
+//! - **Atomicity.** A write of one aligned block of [`DeviceInfo::atomic_bytes`] is seen whole or not at
+//!   all after a power cut. A longer write may be torn at any such boundary, in any order.
+//! - **Order.** None between requests under way together. A request submitted after another's completion
+//!   was waited for sees its effect.
+//! - **Durability.** A completed write survives a power cut only after a later [`Request::Flush`]
+//!   completed, or if it was itself submitted `durable`.
+//! - **Errors.** A failed write leaves its range with old, new or mixed contents. A failed flush means
+//!   that anything written since the last good one may be lost.
+//!
+//! Time goes with the request: `submit(at, …)` says when it arrives, [`Completion::at`] when it is done.
+
+pub mod file;
+pub mod ram;
+
+use crate::time::Time;
+use crate::{Error, Result};
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+/// What a device is, fixed while it is open.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// How to name it in messages: a path or a model.
+    pub name: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Smallest unit of a request: offsets and lengths are multiples of it.
+    pub block_bytes: u32,
+    /// The largest aligned write that is never torn by a power cut.
+    pub atomic_bytes: u32,
+    /// It has a head that must move.
+    pub rotational: bool,
+}
+
+/// The parts of a gathered write, written one after the other.
+pub type Gather = SmallVec<[Bytes; 2]>;
+
+/// One request. Offsets and lengths are bytes and multiples of [`DeviceInfo::block_bytes`].
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// Read `len` bytes.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        len: usize,
+    },
+    /// Write the parts of `data` one after the other from `offset`.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// What to write.
+        data: Gather,
+        /// Complete only when it would survive a power cut (force unit access).
+        durable: bool,
+    },
+    /// Make every write completed before this one durable.
+    Flush,
+    /// The contents of the range are of no use any more; reads return anything until rewritten.
+    Discard {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        len: u64,
+    },
+}
+
+/// How a request ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// When it was done.
+    pub at: Time,
+    /// The bytes of a read (empty for other requests), or what went wrong.
+    pub result: Result<Bytes>,
+}
+
+/// A request that was submitted: already known (simulated media), or pending (real ones).
+#[derive(Debug)]
+pub enum Ticket {
+    /// Done at submission.
+    Done(Completion),
+    /// Under way; the number is the device's own.
+    Pending(u64),
+}
+
+/// A device addressed in blocks. Shared between threads; every method may be called from any of them.
+pub trait BlockDevice: Send + Sync {
+    /// What it is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Hands in a request that arrives at `at`. Never blocks longer than it takes to queue.
+    fn submit(&self, at: Time, request: Request) -> Ticket;
+
+    /// Waits for a request. Each ticket is waited for exactly once.
+    fn wait(&self, ticket: Ticket) -> Completion;
+
+    /// Whether waiting for `ticket` would return at once.
+    fn is_done(&self, ticket: &Ticket) -> bool;
+}
+
+/// The plain calls, each one request submitted and waited for.
+impl dyn BlockDevice + '_ {
+    /// Submits and waits.
+    pub fn run(&self, at: Time, request: Request) -> Completion {
+        let ticket = self.submit(at, request);
+        self.wait(ticket)
+    }
+
+    /// Reads `len` bytes at `offset`.
+    pub fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        self.run(Time::now(), Request::Read { offset, len }).result
+    }
+
+    /// Writes `data` at `offset`; not durable before the next flush.
+    pub fn write(&self, offset: u64, data: impl Into<Bytes>) -> Result<()> {
+        let data = SmallVec::from_iter([data.into()]);
+        self.run(Time::now(), Request::Write { offset, data, durable: false }).result.map(drop)
+    }
+
+    /// Makes everything written so far durable.
+    pub fn flush(&self) -> Result<()> {
+        self.run(Time::now(), Request::Flush).result.map(drop)
+    }
+}
+
+/// Waits for all of `tickets`; the instant is that of the last, the error that of the first that failed.
+pub fn wait_all(device: &dyn BlockDevice, tickets: impl IntoIterator<Item = Ticket>) -> Completion {
+    let mut all = Completion { at: Time::ZERO, result: Ok(Bytes::new()) };
+    for ticket in tickets {
+        let one = device.wait(ticket);
+        all.at = all.at.max(one.at);
+        if all.result.is_ok() && one.result.is_err() {
+            all.result = one.result;
+        }
+    }
+    all
+}
+
+/// Checks a request against a device: aligned, inside, not empty.
+pub fn check(info: &DeviceInfo, request: &Request) -> Result<()> {
+    let (offset, len) = match request {
+        Request::Read { offset, len } => (*offset, *len as u64),
+        Request::Write { offset, data, .. } => (*offset, data.iter().map(|part| part.len() as u64).sum()),
+        Request::Discard { offset, len } => (*offset, *len),
+        Request::Flush => return Ok(()),
+    };
+    let block = u64::from(info.block_bytes);
+    if !offset.is_multiple_of(block) || !len.is_multiple_of(block) || len == 0 {
+        return Err(Error::invalid(format!(
+            "{}: a request of {len} bytes at {offset} is not in whole blocks of {block} bytes",
+            info.name
+        )));
+    }
+    match offset.checked_add(len) {
+        Some(end) if end <= info.size_bytes => Ok(()),
+        _ => Err(Error::invalid(format!(
+            "{}: a request of {len} bytes at {offset} ends past the device's {} bytes",
+            info.name, info.size_bytes
+        ))),
+    }
+}
