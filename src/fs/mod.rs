@@ -7,6 +7,8 @@
 //! Every method may be called from any thread. What would have to wait for a slow device comes back as
 //! [`Later`], so that one slow reader never holds up the loop that serves everyone.
 
+pub mod nfhybrid;
+
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -263,8 +265,9 @@ pub trait FileSystem: Send + Sync {
     /// Reads up to `len` bytes at `offset`; short only at the end of the file. The parts follow one another.
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>>;
 
-    /// Writes all of `data` at `offset`; `kill_suid` clears set-ID bits as POSIX asks.
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<()>;
+    /// Writes all of `data` at `offset`; `kill_suid` clears set-ID bits as POSIX asks. The data is taken at once;
+    /// a [`Later`] answer only holds the writer back while a device is too far behind.
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>>;
 
     /// Makes an inode (and the names that lead to it) durable; `data_only` may leave times behind.
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<Later<()>>;

@@ -1,0 +1,263 @@
+//! Mounting: which SSD may speak for which disk, and what of its log the disk does not have yet.
+//!
+//! The disk's own journal is replayed first; it says which operation N it has. Records after N are then run
+//! through the code that ran them first. Contents that only the SSD finished (10) are copied to the disk if the
+//! log is complete up to them (the mark [`Record::Complete`]); else nobody was promised them and they are
+//! dropped (as is everything that only the disk finished, 01). One commit cycle later the mount is an ordinary
+//! one. Running recovery again after it was cut short gives the same result: N moves only with the commit.
+
+use super::Shared;
+use super::core::Core;
+use super::record::{Record, When, fallocate_of, kind_of, rename_of, stamp};
+use super::tie::Tie;
+use crate::fs::ext4::{Create, Ext4};
+use crate::fs::nfhybrid::ssd::{self, LogBody, LogRecord, WrDone};
+use crate::time::Time;
+use crate::units::Ino;
+use crate::{Error, Result};
+
+/// What an SSD is to a disk.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the disk's own and has missed nothing.
+    Current,
+    /// Its log counts, its cached contents may be old: the disk was checked or repaired meanwhile.
+    LogOnly(&'static str),
+    /// The disk was used without it: nothing on it counts.
+    Stale(&'static str),
+}
+
+/// Compares an SSD's tie with the disk; an error if the two do not belong together.
+pub fn judge(ssd: &ssd::Ssd, disk: &Ext4, tie: Option<Tie>, names: (&str, &str)) -> Result<Verdict> {
+    let seen = ssd.tie();
+    let (ssd_name, disk_name) = names;
+    if seen.disk_uuid != disk.uuid() {
+        return Err(Error::Mismatch(format!(
+            "{ssd_name} belongs to the disk {}, not to {disk_name} ({}); give the right SSD, or mount without one",
+            uuid::Uuid::from_bytes(seen.disk_uuid),
+            uuid::Uuid::from_bytes(disk.uuid()),
+        )));
+    }
+    let Some(tie) = tie else {
+        return Ok(Verdict::Stale("the disk's record of this SSD is gone"));
+    };
+    if tie.ssd != ssd.uuid() {
+        return Err(Error::Mismatch(format!(
+            "{disk_name} was since joined with another SSD ({}), {ssd_name} is {}; give the right one, or mount without",
+            uuid::Uuid::from_bytes(tie.ssd),
+            uuid::Uuid::from_bytes(ssd.uuid()),
+        )));
+    }
+    if tie.epoch != seen.epoch {
+        return Ok(Verdict::Stale("the disk was used after this SSD was lost or left out"));
+    }
+    let identity = disk.identity();
+    if (identity.mount_count, identity.mount_time) != (seen.mount_count, seen.mount_time) {
+        return Ok(Verdict::Stale("the disk was mounted without this SSD"));
+    }
+    if identity.last_check != seen.last_check {
+        return Ok(Verdict::LogOnly("the disk was checked since"));
+    }
+    if seen.clean && identity.write_time != seen.write_time {
+        return Ok(Verdict::LogOnly("the disk was written to since"));
+    }
+    Ok(Verdict::Current)
+}
+
+impl Shared {
+    /// Brings the disk up to what the SSD's log promises. Returns the number of records applied.
+    pub(super) fn replay(&self, core: &mut Core, records: &[LogRecord]) -> Result<u64> {
+        let disk_has = core.committed;
+        let complete = complete_up_to(records)?.max(disk_has);
+        core.op = records.iter().map(|record| record.op).fold(core.op, u64::max);
+        let mut applied = 0;
+        for record in records {
+            if record.op <= disk_has {
+                self.settled(core, record);
+                continue;
+            }
+            match &record.body {
+                LogBody::Op(bytes) => self.apply(core, record.op, bytes)?,
+                LogBody::Bind(bind) if record.op <= complete => self.copy_back(core, record.op, bind)?,
+                LogBody::Bind(bind) => self.drop_bind(core, record.op, bind),
+                LogBody::Unbind { .. } => continue,
+            }
+            applied += 1;
+        }
+        Ok(applied)
+    }
+
+    /// The disk has this one: what the SSD bound is on both.
+    fn settled(&self, core: &mut Core, record: &LogRecord) {
+        if let (LogBody::Bind(bind), Some(ssd)) = (&record.body, &mut core.ssd) {
+            ssd.set_state_of_run(bind.ino, bind.file_block, bind.run, WrDone::Both);
+        }
+    }
+
+    fn drop_bind(&self, core: &mut Core, op: u64, bind: &ssd::BindRecord) {
+        if let Some(ssd) = &mut core.ssd {
+            ssd.unbind_run(op, bind.ino, bind.file_block, bind.run);
+        }
+    }
+
+    /// State 10: the SSD's copy is written on to the disk.
+    fn copy_back(&self, core: &mut Core, op: u64, bind: &ssd::BindRecord) -> Result<()> {
+        let ino = bind.ino;
+        if !is_live(core, ino)? {
+            self.drop_bind(core, op, bind);
+            return Ok(());
+        }
+        let bytes = match self.read_ssd(bind.run.at, &bind.sums) {
+            Ok(bytes) => bytes,
+            Err(error @ Error::Corrupt { .. }) => {
+                // The flush that would have promised it never finished, or the SSD lost it since.
+                tracing::warn!(ino = ino.0, op, %error, "not copied to the disk");
+                self.drop_bind(core, op, bind);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let offset = bind.file_block * self.ssd_block_bytes as u64;
+        self.put(core, ino, offset, &bytes)?;
+        let reach = bind.size.min(offset + bytes.len() as u64);
+        let inode = core.ext4.inode_mut(ino)?;
+        inode.size = inode.size.max(reach);
+        self.mark_placed(core, bind);
+        core.dirty.since.get_or_insert(Time::now());
+        Ok(())
+    }
+
+    /// Frames whose SSD copy is still the one bound need not be written there again.
+    fn mark_placed(&self, core: &mut Core, bind: &ssd::BindRecord) {
+        let unit = self.ssd_blocks_per_frame;
+        for frame in 0..u64::from(bind.run.len) / unit {
+            let block = bind.file_block + frame * unit;
+            let resident = core.ssd.as_ref().and_then(|ssd| ssd.resident(bind.ino, block));
+            let same = resident.is_some_and(|found| found.at.0 == bind.run.at.0 + frame * unit);
+            let node = core.node_of(bind.ino);
+            if let Some(dirty) = node.frames.get_mut(&(block / unit)) {
+                dirty.placed = same;
+            }
+        }
+    }
+
+    fn apply(&self, core: &mut Core, op: u64, bytes: &[u8]) -> Result<()> {
+        let record = Record::decode(bytes, op)?;
+        self.apply_record(core, op, &record).map_err(|error| match error {
+            Error::Io { .. } | Error::Gone { .. } => error,
+            other => Error::corrupt(
+                "SSD log",
+                format!("operation {op} does not fit the disk: {other}; mount with -o recover=disk to drop the log"),
+                format!("{record:?}").chars().take(200).collect::<String>(),
+            ),
+        })
+    }
+
+    fn apply_record(&self, core: &mut Core, op: u64, record: &Record) -> Result<()> {
+        match *record {
+            Record::Create { parent, name, ino, generation, kind, perm, owner, rdev, target, at } => {
+                let spec = Create {
+                    parent: Ino(parent),
+                    name,
+                    kind: kind_of(kind, op)?,
+                    perm,
+                    uid: owner.0,
+                    gid: owner.1,
+                    rdev,
+                    target,
+                    now: stamp(at),
+                    ino: Some(Ino(ino)),
+                    generation: Some(generation),
+                };
+                self.make(core, &spec, instant(at)).map(drop)
+            }
+            Record::Link { ino, parent, name, at } => {
+                self.add_link(core, Ino(ino), Ino(parent), name, instant(at))
+            }
+            Record::Remove { parent, name, dir, at } => {
+                self.remove_name(core, Ino(parent), name, dir, instant(at))
+            }
+            Record::Rename { from, name, to, new_name, how, at } => {
+                let how = rename_of(how, op)?;
+                self.move_name(core, Ino(from), name, Ino(to), new_name, how, instant(at))
+            }
+            Record::Release { ino } => match core.ext4.inode(Ino(ino)) {
+                Ok(inode) if inode.nlink == 0 => self.release(core, Ino(ino)),
+                _ => Ok(()),
+            },
+            Record::Complete => Ok(()),
+            Record::Attributes { ino, .. }
+            | Record::Truncate { ino, .. }
+            | Record::Xattr { ino, .. }
+            | Record::Fallocate { ino, .. }
+            | Record::Data { ino, .. }
+            | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
+                true => self.apply_to_inode(core, op, record),
+                // Unlinked later but still open then: nothing of it is left to change.
+                false => Ok(()),
+            },
+        }
+    }
+
+    fn apply_to_inode(&self, core: &mut Core, op: u64, record: &Record) -> Result<()> {
+        match *record {
+            Record::Attributes { ino, perm, owner, atime, mtime, ctime } => {
+                let inode = core.ext4.inode_mut(Ino(ino))?;
+                inode.mode = inode.mode & !0o7777 | perm & 0o7777;
+                (inode.uid, inode.gid) = owner;
+                (inode.atime, inode.mtime, inode.ctime) = (stamp(atime), stamp(mtime), stamp(ctime));
+                core.record_attributes(Ino(ino), instant(ctime))
+            }
+            Record::Truncate { ino, size, at } => self.set_size(core, Ino(ino), size, instant(at)),
+            Record::Xattr { ino, name, value, perm, at } => {
+                self.store_xattr(core, Ino(ino), name, value, Some(perm), instant(at))
+            }
+            Record::Fallocate { ino, what, offset, len, at, .. } => {
+                let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
+                self.allocate_range(core, Ino(ino), offset..end, fallocate_of(what, op)?, instant(at))
+            }
+            Record::Data { ino, offset, bytes } => {
+                offset.checked_add(bytes.len() as u64).ok_or(Error::TooLarge)?;
+                self.put(core, Ino(ino), offset, bytes)?;
+                core.dirty.bytes += bytes.len() as u64;
+                Ok(())
+            }
+            Record::Contents { ino, size, perm, mtime, ctime, .. } => {
+                if size < core.ext4.inode(Ino(ino))?.size {
+                    self.set_size(core, Ino(ino), size, instant(ctime))?;
+                }
+                let inode = core.ext4.inode_mut(Ino(ino))?;
+                inode.size = size;
+                inode.mode = inode.mode & !0o7777 | perm & 0o7777;
+                (inode.mtime, inode.ctime) = (stamp(mtime), stamp(ctime));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The operation up to which the log says it is complete.
+fn complete_up_to(records: &[LogRecord]) -> Result<u64> {
+    let mut last = 0;
+    for record in records {
+        if let LogBody::Op(bytes) = &record.body
+            && matches!(Record::decode(bytes, record.op)?, Record::Complete)
+        {
+            last = last.max(record.op);
+        }
+    }
+    Ok(last)
+}
+
+fn is_live(core: &mut Core, ino: Ino) -> Result<bool> {
+    match core.ext4.inode(ino) {
+        Ok(inode) => Ok(inode.nlink > 0),
+        Err(Error::Stale | Error::NotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn instant(at: When) -> Time {
+    Time((at.0.max(0) as u64).saturating_mul(1_000_000_000) + u64::from(at.1))
+}
