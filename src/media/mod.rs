@@ -14,8 +14,11 @@
 //!
 //! Time goes with the request: `submit(at, …)` says when it arrives, [`Completion::at`] when it is done.
 
+pub mod buffer;
 pub mod file;
+mod probe;
 pub mod ram;
+mod uring;
 
 use crate::time::Time;
 use crate::{Error, Result};
@@ -101,16 +104,16 @@ pub trait BlockDevice: Send + Sync {
 
     /// Whether waiting for `ticket` would return at once.
     fn is_done(&self, ticket: &Ticket) -> bool;
+
+    /// Submits and waits. A real device does it on the calling thread, without a queue.
+    fn run(&self, at: Time, request: Request) -> Completion {
+        let ticket = self.submit(at, request);
+        self.wait(ticket)
+    }
 }
 
 /// The plain calls, each one request submitted and waited for.
 impl dyn BlockDevice + '_ {
-    /// Submits and waits.
-    pub fn run(&self, at: Time, request: Request) -> Completion {
-        let ticket = self.submit(at, request);
-        self.wait(ticket)
-    }
-
     /// Reads `len` bytes at `offset`.
     pub fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
         self.run(Time::now(), Request::Read { offset, len }).result
