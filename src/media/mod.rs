@@ -15,9 +15,16 @@
 //! Time goes with the request: `submit(at, …)` says when it arrives, [`Completion::at`] when it is done.
 
 pub mod buffer;
+pub mod counted;
+pub mod crash;
+pub mod faulty;
 pub mod file;
+pub mod overlay;
 mod probe;
 pub mod ram;
+pub mod random;
+pub mod recorded;
+pub mod states;
 mod uring;
 
 use crate::time::Time;
@@ -89,6 +96,19 @@ pub enum Ticket {
     Done(Completion),
     /// Under way; the number is the device's own.
     Pending(u64),
+}
+
+impl Ticket {
+    /// The completion of a ticket that is done; for devices that never leave one pending.
+    ///
+    /// # Panics
+    /// If it is pending: then it is another device's.
+    pub fn done(self) -> Completion {
+        match self {
+            Ticket::Done(completion) => completion,
+            Ticket::Pending(number) => unreachable!("ticket {number} is not of this device"),
+        }
+    }
 }
 
 /// A device addressed in blocks. Shared between threads; every method may be called from any of them.
