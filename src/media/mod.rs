@@ -17,10 +17,12 @@
 pub mod buffer;
 pub mod counted;
 pub mod crash;
+pub mod disk;
 pub mod faulty;
 pub mod file;
 pub mod overlay;
 mod probe;
+pub mod profile;
 pub mod ram;
 pub mod random;
 pub mod recorded;
