@@ -21,12 +21,14 @@ pub mod disk;
 pub mod faulty;
 pub mod file;
 pub mod overlay;
+pub mod paced;
 mod probe;
 pub mod profile;
 pub mod ram;
 pub mod random;
 pub mod recorded;
 pub mod states;
+pub mod timer;
 mod uring;
 
 use crate::time::Time;
