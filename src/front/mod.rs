@@ -1,1 +1,2 @@
 //! Front ends: the FUSE mount and the command line.
+pub mod export;
