@@ -7,7 +7,9 @@
 //! Every method may be called from any thread. What would have to wait for a slow device comes back as
 //! [`Later`], so that one slow reader never holds up the loop that serves everyone.
 
-pub mod nfhybrid;
+pub mod acl;
+pub mod memfs;
+//NFH pub mod nfhybrid;
 
 use crate::time::Stamp;
 use crate::units::Ino;
@@ -121,7 +123,8 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Last change of the inode; the kernel sends it with write-back caching.
     pub ctime: Option<Stamp>,
-    /// Also clear set-user-ID and (if group-executable) set-group-ID, as a write or truncation does.
+    /// Also clear set-user-ID and (if group-executable) set-group-ID, as a write, truncation or change of
+    /// owner does. Without meaning for a directory: there the bits mean something else and stay.
     pub kill_suid: bool,
 }
 
@@ -188,6 +191,10 @@ pub struct DirEntry<'a> {
     /// Pass it to `readdir` to go on after this entry.
     pub next: u64,
 }
+
+/// What the visitor of [`FileSystem::readdir_attrs`] is shown: an entry, and its attributes (none for `.`
+/// and `..`); `false` ends the walk before this entry.
+pub type VisitAttrs<'a> = dyn FnMut(DirEntry, Option<&Attr>) -> bool + 'a;
 
 /// Numbers of `statfs`, in blocks of `block_bytes`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -275,6 +282,37 @@ pub trait FileSystem: Send + Sync {
     /// Shows the entries after `from` (0 at the start), `.` and `..` among them, until `visit` says `false`.
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
 
+    /// [`readdir`](Self::readdir) with the attributes of each entry; counts one reference to each inode whose
+    /// entry the visitor took, except `.` and `..`.
+    ///
+    /// Provided: copies the names, then looks each up. A file system that can do it in one walk should.
+    fn readdir_attrs(&self, ino: Ino, from: u64, visit: &mut VisitAttrs) -> Result<()> {
+        const BATCH: usize = 256;
+        let mut at = from;
+        loop {
+            let mut batch: Vec<(Ino, Kind, Vec<u8>, u64)> = Vec::new();
+            self.readdir(ino, at, &mut |entry| {
+                batch.push((entry.ino, entry.kind, entry.name.to_vec(), entry.next));
+                batch.len() < BATCH
+            })?;
+            // A visitor of `readdir` that says `false` did not take that entry: the last one comes again.
+            let more = batch.len() == BATCH;
+            if more {
+                batch.pop();
+            }
+            for (child, kind, name, next) in &batch {
+                let entry = DirEntry { ino: *child, kind: *kind, name, next: *next };
+                if !visit_with_attrs(self, ino, entry, visit)? {
+                    return Ok(());
+                }
+                at = *next;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
     /// The value of an extended attribute.
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
 
@@ -296,11 +334,45 @@ pub trait FileSystem: Send + Sync {
     /// Space and inodes.
     fn statfs(&self) -> Result<FsStat>;
 
+    /// Answers a question put through the mount itself, as a virtual extended attribute: `bimetal.status` of
+    /// the root (JSON), `bimetal.section` of a directory, `bimetal.residency` of a file. `name` is the full name.
+    fn control_get(&self, _ino: Ino, _name: &str) -> Result<Vec<u8>> {
+        Err(Error::NotSupported)
+    }
+
+    /// Obeys an order given through the mount, by setting a virtual extended attribute. The front lets only
+    /// root and the one who mounted do it.
+    fn control_set(&self, _ino: Ino, _name: &str, _value: &[u8]) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
     /// Makes everything durable.
     fn sync(&self) -> Result<()>;
 
     /// Ends cleanly: everything durable on every medium. Nothing may be called after it.
     fn shutdown(&self) -> Result<()>;
+}
+
+/// One step of the provided [`FileSystem::readdir_attrs`]; a name that is gone by now is passed over.
+fn visit_with_attrs<F: FileSystem + ?Sized>(
+    fs: &F,
+    dir: Ino,
+    entry: DirEntry,
+    visit: &mut VisitAttrs,
+) -> Result<bool> {
+    if entry.name == b"." || entry.name == b".." {
+        return Ok(visit(entry, None));
+    }
+    let attr = match fs.lookup(dir, entry.name) {
+        Ok(attr) => attr,
+        Err(Error::NotFound) => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let taken = visit(DirEntry { ino: attr.ino, kind: attr.kind, ..entry }, Some(&attr));
+    if !taken {
+        fs.forget(attr.ino, 1);
+    }
+    Ok(taken)
 }
 
 /// The inode at the end of an absolute path, symbolic links not followed; references are given back.
