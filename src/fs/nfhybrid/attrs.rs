@@ -5,11 +5,12 @@ use super::core::Core;
 use super::policy::{BYPASS, DURABILITY_XATTR, Durability, SECTION_XATTR, section_named};
 use super::record::{Record, when};
 use super::write::without_suid;
-use crate::fs::ext4::acl;
-use crate::fs::{Attr, SetAttr, SetTime, SetXattr};
+use crate::fs::acl::Acl;
+use crate::fs::{Attr, Kind, SetAttr, SetTime, SetXattr};
 use crate::time::{Stamp, Time};
 use crate::units::Ino;
 use crate::{Error, Result};
+use parking_lot::MutexGuard;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
@@ -21,7 +22,10 @@ impl Shared {
         core.writable()?;
         let now = Time::now();
         if let Some(size) = set.size {
-            self.set_size(&mut core, ino, size, now)?;
+            while !self.set_size(&mut core, ino, size, now)? {
+                let op = core.op;
+                MutexGuard::unlocked(&mut core, || self.await_disk(op))?;
+            }
         }
         self.set_attributes(&mut core, ino, set, now)?;
         let attr = core.attr(ino)?;
@@ -58,7 +62,8 @@ impl Shared {
     fn follow_chmod(&self, core: &mut Core, ino: Ino, perm: u16, now: Time) -> Result<()> {
         match core.ext4.get_xattr(ino, ACCESS_ACL) {
             Ok(old) => {
-                let new = acl::chmod(&old, perm)?;
+                let Some(acl) = Acl::from_wire(&old)? else { return Ok(()) };
+                let new = acl.with_mode(perm).to_wire();
                 self.store_xattr(core, ino, ACCESS_ACL, Some(&new), Some(perm), now)
             }
             Err(Error::NoAttribute) => Ok(()),
@@ -77,8 +82,8 @@ impl Shared {
         now: Time,
     ) -> Result<()> {
         match value {
-            Some(value) => core.ext4.set_xattr(ino, name, value)?,
-            None => core.ext4.remove_xattr(ino, name)?,
+            Some(value) => core.ext4.set_xattr(ino, name, value, SetXattr::Either, now.into())?,
+            None => core.ext4.remove_xattr(ino, name, now.into())?,
         }
         let inode = core.ext4.inode_mut(ino)?;
         inode.ctime = now.into();
@@ -118,7 +123,7 @@ impl Shared {
             _ => {}
         }
         let now = Time::now();
-        let is_dir = core.ext4.inode(ino)?.is_dir();
+        let is_dir = core.ext4.inode(ino)?.kind() == Kind::Dir;
         if name == DEFAULT_ACL && !is_dir {
             return Err(Error::Denied);
         }
@@ -134,13 +139,15 @@ impl Shared {
     /// An access ACL sets the permission bits; one that says no more than they do is not stored.
     fn set_access_acl(&self, core: &mut Core, ino: Ino, value: &[u8], kill_sgid: bool, now: Time) -> Result<()> {
         let old = core.ext4.inode(ino)?.mode;
-        let (bits, minimal) = acl::mode_of(value)?;
-        let mut perm = old & 0o7000 | bits;
+        let (mut perm, stored) = match Acl::from_wire(value)? {
+            Some(acl) => acl.set_on(old & 0o7777),
+            None => (old & 0o7777, None),
+        };
         if kill_sgid {
             perm &= !0o2000;
         }
-        if !minimal {
-            return self.store_xattr(core, ino, ACCESS_ACL, Some(value), Some(perm), now);
+        if let Some(acl) = stored {
+            return self.store_xattr(core, ino, ACCESS_ACL, Some(&acl.to_wire()), Some(perm), now);
         }
         match self.store_xattr(core, ino, ACCESS_ACL, None, Some(perm), now) {
             Err(Error::NoAttribute) => {
@@ -166,7 +173,7 @@ impl Shared {
     pub(super) fn map_directory(&self, ino: Ino, rule: &str) -> Result<()> {
         let mut core = self.core.lock();
         core.writable()?;
-        if !core.ext4.inode(ino)?.is_dir() {
+        if core.ext4.inode(ino)?.kind() != Kind::Dir {
             return Err(Error::NotDir);
         }
         if rule == "inherit" {
@@ -189,7 +196,7 @@ impl Shared {
     pub(super) fn set_durability(&self, ino: Ino, rule: &str) -> Result<()> {
         let mut core = self.core.lock();
         core.writable()?;
-        if !core.ext4.inode(ino)?.is_dir() {
+        if core.ext4.inode(ino)?.kind() != Kind::Dir {
             return Err(Error::NotDir);
         }
         if rule == "inherit" {

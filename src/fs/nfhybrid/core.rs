@@ -91,6 +91,8 @@ pub struct Core {
     pub ssd_lost: Option<String>,
     /// Inodes in use.
     pub nodes: FxHashMap<Ino, Node>,
+    /// Unnamed inodes too large to be freed in one transaction.
+    pub releasing: Vec<Ino>,
     /// Inodes with dirty frames, each once.
     pub dirty_nodes: Vec<Ino>,
     /// Operations the disk lacks.
@@ -113,6 +115,8 @@ pub struct Core {
     pub epoch: u64,
     /// Rises whenever freed space becomes reusable; a read in flight compares it.
     pub reuse: u64,
+    /// The log is being replayed: it must not be started anew.
+    pub recovering: bool,
     /// Operations that only the SSD's log held at the mount.
     pub recovered: u64,
     /// Nodes made so far.

@@ -11,16 +11,16 @@
 
 use super::Shared;
 use super::core::{Core, Dirty};
-use super::frames::{FRAME, Frames, Frozen, runs};
+use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
 use super::place::{Placement, submit_gathered};
 use super::promote::Promotion;
 use super::tie::Tie;
-use crate::fs::ext4::Transaction;
+use crate::fs::ext4::Frozen;
 use crate::fs::nfhybrid::ssd::WrDone;
 use crate::media::{Ticket, wait_all};
 use crate::time::Time;
 use crate::units::{DiskBlock, Ino};
-use crate::{Error, Result};
+use crate::Result;
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
@@ -35,7 +35,7 @@ const PROMOTE_WAIT: Duration = Duration::from_millis(500);
 /// Frozen frames while they are on their way.
 #[derive(Default)]
 pub struct Cycle {
-    frames: FxHashMap<Ino, BTreeMap<u64, Frozen>>,
+    frames: FxHashMap<Ino, BTreeMap<u64, FrozenFrame>>,
     /// Bytes that the disk does not have before this cycle ends.
     pub bytes: u64,
     /// When the first operation in it was done.
@@ -54,18 +54,18 @@ impl Cycle {
     }
 
     /// All frozen frames of a file.
-    pub fn frames_of(&self, ino: Ino) -> impl Iterator<Item = (u64, &Frozen)> {
+    pub fn frames_of(&self, ino: Ino) -> impl Iterator<Item = (u64, &FrozenFrame)> {
         self.frames.get(&ino).into_iter().flatten().map(|(&index, frame)| (index, frame))
     }
 
     /// Frozen frames of a file in a range, to mark.
-    pub fn frames_of_mut(&mut self, ino: Ino, frames: Range<u64>) -> impl Iterator<Item = &mut Frozen> {
+    pub fn frames_of_mut(&mut self, ino: Ino, frames: Range<u64>) -> impl Iterator<Item = &mut FrozenFrame> {
         self.frames.get_mut(&ino).into_iter().flat_map(move |of| of.range_mut(frames.clone())).map(|(_, f)| f)
     }
 
     /// Files with frames that the SSD vouches for.
     pub fn files_in_log(&self) -> impl Iterator<Item = Ino> {
-        let vouched = |frames: &BTreeMap<u64, Frozen>| frames.values().any(|f| f.placed || f.logged);
+        let vouched = |frames: &BTreeMap<u64, FrozenFrame>| frames.values().any(|f| f.placed || f.logged);
         self.frames.iter().filter(move |(_, frames)| vouched(frames)).map(|(&ino, _)| ino)
     }
 
@@ -79,10 +79,21 @@ impl Cycle {
     }
 }
 
+/// Where the frozen frames go.
+#[derive(Default)]
+struct Files {
+    /// Device offset and contents of blocks written in place on the disk.
+    ordered: Vec<(u64, Bytes)>,
+    /// Blocks that travel through the journal.
+    journaled: Vec<(DiskBlock, Bytes)>,
+    /// What goes to the SSD.
+    placements: Vec<Placement>,
+}
+
 /// What one cycle writes.
 struct Work {
     op: u64,
-    transaction: Transaction,
+    frozen: Frozen,
     ordered: Vec<(u64, Bytes)>,
     placements: Vec<Placement>,
     /// The SSD this freeze counted on is still there.
@@ -129,7 +140,7 @@ impl Shared {
     }
 
     /// Reasons for a cycle other than time.
-    fn cycle_wanted(&self, core: &Core) -> bool {
+    pub(super) fn cycle_wanted(&self, core: &Core) -> bool {
         core.failure.is_none()
             && (core.wanted > core.committed
                 || core.dirty.bytes >= self.lag.bytes / 4
@@ -204,7 +215,7 @@ impl Shared {
 
     /// One commit cycle, start to end.
     pub(super) fn cycle(&self) -> Result<()> {
-        let Work { op, mut transaction, ordered, placements, with_ssd } = self.freeze()?;
+        let Work { op, mut frozen, ordered, placements, with_ssd } = self.freeze()?;
         let disk = submit_gathered(self.disk.as_ref(), ordered);
         let on_ssd = self.finish_ssd(op, placements);
         if let Err(error) = &on_ssd {
@@ -212,10 +223,11 @@ impl Shared {
         }
         let epoch = self.core.lock().epoch;
         if with_ssd && self.core.lock().ssd.is_none() {
-            self.retie(&mut transaction, self.tie(epoch, op, false))?;
+            self.retie(&mut frozen, self.tie(epoch, op, false))?;
         }
-        self.finish_disk(disk, transaction)?;
-        self.committed(op);
+        let tid = frozen.tid;
+        self.finish_disk(disk, frozen)?;
+        self.committed(op, tid)?;
         self.trim_log()
     }
 
@@ -223,33 +235,22 @@ impl Shared {
     fn freeze(&self) -> Result<Work> {
         let mut core = self.core.lock();
         let op = core.op;
-        let mut work = Work {
-            op,
-            transaction: Transaction::default(),
-            ordered: Vec::new(),
-            placements: Vec::new(),
-            with_ssd: core.ssd.is_some(),
-        };
+        let mut files = Files::default();
         let dirty: Dirty = std::mem::take(&mut core.dirty);
         core.cycle = Some(Cycle { frames: FxHashMap::default(), bytes: dirty.bytes, since: dirty.since });
-        let mut journaled = Vec::new();
         for ino in std::mem::take(&mut core.dirty_nodes) {
-            self.freeze_file(&mut core, ino, &mut work, &mut journaled)?;
+            self.freeze_file(&mut core, ino, &mut files)?;
         }
         let tie = self.tie(core.epoch, op, core.ssd.is_some() && !core.stop);
-        work.transaction = core.ext4.freeze(&tie.encode())?;
-        work.transaction.metadata.append(&mut journaled);
+        core.ext4.note_written(files.ordered.iter().map(|(_, bytes)| bytes.len() as u64).sum());
+        let mut frozen = core.ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
+        frozen.transaction.metadata.append(&mut files.journaled);
         core.counters.cycles += 1;
-        Ok(work)
+        let Files { ordered, placements, .. } = files;
+        Ok(Work { op, frozen, ordered, placements, with_ssd: core.ssd.is_some() })
     }
 
-    fn freeze_file(
-        &self,
-        core: &mut Core,
-        ino: Ino,
-        work: &mut Work,
-        journaled: &mut Vec<(DiskBlock, Bytes)>,
-    ) -> Result<()> {
+    fn freeze_file(&self, core: &mut Core, ino: Ino, files: &mut Files) -> Result<()> {
         let Some(node) = core.nodes.get_mut(&ino) else { return Ok(()) };
         node.listed = false;
         let frames: Frames = std::mem::take(&mut node.frames);
@@ -257,14 +258,14 @@ impl Shared {
             return Ok(());
         }
         let promised = frames.values().map(|frame| u64::from(frame.reserved)).sum();
-        let frozen: BTreeMap<u64, Frozen> =
+        let frozen: BTreeMap<u64, FrozenFrame> =
             frames.into_iter().map(|(index, frame)| (index, frame.freeze())).collect();
-        self.place_on_disk(core, ino, &frozen, work, journaled)?;
+        self.place_on_disk(core, ino, &frozen, files)?;
         core.ext4.unreserve(promised);
         if let Some(section) = core.policy(ino).section {
             let unplaced = frozen.iter().filter(|(_, frame)| !frame.placed);
             let unplaced = unplaced.map(|(&index, frame)| (index, frame.bytes.clone())).collect();
-            work.placements.extend(self.room_for(core, section, ino, unplaced));
+            files.placements.extend(self.room_for(core, section, ino, unplaced));
         }
         if let Some(cycle) = &mut core.cycle {
             cycle.frames.insert(ino, frozen);
@@ -278,9 +279,8 @@ impl Shared {
         &self,
         core: &mut Core,
         ino: Ino,
-        frozen: &BTreeMap<u64, Frozen>,
-        work: &mut Work,
-        journaled: &mut Vec<(DiskBlock, Bytes)>,
+        frozen: &BTreeMap<u64, FrozenFrame>,
+        files: &mut Files,
     ) -> Result<()> {
         let block_bytes = self.disk_block_bytes as u64;
         let per_frame = self.blocks_per_frame;
@@ -298,8 +298,8 @@ impl Shared {
                     let Some(bytes) = slice(placed.block + number) else { continue };
                     let at = DiskBlock(placed.at.0 + number);
                     match placed.fresh {
-                        true => work.ordered.push((at.0 * block_bytes, bytes)),
-                        false => journaled.push((at, bytes)),
+                        true => files.ordered.push((at.0 * block_bytes, bytes)),
+                        false => files.journaled.push((at, bytes)),
                     }
                 }
             }
@@ -364,20 +364,20 @@ impl Shared {
     }
 
     /// Step 2 and 4 on the disk.
-    fn finish_disk(&self, ordered: Vec<Ticket>, transaction: Transaction) -> Result<()> {
+    fn finish_disk(&self, ordered: Vec<Ticket>, frozen: Frozen) -> Result<()> {
         wait_all(self.disk.as_ref(), ordered).result?;
-        self.journal.commit(Time::now(), transaction)?;
+        self.journal.commit(Time::now(), frozen.transaction)?;
         Ok(())
     }
 
     /// The disk has everything up to `op`.
-    fn committed(&self, op: u64) {
+    fn committed(&self, op: u64, tid: u64) -> Result<()> {
         let mut core = self.core.lock();
-        core.ext4.committed();
+        core.ext4.committed(tid);
         core.committed = op;
         core.reuse += 1;
         core.ops.trim(op);
-        let Some(cycle) = core.cycle.take() else { return };
+        let Some(cycle) = core.cycle.take() else { return Ok(()) };
         let unit = self.ssd_blocks_per_frame;
         for (&ino, frames) in &cycle.frames {
             let done = frames.iter().filter(|(index, frame)| {
@@ -392,13 +392,17 @@ impl Shared {
         if let Some(ssd) = &mut core.ssd {
             ssd.trim(op);
         }
+        let released = self.release_more(&mut core);
         drop(core);
         self.progress.notify_all();
+        released
     }
 
     /// If the log is still half full, its residency records go to the tables.
     fn trim_log(&self) -> Result<()> {
-        let due = self.core.lock().ssd.as_ref().is_some_and(|ssd| ssd.needs_restart());
+        let core = self.core.lock();
+        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| ssd.needs_restart());
+        drop(core);
         if due {
             let _gate = self.gate.lock();
             if let Err(error) = self.write_tables() {
@@ -492,11 +496,7 @@ impl Shared {
     }
 
     /// Replaces the tie in a frozen transaction.
-    fn retie(&self, transaction: &mut Transaction, tie: Tie) -> Result<()> {
-        let core = self.core.lock();
-        core.ext4.retie(transaction, &tie.encode()).map_err(|error| match error {
-            Error::NotFound => Error::corrupt("transaction", "it has no superblock", "commit cycle"),
-            other => other,
-        })
+    fn retie(&self, frozen: &mut Frozen, tie: Tie) -> Result<()> {
+        self.core.lock().ext4.retie(frozen, &tie.encode())
     }
 }

@@ -16,7 +16,7 @@ use super::frames::{FRAME, runs};
 use super::place::{Placement, submit_gathered};
 use super::policy::Durability;
 use super::record::{Record, when};
-use crate::fs::Later;
+use crate::fs::{Kind, Later};
 use crate::fs::nfhybrid::ssd::{Ssd, WrDone};
 use crate::media::{Request, wait_all};
 use crate::time::Time;
@@ -43,7 +43,7 @@ impl Shared {
     pub(super) fn fsync(self: &Arc<Shared>, ino: Ino) -> Result<Later<()>> {
         let mut core = self.core.lock();
         core.alive()?;
-        let is_dir = core.ext4.inode(ino)?.is_dir();
+        let is_dir = core.ext4.inode(ino)?.kind() == Kind::Dir;
         let policy = core.policy(ino);
         let target = core.op;
         if core.committed >= target {
@@ -196,7 +196,7 @@ impl Shared {
     fn append_contents(&self, core: &mut Core, ino: Ino, scratch: &mut Vec<u8>) -> Result<()> {
         let op = core.op;
         let inode = core.ext4.inode(ino)?;
-        if !inode.is_file() {
+        if inode.kind() != Kind::File {
             return Ok(());
         }
         scratch.clear();
@@ -253,7 +253,9 @@ impl Shared {
 
     /// Starts the log anew if it is half full. The caller holds the gate.
     pub(super) fn make_room(&self, gate: &MutexGuard<'_, ()>) -> Result<()> {
-        let due = self.core.lock().ssd.as_ref().is_some_and(Ssd::needs_restart);
+        let core = self.core.lock();
+        let due = !core.recovering && core.ssd.as_ref().is_some_and(Ssd::needs_restart);
+        drop(core);
         if due { self.relog(gate) } else { Ok(()) }
     }
 

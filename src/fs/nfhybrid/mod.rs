@@ -34,9 +34,9 @@ pub use policy::Durability;
 pub use status::Status;
 
 use self::core::{Core, Counters, Dirty};
-use crate::fs::ext4::{Ext4, Journal, OpenOptions};
+use crate::fs::ext4::{Ext4, OpenOptions, ROOT_INO, journal::Journal};
 use crate::fs::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Later, NewNode, Rename, Seek, SetAttr, SetXattr,
+    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr, SetXattr,
 };
 use crate::media::BlockDevice;
 use crate::time::Time;
@@ -149,10 +149,10 @@ impl NfHybrid {
         ssd_device: Option<Arc<dyn BlockDevice>>,
         options: Options,
     ) -> Result<NfHybrid> {
-        let mut ext4 = Ext4::open(disk.clone(), OpenOptions { read_only: options.read_only })?;
-        let tie = Tie::decode(&ext4.tie());
+        let opening = OpenOptions { read_only: options.read_only, now: Time::now().into() };
+        let ext4 = Ext4::open(disk.clone(), opening)?;
+        let tie = ext4.tie().as_ref().and_then(Tie::decode);
         let joined = join(&ext4, tie, ssd_device.as_ref(), &disk.info().name, options)?;
-        ext4.set_root_reachable();
         let shared = Arc::new(Shared::new(disk, ssd_device, ext4, tie, &joined, options));
         shared.start(joined, options)?;
         let committer = (!options.read_only && !options.manual).then(|| {
@@ -180,7 +180,12 @@ impl NfHybrid {
 
     /// Reads an inode's whole block mapping; an error if it is damaged.
     pub fn check_mapping(&self, ino: Ino) -> Result<()> {
-        self.shared.core.lock().ext4.check_mapping(ino)
+        let mut core = self.shared.core.lock();
+        let inode = core.ext4.inode(ino)?;
+        if matches!(inode.kind(), Kind::File | Kind::Dir) {
+            core.ext4.next_data(ino, 0)?;
+        }
+        Ok(())
     }
 
     /// Numbers of the running mount.
@@ -323,15 +328,18 @@ impl Shared {
                 false => Ok(()),
             };
         }
-        let applied = self.replay(&mut core, &records)?;
-        let now = Time::now();
-        core.begin(now);
+        core.recovering = true;
+        drop(core);
+        let applied = self.replay(&records)?;
+        let mut core = self.core.lock();
+        core.begin(Time::now());
         core.recovered = applied;
         drop(core);
         if applied > 0 {
             tracing::info!(applied, "operations recovered from the SSD's log");
         }
         self.cycle()?;
+        self.core.lock().recovering = false;
         self.write_identity(false)
     }
 
@@ -346,14 +354,14 @@ impl Shared {
         let mut core = self.core.lock();
         let identity = core.ext4.identity();
         let epoch = core.epoch;
-        let disk_uuid = core.ext4.uuid();
+        let disk_uuid = identity.uuid;
         let Some(ssd) = &mut core.ssd else { return Ok(()) };
         let writes = ssd.set_tie(ssd::Tie {
             disk_uuid,
             epoch,
             mount_count: identity.mount_count,
             mount_time: identity.mount_time,
-            last_check: identity.last_check,
+            last_check: identity.check_time,
             write_time: identity.write_time,
             clean,
         });
@@ -395,6 +403,7 @@ fn new_core(ext4: Ext4, committed: u64, epoch: u64, options: Options) -> Core {
         ssd: None,
         ssd_lost: None,
         nodes: FxHashMap::default(),
+        releasing: Vec::new(),
         dirty_nodes: Vec::new(),
         ops: Default::default(),
         op: committed,
@@ -407,6 +416,7 @@ fn new_core(ext4: Ext4, committed: u64, epoch: u64, options: Options) -> Core {
         epoch,
         reuse: 0,
         recovered: 0,
+        recovering: false,
         nodes_made: 0,
         woke: false,
         wanted: 0,
@@ -421,7 +431,7 @@ fn new_core(ext4: Ext4, committed: u64, epoch: u64, options: Options) -> Core {
 
 impl FileSystem for NfHybrid {
     fn root(&self) -> Ino {
-        self.shared.core.lock().ext4.root()
+        ROOT_INO
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -489,7 +499,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.shared.core.lock().ext4.list_xattr(ino)
+        self.shared.core.lock().ext4.list_xattrs(ino)
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
@@ -505,7 +515,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn statfs(&self) -> Result<FsStat> {
-        self.shared.core.lock().ext4.statfs()
+        Ok(self.shared.core.lock().ext4.statfs())
     }
 
     fn sync(&self) -> Result<()> {
@@ -539,7 +549,7 @@ impl Shared {
         let now = Time::now();
         self.core.lock().begin(now);
         self.cycle()?;
-        let close = self.core.lock().ext4.close(now);
+        let close = self.core.lock().ext4.close(now.into());
         close?;
         self.write_identity(true)?;
         self.core.lock().failure = Some("unmounted".into());

@@ -3,7 +3,8 @@
 use super::Shared;
 use super::core::Core;
 use super::record::{Record, kind_code, rename_code, when};
-use crate::fs::ext4::{Create, Removed, acl};
+use crate::fs::acl::Acl;
+use crate::fs::ext4::{Create, Removed};
 use crate::fs::{Attr, Caller, Kind, NAME_MAX, NewNode, Rename};
 use crate::time::Time;
 use crate::units::Ino;
@@ -153,8 +154,21 @@ impl Shared {
     pub(super) fn release(&self, core: &mut Core, ino: Ino) -> Result<()> {
         self.drop_frames(core, ino, 0..u64::MAX);
         core.nodes.remove(&ino);
-        core.ext4.release(ino)?;
         core.record(Time::now(), &Record::Release { ino: ino.0 });
+        if !core.ext4.release(ino)? {
+            core.releasing.push(ino);
+        }
+        Ok(())
+    }
+
+    /// Goes on freeing inodes that are too large to go in one transaction. Called after each commit.
+    pub(super) fn release_more(&self, core: &mut Core) -> Result<()> {
+        for ino in std::mem::take(&mut core.releasing) {
+            core.begin(Time::now());
+            if !core.ext4.release(ino)? {
+                core.releasing.push(ino);
+            }
+        }
         Ok(())
     }
 
@@ -182,6 +196,8 @@ impl Shared {
         now: Time,
     ) -> Result<()> {
         let moved = core.ext4.lookup(from, name)?.ok_or(Error::NotFound)?.0;
+        let whiteout = how == Rename::Whiteout;
+        let how = if whiteout { Rename::Replace } else { how };
         let removed = core.ext4.rename(from, name, to, new_name, how, now.into())?;
         let at = when(now.into());
         core.record(
@@ -195,6 +211,10 @@ impl Shared {
             {
                 core.moved(other, from);
             }
+        }
+        if whiteout {
+            // An operation of its own, so that it gets the same inode number when it is run again.
+            self.make(core, &whiteout_at(from, name, now), now)?;
         }
         removed.map_or(Ok(()), |removed| self.removed(core, removed))
     }
@@ -229,10 +249,25 @@ impl Core {
         let promised = self.nodes.get(&ino).map_or(0, |node| {
             node.frames.values().map(|frame| u64::from(frame.reserved)).sum::<u64>()
         });
-        let sectors = u64::from(self.ext4.block_bytes()) / 512;
-        let mut attr = self.ext4.attr(ino)?;
-        attr.blocks += promised * sectors;
-        Ok(attr)
+        let block_bytes = self.ext4.block_bytes();
+        let inode = self.ext4.inode(ino)?;
+        Ok(Attr {
+            ino,
+            generation: inode.generation,
+            size: inode.size,
+            blocks: inode.blocks + promised * u64::from(block_bytes / 512),
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+            crtime: inode.crtime,
+            kind: inode.kind(),
+            perm: inode.perm(),
+            nlink: inode.nlink,
+            uid: inode.uid,
+            gid: inode.gid,
+            rdev: inode.rdev,
+            blksize: 4096,
+        })
     }
 
     /// A directory's default ACL; looked for once.
@@ -256,14 +291,18 @@ impl Core {
             return Ok(Inherited { perm: 0o777, ..masked });
         }
         let Some(default) = self.default_acl(dir)? else { return Ok(masked) };
-        let (access, perm) = acl::inherit(&default, perm)?;
-        let default = (node.kind == Kind::Dir).then(|| default.into_vec());
-        Ok(Inherited { perm, access, default })
+        let Some(default) = Acl::from_wire(&default)? else { return Ok(masked) };
+        let inherited = default.inherit(perm, node.kind == Kind::Dir);
+        Ok(Inherited {
+            perm: inherited.perm,
+            access: inherited.access.map(|acl| acl.to_wire()),
+            default: inherited.default.map(|acl| acl.to_wire()),
+        })
     }
 
     fn moved(&mut self, ino: Ino, parent: Ino) {
         let turn = self.policy_turn + 1;
-        let is_dir = self.ext4.inode(ino).is_ok_and(|inode| inode.is_dir());
+        let is_dir = self.ext4.inode(ino).is_ok_and(|inode| inode.kind() == Kind::Dir);
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.parent = parent;
             node.policy = None;
@@ -292,6 +331,23 @@ impl Inherited {
     fn acls(&self) -> impl Iterator<Item = (&'static [u8], &[u8])> {
         let access = self.access.as_deref().map(|value| (ACCESS_ACL, value));
         access.into_iter().chain(self.default.as_deref().map(|value| (DEFAULT_ACL, value)))
+    }
+}
+
+/// What `RENAME_WHITEOUT` leaves under the old name.
+fn whiteout_at(parent: Ino, name: &[u8], now: Time) -> Create<'_> {
+    Create {
+        parent,
+        name,
+        kind: Kind::CharDevice,
+        perm: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        now: now.into(),
+        ino: None,
+        generation: None,
     }
 }
 

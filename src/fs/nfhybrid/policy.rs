@@ -6,6 +6,8 @@
 //! A change moves no data and counts for what is written from then on.
 
 use super::core::Core;
+use crate::fs::Kind;
+use crate::fs::ext4::ROOT_INO;
 use crate::fs::nfhybrid::ssd::Ssd;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -75,7 +77,7 @@ impl Core {
     }
 
     fn parent_of(&mut self, ino: Ino) -> Option<Ino> {
-        if ino == self.ext4.root() {
+        if ino == ROOT_INO {
             return None;
         }
         let known = self.nodes.get(&ino).map(|node| node.parent).filter(|parent| parent.0 != 0);
@@ -88,7 +90,7 @@ impl Core {
     }
 
     fn with_own_rules(&mut self, ino: Ino, mut policy: Policy) -> Policy {
-        if !self.ext4.inode(ino).is_ok_and(|inode| inode.is_dir()) {
+        if !self.ext4.inode(ino).is_ok_and(|inode| inode.kind() == Kind::Dir && inode.may_have_xattrs()) {
             return policy;
         }
         if let Ok(rule) = self.ext4.get_xattr(ino, SECTION_XATTR) {

@@ -9,7 +9,7 @@ use super::frames::{FRAME, Frame};
 use super::write::frame_of;
 use crate::checksum::crc32c;
 use crate::fs::ext4::Mapping;
-use crate::fs::{Later, Seek};
+use crate::fs::{Kind, Later, Seek};
 use crate::media::Request;
 use crate::time::Time;
 use crate::units::{DiskBlock, Ino, SsdBlock};
@@ -385,7 +385,7 @@ impl Core {
     /// An inode that holds contents; an error for directories and the rest.
     pub(super) fn inode_of_file(&mut self, ino: Ino) -> Result<&crate::fs::ext4::Inode> {
         let inode = self.ext4.inode(ino)?;
-        if inode.is_dir() {
+        if inode.kind() == Kind::Dir {
             return Err(Error::IsDir);
         }
         Ok(inode)

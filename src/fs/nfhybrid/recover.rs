@@ -31,11 +31,11 @@ pub enum Verdict {
 pub fn judge(ssd: &ssd::Ssd, disk: &Ext4, tie: Option<Tie>, names: (&str, &str)) -> Result<Verdict> {
     let seen = ssd.tie();
     let (ssd_name, disk_name) = names;
-    if seen.disk_uuid != disk.uuid() {
+    if seen.disk_uuid != disk.identity().uuid {
         return Err(Error::Mismatch(format!(
             "{ssd_name} belongs to the disk {}, not to {disk_name} ({}); give the right SSD, or mount without one",
             uuid::Uuid::from_bytes(seen.disk_uuid),
-            uuid::Uuid::from_bytes(disk.uuid()),
+            uuid::Uuid::from_bytes(disk.identity().uuid),
         )));
     }
     let Some(tie) = tie else {
@@ -51,11 +51,11 @@ pub fn judge(ssd: &ssd::Ssd, disk: &Ext4, tie: Option<Tie>, names: (&str, &str))
     if tie.epoch != seen.epoch {
         return Ok(Verdict::Stale("the disk was used after this SSD was lost or left out"));
     }
-    let identity = disk.identity();
+    let identity = disk.identity_found();
     if (identity.mount_count, identity.mount_time) != (seen.mount_count, seen.mount_time) {
         return Ok(Verdict::Stale("the disk was mounted without this SSD"));
     }
-    if identity.last_check != seen.last_check {
+    if identity.check_time != seen.last_check {
         return Ok(Verdict::LogOnly("the disk was checked since"));
     }
     if seen.clean && identity.write_time != seen.write_time {
@@ -66,25 +66,48 @@ pub fn judge(ssd: &ssd::Ssd, disk: &Ext4, tie: Option<Tie>, names: (&str, &str))
 
 impl Shared {
     /// Brings the disk up to what the SSD's log promises. Returns the number of records applied.
-    pub(super) fn replay(&self, core: &mut Core, records: &[LogRecord]) -> Result<u64> {
-        let disk_has = core.committed;
+    ///
+    /// What does not fit one transaction is committed in between, at an operation whose earlier ones are all
+    /// applied, so that a recovery cut short goes on from there.
+    pub(super) fn replay(&self, records: &[LogRecord]) -> Result<u64> {
+        let disk_has = self.core.lock().committed;
         let complete = complete_up_to(records)?.max(disk_has);
-        core.op = records.iter().map(|record| record.op).fold(core.op, u64::max);
         let mut applied = 0;
-        for record in records {
+        for (number, record) in records.iter().enumerate() {
             if record.op <= disk_has {
-                self.settled(core, record);
+                self.settled(&mut self.core.lock(), record);
                 continue;
             }
-            match &record.body {
-                LogBody::Op(bytes) => self.apply(core, record.op, bytes)?,
-                LogBody::Bind(bind) if record.op <= complete => self.copy_back(core, record.op, bind)?,
-                LogBody::Bind(bind) => self.drop_bind(core, record.op, bind),
-                LogBody::Unbind { .. } => continue,
+            while !self.replay_one(record, complete)? {
+                self.core.lock().op = record.op - 1;
+                self.cycle()?;
             }
             applied += 1;
+            let next = records.get(number + 1).map_or(u64::MAX, |next| next.op);
+            let mut core = self.core.lock();
+            core.op = if next > record.op { record.op } else { record.op - 1 };
+            let crowded = self.cycle_wanted(&core);
+            drop(core);
+            if crowded {
+                self.cycle()?;
+            }
         }
+        let mut core = self.core.lock();
+        core.op = records.iter().map(|record| record.op).fold(core.op, u64::max);
         Ok(applied)
+    }
+
+    /// Applies one record; `false` if it has to be applied again after a commit.
+    fn replay_one(&self, record: &LogRecord, complete: u64) -> Result<bool> {
+        let mut core = self.core.lock();
+        core.op = record.op - 1;
+        match &record.body {
+            LogBody::Op(bytes) => return self.apply(&mut core, record.op, bytes),
+            LogBody::Bind(bind) if record.op <= complete => self.copy_back(&mut core, record.op, bind)?,
+            LogBody::Bind(bind) => self.drop_bind(&mut core, record.op, bind),
+            LogBody::Unbind { .. } => {}
+        }
+        Ok(true)
     }
 
     /// The disk has this one: what the SSD bound is on both.
@@ -141,7 +164,7 @@ impl Shared {
         }
     }
 
-    fn apply(&self, core: &mut Core, op: u64, bytes: &[u8]) -> Result<()> {
+    fn apply(&self, core: &mut Core, op: u64, bytes: &[u8]) -> Result<bool> {
         let record = Record::decode(bytes, op)?;
         self.apply_record(core, op, &record).map_err(|error| match error {
             Error::Io { .. } | Error::Gone { .. } => error,
@@ -153,8 +176,8 @@ impl Shared {
         })
     }
 
-    fn apply_record(&self, core: &mut Core, op: u64, record: &Record) -> Result<()> {
-        match *record {
+    fn apply_record(&self, core: &mut Core, op: u64, record: &Record) -> Result<bool> {
+        let done = match *record {
             Record::Create { parent, name, ino, generation, kind, perm, owner, rdev, target, at } => {
                 let spec = Create {
                     parent: Ino(parent),
@@ -192,15 +215,16 @@ impl Shared {
             | Record::Fallocate { ino, .. }
             | Record::Data { ino, .. }
             | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
-                true => self.apply_to_inode(core, op, record),
+                true => return self.apply_to_inode(core, op, record),
                 // Unlinked later but still open then: nothing of it is left to change.
                 false => Ok(()),
             },
-        }
+        };
+        done.map(|()| true)
     }
 
-    fn apply_to_inode(&self, core: &mut Core, op: u64, record: &Record) -> Result<()> {
-        match *record {
+    fn apply_to_inode(&self, core: &mut Core, op: u64, record: &Record) -> Result<bool> {
+        let done = match *record {
             Record::Attributes { ino, perm, owner, atime, mtime, ctime } => {
                 let inode = core.ext4.inode_mut(Ino(ino))?;
                 inode.mode = inode.mode & !0o7777 | perm & 0o7777;
@@ -208,7 +232,7 @@ impl Shared {
                 (inode.atime, inode.mtime, inode.ctime) = (stamp(atime), stamp(mtime), stamp(ctime));
                 core.record_attributes(Ino(ino), instant(ctime))
             }
-            Record::Truncate { ino, size, at } => self.set_size(core, Ino(ino), size, instant(at)),
+            Record::Truncate { ino, size, at } => return self.set_size(core, Ino(ino), size, instant(at)),
             Record::Xattr { ino, name, value, perm, at } => {
                 self.store_xattr(core, Ino(ino), name, value, Some(perm), instant(at))
             }
@@ -223,8 +247,8 @@ impl Shared {
                 Ok(())
             }
             Record::Contents { ino, size, perm, mtime, ctime, .. } => {
-                if size < core.ext4.inode(Ino(ino))?.size {
-                    self.set_size(core, Ino(ino), size, instant(ctime))?;
+                if size < core.ext4.inode(Ino(ino))?.size && !self.set_size(core, Ino(ino), size, instant(ctime))? {
+                    return Ok(false);
                 }
                 let inode = core.ext4.inode_mut(Ino(ino))?;
                 inode.size = size;
@@ -233,7 +257,8 @@ impl Shared {
                 Ok(())
             }
             _ => Ok(()),
-        }
+        };
+        done.map(|()| true)
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Status {
     /// The SSD's data sections.
     pub sections: Vec<ssd::SectionStatus>,
     /// The disk's journal.
-    pub journal: crate::fs::ext4::JournalStats,
+    pub journal: crate::fs::ext4::journal::JournalStats,
     /// Counters since the mount.
     pub counters: Counters,
 }

@@ -57,8 +57,8 @@ pub fn adopt(plan: &Plan) -> Result<()> {
     let ssd_device = open(plan.ssd, true)?;
     ssd::check_config(ssd_device.as_ref(), &plan.config)?;
     let disk = open(plan.disk, true)?;
-    let ext4 = Ext4::open(disk, OpenOptions { read_only: true })?;
-    if let Some(tie) = Tie::decode(&ext4.tie())
+    let ext4 = Ext4::open(disk, OpenOptions { read_only: true, now: Time::now().into() })?;
+    if let Some(tie) = ext4.tie().as_ref().and_then(Tie::decode)
         && tie.log_open
         && !plan.force
     {
@@ -97,22 +97,23 @@ pub fn join_devices(
     ssd_device: Arc<dyn BlockDevice>,
     config: &ssd::Config,
 ) -> Result<()> {
-    let mut ext4 = Ext4::open(disk, OpenOptions { read_only: false })?;
-    let old = Tie::decode(&ext4.tie());
+    let mut ext4 = Ext4::open(disk, OpenOptions { read_only: false, now: Time::now().into() })?;
+    let old = ext4.tie().as_ref().and_then(Tie::decode);
     let epoch = old.map_or(1, |tie| tie.epoch + 1);
     let op = old.map_or(0, |tie| tie.op);
     let uuid = *uuid::Uuid::new_v4().as_bytes();
-    let transaction = ext4.freeze(&Tie { ssd: uuid, epoch, op, log_open: false }.encode())?;
-    ext4.journal().commit(Time::now(), transaction)?;
-    ext4.committed();
-    ext4.close(Time::now())?;
+    let tie = Tie { ssd: uuid, epoch, op, log_open: false };
+    let frozen = ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
+    ext4.journal().commit(Time::now(), frozen.transaction)?;
+    ext4.committed(frozen.tid);
+    ext4.close(Time::now().into())?;
     let identity = ext4.identity();
     let tie = ssd::Tie {
-        disk_uuid: ext4.uuid(),
+        disk_uuid: identity.uuid,
         epoch,
         mount_count: identity.mount_count,
         mount_time: identity.mount_time,
-        last_check: identity.last_check,
+        last_check: identity.check_time,
         write_time: identity.write_time,
         clean: true,
     };

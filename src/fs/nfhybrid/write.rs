@@ -42,7 +42,7 @@ impl Shared {
         let mut core = self.core.lock();
         core.alive()?;
         core.inode_of_file(ino)?;
-        if end > core.ext4.max_file_bytes() {
+        if end > core.ext4.size_max() {
             return Err(Error::TooLarge);
         }
         let now = Time::now();
@@ -155,19 +155,20 @@ impl Shared {
         Ok(Later::Wait(Box::new(move || shared.await_lag())))
     }
 
-    /// Sets a file's size: drops what lies past it, zeroes the rest of its last frame.
-    pub(super) fn set_size(&self, core: &mut Core, ino: Ino, size: u64, now: Time) -> Result<()> {
+    /// Sets a file's size: drops what lies past it, zeroes the rest of its last frame. `false`: so many blocks
+    /// have to be freed that it takes several transactions; commit and call again.
+    pub(super) fn set_size(&self, core: &mut Core, ino: Ino, size: u64, now: Time) -> Result<bool> {
         let old = core.inode_of_file(ino)?.size;
-        if size > core.ext4.max_file_bytes() {
+        if size > core.ext4.size_max() {
             return Err(Error::TooLarge);
         }
         if size < old {
             self.zero(core, ino, size..frame_from(size) * FRAME as u64)?;
             self.drop_frames(core, ino, frame_from(size)..u64::MAX);
         }
-        core.ext4.truncate(ino, size, now.into())?;
+        let done = core.ext4.truncate(ino, size, now.into())?;
         core.record(now, &Record::Truncate { ino: ino.0, size, at: when(now.into()) });
-        Ok(())
+        Ok(done)
     }
 
     /// Zeroes a range inside one frame, if it holds anything.
@@ -211,7 +212,7 @@ impl Shared {
         if len == 0 {
             return Err(Error::BadArgument);
         }
-        if end > core.ext4.max_file_bytes() {
+        if end > core.ext4.size_max() {
             return Err(Error::TooLarge);
         }
         let now = Time::now();
@@ -230,7 +231,7 @@ impl Shared {
         now: Time,
     ) -> Result<()> {
         let old = core.inode_of_file(ino)?.size;
-        if what != (Fallocate::Reserve { keep_size: true }) && !matches!(what, Fallocate::Reserve { .. }) {
+        if !matches!(what, Fallocate::Reserve { .. }) {
             self.clear_range(core, ino, bytes.clone())?;
         }
         if what != Fallocate::Punch {
