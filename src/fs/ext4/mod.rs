@@ -7,3 +7,4 @@ pub mod dir;
 mod dirent;
 pub mod hash;
 mod htree;
+pub mod journal;
