@@ -79,14 +79,6 @@ impl Bitmap {
         let found = next_one(from, end, |index| !self.words[index]);
         (found < end).then_some(found)
     }
-
-    /// The bit after the last one that is set, 0 if there is none.
-    pub fn end_of_ones(&self) -> u32 {
-        match self.words.iter().rposition(|word| *word != 0) {
-            Some(index) => index as u32 * 64 + 64 - self.words[index].leading_zeros(),
-            None => 0,
-        }
-    }
 }
 
 /// The first set bit in `from..end` of the words `word` yields, else `end`.
@@ -120,14 +112,16 @@ mod tests {
             let range = start as usize..(start + len) as usize;
             let ones = model[range.clone()].iter().filter(|bit| **bit).count() as u32;
             assert_eq!(map.count(start, len), ones);
-            if on { map.set(start, len) } else { map.clear(start, len) }
+            if on {
+                map.set(start, len)
+            } else {
+                map.clear(start, len)
+            }
             model[range].fill(on);
             let zero = model[start as usize..].iter().position(|bit| !bit).map(|at| at as u32 + start);
             assert_eq!(map.next_zero(start, bits), zero);
             let same = model[start as usize..].iter().take_while(|bit| **bit == on).count() as u32;
             assert_eq!(map.run(start, bits), same);
-            let end = model.iter().rposition(|bit| *bit).map_or(0, |at| at as u32 + 1);
-            assert_eq!(map.end_of_ones(), end);
         }
         assert_eq!(Bitmap::from_bytes(&map.to_bytes()).words(), map.words());
     }

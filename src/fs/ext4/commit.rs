@@ -86,8 +86,10 @@ impl Ext4 {
 
     /// The transaction `tid` and all before it are on the disk: blocks they freed may be used again.
     pub fn committed(&mut self, tid: u64) {
-        while let Some((_, runs)) = self.pending.pop_front_if(|(frozen, _)| *frozen <= tid) {
-            self.store.release_held(&runs);
+        while self.pending.front().is_some_and(|(frozen, _)| *frozen <= tid) {
+            if let Some((_, runs)) = self.pending.pop_front() {
+                self.store.release_held(&runs);
+            }
         }
         self.store.committed = self.store.committed.max(tid);
         self.store.shrink_groups();
@@ -176,7 +178,7 @@ impl Store {
                 let shape = dir::block_kind(bytes);
                 dir::seal(bytes, shape, seed).expect("a directory block of our own making");
             }
-            Seal::Xattr if sums => super::xattr::seal(bytes, block, fs_seed),
+            Seal::Xattr if sums => super::xattr::seal_block(bytes, fs_seed, block),
             _ => {}
         };
         self.buffers.freeze(tid, seal, |block, image| images.push((DiskBlock(block), image)));

@@ -4,7 +4,7 @@ use super::buffers::Seal;
 use super::dir::{self, DirBlocks, DirParams};
 use super::extents::{Extent, Spot};
 use super::inode::{Inode, flag};
-use super::space::{Claim, GRANT, Goal};
+use super::space::{Claim, GRANT};
 use super::store::Store;
 use crate::{Error, Result};
 

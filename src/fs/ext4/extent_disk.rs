@@ -292,7 +292,7 @@ mod tests {
         let mut disk = HashMap::new();
         write(&mut extents, &mut disk);
         assert_eq!(write(&mut extents, &mut disk).1, 0);
-        extents.write(600, 604);
+        extents.write(588, 589);
         assert_eq!(write(&mut extents, &mut disk).1, 1);
     }
 

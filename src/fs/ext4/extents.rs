@@ -108,7 +108,14 @@ impl Extents {
     /// No extents; a node holds `node_entries`.
     pub fn new(node_entries: u16) -> Extents {
         let leaves = SmallVec::from_iter([Leaf::default()]);
-        Extents { leaves, index: Vec::new(), index_changed: false, node_entries, dropped: Vec::new(), counted: 0 }
+        Extents {
+            leaves,
+            index: Vec::new(),
+            index_changed: false,
+            node_entries,
+            dropped: Vec::new(),
+            counted: 0,
+        }
     }
 
     /// Entries in a node.
@@ -119,11 +126,6 @@ impl Extents {
     /// Whether everything fits in the inode.
     pub fn is_flat(&self) -> bool {
         self.leaves.len() == 1 && self.leaves[0].extents.len() <= ROOT_ENTRIES
-    }
-
-    /// Whether there is no extent.
-    pub fn is_empty(&self) -> bool {
-        self.leaves[0].extents.is_empty()
     }
 
     /// All extents in order.
@@ -141,7 +143,8 @@ impl Extents {
         if self.leaves.len() == 1 {
             return 0;
         }
-        let after = self.leaves.partition_point(|leaf| leaf.extents.first().is_some_and(|e| e.block <= block));
+        let after =
+            self.leaves.partition_point(|leaf| leaf.extents.first().is_some_and(|e| e.block <= block));
         after.saturating_sub(1)
     }
 
@@ -324,7 +327,8 @@ impl Extents {
     pub fn nodes_to_add(&self, extents: usize) -> usize {
         let held = self.leaves.iter().filter(|leaf| leaf.node != 0).count();
         let grown = self.leaves.len() + extents.div_ceil(self.node_entries() / 2) + 1;
-        let grown = if extents + self.leaves[0].extents.len() <= ROOT_ENTRIES && held == 0 { 0 } else { grown };
+        let grown =
+            if extents + self.leaves[0].extents.len() <= ROOT_ENTRIES && held == 0 { 0 } else { grown };
         (grown + self.index_nodes(grown)).saturating_sub(held + self.index.len())
     }
 
@@ -366,6 +370,7 @@ impl Extents {
     }
 
     /// Blocks of nodes in use.
+    #[cfg(test)]
     pub fn nodes(&self) -> impl Iterator<Item = u64> + '_ {
         let leaves = self.leaves.iter().map(|leaf| leaf.node).filter(|node| *node != 0);
         leaves.chain(self.index.iter().copied())
@@ -463,11 +468,11 @@ mod tests {
                 kind if kind < bias => {
                     let unwritten = kind == 0;
                     for block in from..to {
-                        if !model.contains_key(&block) {
-                            let at = u64::from(block) * 3 / 2 + 1000;
+                        let at = u64::from(block) * 3 / 2 + 1000;
+                        model.entry(block).or_insert_with(|| {
                             extents.insert(Extent::new(block, at, 1, unwritten));
-                            model.insert(block, (at, unwritten));
-                        }
+                            (at, unwritten)
+                        });
                     }
                 }
                 6 => {
@@ -479,7 +484,7 @@ mod tests {
                     extents.cut(from, u64::from(to), |_, len| count += len);
                     let gone: Vec<u32> = model.range(from..to).map(|(block, _)| *block).collect();
                     assert_eq!(gone.len() as u32, count);
-                    gone.iter().for_each(|block| drop(model.remove(block)));
+                    model.retain(|block, _| !gone.contains(block));
                 }
             }
             assert!(extents.missing_nodes() <= could, "{leaves} {index} {could}");

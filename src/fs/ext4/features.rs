@@ -8,6 +8,8 @@ use crate::{Error, Result};
 pub(super) mod compat {
     /// There is a journal inode.
     pub const HAS_JOURNAL: u32 = 0x4;
+    /// Inodes may have extended attributes.
+    pub const EXT_ATTR: u32 = 0x8;
     /// Blocks are reserved for the growth of the descriptor table.
     pub const RESIZE_INODE: u32 = 0x10;
     /// Directories may have a hash index.
@@ -67,7 +69,7 @@ const COMPAT: [Feature; 13] = [
     (0x1, "dir_prealloc", None),
     (0x2, "imagic_inodes", None),
     (compat::HAS_JOURNAL, "has_journal", None),
-    (0x8, "ext_attr", None),
+    (compat::EXT_ATTR, "ext_attr", None),
     (compat::RESIZE_INODE, "resize_inode", None),
     (compat::DIR_INDEX, "dir_index", None),
     (0x40, "lazy_bg", Some("it marks groups as full that are not; run `tune2fs -O ^lazy_bg`")),

@@ -3,7 +3,7 @@
 //! Source: `Documentation/filesystems/ext4/group_descr.rst` of Linux. Checksums: CRC-32C cut to 16 bits
 //! with `metadata_csum`, CRC-16 with `uninit_bg` (`gdt_csum`), none otherwise.
 
-use super::le::{get16, get32, high16, low16, put16, put32};
+use super::le::{get16, get32, high16, low16, put16};
 use super::superblock::Geometry;
 use crate::checksum::crc32c_raw;
 use crate::{Error, Result};
@@ -194,6 +194,11 @@ impl SystemZones {
     /// Whether any of the `len` blocks from `at` is the file system's own.
     pub fn touches(&self, at: u64, len: u64) -> bool {
         self.within(at, at + len).next().is_some()
+    }
+
+    /// Blocks in all ranges together.
+    pub fn blocks(&self) -> u64 {
+        self.ranges.iter().map(|(from, to)| to - from).sum()
     }
 
     /// The parts of the ranges that lie in `from..to`.

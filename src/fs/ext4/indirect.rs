@@ -26,7 +26,8 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn check(&mut self, at: u64) -> Result<()> {
-        let bad = |why: &str| Err(Error::corrupt("a block map", why, format!("inode {}, block {at}", self.ino)));
+        let bad =
+            |why: &str| Err(Error::corrupt("a block map", why, format!("inode {}, block {at}", self.ino)));
         if !self.store.may_hold_data(at, 1) {
             return bad("it points outside the file area");
         }
@@ -40,7 +41,11 @@ impl Walk<'_> {
     fn data(&mut self, block: u64, at: u64) -> Result<()> {
         self.check(at)?;
         let Ok(block) = u32::try_from(block) else {
-            return Err(Error::corrupt("a block map", "it passes 2^32 blocks", format!("inode {}", self.ino)));
+            return Err(Error::corrupt(
+                "a block map",
+                "it passes 2^32 blocks",
+                format!("inode {}", self.ino),
+            ));
         };
         match &mut self.run {
             Some(run)

@@ -275,10 +275,10 @@ impl Inode {
             return Err(format!("it claims to be {what}, a feature the file system does not have"));
         }
         let room = raw.len() as u32 - OLD_INODE_BYTES;
-        if self.extra_isize > room || self.extra_isize % 4 != 0 {
+        if self.extra_isize > room || !self.extra_isize.is_multiple_of(4) {
             return Err(format!("{} extra bytes", self.extra_isize));
         }
-        if kind == Kind::Dir && self.size % u64::from(geometry.block_bytes) != 0 {
+        if kind == Kind::Dir && !self.size.is_multiple_of(u64::from(geometry.block_bytes)) {
             return Err(format!("a directory of {} bytes", self.size));
         }
         if self.size > geometry.size_max() {
@@ -287,7 +287,8 @@ impl Inode {
         if kind == Kind::Symlink && self.size >= u64::from(geometry.block_bytes) {
             return Err(format!("a symbolic link of {} bytes", self.size));
         }
-        if self.attr_block != 0 && (self.attr_block <= geometry.first_data_block || self.attr_block >= geometry.blocks)
+        if self.attr_block != 0
+            && (self.attr_block <= geometry.first_data_block || self.attr_block >= geometry.blocks)
         {
             return Err(format!("attributes in block {}", self.attr_block));
         }
@@ -427,7 +428,10 @@ mod tests {
     fn times_are_kept_to_the_end_of_their_range() {
         assert_eq!(clamp(Stamp { sec: 1 << 40, nsec: 5 }, true), Stamp { sec: 0x3_7FFF_FFFF, nsec: 0 });
         assert_eq!(clamp(Stamp { sec: -5, nsec: 5 }, true), Stamp { sec: -5, nsec: 5 });
-        assert_eq!(clamp(Stamp { sec: 1 << 31, nsec: 5 }, false), Stamp { sec: i64::from(i32::MAX), nsec: 0 });
+        assert_eq!(
+            clamp(Stamp { sec: 1 << 31, nsec: 5 }, false),
+            Stamp { sec: i64::from(i32::MAX), nsec: 0 }
+        );
     }
 
     #[test]

@@ -126,7 +126,11 @@ impl Store {
         let (group, place) = self.geometry.group_of_inode(ino);
         let map = self.inode_map(group)?;
         if !map.map.test(place) {
-            return Err(Error::corrupt("an inode bitmap", "an inode in use is marked as free", format!("inode {ino}")));
+            return Err(Error::corrupt(
+                "an inode bitmap",
+                "an inode in use is marked as free",
+                format!("inode {ino}"),
+            ));
         }
         map.map.clear(place, 1);
         map.dirty = true;
@@ -249,7 +253,11 @@ impl Store {
             let desc = self.desc(*group);
             desc.free_inodes > inodes / 4 && desc.free_blocks >= blocks / 4 && desc.free_inodes > 0
         };
-        (0..groups).map(|step| (first + step) % groups).take(SAMPLES_MAX as usize).find(fair).unwrap_or(parent)
+        (0..groups)
+            .map(|step| (first + step) % groups)
+            .take(SAMPLES_MAX as usize)
+            .find(fair)
+            .unwrap_or(parent)
     }
 
     /// The first group of those that keep their tables together with `group`.

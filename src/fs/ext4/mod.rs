@@ -26,6 +26,7 @@
 //! new inode's entry. Cold: one read per table block, directory block or bitmap. Memory: 64 MiB of clean
 //! buffers, 65 536 idle inodes, 4096 groups' bitmaps; what is changed stays until it is on the disk.
 
+pub mod acl;
 pub mod dir;
 mod dirent;
 pub mod hash;

@@ -16,8 +16,8 @@ use super::store::Store;
 use super::superblock::{SUPER_BYTES, SUPER_OFFSET, Superblock};
 use super::{Ext4, INODES_MAX};
 use crate::media::BlockDevice;
-use crate::time::{Stamp, Time};
-use crate::units::{DiskBlock, Ino};
+use crate::time::Stamp;
+use crate::units::DiskBlock;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -158,10 +158,13 @@ fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Journal>
     let geometry = &sb.geometry;
     let ino = geometry.journal_ino;
     if ino.0 == 0 || ino.0 > u64::from(geometry.inodes) {
-        return Err(Error::corrupt("the ext4 superblock", format!("the journal is inode {ino}"), &disk.info().name));
+        return Err(Error::corrupt(
+            "the ext4 superblock",
+            format!("the journal is inode {ino}"),
+            &disk.info().name,
+        ));
     }
-    let again = Superblock { geometry: geometry.clone(), ..Superblock::copy(sb) };
-    let mut store = Store::new(Arc::clone(disk), again, true);
+    let mut store = Store::new(Arc::clone(disk), sb.clone(), true);
     let (group, _) = geometry.group_of_inode(ino);
     store.read_one_group(group)?;
     let mut inode = store.read_inode(ino)?;
@@ -189,7 +192,11 @@ impl Store {
 
     fn desc_bytes_at(&self, block: u64, count: u32) -> Result<bytes::Bytes> {
         if block + u64::from(count) > self.geometry.blocks {
-            return Err(Error::corrupt("the descriptor table", "it ends past the device", format!("block {block}")));
+            return Err(Error::corrupt(
+                "the descriptor table",
+                "it ends past the device",
+                format!("block {block}"),
+            ));
         }
         self.read_device(block, count)
     }
@@ -221,10 +228,5 @@ impl Store {
     /// Blocks of the file system itself, which `statfs` does not count.
     pub fn overhead(&self) -> u64 {
         self.zones.blocks()
-    }
-
-    /// An internal inode's number is not one a name may stand for; nothing else checks it.
-    pub fn is_internal(&self, ino: Ino) -> bool {
-        !self.geometry.is_ordinary(ino)
     }
 }

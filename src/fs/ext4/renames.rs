@@ -53,7 +53,8 @@ impl Ext4 {
         let now = self.note_time(now);
         let moved = self.load_victim(parent, name)?.ok_or(Error::NotFound)?;
         let target = self.load_victim(new_parent, new_name)?;
-        let ends = Move { from: parent, name, to: new_parent, new_name, now, from_slot, to_slot, moved, target };
+        let ends =
+            Move { from: parent, name, to: new_parent, new_name, now, from_slot, to_slot, moved, target };
         match (how, target) {
             (Rename::NoReplace, Some(_)) => Err(Error::Exists),
             (Rename::Exchange, None) => Err(Error::NotFound),

@@ -191,7 +191,8 @@ impl Store {
             }
         }
         let whole = self.geometry.blocks_per_group / 4 * 3;
-        for (least, reads) in [(want.min(whole), READS_MAX), (want.min(whole).div_ceil(8), READS_MAX), (1, u32::MAX)]
+        for (least, reads) in
+            [(want.min(whole), READS_MAX), (want.min(whole).div_ceil(8), READS_MAX), (1, u32::MAX)]
         {
             if let Some(found) = self.search_groups(first, want, least, reads)? {
                 return Ok(found);
@@ -200,14 +201,22 @@ impl Store {
         Err(Error::NoSpace("no free blocks"))
     }
 
-    fn search_groups(&mut self, first: u32, want: u32, least: u32, mut reads: u32) -> Result<Option<(u64, u32)>> {
+    fn search_groups(
+        &mut self,
+        first: u32,
+        want: u32,
+        least: u32,
+        mut reads: u32,
+    ) -> Result<Option<(u64, u32)>> {
         let groups = self.geometry.groups;
         for step in 0..groups {
             let group = (first + step) % groups;
             let entry = &self.groups[group as usize];
             match &entry.blocks {
                 _ if entry.desc.free_blocks < least => continue,
-                Some(map) if map.longest < least || entry.desc.free_blocks - map.held_count < least => continue,
+                Some(map) if map.longest < least || entry.desc.free_blocks - map.held_count < least => {
+                    continue;
+                }
                 None if reads == 0 => continue,
                 None => reads -= 1,
                 Some(_) => {}

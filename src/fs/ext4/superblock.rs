@@ -187,7 +187,10 @@ impl Geometry {
         let features = Features { compat: word(0x5C), incompat: word(0x60), ro_compat: word(0x64) };
         features::check(features.compat, features.incompat, features.ro_compat)?;
         if features.csum() && raw[0x175] != CRC32C {
-            return Err(Error::unsupported(format!("ext4 checksum type {}", raw[0x175]), "only CRC-32C is known"));
+            return Err(Error::unsupported(
+                format!("ext4 checksum type {}", raw[0x175]),
+                "only CRC-32C is known",
+            ));
         }
         let block_bits = get32(raw, 0x18).saturating_add(10);
         if block_bits > 12 {
@@ -253,7 +256,9 @@ impl Geometry {
         let rules = [
             (self.first_data_block == u64::from(self.block_bits == 10), "the first data block"),
             (
-                self.blocks_per_group <= bits && self.blocks_per_group >= 256 && self.blocks_per_group % 8 == 0,
+                self.blocks_per_group <= bits
+                    && self.blocks_per_group >= 256
+                    && self.blocks_per_group.is_multiple_of(8),
                 "the blocks per group",
             ),
             (
@@ -269,7 +274,10 @@ impl Geometry {
             (get32(raw, 0x1C) == get32(raw, 0x18) || get32(raw, 0x4C) == 0, "the cluster size"),
             (self.first_ino >= 11, "the first inode"),
             (self.blocks > self.first_data_block + 8 && self.blocks < 1 << 48, "the number of blocks"),
-            (self.blocks <= device_bytes >> self.block_bits, "the number of blocks (more than the device holds)"),
+            (
+                self.blocks <= device_bytes >> self.block_bits,
+                "the number of blocks (more than the device holds)",
+            ),
             (self.root_blocks <= self.blocks, "the number of blocks kept for root"),
         ];
         if let Some((_, what)) = rules.iter().find(|(holds, _)| !holds) {
@@ -277,7 +285,8 @@ impl Geometry {
         }
         let per_block = self.block_bytes / self.inode_bytes;
         let per_group = self.inodes_per_group;
-        if per_group < per_block || per_group > bits || per_group % 8 != 0 || per_group % per_block != 0 {
+        let whole = per_group.is_multiple_of(8) && per_group.is_multiple_of(per_block);
+        if per_group < per_block || per_group > bits || !whole {
             return Err(format!("{per_group} inodes per group"));
         }
         let groups = (self.blocks - self.first_data_block).div_ceil(u64::from(self.blocks_per_group));
@@ -368,6 +377,7 @@ impl Geometry {
 }
 
 /// The superblock: its bytes, and what follows from them.
+#[derive(Clone)]
 pub(super) struct Superblock {
     raw: Box<[u8]>,
     pub geometry: Geometry,
@@ -444,6 +454,11 @@ impl Superblock {
     /// Whether the image is never to be written.
     pub fn forbids_writing(&self) -> bool {
         get32(&self.raw, 0x64) & ro_compat::READONLY != 0
+    }
+
+    /// Notes that there are extended attributes.
+    pub fn set_ext_attr(&mut self) {
+        self.set_bit(0x5C, compat::EXT_ATTR, true);
     }
 
     /// Notes that there is a file of 2 GiB or more.
