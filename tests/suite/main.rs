@@ -1,3 +1,5 @@
 //! The integration tests, one binary.
 
+mod ext4_image;
+mod ext4_journal;
 mod layers;
