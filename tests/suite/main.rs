@@ -1,4 +1,6 @@
 //! The integration tests, one binary.
 
 mod ext4;
+mod ext4_image;
+mod ext4_journal;
 mod layers;
