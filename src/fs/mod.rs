@@ -8,8 +8,9 @@
 //! [`Later`], so that one slow reader never holds up the loop that serves everyone.
 
 pub mod acl;
+pub mod ext4;
 pub mod memfs;
-//NFH pub mod nfhybrid;
+pub mod nfhybrid;
 
 use crate::time::Stamp;
 use crate::units::Ino;

@@ -1,4 +1,7 @@
 //! The integration tests, one binary.
 
+mod ext4;
+mod ext4_image;
+mod ext4_journal;
 mod layers;
 mod media;

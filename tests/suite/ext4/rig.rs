@@ -1,0 +1,310 @@
+//! An image, the file system on it, and what stands in for the caller: data written in place or through
+//! the journal, commits, crashes.
+
+use bimetal::fs::Kind;
+use bimetal::fs::ext4::{Create, Ext4, Mapping, OpenOptions, ROOT_INO};
+use bimetal::media::BlockDevice;
+use bimetal::media::file::FileDevice;
+use bimetal::time::{Stamp, Time};
+use bimetal::units::{DiskBlock, Ino};
+use bimetal::{Error, Result};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A moment of the tests' own time line.
+pub fn at(sec: i64) -> Stamp {
+    Stamp { sec: 1_800_000_000 + sec, nsec: (sec as u32 * 7_919) % 1_000_000_000 }
+}
+
+/// Runs a program and returns what it said.
+pub fn run(program: &str, args: &[&str]) -> Output {
+    Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+/// A file system under test.
+pub struct Rig {
+    pub dir: TempDir,
+    pub image: PathBuf,
+    pub disk: Arc<FileDevice>,
+    pub fs: Ext4,
+    pub clock: i64,
+    /// New contents of blocks that hold live data: they go through the journal.
+    staged: BTreeMap<u64, Vec<u8>>,
+}
+
+/// Makes an image of `size_kib` with the options given to `mke2fs`.
+pub fn make(size_kib: u64, options: &str) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder for the image");
+    let image = dir.path().join("disk.img");
+    let file = std::fs::File::create(&image).expect("the image");
+    file.set_len(size_kib << 10).expect("its size");
+    let path = image.to_str().expect("a plain path");
+    let mut args = vec!["-q", "-F"];
+    args.extend(options.split_whitespace());
+    args.push(path);
+    let made = run("mke2fs", &args);
+    assert!(made.status.success(), "mke2fs {options}: {}", String::from_utf8_lossy(&made.stderr));
+    (dir, image)
+}
+
+pub fn open(image: &Path, read_only: bool, now: Stamp) -> Result<(Arc<FileDevice>, Ext4)> {
+    let disk = Arc::new(FileDevice::open(image, !read_only)?);
+    let fs = Ext4::open(Arc::clone(&disk) as Arc<dyn BlockDevice>, OpenOptions { read_only, now })?;
+    Ok((disk, fs))
+}
+
+impl Rig {
+    pub fn new(size_kib: u64, options: &str) -> Rig {
+        let (dir, image) = make(size_kib, options);
+        Rig::of(dir, image)
+    }
+
+    pub fn of(dir: TempDir, image: PathBuf) -> Rig {
+        let (disk, fs) = open(&image, false, at(0)).expect("a file system that opens");
+        Rig { dir, image, disk, fs, clock: 0, staged: BTreeMap::new() }
+    }
+
+    pub fn now(&mut self) -> Stamp {
+        self.clock += 1;
+        at(self.clock)
+    }
+
+    /// Freezes and commits what has changed.
+    pub fn commit(&mut self) {
+        let now = self.now();
+        let mut frozen = self.fs.freeze(now, None).expect("a freeze");
+        let staged = std::mem::take(&mut self.staged);
+        let gone = |block: u64| {
+            let inside = |(at, len): &(DiskBlock, u32)| (at.0..at.0 + u64::from(*len)).contains(&block);
+            frozen.transaction.freed.iter().any(inside)
+        };
+        let staged: Vec<_> = staged.into_iter().filter(|(block, _)| !gone(*block)).collect();
+        let staged = staged.into_iter().map(|(block, data)| (DiskBlock(block), Bytes::from(data)));
+        frozen.transaction.metadata.extend(staged);
+        let len = frozen.transaction.metadata.len();
+        let commit = self.fs.journal().commit(Time::now(), frozen.transaction);
+        commit.unwrap_or_else(|error| panic!("a commit of {len} blocks: {error}"));
+        self.fs.committed(frozen.tid);
+    }
+
+    /// Commits if the transaction has grown large.
+    pub fn commit_if_large(&mut self) {
+        let capacity = self.fs.journal().capacity() as usize;
+        if self.fs.dirty_blocks() + self.staged.len() + 16 > capacity / 2 {
+            self.commit();
+        }
+    }
+
+    /// Ends cleanly.
+    pub fn close(&mut self) {
+        self.commit();
+        let now = self.now();
+        self.fs.close(now).expect("a clean end");
+    }
+
+    /// Opens again what was closed, or what a crash left.
+    pub fn reopen(&mut self) {
+        self.staged.clear();
+        let now = self.now();
+        let (disk, fs) = open(&self.image, false, now).expect("a file system that opens again");
+        (self.disk, self.fs) = (disk, fs);
+    }
+
+    pub fn create(&mut self, parent: Ino, name: &[u8], kind: Kind) -> Result<Ino> {
+        let now = self.now();
+        self.fs.create(&Create { parent, name, kind, ..plain(now) })
+    }
+
+    pub fn unlink(&mut self, parent: Ino, name: &[u8]) -> Result<()> {
+        let now = self.now();
+        let removed = self.fs.unlink(parent, name, now)?;
+        if removed.last { self.release(removed.ino) } else { Ok(()) }
+    }
+
+    pub fn rmdir(&mut self, parent: Ino, name: &[u8]) -> Result<()> {
+        let now = self.now();
+        let removed = self.fs.rmdir(parent, name, now)?;
+        assert!(removed.last);
+        self.release(removed.ino)
+    }
+
+    pub fn release(&mut self, ino: Ino) -> Result<()> {
+        while !self.fs.release(ino)? {
+            self.commit();
+        }
+        Ok(())
+    }
+
+    /// One block of a file's data as a reader sees it.
+    pub fn read_block(&mut self, ino: Ino, block: u64) -> Result<Vec<u8>> {
+        let bytes = self.fs.block_bytes() as usize;
+        match self.fs.map(ino, block, 1)? {
+            Mapping::Data { at, .. } => self.read_at(at),
+            _ => Ok(vec![0; bytes]),
+        }
+    }
+
+    fn read_at(&self, at: DiskBlock) -> Result<Vec<u8>> {
+        let bytes = self.fs.block_bytes() as usize;
+        if let Some(data) = self.staged.get(&at.0) {
+            return Ok(data.clone());
+        }
+        if let Some(image) = self.fs.journal().latest(at) {
+            return Ok(image.to_vec());
+        }
+        let disk: &dyn BlockDevice = &*self.disk;
+        Ok(disk.read(at.0 * bytes as u64, bytes)?.to_vec())
+    }
+
+    /// Writes data at an offset: new blocks in place, live ones through the journal.
+    pub fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        let bytes = u64::from(self.fs.block_bytes());
+        let (first, last) = (offset / bytes, (offset + data.len() as u64).div_ceil(bytes));
+        self.fs.reserve_as_root(last - first)?;
+        let mut blocks = Vec::new();
+        for block in first..last {
+            let mut old = self.read_block(ino, block)?;
+            for (i, byte) in old.iter_mut().enumerate() {
+                let at = (block * bytes + i as u64).checked_sub(offset);
+                if let Some(new) = at.and_then(|at| data.get(at as usize)) {
+                    *byte = *new;
+                }
+            }
+            blocks.push(old);
+        }
+        let placed = self.fs.place(ino, first, (last - first) as u32);
+        self.fs.unreserve(last - first);
+        for run in placed? {
+            for i in 0..u64::from(run.len) {
+                let content = std::mem::take(&mut blocks[(run.block + i - first) as usize]);
+                self.put(run.at.0 + i, content, run.fresh);
+            }
+        }
+        let now = self.now();
+        let inode = self.fs.inode_mut(ino)?;
+        inode.size = inode.size.max(offset + data.len() as u64);
+        (inode.mtime, inode.ctime) = (now, now);
+        Ok(())
+    }
+
+    fn put(&mut self, at: u64, content: Vec<u8>, fresh: bool) {
+        if fresh {
+            self.staged.remove(&at);
+            let disk: &dyn BlockDevice = &*self.disk;
+            assert!(!self.fs.journal().holds(DiskBlock(at)), "block {at} is new and still in the journal");
+            disk.write(at * content.len() as u64, content).expect("a write");
+        } else {
+            self.staged.insert(at, content);
+        }
+    }
+
+    /// Cuts or extends, with the rest of the last block zeroed, as a caller must.
+    pub fn truncate(&mut self, ino: Ino, size: u64) -> Result<()> {
+        let bytes = u64::from(self.fs.block_bytes());
+        let tail = size % bytes;
+        let old = self.fs.inode(ino)?.size;
+        if size < old && tail != 0 && matches!(self.fs.map(ino, size / bytes, 1)?, Mapping::Data { .. }) {
+            let zeros = vec![0; (bytes - tail) as usize];
+            self.write(ino, size, &zeros)?;
+        }
+        let now = self.now();
+        while !self.fs.truncate(ino, size, now)? {
+            self.commit();
+        }
+        Ok(())
+    }
+
+    /// The whole contents of a file.
+    pub fn contents(&mut self, ino: Ino) -> Result<Vec<u8>> {
+        let size = self.fs.inode(ino)?.size;
+        let bytes = u64::from(self.fs.block_bytes());
+        let mut data = Vec::new();
+        for block in 0..size.div_ceil(bytes) {
+            data.extend(self.read_block(ino, block)?);
+        }
+        data.truncate(size as usize);
+        Ok(data)
+    }
+
+    /// Closes and lets `e2fsck` judge.
+    pub fn check(&mut self) {
+        self.close();
+        fsck(&self.image);
+    }
+}
+
+/// `e2fsck -fn` must find nothing at all.
+pub fn fsck(image: &Path) {
+    let path = image.to_str().expect("a plain path");
+    let checked = run("e2fsck", &["-fn", path]);
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+    if checked.status.code() != Some(0) {
+        let keep = std::env::temp_dir().join("bimetal-ext4-failed.img");
+        let _ = std::fs::copy(image, &keep);
+        panic!("e2fsck: {:?}\n{text}\nkept as {}", checked.status, keep.display());
+    }
+    for word in ["could be", "invalid", "wrong", "Optimiz"] {
+        assert!(!text.contains(word), "{text}");
+    }
+}
+
+/// What tests that do not care about ownership create with.
+pub fn plain(now: Stamp) -> Create<'static> {
+    Create {
+        parent: ROOT_INO,
+        name: b"",
+        kind: Kind::File,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        now,
+        ino: None,
+        generation: None,
+    }
+}
+
+/// A read-only mount by the kernel, gone when dropped.
+pub struct Mount {
+    point: TempDir,
+}
+
+impl Mount {
+    /// Mounts; `None` (with a word why) where the kernel will not.
+    pub fn new(image: &Path) -> Option<Mount> {
+        let point = tempfile::tempdir().expect("a mount point");
+        let (from, to) =
+            (image.to_str().expect("a path"), point.path().to_str().expect("a path").to_string());
+        let mounted = run("mount", &["-t", "ext4", "-o", "loop,ro", from, &to]);
+        if mounted.status.success() {
+            return Some(Mount { point });
+        }
+        let why = String::from_utf8_lossy(&mounted.stderr).into_owned();
+        assert!(
+            why.contains("permission denied") || why.contains("loop"),
+            "the kernel does not mount: {why}"
+        );
+        println!("skipped: {why}");
+        None
+    }
+
+    pub fn path(&self) -> &Path {
+        self.point.path()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        run("umount", &[self.point.path().to_str().expect("a path")]);
+    }
+}
+
+/// Whether an error says that space or inodes are used up.
+pub fn is_full(error: &Error) -> bool {
+    matches!(error, Error::NoSpace(_))
+}
