@@ -31,8 +31,8 @@ pub(super) struct Parent(File);
 
 /// Splits the process in two. Must be called while it has a single thread.
 pub(super) fn split() -> Result<Side> {
-    let (from_child, to_parent) =
-        pipe_with(PipeFlags::CLOEXEC).map_err(|why| Error::io("a pipe to the background process", why.into()))?;
+    let (from_child, to_parent) = pipe_with(PipeFlags::CLOEXEC)
+        .map_err(|why| Error::io("a pipe to the background process", why.into()))?;
     // SAFETY: the caller promises a single thread, so that no lock is held in the child by a thread it lacks.
     match unsafe { libc::fork() } {
         -1 => Err(Error::io("a background process", io::Error::last_os_error())),

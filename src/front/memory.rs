@@ -10,11 +10,8 @@ pub fn keep(ahead_bytes: usize) {
     #[cfg(target_env = "gnu")]
     {
         const HUGE: i32 = 1 << 30;
-        let settings = [
-            (libc::M_ARENA_MAX, 1),
-            (libc::M_TRIM_THRESHOLD, HUGE),
-            (libc::M_MMAP_THRESHOLD, HUGE),
-        ];
+        let settings =
+            [(libc::M_ARENA_MAX, 1), (libc::M_TRIM_THRESHOLD, HUGE), (libc::M_MMAP_THRESHOLD, HUGE)];
         for (setting, value) in settings {
             // SAFETY: mallopt takes two integers and only changes how the allocator chooses; a setting it does
             // not accept is reported by a return value of 0, which leaves it as it was.

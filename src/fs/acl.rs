@@ -161,8 +161,7 @@ mod tests {
 
     #[test]
     fn values_that_are_no_list_are_refused() {
-        let no_mask =
-            acl(&[(OWNER, 7, NONE), (USER, 6, 1000), (OWNING_GROUP, 5, NONE), (OTHERS, 1, NONE)]);
+        let no_mask = acl(&[(OWNER, 7, NONE), (USER, 6, 1000), (OWNING_GROUP, 5, NONE), (OTHERS, 1, NONE)]);
         let no_others = acl(&[(OWNER, 7, NONE), (OWNING_GROUP, 5, NONE)]);
         let disordered = acl(&[(OWNING_GROUP, 5, NONE), (OWNER, 7, NONE), (OTHERS, 1, NONE)]);
         let too_much = acl(&[(OWNER, 8, NONE), (OWNING_GROUP, 5, NONE), (OTHERS, 1, NONE)]);

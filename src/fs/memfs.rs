@@ -22,8 +22,8 @@ use self::dir::{Dir, Target};
 use self::nodes::{Body, Node, Nodes, now};
 use super::acl::{self, Acl};
 use super::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NAME_MAX, NewNode, Rename, Seek, SetAttr,
-    SetTime, SetXattr, VisitAttrs,
+    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NAME_MAX, NewNode, Rename, Seek,
+    SetAttr, SetTime, SetXattr, VisitAttrs,
 };
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -407,7 +407,8 @@ impl FileSystem for MemFs {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<()> {
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Error::TooLarge)?;
+        let end =
+            offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Error::TooLarge)?;
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let id = state.nodes.id(ino)?;
@@ -583,7 +584,8 @@ pub fn check_invariants(fs: &MemFs) {
     for (id, node) in state.nodes.iter() {
         pages += node.pages();
         let names = state.nodes.iter().filter_map(|(dir, _)| state.dir(dir).ok().map(|list| (dir, list)));
-        let count = names.flat_map(|(_, list)| list.after(0)).filter(|(_, _, target)| target.id == id).count();
+        let count =
+            names.flat_map(|(_, list)| list.after(0)).filter(|(_, _, target)| target.id == id).count();
         let expected = match &node.body {
             Body::Dir(dir) if node.nlink > 0 => {
                 assert!(id == ROOT || count == 1, "directory {id:?} has {count} names");

@@ -29,7 +29,8 @@ impl Cat {
     pub fn run(&self) -> Result<ExitCode> {
         let fs = volumes::open_volume(&self.volume, Access::Read, &[])?;
         let mut out = io::stdout().lock();
-        let shown = self.paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path, why)));
+        let shown =
+            self.paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path, why)));
         let shut = fs.shutdown();
         shown?;
         shut?;

@@ -42,7 +42,8 @@ impl Fsck {
                 let end = if problem.repaired { " (repaired)" } else { "" };
                 super::say(&format!("{}: {}{end}", problem.what, problem.why))?;
             }
-            let counts = report.checked.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
+            let counts =
+                report.checked.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
             let counts: Vec<String> = counts.collect();
             super::say(&format!("{}; {}", if clean { "clean" } else { "not clean" }, counts.join(", ")))?;
         }

@@ -87,7 +87,14 @@ impl Ls {
         Ok(())
     }
 
-    fn line(&self, fs: &dyn FileSystem, path: &str, name: &[u8], attr: &Attr, out: &mut dyn Write) -> Result<()> {
+    fn line(
+        &self,
+        fs: &dyn FileSystem,
+        path: &str,
+        name: &[u8],
+        attr: &Attr,
+        out: &mut dyn Write,
+    ) -> Result<()> {
         let target = match attr.kind {
             Kind::Symlink if self.long || self.json => Some(fs.readlink(attr.ino)?),
             _ => None,
@@ -161,7 +168,9 @@ fn show_time(stamp: Stamp) -> String {
     let time = if stamp.sec < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     // humantime writes the years 1970 to 9999.
     match time {
-        Some(time) if (0..253_402_300_800).contains(&stamp.sec) => humantime::format_rfc3339_seconds(time).to_string(),
+        Some(time) if (0..253_402_300_800).contains(&stamp.sec) => {
+            humantime::format_rfc3339_seconds(time).to_string()
+        }
         _ => format!("@{}", stamp.sec),
     }
 }
@@ -176,7 +185,8 @@ mod tests {
     fn modes_read_as_ls_writes_them() {
         let fs = MemFs::new(1 << 20, &Caller::default());
         let mut attr = fs.getattr(fs.root()).unwrap();
-        for (perm, text) in [(0o755, "drwxr-xr-x"), (0o1777, "drwxrwxrwt"), (0o6750, "drwsr-s---"), (0o4600, "drwS------")]
+        for (perm, text) in
+            [(0o755, "drwxr-xr-x"), (0o1777, "drwxrwxrwt"), (0o6750, "drwsr-s---"), (0o4600, "drwS------")]
         {
             attr.perm = perm;
             assert_eq!(mode_text(&attr), text);
@@ -194,7 +204,9 @@ mod tests {
         let mut out = Vec::new();
         ls.path(&fs, "/", &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.starts_with("/:\ndrwxr-x--- ") && text.contains("\n/d:\nl") && text.contains("l -> ../x\n"));
+        assert!(
+            text.starts_with("/:\ndrwxr-x--- ") && text.contains("\n/d:\nl") && text.contains("l -> ../x\n")
+        );
         (ls.long, ls.json) = (false, true);
         let mut out = Vec::new();
         ls.path(&fs, "/d", &mut out).unwrap();

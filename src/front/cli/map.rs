@@ -46,11 +46,13 @@ impl Map {
         };
         match &self.section {
             Some(section) => {
-                rustix::fs::setxattr(&path, SECTION, section.as_bytes(), XattrFlags::empty()).map_err(failed)?;
+                rustix::fs::setxattr(&path, SECTION, section.as_bytes(), XattrFlags::empty())
+                    .map_err(failed)?;
             }
             None => {
                 let mut value = Vec::with_capacity(64 << 10);
-                rustix::fs::getxattr(&path, SECTION, rustix::buffer::spare_capacity(&mut value)).map_err(failed)?;
+                rustix::fs::getxattr(&path, SECTION, rustix::buffer::spare_capacity(&mut value))
+                    .map_err(failed)?;
                 super::say(String::from_utf8_lossy(&value).trim_end())?;
             }
         }

@@ -72,7 +72,9 @@ impl FromStr for SectionSpec {
 
     fn from_str(text: &str) -> Result<Self> {
         let wrong = |why: &str| {
-            Error::invalid(format!("section '{text}': {why}; write for example small=extent:64KiB,size:16GiB"))
+            Error::invalid(format!(
+                "section '{text}': {why}; write for example small=extent:64KiB,size:16GiB"
+            ))
         };
         let (name, rest) = text.split_once('=').ok_or_else(|| wrong("it has no name"))?;
         if name.is_empty() || matches!(name, "bypass" | "inherit") {
@@ -131,9 +133,14 @@ mod tests {
     #[test]
     fn a_section_is_a_name_an_extent_size_and_perhaps_a_size() {
         let spec: SectionSpec = "small=extent:64KiB,size:16GiB".parse().unwrap();
-        assert_eq!(spec, SectionSpec { name: "small".into(), extent_bytes: 65536, size_bytes: Some(16 << 30) });
+        assert_eq!(
+            spec,
+            SectionSpec { name: "small".into(), extent_bytes: 65536, size_bytes: Some(16 << 30) }
+        );
         assert_eq!("m=extent:1M".parse::<SectionSpec>().unwrap().size_bytes, None);
-        for text in ["small", "=extent:4k", "s=size:1G", "s=extent:x", "s=extent:4k,extent:8k", "bypass=extent:4k"] {
+        for text in
+            ["small", "=extent:4k", "s=size:1G", "s=extent:x", "s=extent:4k,extent:8k", "bypass=extent:4k"]
+        {
             assert!(text.parse::<SectionSpec>().is_err(), "{text}");
         }
     }

@@ -55,10 +55,15 @@ impl Put {
             Err(why) => return Err(at(&self.target, why)),
         };
         let (parent, name) = match into {
-            Some(_) if stream => return Err(Error::invalid(format!("{}: is a directory; name a file", self.target))),
+            Some(_) if stream => {
+                return Err(Error::invalid(format!("{}: is a directory; name a file", self.target)));
+            }
             Some(dir) => (dir, last_name(source)?),
             None if self.sources.len() > 1 => {
-                return Err(Error::invalid(format!("{}: is no directory; several sources need one", self.target)));
+                return Err(Error::invalid(format!(
+                    "{}: is no directory; several sources need one",
+                    self.target
+                )));
             }
             None => split(fs, &self.target)?,
         };

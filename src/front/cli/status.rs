@@ -48,10 +48,14 @@ pub(super) fn read(mountpoint: &Path) -> Result<Value> {
     match rustix::fs::getxattr(mountpoint, STATUS, rustix::buffer::spare_capacity(&mut text)) {
         Ok(_) => {}
         Err(Errno::NODATA | Errno::OPNOTSUPP) => {
-            return Err(Error::invalid(format!("{place}: nothing of bimetal is mounted here; see: bimetal mount --help")));
+            return Err(Error::invalid(format!(
+                "{place}: nothing of bimetal is mounted here; see: bimetal mount --help"
+            )));
         }
         Err(Errno::NOTCONN) => {
-            return Err(Error::invalid(format!("{place}: its server is dead; take it away with: bimetal umount {place}")));
+            return Err(Error::invalid(format!(
+                "{place}: its server is dead; take it away with: bimetal umount {place}"
+            )));
         }
         Err(why) => return Err(Error::io(place, why.into())),
     }
@@ -103,7 +107,8 @@ mod tests {
 
     #[test]
     fn sizes_and_switches_read_as_people_say_them() {
-        let status = serde_json::json!({"used_bytes": 4096, "on": true, "front": {"reads": 3, "of": ["a", "b"]}});
+        let status =
+            serde_json::json!({"used_bytes": 4096, "on": true, "front": {"reads": 3, "of": ["a", "b"]}});
         let text = for_people(&status);
         for part in ["used bytes  4.0 KiB", "on", "yes", "front\n", "  reads  3", "a, b"] {
             assert!(text.contains(part), "{part} in\n{text}");

@@ -21,7 +21,12 @@ pub const KINDS: &[(&str, &str)] = &[
 
 /// Options of memfs.
 pub const MEMFS_OPTIONS: &[OptionSpec] = &[
-    OptionSpec { name: "size", value: Some("SIZE"), default: "half of the memory", help: "how much it may hold" },
+    OptionSpec {
+        name: "size",
+        value: Some("SIZE"),
+        default: "half of the memory",
+        help: "how much it may hold",
+    },
     OptionSpec {
         name: "prealloc",
         value: Some("SIZE"),
@@ -127,11 +132,8 @@ fn open_memfs(options: &[String]) -> Result<Box<dyn FileSystem>> {
         }
     }
     crate::front::memory::keep(usize::try_from(ahead.min(size)).unwrap_or(usize::MAX));
-    let owner = Caller {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        umask: 0,
-    };
+    let owner =
+        Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw(), umask: 0 };
     Ok(Box::new(MemFs::new(size, &owner)))
 }
 

@@ -21,10 +21,10 @@ use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -43,9 +43,10 @@ const REMEMBER: Duration = Duration::from_secs(3600);
 const MAX_WRITE_BYTES: u32 = 1 << 20;
 const MAX_BACKGROUND: u16 = 64;
 
-/// What is agreed on where the kernel has it; `docs/DESIGN.md` says what each is for. fuser 0.18 cannot speak
-/// `FUSE_SETXATTR_EXT`: see [`super::caller::loses_sgid`].
-const WANTED: [InitFlags; 10] = [
+/// What is agreed on where the kernel has it. fuser 0.18 cannot speak `FUSE_SETXATTR_EXT`: see
+/// [`super::caller::loses_sgid`]. `FUSE_POSIX_ACL` comes on top where the kernel checks permissions; agreeing to
+/// it makes the kernel check them, asked or not, at a GETATTR for each creation and removal.
+const WANTED: [InitFlags; 9] = [
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_DONT_MASK,
@@ -54,7 +55,6 @@ const WANTED: [InitFlags; 10] = [
     InitFlags::FUSE_EXPORT_SUPPORT,
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_READDIRPLUS_AUTO,
 ];
 
@@ -67,6 +67,7 @@ pub(super) struct Adapter {
     pub follower: Arc<Follower>,
     pub workers: Workers,
     pub writeback: bool,
+    pub default_permissions: bool,
 }
 
 impl Adapter {
@@ -87,10 +88,18 @@ impl Adapter {
         });
     }
 
-    fn entry(&self, op: Op, req: &Request, reply: ReplyEntry, call: impl FnOnce() -> Result<crate::fs::Attr>) {
+    fn entry(
+        &self,
+        op: Op,
+        req: &Request,
+        reply: ReplyEntry,
+        call: impl FnOnce() -> Result<crate::fs::Attr>,
+    ) {
         self.serve(op, req, || match call() {
             Ok(attr) => reply.entry(&REMEMBER, &self.ids.attr(&attr), Generation(attr.generation.into())),
-            Err(Error::NotFound) if op == Op::Lookup => reply.entry(&REMEMBER, &no_such_name(), Generation(0)),
+            Err(Error::NotFound) if op == Op::Lookup => {
+                reply.entry(&REMEMBER, &no_such_name(), Generation(0))
+            }
             Err(error) => reply.error(errno(op.name(), &error)),
         });
     }
@@ -122,7 +131,14 @@ impl Adapter {
         });
     }
 
-    fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, umask: u32, node: &NewNode) -> Result<crate::fs::Attr> {
+    fn make(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        umask: u32,
+        node: &NewNode,
+    ) -> Result<crate::fs::Attr> {
         let caller = Caller { uid: req.uid(), gid: req.gid(), umask };
         self.fs.create(&caller, self.ids.ino(parent), name.as_bytes(), node)
     }
@@ -142,7 +158,10 @@ impl Adapter {
                 if flags & libc::O_TRUNC == 0 || attr.kind != Kind::File {
                     return Ok(attr);
                 }
-                self.fs.setattr(attr.ino, &SetAttr { size: Some(0), kill_suid: req.uid() != 0, ..Default::default() })
+                self.fs.setattr(
+                    attr.ino,
+                    &SetAttr { size: Some(0), kill_suid: req.uid() != 0, ..Default::default() },
+                )
             }
             made => made,
         }
@@ -193,7 +212,16 @@ fn send_parts(reply: ReplyData, parts: &[Bytes]) {
 
 fn send_statfs(reply: ReplyStatfs, stat: &FsStat) {
     let bytes = stat.block_bytes;
-    reply.statfs(stat.blocks, stat.free, stat.available, stat.inodes, stat.inodes_free, bytes, NAME_MAX as u32, bytes);
+    reply.statfs(
+        stat.blocks,
+        stat.free,
+        stat.available,
+        stat.inodes,
+        stat.inodes_free,
+        bytes,
+        NAME_MAX as u32,
+        bytes,
+    );
 }
 
 impl Filesystem for Adapter {
@@ -201,6 +229,7 @@ impl Filesystem for Adapter {
         let offered = config.capabilities();
         let mut wanted = WANTED.into_iter().fold(InitFlags::empty(), InitFlags::union);
         wanted.set(InitFlags::FUSE_WRITEBACK_CACHE, self.writeback);
+        wanted.set(InitFlags::FUSE_POSIX_ACL, self.default_permissions);
         let missing = wanted & !offered;
         if !missing.is_empty() {
             tracing::info!("this kernel's FUSE lacks {missing:?}; the mount goes on without");
@@ -433,12 +462,26 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn readdirplus(&self, req: &Request, ino: INodeNo, _fh: FileHandle, from: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        from: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         self.serve(Op::Readdirplus, req, || {
             let done = self.fs.readdir_attrs(self.ino(ino), from, &mut |entry, attr| {
                 let generation = Generation(attr.map_or(0, |attr| attr.generation).into());
                 let shown = attr.map_or_else(|| self.ids.dots_attr(entry.ino), |attr| self.ids.attr(attr));
-                !reply.add(shown.ino, entry.next, OsStr::from_bytes(entry.name), &REMEMBER, &shown, generation)
+                !reply.add(
+                    shown.ino,
+                    entry.next,
+                    OsStr::from_bytes(entry.name),
+                    &REMEMBER,
+                    &shown,
+                    generation,
+                )
             });
             match done {
                 Ok(()) => reply.ok(),
@@ -524,7 +567,15 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn lseek(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         self.serve(Op::Lseek, req, || {
             let found = match (u64::try_from(offset), whence) {
                 (Ok(offset), libc::SEEK_DATA) => self.fs.seek(self.ino(ino), offset, Seek::Data),

@@ -125,7 +125,9 @@ fn system_time(stamp: Stamp) -> SystemTime {
 /// (its `system_time_from_time`), so that is what is taken apart here.
 pub(super) fn stamp(time: SystemTime) -> Stamp {
     match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Stamp { sec: after.as_secs().try_into().unwrap_or(i64::MAX), nsec: after.subsec_nanos() },
+        Ok(after) => {
+            Stamp { sec: after.as_secs().try_into().unwrap_or(i64::MAX), nsec: after.subsec_nanos() }
+        }
         Err(before) => {
             let before = before.duration();
             Stamp { sec: 0i64.saturating_sub_unsigned(before.as_secs()), nsec: before.subsec_nanos() }
@@ -167,6 +169,9 @@ mod tests {
         for (sec, nsec) in [(0, 0), (5, 7), (-1, 0), (-2, 800_000_000), (-100, 1)] {
             assert_eq!(stamp(given(sec, nsec)), Stamp { sec, nsec });
         }
-        assert_eq!(system_time(Stamp { sec: -2, nsec: 800_000_000 }), UNIX_EPOCH - Duration::from_millis(1200));
+        assert_eq!(
+            system_time(Stamp { sec: -2, nsec: 800_000_000 }),
+            UNIX_EPOCH - Duration::from_millis(1200)
+        );
     }
 }

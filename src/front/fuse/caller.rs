@@ -22,9 +22,8 @@ pub(super) fn loses_sgid(pid: u32, uid: u32, gid: u32, file_gid: u32) -> bool {
 
 fn may_keep_sgid(status: &str, file_gid: u32) -> bool {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    let in_group = field("Groups:").is_some_and(|groups| {
-        groups.split_ascii_whitespace().any(|group| group.parse() == Ok(file_gid))
-    });
+    let in_group = field("Groups:")
+        .is_some_and(|groups| groups.split_ascii_whitespace().any(|group| group.parse() == Ok(file_gid)));
     let capabilities = field("CapEff:").and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
     in_group || capabilities.is_some_and(|set| set & CAP_FSETID != 0)
 }

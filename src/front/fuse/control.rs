@@ -79,8 +79,9 @@ impl Control {
 
     fn status(&self, fs: &dyn FileSystem) -> Result<Vec<u8>> {
         let mut status: Map<String, Value> = match fs.control_get(fs.root(), STATUS) {
-            Ok(own) => serde_json::from_slice(&own)
-                .map_err(|why| Error::invalid(format!("the file system's status is no JSON object: {why}")))?,
+            Ok(own) => serde_json::from_slice(&own).map_err(|why| {
+                Error::invalid(format!("the file system's status is no JSON object: {why}"))
+            })?,
             Err(Error::NotSupported) => Map::new(),
             Err(error) => return Err(error),
         };

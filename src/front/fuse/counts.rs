@@ -73,6 +73,9 @@ impl Counts {
     /// The numbers that are not zero, by name.
     pub fn show(&self) -> serde_json::Map<String, serde_json::Value> {
         let counted = NAMES.iter().zip(&self.counts).map(|(name, count)| (*name, count.load(Relaxed)));
-        counted.filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_string(), count.into())).collect()
+        counted
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| (name.to_string(), count.into()))
+            .collect()
     }
 }

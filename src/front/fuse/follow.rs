@@ -63,7 +63,8 @@ impl Follower {
         }
         self.looked_ns.store(now_ns, Relaxed);
         let Some(processor) = processor_of(pid) else { return };
-        let may = self.allowed.as_ref().is_some_and(|set| processor < CpuSet::MAX_CPU && set.is_set(processor));
+        let may =
+            self.allowed.as_ref().is_some_and(|set| processor < CpuSet::MAX_CPU && set.is_set(processor));
         if may && self.processor.load(Relaxed) != processor {
             let mut only = CpuSet::new();
             only.set(processor);

@@ -78,7 +78,8 @@ impl Mount {
     pub fn new(fs: Arc<dyn FileSystem>, mountpoint: &Path, options: &MountOptions) -> Result<Mount> {
         let workers = Workers::new(options.workers).map_err(|why| Error::io("a thread", why))?;
         let connection = mount::mount(mountpoint, options)?;
-        let unmounter = |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
+        let unmounter =
+            |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
         let serving = connection.device.try_clone().map_err(|why| Error::io("/dev/fuse", why));
         let started = serving.and_then(|device| start(fs.clone(), device, options, workers));
         let unmounter = unmounter(connection.device);
@@ -134,7 +135,9 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let Some(server) = &self.server else { return };
-        if self.unmounter.unmount(Unmount::IfIdle).is_err() && self.unmounter.unmount(Unmount::ByForce).is_err() {
+        if self.unmounter.unmount(Unmount::IfIdle).is_err()
+            && self.unmounter.unmount(Unmount::ByForce).is_err()
+        {
             let _ = self.unmounter.unmount(Unmount::Lazily);
         }
         let start = Instant::now();
@@ -183,6 +186,7 @@ fn start(
         follower,
         workers,
         writeback: options.writeback,
+        default_permissions: options.default_permissions,
     };
     let mut config = fuser::Config::default();
     config.n_threads = Some(1);

@@ -37,7 +37,9 @@ pub(super) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<Connect
         return Err(Error::invalid(format!("mount point {name} is not a directory; make one with mkdir")));
     }
     let device = match mount_directly(&whole, options) {
-        Err(why) if matches!(why.raw_os_error(), Some(libc::EPERM | libc::EACCES)) => mount_by_helper(&whole, options)?,
+        Err(why) if matches!(why.raw_os_error(), Some(libc::EPERM | libc::EACCES)) => {
+            mount_by_helper(&whole, options)?
+        }
         Err(why) if matches!(why.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENXIO)) => {
             return Err(Error::unsupported(
                 "mounting",
@@ -67,7 +69,13 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> io::Result<Owned
     ];
     let flags = flags.iter().filter(|(on, _)| *on).fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
     let data = CString::new(data)?;
-    rustix::mount::mount(&*options.fsname, mountpoint, format!("fuse.{SUBTYPE}"), flags, Some(data.as_c_str()))?;
+    rustix::mount::mount(
+        &*options.fsname,
+        mountpoint,
+        format!("fuse.{SUBTYPE}"),
+        flags,
+        Some(data.as_c_str()),
+    )?;
     Ok(device)
 }
 
@@ -101,7 +109,9 @@ fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd>
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|why| Error::unsupported("mounting without root", format!("{HELPER}: {why}; install fuse3")))?;
+        .map_err(|why| {
+            Error::unsupported("mounting without root", format!("{HELPER}: {why}; install fuse3"))
+        })?;
     let received = receive_device(&ours);
     let output = child.wait_with_output().map_err(|why| Error::io(HELPER, why))?;
     match received {
@@ -165,8 +175,9 @@ fn unmount_by_helper(mountpoint: &Path, how: Unmount) -> Result<()> {
         command.arg("-z");
     }
     let output = command.arg("--").arg(mountpoint).output();
-    let output = output
-        .map_err(|why| Error::unsupported("unmounting without root", format!("{HELPER}: {why}; install fuse3")))?;
+    let output = output.map_err(|why| {
+        Error::unsupported("unmounting without root", format!("{HELPER}: {why}; install fuse3"))
+    })?;
     if output.status.success() {
         return Ok(());
     }

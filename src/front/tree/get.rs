@@ -159,7 +159,8 @@ impl Getter<'_> {
     fn special(&self, attr: &Attr, target: &Path, kind: FileType) -> Result<()> {
         let (major, minor) = (attr.rdev >> 8 & 0xfff, attr.rdev & 0xff | attr.rdev >> 12 & !0xff);
         let device = rustix::fs::makedev(major, minor);
-        rustix::fs::mknodat(CWD, target, kind, Mode::RUSR | Mode::WUSR, device).map_err(host("making the special file"))
+        rustix::fs::mknodat(CWD, target, kind, Mode::RUSR | Mode::WUSR, device)
+            .map_err(host("making the special file"))
     }
 
     /// Owner, then mode (a change of owner clears set-ID bits), then attributes, then times.
@@ -175,7 +176,8 @@ impl Getter<'_> {
         }
         self.xattrs(attr.ino, target)?;
         let times = Timestamps { last_access: timespec(attr.atime), last_modification: timespec(attr.mtime) };
-        rustix::fs::utimensat(CWD, target, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(host("setting the times"))
+        rustix::fs::utimensat(CWD, target, &times, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(host("setting the times"))
     }
 
     fn xattrs(&self, ino: Ino, target: &Path) -> Result<()> {
@@ -184,7 +186,8 @@ impl Getter<'_> {
             let Ok(text) = CString::new(name) else { continue };
             match rustix::fs::lsetxattr(target, &text, &value, XattrFlags::empty()) {
                 Err(Errno::PERM) if !self.as_root && !text.as_bytes().starts_with(b"user.") => {}
-                done => done.map_err(|why| Error::io(format!("attribute {}", text.to_string_lossy()), why.into()))?,
+                done => done
+                    .map_err(|why| Error::io(format!("attribute {}", text.to_string_lossy()), why.into()))?,
             }
         }
         Ok(())

@@ -34,7 +34,8 @@ pub fn put_stream(
     name: &[u8],
     watch: &mut dyn Watch,
 ) -> Result<u64> {
-    let attr = fresh(fs, caller, parent, name, &NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] })?;
+    let attr =
+        fresh(fs, caller, parent, name, &NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] })?;
     let mut piece = vec![0; PIECE as usize];
     let mut offset = 0;
     let done = loop {
@@ -225,7 +226,8 @@ fn next_data(file: &File, at: u64, size: u64) -> Result<Option<(u64, u64)>> {
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((at, size))),
         Err(why) => return Err(Error::io("looking for data", why.into())),
     };
-    let end = rustix::fs::seek(file, SeekFrom::Hole(start)).map_err(|why| Error::io("looking for a hole", why.into()))?;
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start))
+        .map_err(|why| Error::io("looking for a hole", why.into()))?;
     Ok((start < size).then_some((start, end.min(size))))
 }
 

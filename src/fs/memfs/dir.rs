@@ -80,7 +80,8 @@ impl Dir {
 
     /// Lets a name that is there stand for something else.
     pub fn replace(&mut self, name: &[u8], target: Target) {
-        if let Some(slot) = self.by_name.find(hash(name), |&slot| self.slots[slot as usize].name[..] == *name) {
+        if let Some(slot) = self.by_name.find(hash(name), |&slot| self.slots[slot as usize].name[..] == *name)
+        {
             self.slots[*slot as usize].target = Some(target);
         }
     }
@@ -88,7 +89,8 @@ impl Dir {
     /// Removes a name, if it is there.
     pub fn remove(&mut self, name: &[u8]) -> Option<Target> {
         let slots = &mut self.slots;
-        let found = self.by_name.find_entry(hash(name), |&slot| slots[slot as usize].name[..] == *name).ok()?;
+        let found =
+            self.by_name.find_entry(hash(name), |&slot| slots[slot as usize].name[..] == *name).ok()?;
         let (index, _) = found.remove();
         let slot = &mut slots[index as usize];
         slot.name = SmallVec::new();

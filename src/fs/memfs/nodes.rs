@@ -283,7 +283,9 @@ impl Nodes {
 
     pub fn get_mut(&mut self, id: Id) -> &mut Node {
         let index = id.0 as usize;
-        self.blocks[index / BLOCK][index % BLOCK].as_mut().expect("an inode that a name or a number stands for")
+        self.blocks[index / BLOCK][index % BLOCK]
+            .as_mut()
+            .expect("an inode that a name or a number stands for")
     }
 
     pub fn add(&mut self, mut node: Node) -> Result<Id> {
