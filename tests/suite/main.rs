@@ -1,3 +1,5 @@
 //! The integration tests, one binary.
 
 mod layers;
+mod mounts;
+mod programs;
