@@ -5,3 +5,6 @@ mod ext4_image;
 mod ext4_journal;
 mod layers;
 mod media;
+mod mounts;
+mod nfhybrid_crash;
+mod programs;

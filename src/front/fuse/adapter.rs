@@ -43,9 +43,10 @@ const REMEMBER: Duration = Duration::from_secs(3600);
 const MAX_WRITE_BYTES: u32 = 1 << 20;
 const MAX_BACKGROUND: u16 = 64;
 
-/// What is agreed on where the kernel has it; `docs/DESIGN.md` says what each is for. fuser 0.18 cannot speak
-/// `FUSE_SETXATTR_EXT`: see [`super::caller::loses_sgid`].
-const WANTED: [InitFlags; 10] = [
+/// What is agreed on where the kernel has it. fuser 0.18 cannot speak `FUSE_SETXATTR_EXT`: see
+/// [`super::caller::loses_sgid`]. `FUSE_POSIX_ACL` comes on top where the kernel checks permissions; agreeing to
+/// it makes the kernel check them, asked or not, at a GETATTR for each creation and removal.
+const WANTED: [InitFlags; 9] = [
     InitFlags::FUSE_ASYNC_DIO,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_DONT_MASK,
@@ -54,7 +55,6 @@ const WANTED: [InitFlags; 10] = [
     InitFlags::FUSE_EXPORT_SUPPORT,
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
     InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_READDIRPLUS_AUTO,
 ];
 
@@ -67,6 +67,7 @@ pub(super) struct Adapter {
     pub follower: Arc<Follower>,
     pub workers: Workers,
     pub writeback: bool,
+    pub default_permissions: bool,
 }
 
 impl Adapter {
@@ -228,6 +229,7 @@ impl Filesystem for Adapter {
         let offered = config.capabilities();
         let mut wanted = WANTED.into_iter().fold(InitFlags::empty(), InitFlags::union);
         wanted.set(InitFlags::FUSE_WRITEBACK_CACHE, self.writeback);
+        wanted.set(InitFlags::FUSE_POSIX_ACL, self.default_permissions);
         let missing = wanted & !offered;
         if !missing.is_empty() {
             tracing::info!("this kernel's FUSE lacks {missing:?}; the mount goes on without");

@@ -186,6 +186,7 @@ fn start(
         follower,
         workers,
         writeback: options.writeback,
+        default_permissions: options.default_permissions,
     };
     let mut config = fuser::Config::default();
     config.n_threads = Some(1);

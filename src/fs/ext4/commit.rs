@@ -7,7 +7,7 @@ use super::dir;
 use super::group::bitmap_sum;
 use super::journal::Transaction;
 use super::store::Store;
-use super::superblock::TIE_BYTES;
+use super::superblock::{SUPER_BYTES, TIE_BYTES};
 use crate::Result;
 use crate::time::{Stamp, Time};
 use crate::units::DiskBlock;
@@ -71,6 +71,19 @@ impl Ext4 {
         self.pending.push_back((tid, freed.clone()));
         self.store.tid += 1;
         Ok(Frozen { tid, transaction: Transaction { metadata: images, freed } })
+    }
+
+    /// Puts another area of the caller into a frozen transaction that was not handed to the journal yet.
+    pub fn retie(&mut self, frozen: &mut Frozen, tie: &[u8; TIE_BYTES]) {
+        let (place, offset) = self.store.geometry.super_place();
+        self.store.sb.set_tie(tie);
+        for (block, image) in &mut frozen.transaction.metadata {
+            if *block == place {
+                let mut bytes = image.to_vec();
+                self.store.sb.retie(&mut bytes[offset..offset + SUPER_BYTES], tie);
+                *image = bytes.into();
+            }
+        }
     }
 
     /// The superblock's whole block, as it is to be stored.

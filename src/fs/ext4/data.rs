@@ -38,6 +38,15 @@ pub enum Mapping {
     },
 }
 
+impl Mapping {
+    /// Blocks it holds for.
+    pub fn blocks(self) -> u64 {
+        match self {
+            Mapping::Hole { len } | Mapping::Data { len, .. } | Mapping::Unwritten { len, .. } => len.into(),
+        }
+    }
+}
+
 /// A run of blocks that data was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {

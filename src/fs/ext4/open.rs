@@ -5,8 +5,9 @@
 //! 2. The journal's inode is read by the descriptor of its group alone, and the journal replayed if there
 //!    is anything in it. Then the superblock is read again.
 //! 3. All descriptors are read and checked.
-//! 4. For writing: the superblock says, in place, that the journal is in use from now on, and counts the
-//!    mount; orphans of the last mount are freed in the running transaction.
+//! 4. For writing: the superblock says, in place, that the journal is in use from now on; orphans of the last
+//!    mount are freed in the running transaction. The mount is not counted: the count is left to others, so
+//!    that a change of it shows that somebody else mounted the disk.
 
 use super::group::{Desc, SystemZones};
 use super::inodes::Inodes;
@@ -31,7 +32,7 @@ const JOURNAL_BLOCKS_MAX: u64 = 1 << 30;
 pub struct OpenOptions {
     /// Change nothing on the device.
     pub read_only: bool,
-    /// The present, for the mount time.
+    /// The present, for the superblock's write time.
     pub now: Stamp,
 }
 
@@ -48,6 +49,8 @@ pub struct Identity {
     pub write_time: u64,
     /// When it was last checked, seconds since the epoch.
     pub check_time: u64,
+    /// The journal was in use: the last mount did not end cleanly (or has not ended).
+    pub in_use: bool,
 }
 
 impl Identity {
@@ -58,6 +61,7 @@ impl Identity {
             mount_time: sb.mount_time(),
             write_time: sb.write_time(),
             check_time: sb.check_time(),
+            in_use: sb.needs_recovery(),
         }
     }
 }
@@ -126,7 +130,6 @@ impl Ext4 {
 
     fn begin_writing(&mut self, now: Stamp) -> Result<()> {
         let now = self.note_time(now);
-        self.store.sb.note_mount(now);
         self.store.sb.set_needs_recovery(true);
         self.write_super(now)?;
         self.adopt_orphans()

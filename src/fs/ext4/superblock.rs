@@ -527,11 +527,13 @@ impl Superblock {
         self.time(0x108, 0x276)
     }
 
-    /// Notes one more mount, at `now`.
-    pub fn note_mount(&mut self, now: Stamp) {
-        let count = self.mount_count().wrapping_add(1);
-        put16(&mut self.raw, 0x34, count);
-        self.set_time(0x2C, 0x275, now);
+    /// Puts another tie into a sealed copy of a superblock.
+    pub fn retie(&self, raw: &mut [u8], tie: &[u8; TIE_BYTES]) {
+        raw[TIE].copy_from_slice(tie);
+        if self.geometry.features.csum() {
+            let sum = crc32c_raw(!0, &raw[..CHECKSUM]);
+            put32(raw, CHECKSUM, sum);
+        }
     }
 
     /// Notes a write at `now`.

@@ -2,10 +2,10 @@
 
 use super::Shared;
 use super::core::Core;
-use super::policy::{BYPASS, DURABILITY_XATTR, Durability, SECTION_XATTR, section_named};
+use super::policy::{BYPASS, DURABILITY_XATTR, Durability, SECTION_XATTR};
 use super::record::{Record, when};
 use super::write::without_suid;
-use crate::fs::acl::Acl;
+use crate::fs::ext4::acl::Acl;
 use crate::fs::{Attr, Kind, SetAttr, SetTime, SetXattr};
 use crate::time::{Stamp, Time};
 use crate::units::Ino;
@@ -137,7 +137,14 @@ impl Shared {
     }
 
     /// An access ACL sets the permission bits; one that says no more than they do is not stored.
-    fn set_access_acl(&self, core: &mut Core, ino: Ino, value: &[u8], kill_sgid: bool, now: Time) -> Result<()> {
+    fn set_access_acl(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        value: &[u8],
+        kill_sgid: bool,
+        now: Time,
+    ) -> Result<()> {
         let old = core.ext4.inode(ino)?.mode;
         let (mut perm, stored) = match Acl::from_wire(value)? {
             Some(acl) => acl.set_on(old & 0o7777),
@@ -182,8 +189,8 @@ impl Shared {
         let Some(ssd) = &core.ssd else {
             return Err(Error::invalid("there is no SSD to map to; this mount works from the disk alone"));
         };
-        if rule != BYPASS && section_named(ssd, rule).is_none() {
-            let names: Vec<&str> = ssd.config().sections.iter().map(|section| section.name.as_str()).collect();
+        if rule != BYPASS && ssd.section_named(rule).is_none() {
+            let names: Vec<String> = ssd.config().sections.into_iter().map(|section| section.name).collect();
             return Err(Error::invalid(format!(
                 "no section is called '{rule}'; this SSD has {}; or say bypass or inherit",
                 names.join(", ")

@@ -87,8 +87,11 @@ fn run_e2fsck(disk: &Path, repair: bool, findings: &mut Findings) -> Result<()> 
         .args(["-f", if repair { "-p" } else { "-n" }])
         .arg(disk)
         .output()
-        .map_err(|error| Error::io("e2fsck (from e2fsprogs) checks the disk half and could not be run", error))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        .map_err(|error| {
+            Error::io("e2fsck (from e2fsprogs) checks the disk half and could not be run", error)
+        })?;
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     findings.e2fsck = text.lines().map(str::to_string).collect();
     match output.status.code() {
         Some(0) => {}

@@ -220,9 +220,4 @@ impl Core {
     pub fn at_risk_since(&self) -> Option<Time> {
         self.cycle.as_ref().and_then(|cycle| cycle.since).or(self.dirty.since)
     }
-
-    /// Whether every change is on the disk.
-    pub fn is_clean(&self) -> bool {
-        self.dirty.since.is_none() && self.cycle.is_none()
-    }
 }

@@ -15,12 +15,12 @@ use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
 use super::place::{Placement, submit_gathered};
 use super::promote::Promotion;
 use super::tie::Tie;
+use crate::Result;
 use crate::fs::ext4::Frozen;
-use crate::fs::nfhybrid::ssd::WrDone;
+use crate::fs::nfhybrid::ssd::{Binding, WrDone};
 use crate::media::{Ticket, wait_all};
 use crate::time::Time;
 use crate::units::{DiskBlock, Ino};
-use crate::Result;
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
@@ -223,7 +223,7 @@ impl Shared {
         }
         let epoch = self.core.lock().epoch;
         if with_ssd && self.core.lock().ssd.is_none() {
-            self.retie(&mut frozen, self.tie(epoch, op, false))?;
+            self.retie(&mut frozen, self.tie(epoch, op, false));
         }
         let tid = frozen.tid;
         self.finish_disk(disk, frozen)?;
@@ -321,10 +321,19 @@ impl Shared {
         }
         self.bind_frozen(&mut core, op, placements);
         self.unbind_frozen(&mut core, op);
-        if let Some(ssd) = &mut core.ssd {
-            ssd.evict_all();
+        self.evict(&mut core);
+        self.write_log(core)
+    }
+
+    /// Makes room where a section runs short of clean extents. What has dirty or moving data stays.
+    fn evict(&self, core: &mut Core) {
+        let Core { ssd: Some(ssd), nodes, cycle, .. } = core else { return };
+        let moving = |ino| cycle.as_ref().is_some_and(|cycle| cycle.frames.contains_key(&ino));
+        for section in 0..ssd.sections() {
+            ssd.evict(section, 0, |ino| {
+                moving(ino) || nodes.get(&ino).is_some_and(|node| !node.frames.is_empty())
+            });
         }
-        self.write_log(core, true)
     }
 
     /// Binds what this cycle wrote, unless newer data stands over it or it was cut off meanwhile.
@@ -336,11 +345,15 @@ impl Shared {
             let current = range.clone().all(|index| core.is_current(ino, index));
             let copy = if current { self.dup_inode(core, ino) } else { None };
             let Some(ssd) = &mut core.ssd else { return };
-            let Some(copy) = copy else {
+            let Some(inode) = copy else {
                 ssd.release(run);
                 continue;
             };
-            ssd.bind(op, ino, index * self.ssd_blocks_per_frame, run, &sums, WrDone::Ssd, &copy);
+            let file_block = (index * self.ssd_blocks_per_frame) as u32;
+            let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
+            if ssd.bind(op, ino, &binding).is_err() {
+                continue;
+            }
             if let Some(cycle) = &mut core.cycle {
                 cycle.frames_of_mut(ino, range).for_each(|frame| frame.placed = true);
             }
@@ -378,17 +391,7 @@ impl Shared {
         core.reuse += 1;
         core.ops.trim(op);
         let Some(cycle) = core.cycle.take() else { return Ok(()) };
-        let unit = self.ssd_blocks_per_frame;
-        for (&ino, frames) in &cycle.frames {
-            let done = frames.iter().filter(|(index, frame)| {
-                frame.placed && !core.nodes.get(&ino).is_some_and(|node| node.frames.contains_key(index))
-            });
-            let done: Vec<u64> = done.map(|(&index, _)| index).collect();
-            let Some(ssd) = &mut core.ssd else { break };
-            for (first, count) in runs(done) {
-                ssd.set_state(ino, first * unit, count * unit, WrDone::Both);
-            }
-        }
+        drop(cycle);
         if let Some(ssd) = &mut core.ssd {
             ssd.trim(op);
         }
@@ -413,7 +416,7 @@ impl Shared {
     }
 
     /// Copies to the SSD what reads brought from the disk.
-    fn promote(&self) {
+    pub(super) fn promote(&self) {
         let mut core = self.core.lock();
         let mut placements = Vec::new();
         for (promotion, version) in core.promotions.take() {
@@ -462,13 +465,11 @@ impl Shared {
         let bytes = (frames.len() * FRAME) as u64;
         let committed = core.committed;
         let Some(ssd) = &mut core.ssd else { return };
-        match copy {
-            Some(copy) => {
-                let block = index * self.ssd_blocks_per_frame;
-                ssd.bind(committed, ino, block, run, &sums, WrDone::Both, &copy);
-                core.counters.promoted_bytes += bytes;
-            }
-            None => ssd.release(run),
+        let Some(inode) = copy else { return ssd.release(run) };
+        let file_block = (index * self.ssd_blocks_per_frame) as u32;
+        let binding = Binding { file_block, run, sums: &sums, state: WrDone::Both, inode: &inode };
+        if ssd.bind(committed, ino, &binding).is_ok() {
+            core.counters.promoted_bytes += bytes;
         }
     }
 }
@@ -496,7 +497,7 @@ impl Shared {
     }
 
     /// Replaces the tie in a frozen transaction.
-    fn retie(&self, frozen: &mut Frozen, tie: Tie) -> Result<()> {
-        self.core.lock().ext4.retie(frozen, &tie.encode())
+    fn retie(&self, frozen: &mut Frozen, tie: Tie) {
+        self.core.lock().ext4.retie(frozen, &tie.encode());
     }
 }

@@ -16,8 +16,8 @@ use super::frames::{FRAME, runs};
 use super::place::{Placement, submit_gathered};
 use super::policy::Durability;
 use super::record::{Record, when};
+use crate::fs::nfhybrid::ssd::{Binding, LogWrite, Ssd, WrDone};
 use crate::fs::{Kind, Later};
-use crate::fs::nfhybrid::ssd::{Ssd, WrDone};
 use crate::media::{Request, wait_all};
 use crate::time::Time;
 use crate::units::Ino;
@@ -99,15 +99,16 @@ impl Shared {
         if core.ssd.is_none() {
             return Ok(Logged::Disk);
         }
-        let flush = !placements.is_empty();
         self.bind_placed(&mut core, placements);
         if unlogged_bytes(&core, ino) > self.inline_limit {
             return Ok(Logged::Disk);
         }
-        self.append_operations(&mut core);
+        self.append_operations(&mut core)?;
         self.append_data(&mut core, ino)?;
-        self.write_log(core, flush)?;
-        Ok(Logged::Done)
+        match self.write_log(core) {
+            Err(Error::NoSpace(_)) => Ok(Logged::Disk),
+            written => written.map(|()| Logged::Done),
+        }
     }
 
     /// Writes a large file's unlogged frames to its section. No gate: other fsyncs go on meanwhile.
@@ -150,91 +151,96 @@ impl Shared {
         let op = core.op;
         for placement in placements {
             let Placement { ino, index, run, ref frames } = placement;
-            let same = frames.iter().enumerate().all(|(n, bytes)| core.still_holds(ino, index + n as u64, bytes));
+            let same =
+                frames.iter().enumerate().all(|(n, bytes)| core.still_holds(ino, index + n as u64, bytes));
             let sums = placement.sums(self.ssd_block_bytes);
             let copy = self.dup_inode(core, ino);
             let Some(ssd) = &mut core.ssd else { return };
-            match copy {
-                Some(copy) if same => {
-                    let block = index * self.ssd_blocks_per_frame;
-                    ssd.bind(op, ino, block, run, &sums, WrDone::Ssd, &copy);
-                    mark(core, ino, index..index + frames.len() as u64, |placed, _| *placed = true);
+            match copy.filter(|_| same) {
+                None => ssd.release(run),
+                Some(inode) => {
+                    let file_block = (index * self.ssd_blocks_per_frame) as u32;
+                    let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
+                    // A full inode table only means that there is no copy on the SSD.
+                    if ssd.bind(op, ino, &binding).is_ok() {
+                        mark(core, ino, index..index + frames.len() as u64, |placed, _| *placed = true);
+                    }
                 }
-                _ => ssd.release(run),
             }
         }
     }
 
     /// Appends the records of all operations the log lacks.
-    pub(super) fn append_operations(&self, core: &mut Core) {
-        let Some(ssd) = &mut core.ssd else { return };
-        core.ops.take_unlogged(|op, bytes| ssd.append(op, bytes));
+    pub(super) fn append_operations(&self, core: &mut Core) -> Result<()> {
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        let mut appended = Ok(());
+        core.ops.take_unlogged(|op, bytes| {
+            if appended.is_ok() {
+                appended = ssd.append(op, bytes);
+            }
+        });
+        appended
     }
 
     /// Appends a file's unlogged data, its size and times, and the mark that everything so far is there.
     fn append_data(&self, core: &mut Core, ino: Ino) -> Result<()> {
         let op = core.op;
         let mut scratch = std::mem::take(&mut core.scratch);
-        for (index, bytes) in unlogged_frames(core, ino) {
-            scratch.clear();
-            Record::Data { ino: ino.0, offset: index * FRAME as u64, bytes: &bytes }.encode(&mut scratch);
-            if let Some(ssd) = &mut core.ssd {
-                ssd.append(op, &scratch);
-            }
+        let frames = unlogged_frames(core, ino);
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        for (index, bytes) in &frames {
+            data_record(ino, *index, bytes, &mut scratch);
+            ssd.append(op, &scratch)?;
+        }
+        for (index, _) in frames {
             mark(core, ino, index..index + 1, |_, logged| *logged = true);
         }
-        self.append_contents(core, ino, &mut scratch)?;
-        scratch.clear();
-        Record::Complete.encode(&mut scratch);
-        if let Some(ssd) = &mut core.ssd {
-            ssd.append(op, &scratch);
+        for record in [contents_record(core, ino)?, Some(Record::Complete)].into_iter().flatten() {
+            scratch.clear();
+            record.encode(&mut scratch);
+            if let Some(ssd) = &mut core.ssd {
+                ssd.append(op, &scratch)?;
+            }
         }
         core.scratch = scratch;
         Ok(())
     }
 
-    fn append_contents(&self, core: &mut Core, ino: Ino, scratch: &mut Vec<u8>) -> Result<()> {
-        let op = core.op;
-        let inode = core.ext4.inode(ino)?;
-        if inode.kind() != Kind::File {
-            return Ok(());
-        }
-        scratch.clear();
-        let record = Record::Contents {
-            ino: ino.0,
-            generation: inode.generation,
-            size: inode.size,
-            perm: inode.mode & 0o7777,
-            mtime: when(inode.mtime),
-            ctime: when(inode.ctime),
-        };
-        record.encode(scratch);
-        if let Some(ssd) = &mut core.ssd {
-            ssd.append(op, scratch);
-        }
-        Ok(())
-    }
-
     /// Writes what was appended and waits until it is durable. The caller holds the gate.
     ///
-    /// One part goes as one durable write; several, or a log write that refers to data written just before,
-    /// as plain writes and one flush (a record carries the checksums of what it refers to, so the order
-    /// between them does not matter: until the flush is done nobody was promised anything).
-    pub(super) fn write_log(&self, mut core: MutexGuard<'_, Core>, flush: bool) -> Result<()> {
-        let (Some(ssd), Some(device)) = (&mut core.ssd, &self.ssd_device) else { return Ok(()) };
+    /// [`Error::NoSpace`]: the log is full; what was appended stays and goes with a later write.
+    pub(super) fn write_log(&self, mut core: MutexGuard<'_, Core>) -> Result<()> {
         let mut writes = Vec::new();
-        while let Some(write) = ssd.seal()? {
-            writes.push(write);
+        let mut full = Ok(());
+        while let Some(ssd) = &mut core.ssd {
+            match ssd.seal() {
+                Ok(Some(write)) => writes.push(write),
+                Ok(None) => break,
+                Err(error) => {
+                    full = Err(error);
+                    break;
+                }
+            }
         }
         drop(core);
-        let upto = writes.last().map(|write| write.upto);
-        let durable = writes.len() == 1 && !flush;
+        self.write_groups(writes)?;
+        full
+    }
+
+    /// Writes sealed groups durably, in order, and tells the SSD half so.
+    fn write_groups(&self, writes: Vec<LogWrite>) -> Result<()> {
+        let (Some(device), Some(last)) = (&self.ssd_device, writes.last()) else { return Ok(()) };
+        let upto = last.upto;
+        if writes.iter().any(|write| write.flush_first) {
+            device.flush()?;
+        }
+        let alone = writes.len() == 1;
         let mut requests = writes.into_iter().map(|write| Request::Write {
             offset: write.offset,
             data: write.data,
-            durable,
+            durable: alone,
         });
-        if durable {
+        if alone {
             // `run` stays on this thread: the fsync path.
             requests.try_for_each(|request| device.run(Time::now(), request).result.map(drop))?;
         } else {
@@ -243,9 +249,8 @@ impl Shared {
             device.flush()?;
         }
         let mut core = self.core.lock();
-        if let (Some(ssd), Some(upto)) = (&mut core.ssd, upto)
-            && ssd.sealed(upto)
-        {
+        if let Some(ssd) = &mut core.ssd {
+            ssd.sealed(upto);
             core.reuse += 1;
         }
         Ok(())
@@ -271,37 +276,52 @@ impl Shared {
         }
         drop(core);
         self.write_placements(&placements)?;
-        if let Some(device) = &self.ssd_device {
-            device.flush()?;
-        }
+        self.bind_placed(&mut self.core.lock(), placements);
         self.write_tables()?;
         let mut core = self.core.lock();
         core.counters.relogs += 1;
+        let live = self.live_records(&mut core, &files)?;
         if let Some(ssd) = &mut core.ssd {
-            ssd.restart();
+            ssd.restart(live)?;
         }
-        self.bind_placed(&mut core, placements);
+        self.write_log(core)
+    }
+
+    /// Everything the log must still say, in the order it would be applied.
+    fn live_records(&self, core: &mut Core, files: &[Ino]) -> Result<Vec<(u64, Vec<u8>)>> {
+        let mut live = Vec::new();
         core.ops.forget_logged();
-        self.append_operations(&mut core);
-        for ino in files {
-            mark(&mut core, ino, 0..u64::MAX, |placed, logged| *logged = *placed);
-            self.append_data(&mut core, ino)?;
+        core.ops.take_unlogged(|op, bytes| live.push((op, bytes.to_vec())));
+        let op = core.op;
+        for &ino in files {
+            for (index, bytes) in unplaced_frames(core, ino) {
+                let mut record = Vec::with_capacity(FRAME + 32);
+                data_record(ino, index, &bytes, &mut record);
+                live.push((op, record));
+                mark(core, ino, index..index + 1, |_, logged| *logged = true);
+            }
+            if let Some(record) = contents_record(core, ino)? {
+                let mut bytes = Vec::new();
+                record.encode(&mut bytes);
+                live.push((op, bytes));
+            }
         }
-        if let Some(ssd) = &mut core.ssd {
-            ssd.restart_end();
-        }
-        self.write_log(core, true)
+        let mut complete = Vec::new();
+        Record::Complete.encode(&mut complete);
+        live.push((op, complete));
+        Ok(live)
     }
 
     /// Writes the SSD's tables in place, so that the log's residency records are not needed any more. The
     /// caller holds the gate.
     pub(super) fn write_tables(&self) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
-        let writes = match &mut self.core.lock().ssd {
-            Some(ssd) => ssd.checkpoint_begin(),
+        let checkpoint = match &mut self.core.lock().ssd {
+            Some(ssd) => ssd.checkpoint_begin()?,
             None => return Ok(()),
         };
-        let tickets = submit_gathered(device.as_ref(), writes);
+        self.write_groups(checkpoint.log)?;
+        let tickets = submit_gathered(device.as_ref(), checkpoint.tables);
         wait_all(device.as_ref(), tickets).result?;
         device.flush()?;
         if let Some(ssd) = &mut self.core.lock().ssd {
@@ -340,6 +360,25 @@ impl Shared {
         core.wanted = core.op;
         self.work.notify_one();
     }
+}
+
+fn data_record(ino: Ino, index: u64, bytes: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    Record::Data { ino: ino.0, offset: index * FRAME as u64, bytes }.encode(out);
+}
+
+/// A file's size, times and mode, as of now; nothing for what has no contents.
+fn contents_record(core: &mut Core, ino: Ino) -> Result<Option<Record<'static>>> {
+    let inode = core.ext4.inode(ino)?;
+    let record = Record::Contents {
+        ino: ino.0,
+        generation: inode.generation,
+        size: inode.size,
+        perm: inode.perm(),
+        mtime: when(inode.mtime),
+        ctime: when(inode.ctime),
+    };
+    Ok((inode.kind() == Kind::File).then_some(record))
 }
 
 /// Frames of a file that an fsync still has to log: dirty ones, and frozen ones the SSD does not have.

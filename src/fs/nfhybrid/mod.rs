@@ -12,6 +12,7 @@
 
 mod attrs;
 pub mod check;
+mod control;
 mod core;
 mod cycle;
 mod durable;
@@ -36,7 +37,8 @@ pub use status::Status;
 use self::core::{Core, Counters, Dirty};
 use crate::fs::ext4::{Ext4, OpenOptions, ROOT_INO, journal::Journal};
 use crate::fs::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr, SetXattr,
+    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
+    SetXattr,
 };
 use crate::media::BlockDevice;
 use crate::time::Time;
@@ -47,7 +49,7 @@ use frames::{FRAME, Pool};
 use parking_lot::{Condvar, Mutex};
 use recover::Verdict;
 use rustc_hash::FxHashMap;
-use ssd::{DupInode, LogRecord, Ssd};
+use ssd::{DupInode, Ssd};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -137,7 +139,9 @@ pub struct NfHybrid {
 /// The SSD half at mount time.
 struct Joined {
     ssd: Option<Ssd>,
-    records: Vec<LogRecord>,
+    records: Vec<ssd::Record>,
+    /// Cached contents may be old.
+    drop_cached: bool,
     notes: Vec<String>,
     epoch: u64,
 }
@@ -175,7 +179,7 @@ impl NfHybrid {
 
     /// Whether the disk half had been closed cleanly before this mount.
     pub fn was_clean(&self) -> bool {
-        self.shared.core.lock().ext4.was_clean()
+        !self.shared.core.lock().ext4.identity_found().in_use
     }
 
     /// Reads an inode's whole block mapping; an error if it is damaged.
@@ -240,7 +244,7 @@ fn join(
     options: Options,
 ) -> Result<Joined> {
     let epoch = tie.map_or(0, |tie| tie.epoch);
-    let mut joined = Joined { ssd: None, records: Vec::new(), notes: Vec::new(), epoch };
+    let mut joined = Joined { ssd: None, records: Vec::new(), drop_cached: false, notes: Vec::new(), epoch };
     let Some(device) = device else {
         joined.epoch += 1;
         if tie.is_some_and(|tie| tie.log_open) {
@@ -248,7 +252,7 @@ fn join(
         }
         return Ok(joined);
     };
-    let opened = Ssd::open(device.clone())?;
+    let opened = Ssd::open(device.as_ref())?;
     joined.notes = opened.notes;
     let mut ssd = opened.ssd;
     let verdict = recover::judge(&ssd, ext4, tie, (&device.info().name, disk_name))?;
@@ -257,18 +261,18 @@ fn join(
         Verdict::Current => {}
         Verdict::LogOnly(why) => {
             joined.notes.push(format!("the SSD's cached data is dropped: {why}"));
-            ssd.forget_cached();
+            joined.drop_cached = true;
         }
         Verdict::Stale(why) => {
             joined.notes.push(format!("the SSD is stale and its contents are dropped: {why}"));
             joined.records.clear();
-            ssd.forget_all();
+            ssd.drop_all();
         }
     }
     if options.recover == Recover::Disk && !joined.records.is_empty() {
         joined.notes.push("the SSD's log is dropped, as asked".into());
         joined.records.clear();
-        ssd.forget_all();
+        ssd.drop_all();
     }
     joined.ssd = Some(ssd);
     Ok(joined)
@@ -286,7 +290,7 @@ impl Shared {
         let journal = ext4.journal();
         let disk_block_bytes = ext4.block_bytes() as usize;
         let config = joined.ssd.as_ref().map(|ssd| ssd.config());
-        let ssd_block_bytes = config.map_or(FRAME, |config| config.block_bytes as usize);
+        let ssd_block_bytes = config.as_ref().map_or(FRAME, |config| config.block_bytes as usize);
         let log_bytes = config.map_or(4 << 20, |config| config.log_bytes) as usize;
         let committed = tie.map_or(0, |tie| tie.op);
         let keep = (options.lag.bytes / FRAME as u64) as usize;
@@ -316,7 +320,7 @@ impl Shared {
 
     /// Recovery, and both halves marked as in use.
     fn start(&self, joined: Joined, options: Options) -> Result<()> {
-        let Joined { ssd, records, .. } = joined;
+        let Joined { ssd, records, drop_cached, .. } = joined;
         let mut core = self.core.lock();
         core.ssd = ssd;
         let missing = records.iter().any(|record| record.op > core.committed);
@@ -339,7 +343,12 @@ impl Shared {
             tracing::info!(applied, "operations recovered from the SSD's log");
         }
         self.cycle()?;
-        self.core.lock().recovering = false;
+        let mut core = self.core.lock();
+        core.recovering = false;
+        if let (Some(ssd), true) = (&mut core.ssd, drop_cached) {
+            ssd.drop_all();
+        }
+        drop(core);
         self.write_identity(false)
     }
 
@@ -354,17 +363,9 @@ impl Shared {
         let mut core = self.core.lock();
         let identity = core.ext4.identity();
         let epoch = core.epoch;
-        let disk_uuid = identity.uuid;
         let Some(ssd) = &mut core.ssd else { return Ok(()) };
-        let writes = ssd.set_tie(ssd::Tie {
-            disk_uuid,
-            epoch,
-            mount_count: identity.mount_count,
-            mount_time: identity.mount_time,
-            last_check: identity.check_time,
-            write_time: identity.write_time,
-            clean,
-        });
+        let tie = volume::tie_to(identity, epoch);
+        let writes = if clean { ssd.mark_clean(tie) } else { ssd.set_tie(tie) };
         drop(core);
         let written = writes.into_iter().try_for_each(|(offset, bytes)| {
             device.write(offset, bytes)?;
@@ -379,20 +380,23 @@ impl Shared {
     /// Forgets the SSD's copies of frames.
     fn unbind(&self, ssd: &mut Ssd, op: u64, ino: Ino, frames: Range<u64>) {
         let unit = self.ssd_blocks_per_frame;
-        let end = frames.end.saturating_mul(unit);
-        ssd.unbind(op, ino, frames.start * unit..end);
+        let len = frames.end.saturating_mul(unit).saturating_sub(frames.start * unit);
+        ssd.unbind(op, ino, frames.start * unit, len);
     }
 
     /// The copy of an inode that the SSD keeps.
     fn dup_inode(&self, core: &mut Core, ino: Ino) -> Option<DupInode> {
-        let section = core.policy(ino).section?;
         let inode = core.ext4.inode(ino).ok()?;
         Some(DupInode {
-            generation: inode.generation,
-            mode: inode.mode,
             size: inode.size,
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+            nlink: inode.nlink,
+            generation: inode.generation,
+            atime: inode.atime,
             mtime: inode.mtime,
-            section: section as u16,
+            ctime: inode.ctime,
         })
     }
 }
@@ -516,6 +520,14 @@ impl FileSystem for NfHybrid {
 
     fn statfs(&self) -> Result<FsStat> {
         Ok(self.shared.core.lock().ext4.statfs())
+    }
+
+    fn control_get(&self, ino: Ino, name: &str) -> Result<Vec<u8>> {
+        self.shared.control_get(ino, name)
+    }
+
+    fn control_set(&self, ino: Ino, name: &str, value: &[u8]) -> Result<()> {
+        self.shared.control_set(ino, name, value)
     }
 
     fn sync(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::Shared;
 use super::core::Core;
 use super::record::{Record, kind_code, rename_code, when};
-use crate::fs::acl::Acl;
+use crate::fs::ext4::acl::Acl;
 use crate::fs::ext4::{Create, Removed};
 use crate::fs::{Attr, Caller, Kind, NAME_MAX, NewNode, Rename};
 use crate::time::Time;
@@ -236,7 +236,14 @@ impl Shared {
     }
 
     /// The work of `link`, also for recovery.
-    pub(super) fn add_link(&self, core: &mut Core, ino: Ino, parent: Ino, name: &[u8], now: Time) -> Result<()> {
+    pub(super) fn add_link(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+        now: Time,
+    ) -> Result<()> {
         core.ext4.link(ino, parent, name, now.into())?;
         core.record(now, &Record::Link { ino: ino.0, parent: parent.0, name, at: when(now.into()) });
         Ok(())
@@ -246,9 +253,10 @@ impl Shared {
 impl Core {
     /// Attributes of an inode, its dirty data counted in.
     pub(super) fn attr(&mut self, ino: Ino) -> Result<Attr> {
-        let promised = self.nodes.get(&ino).map_or(0, |node| {
-            node.frames.values().map(|frame| u64::from(frame.reserved)).sum::<u64>()
-        });
+        let promised = self
+            .nodes
+            .get(&ino)
+            .map_or(0, |node| node.frames.values().map(|frame| u64::from(frame.reserved)).sum::<u64>());
         let block_bytes = self.ext4.block_bytes();
         let inode = self.ext4.inode(ino)?;
         Ok(Attr {

@@ -112,7 +112,8 @@ mod tests {
         let ram = Ram::new("ram", 1 << 16);
         let device: &dyn BlockDevice = &ram;
         let part = |fill: u8| Bytes::from(vec![fill; 4096]);
-        let tickets = submit_gathered(device, vec![(8192, part(3)), (0, part(1)), (4096, part(2)), (20480, part(4))]);
+        let tickets =
+            submit_gathered(device, vec![(8192, part(3)), (0, part(1)), (4096, part(2)), (20480, part(4))]);
         assert_eq!(tickets.len(), 2);
         wait_all(device, tickets).result.unwrap();
         let image = ram.image();

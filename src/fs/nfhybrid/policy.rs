@@ -8,7 +8,6 @@
 use super::core::Core;
 use crate::fs::Kind;
 use crate::fs::ext4::ROOT_INO;
-use crate::fs::nfhybrid::ssd::Ssd;
 use crate::units::Ino;
 use crate::{Error, Result};
 
@@ -85,7 +84,7 @@ impl Core {
     }
 
     fn default_policy(&self) -> Policy {
-        let section = self.ssd.as_ref().map(|_| 0);
+        let section = self.ssd.as_ref().map(|ssd| ssd.default_section());
         Policy { section, durability: self.default_durability }
     }
 
@@ -96,7 +95,7 @@ impl Core {
         if let Ok(rule) = self.ext4.get_xattr(ino, SECTION_XATTR) {
             policy.section = match (std::str::from_utf8(&rule), &self.ssd) {
                 (Ok(BYPASS), _) | (_, None) => None,
-                (Ok(name), Some(ssd)) => section_named(ssd, name).or(policy.section),
+                (Ok(name), Some(ssd)) => ssd.section_named(name).or(policy.section),
                 (Err(_), _) => policy.section,
             };
         }
@@ -107,9 +106,4 @@ impl Core {
         }
         policy
     }
-}
-
-/// The number of the section called `name`.
-pub fn section_named(ssd: &Ssd, name: &str) -> Option<usize> {
-    ssd.config().sections.iter().position(|section| section.name == name)
 }

@@ -176,7 +176,7 @@ impl Shared {
     fn piece_on_ssd(&self, core: &Core, ino: Ino, index: u64, max: u64) -> Option<Piece> {
         let ssd = core.ssd.as_ref()?;
         let unit = self.ssd_blocks_per_frame;
-        let found = ssd.resident(ino, index * unit)?;
+        let found = ssd.resident(ino, u32::try_from(index * unit).ok()?)?;
         let frames = (u64::from(found.len) / unit).min(max);
         if frames == 0 {
             return None;
@@ -188,8 +188,9 @@ impl Shared {
 
     fn until_ssd(&self, core: &Core, ino: Ino, index: u64, max: u64) -> u64 {
         let unit = self.ssd_blocks_per_frame;
-        let next = core.ssd.as_ref().and_then(|ssd| ssd.next_resident(ino, index * unit));
-        next.map_or(max, |block| max.min((block / unit).saturating_sub(index).max(1)))
+        let next =
+            core.ssd.as_ref().and_then(|ssd| ssd.next_resident(ino, u32::try_from(index * unit).ok()?));
+        next.map_or(max, |block| max.min((u64::from(block) / unit).saturating_sub(index).max(1)))
     }
 
     /// Reads all the device pieces of a plan.
@@ -294,8 +295,8 @@ impl Shared {
         let max = self.until_memory(core, ino, index, size.div_ceil(FRAME as u64) - index);
         let per_frame = self.blocks_per_frame;
         let mapping = core.ext4.map(ino, index * per_frame, u32::MAX)?;
-        let frames = (u64::from(mapping.len()) / per_frame).clamp(1, max);
-        let whole = u64::from(mapping.len()) >= per_frame;
+        let frames = (mapping.blocks() / per_frame).clamp(1, max);
+        let whole = mapping.blocks() >= per_frame;
         let data = matches!(mapping, Mapping::Data { .. }) || (!whole && has_data(self, core, ino, index)?);
         Ok((data, frames))
     }

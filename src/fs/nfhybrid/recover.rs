@@ -8,10 +8,11 @@
 
 use super::Shared;
 use super::core::Core;
+use super::frames::FRAME;
 use super::record::{Record, When, fallocate_of, kind_of, rename_of, stamp};
 use super::tie::Tie;
 use crate::fs::ext4::{Create, Ext4};
-use crate::fs::nfhybrid::ssd::{self, LogBody, LogRecord, WrDone};
+use crate::fs::nfhybrid::ssd::{self, Record as LogRecord, RecordBody, Run};
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -58,7 +59,7 @@ pub fn judge(ssd: &ssd::Ssd, disk: &Ext4, tie: Option<Tie>, names: (&str, &str))
     if identity.check_time != seen.last_check {
         return Ok(Verdict::LogOnly("the disk was checked since"));
     }
-    if seen.clean && identity.write_time != seen.write_time {
+    if ssd.is_clean() && identity.write_time != seen.write_time {
         return Ok(Verdict::LogOnly("the disk was written to since"));
     }
     Ok(Verdict::Current)
@@ -70,12 +71,16 @@ impl Shared {
     /// What does not fit one transaction is committed in between, at an operation whose earlier ones are all
     /// applied, so that a recovery cut short goes on from there.
     pub(super) fn replay(&self, records: &[LogRecord]) -> Result<u64> {
-        let disk_has = self.core.lock().committed;
+        let mut core = self.core.lock();
+        let disk_has = core.committed;
+        if let Some(ssd) = &mut core.ssd {
+            ssd.trim(disk_has);
+        }
+        drop(core);
         let complete = complete_up_to(records)?.max(disk_has);
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
             if record.op <= disk_has {
-                self.settled(&mut self.core.lock(), record);
                 continue;
             }
             while !self.replay_one(record, complete)? {
@@ -102,66 +107,61 @@ impl Shared {
         let mut core = self.core.lock();
         core.op = record.op - 1;
         match &record.body {
-            LogBody::Op(bytes) => return self.apply(&mut core, record.op, bytes),
-            LogBody::Bind(bind) if record.op <= complete => self.copy_back(&mut core, record.op, bind)?,
-            LogBody::Bind(bind) => self.drop_bind(&mut core, record.op, bind),
-            LogBody::Unbind { .. } => {}
+            RecordBody::Operation(bytes) => return self.apply(&mut core, record.op, bytes),
+            RecordBody::Fresh { ino, file_block, run, inode } if record.op <= complete => {
+                self.copy_back(&mut core, record.op, *ino, *file_block, *run, inode.size)?;
+            }
+            RecordBody::Fresh { ino, file_block, run, .. } => {
+                self.drop_copy(&mut core, record.op, *ino, *file_block, *run);
+            }
         }
         Ok(true)
     }
 
-    /// The disk has this one: what the SSD bound is on both.
-    fn settled(&self, core: &mut Core, record: &LogRecord) {
-        if let (LogBody::Bind(bind), Some(ssd)) = (&record.body, &mut core.ssd) {
-            ssd.set_state_of_run(bind.ino, bind.file_block, bind.run, WrDone::Both);
-        }
-    }
-
-    fn drop_bind(&self, core: &mut Core, op: u64, bind: &ssd::BindRecord) {
+    fn drop_copy(&self, core: &mut Core, op: u64, ino: Ino, file_block: u32, run: Run) {
         if let Some(ssd) = &mut core.ssd {
-            ssd.unbind_run(op, bind.ino, bind.file_block, bind.run);
+            ssd.unbind(op, ino, file_block.into(), run.len.into());
         }
     }
 
     /// State 10: the SSD's copy is written on to the disk.
-    fn copy_back(&self, core: &mut Core, op: u64, bind: &ssd::BindRecord) -> Result<()> {
-        let ino = bind.ino;
+    fn copy_back(
+        &self,
+        core: &mut Core,
+        op: u64,
+        ino: Ino,
+        file_block: u32,
+        run: Run,
+        size: u64,
+    ) -> Result<()> {
+        let sums = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len).to_vec()).unwrap_or_default();
         if !is_live(core, ino)? {
-            self.drop_bind(core, op, bind);
+            self.drop_copy(core, op, ino, file_block, run);
             return Ok(());
         }
-        let bytes = match self.read_ssd(bind.run.at, &bind.sums) {
+        let bytes = match self.read_ssd(run.at, &sums) {
             Ok(bytes) => bytes,
             Err(error @ Error::Corrupt { .. }) => {
                 // The flush that would have promised it never finished, or the SSD lost it since.
                 tracing::warn!(ino = ino.0, op, %error, "not copied to the disk");
-                self.drop_bind(core, op, bind);
+                self.drop_copy(core, op, ino, file_block, run);
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        let offset = bind.file_block * self.ssd_block_bytes as u64;
+        let offset = u64::from(file_block) * self.ssd_block_bytes as u64;
         self.put(core, ino, offset, &bytes)?;
-        let reach = bind.size.min(offset + bytes.len() as u64);
+        let reach = size.min(offset + bytes.len() as u64);
         let inode = core.ext4.inode_mut(ino)?;
         inode.size = inode.size.max(reach);
-        self.mark_placed(core, bind);
+        let first = offset / FRAME as u64;
+        let frames = first..first + (bytes.len() / FRAME) as u64;
+        for (_, frame) in core.node_of(ino).frames.range_mut(frames) {
+            frame.placed = true;
+        }
+        core.dirty.bytes += bytes.len() as u64;
         core.dirty.since.get_or_insert(Time::now());
         Ok(())
-    }
-
-    /// Frames whose SSD copy is still the one bound need not be written there again.
-    fn mark_placed(&self, core: &mut Core, bind: &ssd::BindRecord) {
-        let unit = self.ssd_blocks_per_frame;
-        for frame in 0..u64::from(bind.run.len) / unit {
-            let block = bind.file_block + frame * unit;
-            let resident = core.ssd.as_ref().and_then(|ssd| ssd.resident(bind.ino, block));
-            let same = resident.is_some_and(|found| found.at.0 == bind.run.at.0 + frame * unit);
-            let node = core.node_of(bind.ino);
-            if let Some(dirty) = node.frames.get_mut(&(block / unit)) {
-                dirty.placed = same;
-            }
-        }
     }
 
     fn apply(&self, core: &mut Core, op: u64, bytes: &[u8]) -> Result<bool> {
@@ -247,7 +247,9 @@ impl Shared {
                 Ok(())
             }
             Record::Contents { ino, size, perm, mtime, ctime, .. } => {
-                if size < core.ext4.inode(Ino(ino))?.size && !self.set_size(core, Ino(ino), size, instant(ctime))? {
+                if size < core.ext4.inode(Ino(ino))?.size
+                    && !self.set_size(core, Ino(ino), size, instant(ctime))?
+                {
                     return Ok(false);
                 }
                 let inode = core.ext4.inode_mut(Ino(ino))?;
@@ -266,7 +268,7 @@ impl Shared {
 fn complete_up_to(records: &[LogRecord]) -> Result<u64> {
     let mut last = 0;
     for record in records {
-        if let LogBody::Op(bytes) = &record.body
+        if let RecordBody::Operation(bytes) = &record.body
             && matches!(Record::decode(bytes, record.op)?, Record::Complete)
         {
             last = last.max(record.op);

@@ -25,10 +25,8 @@ pub struct Status {
     pub durability: super::Durability,
     /// The last operation, and the last one on the disk.
     pub operations: (u64, u64),
-    /// The SSD's log.
-    pub log: Option<Fill>,
-    /// The SSD's data sections.
-    pub sections: Vec<ssd::SectionStatus>,
+    /// The SSD half: its sections, inode table and log.
+    pub ssd_half: Option<ssd::Status>,
     /// The disk's journal.
     pub journal: crate::fs::ext4::journal::JournalStats,
     /// Counters since the mount.
@@ -46,15 +44,6 @@ pub struct AtRisk {
     pub limit_bytes: u64,
     /// Bound of the age.
     pub limit_seconds: f64,
-}
-
-/// Used and total bytes.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Fill {
-    /// In use.
-    pub used: u64,
-    /// In all.
-    pub total: u64,
 }
 
 impl Shared {
@@ -76,8 +65,7 @@ impl Shared {
             },
             durability: core.default_durability,
             operations: (core.op, core.committed),
-            log: ssd.map(|ssd| Fill { used: ssd.used(), total: ssd.capacity() }),
-            sections: ssd.map(|ssd| ssd.section_status()).unwrap_or_default(),
+            ssd_half: ssd.map(ssd::Ssd::status),
             journal: self.journal.stats(),
             counters: core.counters,
         }

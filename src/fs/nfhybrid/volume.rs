@@ -3,10 +3,10 @@
 use super::ssd::{self, Ssd};
 use super::tie::Tie;
 use super::{FileSystem, NfHybrid, Options};
-use crate::fs::ext4::{Ext4, OpenOptions};
+use crate::fs::ext4::{Ext4, Identity, OpenOptions};
 use crate::fs::{Caller, Kind, NewNode};
-use crate::media::file::FileDevice;
 use crate::media::BlockDevice;
+use crate::media::file::FileDevice;
 use crate::time::Time;
 use crate::units::{Ino, show_size};
 use crate::{Error, Result};
@@ -41,7 +41,7 @@ pub struct Plan<'a> {
 pub fn make(plan: &Plan) -> Result<()> {
     check_rules(plan)?;
     let ssd_device = open(plan.ssd, true)?;
-    ssd::check_config(ssd_device.as_ref(), &plan.config)?;
+    Ssd::check_config(ssd_device.as_ref(), &plan.config)?;
     if !plan.force {
         refuse_contents(open(plan.disk, false)?.as_ref())?;
         refuse_contents(ssd_device.as_ref())?;
@@ -55,7 +55,7 @@ pub fn make(plan: &Plan) -> Result<()> {
 pub fn adopt(plan: &Plan) -> Result<()> {
     check_rules(plan)?;
     let ssd_device = open(plan.ssd, true)?;
-    ssd::check_config(ssd_device.as_ref(), &plan.config)?;
+    Ssd::check_config(ssd_device.as_ref(), &plan.config)?;
     let disk = open(plan.disk, true)?;
     let ext4 = Ext4::open(disk, OpenOptions { read_only: true, now: Time::now().into() })?;
     if let Some(tie) = ext4.tie().as_ref().and_then(Tie::decode)
@@ -90,34 +90,41 @@ fn join(plan: &Plan) -> Result<()> {
     fs.shutdown()
 }
 
-/// Ties a clean ext4 and a new SSD half together. The disk first: until the SSD half is there too, a mount
-/// with it says what is missing.
+/// Ties a clean ext4 and a new SSD half together. Until the disk knows the SSD, a mount takes it as stale.
 pub fn join_devices(
     disk: Arc<dyn BlockDevice>,
     ssd_device: Arc<dyn BlockDevice>,
     config: &ssd::Config,
 ) -> Result<()> {
-    let mut ext4 = Ext4::open(disk, OpenOptions { read_only: false, now: Time::now().into() })?;
+    let opening = OpenOptions { read_only: false, now: Time::now().into() };
+    let mut ext4 = Ext4::open(disk, opening)?;
     let old = ext4.tie().as_ref().and_then(Tie::decode);
     let epoch = old.map_or(1, |tie| tie.epoch + 1);
     let op = old.map_or(0, |tie| tie.op);
-    let uuid = *uuid::Uuid::new_v4().as_bytes();
+    let uuid = Ssd::format(ssd_device.as_ref(), config, &tie_to(ext4.identity(), epoch))?;
     let tie = Tie { ssd: uuid, epoch, op, log_open: false };
     let frozen = ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
     ext4.journal().commit(Time::now(), frozen.transaction)?;
     ext4.committed(frozen.tid);
     ext4.close(Time::now().into())?;
-    let identity = ext4.identity();
-    let tie = ssd::Tie {
-        disk_uuid: identity.uuid,
+    let mut ssd = Ssd::open(ssd_device.as_ref())?.ssd;
+    for (offset, bytes) in ssd.mark_clean(tie_to(ext4.identity(), epoch)) {
+        ssd_device.write(offset, bytes)?;
+        ssd_device.flush()?;
+    }
+    Ok(())
+}
+
+/// What the SSD should see when it next meets the disk.
+pub(super) fn tie_to(disk: Identity, epoch: u64) -> ssd::Tie {
+    ssd::Tie {
+        disk_uuid: disk.uuid,
         epoch,
-        mount_count: identity.mount_count,
-        mount_time: identity.mount_time,
-        last_check: identity.check_time,
-        write_time: identity.write_time,
-        clean: true,
-    };
-    Ssd::format(ssd_device.as_ref(), config, &tie, uuid)
+        mount_count: disk.mount_count,
+        mount_time: disk.mount_time,
+        last_check: disk.check_time,
+        write_time: disk.write_time,
+    }
 }
 
 /// The directory at `path`, made with its parents where it is missing.
@@ -169,7 +176,7 @@ fn refuse_contents(device: &dyn BlockDevice) -> Result<()> {
     }
     let what = match start.get(0x438..0x43A) {
         Some([0x53, 0xEF]) => "an ext2/3/4 file system (keep its files with `bimetal adopt`)",
-        _ if ssd::is_ssd_half(&start) => "an SSD half of bimetal",
+        _ if Ssd::is_here(&start) => "an SSD half of bimetal",
         _ => "data",
     };
     Err(Error::invalid(format!(
@@ -186,11 +193,12 @@ fn run_mke2fs(disk: &Path) -> Result<()> {
         .args(["-q", "-t", "ext4", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1"])
         .arg(disk)
         .output()
-        .map_err(|error| Error::io("mke2fs (from e2fsprogs) makes the disk half and could not be run", error))?;
+        .map_err(|error| {
+            Error::io("mke2fs (from e2fsprogs) makes the disk half and could not be run", error)
+        })?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(Error::invalid(format!("mke2fs {}: {}", disk.display(), said.trim())))
 }
-

@@ -109,7 +109,7 @@ impl Shared {
                 if !known.as_ref().is_some_and(|(range, _)| range.contains(&block)) {
                     let mapping = core.ext4.map(ino, block, u32::MAX)?;
                     let hole = matches!(mapping, Mapping::Hole { .. });
-                    known = Some((block..block + u64::from(mapping.len().max(1)), hole));
+                    known = Some((block..block + mapping.blocks().max(1), hole));
                 }
                 *blocks += u32::from(known.as_ref().is_some_and(|(_, hole)| *hole));
             }
@@ -130,7 +130,8 @@ impl Shared {
         let mut made = smallvec::SmallVec::<[(u64, Frame); 8]>::new();
         for &(index, reserved) in missing {
             let bytes = index * FRAME as u64..(index + 1) * FRAME as u64;
-            let whole = overwritten.as_ref().is_some_and(|set| set.start <= bytes.start && bytes.end <= set.end);
+            let whole =
+                overwritten.as_ref().is_some_and(|set| set.start <= bytes.start && bytes.end <= set.end);
             let mut frame =
                 if whole { Frame::unset(&self.pool) } else { read::load_frame(self, core, ino, index)? };
             frame.reserved = reserved;
@@ -240,10 +241,8 @@ impl Shared {
             let last = bytes.end.div_ceil(FRAME as u64 / per_frame);
             core.ext4.preallocate(ino, first, last - first)?;
         }
-        let grows = matches!(
-            what,
-            Fallocate::Reserve { keep_size: false } | Fallocate::Zero { keep_size: false }
-        );
+        let grows =
+            matches!(what, Fallocate::Reserve { keep_size: false } | Fallocate::Zero { keep_size: false });
         let size = if grows { old.max(bytes.end) } else { old };
         let inode = core.ext4.inode_mut(ino)?;
         inode.size = size;

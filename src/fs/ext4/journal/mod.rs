@@ -58,7 +58,7 @@ pub struct Transaction {
 }
 
 /// Counts since the journal was loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct JournalStats {
     /// Transactions committed.
     pub transactions: u64,
@@ -71,6 +71,7 @@ pub struct JournalStats {
     /// Images written home by checkpoints, blocks.
     pub home_blocks: u64,
     /// When the last request was done.
+    #[serde(skip)]
     pub done_at: Time,
 }
 
