@@ -1,5 +1,6 @@
 //! The integration tests, one binary.
 
+mod ext4_dir;
 mod ext4_image;
 mod ext4_journal;
 mod layers;
