@@ -140,6 +140,9 @@ fn indexed<D: DirBlocks + ?Sized>(d: &D) -> bool {
     d.indexed() && d.params().indexed_allowed
 }
 
+/// Records that stay at the start of a directory: `.` and `..`.
+const DOTS: usize = 2;
+
 fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
@@ -207,7 +210,7 @@ pub fn insert<D: DirBlocks + ?Sized>(d: &mut D, name: &[u8], ino: u32, kind: Kin
             let block = d.append()?;
             let shape = shape(d);
             let leaf = d.edit(block)?;
-            leaf.copy_from_slice(&shape.packed(&[], std::iter::empty()));
+            leaf.copy_from_slice(&shape.packed(&[], &[], 0));
             place(d, block, 0, name, ino, tag)
         }
     }
@@ -227,7 +230,7 @@ fn linear_room<D: DirBlocks + ?Sized>(
             Room::Taken => return Err(Error::Exists),
             Room::At(at) => found = found.or(Some((block, at))),
             Room::Full(used) if may_pack && used + need(name.len()) <= shape.end => {
-                found = Some((block, pack(d, block)?));
+                found = Some((block, pack(d, block, DOTS)?));
             }
             Room::Full(_) => {}
         }
@@ -235,16 +238,16 @@ fn linear_room<D: DirBlocks + ?Sized>(
     Ok(found)
 }
 
-/// Moves a leaf's records together; all free space is then behind the record at the returned place.
-pub(super) fn pack<D: DirBlocks + ?Sized>(d: &mut D, block: u32) -> Result<usize> {
+/// Moves a leaf's records together, the first `front` to its start and the others to its end; says where the room
+/// between them is.
+pub(super) fn pack<D: DirBlocks + ?Sized>(d: &mut D, block: u32, front: usize) -> Result<usize> {
     let shape = shape(d);
     let old = d.read(block)?.to_vec();
     let records: Result<Vec<Record>, &str> = shape.records(&old).collect();
     let mut records = records.map_err(|why| corrupt(d, block, why))?;
     records.retain(|record| record.ino != 0);
-    let last = records.iter().rev().skip(1).map(Record::used).sum();
-    d.edit(block)?.copy_from_slice(&shape.packed(&old, records.into_iter()));
-    Ok(last)
+    d.edit(block)?.copy_from_slice(&shape.packed(&old, &records, front));
+    Ok(records.iter().take(front.saturating_sub(1)).map(Record::used).sum())
 }
 
 /// Writes a name into room that was found.
