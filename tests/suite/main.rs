@@ -3,4 +3,5 @@
 mod ext4_dir;
 mod ext4_image;
 mod ext4_journal;
+mod ext4_xattr;
 mod layers;

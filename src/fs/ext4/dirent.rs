@@ -12,7 +12,9 @@
 //! that covers them whole (see [`super::htree`]), so a reader who knows nothing of the index passes over them.
 //!
 //! Every length is checked before it is used; what is wrong comes back as a short text, to which the caller
-//! adds the place. Cost: a scan takes 1–2 ns a record.
+//! adds the place. Cost: walking takes 2–3 ns a record, each waiting for the one before. So a search first looks
+//! for one word of the name anywhere in the block (20 ns a KiB), and free space is kept in front, where a
+//! search for room meets it first.
 
 use crate::checksum::crc32c_raw;
 use crate::fs::{Kind, NAME_MAX};

@@ -198,6 +198,20 @@ fn names_come_and_go_as_in_a_map_for_every_hash_and_block_size() {
 }
 
 #[test]
+fn blocks_of_64_kib_have_records_whose_length_does_not_fit_the_field() {
+    for checksums in [false, true] {
+        let mut d = Memory::new(params(1, checksums), 65536);
+        let model = churn(&mut d, 15_000, 9_000, 2);
+        assert!(d.indexed);
+        check_all(&mut d, &model);
+        for name in model.keys() {
+            remove(&mut d, name).unwrap();
+        }
+        check_all(&mut d, &Model::new());
+    }
+}
+
+#[test]
 fn fifty_thousand_names_take_two_index_levels() {
     for (version, checksums, block_bytes) in
         [(1, true, 4096), (1, false, 1024), (2, true, 1024), (0, true, 1024)]

@@ -208,6 +208,11 @@ impl Superblock {
         be32(&self.block, 28)
     }
 
+    /// The error with which an earlier user aborted the journal; 0 for none.
+    pub fn error(&self) -> u32 {
+        be32(&self.block, 32)
+    }
+
     /// Commit blocks may have been written before what they commit.
     pub fn async_commit(&self) -> bool {
         self.incompat() & INCOMPAT_ASYNC != 0

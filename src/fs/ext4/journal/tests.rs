@@ -148,6 +148,49 @@ fn a_steady_commit_is_one_gathered_write_one_flush_and_one_durable_block() {
 }
 
 #[test]
+fn a_closed_journal_can_be_used_again_and_keeps_an_earlier_abort() {
+    let mut image = formatted();
+    set(&mut image, 32, -5_i32 as u32);
+    let disk = Watched::new(image, 512);
+    let journal = load(&disk);
+    for round in 1..=3 {
+        journal.commit(Time(round), put_all(&[(1, round as u8)])).unwrap();
+        assert!(load(&disk).needs_recovery());
+        let (recovery, after) = replay(disk.ram.image());
+        assert_eq!((recovery.transactions, at_home(&after, 1)), (1, round as u8));
+        journal.close(Time(round)).unwrap();
+        assert!(!load(&disk).needs_recovery() && load(&disk).was_aborted());
+    }
+    disk.take();
+    journal.close(Time(9)).unwrap();
+    journal.checkpoint(Time(9)).unwrap();
+    assert!(disk.take().is_empty());
+}
+
+#[test]
+fn look_ups_go_on_from_other_threads_while_one_commits() {
+    let disk = Watched::new(formatted(), 512);
+    let journal = load(&disk);
+    std::thread::scope(|scope| {
+        let look = || {
+            for _ in 0..2000 {
+                if let Some(image) = journal.latest(home(1)) {
+                    assert!(image.iter().all(|byte| *byte == image[0]));
+                }
+            }
+        };
+        let lookers = [scope.spawn(look), scope.spawn(look)];
+        for round in 1..200 {
+            journal.commit(Time(round), put_all(&[(1, round as u8)])).unwrap();
+        }
+        for looker in lookers {
+            looker.join().unwrap();
+        }
+    });
+    assert_eq!(journal.latest(home(1)), Some(image(199)));
+}
+
+#[test]
 fn a_device_that_tears_blocks_gets_zeros_where_the_commit_block_will_be() {
     let disk = Watched::new(formatted(), 512);
     let journal = load(&disk);
