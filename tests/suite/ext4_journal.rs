@@ -210,7 +210,7 @@ fn each_crash_leaves_a_prefix(
     format: Option<(bool, bool)>,
     rounds: u64,
 ) {
-    let image = Image::make((block_bytes / 128) as u32, block_bytes, options);
+    let image = Image::make((block_bytes / 256) as u32, block_bytes, options);
     let run = record(&image, block_bytes, format, rounds, 7);
     let blocks = journal_blocks(&image);
     let mut rng = SmallRng::seed_from_u64(8);
@@ -222,7 +222,7 @@ fn each_crash_leaves_a_prefix(
             let state = run.state_of(&image, &ours, run.committed(count));
             assert!(state.is_some(), "{count} requests, torn {torn}: no prefix");
             seen.extend(state);
-            if count % 5 == 0 {
+            if count % 7 == 0 {
                 let other = image.with(&disk);
                 let said = other.e2fsck(&["-fy"]);
                 assert!(said.code <= 1 && !said.text.contains("orrupt"), "{count}: {}", said.text);
