@@ -1,7 +1,7 @@
 //! Directories: names and the inodes they stand for.
 //!
-//! A directory is a file of blocks of records ([`super::dirent`]). While it has one block it is searched from
-//! its start. When the second is needed it becomes *indexed* ([`super::htree`]), if the file system has
+//! A directory is a file of blocks of records (`dirent`). While it has one block it is searched from
+//! its start. When the second is needed it becomes *indexed* (`htree`), if the file system has
 //! `dir_index`: block 0 then holds `.`, `..` and the root of a tree over the names' hashes, and finding one name
 //! among millions reads two or three blocks. Without `dir_index` blocks follow one another and every search
 //! reads them all.
