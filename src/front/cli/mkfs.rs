@@ -51,6 +51,9 @@ pub struct NfhybridArgs {
     /// Erase block of the SSD's flash: extents are laid along it
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub flash_block: Option<u64>,
+    /// Size of the SSD's circular log [default: 4MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub log: Option<u64>,
     /// Go ahead although the SSD half, or for mkfs the disk half, holds something
     #[arg(long)]
     pub force: bool,

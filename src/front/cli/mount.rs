@@ -66,7 +66,7 @@ impl MountVerb {
         let mut front = MountOptions::for_me();
         front.fsname = self.volume.source();
         let mut own = Vec::new();
-        for option in &self.options {
+        for option in &joined_lists(&self.options) {
             let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
             let is_front = front.apply(option)?;
             let is_own = self.volume.options().iter().any(|spec| spec.name == name);
@@ -103,6 +103,20 @@ impl MountVerb {
         })?;
         Ok(mount)
     }
+}
+
+/// `-o lag=5s,64MiB` comes apart at its comma: a size by itself belongs to the option before it.
+fn joined_lists(options: &[String]) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    for option in options {
+        match joined.last_mut() {
+            Some(last) if last.starts_with("lag=") && crate::units::parse_size(option).is_ok() => {
+                *last = format!("{last},{option}");
+            }
+            _ => joined.push(option.clone()),
+        }
+    }
+    joined
 }
 
 /// The first signal takes the mount away and leaves those who still use it their time; the next one ends at once,
