@@ -151,7 +151,7 @@ impl Ext4 {
     }
 
     /// Takes in the orphans an earlier mount left: inodes without names are freed, others cut to their
-    /// size. The results are in the running transaction; the rest of very large ones stays on the list.
+    /// size. What is more than a transaction can hold is committed here, the rest is in the running one.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the list is damaged; what reading says.
@@ -169,24 +169,31 @@ impl Ext4 {
             self.super_dirty = true;
         }
         for ino in listed.into_iter().chain(filed) {
-            self.finish_orphan(ino)?;
+            while !self.finish_orphan(ino)? {
+                self.commit_here()?;
+            }
+            if self.dirty_blocks() > self.capacity / 2 {
+                self.commit_here()?;
+            }
         }
         Ok(())
     }
 
-    fn finish_orphan(&mut self, ino: Ino) -> Result<()> {
+    /// A step towards the end of an orphan; `true` if it was the last.
+    fn finish_orphan(&mut self, ino: Ino) -> Result<bool> {
         let Some(slot) = self.inodes.find(ino).filter(|_| self.orphans.contains_key(&(ino.0 as u32))) else {
-            return Ok(());
+            return Ok(true);
         };
         let inode = &self.inodes.entry(slot).inode;
         if inode.nlink == 0 {
-            return self.release(ino).map(drop);
+            return self.release(ino);
         }
-        let (size, time) = (inode.size, inode.mtime);
+        let size = inode.size;
         if inode.kind() == Kind::File {
-            return self.truncate(ino, size, time).map(drop);
+            self.mark(slot)?;
+            return self.resize(slot, size);
         }
-        self.remove_orphan(ino)
+        self.remove_orphan(ino).map(|()| true)
     }
 
     /// Walks the list in the superblock and the inodes, and remembers it.

@@ -65,10 +65,23 @@ impl Model {
         let mut node = Node::new(inode.kind());
         (node.perm, node.uid, node.gid) = (inode.perm(), inode.uid, inode.gid);
         (node.rdev, node.mtime) = (inode.rdev, inode.mtime);
-        node.names = listing(rig, ino);
+        match node.kind {
+            Kind::Dir => node.names = listing(rig, ino),
+            Kind::File => node.data = rig.contents(ino).expect("contents"),
+            Kind::Symlink => node.data = rig.fs.readlink(ino).expect("a target"),
+            _ => {}
+        }
+        for name in rig.fs.list_xattrs(ino).expect("attributes") {
+            let value = rig.fs.get_xattr(ino, &name).expect("a value");
+            node.attrs.insert(name, value);
+        }
         let below: Vec<Ino> = node.names.values().copied().collect();
         self.nodes.insert(ino, node);
-        below.into_iter().for_each(|ino| self.take_in(rig, ino));
+        for ino in below {
+            if !self.nodes.contains_key(&ino) {
+                self.take_in(rig, ino);
+            }
+        }
     }
 
     pub fn node(&mut self, ino: Ino) -> &mut Node {
