@@ -379,7 +379,9 @@ impl Extents {
     /// Nodes that writing the tree now would store.
     pub fn changed_nodes(&self) -> usize {
         let leaves = self.leaves.iter().filter(|leaf| leaf.changed && leaf.node != 0).count();
-        leaves + if self.index_changed { self.index.len() } else { 0 }
+        let moved = |leaf: &Leaf| leaf.extents.first().is_some_and(|first| first.block != leaf.key);
+        let index = !self.index.is_empty() && (self.index_changed || self.leaves.iter().any(moved));
+        leaves + if index { self.index.len() } else { 0 }
     }
 
     /// Checks the invariants of a list that came from a device.

@@ -81,7 +81,7 @@ impl Ext4 {
         if sb.sound || !sb.needs_recovery() {
             sb.check_state(&disk.info().name)?;
         }
-        let journal = load_journal(&disk, &sb)?;
+        let (journal, journal_blocks) = load_journal(&disk, &sb)?;
         if journal.needs_recovery() {
             if options.read_only {
                 return Err(Error::invalid(format!(
@@ -95,21 +95,26 @@ impl Ext4 {
         sb.check_state(&disk.info().name)?;
         let found = Identity::of(&sb);
         let store = Store::new(disk, sb, options.read_only);
-        let mut fs = Ext4::assemble(store, journal, found)?;
+        let mut fs = Ext4::assemble(store, journal, &journal_blocks, found)?;
         if !options.read_only {
             fs.begin_writing(options.now)?;
         }
         Ok(fs)
     }
 
-    fn assemble(mut store: Store, journal: Journal, found: Identity) -> Result<Ext4> {
+    fn assemble(
+        mut store: Store,
+        journal: Journal,
+        journal_blocks: &[DiskBlock],
+        found: Identity,
+    ) -> Result<Ext4> {
         let features = store.geometry.features;
         if !store.read_only {
             journal.choose_format(features.csum(), features.bits64())?;
         }
         let capacity = journal.capacity() as usize;
         store.journal = Some(Arc::new(journal));
-        store.read_groups()?;
+        store.read_groups(journal_blocks)?;
         let (place, _) = store.geometry.super_place();
         let super_block = store.read_device(place.0, 1)?.to_vec();
         Ok(Ext4 {
@@ -154,7 +159,8 @@ fn read_super(disk: &dyn BlockDevice) -> Result<Superblock> {
 }
 
 /// Finds and loads the journal with nothing but the superblock: all else may have to be replayed first.
-fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Journal> {
+/// The answer has its blocks, too.
+fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<(Journal, Vec<DiskBlock>)> {
     let geometry = &sb.geometry;
     let ino = geometry.journal_ino;
     if ino.0 == 0 || ino.0 > u64::from(geometry.inodes) {
@@ -172,8 +178,9 @@ fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Journal>
         return Err(Error::corrupt("the journal", "its size makes no sense", format!("inode {ino}")));
     }
     let blocks = store.blocks_of(&mut inode, "the journal")?;
-    let blocks = blocks.into_iter().map(DiskBlock).collect();
-    Journal::load(Arc::clone(disk), geometry.block_bytes, blocks)
+    let blocks: Vec<DiskBlock> = blocks.into_iter().map(DiskBlock).collect();
+    let journal = Journal::load(Arc::clone(disk), geometry.block_bytes, blocks.clone())?;
+    Ok((journal, blocks))
 }
 
 impl Store {
@@ -202,7 +209,7 @@ impl Store {
     }
 
     /// Reads all descriptors, and counts what is free.
-    fn read_groups(&mut self) -> Result<()> {
+    fn read_groups(&mut self, journal: &[DiskBlock]) -> Result<()> {
         let geometry = Arc::clone(&self.geometry);
         let (mut index, blocks) = (0, geometry.desc_blocks());
         while index < blocks {
@@ -221,7 +228,7 @@ impl Store {
             self.count.inodes += desc.free_inodes;
             self.groups.push(Group { desc, ..Group::default() });
         }
-        self.zones = SystemZones::new(&geometry, self.groups.iter().map(|group| &group.desc));
+        self.zones = SystemZones::new(&geometry, self.groups.iter().map(|group| &group.desc), journal);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use crate::checksum::crc32c_raw;
 use crate::fs::Kind;
 use crate::units::Ino;
 use crate::{Error, Result};
+use rustc_hash::FxHashSet;
 
 const FILE_MAGIC: u32 = 0x0B10_CA04;
 
@@ -159,8 +160,7 @@ impl Ext4 {
         let listed = self.listed_orphans()?;
         let filed = self.filed_orphans()?;
         for ino in &filed {
-            if !listed.contains(ino) {
-                self.load_dirty_orphan(*ino)?;
+            if !self.orphans.contains_key(&(ino.0 as u32)) {
                 self.add_orphan(*ino)?;
             }
         }
@@ -228,15 +228,17 @@ impl Ext4 {
             return Err(Error::corrupt("the orphan file", "it has no inode", "the superblock"));
         }
         let mut inode = self.store.read_inode(file)?;
-        let mut found = Vec::new();
+        let mut found = FxHashSet::default();
         for block in self.store.blocks_of(&mut inode, "the orphan file")? {
             self.take_filed(block, inode.seed, &mut found)?;
         }
+        let mut found: Vec<Ino> = found.into_iter().collect();
+        found.sort_unstable();
         Ok(found)
     }
 
     /// Moves the numbers out of one block of the orphan file.
-    fn take_filed(&mut self, block: u64, seed: u32, found: &mut Vec<Ino>) -> Result<()> {
+    fn take_filed(&mut self, block: u64, seed: u32, found: &mut FxHashSet<Ino>) -> Result<()> {
         let slot = self.store.load(block, 0)?;
         let bytes = self.store.buffers.bytes(slot);
         let end = bytes.len() - 8;
@@ -252,10 +254,9 @@ impl Ext4 {
         let numbers = bytes[..end].chunks_exact(4).map(|number| get32(number, 0)).filter(|ino| *ino != 0);
         let numbers: Vec<Ino> = numbers.map(|ino| Ino(u64::from(ino))).collect();
         for ino in numbers {
-            if !self.store.geometry.is_ordinary(ino) || !self.store.is_taken(ino)? || found.contains(&ino) {
-                return bad("it names an inode that is not in use, or twice the same");
+            if !self.store.geometry.is_ordinary(ino) || !self.store.is_taken(ino)? || !found.insert(ino) {
+                return bad("it names an inode that is not in use, or one twice");
             }
-            found.push(ino);
         }
         let bytes = self.store.buffers.edit(slot, Seal::Plain);
         bytes[..end].fill(0);

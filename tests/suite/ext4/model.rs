@@ -107,6 +107,39 @@ impl Model {
         if self.coarse { Stamp { nsec: 0, ..stamp } } else { stamp }
     }
 
+    /// Whether another model holds the same names and contents.
+    pub fn is_like(&self, other: &Model) -> bool {
+        let look = |model: &Model| -> Vec<_> {
+            let part = |(ino, node): (&Ino, &Node)| (*ino, node.data.clone(), node.names.clone(), node.perm);
+            model.nodes.iter().map(part).collect()
+        };
+        look(self) == look(other)
+    }
+
+    /// Where it differs from another model, in a few words.
+    pub fn difference(&self, other: &Model) -> String {
+        for (ino, node) in &self.nodes {
+            let Some(found) = other.nodes.get(ino) else {
+                return format!("inode {ino} is missing: {node:.0?}");
+            };
+            if node.names != found.names {
+                return format!("directory {ino} differs");
+            }
+            if node.data != found.data {
+                let at = node.data.iter().zip(&found.data).position(|(a, b)| a != b);
+                return format!(
+                    "inode {ino}: {} and {} bytes, differ at {at:?}",
+                    node.data.len(),
+                    found.data.len()
+                );
+            }
+            if node.perm != found.perm {
+                return format!("inode {ino}: {:o} and {:o}", node.perm, found.perm);
+            }
+        }
+        format!("{} inodes and {}", self.nodes.len(), other.nodes.len())
+    }
+
     /// Compares with what the driver shows.
     pub fn compare(&self, rig: &mut Rig) {
         for (ino, node) in &self.nodes {
