@@ -55,6 +55,7 @@ mod open;
 mod orphans;
 mod renames;
 mod space;
+mod steady;
 mod store;
 mod superblock;
 

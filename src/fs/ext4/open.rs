@@ -1,12 +1,12 @@
 //! Opening: superblock, journal replay, descriptors, orphans.
 //!
 //! 1. The superblock is read and checked. If only its checksum is wrong and the journal is in use, it may
-//!    be torn; the replay heals it.
+//!    be torn (not by us, see [`super::steady`]); the replay heals it.
 //! 2. The journal's inode is read by the descriptor of its group alone, and the journal replayed if there
 //!    is anything in it. Then the superblock is read again.
 //! 3. All descriptors are read and checked.
 //! 4. For writing: the superblock says, in place, that the journal is in use from now on, and counts the
-//!    mount; orphans of the last mount are freed in the running transaction.
+//!    mount; orphans of the last mount are freed.
 
 use super::group::{Desc, SystemZones};
 use super::inodes::Inodes;
@@ -135,6 +135,16 @@ impl Ext4 {
         self.store.sb.set_needs_recovery(true);
         self.write_super(now)?;
         self.adopt_orphans()
+    }
+
+    /// The identity of the file system on `disk`, read without opening it: what
+    /// [`Ext4::identity_found`] would say. Opening for writing counts the mount and sets its time to
+    /// [`OpenOptions::now`].
+    ///
+    /// # Errors
+    /// As [`Ext4::open`], as far as the superblock alone shows.
+    pub fn peek(disk: &dyn BlockDevice) -> Result<Identity> {
+        read_super(disk).map(|sb| Identity::of(&sb))
     }
 
     /// The superblock's identity before this mount.

@@ -2,8 +2,7 @@
 //!
 //! A run is recorded as the device saw it. A cut keeps what was flushed, and of what came after the last
 //! flush a random choice of atomic units. The image must open as the state after the last commit that had
-//! returned, or the one that was under way; and (where the device does not tear blocks) `e2fsck` must find
-//! nothing but the journal to replay.
+//! returned, or the one that was under way; and `e2fsck` must find nothing but the journal to replay.
 
 use super::model::Model;
 use super::random::Run;
@@ -83,6 +82,8 @@ fn record(size_kib: u64, options: &str, atomic: u32, seed: u64, steps: usize) ->
             states.push((count(&recorder), run.model.clone()));
         }
     }
+    run.rig.close();
+    states.push((count(&recorder), run.model.clone()));
     let events = recorder.events.lock().unwrap().clone();
     Recording { start, events, states, atomic: atomic as usize }
 }
@@ -107,13 +108,12 @@ impl Recording {
         image
     }
 
-    /// Cuts at a random place and checks what is left.
-    fn cut(&self, rng: &mut SmallRng) {
-        let cut = rng.random_range(0..=self.events.len());
+    /// Cuts behind event `cut` and checks what is left.
+    fn cut(&self, cut: usize, rng: &mut SmallRng) {
         let image = self.image(cut, rng);
         let after = self.states.iter().rposition(|(at, _)| *at < cut).unwrap_or(0);
         let candidates = &self.states[after..(after + 2).min(self.states.len())];
-        if self.atomic == 4096 && rng.random_bool(0.2) {
+        if rng.random_bool(0.2) {
             judge(&image);
         }
         let (dir, path) = (tempfile::tempdir().expect("a folder"), "none".into());
@@ -142,8 +142,14 @@ fn cuts(size_kib: u64, options: &str, atomic: u32, seed: u64, count: usize) {
     let recording = record(size_kib, options, atomic, seed, 700);
     assert!(recording.states.len() > 15);
     let mut rng = SmallRng::seed_from_u64(seed);
+    let events = recording.events.len();
     for _ in 0..count {
-        recording.cut(&mut rng);
+        let cut = rng.random_range(0..=events);
+        recording.cut(cut, &mut rng);
+    }
+    // The first and the last requests are those of opening and closing.
+    for cut in (0..12).chain(events - 20..=events) {
+        recording.cut(cut, &mut rng);
     }
 }
 

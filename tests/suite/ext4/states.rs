@@ -3,7 +3,7 @@
 use super::model::{Model, listing};
 use super::rig::{Mount, Rig, at, fsck, make, open, plain, run};
 use bimetal::Error;
-use bimetal::fs::ext4::{Create, Mapping, ROOT_INO, TIE_BYTES};
+use bimetal::fs::ext4::{Create, Ext4, Mapping, ROOT_INO, TIE_BYTES};
 use bimetal::fs::{Kind, Rename};
 use bimetal::time::Time;
 use bimetal::units::{DiskBlock, Ino};
@@ -38,6 +38,7 @@ fn the_medium_says_that_it_is_in_use_until_it_is_closed() {
     assert!(header(&rig.image, "Filesystem features").contains("needs_recovery"));
     assert_eq!(header(&rig.image, "Filesystem state"), "clean");
     let (found, now) = (rig.fs.identity_found(), rig.fs.identity());
+    assert_eq!(Ext4::peek(&*rig.disk).unwrap(), now);
     assert_eq!((found.mount_count, now.mount_count), (0, 1));
     assert_eq!(now.mount_time, at(0).sec as u64);
     assert_eq!(before, "0");
@@ -323,6 +324,9 @@ fn a_torn_superblock_is_healed_by_the_journal() {
     rig.reopen();
     assert!(rig.fs.lookup(ROOT_INO, b"f").unwrap().is_some());
     rig.check();
+    image.write_all_at(&[1, 2, 3, 4], 1024 + 0x30).unwrap();
+    let error = open(&rig.image, false, at(0)).err().expect("a wrong checksum and nothing to heal it with");
+    assert!(error.to_string().contains("checksum"), "{error}");
 }
 
 /// Fills a mounted file system with what a Linux user might have.
