@@ -1,6 +1,7 @@
 //! ext4 images in files, and the programs that look into them.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
@@ -56,8 +57,15 @@ impl Image {
         self.dir.path().join("image")
     }
 
-    fn path_text(&self) -> String {
+    /// The image's path as the programs take it.
+    pub fn path_text(&self) -> String {
         self.path().to_str().expect("a plain path").to_string()
+    }
+
+    /// Overwrites one block.
+    pub fn put_block(&self, block: u64, bytes: &[u8]) {
+        let file = fs::OpenOptions::new().write(true).open(self.path()).expect("a writable image");
+        file.write_all_at(bytes, block * self.block_bytes as u64).expect("a written block");
     }
 
     /// Its whole contents.

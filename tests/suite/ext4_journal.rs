@@ -210,7 +210,7 @@ fn each_crash_leaves_a_prefix(
     format: Option<(bool, bool)>,
     rounds: u64,
 ) {
-    let image = Image::make((block_bytes / 128) as u32, block_bytes, options);
+    let image = Image::make((block_bytes / 256) as u32, block_bytes, options);
     let run = record(&image, block_bytes, format, rounds, 7);
     let blocks = journal_blocks(&image);
     let mut rng = SmallRng::seed_from_u64(8);
@@ -222,7 +222,7 @@ fn each_crash_leaves_a_prefix(
             let state = run.state_of(&image, &ours, run.committed(count));
             assert!(state.is_some(), "{count} requests, torn {torn}: no prefix");
             seen.extend(state);
-            if count % 5 == 0 {
+            if count % 7 == 0 {
                 let other = image.with(&disk);
                 let said = other.e2fsck(&["-fy"]);
                 assert!(said.code <= 1 && !said.text.contains("orrupt"), "{count}: {}", said.text);
@@ -261,6 +261,9 @@ fn a_crash_at_any_request_leaves_a_prefix_without_checksums() {
 #[test]
 fn the_kernel_replays_our_log() {
     let image = Image::make(16, 1024, &["-J", "size=1"]);
+    if let Err(why) = image.with(&image.bytes()).mount() {
+        return println!("skipped: {why}");
+    }
     let run = record(&image, 1024, Some((true, true)), 30, 11);
     let blocks = journal_blocks(&image);
     let mut rng = SmallRng::seed_from_u64(12);
@@ -268,11 +271,7 @@ fn the_kernel_replays_our_log() {
         let disk = run.crash(count, Some(&mut rng));
         let ours = replayed(disk.clone(), 1024, &blocks);
         let other = image.with(&disk);
-        match other.mount() {
-            Ok(mounted) => drop(mounted),
-            Err(why) if count > 10 => panic!("{count}: {why}"),
-            Err(why) => return println!("skipped: {why}"),
-        }
+        drop(other.mount().unwrap());
         let theirs = other.bytes();
         for block in run.states[0].keys() {
             assert!(image.block(&theirs, *block) == image.block(&ours, *block), "{count} {block}");

@@ -1,6 +1,8 @@
 //! The integration tests, one binary.
 
 mod ext4;
+mod ext4_dir;
 mod ext4_image;
 mod ext4_journal;
+mod ext4_xattr;
 mod layers;

@@ -12,7 +12,9 @@
 //! that covers them whole (see [`super::htree`]), so a reader who knows nothing of the index passes over them.
 //!
 //! Every length is checked before it is used; what is wrong comes back as a short text, to which the caller
-//! adds the place. Cost: a scan takes 1–2 ns a record.
+//! adds the place. Cost: walking takes 2–3 ns a record, each waiting for the one before. So a search first looks
+//! for one word of the name anywhere in the block (20 ns a KiB), and free space is kept in front, where a
+//! search for room meets it first.
 
 use crate::checksum::crc32c_raw;
 use crate::fs::{Kind, NAME_MAX};
@@ -119,6 +121,52 @@ pub(super) struct Hit {
     pub before: Option<usize>,
 }
 
+/// A name to look for. Names of one directory tend to have one length and one beginning, so the word at their
+/// end is compared first.
+struct Needle<'n> {
+    name: &'n [u8],
+    end: u64,
+    /// Bits before a name shorter than a word.
+    shift: u32,
+}
+
+impl<'n> Needle<'n> {
+    fn new(name: &'n [u8]) -> Needle<'n> {
+        let mut word = [0; 8];
+        let kept = name.len().min(8);
+        word[8 - kept..].copy_from_slice(&name[name.len() - kept..]);
+        let shift = 64 - 8 * kept as u32;
+        Needle { name, end: u64::from_le_bytes(word) >> (shift & 63), shift: shift & 63 }
+    }
+
+    /// Whether a record, which has been checked, has this name.
+    #[inline(always)]
+    fn is(&self, block: &[u8], record: &Record) -> bool {
+        if record.name_len != self.name.len() || record.ino == 0 {
+            return false;
+        }
+        // The word ends with the name; before a short one lies the record's header.
+        let word = block.get(record.at + record.name_len..).and_then(<[u8]>::first_chunk);
+        let same_end = word.is_some_and(|word| u64::from_le_bytes(*word) >> self.shift == self.end);
+        same_end && record.name(block) == self.name
+    }
+}
+
+/// Whether a name can be in a block: whether one word of it occurs there, the last whole one before its extension.
+///
+/// Names begin at multiples of 4. To look for a word everywhere takes a fifth of the time of a walk from record
+/// to record, in which each load waits for the one before.
+fn may_have(block: &[u8], name: &[u8]) -> bool {
+    let stem = name.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot >= 4).unwrap_or(name.len());
+    let Some(wanted) = name[..stem].as_chunks().0.last().map(|word| u32::from_le_bytes(*word)) else {
+        return true;
+    };
+    let occurs = |words: &[[u8; 4]]| {
+        words.iter().fold(0, |hit, word| hit | u32::from(u32::from_le_bytes(*word) == wanted)) != 0
+    };
+    block.as_chunks().0.chunks(128).any(occurs)
+}
+
 /// Whether a block can take a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Room {
@@ -147,26 +195,32 @@ impl Shape {
     }
 
     /// The record at `at`, which is a multiple of 4 below the end of the records.
-    #[inline]
+    #[inline(always)]
     pub fn record(&self, block: &[u8], at: usize) -> Checked<Record> {
-        let Some(header) = block.get(at..at + HEADER) else {
+        let Some(header) = block.get(at..).and_then(<[u8]>::first_chunk) else {
             return Err("a record begins past the end of the block");
         };
-        let len = self.decode_len(le16(header, 4));
-        let name_len = usize::from(header[6]);
-        let next = at + len;
-        let fits = next == self.end || next + SHORTEST <= self.end || next == self.block_bytes;
-        if len < SHORTEST || len & 3 != 0 || !fits {
-            return Err("a record's length is impossible");
+        let header: &[u8; HEADER] = header;
+        let (ino, name_len, tag) = (le32(header, 0), usize::from(header[6]), header[7]);
+        let mut len = usize::from(le16(header, 4));
+        // The next record waits for this length: the common case must be quick.
+        if at + len + SHORTEST > self.end || len < SHORTEST || len & 3 != 0 {
+            len = self.last_len(at, len)?;
         }
         if need(name_len) > len {
             return Err("a name is longer than its record");
         }
-        let ino = le32(header, 0);
         if ino != 0 && name_len == 0 {
             return Err("a record has an inode and no name");
         }
-        Ok(Record { at, len, ino, name_len, tag: header[7] })
+        Ok(Record { at, len, ino, name_len, tag })
+    }
+
+    /// The length of a record that may be the last, or an index block's cover, or wrong.
+    fn last_len(&self, at: usize, field: usize) -> Checked<usize> {
+        let len = self.decode_len(field as u16);
+        let ends = at + len == self.end || at + len == self.block_bytes;
+        if ends && len >= SHORTEST && len & 3 == 0 { Ok(len) } else { Err("a record's length is impossible") }
     }
 
     /// All records in order; ends after the first error.
@@ -185,10 +239,14 @@ impl Shape {
 
     /// The record of a name.
     pub fn find(&self, block: &[u8], name: &[u8]) -> Checked<Option<Hit>> {
+        if !may_have(block, name) {
+            return Ok(None);
+        }
+        let needle = Needle::new(name);
         let (mut at, mut before) = (0, None);
         while at < self.end {
             let record = self.record(block, at)?;
-            if record.name_len == name.len() && record.ino != 0 && record.name(block) == name {
+            if needle.is(block, &record) {
                 return Ok(Some(Hit { record, before }));
             }
             before = Some(at);
@@ -197,38 +255,41 @@ impl Shape {
         Ok(None)
     }
 
-    /// Looks for a name and for room for it, in one pass.
+    /// Looks for a name and for room for it. The first room is taken, and [`Self::place`] leaves the rest of it
+    /// where it is, so that the next search ends early too.
     pub fn room(&self, block: &[u8], name: &[u8]) -> Checked<Room> {
+        if self.find(block, name)?.is_some() {
+            return Ok(Room::Taken);
+        }
         let wanted = need(name.len());
-        let (mut at, mut room, mut packed) = (0, None, 0);
+        let (mut at, mut packed) = (0, 0);
         while at < self.end {
             let record = self.record(block, at)?;
-            if record.name_len == name.len() && record.ino != 0 && record.name(block) == name {
-                return Ok(Room::Taken);
-            }
             let used = record.used();
-            packed += used;
-            if room.is_none() && record.len - used >= wanted && record.next() <= self.end {
-                room = Some(at);
+            if record.len - used >= wanted && record.next() <= self.end {
+                return Ok(Room::At(at));
             }
+            packed += used;
             at = record.next();
         }
         // A former index block in a file system with checksums has no checksum record, and no room for one.
-        let closed = at > self.end;
-        Ok(room.map_or(Room::Full(if closed { self.end } else { packed }), Room::At))
+        Ok(Room::Full(if at > self.end { self.end } else { packed }))
     }
 
-    /// Writes a name into the room found at `at`.
+    /// Writes a name at the end of the room found at `at`.
     pub fn place(&self, block: &mut [u8], at: usize, name: &[u8], ino: u32, tag: u8) -> Checked<()> {
         let old = self.record(block, at)?;
-        let used = old.used();
-        if old.len - used < need(name.len()) {
+        let (used, wanted) = (old.used(), need(name.len()));
+        if old.len < used + wanted {
             return Err("the room for a name has gone");
         }
-        if used > 0 {
-            self.set_len(block, at, used);
+        // What stays must be a record: at least the shortest, if it holds no name.
+        if old.len - wanted < used.max(SHORTEST) {
+            self.write(block, at, old.len, name, ino, tag);
+        } else {
+            self.set_len(block, at, old.len - wanted);
+            self.write(block, at + old.len - wanted, wanted, name, ino, tag);
         }
-        self.write(block, at + used, old.len - used, name, ino, tag);
         Ok(())
     }
 
@@ -257,18 +318,22 @@ impl Shape {
         block[at + HEADER + name.len()..at + need(name.len())].fill(0);
     }
 
-    /// A leaf with these records of `from`, packed from its start; the last one takes the rest.
-    pub fn packed(&self, from: &[u8], records: impl Iterator<Item = Record>) -> Vec<u8> {
+    /// A leaf with these records of `from`, packed. The free space comes after the first `front` of them; before
+    /// all others it is an unused record.
+    pub fn packed(&self, from: &[u8], records: &[Record], front: usize) -> Vec<u8> {
         let mut leaf = vec![0; self.block_bytes];
-        let (mut at, mut last) = (0, None);
-        for record in records {
-            let used = record.used();
-            self.write(&mut leaf, at, used, record.name(from), record.ino, record.tag);
-            last = Some(at);
-            at += used;
+        let free = self.end - records.iter().map(Record::used).sum::<usize>();
+        let front = front.min(records.len());
+        let (mut at, mut keeper) = (0, front.saturating_sub(1));
+        if front == 0 && free >= SHORTEST {
+            self.set_len(&mut leaf, 0, free);
+            (at, keeper) = (free, records.len());
         }
-        let last = last.unwrap_or(0);
-        self.set_len(&mut leaf, last, self.end - last);
+        for (index, record) in records.iter().enumerate() {
+            let len = record.used() + if index == keeper { free } else { 0 };
+            self.write(&mut leaf, at, len, record.name(from), record.ino, record.tag);
+            at += len;
+        }
         self.set_tail(&mut leaf);
         leaf
     }

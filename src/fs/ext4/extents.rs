@@ -4,7 +4,7 @@
 //! Up to four extents live in the inode itself (one leaf without a block of its own). Beyond that every
 //! leaf has a block (a *node*), and so has every node of the index above the leaves. Leaves split when
 //! they are full (in half, or at the end if the file is appended to) and join with their neighbour when
-//! they empty. [`Extents::settle`] takes and returns node blocks right after a change, so that writing the
+//! they empty. `Store::settle` ([`super::mapping`]) takes and returns node blocks right after a change, so that writing the
 //! tree at freeze time ([`super::extent_disk`]) needs no space any more.
 //!
 //! Invariants: extents are sorted, disjoint and not empty; leaves are not empty unless there is only one;

@@ -123,16 +123,15 @@ fn entry_hash(block: &[u8], base: usize, index: usize) -> u32 {
 
 /// The last entry whose hash is not above `major`; the first one has none and always fits.
 fn last_not_above(block: &[u8], base: usize, count: usize, major: u32) -> usize {
-    let (mut low, mut high) = (1, count);
-    while low < high {
-        let middle = usize::midpoint(low, high);
-        if entry_hash(block, base, middle) <= major {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
+    let (mut last, mut left) = (0, count);
+    while left > 1 {
+        let half = left / 2;
+        // A choice without a jump: no processor can guess a hash.
+        let above = entry_hash(block, base, last + half) > major;
+        last += if above { 0 } else { half };
+        left -= half;
     }
-    low - 1
+    last
 }
 
 /// The block an entry points at, if it is one of the directory's `blocks` and not the root.
@@ -243,7 +242,7 @@ pub(super) fn insert<D: DirBlocks + ?Sized>(d: &mut D, name: &[u8], ino: u32, ta
             Room::Taken => return Err(Error::Exists),
             Room::At(at) => return place(d, path.leaf, at, name, ino, tag),
             Room::Full(used) if used + need(name.len()) <= shape.end => {
-                let at = pack(d, path.leaf)?;
+                let at = pack(d, path.leaf, 0)?;
                 return place(d, path.leaf, at, name, ino, tag);
             }
             Room::Full(_) => make_room(d, &root, &path)?,
@@ -284,11 +283,11 @@ fn split_leaf<D: DirBlocks + ?Sized>(d: &mut D, root: &Root, path: &Path) -> Res
     let half = half(&map, shape.end);
     let upper = map[half].0;
     let bound = upper | u32::from(map[half - 1].0 == upper);
-    let part = |range: &[(u32, Record)]| shape.packed(&old, range.iter().map(|(_, record)| *record));
+    let records: Vec<Record> = map.into_iter().map(|(_, record)| record).collect();
     let new = append(d)?;
-    d.edit(new)?.copy_from_slice(&part(&map[half..]));
+    d.edit(new)?.copy_from_slice(&shape.packed(&old, &records[half..], 0));
     add_entry(d, path.last(), bound, new)?;
-    d.edit(path.leaf)?.copy_from_slice(&part(&map[..half]));
+    d.edit(path.leaf)?.copy_from_slice(&shape.packed(&old, &records[..half], 0));
     Ok(())
 }
 
@@ -372,9 +371,9 @@ pub(super) fn convert<D: DirBlocks + ?Sized>(d: &mut D) -> Result<()> {
     let shape = shape(d);
     let old = d.read(0)?.to_vec();
     let records: Result<Vec<Record>, &str> = shape.records(&old).skip(2).collect();
-    let records = records.map_err(|why| corrupt(d, 0, why))?;
-    let names = records.into_iter().filter(|record| record.ino != 0);
-    let leaf = shape.packed(&old, names);
+    let mut records = records.map_err(|why| corrupt(d, 0, why))?;
+    records.retain(|record| record.ino != 0);
+    let leaf = shape.packed(&old, &records, 0);
     let new = append(d)?;
     d.edit(new)?.copy_from_slice(&leaf);
     write_root(d.edit(0)?, &shape, &params, own, parent, new);

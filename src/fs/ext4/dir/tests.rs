@@ -198,6 +198,20 @@ fn names_come_and_go_as_in_a_map_for_every_hash_and_block_size() {
 }
 
 #[test]
+fn blocks_of_64_kib_have_records_whose_length_does_not_fit_the_field() {
+    for checksums in [false, true] {
+        let mut d = Memory::new(params(1, checksums), 65536);
+        let model = churn(&mut d, 15_000, 9_000, 2);
+        assert!(d.indexed);
+        check_all(&mut d, &model);
+        for name in model.keys() {
+            remove(&mut d, name).unwrap();
+        }
+        check_all(&mut d, &Model::new());
+    }
+}
+
+#[test]
 fn fifty_thousand_names_take_two_index_levels() {
     for (version, checksums, block_bytes) in
         [(1, true, 4096), (1, false, 1024), (2, true, 1024), (0, true, 1024)]
@@ -216,6 +230,41 @@ fn fifty_thousand_names_take_two_index_levels() {
         }
         assert_eq!(lookup(&mut d, b"not there").unwrap(), None);
     }
+}
+
+#[test]
+fn names_with_one_hash_go_on_in_the_next_leaf() {
+    let mut d = Memory::new(params(0, true), 1024);
+    let hasher = Hasher::new(0, false, d.params.hash_seed).unwrap();
+    let name = |n: u32| format!("{n:0>60}").into_bytes();
+    let mut hashed: Vec<(u32, u32)> = (0..2_000_000).map(|n| (hasher.hash(&name(n)).major, n)).collect();
+    hashed.sort_unstable();
+    let mut model = Model::new();
+    for pair in hashed.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+        for number in [pair[0].1, pair[1].1] {
+            match insert(&mut d, &name(number), number + 1, Kind::File) {
+                Ok(()) => assert_eq!(model.insert(name(number), number + 1), None),
+                Err(Error::Exists) => assert!(model.contains_key(&name(number))),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    let nodes = d.blocks.iter().enumerate().filter(|(_, block)| block_kind(block) == BlockKind::Index);
+    let marked = |(n, block): (usize, &Vec<u8>)| {
+        let base = if n == 0 { 32 } else { 8 };
+        (1..usize::from(le16(block, base + 2))).filter(|i| le32(block, base + i * 8) & 1 == 1).count()
+    };
+    let marked: usize = nodes.map(marked).sum();
+    assert!(model.len() > 1000 && marked > 10, "{} names, {marked} marks", model.len());
+    check_all(&mut d, &model);
+    for (name, ino) in &model {
+        assert_eq!(lookup(&mut d, name).unwrap().map(|entry| entry.ino), Some(*ino));
+        assert!(matches!(insert(&mut d, name, 1, Kind::File), Err(Error::Exists)));
+    }
+    for name in model.keys() {
+        remove(&mut d, name).unwrap();
+    }
+    check_all(&mut d, &Model::new());
 }
 
 #[test]

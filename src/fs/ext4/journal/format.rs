@@ -25,6 +25,8 @@ const SUPER_BYTES: usize = 1024;
 const SUPER_SUM: usize = 0xFC;
 /// The fewest blocks that jbd2 takes for a log.
 const LOG_BLOCKS_MIN: u32 = 1024;
+/// The fewest of them that the ring may have, so that a quarter of it is a transaction.
+const RING_BLOCKS_MIN: u32 = 64;
 const FAST_BLOCKS_DEFAULT: u32 = 256;
 const CRC32C: u8 = 4;
 
@@ -138,7 +140,7 @@ impl Superblock {
             return Err(corrupt("it claims more blocks than the journal has"));
         }
         let log = total.checked_sub(self.fast_blocks());
-        if first == 0 || log.is_none_or(|log| log < LOG_BLOCKS_MIN || first >= log) {
+        if first == 0 || log.is_none_or(|log| log < LOG_BLOCKS_MIN || first > log - RING_BLOCKS_MIN) {
             return Err(corrupt("its log is too short"));
         }
         if start != 0 && !(first..self.end()).contains(&start) {
@@ -206,6 +208,11 @@ impl Superblock {
     /// Where the oldest live transaction begins; 0 for an empty log.
     pub fn start(&self) -> u32 {
         be32(&self.block, 28)
+    }
+
+    /// The error with which an earlier user aborted the journal; 0 for none.
+    pub fn error(&self) -> u32 {
+        be32(&self.block, 32)
     }
 
     /// Commit blocks may have been written before what they commit.

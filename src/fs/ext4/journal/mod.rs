@@ -158,6 +158,12 @@ impl Journal {
         self.log.lock().unreplayed
     }
 
+    /// Whether an earlier user, such as the kernel, aborted this journal after an error: what it had in memory
+    /// never reached the disk, and the file system should be checked. It stays noted until `e2fsck` clears it.
+    pub fn was_aborted(&self) -> bool {
+        self.log.lock().superblock.error() != 0
+    }
+
     /// Writes the images of all closed transactions home and marks the log empty.
     ///
     /// A crash in the middle does no harm: the log is still there. Nothing is written if the log is damaged.

@@ -4,6 +4,8 @@
 use super::*;
 use crate::media::ram::Ram;
 use crate::media::{Completion, DeviceInfo, Ticket};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const BLOCK: usize = 1024;
@@ -145,6 +147,49 @@ fn a_steady_commit_is_one_gathered_write_one_flush_and_one_durable_block() {
     let stats = journal.stats();
     assert_eq!((stats.transactions, stats.blocks, stats.checkpoints, stats.home_blocks), (2, 4, 1, 3));
     assert!(!load(&disk).needs_recovery());
+}
+
+#[test]
+fn a_closed_journal_can_be_used_again_and_keeps_an_earlier_abort() {
+    let mut image = formatted();
+    set(&mut image, 32, -5_i32 as u32);
+    let disk = Watched::new(image, 512);
+    let journal = load(&disk);
+    for round in 1..=3 {
+        journal.commit(Time(round), put_all(&[(1, round as u8)])).unwrap();
+        assert!(load(&disk).needs_recovery());
+        let (recovery, after) = replay(disk.ram.image());
+        assert_eq!((recovery.transactions, at_home(&after, 1)), (1, round as u8));
+        journal.close(Time(round)).unwrap();
+        assert!(!load(&disk).needs_recovery() && load(&disk).was_aborted());
+    }
+    disk.take();
+    journal.close(Time(9)).unwrap();
+    journal.checkpoint(Time(9)).unwrap();
+    assert!(disk.take().is_empty());
+}
+
+#[test]
+fn look_ups_go_on_from_other_threads_while_one_commits() {
+    let disk = Watched::new(formatted(), 512);
+    let journal = load(&disk);
+    std::thread::scope(|scope| {
+        let look = || {
+            for _ in 0..2000 {
+                if let Some(image) = journal.latest(home(1)) {
+                    assert!(image.iter().all(|byte| *byte == image[0]));
+                }
+            }
+        };
+        let lookers = [scope.spawn(look), scope.spawn(look)];
+        for round in 1..200 {
+            journal.commit(Time(round), put_all(&[(1, round as u8)])).unwrap();
+        }
+        for looker in lookers {
+            looker.join().unwrap();
+        }
+    });
+    assert_eq!(journal.latest(home(1)), Some(image(199)));
 }
 
 #[test]
@@ -323,13 +368,14 @@ fn what_other_writers_leave_to_replay_is_refused_by_name() {
 
 #[test]
 fn a_superblock_that_is_wrong_is_refused() {
-    let wrong: [(usize, u32, &str); 9] = [
+    let wrong: [(usize, u32, &str); 10] = [
         (0, 1, "magic"),
         (4, 7, "version"),
         (12, 4096, "block size"),
         (16, 9999, "more blocks"),
         (16, 100, "too short"),
         (20, 0, "too short"),
+        (20, 1000, "too short"),
         (28, 1024, "outside the log"),
         (0x28, 1 << 9, "0x200"),
         (0x28, 8 | 16, "more than one kind"),
@@ -386,6 +432,44 @@ fn a_transaction_that_does_not_fit_is_refused_before_anything_is_written() {
     assert!(disk.take().is_empty());
     journal.commit(Time(1), Transaction::default()).unwrap();
     assert_eq!(disk.take(), [Seen::Flush]);
+}
+
+#[test]
+fn damaged_journals_are_errors_or_replayed_and_never_panics() {
+    let mut rng = SmallRng::seed_from_u64(3);
+    let (mut errors, mut replays) = (0, 0);
+    for (checksums, bits64) in [(true, true), (false, true), (false, false)] {
+        let disk = Watched::new(formatted(), 512);
+        let journal = load(&disk);
+        journal.choose_format(checksums, bits64).unwrap();
+        for round in 1..=6 {
+            let freed = vec![(home(round), 2)];
+            let metadata = (10..10 + round * 9).map(|n| (home(n), image(round as u8))).collect();
+            journal.commit(Time(round), Transaction { metadata, freed }).unwrap();
+        }
+        let good = disk.ram.image();
+        for round in 0..1500 {
+            let mut bad = good.clone();
+            for _ in 0..rng.random_range(1..4) {
+                let reach = if round % 3 == 0 { 256 } else { 230 * BLOCK };
+                let at = rng.random_range(0..reach);
+                bad[at] =
+                    if rng.random_bool(0.5) { rng.random() } else { bad[at] ^ 1 << rng.random_range(0..8) };
+            }
+            let disk = Watched::new(bad, 512);
+            let recovered = Journal::load(disk.clone(), BLOCK as u32, layout()).and_then(|journal| {
+                let recovery = journal.recover()?;
+                journal.commit(Time(9), put_all(&[(1, 1)]))?;
+                Ok(recovery)
+            });
+            match recovered {
+                Ok(_) => replays += 1,
+                Err(Error::Corrupt { .. } | Error::Unsupported { .. }) => errors += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(errors > 500 && replays > 500, "{errors} {replays}");
 }
 
 #[test]
