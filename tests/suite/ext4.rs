@@ -4,6 +4,11 @@
 //! must read back as the model says, `e2fsck -fn` must find nothing, and a read-only mount by the kernel
 //! must show the same tree.
 
+mod crash;
+mod damage;
+mod limits;
 mod model;
 mod random;
 mod rig;
+mod speed;
+mod states;

@@ -123,16 +123,23 @@ impl Ext4 {
         if self.store.read_only {
             return Ok(());
         }
+        let now = self.note_time(now);
         if self.dirty_blocks() > 0 {
-            let frozen = self.freeze(now, None)?;
-            self.journal().commit(Time::now(), frozen.transaction)?;
-            self.committed(frozen.tid);
+            self.commit_here()?;
         }
         self.journal().close(Time::now())?;
         self.store.sb.set_needs_recovery(false);
         self.store.sb.set_clean();
         self.write_super(now)?;
         self.store.read_only = true;
+        Ok(())
+    }
+
+    /// Commits what has changed, on this thread. Only where no other commit can be under way.
+    pub(super) fn commit_here(&mut self) -> Result<()> {
+        let frozen = self.freeze(self.store.clock, None)?;
+        self.journal().commit(Time::now(), frozen.transaction)?;
+        self.committed(frozen.tid);
         Ok(())
     }
 

@@ -140,17 +140,25 @@ impl Ext4 {
     /// # Errors
     /// [`Error::TooLarge`]; as [`Ext4::inode_mut`].
     pub fn truncate(&mut self, ino: Ino, size: u64, now: Stamp) -> Result<bool> {
+        let slot = self.load_dirty(ino)?;
+        let now = self.note_time(now);
+        let done = self.resize(slot, size)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        (inode.mtime, inode.ctime) = (now, now);
+        Ok(done)
+    }
+
+    /// Sets the size of a cached inode, marked as changed, and frees what is past it; `false` if not all.
+    pub(super) fn resize(&mut self, slot: u32, size: u64) -> Result<bool> {
         if size > self.size_max() {
             return Err(Error::TooLarge);
         }
-        let slot = self.load_dirty(ino)?;
-        let now = self.note_time(now);
-        self.store.note_size(size);
         let inode = &mut self.inodes.entry(slot).inode;
         self.store.mapped_tree(inode)?;
         self.store.tree_mut(inode)?;
+        let ino = inode.ino;
         inode.size = size;
-        (inode.mtime, inode.ctime) = (now, now);
+        self.store.note_size(size);
         let done = self.free_from(slot, size.div_ceil(u64::from(self.block_bytes())))?;
         let entry = self.inodes.entry(slot);
         match (done, entry.orphan, entry.inode.nlink) {

@@ -4,7 +4,7 @@
 //! Up to four extents live in the inode itself (one leaf without a block of its own). Beyond that every
 //! leaf has a block (a *node*), and so has every node of the index above the leaves. Leaves split when
 //! they are full (in half, or at the end if the file is appended to) and join with their neighbour when
-//! they empty. [`Extents::settle`] takes and returns node blocks right after a change, so that writing the
+//! they empty. `Store::settle` ([`super::mapping`]) takes and returns node blocks right after a change, so that writing the
 //! tree at freeze time ([`super::extent_disk`]) needs no space any more.
 //!
 //! Invariants: extents are sorted, disjoint and not empty; leaves are not empty unless there is only one;
@@ -379,7 +379,9 @@ impl Extents {
     /// Nodes that writing the tree now would store.
     pub fn changed_nodes(&self) -> usize {
         let leaves = self.leaves.iter().filter(|leaf| leaf.changed && leaf.node != 0).count();
-        leaves + if self.index_changed { self.index.len() } else { 0 }
+        let moved = |leaf: &Leaf| leaf.extents.first().is_some_and(|first| first.block != leaf.key);
+        let index = !self.index.is_empty() && (self.index_changed || self.leaves.iter().any(moved));
+        leaves + if index { self.index.len() } else { 0 }
     }
 
     /// Checks the invariants of a list that came from a device.

@@ -6,6 +6,7 @@
 use super::le::{get16, get32, high16, low16, put16};
 use super::superblock::Geometry;
 use crate::checksum::crc32c_raw;
+use crate::units::DiskBlock;
 use crate::{Error, Result};
 
 /// The inode bitmap and table were never written.
@@ -161,7 +162,7 @@ pub(super) fn bitmap_sum(bytes: &[u8], bits: u32, geometry: &Geometry) -> Option
     })
 }
 
-/// Blocks that hold the file system itself: superblocks, descriptors, bitmaps and inode tables. No
+/// Blocks that hold the file system itself: superblocks, descriptors, bitmaps, inode tables, journal. No
 /// file's block may be one of them. Sorted, merged ranges; one binary search a question.
 #[derive(Default)]
 pub(super) struct SystemZones {
@@ -169,9 +170,13 @@ pub(super) struct SystemZones {
 }
 
 impl SystemZones {
-    /// From all descriptors.
-    pub fn new<'a>(geometry: &Geometry, descs: impl Iterator<Item = &'a Desc>) -> SystemZones {
-        let mut ranges = Vec::new();
+    /// From all descriptors and the blocks of the journal.
+    pub fn new<'a>(
+        geometry: &Geometry,
+        descs: impl Iterator<Item = &'a Desc>,
+        journal: &[DiskBlock],
+    ) -> SystemZones {
+        let mut ranges: Vec<(u64, u64)> = journal.iter().map(|block| (block.0, block.0 + 1)).collect();
         for (group, desc) in descs.enumerate() {
             let start = geometry.group_start(group as u32);
             ranges.push((start, start + u64::from(geometry.head_blocks(group as u32))));

@@ -244,7 +244,7 @@ impl Inode {
         self.dtime = get32(raw, 0x14);
         self.flags = get32(raw, 0x20);
         self.size = u64::from(get32(raw, 0x04));
-        if matches!(self.kind(), Kind::File | Kind::Dir) {
+        if self.has_long_size(geometry) {
             self.size |= u64::from(get32(raw, 0x6C)) << 32;
         }
         self.blocks = u64::from(get32(raw, 0x1C));
@@ -265,6 +265,11 @@ impl Inode {
         }
         let inner = raw.len() > OLD_INODE_BYTES as usize;
         self.extra_isize = if inner { u32::from(get16(raw, 0x80)) } else { 0 };
+    }
+
+    /// Whether the size has 64 bits; other inodes have had another field there.
+    fn has_long_size(&self, geometry: &Geometry) -> bool {
+        self.kind() == Kind::File || self.kind() == Kind::Dir && geometry.features.large_dir()
     }
 
     fn check(&self, raw: &[u8], geometry: &Geometry) -> Result<(), String> {
@@ -337,7 +342,7 @@ impl Inode {
         put32(raw, 0x14, self.dtime);
         put32(raw, 0x64, self.generation);
         put32(raw, 0x04, self.size as u32);
-        if matches!(self.kind(), Kind::File | Kind::Dir) {
+        if self.has_long_size(geometry) {
             put32(raw, 0x6C, (self.size >> 32) as u32);
         }
         let flags = self.write_blocks(raw, geometry);

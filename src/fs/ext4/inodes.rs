@@ -7,6 +7,9 @@ use super::inode::Inode;
 use crate::units::Ino;
 use rustc_hash::FxHashMap;
 
+/// Slots one call of [`Inodes::shrink`] looks at, at most: many may be in use, and it is called often.
+const STEPS_MAX: usize = 64;
+
 /// A cached inode.
 pub(super) struct Entry {
     pub inode: Inode,
@@ -105,7 +108,7 @@ impl Inodes {
 
     /// Makes room: idle inodes go, those not used for longest first.
     pub fn shrink(&mut self, committed: u64) {
-        let mut steps = 2 * self.slots.len();
+        let mut steps = STEPS_MAX.min(2 * self.slots.len());
         while self.index.len() > self.capacity && steps > 0 {
             steps -= 1;
             self.hand = (self.hand + 1) % self.slots.len();

@@ -55,6 +55,7 @@ mod open;
 mod orphans;
 mod renames;
 mod space;
+mod steady;
 mod store;
 mod superblock;
 
@@ -157,7 +158,7 @@ impl Ext4 {
             block_bytes: geometry.block_bytes,
             blocks: geometry.blocks - self.store.overhead(),
             free: count.blocks.saturating_sub(count.promised),
-            available: (self.store.spare() + count.held).saturating_sub(geometry.root_blocks),
+            available: self.store.promisable(geometry.root_blocks),
             inodes: u64::from(geometry.inodes),
             inodes_free: u64::from(count.inodes),
         }

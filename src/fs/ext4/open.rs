@@ -1,13 +1,12 @@
 //! Opening: superblock, journal replay, descriptors, orphans.
 //!
 //! 1. The superblock is read and checked. If only its checksum is wrong and the journal is in use, it may
-//!    be torn; the replay heals it.
+//!    be torn (not by us, see [`super::steady`]); the replay heals it.
 //! 2. The journal's inode is read by the descriptor of its group alone, and the journal replayed if there
 //!    is anything in it. Then the superblock is read again.
 //! 3. All descriptors are read and checked.
-//! 4. For writing: the superblock says, in place, that the journal is in use from now on; orphans of the last
-//!    mount are freed in the running transaction. The mount is not counted: the count is left to others, so
-//!    that a change of it shows that somebody else mounted the disk.
+//! 4. For writing: the superblock says, in place, that the journal is in use from now on, and counts the
+//!    mount; orphans of the last mount are freed.
 
 use super::group::{Desc, SystemZones};
 use super::inodes::Inodes;
@@ -85,7 +84,7 @@ impl Ext4 {
         if sb.sound || !sb.needs_recovery() {
             sb.check_state(&disk.info().name)?;
         }
-        let journal = load_journal(&disk, &sb)?;
+        let (journal, journal_blocks) = load_journal(&disk, &sb)?;
         if journal.needs_recovery() {
             if options.read_only {
                 return Err(Error::invalid(format!(
@@ -99,21 +98,26 @@ impl Ext4 {
         sb.check_state(&disk.info().name)?;
         let found = Identity::of(&sb);
         let store = Store::new(disk, sb, options.read_only);
-        let mut fs = Ext4::assemble(store, journal, found)?;
+        let mut fs = Ext4::assemble(store, journal, &journal_blocks, found)?;
         if !options.read_only {
             fs.begin_writing(options.now)?;
         }
         Ok(fs)
     }
 
-    fn assemble(mut store: Store, journal: Journal, found: Identity) -> Result<Ext4> {
+    fn assemble(
+        mut store: Store,
+        journal: Journal,
+        journal_blocks: &[DiskBlock],
+        found: Identity,
+    ) -> Result<Ext4> {
         let features = store.geometry.features;
         if !store.read_only {
             journal.choose_format(features.csum(), features.bits64())?;
         }
         let capacity = journal.capacity() as usize;
         store.journal = Some(Arc::new(journal));
-        store.read_groups()?;
+        store.read_groups(journal_blocks)?;
         let (place, _) = store.geometry.super_place();
         let super_block = store.read_device(place.0, 1)?.to_vec();
         Ok(Ext4 {
@@ -133,6 +137,16 @@ impl Ext4 {
         self.store.sb.set_needs_recovery(true);
         self.write_super(now)?;
         self.adopt_orphans()
+    }
+
+    /// The identity of the file system on `disk`, read without opening it: what
+    /// [`Ext4::identity_found`] would say. Opening for writing counts the mount and sets its time to
+    /// [`OpenOptions::now`].
+    ///
+    /// # Errors
+    /// As [`Ext4::open`], as far as the superblock alone shows.
+    pub fn peek(disk: &dyn BlockDevice) -> Result<Identity> {
+        read_super(disk).map(|sb| Identity::of(&sb))
     }
 
     /// The superblock's identity before this mount.
@@ -157,7 +171,8 @@ fn read_super(disk: &dyn BlockDevice) -> Result<Superblock> {
 }
 
 /// Finds and loads the journal with nothing but the superblock: all else may have to be replayed first.
-fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Journal> {
+/// The answer has its blocks, too.
+fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<(Journal, Vec<DiskBlock>)> {
     let geometry = &sb.geometry;
     let ino = geometry.journal_ino;
     if ino.0 == 0 || ino.0 > u64::from(geometry.inodes) {
@@ -175,8 +190,9 @@ fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Journal>
         return Err(Error::corrupt("the journal", "its size makes no sense", format!("inode {ino}")));
     }
     let blocks = store.blocks_of(&mut inode, "the journal")?;
-    let blocks = blocks.into_iter().map(DiskBlock).collect();
-    Journal::load(Arc::clone(disk), geometry.block_bytes, blocks)
+    let blocks: Vec<DiskBlock> = blocks.into_iter().map(DiskBlock).collect();
+    let journal = Journal::load(Arc::clone(disk), geometry.block_bytes, blocks.clone())?;
+    Ok((journal, blocks))
 }
 
 impl Store {
@@ -205,7 +221,7 @@ impl Store {
     }
 
     /// Reads all descriptors, and counts what is free.
-    fn read_groups(&mut self) -> Result<()> {
+    fn read_groups(&mut self, journal: &[DiskBlock]) -> Result<()> {
         let geometry = Arc::clone(&self.geometry);
         let (mut index, blocks) = (0, geometry.desc_blocks());
         while index < blocks {
@@ -224,7 +240,7 @@ impl Store {
             self.count.inodes += desc.free_inodes;
             self.groups.push(Group { desc, ..Group::default() });
         }
-        self.zones = SystemZones::new(&geometry, self.groups.iter().map(|group| &group.desc));
+        self.zones = SystemZones::new(&geometry, self.groups.iter().map(|group| &group.desc), journal);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use crate::checksum::crc32c_raw;
 use crate::fs::Kind;
 use crate::units::Ino;
 use crate::{Error, Result};
+use rustc_hash::FxHashSet;
 
 const FILE_MAGIC: u32 = 0x0B10_CA04;
 
@@ -151,7 +152,7 @@ impl Ext4 {
     }
 
     /// Takes in the orphans an earlier mount left: inodes without names are freed, others cut to their
-    /// size. The results are in the running transaction; the rest of very large ones stays on the list.
+    /// size. What is more than a transaction can hold is committed here, the rest is in the running one.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the list is damaged; what reading says.
@@ -159,8 +160,7 @@ impl Ext4 {
         let listed = self.listed_orphans()?;
         let filed = self.filed_orphans()?;
         for ino in &filed {
-            if !listed.contains(ino) {
-                self.load_dirty_orphan(*ino)?;
+            if !self.orphans.contains_key(&(ino.0 as u32)) {
                 self.add_orphan(*ino)?;
             }
         }
@@ -169,24 +169,31 @@ impl Ext4 {
             self.super_dirty = true;
         }
         for ino in listed.into_iter().chain(filed) {
-            self.finish_orphan(ino)?;
+            while !self.finish_orphan(ino)? {
+                self.commit_here()?;
+            }
+            if self.dirty_blocks() > self.capacity / 2 {
+                self.commit_here()?;
+            }
         }
         Ok(())
     }
 
-    fn finish_orphan(&mut self, ino: Ino) -> Result<()> {
+    /// A step towards the end of an orphan; `true` if it was the last.
+    fn finish_orphan(&mut self, ino: Ino) -> Result<bool> {
         let Some(slot) = self.inodes.find(ino).filter(|_| self.orphans.contains_key(&(ino.0 as u32))) else {
-            return Ok(());
+            return Ok(true);
         };
         let inode = &self.inodes.entry(slot).inode;
         if inode.nlink == 0 {
-            return self.release(ino).map(drop);
+            return self.release(ino);
         }
-        let (size, time) = (inode.size, inode.mtime);
+        let size = inode.size;
         if inode.kind() == Kind::File {
-            return self.truncate(ino, size, time).map(drop);
+            self.mark(slot)?;
+            return self.resize(slot, size);
         }
-        self.remove_orphan(ino)
+        self.remove_orphan(ino).map(|()| true)
     }
 
     /// Walks the list in the superblock and the inodes, and remembers it.
@@ -221,15 +228,17 @@ impl Ext4 {
             return Err(Error::corrupt("the orphan file", "it has no inode", "the superblock"));
         }
         let mut inode = self.store.read_inode(file)?;
-        let mut found = Vec::new();
+        let mut found = FxHashSet::default();
         for block in self.store.blocks_of(&mut inode, "the orphan file")? {
             self.take_filed(block, inode.seed, &mut found)?;
         }
+        let mut found: Vec<Ino> = found.into_iter().collect();
+        found.sort_unstable();
         Ok(found)
     }
 
     /// Moves the numbers out of one block of the orphan file.
-    fn take_filed(&mut self, block: u64, seed: u32, found: &mut Vec<Ino>) -> Result<()> {
+    fn take_filed(&mut self, block: u64, seed: u32, found: &mut FxHashSet<Ino>) -> Result<()> {
         let slot = self.store.load(block, 0)?;
         let bytes = self.store.buffers.bytes(slot);
         let end = bytes.len() - 8;
@@ -245,10 +254,9 @@ impl Ext4 {
         let numbers = bytes[..end].chunks_exact(4).map(|number| get32(number, 0)).filter(|ino| *ino != 0);
         let numbers: Vec<Ino> = numbers.map(|ino| Ino(u64::from(ino))).collect();
         for ino in numbers {
-            if !self.store.geometry.is_ordinary(ino) || !self.store.is_taken(ino)? || found.contains(&ino) {
-                return bad("it names an inode that is not in use, or twice the same");
+            if !self.store.geometry.is_ordinary(ino) || !self.store.is_taken(ino)? || !found.insert(ino) {
+                return bad("it names an inode that is not in use, or one twice");
             }
-            found.push(ino);
         }
         let bytes = self.store.buffers.edit(slot, Seal::Plain);
         bytes[..end].fill(0);

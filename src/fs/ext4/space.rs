@@ -111,6 +111,19 @@ impl BlockMap {
         }
     }
 
+    /// Ends holding back `len` blocks from `at`.
+    fn release(&mut self, at: u32, len: u32) {
+        if let Some(held) = &mut self.held {
+            held.clear(at, len);
+        }
+        self.held_count -= len;
+        if self.held_count == 0 {
+            self.held = None;
+        }
+        self.hint = self.hint.min(at);
+        self.longest = self.len;
+    }
+
     /// Clears the set of fresh blocks: the running transaction was frozen.
     pub fn freeze(&mut self) {
         self.fresh = None;
@@ -162,6 +175,13 @@ impl Store {
         }
         self.count.promised += blocks;
         Ok(())
+    }
+
+    /// The most that could be promised, with `keep` more left free, once nothing is held any more.
+    pub fn promisable(&self, keep: u64) -> u64 {
+        let per_node = u64::from(node_entries(self.geometry.block_bytes));
+        let room = (self.spare() + self.count.held).saturating_sub(keep);
+        room - room.div_ceil(per_node + 1)
     }
 
     /// Makes sure that `blocks` can be taken beyond all promises.
@@ -299,18 +319,17 @@ impl Store {
     /// The transaction that freed these runs is on the disk: they may be handed out again.
     pub fn release_held(&mut self, runs: &[(DiskBlock, u32)]) {
         for (at, len) in runs {
-            let (group, place) = self.geometry.group_of(at.0);
-            let Some(map) = &mut self.groups[group as usize].blocks else { continue };
-            if let Some(held) = &mut map.held {
-                held.clear(place, *len);
+            let (mut at, mut left) = (at.0, *len);
+            while left > 0 {
+                let (group, place) = self.geometry.group_of(at);
+                let part = left.min(self.geometry.group_blocks(group) - place);
+                if let Some(map) = &mut self.groups[group as usize].blocks {
+                    map.release(place, part);
+                }
+                self.count.held -= u64::from(part);
+                at += u64::from(part);
+                left -= part;
             }
-            map.held_count -= len;
-            if map.held_count == 0 {
-                map.held = None;
-            }
-            map.hint = map.hint.min(place);
-            map.longest = map.len;
-            self.count.held -= u64::from(*len);
         }
     }
 

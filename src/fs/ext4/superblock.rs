@@ -7,6 +7,7 @@
 
 use super::features::{self, compat, incompat, ro_compat};
 use super::le::{get16, get32, put16, put32, put64};
+use super::steady::Steady;
 use crate::checksum::crc32c_raw;
 use crate::time::Stamp;
 use crate::units::{DiskBlock, Ino};
@@ -381,6 +382,7 @@ impl Geometry {
 pub(super) struct Superblock {
     raw: Box<[u8]>,
     pub geometry: Geometry,
+    steady: Steady,
     /// Its checksum held when it was read.
     pub sound: bool,
 }
@@ -394,7 +396,7 @@ impl Superblock {
     pub fn read(raw: &[u8], device_bytes: u64, device: &str) -> Result<Superblock> {
         let geometry = Geometry::read(raw, device_bytes, device)?;
         let sound = !geometry.features.csum() || crc32c_raw(!0, &raw[..CHECKSUM]) == get32(raw, CHECKSUM);
-        Ok(Superblock { raw: raw.into(), geometry, sound })
+        Ok(Superblock { raw: raw.into(), geometry, steady: Steady::new(raw), sound })
     }
 
     /// Refuses what must be repaired first.
@@ -425,6 +427,7 @@ impl Superblock {
     /// The bytes to store, checksum included.
     pub fn seal(&mut self) -> &[u8] {
         if self.geometry.features.csum() {
+            self.steady.settle(&mut self.raw);
             let sum = crc32c_raw(!0, &self.raw[..CHECKSUM]);
             put32(&mut self.raw, CHECKSUM, sum);
         }

@@ -65,10 +65,23 @@ impl Model {
         let mut node = Node::new(inode.kind());
         (node.perm, node.uid, node.gid) = (inode.perm(), inode.uid, inode.gid);
         (node.rdev, node.mtime) = (inode.rdev, inode.mtime);
-        node.names = listing(rig, ino);
+        match node.kind {
+            Kind::Dir => node.names = listing(rig, ino),
+            Kind::File => node.data = rig.contents(ino).expect("contents"),
+            Kind::Symlink => node.data = rig.fs.readlink(ino).expect("a target"),
+            _ => {}
+        }
+        for name in rig.fs.list_xattrs(ino).expect("attributes") {
+            let value = rig.fs.get_xattr(ino, &name).expect("a value");
+            node.attrs.insert(name, value);
+        }
         let below: Vec<Ino> = node.names.values().copied().collect();
         self.nodes.insert(ino, node);
-        below.into_iter().for_each(|ino| self.take_in(rig, ino));
+        for ino in below {
+            if !self.nodes.contains_key(&ino) {
+                self.take_in(rig, ino);
+            }
+        }
     }
 
     pub fn node(&mut self, ino: Ino) -> &mut Node {
@@ -92,6 +105,39 @@ impl Model {
 
     fn time(&self, stamp: Stamp) -> Stamp {
         if self.coarse { Stamp { nsec: 0, ..stamp } } else { stamp }
+    }
+
+    /// Whether another model holds the same names and contents.
+    pub fn is_like(&self, other: &Model) -> bool {
+        let look = |model: &Model| -> Vec<_> {
+            let part = |(ino, node): (&Ino, &Node)| (*ino, node.data.clone(), node.names.clone(), node.perm);
+            model.nodes.iter().map(part).collect()
+        };
+        look(self) == look(other)
+    }
+
+    /// Where it differs from another model, in a few words.
+    pub fn difference(&self, other: &Model) -> String {
+        for (ino, node) in &self.nodes {
+            let Some(found) = other.nodes.get(ino) else {
+                return format!("inode {ino} is missing: {node:.0?}");
+            };
+            if node.names != found.names {
+                return format!("directory {ino} differs");
+            }
+            if node.data != found.data {
+                let at = node.data.iter().zip(&found.data).position(|(a, b)| a != b);
+                return format!(
+                    "inode {ino}: {} and {} bytes, differ at {at:?}",
+                    node.data.len(),
+                    found.data.len()
+                );
+            }
+            if node.perm != found.perm {
+                return format!("inode {ino}: {:o} and {:o}", node.perm, found.perm);
+            }
+        }
+        format!("{} inodes and {}", self.nodes.len(), other.nodes.len())
     }
 
     /// Compares with what the driver shows.

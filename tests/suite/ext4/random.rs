@@ -32,16 +32,19 @@ const KINDS: [(u64, &str); 18] = [
 ];
 
 /// A run: the file system, what it should hold, and chance.
-struct Run {
-    rig: Rig,
-    model: Model,
+pub struct Run {
+    pub rig: Rig,
+    pub model: Model,
     rng: SmallRng,
     done: usize,
 }
 
 impl Run {
     fn new(size_kib: u64, options: &str, seed: u64) -> Run {
-        let mut rig = Rig::new(size_kib, options);
+        Run::on(Rig::new(size_kib, options), options, seed)
+    }
+
+    pub fn on(mut rig: Rig, options: &str, seed: u64) -> Run {
         let mut model = Model::of(&mut rig);
         model.coarse = options.contains("-I 128");
         Run { rig, model, rng: SmallRng::seed_from_u64(seed), done: 0 }
@@ -82,7 +85,7 @@ impl Run {
         (0..len).map(|i| first.wrapping_add((i / 97) as u8) | 1).collect()
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         let result = match self.rng.random_range(0..100) {
             0..28 => self.create(),
             28..46 => self.write(),
