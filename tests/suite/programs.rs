@@ -217,7 +217,11 @@ fn run(program: &Program, dir: &Path, scratch: &Path) -> Outcome {
     for path in [dir, scratch] {
         fs::create_dir(path).expect("a fresh directory");
     }
-    let path = format!("{}:/usr/sbin:/sbin:{}", tools().join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let path = format!(
+        "{}:/usr/sbin:/sbin:{}",
+        tools().join("bin").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
     let start = Instant::now();
     let output = Command::new("timeout")
         .args(["-k", "5", SECONDS_MAX, "sh", "-euc", program.script])
@@ -239,7 +243,9 @@ pub fn check(label: &str, mount: &Path, scratch: &Path) {
         let (dir, own) = (mount.join(format!("p{number}")), scratch.join(format!("p{number}")));
         match run(program, &dir, &own) {
             Outcome::Passed(seconds) => println!("{label}: passed in {seconds:5.1} s: {}", program.name),
-            Outcome::Missing(command) => println!("{label}: skipped: {command} is not installed: {}", program.name),
+            Outcome::Missing(command) => {
+                println!("{label}: skipped: {command} is not installed: {}", program.name)
+            }
             Outcome::Failed(why) => {
                 println!("{label}: FAILED: {}", program.name);
                 failures.push(why);
