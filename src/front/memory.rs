@@ -18,11 +18,16 @@ pub fn keep(ahead_bytes: usize) {
             unsafe { libc::mallopt(setting, value) };
         }
     }
+    const BLOCK: usize = 1 << 20;
     const PAGE: usize = 4096;
-    let mut block: Vec<u8> = Vec::with_capacity(ahead_bytes);
-    for page in block.spare_capacity_mut().chunks_mut(PAGE) {
-        page[0].write(1);
+    let mut blocks: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..ahead_bytes / BLOCK {
+        let mut block: Vec<u8> = Vec::with_capacity(BLOCK);
+        for page in block.spare_capacity_mut().chunks_mut(PAGE) {
+            page[0].write(1);
+        }
+        blocks.push(block);
     }
-    // Without this the block, never read, need not exist at all.
-    std::hint::black_box(&mut block);
+    // Without this the blocks, never read, need not exist at all.
+    std::hint::black_box(&mut blocks);
 }

@@ -288,30 +288,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// Provided: copies the names, then looks each up. A file system that can do it in one walk should.
     fn readdir_attrs(&self, ino: Ino, from: u64, visit: &mut VisitAttrs) -> Result<()> {
-        const BATCH: usize = 256;
-        let mut at = from;
-        loop {
-            let mut batch: Vec<(Ino, Kind, Vec<u8>, u64)> = Vec::new();
-            self.readdir(ino, at, &mut |entry| {
-                batch.push((entry.ino, entry.kind, entry.name.to_vec(), entry.next));
-                batch.len() < BATCH
-            })?;
-            // A visitor of `readdir` that says `false` did not take that entry: the last one comes again.
-            let more = batch.len() == BATCH;
-            if more {
-                batch.pop();
-            }
-            for (child, kind, name, next) in &batch {
-                let entry = DirEntry { ino: *child, kind: *kind, name, next: *next };
-                if !visit_with_attrs(self, ino, entry, visit)? {
-                    return Ok(());
-                }
-                at = *next;
-            }
-            if !more {
-                return Ok(());
-            }
-        }
+        readdir_then_lookup(self, ino, from, visit)
     }
 
     /// The value of an extended attribute.
@@ -354,7 +331,39 @@ pub trait FileSystem: Send + Sync {
     fn shutdown(&self) -> Result<()>;
 }
 
-/// One step of the provided [`FileSystem::readdir_attrs`]; a name that is gone by now is passed over.
+/// The provided [`FileSystem::readdir_attrs`].
+fn readdir_then_lookup<F: FileSystem + ?Sized>(
+    fs: &F,
+    ino: Ino,
+    from: u64,
+    visit: &mut VisitAttrs,
+) -> Result<()> {
+    const BATCH: usize = 256;
+    let mut at = from;
+    loop {
+        let mut batch: Vec<(Ino, Kind, Vec<u8>, u64)> = Vec::new();
+        let mut more = false;
+        fs.readdir(ino, at, &mut |entry| {
+            more = batch.len() == BATCH;
+            if !more {
+                batch.push((entry.ino, entry.kind, entry.name.to_vec(), entry.next));
+            }
+            !more
+        })?;
+        for (child, kind, name, next) in &batch {
+            let entry = DirEntry { ino: *child, kind: *kind, name, next: *next };
+            if !visit_with_attrs(fs, ino, entry, visit)? {
+                return Ok(());
+            }
+            at = *next;
+        }
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+/// One step of [`readdir_then_lookup`]; a name that is gone by now is passed over.
 fn visit_with_attrs<F: FileSystem + ?Sized>(
     fs: &F,
     dir: Ino,

@@ -1,10 +1,12 @@
 //! The integration tests, one binary.
 
+mod cli;
 mod ext4;
 mod ext4_dir;
 mod ext4_image;
 mod ext4_journal;
 mod ext4_xattr;
+mod fuse;
 mod layers;
 mod media;
 mod mounts;

@@ -1,8 +1,8 @@
 //! Requests of the FUSE protocol to calls of [`FileSystem`], and the answers back.
 //!
-//! One thread takes the requests. What the file system answers with [`Later::Wait`] is finished by a worker,
-//! which replies itself. A panic below is a bug; it is logged, its request fails with `EIO`, and the mount goes on
-//! serving.
+//! A few threads take the requests, each on the processor of its client; what the file system answers with
+//! [`Later::Wait`] they wait for themselves as long as another thread stays free to serve. A panic below is a bug;
+//! it is logged, its request fails with `EIO`, and the mount goes on serving.
 //!
 //! What is refused on purpose, because the kernel then stops asking and does better by itself: FLUSH, OPEN and
 //! OPENDIR (an open costs no message and keeps the page cache), ACCESS, COPY_FILE_RANGE, locks, POLL, BMAP.
@@ -13,7 +13,7 @@ use super::control::Control;
 use super::counts::{Counts, Op};
 use super::errno::errno;
 use super::follow::Follower;
-use super::workers::Workers;
+use super::workers::{Spare, Workers};
 use crate::fs::{
     Caller, Fallocate, FileSystem, FsStat, Kind, Later, NAME_MAX, NewNode, Rename, Seek, SetAttr, SetXattr,
 };
@@ -65,6 +65,7 @@ pub(super) struct Adapter {
     pub control: Control,
     pub counts: Arc<Counts>,
     pub follower: Arc<Follower>,
+    pub spare: Spare,
     pub workers: Workers,
     pub writeback: bool,
     pub default_permissions: bool,
@@ -104,7 +105,7 @@ impl Adapter {
         });
     }
 
-    /// Sends an answer that is here at once, or lets a worker wait for it. `work` gets the answer or the error.
+    /// Sends an answer that is here at once, or waits for it where that holds up nobody.
     fn now_or_later<T: 'static, R: Send + 'static>(
         &self,
         answer: Result<Later<T>>,
@@ -115,8 +116,11 @@ impl Adapter {
             Ok(Later::Now(value)) => send(reply, Ok(value)),
             Err(error) => send(reply, Err(error)),
             Ok(Later::Wait(wait)) => {
-                self.counts.waited.store(self.counts.waited.load(Relaxed) + 1, Relaxed);
-                self.workers.run(move || send(reply, wait()));
+                self.counts.waited.fetch_add(1, Relaxed);
+                match self.spare.take() {
+                    Some(_waiting) => send(reply, wait()),
+                    None => self.workers.run(move || send(reply, wait())),
+                }
             }
         }
     }

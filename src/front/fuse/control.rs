@@ -90,7 +90,7 @@ impl Control {
             "pid": std::process::id(),
             "options": self.options,
             "requests": self.counts.show(),
-            "answered_by_workers": self.counts.waited.load(Relaxed),
+            "answers_waited_for": self.counts.waited.load(Relaxed),
             "panics": self.counts.panics.load(Relaxed),
             "moves_between_processors": self.follower.moves(),
         });

@@ -49,11 +49,11 @@ impl Op {
     }
 }
 
-/// One number a kind. Only the serving thread counts, so a plain load and store suffice.
+/// One number a kind.
 #[derive(Debug)]
 pub(super) struct Counts {
     counts: [AtomicU64; NAMES.len()],
-    /// Requests answered by another thread.
+    /// Requests whose answer had to wait for a device.
     pub waited: AtomicU64,
     /// Requests that met a bug.
     pub panics: AtomicU64,
@@ -66,8 +66,7 @@ impl Counts {
     }
 
     pub fn add(&self, op: Op) {
-        let count = &self.counts[op as usize];
-        count.store(count.load(Relaxed) + 1, Relaxed);
+        self.counts[op as usize].fetch_add(1, Relaxed);
     }
 
     /// The numbers that are not zero, by name.

@@ -1,30 +1,39 @@
-//! Keeps the thread that serves requests on the processor of the program that makes them.
+//! Keeps the threads that serve requests on the processor of the program that makes them.
 //!
 //! A request and its answer hand the processor over twice. On one processor that costs 2.5 µs; across two it
 //! costs 8–9 µs, because the other one has to be woken. The scheduler brings the two together only when the
-//! other processor is busy. So every 64th request, at most every 4 ms, the thread looks where its client last
+//! other processor is busy. So every 64th request, at most every 4 ms, a thread looks where its client last
 //! ran (`processor`, field 39 of `/proc/PID/stat`, proc(5)) and moves there.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Read;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 const EVERY_REQUESTS: u64 = 64;
 const EVERY_NS: u64 = 4_000_000;
-/// No processor.
-const NONE: usize = usize::MAX;
 
-/// Follows the clients of one serving thread.
+/// What a serving thread knows of its clients.
+#[derive(Clone, Copy)]
+struct Place {
+    requests: u64,
+    /// When it last looked, ns since the follower's start.
+    looked_ns: Option<u64>,
+    processor: Option<usize>,
+}
+
+thread_local!(static PLACE: Cell<Place> = const {
+    Cell::new(Place { requests: 0, looked_ns: None, processor: None })
+});
+
+/// Moves the serving threads of a mount to their clients.
 #[derive(Debug)]
 pub(super) struct Follower {
     /// `None`: there is nothing to choose.
     allowed: Option<CpuSet>,
     start: Instant,
-    requests: AtomicU64,
-    looked_ns: AtomicU64,
-    processor: AtomicUsize,
     moves: AtomicU64,
 }
 
@@ -32,45 +41,39 @@ impl Follower {
     /// For the processors this process may use; with one, or with `on` false, it does nothing.
     pub fn new(on: bool) -> Self {
         let allowed = sched_getaffinity(None).ok().filter(|set| on && set.count() > 1);
-        Follower {
-            allowed,
-            start: Instant::now(),
-            requests: AtomicU64::new(0),
-            looked_ns: AtomicU64::new(0),
-            processor: AtomicUsize::new(NONE),
-            moves: AtomicU64::new(0),
-        }
+        Follower { allowed, start: Instant::now(), moves: AtomicU64::new(0) }
     }
 
-    /// To be called by the serving thread with each request's process id (0: none).
+    /// To be called by a serving thread with each request's process id (0: none).
     pub fn request_from(&self, pid: u32) {
-        let count = self.requests.load(Relaxed) + 1;
-        self.requests.store(count, Relaxed);
-        if count % EVERY_REQUESTS == 1 && pid != 0 && self.allowed.is_some() {
-            self.look(pid);
+        let Some(allowed) = &self.allowed else { return };
+        let mut place = PLACE.get();
+        place.requests += 1;
+        if place.requests % EVERY_REQUESTS == 1 && pid != 0 {
+            self.look(pid, allowed, &mut place);
         }
+        PLACE.set(place);
     }
 
-    /// How often the thread moved.
+    /// How often a thread moved.
     pub fn moves(&self) -> u64 {
         self.moves.load(Relaxed)
     }
 
-    fn look(&self, pid: u32) {
+    fn look(&self, pid: u32, allowed: &CpuSet, place: &mut Place) {
         let now_ns = self.start.elapsed().as_nanos() as u64;
-        if now_ns - self.looked_ns.load(Relaxed) < EVERY_NS {
+        if place.looked_ns.is_some_and(|looked_ns| now_ns - looked_ns < EVERY_NS) {
             return;
         }
-        self.looked_ns.store(now_ns, Relaxed);
+        place.looked_ns = Some(now_ns);
         let Some(processor) = processor_of(pid) else { return };
-        let may =
-            self.allowed.as_ref().is_some_and(|set| processor < CpuSet::MAX_CPU && set.is_set(processor));
-        if may && self.processor.load(Relaxed) != processor {
+        let may = processor < CpuSet::MAX_CPU && allowed.is_set(processor);
+        if may && place.processor != Some(processor) {
             let mut only = CpuSet::new();
             only.set(processor);
             if sched_setaffinity(None, &only).is_ok() {
-                self.processor.store(processor, Relaxed);
-                self.moves.store(self.moves.load(Relaxed) + 1, Relaxed);
+                place.processor = Some(processor);
+                self.moves.fetch_add(1, Relaxed);
             }
         }
     }

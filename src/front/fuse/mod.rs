@@ -51,7 +51,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use workers::Workers;
+use workers::{Spare, Workers};
+
+/// Threads that wait for devices when all serving ones but one do.
+const WORKERS: usize = 4;
 
 /// How long dropping a mount waits for programs that still use it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -76,7 +79,7 @@ impl Mount {
     /// Returns when the kernel's first message is answered: from then on the mount works. Fails with
     /// [`Error::Unsupported`] where there is no FUSE, and with what the kernel or `fusermount3` said otherwise.
     pub fn new(fs: Arc<dyn FileSystem>, mountpoint: &Path, options: &MountOptions) -> Result<Mount> {
-        let workers = Workers::new(options.workers).map_err(|why| Error::io("a thread", why))?;
+        let workers = Workers::new(WORKERS).map_err(|why| Error::io("a thread", why))?;
         let connection = mount::mount(mountpoint, options)?;
         let unmounter =
             |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
@@ -184,12 +187,13 @@ fn start(
         fs,
         counts,
         follower,
+        spare: Spare::of(options.threads),
         workers,
         writeback: options.writeback,
         default_permissions: options.default_permissions,
     };
     let mut config = fuser::Config::default();
-    config.n_threads = Some(1);
+    config.n_threads = Some(options.threads);
     // The kernel itself keeps others out unless `allow_other` is given.
     let session = Session::from_fd(adapter, device, SessionACL::All, config)
         .map_err(|why| Error::io("agreeing with the kernel on the FUSE protocol", why))?;

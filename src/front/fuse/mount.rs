@@ -119,7 +119,11 @@ fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd>
         Err(why) => Err(Error::io("the socket from fusermount3", why)),
         _ => {
             let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-            Err(Error::invalid(format!("mounting on {}: {said}", mountpoint.display())))
+            let remedy = match said.contains("/dev/fuse") {
+                true => "; as root, let others than root use FUSE with: chmod 666 /dev/fuse",
+                false => "",
+            };
+            Err(Error::invalid(format!("mounting on {}: {said}{remedy}", mountpoint.display())))
         }
     }
 }

@@ -43,12 +43,12 @@ pub const OPTIONS: &[OptionSpec] = &[
     switch("noexec", "exec", "no file can be executed"),
     switch("exec", "exec", "files can be executed"),
     switch("noatime", "relatime", "reading leaves access times alone"),
-    switch("nofollow", "off", "the serving thread does not move to its clients' processor"),
+    switch("nofollow", "off", "the serving threads do not move to their clients' processor"),
     OptionSpec {
-        name: "workers",
+        name: "threads",
         value: Some("N"),
         default: "4",
-        help: "threads that wait for devices so that the serving thread need not",
+        help: "threads that serve: so many slow answers less one can be waited for at no cost to others",
     },
     OptionSpec {
         name: "fsname",
@@ -77,10 +77,10 @@ pub struct MountOptions {
     pub exec: bool,
     /// Note accesses.
     pub atime: bool,
-    /// Move the serving thread to its clients' processor.
+    /// Move the serving threads to their clients' processor.
     pub follow: bool,
-    /// Threads that wait for devices.
-    pub workers: usize,
+    /// Threads that serve.
+    pub threads: usize,
     /// The source that `mount` shows.
     pub fsname: String,
 }
@@ -99,7 +99,7 @@ impl MountOptions {
             exec: true,
             atime: true,
             follow: true,
-            workers: 4,
+            threads: 4,
             fsname: "bimetal".into(),
         }
     }
@@ -147,10 +147,10 @@ impl MountOptions {
             "noatime" => self.atime = false,
             "nofollow" => self.follow = false,
             "fsname" => self.fsname = value.into(),
-            "workers" => {
+            "threads" => {
                 let count = value.parse().ok().filter(|count| (1..=64).contains(count));
-                self.workers = count.ok_or_else(|| {
-                    Error::invalid(format!("mount option workers: '{value}' is not a number from 1 to 64"))
+                self.threads = count.ok_or_else(|| {
+                    Error::invalid(format!("mount option threads: '{value}' is not a number from 1 to 64"))
                 })?;
             }
             _ => unreachable!("every option of the table has a meaning"),
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_wrong_value_names_the_option_and_what_it_takes() {
         let mut options = MountOptions::new(true);
-        for (text, part) in [("workers", "workers=N"), ("ro=1", "no value"), ("workers=0", "1 to 64")] {
+        for (text, part) in [("threads", "threads=N"), ("ro=1", "no value"), ("threads=0", "1 to 64")] {
             assert!(options.apply(text).unwrap_err().to_string().contains(part), "{text}");
         }
         assert!(!options.apply("lag=5s").unwrap());

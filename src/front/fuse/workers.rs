@@ -1,4 +1,9 @@
-//! A few threads for answers that have to wait for a device, so that the serving thread never does.
+//! Waiting for devices without keeping others waiting.
+//!
+//! Several threads take requests from the kernel, and one that meets an answer which has to wait just waits
+//! ([`Spare`]): handing the wait to another thread would cost 4 µs, while more threads that take requests cost
+//! nothing, since the kernel wakes one for each. Only the last thread that is free to serve may not wait; its
+//! waits go to threads that do nothing else ([`Workers`]).
 //!
 //! Work is taken in the order it came. More work than threads waits in line: each of its requests has its
 //! client waiting too, so the line is never longer than the kernel lets requests be in flight.
@@ -7,9 +12,36 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 
 type Work = Box<dyn FnOnce() + Send>;
+
+/// How many of the serving threads may wait at this moment.
+#[derive(Debug)]
+pub(super) struct Spare(AtomicUsize);
+
+/// One thread that waits.
+pub(super) struct Waiting<'a>(&'a Spare);
+
+impl Spare {
+    /// Of so many serving threads, all but one may wait.
+    pub fn of(threads: usize) -> Spare {
+        Spare(AtomicUsize::new(threads.saturating_sub(1)))
+    }
+
+    /// The permission to wait until it is dropped, unless this thread is the last one free.
+    pub fn take(&self) -> Option<Waiting<'_>> {
+        let taken = self.0.fetch_update(Relaxed, Relaxed, |free| free.checked_sub(1));
+        taken.is_ok().then_some(Waiting(self))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Relaxed);
+    }
+}
 
 #[derive(Default)]
 struct Line {
@@ -81,6 +113,16 @@ impl Drop for Workers {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn one_serving_thread_always_stays_free() {
+        let spare = Spare::of(3);
+        let (first, second) = (spare.take(), spare.take());
+        assert!(first.is_some() && second.is_some() && spare.take().is_none());
+        drop(first);
+        assert!(spare.take().is_some());
+        assert!(Spare::of(1).take().is_none());
+    }
 
     #[test]
     fn all_work_is_done_before_the_threads_end_and_a_panic_stops_none() {

@@ -89,10 +89,11 @@ impl Putter<'_> {
     fn one(&mut self, source: &Path, parent: Ino, name: &[u8]) -> Result<()> {
         let stat = rustix::fs::lstat(source).map_err(|why| Error::io("lstat", why.into()))?;
         let kind = kind_of(&stat)?;
-        if kind != Kind::Dir && stat.st_nlink > 1 {
-            if let Some(known) = self.seen.get(&(stat.st_dev, stat.st_ino)) {
-                return self.link(*known, parent, name);
-            }
+        if kind != Kind::Dir
+            && stat.st_nlink > 1
+            && let Some(known) = self.seen.get(&(stat.st_dev, stat.st_ino))
+        {
+            return self.link(*known, parent, name);
         }
         let ino = self.make(source, &stat, kind, parent, name)?;
         let filled = self.fill(source, &stat, kind, ino);
