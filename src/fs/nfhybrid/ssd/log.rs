@@ -52,7 +52,7 @@ pub(super) struct RawGroup {
     pub(super) slots_high: U32,
     pub(super) incarnation: U32,
     pub(super) checksum: U32,
-    pub(super) reserved_2: U32,
+    pub(super) slots_written: U32,
 }
 
 /// The memory in which groups are made, one after the other.
@@ -128,6 +128,8 @@ pub(super) struct Position {
     pub(super) incarnation: u32,
     pub(super) trimmed: u64,
     pub(super) last_op: u64,
+    /// Slots of the inode table below this were in a completed checkpoint.
+    pub(super) slots_written: u32,
 }
 
 /// The log in memory.
@@ -154,6 +156,7 @@ pub(super) struct Log {
     batch: u64,
     trimmed: u64,
     last_op: u64,
+    slots_written: u32,
     /// Residency records of earlier batches are dead.
     residency_from: u64,
     /// Operations of earlier batches are dead.
@@ -185,6 +188,7 @@ impl Log {
             batch,
             trimmed: position.trimmed,
             last_op: position.last_op,
+            slots_written: position.slots_written,
             residency_from: 0,
             operations_from: 0,
             restart: None,
@@ -288,7 +292,7 @@ impl Log {
             slots_high: slots_high.into(),
             incarnation: self.incarnation.into(),
             checksum: 0.into(),
-            reserved_2: 0.into(),
+            slots_written: self.slots_written.into(),
         };
         buffer[..GROUP_HEADER].copy_from_slice(header.as_bytes());
         let sum = group_checksum(&buffer);
@@ -343,6 +347,11 @@ impl Log {
         self.trimmed
     }
 
+    /// Slots of the inode table below this were in a completed checkpoint.
+    pub(super) fn slots_written(&self) -> u32 {
+        self.slots_written
+    }
+
     /// The highest operation number ever appended.
     pub(super) fn last_op(&self) -> u64 {
         self.last_op
@@ -363,8 +372,9 @@ impl Log {
         self.durable_batch
     }
 
-    /// The tables hold what the records before this batch say.
-    pub(super) fn checkpointed(&mut self, batch: u64) {
+    /// The tables hold what the records before this batch say, in slots below `slots_high`.
+    pub(super) fn checkpointed(&mut self, batch: u64, slots_high: u32) {
+        self.slots_written = self.slots_written.max(slots_high);
         self.residency_from = self.residency_from.max(batch);
     }
 

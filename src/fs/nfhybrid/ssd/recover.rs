@@ -154,17 +154,22 @@ impl Ssd {
         let layout = self.superblock.layout.clone();
         let high = self.residency.slots.high().min(layout.slot_count);
         let mut found: Vec<(u32, Slot)> = Vec::new();
+        let written = self.log.slots_written();
         let mut damaged = 0;
+        let slots = &mut self.residency.slots;
         reader.slots(&layout, high, |number, read| match read {
             Ok(Some(slot)) => found.push((number, slot)),
             Ok(None) => {}
-            Err(_) => damaged += 1,
+            // What no completed checkpoint wrote may hold anything; the log has all that matters.
+            Err(_) => {
+                damaged += u32::from(number < written);
+                slots.changed(number);
+            }
         })?;
         if damaged > 0 {
             reader
                 .notes
                 .push(format!("{damaged} slots of the inode table are damaged; what they held is dropped"));
-            (0..high).for_each(|slot| self.residency.slots.changed(slot));
         }
         for (number, slot) in &found {
             if let Some(inode) = slot.inode {
@@ -408,7 +413,11 @@ impl Ssd {
         for (data, sectors) in self.data.iter_mut().zip(damaged) {
             sectors.iter().for_each(|sector| data.dirty_sums.set(sector / SECTORS_PER_BLOCK));
         }
-        reader.notes.push(format!("checksums are damaged; {} blocks without one are dropped", lost.len()));
+        if !lost.is_empty() {
+            reader
+                .notes
+                .push(format!("checksums are damaged; {} blocks without one are dropped", lost.len()));
+        }
         for (ino, block) in lost {
             self.discard(ino, (block, block + 1));
         }
