@@ -58,6 +58,9 @@ pub(super) struct RawGroup {
 /// The memory in which groups are made, one after the other.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// What a group keeps free for the move records of its last change, bytes.
+const MOVES_BYTES: usize = 256;
+
 /// Bytes of a group's header.
 pub(super) const GROUP_HEADER: usize = size_of::<RawGroup>();
 
@@ -125,7 +128,10 @@ struct Batch {
 pub(super) struct Position {
     /// Groups from the tail on, oldest first; batches counted from 1.
     pub(super) groups: Vec<Group>,
+    /// Of the groups to come.
     pub(super) incarnation: u32,
+    /// Of the last group.
+    pub(super) last_incarnation: u32,
     pub(super) trimmed: u64,
     pub(super) last_op: u64,
     /// Slots of the inode table below this were in a completed checkpoint.
@@ -147,6 +153,7 @@ pub(super) struct Log {
     flight: VecDeque<Flight>,
     /// Everything up to this group is durable.
     durable: u64,
+    durable_incarnation: u32,
     durable_batch: u64,
     /// Block of the tail in the last durable header: what lies before it is free.
     durable_tail: u32,
@@ -179,6 +186,7 @@ impl Log {
             next_sequence: last.map_or(1, |group| group.sequence + 1),
             head: last.map_or(0, |group| (group.block + group.blocks) % blocks),
             durable: last.map_or(0, |group| group.sequence),
+            durable_incarnation: position.last_incarnation,
             durable_batch: batch - 1,
             durable_tail: last.map_or(0, |group| group.tail.1),
             groups: position.groups.into(),
@@ -195,9 +203,9 @@ impl Log {
         }
     }
 
-    /// The longest record, bytes with its header: an eighth of the log less a group's header.
+    /// The longest record, bytes with its header.
     pub(super) fn record_max(&self) -> usize {
-        self.group_max() - GROUP_HEADER
+        self.group_max() - GROUP_HEADER - MOVES_BYTES
     }
 
     fn group_max(&self) -> usize {
@@ -209,7 +217,9 @@ impl Log {
         let bytes = record.bytes();
         assert!(bytes <= self.record_max(), "a log record of {bytes} bytes");
         let have = self.gathering.buffer.len();
-        if have > 0 && have + bytes > self.group_max() {
+        // A move record belongs to the change before it, and the two should share their fate.
+        let slack = if matches!(record, Body::Move { .. }) { 0 } else { MOVES_BYTES };
+        if have > 0 && have + bytes + slack > self.group_max() {
             self.close();
         }
         let batch = &mut self.gathering;
@@ -325,6 +335,7 @@ impl Log {
         while let Some(group) = self.flight.front().copied().filter(|group| group.sequence <= upto.0) {
             self.flight.pop_front();
             self.durable = group.sequence;
+            self.durable_incarnation = self.incarnation;
             self.durable_batch = group.batch;
             self.durable_tail = group.tail_block;
         }
@@ -357,9 +368,9 @@ impl Log {
         self.last_op
     }
 
-    /// Incarnation, and sequence number of the last durable group.
+    /// Incarnation and sequence number of the last durable group.
     pub(super) fn durable(&self) -> (u32, u64) {
-        (self.incarnation, self.durable)
+        (self.durable_incarnation, self.durable)
     }
 
     /// The batch that gathers now.

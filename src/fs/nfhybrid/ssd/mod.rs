@@ -38,6 +38,7 @@ mod queue;
 mod reader;
 mod record;
 mod recover;
+mod replay;
 mod residency;
 mod scan;
 mod section;

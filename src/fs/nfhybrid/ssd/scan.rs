@@ -173,6 +173,7 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
     let position = Position {
         groups,
         incarnation,
+        last_incarnation: last.map_or(0, |header| header.incarnation.get()),
         trimmed,
         last_op: last.map_or(0, |header| header.last_op.get()),
         slots_written: last.map_or(0, |header| header.slots_written.get()),
