@@ -56,13 +56,13 @@ impl Ssd {
         let mut changes = Changes::default();
         self.residency.carve(ino.0, range.0, range.1, &mut changes);
         let floor = self.data[section].section.range().start;
-        if self.residency.bind(ino.0, packed, piece, floor).is_err() {
+        let Ok((slot, head)) = self.residency.bind(ino.0, packed, piece, floor) else {
             self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
             self.settle(ino.0, range, &changes);
             self.data[section].section.release(at, run.len);
             return Err(Error::NoSpace("the SSD's inode table"));
-        }
-        self.log_bind(op, ino.0, piece, packed, sums);
+        };
+        self.log_bind(op, ino.0, piece.in_slot(slot), head, packed, sums);
         self.settle(ino.0, range, &changes);
         self.take_block(section, at, sums);
         self.queue(ino.0, section);
@@ -73,12 +73,12 @@ impl Ssd {
     }
 
     /// The records of a bind; long ones are cut so that each fits a group.
-    fn log_bind(&mut self, op: u64, ino: u64, piece: Piece, inode: PackedInode, sums: &[u32]) {
+    fn log_bind(&mut self, op: u64, ino: u64, piece: Piece, head: u32, inode: PackedInode, sums: &[u32]) {
         let most = (self.log.record_max() - RECORD_HEADER - BIND_BYTES) / 4;
         for (index, sums) in sums.chunks(most).enumerate() {
             let from = u64::from(piece.file_block) + (index * most) as u64;
             let piece = piece.from(from).before(from + sums.len() as u64);
-            self.log.append(op, &Body::Bind { ino, piece, inode, sums });
+            self.log.append(op, &Body::Bind { ino, piece, head, inode, sums });
         }
     }
 

@@ -50,6 +50,7 @@ struct Dirty {
 pub(super) struct UnderWay {
     /// Records before this batch are in its tables.
     batch: u64,
+    slots_high: u32,
     dirty: Dirty,
 }
 
@@ -74,7 +75,8 @@ impl Ssd {
         self.write_inode_bitmap(&dirty, &mut writes);
         self.write_slots(&dirty, &mut writes);
         self.write_sums(&dirty, &mut writes);
-        self.checkpoint = Some(UnderWay { batch: self.log.batch(), dirty });
+        let slots_high = self.residency.slots.high();
+        self.checkpoint = Some(UnderWay { batch: self.log.batch(), slots_high, dirty });
         Ok(Checkpoint { log, tables: writes.done })
     }
 
@@ -83,7 +85,7 @@ impl Ssd {
     pub fn checkpoint_end(&mut self) {
         if let Some(under_way) = self.checkpoint.take() {
             assert!(self.log.durable_batch() + 1 >= under_way.batch, "the log was to be durable first");
-            self.log.checkpointed(under_way.batch);
+            self.log.checkpointed(under_way.batch, under_way.slots_high);
         }
     }
 

@@ -17,14 +17,6 @@ use uuid::Uuid;
 const CHUNK: u64 = 1 << 20;
 
 impl Ssd {
-    /// Whether an SSD half with this configuration fits on `device`, and makes sense.
-    ///
-    /// # Errors
-    /// [`crate::Error::Invalid`] with the reason.
-    pub fn check_config(device: &dyn BlockDevice, config: &Config) -> Result<()> {
-        Layout::plan(device.info(), config).map(drop)
-    }
-
     /// Formats `device`: everything on it is lost. The new SSD's UUID.
     ///
     /// Nothing is written before the configuration is known to fit. Old superblocks go first and the new
@@ -74,7 +66,14 @@ fn write_tables(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()>
         write_blank(device, &seal, section.bitmaps, bytes)?;
     }
     write_blank(device, &seal, layout.inode_bitmap, layout.slots - layout.inode_bitmap)?;
-    let position = Position { groups: Vec::new(), incarnation: 1, trimmed: 0, last_op: 0 };
+    let position = Position {
+        groups: Vec::new(),
+        incarnation: 1,
+        last_incarnation: 0,
+        trimmed: 0,
+        last_op: 0,
+        slots_written: 0,
+    };
     let mut log = Log::new(layout.log, layout.log_bytes, superblock.log_id, position);
     if let Some(write) = first_group(&mut log)? {
         let request = Request::Write { offset: write.offset, data: write.data, durable: true };

@@ -52,11 +52,14 @@ pub(super) struct RawGroup {
     pub(super) slots_high: U32,
     pub(super) incarnation: U32,
     pub(super) checksum: U32,
-    pub(super) reserved_2: U32,
+    pub(super) slots_written: U32,
 }
 
 /// The memory in which groups are made, one after the other.
 const BUFFER_BYTES: usize = 256 << 10;
+
+/// What a group keeps free for the move records of its last change, bytes.
+const MOVES_BYTES: usize = 256;
 
 /// Bytes of a group's header.
 pub(super) const GROUP_HEADER: usize = size_of::<RawGroup>();
@@ -125,9 +128,14 @@ struct Batch {
 pub(super) struct Position {
     /// Groups from the tail on, oldest first; batches counted from 1.
     pub(super) groups: Vec<Group>,
+    /// Of the groups to come.
     pub(super) incarnation: u32,
+    /// Of the last group.
+    pub(super) last_incarnation: u32,
     pub(super) trimmed: u64,
     pub(super) last_op: u64,
+    /// Slots of the inode table below this were in a completed checkpoint.
+    pub(super) slots_written: u32,
 }
 
 /// The log in memory.
@@ -145,6 +153,7 @@ pub(super) struct Log {
     flight: VecDeque<Flight>,
     /// Everything up to this group is durable.
     durable: u64,
+    durable_incarnation: u32,
     durable_batch: u64,
     /// Block of the tail in the last durable header: what lies before it is free.
     durable_tail: u32,
@@ -154,6 +163,7 @@ pub(super) struct Log {
     batch: u64,
     trimmed: u64,
     last_op: u64,
+    slots_written: u32,
     /// Residency records of earlier batches are dead.
     residency_from: u64,
     /// Operations of earlier batches are dead.
@@ -176,6 +186,7 @@ impl Log {
             next_sequence: last.map_or(1, |group| group.sequence + 1),
             head: last.map_or(0, |group| (group.block + group.blocks) % blocks),
             durable: last.map_or(0, |group| group.sequence),
+            durable_incarnation: position.last_incarnation,
             durable_batch: batch - 1,
             durable_tail: last.map_or(0, |group| group.tail.1),
             groups: position.groups.into(),
@@ -185,15 +196,16 @@ impl Log {
             batch,
             trimmed: position.trimmed,
             last_op: position.last_op,
+            slots_written: position.slots_written,
             residency_from: 0,
             operations_from: 0,
             restart: None,
         }
     }
 
-    /// The longest record, bytes with its header: an eighth of the log less a group's header.
+    /// The longest record, bytes with its header.
     pub(super) fn record_max(&self) -> usize {
-        self.group_max() - GROUP_HEADER
+        self.group_max() - GROUP_HEADER - MOVES_BYTES
     }
 
     fn group_max(&self) -> usize {
@@ -205,7 +217,9 @@ impl Log {
         let bytes = record.bytes();
         assert!(bytes <= self.record_max(), "a log record of {bytes} bytes");
         let have = self.gathering.buffer.len();
-        if have > 0 && have + bytes > self.group_max() {
+        // A move record belongs to the change before it, and the two should share their fate.
+        let slack = if matches!(record, Body::Move { .. }) { 0 } else { MOVES_BYTES };
+        if have > 0 && have + bytes + slack > self.group_max() {
             self.close();
         }
         let batch = &mut self.gathering;
@@ -288,7 +302,7 @@ impl Log {
             slots_high: slots_high.into(),
             incarnation: self.incarnation.into(),
             checksum: 0.into(),
-            reserved_2: 0.into(),
+            slots_written: self.slots_written.into(),
         };
         buffer[..GROUP_HEADER].copy_from_slice(header.as_bytes());
         let sum = group_checksum(&buffer);
@@ -321,6 +335,7 @@ impl Log {
         while let Some(group) = self.flight.front().copied().filter(|group| group.sequence <= upto.0) {
             self.flight.pop_front();
             self.durable = group.sequence;
+            self.durable_incarnation = self.incarnation;
             self.durable_batch = group.batch;
             self.durable_tail = group.tail_block;
         }
@@ -343,14 +358,19 @@ impl Log {
         self.trimmed
     }
 
+    /// Slots of the inode table below this were in a completed checkpoint.
+    pub(super) fn slots_written(&self) -> u32 {
+        self.slots_written
+    }
+
     /// The highest operation number ever appended.
     pub(super) fn last_op(&self) -> u64 {
         self.last_op
     }
 
-    /// Incarnation, and sequence number of the last durable group.
+    /// Incarnation and sequence number of the last durable group.
     pub(super) fn durable(&self) -> (u32, u64) {
-        (self.incarnation, self.durable)
+        (self.durable_incarnation, self.durable)
     }
 
     /// The batch that gathers now.
@@ -363,8 +383,9 @@ impl Log {
         self.durable_batch
     }
 
-    /// The tables hold what the records before this batch say.
-    pub(super) fn checkpointed(&mut self, batch: u64) {
+    /// The tables hold what the records before this batch say, in slots below `slots_high`.
+    pub(super) fn checkpointed(&mut self, batch: u64, slots_high: u32) {
+        self.slots_written = self.slots_written.max(slots_high);
         self.residency_from = self.residency_from.max(batch);
     }
 

@@ -30,6 +30,8 @@ struct RawBind {
     count: U32,
     state: u8,
     reserved: [u8; 3],
+    slot: U32,
+    head: U32,
     inode: [u8; 64],
 }
 
@@ -41,8 +43,9 @@ struct RawMove {
     at: U32,
     count: U32,
     tag: U32,
+    slot: U32,
     state: u8,
-    reserved: [u8; 7],
+    reserved: [u8; 3],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -86,8 +89,9 @@ pub(super) enum Body<P, S> {
     RestartBegin,
     /// A restart is complete: operations before its beginning no longer count.
     RestartEnd,
-    /// File blocks are bound, in the place of whatever they were bound to.
-    Bind { ino: u64, piece: Piece, inode: PackedInode, sums: S },
+    /// File blocks are bound, in the place of whatever they were bound to; the piece names the slot that
+    /// holds it, `head` is the inode's head slot.
+    Bind { ino: u64, piece: Piece, head: u32, inode: PackedInode, sums: S },
     /// File blocks `from..end` are bound to nothing.
     Unbind { ino: u64, from: u64, end: u64 },
     /// Nothing of the inode is bound.
@@ -138,8 +142,8 @@ impl Append<'_> {
         match *self {
             Body::Operation(payload) | Body::OperationAgain(payload) => buffer.put_slice(payload),
             Body::RestartBegin | Body::RestartEnd | Body::Forget => {}
-            Body::Bind { ino, piece, inode, sums } => {
-                buffer.put_slice(raw_bind(ino, &piece, inode).as_bytes());
+            Body::Bind { ino, piece, head, inode, sums } => {
+                buffer.put_slice(raw_bind(ino, &piece, head, inode).as_bytes());
                 sums.iter().for_each(|sum| buffer.put_u32_le(*sum));
             }
             Body::Unbind { ino, from, end } => buffer.put_slice(raw_range(ino, from, end, 0).as_bytes()),
@@ -152,7 +156,7 @@ impl Append<'_> {
     }
 }
 
-fn raw_bind(ino: u64, piece: &Piece, inode: PackedInode) -> RawBind {
+fn raw_bind(ino: u64, piece: &Piece, head: u32, inode: PackedInode) -> RawBind {
     RawBind {
         ino: ino.into(),
         file_block: piece.file_block.into(),
@@ -160,6 +164,8 @@ fn raw_bind(ino: u64, piece: &Piece, inode: PackedInode) -> RawBind {
         count: piece.len().into(),
         state: piece.state() as u8,
         reserved: [0; 3],
+        slot: piece.slot.into(),
+        head: head.into(),
         inode: inode.0,
     }
 }
@@ -171,8 +177,9 @@ fn raw_move(ino: u64, piece: &Piece) -> RawMove {
         at: piece.at.into(),
         count: piece.len().into(),
         tag: piece.tag.into(),
+        slot: piece.slot.into(),
         state: piece.state() as u8,
-        reserved: [0; 7],
+        reserved: [0; 3],
     }
 }
 
@@ -199,15 +206,18 @@ pub(super) fn read(payload: &mut Bytes) -> Option<(u64, Read)> {
         kind::BIND => {
             let (raw, _) = RawBind::read_from_prefix(&body).ok()?;
             let sums = body.split_off(BIND_BYTES);
-            let piece = piece(raw.file_block, raw.at, raw.count, raw.state, op as u32)?;
+            let piece =
+                piece(raw.file_block, raw.at, raw.count, raw.state, op as u32)?.in_slot(raw.slot.get());
             if sums.len() as u64 != 4 * u64::from(piece.len()) {
                 return None;
             }
-            Body::Bind { ino: raw.ino.get(), piece, inode: PackedInode(raw.inode), sums }
+            let (ino, head) = (raw.ino.get(), raw.head.get());
+            Body::Bind { ino, piece, head, inode: PackedInode(raw.inode), sums }
         }
         kind::MOVE => {
             let raw = RawMove::read_from_bytes(&body).ok()?;
-            let piece = piece(raw.file_block, raw.at, raw.count, raw.state, raw.tag.get())?;
+            let piece =
+                piece(raw.file_block, raw.at, raw.count, raw.state, raw.tag.get())?.in_slot(raw.slot.get());
             Body::Move { ino: raw.ino.get(), piece }
         }
         kind::UNBIND | kind::UNBIND_ALL | kind::SET_STATE => {
@@ -237,20 +247,20 @@ mod tests {
 
     #[test]
     fn the_sizes_are_those_of_the_format_page() {
-        assert_eq!((RECORD_HEADER, BIND_BYTES), (16, 88));
+        assert_eq!((RECORD_HEADER, BIND_BYTES), (16, 96));
         assert_eq!((size_of::<RawMove>(), size_of::<RawRange>()), (32, 32));
     }
 
     #[test]
     fn records_read_back_as_written() {
-        let piece = Piece::new(5, 6, 2, WrDone::Ssd, 300);
+        let piece = Piece::new(5, 6, 2, WrDone::Ssd, 300).in_slot(12);
         let inode = PackedInode([3; 64]);
         let records: Vec<Append> = vec![
             Body::Operation(b"hello"),
             Body::OperationAgain(b""),
             Body::RestartBegin,
             Body::RestartEnd,
-            Body::Bind { ino: 1, piece, inode, sums: &[0x0403_0201, 9] },
+            Body::Bind { ino: 1, piece, head: 11, inode, sums: &[0x0403_0201, 9] },
             Body::Unbind { ino: 2, from: 3, end: 1 << 33 },
             Body::UnbindAll { ino: 4 },
             Body::SetState { ino: 5, from: 0, end: 9, state: WrDone::Both },
@@ -270,8 +280,11 @@ mod tests {
             match (record, found) {
                 (Body::Operation(a), Body::Operation(b)) => assert_eq!(*a, b),
                 (Body::OperationAgain(a), Body::OperationAgain(b)) => assert_eq!(*a, b),
-                (Body::Bind { ino, piece, inode, .. }, Body::Bind { ino: i, piece: p, inode: n, sums }) => {
-                    assert_eq!((ino, piece, inode), (&i, &p, &n));
+                (
+                    Body::Bind { piece, inode, .. },
+                    Body::Bind { ino: 1, piece: p, head: 11, inode: n, sums },
+                ) => {
+                    assert_eq!((piece, inode), (&p, &n));
                     assert_eq!(&sums[..], [1, 2, 3, 4, 9, 0, 0, 0]);
                 }
                 (Body::Unbind { from: 3, .. }, Body::Unbind { ino: 2, from: 3, end }) => {

@@ -23,12 +23,13 @@ use super::pieces::Piece;
 use super::queue::Queues;
 use super::reader::Reader;
 use super::record::{self, Body};
+use super::replay::{Orphan, Replay};
 use super::residency::{Changes, Residency, SLOTS_PER_BITMAP_BLOCK, Slots};
 use super::scan::scan;
 use super::section::{EXTENTS_PER_BITMAP_BLOCK, Section};
 use super::sector::{SECTORS_PER_BLOCK, Seal};
 use super::segment::Marks;
-use super::slot::{self, Entry, PackedInode, Slot};
+use super::slot::{self, Entry, Slot};
 use super::superblock::Superblock;
 use super::{Bits, Data, DupInode, Fresh, Run, Ssd, WrDone, tag_reached};
 use crate::Result;
@@ -89,15 +90,16 @@ impl Ssd {
         let log = reader.table(superblock.layout.log, superblock.layout.log_bytes)?;
         let scanned = scan(&log, superblock.log_id, superblock.log_reached);
         let layout = superblock.layout.clone();
-        let trusted = scanned.lost.is_none();
+        // Nothing in the log explains a difference between tables.
+        let exact = scanned.lost.is_none() && scanned.residency.is_empty();
         let log = Log::new(layout.log, layout.log_bytes, superblock.log_id, scanned.position);
         let mut ssd = Ssd::empty(superblock, log)?;
         ssd.residency.slots.raise_high(scanned.slots_high);
         match scanned.lost {
             None => {
-                let orphans = ssd.load_slots(&mut reader)?;
-                let orphans = ssd.replay(&scanned.residency, orphans);
-                ssd.drop_orphans(orphans);
+                let mut replay = ssd.load_slots(&mut reader, exact)?;
+                scanned.residency.iter().for_each(|record| replay.play(record));
+                ssd.take_over(replay, &mut reader);
                 ssd.drop_unusable(&mut reader);
                 ssd.load_sums(&mut reader, &scanned.residency)?;
             }
@@ -108,7 +110,6 @@ impl Ssd {
             }
         }
         ssd.adopt();
-        let exact = trusted && scanned.residency.is_empty();
         ssd.compare_bitmaps(&mut reader, exact)?;
         ssd.compare_inode_bitmap(&mut reader, exact)?;
         let records = ssd.records(scanned.operations);
@@ -149,45 +150,65 @@ impl Ssd {
         })
     }
 
-    /// Reads the slots that were ever used. What has no head, or makes no sense, is returned.
-    fn load_slots(&mut self, reader: &mut Reader) -> Result<Vec<Orphan>> {
+    /// Reads the slots that were ever used.
+    fn load_slots(&mut self, reader: &mut Reader, exact: bool) -> Result<Replay> {
         let layout = self.superblock.layout.clone();
         let high = self.residency.slots.high().min(layout.slot_count);
+        let written = self.log.slots_written();
+        let (mut replay, mut damaged) = (Replay::default(), 0);
         let mut found: Vec<(u32, Slot)> = Vec::new();
-        let mut damaged = 0;
         reader.slots(&layout, high, |number, read| match read {
             Ok(Some(slot)) => found.push((number, slot)),
             Ok(None) => {}
-            Err(_) => damaged += 1,
+            // What no completed checkpoint wrote may hold anything; the log has all that matters.
+            Err(_) => {
+                damaged += u32::from(number < written);
+                replay.dirty.insert(number);
+            }
         })?;
-        if damaged > 0 {
-            reader
-                .notes
-                .push(format!("{damaged} slots of the inode table are damaged; what they held is dropped"));
-            (0..high).for_each(|slot| self.residency.slots.changed(slot));
-        }
         for (number, slot) in &found {
             if let Some(inode) = slot.inode {
-                self.residency.load_head(slot.ino, inode, *number);
+                replay.load_head(slot.ino, inode, *number);
             }
         }
-        let mut orphans = Vec::new();
         for (number, slot) in found {
             for entry in slot.entries {
-                let piece = self.piece_of(&entry).map(|piece| piece.in_slot(number));
-                if !piece.is_some_and(|piece| self.residency.load(slot.ino, piece)) {
-                    self.residency.slots.changed(number);
-                    orphans.push(Orphan::of(slot.ino, &entry.piece));
+                match self.piece_of(&entry) {
+                    Some(piece) => replay.load(slot.ino, piece.in_slot(number)),
+                    None => replay.orphans.push(Orphan::of(slot.ino, &entry.piece)),
                 }
             }
         }
-        self.residency.loaded();
-        if !orphans.is_empty() {
+        let orphans = replay.orphans.len();
+        if damaged > 0 {
+            let note = format!("{damaged} slots of the inode table are damaged; what they held is dropped");
+            reader.notes.push(note);
+        }
+        // A checkpoint that was cut short leaves entries without an inode too; the log knows them.
+        if orphans > 0 && (damaged > 0 || exact) {
+            reader.notes.push(format!("{orphans} extents of files have no inode on the SSD and are dropped"));
+        }
+        Ok(replay)
+    }
+
+    /// Ends the replay: what was recovered is what is bound.
+    fn take_over(&mut self, mut replay: Replay, reader: &mut Reader) {
+        let trimmed = self.log.trimmed();
+        replay.finish_pieces(|piece| tag_reached(piece.tag, trimmed));
+        let orphans = std::mem::take(&mut replay.orphans);
+        let starts: Vec<u32> = self.data.iter().map(|data| data.section.range().start).collect();
+        let placed = replay.finish(&mut self.residency, |_, next| starts.contains(&next.at));
+        for (ino, piece) in placed.moved {
+            self.log.append(0, &Body::Move { ino, piece });
+        }
+        if !placed.dropped.is_empty() {
+            let count = placed.dropped.len();
             reader
                 .notes
-                .push(format!("{} extents of files have no inode on the SSD and are dropped", orphans.len()));
+                .push(format!("{count} extents of files found no slot of the inode table and are dropped"));
         }
-        Ok(orphans)
+        self.drop_orphans(orphans);
+        self.drop_orphans(placed.dropped.iter().map(|(ino, piece)| Orphan::of(*ino, piece)).collect());
     }
 
     /// The piece an entry stands for, if its place is one of a section's extents.
@@ -204,89 +225,6 @@ impl Ssd {
     fn is_in_section(&self, piece: &Piece) -> bool {
         let Some(section) = self.section_of(piece.at) else { return false };
         piece.len() <= self.data[section].section.range().end - piece.at
-    }
-
-    /// Plays the log's residency records. Orphans are added for what finds no slot.
-    fn replay(&mut self, records: &[record::Read], mut orphans: Vec<Orphan>) -> Vec<Orphan> {
-        for body in records {
-            let mut changes = Changes::default();
-            let (ino, range) = match body {
-                Body::Bind { ino, piece, inode, .. } => {
-                    self.replay_bind(*ino, *piece, Some(*inode), &mut changes);
-                    (*ino, (u64::from(piece.file_block), piece.end()))
-                }
-                Body::Move { ino, piece } => {
-                    self.replay_bind(*ino, *piece, None, &mut changes);
-                    (*ino, (u64::from(piece.file_block), piece.end()))
-                }
-                Body::Unbind { ino, from, end } => {
-                    self.residency.carve(*ino, *from, *end, &mut changes);
-                    (*ino, (*from, *end))
-                }
-                Body::UnbindAll { ino } => {
-                    self.residency.carve(*ino, 0, u64::MAX, &mut changes);
-                    (*ino, (0, u64::MAX))
-                }
-                Body::SetState { ino, from, end, state } => {
-                    self.residency.set_state(*ino, (*from, *end), *state, &mut changes);
-                    (*ino, (*from, *end))
-                }
-                Body::Forget => {
-                    self.forget();
-                    orphans.clear();
-                    continue;
-                }
-                Body::Operation(_) | Body::OperationAgain(_) | Body::RestartBegin | Body::RestartEnd => {
-                    continue;
-                }
-            };
-            self.residency.forget_if_empty(ino);
-            self.log_moves(ino, &changes);
-            let outside = |piece: &&Piece| u64::from(piece.file_block) >= range.1 || piece.end() <= range.0;
-            orphans.extend(changes.removed.iter().filter(outside).map(|piece| Orphan::of(ino, piece)));
-        }
-        self.finish_trimmed();
-        orphans
-    }
-
-    /// A bind or move record. What finds no slot, or lies in no section, comes back as removed.
-    fn replay_bind(&mut self, ino: u64, piece: Piece, inode: Option<PackedInode>, changes: &mut Changes) {
-        self.residency.carve(ino, piece.file_block.into(), piece.end(), changes);
-        let inode = inode.or_else(|| self.residency.node(ino).map(|node| node.inode));
-        let bound = match (inode, self.section_of(piece.at)) {
-            (Some(inode), Some(section)) if self.is_in_section(&piece) => {
-                let floor = self.data[section].section.range().start;
-                self.residency.bind(ino, inode, piece, floor).is_ok()
-            }
-            _ => false,
-        };
-        if !bound {
-            let (from, end) = (piece.file_block.into(), piece.end());
-            self.log.append(0, &Body::Unbind { ino, from, end });
-        }
-    }
-
-    fn forget(&mut self) {
-        let all: Vec<u64> = self.residency.nodes().map(|node| node.ino).collect();
-        for ino in all {
-            self.residency.carve(ino, 0, u64::MAX, &mut Changes::default());
-            self.residency.forget_if_empty(ino);
-        }
-    }
-
-    fn log_moves(&mut self, ino: u64, changes: &Changes) {
-        for piece in &changes.moved {
-            self.log.append(0, &Body::Move { ino, piece: *piece });
-        }
-    }
-
-    /// State 10 is 11 for what the log knows the disk has.
-    fn finish_trimmed(&mut self) {
-        let trimmed = self.log.trimmed();
-        let all: Vec<u64> = self.residency.nodes().map(|node| node.ino).collect();
-        for ino in all {
-            self.residency.finish(ino, (0, u64::MAX), |piece| tag_reached(piece.tag, trimmed));
-        }
     }
 
     /// Sees to it that orphans stay away, but for what of them the log has bound.
@@ -308,7 +246,9 @@ impl Ssd {
         let mut changes = Changes::default();
         self.residency.carve(ino, from, end, &mut changes);
         self.log.append(0, &Body::Unbind { ino, from, end });
-        self.log_moves(ino, &changes);
+        for piece in &changes.moved {
+            self.log.append(0, &Body::Move { ino, piece: *piece });
+        }
         for piece in changes.removed.iter().filter(|piece| u64::from(piece.file_block) >= end) {
             let (from, end) = (piece.file_block.into(), piece.end());
             self.log.append(0, &Body::Unbind { ino, from, end });
@@ -408,7 +348,11 @@ impl Ssd {
         for (data, sectors) in self.data.iter_mut().zip(damaged) {
             sectors.iter().for_each(|sector| data.dirty_sums.set(sector / SECTORS_PER_BLOCK));
         }
-        reader.notes.push(format!("checksums are damaged; {} blocks without one are dropped", lost.len()));
+        if !lost.is_empty() {
+            reader
+                .notes
+                .push(format!("checksums are damaged; {} blocks without one are dropped", lost.len()));
+        }
         for (ino, block) in lost {
             self.discard(ino, (block, block + 1));
         }
@@ -529,19 +473,5 @@ impl Ssd {
         }
         records.sort_by_key(|record| record.op);
         records
-    }
-}
-
-/// File blocks that a slot says are bound, and that are not.
-#[derive(Debug)]
-struct Orphan {
-    ino: u64,
-    from: u64,
-    end: u64,
-}
-
-impl Orphan {
-    fn of(ino: u64, piece: &Piece) -> Orphan {
-        Orphan { ino, from: piece.file_block.into(), end: piece.end() }
     }
 }

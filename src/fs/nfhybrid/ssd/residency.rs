@@ -99,6 +99,12 @@ impl Slots {
         self.high
     }
 
+    /// Everything is on the media as it is here.
+    pub(super) fn settled(&mut self) {
+        self.dirty.take();
+        self.dirty_bitmap.take();
+    }
+
     /// Slots below `high` were used at some time.
     pub(super) fn raise_high(&mut self, high: u32) {
         self.high = self.high.max(high.min(self.count()));
@@ -185,14 +191,15 @@ impl Residency {
     }
 
     /// Binds `piece`, whose file blocks are bound to nothing. It may extend the piece before it if that
-    /// lies at or after SSD block `floor` (where its section begins).
+    /// lies at or after SSD block `floor` (where its section begins). The slot that holds the piece now, and
+    /// the inode's head slot.
     pub(super) fn bind(
         &mut self,
         ino: u64,
         inode: PackedInode,
         piece: Piece,
         floor: u32,
-    ) -> Result<(), NoSlot> {
+    ) -> Result<(u32, u32), NoSlot> {
         let index = match self.by_ino.get(&ino) {
             Some(index) => *index,
             None => self.add(ino, inode).ok_or(NoSlot)?,
@@ -206,11 +213,12 @@ impl Residency {
         {
             node.pieces.put(longer);
             self.slots.touch(left.slot);
-            return Ok(());
+            return Ok((left.slot, node.head));
         }
+        let head = node.head;
         let slot = self.slot_for(index, left.map(|left| left.slot)).ok_or(NoSlot)?;
         self.put(index, piece.in_slot(slot));
-        Ok(())
+        Ok((slot, head))
     }
 
     /// A new node with a head slot, without pieces. Leaves the reserve of slots alone.
@@ -233,68 +241,6 @@ impl Residency {
         self.by_ino.insert(ino, index);
         self.slots.take(index, head);
         index
-    }
-
-    /// Takes a head slot found at mount. If the inode has one already (the number was used again), it counts
-    /// as an overflow slot; the log has the truth about what is in it.
-    pub(super) fn load_head(&mut self, ino: u64, inode: PackedInode, slot: u32) {
-        if !self.by_ino.contains_key(&ino) && self.slots.free.remove(slot) {
-            self.add_with_head(ino, inode, slot);
-        }
-    }
-
-    /// Takes an entry of a slot found at mount; `false` if no head of its inode was taken before, or the
-    /// slot holds too much.
-    ///
-    /// Two entries overlap when a power cut let one slot be written and another not. What they disagree
-    /// about changed since the last checkpoint, so the log has it; here it only matters that what they do
-    /// not disagree about is kept, without needing more room than the slots have.
-    pub(super) fn load(&mut self, ino: u64, mut piece: Piece) -> bool {
-        let Some(&index) = self.by_ino.get(&ino) else { return false };
-        if self.slots.free.remove(piece.slot) {
-            self.slots.take(index, piece.slot);
-        }
-        let Some(node) = self.nodes[index as usize].as_ref() else { return false };
-        if self.slots.owner(piece.slot) != Some(index) || self.slots.room(node, piece.slot) == 0 {
-            return false;
-        }
-        while let Some(old) =
-            self.at(index).and_then(|n| n.pieces.first_in(piece.file_block.into(), piece.end()))
-        {
-            self.slots.touch(piece.slot);
-            if old.file_block >= piece.file_block && old.end() <= piece.end() {
-                self.unload(index, old);
-            } else if old.file_block > piece.file_block {
-                piece = piece.before(old.file_block.into());
-            } else if old.end() < piece.end() {
-                piece = piece.from(old.end());
-            } else {
-                return true;
-            }
-        }
-        self.put(index, piece);
-        true
-    }
-
-    fn unload(&mut self, index: u32, piece: Piece) {
-        if let Some(node) = self.nodes[index as usize].as_mut() {
-            node.pieces.take(piece.file_block);
-            self.slots.used[piece.slot as usize] -= 1;
-            self.slots.touch(piece.slot);
-        }
-    }
-
-    /// Ends the taking of slots: those that hold nothing are freed, and inodes without pieces go.
-    pub(super) fn loaded(&mut self) {
-        for slot in 0..self.slots.high {
-            let head = self.slots.owner(slot).and_then(|owner| self.at(owner)).map(|node| node.head);
-            if head.is_some_and(|head| head != slot) && self.slots.used[slot as usize] == 0 {
-                self.slots.release(slot);
-            }
-        }
-        let empty: Vec<u64> =
-            self.nodes().filter(|node| node.pieces.is_empty()).map(|node| node.ino).collect();
-        empty.into_iter().for_each(|ino| drop(self.forget_if_empty(ino)));
     }
 
     fn put(&mut self, index: u32, piece: Piece) {
@@ -443,6 +389,48 @@ impl Residency {
     fn can_cut(&self, index: u32, slot: u32, more: u32) -> bool {
         let room = self.at(index).map_or(0, |node| self.slots.room(node, slot));
         more <= room || self.slots.free.len() > 0
+    }
+
+    /// Takes over an inode as a mount found it. What of it does not fit into the slots it names, because they
+    /// are another's or full, is returned; `None` if the head slot is another's.
+    pub(super) fn adopt(
+        &mut self,
+        ino: u64,
+        head: u32,
+        inode: PackedInode,
+        pieces: &Pieces,
+    ) -> Option<Vec<Piece>> {
+        if head >= self.slots.count() || !self.slots.free.remove(head) {
+            return None;
+        }
+        let index = self.add_with_head(ino, inode, head);
+        let mut left = Vec::new();
+        for piece in pieces.iter() {
+            let slot = piece.slot;
+            if slot < self.slots.count() && self.slots.free.remove(slot) {
+                self.slots.take(index, slot);
+            }
+            let stays = slot < self.slots.count()
+                && self.slots.owner(slot) == Some(index)
+                && self.at(index).is_some_and(|node| self.slots.room(node, slot) > 0);
+            if stays {
+                self.put(index, piece);
+            } else {
+                left.push(piece);
+            }
+        }
+        Some(left)
+    }
+
+    /// Puts a piece that was found at a mount into any slot; where it went.
+    pub(super) fn place(&mut self, ino: u64, inode: PackedInode, piece: Piece) -> Option<Piece> {
+        let index = match self.by_ino.get(&ino) {
+            Some(index) => *index,
+            None => self.add(ino, inode)?,
+        };
+        let piece = piece.in_slot(self.slot_for(index, None)?);
+        self.put(index, piece);
+        Some(piece)
     }
 
     /// Checks the slots against the pieces; for tests.

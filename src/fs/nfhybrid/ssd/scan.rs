@@ -170,8 +170,14 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
     }
     operations.retain(|(_, op, _)| *op > trimmed);
     operations.iter().for_each(|(group, op, _)| groups[*group].op_max = groups[*group].op_max.max(*op));
-    let position =
-        Position { groups, incarnation, trimmed, last_op: last.map_or(0, |header| header.last_op.get()) };
+    let position = Position {
+        groups,
+        incarnation,
+        last_incarnation: last.map_or(0, |header| header.incarnation.get()),
+        trimmed,
+        last_op: last.map_or(0, |header| header.last_op.get()),
+        slots_written: last.map_or(0, |header| header.slots_written.get()),
+    };
     Scanned {
         residency,
         operations: operations.into_iter().map(|(_, op, payload)| (op, payload)).collect(),

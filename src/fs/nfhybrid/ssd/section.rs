@@ -346,6 +346,12 @@ impl Section {
         &mut self.dirty
     }
 
+    /// Whether a block is live; for tests.
+    #[cfg(test)]
+    pub(super) fn is_live(&self, block: u32) -> bool {
+        self.live.get(block - self.first)
+    }
+
     /// Checks the invariants of the file header against every block; for tests.
     #[cfg(test)]
     pub(super) fn check(&self) {

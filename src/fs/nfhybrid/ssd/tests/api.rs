@@ -1,0 +1,1 @@
+//! The interface as its owner uses it.
