@@ -7,6 +7,9 @@
 //! Every method may be called from any thread. What would have to wait for a slow device comes back as
 //! [`Later`], so that one slow reader never holds up the loop that serves everyone.
 
+pub mod acl;
+pub mod ext4;
+pub mod memfs;
 pub mod nfhybrid;
 
 use crate::time::Stamp;

@@ -169,7 +169,9 @@ fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
             Some(("recover", "log")) => parsed.recover = Recover::Log,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
             _ => {
-                return Err(Error::invalid(format!("mount option {option}: see `bimetal list mount-option`")));
+                return Err(Error::invalid(format!(
+                    "mount option {option}: see `bimetal list mount-option`"
+                )));
             }
         }
     }

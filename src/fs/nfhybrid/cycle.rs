@@ -155,7 +155,7 @@ impl Shared {
     fn next_deadline(&self, core: &Core) -> Option<Duration> {
         let now = Time::now();
         let dirty = core.dirty.since.map(|since| (since + self.lag.time / 2).since(now));
-        let promote = (!core.promotions.is_empty()).then(|| PROMOTE_WAIT);
+        let promote = (!core.promotions.is_empty()).then_some(PROMOTE_WAIT);
         let wait = match (dirty, promote) {
             (Some(a), Some(b)) => a.min(b),
             (a, b) => a.or(b)?,

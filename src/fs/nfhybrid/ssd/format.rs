@@ -17,6 +17,14 @@ use uuid::Uuid;
 const CHUNK: u64 = 1 << 20;
 
 impl Ssd {
+    /// Whether an SSD half with this configuration fits on `device`, and makes sense.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] with the reason.
+    pub fn check_config(device: &dyn BlockDevice, config: &Config) -> Result<()> {
+        Layout::plan(device.info(), config).map(drop)
+    }
+
     /// Formats `device`: everything on it is lost. The new SSD's UUID.
     ///
     /// Nothing is written before the configuration is known to fit. Old superblocks go first and the new

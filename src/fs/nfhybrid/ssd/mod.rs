@@ -249,6 +249,11 @@ pub struct Ssd {
 const NO_SECTION: &str = "a block of a data section";
 
 impl Ssd {
+    /// Whether these first bytes of a device are those of an SSD half.
+    pub fn is_here(start: &[u8]) -> bool {
+        start.starts_with(&superblock::MAGIC)
+    }
+
     /// The SSD's own UUID.
     pub fn uuid(&self) -> [u8; 16] {
         self.superblock.uuid
@@ -317,6 +322,17 @@ impl Ssd {
     pub fn resident(&self, ino: Ino, file_block: u32) -> Option<Resident> {
         let piece = self.residency.node(ino.0)?.pieces.holding(file_block)?.from(file_block.into());
         Some(Resident { at: SsdBlock(piece.at.into()), len: piece.len(), state: piece.state() })
+    }
+
+    /// The first file block at or after `from` that is on the SSD.
+    pub fn next_resident(&self, ino: Ino, from: u32) -> Option<u32> {
+        let piece = self.residency.node(ino.0)?.pieces.first_in(from.into(), u64::MAX)?;
+        Some(piece.file_block.max(from))
+    }
+
+    /// The number of data sections.
+    pub fn sections(&self) -> usize {
+        self.data.len()
     }
 
     /// The pieces of an inode that are on the SSD, by file block.

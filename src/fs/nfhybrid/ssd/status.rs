@@ -3,7 +3,7 @@
 use super::Ssd;
 
 /// The numbers of one section.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SectionStatus {
     /// Its name.
     pub name: String,
@@ -34,7 +34,7 @@ pub struct SectionStatus {
 }
 
 /// The numbers of an SSD.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Status {
     /// Its sections.
     pub sections: Vec<SectionStatus>,

@@ -15,7 +15,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First bytes of a superblock.
-const MAGIC: [u8; 8] = *b"BIMETSSD";
+pub(super) const MAGIC: [u8; 8] = *b"BIMETSSD";
 
 /// The version of the format this code reads and writes.
 pub const FORMAT_VERSION: u32 = 1;
