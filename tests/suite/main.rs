@@ -10,5 +10,6 @@ mod fuse;
 mod layers;
 mod media;
 mod mounts;
+mod nfhybrid;
 mod nfhybrid_crash;
 mod programs;
