@@ -33,8 +33,8 @@ impl Bench {
     fn new(options: &str, dirs: usize) -> Bench {
         let (_dir, image) = make(512 << 10, options);
         let disk = Ram::from_bytes("ram", std::fs::read(image).expect("the image"));
-        let mut fs =
-            Ext4::open(Arc::new(disk), OpenOptions { read_only: false, now: at(0) }).expect("an ext4");
+        let mut fs = Ext4::open(Arc::new(disk), OpenOptions { now: at(0), ..OpenOptions::default() })
+            .expect("an ext4");
         let mut make_dir = |number: usize| {
             let name = format!("dir{number}").into_bytes();
             let spec = Create { parent: ROOT_INO, name: &name, kind: Kind::Dir, ..plain(at(1)) };
