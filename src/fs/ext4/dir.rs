@@ -275,10 +275,20 @@ pub fn remove<D: DirBlocks + ?Sized>(d: &mut D, name: &[u8]) -> Result<Entry> {
         return Err(Error::BadArgument);
     }
     let found = locate(d, name)?.ok_or(Error::NotFound)?;
+    remove_at(d, &found)
+}
+
+/// As [`remove`], for a name that [`find`] found; nothing in the directory may have changed since.
+pub(super) fn remove_at<D: DirBlocks + ?Sized>(d: &mut D, found: &Place) -> Result<Entry> {
     let shape = shape(d);
     let removed = shape.remove(d.edit(found.block)?, &found.hit);
     removed.map_err(|why| corrupt(d, found.block, why))?;
     Ok(Entry::of(&found.hit.record))
+}
+
+/// As [`lookup`], with the place for [`remove_at`].
+pub(super) fn find<D: DirBlocks + ?Sized>(d: &mut D, name: &[u8]) -> Result<Option<(Entry, Place)>> {
+    Ok(locate(d, name)?.map(|place| (Entry::of(&place.hit.record), place)))
 }
 
 /// Lets a name stand for another inode and says what it stood for.

@@ -23,8 +23,8 @@
 //! wrong comes back as [`crate::Error::Corrupt`]. Features that are not driven are refused by name at open.
 //!
 //! **Cost.** Warm: a handful of hash lookups and bit operations an operation, no I/O, no allocation but a
-//! new inode's entry. Cold: one read per table block, directory block or bitmap. Memory: 64 MiB of clean
-//! buffers, 65 536 idle inodes, 4096 groups' bitmaps; what is changed stays until it is on the disk.
+//! new inode's entry. Cold: one read per table block, directory block or bitmap. Memory: [`CacheLimits`],
+//! and what changed until it is on the disk.
 
 pub mod acl;
 pub mod dir;
@@ -63,7 +63,7 @@ pub use commit::Frozen;
 pub use data::{Mapping, Placed};
 pub use inode::{Inode, flag};
 pub use names::{Create, Removed};
-pub use open::{Identity, OpenOptions};
+pub use open::{CacheLimits, Identity, OpenOptions};
 pub use superblock::{ROOT_INO, TIE_BYTES};
 
 use crate::fs::FsStat;
@@ -79,8 +79,6 @@ use store::Store;
 
 /// Names an inode that is not a directory can have.
 const LINK_MAX: u32 = 65_000;
-/// Inodes that stay in memory when they are idle.
-const INODES_MAX: usize = 65_536;
 /// What begins the attributes inside an inode.
 const XATTR_MAGIC: u32 = 0xEA02_0000;
 
@@ -210,5 +208,16 @@ impl Ext4 {
             self.inodes.mark(slot);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_file_system_can_move_to_another_thread() {
+        fn is_send<T: Send>() {}
+        is_send::<Ext4>();
     }
 }

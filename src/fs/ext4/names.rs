@@ -161,9 +161,9 @@ impl Ext4 {
         }
         let parent_slot = self.load_changing_dir(parent)?;
         let now = self.note_time(now);
-        let victim = self.load_victim(parent, name)?.ok_or(Error::NotFound)?;
+        let (victim, place) = self.load_victim(parent, name)?.ok_or(Error::NotFound)?;
         self.check_victim(parent_slot, victim, is_dir)?;
-        self.view(parent, |view| dir::remove(view, name))?;
+        self.view(parent, |view| dir::remove_at(view, &place))?;
         let parent = &mut self.inodes.entry(parent_slot).inode;
         (parent.mtime, parent.ctime) = (now, now);
         if is_dir {
@@ -172,9 +172,9 @@ impl Ext4 {
         self.lose_name(victim, now)
     }
 
-    /// The inode behind a name that is to go, marked as changed.
-    pub(super) fn load_victim(&mut self, parent: Ino, name: &[u8]) -> Result<Option<u32>> {
-        let Some(entry) = self.view(parent, |view| dir::lookup(view, name))? else { return Ok(None) };
+    /// The inode behind a name that is to go, marked as changed, and where the name is.
+    pub(super) fn load_victim(&mut self, parent: Ino, name: &[u8]) -> Result<Option<(u32, dir::Place)>> {
+        let Some((entry, place)) = self.view(parent, |view| dir::find(view, name))? else { return Ok(None) };
         let ino = self.named(entry.ino, parent)?;
         let slot = self.load_dirty(ino).map_err(|error| dangling(error, parent, ino))?;
         let actual = self.inodes.entry(slot).inode.kind();
@@ -182,7 +182,7 @@ impl Ext4 {
             let at = format!("inode {parent}, entry of inode {ino}");
             return Err(Error::corrupt("a directory", "an entry does not agree with its inode", at));
         }
-        Ok(Some(slot))
+        Ok(Some((slot, place)))
     }
 
     /// Whether a name may be taken away from an inode by `rmdir` (`is_dir`) or `unlink`.

@@ -8,13 +8,13 @@
 //! 4. For writing: the superblock says, in place, that the journal is in use from now on, and counts the
 //!    mount; orphans of the last mount are freed.
 
+use super::Ext4;
 use super::group::{Desc, SystemZones};
 use super::inodes::Inodes;
 use super::journal::Journal;
 use super::space::Group;
 use super::store::Store;
 use super::superblock::{SUPER_BYTES, SUPER_OFFSET, Superblock};
-use super::{Ext4, INODES_MAX};
 use crate::media::BlockDevice;
 use crate::time::Stamp;
 use crate::units::DiskBlock;
@@ -27,12 +27,31 @@ use std::sync::Arc;
 const JOURNAL_BLOCKS_MAX: u64 = 1 << 30;
 
 /// How to open.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
     /// Change nothing on the device.
     pub read_only: bool,
     /// The present, for the superblock's write time.
     pub now: Stamp,
+    /// What stays in memory.
+    pub cache: CacheLimits,
+}
+
+/// What stays in memory although it could be read again. What changed stays in any case, until it is on the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheLimits {
+    /// Blocks of metadata, bytes.
+    pub buffer_bytes: usize,
+    /// Inodes.
+    pub inodes: usize,
+    /// Groups whose bitmaps are kept.
+    pub groups: usize,
+}
+
+impl Default for CacheLimits {
+    fn default() -> CacheLimits {
+        CacheLimits { buffer_bytes: 64 << 20, inodes: 65_536, groups: 4096 }
+    }
 }
 
 /// What tells one mount of one file system from all others.
@@ -97,7 +116,7 @@ impl Ext4 {
         }
         sb.check_state(&disk.info().name)?;
         let found = Identity::of(&sb);
-        let store = Store::new(disk, sb, options.read_only);
+        let store = Store::new(disk, sb, options.cache, options.read_only);
         let mut fs = Ext4::assemble(store, journal, &journal_blocks, found)?;
         if !options.read_only {
             fs.begin_writing(options.now)?;
@@ -121,8 +140,8 @@ impl Ext4 {
         let (place, _) = store.geometry.super_place();
         let super_block = store.read_device(place.0, 1)?.to_vec();
         Ok(Ext4 {
+            inodes: Inodes::new(store.limits.inodes),
             store,
-            inodes: Inodes::new(INODES_MAX),
             orphans: FxHashMap::default(),
             pending: VecDeque::new(),
             super_block,
@@ -182,7 +201,7 @@ fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<(Journal
             &disk.info().name,
         ));
     }
-    let mut store = Store::new(Arc::clone(disk), sb.clone(), true);
+    let mut store = Store::new(Arc::clone(disk), sb.clone(), CacheLimits::default(), true);
     let (group, _) = geometry.group_of_inode(ino);
     store.read_one_group(group)?;
     let mut inode = store.read_inode(ino)?;

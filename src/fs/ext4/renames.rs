@@ -25,6 +25,8 @@ struct Move<'a> {
     from_slot: u32,
     to_slot: u32,
     moved: u32,
+    /// Where the old name was found.
+    place: dir::Place,
     target: Option<u32>,
 }
 
@@ -51,10 +53,20 @@ impl Ext4 {
         }
         let (from_slot, to_slot) = (self.load_changing_dir(parent)?, self.load_changing_dir(new_parent)?);
         let now = self.note_time(now);
-        let moved = self.load_victim(parent, name)?.ok_or(Error::NotFound)?;
-        let target = self.load_victim(new_parent, new_name)?;
-        let ends =
-            Move { from: parent, name, to: new_parent, new_name, now, from_slot, to_slot, moved, target };
+        let (moved, place) = self.load_victim(parent, name)?.ok_or(Error::NotFound)?;
+        let target = self.load_victim(new_parent, new_name)?.map(|(slot, _)| slot);
+        let ends = Move {
+            from: parent,
+            name,
+            to: new_parent,
+            new_name,
+            now,
+            from_slot,
+            to_slot,
+            moved,
+            place,
+            target,
+        };
         match (how, target) {
             (Rename::NoReplace, Some(_)) => Err(Error::Exists),
             (Rename::Exchange, None) => Err(Error::NotFound),
@@ -88,7 +100,11 @@ impl Ext4 {
         }
         match white {
             Some(slot) => self.set_name(ends.from, ends.name, slot, true)?,
-            None => self.view(ends.from, |view| dir::remove(view, ends.name)).map(drop)?,
+            // The new name may have moved the old one about in the same directory.
+            None if ends.from == ends.to && ends.target.is_none() => {
+                self.view(ends.from, |view| dir::remove(view, ends.name)).map(drop)?;
+            }
+            None => self.view(ends.from, |view| dir::remove_at(view, &ends.place)).map(drop)?,
         }
         self.moved_dir(ends.moved, ends.from, ends.to, ends.target.is_some())?;
         self.stamp(ends);

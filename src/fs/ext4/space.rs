@@ -24,8 +24,6 @@ use crate::{Error, Result};
 
 /// Bitmaps the first pass of a search may read from the device.
 const READS_MAX: u32 = 8;
-/// Group bitmaps that stay in memory when they are clean.
-const LOADED_MAX: usize = 4096;
 /// Blocks a caller may take beyond the promises once it has started to change something.
 pub(super) const GRANT: u64 = 8;
 
@@ -407,7 +405,7 @@ impl Store {
 
     /// Drops bitmaps that are clean, if many are in memory.
     pub fn shrink_groups(&mut self) {
-        if self.loaded_groups.len() <= LOADED_MAX {
+        if self.loaded_groups.len() <= self.limits.groups {
             return;
         }
         let loaded = std::mem::take(&mut self.loaded_groups);

@@ -6,6 +6,7 @@ use super::buffers::{Buffers, Seal};
 use super::dir::DirParams;
 use super::group::{Desc, SystemZones};
 use super::journal::Journal;
+use super::open::CacheLimits;
 use super::space::Group;
 use super::superblock::{Geometry, Superblock};
 use crate::media::BlockDevice;
@@ -14,9 +15,6 @@ use crate::units::DiskBlock;
 use crate::{Error, Result};
 use bytes::Bytes;
 use std::sync::Arc;
-
-/// Bytes of clean metadata blocks that are kept.
-const CACHE_BYTES: usize = 64 << 20;
 
 /// Free space and promises on it, blocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,13 +57,14 @@ pub(super) struct Store {
     /// State of the generator of inode generations.
     pub random: u64,
     pub read_only: bool,
+    pub limits: CacheLimits,
     /// Extent tree nodes that freezing now would write.
     pub changed_nodes: usize,
 }
 
 impl Store {
     /// A store whose groups are still to be read.
-    pub fn new(disk: Arc<dyn BlockDevice>, sb: Superblock, read_only: bool) -> Store {
+    pub fn new(disk: Arc<dyn BlockDevice>, sb: Superblock, limits: CacheLimits, read_only: bool) -> Store {
         let geometry = Arc::new(sb.geometry.clone());
         let features = geometry.features;
         let dirs = DirParams {
@@ -80,7 +79,7 @@ impl Store {
         let uuid = geometry.uuid.iter().fold(0_u64, |sum, byte| sum.rotate_left(7) ^ u64::from(*byte));
         let clock = Stamp { sec: sb.write_time().max(sb.made_time()) as i64, nsec: 0 };
         Store {
-            buffers: Buffers::new(CACHE_BYTES >> geometry.block_bits),
+            buffers: Buffers::new(limits.buffer_bytes >> geometry.block_bits),
             random: uuid ^ (sb.write_time() << 20) ^ u64::from(sb.mount_count()),
             groups: Vec::new(),
             table: Vec::new(),
@@ -98,6 +97,7 @@ impl Store {
             sb,
             dirs,
             clock,
+            limits,
             read_only,
         }
     }

@@ -268,8 +268,10 @@ impl Geometry {
                 "the inode size",
             ),
             (
-                self.desc_bytes == 32
-                    || self.desc_bytes.is_power_of_two() && (64..=1024).contains(&self.desc_bytes),
+                match self.features.bits64() {
+                    true => self.desc_bytes.is_power_of_two() && (64..=1024).contains(&self.desc_bytes),
+                    false => self.desc_bytes == 32,
+                },
                 "the descriptor size",
             ),
             (get32(raw, 0x1C) == get32(raw, 0x18) || get32(raw, 0x4C) == 0, "the cluster size"),

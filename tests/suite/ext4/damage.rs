@@ -70,7 +70,10 @@ fn victim(options: &str) -> Victim {
 }
 
 fn open(image: Vec<u8>, read_only: bool) -> Result<Ext4> {
-    Ext4::open(Arc::new(Ram::from_bytes("damaged", image)), OpenOptions { read_only, now: at(9) })
+    Ext4::open(
+        Arc::new(Ram::from_bytes("damaged", image)),
+        OpenOptions { read_only, now: at(9), ..OpenOptions::default() },
+    )
 }
 
 /// Everything there is to see, in words.

@@ -2,7 +2,7 @@
 //! the journal, commits, crashes.
 
 use bimetal::fs::Kind;
-use bimetal::fs::ext4::{Create, Ext4, Mapping, OpenOptions, ROOT_INO};
+use bimetal::fs::ext4::{CacheLimits, Create, Ext4, Mapping, OpenOptions, ROOT_INO};
 use bimetal::media::BlockDevice;
 use bimetal::media::file::FileDevice;
 use bimetal::time::{Stamp, Time};
@@ -54,7 +54,7 @@ pub fn make(size_kib: u64, options: &str) -> (TempDir, PathBuf) {
 
 pub fn open(image: &Path, read_only: bool, now: Stamp) -> Result<(Arc<dyn BlockDevice>, Ext4)> {
     let disk: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image, !read_only)?);
-    let fs = Ext4::open(Arc::clone(&disk), OpenOptions { read_only, now })?;
+    let fs = Ext4::open(Arc::clone(&disk), OpenOptions { read_only, now, ..OpenOptions::default() })?;
     Ok((disk, fs))
 }
 
@@ -71,7 +71,7 @@ impl Rig {
 
     /// Over a device that stands in for the image.
     pub fn over(disk: Arc<dyn BlockDevice>, dir: TempDir, image: PathBuf) -> Result<Rig> {
-        let fs = Ext4::open(Arc::clone(&disk), OpenOptions { read_only: false, now: at(0) })?;
+        let fs = Ext4::open(Arc::clone(&disk), OpenOptions { now: at(0), ..OpenOptions::default() })?;
         Ok(Rig { dir, image, disk, fs, clock: 0, commits: 0, staged: BTreeMap::new() })
     }
 
@@ -118,10 +118,16 @@ impl Rig {
 
     /// Opens again what was closed, or what a crash left.
     pub fn reopen(&mut self) {
+        self.reopen_with(CacheLimits::default());
+    }
+
+    /// Opens again, with this much memory.
+    pub fn reopen_with(&mut self, cache: CacheLimits) {
         self.staged.clear();
         let now = self.now();
-        let (disk, fs) = open(&self.image, false, now).expect("a file system that opens again");
-        (self.disk, self.fs) = (disk, fs);
+        self.disk = Arc::new(FileDevice::open(&self.image, true).expect("the image"));
+        let options = OpenOptions { read_only: false, now, cache };
+        self.fs = Ext4::open(Arc::clone(&self.disk), options).expect("a file system that opens again");
     }
 
     pub fn create(&mut self, parent: Ino, name: &[u8], kind: Kind) -> Result<Ino> {
