@@ -36,7 +36,7 @@ use serde::Serialize;
 pub struct Tag {
     /// Whose page it is: a logical page, or what the translation layer makes of it; below 2³² − 2.
     pub owner: u32,
-    /// Grows with every write; 0 where sequence numbers are not kept.
+    /// Tells versions apart, as the translation layer numbers them; 0 where they are not kept.
     pub sequence: u64,
 }
 
@@ -292,7 +292,8 @@ impl Nand {
         self.payload.get(self.place(block, page)).map_err(|error| Failure::Storage(Box::new(error)))
     }
 
-    /// Programs an erased page with `tag` and (where bytes are kept) `data`; when it is done.
+    /// Programs an erased page with `tag` and (where bytes are kept) `data`, a whole page or nothing; when
+    /// it is done.
     ///
     /// # Panics
     /// If the page is not erased or out of order.
@@ -311,24 +312,22 @@ impl Nand {
         let done = begin + transfer + self.timing.program;
         self.lanes.occupy(unit, done);
         self.settle(block, page, tag)?;
-        if self.payload.is_kept() {
+        if self.payload.is_kept() && !data.is_empty() {
             let put = self.payload.put(self.place(block, page), data);
             put.map_err(|error| Failure::Storage(Box::new(error)))?;
         }
         Ok(Time(done))
     }
 
-    /// Copies a page with its tag to an erased one; when it is done. Within a unit of a part that can,
-    /// without the bus.
+    /// Copies a page to an erased one, which gets `tag`; when it is done. Within a unit of a part that
+    /// can, without the bus.
     ///
     /// # Panics
     /// If the target is not erased or out of order.
-    pub fn copy(&mut self, at: Time, from: (u32, u32), to: (u32, u32)) -> Result<Time, Failure> {
+    pub fn copy(&mut self, at: Time, from: (u32, u32), to: (u32, u32), tag: Tag) -> Result<Time, Failure> {
         if self.until_cut == 0 {
             return Err(Failure::PowerOff);
         }
-        let index = self.index(from.0, from.1);
-        let Page::Programmed(tag) = self.page(from.0, from.1) else { return Err(Failure::Unreadable) };
         let (source, target) = (self.geometry.unit_of(from.0), self.geometry.unit_of(to.0));
         let sensed = at.0.max(self.lanes.unit_free(source)) + self.timing.command + self.timing.read;
         let programmable = if self.profile.copy_back && source == target {
@@ -346,7 +345,7 @@ impl Nand {
         self.counts.reads += 1;
         self.counts.copies += 1;
         self.sense(from.0, from.1)?;
-        self.settle(to.0, to.1, Tag { owner: self.owners[index] - FIRST_OWNER, ..tag })?;
+        self.settle(to.0, to.1, tag)?;
         if self.payload.is_kept() {
             let bytes = self.bytes(from.0, from.1)?;
             let put = self.payload.put(self.place(to.0, to.1), &bytes);
@@ -572,7 +571,7 @@ mod tests {
         let second = nand.program(Time(0), 1, 0, tag(1), &[0; 2048]).unwrap();
         assert_eq!(second.0, 2 * (PAGE + 200_000));
         // A copy within the unit needs no bus: read, then program.
-        let copied = nand.copy(Time(0), (1, 0), (2, 0)).unwrap();
+        let copied = nand.copy(Time(0), (1, 0), (2, 0), tag(1)).unwrap();
         assert_eq!(copied.0, second.0 + 15_000 + 200_000);
         assert_eq!(nand.page(2, 0), Page::Programmed(tag(1)));
     }
@@ -589,7 +588,7 @@ mod tests {
         let second = nand.program(Time(0), other, 0, tag(1), &[0; 2048]).unwrap();
         assert_eq!(second.0, PAGE + 200_000, "each channel by itself");
         // Across units a copy goes over the bus, twice.
-        let copied = nand.copy(Time(1_000_000), (0, 0), (other, 1)).unwrap();
+        let copied = nand.copy(Time(1_000_000), (0, 0), (other, 1), tag(2)).unwrap();
         assert_eq!(copied.0, 1_000_000 + 15_000 + 2 * PAGE + 200_000);
     }
 
@@ -616,7 +615,7 @@ mod tests {
         for payload in [Payload::memory(), Payload::Device(ram)] {
             let mut nand = Nand::new(profile.clone(), 1, true, payload);
             nand.program(Time(0), 3, 5, tag(9), &[9; 2048]).unwrap();
-            nand.copy(Time(0), (3, 5), (4, 0)).unwrap();
+            nand.copy(Time(0), (3, 5), (4, 0), tag(9)).unwrap();
             nand.erase(Time(0), 3).unwrap();
             assert_eq!(nand.bytes(4, 0).unwrap(), vec![9; 2048]);
             assert_eq!(nand.page(3, 5), Page::Erased);
