@@ -101,10 +101,10 @@ impl Checked {
             assert!(may, "page {page} shows write {shown}, not {last}");
             opened.last[page] = shown;
         }
-        // The write cut off may have used its number.
-        opened.writes = opened.ftl.counts().host_writes + opened.writes;
-        let newest = opened.last.iter().copied().max().unwrap_or(0);
-        opened.writes = opened.writes.max(newest);
+        // The numbers of writes of which nothing is left may be used again.
+        opened.write(unsure as u64).unwrap();
+        opened.writes = opened.shown(unsure as u64);
+        opened.last[unsure] = opened.writes;
         opened
     }
 }
