@@ -19,6 +19,7 @@ mod lanes;
 mod payload;
 mod profile;
 
+pub(crate) use lanes::Lane;
 pub use payload::Payload;
 pub use profile::{Geometry, NandProfile, PageOrder};
 
