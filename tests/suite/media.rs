@@ -86,6 +86,24 @@ fn a_block_device_keeps_what_is_written_and_drops_what_is_discarded() {
 }
 
 #[test]
+fn an_error_of_the_device_names_it_the_operation_and_the_place() {
+    let image = image(8 << 20);
+    let Some(attached) = Loop::attach(image.path(), &["--direct-io=on"]) else { return };
+    for queued in [false, true] {
+        let options = Options { direct: true, queued, ..WRITABLE };
+        let device = FileDevice::open_with(&attached.path, &options).unwrap();
+        image.as_file().set_len(1 << 20).unwrap();
+        let read = || Request::Read { offset: 2 << 20, len: 4096 };
+        for completion in [device.run(Time::ZERO, read()), device.wait(device.submit(Time::ZERO, read()))] {
+            let error = completion.result.unwrap_err().to_string();
+            let expected = format!("{}: read of 4096 bytes at 2097152", attached.path.display());
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        image.as_file().set_len(8 << 20).unwrap();
+    }
+}
+
+#[test]
 fn an_image_under_a_loop_device_is_refused_by_that_devices_name() {
     let image = image(1 << 20);
     let Some(attached) = Loop::attach(image.path(), &[]) else { return };
