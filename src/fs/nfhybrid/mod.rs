@@ -153,7 +153,8 @@ impl NfHybrid {
         ssd_device: Option<Arc<dyn BlockDevice>>,
         options: Options,
     ) -> Result<NfHybrid> {
-        let opening = OpenOptions { read_only: options.read_only, now: Time::now().into() };
+        let opening =
+            OpenOptions { read_only: options.read_only, now: Time::now().into(), ..OpenOptions::default() };
         let ext4 = Ext4::open(disk.clone(), opening)?;
         let tie = ext4.tie().as_ref().and_then(Tie::decode);
         let joined = join(&ext4, tie, ssd_device.as_ref(), &disk.info().name, options)?;

@@ -57,7 +57,8 @@ pub fn adopt(plan: &Plan) -> Result<()> {
     let ssd_device = open(plan.ssd, true)?;
     Ssd::check_config(ssd_device.as_ref(), &plan.config)?;
     let disk = open(plan.disk, true)?;
-    let ext4 = Ext4::open(disk, OpenOptions { read_only: true, now: Time::now().into() })?;
+    let ext4 =
+        Ext4::open(disk, OpenOptions { read_only: true, now: Time::now().into(), ..OpenOptions::default() })?;
     if let Some(tie) = ext4.tie().as_ref().and_then(Tie::decode)
         && tie.log_open
         && !plan.force
@@ -96,7 +97,7 @@ pub fn join_devices(
     ssd_device: Arc<dyn BlockDevice>,
     config: &ssd::Config,
 ) -> Result<()> {
-    let opening = OpenOptions { read_only: false, now: Time::now().into() };
+    let opening = OpenOptions { read_only: false, now: Time::now().into(), ..OpenOptions::default() };
     let mut ext4 = Ext4::open(disk, opening)?;
     let old = ext4.tie().as_ref().and_then(Tie::decode);
     let epoch = old.map_or(1, |tie| tie.epoch + 1);
