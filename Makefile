@@ -1,6 +1,6 @@
 # Everything a developer or CI runs. Each target installs what it needs.
 
-.PHONY: test lint setup
+.PHONY: test lint setup demo bench build
 
 test: setup lint
 	cargo test --quiet
@@ -11,3 +11,12 @@ lint:
 
 setup:
 	@sh tests/setup.sh
+
+build:
+	cargo build --quiet --release
+
+demo: setup build
+	@sh tests/demo.sh
+
+bench: setup build
+	cargo bench --bench paired

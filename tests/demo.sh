@@ -25,8 +25,10 @@ run() { printf '  $ %s\n' "$*"; "$@"; }
 cd "$work"
 mkdir mnt kernel
 say "1. A small SSD and a large disk: two image files"
+tree=/usr/share
+need=$(du -sm "$tree" | cut -f1)
 truncate -s 256M ssd.img
-truncate -s 4G disk.img
+truncate -s "$((need * 2 + 1024))M" disk.img
 ls -lh ssd.img disk.img | awk '{print "  " $9 "  " $5}'
 
 say "2. One file system over both"
@@ -35,8 +37,7 @@ run "$bimetal" mkfs nfhybrid --ssd ssd.img --disk disk.img \
 run "$bimetal" mount --ssd ssd.img --disk disk.img mnt
 
 say "3. A real tree, through the mount"
-tree=/usr/lib
-run cp -a "$tree" mnt/tree 2>/dev/null || true
+run cp -a "$tree" mnt/tree
 printf '  %s files, %s\n' "$(find mnt/tree -type f | wc -l)" "$(du -sh mnt/tree | cut -f1)"
 run "$bimetal" status mnt
 run "$bimetal" umount mnt
@@ -44,7 +45,7 @@ run "$bimetal" umount mnt
 say "4. The disk half, alone, for tools that never heard of bimetal"
 run e2fsck -fn disk.img
 run $as_root mount -o loop,ro disk.img kernel
-printf '  $ diff -r --no-dereference %s kernel/tree\n' "$tree"
-diff -r --no-dereference "$tree" kernel/tree && echo "  every byte is the same"
+run diff -r --no-dereference "$tree" kernel/tree
+echo "  every byte is the same"
 $as_root umount kernel
 say "That was one SSD and one disk. README.md goes on from here."
