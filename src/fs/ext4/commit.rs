@@ -45,7 +45,8 @@ impl Ext4 {
     /// always; `now` becomes its write time, `tie` (if given) the caller's area.
     ///
     /// # Errors
-    /// A table block that had to be read again and could not be. The file system is not to be used further.
+    /// A table block that had to be read again and could not be, or a directory block left half made by an
+    /// earlier error. The file system is not to be used further.
     pub fn freeze(&mut self, now: Stamp, tie: Option<&[u8; TIE_BYTES]>) -> Result<Frozen> {
         self.store.check_writable()?;
         let now = self.note_time(now);
@@ -57,7 +58,7 @@ impl Ext4 {
         }
         let mut images = Images::with_capacity(self.dirty_blocks());
         self.store.freeze_groups(tid, &mut images);
-        self.store.freeze_buffers(tid, &mut images);
+        self.store.freeze_buffers(tid, &mut images)?;
         if let Some(tie) = tie {
             self.store.sb.set_tie(tie);
         }
@@ -190,18 +191,22 @@ impl Store {
     }
 
     /// Takes the images of changed buffers.
-    fn freeze_buffers(&mut self, tid: u64, images: &mut Images) {
+    fn freeze_buffers(&mut self, tid: u64, images: &mut Images) -> Result<()> {
         let sums = self.dirs.checksums;
         let fs_seed = self.geometry.seed;
+        let mut sealed = Ok(());
         let seal = |block: u64, kind: Seal, bytes: &mut [u8]| match kind {
             Seal::Dir(seed) if sums => {
                 let shape = dir::block_kind(bytes);
-                dir::seal(bytes, shape, seed).expect("a directory block of our own making");
+                if let Err(error) = dir::seal(bytes, shape, seed) {
+                    sealed = Err(error);
+                }
             }
             Seal::Xattr if sums => super::xattr::seal_block(bytes, fs_seed, block),
             _ => {}
         };
         self.buffers.freeze(tid, seal, |block, image| images.push((DiskBlock(block), image)));
+        sealed
     }
 }
 

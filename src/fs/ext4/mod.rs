@@ -60,7 +60,7 @@ mod store;
 mod superblock;
 
 pub use commit::Frozen;
-pub use data::{Mapping, Placed};
+pub use data::{Mapping, Placed, PlacedRuns};
 pub use inode::{Inode, flag};
 pub use names::{Create, Removed};
 pub use open::{CacheLimits, Identity, OpenOptions};

@@ -70,6 +70,9 @@ impl Ext4 {
         self.load_dir(parent)?;
         let Some(entry) = self.view(parent, |view| dir::lookup(view, name))? else { return Ok(None) };
         let ino = self.named(entry.ino, parent)?;
+        if ino == parent && name != b"." && name != b".." {
+            return Err(bad_entry(parent, ino));
+        }
         match entry.kind {
             Some(kind) => Ok(Some((ino, kind))),
             None => {

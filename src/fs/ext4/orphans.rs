@@ -22,8 +22,11 @@ use rustc_hash::FxHashSet;
 const FILE_MAGIC: u32 = 0x0B10_CA04;
 
 impl Ext4 {
-    /// Puts a cached inode, marked as changed, at the head of the orphan list.
+    /// Puts an inode at the head of the orphan list, if it is not on it.
     pub(super) fn add_orphan(&mut self, ino: Ino) -> Result<()> {
+        if self.orphans.contains_key(&(ino.0 as u32)) {
+            return Ok(());
+        }
         let slot = self.load_dirty_orphan(ino)?;
         let next = self.store.sb.last_orphan();
         let entry = self.inodes.entry(slot);

@@ -347,6 +347,7 @@ fn expect<T: std::fmt::Debug>(result: &Result<T, Error>, right: fn(&Error) -> bo
 fn run_on(size_kib: u64, options: &str, seed: u64, steps: usize) {
     println!("mke2fs {options}, {size_kib} KiB, seed {seed}");
     let mut run = Run::new(size_kib, options, seed);
+    run.rig.lag = seed as usize % 3;
     for step in 0..steps {
         run.step();
         if step % 97 == 96 {
@@ -355,9 +356,10 @@ fn run_on(size_kib: u64, options: &str, seed: u64, steps: usize) {
         if step % 401 == 400 {
             run.model.compare(&mut run.rig);
             if step % 802 == 400 {
-                run.rig.close()
+                run.rig.close();
             } else {
-                run.rig.commit()
+                run.rig.commit();
+                run.rig.commit_waiting();
             }
             // With next to no memory every operation reads again what it needs.
             let tiny = CacheLimits { buffer_bytes: 1, inodes: 4, groups: 2 };

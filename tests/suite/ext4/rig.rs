@@ -2,14 +2,14 @@
 //! the journal, commits, crashes.
 
 use bimetal::fs::Kind;
-use bimetal::fs::ext4::{CacheLimits, Create, Ext4, Mapping, OpenOptions, ROOT_INO};
+use bimetal::fs::ext4::{CacheLimits, Create, Ext4, Frozen, Mapping, OpenOptions, ROOT_INO};
 use bimetal::media::BlockDevice;
 use bimetal::media::file::FileDevice;
 use bimetal::time::{Stamp, Time};
 use bimetal::units::{DiskBlock, Ino};
 use bimetal::{Error, Result};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -33,9 +33,14 @@ pub struct Rig {
     pub fs: Ext4,
     pub clock: i64,
     pub commits: usize,
-    /// New contents of blocks that hold live data: they go through the journal.
-    staged: BTreeMap<u64, Vec<u8>>,
+    /// Frozen transactions that may wait before they are committed.
+    pub lag: usize,
+    waiting: VecDeque<(Frozen, Staged)>,
+    staged: Staged,
 }
+
+/// New contents of blocks that hold live data: they go through the journal.
+type Staged = BTreeMap<u64, Vec<u8>>;
 
 /// Makes an image of `size_kib` with the options given to `mke2fs`.
 pub fn make(size_kib: u64, options: &str) -> (TempDir, PathBuf) {
@@ -66,13 +71,33 @@ impl Rig {
 
     pub fn of(dir: TempDir, image: PathBuf) -> Rig {
         let (disk, fs) = open(&image, false, at(0)).expect("a file system that opens");
-        Rig { dir, image, disk, fs, clock: 0, commits: 0, staged: BTreeMap::new() }
+        Rig {
+            dir,
+            image,
+            disk,
+            fs,
+            clock: 0,
+            commits: 0,
+            lag: 0,
+            waiting: VecDeque::new(),
+            staged: Staged::new(),
+        }
     }
 
     /// Over a device that stands in for the image.
     pub fn over(disk: Arc<dyn BlockDevice>, dir: TempDir, image: PathBuf) -> Result<Rig> {
         let fs = Ext4::open(Arc::clone(&disk), OpenOptions { now: at(0), ..OpenOptions::default() })?;
-        Ok(Rig { dir, image, disk, fs, clock: 0, commits: 0, staged: BTreeMap::new() })
+        Ok(Rig {
+            dir,
+            image,
+            disk,
+            fs,
+            clock: 0,
+            commits: 0,
+            lag: 0,
+            waiting: VecDeque::new(),
+            staged: Staged::new(),
+        })
     }
 
     pub fn now(&mut self) -> Stamp {
@@ -80,18 +105,27 @@ impl Rig {
         at(self.clock)
     }
 
-    /// Freezes and commits what has changed.
+    /// Freezes what has changed, and commits what has waited long enough.
     pub fn commit(&mut self) {
         let (now, estimate) = (self.now(), self.fs.dirty_blocks());
-        let mut frozen = self.fs.freeze(now, None).expect("a freeze");
+        let frozen = self.fs.freeze(now, None).expect("a freeze");
         let images = frozen.transaction.metadata.len();
         assert!(images <= estimate.max(1), "{images} images, {estimate} expected");
-        let staged = std::mem::take(&mut self.staged);
-        let gone = |block: u64| {
-            let inside = |(at, len): &(DiskBlock, u32)| (at.0..at.0 + u64::from(*len)).contains(&block);
-            frozen.transaction.freed.iter().any(inside)
-        };
-        let staged: Vec<_> = staged.into_iter().filter(|(block, _)| !gone(*block)).collect();
+        let mut staged = std::mem::take(&mut self.staged);
+        for (at, len) in &frozen.transaction.freed {
+            let gone: Vec<u64> =
+                staged.range(at.0..at.0 + u64::from(*len)).map(|(block, _)| *block).collect();
+            gone.iter().for_each(|block| drop(staged.remove(block)));
+        }
+        self.waiting.push_back((frozen, staged));
+        while self.waiting.len() > self.lag {
+            self.commit_first();
+        }
+    }
+
+    /// Commits the transaction that has waited longest.
+    fn commit_first(&mut self) {
+        let Some((mut frozen, staged)) = self.waiting.pop_front() else { return };
         let staged = staged.into_iter().map(|(block, data)| (DiskBlock(block), Bytes::from(data)));
         frozen.transaction.metadata.extend(staged);
         let len = frozen.transaction.metadata.len();
@@ -99,6 +133,13 @@ impl Rig {
         commit.unwrap_or_else(|error| panic!("a commit of {len} blocks: {error}"));
         self.fs.committed(frozen.tid);
         self.commits += 1;
+    }
+
+    /// Commits everything that was frozen.
+    pub fn commit_waiting(&mut self) {
+        while !self.waiting.is_empty() {
+            self.commit_first();
+        }
     }
 
     /// Commits if the transaction has grown large.
@@ -112,6 +153,7 @@ impl Rig {
     /// Ends cleanly.
     pub fn close(&mut self) {
         self.commit();
+        self.commit_waiting();
         let now = self.now();
         self.fs.close(now).expect("a clean end");
     }
@@ -124,6 +166,7 @@ impl Rig {
     /// Opens again, with this much memory.
     pub fn reopen_with(&mut self, cache: CacheLimits) {
         self.staged.clear();
+        self.waiting.clear();
         let now = self.now();
         self.disk = Arc::new(FileDevice::open(&self.image, true).expect("the image"));
         let options = OpenOptions { read_only: false, now, cache };
@@ -166,7 +209,9 @@ impl Rig {
 
     fn read_at(&self, at: DiskBlock) -> Result<Vec<u8>> {
         let bytes = self.fs.block_bytes() as usize;
-        if let Some(data) = self.staged.get(&at.0) {
+        let waiting = self.waiting.iter().rev().map(|(_, staged)| staged);
+        if let Some(data) = std::iter::once(&self.staged).chain(waiting).find_map(|staged| staged.get(&at.0))
+        {
             return Ok(data.clone());
         }
         if let Some(image) = self.fs.journal().latest(at) {
@@ -319,7 +364,18 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        run("umount", &[self.point.path().to_str().expect("a path")]);
+        let point = self.point.path().to_str().expect("a path");
+        // A process that another test is just starting may hold the mount for a moment.
+        let gone = (0..100).any(|_| {
+            let done = run("umount", &[point]).status.success();
+            if !done {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            done
+        });
+        if !gone {
+            run("umount", &["-l", point]);
+        }
     }
 }
 

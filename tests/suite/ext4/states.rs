@@ -172,6 +172,15 @@ fn a_cut_that_takes_several_transactions_survives_a_crash_between_them() {
         };
         assert!(!done, "the device has more groups than the journal blocks");
         rig.commit();
+        if keep > 0 {
+            // The last name may go meanwhile, and another come.
+            rig.fs.link(ino, ROOT_INO, b"other", at(10)).unwrap();
+            rig.fs.unlink(ROOT_INO, b"huge", at(11)).unwrap();
+            assert!(rig.fs.unlink(ROOT_INO, b"other", at(12)).unwrap().last);
+            rig.fs.link(ino, ROOT_INO, b"again", at(13)).unwrap();
+            assert!(!rig.fs.truncate(ino, keep * 1024, at(14)).unwrap());
+            rig.commit();
+        }
         rig.reopen();
         if keep > 0 {
             assert_eq!(rig.contents(ino).unwrap(), vec![7; 1024 * keep as usize]);
