@@ -569,3 +569,33 @@ fn a_server_that_was_killed_leaves_a_mount_that_can_be_taken_away() {
     assert!(mounted.unmount().status.success());
     assert!(fs::metadata(mounted.path()).is_ok());
 }
+
+#[test]
+fn an_ordinary_user_mounts_by_fusermount3() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let place = home.path().join("mnt");
+    fs::create_dir(&place).unwrap();
+    std::os::unix::fs::chown(&place, Some(65534), Some(65534)).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_bimetal"), home.path().join("bimetal")).unwrap();
+    // In a mount namespace of its own: the device open to all, as distributions have it.
+    let script = r#"
+mknod $H/fuse c 10 229; chmod 666 $H/fuse; mount --bind $H/fuse /dev/fuse
+user="setpriv --reuid 65534 --regid 65534 --clear-groups"
+if $user $H/bimetal mount -t memfs -o allow_other $H/mnt; then exit 9; fi
+$user $H/bimetal mount -t memfs $H/mnt
+trap '$user $H/bimetal umount $H/mnt 2>/dev/null || true' EXIT
+$user sh -ec 'echo mine > $H/mnt/f; cat $H/mnt/f'
+$user stat -c '%U %a' $H/mnt
+grep -o 'fuse.bimetal rw,nosuid,nodev.*user_id=65534.*default_permissions' /proc/mounts
+$user $H/bimetal umount $H/mnt
+test -z "$(ls $H/mnt)"
+"#;
+    let args = ["-m", "--propagation", "private", "sh", "-euc", script];
+    let done = Command::new("unshare").args(args).env("H", home.path()).output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{said}{complained}");
+    assert!(said.starts_with("mine\nnobody 755\nfuse.bimetal"), "{said}");
+    assert!(complained.contains("user_allow_other"), "{complained}");
+}
