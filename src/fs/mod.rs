@@ -9,6 +9,8 @@
 
 pub mod acl;
 pub mod memfs;
+#[cfg(test)]
+pub(crate) mod rules;
 
 use crate::time::Stamp;
 use crate::units::Ino;

@@ -21,6 +21,7 @@
 //! `fuseblk` and virtiofs servers only: `sync` does not reach a FUSE file system, fsync does), io_uring.
 
 mod adapter;
+mod agree;
 mod attr;
 mod caller;
 mod control;
@@ -29,6 +30,7 @@ mod errno;
 mod follow;
 mod mount;
 mod options;
+mod send;
 mod workers;
 
 pub use control::{PREFIX, RESIDENCY, SECTION, STATUS};
