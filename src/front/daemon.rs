@@ -29,8 +29,9 @@ pub(super) struct Child(File);
 /// The waiting process, as the serving one sees it.
 pub(super) struct Parent(File);
 
-/// Splits the process in two. Must be called while it has a single thread.
+/// Splits the process in two. Must be called while it has a single thread and has opened nothing itself.
 pub(super) fn split() -> Result<Side> {
+    close_inherited();
     let (from_child, to_parent) = pipe_with(PipeFlags::CLOEXEC)
         .map_err(|why| Error::io("a pipe to the background process", why.into()))?;
     // SAFETY: the caller promises a single thread, so that no lock is held in the child by a thread it lacks.
@@ -46,6 +47,13 @@ pub(super) fn split() -> Result<Side> {
             Ok(Side::Parent(Child(from_child.into())))
         }
     }
+}
+
+/// Closes what a shell or make left open: whoever waits for the other end must not wait for the server.
+fn close_inherited() {
+    // SAFETY: the caller promises that nothing in this process owns a descriptor beyond the standard three. Where
+    // the kernel has no such call (before 5.9), they stay open.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
 }
 
 impl Child {

@@ -15,7 +15,7 @@ mod data;
 mod dir;
 mod nodes;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use self::data::PAGE;
 use self::dir::{Dir, Target};
@@ -29,7 +29,6 @@ use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::HashSet;
 
 /// The largest file: 16 TiB, as on ext4 with 4 KiB blocks.
 const SIZE_MAX: u64 = 1 << 44;
@@ -573,29 +572,4 @@ fn visit_dots(dir: Id, parent: Id, from: u64, visit: &mut dyn FnMut(DirEntry) ->
     let dots = [(dir, &b"."[..]), (parent, b"..")];
     let mut ahead = dots.iter().zip(1..).filter(|(_, next)| *next > from);
     ahead.all(|((id, name), next)| visit(DirEntry { ino: (*id).into(), kind: Kind::Dir, name, next }))
-}
-
-/// Checks everything the module's page promises of the structure; for tests.
-#[doc(hidden)]
-pub fn check_invariants(fs: &MemFs) {
-    let state = fs.state.lock();
-    let mut pages = 0;
-    let mut seen = HashSet::new();
-    for (id, node) in state.nodes.iter() {
-        pages += node.pages();
-        let names = state.nodes.iter().filter_map(|(dir, _)| state.dir(dir).ok().map(|list| (dir, list)));
-        let count =
-            names.flat_map(|(_, list)| list.after(0)).filter(|(_, _, target)| target.id == id).count();
-        let expected = match &node.body {
-            Body::Dir(dir) if node.nlink > 0 => {
-                assert!(id == ROOT || count == 1, "directory {id:?} has {count} names");
-                2 + dir.after(0).filter(|(_, _, target)| target.kind == Kind::Dir).count()
-            }
-            Body::Dir(_) => 0,
-            _ => count,
-        };
-        assert_eq!(node.nlink as usize, expected, "links of {id:?}");
-        assert!(seen.insert(id));
-    }
-    assert_eq!(pages, state.pages_used, "pages in use");
 }

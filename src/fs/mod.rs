@@ -11,6 +11,8 @@ pub mod acl;
 pub mod ext4;
 pub mod memfs;
 pub mod nfhybrid;
+#[cfg(test)]
+pub(crate) mod rules;
 
 use crate::time::Stamp;
 use crate::units::Ino;

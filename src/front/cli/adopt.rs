@@ -1,6 +1,7 @@
 //! `bimetal adopt`: an ext4 with files in it becomes a disk half, as it is.
 
 use super::mkfs::NfhybridArgs;
+use super::progress::Progress;
 use super::volumes;
 use crate::Result;
 use clap::Args;
@@ -25,7 +26,10 @@ pub(super) struct Adopt {
 
 impl Adopt {
     pub fn run(&self) -> Result<ExitCode> {
-        super::say(&volumes::adopt(&self.args)?)?;
+        let progress = Progress::spinner("adopting the disk");
+        let adopted = volumes::adopt(&self.args);
+        progress.done();
+        super::say(&adopted?)?;
         Ok(ExitCode::SUCCESS)
     }
 }

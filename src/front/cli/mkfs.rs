@@ -1,5 +1,6 @@
 //! `bimetal mkfs`: a new file system on devices or images.
 
+use super::progress::Progress;
 use super::volumes;
 use crate::units::parse_size;
 use crate::{Error, Result};
@@ -124,7 +125,10 @@ impl FromStr for MapSpec {
 impl Mkfs {
     pub fn run(&self) -> Result<ExitCode> {
         let Mkfs::Nfhybrid(args) = self;
-        super::say(&volumes::mkfs_nfhybrid(args)?)?;
+        let progress = Progress::spinner("making the file system");
+        let made = volumes::mkfs_nfhybrid(args);
+        progress.done();
+        super::say(&made?)?;
         Ok(ExitCode::SUCCESS)
     }
 }

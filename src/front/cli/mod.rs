@@ -1,13 +1,15 @@
 //! The `bimetal` command: verbs first, one file a verb.
 //!
 //! Exit codes: 0 when all that was asked for was done, 1 when something was not, 2 when the command line makes no
-//! sense. Messages go to standard error, as `bimetal: what: why; remedy`.
+//! sense. Messages go to standard error, as `bimetal: what: why; remedy`. Under the name `mount.bimetal` the
+//! command is what mount(8) calls for `mount -t bimetal`.
 
 mod adopt;
 mod cat;
 mod fsck;
 mod generate;
 mod get;
+mod helper;
 mod list;
 mod ls;
 mod map;
@@ -21,6 +23,7 @@ pub mod volumes;
 
 use crate::Result;
 use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -60,7 +63,8 @@ enum Verb {
 
 /// Runs the command line this process was started with.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let cli = Cli::parse_from(helper::translate(&args).unwrap_or(args));
     let filter = EnvFilter::try_from_env("BIMETAL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
     match run(cli.verb) {

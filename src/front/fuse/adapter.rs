@@ -8,25 +8,26 @@
 //! OPENDIR (an open costs no message and keeps the page cache), ACCESS, COPY_FILE_RANGE, locks, POLL, BMAP.
 //! Since OPEN never arrives, `O_TRUNC` must reach us as a truncation: `FUSE_ATOMIC_O_TRUNC` is never agreed to.
 
-use super::attr::{NodeIds, file_type, kind_of_mode, no_such_name, set_time, stamp};
+use super::agree::{REMEMBER, agree};
+use super::attr::{
+    NodeIds, fallocate_mode, file_type, kind_of_mode, no_such_name, perm, rename_how, set_time, stamp,
+};
 use super::control::Control;
 use super::counts::{Counts, Op};
 use super::errno::errno;
 use super::follow::Follower;
+use super::send::{send_parts, send_statfs, send_xattr};
 use super::workers::{Spare, Workers};
-use crate::fs::{
-    Caller, Fallocate, FileSystem, FsStat, Kind, Later, NAME_MAX, NewNode, Rename, Seek, SetAttr, SetXattr,
-};
+use crate::fs::{Attr, Caller, FileSystem, Kind, Later, NewNode, Seek, SetAttr, SetXattr};
 use crate::units::Ino;
 use crate::{Error, Result};
-use bytes::Bytes;
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -34,29 +35,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime};
-
-/// How long the kernel may remember names and attributes. Nobody else changes them, so for good; an hour
-/// measures the same and forgives.
-const REMEMBER: Duration = Duration::from_secs(3600);
-
-const MAX_WRITE_BYTES: u32 = 1 << 20;
-const MAX_BACKGROUND: u16 = 64;
-
-/// What is agreed on where the kernel has it. fuser 0.18 cannot speak `FUSE_SETXATTR_EXT`: see
-/// [`super::caller::loses_sgid`]. `FUSE_POSIX_ACL` comes on top where the kernel checks permissions; agreeing to
-/// it makes the kernel check them, asked or not, at a GETATTR for each creation and removal.
-const WANTED: [InitFlags; 9] = [
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_DONT_MASK,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-    InitFlags::FUSE_EXPORT_SUPPORT,
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-];
+use std::time::SystemTime;
 
 /// What a mount serves its requests with.
 pub(super) struct Adapter {
@@ -89,13 +68,7 @@ impl Adapter {
         });
     }
 
-    fn entry(
-        &self,
-        op: Op,
-        req: &Request,
-        reply: ReplyEntry,
-        call: impl FnOnce() -> Result<crate::fs::Attr>,
-    ) {
+    fn entry(&self, op: Op, req: &Request, reply: ReplyEntry, call: impl FnOnce() -> Result<Attr>) {
         self.serve(op, req, || match call() {
             Ok(attr) => reply.entry(&REMEMBER, &self.ids.attr(&attr), Generation(attr.generation.into())),
             Err(Error::NotFound) if op == Op::Lookup => {
@@ -135,14 +108,7 @@ impl Adapter {
         });
     }
 
-    fn make(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        umask: u32,
-        node: &NewNode,
-    ) -> Result<crate::fs::Attr> {
+    fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, umask: u32, node: &NewNode) -> Result<Attr> {
         let caller = Caller { uid: req.uid(), gid: req.gid(), umask };
         self.fs.create(&caller, self.ids.ino(parent), name.as_bytes(), node)
     }
@@ -154,7 +120,7 @@ impl Adapter {
         parent: INodeNo,
         name: &OsStr,
         (mode, umask, flags): (u32, u32, i32),
-    ) -> Result<crate::fs::Attr> {
+    ) -> Result<Attr> {
         let node = NewNode { kind: Kind::File, perm: perm(mode), rdev: 0, target: &[] };
         match self.make(req, parent, name, umask, &node) {
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
@@ -176,72 +142,9 @@ impl Adapter {
     }
 }
 
-fn perm(mode: u32) -> u16 {
-    (mode & 0o7777) as u16
-}
-
-fn fallocate_mode(mode: i32) -> Result<Fallocate> {
-    let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-    match mode & !libc::FALLOC_FL_KEEP_SIZE {
-        0 => Ok(Fallocate::Reserve { keep_size }),
-        libc::FALLOC_FL_PUNCH_HOLE if keep_size => Ok(Fallocate::Punch),
-        libc::FALLOC_FL_ZERO_RANGE => Ok(Fallocate::Zero { keep_size }),
-        _ => Err(Error::NotSupported),
-    }
-}
-
-fn rename_how(flags: RenameFlags) -> Result<Rename> {
-    match flags {
-        RenameFlags::RENAME_NOREPLACE => Ok(Rename::NoReplace),
-        RenameFlags::RENAME_EXCHANGE => Ok(Rename::Exchange),
-        RenameFlags::RENAME_WHITEOUT => Ok(Rename::Whiteout),
-        none if none.is_empty() => Ok(Rename::Replace),
-        _ => Err(Error::BadArgument),
-    }
-}
-
-/// Sends the parts of a read. fuser takes one slice, so that several parts are brought together first.
-fn send_parts(reply: ReplyData, parts: &[Bytes]) {
-    thread_local!(static TOGETHER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
-    match parts {
-        [] => reply.data(&[]),
-        [part] => reply.data(part),
-        parts => TOGETHER.with_borrow_mut(|together| {
-            together.clear();
-            parts.iter().for_each(|part| together.extend_from_slice(part));
-            reply.data(together);
-        }),
-    }
-}
-
-fn send_statfs(reply: ReplyStatfs, stat: &FsStat) {
-    let bytes = stat.block_bytes;
-    reply.statfs(
-        stat.blocks,
-        stat.free,
-        stat.available,
-        stat.inodes,
-        stat.inodes_free,
-        bytes,
-        NAME_MAX as u32,
-        bytes,
-    );
-}
-
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let offered = config.capabilities();
-        let mut wanted = WANTED.into_iter().fold(InitFlags::empty(), InitFlags::union);
-        wanted.set(InitFlags::FUSE_WRITEBACK_CACHE, self.writeback);
-        wanted.set(InitFlags::FUSE_POSIX_ACL, self.default_permissions);
-        let missing = wanted & !offered;
-        if !missing.is_empty() {
-            tracing::info!("this kernel's FUSE lacks {missing:?}; the mount goes on without");
-        }
-        // These three can only fail for values out of range.
-        let _ = config.add_capabilities(wanted & offered);
-        let _ = config.set_max_write(MAX_WRITE_BYTES);
-        let _ = config.set_max_background(MAX_BACKGROUND);
+        agree(config, self.writeback, self.default_permissions);
         Ok(())
     }
 
@@ -560,6 +463,43 @@ impl Filesystem for Adapter {
         self.serve(Op::Other, req, || reply.error(Errno::ENOTTY));
     }
 
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        _fh_in: FileHandle,
+        _offset_in: u64,
+        _ino_out: INodeNo,
+        _fh_out: FileHandle,
+        _offset_out: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn poll(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn bmap(&self, _req: &Request, _ino: INodeNo, _blocksize: u32, _block: u64, reply: ReplyBmap) {
+        reply.error(Errno::ENOSYS);
+    }
+
     fn fallocate(
         &self,
         req: &Request,
@@ -596,14 +536,5 @@ impl Filesystem for Adapter {
                 Err(error) => reply.error(errno("lseek", &error)),
             }
         });
-    }
-}
-
-fn send_xattr(reply: ReplyXattr, size: u32, operation: &'static str, value: Result<Vec<u8>>) {
-    match value {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(error) => reply.error(errno(operation, &error)),
     }
 }

@@ -1,9 +1,10 @@
-//! Attributes, kinds and times between our types and the protocol's.
+//! Attributes, kinds, times and flags between our types and the protocol's.
 
-use crate::fs::{Attr, Kind, SetTime};
+use crate::fs::{Attr, Fallocate, Kind, Rename, SetTime};
 use crate::time::Stamp;
 use crate::units::Ino;
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use crate::{Error, Result};
+use fuser::{FileAttr, FileType, INodeNo, RenameFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The root's number in the protocol, whatever its inode number.
@@ -140,6 +141,33 @@ pub(super) fn set_time(time: TimeOrNow) -> SetTime {
     match time {
         TimeOrNow::Now => SetTime::Now,
         TimeOrNow::SpecificTime(time) => SetTime::To(stamp(time)),
+    }
+}
+
+/// The permission bits of a mode, with set-ID and sticky bits.
+pub(super) fn perm(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}
+
+/// What the mode of fallocate(2) asks for.
+pub(super) fn fallocate_mode(mode: i32) -> Result<Fallocate> {
+    let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+    match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        0 => Ok(Fallocate::Reserve { keep_size }),
+        libc::FALLOC_FL_PUNCH_HOLE if keep_size => Ok(Fallocate::Punch),
+        libc::FALLOC_FL_ZERO_RANGE => Ok(Fallocate::Zero { keep_size }),
+        _ => Err(Error::NotSupported),
+    }
+}
+
+/// What the flags of renameat2(2) ask for.
+pub(super) fn rename_how(flags: RenameFlags) -> Result<Rename> {
+    match flags {
+        RenameFlags::RENAME_NOREPLACE => Ok(Rename::NoReplace),
+        RenameFlags::RENAME_EXCHANGE => Ok(Rename::Exchange),
+        RenameFlags::RENAME_WHITEOUT => Ok(Rename::Whiteout),
+        none if none.is_empty() => Ok(Rename::Replace),
+        _ => Err(Error::BadArgument),
     }
 }
 

@@ -21,6 +21,7 @@
 //! `fuseblk` and virtiofs servers only: `sync` does not reach a FUSE file system, fsync does), io_uring.
 
 mod adapter;
+mod agree;
 mod attr;
 mod caller;
 mod control;
@@ -29,6 +30,7 @@ mod errno;
 mod follow;
 mod mount;
 mod options;
+mod send;
 mod workers;
 
 pub use control::{PREFIX, RESIDENCY, SECTION, STATUS};
@@ -79,12 +81,13 @@ impl Mount {
     /// Returns when the kernel's first message is answered: from then on the mount works. Fails with
     /// [`Error::Unsupported`] where there is no FUSE, and with what the kernel or `fusermount3` said otherwise.
     pub fn new(fs: Arc<dyn FileSystem>, mountpoint: &Path, options: &MountOptions) -> Result<Mount> {
-        let workers = Workers::new(WORKERS).map_err(|why| Error::io("a thread", why))?;
+        let counts = Arc::new(Counts::new());
+        let workers = Workers::new(WORKERS, counts.clone()).map_err(|why| Error::io("a thread", why))?;
         let connection = mount::mount(mountpoint, options)?;
         let unmounter =
             |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
         let serving = connection.device.try_clone().map_err(|why| Error::io("/dev/fuse", why));
-        let started = serving.and_then(|device| start(fs.clone(), device, options, workers));
+        let started = serving.and_then(|device| start(fs.clone(), device, options, counts, workers));
         let unmounter = unmounter(connection.device);
         match started {
             Ok(server) => Ok(Mount { fs, unmounter, server: Some(server) }),
@@ -172,9 +175,9 @@ fn start(
     fs: Arc<dyn FileSystem>,
     device: OwnedFd,
     options: &MountOptions,
+    counts: Arc<Counts>,
     workers: Workers,
 ) -> Result<JoinHandle<io::Result<()>>> {
-    let counts = Arc::new(Counts::new());
     let follower = Arc::new(Follower::new(options.follow));
     let adapter = Adapter {
         ids: NodeIds::new(fs.root()),

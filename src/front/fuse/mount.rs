@@ -32,7 +32,12 @@ pub(super) struct Connection {
 /// Mounts on `mountpoint`, which must be a directory.
 pub(super) fn mount(mountpoint: &Path, options: &MountOptions) -> Result<Connection> {
     let name = mountpoint.display();
-    let whole = mountpoint.canonicalize().map_err(|why| Error::io(format!("mount point {name}"), why))?;
+    let whole = mountpoint.canonicalize().map_err(|why| match why.raw_os_error() {
+        Some(libc::ENOTCONN) => Error::invalid(format!(
+            "mount point {name}: a mount whose server is dead is in the way; take it away with: bimetal umount {name}"
+        )),
+        _ => Error::io(format!("mount point {name}"), why),
+    })?;
     if !whole.is_dir() {
         return Err(Error::invalid(format!("mount point {name} is not a directory; make one with mkdir")));
     }

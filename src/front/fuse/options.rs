@@ -47,8 +47,8 @@ pub const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "threads",
         value: Some("N"),
-        default: "4",
-        help: "threads that serve: so many slow answers less one can be waited for at no cost to others",
+        default: "2",
+        help: "threads that serve: all but one may wait for devices, at no cost to others",
     },
     OptionSpec {
         name: "fsname",
@@ -99,7 +99,7 @@ impl MountOptions {
             exec: true,
             atime: true,
             follow: true,
-            threads: 4,
+            threads: 2,
             fsname: "bimetal".into(),
         }
     }

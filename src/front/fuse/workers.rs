@@ -8,6 +8,7 @@
 //! Work is taken in the order it came. More work than threads waits in line: each of its requests has its
 //! client waiting too, so the line is never longer than the kernel lets requests be in flight.
 
+use super::counts::Counts;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,10 +50,10 @@ struct Line {
     closed: bool,
 }
 
-#[derive(Default)]
 struct Shared {
     line: Mutex<Line>,
     arrived: Condvar,
+    counts: Arc<Counts>,
 }
 
 /// The threads; dropping them finishes what is in line first.
@@ -62,9 +63,9 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` threads (at least one).
-    pub fn new(count: usize) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+    /// Starts `count` threads (at least one); their panics are counted in `counts`.
+    pub fn new(count: usize, counts: Arc<Counts>) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared { line: Mutex::default(), arrived: Condvar::new(), counts });
         let spawn = |number| {
             let shared = shared.clone();
             thread::Builder::new().name(format!("wait-{number}")).spawn(move || serve(&shared))
@@ -92,6 +93,7 @@ fn serve(shared: &Shared) {
         };
         drop(line);
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            shared.counts.panics.fetch_add(1, Relaxed);
             tracing::error!("a bug: an answer panicked; its request fails with an I/O error");
         }
     }
@@ -112,7 +114,7 @@ impl Drop for Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     #[test]
     fn one_serving_thread_always_stays_free() {
@@ -127,15 +129,16 @@ mod tests {
     #[test]
     fn all_work_is_done_before_the_threads_end_and_a_panic_stops_none() {
         let done = Arc::new(AtomicU32::new(0));
-        let workers = Workers::new(2).unwrap();
+        let counts = Arc::new(Counts::new());
+        let workers = Workers::new(2, counts.clone()).unwrap();
         for number in 0..100 {
             let done = done.clone();
             workers.run(move || {
                 assert!(number % 10 != 0, "as intended");
-                done.fetch_add(1, Ordering::Relaxed);
+                done.fetch_add(1, Relaxed);
             });
         }
         drop(workers);
-        assert_eq!(done.load(Ordering::Relaxed), 90);
+        assert_eq!((done.load(Relaxed), counts.panics.load(Relaxed)), (90, 10));
     }
 }

@@ -187,20 +187,14 @@ impl Putter<'_> {
             let mut value = Vec::with_capacity(64 << 10);
             let space = rustix::buffer::spare_capacity(&mut value);
             rustix::fs::lgetxattr(source, &name, space)
-                .map_err(|why| Error::io(format!("attribute {}", name.display_lossy()), why.into()))?;
-            self.fs.setxattr(ino, name.as_bytes(), &value, SetXattr::Either, false)?;
+                .map_err(|why| Error::io(format!("attribute {}", name.to_string_lossy()), why.into()))?;
+            match self.fs.setxattr(ino, name.as_bytes(), &value, SetXattr::Either, false) {
+                // A name space that the target does not keep, such as another system's labels.
+                Err(Error::NotSupported) => {}
+                set => set?,
+            }
         }
         Ok(())
-    }
-}
-
-trait Lossy {
-    fn display_lossy(&self) -> String;
-}
-
-impl Lossy for CString {
-    fn display_lossy(&self) -> String {
-        self.to_string_lossy().into_owned()
     }
 }
 

@@ -1,11 +1,12 @@
-//! The contents of a file in memory: chunks of up to 128 KiB, each knowing which of its 4 KiB pages exist.
+//! The contents of a file in memory: chunks of up to 1 MiB, each knowing which of its 4 KiB pages exist.
 //!
 //! A chunk's bytes are shared with readers: a read hands out a reference instead of a copy, and a write that
 //! meets such a reference writes to a copy. The vector behind a chunk is only as long as what was written to it;
 //! what follows reads as zeros. Invariants: bytes of a page that does not exist are zero; nothing lies beyond
 //! the size except reserved pages, which are zero too.
 //!
-//! A whole chunk is what the kernel asks for at once when it reads ahead, so such a read is one part.
+//! The first chunk, which is all of a small file, needs no map. A read by the kernel (at most 128 KiB when it
+//! reads ahead) is one part, unless it crosses chunks or a hole.
 
 use crate::fs::Seek;
 use bytes::Bytes;
@@ -15,15 +16,20 @@ use std::sync::Arc;
 
 /// Unit of space, bytes.
 pub(super) const PAGE: u64 = 4096;
-const CHUNK: u64 = 128 << 10;
+const CHUNK: u64 = 1 << 20;
+const WORDS: usize = (CHUNK / PAGE / 64) as usize;
 
 static ZEROS: [u8; CHUNK as usize] = [0; CHUNK as usize];
+
+/// A set of pages of a chunk, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pages([u64; WORDS]);
 
 #[derive(Debug, Default)]
 struct Chunk {
     bytes: Option<Arc<Vec<u8>>>,
-    /// One bit a page that exists.
-    present: u32,
+    /// Pages that exist.
+    present: Pages,
 }
 
 /// Lets [`Bytes`] hold on to a chunk.
@@ -38,7 +44,9 @@ impl AsRef<[u8]> for Shared {
 /// The contents of one file.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    chunks: BTreeMap<u64, Chunk>,
+    first: Chunk,
+    /// The chunks from number 1 on.
+    rest: BTreeMap<u64, Chunk>,
     pages: u64,
 }
 
@@ -53,22 +61,64 @@ fn by_chunk(range: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     })
 }
 
-/// Bits of the pages that `range` (offsets within a chunk) touches.
-fn pages_touched(range: &Range<usize>) -> u32 {
-    bits(range.start / PAGE as usize, range.end.div_ceil(PAGE as usize))
-}
+impl Pages {
+    /// The pages numbered `from` to `to`, without `to`.
+    fn between(from: usize, to: usize) -> Pages {
+        let below = |count: usize| if count >= 64 { u64::MAX } else { (1 << count) - 1 };
+        let word = |at: usize| {
+            let base = at * 64;
+            below(to.saturating_sub(base)) & !below(from.saturating_sub(base))
+        };
+        Pages(std::array::from_fn(word))
+    }
 
-/// Bits of the pages that lie wholly inside `range`.
-fn pages_inside(range: &Range<usize>) -> u32 {
-    bits(range.start.div_ceil(PAGE as usize), range.end / PAGE as usize)
-}
+    /// Those that `range` (offsets within a chunk) touches.
+    fn touched(range: &Range<usize>) -> Pages {
+        Pages::between(range.start / PAGE as usize, range.end.div_ceil(PAGE as usize))
+    }
 
-fn bits(from: usize, to: usize) -> u32 {
-    let below = |count: usize| (1u64 << count) - 1;
-    if from >= to { 0 } else { (below(to) & !below(from)) as u32 }
+    /// Those that lie wholly inside `range`.
+    fn inside(range: &Range<usize>) -> Pages {
+        Pages::between(range.start.div_ceil(PAGE as usize), range.end / PAGE as usize)
+    }
+
+    fn count(self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    fn and(self, other: Pages) -> Pages {
+        Pages(std::array::from_fn(|at| self.0[at] & other.0[at]))
+    }
+
+    fn without(self, other: Pages) -> Pages {
+        Pages(std::array::from_fn(|at| self.0[at] & !other.0[at]))
+    }
+
+    /// The first page from `from` on that is in the set, or with `present` false, is not.
+    fn next(self, from: usize, present: bool) -> Option<usize> {
+        (from / 64..WORDS).find_map(|at| {
+            let word = if present { self.0[at] } else { !self.0[at] };
+            let ahead = if at == from / 64 { word & (u64::MAX << (from % 64)) } else { word };
+            (ahead != 0).then(|| at * 64 + ahead.trailing_zeros() as usize)
+        })
+    }
 }
 
 impl Chunk {
+    /// Makes pages exist; how many did not.
+    fn add(&mut self, pages: Pages) -> u64 {
+        let new = pages.without(self.present).count();
+        self.present = Pages(std::array::from_fn(|at| self.present.0[at] | pages.0[at]));
+        new
+    }
+
+    /// Makes pages exist no longer; how many did.
+    fn drop(&mut self, pages: Pages) -> u64 {
+        let gone = self.present.and(pages).count();
+        self.present = self.present.without(pages);
+        gone
+    }
+
     fn own(&mut self) -> &mut Vec<u8> {
         Arc::make_mut(self.bytes.get_or_insert_default())
     }
@@ -105,20 +155,27 @@ impl Data {
         self.pages
     }
 
+    fn chunk(&self, number: u64) -> Option<&Chunk> {
+        if number == 0 { Some(&self.first) } else { self.rest.get(&number) }
+    }
+
+    fn chunk_mut(&mut self, number: u64) -> &mut Chunk {
+        if number == 0 { &mut self.first } else { self.rest.entry(number).or_default() }
+    }
+
     /// How many pages would be added if all that `range` touches existed.
     pub fn pages_missing(&self, range: Range<u64>) -> u64 {
-        by_chunk(range)
-            .map(|(number, part)| {
-                let present = self.chunks.get(&number).map_or(0, |chunk| chunk.present);
-                u64::from((pages_touched(&part) & !present).count_ones())
-            })
-            .sum()
+        let missing = |(number, part): (u64, Range<usize>)| {
+            let present = self.chunk(number).map_or_else(Pages::default, |chunk| chunk.present);
+            Pages::touched(&part).without(present).count()
+        };
+        by_chunk(range).map(missing).sum()
     }
 
     /// Appends the bytes of `range`, which lies below the file's size, to `parts`.
     pub fn read(&self, range: Range<u64>, parts: &mut Vec<Bytes>) {
         for (number, part) in by_chunk(range) {
-            let shared = self.chunks.get(&number).and_then(|chunk| chunk.bytes.as_ref());
+            let shared = self.chunk(number).and_then(|chunk| chunk.bytes.as_ref());
             let there = shared.map_or(0, |bytes| bytes.len()).clamp(part.start, part.end);
             if let Some(bytes) = shared
                 && there > part.start
@@ -136,57 +193,64 @@ impl Data {
         let mut rest = data;
         for (number, part) in by_chunk(offset..offset + data.len() as u64) {
             let (now, later) = rest.split_at(part.len());
-            let chunk = self.chunks.entry(number).or_default();
-            let touched = pages_touched(&part);
-            self.pages += u64::from((touched & !chunk.present).count_ones());
-            chunk.present |= touched;
+            let chunk = self.chunk_mut(number);
+            let added = chunk.add(Pages::touched(&part));
             chunk.write(part.start, now);
+            self.pages += added;
             rest = later;
         }
     }
 
     /// Drops everything from `size` on.
     pub fn truncate(&mut self, size: u64) {
-        let gone = self.chunks.split_off(&size.div_ceil(CHUNK));
-        self.pages -= gone.values().map(|chunk| u64::from(chunk.present.count_ones())).sum::<u64>();
-        let within = (size % CHUNK) as usize;
-        if let Some(chunk) = self.chunks.get_mut(&(size / CHUNK)) {
-            let gone = chunk.present & pages_inside(&(within..CHUNK as usize));
-            self.pages -= u64::from(gone.count_ones());
-            chunk.present &= !gone;
+        let gone = self.rest.split_off(&size.div_ceil(CHUNK).max(1));
+        self.pages -= gone.values().map(|chunk| chunk.present.count()).sum::<u64>();
+        // Of the chunks that stay, only the one that `size` falls into has anything to lose.
+        let (number, within) =
+            if size >= CHUNK { (size / CHUNK, (size % CHUNK) as usize) } else { (0, size as usize) };
+        if number == 0 || self.rest.contains_key(&number) {
+            let chunk = self.chunk_mut(number);
+            let gone = chunk.drop(Pages::inside(&(within..CHUNK as usize)));
             chunk.cut(within);
+            self.pages -= gone;
         }
     }
 
     /// Makes all pages that `range` touches exist.
     pub fn reserve(&mut self, range: Range<u64>) {
         for (number, part) in by_chunk(range) {
-            let chunk = self.chunks.entry(number).or_default();
-            let touched = pages_touched(&part);
-            self.pages += u64::from((touched & !chunk.present).count_ones());
-            chunk.present |= touched;
+            let added = self.chunk_mut(number).add(Pages::touched(&part));
+            self.pages += added;
         }
     }
 
     /// Zeroes the bytes of `range`; with `free`, pages wholly inside it exist no longer.
     pub fn zero(&mut self, range: Range<u64>, free: bool) {
         let (first, last) = (range.start / CHUNK, range.end.div_ceil(CHUNK));
-        let mut emptied = Vec::new();
-        for (&number, chunk) in self.chunks.range_mut(first..last) {
+        if first >= last {
+            return;
+        }
+        let mut gone = 0;
+        let ahead = (first == 0).then_some((&0, &mut self.first));
+        for (&number, chunk) in ahead.into_iter().chain(self.rest.range_mut(first..last)) {
             let base = number * CHUNK;
             let part = (range.start.max(base) - base) as usize..(range.end - base).min(CHUNK) as usize;
             chunk.clear(&part);
             if free {
-                let gone = chunk.present & pages_inside(&part);
-                self.pages -= u64::from(gone.count_ones());
-                chunk.present &= !gone;
-                if chunk.present == 0 {
-                    emptied.push(number);
-                }
+                gone += chunk.drop(Pages::inside(&part));
             }
         }
-        for number in emptied {
-            self.chunks.remove(&number);
+        self.pages -= gone;
+        if free {
+            let touched = self.rest.range(first..last);
+            let empty =
+                touched.filter(|(_, chunk)| chunk.present == Pages::default()).map(|(number, _)| *number);
+            for number in empty.collect::<Vec<u64>>() {
+                self.rest.remove(&number);
+            }
+            if self.first.present == Pages::default() {
+                self.first = Chunk::default();
+            }
         }
     }
 
@@ -195,34 +259,31 @@ impl Data {
         if offset >= size {
             return None;
         }
-        let found = match what {
-            Seek::Data => self.next_page(offset)?,
-            Seek::Hole => self.next_gap(offset).min(size),
-        };
-        (found < size || what == Seek::Hole).then_some(found)
+        match what {
+            Seek::Data => self.next_page(offset).filter(|found| *found < size),
+            Seek::Hole => Some(self.next_gap(offset).min(size)),
+        }
     }
 
     fn next_page(&self, offset: u64) -> Option<u64> {
-        let page_of = |at: u64| (at % CHUNK / PAGE) as u32;
-        self.chunks.range(offset / CHUNK..).find_map(|(&number, chunk)| {
-            let from = if number == offset / CHUNK { page_of(offset) } else { 0 };
-            let ahead = chunk.present & (u32::MAX << from);
-            let start = number * CHUNK + u64::from(ahead.trailing_zeros()) * PAGE;
-            (ahead != 0).then_some(start.max(offset))
+        let first = (offset < CHUNK).then_some((&0, &self.first));
+        first.into_iter().chain(self.rest.range(offset / CHUNK..)).find_map(|(&number, chunk)| {
+            let base = number * CHUNK;
+            let from = (offset.max(base) - base) / PAGE;
+            let page = chunk.present.next(from as usize, true)?;
+            Some((base + page as u64 * PAGE).max(offset))
         })
     }
 
     fn next_gap(&self, offset: u64) -> u64 {
         let mut at = offset;
         loop {
-            let present = self.chunks.get(&(at / CHUNK)).map_or(0, |chunk| chunk.present);
-            let from = (at % CHUNK / PAGE) as u32;
-            let gaps = !present & (u32::MAX << from);
-            if gaps != 0 {
-                let start = at / CHUNK * CHUNK + u64::from(gaps.trailing_zeros()) * PAGE;
-                return start.max(at);
+            let base = at / CHUNK * CHUNK;
+            let present = self.chunk(at / CHUNK).map_or_else(Pages::default, |chunk| chunk.present);
+            if let Some(page) = present.next(((at - base) / PAGE) as usize, false) {
+                return (base + page as u64 * PAGE).max(at);
             }
-            at = (at / CHUNK + 1) * CHUNK;
+            at = base + CHUNK;
         }
     }
 }
@@ -246,7 +307,7 @@ mod tests {
         let mut held = Vec::new();
         for step in 0..3000u32 {
             let start = random.random_range(0..SIZE);
-            let end = random.random_range(start..=SIZE.min(start + 70_000));
+            let end = random.random_range(start..=SIZE.min(start + 700_000));
             let (from, to) = (start as usize, end as usize);
             match step % 4 {
                 0 | 1 => {
@@ -270,8 +331,8 @@ mod tests {
             }
         }
         assert_eq!(all(&data, SIZE), model);
-        let counted = data.chunks.values().map(|chunk| u64::from(chunk.present.count_ones())).sum::<u64>();
-        assert_eq!(data.pages(), counted);
+        let chunks = [&data.first].into_iter().chain(data.rest.values());
+        assert_eq!(data.pages(), chunks.map(|chunk| chunk.present.count()).sum::<u64>());
     }
 
     #[test]
@@ -311,6 +372,6 @@ mod tests {
     fn a_far_byte_costs_one_chunk() {
         let mut data = Data::default();
         data.write(1 << 43, &[1]);
-        assert_eq!((data.pages(), data.chunks.len()), (1, 1));
+        assert_eq!((data.pages(), data.rest.len()), (1, 1));
     }
 }

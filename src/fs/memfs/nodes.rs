@@ -321,6 +321,7 @@ impl Nodes {
         self.live
     }
 
+    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (Id, &Node)> {
         self.blocks.iter().flatten().zip(0..).filter_map(|(node, place)| Some((Id(place), node.as_ref()?)))
     }
