@@ -514,6 +514,30 @@ fn a_full_inode_table_is_an_error_and_eviction_helps() {
     write(&mut ssd, &device, 999, 999, 0, 1, WrDone::Both);
 }
 
+#[test]
+fn a_remainder_that_finds_no_slot_is_unbound_for_good() {
+    let config = Config { bytes_per_slot: 1 << 20, ..one_section(64 << 10, 32 << 20) };
+    let (device, mut ssd) = formatted(64 << 20, &config);
+    // Eight pieces of four blocks fill the first inode's slot, other inodes the table.
+    (0..8).for_each(|i| write(&mut ssd, &device, 1, 1, i * 10, 4, WrDone::Both));
+    let mut ino = 2;
+    while ssd.status().slots_used < ssd.status().slots - 1 {
+        write(&mut ssd, &device, 2, ino, 0, 1, WrDone::Both);
+        ino += 1;
+    }
+    (0..9).for_each(|i| write(&mut ssd, &device, 3, 2, 5 + i * 10, 1, WrDone::Both));
+    assert_eq!(ssd.status().slots_used, ssd.status().slots);
+    checkpoint(&mut ssd, &device);
+    ssd.unbind(9, Ino(1), 11, 1);
+    check(&ssd);
+    assert_eq!(
+        [10, 11, 12, 13].map(|block| ssd.resident(Ino(1), block).is_some()),
+        [true, false, false, false]
+    );
+    seal_all(&mut ssd, &device);
+    assert_eq!(everything(&reopen(&device).ssd), everything(&ssd));
+}
+
 /// A device whose bytes in a range cannot be read.
 struct BadRange(Ram, Range<u64>);
 
