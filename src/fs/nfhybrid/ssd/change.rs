@@ -320,7 +320,7 @@ impl Ssd {
         self.log.used() >= self.log.capacity() / 2
     }
 
-    /// A quarter of the log holds the tail only because of residency records: time for a checkpoint.
+    /// Residency records hold a quarter of the log: time for a checkpoint.
     pub fn needs_checkpoint(&self) -> bool {
         self.log.residency_bytes() >= self.log.capacity() / 4
     }

@@ -145,6 +145,7 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
             blocks: one.blocks,
             batch: index as u64 + 1,
             op_max: 0,
+            residency: false,
             tail: (one.header.tail_sequence.get(), one.header.tail_block.get()),
         });
         let mut payload = one.payload.clone();
@@ -165,7 +166,10 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
             Body::OperationAgain(payload) => again.push((group, op, payload)),
             Body::RestartBegin => again.clear(),
             Body::RestartEnd => operations = std::mem::take(&mut again),
-            body => residency.push(body),
+            body => {
+                groups[group].residency = true;
+                residency.push(body);
+            }
         }
     }
     operations.retain(|(_, op, _)| *op > trimmed);

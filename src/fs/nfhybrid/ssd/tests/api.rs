@@ -589,51 +589,74 @@ fn a_table_block_that_cannot_be_read_costs_only_what_was_in_it() {
     assert_eq!(with(0), 100, "the second superblock serves");
 }
 
-/// Numbers for the budget: run with `cargo test --release -- --ignored --nocapture cost_of_a_small_file`.
+/// The processor time of this thread.
+fn processor_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Numbers for the budget, in processor time: run with `cargo test --release --lib cost_of -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_a_small_file() {
+    const FILES: u64 = 50_000;
     let config = Config { bytes_per_slot: 8 << 10, ..Config::default() };
     let (_, mut ssd) = formatted(4 << 30, &config);
-    let (rounds, inode) = (200_000u64, DupInode::default());
-    let (payload, sums) = ([5u8; 120], [1]);
-    let (mut spent, mut sealing) = (Duration::ZERO, Duration::ZERO);
-    for op in 1..=rounds {
-        let start = std::time::Instant::now();
-        let run = ssd.allocate(0, 1, Time(op * 1000)).unwrap()[0];
-        let binding = Binding { file_block: 0, run, sums: &sums, state: WrDone::Both, inode: &inode };
-        ssd.bind(op, Ino(op), &binding).unwrap();
-        ssd.append(op, &payload).unwrap();
-        spent += start.elapsed();
-        if op % 10 == 0 {
-            let start = std::time::Instant::now();
-            while let Some(group) = ssd.seal().unwrap() {
-                ssd.sealed(group.upto);
+    let (inode, payload, sums) = (DupInode::default(), [5u8; 120], [1]);
+    let mut op = 0;
+    for round in 0..6u64 {
+        let mut spent = [Duration::ZERO; 6];
+        let mut timed = |which: usize, work: &mut dyn FnMut()| {
+            let start = processor_time();
+            work();
+            spent[which] += processor_time() - start;
+        };
+        for group in 0..FILES / 100 {
+            let mut runs = Vec::with_capacity(100);
+            let inos = round * FILES + group * 100..round * FILES + group * 100 + 100;
+            timed(0, &mut || runs.extend((0..100).map(|_| ssd.allocate(0, 1, Time(op * 1000)).unwrap()[0])));
+            timed(1, &mut || {
+                for (ino, run) in inos.clone().zip(&runs) {
+                    op += 1;
+                    let binding =
+                        Binding { file_block: 0, run: *run, sums: &sums, state: WrDone::Both, inode: &inode };
+                    ssd.bind(op, Ino(ino), &binding).unwrap();
+                }
+            });
+            timed(2, &mut || inos.clone().for_each(|op| ssd.append(op, &payload).unwrap()));
+            timed(3, &mut || {
+                while let Some(group) = ssd.seal().unwrap() {
+                    ssd.sealed(group.upto);
+                }
+                ssd.trim(op);
+            });
+            timed(4, &mut || {
+                if ssd.needs_checkpoint() {
+                    ssd.checkpoint_begin().unwrap().log.iter().for_each(|group| ssd.sealed(group.upto));
+                    ssd.checkpoint_end();
+                }
+            });
+            if let Some(old) = inos.start.checked_sub(2 * FILES) {
+                timed(5, &mut || (old..old + 100).for_each(|ino| ssd.unbind_all(op, Ino(ino))));
             }
-            ssd.trim(op);
-            if ssd.needs_checkpoint() {
-                ssd.checkpoint_begin().unwrap();
-                ssd.checkpoint_end();
-            }
-            sealing += start.elapsed();
         }
+        let [allocate, bind, append, seal, checkpoint, unbind] =
+            spent.map(|span| span.as_nanos() as u64 / FILES);
+        println!(
+            "round {round}: allocate {allocate} + bind {bind} + append {append} = {} ns; seal {seal}, \
+             checkpoint {checkpoint}, unbind {unbind}",
+            allocate + bind + append
+        );
     }
-    let each = |span: Duration| span.as_nanos() as u64 / rounds;
-    println!(
-        "allocate + bind + append: {} ns; seal and checkpoint: {} ns a file",
-        each(spent),
-        each(sealing)
-    );
-    let start = std::time::Instant::now();
-    (1..=rounds).for_each(|op| assert!(ssd.resident(Ino(op * 7919 % rounds + 1), 0).is_some()));
-    println!("resident: {} ns", each(start.elapsed()));
-    let start = std::time::Instant::now();
-    (1..=rounds).for_each(|op| ssd.touch(Ino(op * 7919 % rounds + 1)));
-    println!("touch: {} ns", each(start.elapsed()));
-    let start = std::time::Instant::now();
-    let evicted = ssd.evict(0, u32::MAX / 2, |_| false) as u32;
-    println!(
-        "evict: {} ns an inode ({evicted})",
-        start.elapsed().as_nanos() as u64 / u64::from(evicted.max(1))
-    );
+    let all: Vec<Ino> = ssd.inodes().collect();
+    let each = |span: Duration| span.as_nanos() as u64 / all.len() as u64;
+    let start = processor_time();
+    all.iter().for_each(|ino| assert!(ssd.resident(*ino, 0).is_some()));
+    println!("resident: {} ns", each(processor_time() - start));
+    let start = processor_time();
+    all.iter().for_each(|ino| ssd.touch(*ino));
+    println!("touch: {} ns", each(processor_time() - start));
+    let start = processor_time();
+    let evicted = ssd.evict(0, u32::MAX / 2, |_| false);
+    println!("evict: {} ns an inode, {evicted} inodes", each(processor_time() - start));
 }
