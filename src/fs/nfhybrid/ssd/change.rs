@@ -8,7 +8,7 @@ use super::pieces::{PIECE_BLOCKS_MAX, Piece};
 use super::record::{BIND_BYTES, Body, RECORD_HEADER};
 use super::residency::Changes;
 use super::slot::PackedInode;
-use super::{Binding, Freed, Fresh, Run, Runs, Ssd, WrDone, tag_reached};
+use super::{Binding, Data, Freed, Fresh, Run, Runs, Ssd, WrDone, tag_reached};
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -180,16 +180,31 @@ impl Ssd {
     /// threshold, or than `room` blocks need, until enough are; how many inodes. Nothing is read or written:
     /// what is unbound can be allocated when the log is durable. Blocks in state 10 stay, and so do inodes
     /// that `busy` names.
-    pub fn evict(&mut self, section: usize, room: u32, mut busy: impl FnMut(Ino) -> bool) -> usize {
+    pub fn evict(&mut self, section: usize, room: u32, busy: impl FnMut(Ino) -> bool) -> usize {
         let data = &self.data[section];
         let wanted = room.div_ceil(data.section.shape().blocks());
         if data.section.counts().clean_soon >= data.evict_below.max(wanted) {
             return 0;
         }
         let goal = data.evict_to.max(wanted);
+        self.evict_until(section, |data, _| data.section.counts().clean_soon >= goal, busy)
+    }
+
+    /// Evicts `count` inodes from the bottom of the section's queue, for when the inode table is full; how
+    /// many there were.
+    pub fn evict_inodes(&mut self, section: usize, count: usize, busy: impl FnMut(Ino) -> bool) -> usize {
+        self.evict_until(section, |_, evicted| evicted >= count, busy)
+    }
+
+    fn evict_until(
+        &mut self,
+        section: usize,
+        done: impl Fn(&Data, usize) -> bool,
+        mut busy: impl FnMut(Ino) -> bool,
+    ) -> usize {
         let mut evicted = 0;
         for _ in 0..self.queues.len(section) {
-            if self.data[section].section.counts().clean_soon >= goal {
+            if done(&self.data[section], evicted) {
                 break;
             }
             let Some((handle, ino)) = self.queues.victim(section) else { break };
@@ -305,7 +320,7 @@ impl Ssd {
         self.log.used() >= self.log.capacity() / 2
     }
 
-    /// A quarter of the log holds the tail only because of residency records: time for a checkpoint.
+    /// Residency records hold a quarter of the log: time for a checkpoint.
     pub fn needs_checkpoint(&self) -> bool {
         self.log.residency_bytes() >= self.log.capacity() / 4
     }

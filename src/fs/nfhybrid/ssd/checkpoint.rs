@@ -9,12 +9,13 @@ use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR};
 use super::log::LogWrite;
 use super::pieces::Piece;
 use super::residency::{Node, SLOTS_PER_BITMAP_BLOCK};
-use super::section::EXTENTS_PER_BITMAP_BLOCK;
+use super::section::{EXTENTS_PER_BITMAP_BLOCK, Section};
 use super::sector::{SECTOR_BYTES, SECTOR_PAYLOAD, TABLE_BLOCK};
 use super::{Ssd, slot};
 use crate::Result;
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 const BLOCK: usize = TABLE_BLOCK as usize;
 
@@ -77,6 +78,7 @@ impl Ssd {
         self.write_sums(&dirty, &mut writes);
         let slots_high = self.residency.slots.high();
         self.checkpoint = Some(UnderWay { batch: self.log.batch(), slots_high, dirty });
+        writes.close();
         Ok(Checkpoint { log, tables: writes.done })
     }
 
@@ -112,24 +114,15 @@ impl Ssd {
 
     /// One bitmap a part; in each, two bits an extent.
     fn write_bitmaps(&self, dirty: &Dirty, writes: &mut Writes) {
-        for ((data, layout), (blocks, _)) in
-            self.data.iter().zip(&self.superblock.layout.sections).zip(&dirty.sections)
-        {
-            for part in 0..data.section.shape().parts() {
-                for block in blocks.iter() {
-                    let first = block * EXTENTS_PER_BITMAP_BLOCK;
-                    let last = data.section.extents().min(first + EXTENTS_PER_BITMAP_BLOCK);
-                    let mut bytes = [0; BLOCK];
-                    for extent in first..last {
-                        let marks = data.section.media_marks(extent).0 >> (2 * part) & 3;
-                        let (sector, item) = place(extent - first, EXTENTS_PER_SECTOR);
-                        bytes[sector * SECTOR_BYTES + item / 4] |= (marks as u8) << (item % 4 * 2);
-                    }
-                    let offset = layout.bitmaps
-                        + u64::from(part) * layout.bitmap_bytes
-                        + u64::from(block) * TABLE_BLOCK;
-                    self.seal.close(offset, &mut bytes);
-                    writes.add(offset, &bytes);
+        let sections = self.data.iter().zip(&self.superblock.layout.sections).zip(&dirty.sections);
+        for ((data, layout), (blocks, _)) in sections {
+            let mut bitmaps: Vec<[u8; BLOCK]> = vec![[0; BLOCK]; data.section.shape().parts() as usize];
+            for block in blocks.iter() {
+                bitmap_blocks(&data.section, block, &mut bitmaps);
+                for (part, bytes) in (0..).zip(&mut bitmaps) {
+                    let offset = layout.bitmaps + part * layout.bitmap_bytes + u64::from(block) * TABLE_BLOCK;
+                    self.seal.close(offset, bytes);
+                    writes.add(offset, bytes);
                 }
             }
         }
@@ -201,6 +194,23 @@ impl Ssd {
     }
 }
 
+/// Fills block `block` of each of a section's bitmaps.
+fn bitmap_blocks(section: &Section, block: u32, bitmaps: &mut [[u8; BLOCK]]) {
+    bitmaps.iter_mut().for_each(|bytes| bytes.fill(0));
+    let first = block * EXTENTS_PER_BITMAP_BLOCK;
+    for extent in first..section.extents().min(first + EXTENTS_PER_BITMAP_BLOCK) {
+        let mut marks = section.media_marks(extent).0;
+        if marks == 0 {
+            continue;
+        }
+        let (sector, item) = place(extent - first, EXTENTS_PER_SECTOR);
+        for bytes in &mut *bitmaps {
+            bytes[sector * SECTOR_BYTES + item / 4] |= (marks as u8 & 3) << (item % 4 * 2);
+            marks >>= 2;
+        }
+    }
+}
+
 /// The pieces of a node with many, by slot; made once a checkpoint.
 type Sorted = FxHashMap<u64, Vec<Piece>>;
 
@@ -208,7 +218,7 @@ type Sorted = FxHashMap<u64, Vec<Piece>>;
 const SEARCH_MAX: usize = 48;
 
 /// The pieces of a node that one slot holds.
-fn pieces_of_slot(node: &Node, number: u32, sorted: &mut Sorted) -> Vec<Piece> {
+fn pieces_of_slot(node: &Node, number: u32, sorted: &mut Sorted) -> SmallVec<[Piece; 11]> {
     if node.pieces.len() <= SEARCH_MAX {
         return node.pieces.iter().filter(|piece| piece.slot == number).collect();
     }
@@ -225,25 +235,23 @@ fn pieces_of_slot(node: &Node, number: u32, sorted: &mut Sorted) -> Vec<Piece> {
 #[derive(Default)]
 struct Writes {
     done: Vec<(u64, Bytes)>,
+    start: u64,
     open: BytesMut,
 }
 
 impl Writes {
-    /// Adds a block. Blocks come in ascending order within a table.
     fn add(&mut self, offset: u64, block: &[u8; BLOCK]) {
-        match self.done.last_mut() {
-            Some((start, bytes))
-                if *start + bytes.len() as u64 == offset && bytes.len() < WRITE_BYTES_MAX =>
-            {
-                let mut joined =
-                    std::mem::take(bytes).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-                joined.extend_from_slice(block);
-                *bytes = joined.freeze();
-            }
-            _ => {
-                self.open.extend_from_slice(block);
-                self.done.push((offset, self.open.split().freeze()));
-            }
+        let end = self.start + self.open.len() as u64;
+        if offset != end || self.open.len() >= WRITE_BYTES_MAX {
+            self.close();
+            self.start = offset;
+        }
+        self.open.extend_from_slice(block);
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.done.push((self.start, self.open.split().freeze()));
         }
     }
 }

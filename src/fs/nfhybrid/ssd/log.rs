@@ -101,6 +101,8 @@ pub(super) struct Group {
     pub(super) batch: u64,
     /// The highest operation number among the caller's records in it; zero without any.
     pub(super) op_max: u64,
+    /// It has other records than the caller's.
+    pub(super) residency: bool,
     /// The tail its header names.
     pub(super) tail: (u64, u32),
 }
@@ -120,6 +122,7 @@ struct Batch {
     bytes: usize,
     records: u32,
     op_max: u64,
+    residency: bool,
     binds: bool,
 }
 
@@ -233,8 +236,9 @@ impl Log {
         batch.records += 1;
         match record {
             Body::Operation(_) | Body::OperationAgain(_) => batch.op_max = batch.op_max.max(op),
-            Body::Bind { .. } => batch.binds = true,
-            _ => {}
+            Body::RestartBegin | Body::RestartEnd => {}
+            Body::Bind { .. } => (batch.binds, batch.residency) = (true, true),
+            _ => batch.residency = true,
         }
         self.last_op = self.last_op.max(op);
     }
@@ -307,7 +311,15 @@ impl Log {
         buffer[..GROUP_HEADER].copy_from_slice(header.as_bytes());
         let sum = group_checksum(&buffer);
         buffer[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
-        self.groups.push_back(Group { sequence, block, blocks, batch: number, op_max: batch.op_max, tail });
+        self.groups.push_back(Group {
+            sequence,
+            block,
+            blocks,
+            batch: number,
+            op_max: batch.op_max,
+            residency: batch.residency,
+            tail,
+        });
         self.flight.push_back(Flight { sequence, batch: number, tail_block: tail.1 });
         self.next_sequence += 1;
         self.head = (block + blocks) % self.blocks;
@@ -323,7 +335,7 @@ impl Log {
     fn drop_dead(&mut self) {
         while let Some(group) = self.groups.front() {
             let operations = group.op_max > self.trimmed && group.batch >= self.operations_from;
-            if operations || group.batch >= self.residency_from {
+            if operations || group.residency && group.batch >= self.residency_from {
                 return;
             }
             self.groups.pop_front();
@@ -406,10 +418,11 @@ impl Log {
         (closed + self.gathering.buffer.len()) as u64
     }
 
-    /// Bytes of groups whose residency records are alive.
+    /// Bytes from the first group with a live residency record on.
     pub(super) fn residency_bytes(&self) -> u64 {
-        let alive = self.groups.iter().rev().take_while(|group| group.batch >= self.residency_from);
-        alive.map(|group| u64::from(group.blocks)).sum::<u64>() * TABLE_BLOCK
+        let dead = |group: &&Group| !group.residency || group.batch < self.residency_from;
+        let held = self.groups.iter().skip_while(dead);
+        held.map(|group| u64::from(group.blocks)).sum::<u64>() * TABLE_BLOCK
     }
 
     pub(super) fn capacity(&self) -> u64 {

@@ -285,6 +285,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_record_extended_is_one_piece_again_but_pieces_of_two_slots_stay_two() {
+        let mut replay = Replay::default();
+        for (file_block, slot) in [(0, 0), (1, 0), (2, 1), (3, 1), (4, 0)] {
+            replay.play(&bind(3, file_block, 10 + file_block, 1, slot, 0));
+        }
+        assert_eq!(found(replay), [(3, 0, 10, 2, 0), (3, 2, 12, 2, 1), (3, 4, 14, 1, 0)]);
+    }
+
+    #[test]
     fn entries_without_an_inode_are_orphans_and_forget_ends_all() {
         let mut replay = Replay::default();
         replay.load(7, Piece::new(1, 10, 2, WrDone::Both, 0).in_slot(5));

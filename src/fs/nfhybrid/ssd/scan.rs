@@ -145,6 +145,7 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
             blocks: one.blocks,
             batch: index as u64 + 1,
             op_max: 0,
+            residency: false,
             tail: (one.header.tail_sequence.get(), one.header.tail_block.get()),
         });
         let mut payload = one.payload.clone();
@@ -165,7 +166,10 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
             Body::OperationAgain(payload) => again.push((group, op, payload)),
             Body::RestartBegin => again.clear(),
             Body::RestartEnd => operations = std::mem::take(&mut again),
-            body => residency.push(body),
+            body => {
+                groups[group].residency = true;
+                residency.push(body);
+            }
         }
     }
     operations.retain(|(_, op, _)| *op > trimmed);
@@ -184,5 +188,171 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
         position,
         slots_high: last.map_or(0, |header| header.slots_high.get()),
         lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::{Log, LogWrite};
+    use super::*;
+
+    const ID: u64 = 5;
+    const RING: usize = 64 << 10;
+
+    /// A ring in memory, and the log that writes it.
+    struct Bench {
+        ring: Vec<u8>,
+        log: Log,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let position = Position {
+                groups: Vec::new(),
+                incarnation: 1,
+                last_incarnation: 0,
+                trimmed: 0,
+                last_op: 0,
+                slots_written: 0,
+            };
+            Bench { ring: vec![0; RING], log: Log::new(0, RING as u64, ID, position) }
+        }
+
+        fn seal(&mut self, op: u64) -> LogWrite {
+            self.log.append(op, &Body::Operation(&op.to_le_bytes()));
+            self.log.seal(0).unwrap().unwrap()
+        }
+
+        fn put(&mut self, group: &LogWrite) {
+            let data = group.data.concat();
+            self.ring[group.offset as usize..group.offset as usize + data.len()].copy_from_slice(&data);
+        }
+
+        fn append(&mut self, op: u64) {
+            let group = self.seal(op);
+            self.put(&group);
+            self.log.sealed(group.upto);
+        }
+
+        fn scan(&self) -> Scanned {
+            scan(&Bytes::from(self.ring.clone()), ID, (1, 1))
+        }
+
+        fn found(&self) -> (Vec<u64>, bool) {
+            let scanned = self.scan();
+            (scanned.operations.iter().map(|(op, _)| *op).collect(), scanned.lost.is_some())
+        }
+
+        /// What is on the ring, as a new mount goes on from it.
+        fn mount(self) -> Bench {
+            let log = Log::new(0, RING as u64, ID, self.scan().position);
+            Bench { ring: self.ring, log }
+        }
+
+        fn wipe(&mut self, group: &LogWrite) {
+            let start = group.offset as usize;
+            self.ring[start..start + 4096].fill(0);
+        }
+    }
+
+    #[test]
+    fn a_log_without_any_group_is_lost() {
+        assert_eq!(Bench::new().found(), (vec![], true));
+    }
+
+    #[test]
+    fn a_group_left_from_before_a_cut_is_not_the_successor_of_one_written_after_it() {
+        let mut bench = Bench::new();
+        bench.append(1);
+        let (lost, late) = (bench.seal(2), bench.seal(3));
+        bench.put(&late);
+        drop(lost);
+        let mut bench = bench.mount();
+        assert_eq!(bench.found(), (vec![1], false));
+        // The new groups 2 and 3 lie where the old ones did; the new 3 never arrives, a 4 does.
+        bench.append(12);
+        let (lost, late) = (bench.seal(13), bench.seal(14));
+        bench.put(&late);
+        drop(lost);
+        assert_eq!(bench.found(), (vec![1, 12], false), "the old group 3 is still there");
+    }
+
+    #[test]
+    fn the_tail_of_a_group_behind_a_gap_does_not_count() {
+        let mut bench = Bench::new();
+        (1..=3).for_each(|op| bench.append(op));
+        // Everything dies; a group that says so is lost, one after it names a tail behind the gap.
+        bench.log.trim(4);
+        bench.log.checkpointed(9, 0);
+        let (lost, late) = (bench.seal(5), bench.seal(6));
+        bench.put(&late);
+        drop(lost);
+        assert_eq!(bench.found(), (vec![1, 2, 3], false));
+    }
+
+    #[test]
+    fn damage_where_the_log_was_durable_is_told_from_a_torn_end() {
+        let mut bench = Bench::new();
+        bench.append(1);
+        let second = bench.seal(2);
+        bench.put(&second);
+        bench.log.sealed(second.upto);
+        let torn = bench.seal(3);
+        bench.put(&torn);
+        bench.wipe(&torn);
+        assert_eq!(bench.found(), (vec![1, 2], false), "never reported durable");
+        bench.put(&torn);
+        bench.wipe(&second);
+        assert_eq!(bench.found(), (vec![1], true), "the third says that the second was durable");
+        let scanned = scan(&Bytes::from(bench.ring.clone()), ID, (1, 2));
+        assert!(scanned.lost.is_some());
+    }
+
+    #[test]
+    fn after_damage_the_log_goes_on_and_is_whole_again() {
+        let mut bench = Bench::new();
+        bench.append(1);
+        let second = bench.seal(2);
+        bench.put(&second);
+        bench.log.sealed(second.upto);
+        bench.append(3);
+        bench.wipe(&second);
+        let mut bench = bench.mount();
+        bench.append(4);
+        assert_eq!(bench.found(), (vec![1, 4], false));
+    }
+
+    #[test]
+    fn the_superblock_knows_of_a_log_that_was_longer() {
+        let mut bench = Bench::new();
+        bench.append(1);
+        let old = bench.ring.clone();
+        bench.append(2);
+        let reached = bench.log.durable();
+        assert_eq!(reached, (1, 2));
+        bench.ring = old;
+        assert!(scan(&Bytes::from(bench.ring.clone()), ID, reached).lost.is_some());
+    }
+
+    #[test]
+    fn groups_of_another_log_and_nonsense_are_not_candidates() {
+        let mut bench = Bench::new();
+        (1..=4).for_each(|op| bench.append(op));
+        assert!(scan(&Bytes::from(bench.ring.clone()), ID + 1, (0, 0)).operations.is_empty());
+        // The first group copied to another block is not believed.
+        let copy = bench.ring[..4096].to_vec();
+        bench.ring[8 * 4096..9 * 4096].copy_from_slice(&copy);
+        assert_eq!(bench.found().0, [1, 2, 3, 4]);
+        let whole = bench.ring.clone();
+        for bit in 0..5 * 4096 * 8 {
+            if bit % 4096 > 900 && bit % 7 != 0 {
+                continue;
+            }
+            bench.ring[bit / 8] ^= 1 << (bit % 8);
+            let (operations, lost) = bench.found();
+            assert!(operations.iter().eq((1..=4u64).take(operations.len()).collect::<Vec<_>>().iter()));
+            assert!(lost || operations.len() >= 3, "bit {bit}");
+            bench.ring.copy_from_slice(&whole);
+        }
     }
 }

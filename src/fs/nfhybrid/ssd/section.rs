@@ -322,12 +322,12 @@ impl Section {
     /// The marks as the media should have them: parts without a live block are free.
     pub(super) fn media_marks(&self, extent: u32) -> Marks {
         let mut marks = self.marks[extent as usize];
-        if marks.is_clean() {
+        let all = self.extent_blocks(extent);
+        if marks.is_clean() || !self.reserved.any(all.clone()) && !self.dying.any(all.clone()) {
             return marks;
         }
-        let base = extent * self.shape.blocks();
         for part in 0..self.shape.parts() {
-            if !self.live.any(base + self.shape.start(part)..base + self.shape.start(part + 1)) {
+            if !self.live.any(all.start + self.shape.start(part)..all.start + self.shape.start(part + 1)) {
                 marks.set(part, Mark::Free);
             }
         }

@@ -8,8 +8,9 @@
 use super::*;
 use crate::checksum::crc32c;
 use crate::time::Time;
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 const BLOCK: usize = 1024;
@@ -58,6 +59,14 @@ enum Event {
     Disk { op: u64 },
 }
 
+/// A group that was submitted and not reported durable.
+struct UnderWay {
+    event: usize,
+    upto: Token,
+    /// Everything up to this operation is in it or before it.
+    op: u64,
+}
+
 struct Bench {
     random: SmallRng,
     ssd: Ssd,
@@ -68,15 +77,16 @@ struct Bench {
     next_content: u64,
     sealed: usize,
     acknowledged: usize,
-    /// Highest operation whose records are durable, and that of each group under way.
+    under_way: VecDeque<UnderWay>,
+    /// Highest operation whose records are durable.
     durable_op: u64,
     clock: Time,
 }
 
-fn config() -> Config {
+fn config(seed: u64) -> Config {
     Config {
         block_bytes: BLOCK as u32,
-        log_bytes: 128 << 10,
+        log_bytes: if seed.is_multiple_of(2) { 64 << 10 } else { 128 << 10 },
         sections: vec![
             section("small", 8 << 10, Some(256 << 10)),
             section("large", 32 << 10, Some(512 << 10)),
@@ -85,7 +95,7 @@ fn config() -> Config {
         wait: Duration::from_nanos(40),
         evict_below: 100,
         evict_to: 250,
-        bytes_per_slot: 6 << 10,
+        bytes_per_slot: if seed.is_multiple_of(3) { 1 << 20 } else { 6 << 10 },
         ..Config::default()
     }
 }
@@ -95,46 +105,60 @@ fn block_of(content: u64) -> Vec<u8> {
 }
 
 impl Bench {
+    fn ino(&mut self) -> Ino {
+        Ino(self.random.random_range(1..50))
+    }
+
     fn submit(&mut self, offset: u64, data: Bytes) -> usize {
         self.events.push(Event::Submit { offset, data });
         self.events.len() - 1
     }
 
-    /// Writes one or more groups; sometimes two are under way at once.
-    fn seal(&mut self, all: bool) {
-        let mut under_way = Vec::new();
-        let op = self.next_op - 1;
-        while let Ok(Some(write)) = self.ssd.seal() {
-            self.seal_one(write, &mut under_way);
-            if !all && self.random.random() {
-                break;
+    /// Submits one group; `false` when there is none, or no room.
+    fn seal(&mut self) -> bool {
+        match self.ssd.seal() {
+            Ok(Some(group)) => {
+                self.submit_group(group, self.ssd.log.waiting_bytes() == 0);
+                true
             }
+            _ => false,
         }
-        self.acknowledge(under_way, op);
     }
 
-    fn seal_one(&mut self, write: LogWrite, under_way: &mut Vec<(usize, LogWrite)>) {
-        if write.flush_first {
+    /// `whole`: nothing of the same change is in a later group.
+    fn submit_group(&mut self, group: LogWrite, whole: bool) {
+        if group.flush_first {
             self.events.push(Event::Flush);
         }
-        let truth = (self.ssd.log.waiting_bytes() == 0).then(|| self.now.clone());
-        self.events.push(Event::Sealed { truth });
+        self.events.push(Event::Sealed { truth: whole.then(|| self.now.clone()) });
         self.sealed += 1;
-        let event = self.submit(write.offset, write.data.concat().into());
-        under_way.push((event, write));
+        let event = self.submit(group.offset, group.data.concat().into());
+        let op = if whole { self.next_op - 1 } else { 0 };
+        self.under_way.push_back(UnderWay { event, upto: group.upto, op });
     }
 
-    fn acknowledge(&mut self, under_way: Vec<(usize, LogWrite)>, op: u64) {
-        for (of, _) in &under_way {
-            self.events.push(Event::Durable { of: *of });
+    /// Completes the first `count` groups under way, in any order, and reports them.
+    fn acknowledge(&mut self, count: usize) {
+        let done: Vec<UnderWay> = self.under_way.drain(..count.min(self.under_way.len())).collect();
+        let mut order: Vec<usize> = done.iter().map(|one| one.event).collect();
+        order.shuffle(&mut self.random);
+        self.events.extend(order.into_iter().map(|of| Event::Durable { of }));
+        self.acknowledged += done.len();
+        self.events.push(Event::Acknowledged { groups: self.acknowledged });
+        if let Some(last) = done.last() {
+            self.ssd.sealed(last.upto);
+            self.durable_op = self.durable_op.max(done.iter().map(|one| one.op).max().unwrap_or(0));
         }
-        let Some((_, last)) = under_way.last() else { return };
-        self.ssd.sealed(last.upto);
-        self.acknowledged = self.sealed;
-        self.events.push(Event::Acknowledged { groups: self.sealed });
-        if self.ssd.is_durable() {
-            self.durable_op = op;
+    }
+
+    /// Everything appended is durable after it, if the log has room.
+    fn sync(&mut self) -> bool {
+        while self.seal() {}
+        self.acknowledge(usize::MAX);
+        while self.seal() {
+            self.acknowledge(usize::MAX);
         }
+        self.ssd.is_durable()
     }
 
     /// The truth changes with everything appended since the last seal, all in one group.
@@ -157,9 +181,9 @@ impl Bench {
         let Some(runs) = self.ssd.allocate(section, blocks, self.clock) else {
             self.ssd.evict(section, blocks, |ino| ino.0 % 5 == 0);
             self.sync_model();
-            return self.seal(true);
+            return;
         };
-        let ino = Ino(self.random.random_range(1..24));
+        let ino = self.ino();
         let mut file_block = self.random.random_range(0..60u32);
         let state = if self.random.random() { WrDone::Ssd } else { WrDone::Both };
         let op = self.next_op;
@@ -195,7 +219,7 @@ impl Bench {
     }
 
     fn unbind(&mut self) {
-        let ino = Ino(self.random.random_range(1..24));
+        let ino = self.ino();
         let op = self.next_op;
         self.next_op += 1;
         if self.random.random_range(0..3) == 0 {
@@ -218,7 +242,7 @@ impl Bench {
     }
 
     fn set_state(&mut self) {
-        let (ino, from) = (Ino(self.random.random_range(1..24)), self.random.random_range(0..70));
+        let (ino, from) = (self.ino(), self.random.random_range(0..70));
         self.ssd.set_state(0, ino, from, self.random.random_range(1..20), WrDone::Both);
         self.sync_model();
     }
@@ -233,17 +257,11 @@ impl Bench {
     }
 
     fn checkpoint(&mut self) {
-        let op = self.next_op - 1;
-        self.seal(true);
-        let Ok(checkpoint) = self.ssd.checkpoint_begin() else { return };
-        let mut under_way = Vec::new();
-        for write in checkpoint.log {
-            self.seal_one(write, &mut under_way);
-        }
-        self.acknowledge(under_way, op);
-        if !self.ssd.is_durable() {
+        if !self.sync() {
             return;
         }
+        let Ok(checkpoint) = self.ssd.checkpoint_begin() else { return };
+        assert!(checkpoint.log.is_empty(), "all is durable");
         for (offset, bytes) in checkpoint.tables {
             self.submit(offset, bytes);
         }
@@ -254,19 +272,25 @@ impl Bench {
         }
     }
 
+    /// A restart changes nothing, however many of its groups are durable.
     fn restart(&mut self) {
-        self.seal(true);
-        if !self.ssd.is_durable() {
+        if !self.sync() {
             return;
         }
         let live: Vec<(u64, Vec<u8>)> = self.now.operations.clone().into_iter().collect();
         self.ssd.restart(live).unwrap();
-        self.seal(true);
+        while let Ok(Some(group)) = self.ssd.seal() {
+            self.submit_group(group, true);
+            if self.random.random() {
+                self.acknowledge(1);
+            }
+        }
     }
 
     fn superblocks(&mut self) {
         let tie = Tie { epoch: self.random.random(), ..Tie::default() };
-        let writes = if self.random.random() { self.ssd.set_tie(tie) } else { self.ssd.mark_clean(tie) };
+        let clean = self.random.random();
+        let writes = if clean { self.ssd.mark_clean(tie) } else { self.ssd.set_tie(tie) };
         for (offset, bytes) in writes {
             self.submit(offset, bytes);
             self.events.push(Event::Flush);
@@ -284,17 +308,24 @@ impl Bench {
                 self.ssd.evict(self.clock.0 as usize % 2, 0, |ino| ino.0 % 5 == 0);
                 self.sync_model();
             }
-            66..84 => self.seal(false),
+            66..76 => drop(self.seal()),
+            76..84 => {
+                let count = self.random.random_range(1..4);
+                self.acknowledge(count);
+            }
             84..90 => self.trim(),
             90..95 => self.checkpoint(),
             95..98 => self.restart(),
             98 => self.superblocks(),
-            _ => self.ssd.touch(Ino(self.clock.0 % 24)),
+            _ => self.ssd.touch(Ino(self.clock.0 % 50)),
         }
-        if self.ssd.log.waiting_bytes() > 8 << 10 {
-            self.seal(true);
+        if self.ssd.log.waiting_bytes() > 2 << 10 {
+            self.seal();
         }
-        if self.ssd.needs_restart() || self.ssd.log.waiting_bytes() > 8 << 10 {
+        // The log has room again only when something makes some.
+        let hurry = if self.ssd.log.waiting_bytes() > 4 << 10 { 100 } else { 3 };
+        if self.ssd.needs_restart() && self.random.random_range(0..100) < hurry {
+            self.acknowledge(usize::MAX);
             self.trim();
             self.checkpoint();
             self.restart();
@@ -410,7 +441,7 @@ fn verify(image: &[u8], allowed: &[Option<Truth>], disk: u64, name: &str) -> Opt
 fn run(seed: u64, rounds: usize, steps: usize, cuts: impl Fn(usize) -> Vec<usize>) -> usize {
     let mut random = SmallRng::seed_from_u64(seed);
     let ram = Ram::new("ssd", DEVICE_BYTES);
-    Ssd::format(&ram, &config(), &Tie::default()).unwrap();
+    Ssd::format(&ram, &config(seed), &Tie::default()).unwrap();
     let (mut image, mut truth, mut disk, mut tried) = (ram.image(), Truth::default(), 0, 0);
     let (mut next_op, mut next_content) = (1, 1);
     for round in 0..rounds {
@@ -426,6 +457,7 @@ fn run(seed: u64, rounds: usize, steps: usize, cuts: impl Fn(usize) -> Vec<usize
             next_content,
             sealed: 0,
             acknowledged: 0,
+            under_way: VecDeque::new(),
             durable_op: disk,
             clock: Time(1),
         };
