@@ -536,6 +536,7 @@ impl Superblock {
     pub fn retie(&self, raw: &mut [u8], tie: &[u8; TIE_BYTES]) {
         raw[TIE].copy_from_slice(tie);
         if self.geometry.features.csum() {
+            self.steady.settle(raw);
             let sum = crc32c_raw(!0, &raw[..CHECKSUM]);
             put32(raw, CHECKSUM, sum);
         }
