@@ -12,5 +12,6 @@ mod media;
 mod mounts;
 mod nfhybrid;
 mod nfhybrid_crash;
+mod nfhybrid_kill;
 mod programs;
 mod ssd;
