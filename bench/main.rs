@@ -24,15 +24,17 @@ struct Options {
     /// How often everything is measured
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// File systems to measure: memfs-root memfs ext2 ext4 xfs nfhybrid
-    #[arg(long, value_delimiter = ',', default_value = "memfs-root,memfs,ext4,nfhybrid")]
+    /// File systems to measure: memfs-root memfs nfhybrid-root nfhybrid ext2 ext4 xfs
+    ///
+    /// Those with `-root` serve root alone and check no permissions; each is compared with its like.
+    #[arg(long, value_delimiter = ',', default_value = "memfs-root,memfs,ext4,nfhybrid-root,nfhybrid")]
     targets: Vec<String>,
     /// Also measure what is mounted at this directory
     #[arg(long, value_name = "NAME=DIR")]
     mounted: Vec<String>,
-    /// Options that nfhybrid is mounted with
-    #[arg(long, default_value = "root_only")]
-    nfhybrid_options: String,
+    /// More options to mount nfhybrid with
+    #[arg(long, value_name = "OPTIONS")]
+    nfhybrid_options: Option<String>,
     /// Work to do: metadata postmark fsync stream
     #[arg(long, value_delimiter = ',', default_value = "metadata,postmark,fsync,stream")]
     work: Vec<String>,

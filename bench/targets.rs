@@ -40,6 +40,12 @@ fn image(path: &Path, bytes: u64) -> Result<(), String> {
         .map_err(|why| format!("an image: {why}"))
 }
 
+/// The options of a target, by its name, and more.
+fn mount_options(name: &str, more: Option<&str>) -> String {
+    let mode = if name.ends_with("-root") { "root_only" } else { "rw" };
+    [Some(mode), more].into_iter().flatten().collect::<Vec<_>>().join(",")
+}
+
 impl Target {
     /// Makes and mounts the file system `name` below `home`.
     pub fn set_up(name: &str, home: &Path, options: &Options) -> Result<Target, String> {
@@ -47,11 +53,13 @@ impl Target {
         fs::create_dir(&path).map_err(|why| format!("{}: {why}", path.display()))?;
         let place = text(&path)?;
         match name {
-            "memfs-root" => {
-                Self::bimetal(&["mount", "-t", "memfs", "-o", "prealloc=1GiB,size=8GiB,root_only", place])?
+            "memfs-root" | "memfs" => {
+                let options = mount_options(name, Some("prealloc=1GiB,size=8GiB"));
+                Self::bimetal(&["mount", "-t", "memfs", "-o", &options, place])?;
             }
-            "memfs" => Self::bimetal(&["mount", "-t", "memfs", "-o", "prealloc=1GiB,size=8GiB", place])?,
-            "nfhybrid" => Self::nfhybrid(home, place, &options.nfhybrid_options)?,
+            "nfhybrid-root" | "nfhybrid" => {
+                Self::nfhybrid(&path, &mount_options(name, options.nfhybrid_options.as_deref()))?;
+            }
             "ext2" | "ext4" | "xfs" => Self::kernel(name, home, place)?,
             _ => return Err("there is no such target".into()),
         }
@@ -69,13 +77,13 @@ impl Target {
         command(BIMETAL, args).map(drop)
     }
 
-    fn nfhybrid(home: &Path, place: &str, options: &str) -> Result<(), String> {
-        let (ssd, disk) = (home.join("ssd.img"), home.join("disk.img"));
+    fn nfhybrid(place: &Path, options: &str) -> Result<(), String> {
+        let (ssd, disk) = (place.with_extension("ssd"), place.with_extension("disk"));
         image(&ssd, SSD_BYTES)?;
         image(&disk, IMAGE_BYTES)?;
         let halves = ["--ssd", text(&ssd)?, "--disk", text(&disk)?];
         Self::bimetal(&[&["mkfs", "nfhybrid", "--force"], &halves[..]].concat())?;
-        Self::bimetal(&[&["mount"], &halves[..], &["-o", options, place]].concat())
+        Self::bimetal(&[&["mount"], &halves[..], &["-o", options, text(place)?]].concat())
     }
 
     fn kernel(kind: &str, home: &Path, place: &str) -> Result<(), String> {

@@ -5,7 +5,7 @@
 //! all rename flags, extended attributes, access control lists, holes, reservations, unlinked files in use.
 //!
 //! Inodes lie in one vector, an inode's number is its place plus one, and places are used again under a new
-//! generation. Directories are [`dir::Dir`], contents [`data::Data`]. One lock guards it all: an operation is
+//! generation. Directories are in `dir`, contents in `data`. One lock guards it all: an operation is
 //! shorter than the contention it could save. Freed memory stays with the process to be used again.
 //!
 //! Invariants: an inode with names or references has a live node; `nlink` counts its names (a directory's: two,

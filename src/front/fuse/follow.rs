@@ -4,6 +4,9 @@
 //! costs 8–9 µs, because the other one has to be woken. The scheduler brings the two together only when the
 //! other processor is busy. So every 64th request, at most every 4 ms, a thread looks where its client last
 //! ran (`processor`, field 39 of `/proc/PID/stat`, proc(5)) and moves there.
+//!
+//! A thread that a serving thread starts would inherit its one processor: a file system starts its background
+//! threads before it is mounted.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::cell::Cell;

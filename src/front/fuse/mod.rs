@@ -6,11 +6,12 @@
 //! ```no_run
 //! # use bimetal::{front::fuse::{Mount, MountOptions}, fs::{Caller, memfs::MemFs}};
 //! # use std::{path::Path, sync::Arc};
+//! # fn main() -> bimetal::Result<()> {
 //! let fs = Arc::new(MemFs::new(1 << 30, &Caller::default()));
 //! let mount = Mount::new(fs, Path::new("/mnt"), &MountOptions::for_me())?;
 //! std::fs::write("/mnt/hello", "world").expect("a working mount");
-//! mount.unmount()?;
-//! # bimetal::Result::Ok(())
+//! mount.unmount()
+//! # }
 //! ```
 //!
 //! One request costs about 2.5 µs when client and server share a processor; everything here serves to have
