@@ -146,7 +146,7 @@ impl Shared {
         now: Time,
     ) -> Result<()> {
         let old = core.ext4.inode(ino)?.mode;
-        let (mut perm, stored) = match Acl::from_wire(value)? {
+        let (mut perm, stored) = match Acl::from_wire(value).map_err(|_| Error::BadArgument)? {
             Some(acl) => acl.set_on(old & 0o7777),
             None => (old & 0o7777, None),
         };

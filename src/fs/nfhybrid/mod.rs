@@ -27,6 +27,8 @@ mod record;
 mod recover;
 pub mod ssd;
 mod status;
+#[cfg(test)]
+mod tests;
 mod tie;
 pub mod volume;
 mod write;
@@ -308,7 +310,7 @@ impl Shared {
             write_limit: ((journal.capacity() / 8) as usize * disk_block_bytes).max(FRAME),
             ops_limit: log_bytes / 8,
             inline_limit: log_bytes / 8,
-            ssd_uuid: joined.ssd.as_ref().map_or([0; 16], Ssd::uuid),
+            ssd_uuid: joined.ssd.as_ref().map_or(tie.map_or([0; 16], |tie| tie.ssd), Ssd::uuid),
             manual: options.manual,
             disk,
             ssd_device,
