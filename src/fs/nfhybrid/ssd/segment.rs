@@ -205,7 +205,7 @@ impl Marks {
         self.0 = self.0 & !(3 << (2 * index)) | bits << (2 * index);
     }
 
-    /// The clean extent has all parts free (`bit(`seg[c]`) = 0` and nothing after it).
+    /// All parts are free: the clean extent.
     pub fn is_clean(self) -> bool {
         self.0 == 0
     }
