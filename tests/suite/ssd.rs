@@ -241,7 +241,26 @@ fn a_larger_device_than_at_format_time_is_fine() {
     let mut image = ram.image();
     image.resize(image.len() + 100_000 / 512 * 512, 0);
     let device = Ram::from_bytes("ssd", image);
-    assert_eq!(readable(&Ssd::open(&device).unwrap().ssd, &device), contents);
+    let opened = Ssd::open(&device).unwrap();
+    assert!(opened.notes.is_empty(), "{:?}", opened.notes);
+    assert_eq!(readable(&opened.ssd, &device), contents);
+}
+
+#[test]
+fn a_log_that_lost_its_end_reaches_less_far_than_its_owner_remembers() {
+    let ram = Ram::new("ssd", BYTES);
+    populated(&ram);
+    let mut ssd = Ssd::open(&ram).unwrap().ssd;
+    ssd.append(70, b"the last").unwrap();
+    let group = ssd.seal().unwrap().unwrap();
+    let request = Request::Write { offset: group.offset, data: group.data, durable: true };
+    (&ram as &dyn BlockDevice).run(Time::now(), request).result.unwrap();
+    ssd.sealed(group.upto);
+    let remembered = ssd.reached();
+    assert!(Ssd::open(&ram).unwrap().ssd.reached() == remembered);
+    (&ram as &dyn BlockDevice).write(group.offset, vec![0; 4096]).unwrap();
+    let opened = Ssd::open(&ram).unwrap();
+    assert!(opened.notes.is_empty() && opened.ssd.reached() < remembered);
 }
 
 #[test]

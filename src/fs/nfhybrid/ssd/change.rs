@@ -325,9 +325,17 @@ impl Ssd {
         self.log.residency_bytes() >= self.log.capacity() / 4
     }
 
-    /// The highest operation number in any record so far. If the disk has a higher one that changed what is
-    /// bound, the log lost its end and [`drop_all`](Ssd::drop_all) is called for.
+    /// The highest operation number in any record so far.
     pub fn last_op(&self) -> u64 {
         self.log.last_op()
+    }
+
+    /// How far the log is durable: incarnation and sequence number, to be compared in this order. A log
+    /// that lost its very end to damage looks like one that was cut there. An owner that stores this on the
+    /// disk with each transaction (once the unbinds of the transaction are durable) can tell: if the log
+    /// reaches less far at the next mount, what is bound may be stale, and [`drop_all`](Ssd::drop_all) is
+    /// called for.
+    pub fn reached(&self) -> (u32, u64) {
+        self.log.durable()
     }
 }

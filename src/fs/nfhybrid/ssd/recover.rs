@@ -81,8 +81,8 @@ impl Ssd {
     /// Opens the SSD on `device`, which is only read.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] without a valid superblock, [`Error::Unsupported`] for another version,
-    /// [`Error::Mismatch`] for a device that is cut short. Damage elsewhere is noted, not an error.
+    /// [`crate::Error::Corrupt`] without a valid superblock, [`crate::Error::Unsupported`] for another version,
+    /// [`crate::Error::Mismatch`] for a device that is cut short. Damage elsewhere is noted, not an error.
     pub fn open(device: &dyn BlockDevice) -> Result<Opened> {
         let mut notes = Vec::new();
         let superblock = Superblock::read(device, &mut notes)?;

@@ -378,3 +378,148 @@ impl Section {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+    const WAIT: u64 = 30;
+
+    /// Algorithm 2 as it is written, by looking at everything.
+    struct Model {
+        shape: Shape,
+        /// For each extent, whether each part is allocated.
+        parts: Vec<Vec<bool>>,
+        /// Extents with the time they joined, the one that has waited longest first.
+        waiting: Vec<(u32, u64)>,
+        past: Vec<u32>,
+    }
+
+    impl Model {
+        fn largest_hole(&self, extent: u32) -> (u32, u32) {
+            let (parts, mut best) = (&self.parts[extent as usize], (0, 0));
+            for first in 0..parts.len() as u32 {
+                for last in first..parts.len() as u32 {
+                    let blocks = self.shape.start(last + 1) - self.shape.start(first);
+                    if parts[first as usize..=last as usize].iter().all(|used| !used) && blocks > best.1 {
+                        best = (self.shape.start(first), blocks);
+                    }
+                }
+            }
+            best
+        }
+
+        fn is_clean(&self, extent: u32) -> bool {
+            self.parts[extent as usize].iter().all(|used| !used)
+        }
+
+        fn expire(&mut self, now: u64) {
+            while let Some((extent, _)) = self.waiting.first().filter(|(_, since)| now - since >= WAIT) {
+                self.past.push(*extent);
+                self.waiting.remove(0);
+            }
+        }
+
+        /// The extent and block that must be taken; `Err(true)` for any clean extent, `Err(false)` for none.
+        fn choose(&self, blocks: u32) -> Result<(u32, u32), bool> {
+            let fits = |extent: &u32| self.largest_hole(*extent).1 >= blocks;
+            let place = |extent: u32| (extent, self.largest_hole(extent).0);
+            if let Some((extent, _)) = self.waiting.iter().find(|(extent, _)| fits(extent)) {
+                return Ok(place(*extent));
+            }
+            if (0..self.parts.len() as u32).any(|extent| self.is_clean(extent)) {
+                return Err(true);
+            }
+            self.past.iter().find(|extent| fits(extent)).map(|extent| place(*extent)).ok_or(false)
+        }
+
+        fn set(&mut self, extent: u32, pos: u32, blocks: u32, used: bool, now: u64) {
+            let was_clean = self.is_clean(extent);
+            for part in self.shape.part_at(pos)..=self.shape.part_at(pos + blocks - 1) {
+                self.parts[extent as usize][part as usize] = used;
+            }
+            let waits = self.waiting.iter().any(|(other, _)| *other == extent);
+            let gone = self.is_clean(extent) || self.largest_hole(extent).1 == 0;
+            if gone || !waits {
+                self.waiting.retain(|(other, _)| *other != extent);
+                self.past.retain(|other| *other != extent);
+            }
+            if !gone && (!waits || used && was_clean) {
+                self.waiting.push((extent, now));
+            }
+        }
+    }
+
+    #[test]
+    fn allocation_agrees_with_algorithm_2_as_written() {
+        for (seed, blocks, delta) in [(1, 16, 16), (2, 32, 16), (3, 8, 4), (4, 64, 16)] {
+            let shape = Shape::new(blocks, delta).unwrap();
+            let extents = 12;
+            let mut section = Section::new(shape, 1000, extents, Duration::from_nanos(WAIT));
+            let parts = vec![vec![false; shape.parts() as usize]; extents as usize];
+            let mut model = Model { shape, parts, waiting: Vec::new(), past: Vec::new() };
+            let (mut random, mut held, mut now) = (SmallRng::seed_from_u64(seed), Vec::new(), 0);
+            for _ in 0..4000 {
+                now += random.random_range(0..4);
+                if random.random_range(0..5) < 3 {
+                    let size = random.random_range(1..blocks);
+                    model.expire(now);
+                    let expected = model.choose(size);
+                    let found = section.allocate(size, Time(now));
+                    let Some(runs) = found else {
+                        assert_eq!(expected, Err(false));
+                        continue;
+                    };
+                    let at = runs[0].at.0 as u32 - 1000;
+                    let place = (at / blocks, at % blocks);
+                    match expected {
+                        Ok(expected) => assert_eq!(place, expected),
+                        Err(clean) => assert!(clean && model.is_clean(place.0) && place.1 == 0),
+                    }
+                    model.set(place.0, place.1, size, true, now);
+                    held.push((at + 1000, size));
+                } else if !held.is_empty() {
+                    let (at, size) = held.swap_remove(random.random_range(0..held.len()));
+                    section.release(at, size);
+                    model.set((at - 1000) / blocks, (at - 1000) % blocks, size, false, section.now.0);
+                }
+                section.check();
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_file_takes_whole_clean_extents_and_the_rest_of_the_last_one_waits() {
+        let shape = Shape::new(16, 16).unwrap();
+        let mut section = Section::new(shape, 0, 8, Duration::from_secs(1));
+        let run = |at: u64, len| super::super::Run { at: crate::units::SsdBlock(at), len };
+        assert_eq!(section.allocate(35, Time(0)).unwrap()[..], [run(0, 35)]);
+        assert_eq!(section.counts(), Counts { clean: 5, clean_soon: 5, full: 2, live_blocks: 0 });
+        assert_eq!(section.allocate(12, Time(0)).unwrap()[..], [run(36, 12)], "behind the third block");
+        assert_eq!(section.allocate(80, Time(0)).unwrap()[..], [run(48, 80)], "an exact multiple");
+        assert_eq!((section.waiting(), section.allocate(1, Time(0))), (0, None));
+        section.check();
+    }
+
+    #[test]
+    fn every_block_state_leads_back_to_free() {
+        let shape = Shape::new(32, 16).unwrap();
+        let mut section = Section::new(shape, 64, 4, Duration::from_secs(1));
+        section.allocate(20, Time(0)).unwrap();
+        section.bind(64, 17);
+        section.release(81, 3);
+        section.check();
+        section.unbind(64, 8);
+        assert_eq!(section.media_marks(0).get(0), Mark::Free, "dying blocks are free on the media");
+        assert_eq!(section.media_marks(0).get(4), Mark::First, "and the first part left is a first part");
+        section.check();
+        section.free(64, 8);
+        section.check();
+        section.unbind(72, 9);
+        assert_eq!((section.counts().clean, section.counts().clean_soon), (3, 4));
+        section.free(72, 9);
+        assert_eq!(section.counts(), Counts { clean: 4, clean_soon: 4, full: 0, live_blocks: 0 });
+        section.check();
+    }
+}

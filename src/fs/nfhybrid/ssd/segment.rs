@@ -10,22 +10,22 @@
 //! ```
 //!
 //! Two bits a part say free (00), first part of an allocation (11), or a later part of one (x: written as
-//! 10, read as 01 or 10). A part is what is allocated: a file of 3 blocks at block 0 takes seg[-1], seg[0]
-//! and seg[1], and block 3 stays unused until the file goes.
+//! 10, read as 01 or 10). A part is what is allocated: a file of 3 blocks at block 0 takes `seg[-1]`, `seg[0]`
+//! and `seg[1]`, and block 3 stays unused until the file goes.
 //!
-//! Parts are numbered in the order of their positions: seg[i] is part `i + 1`, subseg[j] is part `n + 1 + j`.
+//! Parts are numbered in the order of their positions: `seg[i]` is part `i + 1`, `subseg[j]` is part `n + 1 + j`.
 //! All two-bit states of an extent are one `u64`, so a large extent can have 32 parts: 65 536 blocks.
 //!
 //! # Where this departs from the printed text
 //!
 //! - Definition 3.1 has small extents at `s = δ` only; smaller extents have the same structure here.
-//! - Definition 3.4 gives seg[n-1] of a large extent the size `s/2`, the size formula below it counts one
+//! - Definition 3.4 gives `seg[n-1]` of a large extent the size `s/2`, the size formula below it counts one
 //!   block. It *covers* `s/2` blocks and *owns* one, at `s/2`; the others are its sub-segments'.
 //! - Algorithm 1 as printed sends a small extent's largest segment to lines 7–23, which need sub-segments.
 //!   Lines 3–6 apply to every small extent here.
 //! - The counts of lines 6, 11, 17 and 22 are right, but lines 6 and 17–22 leave the other count unset
 //!   (zero is meant), lines 17 and 22 write `subseqnum` for `subsegnum`, and lines 25 and 29 do not say
-//!   where the remaining parts start: after `p`, and, where segments come before them, at subseg[0].
+//!   where the remaining parts start: after `p`, and, where segments come before them, at `subseg[0]`.
 //! - Lines 10, 13 and 19 use the names `q` and `p` again for sub-segments; there `q = -1` means that the
 //!   range ends with the block at `s/2`.
 //! - A range that starts inside a part would free what lies before it; here it must start where a part does.
@@ -205,7 +205,7 @@ impl Marks {
         self.0 = self.0 & !(3 << (2 * index)) | bits << (2 * index);
     }
 
-    /// The clean extent has all parts free (`bit(seg[c]) = 0` and nothing after it).
+    /// All parts are free: the clean extent.
     pub fn is_clean(self) -> bool {
         self.0 == 0
     }
@@ -272,7 +272,7 @@ impl Marks {
         })
     }
 
-    /// `hole[large]`: the largest hole, the first of equal ones.
+    /// `hole[large]`, the largest hole, the first of equal ones.
     pub fn largest_hole(self, shape: Shape) -> Option<Hole> {
         self.holes(shape).reduce(|best, hole| if hole.blocks > best.blocks { hole } else { best })
     }

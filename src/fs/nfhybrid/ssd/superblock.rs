@@ -212,7 +212,11 @@ impl Superblock {
             let bytes = device.read(offset, BYTES)?;
             Superblock::decode(&bytes, &format!("{}, offset {offset}", info.name))
         };
-        let (first, second) = (one(0), one(backup_offset(info.size_bytes)));
+        let first = one(0);
+        // The device may have grown since; then the copy is where it was.
+        let end =
+            first.as_ref().map_or(info.size_bytes, |found| found.layout.device_bytes.min(info.size_bytes));
+        let second = one(backup_offset(end));
         if let (Err(gone @ Error::Gone { .. }), _) | (_, Err(gone @ Error::Gone { .. })) = (&first, &second) {
             return Err(Error::Gone { device: gone_device(gone) });
         }
