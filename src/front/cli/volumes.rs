@@ -234,7 +234,10 @@ fn plan_of(args: &NfhybridArgs) -> volume::Plan<'_> {
     });
     let sections: Vec<_> = sections.collect();
     let mut config = ssd::Config { flash_block_bytes: args.flash_block, ..ssd::Config::default() };
-    if !sections.is_empty() {
+    if sections.is_empty() {
+        // Small files pack best into small extents.
+        config.sections[0].extent_bytes = 16 << 10;
+    } else {
         config.sections = sections;
     }
     if let Some(bytes) = args.log {
