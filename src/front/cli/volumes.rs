@@ -31,13 +31,18 @@ pub const MEMFS_OPTIONS: &[OptionSpec] = &[
         default: "half of the memory",
         help: "how much it may hold",
     },
-    OptionSpec {
-        name: "prealloc",
-        value: Some("SIZE"),
-        default: "64MiB",
-        help: "memory touched in advance, so that no request has to wait for it",
-    },
+    PREALLOC,
 ];
+
+const PREALLOC: OptionSpec = OptionSpec {
+    name: "prealloc",
+    value: Some("SIZE"),
+    default: "64MiB",
+    help: "memory touched in advance, so that no request has to wait for it",
+};
+
+/// Default of `prealloc`, bytes.
+const PREALLOC_BYTES: u64 = 64 << 20;
 
 /// Options of nfhybrid.
 pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
@@ -53,6 +58,7 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
         default: "either",
         help: "what fsync waits for where no directory says otherwise: one half, or both",
     },
+    PREALLOC,
     OptionSpec {
         name: "recover",
         value: Some("log|disk"),
@@ -145,7 +151,11 @@ fn open_nfhybrid(args: &VolumeArgs, access: Access, options: &[String]) -> Resul
     let disk = open_half(path, access)?;
     let ssd = args.ssd.as_deref().map(|path| open_half(path, access)).transpose()?;
     let manual = access == Access::Read;
+    let ahead = prealloc(options)?;
     let options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
+    if access == Access::Write {
+        crate::front::memory::keep(usize::try_from(ahead).unwrap_or(usize::MAX));
+    }
     let fs = NfHybrid::open(disk, ssd, options)?;
     fs.notes().iter().for_each(|note| tracing::warn!("{}: {note}", args.source()));
     Ok(Box::new(fs))
@@ -166,6 +176,7 @@ fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
         match option.split_once('=') {
             Some(("lag", value)) => parsed.lag = parse_lag(value)?,
             Some(("durability", value)) => parsed.durability = value.parse()?,
+            Some(("prealloc", _)) => {}
             Some(("recover", "log")) => parsed.recover = Recover::Log,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
             _ => {
@@ -176,6 +187,11 @@ fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
         }
     }
     Ok(parsed)
+}
+
+fn prealloc(options: &[String]) -> Result<u64> {
+    let given = options.iter().rev().find_map(|option| option.strip_prefix("prealloc="));
+    given.map_or(Ok(PREALLOC_BYTES), parse_size)
 }
 
 /// `5s`, `64MiB`, or both with a comma between.
@@ -197,11 +213,10 @@ fn parse_lag(text: &str) -> Result<Lag> {
 
 fn open_memfs(options: &[String]) -> Result<Box<dyn FileSystem>> {
     let mut size = half_of_memory();
-    let mut ahead = 64 << 20;
+    let ahead = prealloc(options)?;
     for option in options {
         match option.split_once('=') {
             Some(("size", value)) => size = parse_size(value)?,
-            Some(("prealloc", value)) => ahead = parse_size(value)?,
             _ => {}
         }
     }
