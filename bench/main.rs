@@ -86,6 +86,7 @@ fn run(options: &Options) -> Result<(), String> {
         for target in order {
             eprintln!("round {} of {}: {}", round + 1, options.rounds, target.name);
             for work in &options.work {
+                target.settle();
                 work::run(work, target, round, &mut samples)
                     .map_err(|why| format!("{} on {}: {why}", work, target.name))?;
             }

@@ -73,6 +73,22 @@ impl Target {
         Ok(Target { name: name.into(), path: path.into(), server: server_of(path), ours: false })
     }
 
+    /// Waits until what earlier work left to be written is written, so that the next is not measured with it.
+    pub fn settle(&self) {
+        let behind = || {
+            let status = command(BIMETAL, &["status", "--json", &self.path.to_string_lossy()]).ok()?;
+            let status: serde_json::Value = serde_json::from_str(&status).ok()?;
+            Some(status["operations"][0] != status["operations"][1])
+        };
+        for _ in 0..100 {
+            if self.server.is_none() || behind() != Some(true) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        rustix::fs::sync();
+    }
+
     fn bimetal(args: &[&str]) -> Result<(), String> {
         command(BIMETAL, args).map(drop)
     }
