@@ -20,6 +20,7 @@ pub mod crash;
 pub mod disk;
 pub mod faulty;
 pub mod file;
+pub mod nand;
 pub mod overlay;
 pub mod paced;
 mod probe;

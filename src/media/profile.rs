@@ -15,6 +15,11 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("hdd-7200", include_str!("../../devices/hdd-7200.toml")),
     ("hdd-7200-lying", include_str!("../../devices/hdd-7200-lying.toml")),
     ("hdd-7200-zoned", include_str!("../../devices/hdd-7200-zoned.toml")),
+    ("qlc", include_str!("../../devices/qlc.toml")),
+    ("slc-2k", include_str!("../../devices/slc-2k.toml")),
+    ("slc-4k", include_str!("../../devices/slc-4k.toml")),
+    ("slc-512", include_str!("../../devices/slc-512.toml")),
+    ("tlc", include_str!("../../devices/tlc.toml")),
 ];
 
 /// What a profile describes.
@@ -130,6 +135,7 @@ pub(super) fn us(value: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::media::disk::DiskProfile;
+    use crate::media::nand::NandProfile;
 
     #[test]
     fn every_built_in_profile_is_listed_and_holds() {
@@ -138,6 +144,7 @@ mod tests {
         for profile in listed {
             match profile.kind.as_str() {
                 DiskProfile::KIND => drop(load::<DiskProfile>(profile.name).unwrap()),
+                NandProfile::KIND => drop(load::<NandProfile>(profile.name).unwrap()),
                 other => panic!("{}: unknown kind {other}", profile.name),
             }
         }

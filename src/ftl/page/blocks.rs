@@ -1,0 +1,115 @@
+//! The blocks of one unit: which are free, and which are open.
+
+use std::collections::{BTreeSet, VecDeque};
+
+/// How wear is spread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Levelling {
+    /// Free blocks are used in the order they became free.
+    None,
+    /// The least worn free block is used next.
+    Dynamic,
+    /// As dynamic, and cold data moves to worn blocks.
+    Static,
+}
+
+/// What a block is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Erased.
+    Free,
+    /// Being written.
+    Open,
+    /// Written.
+    Closed,
+    /// Not used any more.
+    Bad,
+}
+
+/// Free and open blocks of one unit.
+pub(super) struct Unit {
+    /// The host's open block and its next page.
+    pub host: Option<(u32, u32)>,
+    /// The open block for copies and its next page.
+    pub copies: Option<(u32, u32)>,
+    free: Free,
+}
+
+enum Free {
+    /// By erases, then number.
+    Sorted(BTreeSet<(u32, u32)>),
+    /// In the order they came.
+    Queue(VecDeque<u32>),
+}
+
+impl Unit {
+    pub fn new(levelling: Levelling) -> Unit {
+        let free = match levelling {
+            Levelling::None => Free::Queue(VecDeque::new()),
+            _ => Free::Sorted(BTreeSet::new()),
+        };
+        Unit { host: None, copies: None, free }
+    }
+
+    /// The number of free blocks.
+    pub fn free(&self) -> usize {
+        match &self.free {
+            Free::Sorted(set) => set.len(),
+            Free::Queue(queue) => queue.len(),
+        }
+    }
+
+    /// Adds an erased block.
+    pub fn give(&mut self, block: u32, erases: u32) {
+        match &mut self.free {
+            Free::Sorted(set) => drop(set.insert((erases, block))),
+            Free::Queue(queue) => queue.push_back(block),
+        }
+    }
+
+    /// Takes the least worn free block (without levelling: the one free the longest).
+    pub fn take_least_worn(&mut self) -> Option<u32> {
+        match &mut self.free {
+            Free::Sorted(set) => set.pop_first().map(|(_, block)| block),
+            Free::Queue(queue) => queue.pop_front(),
+        }
+    }
+
+    /// Takes the most worn free block.
+    pub fn take_most_worn(&mut self) -> Option<u32> {
+        match &mut self.free {
+            Free::Sorted(set) => set.pop_last().map(|(_, block)| block),
+            Free::Queue(queue) => queue.pop_back(),
+        }
+    }
+
+    /// Whether `block` is open.
+    pub fn is_open(&self, block: u32) -> bool {
+        [self.host, self.copies].iter().flatten().any(|(open, _)| *open == block)
+    }
+
+    /// Closes `block` if it is open.
+    pub fn forget(&mut self, block: u32) {
+        for slot in [&mut self.host, &mut self.copies] {
+            if slot.is_some_and(|(open, _)| open == block) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// After power loss: goes on with a partly written block where there is more room in it than in what
+    /// is open so far (for copies first). Returns a block that is closed instead.
+    pub fn reopen(&mut self, block: u32, next_page: u32, one_stream: bool) -> Option<u32> {
+        let more_room = |slot: &Option<(u32, u32)>| slot.is_none_or(|(_, next)| next_page < next);
+        let mut given = Some((block, next_page));
+        if !one_stream && more_room(&self.copies) {
+            std::mem::swap(&mut given, &mut self.copies);
+        }
+        if let Some((_, next)) = given
+            && self.host.is_none_or(|(_, host_next)| next < host_next)
+        {
+            std::mem::swap(&mut given, &mut self.host);
+        }
+        given.map(|(left, _)| left).filter(|left| *left != block)
+    }
+}
