@@ -1,3 +1,4 @@
 //! Front ends: the FUSE mount and the command line.
 pub mod export;
+pub mod replay;
 pub mod trace;

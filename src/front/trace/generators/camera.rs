@@ -10,7 +10,6 @@
 //! drawing without replacement, entries without gaps, numbers from the congruential generator there. Seed
 //! 13 writes 79.5 MiB, 79.70 in whole sectors; the paper says 79.67 MB in all.
 
-use super::reference::Congruential;
 use super::{Generator, Parameter, RATE, Values, steps};
 use crate::Result;
 use crate::front::trace::{Flags, Op, Record, Records};
@@ -65,6 +64,17 @@ fn calls_of(step: Step) -> Vec<(Op, u32, u64, u64)> {
     }
 }
 
+/// x ← 6364136223846793005·x + 1442695040888963407 modulo 2⁶⁴; a number is x's high 31 bits.
+struct Congruential(u64);
+
+impl Congruential {
+    /// The next number modulo `limit`.
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
 /// One thing the program does; a write may be several calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -89,7 +99,7 @@ pub(super) struct Camera {
 impl Camera {
     pub fn new(seed: u64) -> Camera {
         let coming = VecDeque::from([Step::Create { file: INDEX }]);
-        Camera { random: Congruential::new(seed), transaction: 0, taken: 0, photos: Vec::new(), coming }
+        Camera { random: Congruential(seed), transaction: 0, taken: 0, photos: Vec::new(), coming }
     }
 
     fn entry(slot: usize) -> Step {

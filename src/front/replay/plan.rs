@@ -1,0 +1,214 @@
+//! Which runs there are, and the stack of each: every cache policy × size × translation layer asked for.
+
+use super::args::Args;
+use super::place::{Fit, Placer};
+use super::report::RunConfig;
+use super::stack::{Counting, DeviceLayer, FtlLayer, Layer};
+use super::void::Void;
+use crate::front::trace::{Op, Source};
+use crate::ftl;
+use crate::media::disk::{Disk, DiskProfile};
+use crate::media::nand::{Nand, NandProfile, Payload};
+use crate::media::profile::{self, Described};
+use crate::{Error, Result};
+use clap::ValueEnum;
+use std::sync::Arc;
+
+/// The device that only counts.
+const NONE: &str = "none";
+/// The flash under a translation layer when no device was named.
+const DEFAULT_FLASH: &str = "slc-4k";
+/// A disk of which nobody said the size.
+const DISK_BYTES: u64 = 512 << 30;
+/// How often a flash device may be enlarged until the trace fits.
+const ENLARGE_MAX: u32 = 16;
+
+/// One run to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Spec {
+    pub cache: Option<(String, u64)>,
+    bottom: Bottom,
+    device: String,
+}
+
+#[derive(Clone, Debug)]
+enum Bottom {
+    Counting,
+    Disk { profile: Box<DiskProfile>, bytes: u64 },
+    Flash { profile: Box<NandProfile>, scheme: String, settings: String, needed: Option<u64> },
+}
+
+/// All runs that `args` ask for.
+///
+/// # Errors
+/// Profiles, schemes or policies that do not exist or do not go together.
+pub(super) fn specs(args: &Args, source: &Source) -> Result<Vec<Spec>> {
+    let device = match &args.device {
+        Some(name) => name.clone(),
+        None if args.ftl.is_empty() => NONE.to_string(),
+        None => DEFAULT_FLASH.to_string(),
+    };
+    let bottoms = bottoms(args, &device, source)?;
+    let caches: Vec<Option<(String, u64)>> = match args.cache.is_empty() {
+        true => vec![None],
+        false => args
+            .cache
+            .iter()
+            .flat_map(|policy| args.cache_size.iter().map(|size| Some((policy.clone(), *size))))
+            .collect(),
+    };
+    let pair = |bottom: &Bottom| {
+        let (bottom, device) = (bottom.clone(), device.clone());
+        caches.iter().map(move |cache| Spec {
+            cache: cache.clone(),
+            bottom: bottom.clone(),
+            device: device.clone(),
+        })
+    };
+    Ok(bottoms.iter().flat_map(|bottom| pair(bottom).collect::<Vec<_>>()).collect())
+}
+
+fn bottoms(args: &Args, device: &str, source: &Source) -> Result<Vec<Bottom>> {
+    if device == NONE {
+        return match args.ftl.is_empty() {
+            true => Ok(vec![Bottom::Counting]),
+            false => Err(Error::invalid("--ftl needs a flash device; leave --device out for slc-4k")),
+        };
+    }
+    let kind = profile::kind_of(device)?;
+    if kind == DiskProfile::KIND {
+        if !args.ftl.is_empty() {
+            return Err(Error::invalid(format!("{device} is a disk; --ftl needs a flash device")));
+        }
+        let profile = Box::new(profile::load(device)?);
+        let bytes = match args.device_size {
+            Some(bytes) => bytes,
+            None => needed(args, source)?.unwrap_or(0).max(DISK_BYTES),
+        };
+        return Ok(vec![Bottom::Disk { profile, bytes }]);
+    }
+    let mut profile: NandProfile = profile::load(device)?;
+    let needed = match args.device_size {
+        Some(bytes) => {
+            profile = profile.resized(bytes);
+            None
+        }
+        None => needed(args, source)?,
+    };
+    let schemes = if args.ftl.is_empty() { vec!["page".to_string()] } else { args.ftl.clone() };
+    let flash = |text: String| {
+        let (scheme, settings) = text.split_once(':').unwrap_or((&text, ""));
+        let settings = settings.replace(':', ",");
+        Bottom::Flash { profile: Box::new(profile.clone()), scheme: scheme.to_string(), settings, needed }
+    };
+    Ok(schemes.into_iter().map(flash).collect())
+}
+
+/// The bytes that the trace, laid out as asked, needs; none where that cannot or need not be known.
+fn needed(args: &Args, source: &Source) -> Result<Option<u64>> {
+    if args.fit == Fit::Wrap || !source.is_repeatable() {
+        return Ok(None);
+    }
+    let mut placer = placer(args, None);
+    let mut end = 0;
+    let mut count = 0u64;
+    for record in source.open()? {
+        let record = record?;
+        if args.requests.is_some_and(|limit| count >= limit) {
+            break;
+        }
+        let ios = placer.place(&record)?;
+        count += u64::from(!ios.is_empty() || record.op == Op::Flush);
+        let ends = ios.iter().filter_map(|io| io.piece()).map(|piece| piece.offset.saturating_add(piece.len));
+        end = ends.fold(end, u64::max);
+    }
+    Ok(Some(end))
+}
+
+/// The placer of a run on a device of `size_bytes`.
+pub(super) fn placer(args: &Args, size_bytes: Option<u64>) -> Placer {
+    Placer::new(args.fit, size_bytes, args.unit, args.chunk)
+}
+
+impl Spec {
+    /// Builds the stack.
+    ///
+    /// # Errors
+    /// The scheme refuses its settings or the device.
+    pub fn build(&self, args: &Args) -> Result<Box<dyn Layer>> {
+        let bottom: Box<dyn Layer> = match &self.bottom {
+            Bottom::Counting => Box::new(Counting::new(args.page)),
+            Bottom::Disk { profile, bytes } => {
+                let storage = Arc::new(Void::new(&self.device, *bytes));
+                Box::new(DeviceLayer::new(Arc::new(Disk::new(profile, storage)), args.page))
+            }
+            Bottom::Flash { profile, scheme, settings, needed } => {
+                let ftl = open_flash(profile, scheme, settings, *needed, args.seed)?;
+                Box::new(FtlLayer::new(ftl, args.precondition, args.seed)?)
+            }
+        };
+        Ok(bottom)
+    }
+
+    /// What the run is, in full.
+    pub fn config(&self, args: &Args, source: &Source, size_bytes: Option<u64>) -> RunConfig {
+        let word = |value: Option<clap::builder::PossibleValue>| {
+            value.map_or(String::new(), |v| v.get_name().into())
+        };
+        let closed = args.pace == super::args::PaceName::Closed;
+        RunConfig {
+            trace: source.name(),
+            cache: self.cache.as_ref().map(|(policy, _)| policy.clone()),
+            cache_bytes: self.cache.as_ref().map(|(_, bytes)| *bytes),
+            ftl: match &self.bottom {
+                Bottom::Flash { scheme, settings, .. } if settings.is_empty() => Some(scheme.clone()),
+                Bottom::Flash { scheme, settings, .. } => {
+                    Some(format!("{scheme}:{}", settings.replace(',', ":")))
+                }
+                _ => None,
+            },
+            device: self.device.clone(),
+            device_bytes: size_bytes,
+            pace: word(args.pace.to_possible_value()),
+            queue_depth: closed.then_some(args.queue_depth),
+            speed: (!closed).then_some(args.speed),
+            flush: !args.no_flush,
+            fit: word(args.fit.to_possible_value()),
+            precondition: word(args.precondition.to_possible_value()),
+            drained: !args.no_drain,
+            seed: args.seed,
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// Opens a scheme on flash at least so large that it has `needed` bytes for the host.
+fn open_flash(
+    profile: &NandProfile,
+    scheme: &str,
+    settings: &str,
+    needed: Option<u64>,
+    seed: u64,
+) -> Result<Box<dyn ftl::Ftl>> {
+    let mut profile = profile.clone();
+    for _ in 0..ENLARGE_MAX {
+        profile
+            .check()
+            .map_err(|bad| Error::invalid(format!("{}: {} {}", profile.model, bad.field, bad.why)))?;
+        let bytes = profile.geometry().bytes();
+        let nand = Nand::new(profile.clone(), seed, false, Payload::None);
+        let ftl = ftl::open(scheme, nand, settings)?;
+        let logical = ftl.logical_pages() * profile.page;
+        match needed {
+            Some(needed) if logical < needed => {
+                let larger = bytes as f64 * (needed as f64 / logical.max(1) as f64) * 1.01;
+                profile = profile.resized((larger as u64).max(bytes + 1));
+            }
+            _ => return Ok(ftl),
+        }
+    }
+    Err(Error::invalid(format!(
+        "the trace does not fit on {}; say --device-size or --fit wrap",
+        profile.model
+    )))
+}
