@@ -38,7 +38,7 @@ pub(super) fn write(path: &Path, trace: &str, summary: Option<&Summary>, runs: &
     page += "<h2>Everything</h2>\n";
     for run in runs {
         let json = serde_json::to_string_pretty(run).map_err(|why| Error::invalid(why.to_string()))?;
-        let label = escaped(&run.config.label());
+        let label = escaped(&run.config.run);
         let _ = writeln!(page, "<details><summary>{label}</summary><pre>{}</pre></details>", escaped(&json));
     }
     page += "</body></html>\n";

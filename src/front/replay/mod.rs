@@ -14,6 +14,7 @@ mod driver;
 mod html;
 mod parallel;
 mod parquet;
+pub(super) mod picture;
 mod place;
 mod plan;
 mod plot;
@@ -31,6 +32,8 @@ pub use stack::Precondition;
 
 use super::trace::{Progress, Source, Summary, summarise};
 use crate::{Error, Result};
+pub(super) use rows::aligned;
+
 use driver::{Driver, Outcome, Pace};
 use plan::Spec;
 use report::Measured;

@@ -10,6 +10,7 @@ use crate::ftl;
 use crate::media::disk::{Disk, DiskProfile};
 use crate::media::nand::{Nand, NandProfile, Payload};
 use crate::media::profile::{self, Described};
+use crate::units::show_size;
 use crate::{Error, Result};
 use clap::ValueEnum;
 use std::sync::Arc;
@@ -150,21 +151,35 @@ impl Spec {
         Ok(bottom)
     }
 
+    /// The stack as the command line named it: without the cache's size, and with it.
+    fn names(&self) -> (String, String) {
+        let bottom = match &self.bottom {
+            Bottom::Flash { scheme, settings, .. } => with_options(scheme, settings),
+            _ => self.device.clone(),
+        };
+        match &self.cache {
+            Some((policy, bytes)) => {
+                (format!("{policy} / {bottom}"), format!("{policy} {} / {bottom}", show_size(*bytes)))
+            }
+            None => (bottom.clone(), bottom),
+        }
+    }
+
     /// What the run is, in full.
     pub fn config(&self, args: &Args, source: &Source, size_bytes: Option<u64>) -> RunConfig {
         let word = |value: Option<clap::builder::PossibleValue>| {
             value.map_or(String::new(), |v| v.get_name().into())
         };
         let closed = args.pace == super::args::PaceName::Closed;
+        let (series, run) = self.names();
         RunConfig {
+            run,
+            series,
             trace: source.name(),
             cache: self.cache.as_ref().map(|(policy, _)| policy.clone()),
             cache_bytes: self.cache.as_ref().map(|(_, bytes)| *bytes),
             ftl: match &self.bottom {
-                Bottom::Flash { scheme, settings, .. } if settings.is_empty() => Some(scheme.clone()),
-                Bottom::Flash { scheme, settings, .. } => {
-                    Some(format!("{scheme}:{}", settings.replace(',', ":")))
-                }
+                Bottom::Flash { scheme, settings, .. } => Some(with_options(scheme, settings)),
                 _ => None,
             },
             device: self.device.clone(),
@@ -179,6 +194,14 @@ impl Spec {
             seed: args.seed,
             version: env!("CARGO_PKG_VERSION"),
         }
+    }
+}
+
+/// A scheme as the command line writes it.
+fn with_options(scheme: &str, settings: &str) -> String {
+    match settings {
+        "" => scheme.to_string(),
+        settings => format!("{scheme}:{}", settings.replace(',', ":")),
     }
 }
 

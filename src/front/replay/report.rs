@@ -114,6 +114,11 @@ pub struct RunReport {
 /// What a run was, with every default filled in.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RunConfig {
+    /// The stack in a few words, as tables and legends name it.
+    pub run: String,
+    /// The stack without the cache's size: what one curve over sizes is of.
+    #[serde(skip)]
+    pub series: String,
     /// The trace: a path, or the generator with all its parameters.
     pub trace: String,
     /// The policy with all its options.
@@ -144,30 +149,6 @@ pub struct RunConfig {
     pub seed: u64,
     /// This program's version.
     pub version: &'static str,
-}
-
-impl RunConfig {
-    /// The stack in a few words, as tables and legends name it.
-    pub fn label(&self) -> String {
-        let cache = self.cache.as_deref().map(short);
-        let size = self.cache_bytes.map(crate::units::show_size);
-        let bottom = self.ftl.as_deref().map_or(self.device.as_str(), short);
-        [cache, size.as_deref(), Some(bottom)].into_iter().flatten().collect::<Vec<_>>().join(" ")
-    }
-
-    /// The stack without the cache's size: what one curve over sizes is of.
-    pub fn series(&self) -> String {
-        let bottom = self.ftl.as_deref().map_or(self.device.as_str(), short);
-        match &self.cache {
-            Some(cache) => format!("{} / {bottom}", short(cache)),
-            None => bottom.to_string(),
-        }
-    }
-}
-
-/// A policy or scheme without its options.
-fn short(name: &str) -> &str {
-    name.split(':').next().unwrap_or(name)
 }
 
 /// Latencies and counts while a run goes on.
@@ -282,17 +263,5 @@ mod tests {
         assert_eq!(meter.operations(), BTreeMap::from([("flush", 1), ("write", 1000)]));
         assert_eq!(meter.latency_by_operation().len(), 2);
         assert_eq!(meter.bytes_written, 512_000);
-    }
-
-    #[test]
-    fn labels_leave_options_out() {
-        let config = RunConfig {
-            cache: Some("cflru:window=0.3".into()),
-            cache_bytes: Some(16 << 20),
-            ftl: Some("page:clean=greedy".into()),
-            ..RunConfig::default()
-        };
-        assert_eq!(config.label(), "cflru 16.0 MiB page");
-        assert_eq!(config.series(), "cflru / page");
     }
 }

@@ -137,7 +137,7 @@ pub(super) fn table(runs: &[RunReport]) -> Vec<Vec<String>> {
     let line = |run: &RunReport| {
         let merges = run.merges.map_or_else(dash, |m| format!("{}/{}/{}", m.switch, m.partial, m.full));
         vec![
-            run.config.label(),
+            run.config.run.clone(),
             run.requests.to_string(),
             run.hit_ratio.map_or_else(dash, |ratio| format!("{:.2}", ratio * 100.0)),
             run.pages_read.to_string(),
@@ -169,7 +169,7 @@ fn drop_silent_columns(lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
 }
 
 /// Lines in columns, the first left and the others right aligned.
-pub(super) fn aligned(lines: &[Vec<String>]) -> String {
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
         lines.iter().filter_map(|line| line.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
