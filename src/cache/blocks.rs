@@ -253,6 +253,15 @@ impl<X: Index> Blocks<X> {
         })
     }
 
+    /// The members from `first` to `last`, ascending.
+    pub fn pages_within(&self, first: u64, last: u64) -> impl Iterator<Item = u64> + '_ {
+        (self.geometry.block(first)..=self.geometry.block(last))
+            .map(|number| self.find(number))
+            .filter(|&node| node != NIL)
+            .flat_map(|node| self.pages(node))
+            .filter(move |page| (first..=last).contains(page))
+    }
+
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
         self.blocks.len() * size_of::<Block>() + self.bits.len() * 8 + self.index.bytes()

@@ -121,9 +121,10 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         match self.policy.make_room(&mut self.pages, page, &mut self.plan) {
             Room::Drop(node) => self.evict(at, node, below),
             Room::Planned => {
-                let before = self.pages.resident();
+                let before = (self.pages.resident(), self.pages.dirty_count());
                 let at = self.execute(at, below)?;
-                assert!(self.pages.resident() < before, "{}: a plan made no room", self.name);
+                let after = (self.pages.resident(), self.pages.dirty_count());
+                assert!(after < before, "{}: a plan made no page leave or clean", self.name);
                 Ok(at)
             }
         }

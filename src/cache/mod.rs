@@ -18,6 +18,7 @@
 pub mod blocks;
 mod engine;
 pub mod index;
+pub mod kmeans;
 pub mod links;
 pub mod ordered;
 pub mod pages;

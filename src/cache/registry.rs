@@ -31,6 +31,7 @@ pub const POLICIES: &[&Entry] = &[
     &policies::bplru::ENTRY,
     &policies::cfdc::ENTRY,
     &policies::wow::ENTRY,
+    &policies::cswlru::ENTRY,
 ];
 
 /// An option of a policy.

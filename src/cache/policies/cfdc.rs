@@ -9,8 +9,8 @@
 //! until the cluster is empty, so that its pages follow each other to the device. A hit in the priority
 //! region takes the page back to the working region.
 //!
-//! Source: Ou, Härder, Jin, ADBIS'10. Readings: an age of 0 counts as 1; equal priorities: the older
-//! cluster; a page that a sync cleans enters the clean queue as its most recent page. The sum of distances is
+//! Source: Ou, Härder, Jin, ADBIS'10. Readings: an age of 0 counts as 1; equal priorities: the
+//! lower ts, then the lower address; a page that a sync cleans enters the clean queue as its most recent page. The sum of distances is
 //! kept up to date, since pages join a cluster only at its end.
 //! Cost: O(1) an access, but choosing a cluster looks at all of them: their order changes with time. A chosen
 //! cluster serves all its pages, so this is paid once a cluster.
@@ -155,7 +155,7 @@ impl<X: Index> Cfdc<X> {
         }
     }
 
-    /// Compares the priorities of two clusters, exactly.
+    /// Compares the priorities of two clusters, exactly; equal ones by age, then by address.
     fn compare(&self, a: u32, b: u32) -> Ordering {
         let parts = |block: u32| {
             let state = &self.states[block as usize];
@@ -164,7 +164,8 @@ impl<X: Index> Cfdc<X> {
             (distance, members * members * u128::from((self.now - state.since).max(1)))
         };
         let ((over_a, under_a), (over_b, under_b)) = (parts(a), parts(b));
-        (over_a * under_b).cmp(&(over_b * under_a))
+        let age = |block: u32| (self.states[block as usize].since, self.blocks.number(block));
+        (over_a * under_b).cmp(&(over_b * under_a)).then_with(|| age(a).cmp(&age(b)))
     }
 
     /// The cluster of lowest priority: the one chosen before while it lasts.

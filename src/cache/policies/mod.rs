@@ -7,6 +7,7 @@ pub mod casa;
 pub mod cfdc;
 pub mod cflru;
 pub mod clock;
+pub mod cswlru;
 pub mod fab;
 pub mod lirs;
 pub mod lru;

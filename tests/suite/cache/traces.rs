@@ -44,12 +44,14 @@ impl Below for Nothing {
     }
 }
 
-/// Runs `trace` through a cache of `policy`; both kinds of index must agree.
+/// Runs `trace` through a cache of `policy`, one access a nanosecond; both kinds of index must agree.
 pub fn counts(policy: &str, config: &Config, trace: &[Step]) -> Stats {
-    let accesses: Vec<PageAccess> = trace.iter().map(|&(access, page)| PageAccess::new(Lpn(page), access)).collect();
     let run = |config: &Config| {
         let mut cache = build(policy, config).unwrap_or_else(|error| panic!("{policy}: {error}"));
-        cache.run(Time::ZERO, &accesses, &mut Nothing).expect("nothing fails");
+        for (at, &(access, page)) in trace.iter().enumerate() {
+            let one = [PageAccess::new(Lpn(page), access)];
+            cache.run(Time(at as u64), &one, &mut Nothing).expect("nothing fails");
+        }
         *cache.stats()
     };
     let sparse = run(&Config { space: None, ..config.clone() });
