@@ -11,7 +11,7 @@
 //! Cost: O(1) an access beside the policy's own; a sync sorts the dirty pages.
 
 use super::index::{Index, NIL};
-use super::pages::Pages;
+use super::pages::{PAGE_MAX, Pages};
 use super::policy::{Access, Afterlife, Leaving, Needs, Outgoing, Plan, Policy, Room};
 use super::{Below, Config, PageAccess, PageCache, Stats};
 use crate::time::Time;
@@ -24,9 +24,6 @@ const LOOK_AHEAD: usize = 32;
 
 /// The smallest read-ahead window, in pages.
 const READ_AHEAD_MIN: u32 = 4;
-
-/// The highest page number.
-const PAGE_MAX: u64 = (1 << 63) - 1;
 
 /// A cache under policy `P`, indexed by `X`.
 pub(super) struct Engine<P, X> {
@@ -72,7 +69,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     /// Serves a hit; false if `page` is not resident.
     #[inline]
     fn try_hit(&mut self, at: Time, page: u64, access: Access, hint: u32) -> bool {
-        let node = if self.pages.page(hint) == page { hint } else { self.pages.find(page) };
+        let node = if self.pages.holds(hint, page) { hint } else { self.pages.find(page) };
         if !self.pages.is_resident(node) {
             return false;
         }
@@ -327,18 +324,6 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         if missed && self.policy.keeps_reads() { self.read_ahead(at, end, below) } else { Ok(at) }
     }
 
-    /// Loads the index entries and nodes of a batch; the nodes found are hints.
-    #[inline]
-    fn look_up(&self, accesses: &[PageAccess]) -> [u32; LOOK_AHEAD] {
-        let mut hints = [NIL; LOOK_AHEAD];
-        for (hint, access) in hints.iter_mut().zip(accesses) {
-            *hint = self.pages.guess(access.page().0);
-        }
-        let loaded = hints.iter().fold(0, |sum, &hint| sum ^ self.pages.page(hint));
-        std::hint::black_box(loaded);
-        hints
-    }
-
     fn run_one(&mut self, at: Time, access: PageAccess, below: &mut dyn Below) -> Result<Time> {
         match access.access() {
             Access::Read => PageCache::read(self, at, access.page(), 1, below),
@@ -420,7 +405,8 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
             return Ok(at);
         }
         for batch in accesses.chunks(LOOK_AHEAD) {
-            let hints = self.look_up(batch);
+            let pages = batch.iter().map(|access| access.page().0);
+            let hints: [u32; LOOK_AHEAD] = self.pages.look_up(pages, P::RELINKS);
             for (access, hint) in batch.iter().zip(hints) {
                 self.background(at, below)?;
                 let page = access.page().0;

@@ -90,6 +90,9 @@ impl Plan {
 /// A replacement policy: its order, nothing else. It is made with the cache's empty [`Pages`], in which it sets
 /// up the lists it [needs](Needs).
 pub trait Policy<X: Index>: Send + 'static {
+    /// Whether a hit moves the page in its list: then a batch loads its neighbours early too.
+    const RELINKS: bool = true;
+
     /// Whether a page that a read missed is kept. Write buffers say no.
     fn keeps_reads(&self) -> bool {
         true

@@ -4,10 +4,10 @@
 //! end; otherwise the least recently used page. A window of nothing is LRU, one of the whole cache writes only
 //! when no clean page is left.
 //!
-//! Exact in O(1): beside the main list, a pointer to the edge of the region and a flag at each page in it, and a
-//! list of the clean pages alone, in the same order. The victim is that list's last page if its flag is set. A
-//! page that a sync cleans enters the clean list next to its nearest clean neighbour of the main list, which is
-//! searched in both directions.
+//! Exact in O(1): beside the main list, a pointer to the edge of the region, and a list of the clean pages in the
+//! region, in the same order, whose last page is the victim. A page enters the region at its edge, so that the
+//! clean list grows at its front. A page that a sync cleans inside the region enters the clean list next to its
+//! nearest clean neighbour, which is searched in both directions.
 //!
 //! Source: Park, Jung, Kang, Kim, Lee, CASES'06. Readings: the window is static, a third of the cache as
 //! in the paper's kernel study; `adapt=yes` is its dynamic form: after each `period` of evictions the mean
@@ -44,13 +44,13 @@ fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
 }
 
 /// Tag bit of pages in the clean-first region.
-const IN_WINDOW: u32 = 1;
+const INSIDE: u32 = 1;
 /// Tag bit of pages in the clean list.
-const IN_CLEAN: u32 = 2;
+const CLEAN: u32 = 2;
 
 struct Cflru {
     list: List,
-    /// The clean pages, in the order of the main list.
+    /// The clean pages of the region, in the order of the main list.
     clean: List,
     links: Links,
     /// The most recent page of the region, or [`NIL`].
@@ -107,12 +107,16 @@ impl Cflru {
     /// Takes a page out of the main list and of the region.
     #[inline]
     fn unlink<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) {
-        if pages.tag(node) & IN_WINDOW != 0 {
+        let tag = pages.tag(node);
+        if tag & INSIDE != 0 {
+            if tag & CLEAN != 0 {
+                self.clean.remove(&mut self.links, node);
+            }
             if self.edge == node {
                 self.edge = self.list.after(pages, node);
             }
             self.inside -= 1;
-            pages.set_tag(node, pages.tag(node) & !IN_WINDOW);
+            pages.set_tag(node, 0);
         }
         self.list.remove(pages, node);
     }
@@ -125,7 +129,12 @@ impl Cflru {
             if next == NIL {
                 return;
             }
-            pages.set_tag(next, pages.tag(next) | IN_WINDOW);
+            if pages.is_dirty(next) {
+                pages.set_tag(next, INSIDE);
+            } else {
+                pages.set_tag(next, INSIDE | CLEAN);
+                self.clean.push_front(&mut self.links, next);
+            }
             self.edge = next;
             self.inside += 1;
         }
@@ -134,9 +143,13 @@ impl Cflru {
     /// Lets the region shrink to its size.
     fn shrink<X: Index>(&mut self, pages: &mut Pages<X>) {
         while self.inside > self.window {
-            pages.set_tag(self.edge, pages.tag(self.edge) & !IN_WINDOW);
-            self.edge = self.list.after(pages, self.edge);
+            let node = self.edge;
+            self.edge = self.list.after(pages, node);
             self.inside -= 1;
+            if pages.tag(node) & CLEAN != 0 {
+                self.clean.remove(&mut self.links, node);
+            }
+            pages.set_tag(node, 0);
         }
     }
 
@@ -148,39 +161,39 @@ impl Cflru {
         }
     }
 
-    /// Enters a page of the main list in the clean list, at its place.
-    fn enter_clean<X: Index>(&mut self, pages: &Pages<X>, node: u32) {
-        let in_clean = |node: u32| pages.tag(node) & IN_CLEAN != 0;
+    /// Enters a page of the region in the clean list, at its place.
+    fn enter_clean<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) {
+        let is = |node: u32, bit: u32| pages.tag(node) & bit != 0;
         let (mut newer, mut older) = (node, node);
         loop {
             newer = self.list.before(pages, newer);
-            if newer == NIL {
-                return self.clean.push_front(&mut self.links, node);
+            if newer == NIL || !is(newer, INSIDE) {
+                self.clean.push_front(&mut self.links, node);
+                break;
             }
-            if in_clean(newer) {
-                return self.clean.insert_after(&mut self.links, node, newer);
+            if is(newer, CLEAN) {
+                self.clean.insert_after(&mut self.links, node, newer);
+                break;
             }
             older = self.list.after(pages, older);
             if older == NIL {
-                return self.clean.push_back(&mut self.links, node);
+                self.clean.push_back(&mut self.links, node);
+                break;
             }
-            if in_clean(older) {
-                return self.clean.insert_before(&mut self.links, node, older);
+            if is(older, CLEAN) {
+                self.clean.insert_before(&mut self.links, node, older);
+                break;
             }
         }
+        pages.set_tag(node, INSIDE | CLEAN);
     }
 }
 
 impl<X: Index> Policy<X> for Cflru {
     #[inline]
-    fn hit(&mut self, pages: &mut Pages<X>, node: u32, access: Access, was_dirty: bool) {
-        if !was_dirty {
-            if access == Access::Write {
-                self.clean.remove(&mut self.links, node);
-                pages.set_tag(node, pages.tag(node) & !IN_CLEAN);
-            } else {
-                self.clean.touch(&mut self.links, node);
-            }
+    fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
+        if pages.tag(node) == 0 {
+            return self.list.touch(pages, node);
         }
         self.unlink(pages, node);
         self.list.push_front(pages, node);
@@ -189,33 +202,26 @@ impl<X: Index> Policy<X> for Cflru {
 
     fn make_room(&mut self, pages: &mut Pages<X>, _: u64, _: &mut Plan) -> Room {
         let clean = self.clean.back(&self.links);
-        let victim =
-            if clean != NIL && pages.tag(clean) & IN_WINDOW != 0 { clean } else { self.list.back(pages) };
+        let victim = if clean == NIL { self.list.back(pages) } else { clean };
         self.climb(pages, victim);
         Room::Drop(victim)
     }
 
-    fn insert(&mut self, pages: &mut Pages<X>, node: u32, access: Access) {
+    fn insert(&mut self, pages: &mut Pages<X>, node: u32, _: Access) {
         self.list.push_front(pages, node);
         self.refill(pages);
-        if access == Access::Read {
-            self.clean.push_front(&mut self.links, node);
-            pages.set_tag(node, pages.tag(node) | IN_CLEAN);
-        }
     }
 
     fn remove(&mut self, pages: &mut Pages<X>, node: u32, _: Leaving) -> Afterlife {
-        if pages.tag(node) & IN_CLEAN != 0 {
-            self.clean.remove(&mut self.links, node);
-        }
         self.unlink(pages, node);
         self.refill(pages);
         Afterlife::Gone
     }
 
     fn cleaned(&mut self, pages: &mut Pages<X>, node: u32) {
-        self.enter_clean(pages, node);
-        pages.set_tag(node, pages.tag(node) | IN_CLEAN);
+        if pages.tag(node) & INSIDE != 0 {
+            self.enter_clean(pages, node);
+        }
     }
 
     fn bytes(&self) -> usize {

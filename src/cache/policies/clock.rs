@@ -37,6 +37,8 @@ struct Clock {
 }
 
 impl<X: Index> Policy<X> for Clock {
+    const RELINKS: bool = false;
+
     #[inline]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
         let used = pages.tag(node);

@@ -103,6 +103,8 @@ impl S3Fifo {
 }
 
 impl<X: Index> Policy<X> for S3Fifo {
+    const RELINKS: bool = false;
+
     #[inline]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
         let tag = pages.tag(node);

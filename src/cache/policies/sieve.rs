@@ -32,6 +32,8 @@ struct Sieve {
 }
 
 impl<X: Index> Policy<X> for Sieve {
+    const RELINKS: bool = false;
+
     #[inline]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
         pages.set_tag(node, USED);

@@ -10,6 +10,7 @@
 
 use super::super::kit::*;
 use crate::cache::blocks::Geometry;
+use crate::cache::pages::TAG_MAX;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -211,7 +212,7 @@ impl<X: Index> Candidates<X> {
     /// A clean page was written to fill a gap.
     pub fn written_while_clean(&mut self, pages: &mut Pages<X>, node: u32) {
         let tag = pages.tag(node);
-        pages.set_tag(node, tag.saturating_add(1 << TIMES_SHIFT));
+        pages.set_tag(node, if tag > TAG_MAX - (1 << TIMES_SHIFT) { tag } else { tag + (1 << TIMES_SHIFT) });
         if tag & CANDIDATE != 0 {
             self.push(pages, node);
         }
