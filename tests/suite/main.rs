@@ -1,4 +1,5 @@
 //! The integration tests, one binary.
 
+mod cache;
 mod layers;
 mod media;
