@@ -7,11 +7,14 @@
 //! request holds up no other. Requests that are not in whole blocks are served by reading, changing and
 //! writing the blocks around them.
 
+use crate::ftl::ssd::{Data, Ssd, SsdProfile};
 use crate::media::buffer::Pool;
 use crate::media::counted::{Counted, Counts};
+use crate::media::disk::{Disk, DiskProfile};
 use crate::media::paced::Clock;
+use crate::media::profile::Described;
 use crate::media::timer::Timer;
-use crate::media::{BlockDevice, Completion, Gather, Request};
+use crate::media::{BlockDevice, Completion, Gather, Request, profile};
 use crate::{Error, Result};
 use bytes::Bytes;
 use fuser::{
@@ -51,6 +54,32 @@ pub struct Export {
     pub real_time: bool,
     /// What `stats` shows of the model, under `model`.
     pub model: Option<ModelStats>,
+}
+
+/// The simulated device that the profile called `name` (built in, or a path) describes, over the device
+/// that holds its data; and what it can tell about itself.
+///
+/// Fails with [`Error::Invalid`] on a profile of something that is no device of its own.
+pub fn simulated(
+    name: &str,
+    storage: Arc<dyn BlockDevice>,
+    seed: u64,
+) -> Result<(Arc<dyn BlockDevice>, ModelStats)> {
+    match profile::kind_of(name)?.as_str() {
+        DiskProfile::KIND => {
+            let disk = Arc::new(Disk::new(&profile::load(name)?, storage));
+            let told = Arc::clone(&disk);
+            Ok((disk, Box::new(move || json!(told.stats()))))
+        }
+        SsdProfile::KIND => {
+            let ssd = Arc::new(Ssd::new(&profile::load(name)?, Data::Storage(storage), seed)?);
+            let told = Arc::clone(&ssd);
+            Ok((ssd, Box::new(move || json!({ "memory": told.stats(), "flash": told.report() }))))
+        }
+        other => Err(Error::invalid(format!(
+            "profile {name} describes a {other}, which is not a device by itself: choose a disk or an ssd"
+        ))),
+    }
 }
 
 /// A device that is being served; dropping it unmounts it.

@@ -9,6 +9,7 @@
 
 pub mod page;
 pub mod settings;
+pub mod ssd;
 pub mod streams;
 
 use crate::media::nand::{Failure, Nand, NandCounts, Wear};
@@ -50,6 +51,9 @@ pub fn open(name: &str, nand: Nand, settings: &str) -> Result<Box<dyn Ftl>> {
 pub trait Ftl: Send {
     /// Pages the host can address: 0 up to this.
     fn logical_pages(&self) -> u64;
+
+    /// Where a page lies, without an operation.
+    fn find(&self, page: Lpn) -> Option<(u32, u32)>;
 
     /// Finds and reads a page.
     ///

@@ -517,6 +517,11 @@ impl Ftl for PageMap {
         self.map.len() as u64
     }
 
+    fn find(&self, page: Lpn) -> Option<(u32, u32)> {
+        let entry = self.look_up(page).unwrap_or(UNMAPPED);
+        (entry != UNMAPPED).then(|| self.place_of(entry))
+    }
+
     fn read(&mut self, at: Time, page: Lpn) -> Result<Found> {
         let entry = self.look_up(page)?;
         self.counts.host_reads += 1;

@@ -1,10 +1,9 @@
 //! Real devices: loop devices over image files, as root; and simulated ones served as files.
 
-use bimetal::front::export::{Export, STATS, Served, serve};
-use bimetal::media::disk::Disk;
+use bimetal::front::export::{Export, STATS, Served, serve, simulated};
 use bimetal::media::file::{FileDevice, Options};
 use bimetal::media::ram::Ram;
-use bimetal::media::{BlockDevice, Request, profile};
+use bimetal::media::{BlockDevice, Request};
 use bimetal::time::Time;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -87,6 +86,24 @@ fn a_block_device_keeps_what_is_written_and_drops_what_is_discarded() {
 }
 
 #[test]
+fn an_error_of_the_device_names_it_the_operation_and_the_place() {
+    let image = image(8 << 20);
+    let Some(attached) = Loop::attach(image.path(), &["--direct-io=on"]) else { return };
+    for queued in [false, true] {
+        let options = Options { direct: true, queued, ..WRITABLE };
+        let device = FileDevice::open_with(&attached.path, &options).unwrap();
+        image.as_file().set_len(1 << 20).unwrap();
+        let read = || Request::Read { offset: 2 << 20, len: 4096 };
+        for completion in [device.run(Time::ZERO, read()), device.wait(device.submit(Time::ZERO, read()))] {
+            let error = completion.result.unwrap_err().to_string();
+            let expected = format!("{}: read of 4096 bytes at 2097152", attached.path.display());
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        image.as_file().set_len(8 << 20).unwrap();
+    }
+}
+
+#[test]
 fn an_image_under_a_loop_device_is_refused_by_that_devices_name() {
     let image = image(1 << 20);
     let Some(attached) = Loop::attach(image.path(), &[]) else { return };
@@ -113,14 +130,11 @@ fn a_mounted_block_device_is_refused() {
     FileDevice::open_with(&attached.path, &WRITABLE).unwrap();
 }
 
-/// A simulated disk in memory, served without its latency; none where FUSE is not to be had.
-fn served(bytes: u64) -> Option<(TempDir, Served)> {
-    let profile = profile::load("hdd-7200").unwrap();
-    let disk = Arc::new(Disk::new(&profile, Arc::new(Ram::new("ram", bytes))));
-    let of_model = Arc::clone(&disk);
-    let model = Box::new(move || serde_json::to_value(of_model.stats()).unwrap());
+/// A simulated device over memory, served without its latency; none where FUSE is not to be had.
+fn served(profile: &str, bytes: u64) -> Option<(TempDir, Served)> {
+    let (device, model) = simulated(profile, Arc::new(Ram::new("ram", bytes)), 1).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    match serve(Export { device: disk, real_time: false, model: Some(model) }, dir.path()) {
+    match serve(Export { device, real_time: false, model: Some(model) }, dir.path()) {
         Ok(served) => Some((dir, served)),
         Err(error) => {
             println!("skipped: {error}");
@@ -140,7 +154,7 @@ fn run(program: &str, arguments: &[&str], path: &Path) -> bool {
 
 #[test]
 fn a_served_device_is_a_file_of_its_size_that_keeps_bytes_at_any_offset() {
-    let Some((dir, served)) = served(4 << 20) else { return };
+    let Some((dir, served)) = served("hdd-7200", 4 << 20) else { return };
     let file = OpenOptions::new().read(true).write(true).open(served.device()).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 4 << 20);
     let text = b"neither here nor there in whole sectors";
@@ -165,11 +179,9 @@ fn a_served_device_is_a_file_of_its_size_that_keeps_bytes_at_any_offset() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
-#[test]
-fn the_kernels_ext4_lives_on_a_served_disk() {
-    let Some((_dir, served)) = served(64 << 20) else { return };
-    let attached = Loop::attach(&served.device(), &["--direct-io=on"]);
-    let Some(attached) = attached else { return };
+/// Makes an ext4 on the served device, fills it, checks it and reads it back, all by the kernel.
+fn ext4_lives_on(served: &Served) {
+    let Some(attached) = Loop::attach(&served.device(), &["--direct-io=on"]) else { return };
     assert!(run("mke2fs", &["-q", "-t", "ext4"], &attached.path));
     let mounted = tempfile::tempdir().unwrap();
     let path = attached.path.to_string_lossy().into_owned();
@@ -181,10 +193,14 @@ fn the_kernels_ext4_lives_on_a_served_disk() {
     for index in 0..200 {
         fs::write(mounted.path().join(format!("file{index}")), contents(index)).unwrap();
     }
+    for index in 100..200 {
+        fs::remove_file(mounted.path().join(format!("file{index}"))).unwrap();
+    }
+    assert!(run("fstrim", &[], mounted.path()) || served.counts().discards == 0);
     assert!(run("umount", &[], mounted.path()));
     assert!(run("e2fsck", &["-fn"], &attached.path));
     assert!(mount());
-    for index in 0..200 {
+    for index in 0..100 {
         assert_eq!(fs::read(mounted.path().join(format!("file{index}"))).unwrap(), contents(index));
     }
     assert!(run("umount", &[], mounted.path()));
@@ -192,8 +208,27 @@ fn the_kernels_ext4_lives_on_a_served_disk() {
 }
 
 #[test]
+fn the_kernels_ext4_lives_on_a_served_disk() {
+    let Some((_dir, served)) = served("hdd-7200", 64 << 20) else { return };
+    ext4_lives_on(&served);
+    assert_eq!(served.counts().discards, 0, "a disk has none");
+}
+
+#[test]
+fn the_kernels_ext4_lives_on_a_served_ssd() {
+    for profile in ["ssd-tlc", "ssd-slc"] {
+        let Some((dir, served)) = served(profile, 64 << 20) else { return };
+        ext4_lives_on(&served);
+        assert!(served.counts().discards > 0, "what was deleted is given up");
+        let stats = fs::read_to_string(dir.path().join(STATS)).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        assert!(stats["model"]["flash"]["host_trims"].as_u64() > Some(0), "{stats}");
+    }
+}
+
+#[test]
 fn our_own_devices_open_a_served_one() {
-    let Some((_dir, served)) = served(1 << 20) else { return };
+    let Some((_dir, served)) = served("hdd-7200", 1 << 20) else { return };
     for direct in [false, true] {
         let device = FileDevice::open_with(&served.device(), &Options { direct, ..WRITABLE }).unwrap();
         let device: &dyn BlockDevice = &device;

@@ -12,11 +12,12 @@ const SPANS_MAX: usize = 64;
 /// The time lines of one NAND array. Instants are nanoseconds.
 pub(super) struct Lanes {
     unit_free: Vec<u64>,
-    channels: Vec<Channel>,
+    channels: Vec<Lane>,
 }
 
+/// The time line of one bus.
 #[derive(Default)]
-struct Channel {
+pub(crate) struct Lane {
     /// Busy spans in order, apart from each other.
     spans: VecDeque<(u64, u64)>,
     /// Nothing begins before this.
@@ -27,7 +28,7 @@ impl Lanes {
     pub fn new(units: u32, channels: u32) -> Lanes {
         Lanes {
             unit_free: vec![0; units as usize],
-            channels: (0..channels).map(|_| Channel::default()).collect(),
+            channels: (0..channels).map(|_| Lane::default()).collect(),
         }
     }
 
@@ -53,8 +54,9 @@ impl Lanes {
     }
 }
 
-impl Channel {
-    fn take(&mut self, from: u64, len: u64) -> u64 {
+impl Lane {
+    /// Takes the first gap of `len` from `from` on; where it begins.
+    pub fn take(&mut self, from: u64, len: u64) -> u64 {
         let from = from.max(self.floor);
         // Nearly always after everything else.
         match self.spans.back_mut() {
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_transfer_takes_the_first_gap_that_holds_it() {
-        let mut channel = Channel::default();
+        let mut channel = Lane::default();
         assert_eq!(channel.take(100, 10), 100);
         assert_eq!(channel.take(0, 50), 0);
         assert_eq!(channel.take(0, 60), 110, "only 50 are left before 100");
@@ -137,7 +139,7 @@ mod tests {
     proptest! {
         #[test]
         fn transfers_never_overlap_nor_begin_early(asks in proptest::collection::vec((0u64..500, 1u64..20), 1..60)) {
-            let mut channel = Channel::default();
+            let mut channel = Lane::default();
             let mut busy = vec![false; 5000];
             for (from, len) in asks {
                 let begin = channel.take(from, len);

@@ -133,15 +133,30 @@ impl NandProfile {
         }
     }
 
-    /// The same part with as many blocks a plane as `bytes` need, rounded up.
-    pub fn resized(mut self, bytes: u64) -> NandProfile {
-        let per_block = u64::from(self.channels)
-            * u64::from(self.chips)
-            * u64::from(self.dies)
-            * u64::from(self.planes)
-            * u64::from(self.pages)
-            * self.page;
-        self.blocks = u32::try_from(bytes.div_ceil(per_block.max(1))).unwrap_or(u32::MAX).max(1);
+    /// A part of the same kind with `bytes` or somewhat more.
+    ///
+    /// A smaller part has fewer planes, chips and channels, until each unit has 64 blocks; then it has fewer
+    /// blocks. Every unit keeps `least` blocks.
+    pub fn resized(mut self, bytes: u64, least: u32) -> NandProfile {
+        let block = u64::from(self.pages) * self.page;
+        let units = |part: &NandProfile| u64::from(part.geometry().units);
+        while units(&self) > 1 && bytes / block / units(&self) < 64 {
+            let [planes, chips, dies, channels] =
+                [&mut self.planes, &mut self.chips, &mut self.dies, &mut self.channels];
+            let shrink = if *planes > 1 && self.independent_planes {
+                planes
+            } else if *chips > 1 {
+                chips
+            } else if *dies > 1 {
+                dies
+            } else {
+                channels
+            };
+            *shrink = (*shrink / 2).max(1);
+        }
+        let planes = if self.independent_planes { 1 } else { u64::from(self.planes) };
+        let blocks = bytes.div_ceil(block * units(&self)).max(u64::from(least)).div_ceil(planes);
+        self.blocks = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
         self
     }
 }
