@@ -298,7 +298,8 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     fn read_ahead(&mut self, at: Time, end: u64, below: &mut dyn Below) -> Result<Time> {
         let limit = self.config.read_ahead.min(self.pages.capacity() / 2);
         self.reader.window = (self.reader.window * 2).max(READ_AHEAD_MIN).min(limit);
-        let stop = end.saturating_add(u64::from(self.reader.window)).min(self.config.space.unwrap_or(PAGE_MAX));
+        let stop =
+            end.saturating_add(u64::from(self.reader.window)).min(self.config.space.unwrap_or(PAGE_MAX));
         let mut at = at;
         let mut page = end;
         while page < stop && self.pages.find_resident(page) == NIL {
@@ -314,7 +315,14 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     }
 
     /// Follows a read of `first` to `end` that missed or not; reads ahead if it goes on from the last one.
-    fn follow(&mut self, at: Time, first: u64, end: u64, missed: bool, below: &mut dyn Below) -> Result<Time> {
+    fn follow(
+        &mut self,
+        at: Time,
+        first: u64,
+        end: u64,
+        missed: bool,
+        below: &mut dyn Below,
+    ) -> Result<Time> {
         let goes_on = first == self.reader.next;
         self.reader.next = end;
         if !goes_on {
@@ -334,9 +342,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
 
 /// Splits pages to write into runs of neighbours for which `takes` holds; the others are left out.
 fn runs(write: &[Outgoing], takes: impl Fn(&Outgoing) -> bool + Copy) -> impl Iterator<Item = &[Outgoing]> {
-    write
-        .chunk_by(move |a, b| a.page + 1 == b.page && takes(a) == takes(b))
-        .filter(move |run| takes(&run[0]))
+    write.chunk_by(move |a, b| a.page + 1 == b.page && takes(a) == takes(b)).filter(move |run| takes(&run[0]))
 }
 
 fn check_range(first: Lpn, count: u32) -> Result<u64> {

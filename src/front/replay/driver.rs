@@ -36,6 +36,8 @@ pub(super) struct Driver<'a> {
     pub flush: bool,
     /// Serve no more than this many requests.
     pub limit: Option<u64>,
+    /// The first request arrives no earlier.
+    pub start: Time,
     /// Give up: another run failed.
     pub stop: &'a AtomicBool,
 }
@@ -67,7 +69,7 @@ impl Driver<'_> {
     /// # Errors
     /// Of the trace, of placing a request, or of the stack, with the number of the request.
     pub fn run(mut self, trace: &mut Trace) -> Result<Outcome> {
-        let start = self.stack.ready();
+        let start = self.start;
         let mut clock = Clock { start, now: start, all_done: start, under_way: BinaryHeap::new() };
         let mut meter = Meter::new();
         let mut last = Time::ZERO;
@@ -81,7 +83,8 @@ impl Driver<'_> {
             }
             meter.out_of_order += u64::from(record.at < last);
             last = last.max(record.at);
-            let record = Record { at: last, ..record };
+            let flags = if self.flush { record.flags } else { Flags::NONE };
+            let record = Record { at: last, flags, ..record };
             let served = self.serve(&record, &mut clock, &mut meter);
             served.map_err(|why| placed(why, number))?;
         }
@@ -95,7 +98,7 @@ impl Driver<'_> {
             meter.passed_over += 1;
             return Ok(());
         }
-        let before = self.flush && record.flags.has(Flags::PREFLUSH) && record.op != Op::Flush;
+        let before = record.flags.has(Flags::PREFLUSH) && record.op != Op::Flush;
         let arrived = self.arrival(record, before || record.op == Op::Flush, clock);
         let mut from = arrived;
         if before {
@@ -111,7 +114,7 @@ impl Driver<'_> {
         clock.all_done = clock.all_done.max(done);
         if matches!(self.pace, Pace::Closed { .. }) {
             clock.under_way.push(Reverse(done));
-            if record.op == Op::Flush || (self.flush && record.flags.has(Flags::FUA)) {
+            if record.op == Op::Flush || record.flags.has(Flags::FUA) {
                 clock.now = clock.now.max(done);
             }
         }
@@ -170,6 +173,9 @@ mod tests {
         fn size_bytes(&self) -> Option<u64> {
             None
         }
+        fn page_bytes(&self) -> u64 {
+            4096
+        }
         fn measure(&self, _: &mut Measured) {}
     }
 
@@ -184,6 +190,7 @@ mod tests {
             pace,
             flush: true,
             limit: None,
+            start: Time::ZERO,
             stop: &AtomicBool::new(false),
         };
         let outcome = driver.run(&mut source.open().unwrap()).unwrap();

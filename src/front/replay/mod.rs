@@ -10,6 +10,7 @@
 //! not depend on the machine or on other runs. Nothing is written or printed before all runs are done.
 
 mod args;
+mod cached;
 mod driver;
 mod html;
 mod parallel;
@@ -27,15 +28,15 @@ mod void;
 pub use args::{Args, PaceName};
 pub use place::Fit;
 pub use plot::{Kind as Plot, Wanted as WantedPlot};
-pub use report::{Latency, Merges, RunConfig, RunReport};
+pub use report::{CacheReport, Latency, Merges, RunConfig, RunReport};
 pub use stack::Precondition;
 
 use super::trace::{Progress, Source, Summary, summarise};
 use crate::{Error, Result};
 pub(super) use rows::aligned;
 
-use driver::{Driver, Outcome, Pace};
-use plan::Spec;
+use driver::{Driver, Pace};
+use plan::{Built, Spec};
 use report::Measured;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -96,18 +97,18 @@ fn one_run(
     progress: &Arc<Progress>,
     stop: &AtomicBool,
 ) -> Result<RunReport> {
-    let mut stack = spec.build(args)?;
-    let size_bytes = stack.size_bytes();
+    let Built { mut stack, start, before } = spec.build(args)?;
     let pace = match args.pace {
         PaceName::Closed => Pace::Closed { queue_depth: args.queue_depth },
         PaceName::Open => Pace::Open { speed: args.speed },
     };
     let driver = Driver {
+        placer: plan::placer(args, stack.size_bytes()),
         stack: &mut *stack,
-        placer: plan::placer(args, size_bytes),
         pace,
         flush: !args.no_flush,
         limit: args.requests,
+        start,
         stop,
     };
     let mut trace = source.open_watched(progress)?;
@@ -123,44 +124,10 @@ fn one_run(
             outcome.meter.passed_over
         )));
     }
-    let mut measured = Measured::default();
-    stack.measure(&mut measured);
-    let config = spec.config(args, source, size_bytes);
-    Ok(report_of(outcome, measured, config, trace.tally()))
-}
-
-fn report_of(
-    outcome: Outcome,
-    measured: Measured,
-    config: RunConfig,
-    tally: super::trace::Tally,
-) -> RunReport {
-    let meter = &outcome.meter;
-    RunReport {
-        requests: meter.requests(),
-        pages_read: measured.pages_read,
-        pages_written: measured.pages_written,
-        pages_programmed: measured.pages_programmed,
-        pages_copied: measured.pages_copied,
-        erases: measured.erases,
-        merges: measured.merges,
-        write_amplification: measured.write_amplification,
-        hit_ratio: measured.hit_ratio,
-        sim_time_ns: outcome.ended.since(outcome.started).as_nanos() as u64,
-        latency_ns: meter.latency(),
-        latency_by_operation_ns: meter.latency_by_operation(),
-        wear: measured.wear,
-        page_bytes: measured.page_bytes,
-        partial_page_writes: measured.partial_page_writes,
-        bytes_read: meter.bytes_read,
-        bytes_written: meter.bytes_written,
-        operations: meter.operations(),
-        passed_over: meter.passed_over,
-        out_of_order: meter.out_of_order,
-        trace_lines: tally,
-        cache: measured.cache,
-        config,
-    }
+    let mut after = Measured::default();
+    stack.measure(&mut after);
+    let config = spec.config(args, source, &*stack);
+    Ok(RunReport::new(&outcome, &before, after, config, trace.tally()))
 }
 
 fn info(args: &Args, source: &Source) -> Result<()> {

@@ -1,6 +1,9 @@
 //! What a run is measured by, under the names that `replay --json` prints.
 
+use super::driver::Outcome;
+use crate::cache;
 use crate::front::trace::{Op, Tally};
+use crate::ftl;
 use crate::media::nand::Wear;
 use crate::time::Time;
 use hdrhistogram::Histogram;
@@ -8,20 +11,33 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// What the layers counted.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     pub page_bytes: u64,
     pub pages_read: u64,
     pub pages_written: u64,
-    pub pages_programmed: Option<u64>,
-    pub pages_copied: Option<u64>,
     pub partial_page_writes: Option<u64>,
-    pub erases: Option<u64>,
-    pub merges: Option<Merges>,
-    pub write_amplification: Option<f64>,
-    pub hit_ratio: Option<f64>,
-    pub wear: Option<Wear>,
-    pub cache: Option<serde_json::Value>,
+    /// What the flash did, where there is some.
+    pub flash: Option<ftl::Report>,
+    /// What the cache did, where there is one.
+    pub cache: Option<CacheReport>,
+}
+
+/// What a page cache was and did.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheReport {
+    /// The policy with all its options.
+    pub policy: String,
+    /// Pages it holds at most.
+    pub capacity_pages: u32,
+    /// Bytes of a page of it.
+    pub page_bytes: u64,
+    /// Pages dirty at the end of the run.
+    pub dirty_pages_left: u32,
+    /// Bytes of memory beside the contents of the pages.
+    pub overhead_bytes: u64,
+    /// What it counted, pages.
+    pub counts: cache::Stats,
 }
 
 /// Merges by kind.
@@ -106,7 +122,7 @@ pub struct RunReport {
     /// What was read of the trace.
     pub trace_lines: Tally,
     /// What the cache counted.
-    pub cache: Option<serde_json::Value>,
+    pub cache: Option<CacheReport>,
     /// What the run was.
     pub config: RunConfig,
 }
@@ -149,6 +165,73 @@ pub struct RunConfig {
     pub seed: u64,
     /// This program's version.
     pub version: &'static str,
+}
+
+impl RunReport {
+    /// What a run gave: its latencies, what its layers counted `before` it and `after`, and what it was.
+    pub(super) fn new(
+        outcome: &Outcome,
+        before: &Measured,
+        after: Measured,
+        config: RunConfig,
+        lines: Tally,
+    ) -> RunReport {
+        let meter = &outcome.meter;
+        let pages_written = after.pages_written - before.pages_written;
+        let flash = FlashWork::between(before, &after, pages_written);
+        RunReport {
+            requests: meter.requests(),
+            pages_read: after.pages_read - before.pages_read,
+            pages_written,
+            pages_programmed: flash.as_ref().map(|flash| flash.programmed),
+            pages_copied: flash.as_ref().map(|flash| flash.copied),
+            erases: flash.as_ref().map(|flash| flash.erases),
+            merges: flash.as_ref().map(|flash| flash.merges),
+            write_amplification: flash.as_ref().and_then(|flash| flash.amplification),
+            hit_ratio: after.cache.as_ref().map(|cache| cache.counts.hit_ratio()),
+            sim_time_ns: outcome.ended.since(outcome.started).as_nanos() as u64,
+            latency_ns: meter.latency(),
+            latency_by_operation_ns: meter.latency_by_operation(),
+            wear: after.flash.map(|flash| flash.wear),
+            page_bytes: after.page_bytes,
+            partial_page_writes: after.partial_page_writes,
+            bytes_read: meter.bytes_read,
+            bytes_written: meter.bytes_written,
+            operations: meter.operations(),
+            passed_over: meter.passed_over,
+            out_of_order: meter.out_of_order,
+            trace_lines: lines,
+            cache: after.cache,
+            config,
+        }
+    }
+}
+
+/// What the flash did in a run.
+struct FlashWork {
+    programmed: u64,
+    copied: u64,
+    erases: u64,
+    merges: Merges,
+    amplification: Option<f64>,
+}
+
+impl FlashWork {
+    fn between(before: &Measured, after: &Measured, pages_written: u64) -> Option<FlashWork> {
+        let (before, after) = (before.flash.as_ref()?, after.flash.as_ref()?);
+        let programmed = after.nand.programs - before.nand.programs;
+        Some(FlashWork {
+            programmed,
+            copied: after.nand.copies - before.nand.copies,
+            erases: after.nand.erases - before.nand.erases,
+            merges: Merges {
+                switch: after.ftl.switch_merges - before.ftl.switch_merges,
+                partial: after.ftl.partial_merges - before.ftl.partial_merges,
+                full: after.ftl.full_merges - before.ftl.full_merges,
+            },
+            amplification: (pages_written > 0).then(|| programmed as f64 / pages_written as f64),
+        })
+    }
 }
 
 /// Latencies and counts while a run goes on.

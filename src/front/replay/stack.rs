@@ -1,10 +1,11 @@
 //! What a replay drives: layers that answer a request with the instant it is done.
 //!
 //! `replay` = trace → optional page cache → FTL on NAND, or a device. A layer hides what is below it. The
-//! page cache is one over any other; the bottom is one of [`FtlLayer`], [`DeviceLayer`] and [`Counting`].
-//! Offsets and lengths are bytes of any alignment; a layer rounds to its own pages or blocks.
+//! page cache ([`CacheLayer`](super::cached)) is one over any other; the bottom is one of [`FtlLayer`],
+//! [`DeviceLayer`] and [`Counting`]. Offsets and lengths are bytes of any alignment; a layer rounds to its
+//! own pages or blocks.
 
-use super::report::{Measured, Merges};
+use super::report::Measured;
 use crate::front::trace::{Flags, Op, Record};
 use crate::ftl::{self, Ftl};
 use crate::media::random::Random;
@@ -87,15 +88,18 @@ pub(super) trait Layer: Send {
         Ok(at)
     }
 
-    /// When the layer is ready for the first request; after preconditioning.
-    fn ready(&self) -> Time {
-        Time::ZERO
-    }
-
     /// Bytes that can be addressed; none: any.
     fn size_bytes(&self) -> Option<u64>;
 
-    /// Adds what the layer counted since it was ready.
+    /// Bytes of a page, in which `pages_read` and `pages_written` count.
+    fn page_bytes(&self) -> u64;
+
+    /// Bytes of an erase block, if there is flash below.
+    fn erase_block_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Adds what the layer counted so far.
     fn measure(&self, into: &mut Measured);
 }
 
@@ -131,6 +135,10 @@ impl Layer for Counting {
         None
     }
 
+    fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
     fn measure(&self, into: &mut Measured) {
         into.pages_read = self.pages_read;
         into.pages_written = self.pages_written;
@@ -143,14 +151,24 @@ impl Layer for Counting {
 pub(super) struct DeviceLayer {
     device: Arc<dyn BlockDevice>,
     counting: Counting,
+    flash: Option<Flash>,
+}
+
+/// What a device tells about the flash in it.
+pub(super) struct Flash {
+    /// What it did.
+    pub report: Box<dyn Fn() -> ftl::Report + Send>,
+    /// Bytes of an erase block.
+    pub erase_block_bytes: u64,
 }
 
 /// What is written: nobody reads it.
 static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 
 impl DeviceLayer {
-    pub fn new(device: Arc<dyn BlockDevice>, page_bytes: u64) -> DeviceLayer {
-        DeviceLayer { device, counting: Counting::new(page_bytes) }
+    /// Over `device`; pages of `page_bytes` are counted.
+    pub fn new(device: Arc<dyn BlockDevice>, page_bytes: u64, flash: Option<Flash>) -> DeviceLayer {
+        DeviceLayer { device, counting: Counting::new(page_bytes), flash }
     }
 
     /// The whole blocks a range touches: first byte, bytes.
@@ -202,8 +220,19 @@ impl Layer for DeviceLayer {
         Some(self.device.info().size_bytes)
     }
 
+    fn page_bytes(&self) -> u64 {
+        self.counting.page_bytes
+    }
+
+    fn erase_block_bytes(&self) -> Option<u64> {
+        self.flash.as_ref().map(|flash| flash.erase_block_bytes)
+    }
+
     fn measure(&self, into: &mut Measured) {
         self.counting.measure(into);
+        if let Some(flash) = &self.flash {
+            into.flash = Some((flash.report)());
+        }
     }
 }
 
@@ -219,41 +248,43 @@ pub enum Precondition {
     Random,
 }
 
+/// Writes what is to be there before the trace begins; when that is done.
+///
+/// # Errors
+/// The device has no end, or its flash wears out before the trace begins.
+pub(super) fn precondition(layer: &mut dyn Layer, kind: Precondition, seed: u64) -> Result<Time> {
+    let mut at = Time::ZERO;
+    if kind == Precondition::None {
+        return Ok(at);
+    }
+    let page = layer.page_bytes();
+    let Some(pages) = layer.size_bytes().map(|size| size / page) else {
+        return Err(Error::invalid("--precondition needs a device with a size, not 'none'"));
+    };
+    let mut write = |number: u64| {
+        at = layer.serve(at, Io::Write(Piece { offset: number * page, len: page, durable: false }))?;
+        Ok(())
+    };
+    (0..pages).try_for_each(&mut write)?;
+    if kind == Precondition::Random {
+        let mut random = Random::new(seed, "precondition");
+        (0..pages).try_for_each(|_| write(random.below(pages)))?;
+    }
+    layer.serve(at, Io::Flush)
+}
+
 /// A translation layer on NAND. It keeps no contents: pages are checked by their tags in its own tests.
 pub(super) struct FtlLayer {
     ftl: Box<dyn Ftl>,
     page_bytes: u64,
-    ready: Time,
-    before: ftl::Report,
     partial_writes: u64,
 }
 
 impl FtlLayer {
-    /// Over `ftl`, after preconditioning it.
-    ///
-    /// # Errors
-    /// The flash wears out before the trace begins.
-    pub fn new(ftl: Box<dyn Ftl>, precondition: Precondition, seed: u64) -> Result<FtlLayer> {
+    /// Over `ftl`.
+    pub fn new(ftl: Box<dyn Ftl>) -> FtlLayer {
         let page_bytes = u64::from(ftl.nand().geometry().page_bytes);
-        let before = ftl::report(&*ftl);
-        let mut layer = FtlLayer { ftl, page_bytes, ready: Time::ZERO, before, partial_writes: 0 };
-        let pages = layer.ftl.logical_pages();
-        if precondition != Precondition::None {
-            layer.precondition(0..pages)?;
-        }
-        if precondition == Precondition::Random {
-            let mut random = Random::new(seed, "precondition");
-            layer.precondition((0..pages).map(|_| random.below(pages)))?;
-        }
-        layer.before = ftl::report(&*layer.ftl);
-        Ok(layer)
-    }
-
-    fn precondition(&mut self, pages: impl Iterator<Item = u64>) -> Result<()> {
-        for page in pages {
-            self.ready = self.ftl.write(self.ready, Lpn(page), &[])?;
-        }
-        Ok(())
+        FtlLayer { ftl, page_bytes, partial_writes: 0 }
     }
 
     /// A page that is written in part is read first.
@@ -299,34 +330,25 @@ impl Layer for FtlLayer {
         }
     }
 
-    fn ready(&self) -> Time {
-        self.ready
-    }
-
     fn size_bytes(&self) -> Option<u64> {
         Some(self.ftl.logical_pages() * self.page_bytes)
     }
 
+    fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
+    fn erase_block_bytes(&self) -> Option<u64> {
+        Some(u64::from(self.ftl.nand().geometry().pages_per_block) * self.page_bytes)
+    }
+
     fn measure(&self, into: &mut Measured) {
-        let (now, before) = (ftl::report(&*self.ftl), &self.before);
+        let report = ftl::report(&*self.ftl);
         into.page_bytes = self.page_bytes;
-        into.pages_read = now.ftl.host_reads - before.ftl.host_reads;
-        into.pages_written = now.ftl.host_writes - before.ftl.host_writes;
-        let programmed = now.nand.programs - before.nand.programs;
-        into.pages_programmed = Some(programmed);
-        into.write_amplification = match into.pages_written {
-            0 => None,
-            written => Some(programmed as f64 / written as f64),
-        };
-        into.pages_copied = Some(now.nand.copies - before.nand.copies);
-        into.erases = Some(now.nand.erases - before.nand.erases);
-        into.merges = Some(Merges {
-            switch: now.ftl.switch_merges - before.ftl.switch_merges,
-            partial: now.ftl.partial_merges - before.ftl.partial_merges,
-            full: now.ftl.full_merges - before.ftl.full_merges,
-        });
+        into.pages_read = report.ftl.host_reads;
+        into.pages_written = report.ftl.host_writes;
         into.partial_page_writes = Some(self.partial_writes);
-        into.wear = Some(now.wear);
+        into.flash = Some(report);
     }
 }
 
@@ -348,7 +370,7 @@ mod tests {
     fn a_device_is_asked_for_whole_blocks() {
         let ram = Arc::new(crate::media::ram::Ram::new("ram", 1 << 20));
         let counted = Arc::new(crate::media::counted::Counted::new(ram));
-        let mut layer = DeviceLayer::new(counted.clone(), 4096);
+        let mut layer = DeviceLayer::new(counted.clone(), 4096, None);
         let piece = Piece { offset: 1000, len: 100, durable: true };
         layer.serve(Time::ZERO, Io::Write(piece)).unwrap();
         layer.serve(Time::ZERO, Io::Read(Piece { len: 3000, ..piece })).unwrap();
