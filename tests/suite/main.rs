@@ -3,3 +3,4 @@
 mod cache;
 mod layers;
 mod media;
+mod trace;

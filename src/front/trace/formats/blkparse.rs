@@ -76,7 +76,7 @@ impl LineFormat for BlkParse {
 
     fn line(&mut self, line: &[u8]) -> Result<Option<Record>, Wrong> {
         self.over |= line.starts_with(b"CPU") || line.starts_with(b"Total (");
-        if self.over {
+        if self.over || line.starts_with(b"Input file ") {
             return Ok(None);
         }
         let mut fields = Fields::<BLANKS>::of(line);
@@ -137,7 +137,7 @@ mod tests {
                         \x20 8,0    0        8     0.000013500     0  D FWFS 0 + 1 [swapper/0]\n\
                         \x20 8,0    0        9     0.000014000     0  m   N cfq idle\n\
                         \x20 8,0    0       10     0.000015000     0  C   R 223490 + 8 [0]\n\
-                        CPU0 (sda):\n Reads Queued:           1,        4KiB\n";
+                        Input file sda.blktrace.0 added\nCPU0 (sda):\n Reads Queued:           1,        4KiB\n";
 
     #[test]
     fn one_kind_of_action_is_read() {
