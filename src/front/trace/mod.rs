@@ -106,3 +106,29 @@ impl Iterator for Trace {
         Some(Ok(record))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_on_traces_has_every_format_and_every_generator_with_its_parameters() {
+        let page = include_str!("../../../docs/traces.md");
+        for format in FORMATS {
+            assert!(page.contains(&format!("| `{}` |", format.name)), "format {}", format.name);
+        }
+        for generator in GENERATORS {
+            let start = format!("| `{}` |", generator.name);
+            let line = page.lines().find(|line| line.starts_with(&start));
+            let line = line.unwrap_or_else(|| panic!("generator {}", generator.name));
+            for parameter in generator.parameters {
+                assert!(
+                    line.contains(&format!("`{}`", parameter.name)),
+                    "{} {}",
+                    generator.name,
+                    parameter.name
+                );
+            }
+        }
+    }
+}
