@@ -6,7 +6,7 @@ use super::stack::Precondition;
 use crate::front::trace::{Columns, Event, ReadOptions, Source};
 use crate::units::parse_size;
 use crate::{Error, Result};
-use clap::ValueEnum;
+use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -124,7 +124,23 @@ pub struct Args {
     pub html: Option<PathBuf>,
 }
 
+/// For [`Args::parse`].
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
+
 impl Args {
+    /// The arguments that `line` says, as one would type them after `bimetal replay`: words between blanks.
+    ///
+    /// # Errors
+    /// The line makes no sense; the text is clap's.
+    pub fn parse(line: &str) -> Result<Args> {
+        let words = ["replay"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.args).map_err(Error::invalid)
+    }
+
     /// The trace.
     ///
     /// # Errors
@@ -161,18 +177,10 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
 
     fn check(line: &str) -> Result<(), String> {
-        let words = ["replay"].into_iter().chain(line.split_whitespace());
-        let parsed = Line::try_parse_from(words).map_err(|why| why.to_string())?;
-        parsed.args.check().map_err(|why| why.to_string())
+        let args = Args::parse(line).map_err(|why| why.to_string())?;
+        args.check().map_err(|why| why.to_string())
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod experiments;
 
 pub use experiments::EXPERIMENTS;
 
-use super::replay::say;
+use super::replay::{self, RunReport, say};
 use super::trace::Source;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -87,6 +87,14 @@ impl Setting {
             return Err(Error::invalid(format!("{}: no such trace", path.display())));
         }
         Ok(Source::file(path))
+    }
+
+    /// Replays what `line` says, as one would type it after `bimetal replay`, with this seed.
+    ///
+    /// # Errors
+    /// As the replay's.
+    pub fn replay(&self, line: &str) -> Result<Vec<RunReport>> {
+        replay::replay(&replay::Args::parse(&format!("{line} --seed {}", self.seed))?)
     }
 
     /// The folder of recorded traces.
@@ -242,7 +250,7 @@ fn table(experiment: &Experiment, findings: &Findings) -> String {
         experiment.id,
         experiment.about,
         experiment.figure,
-        super::replay::aligned(&lines),
+        replay::aligned(&lines),
         findings.why
     )
 }

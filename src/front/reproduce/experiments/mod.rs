@@ -1,5 +1,6 @@
 //! The experiments: one file and one line each.
 
+mod csw;
 mod ftl_fig2;
 mod inventory;
 mod p2p;
@@ -7,4 +8,12 @@ mod p2p;
 use super::Experiment;
 
 /// All experiments, in the order in which `all` does them.
-pub const EXPERIMENTS: &[&Experiment] = &[&ftl_fig2::EXPERIMENT, &inventory::EXPERIMENT, &p2p::EXPERIMENT];
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &ftl_fig2::EXPERIMENT,
+    &csw::MIXED,
+    &csw::SEQUENTIAL,
+    &csw::RANDOM,
+    &csw::P2P,
+    &inventory::EXPERIMENT,
+    &p2p::EXPERIMENT,
+];
