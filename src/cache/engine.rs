@@ -99,6 +99,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         self.bring_in(at, page, access, below)
     }
 
+    #[inline]
     fn bring_in(&mut self, at: Time, page: u64, access: Access, below: &mut dyn Below) -> Result<Time> {
         self.policy.miss(&mut self.pages, page, access);
         let mut at = at;
@@ -113,8 +114,8 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         Ok(at)
     }
 
+    #[inline]
     fn make_room(&mut self, at: Time, page: u64, below: &mut dyn Below) -> Result<Time> {
-        self.plan.clear();
         match self.policy.make_room(&mut self.pages, page, &mut self.plan) {
             Room::Drop(node) => self.evict(at, node, below),
             Room::Planned => {
@@ -127,6 +128,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         }
     }
 
+    #[inline]
     fn evict(&mut self, at: Time, node: u32, below: &mut dyn Below) -> Result<Time> {
         let mut done = at;
         if self.pages.is_dirty(node) {
@@ -140,6 +142,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         Ok(done)
     }
 
+    #[inline]
     fn leave(&mut self, node: u32, why: Leaving, below: &mut dyn Below) {
         let afterlife = self.policy.remove(&mut self.pages, node, why);
         below.dropped(Lpn(self.pages.page(node)));
@@ -185,6 +188,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         let plan = mem::take(&mut self.plan);
         let result = self.execute_plan(at, &plan, below);
         self.plan = plan;
+        self.plan.clear();
         result
     }
 
@@ -253,7 +257,6 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     fn write_everything(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
         let mut at = at;
         loop {
-            self.plan.clear();
             let before = self.pages.dirty_count();
             if before == 0 || !self.policy.write_back(&mut self.pages, &mut self.plan) {
                 break;
@@ -263,7 +266,6 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
                 break;
             }
         }
-        self.plan.clear();
         let mut node = self.pages.oldest_dirty();
         while node != NIL {
             self.plan.write_page(&self.pages, node);
@@ -276,7 +278,6 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     fn write_aged(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
         let Some(age) = self.config.dirty_age else { return Ok(at) };
         self.next_tick = at + self.config.tick;
-        self.plan.clear();
         let mut node = self.pages.oldest_dirty();
         while node != NIL && self.pages.dirty_since(node) + age <= at {
             self.plan.write_page(&self.pages, node);
@@ -298,7 +299,8 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     fn read_ahead(&mut self, at: Time, end: u64, below: &mut dyn Below) -> Result<Time> {
         let limit = self.config.read_ahead.min(self.pages.capacity() / 2);
         self.reader.window = (self.reader.window * 2).max(READ_AHEAD_MIN).min(limit);
-        let stop = end.saturating_add(u64::from(self.reader.window)).min(self.config.space.unwrap_or(PAGE_MAX));
+        let stop =
+            end.saturating_add(u64::from(self.reader.window)).min(self.config.space.unwrap_or(PAGE_MAX));
         let mut at = at;
         let mut page = end;
         while page < stop && self.pages.find_resident(page) == NIL {
@@ -314,7 +316,14 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     }
 
     /// Follows a read of `first` to `end` that missed or not; reads ahead if it goes on from the last one.
-    fn follow(&mut self, at: Time, first: u64, end: u64, missed: bool, below: &mut dyn Below) -> Result<Time> {
+    fn follow(
+        &mut self,
+        at: Time,
+        first: u64,
+        end: u64,
+        missed: bool,
+        below: &mut dyn Below,
+    ) -> Result<Time> {
         let goes_on = first == self.reader.next;
         self.reader.next = end;
         if !goes_on {
@@ -334,9 +343,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
 
 /// Splits pages to write into runs of neighbours for which `takes` holds; the others are left out.
 fn runs(write: &[Outgoing], takes: impl Fn(&Outgoing) -> bool + Copy) -> impl Iterator<Item = &[Outgoing]> {
-    write
-        .chunk_by(move |a, b| a.page + 1 == b.page && takes(a) == takes(b))
-        .filter(move |run| takes(&run[0]))
+    write.chunk_by(move |a, b| a.page + 1 == b.page && takes(a) == takes(b)).filter(move |run| takes(&run[0]))
 }
 
 fn check_range(first: Lpn, count: u32) -> Result<u64> {

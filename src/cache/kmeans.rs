@@ -159,7 +159,10 @@ mod tests {
         let four = lloyd(&EXAMPLE, &first_of_blocks(128));
         assert_eq!((four.starts.clone(), spread(&four), four.iterations), (vec![0, 12, 14, 15], 6434.75, 2));
         let five = lloyd(&EXAMPLE, &first_of_blocks(64));
-        assert_eq!((five.starts.clone(), spread(&five), five.iterations), (vec![0, 12, 13, 14, 15], 4810.25, 2));
+        assert_eq!(
+            (five.starts.clone(), spread(&five), five.iterations),
+            (vec![0, 12, 13, 14, 15], 4810.25, 2)
+        );
     }
 
     #[test]

@@ -26,9 +26,9 @@ pub mod policies;
 pub mod policy;
 pub mod registry;
 
+use crate::Result;
 use crate::time::Time;
 use crate::units::Lpn;
-use crate::Result;
 use std::time::Duration;
 
 pub use policy::Access;

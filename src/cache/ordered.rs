@@ -64,9 +64,8 @@ impl BitTree {
 
     /// Fills a new top level from the one below it.
     fn summarise(&mut self, level: usize) {
-        let used: Vec<usize> = (0..self.levels[level - 1].len())
-            .filter(|&word| self.levels[level - 1][word] != 0)
-            .collect();
+        let used: Vec<usize> =
+            (0..self.levels[level - 1].len()).filter(|&word| self.levels[level - 1][word] != 0).collect();
         let top = used.last().map_or(0, |&last| last / 64 + 1);
         self.levels[level].resize(top, 0);
         for word in used {

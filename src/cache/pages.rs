@@ -191,7 +191,11 @@ impl<X: Index> Pages<X> {
     /// Loads the index entries of a batch of pages, then the nodes, then (if `neighbours`) the nodes beside them, so
     /// that the cache misses of the processor overlap. The nodes found are hints, to be checked before use.
     #[inline]
-    pub(super) fn look_up<const N: usize>(&self, batch: impl Iterator<Item = u64>, neighbours: bool) -> [u32; N] {
+    pub(super) fn look_up<const N: usize>(
+        &self,
+        batch: impl Iterator<Item = u64>,
+        neighbours: bool,
+    ) -> [u32; N] {
         let mut hints = [NIL; N];
         for (hint, page) in hints.iter_mut().zip(batch) {
             *hint = self.index.guess(page);
@@ -211,6 +215,12 @@ impl<X: Index> Pages<X> {
         // Without a use, the compiler would leave the loads out.
         std::hint::black_box(loaded);
         hints
+    }
+
+    /// Loads what dropping `node` will need, ahead of time: a policy does this for the page that it would name next.
+    #[inline]
+    pub fn warm(&self, node: u32) {
+        std::hint::black_box(self.index.guess(self.page(node)) ^ self.states[node as usize]);
     }
 
     #[inline]

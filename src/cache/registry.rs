@@ -8,8 +8,8 @@
 
 use super::engine::Engine;
 use super::index::{DENSE_PAGES_MAX, Index};
-use super::policies;
 use super::pages::Pages;
+use super::policies;
 use super::policy::{Needs, Policy};
 use super::{Config, PageCache};
 use crate::{Error, Result};
@@ -32,6 +32,7 @@ pub const POLICIES: &[&Entry] = &[
     &policies::cfdc::ENTRY,
     &policies::wow::ENTRY,
     &policies::cswlru::ENTRY,
+    &policies::tide::ENTRY,
 ];
 
 /// An option of a policy.
@@ -188,7 +189,9 @@ impl Order<'_> {
     pub fn fraction(&self, name: &str) -> Result<f64> {
         let text = self.text(name);
         let value = match text.split_once('/') {
-            Some((over, under)) => over.parse::<f64>().ok().zip(under.parse::<f64>().ok()).map(|(a, b)| a / b),
+            Some((over, under)) => {
+                over.parse::<f64>().ok().zip(under.parse::<f64>().ok()).map(|(a, b)| a / b)
+            }
             None => text.parse().ok(),
         };
         value.filter(|value| value.is_finite() && *value >= 0.0).ok_or_else(|| self.wrong(name, "a fraction"))

@@ -115,7 +115,8 @@ impl<X: Index> Policy<X> for Arc {
         self.leaves_no_ghost = self.came_from == Past::None && self.trim(pages);
         let once = f64::from(self.recent.len());
         let above = once > self.target || (once == self.target && self.came_from == Past::Frequent);
-        let from_recent = self.leaves_no_ghost || (!self.recent.is_empty() && above) || self.frequent.is_empty();
+        let from_recent =
+            self.leaves_no_ghost || (!self.recent.is_empty() && above) || self.frequent.is_empty();
         Room::Drop(if from_recent { self.recent.back(pages) } else { self.frequent.back(pages) })
     }
 
@@ -131,7 +132,11 @@ impl<X: Index> Policy<X> for Arc {
 
     fn remove(&mut self, pages: &mut Pages<X>, node: u32, why: Leaving) -> Afterlife {
         let frequent = pages.tag(node) == FREQUENT;
-        if frequent { self.frequent.remove(pages, node) } else { self.recent.remove(pages, node) }
+        if frequent {
+            self.frequent.remove(pages, node)
+        } else {
+            self.recent.remove(pages, node)
+        }
         if why == Leaving::Discarded || (!frequent && self.leaves_no_ghost) {
             return Afterlife::Gone;
         }

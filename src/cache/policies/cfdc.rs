@@ -24,7 +24,11 @@ pub const ENTRY: Entry = Entry {
     about: "clean first, then dirty pages clustered by address",
     source: "Ou, Haerder, Jin, ADBIS 2010",
     options: &[
-        Choice { name: "window", default: "1/2", about: "working region: a share of the cache, or pages (32p)" },
+        Choice {
+            name: "window",
+            default: "1/2",
+            about: "working region: a share of the cache, or pages (32p)",
+        },
         Choice { name: "cluster", default: "16", about: "pages of a cluster's neighbourhood" },
     ],
     dense: make::<Dense>,

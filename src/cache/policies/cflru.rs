@@ -22,7 +22,11 @@ pub const ENTRY: Entry = Entry {
     about: "clean pages near the LRU end first",
     source: "Park et al., CASES 2006",
     options: &[
-        Choice { name: "window", default: "1/3", about: "clean-first region: a share of the cache, or pages (21p)" },
+        Choice {
+            name: "window",
+            default: "1/3",
+            about: "clean-first region: a share of the cache, or pages (21p)",
+        },
         Choice { name: "adapt", default: "no", about: "yes: the window climbs towards the lowest cost" },
         Choice { name: "period", default: "1", about: "adapt: evictions between two steps, times the cache" },
         Choice { name: "step", default: "1/16", about: "adapt: a step of the window: a share of the cache" },
@@ -125,7 +129,8 @@ impl Cflru {
     #[inline]
     fn refill<X: Index>(&mut self, pages: &mut Pages<X>) {
         while self.inside < self.window {
-            let next = if self.edge == NIL { self.list.back(pages) } else { self.list.before(pages, self.edge) };
+            let next =
+                if self.edge == NIL { self.list.back(pages) } else { self.list.before(pages, self.edge) };
             if next == NIL {
                 return;
             }

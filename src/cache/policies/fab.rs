@@ -32,7 +32,13 @@ fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
     let lists = order.config().block_pages + 1;
     let mut blocks = Blocks::<X>::new(order.config(), lists);
     let by_count = (0..lists).map(|count| blocks.list(count)).collect();
-    order.cache::<X, _>(Needs::lists(0), |_| Fab { blocks, by_count, fullest: 0, keeps_reads, spares_current })
+    order.cache::<X, _>(Needs::lists(0), |_| Fab {
+        blocks,
+        by_count,
+        fullest: 0,
+        keeps_reads,
+        spares_current,
+    })
 }
 
 struct Fab<X> {

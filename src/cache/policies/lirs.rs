@@ -22,8 +22,16 @@ pub const ENTRY: Entry = Entry {
     about: "by reuse distance: a stack and a small queue",
     source: "Jiang and Zhang, SIGMETRICS 2002",
     options: &[
-        Choice { name: "hir", default: "0.01", about: "resident pages of long distance: a share of the cache" },
-        Choice { name: "history", default: "1", about: "ghosts remembered, as a multiple of the cache, to 8" },
+        Choice {
+            name: "hir",
+            default: "0.01",
+            about: "resident pages of long distance: a share of the cache",
+        },
+        Choice {
+            name: "history",
+            default: "1",
+            about: "ghosts remembered, as a multiple of the cache, to 8",
+        },
     ],
     dense: make::<Dense>,
     sparse: make::<Sparse>,

@@ -99,7 +99,8 @@ impl<X: Index> Candidates<X> {
     /// Scans on; the first dirty page met, or [`NIL`] if there is none.
     pub fn scan(&mut self, pages: &mut Pages<X>, list: &List, dirty: &Blocks<X>) -> u32 {
         loop {
-            let next = if self.frontier == NIL { list.back(pages) } else { list.before(pages, self.frontier) };
+            let next =
+                if self.frontier == NIL { list.back(pages) } else { list.before(pages, self.frontier) };
             if next == NIL || (pages.is_dirty(next) && !self.rules.passes_dirty) {
                 return next;
             }
@@ -219,6 +220,8 @@ impl<X: Index> Candidates<X> {
     }
 
     pub fn bytes(&self) -> usize {
-        self.places.len() * size_of::<u64>() + self.heap.capacity() * size_of::<Entry>() + self.waiting.bytes()
+        self.places.len() * size_of::<u64>()
+            + self.heap.capacity() * size_of::<Entry>()
+            + self.waiting.bytes()
     }
 }

@@ -36,18 +36,42 @@ pub const ENTRY: Entry = Entry {
     source: "Ramasamy and Karantharaj 2014",
     options: &[
         Choice { name: "cluster", default: "kmeans", about: "kmeans, block (erase blocks) or page (none)" },
-        Choice { name: "pad", default: "block", about: "fill dense clusters: to block borders, their span, or none" },
+        Choice {
+            name: "pad",
+            default: "block",
+            about: "fill dense clusters: to block borders, their span, or none",
+        },
         Choice { name: "dense", default: "1/2", about: "density from which a cluster is filled" },
         Choice {
             name: "density",
             default: "occupancy",
             about: "of the blocks touched (occupancy), of the span (fill), or the paper's (last - first) / count",
         },
-        Choice { name: "keep-padding", default: "no", about: "yes: pages read to fill gaps stay, for clean LRU pages" },
-        Choice { name: "evict", default: "combined", about: "clean page: combined, distance, frequency or lru" },
-        Choice { name: "near", default: "half", about: "distance: half a block, aligned (same block) or full block" },
-        Choice { name: "trigger", default: "lru", about: "clean pages before the first dirty one (lru) or all (clean)" },
-        Choice { name: "order", default: "density", about: "order of a sync: density then wait, or score (product)" },
+        Choice {
+            name: "keep-padding",
+            default: "no",
+            about: "yes: pages read to fill gaps stay, for clean LRU pages",
+        },
+        Choice {
+            name: "evict",
+            default: "combined",
+            about: "clean page: combined, distance, frequency or lru",
+        },
+        Choice {
+            name: "near",
+            default: "half",
+            about: "distance: half a block, aligned (same block) or full block",
+        },
+        Choice {
+            name: "trigger",
+            default: "lru",
+            about: "clean pages before the first dirty one (lru) or all (clean)",
+        },
+        Choice {
+            name: "order",
+            default: "density",
+            about: "order of a sync: density then wait, or score (product)",
+        },
     ],
     dense: make::<Dense>,
     sparse: make::<Sparse>,
@@ -55,7 +79,8 @@ pub const ENTRY: Entry = Entry {
 
 fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
     let writing = Writing::new(order)?;
-    let near = order.one_of("near", &[("half", Near::Half), ("aligned", Near::Aligned), ("full", Near::Full)])?;
+    let near =
+        order.one_of("near", &[("half", Near::Half), ("aligned", Near::Aligned), ("full", Near::Full)])?;
     let (distance, frequency, by_lru) = order.one_of(
         "evict",
         &[
@@ -112,7 +137,8 @@ struct Writing {
 impl Writing {
     fn new(order: &Order) -> Result<Writing> {
         let groupings = [("kmeans", Grouping::KMeans), ("block", Grouping::Block), ("page", Grouping::Page)];
-        let densities = [("occupancy", Density::Occupancy), ("fill", Density::Fill), ("paper", Density::Paper)];
+        let densities =
+            [("occupancy", Density::Occupancy), ("fill", Density::Fill), ("paper", Density::Paper)];
         Ok(Writing {
             grouping: order.one_of("cluster", &groupings)?,
             pad: order.one_of("pad", &[("block", Pad::Block), ("span", Pad::Span), ("none", Pad::None)])?,
