@@ -99,6 +99,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         self.bring_in(at, page, access, below)
     }
 
+    #[inline]
     fn bring_in(&mut self, at: Time, page: u64, access: Access, below: &mut dyn Below) -> Result<Time> {
         self.policy.miss(&mut self.pages, page, access);
         let mut at = at;
@@ -113,8 +114,8 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         Ok(at)
     }
 
+    #[inline]
     fn make_room(&mut self, at: Time, page: u64, below: &mut dyn Below) -> Result<Time> {
-        self.plan.clear();
         match self.policy.make_room(&mut self.pages, page, &mut self.plan) {
             Room::Drop(node) => self.evict(at, node, below),
             Room::Planned => {
@@ -127,6 +128,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         }
     }
 
+    #[inline]
     fn evict(&mut self, at: Time, node: u32, below: &mut dyn Below) -> Result<Time> {
         let mut done = at;
         if self.pages.is_dirty(node) {
@@ -140,6 +142,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         Ok(done)
     }
 
+    #[inline]
     fn leave(&mut self, node: u32, why: Leaving, below: &mut dyn Below) {
         let afterlife = self.policy.remove(&mut self.pages, node, why);
         below.dropped(Lpn(self.pages.page(node)));
@@ -185,6 +188,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         let plan = mem::take(&mut self.plan);
         let result = self.execute_plan(at, &plan, below);
         self.plan = plan;
+        self.plan.clear();
         result
     }
 
@@ -253,7 +257,6 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     fn write_everything(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
         let mut at = at;
         loop {
-            self.plan.clear();
             let before = self.pages.dirty_count();
             if before == 0 || !self.policy.write_back(&mut self.pages, &mut self.plan) {
                 break;
@@ -263,7 +266,6 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
                 break;
             }
         }
-        self.plan.clear();
         let mut node = self.pages.oldest_dirty();
         while node != NIL {
             self.plan.write_page(&self.pages, node);
@@ -276,7 +278,6 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     fn write_aged(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
         let Some(age) = self.config.dirty_age else { return Ok(at) };
         self.next_tick = at + self.config.tick;
-        self.plan.clear();
         let mut node = self.pages.oldest_dirty();
         while node != NIL && self.pages.dirty_since(node) + age <= at {
             self.plan.write_page(&self.pages, node);

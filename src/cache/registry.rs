@@ -32,6 +32,7 @@ pub const POLICIES: &[&Entry] = &[
     &policies::cfdc::ENTRY,
     &policies::wow::ENTRY,
     &policies::cswlru::ENTRY,
+    &policies::tide::ENTRY,
 ];
 
 /// An option of a policy.

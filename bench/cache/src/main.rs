@@ -28,7 +28,7 @@ struct Settings {
     ids: u64,
     cache: u32,
     rounds: usize,
-    writes: u64,
+    writes: u8,
     python: Option<PathBuf>,
     policies: Vec<String>,
 }
@@ -64,7 +64,7 @@ fn settings() -> std::result::Result<Settings, String> {
             "--ids" => s.ids = number(value()?)?,
             "--cache" => s.cache = number(value()?)? as u32,
             "--rounds" => s.rounds = number(value()?)? as usize,
-            "--writes" => s.writes = number(value()?)?,
+            "--writes" => s.writes = number(value()?)?.min(100) as u8,
             "--python" => s.python = Some(value()?.into()),
             _ if arg.starts_with('-') => return Err(format!("no option {arg}")),
             _ => s.policies.push(arg),
@@ -83,13 +83,12 @@ fn cpu_seconds() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// The page of a record; `scramble` makes dense ids sparse.
-fn decode(record: &[u8], writes: u64, sparse: bool) -> PageAccess {
+/// The access of a record; `sparse` spreads the ids over 63 bits.
+fn decode(record: &[u8], writes: u8, sparse: bool) -> PageAccess {
     let mut id = [0; 8];
     id.copy_from_slice(&record[4..12]);
     let id = u64::from_le_bytes(id);
-    let is_write = (id.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(record[16])) >> 32 & 127;
-    let access = if is_write * 100 < writes * 128 { Access::Write } else { Access::Read };
+    let access = if record[16] < writes { Access::Write } else { Access::Read };
     let page = if sparse { id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1 } else { id };
     PageAccess::new(Lpn(page), access)
 }
@@ -119,9 +118,18 @@ fn run_ours(policy: &str, s: &Settings, trace: &[u8], sparse: bool) -> Result<Ou
     })
 }
 
-fn median(values: &mut [f64]) -> f64 {
+fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn best(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::max)
+}
+
+/// The median over the rounds of ours over the peer's in the same round.
+fn ratio(ours: &[f64], peers: &[f64]) -> f64 {
+    median(ours.iter().zip(peers).map(|(ours, peer)| ours / peer).collect())
 }
 
 #[derive(Default)]
@@ -150,6 +158,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
             row.overhead = (dense.overhead_a_page, sparse.overhead_a_page);
             row.miss = dense.miss_ratio;
             if let Some(python) = &s.python {
+                // Its own policy or, in the row of LRU, what the others are measured against.
                 if let Some(peer) = peer::run(python, policy, &path, s.cache)? {
                     row.peer.push(peer.million_a_second);
                     row.peer_miss = peer.miss_ratio;
@@ -158,33 +167,34 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         }
     }
     std::fs::remove_file(&path)?;
-    print(&s, &mut rows);
+    print(&s, &rows);
     Ok(())
 }
 
-fn print(s: &Settings, rows: &mut BTreeMap<&str, Row>) {
-    let lru = rows.get_mut("lru").map_or(f64::NAN, |row| median(&mut row.peer));
+fn print(s: &Settings, rows: &BTreeMap<&str, Row>) {
     println!(
-        "{} requests, Zipf(1.0) over {} ids, {} pages cached, {} % writes, medians of {} rounds, M requests a CPU second",
+        "{} requests, Zipf(1.0) over {} ids, {} pages cached, {} % writes, {} rounds; M requests a CPU second",
         s.requests, s.ids, s.cache, s.writes, s.rounds
     );
     println!(
-        "{:<12}{:>8}{:>8}{:>8}{:>8}{:>8}{:>10}{:>10}{:>9}{:>9}",
-        "policy", "dense", "sparse", "peer", "dense×", "sparse×", "miss", "peer miss", "B/page d", "B/page s"
+        "{:<24}{:>16}{:>16}{:>16}{:>8}{:>9}{:>10}{:>10}{:>12}",
+        "median (best)", "dense", "sparse", "libCacheSim", "dense×", "sparse×", "miss", "its miss", "bytes/page"
     );
+    let both = |values: &[f64]| format!("{:.1} ({:.1})", median(values.to_vec()), best(values));
     for policy in &s.policies {
-        let Some(row) = rows.get_mut(policy.as_str()) else { continue };
-        let (dense, sparse, peer) = (median(&mut row.dense), median(&mut row.sparse), median(&mut row.peer));
-        let base = if peer.is_nan() { lru } else { peer };
+        let Some(row) = rows.get(policy.as_str()) else { continue };
+        let base = if row.peer.is_empty() { rows.get("lru").map_or(&row.peer, |lru| &lru.peer) } else { &row.peer };
         println!(
-            "{policy:<12}{dense:>8.1}{sparse:>8.1}{peer:>8.1}{:>8.1}{:>8.1}{:>10.5}{:>10.5}{:>9.0}{:>9.0}",
-            dense / base,
-            sparse / base,
+            "{policy:<24}{:>16}{:>16}{:>16}{:>8.1}{:>9.1}{:>10.5}{:>10.5}{:>12}",
+            both(&row.dense),
+            both(&row.sparse),
+            both(&row.peer),
+            ratio(&row.dense, base),
+            ratio(&row.sparse, base),
             row.miss,
             row.peer_miss,
-            row.overhead.0,
-            row.overhead.1
+            format!("{:.0} / {:.0}", row.overhead.0, row.overhead.1)
         );
     }
-    println!("× is against the same policy of libCacheSim, or its LRU where it has none");
+    println!("×: median over the rounds, against the same policy of libCacheSim, or its LRU where it has none");
 }

@@ -37,8 +37,8 @@ pub fn trace(requests: usize, ids: u64, seed: u64) -> Vec<u8> {
         bytes.extend((at as u32).to_le_bytes());
         bytes.extend(order[rank].to_le_bytes());
         bytes.extend(4096u32.to_le_bytes());
-        // The next access is not known; the low byte only varies what is a write.
-        bytes.extend((at as i64 & 0x7f).to_le_bytes());
+        // Nobody needs the next access; its low byte says which share of accesses are writes (0 to 99).
+        bytes.extend((random.next() as i64 >> 20 & 0xffff).rem_euclid(100).to_le_bytes());
     }
     bytes
 }

@@ -31,7 +31,9 @@ impl<X: Index> Policy<X> for Lru {
 
     #[inline]
     fn make_room(&mut self, pages: &mut Pages<X>, _: u64, _: &mut Plan) -> Room {
-        Room::Drop(self.list.back(pages))
+        let node = self.list.back(pages);
+        pages.warm(self.list.before(pages, node));
+        Room::Drop(node)
     }
 
     #[inline]

@@ -14,6 +14,7 @@ pub mod lru;
 pub mod lru_wsr;
 pub mod s3fifo;
 pub mod sieve;
+pub mod tide;
 pub mod wow;
 
 /// What every policy is written with.
