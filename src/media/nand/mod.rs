@@ -144,6 +144,8 @@ pub struct Nand {
     has_bit_errors: bool,
     /// Programs and erases until the power goes; 0: it is off.
     until_cut: u64,
+    /// Blocks that were good when it was new.
+    good_when_new: u32,
 }
 
 impl Nand {
@@ -171,6 +173,7 @@ impl Nand {
             random: Random::new(seed, "nand"),
             has_bit_errors: profile.bit_errors_worn > 0.0,
             until_cut: u64::MAX,
+            good_when_new: 0,
             profile,
             geometry,
             timing,
@@ -180,6 +183,7 @@ impl Nand {
         let bad = nand.profile.factory_bad_percent / 100.0;
         let block = |_| Block { erases: 0, next_page: 0, bad: factory.chance(bad), sure };
         nand.blocks = (0..geometry.blocks()).map(block).collect();
+        nand.good_when_new = nand.blocks.iter().filter(|block| !block.bad).count() as u32;
         nand
     }
 
@@ -216,6 +220,11 @@ impl Nand {
     /// Whether a block is bad: from the factory, or grown.
     pub fn is_bad(&self, block: u32) -> bool {
         self.blocks[block as usize].bad
+    }
+
+    /// How many blocks were good when the array was new: what sizes are worked out from, so that they stay.
+    pub fn good_when_new(&self) -> u32 {
+        self.good_when_new
     }
 
     /// Erases of a block so far.
