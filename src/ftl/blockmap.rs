@@ -77,6 +77,8 @@ pub(super) struct BlockMap {
     /// The data block of each logical block.
     pub data: Vec<u32>,
     pub pages_per_block: u32,
+    /// Its logarithm, where it is a power of two.
+    shift: Option<u32>,
     newest: Vec<u32>,
     /// Valid pages of each block.
     valid: Vec<u16>,
@@ -159,6 +161,10 @@ impl BlockMap {
             counts: FtlCounts::default(),
             data: vec![NONE; blocks],
             pages_per_block: geometry.pages_per_block,
+            shift: geometry
+                .pages_per_block
+                .is_power_of_two()
+                .then(|| geometry.pages_per_block.trailing_zeros()),
             newest: vec![UNMAPPED; blocks * pages as usize],
             valid: vec![0; geometry.blocks() as usize],
             free: (0..geometry.units).map(|_| Free::new(levelling)).collect(),
@@ -183,7 +189,10 @@ impl BlockMap {
 
     /// The logical block of a page, and the page's place in it.
     pub fn split(&self, page: u32) -> (u32, u32) {
-        (page / self.pages_per_block, page % self.pages_per_block)
+        match self.shift {
+            Some(shift) => (page >> shift, page & (self.pages_per_block - 1)),
+            None => (page / self.pages_per_block, page % self.pages_per_block),
+        }
     }
 
     /// The number of the last write.
@@ -257,7 +266,8 @@ impl BlockMap {
 
     fn invalidate(&mut self, entry: u32) {
         if entry != UNMAPPED {
-            self.valid[((entry - 1) / self.pages_per_block) as usize] -= 1;
+            let block = self.split(entry - 1).0;
+            self.valid[block as usize] -= 1;
         }
     }
 
@@ -290,18 +300,36 @@ impl BlockMap {
     /// done: if not, `target` is bad.
     pub fn gather(&mut self, at: Time, logical: u32, target: u32) -> Result<bool> {
         let first = logical * self.pages_per_block;
+        let pages = first as usize..(first + self.pages_per_block) as usize;
+        if self.nand.copy_in_place(at, &self.newest[pages.clone()], target, copied) {
+            self.point_in_place(pages, target);
+            return Ok(true);
+        }
         for offset in 0..self.pages_per_block {
             let page = first + offset;
-            match self.place_of(page) {
-                Some(from) if from.0 != target => {
-                    if !self.copy(at, page, from, (target, offset))? {
-                        return Ok(false);
-                    }
-                }
-                _ => {}
+            let Some(from) = self.place_of(page).filter(|from| from.0 != target) else { continue };
+            if !self.copy(at, page, from, (target, offset))? {
+                return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Notes that the valid ones of `pages`, those of a logical block, now all lie in place in `block`.
+    fn point_in_place(&mut self, pages: std::ops::Range<usize>, block: u32) {
+        let mut entry = block * self.pages_per_block;
+        let mut count = 0;
+        for page in pages {
+            entry += 1;
+            let old = self.newest[page];
+            if old != UNMAPPED {
+                self.newest[page] = entry;
+                let from = self.split(old - 1).0;
+                self.valid[from as usize] -= 1;
+                count += 1;
+            }
+        }
+        self.valid[block as usize] += count;
     }
 
     /// How many valid pages of `logical` lie elsewhere than in `block`.
