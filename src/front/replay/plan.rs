@@ -106,10 +106,14 @@ fn size(args: &Args, source: &Source, usual: u64) -> Result<u64> {
     }
 }
 
+/// Other names of schemes: what the papers call them.
+const ALIASES: [(&str, &str); 3] = [("log", "bast"), ("log-block", "bast"), ("replacement", "nftl")];
+
 /// A scheme and its settings, as `page:clean=greedy:level=static` says them.
 fn scheme(text: &str) -> (String, String) {
     let (scheme, settings) = text.split_once(':').unwrap_or((text, ""));
-    (scheme.to_string(), settings.replace(':', ","))
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
+    (alias.map_or(scheme, |(_, name)| name).to_string(), settings.replace(':', ","))
 }
 
 /// An SSD with its own translation layer, or with each of those asked for.

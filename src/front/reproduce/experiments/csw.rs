@@ -135,11 +135,10 @@ fn verdict(group: &[&RunReport], alike: bool) -> (bool, String) {
         run.and_then(|run| run.erases).unwrap_or(0) as f64
     };
     let ours = erases(OURS);
-    let (best, least) =
-        COMPARED
-            .iter()
-            .map(|name| (*name, erases(name)))
-            .fold(("", f64::MAX), |best, one| if one.1 < best.1 { one } else { best });
+    let (best, least) = COMPARED
+        .iter()
+        .map(|name| (*name, erases(name)))
+        .fold(("", f64::MAX), |best, one| if one.1 < best.1 { one } else { best });
     let most = COMPARED.iter().map(|name| erases(name)).fold(ours, f64::max);
     let place = group.iter().filter(|run| run.erases.unwrap_or(0) as f64 + 0.5 < ours).count() + 1;
     let holds = match alike {

@@ -37,6 +37,11 @@ pub(super) const GENERATOR: Generator = Generator {
     about: "Camera-MS500 as the sectors a synchronous VFAT writes",
     parameters: &[
         Parameter { name: "metadata", default: "yes", help: "yes: all writes; no: data sectors only" },
+        Parameter {
+            name: "format",
+            default: "no",
+            help: "yes: first, FATs and root directory are written once",
+        },
         RATE,
         CAMERA_SEED,
     ],
@@ -44,14 +49,18 @@ pub(super) const GENERATOR: Generator = Generator {
 };
 
 fn begin(values: &Values) -> Result<Box<dyn Records>> {
-    let metadata = values.yes("metadata")?;
+    let (metadata, format) = (values.yes("metadata")?, values.yes("format")?);
     let mut camera = Camera::new(values.count("seed")?);
     let mut volume = Volume::new();
     let mut pace = values.pace()?;
     if let Some(why) = Volume::new().overflows(Camera::new(values.count("seed")?)) {
         return Err(why);
     }
+    let mut formatted = 0..if format { DATA } else { 0 };
     Ok(steps(move || {
+        if let Some(sector) = formatted.next() {
+            return Some(Record::new(pace.next(), Op::Write, sector * SECTOR_BYTES, SECTOR_BYTES));
+        }
         loop {
             while let Some(sector) = volume.written.pop_front() {
                 let is_metadata = sector < DATA;
