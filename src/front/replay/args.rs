@@ -7,7 +7,9 @@ use crate::front::trace::{Columns, Event, ReadOptions, Source};
 use crate::units::parse_size;
 use crate::{Error, Result};
 use clap::{Parser, ValueEnum};
+use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,6 +83,12 @@ pub struct Args {
     /// Open: how much faster than recorded
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub speed: f64,
+    /// What software takes for each request that reaches the device, as 250us
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, default_value = "0s")]
+    pub overhead: Duration,
+    /// A non-volatile write cache takes all requests to this range of bytes, as 0-82KiB, in no time
+    #[arg(long, value_name = "FROM-END", value_parser = parse_range)]
+    pub absorb: Option<Range<u64>>,
     /// Leave out flushes, and the flags that mean one
     #[arg(long)]
     pub no_flush: bool,
@@ -122,6 +130,14 @@ pub struct Args {
     /// Write one page with everything: tables, plots, configuration
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// `FROM-END`, sizes.
+fn parse_range(text: &str) -> Result<Range<u64>> {
+    let wrong = || Error::invalid(format!("'{text}' is not a range of bytes such as 0-82KiB"));
+    let (from, end) = text.split_once('-').ok_or_else(wrong)?;
+    let range = parse_size(from)?..parse_size(end)?;
+    if range.is_empty() { Err(wrong()) } else { Ok(range) }
 }
 
 /// For [`Args::parse`].
@@ -197,6 +213,9 @@ mod tests {
             ("t --columns op=1", "no column is the offset"),
             ("t --plot pie=x.svg", "miss-ratio"),
             ("t --jobs 0", "at least 1"),
+            ("t --overhead soon", "invalid value"),
+            ("t --absorb 4KiB", "a range of bytes"),
+            ("t --absorb 4KiB-4KiB", "a range of bytes"),
         ] {
             let why = check(line).unwrap_err();
             assert!(why.contains(told), "{line}: {why}");

@@ -179,6 +179,10 @@ mod tests {
         fn measure(&self, _: &mut Measured) {}
     }
 
+    fn closed(queue_depth: u32) -> Pace {
+        Pace::Closed { queue_depth }
+    }
+
     fn run(text: &str, pace: Pace) -> (Vec<u64>, Outcome) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
@@ -201,17 +205,17 @@ mod tests {
 
     #[test]
     fn a_closed_loop_keeps_so_many_under_way() {
-        let (arrivals, outcome) = run(FOUR, Pace::Closed { queue_depth: 1 });
+        let (arrivals, outcome) = run(FOUR, closed(1));
         assert_eq!(arrivals, [0, 100, 200, 300]);
         assert_eq!(outcome.ended, Time(400));
-        assert_eq!(run(FOUR, Pace::Closed { queue_depth: 2 }).0, [0, 0, 100, 100]);
-        assert_eq!(run(FOUR, Pace::Closed { queue_depth: 64 }).0, [0, 0, 0, 0]);
+        assert_eq!(run(FOUR, closed(2)).0, [0, 0, 100, 100]);
+        assert_eq!(run(FOUR, closed(64)).0, [0, 0, 0, 0]);
     }
 
     #[test]
     fn a_flush_is_a_barrier_to_both_sides() {
         let text = "0,W,0,512,-\n0,W,512,512,-\n0,F,0,0,-\n0,R,0,512,-\n";
-        let (arrivals, outcome) = run(text, Pace::Closed { queue_depth: 64 });
+        let (arrivals, outcome) = run(text, closed(64));
         assert_eq!(arrivals, [0, 0, 100, 1100]);
         assert_eq!(outcome.meter.requests(), 4);
     }
@@ -220,7 +224,7 @@ mod tests {
     fn preflush_goes_before_and_fua_holds_what_comes_after() {
         let text = "0,W,0,512,-\n0,W,512,512,PU\n0,R,0,512,-\n";
         // The flush at 100, its write at 1100; the read waits for that to be durable.
-        assert_eq!(run(text, Pace::Closed { queue_depth: 64 }).0, [0, 100, 1100, 1200]);
+        assert_eq!(run(text, closed(64)).0, [0, 100, 1100, 1200]);
     }
 
     #[test]

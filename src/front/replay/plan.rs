@@ -4,7 +4,7 @@ use super::args::Args;
 use super::cached::CacheLayer;
 use super::place::{Fit, Placer};
 use super::report::{Measured, RunConfig};
-use super::stack::{Counting, DeviceLayer, Flash, FtlLayer, Layer, precondition};
+use super::stack::{Absorbing, Counting, DeviceLayer, Flash, FtlLayer, Layer, Software, precondition};
 use super::void::Void;
 use crate::cache;
 use crate::front::trace::{Op, Source};
@@ -192,6 +192,12 @@ impl Spec {
         let start = precondition(&mut *stack, args.precondition, args.seed)?;
         let mut before = Measured::default();
         stack.measure(&mut before);
+        if !args.overhead.is_zero() {
+            stack = Box::new(Software::new(stack, args.overhead));
+        }
+        if let Some(range) = &args.absorb {
+            stack = Box::new(Absorbing::new(stack, range.clone()));
+        }
         if let Some((policy, bytes)) = &self.cache {
             let capacity = u32::try_from(bytes / args.page)
                 .map_err(|_| Error::invalid(format!("a cache of {} is too large", show_size(*bytes))))?;
@@ -265,6 +271,8 @@ impl Spec {
             pace: word(args.pace.to_possible_value()),
             queue_depth: closed.then_some(args.queue_depth),
             speed: (!closed).then_some(args.speed),
+            overhead_ns: args.overhead.as_nanos() as u64,
+            absorb: args.absorb.as_ref().map(|range| (range.start, range.end)),
             flush: !args.no_flush,
             fit: word(args.fit.to_possible_value()),
             precondition: word(args.precondition.to_possible_value()),

@@ -17,6 +17,8 @@ pub(super) struct Measured {
     pub pages_read: u64,
     pub pages_written: u64,
     pub partial_page_writes: Option<u64>,
+    /// Requests that a write cache took, where there is one.
+    pub absorbed: Option<u64>,
     /// What the flash did, where there is some.
     pub flash: Option<ftl::Report>,
     /// What the cache did, where there is one.
@@ -109,6 +111,8 @@ pub struct RunReport {
     pub page_bytes: u64,
     /// Pages of flash written in part only, so that they were read first.
     pub partial_page_writes: Option<u64>,
+    /// Requests that the non-volatile write cache took.
+    pub absorbed: Option<u64>,
     /// Bytes the trace read.
     pub bytes_read: u64,
     /// Bytes it wrote.
@@ -153,6 +157,10 @@ pub struct RunConfig {
     pub queue_depth: Option<u32>,
     /// How much faster than recorded (open).
     pub speed: Option<f64>,
+    /// What software takes for each request that reaches the device, ns.
+    pub overhead_ns: u64,
+    /// Bytes of the address range that a non-volatile write cache takes: first and end.
+    pub absorb: Option<(u64, u64)>,
     /// Whether flushes were passed on.
     pub flush: bool,
     /// What becomes of offsets.
@@ -195,6 +203,7 @@ impl RunReport {
             wear: after.flash.map(|flash| flash.wear),
             page_bytes: after.page_bytes,
             partial_page_writes: after.partial_page_writes,
+            absorbed: after.absorbed,
             bytes_read: meter.bytes_read,
             bytes_written: meter.bytes_written,
             operations: meter.operations(),

@@ -15,6 +15,7 @@ use crate::units::Lpn;
 use crate::{Error, Result};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A range of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,95 @@ pub(super) trait Layer: Send {
 
     /// Adds what the layer counted so far.
     fn measure(&self, into: &mut Measured);
+}
+
+/// Software between host and device: each request reaches the device that much later.
+pub(super) struct Software {
+    below: Box<dyn Layer>,
+    takes: Duration,
+}
+
+impl Software {
+    /// Takes `takes` for each request to `below`.
+    pub fn new(below: Box<dyn Layer>, takes: Duration) -> Software {
+        Software { below, takes }
+    }
+}
+
+impl Layer for Software {
+    fn serve(&mut self, at: Time, io: Io) -> Result<Time> {
+        self.below.serve(at + self.takes, io)
+    }
+
+    fn finish(&mut self, at: Time) -> Result<Time> {
+        self.below.finish(at)
+    }
+
+    fn size_bytes(&self) -> Option<u64> {
+        self.below.size_bytes()
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.below.page_bytes()
+    }
+
+    fn erase_block_bytes(&self) -> Option<u64> {
+        self.below.erase_block_bytes()
+    }
+
+    fn measure(&self, into: &mut Measured) {
+        self.below.measure(into);
+    }
+}
+
+/// A non-volatile write cache of a range of addresses, large enough for it: what falls wholly into the range
+/// ends there, in no time, and never reaches what is below.
+pub(super) struct Absorbing {
+    below: Box<dyn Layer>,
+    range: std::ops::Range<u64>,
+    absorbed: u64,
+}
+
+impl Absorbing {
+    /// Takes the bytes of `range` from `below`.
+    pub fn new(below: Box<dyn Layer>, range: std::ops::Range<u64>) -> Absorbing {
+        Absorbing { below, range, absorbed: 0 }
+    }
+}
+
+impl Layer for Absorbing {
+    fn serve(&mut self, at: Time, io: Io) -> Result<Time> {
+        let within = |piece: Piece| {
+            let end = piece.offset.saturating_add(piece.len);
+            self.range.contains(&piece.offset) && end <= self.range.end
+        };
+        if io.piece().is_some_and(within) {
+            self.absorbed += 1;
+            return Ok(at);
+        }
+        self.below.serve(at, io)
+    }
+
+    fn finish(&mut self, at: Time) -> Result<Time> {
+        self.below.finish(at)
+    }
+
+    fn size_bytes(&self) -> Option<u64> {
+        self.below.size_bytes()
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.below.page_bytes()
+    }
+
+    fn erase_block_bytes(&self) -> Option<u64> {
+        self.below.erase_block_bytes()
+    }
+
+    fn measure(&self, into: &mut Measured) {
+        self.below.measure(into);
+        into.absorbed = Some(self.absorbed);
+    }
 }
 
 /// A bottom that only counts, in no time.
@@ -364,6 +454,18 @@ mod tests {
         assert_eq!(piece(100, 10_000).whole_units(4096), 1..2);
         assert_eq!(piece(100, 10).whole_units(4096), 1..1);
         assert_eq!(piece(0, 8192).whole_units(4096), 0..2);
+    }
+
+    #[test]
+    fn what_is_wholly_in_the_range_is_absorbed() {
+        let mut layer = Absorbing::new(Box::new(Counting::new(512)), 512..2048);
+        let piece = |offset, len| Piece { offset, len, durable: false };
+        for (offset, len) in [(512, 512), (0, 1024), (1536, 512), (1536, 1024), (512, 1536)] {
+            layer.serve(Time::ZERO, Io::Write(piece(offset, len))).unwrap();
+        }
+        let mut measured = Measured::default();
+        layer.measure(&mut measured);
+        assert_eq!((measured.absorbed, measured.pages_written), (Some(3), 4));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod csw;
 mod ftl_fig2;
+mod ftl_table1;
 mod inventory;
 mod p2p;
 
@@ -9,6 +10,7 @@ use super::Experiment;
 
 /// All experiments, in the order in which `all` does them.
 pub const EXPERIMENTS: &[&Experiment] = &[
+    &ftl_table1::EXPERIMENT,
     &ftl_fig2::EXPERIMENT,
     &csw::MIXED,
     &csw::SEQUENTIAL,

@@ -24,6 +24,9 @@ const FAT_SECTORS: u64 = 64;
 const FATS: [u64; 2] = [1, 1 + FAT_SECTORS];
 const ROOT: u64 = 129;
 const ROOT_ENTRIES: usize = 512;
+/// What a start and a name may be at most.
+const START_MAX: u64 = 1 << 21;
+const SLOTS_MAX: u64 = 4;
 const ENTRIES_A_SECTOR: u64 = 16;
 const DATA: u64 = 161;
 const SECTORS_A_CLUSTER: u64 = 4;
@@ -42,6 +45,8 @@ pub(super) const GENERATOR: Generator = Generator {
             default: "no",
             help: "yes: first, FATs and root directory are written once",
         },
+        Parameter { name: "start", default: "0", help: "sector of the device at which the volume begins" },
+        Parameter { name: "slots", default: "1", help: "directory entries a file takes; 2 with a long name" },
         RATE,
         CAMERA_SEED,
     ],
@@ -51,22 +56,30 @@ pub(super) const GENERATOR: Generator = Generator {
 fn begin(values: &Values) -> Result<Box<dyn Records>> {
     let (metadata, format) = (values.yes("metadata")?, values.yes("format")?);
     let mut camera = Camera::new(values.count("seed")?);
-    let mut volume = Volume::new();
+    let (start, slots) = (values.count("start")?, values.count("slots")?);
+    if start > START_MAX {
+        return Err(values.wrong("start", "a sector within the first GiB"));
+    }
+    if !(1..=SLOTS_MAX).contains(&slots) {
+        return Err(values.wrong("slots", "from 1 to 4"));
+    }
+    let mut volume = Volume::new(slots as usize);
     let mut pace = values.pace()?;
-    if let Some(why) = Volume::new().overflows(Camera::new(values.count("seed")?)) {
+    if let Some(why) = Volume::new(slots as usize).overflows(Camera::new(values.count("seed")?)) {
         return Err(why);
     }
     let mut formatted = 0..if format { DATA } else { 0 };
     Ok(steps(move || {
         if let Some(sector) = formatted.next() {
-            return Some(Record::new(pace.next(), Op::Write, sector * SECTOR_BYTES, SECTOR_BYTES));
+            return Some(Record::new(pace.next(), Op::Write, (start + sector) * SECTOR_BYTES, SECTOR_BYTES));
         }
         loop {
             while let Some(sector) = volume.written.pop_front() {
                 let is_metadata = sector < DATA;
                 if !is_metadata || metadata {
                     let flags = Flags::SYNC.with(Flags::META, is_metadata);
-                    let write = Record::new(pace.next(), Op::Write, sector * SECTOR_BYTES, SECTOR_BYTES);
+                    let write =
+                        Record::new(pace.next(), Op::Write, (start + sector) * SECTOR_BYTES, SECTOR_BYTES);
                     return Some(Record { flags, ..write });
                 }
             }
@@ -85,16 +98,19 @@ struct File {
 struct Volume {
     used: Vec<bool>,
     last: u64,
+    /// Directory entries a file takes.
+    slots_a_file: usize,
     slots: [bool; ROOT_ENTRIES],
     files: FxHashMap<u32, File>,
     written: VecDeque<u64>,
 }
 
 impl Volume {
-    fn new() -> Volume {
+    fn new(slots_a_file: usize) -> Volume {
         Volume {
             used: vec![false; *CLUSTERS.end() as usize + 1],
             last: CLUSTERS.start() - 1,
+            slots_a_file,
             slots: [false; ROOT_ENTRIES],
             files: FxHashMap::default(),
             written: VecDeque::new(),
@@ -116,14 +132,15 @@ impl Volume {
     fn apply(&mut self, step: Step) -> Option<()> {
         match step {
             Step::Create { file } => {
-                let slot = self.slots.iter().position(|taken| !taken)?;
-                self.slots[slot] = true;
+                let free = |run: &[bool]| run.iter().all(|taken| !taken);
+                let slot = self.slots.windows(self.slots_a_file).position(free)?;
+                self.slots[slot..slot + self.slots_a_file].fill(true);
                 self.files.insert(file, File { slot, clusters: Vec::new() });
                 self.write_entry(slot);
             }
             Step::Delete { file } => {
                 let file = self.files.remove(&file)?;
-                self.slots[file.slot] = false;
+                self.slots[file.slot..file.slot + self.slots_a_file].fill(false);
                 self.write_entry(file.slot);
                 self.write_fats(&file.clusters);
                 file.clusters.iter().for_each(|&cluster| self.used[cluster as usize] = false);
@@ -172,8 +189,9 @@ impl Volume {
         Some(found)
     }
 
+    /// Writes the entry proper, the last of a file's.
     fn write_entry(&mut self, slot: usize) {
-        self.written.push_back(ROOT + slot as u64 / ENTRIES_A_SECTOR);
+        self.written.push_back(ROOT + (slot + self.slots_a_file - 1) as u64 / ENTRIES_A_SECTOR);
     }
 
     /// Writes the sectors in which `clusters` stand, in ascending order, in both FATs.
