@@ -7,6 +7,11 @@
 //! Every page a scheme programs for the host carries a tag: its logical page, and its [`version`]. So a page
 //! can be checked without its bytes, and of two versions the newer is known.
 
+pub mod bast;
+mod blockmap;
+pub mod fast;
+mod free;
+pub mod nftl;
 pub mod page;
 pub mod settings;
 pub mod ssd;
@@ -21,7 +26,7 @@ use settings::Settings;
 use std::io;
 
 /// All schemes, by name.
-pub const SCHEMES: &[Scheme] = &[page::SCHEME];
+pub const SCHEMES: &[Scheme] = &[page::SCHEME, bast::SCHEME, fast::SCHEME, nftl::SCHEME];
 
 /// A scheme: how to call it, what can be set, how to open it.
 pub struct Scheme {
@@ -104,6 +109,34 @@ pub fn write_of(version: u64) -> u64 {
 pub(crate) fn copied(version: u64) -> u64 {
     let copies = (1 << COPY_BITS) - 1;
     if version & copies == copies { version } else { version + 1 }
+}
+
+/// Marks the owner of a page that stands for contents lost to bit errors, so that no older version of
+/// them ever comes back.
+pub(crate) const LOST: u32 = 1 << 31;
+
+/// Attempts at reading a page with too many wrong bits.
+const READS_MAX: u32 = 3;
+
+/// Whether version `a` is to be used rather than `b`. Of two copies of one write the original: a cut that
+/// interrupts a cleaning then leaves its target with nothing valid, and so the room to begin again.
+fn newer(a: u64, b: u64) -> bool {
+    match write_of(a).cmp(&write_of(b)) {
+        std::cmp::Ordering::Equal => a < b,
+        order => order.is_gt(),
+    }
+}
+
+/// Reads the newest version of `page`, which lies at `place`; when that is done.
+fn read_page(nand: &mut Nand, at: Time, place: (u32, u32), page: Lpn) -> Result<Time> {
+    let mut reads = 1;
+    loop {
+        match nand.read(at, place.0, place.1) {
+            Ok(done) => return Ok(done),
+            Err(Failure::Unreadable) if reads < READS_MAX => reads += 1,
+            Err(failure) => return Err(hopeless(nand, failure, page)),
+        }
+    }
 }
 
 /// What a read found.

@@ -21,13 +21,17 @@
 
 mod blocks;
 
+use super::free::Levelling;
 use super::settings::Settings;
-use super::{Found, Ftl, FtlCounts, Scheme, copied, hopeless, version, worn_out, write_of};
+use super::{
+    Found, Ftl, FtlCounts, LOST, READS_MAX, Scheme, copied, hopeless, newer, read_page, version, worn_out,
+    write_of,
+};
 use crate::media::nand::{Failure, Nand, Page, Tag};
 use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};
-use blocks::{Levelling, State, Unit};
+use blocks::{State, Unit};
 
 /// The page map's entry in the list of schemes.
 pub const SCHEME: Scheme = Scheme {
@@ -45,13 +49,8 @@ pub const SCHEME: Scheme = Scheme {
     open: |nand, settings| Ok(Box::new(PageMap::open(nand, settings)?)),
 };
 
-/// Attempts at reading a page with too many wrong bits.
-const READS_MAX: u32 = 3;
 /// A map entry of a page that was never written; else the physical page + 1.
 const UNMAPPED: u32 = 0;
-/// Marks the owner of a page that stands for contents lost to bit errors, so that no older version of
-/// them ever comes back.
-const LOST: u32 = 1 << 31;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clean {
@@ -94,9 +93,7 @@ impl PageMap {
     pub fn open(nand: Nand, mut settings: Settings) -> Result<PageMap> {
         let clean =
             settings.choice("clean", &[("greedy", Clean::Greedy), ("cost-benefit", Clean::CostBenefit)])?;
-        let levels =
-            [("dynamic", Levelling::Dynamic), ("none", Levelling::None), ("static", Levelling::Static)];
-        let levelling = settings.choice("level", &levels)?;
+        let levelling = settings.choice("level", &Levelling::CHOICES)?;
         let spread = settings.number("spread", 1..=1_000_000, 16)? as u32;
         let one_stream = settings.choice("streams", &[("two", false), ("one", true)])?;
         let reserve = settings.number("reserve", 2..=64, 3)? as usize;
@@ -134,7 +131,7 @@ impl PageMap {
     fn logical_size(&self, over_provision: f64, asked_bytes: Option<u64>) -> Result<usize> {
         let geometry = self.nand.geometry();
         let pages = u64::from(self.pages_per_block);
-        let good = (0..geometry.blocks()).filter(|block| !self.nand.is_bad(*block)).count() as u64;
+        let good = u64::from(self.nand.good_when_new());
         // The reserve, and the two open blocks.
         let kept = u64::from(geometry.units) * (self.reserve as u64 + if self.one_stream { 1 } else { 2 });
         let most = good.saturating_sub(kept) * pages;
@@ -208,7 +205,7 @@ impl PageMap {
                 (true, _) => State::Bad,
                 (false, true) => State::Closed,
                 (false, false) => {
-                    self.units[unit].give(block, self.nand.erases(block));
+                    self.units[unit].free.give(block, self.nand.erases(block));
                     State::Free
                 }
             };
@@ -286,7 +283,7 @@ impl PageMap {
             }
             // Cleaning may have opened it.
             if !self.has_open(unit, stream) {
-                let Some(block) = self.units[unit].take_least_worn() else { return Ok(None) };
+                let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(None) };
                 self.states[block as usize] = State::Open;
                 *self.open_slot(unit, stream) = Some((block, 0));
             }
@@ -314,7 +311,7 @@ impl PageMap {
 
     /// Cleans until `unit` has its reserve of free blocks; whether it has.
     fn make_room(&mut self, at: Time, unit: usize) -> Result<bool> {
-        while self.units[unit].free() < self.reserve {
+        while self.units[unit].free.len() < self.reserve {
             let Some(victim) = self.victim(unit) else {
                 return Ok(false);
             };
@@ -452,7 +449,7 @@ impl PageMap {
         match self.nand.erase(at, block) {
             Ok(_) => {
                 self.states[block as usize] = State::Free;
-                self.units[unit].give(block, self.nand.erases(block));
+                self.units[unit].free.give(block, self.nand.erases(block));
                 Ok(())
             }
             Err(Failure::Erase) => {
@@ -477,7 +474,7 @@ impl PageMap {
         else {
             return Ok(());
         };
-        let Some(target) = self.units[unit].take_most_worn() else { return Ok(()) };
+        let Some(target) = self.units[unit].free.take_most_worn() else { return Ok(()) };
         self.states[target as usize] = State::Closed;
         self.counts.wear_moves += 1;
         self.move_pages(at, unit, coldest, Some(target))?;
@@ -503,15 +500,6 @@ impl PageMap {
     }
 }
 
-/// Whether version `a` is to be used rather than `b`. Of two copies of one write the original: a cut that
-/// interrupts a cleaning then leaves its target with nothing valid, and so the room to begin again.
-fn newer(a: u64, b: u64) -> bool {
-    match write_of(a).cmp(&write_of(b)) {
-        std::cmp::Ordering::Equal => a < b,
-        order => order.is_gt(),
-    }
-}
-
 impl Ftl for PageMap {
     fn logical_pages(&self) -> u64 {
         self.map.len() as u64
@@ -532,14 +520,8 @@ impl Ftl for PageMap {
         if self.is_lost(place) {
             return Err(hopeless(&self.nand, Failure::Unreadable, page));
         }
-        let mut reads = 1;
-        loop {
-            match self.nand.read(at, place.0, place.1) {
-                Ok(at) => return Ok(Found { at, place: Some(place) }),
-                Err(Failure::Unreadable) if reads < READS_MAX => reads += 1,
-                Err(failure) => return Err(hopeless(&self.nand, failure, page)),
-            }
-        }
+        let at = read_page(&mut self.nand, at, place, page)?;
+        Ok(Found { at, place: Some(place) })
     }
 
     fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time> {

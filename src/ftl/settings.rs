@@ -29,6 +29,11 @@ impl Settings {
         Ok(Settings { scheme: scheme.to_string(), given })
     }
 
+    /// The name of the scheme they are for.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
     fn wrong(&self, name: &str, value: &str, wanted: &str) -> Error {
         Error::invalid(format!("{}: {name}={value} must be {wanted}", self.scheme))
     }

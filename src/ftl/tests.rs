@@ -1,8 +1,10 @@
 //! What holds for every scheme: each page reads as its last acknowledged version, whatever the stream, the
 //! geometry and the power do; no block is erased beyond its endurance; wear stays level.
 
+mod counts;
+
 use super::*;
-use crate::media::nand::{NandProfile, Page, Payload};
+use crate::media::nand::{NandProfile, Page, PageOrder, Payload};
 use crate::media::profile;
 use crate::media::random::Random;
 use proptest::prelude::*;
@@ -75,11 +77,12 @@ impl Checked {
     fn check(&mut self) {
         for page in 0..self.last.len() as u64 {
             let shown = self.shown(page);
-            assert_eq!(shown, self.last[page as usize], "{} page {page}", self.name);
+            assert_eq!(shown, self.last[page as usize], "{} {} page {page}", self.name, self.settings);
         }
     }
 
-    /// Writes until the power is cut off in the `after`-th program or erase; then opens it again and checks.
+    /// Writes until the power is cut off in the `after`-th program or erase, or the flash is worn out; then
+    /// opens it again and checks.
     fn cut(mut self, after: u64, random: &mut Random) -> Checked {
         self.ftl.nand_mut().cut_power_in(after);
         let unsure = loop {
@@ -87,6 +90,7 @@ impl Checked {
             match self.write(page) {
                 Ok(()) => {}
                 Err(Error::Gone { .. }) => break page as usize,
+                Err(_) if self.ftl.is_read_only() => break usize::MAX,
                 Err(other) => panic!("{other}"),
             }
         };
@@ -98,13 +102,15 @@ impl Checked {
             let last = opened.last[page];
             // The page under way may show the write that was cut off; a trimmed one any version.
             let may = shown == last || opened.trimmed[page] || page == unsure && shown > opened.writes;
-            assert!(may, "page {page} shows write {shown}, not {last}");
+            let (name, settings) = (opened.name, &opened.settings);
+            assert!(may, "{name} {settings}: page {page} shows write {shown}, not {last}");
             opened.last[page] = shown;
         }
         // The numbers of writes of which nothing is left may be used again.
-        opened.write(unsure as u64).unwrap();
-        opened.writes = opened.shown(unsure as u64);
-        opened.last[unsure] = opened.writes;
+        if opened.write(0).is_ok() {
+            opened.writes = opened.shown(0);
+            opened.last[0] = opened.writes;
+        }
         opened
     }
 }
@@ -119,7 +125,20 @@ fn variants(name: &str) -> &'static [&'static str] {
             "streams=one,reserve=2",
             "over-provision=50,level=none",
         ],
-        _ => &[""],
+        "bast" => &[
+            "",
+            "victim=lru,merge=lazy,partial=no,first=log,level=none",
+            "logs=5,level=static,spread=2",
+            "logs=1,victim=lru",
+        ],
+        "fast" => &[
+            "",
+            "merge=stale,close=any,partial=no,level=none",
+            "logs=5,close=owner,level=static,spread=2",
+            "logs=3,close=owner,partial=no",
+        ],
+        "nftl" => &["", "victim=lru,fold=new,level=none", "logs=5,victim=cheapest,level=static,spread=2"],
+        other => panic!("{other} has no settings to be tried with"),
     }
 }
 
@@ -193,6 +212,34 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn any_stream_on_failing_flash_reads_back_and_ends_read_only(
+        ops in ops(), profile in geometries(), seed in any::<u64>(), endurance in 2u32..30, failing in any::<bool>()
+    ) {
+        let grown_bad_per_million = if failing { 3000.0 } else { 0.0 };
+        let profile = NandProfile { endurance, grown_bad_per_million, ..profile };
+        for scheme in SCHEMES {
+            for settings in variants(scheme.name) {
+                let mut random = Random::new(seed, "cuts");
+                let nand = Nand::new(profile.clone(), seed, true, Payload::None);
+                let mut checked = Checked::new(scheme.name, settings, nand);
+                let pages = checked.last.len() as u64;
+                for op in &ops {
+                    match *op {
+                        Op::Write(page) => {
+                            let written = checked.write(page % pages);
+                            prop_assert!(written.is_ok() || checked.ftl.is_read_only());
+                        }
+                        Op::Trim(page) => checked.trim(page % pages),
+                        Op::Cut(after) => checked = checked.cut(after, &mut random),
+                    }
+                }
+                checked.check();
+                prop_assert!(checked.ftl.nand().wear().max <= endurance);
+            }
+        }
+    }
 }
 
 #[test]
@@ -212,8 +259,8 @@ fn a_worn_out_device_takes_no_more_writes_and_keeps_what_it_has() {
             assert!(checked.ftl.is_read_only());
             let wear = checked.ftl.nand().wear();
             assert!(wear.max <= 20 && wear.bad_blocks > 0, "{wear:?}");
-            let most = 16 * 8 * 20;
-            assert!(checked.writes > most / 8, "{settings}: {} of {most} programs", checked.writes);
+            let (erases, most) = (checked.ftl.nand().counts().erases, 16 * 20);
+            assert!(erases > most / 2, "{} {settings}: {erases} of {most} erases", scheme.name);
             checked.check();
         }
     }
@@ -282,18 +329,22 @@ impl Checked {
 
 #[test]
 fn static_levelling_bounds_the_spread_of_wear() {
-    let mut checked =
-        Checked::new("page", "level=static,spread=8", new_nand(&small(|profile| profile.blocks = 64)));
-    let pages = checked.last.len() as u64;
-    (0..pages).for_each(|page| checked.write(page).unwrap());
-    let mut random = Random::new(5, "hot");
-    for _ in 0..60_000 {
-        checked.write(random.below(pages / 10)).unwrap();
-        let wear = checked.ftl.nand().wear();
-        assert!(wear.max - wear.min <= 8 + 2, "{wear:?}");
+    for scheme in SCHEMES {
+        let nand = new_nand(&small(|profile| profile.blocks = 64));
+        let mut checked = Checked::new(scheme.name, "level=static,spread=8", nand);
+        let pages = checked.last.len() as u64;
+        (0..pages).for_each(|page| checked.write(page).unwrap());
+        let mut random = Random::new(5, "hot");
+        let mut worst = 0;
+        for _ in 0..60_000 {
+            checked.write(random.below(pages / 10)).unwrap();
+            let wear = checked.ftl.nand().wear();
+            worst = worst.max(wear.max - wear.min);
+        }
+        assert!(worst <= 2 * 8, "{}: {worst}", scheme.name);
+        assert!(checked.ftl.counts().wear_moves > 0);
+        checked.check();
     }
-    assert!(checked.ftl.counts().wear_moves > 0);
-    checked.check();
 }
 
 #[test]
@@ -305,43 +356,4 @@ fn a_scheme_that_does_not_exist_or_fit_is_refused_by_name() {
     assert!(told("page", "lean=greedy", &small(|_| ())).contains("no setting 'lean'"));
     assert!(told("page", "logical=1GiB", &small(|_| ())).contains("blocks are needed"));
     assert!(told("page", "", &small(|profile| profile.blocks = 4)).contains("4 good blocks"));
-}
-
-/// One die of 512 blocks of 64 pages, of which the host sees 400.
-fn reference_nand() -> Nand {
-    new_nand(&small(|profile| (profile.blocks, profile.pages) = (512, 64)))
-}
-
-/// Runs a stream and checks every page; copies and erases.
-fn run_stream(scheme: &'static str, settings: &str, stream: streams::Stream) -> (u64, u64) {
-    let settings = format!("logical=50MiB,{settings}");
-    let mut checked = Checked::new(scheme, &settings, reference_nand());
-    for page in stream.pages(400, 64) {
-        checked.write(page).unwrap();
-    }
-    checked.check();
-    let counts = checked.ftl.nand().counts();
-    assert_eq!(counts.programs, checked.writes + counts.copies);
-    (counts.copies, counts.erases)
-}
-
-/// Copies and erases of each stream (in the order of [`streams::Stream::ALL`]) with a scheme's defaults.
-fn goldens(scheme: &str) -> [(u64, u64); 7] {
-    match scheme {
-        "page" => GOLDEN_PAGE,
-        other => panic!("{other} has no golden counts"),
-    }
-}
-
-/// A reference counter with one stream and unknown ties has 134,416 copies and 3,553 erases for `Uniform`,
-/// and as many as here for `Sequential` and `WholeBlocks`.
-const GOLDEN_PAGE: [(u64, u64); 7] =
-    [(0, 1490), (135_548, 3571), (54_080, 2298), (142_129, 3674), (5824, 781), (0, 1890), (84_218, 2757)];
-
-#[test]
-fn counts_of_the_known_streams_do_not_change() {
-    for scheme in SCHEMES {
-        let counts = streams::Stream::ALL.map(|stream| run_stream(scheme.name, "", stream));
-        assert_eq!(counts, goldens(scheme.name), "{}", scheme.name);
-    }
 }

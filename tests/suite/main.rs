@@ -1,5 +1,6 @@
 //! The integration tests, one binary.
 
+mod cache;
 mod cli;
 mod ext4;
 mod ext4_dir;
@@ -15,3 +16,4 @@ mod nfhybrid_crash;
 mod nfhybrid_kill;
 mod programs;
 mod ssd;
+mod trace;

@@ -1,17 +1,6 @@
 //! The blocks of one unit: which are free, and which are open.
 
-use std::collections::{BTreeSet, VecDeque};
-
-/// How wear is spread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Levelling {
-    /// Free blocks are used in the order they became free.
-    None,
-    /// The least worn free block is used next.
-    Dynamic,
-    /// As dynamic, and cold data moves to worn blocks.
-    Static,
-}
+use crate::ftl::free::{Free, Levelling};
 
 /// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,55 +21,13 @@ pub(super) struct Unit {
     pub host: Option<(u32, u32)>,
     /// The open block for copies and its next page.
     pub copies: Option<(u32, u32)>,
-    free: Free,
-}
-
-enum Free {
-    /// By erases, then number.
-    Sorted(BTreeSet<(u32, u32)>),
-    /// In the order they came.
-    Queue(VecDeque<u32>),
+    /// Its erased blocks.
+    pub free: Free,
 }
 
 impl Unit {
     pub fn new(levelling: Levelling) -> Unit {
-        let free = match levelling {
-            Levelling::None => Free::Queue(VecDeque::new()),
-            _ => Free::Sorted(BTreeSet::new()),
-        };
-        Unit { host: None, copies: None, free }
-    }
-
-    /// The number of free blocks.
-    pub fn free(&self) -> usize {
-        match &self.free {
-            Free::Sorted(set) => set.len(),
-            Free::Queue(queue) => queue.len(),
-        }
-    }
-
-    /// Adds an erased block.
-    pub fn give(&mut self, block: u32, erases: u32) {
-        match &mut self.free {
-            Free::Sorted(set) => drop(set.insert((erases, block))),
-            Free::Queue(queue) => queue.push_back(block),
-        }
-    }
-
-    /// Takes the least worn free block (without levelling: the one free the longest).
-    pub fn take_least_worn(&mut self) -> Option<u32> {
-        match &mut self.free {
-            Free::Sorted(set) => set.pop_first().map(|(_, block)| block),
-            Free::Queue(queue) => queue.pop_front(),
-        }
-    }
-
-    /// Takes the most worn free block.
-    pub fn take_most_worn(&mut self) -> Option<u32> {
-        match &mut self.free {
-            Free::Sorted(set) => set.pop_last().map(|(_, block)| block),
-            Free::Queue(queue) => queue.pop_back(),
-        }
+        Unit { host: None, copies: None, free: Free::new(levelling) }
     }
 
     /// Whether `block` is open.

@@ -15,6 +15,7 @@
 //! finds its way after power loss. Memory: 4 bytes a page, 8 more with sequence numbers; both are zero
 //! pages of the system until used. Cost: a few additions an operation, no allocation.
 
+mod copies;
 mod lanes;
 mod payload;
 mod profile;
@@ -144,6 +145,8 @@ pub struct Nand {
     has_bit_errors: bool,
     /// Programs and erases until the power goes; 0: it is off.
     until_cut: u64,
+    /// Blocks that were good when it was new.
+    good_when_new: u32,
 }
 
 impl Nand {
@@ -171,6 +174,7 @@ impl Nand {
             random: Random::new(seed, "nand"),
             has_bit_errors: profile.bit_errors_worn > 0.0,
             until_cut: u64::MAX,
+            good_when_new: 0,
             profile,
             geometry,
             timing,
@@ -180,6 +184,7 @@ impl Nand {
         let bad = nand.profile.factory_bad_percent / 100.0;
         let block = |_| Block { erases: 0, next_page: 0, bad: factory.chance(bad), sure };
         nand.blocks = (0..geometry.blocks()).map(block).collect();
+        nand.good_when_new = nand.blocks.iter().filter(|block| !block.bad).count() as u32;
         nand
     }
 
@@ -216,6 +221,11 @@ impl Nand {
     /// Whether a block is bad: from the factory, or grown.
     pub fn is_bad(&self, block: u32) -> bool {
         self.blocks[block as usize].bad
+    }
+
+    /// How many blocks were good when the array was new: what sizes are worked out from, so that they stay.
+    pub fn good_when_new(&self) -> u32 {
+        self.good_when_new
     }
 
     /// Erases of a block so far.
@@ -315,41 +325,6 @@ impl Nand {
         self.settle(block, page, tag)?;
         if self.payload.is_kept() && !data.is_empty() {
             let put = self.payload.put(self.place(block, page), data);
-            put.map_err(|error| Failure::Storage(Box::new(error)))?;
-        }
-        Ok(Time(done))
-    }
-
-    /// Copies a page to an erased one, which gets `tag`; when it is done. Within a unit of a part that
-    /// can, without the bus.
-    ///
-    /// # Panics
-    /// If the target is not erased or out of order.
-    pub fn copy(&mut self, at: Time, from: (u32, u32), to: (u32, u32), tag: Tag) -> Result<Time, Failure> {
-        if self.until_cut == 0 {
-            return Err(Failure::PowerOff);
-        }
-        let (source, target) = (self.geometry.unit_of(from.0), self.geometry.unit_of(to.0));
-        let sensed = at.0.max(self.lanes.unit_free(source)) + self.timing.command + self.timing.read;
-        let programmable = if self.profile.copy_back && source == target {
-            sensed + self.timing.command
-        } else {
-            let transfer = self.timing.page_transfer;
-            let read = self.lanes.transfer(source, sensed, transfer) + transfer;
-            self.lanes.occupy(source, read);
-            let ready = read.max(self.lanes.unit_free(target));
-            let write = self.timing.command + transfer;
-            self.lanes.transfer(target, ready, write) + write
-        };
-        let done = programmable + self.timing.program;
-        self.lanes.occupy(target, done);
-        self.counts.reads += 1;
-        self.counts.copies += 1;
-        self.sense(from.0, from.1)?;
-        self.settle(to.0, to.1, tag)?;
-        if self.payload.is_kept() {
-            let bytes = self.bytes(from.0, from.1)?;
-            let put = self.payload.put(self.place(to.0, to.1), &bytes);
             put.map_err(|error| Failure::Storage(Box::new(error)))?;
         }
         Ok(Time(done))

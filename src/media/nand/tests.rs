@@ -160,3 +160,31 @@ fn factory_bad_blocks_are_the_same_for_the_same_seed() {
     let count = bad(1).iter().filter(|bad| **bad).count();
     assert!((15..60).contains(&count), "0.85 % of 4096: {count}");
 }
+
+#[test]
+fn copies_at_once_are_the_same_as_one_after_the_other() {
+    let prepared = |payload| {
+        let mut nand = Nand::new(NandProfile { blocks: 8, ..profile() }, 1, true, payload);
+        for (block, page) in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)] {
+            nand.program(Time(0), block, page, tag(block * 10 + page), &[1; 2048]).unwrap();
+        }
+        nand
+    };
+    // The first page lies in the target already, the second in block 1, the third nowhere.
+    let sources = [2 * 64 + 1, 64 + 2, 0, 1];
+    let (mut at_once, mut single) = (prepared(Payload::None), prepared(Payload::None));
+    assert!(at_once.copy_in_place(Time(7), &sources, 2, |sequence| sequence + 1));
+    for (from, to) in [((1, 1), (2, 1)), ((0, 0), (2, 3))] {
+        let Page::Programmed(old) = single.page(from.0, from.1) else { panic!("programmed above") };
+        single.copy(Time(7), from, to, Tag { sequence: old.sequence + 1, ..old }).unwrap();
+    }
+    let told = |nand: &Nand| {
+        let pages: Vec<Page> = (0..8)
+            .flat_map(|block| (0..64).map(move |page| (block, page)))
+            .map(|(block, page)| nand.page(block, page))
+            .collect();
+        (pages, nand.counts(), nand.free_at(0), nand.next_page(2))
+    };
+    assert_eq!(told(&at_once), told(&single));
+    assert!(!prepared(Payload::memory()).copy_in_place(Time(7), &sources, 2, |sequence| sequence));
+}
