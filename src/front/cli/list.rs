@@ -2,16 +2,22 @@
 
 use super::volumes::{KINDS, MEMFS_OPTIONS, NFHYBRID_OPTIONS};
 use crate::Result;
+use crate::cache::registry::POLICIES;
 use crate::front::fuse::{OPTIONS, OptionSpec, RESIDENCY, SECTION, STATUS};
+use crate::front::reproduce::EXPERIMENTS;
+use crate::front::trace::{FORMATS, GENERATORS};
+use crate::ftl::SCHEMES;
+use crate::media::profile;
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   bimetal list
-  bimetal list mount-option";
+  bimetal list mount-option
+  bimetal list cache";
 
-/// Show what there is: types of file system, mount options, virtual attributes
+/// Show what there is: types of file system, mount options, device profiles, schemes, policies, experiments
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct List {
@@ -29,6 +35,18 @@ enum Registry {
     Section,
     /// Virtual extended attributes of a mount
     Attribute,
+    /// Profiles of simulated devices
+    Device,
+    /// Flash translation schemes
+    Ftl,
+    /// Page cache policies
+    Cache,
+    /// Trace formats that replay reads
+    TraceFormat,
+    /// Traces that replay makes itself, as gen:NAME
+    Generator,
+    /// What reproduce can do
+    Experiment,
 }
 
 type Row = (String, String);
@@ -53,7 +71,31 @@ impl List {
 
 fn table(registry: Registry) -> (&'static str, Vec<Row>) {
     let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
+    let row = |name: &str, text: &str| (name.to_string(), text.to_string());
     match registry {
+        Registry::Device => {
+            let rows =
+                profile::list().into_iter().map(|one| row(one.name, &format!("{}: {}", one.kind, one.model)));
+            ("Profiles of simulated devices (--device)", rows.collect())
+        }
+        Registry::Ftl => (
+            "Flash translation schemes (--ftl)",
+            SCHEMES.iter().map(|one| row(one.name, one.about)).collect(),
+        ),
+        Registry::Cache => {
+            let rows = POLICIES.iter().map(|one| row(one.name, &format!("{} ({})", one.about, one.source)));
+            ("Page cache policies (--cache)", rows.collect())
+        }
+        Registry::TraceFormat => {
+            ("Trace formats (replay --format)", FORMATS.iter().map(|one| row(one.name, one.about)).collect())
+        }
+        Registry::Generator => {
+            ("Made traces (replay gen:NAME)", GENERATORS.iter().map(|one| row(one.name, one.about)).collect())
+        }
+        Registry::Experiment => {
+            let rows = EXPERIMENTS.iter().map(|one| row(one.id, &format!("{}: {}", one.figure, one.about)));
+            ("Experiments (reproduce)", rows.collect())
+        }
         Registry::Type => ("Types of file system (-t)", pairs(KINDS)),
         Registry::MountOption => {
             let all = [("", OPTIONS), ("nfhybrid: ", NFHYBRID_OPTIONS), ("memfs: ", MEMFS_OPTIONS)];

@@ -6,6 +6,7 @@
 
 mod adopt;
 mod cat;
+mod export;
 mod fsck;
 mod generate;
 mod get;
@@ -22,6 +23,7 @@ mod umount;
 pub mod volumes;
 
 use crate::Result;
+use crate::front::{replay, reproduce};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -55,6 +57,9 @@ enum Verb {
     Cat(cat::Cat),
     Put(put::Put),
     Get(get::Get),
+    Replay(replay::Args),
+    Reproduce(reproduce::Args),
+    Export(export::ExportVerb),
     List(list::List),
     #[command(hide = true)]
     Man(generate::Man),
@@ -89,6 +94,9 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Cat(verb) => verb.run(),
         Verb::Put(verb) => verb.run(),
         Verb::Get(verb) => verb.run(),
+        Verb::Replay(verb) => replay::run(&verb).map(|()| ExitCode::SUCCESS),
+        Verb::Reproduce(verb) => reproduce::run(&verb).map(|()| ExitCode::SUCCESS),
+        Verb::Export(verb) => verb.run(),
         Verb::List(verb) => verb.run(),
         Verb::Man(verb) => verb.run(&Cli::command()),
         Verb::Completions(verb) => verb.run(&mut Cli::command()),
