@@ -97,7 +97,10 @@ impl<F: LineFormat> Records for TextTrace<F> {
                 continue;
             }
             match self.format.line(line) {
-                Ok(Some(record)) => batch.push(record),
+                Ok(Some(record)) => match record.flaw() {
+                    None => batch.push(record),
+                    Some(why) => return Err(self.placed(why)),
+                },
                 Ok(None) => self.tally.skipped += 1,
                 Err(wrong) => return Err(self.placed(wrong)),
             }
