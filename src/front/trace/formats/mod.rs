@@ -1,8 +1,9 @@
 //! The formats of recorded traces: one file and one line of [`FORMATS`] each.
 //!
 //! A format states how it is recognised and how it is opened. Text formats are recognised by their own
-//! reader: the first lines must all make sense to it. Where two could read a file, the earlier line wins;
-//! the order below puts the stricter ones first.
+//! reader: the first lines must all make sense to it, or, if they do so to none, more of them than to any
+//! other (so that reading it then says which line is wrong). Where two could read a file, the earlier line
+//! wins; the order below puts the stricter ones first.
 
 pub mod alibaba;
 pub mod blkparse;
@@ -22,6 +23,7 @@ pub use blktrace::Event;
 pub use csv::Columns;
 
 use super::input::Input;
+use super::lines::Likeness;
 use super::{ReadOptions, Records};
 use crate::{Error, Result};
 
@@ -31,8 +33,8 @@ pub struct Format {
     pub name: &'static str,
     /// Whose traces these are and what a line holds.
     pub about: &'static str,
-    /// Whether a file that begins so is one.
-    pub(super) detects: fn(&Head) -> bool,
+    /// How much a file that begins so looks like one.
+    pub(super) detects: fn(&Head) -> Likeness,
     /// Begins to read one.
     pub(super) open: fn(Input, &ReadOptions) -> Result<Box<dyn Records>>,
 }
@@ -75,12 +77,19 @@ pub fn by_name(name: &str) -> Result<&'static Format> {
     })
 }
 
-/// The first format that recognises `head`.
+/// The format that `head` looks most like; of several the first.
 pub(super) fn detect(name: &str, head: &Head) -> Result<&'static Format> {
     if head.bytes.is_empty() {
         return Err(Error::invalid(format!("{name} is empty")));
     }
-    FORMATS.iter().find(|format| (format.detects)(head)).copied().ok_or_else(|| {
+    let mut best = (Likeness::None, None);
+    for format in FORMATS {
+        let likeness = (format.detects)(head);
+        if likeness > best.0 {
+            best = (likeness, Some(*format));
+        }
+    }
+    best.1.ok_or_else(|| {
         Error::invalid(format!(
             "{name} is in none of the formats known ({}); name one with --format to see the first line that \
              does not fit, or describe the columns of a CSV with --columns",
@@ -194,6 +203,15 @@ mod tests {
             let _ = open("blktrace", bytes.clone(), &ReadOptions::default());
             let _ = open("oracle", bytes, &ReadOptions::default());
         }
+    }
+
+    #[test]
+    fn a_damaged_beginning_is_still_told_by_its_line() {
+        let text = "0,R,0,512,-\n0,W,512,512,-\n0,W,x,512,-\n0,W,512,512,-\n";
+        let found = detect("mine", &Head { bytes: text.as_bytes(), whole: true }).unwrap();
+        assert_eq!(found.name, "csv");
+        let error = open(found.name, text, &ReadOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains("field 3 (offset) is 'x'"), "{error}");
     }
 
     #[test]
