@@ -101,12 +101,19 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
 
     #[inline]
     fn bring_in(&mut self, at: Time, page: u64, access: Access, below: &mut dyn Below) -> Result<Time> {
-        self.policy.miss(&mut self.pages, page, access);
+        let ghost = self.pages.find(page);
+        self.policy.miss(&mut self.pages, ghost);
         let mut at = at;
         while self.pages.is_full() {
-            at = self.make_room(at, page, below)?;
+            match self.make_room(at, page, below) {
+                Ok(done) => at = done,
+                Err(error) => {
+                    self.pages.forget(ghost);
+                    return Err(error);
+                }
+            }
         }
-        let node = self.pages.admit(page);
+        let node = self.pages.admit(page, ghost);
         if access == Access::Write {
             self.pages.soil(node, at);
         }
@@ -241,8 +248,9 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
             if !plan.write.iter().any(|out| out.node == NIL && out.page == page) {
                 done = done.max(self.fetch(at, page, 1, below)?);
             }
-            self.policy.miss(&mut self.pages, page, Access::Read);
-            let node = self.pages.admit(page);
+            let ghost = self.pages.find(page);
+            self.policy.miss(&mut self.pages, ghost);
+            let node = self.pages.admit(page, ghost);
             self.policy.insert(&mut self.pages, node, Access::Read);
         }
         Ok(done)

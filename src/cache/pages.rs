@@ -182,10 +182,12 @@ impl<X: Index> Pages<X> {
         if self.is_resident(node) { node } else { NIL }
     }
 
-    /// Lets a ghost go: the policy has taken it out of its list.
+    /// Lets a ghost go: the policy has taken it out of its list. [`NIL`] is no ghost.
     pub fn forget(&mut self, ghost: u32) {
-        debug_assert!(!self.is_resident(ghost));
-        self.release(ghost);
+        if ghost != NIL {
+            debug_assert!(!self.is_resident(ghost));
+            self.release(ghost);
+        }
     }
 
     /// Loads the index entries of a batch of pages, then the nodes, then (if `neighbours`) the nodes beside them, so
@@ -205,7 +207,7 @@ impl<X: Index> Pages<X> {
         for (link, &hint) in links.iter_mut().zip(&hints) {
             let node = &self.nodes[hint as usize];
             *link = node.link;
-            loaded ^= node.page;
+            loaded ^= node.page ^ u64::from(self.states[hint as usize]);
         }
         if neighbours {
             for link in links {
@@ -228,17 +230,24 @@ impl<X: Index> Pages<X> {
         self.resident >= self.capacity
     }
 
-    /// Takes a node for `page`, which has none, and makes it resident and clean.
+    /// Makes `page` resident and clean, with the node of its ghost or, if that is [`NIL`], a free one.
     #[inline]
-    pub(super) fn admit(&mut self, page: u64) -> u32 {
+    pub(super) fn admit(&mut self, page: u64, ghost: u32) -> u32 {
         assert!(!self.is_full(), "a page came in without room for it");
+        let node = if ghost == NIL { self.take(page) } else { ghost };
+        self.nodes[node as usize].page = page;
+        self.states[node as usize] = 0;
+        self.resident += 1;
+        node
+    }
+
+    /// Takes a free node for `page`.
+    #[inline]
+    fn take(&mut self, page: u64) -> u32 {
         let node = self.free;
         assert!(node != NIL, "the policy kept more ghosts than it asked for");
         self.free = self.nodes[node as usize].link.next;
-        self.nodes[node as usize] = Node { page, ..EMPTY };
-        self.states[node as usize] = 0;
         self.index.insert(page, node);
-        self.resident += 1;
         node
     }
 

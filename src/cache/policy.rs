@@ -101,9 +101,9 @@ pub trait Policy<X: Index>: Send + 'static {
     /// A resident page is touched. `was_dirty`: before this access.
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, access: Access, was_dirty: bool);
 
-    /// `page` is not resident and about to come in; called before room is made. A ghost of it, if there is
-    /// one, must be forgotten here.
-    fn miss(&mut self, _pages: &mut Pages<X>, _page: u64, _access: Access) {}
+    /// A page is not resident and about to come in; called before room is made. `ghost` is its node if the policy
+    /// remembers it, else [`NIL`]: the policy takes it out of its list here, and the page comes in with this node.
+    fn miss(&mut self, _pages: &mut Pages<X>, _ghost: u32) {}
 
     /// The cache is full and `page` is to come in.
     fn make_room(&mut self, pages: &mut Pages<X>, page: u64, plan: &mut Plan) -> Room;

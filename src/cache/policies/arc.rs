@@ -58,6 +58,7 @@ impl Arc {
     fn drop_ghost<X: Index>(list: &mut List, pages: &mut Pages<X>) {
         let ghost = list.back(pages);
         if ghost != NIL {
+            pages.warm(list.before(pages, ghost));
             list.remove(pages, ghost);
             pages.forget(ghost);
         }
@@ -92,8 +93,7 @@ impl<X: Index> Policy<X> for Arc {
         }
     }
 
-    fn miss(&mut self, pages: &mut Pages<X>, page: u64, _: Access) {
-        let ghost = pages.find(page);
+    fn miss(&mut self, pages: &mut Pages<X>, ghost: u32) {
         self.came_from = Past::None;
         if ghost == NIL {
             return;
@@ -108,7 +108,6 @@ impl<X: Index> Policy<X> for Arc {
             self.target = (self.target + (frequent / recent).max(1.0)).min(f64::from(pages.capacity()));
             self.recent_ghosts.remove(pages, ghost);
         }
-        pages.forget(ghost);
     }
 
     fn make_room(&mut self, pages: &mut Pages<X>, _: u64, _: &mut Plan) -> Room {
@@ -117,7 +116,8 @@ impl<X: Index> Policy<X> for Arc {
         let above = once > self.target || (once == self.target && self.came_from == Past::Frequent);
         let from_recent =
             self.leaves_no_ghost || (!self.recent.is_empty() && above) || self.frequent.is_empty();
-        Room::Drop(if from_recent { self.recent.back(pages) } else { self.frequent.back(pages) })
+        let list = if from_recent { &self.recent } else { &self.frequent };
+        Room::Drop(list.back(pages))
     }
 
     fn insert(&mut self, pages: &mut Pages<X>, node: u32, _: Access) {

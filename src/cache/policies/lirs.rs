@@ -147,11 +147,11 @@ impl<X: Index> Policy<X> for Lirs {
         }
     }
 
-    fn miss(&mut self, pages: &mut Pages<X>, page: u64, _: Access) {
-        let ghost = pages.find(page);
+    fn miss(&mut self, pages: &mut Pages<X>, ghost: u32) {
         self.remembered = ghost != NIL;
         if self.remembered {
-            self.forget_ghost(pages, ghost);
+            self.ghosts.remove(&mut self.links, ghost);
+            self.out_of_stack(pages, ghost);
         }
     }
 

@@ -94,6 +94,7 @@ impl S3Fifo {
         }
         if self.ghosts.len() == self.ghosts_max {
             let oldest = self.ghosts.back(pages);
+            pages.warm(self.ghosts.before(pages, oldest));
             self.ghosts.remove(pages, oldest);
             pages.forget(oldest);
         }
@@ -113,12 +114,10 @@ impl<X: Index> Policy<X> for S3Fifo {
         }
     }
 
-    fn miss(&mut self, pages: &mut Pages<X>, page: u64, _: Access) {
-        let ghost = pages.find(page);
+    fn miss(&mut self, pages: &mut Pages<X>, ghost: u32) {
         self.remembered = ghost != NIL;
         if self.remembered {
             self.ghosts.remove(pages, ghost);
-            pages.forget(ghost);
         }
     }
 

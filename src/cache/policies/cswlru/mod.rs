@@ -25,7 +25,7 @@ mod clusters;
 
 use super::kit::*;
 use clean::{Candidates, FREE_TAG_BIT, Near, Rules};
-use clusters::{Dirty, Grouping};
+use clusters::{Dirty, Grouping, Reach};
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 
@@ -36,6 +36,11 @@ pub const ENTRY: Entry = Entry {
     source: "Ramasamy and Karantharaj 2014",
     options: &[
         Choice { name: "cluster", default: "kmeans", about: "kmeans, block (erase blocks) or page (none)" },
+        Choice {
+            name: "reach",
+            default: "8",
+            about: "k-means near the page: until so many clusters on each side have settled; or all",
+        },
         Choice {
             name: "pad",
             default: "block",
@@ -96,7 +101,7 @@ fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
     order.cache::<X, _>(Needs::lists(1), |pages| Cswlru {
         list: pages.list(0),
         clean: Candidates::new(rules, pages.node_count(), Blocks::new(config, 0)),
-        dirty: Dirty::new(Blocks::new(config, 0)),
+        dirty: Dirty::new(Blocks::new(config, 1)),
         writing,
         by_lru,
         passes_dirty,
@@ -125,6 +130,7 @@ enum Density {
 /// How clusters are written.
 struct Writing {
     grouping: Grouping,
+    reach: Reach,
     pad: Pad,
     density: Density,
     dense: f64,
@@ -141,6 +147,10 @@ impl Writing {
             [("occupancy", Density::Occupancy), ("fill", Density::Fill), ("paper", Density::Paper)];
         Ok(Writing {
             grouping: order.one_of("cluster", &groupings)?,
+            reach: match order.text("reach") {
+                "all" => Reach::All,
+                _ => Reach::Near(order.number_within("reach", 1, 1000)? as usize),
+            },
             pad: order.one_of("pad", &[("block", Pad::Block), ("span", Pad::Span), ("none", Pad::None)])?,
             density: order.one_of("density", &densities)?,
             dense: order.fraction_to("dense", 1.0)?,
@@ -256,7 +266,7 @@ impl<X: Index> Cswlru<X> {
     /// Writes the cluster of the dirty page `node`, which then leaves.
     fn write_cluster_of(&mut self, pages: &mut Pages<X>, node: u32, plan: &mut Plan) -> Room {
         let mut cluster = std::mem::take(&mut self.cluster);
-        self.dirty.cluster_of(pages.page(node), self.writing.grouping, &mut cluster);
+        self.dirty.cluster_of(pages.page(node), self.writing.grouping, self.writing.reach, &mut cluster);
         self.plan_cluster(pages, &cluster, plan);
         self.cluster = cluster;
         plan.drop.push(node);
