@@ -25,6 +25,7 @@ fn main() -> bimetal::Result<()> {
         ("fast", "logs=8"),
         ("fast", "logs=64"),
         ("nftl", "logs=64"),
+        ("dftl", ""),
     ] {
         let mut best = [f64::MAX; 2];
         let mut amplification = 0.0;

@@ -22,10 +22,8 @@
 //! a request, O(pages of a block + logs) a merge.
 
 use super::Scheme;
-use super::blockmap::{
-    BlockMap, Contents, LEVEL, LOGICAL, Mapped, NONE, OVER_PROVISION, Place, SPREAD, Updates,
-};
-use super::settings::Settings;
+use super::blockmap::{BlockMap, Contents, Mapped, NONE, Place, Updates};
+use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
 use crate::Result;
 use crate::media::nand::{Nand, Page};
 use crate::time::Time;

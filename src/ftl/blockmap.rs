@@ -17,7 +17,7 @@
 //! Memory: 4 bytes a logical page, 2 a block. Cost: O(1) a request, O(pages of a block) a merge.
 
 use super::free::{Free, Levelling};
-use super::settings::Settings;
+use super::settings::{Known, Settings};
 use super::{
     Found, Ftl, FtlCounts, LOST, READS_MAX, copied, hopeless, newer, read_page, version, worn_out, write_of,
 };
@@ -36,15 +36,6 @@ pub(super) const NONE: u32 = u32::MAX;
 const UNMAPPED: u32 = 0;
 /// Blocks kept beside those that hold data or updates: a merge's target, and one for the case that it fails.
 const SPARE_BLOCKS: u64 = 2;
-
-/// The settings all these schemes have, beside their own.
-pub(super) const LEVEL: (&str, &str, &str) = ("level", "dynamic|none|static", "wear levelling");
-pub(super) const SPREAD: (&str, &str, &str) =
-    ("spread", "1.. (16)", "erases a block may be ahead before static levelling moves cold data");
-pub(super) const OVER_PROVISION: (&str, &str, &str) =
-    ("over-provision", "0..90 (7)", "percent of the good blocks the host cannot address");
-pub(super) const LOGICAL: (&str, &str, &str) =
-    ("logical", "size", "what the host can address, instead of over-provision");
 
 /// How a scheme treats updates: pages written again.
 pub(super) trait Updates: Send {
@@ -127,7 +118,7 @@ impl BlockMap {
     pub fn open(
         nand: Nand,
         mut settings: Settings,
-        known: &[(&str, &str, &str)],
+        known: &[Known],
         least: u64,
     ) -> Result<(BlockMap, usize)> {
         let geometry = *nand.geometry();

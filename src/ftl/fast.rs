@@ -23,10 +23,8 @@
 //! O(pages of a block), of which one victim may cause as many as it has pages.
 
 use super::Scheme;
-use super::blockmap::{
-    BlockMap, Contents, LEVEL, LOGICAL, Mapped, NONE, OVER_PROVISION, Place, SPREAD, Updates,
-};
-use super::settings::Settings;
+use super::blockmap::{BlockMap, Contents, Mapped, NONE, Place, Updates};
+use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
 use crate::Result;
 use crate::media::nand::{Nand, Page};
 use crate::time::Time;

@@ -9,6 +9,7 @@
 
 pub mod bast;
 mod blockmap;
+pub mod dftl;
 pub mod fast;
 mod free;
 pub mod nftl;
@@ -22,11 +23,11 @@ use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};
 use serde::Serialize;
-use settings::Settings;
+use settings::{Known, Settings};
 use std::io;
 
 /// All schemes, by name.
-pub const SCHEMES: &[Scheme] = &[page::SCHEME, bast::SCHEME, fast::SCHEME, nftl::SCHEME];
+pub const SCHEMES: &[Scheme] = &[page::SCHEME, bast::SCHEME, fast::SCHEME, nftl::SCHEME, dftl::SCHEME];
 
 /// A scheme: how to call it, what can be set, how to open it.
 pub struct Scheme {
@@ -35,7 +36,7 @@ pub struct Scheme {
     /// What it is, in a line.
     pub about: &'static str,
     /// What can be set: name, values, meaning.
-    pub settings: &'static [(&'static str, &'static str, &'static str)],
+    pub settings: &'static [Known],
     /// Opens it on an array, new or used.
     pub open: fn(Nand, Settings) -> Result<Box<dyn Ftl>>,
 }
@@ -144,7 +145,7 @@ fn read_page(nand: &mut Nand, at: Time, place: (u32, u32), page: Lpn) -> Result<
 pub struct Found {
     /// When it was done.
     pub at: Time,
-    /// The block and page it lies in; none for a page never written.
+    /// The block and page it lies in until the next request; none for a page never written.
     pub place: Option<(u32, u32)>,
 }
 

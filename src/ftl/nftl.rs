@@ -17,10 +17,8 @@
 //! a fold, and with `victim=cheapest` as much for each chain there is.
 
 use super::Scheme;
-use super::blockmap::{
-    BlockMap, Contents, LEVEL, LOGICAL, Mapped, NONE, OVER_PROVISION, Place, SPREAD, Updates,
-};
-use super::settings::Settings;
+use super::blockmap::{BlockMap, Contents, Mapped, NONE, Place, Updates};
+use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
 use crate::Result;
 use crate::media::nand::Nand;
 use crate::time::Time;

@@ -20,33 +20,33 @@
 //! a logical page, 20 a block. Cost: O(1) a request, O(blocks of a unit + pages) a cleaning.
 
 mod blocks;
+mod recover;
 
 use super::free::Levelling;
-use super::settings::Settings;
-use super::{
-    Found, Ftl, FtlCounts, LOST, READS_MAX, Scheme, copied, hopeless, newer, read_page, version, worn_out,
-    write_of,
-};
+use super::settings::{Known, LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
+use super::{Found, Ftl, FtlCounts, LOST, READS_MAX, Scheme, copied, hopeless, read_page, version, worn_out};
 use crate::media::nand::{Failure, Nand, Page, Tag};
 use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};
 use blocks::{State, Unit};
 
+/// Settings of the page map that a layer on top of it has, too.
+pub(super) const CLEAN: Known = ("clean", "greedy|cost-benefit", "which block is cleaned");
+pub(super) const STREAMS: Known =
+    ("streams", "two|one", "copies go to a block of their own, or with the host's pages");
+pub(super) const RESERVE: Known = ("reserve", "2..64 (3)", "free blocks at which a unit begins to clean");
+
 /// The page map's entry in the list of schemes.
 pub const SCHEME: Scheme = Scheme {
     name: "page",
     about: "page map: every logical page anywhere, greedy or cost-benefit cleaning",
-    settings: &[
-        ("clean", "greedy|cost-benefit", "which block is cleaned"),
-        ("level", "dynamic|none|static", "wear levelling"),
-        ("spread", "1.. (16)", "erases a block may be ahead before static levelling moves cold data"),
-        ("streams", "two|one", "copies go to a block of their own, or with the host's pages"),
-        ("over-provision", "0..90 (7)", "percent of the good blocks' pages the host cannot address"),
-        ("logical", "size", "what the host can address, instead of over-provision"),
-        ("reserve", "2..64 (3)", "free blocks at which a unit begins to clean"),
-    ],
-    open: |nand, settings| Ok(Box::new(PageMap::open(nand, settings)?)),
+    settings: &[CLEAN, STREAMS, RESERVE, LEVEL, SPREAD, OVER_PROVISION, LOGICAL],
+    open: |nand, mut settings| {
+        let map = PageMap::open(nand, &mut settings, None)?;
+        settings.finish(SCHEME.settings)?;
+        Ok(Box::new(map))
+    },
 };
 
 /// A map entry of a page that was never written; else the physical page + 1.
@@ -63,12 +63,20 @@ enum Clean {
 enum Stream {
     Host,
     Copies,
+    /// The own pages of a layer on top.
+    Own,
 }
 
 /// A page-mapped translation layer.
+///
+/// A layer on top of it can have pages of its own behind the host's, and be told which pages were moved.
 pub struct PageMap {
     nand: Nand,
     map: Vec<u32>,
+    /// Pages the host can address; the rest of `map` are a layer's own.
+    host_pages: u64,
+    /// Pages moved since they were last taken; nothing is noted without own pages.
+    moved: Vec<u32>,
     /// Valid pages of each block.
     valid: Vec<u16>,
     /// Number of the last write that changed each block; empty unless cleaning asks for it.
@@ -85,12 +93,17 @@ pub struct PageMap {
     reserve: usize,
     pages_per_block: u32,
     read_only: bool,
+    /// Whether a page ever stood for lost contents.
+    any_lost: bool,
     counts: FtlCounts,
 }
 
 impl PageMap {
-    /// Opens a page map on `nand`. Fails with [`Error::Invalid`] on wrong settings or too small an array.
-    pub fn open(nand: Nand, mut settings: Settings) -> Result<PageMap> {
+    /// Opens a page map on `nand`, with as many own pages as one for each `entries` host pages. Takes the
+    /// settings it knows.
+    ///
+    /// Fails with [`Error::Invalid`] on wrong settings or too small an array.
+    pub(super) fn open(nand: Nand, settings: &mut Settings, entries: Option<u64>) -> Result<PageMap> {
         let clean =
             settings.choice("clean", &[("greedy", Clean::Greedy), ("cost-benefit", Clean::CostBenefit)])?;
         let levelling = settings.choice("level", &Levelling::CHOICES)?;
@@ -99,13 +112,15 @@ impl PageMap {
         let reserve = settings.number("reserve", 2..=64, 3)? as usize;
         let over_provision = settings.fraction("over-provision", 0.0..=90.0, 7.0)?;
         let logical = settings.size("logical")?;
-        settings.finish(SCHEME.settings)?;
+        let scheme = settings.scheme().to_string();
 
         let asks_age = clean == Clean::CostBenefit || levelling == Levelling::Static;
         let geometry = *nand.geometry();
         let blocks = geometry.blocks() as usize;
         let mut ftl = PageMap {
             map: Vec::new(),
+            host_pages: 0,
+            moved: Vec::new(),
             valid: vec![0; blocks],
             changed: vec![0; if asks_age { blocks } else { 0 }],
             states: vec![State::Free; blocks],
@@ -119,109 +134,46 @@ impl PageMap {
             reserve,
             pages_per_block: geometry.pages_per_block,
             read_only: false,
+            any_lost: false,
             counts: FtlCounts::default(),
             nand,
         };
-        ftl.map = vec![UNMAPPED; ftl.logical_size(over_provision, logical)?];
+        ftl.host_pages = ftl.logical_size(&scheme, over_provision, logical, entries)?;
+        let own_pages = entries.map_or(0, |entries| ftl.host_pages.div_ceil(entries));
+        ftl.map = vec![UNMAPPED; (ftl.host_pages + own_pages) as usize];
         ftl.find_pages()?;
         Ok(ftl)
     }
 
-    /// The number of logical pages: as asked for, if the array has room for them and the reserve.
-    fn logical_size(&self, over_provision: f64, asked_bytes: Option<u64>) -> Result<usize> {
+    /// The number of host pages: as asked for, if the array has room for them, own pages and the reserve.
+    fn logical_size(
+        &self,
+        scheme: &str,
+        over_provision: f64,
+        asked_bytes: Option<u64>,
+        entries: Option<u64>,
+    ) -> Result<u64> {
         let geometry = self.nand.geometry();
         let pages = u64::from(self.pages_per_block);
         let good = u64::from(self.nand.good_when_new());
-        // The reserve, and the two open blocks.
-        let kept = u64::from(geometry.units) * (self.reserve as u64 + if self.one_stream { 1 } else { 2 });
-        let most = good.saturating_sub(kept) * pages;
+        // The reserve, and the open blocks.
+        let open = if self.one_stream { 1 } else { 2 } + u64::from(entries.is_some());
+        let kept = u64::from(geometry.units) * (self.reserve as u64 + open);
+        let room = good.saturating_sub(kept) * pages;
+        let most = entries.map_or(room, |entries| room - room.div_ceil(entries + 1));
         let asked = match asked_bytes {
             Some(bytes) => bytes.div_ceil(u64::from(geometry.page_bytes)),
             None => ((good * pages) as f64 * (1.0 - over_provision / 100.0)) as u64,
         };
-        let room = if asked_bytes.is_some() { asked <= most } else { most > 0 };
-        if !room || asked == 0 || asked >= u64::from(LOST) {
+        let fits = if asked_bytes.is_some() { asked <= most } else { most > 0 };
+        if !fits || asked == 0 || asked >= u64::from(LOST) {
             return Err(Error::invalid(format!(
-                "page: {} has {good} good blocks of {pages} pages: {kept} blocks are needed beside the {asked} \
+                "{scheme}: {} has {good} good blocks of {pages} pages: {kept} blocks are needed beside the {asked} \
                  logical pages",
                 self.nand.profile().model
             )));
         }
-        Ok(asked.min(most) as usize)
-    }
-
-    /// Reads all tags and makes the map of them.
-    fn find_pages(&mut self) -> Result<()> {
-        if !self.nand.is_new() {
-            if !self.nand.keeps_sequences() {
-                return Err(Error::unsupported(
-                    "opening a used array without sequence numbers",
-                    "make it with them",
-                ));
-            }
-            for block in 0..self.states.len() as u32 {
-                self.find_in_block(block)?;
-            }
-        }
-        self.sort_blocks();
-        Ok(())
-    }
-
-    fn find_in_block(&mut self, block: u32) -> Result<()> {
-        for page in 0..self.pages_per_block {
-            let read = self.nand.read_spare(Time::ZERO, block, page);
-            let (found, _) = read.map_err(|failure| hopeless(&self.nand, failure, Lpn(0)))?;
-            let tag = match found {
-                Page::Programmed(tag) => tag,
-                Page::Torn => continue,
-                // Pages are programmed one after the other: the rest is erased, too.
-                Page::Erased => break,
-            };
-            self.sequence = self.sequence.max(write_of(tag.sequence));
-            let (owner, here) = (tag.owner & !LOST, self.entry(block, page));
-            match self.map.get(owner as usize).copied() {
-                // Written when the host could address more.
-                None => continue,
-                Some(UNMAPPED) => {}
-                Some(other) if !newer(tag.sequence, self.sequence_at(other)) => continue,
-                Some(other) => {
-                    let block = self.block_of(other) as usize;
-                    self.valid[block] -= 1;
-                }
-            }
-            self.counts.lost_pages += u64::from(tag.owner & LOST != 0);
-            self.map[owner as usize] = here;
-            self.valid[block as usize] += 1;
-        }
-        Ok(())
-    }
-
-    /// Sorts the blocks into free, open and closed by what was found in them.
-    fn sort_blocks(&mut self) {
-        for block in 0..self.states.len() as u32 {
-            let unit = self.nand.geometry().unit_of(block) as usize;
-            let used = self.nand.next_page(block) > 0 || self.nand.page(block, 0) != Page::Erased;
-            self.states[block as usize] = match (self.nand.is_bad(block), used) {
-                (true, _) => State::Bad,
-                (false, true) => State::Closed,
-                (false, false) => {
-                    self.units[unit].free.give(block, self.nand.erases(block));
-                    State::Free
-                }
-            };
-            // Go on where it was left, with what has the most room for copies. What holds nothing valid is
-            // better erased.
-            let next = self.nand.next_page(block);
-            let partly = self.valid[block as usize] > 0 && next < self.pages_per_block;
-            if self.states[block as usize] == State::Closed && partly {
-                if let Some(closed) = self.units[unit].reopen(block, next, self.one_stream) {
-                    self.states[closed as usize] = State::Closed;
-                }
-                if self.units[unit].is_open(block) {
-                    self.states[block as usize] = State::Open;
-                }
-            }
-        }
+        Ok(asked.min(most))
     }
 
     fn entry(&self, block: u32, page: u32) -> u32 {
@@ -245,8 +197,8 @@ impl PageMap {
     }
 
     fn look_up(&self, page: Lpn) -> Result<u32> {
-        let pages = self.map.len();
-        let found = usize::try_from(page.0).ok().and_then(|index| self.map.get(index));
+        let pages = self.host_pages;
+        let found = self.map.get(page.0 as usize).filter(|_| page.0 < pages);
         found.copied().ok_or_else(|| {
             Error::invalid(format!("page {page} is past the {pages} pages of {}", self.nand.profile().model))
         })
@@ -278,7 +230,7 @@ impl PageMap {
     /// room.
     fn next_page(&mut self, at: Time, unit: usize, stream: Stream) -> Result<Option<(u32, u32)>> {
         if !self.has_open(unit, stream) {
-            if stream == Stream::Host && !self.make_room(at, unit)? {
+            if stream != Stream::Copies && !self.make_room(at, unit)? {
                 return Ok(None);
             }
             // Cleaning may have opened it.
@@ -301,6 +253,7 @@ impl PageMap {
     fn open_slot(&mut self, unit: usize, stream: Stream) -> &mut Option<(u32, u32)> {
         match stream {
             Stream::Copies if !self.one_stream => &mut self.units[unit].copies,
+            Stream::Own => &mut self.units[unit].own,
             _ => &mut self.units[unit].host,
         }
     }
@@ -399,6 +352,7 @@ impl PageMap {
             match self.nand.copy(at, from, to, tag) {
                 Ok(_) => {
                     self.point(owner, to.0, to.1);
+                    self.note_moved(owner);
                     return Ok(());
                 }
                 Err(Failure::Unreadable) if reads < READS_MAX => {
@@ -427,15 +381,22 @@ impl PageMap {
             }
         }
         self.point(owner, to.0, to.1);
-        self.counts.lost_pages += 1;
+        self.note_moved(owner);
+        self.any_lost = true;
+        self.counts.lost_pages += u64::from(u64::from(owner) < self.host_pages);
         Ok(())
+    }
+
+    fn note_moved(&mut self, page: u32) {
+        if self.map.len() as u64 > self.host_pages {
+            self.moved.push(page);
+        }
     }
 
     /// Whether a page stands for lost contents.
     fn is_lost(&self, (block, page): (u32, u32)) -> bool {
         // Looked up only once there is one at all.
-        self.counts.lost_pages > 0
-            && matches!(self.nand.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
+        self.any_lost && matches!(self.nand.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
     }
 
     /// A block failed to program: takes it out of use and moves what is valid in it.
@@ -487,12 +448,12 @@ impl PageMap {
         worn_out(&self.nand)
     }
 
-    /// The next page to program for the host, of whichever unit is next and has room.
-    fn next_host_page(&mut self, at: Time) -> Result<(usize, (u32, u32))> {
+    /// The next page to program for `stream`, of whichever unit is next and has room.
+    fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<(usize, (u32, u32))> {
         for _ in 0..self.units.len() {
             let unit = self.next_unit;
             self.next_unit = if unit + 1 == self.units.len() { 0 } else { unit + 1 };
-            if let Some(next) = self.next_page(at, unit, Stream::Host)? {
+            if let Some(next) = self.next_page(at, unit, stream)? {
                 return Ok((unit, next));
             }
         }
@@ -500,9 +461,56 @@ impl PageMap {
     }
 }
 
+/// What a layer with pages of its own needs.
+impl PageMap {
+    /// What the map says of a page, the host's or an own one; 0: it was never written.
+    pub(super) fn entry_of(&self, page: u32) -> u32 {
+        self.map[page as usize]
+    }
+
+    /// The place an entry stands for.
+    pub(super) fn place_at(&self, entry: u32) -> Option<(u32, u32)> {
+        (entry != UNMAPPED).then(|| self.place_of(entry))
+    }
+
+    /// Reads an own page that was written.
+    pub(super) fn read_own(&mut self, at: Time, page: u32) -> Result<Time> {
+        let place = self.place_of(self.map[page as usize]);
+        if self.is_lost(place) {
+            return Err(hopeless(&self.nand, Failure::Unreadable, Lpn(page.into())));
+        }
+        read_page(&mut self.nand, at, place, Lpn(page.into()))
+    }
+
+    /// Writes an own page. Its tag has the number of the last write, since it counts as none.
+    pub(super) fn write_own(&mut self, at: Time, page: u32) -> Result<Time> {
+        self.append(at, Stream::Own, Tag { owner: page, sequence: version(self.sequence) }, &[])
+    }
+
+    /// The pages moved since this was last asked.
+    pub(super) fn take_moved(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Programs the next version of a page.
+    fn append(&mut self, at: Time, stream: Stream, tag: Tag, data: &[u8]) -> Result<Time> {
+        loop {
+            let (unit, (block, number)) = self.next_page_of_any(at, stream)?;
+            match self.nand.program(at, block, number, tag, data) {
+                Ok(done) => {
+                    self.point(tag.owner, block, number);
+                    return Ok(done);
+                }
+                Err(Failure::Program) => self.retire(at, unit, block)?,
+                Err(failure) => return Err(hopeless(&self.nand, failure, Lpn(tag.owner.into()))),
+            }
+        }
+    }
+}
+
 impl Ftl for PageMap {
     fn logical_pages(&self) -> u64 {
-        self.map.len() as u64
+        self.host_pages
     }
 
     fn find(&self, page: Lpn) -> Option<(u32, u32)> {
@@ -529,21 +537,11 @@ impl Ftl for PageMap {
         if self.read_only {
             return Err(worn_out(&self.nand));
         }
-        let sequence = self.sequence + 1;
-        loop {
-            let (unit, (block, number)) = self.next_host_page(at)?;
-            let tag = Tag { owner: page.0 as u32, sequence: version(sequence) };
-            match self.nand.program(at, block, number, tag, data) {
-                Ok(done) => {
-                    self.sequence = sequence;
-                    self.counts.host_writes += 1;
-                    self.point(tag.owner, block, number);
-                    return Ok(done);
-                }
-                Err(Failure::Program) => self.retire(at, unit, block)?,
-                Err(failure) => return Err(hopeless(&self.nand, failure, page)),
-            }
-        }
+        let tag = Tag { owner: page.0 as u32, sequence: version(self.sequence + 1) };
+        let done = self.append(at, Stream::Host, tag, data)?;
+        self.sequence += 1;
+        self.counts.host_writes += 1;
+        Ok(done)
     }
 
     fn trim(&mut self, at: Time, page: Lpn) -> Result<Time> {

@@ -7,6 +7,17 @@ use crate::{Error, Result, units};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+/// A setting as it is listed: name, values, meaning.
+pub type Known = (&'static str, &'static str, &'static str);
+
+/// Settings that several schemes have.
+pub(super) const LEVEL: Known = ("level", "dynamic|none|static", "wear levelling");
+pub(super) const SPREAD: Known =
+    ("spread", "1.. (16)", "erases a block may be ahead before static levelling moves cold data");
+pub(super) const OVER_PROVISION: Known =
+    ("over-provision", "0..90 (7)", "percent of the good blocks' pages the host cannot address");
+pub(super) const LOGICAL: Known = ("logical", "size", "what the host can address, instead of over-provision");
+
 /// Settings not yet taken.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -72,7 +83,7 @@ impl Settings {
     }
 
     /// Refuses what nobody took.
-    pub fn finish(self, known: &[(&str, &str, &str)]) -> Result<()> {
+    pub fn finish(self, known: &[Known]) -> Result<()> {
         match self.given.keys().next() {
             None => Ok(()),
             Some(name) => {

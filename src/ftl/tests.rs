@@ -70,7 +70,7 @@ impl Checked {
                 assert_eq!(u64::from(tag.owner), page);
                 write_of(tag.sequence)
             }
-            other => panic!("page {page} lies on an {other:?} page"),
+            other => panic!("{} {}: page {page} lies on an {other:?} page", self.name, self.settings),
         }
     }
 
@@ -138,6 +138,12 @@ fn variants(name: &str) -> &'static [&'static str] {
             "logs=3,close=owner,partial=no",
         ],
         "nftl" => &["", "victim=lru,fold=new,level=none", "logs=5,victim=cheapest,level=static,spread=2"],
+        "dftl" => &[
+            "",
+            "cached=4,entries=8",
+            "cached=1,entries=16,clean=cost-benefit,level=static,spread=4",
+            "cached=20,entries=4,streams=one,reserve=2,level=none",
+        ],
         other => panic!("{other} has no settings to be tried with"),
     }
 }

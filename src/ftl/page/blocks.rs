@@ -21,23 +21,25 @@ pub(super) struct Unit {
     pub host: Option<(u32, u32)>,
     /// The open block for copies and its next page.
     pub copies: Option<(u32, u32)>,
+    /// The open block for own pages of a layer on top, and its next page.
+    pub own: Option<(u32, u32)>,
     /// Its erased blocks.
     pub free: Free,
 }
 
 impl Unit {
     pub fn new(levelling: Levelling) -> Unit {
-        Unit { host: None, copies: None, free: Free::new(levelling) }
+        Unit { host: None, copies: None, own: None, free: Free::new(levelling) }
     }
 
     /// Whether `block` is open.
     pub fn is_open(&self, block: u32) -> bool {
-        [self.host, self.copies].iter().flatten().any(|(open, _)| *open == block)
+        [self.host, self.copies, self.own].iter().flatten().any(|(open, _)| *open == block)
     }
 
     /// Closes `block` if it is open.
     pub fn forget(&mut self, block: u32) {
-        for slot in [&mut self.host, &mut self.copies] {
+        for slot in [&mut self.host, &mut self.copies, &mut self.own] {
             if slot.is_some_and(|(open, _)| open == block) {
                 *slot = None;
             }
