@@ -285,6 +285,7 @@ fn what_cannot_be_replayed_is_refused_with_the_remedy() {
         (format!("{ours} --device no-such"), "no-such"),
         (format!("{ours} --cache no-such --cache-size 1MiB"), "no-such"),
         (format!("{ours} --ftl page --device slc-2k --device-size 4MiB"), "--fit"),
+        ("gen:iometer:size=64MiB --ftl page:logical=32MiB".to_string(), "does not fit"),
         (format!("{ours} --unit 7"), "no request was served"),
         (format!("{ours} --format msr"), "line 1"),
         ("/no/such/trace".to_string(), "/no/such/trace"),
@@ -308,10 +309,37 @@ fn many_small_files_are_laid_side_by_side_and_their_space_comes_back() {
 }
 
 #[test]
+fn the_cameras_operation_counts_are_those_of_other_programs() {
+    let line = "--device slc-512 --ftl log:victim=lru:merge=lazy:logical=32MiB,nftl:logical=32MiB";
+    for (metadata, counts) in [
+        ("yes", [(250_388, 18_539, (2870, 29, 7820)), (6_577_877, 308_691, (924, 212_284, 0))]),
+        ("no", [(4_246, 3_150, (2865, 29, 128)), (8_927, 3_338, (2813, 442, 0))]),
+    ] {
+        let runs = runs(&format!("gen:camera-vfat:format=yes,metadata={metadata} {line}")).unwrap();
+        for (run, (copies, erases, merges)) in runs.iter().zip(counts) {
+            let found = run.merges.map(|merges| (merges.switch, merges.partial, merges.full));
+            assert_eq!((run.pages_copied, run.erases), (Some(copies), Some(erases)), "{}", run.config.run);
+            assert_eq!(found, Some(merges), "{}", run.config.run);
+        }
+    }
+}
+
+#[test]
+fn a_cache_of_the_hot_range_leaves_the_same_work_as_no_hot_range() {
+    let line = "--device slc-512 --ftl fast:logical=32MiB --overhead 250us";
+    let absorbed = &runs(&format!("gen:camera-vfat:format=yes {line} --absorb 0-82432")).unwrap()[0];
+    let without = &runs(&format!("gen:camera-vfat:metadata=no {line}")).unwrap()[0];
+    assert_eq!(absorbed.absorbed, Some(161 + 246_021));
+    assert_eq!(absorbed.pages_written, without.pages_written);
+    assert_eq!((absorbed.erases, absorbed.pages_copied), (without.erases, without.pages_copied));
+    assert_eq!(absorbed.sim_time_ns, without.sim_time_ns);
+}
+
+#[test]
 fn experiments_hold_on_the_recorded_traces() {
     let Some(readme) = recorded("README.md") else { return };
     let args = reproduce::Args {
-        ids: ["ftl-fig2", "trace-inventory", "trace-p2p"].map(str::to_string).to_vec(),
+        ids: ["ftl-table1", "ftl-fig2", "trace-inventory", "trace-p2p"].map(str::to_string).to_vec(),
         list: false,
         json: true,
         traces: readme.parent().map(Path::to_path_buf),

@@ -106,7 +106,9 @@ impl Placer {
                 show_size(size)
             )));
         }
-        let (space, mut left) = (size / WRAP_BYTES * WRAP_BYTES, record.len);
+        let space = size / WRAP_BYTES * WRAP_BYTES;
+        // More than the whole device is the whole device.
+        let mut left = record.len.min(space);
         if space == 0 {
             return Err(Error::invalid("the device is too small to wrap a trace onto"));
         }
@@ -122,11 +124,14 @@ impl Placer {
     }
 
     fn compact(&mut self, record: &Record) -> Result<Ios> {
-        if let Some(kind) = Io::of(record) {
-            let known_only = record.op == Op::Discard;
-            return self.chunks.map(record, kind, known_only);
+        if record.op.is_data() {
+            return match Io::of(record) {
+                Some(kind) => self.chunks.map(record, kind),
+                None => Ok(Ios::new()),
+            };
         }
         Ok(match record.op {
+            Op::Discard => self.chunks.discard(record),
             Op::Delete => self.chunks.free(record.unit, 0),
             Op::Truncate => self.chunks.free(record.unit, record.offset.div_ceil(self.chunks.bytes)),
             _ => Ios::new(),
@@ -146,8 +151,8 @@ struct Chunks {
 }
 
 impl Chunks {
-    /// Where a range lies. Chunks that have no place get one, or are left out where `known_only`.
-    fn map(&mut self, record: &Record, kind: fn(Piece) -> Io, known_only: bool) -> Result<Ios> {
+    /// Where a range lies. Chunks that have no place get one.
+    fn map(&mut self, record: &Record, kind: fn(Piece) -> Io) -> Result<Ios> {
         let bytes = self.bytes;
         let end = record.end();
         let mut pieces: SmallVec<[Piece; 2]> = SmallVec::new();
@@ -156,8 +161,7 @@ impl Chunks {
             let (chunk, within) = (offset / bytes, offset % bytes);
             let len = (bytes - within).min(end - offset);
             offset += len;
-            let Some(place) = self.place(record.unit, chunk, known_only)? else { continue };
-            let at = place * bytes + within;
+            let at = self.place(record.unit, chunk)? * bytes + within;
             match pieces.last_mut() {
                 Some(last) if last.offset + last.len == at => last.len += len,
                 _ => pieces.push(Piece { offset: at, len, ..Piece::of(record) }),
@@ -166,12 +170,22 @@ impl Chunks {
         Ok(pieces.into_iter().map(kind).collect())
     }
 
-    fn place(&mut self, unit: u32, chunk: u64, known_only: bool) -> Result<Option<u64>> {
+    /// Where the parts of a range lie that have a place.
+    fn discard(&self, record: &Record) -> Ios {
+        let (bytes, end) = (self.bytes, record.end());
+        let Some(chunks) = self.units.get(&record.unit) else { return Ios::new() };
+        let touched = chunks.range(record.offset / bytes..end.div_ceil(bytes));
+        let piece = |(chunk, place): (&u64, &u64)| {
+            let from = record.offset.saturating_sub(chunk * bytes);
+            let to = (end - chunk * bytes).min(bytes);
+            Io::Discard(Piece { offset: place * bytes + from, len: to - from, durable: false })
+        };
+        touched.map(piece).collect()
+    }
+
+    fn place(&mut self, unit: u32, chunk: u64) -> Result<u64> {
         if let Some(&place) = self.units.get(&unit).and_then(|chunks| chunks.get(&chunk)) {
-            return Ok(Some(place));
-        }
-        if known_only {
-            return Ok(None);
+            return Ok(place);
         }
         let place = match self.freed.pop() {
             Some(place) => place,
@@ -189,7 +203,7 @@ impl Chunks {
             }
         };
         self.units.entry(unit).or_default().insert(chunk, place);
-        Ok(Some(place))
+        Ok(place)
     }
 
     /// Gives back the places of a unit's chunks from `first` on.
@@ -268,7 +282,21 @@ mod tests {
         let cut = Record::new(Time::ZERO, Op::Truncate, 4097, 0);
         assert_eq!(ranges(placer.place(&cut).unwrap()), [(8192, 4096)]);
         assert!(placer.place(&cut).unwrap().is_empty());
-        let unknown = Record::new(Time::ZERO, Op::Discard, 1 << 30, 4096);
-        assert!(placer.place(&unknown).unwrap().is_empty());
+    }
+
+    #[test]
+    fn only_what_has_a_place_is_discarded_however_long_the_range() {
+        let mut placer = Placer::new(Fit::Compact, None, None, 4096);
+        placer.place(&write(0, 4096, 8192)).unwrap();
+        let mut discard = |offset, len| {
+            let record = Record::new(Time::ZERO, Op::Discard, offset, len);
+            ranges(placer.place(&record).unwrap())
+        };
+        assert_eq!(discard(0, u64::MAX), [(0, 4096), (4096, 4096)]);
+        assert_eq!(discard(5000, 4000), [(904, 3192), (4096, 808)]);
+        assert!(discard(1 << 30, 4096).is_empty());
+        let mut wrap = Placer::new(Fit::Wrap, Some(1 << 20), None, 4096);
+        let all = Record::new(Time::ZERO, Op::Discard, 512, u64::MAX);
+        assert_eq!(ranges(wrap.place(&all).unwrap()), [(512, (1 << 20) - 512), (0, 512)]);
     }
 }

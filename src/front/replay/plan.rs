@@ -3,6 +3,7 @@
 use super::args::Args;
 use super::cached::CacheLayer;
 use super::place::{Fit, Placer};
+use super::progress::Shown;
 use super::report::{Measured, RunConfig};
 use super::stack::{Absorbing, Counting, DeviceLayer, Flash, FtlLayer, Layer, Software, precondition};
 use super::void::Void;
@@ -152,10 +153,12 @@ fn needed(args: &Args, source: &Source) -> Result<Option<u64>> {
     if args.fit == Fit::Wrap || !source.is_repeatable() {
         return Ok(None);
     }
+    let shown = Shown::new(1);
     let mut placer = placer(args, None);
     let mut end = 0;
     let mut count = 0u64;
-    for record in source.open()? {
+    for (number, record) in source.open_watched(shown.of(0))?.enumerate() {
+        shown.draw_sometimes(number);
         let record = record?;
         if args.requests.is_some_and(|limit| count >= limit) {
             break;
@@ -300,6 +303,7 @@ fn open_flash(
     seed: u64,
 ) -> Result<Box<dyn ftl::Ftl>> {
     let mut profile = profile.clone();
+    let mut last = None;
     for _ in 0..ENLARGE_MAX {
         profile
             .check()
@@ -309,7 +313,10 @@ fn open_flash(
         let ftl = ftl::open(scheme, nand, settings)?;
         let logical = ftl.logical_pages() * profile.page;
         match needed {
+            // As large as its settings let it be.
+            Some(needed) if logical < needed && last == Some(logical) => break,
             Some(needed) if logical < needed => {
+                last = Some(logical);
                 let larger = bytes as f64 * (needed as f64 / logical.max(1) as f64) * 1.01;
                 profile = profile.resized((larger as u64).max(bytes + 1), BLOCKS_MIN);
             }

@@ -43,6 +43,13 @@ impl Shown {
         self.bar.tick();
     }
 
+    /// Shows how far it is at every so many requests, where the thread that reads must draw too.
+    pub fn draw_sometimes(&self, request: usize) {
+        if request.is_multiple_of(1 << 20) {
+            self.draw();
+        }
+    }
+
     fn appear(&self) {
         let template = "{spinner} {wide_bar} {bytes} of {total_bytes} {elapsed} (about {eta} left)";
         if let Ok(style) = ProgressStyle::with_template(template) {

@@ -97,7 +97,10 @@ impl<F: LineFormat> Records for TextTrace<F> {
                 continue;
             }
             match self.format.line(line) {
-                Ok(Some(record)) => batch.push(record),
+                Ok(Some(record)) => match record.flaw() {
+                    None => batch.push(record),
+                    Some(why) => return Err(self.placed(why)),
+                },
                 Ok(None) => self.tally.skipped += 1,
                 Err(wrong) => return Err(self.placed(wrong)),
             }
@@ -110,23 +113,46 @@ impl<F: LineFormat> Records for TextTrace<F> {
     }
 }
 
-/// Whether `head`, the beginning of a file, reads as this format: at least one request in its first lines
-/// and none of them wrong. `whole`: the file ends with it, so that its last line counts.
-pub(super) fn reads_as<F: LineFormat>(mut format: F, head: &[u8], whole: bool) -> bool {
+/// How much a file looks like being in a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Likeness {
+    /// Not at all.
+    None,
+    /// So many of its first lines make sense, and fewer do not: damaged, perhaps.
+    Damaged(usize),
+    /// All of them do.
+    Full,
+}
+
+impl Likeness {
+    /// Full or none.
+    pub fn full_if(holds: bool) -> Likeness {
+        if holds { Likeness::Full } else { Likeness::None }
+    }
+}
+
+/// How much `head`, the beginning of a file, reads as this format, by its first lines. `whole`: the file
+/// ends with it, so that its last line counts.
+pub(super) fn reads_as<F: LineFormat>(mut format: F, head: &[u8], whole: bool) -> Likeness {
     const LINES: usize = 32;
     let mut lines: Vec<&[u8]> = head.split(|&byte| byte == b'\n').take(LINES + 1).collect();
     if lines.len() > LINES || !whole {
         lines.pop();
     }
-    let mut requests = 0;
+    let (mut requests, mut wrong) = (0, 0);
     for line in lines {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match if line.is_empty() { Ok(None) } else { format.line(line) } {
             Ok(record) => requests += usize::from(record.is_some()),
-            Err(_) => return false,
+            Err(_) => wrong += 1,
         }
     }
-    requests > 0
+    match (requests, wrong) {
+        (0, _) => Likeness::None,
+        (_, 0) => Likeness::Full,
+        (requests, wrong) if requests > wrong => Likeness::Damaged(requests),
+        _ => Likeness::None,
+    }
 }
 
 #[cfg(test)]

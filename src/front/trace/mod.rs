@@ -28,7 +28,7 @@ pub use record::{Flags, Op, Record};
 pub use source::{ReadOptions, Source};
 pub use summary::{Summary, summarise};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// How many records are decoded at once.
 pub const BATCH: usize = 1024;
@@ -60,12 +60,14 @@ pub struct Trace {
     records: Box<dyn Records>,
     batch: Vec<Record>,
     next: usize,
+    /// Records in earlier batches.
+    passed: u64,
     ended: bool,
 }
 
 impl Trace {
     fn new(name: String, records: Box<dyn Records>) -> Trace {
-        Trace { name, records, batch: Vec::with_capacity(BATCH), next: 0, ended: false }
+        Trace { name, records, batch: Vec::with_capacity(BATCH), next: 0, passed: 0, ended: false }
     }
 
     /// The file or the generator, as messages call it.
@@ -79,11 +81,22 @@ impl Trace {
     }
 
     fn refill(&mut self) -> Result<()> {
+        self.passed += self.batch.len() as u64;
         self.batch.clear();
         self.next = 0;
-        let filled = self.records.fill(&mut self.batch);
+        let filled = self.records.fill(&mut self.batch).and_then(|()| self.check());
         self.ended = filled.is_err() || self.batch.is_empty();
         filled
+    }
+
+    /// Refuses what no layer below could serve.
+    fn check(&self) -> Result<()> {
+        match self.batch.iter().zip(1..).find_map(|(record, number)| Some((number, record.flaw()?))) {
+            None => Ok(()),
+            Some((number, why)) => {
+                Err(Error::corrupt(&self.name, why, format!("request {}", self.passed + number)))
+            }
+        }
     }
 }
 

@@ -112,6 +112,11 @@ impl fmt::Debug for Flags {
     }
 }
 
+/// No request of a trace comes later: a hundred years, so that no sum of instants overflows.
+pub const TIME_MAX_NS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
+/// What no system moves by one request.
+pub const DATA_BYTES_MAX: u64 = 1 << 32;
+
 /// One request: 32 bytes, copied freely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -136,6 +141,18 @@ impl Record {
         Record { at, offset, len, unit: 0, op, flags: Flags::NONE }
     }
 
+    /// What makes the request impossible, if anything: an instant beyond [`TIME_MAX_NS`], or data of
+    /// [`DATA_BYTES_MAX`] and more at once.
+    pub fn flaw(&self) -> Option<String> {
+        if self.at.0 > TIME_MAX_NS {
+            return Some(format!("its time is {} s, more than a hundred years", self.at.0 / 1_000_000_000));
+        }
+        if self.op.is_data() && self.len >= DATA_BYTES_MAX {
+            return Some(format!("a {} of {} bytes is 4 GiB or more", self.op, self.len));
+        }
+        None
+    }
+
     /// The byte after the range; at most `u64::MAX`.
     pub const fn end(&self) -> u64 {
         self.offset.saturating_add(self.len)
@@ -151,6 +168,15 @@ mod tests {
         assert_eq!(format!("{:?}", Flags::NONE), "-");
         assert_eq!(format!("{:?}", Flags::SYNC | Flags::META | Flags::PREFLUSH), "PSM");
         assert!((Flags::SYNC | Flags::FUA).has(Flags::FUA) && !Flags::SYNC.has(Flags::FUA));
+    }
+
+    #[test]
+    fn impossible_requests_are_told() {
+        let possible = Record::new(Time(TIME_MAX_NS), Op::Read, u64::MAX, DATA_BYTES_MAX - 1);
+        assert_eq!(possible.flaw(), None);
+        assert!(Record { at: Time(TIME_MAX_NS + 1), ..possible }.flaw().unwrap().contains("hundred years"));
+        assert!(Record { len: DATA_BYTES_MAX, ..possible }.flaw().unwrap().contains("4 GiB"));
+        assert_eq!(Record { op: Op::Discard, len: u64::MAX, ..possible }.flaw(), None);
     }
 
     #[test]

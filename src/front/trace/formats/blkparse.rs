@@ -5,7 +5,7 @@
 //! the device, in the order of their first lines. Time is that of the line.
 
 use super::super::fields::{BLANKS, Fields, Wrong};
-use super::super::lines::{LineFormat, TextTrace, reads_as};
+use super::super::lines::{Likeness, LineFormat, TextTrace, reads_as};
 use super::super::{Flags, Op, Record};
 use super::blktrace::{Event, EventCounts, SECTOR_BYTES, Units};
 use super::{Format, Head};
@@ -17,7 +17,8 @@ pub const FORMAT: Format = Format {
     about: "blkparse text, default format; --event chooses among Q, D and C",
     detects: |head: &Head| {
         let kinds = [Event::Issue, Event::Queue, Event::Complete];
-        kinds.into_iter().any(|event| reads_as(BlkParse::new(event), head.bytes, head.whole))
+        let likeness = |event| reads_as(BlkParse::new(event), head.bytes, head.whole);
+        kinds.into_iter().map(likeness).max().unwrap_or(Likeness::None)
     },
     open: |input, options| Ok(TextTrace::open(input, BlkParse::new(options.event))),
 };

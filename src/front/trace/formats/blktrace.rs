@@ -7,6 +7,7 @@
 //! from the first request.
 
 use super::super::input::Input;
+use super::super::lines::Likeness;
 use super::super::window::Window;
 use super::super::{BATCH, Flags, Op, Record, Records, Tally};
 use super::{Format, Head};
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub const FORMAT: Format = Format {
     name: "blktrace",
     about: "blktrace binary, merged or one file a CPU; --event chooses among Q, D and C",
-    detects: |head: &Head| Order::of(head.bytes).is_some(),
+    detects: |head: &Head| Likeness::full_if(Order::of(head.bytes).is_some()),
     open: |input, options| Ok(Box::new(BlkTrace::new(input, options.event))),
 };
 

@@ -6,7 +6,7 @@
 //! is of 512 bytes. Other commands move no data and are skipped. Time counts from the first request.
 
 use super::super::fields::{Fields, Wrong};
-use super::super::lines::{LineFormat, TextTrace};
+use super::super::lines::{Likeness, LineFormat, TextTrace};
 use super::super::{Op, Record};
 use super::{Format, Head};
 use crate::time::Time;
@@ -18,7 +18,7 @@ const HEADER: &[u8] = b"version,time,op,size,lbn";
 pub const FORMAT: Format = Format {
     name: "cloudphysics",
     about: "CloudPhysics CSV of libCacheSim: version,seconds,SCSI opcode,bytes,block512",
-    detects: |head: &Head| head.bytes.starts_with(HEADER),
+    detects: |head: &Head| Likeness::full_if(head.bytes.starts_with(HEADER)),
     open: |input, _| Ok(TextTrace::open(input, CloudPhysics::default())),
 };
 

@@ -21,12 +21,10 @@ use std::str::FromStr;
 pub const FORMAT: Format = Format {
     name: "csv",
     about: "CSV, columns by header or --columns; by default time_s,op,offset_bytes,length_bytes,flags",
-    detects: |head: &Head| {
-        [b',', b';', b'\t'].into_iter().any(|separator| match separator {
-            b',' => reads_as(Csv::<b','>::new(None), head.bytes, head.whole),
-            b';' => reads_as(Csv::<b';'>::new(None), head.bytes, head.whole),
-            _ => reads_as(Csv::<b'\t'>::new(None), head.bytes, head.whole),
-        })
+    detects: |head: &Head| match likely_separator(head.bytes) {
+        b';' => reads_as(Csv::<b';'>::new(None), head.bytes, head.whole),
+        b'\t' => reads_as(Csv::<b'\t'>::new(None), head.bytes, head.whole),
+        _ => reads_as(Csv::<b','>::new(None), head.bytes, head.whole),
     },
     open: |mut input, options| {
         let columns = options.columns.clone();

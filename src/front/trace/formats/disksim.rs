@@ -5,7 +5,7 @@
 //! for nothing and is skipped.
 
 use super::super::fields::{BLANKS, Fields, Wrong};
-use super::super::lines::{LineFormat, TextTrace, reads_as};
+use super::super::lines::{Likeness, LineFormat, TextTrace, reads_as};
 use super::super::{Op, Record};
 use super::{Format, Head};
 use crate::time::Time;
@@ -19,7 +19,10 @@ pub const FORMAT: Format = Format {
     name: "disksim",
     about: "DiskSim ASCII: ms device block512 blocks flags (bit 0: read)",
     // Without a decimal point it may as well be MQSim's.
-    detects: |head: &Head| reads_as(DiskSim, head.bytes, head.whole) && memchr(b'.', head.bytes).is_some(),
+    detects: |head: &Head| match memchr(b'.', head.bytes) {
+        Some(_) => reads_as(DiskSim, head.bytes, head.whole),
+        None => Likeness::None,
+    },
     open: |input, _| Ok(TextTrace::open(input, DiskSim)),
 };
 

@@ -5,7 +5,7 @@
 //! in the order of their first lines. `add`, `open` and `close` ask for nothing and are skipped.
 
 use super::super::fields::{BLANKS, Fields, Wrong};
-use super::super::lines::{LineFormat, TextTrace};
+use super::super::lines::{Likeness, LineFormat, TextTrace};
 use super::super::{Flags, Op, Record};
 use super::{Format, Head};
 use crate::time::Time;
@@ -17,7 +17,7 @@ const HEADER: &[u8] = b"fio version ";
 pub const FORMAT: Format = Format {
     name: "fio",
     about: "fio iolog, versions 2 and 3: [microseconds] file action [offset bytes]",
-    detects: |head: &Head| head.bytes.starts_with(HEADER),
+    detects: |head: &Head| Likeness::full_if(head.bytes.starts_with(HEADER)),
     open: |input, _| Ok(TextTrace::open(input, Fio::default())),
 };
 

@@ -6,7 +6,7 @@
 //! the file's end. Calls that failed or touch no contents (stat, open, close, …) are skipped.
 
 use super::super::fields::{Fields, Wrong};
-use super::super::lines::{LineFormat, TextTrace};
+use super::super::lines::{Likeness, LineFormat, TextTrace};
 use super::super::{Flags, Op, Record};
 use super::{Format, Head};
 use crate::time::Time;
@@ -18,7 +18,7 @@ const HEADER: &[u8] = b"#time_s,pid,op,path_id,offset,length,result";
 pub const FORMAT: Format = Format {
     name: "syscall",
     about: "system calls on files: time_s,pid,op,path_id,offset,length,result",
-    detects: |head: &Head| head.bytes.starts_with(HEADER),
+    detects: |head: &Head| Likeness::full_if(head.bytes.starts_with(HEADER)),
     open: |input, _| Ok(TextTrace::open(input, Syscall::default())),
 };
 
