@@ -57,7 +57,7 @@ enum Verb {
     Cat(cat::Cat),
     Put(put::Put),
     Get(get::Get),
-    Replay(replay::Args),
+    Replay(Box<replay::Args>),
     Reproduce(reproduce::Args),
     Export(export::ExportVerb),
     List(list::List),

@@ -215,9 +215,8 @@ fn open_memfs(options: &[String]) -> Result<Box<dyn FileSystem>> {
     let mut size = half_of_memory();
     let ahead = prealloc(options)?;
     for option in options {
-        match option.split_once('=') {
-            Some(("size", value)) => size = parse_size(value)?,
-            _ => {}
+        if let Some(("size", value)) = option.split_once('=') {
+            size = parse_size(value)?;
         }
     }
     crate::front::memory::keep(usize::try_from(ahead.min(size)).unwrap_or(usize::MAX));
