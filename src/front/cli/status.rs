@@ -78,10 +78,24 @@ fn show(text: &mut String, value: &Value, depth: usize) {
         // Writing to a string cannot fail.
         let _ = match value {
             Value::Object(_) => writeln!(text, "{indent}{name}"),
+            Value::Array(items) if items.iter().any(Value::is_object) => {
+                let _ = writeln!(text, "{indent}{name}");
+                items.iter().try_for_each(|item| row(text, item, depth + 1))
+            }
             value => writeln!(text, "{indent}{name:width$}  {}", scalar(key, value)),
         };
         show(text, value, depth + 1);
     }
+}
+
+/// One of several alike: its fields in a line.
+fn row(text: &mut String, item: &Value, depth: usize) -> std::fmt::Result {
+    let Value::Object(fields) = item else { return Ok(()) };
+    let name = fields.get("name").map_or(String::new(), |name| scalar("name", name));
+    let rest = fields.iter().filter(|(key, _)| *key != "name");
+    let rest: Vec<String> =
+        rest.map(|(key, value)| format!("{} {}", key.replace('_', " "), scalar(key, value))).collect();
+    writeln!(text, "{}{name}: {}", "  ".repeat(depth), rest.join(", "))
 }
 
 fn scalar(key: &str, value: &Value) -> String {

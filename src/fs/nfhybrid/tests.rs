@@ -175,3 +175,112 @@ fn a_read_from_the_disk_is_copied_to_the_ssd_and_read_from_there_next() {
     assert!(contents(&fs, "f") == bytes);
     fs.shutdown().unwrap();
 }
+
+/// A volume with files, closed cleanly; its halves' images and what the files hold.
+fn filled() -> Option<(Vec<u8>, Vec<u8>, Vec<(String, Vec<u8>)>)> {
+    let (disk, ssd) = halves(16, 8)?;
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let mut files = Vec::new();
+    for number in 0..40_u32 {
+        let bytes: Vec<u8> = (0..number * 2000 + 10).map(|at| (at / 7 + number) as u8).collect();
+        create(&fs, &format!("f{number}"), &bytes);
+        files.push((format!("f{number}"), bytes));
+    }
+    fs.shutdown().unwrap();
+    Some((disk.image(), ssd.image(), files))
+}
+
+fn next(random: &mut u64) -> usize {
+    *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*random >> 33) as usize
+}
+
+/// Damages a place: a flipped bit, zeros or noise over a sector or a block.
+fn damage(image: &mut [u8], random: &mut u64) {
+    let at = next(random) % image.len();
+    let block = at & !4095;
+    match next(random) % 4 {
+        0 => image[at] ^= 1 << (next(random) % 8),
+        1 => image[at & !511..][..512].fill(0),
+        2 => image[block..block + 4096].fill(0),
+        _ => image[block..block + 4096].fill_with(|| next(random) as u8),
+    }
+}
+
+#[test]
+fn a_damaged_ssd_half_costs_nothing_that_is_on_the_disk() {
+    let Some((disk, ssd, files)) = filled() else { return };
+    let mut random = 7;
+    let (mut opened, mut refused) = (0, 0);
+    for round in 0..150 {
+        let mut bad = ssd.clone();
+        // The first megabytes hold everything but data; damage them as often as the rest.
+        let reach = if round % 2 == 0 { bad.len() } else { 5 << 20 };
+        for _ in 0..1 + round % 3 {
+            damage(&mut bad[..reach], &mut random);
+        }
+        let disk = Arc::new(Ram::from_bytes("disk", disk.clone()));
+        let bad = Arc::new(Ram::from_bytes("ssd", bad));
+        match open(&disk, Some(&bad), manual()) {
+            Err(Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Mismatch(_)) => refused += 1,
+            Err(error) => panic!("round {round}: {error}"),
+            Ok(fs) => {
+                for (name, bytes) in &files {
+                    assert!(contents(&fs, name) == *bytes, "round {round}: {name}");
+                }
+                fs.shutdown().unwrap();
+                opened += 1;
+            }
+        }
+    }
+    assert!(opened > 100, "{opened} opened, {refused} refused");
+}
+
+#[test]
+fn a_damaged_disk_half_gives_errors_and_never_a_panic() {
+    let Some((disk, ssd, files)) = filled() else { return };
+    let mut random = 11;
+    let mut wrong = 0;
+    for _ in 0..150 {
+        let mut bad = disk.clone();
+        damage(&mut bad[..1 << 20], &mut random);
+        let bad = Arc::new(Ram::from_bytes("disk", bad));
+        let ssd = Arc::new(Ram::from_bytes("ssd", ssd.clone()));
+        let Ok(fs) = open(&bad, Some(&ssd), manual()) else {
+            wrong += 1;
+            continue;
+        };
+        for (name, bytes) in &files {
+            let found = fs.lookup(ROOT_INO, name.as_bytes());
+            let read = found.and_then(|attr| fs.read(attr.ino, 0, attr.size as usize)?.get());
+            match read {
+                Ok(parts) => assert!(parts.concat() == *bytes, "{name} reads wrong without an error"),
+                Err(Error::Corrupt { .. }) => wrong += 1,
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+        let _ = fs.shutdown();
+    }
+    assert!(wrong > 0, "no damage was noticed");
+}
+
+#[test]
+fn swapped_cut_and_foreign_halves_are_refused_with_what_and_where() {
+    let Some((disk, ssd, _)) = filled() else { return };
+    let ram = |bytes: &[u8]| Arc::new(Ram::from_bytes("half", bytes.to_vec()));
+    let cases: [(&str, Vec<u8>, Vec<u8>); 5] = [
+        ("swapped", ssd.clone(), disk.clone()),
+        ("disk zeroed", vec![0; disk.len()], ssd.clone()),
+        ("SSD zeroed", disk.clone(), vec![0; ssd.len()]),
+        ("disk cut", disk[..disk.len() / 2].to_vec(), ssd.clone()),
+        ("SSD cut", disk.clone(), ssd[..ssd.len() / 2].to_vec()),
+    ];
+    for (what, disk, ssd) in cases {
+        let (disk, ssd) = (ram(&disk), ram(&ssd));
+        let (before, ssd_before) = (disk.image(), ssd.image());
+        let error = open(&disk, Some(&ssd), manual()).err().unwrap_or_else(|| panic!("{what} was accepted"));
+        assert!(error.to_string().len() > 20, "{what}: {error}");
+        assert!(ssd.image() == ssd_before, "{what}: the SSD half was changed");
+        assert!(what.starts_with("SSD") || disk.image() == before, "{what}: the disk half was changed");
+    }
+}
