@@ -176,8 +176,11 @@ fn a_read_from_the_disk_is_copied_to_the_ssd_and_read_from_there_next() {
     fs.shutdown().unwrap();
 }
 
+/// Names and contents of files.
+type Files = Vec<(String, Vec<u8>)>;
+
 /// A volume with files, closed cleanly; its halves' images and what the files hold.
-fn filled() -> Option<(Vec<u8>, Vec<u8>, Vec<(String, Vec<u8>)>)> {
+fn filled() -> Option<(Vec<u8>, Vec<u8>, Files)> {
     let (disk, ssd) = halves(16, 8)?;
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     let mut files = Vec::new();
