@@ -83,7 +83,8 @@ impl BlockDevice for CachedDevice {
     }
 
     fn submit(&self, at: Time, request: Request) -> Ticket {
-        let served = crate::media::check(&self.info, &request).and_then(|()| self.state.lock().serve(at, request));
+        let served =
+            crate::media::check(&self.info, &request).and_then(|()| self.state.lock().serve(at, request));
         Ticket::Done(match served {
             Ok((at, bytes)) => Completion { at, result: Ok(bytes) },
             Err(error) => Completion { at, result: Err(error) },
@@ -213,7 +214,8 @@ impl State {
 
 /// How many pages there are from `first` to before `end`.
 fn count(first: u64, end: u64) -> Result<u32> {
-    u32::try_from(end - first).map_err(|_| Error::invalid(format!("a request of {} pages is too long", end - first)))
+    u32::try_from(end - first)
+        .map_err(|_| Error::invalid(format!("a request of {} pages is too long", end - first)))
 }
 
 /// The parts of a write in one piece.

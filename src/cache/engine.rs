@@ -333,7 +333,8 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     fn read_ahead(&mut self, at: Time, end: u64, below: &mut dyn Below) -> Time {
         let limit = self.config.read_ahead.min(self.pages.capacity() / 2);
         self.reader.window = (self.reader.window * 2).max(READ_AHEAD_MIN).min(limit);
-        let stop = end.saturating_add(u64::from(self.reader.window)).min(self.config.space.unwrap_or(PAGE_MAX));
+        let stop =
+            end.saturating_add(u64::from(self.reader.window)).min(self.config.space.unwrap_or(PAGE_MAX));
         let mut at = at;
         let mut page = end;
         while page < stop && self.pages.find_resident(page) == NIL {

@@ -2,7 +2,11 @@
 
 mod agree;
 mod figures;
+mod ftl;
+mod goldens;
 mod models;
+mod peer;
+mod rules;
 mod safety;
 mod traces;
 mod vectors;

@@ -77,7 +77,10 @@ fn agrees(policy: &str, make: Make, capacity: u32, block: u32, trace: &[Step], w
             model.access(access, page, &mut expected);
             log.0.clear();
             cache.run(Time::ZERO, &[PageAccess::new(Lpn(page), access)], &mut log).expect("nothing fails");
-            assert_eq!(log.0, expected, "{policy}, {what}, {capacity} pages, blocks of {block}: access {at}: {access:?} {page}");
+            assert_eq!(
+                log.0, expected,
+                "{policy}, {what}, {capacity} pages, blocks of {block}: access {at}: {access:?} {page}"
+            );
             assert!(cache.resident() <= capacity);
         }
         let sums = |kind: fn(&Io) -> bool| log.1.iter().filter(|io| kind(io)).count() as u64;
@@ -100,7 +103,9 @@ fn every_policy_does_what_its_plain_model_does() {
 
 #[test]
 fn every_policy_does_so_in_the_smallest_caches() {
-    for &(policy, make) in MODELS.iter().filter(|(policy, _)| !policy.starts_with("lirs") && *policy != "s3fifo") {
+    for &(policy, make) in
+        MODELS.iter().filter(|(policy, _)| !policy.starts_with("lirs") && *policy != "s3fifo")
+    {
         for capacity in [1, 2, 3] {
             agrees(policy, make, capacity, 4, &skewed(5, 600, 40, 300, 50), "tiny");
         }

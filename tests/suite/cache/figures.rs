@@ -55,7 +55,13 @@ fn victims(cache: &mut dyn PageCache, log: &mut Log) -> Vec<u64> {
         if log.0.iter().any(|io| matches!(io, Io::Write(..))) {
             break;
         }
-        gone.extend(clean.iter().filter(|&&page| !cache.contains(Lpn(page)) && !gone.contains(&page)).copied().collect::<Vec<_>>());
+        gone.extend(
+            clean
+                .iter()
+                .filter(|&&page| !cache.contains(Lpn(page)) && !gone.contains(&page))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
     }
     gone
 }

@@ -768,7 +768,8 @@ impl Cswlru {
     fn make_room(&mut self, io: &mut Vec<Io>) {
         let clean = self.order.iter().take_while(|page| !self.dirty.contains(page));
         let candidates = clean.enumerate().filter(|(_, page)| !self.is_protected(**page));
-        let best = candidates.min_by_key(|(at, page)| (if self.by_frequency { self.times[page] } else { 0 }, *at));
+        let best =
+            candidates.min_by_key(|(at, page)| (if self.by_frequency { self.times[page] } else { 0 }, *at));
         let victim = match best {
             Some((_, &page)) => page,
             None => {
@@ -824,7 +825,8 @@ impl Tide {
     fn write_page(&mut self, page: u64) {
         let number = page / self.block;
         let at = self.dirty.iter().position(|block| block.0 == number);
-        let (_, mut pages, _, next) = at.map_or((number, BTreeSet::new(), 0.0, 0), |at| self.dirty.remove(at));
+        let (_, mut pages, _, next) =
+            at.map_or((number, BTreeSet::new(), 0.0, 0), |at| self.dirty.remove(at));
         pages.insert(page);
         let offset = page % self.block;
         let is_complete = next == u64::MAX - 1;
@@ -841,14 +843,21 @@ impl Tide {
         if self.leaving.is_empty() {
             let merge = 9.0 * self.block as f64;
             let heights: Vec<f64> = (self.dirty.iter())
-                .map(|block| if block.3 == u64::MAX - 1 { block.2 } else { block.2 + 8.0 + merge / block.1.len() as f64 })
+                .map(|block| {
+                    if block.3 == u64::MAX - 1 {
+                        block.2
+                    } else {
+                        block.2 + 8.0 + merge / block.1.len() as f64
+                    }
+                })
                 .collect();
             // Of complete blocks only the last one counts.
             let last_complete = self.dirty.iter().rposition(|block| block.3 == u64::MAX - 1);
             let candidates = (0..self.dirty.len())
                 .filter(|&at| self.dirty[at].3 != u64::MAX - 1 || Some(at) == last_complete)
                 .map(|at| (heights[at], self.dirty[at].3 != u64::MAX - 1, self.dirty[at].1.len(), at));
-            let lowest = candidates.min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2, a.3).cmp(&(b.1, b.2, b.3))));
+            let lowest =
+                candidates.min_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2, a.3).cmp(&(b.1, b.2, b.3))));
             let clean = self.clean.first().map_or(f64::INFINITY, |&(_, level)| level + 1.0);
             match lowest {
                 Some((height, _, _, at)) if height < clean => {

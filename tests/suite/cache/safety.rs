@@ -35,7 +35,8 @@ impl Fickle {
     fn new(seed: u64) -> Fickle {
         let size_bytes = PAGES * PAGE_BYTES;
         let (block_bytes, atomic_bytes) = (SECTOR as u32, PAGE_BYTES as u32);
-        let info = DeviceInfo { name: "fickle".into(), size_bytes, block_bytes, atomic_bytes, rotational: false };
+        let info =
+            DeviceInfo { name: "fickle".into(), size_bytes, block_bytes, atomic_bytes, rotational: false };
         let image = vec![0; size_bytes as usize];
         let inner = Inner {
             now: image.clone(),
@@ -173,7 +174,15 @@ impl Run {
         };
         let cached = CachedDevice::new(Arc::clone(&device) as Arc<dyn BlockDevice>, policy, &config).unwrap();
         let what = format!("{policy}, seed {seed}");
-        Run { what, device, cached, expected: Expected::new(), random: Random(seed), at: Time::ZERO, capacity }
+        Run {
+            what,
+            device,
+            cached,
+            expected: Expected::new(),
+            random: Random(seed),
+            at: Time::ZERO,
+            capacity,
+        }
     }
 
     fn ask(&mut self, request: Request) -> Result<Bytes> {
@@ -196,7 +205,8 @@ impl Run {
     /// Writes; a failed write is made again once the device has recovered, as a file system would have to.
     fn write(&mut self) {
         let (offset, len) = self.range();
-        let data: Vec<u8> = (0..len / SECTOR).flat_map(|_| [self.random.next() as u8; SECTOR as usize]).collect();
+        let data: Vec<u8> =
+            (0..len / SECTOR).flat_map(|_| [self.random.next() as u8; SECTOR as usize]).collect();
         let durable = self.random.next() % 20 == 0;
         let write = |data: &[u8]| {
             let data = SmallVec::from_iter([Bytes::copy_from_slice(data)]);
@@ -295,7 +305,12 @@ fn a_device_that_stays_full_costs_no_page_that_was_accepted() {
         (&cached as &dyn BlockDevice).flush().unwrap();
         for page in accepted {
             let at = (page * PAGE_BYTES) as usize;
-            assert_eq!(device.inner.lock().unwrap().durable[at], page as u8 + 1, "{}: page {page}", entry.name);
+            assert_eq!(
+                device.inner.lock().unwrap().durable[at],
+                page as u8 + 1,
+                "{}: page {page}",
+                entry.name
+            );
         }
     }
 }

@@ -145,7 +145,13 @@ impl<X: Index> Dirty<X> {
     }
 
     /// The cluster of `page` among the points if it is certain there: the range of its points.
-    fn settle(&mut self, page: u64, reach: usize, open_below: bool, open_above: bool) -> Option<Range<usize>> {
+    fn settle(
+        &mut self,
+        page: u64,
+        reach: usize,
+        open_below: bool,
+        open_above: bool,
+    ) -> Option<Range<usize>> {
         let at = self.points.partition_point(|&point| point < page);
         let mut exact = Exact { from: 0, to: self.seeds.len(), open_below, open_above };
         let mut means = self.seeds.len();
