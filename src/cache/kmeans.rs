@@ -242,12 +242,11 @@ mod tests {
     fn any_two_seeds_find_the_printed_pair_and_three_may_leave_a_cluster_empty() {
         let mut printed = 0;
         let mut empty = 0;
-        #[allow(clippy::needless_range_loop)] // pairs of places
-        for a in 0..16 {
-            for b in a + 1..16 {
-                assert_eq!(lloyd(&EXAMPLE, &[EXAMPLE[a], EXAMPLE[b]]).starts, [0, 12]);
-                for c in b + 1..16 {
-                    let three = lloyd(&EXAMPLE, &[EXAMPLE[a], EXAMPLE[b], EXAMPLE[c]]);
+        for (at, &a) in EXAMPLE.iter().enumerate() {
+            for (next, &b) in EXAMPLE.iter().enumerate().skip(at + 1) {
+                assert_eq!(lloyd(&EXAMPLE, &[a, b]).starts, [0, 12]);
+                for &c in &EXAMPLE[next + 1..] {
+                    let three = lloyd(&EXAMPLE, &[a, b, c]);
                     printed += u32::from(three.starts == [0, 12, 15]);
                     empty += u32::from(three.starts.len() < 3);
                 }
