@@ -7,6 +7,8 @@
 //! Every method may be called from any thread. What would have to wait for a slow device comes back as
 //! [`Later`], so that one slow reader never holds up the loop that serves everyone.
 
+pub mod fat;
+
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
