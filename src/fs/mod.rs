@@ -9,6 +9,7 @@
 
 pub mod acl;
 pub mod ext4;
+pub mod fat;
 pub mod memfs;
 pub mod nfhybrid;
 #[cfg(test)]

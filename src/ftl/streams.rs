@@ -81,11 +81,13 @@ impl Stream {
     }
 }
 
-/// The linear congruential generator.
-struct Generator(u64);
+/// The linear congruential generator, from its seed.
+pub struct Generator(pub u64);
 
 impl Generator {
-    fn next(&mut self) -> u64 {
+    /// The next number, below 2³¹.
+    #[expect(clippy::should_implement_trait, reason = "an endless stream is not an iterator to adapt")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 33
     }

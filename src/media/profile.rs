@@ -12,6 +12,9 @@ use std::path::Path;
 
 /// The built-in profiles: name and text.
 const BUILT_IN: &[(&str, &str)] = &[
+    ("camera-data-sheet", include_str!("../../devices/camera-data-sheet.toml")),
+    ("camera-paper", include_str!("../../devices/camera-paper.toml")),
+    ("feram", include_str!("../../devices/feram.toml")),
     ("hdd-7200", include_str!("../../devices/hdd-7200.toml")),
     ("hdd-7200-lying", include_str!("../../devices/hdd-7200-lying.toml")),
     ("hdd-7200-zoned", include_str!("../../devices/hdd-7200-zoned.toml")),
@@ -19,6 +22,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("slc-2k", include_str!("../../devices/slc-2k.toml")),
     ("slc-4k", include_str!("../../devices/slc-4k.toml")),
     ("slc-512", include_str!("../../devices/slc-512.toml")),
+    ("slc-512-board", include_str!("../../devices/slc-512-board.toml")),
     ("slc-4k-x8", include_str!("../../devices/slc-4k-x8.toml")),
     ("ssd-slc", include_str!("../../devices/ssd-slc.toml")),
     ("ssd-tlc", include_str!("../../devices/ssd-tlc.toml")),
@@ -139,6 +143,7 @@ mod tests {
     use super::*;
     use crate::media::disk::DiskProfile;
     use crate::media::nand::NandProfile;
+    use crate::media::nvram::NvramProfile;
 
     #[test]
     fn every_built_in_profile_is_listed_and_holds() {
@@ -148,8 +153,9 @@ mod tests {
             match profile.kind.as_str() {
                 DiskProfile::KIND => drop(load::<DiskProfile>(profile.name).unwrap()),
                 NandProfile::KIND => drop(load::<NandProfile>(profile.name).unwrap()),
-                // Checked with the layer that reads them.
-                "ssd" => {}
+                NvramProfile::KIND => drop(load::<NvramProfile>(profile.name).unwrap()),
+                // Checked with the layers that read them.
+                "ssd" | "camera" => {}
                 other => panic!("{}: unknown kind {other}", profile.name),
             }
         }

@@ -52,7 +52,7 @@ fn shifting(seed: u64, count: usize, pages: u64) -> Vec<Step> {
     let mut random = Random(seed);
     let mut trace = Vec::new();
     while trace.len() < count {
-        let access = if random.next() % 3 == 0 { Access::Read } else { Access::Write };
+        let access = if random.next().is_multiple_of(3) { Access::Read } else { Access::Write };
         let (start, len) = (random.next() % pages, random.next() % 90);
         match random.next() % 3 {
             0 => trace.extend((start..pages.min(start + len)).map(|page| (access, page))),
