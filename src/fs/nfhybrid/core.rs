@@ -133,6 +133,10 @@ pub struct Core {
     pub promotions: Promotions,
     /// When waiting promotions go without more company.
     pub promote_at: Time,
+    /// The log was started anew: its residency records are to go to the tables.
+    pub tables_due: bool,
+    /// Tables were written and are not known to be durable.
+    pub tables_wait: bool,
     /// Room to encode records in.
     pub scratch: Vec<u8>,
     /// Counters.
@@ -169,6 +173,19 @@ impl Core {
         if node.parent != parent {
             node.parent = parent;
             node.policy = None;
+        }
+    }
+
+    /// How far the SSD's log is durable.
+    pub fn log_reached(&self) -> (u32, u64) {
+        self.ssd.as_ref().map_or((0, 0), Ssd::reached)
+    }
+
+    /// Tables that were written are durable.
+    pub fn tables_durable(&mut self) {
+        self.tables_wait = false;
+        if let Some(ssd) = &mut self.ssd {
+            ssd.checkpoint_end();
         }
     }
 

@@ -96,8 +96,8 @@ struct Work {
     frozen: Frozen,
     ordered: Vec<(u64, Bytes)>,
     placements: Vec<Placement>,
-    /// The SSD this freeze counted on is still there.
-    with_ssd: bool,
+    /// The tie that was frozen with it.
+    tie: Tie,
 }
 
 impl Shared {
@@ -215,16 +215,13 @@ impl Shared {
 
     /// One commit cycle, start to end.
     pub(super) fn cycle(&self) -> Result<()> {
-        let Work { op, mut frozen, ordered, placements, with_ssd } = self.freeze()?;
+        let Work { op, mut frozen, ordered, placements, tie } = self.freeze()?;
         let disk = submit_gathered(self.disk.as_ref(), ordered);
         let on_ssd = self.finish_ssd(op, placements);
         if let Err(error) = &on_ssd {
             self.lose_ssd(error);
         }
-        let epoch = self.core.lock().epoch;
-        if with_ssd && self.core.lock().ssd.is_none() {
-            self.retie(&mut frozen, self.tie(epoch, op, false));
-        }
+        self.retie(&mut frozen, tie);
         let tid = frozen.tid;
         self.finish_disk(disk, frozen)?;
         self.committed(op, tid)?;
@@ -241,13 +238,14 @@ impl Shared {
         for ino in std::mem::take(&mut core.dirty_nodes) {
             self.freeze_file(&mut core, ino, &mut files)?;
         }
-        let tie = self.tie(core.epoch, op, core.ssd.is_some() && !core.stop);
+        let log_open = core.ssd.is_some() && !core.stop;
+        let tie = Tie { ssd: self.ssd_uuid, epoch: core.epoch, op, log_open, reached: core.log_reached() };
         core.ext4.note_written(files.ordered.iter().map(|(_, bytes)| bytes.len() as u64).sum());
         let mut frozen = core.ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
         frozen.transaction.metadata.append(&mut files.journaled);
         core.counters.cycles += 1;
         let Files { ordered, placements, .. } = files;
-        Ok(Work { op, frozen, ordered, placements, with_ssd: core.ssd.is_some() })
+        Ok(Work { op, frozen, ordered, placements, tie })
     }
 
     fn freeze_file(&self, core: &mut Core, ino: Ino, files: &mut Files) -> Result<()> {
@@ -401,7 +399,7 @@ impl Shared {
         released
     }
 
-    /// If the log is still half full, its residency records go to the tables.
+    /// If the log is still half full, its residency records go to the tables; the next flush lets go of them.
     fn trim_log(&self) -> Result<()> {
         let core = self.core.lock();
         let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| ssd.needs_restart());
@@ -491,13 +489,13 @@ impl Core {
 }
 
 impl Shared {
-    /// The tie a transaction carries.
-    fn tie(&self, epoch: u64, op: u64, log_open: bool) -> Tie {
-        Tie { ssd: self.ssd_uuid, epoch, op, log_open }
-    }
-
-    /// Replaces the tie in a frozen transaction.
-    fn retie(&self, frozen: &mut Frozen, tie: Tie) {
-        self.core.lock().ext4.retie(frozen, &tie.encode());
+    /// Replaces the tie in a frozen transaction: the SSD's log has gone on since, or the SSD is gone.
+    fn retie(&self, frozen: &mut Frozen, frozen_tie: Tie) {
+        let mut core = self.core.lock();
+        let log_open = frozen_tie.log_open && core.ssd.is_some();
+        let tie = Tie { epoch: core.epoch, log_open, reached: core.log_reached(), ..frozen_tie };
+        if tie != frozen_tie {
+            core.ext4.retie(frozen, &tie.encode());
+        }
     }
 }

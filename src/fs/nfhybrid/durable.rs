@@ -6,7 +6,8 @@
 //!
 //! When the log is half full and the disk has not caught up, it is started anew: data that lay in the log goes
 //! to its section, the live records are written again, the old ones are dropped. The disk's speed never
-//! limits an fsync; only the lag bound does.
+//! limits an fsync; only the lag bound does. All of it rides with the fsync that found the log half full, and costs
+//! no flush of its own: the tables are written after it and count from the next flush on.
 //!
 //! Lock order: gate, then core.
 
@@ -224,6 +225,9 @@ impl Shared {
         }
         drop(core);
         self.write_groups(writes)?;
+        if std::mem::take(&mut self.core.lock().tables_due) {
+            self.write_tables()?;
+        }
         full
     }
 
@@ -231,10 +235,8 @@ impl Shared {
     fn write_groups(&self, writes: Vec<LogWrite>) -> Result<()> {
         let (Some(device), Some(last)) = (&self.ssd_device, writes.last()) else { return Ok(()) };
         let upto = last.upto;
-        if writes.iter().any(|write| write.flush_first) {
-            device.flush()?;
-        }
-        let alone = writes.len() == 1;
+        let tables = self.core.lock().tables_wait;
+        let alone = writes.len() == 1 && !writes.iter().any(|write| write.binds) && !tables;
         let mut requests = writes.into_iter().map(|write| Request::Write {
             offset: write.offset,
             data: write.data,
@@ -253,17 +255,21 @@ impl Shared {
             ssd.sealed(upto);
             core.reuse += 1;
         }
+        if tables {
+            core.tables_durable();
+        }
         Ok(())
     }
 
     /// Starts the log anew if it is half full. The caller holds the gate.
     pub(super) fn make_room(&self, gate: &MutexGuard<'_, ()>) -> Result<()> {
         let core = self.core.lock();
-        let due = !core.recovering && core.ssd.as_ref().is_some_and(Ssd::needs_restart);
+        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| restart_due(ssd, core.tables_wait));
         drop(core);
         if due { self.relog(gate) } else { Ok(()) }
     }
 
+    /// Appends what the log must go on to say; the caller's next write of the log takes it along.
     fn relog(&self, _gate: &MutexGuard<'_, ()>) -> Result<()> {
         let mut core = self.core.lock();
         let files = files_in_log(&core);
@@ -276,15 +282,15 @@ impl Shared {
         }
         drop(core);
         self.write_placements(&placements)?;
-        self.bind_placed(&mut self.core.lock(), placements);
-        self.write_tables()?;
         let mut core = self.core.lock();
+        self.bind_placed(&mut core, placements);
         core.counters.relogs += 1;
+        core.tables_due = true;
         let live = self.live_records(&mut core, &files)?;
-        if let Some(ssd) = &mut core.ssd {
-            ssd.restart(live)?;
+        match &mut core.ssd {
+            Some(ssd) => ssd.restart(live),
+            None => Ok(()),
         }
-        self.write_log(core)
     }
 
     /// Everything the log must still say, in the order it would be applied.
@@ -312,8 +318,8 @@ impl Shared {
         Ok(live)
     }
 
-    /// Writes the SSD's tables in place, so that the log's residency records are not needed any more. The
-    /// caller holds the gate.
+    /// Writes the SSD's tables in place, so that the log's residency records are not needed any more once the
+    /// next flush is done. The caller holds the gate.
     pub(super) fn write_tables(&self) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
         let checkpoint = match &mut self.core.lock().ssd {
@@ -323,10 +329,16 @@ impl Shared {
         self.write_groups(checkpoint.log)?;
         let tickets = submit_gathered(device.as_ref(), checkpoint.tables);
         wait_all(device.as_ref(), tickets).result?;
+        self.core.lock().tables_wait = true;
+        Ok(())
+    }
+
+    /// The same, durable at the end.
+    pub(super) fn flush_tables(&self) -> Result<()> {
+        let Some(device) = &self.ssd_device else { return Ok(()) };
+        self.write_tables()?;
         device.flush()?;
-        if let Some(ssd) = &mut self.core.lock().ssd {
-            ssd.checkpoint_end();
-        }
+        self.core.lock().tables_durable();
         Ok(())
     }
 
@@ -360,6 +372,11 @@ impl Shared {
         core.wanted = core.op;
         self.work.notify_one();
     }
+}
+
+/// Whether the log is to be started anew. Tables on their way will make room without that.
+fn restart_due(ssd: &Ssd, tables_wait: bool) -> bool {
+    ssd.needs_restart() && !(tables_wait && ssd.used() < ssd.capacity() / 4 * 3)
 }
 
 fn data_record(ino: Ino, index: u64, bytes: &[u8], out: &mut Vec<u8>) {

@@ -255,7 +255,7 @@ fn join(
         }
         return Ok(joined);
     };
-    let opened = Ssd::open(device.as_ref())?;
+    let opened = Ssd::open(device.as_ref(), tie.map_or((0, 0), |tie| tie.reached))?;
     joined.notes = opened.notes;
     let mut ssd = opened.ssd;
     let verdict = recover::judge(&ssd, ext4, tie, (&device.info().name, disk_name))?;
@@ -359,7 +359,7 @@ impl Shared {
     fn write_identity(&self, clean: bool) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
         let _gate = self.gate.lock();
-        if let Err(error) = self.write_tables() {
+        if let Err(error) = self.flush_tables() {
             self.lose_ssd(&error);
             return Ok(());
         }
@@ -431,6 +431,8 @@ fn new_core(ext4: Ext4, committed: u64, epoch: u64, options: Options) -> Core {
         read_only: options.read_only,
         promotions: Default::default(),
         promote_at: Time::ZERO,
+        tables_due: false,
+        tables_wait: false,
         scratch: Vec::new(),
         counters: Counters::default(),
     }

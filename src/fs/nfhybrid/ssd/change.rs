@@ -289,7 +289,7 @@ impl Ssd {
 
     /// Appends the caller's live operations again, each with its number: those appended so far, sealed or
     /// not, that are not trimmed. Once they are durable, the ones before count no more and the tail moves
-    /// past them. Do it after a checkpoint, so that nothing else holds the tail.
+    /// past them, as far as no residency record holds it (a checkpoint after the restart lets go of those).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a payload that is too long; the old records then go on counting.

@@ -14,8 +14,8 @@
 //!
 //! # The order the owner keeps
 //!
-//! 1. Data goes to allocated blocks before they are bound. A [`LogWrite`] with `flush_first` is submitted
-//!    only when everything written to bound blocks is complete, and after a flush.
+//! 1. Data goes to allocated blocks before they are bound. What makes a [`LogWrite`] with `binds` durable is a
+//!    flush that begins when it and everything written to bound blocks is complete.
 //! 2. Log writes may be under way together; `sealed` is called in their order.
 //! 3. A [`Checkpoint`]'s tables are written when all its log writes are durable, then flushed, then
 //!    [`Ssd::checkpoint_end`] is called.
@@ -24,8 +24,9 @@
 //!
 //! `segment` (the paper's extents and Algorithm 1), `table` and `section` (Algorithm 2), `pieces` and
 //! `residency` (which block is where), `queue` (replacement), `record`, `log`, `scan` (the log), `sector`,
-//! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `checkpoint`, `recover`.
+//! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `checkpoint`, `backing`, `recover`.
 
+mod backing;
 mod bits;
 mod change;
 mod checkpoint;

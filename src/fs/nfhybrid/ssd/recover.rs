@@ -16,6 +16,7 @@
 //!
 //! Opening writes nothing; doing it again gives the same.
 
+use super::backing::Backing;
 use super::checkpoint::{EXTENTS_PER_SECTOR, SLOTS_PER_SECTOR};
 use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR};
 use super::log::Log;
@@ -78,21 +79,25 @@ pub enum RecordBody {
 }
 
 impl Ssd {
-    /// Opens the SSD on `device`, which is only read.
+    /// Opens the SSD on `device`, which is only read. `reached` is what [`Ssd::reached`] said when the disk last
+    /// stored it, (0, 0) if that is not known.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] without a valid superblock, [`crate::Error::Unsupported`] for another version,
     /// [`crate::Error::Mismatch`] for a device that is cut short. Damage elsewhere is noted, not an error.
-    pub fn open(device: &dyn BlockDevice) -> Result<Opened> {
+    pub fn open(device: &dyn BlockDevice, reached: (u32, u64)) -> Result<Opened> {
         let mut notes = Vec::new();
         let superblock = Superblock::read(device, &mut notes)?;
         let mut reader = Reader::new(device, Seal::new(&superblock.uuid), notes);
         let log = reader.table(superblock.layout.log, superblock.layout.log_bytes)?;
-        let scanned = scan(&log, superblock.log_id, superblock.log_reached);
         let layout = superblock.layout.clone();
+        let block_bytes = layout.block_bytes as usize;
+        let at_least = superblock.log_reached.max(reached);
+        let mut missing = |backing: Backing| backing.first_missing(device, block_bytes);
+        let scanned = scan(&log, layout.log_unit, superblock.log_id, at_least, &mut missing)?;
         // Nothing in the log explains a difference between tables.
         let exact = scanned.lost.is_none() && scanned.residency.is_empty();
-        let log = Log::new(layout.log, layout.log_bytes, superblock.log_id, scanned.position);
+        let log = Log::new(layout.log_place(), superblock.log_id, scanned.position);
         let mut ssd = Ssd::empty(superblock, log)?;
         ssd.residency.slots.raise_high(scanned.slots_high);
         match scanned.lost {
@@ -108,6 +113,10 @@ impl Ssd {
                 ssd.log.append(0, &Body::Forget);
                 ssd.wipe_slots(&mut reader)?;
             }
+        }
+        if scanned.unbacked {
+            // The group after the last that counts must never become whole: something goes over it.
+            ssd.log.append(0, &Body::RestartBegin);
         }
         ssd.adopt();
         ssd.compare_bitmaps(&mut reader, exact)?;
