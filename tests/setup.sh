@@ -13,6 +13,8 @@ need git git
 need setfacl acl
 need setfattr attr
 need mkfs.xfs xfsprogs
+need fsck.fat dosfstools
+need mcopy mtools
 need cc gcc
 [ -z "$missing" ] && exit 0
 as_root=""

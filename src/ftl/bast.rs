@@ -33,7 +33,7 @@ pub const SCHEME: Scheme = Scheme {
     name: "bast",
     about: "BAST: a log block for each data block that is updated",
     settings: &[
-        ("logs", "1.. (64, at most an eighth of the blocks)", "log blocks"),
+        ("logs", "1.. (64, or what there is room for)", "log blocks"),
         ("victim", "fifo|lru", "which log makes room: the oldest, or the one least recently written"),
         ("merge", "eager|lazy", "a full log is merged at once, or at the next write to its logical block"),
         ("partial", "yes|no", "a log with the first pages in order is completed, not copied"),

@@ -35,7 +35,7 @@ pub const SCHEME: Scheme = Scheme {
     name: "fast",
     about: "FAST: one sequential log block, and random ones that all data blocks share",
     settings: &[
-        ("logs", "2.. (64, at most an eighth of the blocks)", "log blocks, the sequential one included"),
+        ("logs", "2.. (64, or what there is room for)", "log blocks, the sequential one included"),
         (
             "merge",
             "valid|stale",

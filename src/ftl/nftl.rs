@@ -30,7 +30,7 @@ pub const SCHEME: Scheme = Scheme {
     name: "nftl",
     about: "NFTL: chains of replacement blocks, written in place",
     settings: &[
-        ("logs", "1.. (64, at most an eighth of the blocks)", "replacement blocks"),
+        ("logs", "1.. (64, or what there is room for)", "replacement blocks"),
         (
             "victim",
             "longest|lru|cheapest",

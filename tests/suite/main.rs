@@ -1,4 +1,5 @@
 //! The integration tests, one binary.
 
+mod ftl;
 mod layers;
 mod media;
