@@ -219,7 +219,8 @@ impl Disk {
         let parent = &mut bytes[ENTRY..2 * ENTRY];
         let cluster = u32::from_le_bytes([parent[26], parent[27], parent[20], parent[21]]);
         if cluster == self.layout.root_cluster {
-            [20, 21, 26, 27].map(|at| parent[at] = 0);
+            parent[20..22].fill(0);
+            parent[26..28].fill(0);
         }
     }
 
