@@ -15,6 +15,7 @@ need setfattr attr
 need mkfs.xfs xfsprogs
 need fsck.fat dosfstools
 need mcopy mtools
+need nbdcopy libnbd-bin
 need cc gcc
 [ -z "$missing" ] && exit 0
 as_root=""

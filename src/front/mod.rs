@@ -1,2 +1,3 @@
 //! Front ends: the FUSE mount and the command line.
 pub mod export;
+pub mod nbd;

@@ -2,6 +2,7 @@
 
 use crate::media::{ext4_lives_on, run};
 use bimetal::front::export::{Export, serve};
+use bimetal::front::nbd;
 use bimetal::fs::fat::layout::Width;
 use bimetal::fs::fat::{Format, Options, Volume};
 use bimetal::ftl::SCHEMES;
@@ -114,5 +115,30 @@ fn volumes_of_other_programs_are_read_and_written() {
         volume.create("Ours.bin").unwrap().write_at(0, &[9; 5000]).unwrap();
         volume.close().unwrap();
         assert!(run("fsck.fat", &["-n"], &path), "FAT{width}");
+    }
+}
+
+#[test]
+fn nbd_clients_read_and_write_every_translation_layer() {
+    if !is_installed("nbdcopy") || !is_installed("nbdinfo") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let image: Vec<u8> = (0..8u32 << 20).map(|at| (at / 3000) as u8).collect();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    fs::write(&from, &image).unwrap();
+    for scheme in SCHEMES {
+        let mut profile: SsdProfile = profile::load("ssd-tlc").unwrap();
+        (profile.nand, profile.ftl, profile.settings) = ("slc-2k".into(), scheme.name.into(), String::new());
+        let device = Arc::new(Ssd::new(&profile, Data::Pages(8 << 20), 1).unwrap());
+        let export = Export { device, real_time: scheme.name == "page", model: None };
+        let served = nbd::serve(export, &dir.path().join("socket")).unwrap();
+        assert!(run("nbdinfo", &[], Path::new(&served.uri())));
+        for _ in 0..2 {
+            assert!(run("nbdcopy", &["--flush", &from.to_string_lossy()], Path::new(&served.uri())));
+        }
+        assert!(run("nbdcopy", &[&served.uri()], &to));
+        assert!(fs::read(&to).unwrap() == image, "{}", scheme.name);
+        assert!(served.counts().flushes > 0);
     }
 }
