@@ -1,0 +1,495 @@
+//! The engine: one policy and one index, compiled together, behind [`PageCache`].
+//!
+//! The order of what reaches the device is fixed: room is made before a page comes in, and a missed page is
+//! fetched last. Within a plan, gaps are read first, then the writes go out together, then pages leave. A
+//! request that misses therefore waits for the write-back it causes, as in a cache without a spare page.
+//!
+//! Batches ([`PageCache::run`]) look 32 accesses ahead: the index entries and then the nodes of all of them
+//! are loaded before the first is served, so that cache misses of the processor overlap. A look-up so made
+//! early is only a hint; it is compared with the page before it is believed.
+//!
+//! Cost: O(1) an access beside the policy's own; a sync sorts the dirty pages.
+
+use super::index::{Index, NIL};
+use super::pages::{PAGE_MAX, Pages};
+use super::policy::{Access, Afterlife, Leaving, Needs, Outgoing, Plan, Policy, Room};
+use super::{Below, Config, PageAccess, PageCache, Stats};
+use crate::time::Time;
+use crate::units::Lpn;
+use crate::{Error, Result};
+use std::mem;
+
+/// How many accesses of a batch are looked up together.
+const LOOK_AHEAD: usize = 32;
+
+/// The smallest read-ahead window, in pages.
+const READ_AHEAD_MIN: u32 = 4;
+
+/// A cache under policy `P`, indexed by `X`.
+pub(super) struct Engine<P, X> {
+    name: String,
+    config: Config,
+    pages: Pages<X>,
+    policy: P,
+    plan: Plan,
+    stats: Stats,
+    /// When pages that have been dirty for too long are looked for again.
+    next_tick: Time,
+    reader: Reader,
+}
+
+/// The one sequential reader that is followed.
+#[derive(Default)]
+struct Reader {
+    next: u64,
+    window: u32,
+}
+
+impl<P: Policy<X>, X: Index> Engine<P, X> {
+    pub(super) fn new(
+        name: String,
+        config: &Config,
+        needs: Needs,
+        make: impl FnOnce(&mut Pages<X>) -> P,
+    ) -> Engine<P, X> {
+        let mut pages = Pages::new(config.capacity, needs.ghosts, needs.lists, config.space);
+        let policy = make(&mut pages);
+        Engine {
+            name,
+            config: config.clone(),
+            pages,
+            policy,
+            plan: Plan::default(),
+            stats: Stats::default(),
+            next_tick: config.dirty_age.map_or(Time(u64::MAX), |_| Time::ZERO),
+            reader: Reader::default(),
+        }
+    }
+
+    /// Serves a hit; false if `page` is not resident.
+    #[inline]
+    fn try_hit(&mut self, at: Time, page: u64, access: Access, hint: u32) -> bool {
+        let node = if self.pages.holds(hint, page) { hint } else { self.pages.find(page) };
+        if !self.pages.is_resident(node) {
+            return false;
+        }
+        let was_dirty = match access {
+            Access::Read => {
+                self.stats.read_hits += 1;
+                self.pages.is_dirty(node)
+            }
+            Access::Write => {
+                self.stats.write_hits += 1;
+                !self.pages.soil(node, at)
+            }
+        };
+        self.policy.hit(&mut self.pages, node, access, was_dirty);
+        true
+    }
+
+    /// Counts a miss and brings the page in, as far as the policy keeps it; its contents are not read.
+    fn miss(&mut self, at: Time, page: u64, access: Access, below: &mut dyn Below) -> Result<Time> {
+        match access {
+            Access::Read => self.stats.read_misses += 1,
+            Access::Write => self.stats.write_misses += 1,
+        }
+        if access == Access::Read && !self.policy.keeps_reads() {
+            return Ok(at);
+        }
+        self.bring_in(at, page, access, below)
+    }
+
+    #[inline]
+    fn bring_in(&mut self, at: Time, page: u64, access: Access, below: &mut dyn Below) -> Result<Time> {
+        let ghost = self.pages.find(page);
+        self.policy.miss(&mut self.pages, ghost);
+        let mut at = at;
+        while self.pages.is_full() {
+            match self.make_room(at, page, below) {
+                Ok(done) => at = done,
+                Err(error) => {
+                    self.pages.forget(ghost);
+                    return Err(error);
+                }
+            }
+        }
+        let node = self.pages.admit(page, ghost);
+        if access == Access::Write {
+            self.pages.soil(node, at);
+        }
+        self.policy.insert(&mut self.pages, node, access);
+        Ok(at)
+    }
+
+    #[inline]
+    fn make_room(&mut self, at: Time, page: u64, below: &mut dyn Below) -> Result<Time> {
+        match self.policy.make_room(&mut self.pages, page, &mut self.plan) {
+            Room::Drop(node) => self.evict(at, node, below),
+            Room::Planned => {
+                let before = (self.pages.resident(), self.pages.dirty_count());
+                let at = self.execute(at, below)?;
+                let after = (self.pages.resident(), self.pages.dirty_count());
+                assert!(after < before, "{}: a plan made no page leave or clean", self.name);
+                Ok(at)
+            }
+        }
+    }
+
+    #[inline]
+    fn evict(&mut self, at: Time, node: u32, below: &mut dyn Below) -> Result<Time> {
+        let mut done = at;
+        if self.pages.is_dirty(node) {
+            done = self.write(at, self.pages.page(node), 1, below)?;
+            self.pages.clean(node);
+            self.stats.dirty_evictions += 1;
+        } else {
+            self.stats.clean_evictions += 1;
+        }
+        self.leave(node, Leaving::Evicted, below);
+        Ok(done)
+    }
+
+    #[inline]
+    fn leave(&mut self, node: u32, why: Leaving, below: &mut dyn Below) {
+        let afterlife = self.policy.remove(&mut self.pages, node, why);
+        below.dropped(Lpn(self.pages.page(node)));
+        if self.pages.is_dirty(node) {
+            self.pages.clean(node);
+        }
+        self.pages.retire(node);
+        if afterlife == Afterlife::Gone {
+            self.pages.release(node);
+        }
+    }
+
+    fn fetch(&mut self, at: Time, first: u64, count: u32, below: &mut dyn Below) -> Result<Time> {
+        let done = below.read(at, Lpn(first), count)?;
+        self.stats.pages_read += u64::from(count);
+        self.stats.read_commands += 1;
+        Ok(done)
+    }
+
+    /// Fetches pages that this request brought in; they leave again if that fails.
+    fn fetch_new(&mut self, at: Time, first: u64, count: u32, below: &mut dyn Below) -> Result<Time> {
+        let result = self.fetch(at, first, count, below);
+        if result.is_err() {
+            for page in first..first + u64::from(count) {
+                let node = self.pages.find_resident(page);
+                if node != NIL {
+                    self.leave(node, Leaving::Discarded, below);
+                }
+            }
+        }
+        result
+    }
+
+    fn write(&mut self, at: Time, first: u64, count: u32, below: &mut dyn Below) -> Result<Time> {
+        let done = below.write(at, Lpn(first), count)?;
+        self.stats.pages_written += u64::from(count);
+        self.stats.write_commands += 1;
+        Ok(done)
+    }
+
+    /// Does what the plan says.
+    fn execute(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
+        let plan = mem::take(&mut self.plan);
+        let result = self.execute_plan(at, &plan, below);
+        self.plan = plan;
+        self.plan.clear();
+        result
+    }
+
+    fn execute_plan(&mut self, at: Time, plan: &Plan, below: &mut dyn Below) -> Result<Time> {
+        let at = self.read_padding(at, &plan.write, below)?;
+        let dirty_leaving = plan.drop.iter().filter(|&&node| self.pages.is_dirty(node)).count() as u64;
+        let mut at = self.write_runs(at, &plan.write, below)?;
+        let forgotten = plan.drop.iter().filter(|&&node| self.pages.is_dirty(node)).count() as u64;
+        self.stats.dirty_evictions += dirty_leaving - forgotten;
+        self.stats.clean_evictions += plan.drop.len() as u64 - dirty_leaving;
+        for &node in &plan.drop {
+            if self.pages.is_dirty(node) {
+                at = self.evict(at, node, below)?;
+            } else {
+                self.leave(node, Leaving::Evicted, below);
+            }
+        }
+        self.keep_fetched(at, plan, below)
+    }
+
+    fn read_padding(&mut self, at: Time, write: &[Outgoing], below: &mut dyn Below) -> Result<Time> {
+        let mut done = at;
+        for run in runs(write, |out| out.node == NIL) {
+            done = done.max(self.fetch(at, run[0].page, run.len() as u32, below)?);
+            self.stats.pages_padded += run.len() as u64;
+        }
+        Ok(done)
+    }
+
+    fn write_runs(&mut self, at: Time, write: &[Outgoing], below: &mut dyn Below) -> Result<Time> {
+        let mut done = at;
+        for run in runs(write, |_| true) {
+            done = done.max(self.write(at, run[0].page, run.len() as u32, below)?);
+            for out in run {
+                if self.pages.is_dirty(out.node) {
+                    self.pages.clean(out.node);
+                    self.policy.cleaned(&mut self.pages, out.node);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn keep_fetched(&mut self, at: Time, plan: &Plan, below: &mut dyn Below) -> Result<Time> {
+        let mut done = at;
+        for &page in &plan.fetch {
+            if self.pages.is_full() || self.pages.find_resident(page) != NIL {
+                continue;
+            }
+            if !plan.write.iter().any(|out| out.node == NIL && out.page == page) {
+                done = done.max(self.fetch(at, page, 1, below)?);
+            }
+            let ghost = self.pages.find(page);
+            self.policy.miss(&mut self.pages, ghost);
+            let node = self.pages.admit(page, ghost);
+            self.policy.insert(&mut self.pages, node, Access::Read);
+        }
+        Ok(done)
+    }
+
+    /// Writes the dirty pages in `self.plan`, which are in any order.
+    fn write_sorted(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
+        self.plan.write.sort_unstable_by_key(|out| out.page);
+        self.execute(at, below)
+    }
+
+    fn write_everything(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
+        let mut at = at;
+        loop {
+            let before = self.pages.dirty_count();
+            if before == 0 || !self.policy.write_back(&mut self.pages, &mut self.plan) {
+                break;
+            }
+            at = self.execute(at, below)?;
+            if self.pages.dirty_count() >= before {
+                break;
+            }
+        }
+        let mut node = self.pages.oldest_dirty();
+        while node != NIL {
+            self.plan.write_page(&self.pages, node);
+            node = self.pages.next_dirty(node);
+        }
+        self.write_sorted(at, below)
+    }
+
+    /// Writes what has been dirty for too long.
+    fn write_aged(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
+        let Some(age) = self.config.dirty_age else { return Ok(at) };
+        self.next_tick = at + self.config.tick;
+        let mut node = self.pages.oldest_dirty();
+        while node != NIL && self.pages.dirty_since(node) + age <= at {
+            self.plan.write_page(&self.pages, node);
+            node = self.pages.next_dirty(node);
+        }
+        let written = self.stats.pages_written;
+        let result = self.write_sorted(at, below);
+        self.stats.pages_synced += self.stats.pages_written - written;
+        result
+    }
+
+    /// The background's turn: nobody waits for it.
+    #[inline]
+    fn background(&mut self, at: Time, below: &mut dyn Below) -> Result<()> {
+        if at >= self.next_tick { self.write_aged(at, below).map(drop) } else { Ok(()) }
+    }
+
+    /// Reads ahead of a reader that has just missed where it was expected.
+    fn read_ahead(&mut self, at: Time, end: u64, below: &mut dyn Below) -> Result<Time> {
+        let limit = self.config.read_ahead.min(self.pages.capacity() / 2);
+        self.reader.window = (self.reader.window * 2).max(READ_AHEAD_MIN).min(limit);
+        let stop =
+            end.saturating_add(u64::from(self.reader.window)).min(self.config.space.unwrap_or(PAGE_MAX));
+        let mut at = at;
+        let mut page = end;
+        while page < stop && self.pages.find_resident(page) == NIL {
+            at = self.bring_in(at, page, Access::Read, below)?;
+            page += 1;
+        }
+        let count = (page - end) as u32;
+        if count > 0 {
+            at = self.fetch_new(at, end, count, below)?;
+            self.stats.pages_read_ahead += u64::from(count);
+        }
+        Ok(at)
+    }
+
+    /// Follows a read of `first` to `end` that missed or not; reads ahead if it goes on from the last one.
+    fn follow(
+        &mut self,
+        at: Time,
+        first: u64,
+        end: u64,
+        missed: bool,
+        below: &mut dyn Below,
+    ) -> Result<Time> {
+        let goes_on = first == self.reader.next;
+        self.reader.next = end;
+        if !goes_on {
+            self.reader.window = 0;
+            return Ok(at);
+        }
+        if missed && self.policy.keeps_reads() { self.read_ahead(at, end, below) } else { Ok(at) }
+    }
+
+    fn run_one(&mut self, at: Time, access: PageAccess, below: &mut dyn Below) -> Result<Time> {
+        match access.access() {
+            Access::Read => PageCache::read(self, at, access.page(), 1, below),
+            Access::Write => PageCache::write(self, at, access.page(), 1, below),
+        }
+    }
+}
+
+/// Splits pages to write into runs of neighbours for which `takes` holds; the others are left out.
+fn runs(write: &[Outgoing], takes: impl Fn(&Outgoing) -> bool + Copy) -> impl Iterator<Item = &[Outgoing]> {
+    write.chunk_by(move |a, b| a.page + 1 == b.page && takes(a) == takes(b)).filter(move |run| takes(&run[0]))
+}
+
+fn check_range(first: Lpn, count: u32) -> Result<u64> {
+    match first.0.checked_add(u64::from(count)) {
+        Some(end) if end <= PAGE_MAX => Ok(end),
+        _ => Err(Error::invalid(format!("pages {first} to {count} more are past the last page"))),
+    }
+}
+
+impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
+    fn read(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
+        let end = check_range(first, count)?;
+        self.background(at, below)?;
+        let mut at = at;
+        let mut missing = 0;
+        let mut missed = false;
+        for page in first.0..end {
+            if self.try_hit(at, page, Access::Read, NIL) {
+                if missing > 0 {
+                    at = self.fetch_new(at, page - u64::from(missing), missing, below)?;
+                    missing = 0;
+                }
+            } else {
+                at = self.miss(at, page, Access::Read, below)?;
+                missing += 1;
+                missed = true;
+            }
+        }
+        if missing > 0 {
+            at = self.fetch_new(at, end - u64::from(missing), missing, below)?;
+        }
+        if self.config.read_ahead > 0 {
+            at = self.follow(at, first.0, end, missed, below)?;
+        }
+        Ok(at)
+    }
+
+    fn write(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
+        let end = check_range(first, count)?;
+        self.background(at, below)?;
+        let mut at = at;
+        for page in first.0..end {
+            if !self.try_hit(at, page, Access::Write, NIL) {
+                at = self.miss(at, page, Access::Write, below)?;
+            }
+        }
+        Ok(at)
+    }
+
+    fn modify(&mut self, at: Time, page: Lpn, below: &mut dyn Below) -> Result<Time> {
+        check_range(page, 1)?;
+        self.background(at, below)?;
+        if self.try_hit(at, page.0, Access::Write, NIL) {
+            return Ok(at);
+        }
+        let at = self.miss(at, page.0, Access::Write, below)?;
+        self.fetch_new(at, page.0, 1, below)
+    }
+
+    fn run(&mut self, at: Time, accesses: &[PageAccess], below: &mut dyn Below) -> Result<Time> {
+        let mut at = at;
+        if self.config.read_ahead > 0 {
+            for &access in accesses {
+                at = self.run_one(at, access, below)?;
+            }
+            return Ok(at);
+        }
+        for batch in accesses.chunks(LOOK_AHEAD) {
+            let pages = batch.iter().map(|access| access.page().0);
+            let hints: [u32; LOOK_AHEAD] = self.pages.look_up(pages, P::RELINKS);
+            for (access, hint) in batch.iter().zip(hints) {
+                self.background(at, below)?;
+                let page = access.page().0;
+                if !self.try_hit(at, page, access.access(), hint) {
+                    at = self.miss(at, page, access.access(), below)?;
+                    if access.access() == Access::Read {
+                        at = self.fetch_new(at, page, 1, below)?;
+                    }
+                }
+            }
+        }
+        Ok(at)
+    }
+
+    fn sync(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
+        let written = self.stats.pages_written;
+        let result = self.write_everything(at, below);
+        self.stats.pages_synced += self.stats.pages_written - written;
+        result
+    }
+
+    fn flush(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
+        let at = self.sync(at, below)?;
+        self.stats.flushes += 1;
+        below.flush(at)
+    }
+
+    fn tick(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
+        self.write_aged(at, below)
+    }
+
+    fn discard(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
+        let end = check_range(first, count)?;
+        for node in self.pages.resident_within(first.0, end) {
+            self.leave(node, Leaving::Discarded, below);
+        }
+        below.discard(at, first, count)
+    }
+
+    fn contains(&self, page: Lpn) -> bool {
+        self.pages.find_resident(page.0) != NIL
+    }
+
+    fn is_dirty(&self, page: Lpn) -> bool {
+        self.pages.is_dirty(self.pages.find(page.0))
+    }
+
+    fn capacity(&self) -> u32 {
+        self.pages.capacity()
+    }
+
+    fn resident(&self) -> u32 {
+        self.pages.resident()
+    }
+
+    fn dirty(&self) -> u32 {
+        self.pages.dirty_count()
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn overhead_bytes(&self) -> usize {
+        self.pages.bytes() + self.policy.bytes()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}

@@ -1,0 +1,150 @@
+//! ARC: two lists, of pages used once and more often, with a ghost list each that shifts memory between them.
+//!
+//! T1 holds pages used once recently, T2 those used again; B1 and B2 remember what left them. The target p is
+//! how much of the cache T1 should have. A hit on a ghost in B1 says T1 was too small: p grows by
+//! max(1, |B2|/|B1|); one in B2 shrinks it by max(1, |B1|/|B2|). Room is made in T1 if it is above p (or at p
+//! and the page came from B2), else in T2. |T1|+|B1| stays within the cache's size, all four within twice that.
+//!
+//! p and its steps are fractions (the paper leaves open whether they are whole), as in libCacheSim, whose miss
+//! counts it agrees with exactly. Source: Megiddo and Modha, FAST'03. Cost: O(1) an access.
+
+use super::kit::*;
+
+/// ARC in the registry.
+pub const ENTRY: Entry = Entry {
+    name: "arc",
+    about: "adaptive between recency and frequency",
+    source: "Megiddo and Modha, FAST 2003",
+    options: &[],
+    dense: make::<Dense>,
+    sparse: make::<Sparse>,
+};
+
+fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+    let needs = Needs { ghosts: order.config().capacity + 1, lists: 4 };
+    order.cache::<X, _>(needs, |pages| Arc {
+        recent: pages.list(0),
+        frequent: pages.list(1),
+        recent_ghosts: pages.list(2),
+        frequent_ghosts: pages.list(3),
+        target: 0.0,
+        came_from: Past::None,
+        leaves_no_ghost: false,
+    })
+}
+
+/// Tag of pages in T2 and of ghosts in B2.
+const FREQUENT: u32 = 1;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Past {
+    None,
+    Recent,
+    Frequent,
+}
+
+struct Arc {
+    recent: List,
+    frequent: List,
+    recent_ghosts: List,
+    frequent_ghosts: List,
+    /// p: how many pages T1 should hold.
+    target: f64,
+    came_from: Past,
+    leaves_no_ghost: bool,
+}
+
+impl Arc {
+    fn drop_ghost<X: Index>(list: &mut List, pages: &mut Pages<X>) {
+        let ghost = list.back(pages);
+        if ghost != NIL {
+            pages.warm(list.before(pages, ghost));
+            list.remove(pages, ghost);
+            pages.forget(ghost);
+        }
+    }
+
+    /// Case IV of the paper: keeps the history within bounds. Whether T1 alone fills its half, so that its
+    /// oldest page leaves without a trace.
+    fn trim<X: Index>(&mut self, pages: &mut Pages<X>) -> bool {
+        let capacity = pages.capacity();
+        let once = self.recent.len() + self.recent_ghosts.len();
+        if once >= capacity {
+            if self.recent_ghosts.is_empty() {
+                return true;
+            }
+            Self::drop_ghost(&mut self.recent_ghosts, pages);
+        } else if once + self.frequent.len() + self.frequent_ghosts.len() >= 2 * capacity {
+            Self::drop_ghost(&mut self.frequent_ghosts, pages);
+        }
+        false
+    }
+}
+
+impl<X: Index> Policy<X> for Arc {
+    #[inline]
+    fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
+        if pages.tag(node) == FREQUENT {
+            self.frequent.touch(pages, node);
+        } else {
+            pages.set_tag(node, FREQUENT);
+            self.recent.remove(pages, node);
+            self.frequent.push_front(pages, node);
+        }
+    }
+
+    fn miss(&mut self, pages: &mut Pages<X>, ghost: u32) {
+        self.came_from = Past::None;
+        if ghost == NIL {
+            return;
+        }
+        let (recent, frequent) = (f64::from(self.recent_ghosts.len()), f64::from(self.frequent_ghosts.len()));
+        if pages.tag(ghost) == FREQUENT {
+            self.came_from = Past::Frequent;
+            self.target = (self.target - (recent / frequent).max(1.0)).max(0.0);
+            self.frequent_ghosts.remove(pages, ghost);
+        } else {
+            self.came_from = Past::Recent;
+            self.target = (self.target + (frequent / recent).max(1.0)).min(f64::from(pages.capacity()));
+            self.recent_ghosts.remove(pages, ghost);
+        }
+    }
+
+    fn make_room(&mut self, pages: &mut Pages<X>, _: u64, _: &mut Plan) -> Room {
+        self.leaves_no_ghost = self.came_from == Past::None && self.trim(pages);
+        let once = f64::from(self.recent.len());
+        let above = once > self.target || (once == self.target && self.came_from == Past::Frequent);
+        let from_recent =
+            self.leaves_no_ghost || (!self.recent.is_empty() && above) || self.frequent.is_empty();
+        let list = if from_recent { &self.recent } else { &self.frequent };
+        Room::Drop(list.back(pages))
+    }
+
+    fn insert(&mut self, pages: &mut Pages<X>, node: u32, _: Access) {
+        if self.came_from == Past::None {
+            self.recent.push_front(pages, node);
+        } else {
+            pages.set_tag(node, FREQUENT);
+            self.frequent.push_front(pages, node);
+        }
+        self.came_from = Past::None;
+    }
+
+    fn remove(&mut self, pages: &mut Pages<X>, node: u32, why: Leaving) -> Afterlife {
+        let frequent = pages.tag(node) == FREQUENT;
+        if frequent {
+            self.frequent.remove(pages, node)
+        } else {
+            self.recent.remove(pages, node)
+        }
+        if why == Leaving::Discarded || (!frequent && self.leaves_no_ghost) {
+            return Afterlife::Gone;
+        }
+        if frequent {
+            self.frequent_ghosts.push_front(pages, node);
+        } else {
+            self.recent_ghosts.push_front(pages, node);
+        }
+        Afterlife::Ghost
+    }
+}
