@@ -16,6 +16,8 @@ need mkfs.xfs xfsprogs
 need fsck.fat dosfstools
 need mcopy mtools
 need nbdcopy libnbd-bin
+need blkparse blktrace
+need make make
 need cc gcc
 [ -z "$missing" ] && exit 0
 as_root=""

@@ -36,6 +36,8 @@ pub(super) struct Engine<P, X> {
     /// When pages that have been dirty for too long are looked for again.
     next_tick: Time,
     reader: Reader,
+    /// Pages of the request being served that came in and are not fetched yet: first and count.
+    unfetched: (u64, u32),
 }
 
 /// The one sequential reader that is followed.
@@ -63,6 +65,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
             stats: Stats::default(),
             next_tick: config.dirty_age.map_or(Time(u64::MAX), |_| Time::ZERO),
             reader: Reader::default(),
+            unfetched: (0, 0),
         }
     }
 
@@ -169,18 +172,40 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         Ok(done)
     }
 
-    /// Fetches pages that this request brought in; they leave again if that fails.
-    fn fetch_new(&mut self, at: Time, first: u64, count: u32, below: &mut dyn Below) -> Result<Time> {
-        let result = self.fetch(at, first, count, below);
-        if result.is_err() {
-            for page in first..first + u64::from(count) {
-                let node = self.pages.find_resident(page);
-                if node != NIL {
-                    self.leave(node, Leaving::Discarded, below);
-                }
+    /// A page that a read missed came in, or will not be kept: it is fetched with its neighbours.
+    fn fetch_later(&mut self, page: u64) {
+        let (first, count) = self.unfetched;
+        self.unfetched = if count == 0 { (page, 1) } else { (first, count + 1) };
+    }
+
+    /// Fetches what this request brought in; it leaves again if that fails.
+    #[inline]
+    fn fetch_now(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
+        let (first, count) = self.unfetched;
+        if count == 0 {
+            return Ok(at);
+        }
+        let done = self.fetch(at, first, count, below).inspect_err(|_| self.abandon(below))?;
+        self.unfetched.1 = 0;
+        Ok(done)
+    }
+
+    /// Lets pages go that this request brought in and whose contents will not come.
+    fn abandon(&mut self, below: &mut dyn Below) {
+        let (first, count) = mem::take(&mut self.unfetched);
+        for page in first..first + u64::from(count) {
+            let node = self.pages.find_resident(page);
+            if node != NIL {
+                self.leave(node, Leaving::Discarded, below);
             }
         }
-        result
+    }
+
+    /// Whether a plan writes pages whose contents are not there yet.
+    fn needs_unfetched(&self, write: &[Outgoing]) -> bool {
+        let (first, count) = self.unfetched;
+        let range = first..first + u64::from(count);
+        count > 0 && write.iter().any(|out| out.node != NIL && range.contains(&out.page))
     }
 
     fn write(&mut self, at: Time, first: u64, count: u32, below: &mut dyn Below) -> Result<Time> {
@@ -200,6 +225,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     }
 
     fn execute_plan(&mut self, at: Time, plan: &Plan, below: &mut dyn Below) -> Result<Time> {
+        let at = if self.needs_unfetched(&plan.write) { self.fetch_now(at, below)? } else { at };
         let at = self.read_padding(at, &plan.write, below)?;
         let dirty_leaving = plan.drop.iter().filter(|&&node| self.pages.is_dirty(node)).count() as u64;
         let mut at = self.write_runs(at, &plan.write, below)?;
@@ -303,8 +329,8 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         if at >= self.next_tick { self.write_aged(at, below).map(drop) } else { Ok(()) }
     }
 
-    /// Reads ahead of a reader that has just missed where it was expected.
-    fn read_ahead(&mut self, at: Time, end: u64, below: &mut dyn Below) -> Result<Time> {
+    /// Reads ahead of a reader that has just missed where it was expected. A failure is nobody's: the pages leave again.
+    fn read_ahead(&mut self, at: Time, end: u64, below: &mut dyn Below) -> Time {
         let limit = self.config.read_ahead.min(self.pages.capacity() / 2);
         self.reader.window = (self.reader.window * 2).max(READ_AHEAD_MIN).min(limit);
         let stop =
@@ -312,33 +338,28 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         let mut at = at;
         let mut page = end;
         while page < stop && self.pages.find_resident(page) == NIL {
-            at = self.bring_in(at, page, Access::Read, below)?;
+            match self.bring_in(at, page, Access::Read, below) {
+                Ok(done) => at = done,
+                Err(_) => break,
+            }
+            self.fetch_later(page);
             page += 1;
         }
-        let count = (page - end) as u32;
-        if count > 0 {
-            at = self.fetch_new(at, end, count, below)?;
-            self.stats.pages_read_ahead += u64::from(count);
-        }
-        Ok(at)
+        let read = self.stats.pages_read;
+        at = self.fetch_now(at, below).unwrap_or(at);
+        self.stats.pages_read_ahead += self.stats.pages_read - read;
+        at
     }
 
     /// Follows a read of `first` to `end` that missed or not; reads ahead if it goes on from the last one.
-    fn follow(
-        &mut self,
-        at: Time,
-        first: u64,
-        end: u64,
-        missed: bool,
-        below: &mut dyn Below,
-    ) -> Result<Time> {
+    fn follow(&mut self, at: Time, first: u64, end: u64, missed: bool, below: &mut dyn Below) -> Time {
         let goes_on = first == self.reader.next;
         self.reader.next = end;
         if !goes_on {
             self.reader.window = 0;
-            return Ok(at);
+            return at;
         }
-        if missed && self.policy.keeps_reads() { self.read_ahead(at, end, below) } else { Ok(at) }
+        if missed && self.policy.keeps_reads() { self.read_ahead(at, end, below) } else { at }
     }
 
     fn run_one(&mut self, at: Time, access: PageAccess, below: &mut dyn Below) -> Result<Time> {
@@ -366,25 +387,20 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
         let end = check_range(first, count)?;
         self.background(at, below)?;
         let mut at = at;
-        let mut missing = 0;
         let mut missed = false;
         for page in first.0..end {
             if self.try_hit(at, page, Access::Read, NIL) {
-                if missing > 0 {
-                    at = self.fetch_new(at, page - u64::from(missing), missing, below)?;
-                    missing = 0;
-                }
+                at = self.fetch_now(at, below)?;
             } else {
-                at = self.miss(at, page, Access::Read, below)?;
-                missing += 1;
+                let room = self.miss(at, page, Access::Read, below);
+                at = room.inspect_err(|_| self.abandon(below))?;
+                self.fetch_later(page);
                 missed = true;
             }
         }
-        if missing > 0 {
-            at = self.fetch_new(at, end - u64::from(missing), missing, below)?;
-        }
+        at = self.fetch_now(at, below)?;
         if self.config.read_ahead > 0 {
-            at = self.follow(at, first.0, end, missed, below)?;
+            at = self.follow(at, first.0, end, missed, below);
         }
         Ok(at)
     }
@@ -408,7 +424,8 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
             return Ok(at);
         }
         let at = self.miss(at, page.0, Access::Write, below)?;
-        self.fetch_new(at, page.0, 1, below)
+        self.fetch_later(page.0);
+        self.fetch_now(at, below)
     }
 
     fn run(&mut self, at: Time, accesses: &[PageAccess], below: &mut dyn Below) -> Result<Time> {
@@ -428,12 +445,26 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
                 if !self.try_hit(at, page, access.access(), hint) {
                     at = self.miss(at, page, access.access(), below)?;
                     if access.access() == Access::Read {
-                        at = self.fetch_new(at, page, 1, below)?;
+                        self.unfetched = (page, 1);
+                        at = self.fetch_now(at, below)?;
                     }
                 }
             }
         }
         Ok(at)
+    }
+
+    fn write_out(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
+        let end = check_range(first, count)?;
+        for node in self.pages.resident_within(first.0, end) {
+            if self.pages.is_dirty(node) {
+                self.plan.write_page(&self.pages, node);
+            }
+        }
+        let written = self.stats.pages_written;
+        let result = self.write_sorted(at, below);
+        self.stats.pages_synced += self.stats.pages_written - written;
+        result
     }
 
     fn sync(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {

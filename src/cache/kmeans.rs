@@ -204,7 +204,7 @@ mod tests {
         assert_eq!((spread(&two), two.iterations), (99583.25, 2));
         let three = lloyd(&EXAMPLE, &first_of_blocks(320));
         assert_eq!(groups(&three), [low, vec![432, 489, 571], vec![834]]);
-        assert!((spread(&three) - 14574.916_666).abs() < 1e-3);
+        assert!((spread(&three) - 14_574.916_666).abs() < 1e-3);
         assert_eq!(three.iterations, 2);
     }
 
@@ -235,18 +235,18 @@ mod tests {
         assert_eq!((two.starts, two.iterations), (vec![0, 12], 3));
         let three = lloyd(&EXAMPLE, &[1, 3, 5]);
         assert_eq!((three.starts.clone(), three.iterations), (vec![0, 9, 12], 6));
-        assert!((spread(&three) - 95336.555_555).abs() < 1e-3);
+        assert!((spread(&three) - 95_336.555_555).abs() < 1e-3);
     }
 
     #[test]
     fn any_two_seeds_find_the_printed_pair_and_three_may_leave_a_cluster_empty() {
         let mut printed = 0;
         let mut empty = 0;
-        for a in 0..16 {
-            for b in a + 1..16 {
-                assert_eq!(lloyd(&EXAMPLE, &[EXAMPLE[a], EXAMPLE[b]]).starts, [0, 12]);
-                for c in b + 1..16 {
-                    let three = lloyd(&EXAMPLE, &[EXAMPLE[a], EXAMPLE[b], EXAMPLE[c]]);
+        for (at, &a) in EXAMPLE.iter().enumerate() {
+            for (next, &b) in EXAMPLE.iter().enumerate().skip(at + 1) {
+                assert_eq!(lloyd(&EXAMPLE, &[a, b]).starts, [0, 12]);
+                for &c in &EXAMPLE[next + 1..] {
+                    let three = lloyd(&EXAMPLE, &[a, b, c]);
                     printed += u32::from(three.starts == [0, 12, 15]);
                     empty += u32::from(three.starts.len() < 3);
                 }

@@ -16,6 +16,7 @@
 //! Units: pages (4096 bytes unless a front end says otherwise), erase blocks of `block_pages` pages.
 
 pub mod blocks;
+pub mod device;
 mod engine;
 pub mod index;
 pub mod kmeans;
@@ -100,6 +101,9 @@ pub trait PageCache: Send {
     /// Runs `accesses` one after the other, each arriving when the one before is done: the fast way to
     /// replay a trace of single pages. Returns when the last is done.
     fn run(&mut self, at: Time, accesses: &[PageAccess], below: &mut dyn Below) -> Result<Time>;
+
+    /// Writes what is dirty of `count` pages from `first`; the pages stay.
+    fn write_out(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time>;
 
     /// Writes everything dirty; the pages stay.
     fn sync(&mut self, at: Time, below: &mut dyn Below) -> Result<Time>;

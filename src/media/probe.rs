@@ -23,6 +23,10 @@ pub(super) struct Opened {
     pub memory_align: usize,
 }
 
+/// How often, and how far apart, a device in use is asked for again before it counts as in use.
+const PATIENCE: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(25);
+
 /// Opens `path` as `options` say. `name` is how messages call it.
 pub(super) fn open(path: &Path, name: &str, options: &Options) -> Result<Opened> {
     let failed = |what: &str, error: io::Error| Error::io(format!("{name}: {what}"), error);
@@ -50,7 +54,16 @@ fn open_file(path: &Path, name: &str, options: &Options, block_device: bool) -> 
     if options.exclusive && block_device {
         flags |= libc::O_EXCL;
     }
-    let result = OpenOptions::new().read(true).write(options.writable).custom_flags(flags).open(path);
+    let open = || OpenOptions::new().read(true).write(options.writable).custom_flags(flags).open(path);
+    let mut result = open();
+    // The kernel takes an io_uring apart after its owner has gone; until then it keeps what was open.
+    for _ in 0..PATIENCE {
+        if !matches!(&result, Err(error) if error.raw_os_error() == Some(libc::EBUSY)) {
+            break;
+        }
+        thread::sleep(PAUSE);
+        result = open();
+    }
     result.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => in_use(name, "another program (is it mounted? see findmnt)"),
         Some(libc::EINVAL) if options.direct => {
@@ -66,16 +79,24 @@ fn in_use(name: &str, by: &str) -> Error {
 
 /// Takes the lock that other bimetals respect, and looks for a loop device over an image file.
 fn lock(path: &Path, name: &str, file: &File, block_device: bool) -> Result<()> {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| in_use(name, "another program (is it mounted? see `bimetal status` or fuser)"))?;
+    let take = || rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+    let mut taken = take();
+    for _ in 0..PATIENCE {
+        if taken.is_ok() {
+            break;
+        }
+        thread::sleep(PAUSE);
+        taken = take();
+    }
+    taken.map_err(|_| in_use(name, "another program (is it mounted? see `bimetal status` or fuser)"))?;
     if block_device {
         return Ok(());
     }
     // The kernel lets go of a loop device a moment after its last user did.
-    for _ in 0..20 {
+    for _ in 0..PATIENCE {
         match loop_device_over(path) {
             None => return Ok(()),
-            Some(_) => thread::sleep(Duration::from_millis(25)),
+            Some(_) => thread::sleep(PAUSE),
         }
     }
     match loop_device_over(path) {

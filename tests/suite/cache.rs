@@ -1,4 +1,12 @@
 //! The page cache: published examples, exact vectors, independent models, properties.
 
+mod agree;
+mod figures;
+mod ftl;
+mod goldens;
+mod models;
+mod peer;
+mod rules;
+mod safety;
 mod traces;
 mod vectors;

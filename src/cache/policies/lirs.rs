@@ -76,7 +76,7 @@ struct Lirs {
 }
 
 impl Lirs {
-    fn to_top<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) {
+    fn raise<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) {
         let tag = pages.tag(node);
         if tag & IN_STACK != 0 {
             self.stack.touch(pages, node);
@@ -142,7 +142,7 @@ impl<X: Index> Policy<X> for Lirs {
             self.stack.touch(pages, node);
             self.promote(pages, node);
         } else {
-            self.to_top(pages, node);
+            self.raise(pages, node);
             self.queue.touch(&mut self.links, node);
         }
     }
@@ -161,7 +161,7 @@ impl<X: Index> Policy<X> for Lirs {
     }
 
     fn insert(&mut self, pages: &mut Pages<X>, node: u32, _: Access) {
-        self.to_top(pages, node);
+        self.raise(pages, node);
         if self.remembered || self.lir < self.lir_max {
             self.promote(pages, node);
         } else {

@@ -201,7 +201,7 @@ impl<X: Index> Tide<X> {
         self.list_back(block);
     }
 
-    fn to_clean(&mut self, pages: &mut Pages<X>, node: u32) {
+    fn enter_clean(&mut self, pages: &mut Pages<X>, node: u32) {
         pages.set_tag(node, CLEAN);
         self.page_levels[node as usize] = self.level;
         self.clean.push_front(pages, node);
@@ -257,7 +257,7 @@ impl<X: Index> Policy<X> for Tide<X> {
             _ => self.leaving.remove(pages, node),
         }
         match access {
-            Access::Read => self.to_clean(pages, node),
+            Access::Read => self.enter_clean(pages, node),
             Access::Write => self.join(pages, node),
         }
     }
@@ -288,7 +288,7 @@ impl<X: Index> Policy<X> for Tide<X> {
 
     fn insert(&mut self, pages: &mut Pages<X>, node: u32, access: Access) {
         match access {
-            Access::Read => self.to_clean(pages, node),
+            Access::Read => self.enter_clean(pages, node),
             Access::Write => self.join(pages, node),
         }
     }
@@ -309,7 +309,7 @@ impl<X: Index> Policy<X> for Tide<X> {
             pages.set_tag(node, LEAVING);
             self.leaving.push_front(pages, node);
         } else {
-            self.to_clean(pages, node);
+            self.enter_clean(pages, node);
         }
     }
 

@@ -275,8 +275,10 @@ impl PageMap {
     fn clean(&mut self, done: &mut Done) {
         let (valid, victim) = self.by_valid.pop_first().expect("a block to clean");
         let start = u64::from(victim) * self.block;
-        let pages: Vec<u64> =
-            (start..start + self.block).map(|at| self.owner[at as usize]).filter(|&page| page != u64::MAX).collect();
+        let pages: Vec<u64> = (start..start + self.block)
+            .map(|at| self.owner[at as usize])
+            .filter(|&page| page != u64::MAX)
+            .collect();
         assert_eq!(pages.len() as u32, valid);
         self.valid[victim as usize] = 0;
         for page in pages {

@@ -30,6 +30,36 @@ pub fn skewed(seed: u64, count: usize, pages: u64, hot: u64, writes: u64) -> Vec
     (0..count).map(|_| one()).collect()
 }
 
+/// What reaches a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    Read(u64, u32),
+    Write(u64, u32),
+}
+
+/// A device that remembers what was asked of it: since it was last cleared, and in all.
+#[derive(Default)]
+pub struct Log(pub Vec<Io>, pub Vec<Io>);
+
+impl Log {
+    fn note(&mut self, io: Io) {
+        self.0.push(io);
+        self.1.push(io);
+    }
+}
+
+impl Below for Log {
+    fn read(&mut self, at: Time, first: Lpn, count: u32) -> Result<Time> {
+        self.note(Io::Read(first.0, count));
+        Ok(at)
+    }
+
+    fn write(&mut self, at: Time, first: Lpn, count: u32) -> Result<Time> {
+        self.note(Io::Write(first.0, count));
+        Ok(at)
+    }
+}
+
 /// A device that takes everything and keeps nothing.
 #[derive(Default)]
 pub struct Nothing;

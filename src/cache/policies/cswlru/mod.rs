@@ -277,12 +277,12 @@ impl<X: Index> Cswlru<X> {
     /// With `trigger=clean`, when every clean page is to stay: the cluster that comes first is written, and a
     /// page chosen again; if still none may leave, the least recently used clean page does.
     fn clean_first(&mut self, pages: &mut Pages<X>, plan: &mut Plan) -> Room {
-        if !self.has_written {
-            if let Some(cluster) = self.ordered_clusters(pages).first() {
-                self.has_written = true;
-                self.plan_cluster(pages, cluster, plan);
-                return Room::Planned;
-            }
+        if !self.has_written
+            && let Some(cluster) = self.ordered_clusters(pages).first()
+        {
+            self.has_written = true;
+            self.plan_cluster(pages, cluster, plan);
+            return Room::Planned;
         }
         self.has_written = false;
         let mut node = self.list.back(pages);
