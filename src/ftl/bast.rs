@@ -120,8 +120,8 @@ impl Bast {
     fn merge(&mut self, map: &mut BlockMap, at: Time, index: usize) -> Result<bool> {
         let Log { block, logical, next, in_order, .. } = self.logs[index];
         let is_full = next == map.pages_per_block;
-        let completes = in_order && (is_full || self.partial) && map.fits(logical, block);
-        if completes && map.gather(at, logical, block)? {
+        let completes = in_order && (is_full || self.partial) && map.fits(logical, 0, block);
+        if completes && map.gather(at, logical, 0, block)? {
             self.forget(index);
             let counts = &mut map.counts;
             *if is_full { &mut counts.switch_merges } else { &mut counts.partial_merges } += 1;

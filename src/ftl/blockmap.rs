@@ -272,26 +272,33 @@ impl BlockMap {
         }
     }
 
-    /// Whether all valid pages of `logical` are in place in `target`, or can still be copied there.
-    pub fn fits(&self, logical: u32, target: u32) -> bool {
+    /// Whether all valid pages of `logical` from offset `from` on are in place in `target`, or can still be
+    /// copied there.
+    pub fn fits(&self, logical: u32, from: u32, target: u32) -> bool {
         let first = logical * self.pages_per_block;
-        (0..self.pages_per_block).all(|offset| match self.place_of(first + offset) {
+        (from..self.pages_per_block).all(|offset| match self.place_of(first + offset) {
             None => true,
             Some(place) if place.0 == target => place.1 == offset,
             Some(_) => self.is_programmable(target, offset),
         })
     }
 
-    /// Copies the valid pages of `logical` that are elsewhere in place into `target`; whether that could be
-    /// done: if not, `target` is bad.
-    pub fn gather(&mut self, at: Time, logical: u32, target: u32) -> Result<bool> {
+    /// Whether the data block of `logical` holds the newest version of one of its pages `offsets`.
+    pub fn holds_any_of(&self, logical: u32, offsets: std::ops::Range<u32>) -> bool {
+        let (first, data) = (logical * self.pages_per_block, self.data[logical as usize]);
+        offsets.into_iter().any(|offset| self.place_of(first + offset).is_some_and(|place| place.0 == data))
+    }
+
+    /// Copies the valid pages of `logical` from offset `from` on that are elsewhere in place into `target`;
+    /// whether that could be done: if not, `target` is bad.
+    pub fn gather(&mut self, at: Time, logical: u32, from: u32, target: u32) -> Result<bool> {
         let first = logical * self.pages_per_block;
-        let pages = first as usize..(first + self.pages_per_block) as usize;
-        if self.nand.copy_in_place(at, &self.newest[pages.clone()], target, copied) {
-            self.point_in_place(pages, target);
+        let pages = (first + from) as usize..(first + self.pages_per_block) as usize;
+        if self.nand.copy_in_place(at, &self.newest[pages.clone()], (target, from), copied) {
+            self.point_in_place(pages, (target, from));
             return Ok(true);
         }
-        for offset in 0..self.pages_per_block {
+        for offset in from..self.pages_per_block {
             let page = first + offset;
             let Some(from) = self.place_of(page).filter(|from| from.0 != target) else { continue };
             if !self.copy(at, page, from, (target, offset))? {
@@ -301,9 +308,9 @@ impl BlockMap {
         Ok(true)
     }
 
-    /// Notes that the valid ones of `pages`, those of a logical block, now all lie in place in `block`.
-    fn point_in_place(&mut self, pages: std::ops::Range<usize>, block: u32) {
-        let mut entry = block * self.pages_per_block;
+    /// Notes that the valid ones of `pages` now lie one after the other from `place` on.
+    fn point_in_place(&mut self, pages: std::ops::Range<usize>, place: Place) {
+        let (block, mut entry) = (place.0, place.0 * self.pages_per_block + place.1);
         let mut count = 0;
         for page in pages {
             entry += 1;
@@ -358,7 +365,7 @@ impl BlockMap {
     pub fn renew(&mut self, at: Time, logical: u32) -> Result<bool> {
         let target = loop {
             let Some(target) = self.take_last(logical) else { return Ok(false) };
-            if self.gather(at, logical, target)? {
+            if self.gather(at, logical, 0, target)? {
                 break target;
             }
         };

@@ -136,6 +136,7 @@ fn variants(name: &str) -> &'static [&'static str] {
             "merge=stale,close=any,partial=no,level=none",
             "logs=5,close=owner,level=static,spread=2",
             "logs=3,close=owner,partial=no",
+            "logs=4,partial=whole",
         ],
         "nftl" => &["", "victim=lru,fold=new,level=none", "logs=5,victim=cheapest,level=static,spread=2"],
         "dftl" => &[
