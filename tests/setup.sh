@@ -13,6 +13,9 @@ need git git
 need setfacl acl
 need setfattr attr
 need mkfs.xfs xfsprogs
+need fsck.fat dosfstools
+need mcopy mtools
+need nbdcopy libnbd-bin
 need blkparse blktrace
 need make make
 need cc gcc

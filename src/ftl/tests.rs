@@ -136,6 +136,7 @@ fn variants(name: &str) -> &'static [&'static str] {
             "merge=stale,close=any,partial=no,level=none",
             "logs=5,close=owner,level=static,spread=2",
             "logs=3,close=owner,partial=no",
+            "logs=4,partial=whole",
         ],
         "nftl" => &["", "victim=lru,fold=new,level=none", "logs=5,victim=cheapest,level=static,spread=2"],
         "dftl" => &[
@@ -184,19 +185,26 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 fn geometries() -> impl Strategy<Value = NandProfile> {
-    (1u32..3, 1u32..3, 1u32..3, any::<bool>(), 12u32..20, 2u32..10).prop_map(
-        |(channels, chips, planes, independent, blocks, pages)| {
+    (1u32..3, 1u32..3, 1u32..3, any::<bool>(), 12u32..20, 2u32..10, any::<bool>()).prop_map(
+        |(channels, chips, planes, independent, blocks, pages, any_order)| {
             small(|profile| {
                 (profile.channels, profile.chips, profile.planes) = (channels, chips, planes);
                 profile.independent_planes = independent;
                 (profile.blocks, profile.pages) = (blocks, pages);
+                profile.page_order = if any_order { PageOrder::Any } else { PageOrder::Ascending };
             })
         },
     )
 }
 
+/// How many cases the property tests run: `usual`, or what `FTL_CASES` says for a long run.
+pub(super) fn cases(usual: u32) -> ProptestConfig {
+    let asked = std::env::var("FTL_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig::with_cases(asked.unwrap_or(usual))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     #[test]
     fn any_stream_of_writes_trims_and_cuts_reads_back(
@@ -223,8 +231,8 @@ proptest! {
     fn any_stream_on_failing_flash_reads_back_and_ends_read_only(
         ops in ops(), profile in geometries(), seed in any::<u64>(), endurance in 2u32..30, failing in any::<bool>()
     ) {
-        let grown_bad_per_million = if failing { 3000.0 } else { 0.0 };
-        let profile = NandProfile { endurance, grown_bad_per_million, ..profile };
+        let (grown_bad_per_million, factory_bad_percent) = if failing { (3000.0, 5.0) } else { (0.0, 0.0) };
+        let profile = NandProfile { endurance, grown_bad_per_million, factory_bad_percent, ..profile };
         for scheme in SCHEMES {
             for settings in variants(scheme.name) {
                 let mut random = Random::new(seed, "cuts");

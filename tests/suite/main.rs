@@ -7,6 +7,7 @@ mod ext4_dir;
 mod ext4_image;
 mod ext4_journal;
 mod ext4_xattr;
+mod ftl;
 mod fuse;
 mod layers;
 mod media;

@@ -143,7 +143,8 @@ fn served(profile: &str, bytes: u64) -> Option<(TempDir, Served)> {
     }
 }
 
-fn run(program: &str, arguments: &[&str], path: &Path) -> bool {
+/// Runs a program on a path; what it says is printed if it fails.
+pub fn run(program: &str, arguments: &[&str], path: &Path) -> bool {
     let output = Command::new(program).args(arguments).arg(path).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
     if !output.status.success() {
@@ -180,7 +181,7 @@ fn a_served_device_is_a_file_of_its_size_that_keeps_bytes_at_any_offset() {
 }
 
 /// Makes an ext4 on the served device, fills it, checks it and reads it back, all by the kernel.
-fn ext4_lives_on(served: &Served) {
+pub fn ext4_lives_on(served: &Served) {
     let Some(attached) = Loop::attach(&served.device(), &["--direct-io=on"]) else { return };
     assert!(run("mke2fs", &["-q", "-t", "ext4"], &attached.path));
     let mounted = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 
 mod csw;
 mod ftl_fig2;
+mod ftl_stack;
 mod ftl_table1;
 mod inventory;
 mod p2p;
@@ -12,6 +13,8 @@ use super::Experiment;
 pub const EXPERIMENTS: &[&Experiment] = &[
     &ftl_table1::EXPERIMENT,
     &ftl_fig2::EXPERIMENT,
+    &ftl_stack::TABLE,
+    &ftl_stack::FIGURE,
     &csw::MIXED,
     &csw::SEQUENTIAL,
     &csw::RANDOM,
