@@ -1,5 +1,6 @@
 //! The policies against the plain models, access by access, on traces of many seeds and shapes.
 
+use super::block_models::*;
 use super::models::*;
 use super::traces::{Io, Log, Random, Step, skewed};
 use bimetal::cache::{Access, Config, PageAccess, build};
@@ -52,7 +53,7 @@ fn shifting(seed: u64, count: usize, pages: u64) -> Vec<Step> {
     let mut random = Random(seed);
     let mut trace = Vec::new();
     while trace.len() < count {
-        let access = if random.next() % 3 == 0 { Access::Read } else { Access::Write };
+        let access = if random.one_in(3) { Access::Read } else { Access::Write };
         let (start, len) = (random.next() % pages, random.next() % 90);
         match random.next() % 3 {
             0 => trace.extend((start..pages.min(start + len)).map(|page| (access, page))),

@@ -174,7 +174,7 @@ fn workload(name: &str, pages: u64) -> Vec<Step> {
             "random" => (Access::Write, random.next() % pages),
             "mixed" => {
                 place = if random.next() % 100 < 60 { random.next() % pages } else { (place + 1) % pages };
-                (if random.next() % 3 == 0 { Access::Read } else { Access::Write }, place)
+                (if random.one_in(3) { Access::Read } else { Access::Write }, place)
             }
             _ => {
                 let piece = (at / 1920 * 30 + random.next() % 30) % (pages / 64);
