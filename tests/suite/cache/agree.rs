@@ -103,6 +103,15 @@ fn every_policy_does_what_its_plain_model_does() {
 }
 
 #[test]
+fn every_policy_does_so_with_hundreds_of_pages() {
+    // Point by point, k-means over hundreds of pages takes too long.
+    for &(policy, make) in MODELS.iter().filter(|(policy, _)| !policy.starts_with("cswlru")) {
+        agrees(policy, make, 400, 16, &skewed(11, 5000, 6000, 700, 70), "large");
+        agrees(policy, make, 300, 8, &shifting(12, 4000, 3000), "large, shifting");
+    }
+}
+
+#[test]
 fn every_policy_does_so_in_the_smallest_caches() {
     for &(policy, make) in
         MODELS.iter().filter(|(policy, _)| !policy.starts_with("lirs") && *policy != "s3fifo")

@@ -3,7 +3,6 @@
 use super::models::{Model, without};
 use super::traces::Io;
 use bimetal::cache::Access;
-use bimetal::cache::kmeans::lloyd;
 use std::collections::{BTreeSet, HashMap};
 
 /// Writes `pages`, ascending, neighbours together.
@@ -156,6 +155,31 @@ impl Model for Grouped {
     }
 }
 
+/// The cluster of `wanted` among `points` by Lloyd's k-means from `seeds`, point by point.
+fn cluster_of(wanted: u64, points: &[u64], seeds: &[u64]) -> Vec<u64> {
+    // Sum and count of each cluster; the distance of x to its mean is |x·count - sum| / count.
+    let mut means: Vec<(i128, i128)> = seeds.iter().map(|&seed| (seed.into(), 1)).collect();
+    loop {
+        let mut groups = vec![Vec::new(); means.len()];
+        for &point in points {
+            let distance = |&(sum, count): &(i128, i128)| ((i128::from(point) * count - sum).abs(), count);
+            let nearest = (0..means.len()).reduce(|a, b| {
+                let ((far_a, under_a), (far_b, under_b)) = (distance(&means[a]), distance(&means[b]));
+                if far_b * under_a < far_a * under_b { b } else { a }
+            });
+            groups[nearest.unwrap()].push(point);
+        }
+        groups.retain(|group| !group.is_empty());
+        let sum = |group: &Vec<u64>| group.iter().map(|&point| i128::from(point)).sum::<i128>();
+        let moved: Vec<(i128, i128)> = groups.iter().map(|group| (sum(group), group.len() as i128)).collect();
+        let same = |(a, b): (&(i128, i128), &(i128, i128))| a.0 * b.1 == b.0 * a.1;
+        if moved.len() == means.len() && moved.iter().zip(&means).all(same) {
+            return groups.into_iter().find(|group| group.contains(&wanted)).unwrap();
+        }
+        means = moved;
+    }
+}
+
 /// CSWLRU with `trigger=lru`, `cluster=kmeans`, `pad=block`, `density=occupancy`.
 pub struct Cswlru {
     capacity: usize,
@@ -215,8 +239,7 @@ impl Cswlru {
                 seeds.push(point);
             }
         }
-        let at = points.iter().position(|&point| point == page).unwrap();
-        let cluster = &points[lloyd(&points, &seeds).range_of(at)];
+        let cluster = cluster_of(page, &points, &seeds);
         let touched: BTreeSet<u64> = cluster.iter().map(|page| page / self.block).collect();
         let (first, last) = (cluster[0] / self.block, cluster[cluster.len() - 1] / self.block);
         if cluster.len() as f64 / (self.block as f64 * touched.len() as f64) >= self.dense {
@@ -228,8 +251,8 @@ impl Cswlru {
                 }
             }
         } else {
-            write_runs(cluster, io);
-            for page in cluster {
+            write_runs(&cluster, io);
+            for page in &cluster {
                 self.dirty.remove(page);
             }
         }

@@ -154,6 +154,13 @@ fn every_option_of_the_registry_has_a_default_that_builds() {
     }
 }
 
+#[test]
+fn the_documentation_lists_every_policy_as_the_registry_has_it() {
+    let page = include_str!("../../../docs/cache.md");
+    let list = bimetal::cache::registry::markdown();
+    assert!(page.contains(&list), "docs/cache.md must hold this list:\n\n{list}");
+}
+
 fn erases_and_time<L: Layer>(policy: &str, trace: &[Step], config: &Config, layer: L) -> (u64, u64, Stats) {
     let mut flash = Flash::new(layer);
     let mut cache = build(policy, config).unwrap();
