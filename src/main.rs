@@ -1,5 +1,5 @@
 //! The `bimetal` command.
 
-fn main() {
-    println!("bimetal {}", env!("CARGO_PKG_VERSION"));
+fn main() -> std::process::ExitCode {
+    bimetal::front::cli::main()
 }

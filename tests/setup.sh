@@ -13,6 +13,8 @@ need git git
 need setfacl acl
 need setfattr attr
 need mkfs.xfs xfsprogs
+need blkparse blktrace
+need make make
 need cc gcc
 [ -z "$missing" ] && exit 0
 as_root=""

@@ -21,6 +21,7 @@ mod engine;
 pub mod index;
 pub mod kmeans;
 pub mod links;
+pub mod nvram;
 pub mod ordered;
 pub mod pages;
 pub mod policies;

@@ -1,1 +1,13 @@
-//! Front ends: the FUSE mount and the command line.
+//! Front ends: the FUSE mount, the command line, served images, traces and experiments.
+
+pub mod cli;
+pub mod export;
+pub mod fuse;
+pub mod memory;
+pub mod replay;
+pub mod reproduce;
+pub mod trace;
+pub mod tree;
+
+mod daemon;
+mod signals;

@@ -7,6 +7,14 @@
 //! Every method may be called from any thread. What would have to wait for a slow device comes back as
 //! [`Later`], so that one slow reader never holds up the loop that serves everyone.
 
+pub mod acl;
+pub mod ext4;
+pub mod fat;
+pub mod memfs;
+pub mod nfhybrid;
+#[cfg(test)]
+pub(crate) mod rules;
+
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -119,7 +127,8 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Last change of the inode; the kernel sends it with write-back caching.
     pub ctime: Option<Stamp>,
-    /// Also clear set-user-ID and (if group-executable) set-group-ID, as a write or truncation does.
+    /// Also clear set-user-ID and (if group-executable) set-group-ID, as a write, truncation or change of
+    /// owner does. Without meaning for a directory: there the bits mean something else and stay.
     pub kill_suid: bool,
 }
 
@@ -186,6 +195,10 @@ pub struct DirEntry<'a> {
     /// Pass it to `readdir` to go on after this entry.
     pub next: u64,
 }
+
+/// What the visitor of [`FileSystem::readdir_attrs`] is shown: an entry, and its attributes (none for `.`
+/// and `..`); `false` ends the walk before this entry.
+pub type VisitAttrs<'a> = dyn FnMut(DirEntry, Option<&Attr>) -> bool + 'a;
 
 /// Numbers of `statfs`, in blocks of `block_bytes`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -263,14 +276,23 @@ pub trait FileSystem: Send + Sync {
     /// Reads up to `len` bytes at `offset`; short only at the end of the file. The parts follow one another.
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>>;
 
-    /// Writes all of `data` at `offset`; `kill_suid` clears set-ID bits as POSIX asks.
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<()>;
+    /// Writes all of `data` at `offset`; `kill_suid` clears set-ID bits as POSIX asks. The data is taken at once;
+    /// a [`Later`] answer only holds the writer back while a device is too far behind.
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>>;
 
     /// Makes an inode (and the names that lead to it) durable; `data_only` may leave times behind.
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<Later<()>>;
 
     /// Shows the entries after `from` (0 at the start), `.` and `..` among them, until `visit` says `false`.
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
+
+    /// [`readdir`](Self::readdir) with the attributes of each entry; counts one reference to each inode whose
+    /// entry the visitor took, except `.` and `..`.
+    ///
+    /// Provided: copies the names, then looks each up. A file system that can do it in one walk should.
+    fn readdir_attrs(&self, ino: Ino, from: u64, visit: &mut VisitAttrs) -> Result<()> {
+        readdir_then_lookup(self, ino, from, visit)
+    }
 
     /// The value of an extended attribute.
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
@@ -293,11 +315,77 @@ pub trait FileSystem: Send + Sync {
     /// Space and inodes.
     fn statfs(&self) -> Result<FsStat>;
 
+    /// Answers a question put through the mount itself, as a virtual extended attribute: `bimetal.status` of
+    /// the root (JSON), `bimetal.section` of a directory, `bimetal.residency` of a file. `name` is the full name.
+    fn control_get(&self, _ino: Ino, _name: &str) -> Result<Vec<u8>> {
+        Err(Error::NotSupported)
+    }
+
+    /// Obeys an order given through the mount, by setting a virtual extended attribute. The front lets only
+    /// root and the one who mounted do it.
+    fn control_set(&self, _ino: Ino, _name: &str, _value: &[u8]) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
     /// Makes everything durable.
     fn sync(&self) -> Result<()>;
 
     /// Ends cleanly: everything durable on every medium. Nothing may be called after it.
     fn shutdown(&self) -> Result<()>;
+}
+
+/// The provided [`FileSystem::readdir_attrs`].
+fn readdir_then_lookup<F: FileSystem + ?Sized>(
+    fs: &F,
+    ino: Ino,
+    from: u64,
+    visit: &mut VisitAttrs,
+) -> Result<()> {
+    const BATCH: usize = 256;
+    let mut at = from;
+    loop {
+        let mut batch: Vec<(Ino, Kind, Vec<u8>, u64)> = Vec::new();
+        let mut more = false;
+        fs.readdir(ino, at, &mut |entry| {
+            more = batch.len() == BATCH;
+            if !more {
+                batch.push((entry.ino, entry.kind, entry.name.to_vec(), entry.next));
+            }
+            !more
+        })?;
+        for (child, kind, name, next) in &batch {
+            let entry = DirEntry { ino: *child, kind: *kind, name, next: *next };
+            if !visit_with_attrs(fs, ino, entry, visit)? {
+                return Ok(());
+            }
+            at = *next;
+        }
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+/// One step of [`readdir_then_lookup`]; a name that is gone by now is passed over.
+fn visit_with_attrs<F: FileSystem + ?Sized>(
+    fs: &F,
+    dir: Ino,
+    entry: DirEntry,
+    visit: &mut VisitAttrs,
+) -> Result<bool> {
+    if entry.name == b"." || entry.name == b".." {
+        return Ok(visit(entry, None));
+    }
+    let attr = match fs.lookup(dir, entry.name) {
+        Ok(attr) => attr,
+        Err(Error::NotFound) => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let taken = visit(DirEntry { ino: attr.ino, kind: attr.kind, ..entry }, Some(&attr));
+    if !taken {
+        fs.forget(attr.ino, 1);
+    }
+    Ok(taken)
 }
 
 /// The inode at the end of an absolute path, symbolic links not followed; references are given back.

@@ -14,8 +14,25 @@
 //!
 //! Time goes with the request: `submit(at, …)` says when it arrives, [`Completion::at`] when it is done.
 
+pub mod buffer;
+pub mod counted;
+pub mod crash;
+pub mod disk;
+pub mod faulty;
 pub mod file;
+pub mod nand;
+pub mod nvram;
+pub mod overlay;
+pub mod paced;
+pub mod part;
+mod probe;
+pub mod profile;
 pub mod ram;
+pub mod random;
+pub mod recorded;
+pub mod states;
+pub mod timer;
+mod uring;
 
 use crate::time::Time;
 use crate::{Error, Result};
@@ -88,6 +105,19 @@ pub enum Ticket {
     Pending(u64),
 }
 
+impl Ticket {
+    /// The completion of a ticket that is done; for devices that never leave one pending.
+    ///
+    /// # Panics
+    /// If it is pending: then it is another device's.
+    pub fn done(self) -> Completion {
+        match self {
+            Ticket::Done(completion) => completion,
+            Ticket::Pending(number) => unreachable!("ticket {number} is not of this device"),
+        }
+    }
+}
+
 /// A device addressed in blocks. Shared between threads; every method may be called from any of them.
 pub trait BlockDevice: Send + Sync {
     /// What it is.
@@ -101,16 +131,16 @@ pub trait BlockDevice: Send + Sync {
 
     /// Whether waiting for `ticket` would return at once.
     fn is_done(&self, ticket: &Ticket) -> bool;
+
+    /// Submits and waits. A real device does it on the calling thread, without a queue.
+    fn run(&self, at: Time, request: Request) -> Completion {
+        let ticket = self.submit(at, request);
+        self.wait(ticket)
+    }
 }
 
 /// The plain calls, each one request submitted and waited for.
 impl dyn BlockDevice + '_ {
-    /// Submits and waits.
-    pub fn run(&self, at: Time, request: Request) -> Completion {
-        let ticket = self.submit(at, request);
-        self.wait(ticket)
-    }
-
     /// Reads `len` bytes at `offset`.
     pub fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
         self.run(Time::now(), Request::Read { offset, len }).result

@@ -1,4 +1,19 @@
 //! The integration tests, one binary.
 
 mod cache;
+mod cli;
+mod ext4;
+mod ext4_dir;
+mod ext4_image;
+mod ext4_journal;
+mod ext4_xattr;
+mod fuse;
 mod layers;
+mod media;
+mod mounts;
+mod nfhybrid;
+mod nfhybrid_crash;
+mod nfhybrid_kill;
+mod programs;
+mod ssd;
+mod trace;

@@ -1,0 +1,100 @@
+//! Paired measurements of mounted file systems: the same work on each, in random order, round after round.
+//!
+//! `make bench`, or `cargo bench --bench paired -- --help`. Needs root and FUSE. Wall time is what a user waits;
+//! CPU time (client and server together, without the kernel's own threads) repeats within a few per cent even
+//! on a busy machine. Each figure is shown as the best and the median round, beside its ratio to ext4 and to
+//! the limit: an empty file system in memory behind the same front, which no file system behind it can beat.
+
+mod measure;
+mod report;
+mod targets;
+mod work;
+
+use clap::Parser;
+use measure::Samples;
+use rand::seq::SliceRandom;
+use rand::{SeedableRng, rngs::StdRng};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use targets::Target;
+
+/// Paired measurements of mounted file systems
+#[derive(Debug, Parser)]
+struct Options {
+    /// How often everything is measured
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// File systems to measure: memfs-root memfs nfhybrid-root nfhybrid ext2 ext4 xfs
+    ///
+    /// Those with `-root` serve root alone and check no permissions; each is compared with its like.
+    #[arg(long, value_delimiter = ',', default_value = "memfs-root,memfs,ext4,nfhybrid-root,nfhybrid")]
+    targets: Vec<String>,
+    /// Also measure what is mounted at this directory
+    #[arg(long, value_name = "NAME=DIR")]
+    mounted: Vec<String>,
+    /// More options to mount nfhybrid with
+    #[arg(long, value_name = "OPTIONS")]
+    nfhybrid_options: Option<String>,
+    /// Work to do: metadata postmark fsync stream
+    #[arg(long, value_delimiter = ',', default_value = "metadata,postmark,fsync,stream")]
+    work: Vec<String>,
+    /// Where image files and mount points are made
+    #[arg(long, default_value = "/var/tmp")]
+    dir: PathBuf,
+    /// Also write everything measured to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// The order of the targets in each round is drawn from this
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Given by `cargo bench`; without meaning
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("mounting images and dropping caches needs root".into());
+    }
+    let home = tempfile::Builder::new().prefix("bimetal-bench-").tempdir_in(&options.dir);
+    let home = home.map_err(|why| format!("{}: {why}", options.dir.display()))?;
+    let mut targets = Vec::new();
+    for name in &options.targets {
+        match Target::set_up(name, home.path(), options) {
+            Ok(target) => targets.push(target),
+            Err(why) => eprintln!("{name}: left out: {why}"),
+        }
+    }
+    for text in &options.mounted {
+        targets.push(Target::mounted(text)?);
+    }
+    let mut samples = Samples::default();
+    let mut random = StdRng::seed_from_u64(options.seed);
+    for round in 0..options.rounds {
+        let mut order: Vec<&Target> = targets.iter().collect();
+        order.shuffle(&mut random);
+        for target in order {
+            eprintln!("round {} of {}: {}", round + 1, options.rounds, target.name);
+            for work in &options.work {
+                target.settle();
+                work::run(work, target, round, &mut samples)
+                    .map_err(|why| format!("{} on {}: {why}", work, target.name))?;
+            }
+        }
+    }
+    print!("{}", report::table(&samples));
+    if let Some(path) = &options.json {
+        std::fs::write(path, report::json(&samples)).map_err(|why| format!("{}: {why}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! `bimetal cat`: contents of files in a file system that is not mounted.
+
+use super::volumes::{self, Access, VolumeArgs};
+use crate::front::tree::at;
+use crate::fs::{FileSystem, Kind, resolve};
+use crate::{Error, Result};
+use clap::Args;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Example:
+  bimetal cat --ssd ssd.img --disk disk.img /etc/fstab";
+
+const PIECE: usize = 1 << 20;
+
+/// Write files of a file system that is not mounted to standard output
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Cat {
+    #[command(flatten)]
+    volume: VolumeArgs,
+    /// Absolute paths
+    #[arg(required = true)]
+    paths: Vec<String>,
+}
+
+impl Cat {
+    pub fn run(&self) -> Result<ExitCode> {
+        let fs = volumes::open_volume(&self.volume, Access::Read, &[])?;
+        let mut out = io::stdout().lock();
+        let shown =
+            self.paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path, why)));
+        let shut = fs.shutdown();
+        shown?;
+        shut?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn show(fs: &dyn FileSystem, path: &str, out: &mut dyn Write) -> Result<()> {
+    let attr = resolve(fs, path)?;
+    match attr.kind {
+        Kind::File => {}
+        Kind::Dir => return Err(Error::IsDir),
+        _ => return Err(Error::BadArgument),
+    }
+    let mut offset = 0;
+    loop {
+        let parts = fs.read(attr.ino, offset, PIECE)?.get()?;
+        if parts.iter().all(|part| part.is_empty()) {
+            return Ok(());
+        }
+        for part in parts {
+            offset += part.len() as u64;
+            match out.write_all(&part) {
+                Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                written => written.map_err(|why| Error::io("standard output", why))?,
+            }
+        }
+    }
+}

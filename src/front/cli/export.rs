@@ -1,0 +1,64 @@
+//! `bimetal export`: a simulated device as a file that the kernel and other programs can use.
+
+use crate::Result;
+use crate::front::export::{Export, serve, simulated};
+use crate::front::signals;
+use crate::media::file::{FileDevice, Options};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  A disk that seeks and turns in real time, for the kernel's ext4:
+    truncate -s 4G disk.img; mkdir served
+    bimetal export --device hdd-7200 disk.img --file served &
+    losetup -f --show --direct-io=on served/device
+    umount served
+  As fast as it goes, only counted:
+    bimetal export --device ssd-tlc --no-latency ssd.img --file served
+`bimetal list device` shows the profiles; served/stats what was asked of the device, JSON.";
+
+/// Serve a simulated disk or SSD, its data in an image, as the file `device` in a directory
+///
+/// Stays in the foreground until the directory is unmounted or a signal asks it to end.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct ExportVerb {
+    /// Profile of the device: a built-in name or a file
+    #[arg(long, value_name = "PROFILE")]
+    device: String,
+    /// Where its data is
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+    /// An empty directory to serve it in
+    #[arg(long, value_name = "DIRECTORY")]
+    file: PathBuf,
+    /// Answer at once instead of when the model says
+    #[arg(long)]
+    no_latency: bool,
+    /// What the model's chances are drawn from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl ExportVerb {
+    pub fn run(&self) -> Result<ExitCode> {
+        let signals = signals::hold()?;
+        let options = Options { writable: true, exclusive: true, ..Options::default() };
+        let storage = Arc::new(FileDevice::open_with(&self.image, &options)?);
+        let (device, model) = simulated(&self.device, storage, self.seed)?;
+        let served = serve(Export { device, real_time: !self.no_latency, model: Some(model) }, &self.file)?;
+        super::say(&served.device().display().to_string())?;
+        let place = self.file.clone();
+        signals.watch(move |signal| {
+            tracing::info!("{signal}: unmounting {}", place.display());
+            if let Err(why) = rustix::mount::unmount(&place, rustix::mount::UnmountFlags::empty()) {
+                tracing::warn!("{}: {why}", place.display());
+            }
+        })?;
+        served.wait()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

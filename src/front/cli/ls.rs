@@ -1,0 +1,216 @@
+//! `bimetal ls`: names in a file system that is not mounted.
+
+use super::volumes::{self, Access, VolumeArgs};
+use crate::Result;
+use crate::front::tree::at;
+use crate::fs::{Attr, FileSystem, Kind, resolve};
+use crate::time::Stamp;
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+const EXAMPLES: &str = "\
+Examples:
+  bimetal ls --ssd ssd.img --disk disk.img /
+  bimetal ls -lR --disk disk.img /home          with all attributes, and everything below";
+
+/// List a directory of a file system that is not mounted
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Ls {
+    #[command(flatten)]
+    volume: VolumeArgs,
+    /// Kind, mode, links, owner, group, size, time of last change
+    #[arg(short)]
+    long: bool,
+    /// With everything below
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// As JSON, one object a line
+    #[arg(long)]
+    json: bool,
+    /// Absolute paths
+    #[arg(default_value = "/")]
+    paths: Vec<String>,
+}
+
+impl Ls {
+    pub fn run(&self) -> Result<ExitCode> {
+        let fs = volumes::open_volume(&self.volume, Access::Read, &[])?;
+        let mut out = BufWriter::new(io::stdout().lock());
+        let listed = self.paths.iter().try_for_each(|path| self.path(&*fs, path, &mut out));
+        let shut = fs.shutdown();
+        listed?;
+        super::said(out.flush())?;
+        shut?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn path(&self, fs: &dyn FileSystem, path: &str, out: &mut dyn Write) -> Result<()> {
+        let attr = resolve(fs, path).map_err(|why| at(path, why))?;
+        if attr.kind != Kind::Dir {
+            return self.line(fs, path, path.as_bytes(), &attr, out);
+        }
+        self.dir(fs, path.trim_end_matches('/'), &attr, out).map_err(|why| at(path, why))
+    }
+
+    fn dir(&self, fs: &dyn FileSystem, path: &str, dir: &Attr, out: &mut dyn Write) -> Result<()> {
+        if self.recursive && !self.json {
+            super::said(writeln!(out, "{}:", if path.is_empty() { "/" } else { path }))?;
+        }
+        let mut names = Vec::new();
+        fs.readdir(dir.ino, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                names.push(entry.name.to_vec());
+            }
+            true
+        })?;
+        names.sort();
+        let mut below = Vec::new();
+        for name in names {
+            let attr = fs.lookup(dir.ino, &name)?;
+            fs.forget(attr.ino, 1);
+            let child = format!("{path}/{}", String::from_utf8_lossy(&name));
+            self.line(fs, &child, &name, &attr, out)?;
+            if attr.kind == Kind::Dir {
+                below.push((child, attr));
+            }
+        }
+        for (child, attr) in below.iter().filter(|_| self.recursive) {
+            if !self.json {
+                super::said(writeln!(out))?;
+            }
+            self.dir(fs, child, attr, out)?;
+        }
+        Ok(())
+    }
+
+    fn line(
+        &self,
+        fs: &dyn FileSystem,
+        path: &str,
+        name: &[u8],
+        attr: &Attr,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        let target = match attr.kind {
+            Kind::Symlink if self.long || self.json => Some(fs.readlink(attr.ino)?),
+            _ => None,
+        };
+        let target = target.map(|target| String::from_utf8_lossy(&target).into_owned());
+        if self.json {
+            return super::said(writeln!(out, "{}", as_json(path, attr, target)));
+        }
+        if self.long {
+            let size = match attr.kind {
+                Kind::CharDevice | Kind::BlockDevice => {
+                    format!("{}, {}", attr.rdev >> 8 & 0xfff, attr.rdev & 0xff | attr.rdev >> 12 & !0xff)
+                }
+                _ => attr.size.to_string(),
+            };
+            let (mode, time) = (mode_text(attr), show_time(attr.mtime));
+            let (links, uid, gid) = (attr.nlink, attr.uid, attr.gid);
+            super::said(write!(out, "{mode} {links:>3} {uid:>5} {gid:>5} {size:>12} {time} "))?;
+        }
+        super::said(out.write_all(name))?;
+        let arrow = target.map(|target| format!(" -> {target}")).unwrap_or_default();
+        super::said(writeln!(out, "{arrow}"))
+    }
+}
+
+fn as_json(path: &str, attr: &Attr, target: Option<String>) -> Value {
+    json!({
+        "path": path,
+        "ino": attr.ino.0,
+        "kind": format!("{:?}", attr.kind).to_lowercase(),
+        "mode": format!("{:04o}", attr.perm),
+        "nlink": attr.nlink,
+        "uid": attr.uid,
+        "gid": attr.gid,
+        "size": attr.size,
+        "blocks_512": attr.blocks,
+        "mtime": show_time(attr.mtime),
+        "target": target,
+    })
+}
+
+/// `drwxr-xr-x`, as ls(1) writes it.
+fn mode_text(attr: &Attr) -> String {
+    let kind = match attr.kind {
+        Kind::File => '-',
+        Kind::Dir => 'd',
+        Kind::Symlink => 'l',
+        Kind::CharDevice => 'c',
+        Kind::BlockDevice => 'b',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+    };
+    let mut text = String::from(kind);
+    // What stands for execution, alone and with the class's special bit.
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = attr.perm >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, attr.perm & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+fn show_time(stamp: Stamp) -> String {
+    let whole = Duration::from_secs(stamp.sec.unsigned_abs());
+    let time = if stamp.sec < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    // humantime writes the years 1970 to 9999.
+    match time {
+        Some(time) if (0..253_402_300_800).contains(&stamp.sec) => {
+            humantime::format_rfc3339_seconds(time).to_string()
+        }
+        _ => format!("@{}", stamp.sec),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::memfs::MemFs;
+    use crate::fs::{Caller, NewNode};
+
+    #[test]
+    fn modes_read_as_ls_writes_them() {
+        let fs = MemFs::new(1 << 20, &Caller::default());
+        let mut attr = fs.getattr(fs.root()).unwrap();
+        for (perm, text) in
+            [(0o755, "drwxr-xr-x"), (0o1777, "drwxrwxrwt"), (0o6750, "drwsr-s---"), (0o4600, "drwS------")]
+        {
+            attr.perm = perm;
+            assert_eq!(mode_text(&attr), text);
+        }
+    }
+
+    #[test]
+    fn a_recursive_listing_shows_every_name_once() {
+        let fs = MemFs::new(1 << 20, &Caller::default());
+        let node = |kind, target| NewNode { kind, perm: 0o750, rdev: 0, target };
+        let dir = fs.create(&Caller::default(), fs.root(), b"d", &node(Kind::Dir, b"")).unwrap();
+        fs.create(&Caller::default(), dir.ino, b"l", &node(Kind::Symlink, b"../x")).unwrap();
+        let volume = VolumeArgs { kind: "memfs".into(), ssd: None, disk: None };
+        let mut ls = Ls { volume, long: true, recursive: true, json: false, paths: Vec::new() };
+        let mut out = Vec::new();
+        ls.path(&fs, "/", &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.starts_with("/:\ndrwxr-x--- ") && text.contains("\n/d:\nl") && text.contains("l -> ../x\n")
+        );
+        (ls.long, ls.json) = (false, true);
+        let mut out = Vec::new();
+        ls.path(&fs, "/d", &mut out).unwrap();
+        let line: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!((&line["path"], &line["target"]), (&json!("/d/l"), &json!("../x")));
+    }
+}

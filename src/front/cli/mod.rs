@@ -1,0 +1,139 @@
+//! The `bimetal` command: verbs first, one file a verb.
+//!
+//! Exit codes: 0 when all that was asked for was done, 1 when something was not, 2 when the command line makes no
+//! sense. Messages go to standard error, as `bimetal: what: why; remedy`. Under the name `mount.bimetal` the
+//! command is what mount(8) calls for `mount -t bimetal`.
+
+mod adopt;
+mod cat;
+mod export;
+mod fsck;
+mod generate;
+mod get;
+mod helper;
+mod list;
+mod ls;
+mod map;
+mod mkfs;
+mod mount;
+mod progress;
+mod put;
+mod status;
+mod umount;
+pub mod volumes;
+
+use crate::Result;
+use crate::front::{replay, reproduce};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+const ENVIRONMENT: &str = "\
+Environment:
+  BIMETAL_SSD, BIMETAL_DISK   what --ssd and --disk say otherwise
+  BIMETAL_LOG                 what to report: error, warn (default), info, debug, trace";
+
+/// One file system over a small SSD and a large disk.
+#[derive(Debug, Parser)]
+#[command(name = "bimetal", version, after_help = ENVIRONMENT, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    #[command(subcommand)]
+    Mkfs(mkfs::Mkfs),
+    Adopt(adopt::Adopt),
+    Mount(mount::MountVerb),
+    Umount(umount::Umount),
+    Status(status::Status),
+    Map(map::Map),
+    Fsck(fsck::Fsck),
+    Ls(ls::Ls),
+    Cat(cat::Cat),
+    Put(put::Put),
+    Get(get::Get),
+    Replay(Box<replay::Args>),
+    Reproduce(reproduce::Args),
+    Export(export::ExportVerb),
+    List(list::List),
+    #[command(hide = true)]
+    Man(generate::Man),
+    Completions(generate::Completions),
+}
+
+/// Runs the command line this process was started with.
+pub fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let cli = Cli::parse_from(helper::translate(&args).unwrap_or(args));
+    let filter = EnvFilter::try_from_env("BIMETAL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
+    match run(cli.verb) {
+        Ok(code) => code,
+        Err(why) => {
+            complain(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: Verb) -> Result<ExitCode> {
+    match verb {
+        Verb::Mkfs(verb) => verb.run(),
+        Verb::Adopt(verb) => verb.run(),
+        Verb::Mount(verb) => verb.run(),
+        Verb::Umount(verb) => verb.run(),
+        Verb::Status(verb) => verb.run(),
+        Verb::Map(verb) => verb.run(),
+        Verb::Fsck(verb) => verb.run(),
+        Verb::Ls(verb) => verb.run(),
+        Verb::Cat(verb) => verb.run(),
+        Verb::Put(verb) => verb.run(),
+        Verb::Get(verb) => verb.run(),
+        Verb::Replay(verb) => replay::run(&verb).map(|()| ExitCode::SUCCESS),
+        Verb::Reproduce(verb) => reproduce::run(&verb).map(|()| ExitCode::SUCCESS),
+        Verb::Export(verb) => verb.run(),
+        Verb::List(verb) => verb.run(),
+        Verb::Man(verb) => verb.run(&Cli::command()),
+        Verb::Completions(verb) => verb.run(&mut Cli::command()),
+    }
+}
+
+/// Tells what went wrong.
+fn complain(what: &dyn std::fmt::Display) {
+    // Where standard error is closed, nobody listens.
+    let _ = writeln!(io::stderr(), "bimetal: {what}");
+}
+
+/// Prints a line of a report. A reader that has heard enough, as `head`, ends the report, not the program.
+fn say(text: &str) -> Result<()> {
+    said(writeln!(io::stdout(), "{text}"))
+}
+
+fn said(done: io::Result<()>) -> Result<()> {
+    match done {
+        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => Err(crate::Error::io("standard output", why)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_verb_shows_an_example() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        for verb in command.get_subcommands_mut() {
+            let name = verb.get_name().to_string();
+            let help = verb.render_long_help().to_string();
+            let nested = verb.get_subcommands().next().is_some();
+            assert!(nested || verb.is_hide_set() || help.contains("Example"), "{name} has no example");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `bimetal mount`: a file system becomes a directory.
+
+use super::volumes::{self, Access, VolumeArgs};
+use crate::front::daemon::{self, Side};
+use crate::front::fuse::{Mount, MountOptions, OPTIONS, Unmount, Unmounter};
+use crate::front::signals;
+use crate::fs::FileSystem;
+use crate::{Error, Result};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  bimetal mount --ssd ssd.img --disk disk.img /mnt
+  bimetal mount --disk disk.img /mnt                    the SSD is lost: from the disk alone
+  bimetal mount -t memfs -o size=1GiB,root_only /mnt
+`bimetal list mount-option` shows what -o takes.";
+
+/// Mount a file system on a directory
+///
+/// Returns when the mount works, and leaves a server in the background; if it cannot be mounted, it says why and
+/// ends with 1. The mount ends by `bimetal umount`, `umount`, or a SIGTERM to the server.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct MountVerb {
+    #[command(flatten)]
+    volume: VolumeArgs,
+    /// Mount options
+    #[arg(short = 'o', long = "options", value_name = "OPTION[=VALUE]", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Serve from this process, with messages to standard error, until the mount ends
+    #[arg(short, long)]
+    foreground: bool,
+    /// Append the server's messages to this file; without it a server in the background is silent
+    #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
+    log: Option<PathBuf>,
+    /// The directory to mount on
+    mountpoint: PathBuf,
+}
+
+impl MountVerb {
+    pub fn run(self) -> Result<ExitCode> {
+        let (front, own) = self.sort_options()?;
+        if self.foreground {
+            let mount = self.start(&front, &own)?;
+            mount.wait()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        match daemon::split()? {
+            Side::Parent(child) => child.wait()?,
+            Side::Child(parent) => match self.start(&front, &own) {
+                Err(why) => parent.failed(&why),
+                Ok(mount) => {
+                    parent.ready(self.log.as_deref())?;
+                    mount.wait()?;
+                }
+            },
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// What of `-o` is the front's, and what the file system's.
+    fn sort_options(&self) -> Result<(MountOptions, Vec<String>)> {
+        let mut front = MountOptions::for_me();
+        front.fsname = self.volume.source();
+        let mut own = Vec::new();
+        for option in &joined_lists(&self.options) {
+            let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
+            let is_front = front.apply(option)?;
+            let is_own = self.volume.options().iter().any(|spec| spec.name == name);
+            if !is_front && !is_own {
+                let known = OPTIONS.iter().chain(self.volume.options()).map(|spec| spec.name);
+                let known = known.collect::<Vec<_>>().join(", ");
+                return Err(Error::invalid(format!("mount option {name}: there is none; there are {known}")));
+            }
+            if is_own {
+                own.push(option.clone());
+            }
+        }
+        Ok((front, own))
+    }
+
+    fn start(&self, front: &MountOptions, own: &[String]) -> Result<Mount> {
+        let signals = signals::hold()?;
+        let access = if front.read_only { Access::Read } else { Access::Write };
+        let fs: Arc<dyn FileSystem> = volumes::open_volume(&self.volume, access, own)?.into();
+        let mount = match Mount::new(fs.clone(), &self.mountpoint, front) {
+            Ok(mount) => mount,
+            Err(why) => {
+                // It was opened for nothing; what it says about closing matters less than why.
+                let _ = fs.shutdown();
+                return Err(why);
+            }
+        };
+        let unmounter = mount.unmounter();
+        let place = mount.mountpoint().to_path_buf();
+        let mut before = false;
+        signals.watch(move |signal| {
+            end_on_signal(signal, &place, &unmounter, &*fs, before);
+            before = true;
+        })?;
+        Ok(mount)
+    }
+}
+
+/// `-o lag=5s,64MiB` comes apart at its comma: a size by itself belongs to the option before it.
+fn joined_lists(options: &[String]) -> Vec<String> {
+    let mut joined: Vec<String> = Vec::new();
+    for option in options {
+        match joined.last_mut() {
+            Some(last) if last.starts_with("lag=") && crate::units::parse_size(option).is_ok() => {
+                *last = format!("{last},{option}");
+            }
+            _ => joined.push(option.clone()),
+        }
+    }
+    joined
+}
+
+/// The first signal takes the mount away and leaves those who still use it their time; the next one ends at once,
+/// with everything written out.
+fn end_on_signal(signal: &str, place: &Path, unmounter: &Unmounter, fs: &dyn FileSystem, again: bool) {
+    let place = place.display();
+    if again {
+        tracing::warn!("{signal} again: leaving programs that still use {place}");
+        let synced = fs.sync();
+        if let Err(why) = &synced {
+            tracing::error!("writing everything out: {why}");
+        }
+        std::process::exit(1);
+    }
+    tracing::info!("{signal}: unmounting {place}");
+    if unmounter.unmount(Unmount::IfIdle).is_ok() {
+        return;
+    }
+    tracing::warn!("{place} is in use; it goes when its users end, or at the next signal");
+    let detached = unmounter.unmount(Unmount::Lazily).and_then(|()| fs.sync());
+    if let Err(why) = detached {
+        tracing::error!("unmounting {place}: {why}");
+    }
+}

@@ -1,0 +1,131 @@
+//! `bimetal status`: what a mounted file system says of itself.
+
+use crate::front::fuse::STATUS;
+use crate::units::show_size;
+use crate::{Error, Result};
+use clap::Args;
+use rustix::io::Errno;
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  bimetal status /mnt
+  bimetal status --json /mnt | jq .front.requests";
+
+/// Room for a status; the kernel hands over no more than this.
+const ROOM: usize = 64 << 10;
+
+/// Show the state of a mounted file system
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Status {
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+    /// The directory that is mounted on
+    mountpoint: PathBuf,
+}
+
+impl Status {
+    pub fn run(&self) -> Result<ExitCode> {
+        let status = read(&self.mountpoint)?;
+        let text = match self.json {
+            true => serde_json::to_string_pretty(&status).unwrap_or_default(),
+            false => for_people(&status),
+        };
+        super::say(text.trim_end())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Asks the server behind `mountpoint`.
+pub(super) fn read(mountpoint: &Path) -> Result<Value> {
+    let place = mountpoint.display();
+    let mut text = Vec::with_capacity(ROOM);
+    match rustix::fs::getxattr(mountpoint, STATUS, rustix::buffer::spare_capacity(&mut text)) {
+        Ok(_) => {}
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => {
+            return Err(Error::invalid(format!(
+                "{place}: nothing of bimetal is mounted here; see: bimetal mount --help"
+            )));
+        }
+        Err(Errno::NOTCONN) => {
+            return Err(Error::invalid(format!(
+                "{place}: its server is dead; take it away with: bimetal umount {place}"
+            )));
+        }
+        Err(why) => return Err(Error::io(place, why.into())),
+    }
+    serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, place))
+}
+
+/// Nested values indented, sizes as people read them.
+fn for_people(value: &Value) -> String {
+    let mut text = String::new();
+    show(&mut text, value, 0);
+    text
+}
+
+fn show(text: &mut String, value: &Value, depth: usize) {
+    let Value::Object(fields) = value else { return };
+    let width = fields.keys().map(|key| key.len()).max().unwrap_or(0);
+    for (key, value) in fields {
+        let indent = "  ".repeat(depth);
+        let name = key.replace('_', " ");
+        // Writing to a string cannot fail.
+        let _ = match value {
+            Value::Object(_) => writeln!(text, "{indent}{name}"),
+            Value::Array(items) if items.iter().any(Value::is_object) => {
+                let _ = writeln!(text, "{indent}{name}");
+                items.iter().try_for_each(|item| row(text, item, depth + 1))
+            }
+            value => writeln!(text, "{indent}{name:width$}  {}", scalar(key, value)),
+        };
+        show(text, value, depth + 1);
+    }
+}
+
+/// One of several alike: its fields in a line.
+fn row(text: &mut String, item: &Value, depth: usize) -> std::fmt::Result {
+    let Value::Object(fields) = item else { return Ok(()) };
+    let name = fields.get("name").map_or(String::new(), |name| scalar("name", name));
+    let rest = fields.iter().filter(|(key, _)| *key != "name");
+    let rest: Vec<String> =
+        rest.map(|(key, value)| format!("{} {}", key.replace('_', " "), scalar(key, value))).collect();
+    writeln!(text, "{}{name}: {}", "  ".repeat(depth), rest.join(", "))
+}
+
+fn scalar(key: &str, value: &Value) -> String {
+    match value {
+        Value::Number(bytes) if key.ends_with("bytes") => {
+            bytes.as_u64().map_or_else(|| bytes.to_string(), show_size)
+        }
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".into(),
+        Value::Bool(false) => "no".into(),
+        Value::Null => "-".into(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(|item| scalar(key, item)).collect();
+            items.join(", ")
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_switches_read_as_people_say_them() {
+        let status =
+            serde_json::json!({"used_bytes": 4096, "on": true, "front": {"reads": 3, "of": ["a", "b"]}});
+        let text = for_people(&status);
+        for part in ["used bytes  4.0 KiB", "on", "yes", "front\n", "  reads  3", "a, b"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+}

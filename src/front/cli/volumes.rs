@@ -1,0 +1,299 @@
+//! Where the command line meets the file systems: which there are, and how each is made, opened and checked.
+//!
+//! Verbs know nothing below this file; a new kind of file system is a line in [`KINDS`] and an arm in each
+//! function here.
+
+use super::mkfs::NfhybridArgs;
+use crate::front::fuse::OptionSpec;
+use crate::fs::memfs::MemFs;
+use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
+use crate::fs::{Caller, FileSystem};
+use crate::media::file::{self, FileDevice};
+use crate::media::{BlockDevice, overlay::Overlay};
+use crate::units::parse_size;
+use crate::{Error, Result};
+use clap::Args;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The kinds of file system, and what each is.
+pub const KINDS: &[(&str, &str)] = &[
+    ("nfhybrid", "a small SSD over a large disk; the disk half is a standard ext4"),
+    ("memfs", "an empty file system in memory, gone with the mount"),
+];
+
+/// Options of memfs.
+pub const MEMFS_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "size",
+        value: Some("SIZE"),
+        default: "half of the memory",
+        help: "how much it may hold",
+    },
+    PREALLOC,
+];
+
+const PREALLOC: OptionSpec = OptionSpec {
+    name: "prealloc",
+    value: Some("SIZE"),
+    default: "64MiB",
+    help: "memory touched in advance, so that no request has to wait for it",
+};
+
+/// Default of `prealloc`, bytes.
+const PREALLOC_BYTES: u64 = 64 << 20;
+
+/// Options of nfhybrid.
+pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "lag",
+        value: Some("TIME[,SIZE]"),
+        default: "5s,64MiB",
+        help: "how far the disk half may be behind, in time and in bytes",
+    },
+    OptionSpec {
+        name: "durability",
+        value: Some("either|both"),
+        default: "either",
+        help: "what fsync waits for where no directory says otherwise: one half, or both",
+    },
+    PREALLOC,
+    OptionSpec {
+        name: "recover",
+        value: Some("log|disk"),
+        default: "log",
+        help: "apply what only the SSD's log holds, or drop it and go by the disk alone",
+    },
+];
+
+/// Which file system, by its devices or images.
+#[derive(Args, Clone, Debug)]
+pub struct VolumeArgs {
+    /// Kind of file system
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "nfhybrid",
+          value_parser = ["nfhybrid", "memfs"])]
+    pub kind: String,
+    /// SSD half: a device or an image file
+    #[arg(long, value_name = "DEVICE", env = "BIMETAL_SSD")]
+    pub ssd: Option<PathBuf>,
+    /// Disk half: a device or an image file
+    #[arg(long, value_name = "DEVICE", env = "BIMETAL_DISK")]
+    pub disk: Option<PathBuf>,
+}
+
+/// What the opener means to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Look only; nothing on a medium changes, not even by recovery.
+    Read,
+    /// Change things.
+    Write,
+}
+
+/// One thing a check found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Problem {
+    /// The structure and where it lies.
+    pub what: String,
+    /// What is wrong with it.
+    pub why: String,
+    /// It is right now.
+    pub repaired: bool,
+}
+
+/// What a check found in all.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FsckReport {
+    /// Everything that was wrong.
+    pub problems: Vec<Problem>,
+    /// Counts of what was looked at, for people: `inodes`, `blocks`, …
+    pub checked: serde_json::Map<String, serde_json::Value>,
+}
+
+impl FsckReport {
+    /// Whether nothing is wrong any more.
+    pub fn is_clean(&self) -> bool {
+        self.problems.iter().all(|problem| problem.repaired)
+    }
+}
+
+impl VolumeArgs {
+    /// What `mount` and `df` shall show as the source.
+    pub fn source(&self) -> String {
+        let halves = [&self.ssd, &self.disk].into_iter().flatten().map(|path| path.display().to_string());
+        let halves: Vec<_> = halves.collect();
+        if halves.is_empty() { self.kind.clone() } else { halves.join("+") }
+    }
+
+    /// The mount options of this kind of file system.
+    pub fn options(&self) -> &'static [OptionSpec] {
+        match self.kind.as_str() {
+            "memfs" => MEMFS_OPTIONS,
+            _ => NFHYBRID_OPTIONS,
+        }
+    }
+}
+
+/// Opens a file system with options of its own (those of [`VolumeArgs::options`], as `name` or `name=value`).
+pub fn open_volume(args: &VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn FileSystem>> {
+    match args.kind.as_str() {
+        "memfs" => open_memfs(options),
+        _ => open_nfhybrid(args, access, options),
+    }
+}
+
+fn open_nfhybrid(args: &VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn FileSystem>> {
+    let path = args
+        .disk
+        .as_deref()
+        .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
+    let disk = open_half(path, access)?;
+    let ssd = args.ssd.as_deref().map(|path| open_half(path, access)).transpose()?;
+    let manual = access == Access::Read;
+    let ahead = prealloc(options)?;
+    let options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
+    if access == Access::Write {
+        crate::front::memory::keep(usize::try_from(ahead).unwrap_or(usize::MAX));
+    }
+    let fs = NfHybrid::open(disk, ssd, options)?;
+    fs.notes().iter().for_each(|note| tracing::warn!("{}: {note}", args.source()));
+    Ok(Box::new(fs))
+}
+
+/// A half's device. One that is only looked at is read through a layer that keeps changes in memory, so that
+/// recovery can be gone through without a trace.
+fn open_half(path: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+    let writable = access == Access::Write;
+    let device =
+        FileDevice::open_with(path, &file::Options { writable, exclusive: writable, ..Default::default() })?;
+    Ok(if writable { Arc::new(device) } else { Arc::new(Overlay::new(Arc::new(device))) })
+}
+
+fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
+    let mut parsed = nfhybrid::Options::default();
+    for option in options {
+        match option.split_once('=') {
+            Some(("lag", value)) => parsed.lag = parse_lag(value)?,
+            Some(("durability", value)) => parsed.durability = value.parse()?,
+            Some(("prealloc", _)) => {}
+            Some(("recover", "log")) => parsed.recover = Recover::Log,
+            Some(("recover", "disk")) => parsed.recover = Recover::Disk,
+            _ => {
+                return Err(Error::invalid(format!(
+                    "mount option {option}: see `bimetal list mount-option`"
+                )));
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+fn prealloc(options: &[String]) -> Result<u64> {
+    let given = options.iter().rev().find_map(|option| option.strip_prefix("prealloc="));
+    given.map_or(Ok(PREALLOC_BYTES), parse_size)
+}
+
+/// `5s`, `64MiB`, or both with a comma between.
+fn parse_lag(text: &str) -> Result<Lag> {
+    let mut lag = Lag::default();
+    for part in text.split(',') {
+        match (humantime::parse_duration(part), parse_size(part)) {
+            (Ok(time), _) if time.as_millis() >= 100 => lag.time = time,
+            (_, Ok(bytes)) if bytes >= 1 << 20 => lag.bytes = bytes,
+            _ => {
+                return Err(Error::invalid(format!(
+                    "lag '{text}': '{part}' is neither a time of 100ms or more nor a size of 1MiB or more; write for example lag=5s,64MiB"
+                )));
+            }
+        }
+    }
+    Ok(lag)
+}
+
+fn open_memfs(options: &[String]) -> Result<Box<dyn FileSystem>> {
+    let mut size = half_of_memory();
+    let ahead = prealloc(options)?;
+    for option in options {
+        if let Some(("size", value)) = option.split_once('=') {
+            size = parse_size(value)?;
+        }
+    }
+    crate::front::memory::keep(usize::try_from(ahead.min(size)).unwrap_or(usize::MAX));
+    let owner =
+        Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw(), umask: 0 };
+    Ok(Box::new(MemFs::new(size, &owner)))
+}
+
+fn half_of_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit) / 2
+}
+
+/// Makes an nfhybrid; the text tells what was made.
+pub fn mkfs_nfhybrid(args: &NfhybridArgs) -> Result<String> {
+    volume::make(&plan_of(args))?;
+    Ok(format!(
+        "made an nfhybrid of {} and {}; mount it with:\n  bimetal mount --ssd {0} --disk {1} MOUNTPOINT",
+        args.ssd.display(),
+        args.disk.display()
+    ))
+}
+
+fn plan_of(args: &NfhybridArgs) -> volume::Plan<'_> {
+    let sections = args.sections.iter().map(|spec| ssd::SectionConfig {
+        name: spec.name.clone(),
+        extent_bytes: spec.extent_bytes,
+        size_bytes: spec.size_bytes,
+    });
+    let sections: Vec<_> = sections.collect();
+    let mut config = ssd::Config { flash_block_bytes: args.flash_block, ..ssd::Config::default() };
+    if sections.is_empty() {
+        // Small files pack best into small extents.
+        config.sections[0].extent_bytes = 16 << 10;
+    } else {
+        config.sections = sections;
+    }
+    if let Some(bytes) = args.log {
+        config.log_bytes = bytes;
+    }
+    let mapped = args.maps.iter().map(|map| (map.dir.clone(), map.section.clone()));
+    let bypassed = args.bypasses.iter().map(|dir| (dir.clone(), "bypass".to_string()));
+    let rules = mapped.chain(bypassed).map(|(dir, section)| volume::Rule { dir, section }).collect();
+    volume::Plan { disk: &args.disk, ssd: &args.ssd, config, rules, force: args.force }
+}
+
+/// Makes an ext4 with files in it the disk half of an nfhybrid; the text tells what was made.
+pub fn adopt(args: &NfhybridArgs) -> Result<String> {
+    volume::adopt(&plan_of(args))?;
+    Ok(format!(
+        "{} is the disk half of {} now, its files as they were; mount it with:\n  bimetal mount --ssd {1} --disk {0} MOUNTPOINT",
+        args.disk.display(),
+        args.ssd.display()
+    ))
+}
+
+/// Checks a file system that is not mounted, and repairs it if asked to.
+pub fn fsck(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+    match args.kind.as_str() {
+        "memfs" => Err(Error::invalid("memfs: there is nothing to check; it is gone with its mount")),
+        _ => fsck_nfhybrid(args, repair),
+    }
+}
+
+fn fsck_nfhybrid(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+    let disk = args
+        .disk
+        .as_deref()
+        .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
+    let findings = check::check(disk, args.ssd.as_deref(), repair)?;
+    let mut report = FsckReport::default();
+    let problem = |why: String| Problem { what: args.source(), why, repaired: false };
+    report.problems = findings.errors.into_iter().map(problem).collect();
+    let mut count = |name: &str, value: serde_json::Value| report.checked.insert(name.into(), value);
+    count("inodes", findings.inodes.into());
+    count("operations_only_on_ssd", findings.operations_recovered.into());
+    count("notes", findings.notes.into());
+    count("e2fsck", findings.e2fsck.into());
+    Ok(report)
+}

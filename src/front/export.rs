@@ -1,0 +1,447 @@
+//! A device served as a file: a FUSE mount with one file `device`, so that the kernel can loop-mount real
+//! file systems on it and any program can open it, and a file `stats` with its counters as JSON.
+//!
+//! Reads and writes of `device` go round the page cache, straight to the device; `fsync` is a flush, a
+//! punched hole a discard (where the device has no moving head; one that has refuses, as disks do). What
+//! the device calls done at an instant in the future is answered then, by a timer, so that one slow
+//! request holds up no other. Requests that are not in whole blocks are served by reading, changing and
+//! writing the blocks around them.
+
+use crate::ftl::ssd::{Data, Ssd, SsdProfile};
+use crate::media::buffer::Pool;
+use crate::media::counted::{Counted, Counts};
+use crate::media::disk::{Disk, DiskProfile};
+use crate::media::paced::Clock;
+use crate::media::profile::Described;
+use crate::media::timer::Timer;
+use crate::media::{BlockDevice, Completion, Gather, Request, profile};
+use crate::{Error, Result};
+use bytes::Bytes;
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, SessionACL, WriteFlags,
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The name of the file that is the device.
+pub const DEVICE: &str = "device";
+/// The name of the file with the counters.
+pub const STATS: &str = "stats";
+
+const DEVICE_INO: INodeNo = INodeNo(2);
+const STATS_INO: INodeNo = INodeNo(3);
+/// Attributes of `device` never change.
+const TTL: Duration = Duration::from_secs(3600);
+/// The largest request the kernel sends.
+const REQUEST_BYTES: u32 = 1 << 20;
+
+/// Gives what a model can tell about itself, for `stats`.
+pub type ModelStats = Box<dyn Fn() -> Value + Send + Sync>;
+
+/// What to serve and how.
+pub struct Export {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// Answer when the model says, not at once. Only for simulated devices: their time begins with the
+    /// serving, a real one's with the epoch.
+    pub real_time: bool,
+    /// What `stats` shows of the model, under `model`.
+    pub model: Option<ModelStats>,
+}
+
+/// The simulated device that the profile called `name` (built in, or a path) describes, over the device
+/// that holds its data; and what it can tell about itself.
+///
+/// Fails with [`Error::Invalid`] on a profile of something that is no device of its own.
+pub fn simulated(
+    name: &str,
+    storage: Arc<dyn BlockDevice>,
+    seed: u64,
+) -> Result<(Arc<dyn BlockDevice>, ModelStats)> {
+    match profile::kind_of(name)?.as_str() {
+        DiskProfile::KIND => {
+            let disk = Arc::new(Disk::new(&profile::load(name)?, storage));
+            let told = Arc::clone(&disk);
+            Ok((disk, Box::new(move || json!(told.stats()))))
+        }
+        SsdProfile::KIND => {
+            let ssd = Arc::new(Ssd::new(&profile::load(name)?, Data::Storage(storage), seed)?);
+            let told = Arc::clone(&ssd);
+            Ok((ssd, Box::new(move || json!({ "memory": told.stats(), "flash": told.report() }))))
+        }
+        other => Err(Error::invalid(format!(
+            "profile {name} describes a {other}, which is not a device by itself: choose a disk or an ssd"
+        ))),
+    }
+}
+
+/// A device that is being served; dropping it unmounts it.
+pub struct Served {
+    session: Option<BackgroundSession>,
+    mountpoint: PathBuf,
+    counted: Arc<Counted>,
+}
+
+/// Serves `export` at `mountpoint`, an existing directory.
+///
+/// Fails with [`Error::Io`] if it cannot be mounted there.
+pub fn serve(export: Export, mountpoint: &Path) -> Result<Served> {
+    let counted = Arc::new(Counted::new(export.device));
+    let files = Files {
+        device: Arc::clone(&counted),
+        clock: Clock::start(),
+        timer: export.real_time.then(Timer::start),
+        model: export.model,
+        pool: Pool::new(),
+        unaligned: Mutex::new(()),
+    };
+    let mut config = Config::default();
+    let name = counted.info().name.replace(',', ";");
+    config.mount_options =
+        vec![MountOption::FSName(name), MountOption::Subtype("bimetal-device".into()), MountOption::NoAtime];
+    config.acl = SessionACL::Owner;
+    let failed = |error| Error::io(format!("{}: mount", mountpoint.display()), error);
+    let session = fuser::spawn_mount(files, mountpoint, &config).map_err(failed)?;
+    Ok(Served { session: Some(session), mountpoint: mountpoint.to_path_buf(), counted })
+}
+
+impl Served {
+    /// The path of the file that is the device.
+    pub fn device(&self) -> PathBuf {
+        self.mountpoint.join(DEVICE)
+    }
+
+    /// What was asked of the device so far.
+    pub fn counts(&self) -> Counts {
+        self.counted.counts()
+    }
+
+    /// Unmounts and waits for the end. Fails with [`Error::Io`] while somebody uses the device.
+    pub fn unmount(mut self) -> Result<()> {
+        self.end(rustix::mount::UnmountFlags::empty())
+    }
+
+    /// Waits until somebody else unmounts it.
+    pub fn wait(mut self) -> Result<()> {
+        let failed = |error| Error::io(format!("{}: serving", self.mountpoint.display()), error);
+        self.session.take().map_or(Ok(()), |session| session.join().map_err(failed))
+    }
+
+    fn end(&mut self, flags: rustix::mount::UnmountFlags) -> Result<()> {
+        let Some(session) = self.session.take() else { return Ok(()) };
+        let failed = |error: io::Error| Error::io(format!("{}: unmount", self.mountpoint.display()), error);
+        match rustix::mount::unmount(&self.mountpoint, flags) {
+            Ok(()) => session.join().map_err(failed),
+            // Not ours to unmount directly: the session knows the way that mounted it.
+            Err(rustix::io::Errno::PERM) => session.umount_and_join().map_err(failed),
+            Err(error) => {
+                self.session = Some(session);
+                Err(failed(error.into()))
+            }
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.end(rustix::mount::UnmountFlags::empty()).is_err() {
+            // In use: detach it, so that it ends with its last user.
+            let _ = rustix::mount::unmount(&self.mountpoint, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// The file system of two files.
+struct Files {
+    device: Arc<Counted>,
+    clock: Clock,
+    /// Answers when the model says; without it, at once.
+    timer: Option<Timer>,
+    model: Option<ModelStats>,
+    pool: Arc<Pool>,
+    /// Held while the blocks around an unaligned write are changed.
+    unaligned: Mutex<()>,
+}
+
+impl Files {
+    fn attr(&self, ino: INodeNo) -> Option<FileAttr> {
+        let (kind, perm, size) = match ino {
+            INodeNo::ROOT => (FileType::Directory, 0o755, 0),
+            DEVICE_INO => (FileType::RegularFile, 0o600, self.device.info().size_bytes),
+            STATS_INO => (FileType::RegularFile, 0o444, self.stats().len() as u64),
+            _ => return None,
+        };
+        Some(FileAttr {
+            ino,
+            size,
+            blocks: size.div_ceil(512),
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind,
+            perm,
+            nlink: if kind == FileType::Directory { 2 } else { 1 },
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            rdev: 0,
+            flags: 0,
+            blksize: 4096,
+        })
+    }
+
+    fn stats(&self) -> String {
+        let info = self.device.info();
+        let mut stats = json!({
+            "device": info.name,
+            "size_bytes": info.size_bytes,
+            "requests": self.device.counts(),
+        });
+        if let Some(model) = &self.model {
+            stats["model"] = model();
+        }
+        format!("{stats:#}\n")
+    }
+
+    /// Runs a request now and hands its completion to `then` at its instant.
+    fn run(&self, request: Request, then: impl FnOnce(Result<Bytes>) + Send + 'static) {
+        let Completion { at, result } = self.device.run(self.clock.now(), request);
+        match &self.timer {
+            Some(timer) => timer.at(self.clock.instant(at), move || then(result)),
+            None => then(result),
+        }
+    }
+
+    /// The whole blocks around a range, cut off at the end of the device.
+    fn around(&self, offset: u64, len: u64) -> (u64, u64) {
+        let block = u64::from(self.device.info().block_bytes);
+        (offset / block * block, (offset + len).next_multiple_of(block).min(self.device.info().size_bytes))
+    }
+
+    /// Serves a read of `len` bytes that lie inside the device.
+    fn read_device(&self, offset: u64, len: usize, reply: ReplyData) {
+        let (first, last) = self.around(offset, len as u64);
+        let skip = (offset - first) as usize;
+        self.run(Request::Read { offset: first, len: (last - first) as usize }, move |result| match result {
+            Ok(bytes) => reply.data(&bytes[skip..skip + len]),
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn write_device(&self, offset: u64, data: &[u8], reply: ReplyWrite) {
+        let (first, last) = self.around(offset, data.len() as u64);
+        let mut buffer = self.pool.take((last - first) as usize);
+        let mut locked = None;
+        if last - first != data.len() as u64 {
+            locked = Some(self.unaligned.lock());
+            let len = (last - first) as usize;
+            match self.device.run(self.clock.now(), Request::Read { offset: first, len }).result {
+                Ok(bytes) => buffer.as_mut().copy_from_slice(&bytes),
+                Err(error) => return reply.error(errno(&error)),
+            }
+        }
+        let skip = (offset - first) as usize;
+        buffer.as_mut()[skip..skip + data.len()].copy_from_slice(data);
+        let written = data.len() as u32;
+        let data = Gather::from_iter([buffer.freeze()]);
+        self.run(Request::Write { offset: first, data, durable: false }, move |result| match result {
+            Ok(_) => reply.written(written),
+            Err(error) => reply.error(errno(&error)),
+        });
+        drop(locked);
+    }
+
+    fn run_empty(&self, request: Request, reply: ReplyEmpty) {
+        self.run(request, move |result| match result {
+            Ok(_) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+}
+
+/// The number a system call returns for an error of the device.
+fn errno(error: &Error) -> Errno {
+    match error {
+        Error::Io { source, .. } => Errno::from_i32(source.raw_os_error().unwrap_or(libc::EIO)),
+        Error::Gone { .. } => Errno::ENODEV,
+        Error::ReadOnly => Errno::EROFS,
+        Error::Invalid(_) => Errno::EINVAL,
+        _ => Errno::EIO,
+    }
+}
+
+impl Filesystem for Files {
+    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Refused sizes and missing capabilities leave the kernel's defaults, which serve as well.
+        let _ = config.set_max_write(REQUEST_BYTES);
+        let _ = config.set_max_background(256);
+        let _ = config.set_congestion_threshold(192);
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let ino = match name.to_str() {
+            Some(DEVICE) => DEVICE_INO,
+            Some(STATS) => STATS_INO,
+            _ => return reply.error(Errno::ENOENT),
+        };
+        match self.attr(ino).filter(|_| parent == INodeNo::ROOT) {
+            Some(attr) => reply.entry(&ttl(ino), &attr, Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &fuser::Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attr(ino) {
+            Some(attr) => reply.attr(&ttl(ino), &attr),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn setattr(
+        &self,
+        request: &fuser::Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<fuser::TimeOrNow>,
+        _mtime: Option<fuser::TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        // A device keeps its size; times and owners of the file mean nothing.
+        match size {
+            Some(size) if ino != DEVICE_INO || size != self.device.info().size_bytes => {
+                reply.error(Errno::EPERM);
+            }
+            _ => self.getattr(request, ino, fh, reply),
+        }
+    }
+
+    fn open(&self, _: &fuser::Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let parallel = match ino {
+            DEVICE_INO => FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH,
+            _ => FopenFlags::empty(),
+        };
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO | parallel);
+    }
+
+    fn read(
+        &self,
+        _: &fuser::Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        if ino == STATS_INO {
+            let stats = self.stats();
+            let rest = stats.as_bytes().get(offset as usize..).unwrap_or_default();
+            return reply.data(&rest[..rest.len().min(size as usize)]);
+        }
+        let left = self.device.info().size_bytes.saturating_sub(offset);
+        match left.min(u64::from(size)) as usize {
+            0 => reply.data(&[]),
+            len => self.read_device(offset, len, reply),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &fuser::Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        if ino != DEVICE_INO {
+            return reply.error(Errno::EPERM);
+        }
+        let left = self.device.info().size_bytes.saturating_sub(offset);
+        match left.min(data.len() as u64) as usize {
+            0 if !data.is_empty() => reply.error(Errno::ENOSPC),
+            0 => reply.written(0),
+            len => self.write_device(offset, &data[..len], reply),
+        }
+    }
+
+    fn fsync(&self, _: &fuser::Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        match ino {
+            DEVICE_INO => self.run_empty(Request::Flush, reply),
+            _ => reply.ok(),
+        }
+    }
+
+    fn flush(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn fallocate(
+        &self,
+        _: &fuser::Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        if ino != DEVICE_INO || mode != punch || self.device.info().rotational {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        self.run_empty(Request::Discard { offset, len }, reply);
+    }
+
+    fn readdir(
+        &self,
+        _: &fuser::Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        if ino != INodeNo::ROOT {
+            return reply.error(Errno::ENOTDIR);
+        }
+        let entries = [
+            (INodeNo::ROOT, FileType::Directory, "."),
+            (INodeNo::ROOT, FileType::Directory, ".."),
+            (DEVICE_INO, FileType::RegularFile, DEVICE),
+            (STATS_INO, FileType::RegularFile, STATS),
+        ];
+        for (index, (ino, kind, name)) in entries.into_iter().enumerate().skip(offset as usize) {
+            if reply.add(ino, index as u64 + 1, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+}
+
+/// How long the kernel may keep attributes: those of `stats` change with every request.
+fn ttl(ino: INodeNo) -> Duration {
+    if ino == STATS_INO { Duration::ZERO } else { TTL }
+}

@@ -1,0 +1,43 @@
+//! What the protocol does not say about a caller and `/proc` does.
+
+use std::fs;
+
+/// `CAP_FSETID`, capabilities(7).
+const CAP_FSETID: u64 = 1 << 4;
+
+/// Whether someone who sets an access control list on a file of group `file_gid` thereby loses its set-group-ID
+/// bit: they are neither of that group nor privileged.
+///
+/// The kernel says so with `FUSE_SETXATTR_EXT`, which fuser 0.18 cannot agree to (it reads the short form of
+/// SETXATTR only). Setting a list is rare enough to ask `/proc` instead. A caller that is gone loses the bit.
+pub(super) fn loses_sgid(pid: u32, uid: u32, gid: u32, file_gid: u32) -> bool {
+    if uid == 0 || gid == file_gid {
+        return false;
+    }
+    match fs::read_to_string(format!("/proc/{pid}/status")) {
+        Ok(status) => !may_keep_sgid(&status, file_gid),
+        Err(_) => true,
+    }
+}
+
+fn may_keep_sgid(status: &str, file_gid: u32) -> bool {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let in_group = field("Groups:")
+        .is_some_and(|groups| groups.split_ascii_whitespace().any(|group| group.parse() == Ok(file_gid)));
+    let capabilities = field("CapEff:").and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    in_group || capabilities.is_some_and(|set| set & CAP_FSETID != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_members_and_the_privileged_keep_the_bit() {
+        let status = "Name:\tx\nGroups:\t4 24 1000 \nCapEff:\t0000000000000000\n";
+        assert!(may_keep_sgid(status, 24));
+        assert!(!may_keep_sgid(status, 25));
+        assert!(may_keep_sgid("Groups:\t\nCapEff:\t000001ffffffffff\n", 25));
+        assert!(!may_keep_sgid("", 25));
+    }
+}

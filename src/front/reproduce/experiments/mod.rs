@@ -1,0 +1,21 @@
+//! The experiments: one file and one line each.
+
+mod csw;
+mod ftl_fig2;
+mod ftl_table1;
+mod inventory;
+mod p2p;
+
+use super::Experiment;
+
+/// All experiments, in the order in which `all` does them.
+pub const EXPERIMENTS: &[&Experiment] = &[
+    &ftl_table1::EXPERIMENT,
+    &ftl_fig2::EXPERIMENT,
+    &csw::MIXED,
+    &csw::SEQUENTIAL,
+    &csw::RANDOM,
+    &csw::P2P,
+    &inventory::EXPERIMENT,
+    &p2p::EXPERIMENT,
+];

@@ -1,0 +1,67 @@
+//! Whole trees in and out of a file system that is not mounted, with all that belongs to a file: mode, owner,
+//! times, hard links, extended attributes and access control lists, holes, special files.
+
+mod get;
+mod put;
+#[cfg(test)]
+mod tests;
+
+pub use get::get;
+pub use put::{put, put_stream};
+
+use crate::fs::{Attr, FileSystem, resolve};
+use crate::units::Ino;
+use crate::{Error, Result};
+use std::path::Path;
+
+/// What one read or write moves at most, bytes.
+const PIECE: u64 = 1 << 20;
+
+/// Hears of each file as it is copied.
+pub trait Watch {
+    /// A file, directory or other object comes next.
+    fn next(&mut self, path: &Path);
+    /// So many bytes of contents went over.
+    fn moved(&mut self, bytes: u64);
+    /// This one could not be copied; the rest goes on.
+    fn failed(&mut self, path: &Path, why: &Error);
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Files, directories and everything else with a name.
+    pub objects: u64,
+    /// Bytes of contents, without holes.
+    pub bytes: u64,
+    /// Objects that could not be copied.
+    pub failed: u64,
+}
+
+/// Splits an absolute path of a file system into its directory, which must exist, and the last name.
+pub fn split(fs: &dyn FileSystem, path: &str) -> Result<(Ino, Vec<u8>)> {
+    let trimmed = path.trim_end_matches('/');
+    let (dir, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
+    if matches!(name, "" | "." | "..") {
+        return Err(Error::invalid(format!("'{path}' has no name at its end")));
+    }
+    let dir = resolve(fs, dir).map_err(|why| at(dir, why))?;
+    Ok((dir.ino, name.as_bytes().to_vec()))
+}
+
+/// Adds the path to an error that has none.
+pub fn at(path: impl std::fmt::Display, why: Error) -> Error {
+    Error::Invalid(format!("{path}: {why}"))
+}
+
+/// The attributes of a name, if it is there, without a reference.
+fn look(fs: &dyn FileSystem, parent: Ino, name: &[u8]) -> Result<Option<Attr>> {
+    match fs.lookup(parent, name) {
+        Ok(attr) => {
+            fs.forget(attr.ino, 1);
+            Ok(Some(attr))
+        }
+        Err(Error::NotFound) => Ok(None),
+        Err(why) => Err(why),
+    }
+}

@@ -1,0 +1,247 @@
+//! From the host into a file system.
+
+use super::{Copied, PIECE, Watch, look};
+use crate::fs::{Attr, Caller, FileSystem, Kind, Later, NewNode, SetAttr, SetTime, SetXattr};
+use crate::time::Stamp;
+use crate::units::Ino;
+use crate::{Error, Result};
+use rustix::fs::{SeekFrom, Stat};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Copies the host's `source`, with everything below it, to `name` in the directory `parent`.
+///
+/// A directory that is there already is filled up; anything else that is there is replaced. What cannot be
+/// copied is told to `watch` and counted.
+pub fn put(fs: &dyn FileSystem, source: &Path, parent: Ino, name: &[u8], watch: &mut dyn Watch) -> Copied {
+    let mut putter = Putter { fs, watch, seen: HashMap::new(), copied: Copied::default() };
+    putter.put(source, parent, name);
+    putter.copied
+}
+
+/// Writes everything that `source` gives to a new file `name` in `parent`.
+pub fn put_stream(
+    fs: &dyn FileSystem,
+    source: &mut dyn Read,
+    caller: &Caller,
+    parent: Ino,
+    name: &[u8],
+    watch: &mut dyn Watch,
+) -> Result<u64> {
+    let attr =
+        fresh(fs, caller, parent, name, &NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] })?;
+    let mut piece = vec![0; PIECE as usize];
+    let mut offset = 0;
+    let done = loop {
+        match source.read(&mut piece) {
+            Ok(0) => break Ok(offset),
+            Ok(len) => {
+                if let Err(why) = fs.write(attr.ino, offset, &piece[..len], false).and_then(Later::get) {
+                    break Err(why);
+                }
+                offset += len as u64;
+                watch.moved(len as u64);
+            }
+            Err(why) if why.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(why) => break Err(Error::io("the input", why)),
+        }
+    };
+    fs.forget(attr.ino, 1);
+    done
+}
+
+/// Makes an object; what stood there and is no directory goes.
+fn fresh(fs: &dyn FileSystem, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
+    match look(fs, parent, name)? {
+        Some(old) if old.kind == Kind::Dir => return Err(Error::IsDir),
+        Some(_) => fs.unlink(parent, name)?,
+        None => {}
+    }
+    fs.create(caller, parent, name, node)
+}
+
+struct Putter<'a> {
+    fs: &'a dyn FileSystem,
+    watch: &'a mut dyn Watch,
+    /// Device and inode of host files with several names, and the inode here.
+    seen: HashMap<(u64, u64), Ino>,
+    copied: Copied,
+}
+
+impl Putter<'_> {
+    fn put(&mut self, source: &Path, parent: Ino, name: &[u8]) {
+        self.watch.next(source);
+        match self.one(source, parent, name) {
+            Ok(()) => self.copied.objects += 1,
+            Err(why) => {
+                self.copied.failed += 1;
+                self.watch.failed(source, &why);
+            }
+        }
+    }
+
+    fn one(&mut self, source: &Path, parent: Ino, name: &[u8]) -> Result<()> {
+        let stat = rustix::fs::lstat(source).map_err(|why| Error::io("lstat", why.into()))?;
+        let kind = kind_of(&stat)?;
+        if kind != Kind::Dir
+            && stat.st_nlink > 1
+            && let Some(known) = self.seen.get(&(stat.st_dev, stat.st_ino))
+        {
+            return self.link(*known, parent, name);
+        }
+        let ino = self.make(source, &stat, kind, parent, name)?;
+        let filled = self.fill(source, &stat, kind, ino);
+        self.fs.forget(ino, 1);
+        filled
+    }
+
+    fn link(&mut self, known: Ino, parent: Ino, name: &[u8]) -> Result<()> {
+        match look(self.fs, parent, name)? {
+            Some(old) if old.ino == known => return Ok(()),
+            Some(_) => self.fs.unlink(parent, name)?,
+            None => {}
+        }
+        let attr = self.fs.link(known, parent, name)?;
+        self.fs.forget(attr.ino, 1);
+        Ok(())
+    }
+
+    /// Makes the object without contents; the reference is the caller's to give back.
+    fn make(&mut self, source: &Path, stat: &Stat, kind: Kind, parent: Ino, name: &[u8]) -> Result<Ino> {
+        let target = match kind {
+            Kind::Symlink => fs::read_link(source).map_err(|why| Error::io("reading the link", why))?,
+            _ => Default::default(),
+        };
+        if kind == Kind::Dir
+            && let Some(old) = look(self.fs, parent, name)?
+            && old.kind == Kind::Dir
+        {
+            return self.fs.lookup(parent, name).map(|attr| attr.ino);
+        }
+        let caller = Caller { uid: stat.st_uid, gid: stat.st_gid, umask: 0 };
+        // Closed to others until it is whole.
+        let perm = if kind == Kind::Dir { 0o700 } else { 0o600 };
+        let node = NewNode { kind, perm, rdev: device_number(stat), target: target.as_os_str().as_bytes() };
+        Ok(fresh(self.fs, &caller, parent, name, &node)?.ino)
+    }
+
+    fn fill(&mut self, source: &Path, stat: &Stat, kind: Kind, ino: Ino) -> Result<()> {
+        match kind {
+            Kind::Dir => self.children(source, ino)?,
+            Kind::File => self.contents(source, stat, ino)?,
+            _ => {}
+        }
+        if kind != Kind::Dir && stat.st_nlink > 1 {
+            self.seen.insert((stat.st_dev, stat.st_ino), ino);
+        }
+        let owner = SetAttr { uid: Some(stat.st_uid), gid: Some(stat.st_gid), ..SetAttr::default() };
+        self.fs.setattr(ino, &owner)?;
+        let set = SetAttr {
+            perm: (kind != Kind::Symlink).then_some((stat.st_mode & 0o7777) as u16),
+            atime: Some(SetTime::To(Stamp { sec: stat.st_atime, nsec: stat.st_atime_nsec as u32 })),
+            mtime: Some(SetTime::To(Stamp { sec: stat.st_mtime, nsec: stat.st_mtime_nsec as u32 })),
+            ..SetAttr::default()
+        };
+        self.fs.setattr(ino, &set)?;
+        self.xattrs(source, ino)
+    }
+
+    fn children(&mut self, source: &Path, ino: Ino) -> Result<()> {
+        let list = fs::read_dir(source).map_err(|why| Error::io("listing", why))?;
+        for entry in list {
+            let entry = entry.map_err(|why| Error::io("listing", why))?;
+            self.put(&entry.path(), ino, entry.file_name().as_bytes());
+        }
+        Ok(())
+    }
+
+    fn contents(&mut self, source: &Path, stat: &Stat, ino: Ino) -> Result<()> {
+        let file = File::open(source).map_err(|why| Error::io("opening", why))?;
+        let size = stat.st_size as u64;
+        let mut piece = vec![0; PIECE.min(size) as usize];
+        let mut at = 0;
+        while let Some((start, end)) = next_data(&file, at, size)? {
+            let mut offset = start;
+            while offset < end {
+                let want = (end - offset).min(PIECE) as usize;
+                file.read_exact_at(&mut piece[..want], offset).map_err(|why| Error::io("reading", why))?;
+                self.fs.write(ino, offset, &piece[..want], false)?.get()?;
+                offset += want as u64;
+                self.copied.bytes += want as u64;
+                self.watch.moved(want as u64);
+            }
+            at = end;
+        }
+        self.fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+        Ok(())
+    }
+
+    fn xattrs(&mut self, source: &Path, ino: Ino) -> Result<()> {
+        for name in host_xattrs(source)? {
+            let mut value = Vec::with_capacity(64 << 10);
+            let space = rustix::buffer::spare_capacity(&mut value);
+            rustix::fs::lgetxattr(source, &name, space)
+                .map_err(|why| Error::io(format!("attribute {}", name.to_string_lossy()), why.into()))?;
+            match self.fs.setxattr(ino, name.as_bytes(), &value, SetXattr::Either, false) {
+                // A name space that the target does not keep, such as another system's labels.
+                Err(Error::NotSupported) => {}
+                set => set?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names of the attributes of a host file; none where its file system has none.
+fn host_xattrs(path: &Path) -> Result<Vec<CString>> {
+    let mut names = Vec::with_capacity(64 << 10);
+    match rustix::fs::llistxattr(path, rustix::buffer::spare_capacity(&mut names)) {
+        Ok(_) => {}
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(why) => return Err(Error::io("listing attributes", why.into())),
+    }
+    let split = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(split.filter_map(|name| CString::new(name).ok()).collect())
+}
+
+/// The next stretch of data of a host file at or after `at`; all of it where holes cannot be asked for.
+fn next_data(file: &File, at: u64, size: u64) -> Result<Option<(u64, u64)>> {
+    if at >= size {
+        return Ok(None);
+    }
+    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((at, size))),
+        Err(why) => return Err(Error::io("looking for data", why.into())),
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start))
+        .map_err(|why| Error::io("looking for a hole", why.into()))?;
+    Ok((start < size).then_some((start, end.min(size))))
+}
+
+fn kind_of(stat: &Stat) -> Result<Kind> {
+    use rustix::fs::FileType;
+    Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Dir,
+        FileType::Symlink => Kind::Symlink,
+        FileType::CharacterDevice => Kind::CharDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Fifo => Kind::Fifo,
+        FileType::Socket => Kind::Socket,
+        FileType::Unknown => return Err(Error::unsupported("this kind of file", "it is none of POSIX")),
+    })
+}
+
+/// The number in the kernel's own 32-bit form (`new_encode_dev`).
+fn device_number(stat: &Stat) -> u32 {
+    let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    minor & 0xff | major << 8 | (minor & !0xff) << 12
+}

@@ -1,0 +1,190 @@
+use super::*;
+use crate::fs::memfs::MemFs;
+use crate::fs::memfs::tests::check_invariants;
+use crate::fs::{Caller, Kind, Seek};
+use std::fs;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Collects what went wrong.
+#[derive(Default)]
+struct Heard {
+    failures: Vec<String>,
+    bytes: u64,
+}
+
+impl Watch for Heard {
+    fn next(&mut self, _path: &Path) {}
+    fn moved(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+    fn failed(&mut self, path: &Path, why: &Error) {
+        self.failures.push(format!("{}: {why}", path.display()));
+    }
+}
+
+/// A tree with one of everything an ordinary user can make.
+fn sample(root: &Path) {
+    fs::create_dir_all(root.join("dir/empty")).unwrap();
+    fs::write(root.join("dir/text"), "some text").unwrap();
+    fs::set_permissions(root.join("dir/text"), fs::Permissions::from_mode(0o4751)).unwrap();
+    fs::hard_link(root.join("dir/text"), root.join("also text")).unwrap();
+    symlink("dir/nowhere", root.join("link")).unwrap();
+    let sparse = fs::File::create(root.join("sparse")).unwrap();
+    sparse.write_all_at(&[7; 5000], 1 << 20).unwrap();
+    sparse.set_len(8 << 20).unwrap();
+    fs::write(root.join("large"), vec![3; (PIECE + 1234) as usize]).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    // Not every host file system has user attributes; what matters is that they come along where it has.
+    let _ = rustix::fs::setxattr(root.join("large"), "user.note", b"here", rustix::fs::XattrFlags::empty());
+    let time = UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+    for name in ["dir", "dir/text", "large", "sparse"] {
+        fs::File::open(root.join(name)).unwrap().set_modified(time).unwrap();
+    }
+}
+
+/// Everything a copy has to keep, as text, in order of the paths.
+fn describe(root: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut todo = vec![root.to_path_buf()];
+    while let Some(path) = todo.pop() {
+        let stat = fs::symlink_metadata(&path).unwrap();
+        let kind = stat.file_type();
+        let mut what = String::new();
+        if kind.is_dir() {
+            todo.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if kind.is_file() {
+            let bytes = fs::read(&path).unwrap();
+            what = format!(
+                "{} bytes, sum {}",
+                bytes.len(),
+                bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>()
+            );
+        } else if kind.is_symlink() {
+            what = fs::read_link(&path).unwrap().display().to_string();
+        } else if kind.is_fifo() {
+            what = "pipe".into();
+        }
+        let time = if kind.is_symlink() || path == root { (0, 0) } else { (stat.mtime(), stat.mtime_nsec()) };
+        let links = if kind.is_dir() { 0 } else { stat.nlink() };
+        let name = path.strip_prefix(root).unwrap().display();
+        lines.push(format!(
+            "{name}: {:o} {} {} {links} {time:?} {what}",
+            stat.mode(),
+            stat.uid(),
+            stat.gid()
+        ));
+    }
+    lines.sort();
+    lines
+}
+
+fn memfs() -> MemFs {
+    MemFs::new(64 << 20, &Caller::default())
+}
+
+#[test]
+fn a_tree_put_and_got_is_the_tree() {
+    let home = tempfile::tempdir().unwrap();
+    let (from, to) = (home.path().join("from"), home.path().join("to"));
+    fs::create_dir(&from).unwrap();
+    sample(&from);
+    let inside = memfs();
+    let mut heard = Heard::default();
+    let copied = put(&inside, &from, inside.root(), b"tree", &mut heard);
+    assert_eq!((heard.failures, copied.objects), (vec![], 9));
+    assert_eq!(heard.bytes, copied.bytes);
+    check_invariants(&inside);
+    let attr = resolve(&inside, "/tree").unwrap();
+    let mut heard = Heard::default();
+    assert_eq!(get(&inside, &attr, &to, &mut heard).objects, copied.objects);
+    assert_eq!(heard.failures, Vec::<String>::new());
+    assert_eq!(describe(&from), describe(&to));
+    let mut note = [0; 10];
+    if let Ok(len) = rustix::fs::getxattr(from.join("large"), "user.note", &mut note[..]) {
+        assert_eq!(rustix::fs::getxattr(to.join("large"), "user.note", &mut note[..]), Ok(len));
+    }
+}
+
+#[test]
+fn holes_stay_holes_both_ways() {
+    let home = tempfile::tempdir().unwrap();
+    sample(home.path());
+    let inside = memfs();
+    put(&inside, &home.path().join("sparse"), inside.root(), b"s", &mut Heard::default());
+    let attr = resolve(&inside, "/s").unwrap();
+    assert_eq!(inside.seek(attr.ino, 0, Seek::Data).unwrap(), 1 << 20);
+    assert!(attr.size == 8 << 20 && attr.blocks <= 32, "{attr:?}");
+    let back = home.path().join("back");
+    get(&inside, &attr, &back, &mut Heard::default());
+    assert_eq!(
+        fs::metadata(&back).unwrap().blocks(),
+        fs::metadata(home.path().join("sparse")).unwrap().blocks()
+    );
+}
+
+#[test]
+fn what_is_there_is_replaced_and_directories_are_filled_up() {
+    let home = tempfile::tempdir().unwrap();
+    sample(home.path());
+    let inside = memfs();
+    for _ in 0..2 {
+        let mut heard = Heard::default();
+        put(&inside, &home.path().join("dir"), inside.root(), b"d", &mut heard);
+        assert_eq!(heard.failures, Vec::<String>::new());
+    }
+    fs::write(home.path().join("dir/more"), "x").unwrap();
+    fs::remove_file(home.path().join("dir/text")).unwrap();
+    put(&inside, &home.path().join("dir"), inside.root(), b"d", &mut Heard::default());
+    for path in ["/d/more", "/d/text", "/d/empty"] {
+        assert!(resolve(&inside, path).is_ok(), "{path}");
+    }
+    check_invariants(&inside);
+}
+
+#[test]
+fn a_failure_is_told_and_the_rest_goes_on() {
+    let home = tempfile::tempdir().unwrap();
+    sample(home.path());
+    let small = MemFs::new(64 << 10, &Caller::default());
+    let mut heard = Heard::default();
+    let copied = put(&small, home.path(), small.root(), b"t", &mut heard);
+    assert!(
+        copied.failed >= 1 && heard.failures.iter().any(|text| text.contains("large")),
+        "{:?}",
+        heard.failures
+    );
+    assert!(resolve(&small, "/t/dir/text").is_ok());
+    let missing = PathBuf::from("/no/such/file");
+    assert_eq!(put(&small, &missing, small.root(), b"m", &mut heard).failed, 1);
+}
+
+#[test]
+fn a_stream_becomes_a_file() {
+    let inside = memfs();
+    let caller = Caller { uid: 3, gid: 4, umask: 0 };
+    let bytes = vec![9; (2 * PIECE + 77) as usize];
+    let (dir, name) = split(&inside, "/stream").unwrap();
+    let put = put_stream(&inside, &mut &bytes[..], &caller, dir, &name, &mut Heard::default());
+    assert_eq!(put.unwrap(), bytes.len() as u64);
+    let attr = resolve(&inside, "/stream").unwrap();
+    assert_eq!((attr.size, attr.uid, attr.kind), (bytes.len() as u64, 3, Kind::File));
+}
+
+#[test]
+fn a_path_without_a_last_name_or_with_a_missing_directory_is_refused() {
+    let inside = memfs();
+    for path in ["/", "", "/..", "/a/."] {
+        assert!(split(&inside, path).is_err(), "{path}");
+    }
+    assert!(split(&inside, "/missing/name").unwrap_err().to_string().contains("/missing"));
+    assert_eq!(split(&inside, "/name/").unwrap().1, b"name");
+}

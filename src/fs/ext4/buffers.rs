@@ -1,0 +1,245 @@
+//! The buffer cache: blocks of metadata in memory, found by number, edited in place.
+//!
+//! A buffer is *dirty* from its first edit until the running transaction is frozen. Its image then goes
+//! into the transaction without a copy; an edit after that copies the block first, so the image never
+//! changes. A buffer stays while it is dirty or its image is not in the journal yet; all others make room
+//! by second chance (a hand that goes round the slots) once the cache is full.
+//!
+//! Cost: one hash lookup a block; an edit of a buffer that is already dirty is a lookup and two tests.
+
+use bytes::Bytes;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// How a block gets its checksum when it is frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seal {
+    /// It has none of its own, or already has it.
+    Plain,
+    /// A directory block; the number is the inode's checksum seed.
+    Dir(u32),
+    /// A block of extended attributes.
+    Xattr,
+}
+
+/// A cached block.
+struct Slot {
+    block: u64,
+    data: Arc<[u8]>,
+    dirty: bool,
+    used: bool,
+    checked: bool,
+    seal: Seal,
+    /// The transaction its last image went into.
+    frozen: u64,
+}
+
+/// Slots one call of [`Buffers::shrink`] looks at, at most: many may be in use, and it is called often.
+const STEPS_MAX: usize = 128;
+const NOWHERE: u64 = u64::MAX;
+
+/// Cached blocks of metadata.
+pub(super) struct Buffers {
+    index: FxHashMap<u64, u32>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    dirty: Vec<u32>,
+    dirty_count: usize,
+    capacity: usize,
+    hand: usize,
+    nothing: Arc<[u8]>,
+}
+
+impl Buffers {
+    /// An empty cache of at most `capacity` clean blocks.
+    pub fn new(capacity: usize) -> Buffers {
+        Buffers {
+            index: FxHashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            dirty: Vec::new(),
+            dirty_count: 0,
+            capacity: capacity.max(16),
+            hand: 0,
+            nothing: Arc::from([]),
+        }
+    }
+
+    /// The slot of a cached block.
+    pub fn find(&mut self, block: u64) -> Option<u32> {
+        let slot = *self.index.get(&block)?;
+        self.slots[slot as usize].used = true;
+        Some(slot)
+    }
+
+    /// Whether a block is cached.
+    pub fn has(&self, block: u64) -> bool {
+        self.index.contains_key(&block)
+    }
+
+    /// Puts a block in that is not cached; it is clean.
+    pub fn insert(&mut self, block: u64, data: Arc<[u8]>) -> u32 {
+        let fresh =
+            Slot { block, data, dirty: false, used: true, checked: false, seal: Seal::Plain, frozen: 0 };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = fresh;
+                slot
+            }
+            None => {
+                self.slots.push(fresh);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.index.insert(block, slot);
+        slot
+    }
+
+    /// The bytes of a slot.
+    pub fn bytes(&self, slot: u32) -> &[u8] {
+        &self.slots[slot as usize].data
+    }
+
+    /// Whether the contents were found valid since they were read.
+    pub fn is_checked(&self, slot: u32) -> bool {
+        self.slots[slot as usize].checked
+    }
+
+    /// Notes that the contents are valid.
+    pub fn set_checked(&mut self, slot: u32) {
+        self.slots[slot as usize].checked = true;
+    }
+
+    /// The bytes of a slot, to change; it becomes dirty and will get `seal` when frozen.
+    pub fn edit(&mut self, slot: u32, seal: Seal) -> &mut [u8] {
+        let entry = &mut self.slots[slot as usize];
+        entry.seal = seal;
+        if !entry.dirty {
+            entry.dirty = true;
+            self.dirty.push(slot);
+            self.dirty_count += 1;
+        }
+        if Arc::get_mut(&mut entry.data).is_none() {
+            entry.data = Arc::from(&entry.data[..]);
+        }
+        Arc::get_mut(&mut entry.data).expect("a copy nobody else holds")
+    }
+
+    /// Drops a block, dirty or not: it was freed.
+    pub fn forget(&mut self, block: u64) {
+        let Some(slot) = self.index.remove(&block) else { return };
+        let entry = &mut self.slots[slot as usize];
+        if entry.dirty {
+            self.dirty_count -= 1;
+        }
+        entry.dirty = false;
+        entry.block = NOWHERE;
+        entry.data = self.nothing.clone();
+        self.free.push(slot);
+    }
+
+    /// Blocks changed since the last freeze.
+    pub fn dirty_count(&self) -> usize {
+        self.dirty_count
+    }
+
+    /// Ends the dirty set: `seal` stores each block's checksum, then its image is handed to `take`.
+    pub fn freeze(
+        &mut self,
+        tid: u64,
+        mut seal: impl FnMut(u64, Seal, &mut [u8]),
+        mut take: impl FnMut(u64, Bytes),
+    ) {
+        for slot in std::mem::take(&mut self.dirty) {
+            let entry = &mut self.slots[slot as usize];
+            if !entry.dirty {
+                continue;
+            }
+            entry.dirty = false;
+            entry.frozen = tid;
+            if let Some(bytes) = Arc::get_mut(&mut entry.data) {
+                seal(entry.block, entry.seal, bytes);
+            }
+            take(entry.block, Bytes::from_owner(entry.data.clone()));
+        }
+        self.dirty_count = 0;
+    }
+
+    /// Makes room: blocks that are clean and whose images are in the journal (`committed`) go, those not
+    /// used for longest first, until the cache is within its capacity.
+    pub fn shrink(&mut self, committed: u64) {
+        let mut steps = STEPS_MAX.min(2 * self.slots.len());
+        while self.index.len() > self.capacity && steps > 0 {
+            steps -= 1;
+            self.hand = (self.hand + 1) % self.slots.len();
+            let entry = &mut self.slots[self.hand];
+            if entry.block == NOWHERE || entry.dirty || entry.frozen > committed {
+                continue;
+            }
+            if entry.used {
+                entry.used = false;
+            } else {
+                let block = entry.block;
+                self.forget(block);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(value: u8) -> Arc<[u8]> {
+        Arc::from([value; 8])
+    }
+
+    #[test]
+    fn an_image_never_changes_after_it_was_frozen() {
+        let mut buffers = Buffers::new(16);
+        let slot = buffers.insert(5, block(1));
+        buffers.edit(slot, Seal::Plain)[0] = 2;
+        let mut images = Vec::new();
+        buffers.freeze(1, |_, _, bytes| bytes[7] = 9, |at, image| images.push((at, image)));
+        buffers.edit(slot, Seal::Plain)[0] = 3;
+        assert_eq!(images.len(), 1);
+        assert_eq!(&images[0].1[..], [2, 1, 1, 1, 1, 1, 1, 9]);
+        assert_eq!(buffers.bytes(slot)[0], 3);
+        assert_eq!(buffers.dirty_count(), 1);
+    }
+
+    #[test]
+    fn only_clean_blocks_whose_images_are_in_the_journal_make_room() {
+        let mut buffers = Buffers::new(16);
+        for at in 0..64 {
+            let slot = buffers.insert(at, block(0));
+            if at < 8 {
+                buffers.edit(slot, Seal::Plain);
+            }
+        }
+        buffers.freeze(3, |_, _, _| (), |_, _| ());
+        let slot = buffers.find(9).unwrap();
+        buffers.edit(slot, Seal::Plain);
+        (0..4).for_each(|_| buffers.shrink(2));
+        assert_eq!(buffers.index.len(), 16);
+        assert!((0..8).chain([9]).all(|at| buffers.has(at)));
+        buffers.shrink(3);
+        for at in 100..200 {
+            buffers.insert(at, block(0));
+        }
+        (0..8).for_each(|_| buffers.shrink(3));
+        assert_eq!(buffers.index.len(), 16);
+        assert!(buffers.has(9));
+    }
+
+    #[test]
+    fn a_freed_block_is_in_no_transaction() {
+        let mut buffers = Buffers::new(16);
+        let slot = buffers.insert(5, block(1));
+        buffers.edit(slot, Seal::Plain);
+        buffers.forget(5);
+        let again = buffers.insert(6, block(1));
+        assert_eq!(slot, again);
+        buffers.freeze(1, |_, _, _| (), |at, _| panic!("block {at}"));
+    }
+}

@@ -1,0 +1,460 @@
+//! The journal of an ext4 file system: jbd2's format, written and replayed.
+//!
+//! A transaction is a set of block images that reach the disk together or not at all. It is first written to the
+//! *log*, a ring of blocks inside the file system, and closed by a commit block; any time later the images are
+//! written *home*, to the blocks they belong to. After a crash whoever mounts the disk (this code, the Linux
+//! kernel, `e2fsck`) writes the images of all closed transactions home.
+//!
+//! **Order on the disk**, and why a crash at any point leaves a prefix of the transactions:
+//!
+//! 1. Before the first transaction in an empty log: the superblock, durable, with the place where it will be.
+//! 2. Revoke blocks, descriptors and images: one gathered write for each run of neighbouring log blocks.
+//! 3. A flush. It also makes durable what the caller wrote in place before the commit.
+//! 4. The commit block, durable. Where the device may tear a block, step 2 has already written zeros in its
+//!    place, so that only its first sector changes.
+//! 5. *Checkpoint*, when more than half of the log is live: all newest images home in the order of their blocks,
+//!    a flush, the superblock, durable, with the log's new beginning. Only then is log space used again.
+//!
+//! So a steady stream of commits costs two writes and one flush each, and a superblock write per half log.
+//!
+//! **Revokes.** Once a transaction has freed a block, the block may hold file data that never sees the log, and an
+//! older image in the log must not overwrite it. The freeing transaction carries a revoke for every freed block of
+//! which the log has an image (and for no other); the image is dropped from memory too, so it never goes home.
+//!
+//! **Errors.** A write or flush that fails leaves unknown what is on the disk: the journal is *aborted*, that
+//! call and all later ones fail, nothing more is written. What was reported as committed stays committed.
+//!
+//! Memory: the newest image of every block in the log, at most three quarters of the log's size.
+//! Locks: one for the log, held through I/O; one for the images, held for look-ups only.
+
+mod format;
+mod recovery;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use recovery::Recovery;
+
+use crate::media::{BlockDevice, Request};
+use crate::time::Time;
+use crate::units::DiskBlock;
+use crate::{Error, Result};
+use bytes::Bytes;
+use format::Superblock;
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::io;
+use std::sync::Arc;
+use write::{records, records_len, write_blocks};
+
+/// What one commit carries.
+#[derive(Clone, Debug, Default)]
+pub struct Transaction {
+    /// New contents of blocks, each a whole block; the last of several images of one block counts.
+    pub metadata: Vec<(DiskBlock, Bytes)>,
+    /// Runs of blocks that are free once this transaction is on the disk: first block and number of blocks.
+    pub freed: Vec<(DiskBlock, u32)>,
+}
+
+/// Counts since the journal was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct JournalStats {
+    /// Transactions committed.
+    pub transactions: u64,
+    /// Images written to the log, blocks.
+    pub blocks: u64,
+    /// Blocks revoked.
+    pub revokes: u64,
+    /// Times the log was emptied.
+    pub checkpoints: u64,
+    /// Images written home by checkpoints, blocks.
+    pub home_blocks: u64,
+    /// When the last request was done.
+    #[serde(skip)]
+    pub done_at: Time,
+}
+
+/// A loaded journal. One thread commits; any thread may look.
+pub struct Journal {
+    disk: Arc<dyn BlockDevice>,
+    block_bytes: u32,
+    /// Where each block of the journal lies on the disk.
+    blocks: Box<[DiskBlock]>,
+    log: Mutex<Log>,
+    images: RwLock<Images>,
+}
+
+/// The state of the ring.
+struct Log {
+    superblock: Superblock,
+    /// The superblock on the disk says where the next transaction begins.
+    started: bool,
+    /// There is something to replay first.
+    unreplayed: bool,
+    /// The next free block of the ring.
+    head: u32,
+    /// Blocks between the oldest live transaction and the head.
+    used: u32,
+    next_tid: u32,
+    /// Commit times never go back: replayers take an older one for a leftover.
+    last_commit: Time,
+    aborted: Option<String>,
+    stats: JournalStats,
+}
+
+/// Images that are in the log (or on the way there) and not yet home.
+#[derive(Default)]
+struct Images {
+    committed: FxHashMap<DiskBlock, Bytes>,
+    /// Those of the transaction being committed.
+    committing: FxHashMap<DiskBlock, Bytes>,
+}
+
+impl Journal {
+    /// Reads and checks the superblock of a journal whose block `k` lies at `blocks[k]` on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a superblock that is wrong, [`Error::Unsupported`] for features that are not known
+    /// by name (and for a journal shared by several file systems), or what reading says.
+    pub fn load(disk: Arc<dyn BlockDevice>, block_bytes: u32, blocks: Vec<DiskBlock>) -> Result<Journal> {
+        let info = disk.info();
+        if block_bytes < 1024 || !block_bytes.is_multiple_of(info.block_bytes) {
+            return Err(Error::invalid(format_args!(
+                "{}: journal blocks of {block_bytes} bytes do not fit blocks of {}",
+                info.name, info.block_bytes
+            )));
+        }
+        let on_disk = info.size_bytes / u64::from(block_bytes);
+        if let Some(outside) = blocks.iter().find(|block| block.0 >= on_disk) {
+            return Err(Error::corrupt(
+                "the journal",
+                "a block of it lies past the end of the disk",
+                outside,
+            ));
+        }
+        let Some(first) = blocks.first() else {
+            return Err(Error::corrupt("the journal", "it has no blocks", &info.name));
+        };
+        let block = disk.read(first.0 * u64::from(block_bytes), block_bytes as usize)?;
+        let count = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        let superblock = Superblock::parse(&block, count)?;
+        let log = Log {
+            started: false,
+            unreplayed: superblock.start() != 0,
+            head: superblock.first(),
+            used: 0,
+            next_tid: superblock.sequence().wrapping_add(1),
+            last_commit: Time::ZERO,
+            aborted: None,
+            stats: JournalStats::default(),
+            superblock,
+        };
+        let blocks = blocks.into_boxed_slice();
+        Ok(Journal { disk, block_bytes, blocks, log: Mutex::new(log), images: RwLock::default() })
+    }
+
+    /// Whether the log holds transactions of an earlier use; nothing can be committed before [`Self::recover`].
+    pub fn needs_recovery(&self) -> bool {
+        self.log.lock().unreplayed
+    }
+
+    /// Whether an earlier user, such as the kernel, aborted this journal after an error: what it had in memory
+    /// never reached the disk, and the file system should be checked. It stays noted until `e2fsck` clears it.
+    pub fn was_aborted(&self) -> bool {
+        self.log.lock().superblock.error() != 0
+    }
+
+    /// Writes the images of all closed transactions home and marks the log empty.
+    ///
+    /// A crash in the middle does no harm: the log is still there. Nothing is written if the log is damaged.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if a transaction before the last is damaged, [`Error::Unsupported`] if there are fast
+    /// commits or asynchronous commits to replay, or what reading and writing say.
+    pub fn recover(&self) -> Result<Recovery> {
+        let mut log = self.log.lock();
+        log.check_alive()?;
+        if !log.unreplayed {
+            return Ok(Recovery::default());
+        }
+        let replayed = recovery::replay(&*self.disk, Time::now(), &log.superblock, &self.blocks)?;
+        let at = self.flush(replayed.done)?;
+        log.next_tid = replayed.end.wrapping_add(1);
+        log.last_commit = Time(replayed.committed.saturating_mul(1_000_000_000));
+        let next_tid = log.next_tid;
+        log.superblock.set_log(0, next_tid);
+        log.stats.done_at = self.write_superblock(&mut log, at)?;
+        log.unreplayed = false;
+        Ok(replayed.recovery)
+    }
+
+    /// Chooses the look of new transactions, as the kernel does at mount: with checksums (v3) or without, with
+    /// 64-bit block numbers or 32-bit ones. A version 1 superblock becomes version 2. Written with the next
+    /// commit.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the log is not empty; the error that aborted the journal.
+    pub fn choose_format(&self, checksums: bool, bits64: bool) -> Result<()> {
+        let mut log = self.log.lock();
+        log.check_ready()?;
+        if log.used > 0 {
+            return Err(Error::invalid("the journal's format can be chosen only while its log is empty"));
+        }
+        log.superblock.choose(checksums, bits64);
+        log.started = false;
+        Ok(())
+    }
+
+    /// Makes a transaction durable and returns its number.
+    ///
+    /// What the caller wrote in place and waited for before the call is durable too when it returns. While
+    /// [`Self::holds`] says so, a block may be changed through transactions only. A transaction without images
+    /// that revokes nothing is a flush; its number is that of the last one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for more than [`Self::capacity`] images, for images that are not a block long, for
+    /// block numbers the format has no room for, and before [`Self::recover`]; the error that aborted the
+    /// journal.
+    pub fn commit(&self, at: Time, transaction: Transaction) -> Result<u32> {
+        let mut log = self.log.lock();
+        log.check_ready()?;
+        self.check(&log, &transaction)?;
+        let result = self.commit_locked(&mut log, at, transaction);
+        log.note(result)
+    }
+
+    fn commit_locked(&self, log: &mut Log, at: Time, transaction: Transaction) -> Result<u32> {
+        let mut at = at;
+        let mut revokes = self.to_revoke(&transaction);
+        let needed = records_len(&log.superblock.format(), revokes.len(), &transaction);
+        let crowded = log.used > log.len() / 2 || u64::from(log.used) + needed >= u64::from(log.len());
+        if crowded || (!revokes.is_empty() && !log.superblock.can_revoke()) {
+            at = self.checkpoint_locked(log, at, false)?;
+            revokes.clear();
+        }
+        if transaction.metadata.is_empty() && revokes.is_empty() {
+            log.stats.done_at = self.flush(at)?;
+            return Ok(log.next_tid.wrapping_sub(1));
+        }
+        let (images, metadata) = (transaction.metadata.len() as u64, transaction.metadata);
+        self.images.write().committing.extend(metadata.iter().cloned());
+        let done = self.write_transaction(log, at, &metadata, &revokes)?;
+        self.images.write().settle(&revokes);
+        log.stats.transactions += 1;
+        log.stats.blocks += images;
+        log.stats.revokes += revokes.len() as u64;
+        log.stats.done_at = done;
+        log.next_tid = log.next_tid.wrapping_add(1);
+        Ok(log.next_tid.wrapping_sub(1))
+    }
+
+    /// Steps 1 to 4 of a commit.
+    fn write_transaction(
+        &self,
+        log: &mut Log,
+        at: Time,
+        metadata: &[(DiskBlock, Bytes)],
+        revokes: &[u64],
+    ) -> Result<Time> {
+        let (format, tid, mut at) = (log.superblock.format(), log.next_tid, at);
+        if !log.started {
+            let head = log.head;
+            log.superblock.note_revokes();
+            log.superblock.set_log(head, tid);
+            at = self.write_superblock(log, at)?;
+            log.started = true;
+        }
+        let mut blocks = records(&format, tid, revokes, metadata);
+        let commit_at = blocks.len() as u32;
+        if self.disk.info().atomic_bytes < self.block_bytes {
+            blocks.push(vec![0; self.block_bytes as usize].into());
+        }
+        let placed = blocks.into_iter().zip(0..).map(|(block, index)| (self.ring_block(log, index), block));
+        let at = write_blocks(&*self.disk, at, self.block_bytes as usize, placed)?;
+        let at = self.flush(at)?;
+        log.last_commit = log.last_commit.max(at);
+        let commit = format.commit(tid, log.last_commit);
+        let done = self.write_durable(at, self.ring_block(log, commit_at), commit)?;
+        log.head = log.ring(commit_at + 1);
+        log.used += commit_at + 1;
+        Ok(done)
+    }
+
+    /// The newest image of a block that is not home yet, of a committed transaction or the one being committed.
+    pub fn latest(&self, block: DiskBlock) -> Option<Bytes> {
+        let images = self.images.read();
+        images.committing.get(&block).or_else(|| images.committed.get(&block)).cloned()
+    }
+
+    /// Whether a block has an image that is not home yet.
+    pub fn holds(&self, block: DiskBlock) -> bool {
+        let images = self.images.read();
+        images.committing.contains_key(&block) || images.committed.contains_key(&block)
+    }
+
+    /// The most images one transaction may carry: a quarter of the log.
+    pub fn capacity(&self) -> u32 {
+        self.log.lock().len() / 4
+    }
+
+    /// Writes all images home and empties the log.
+    ///
+    /// # Errors
+    /// The error that aborted the journal; [`Error::Invalid`] before [`Self::recover`].
+    pub fn checkpoint(&self, at: Time) -> Result<()> {
+        let mut log = self.log.lock();
+        log.check_ready()?;
+        let result = self.checkpoint_locked(&mut log, at, false);
+        log.note(result).map(drop)
+    }
+
+    /// Writes all images home and marks the journal clean, as at unmount. It can be used again afterwards.
+    ///
+    /// # Errors
+    /// As [`Self::checkpoint`].
+    pub fn close(&self, at: Time) -> Result<()> {
+        let mut log = self.log.lock();
+        log.check_ready()?;
+        let result = self.checkpoint_locked(&mut log, at, true);
+        log.note(result).map(drop)
+    }
+
+    /// Counts since the journal was loaded.
+    pub fn stats(&self) -> JournalStats {
+        self.log.lock().stats
+    }
+
+    /// Step 5. `clean` says in the superblock that there is nothing to replay, instead of where the log goes on.
+    fn checkpoint_locked(&self, log: &mut Log, at: Time, clean: bool) -> Result<Time> {
+        if log.used == 0 && !(clean && log.started) {
+            return Ok(at);
+        }
+        let mut images: Vec<(DiskBlock, Bytes)> =
+            self.images.read().committed.iter().map(|(home, image)| (*home, image.clone())).collect();
+        images.sort_unstable_by_key(|(home, _)| *home);
+        let count = images.len() as u64;
+        let at = write_blocks(&*self.disk, at, self.block_bytes as usize, images)?;
+        let at = if count > 0 { self.flush(at)? } else { at };
+        let (start, next_tid) = (if clean { 0 } else { log.head }, log.next_tid);
+        log.superblock.set_log(start, next_tid);
+        let done = self.write_superblock(log, at)?;
+        self.images.write().committed.clear();
+        log.started = !clean;
+        log.used = 0;
+        log.stats.checkpoints += 1;
+        log.stats.home_blocks += count;
+        log.stats.done_at = done;
+        Ok(done)
+    }
+
+    fn check(&self, log: &Log, transaction: &Transaction) -> Result<()> {
+        let images = &transaction.metadata;
+        if images.len() as u64 > u64::from(log.len() / 4) {
+            return Err(Error::invalid(format_args!(
+                "a transaction of {} blocks is more than a quarter of the journal",
+                images.len()
+            )));
+        }
+        let format = log.superblock.format();
+        let fits = |home: &DiskBlock| format.bits64 || u32::try_from(home.0).is_ok();
+        match images.iter().find(|(home, image)| image.len() != format.block_bytes || !fits(home)) {
+            None => Ok(()),
+            Some((home, image)) => Err(Error::invalid(format_args!(
+                "the journal has no room for an image of {} bytes of block {home}",
+                image.len()
+            ))),
+        }
+    }
+
+    /// The freed blocks of which the log holds an image, in order; not those written again by the transaction.
+    fn to_revoke(&self, transaction: &Transaction) -> Vec<u64> {
+        let images = self.images.read();
+        let held = &images.committed;
+        if held.is_empty() || transaction.freed.is_empty() {
+            return Vec::new();
+        }
+        let mut found = FxHashSet::default();
+        for (first, count) in &transaction.freed {
+            let range = first.0..first.0.saturating_add(u64::from(*count));
+            if (*count as usize) < held.len() {
+                found.extend(range.filter(|block| held.contains_key(&DiskBlock(*block))));
+            } else {
+                found.extend(held.keys().map(|home| home.0).filter(|home| range.contains(home)));
+            }
+        }
+        for (home, _) in &transaction.metadata {
+            found.remove(&home.0);
+        }
+        let mut revokes: Vec<u64> = found.into_iter().collect();
+        revokes.sort_unstable();
+        revokes
+    }
+
+    /// Where the `index`th block after the head lies on the disk.
+    fn ring_block(&self, log: &Log, index: u32) -> DiskBlock {
+        self.blocks[log.ring(index) as usize]
+    }
+
+    fn write_superblock(&self, log: &mut Log, at: Time) -> Result<Time> {
+        self.write_durable(at, self.blocks[0], log.superblock.sealed())
+    }
+
+    fn write_durable(&self, at: Time, block: DiskBlock, bytes: Bytes) -> Result<Time> {
+        let (offset, data) = (block.0 * u64::from(self.block_bytes), SmallVec::from_iter([bytes]));
+        let done = self.disk.run(at, Request::Write { offset, data, durable: true });
+        done.result.map(|_| done.at)
+    }
+
+    fn flush(&self, at: Time) -> Result<Time> {
+        let done = self.disk.run(at, Request::Flush);
+        done.result.map(|_| done.at)
+    }
+}
+
+impl Log {
+    /// Blocks of the ring.
+    fn len(&self) -> u32 {
+        self.superblock.end() - self.superblock.first()
+    }
+
+    /// The log block `index` blocks after the head.
+    fn ring(&self, index: u32) -> u32 {
+        let first = self.superblock.first();
+        let offset = u64::from(self.head - first) + u64::from(index);
+        first + (offset % u64::from(self.len())) as u32
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        match &self.aborted {
+            None => Ok(()),
+            Some(why) => Err(Error::io("the journal is aborted", io::Error::other(why.clone()))),
+        }
+    }
+
+    fn check_ready(&self) -> Result<()> {
+        self.check_alive()?;
+        match self.unreplayed {
+            false => Ok(()),
+            true => Err(Error::invalid("the journal has transactions to replay first")),
+        }
+    }
+
+    /// Aborts the journal if a request to the disk failed.
+    fn note<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.aborted = Some(error.to_string());
+        }
+        result
+    }
+}
+
+impl Images {
+    /// The transaction being committed is committed, and has freed these blocks.
+    fn settle(&mut self, freed: &[u64]) {
+        for block in freed {
+            self.committed.remove(&DiskBlock(*block));
+        }
+        self.committed.extend(self.committing.drain());
+    }
+}

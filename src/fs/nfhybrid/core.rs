@@ -1,0 +1,223 @@
+//! What nfhybrid keeps in memory, behind one lock: both halves, the nodes in use, and the account of what the
+//! disk half does not have yet.
+
+use super::cycle::Cycle;
+use super::frames::Frames;
+use super::oplist::OpList;
+use super::policy::{Durability, Policy};
+use super::promote::Promotions;
+use super::record::Record;
+use crate::fs::ext4::Ext4;
+use crate::fs::nfhybrid::ssd::Ssd;
+use crate::time::Time;
+use crate::units::Ino;
+use crate::{Error, Result};
+use rustc_hash::FxHashMap;
+
+/// An inode in use: the kernel knows it, or it has dirty data.
+pub struct Node {
+    /// References the kernel holds.
+    pub lookups: u64,
+    /// The directory it was last reached through, for inherited policy.
+    pub parent: Ino,
+    /// It has no name left; freed with the last reference.
+    pub orphan: bool,
+    /// Dirty data.
+    pub frames: Frames,
+    /// It stands in [`Core::dirty_nodes`].
+    pub listed: bool,
+    /// Rises whenever contents change; a read in flight compares it.
+    pub version: u64,
+    /// The policy and the [`Core::policy_turn`] it was worked out in.
+    pub policy: Option<(u32, Policy)>,
+    /// A directory's default ACL, once looked for.
+    pub default_acl: Option<Option<Box<[u8]>>>,
+}
+
+impl Node {
+    fn new(parent: Ino, version: u64) -> Node {
+        Node {
+            lookups: 0,
+            parent,
+            orphan: false,
+            frames: Frames::new(),
+            listed: false,
+            version,
+            policy: None,
+            default_acl: None,
+        }
+    }
+}
+
+/// What is dirty in memory and not yet in a commit cycle.
+#[derive(Clone, Copy, Default)]
+pub struct Dirty {
+    /// Bytes written.
+    pub bytes: u64,
+    /// When the first of it happened.
+    pub since: Option<Time>,
+    /// File-system blocks that overwrite live data: they will travel through the journal.
+    pub overwrites: u64,
+}
+
+/// Counters of the file system itself.
+#[derive(Clone, Copy, Default, Debug, serde::Serialize)]
+pub struct Counters {
+    /// fsyncs answered from the SSD's log.
+    pub fsync_ssd: u64,
+    /// fsyncs that waited for the disk.
+    pub fsync_disk: u64,
+    /// Commit cycles.
+    pub cycles: u64,
+    /// Times the log was started anew before the disk had caught up.
+    pub relogs: u64,
+    /// Bytes read from memory, SSD and disk.
+    pub read_bytes: [u64; 3],
+    /// Bytes copied to the SSD after a read.
+    pub promoted_bytes: u64,
+    /// Reads whose SSD copy had a wrong checksum.
+    pub bad_sums: u64,
+    /// Times a writer was held back by the lag bound.
+    pub throttled: u64,
+}
+
+/// Everything under the lock.
+pub struct Core {
+    /// The disk half.
+    pub ext4: Ext4,
+    /// The SSD half, while there is one.
+    pub ssd: Option<Ssd>,
+    /// Why there is none, if there was one.
+    pub ssd_lost: Option<String>,
+    /// Inodes in use.
+    pub nodes: FxHashMap<Ino, Node>,
+    /// Unnamed inodes too large to be freed in one transaction.
+    pub releasing: Vec<Ino>,
+    /// Inodes with dirty frames, each once.
+    pub dirty_nodes: Vec<Ino>,
+    /// Operations the disk lacks.
+    pub ops: OpList,
+    /// Number of the last operation.
+    pub op: u64,
+    /// The last operation the disk has.
+    pub committed: u64,
+    /// Dirty data and operations since the last freeze.
+    pub dirty: Dirty,
+    /// The commit cycle under way.
+    pub cycle: Option<Cycle>,
+    /// Why everything fails since the disk failed.
+    pub failure: Option<String>,
+    /// What an fsync waits for where no directory says otherwise.
+    pub default_durability: Durability,
+    /// Rises when any directory's mapping changes.
+    pub policy_turn: u32,
+    /// Which SSD may speak for this disk: rises when one is given up.
+    pub epoch: u64,
+    /// Rises whenever freed space becomes reusable; a read in flight compares it.
+    pub reuse: u64,
+    /// The log is being replayed: it must not be started anew.
+    pub recovering: bool,
+    /// Operations that only the SSD's log held at the mount.
+    pub recovered: u64,
+    /// Nodes made so far.
+    pub nodes_made: u64,
+    /// Something became dirty since the committer last looked.
+    pub woke: bool,
+    /// A commit must cover this operation.
+    pub wanted: u64,
+    /// The committer is to end.
+    pub stop: bool,
+    /// Nothing may change.
+    pub read_only: bool,
+    /// What reads brought from the disk and the SSD may have.
+    pub promotions: Promotions,
+    /// When waiting promotions go without more company.
+    pub promote_at: Time,
+    /// Room to encode records in.
+    pub scratch: Vec<u8>,
+    /// Counters.
+    pub counters: Counters,
+}
+
+impl Core {
+    /// An error once the disk half has failed.
+    pub fn alive(&self) -> Result<()> {
+        match &self.failure {
+            None => Ok(()),
+            Some(why) => Err(Error::io(why, std::io::Error::other("the file system has stopped"))),
+        }
+    }
+
+    /// The node of an inode, made if need be.
+    pub fn node(&mut self, ino: Ino, parent: Ino) -> &mut Node {
+        self.nodes.entry(ino).or_insert_with(|| {
+            // A node made anew must never repeat a version that an earlier one of the inode had.
+            self.nodes_made += 1;
+            Node::new(parent, self.nodes_made << 32)
+        })
+    }
+
+    /// The node of an inode that is already in use, or one without a known parent.
+    pub fn node_of(&mut self, ino: Ino) -> &mut Node {
+        self.node(ino, Ino(0))
+    }
+
+    /// Counts a reference.
+    pub fn reference(&mut self, ino: Ino, parent: Ino) {
+        let node = self.node(ino, parent);
+        node.lookups += 1;
+        if node.parent != parent {
+            node.parent = parent;
+            node.policy = None;
+        }
+    }
+
+    /// Begins a changing operation: its number.
+    pub fn begin(&mut self, now: Time) -> u64 {
+        self.op += 1;
+        if self.dirty.since.is_none() {
+            self.dirty.since = Some(now);
+            self.woke = true;
+        }
+        self.op
+    }
+
+    /// Begins a changing operation and lists its record for the log.
+    pub fn record(&mut self, now: Time, record: &Record) -> u64 {
+        let op = self.begin(now);
+        if self.ssd.is_some() {
+            self.ops.push(op, record);
+        }
+        op
+    }
+
+    /// Puts an inode on the list of those with dirty frames.
+    pub fn list_dirty(&mut self, ino: Ino) {
+        let node = self.node_of(ino);
+        if !node.listed {
+            node.listed = true;
+            self.dirty_nodes.push(ino);
+        }
+    }
+
+    /// Drops a node nobody needs any more.
+    pub fn drop_if_idle(&mut self, ino: Ino) {
+        if let Some(node) = self.nodes.get(&ino)
+            && node.lookups == 0
+            && node.frames.is_empty()
+            && !node.orphan
+        {
+            self.nodes.remove(&ino);
+        }
+    }
+
+    /// Bytes of operations and data the disk half does not have yet.
+    pub fn at_risk_bytes(&self) -> u64 {
+        self.dirty.bytes + self.cycle.as_ref().map_or(0, |cycle| cycle.bytes)
+    }
+
+    /// When the oldest operation that the disk half does not have was done.
+    pub fn at_risk_since(&self) -> Option<Time> {
+        self.cycle.as_ref().and_then(|cycle| cycle.since).or(self.dirty.since)
+    }
+}

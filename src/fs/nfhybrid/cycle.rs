@@ -1,0 +1,503 @@
+//! The commit cycle: one background thread that brings both halves from one exact state to the next.
+//!
+//! 1. Freeze, under the lock: give delayed data its disk blocks, take the dirty frames, copy the dirty
+//!    metadata, stamp the operation number.
+//! 2. Data to both halves at once.
+//! 3. The SSD durably forgets what it held of the changed blocks and learns what it now holds.
+//! 4. Only then the disk: journal, flush, commit record. The operations are no longer at risk.
+//!
+//! At most one cycle is under way; the next freezes only after it. An SSD that fails is left behind (its epoch
+//! is raised in the very transaction that is about to commit); a disk that fails stops the file system.
+
+use super::Shared;
+use super::core::{Core, Dirty};
+use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
+use super::place::{Placement, submit_gathered};
+use super::promote::Promotion;
+use super::tie::Tie;
+use crate::Result;
+use crate::fs::ext4::Frozen;
+use crate::fs::nfhybrid::ssd::{Binding, WrDone};
+use crate::media::{Ticket, wait_all};
+use crate::time::Time;
+use crate::units::{DiskBlock, Ino};
+use bytes::Bytes;
+use parking_lot::MutexGuard;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Offers to the SSD wait at most this long for company.
+const PROMOTE_WAIT: Duration = Duration::from_millis(500);
+
+/// Frozen frames while they are on their way.
+#[derive(Default)]
+pub struct Cycle {
+    frames: FxHashMap<Ino, BTreeMap<u64, FrozenFrame>>,
+    /// Bytes that the disk does not have before this cycle ends.
+    pub bytes: u64,
+    /// When the first operation in it was done.
+    pub since: Option<Time>,
+}
+
+impl Cycle {
+    /// The contents of a frozen frame.
+    pub fn frame(&self, ino: Ino, index: u64) -> Option<Bytes> {
+        Some(self.frames.get(&ino)?.get(&index)?.bytes.clone())
+    }
+
+    /// The first frozen frame at or after `index`.
+    pub fn next_frame(&self, ino: Ino, index: u64) -> Option<u64> {
+        self.frames.get(&ino)?.range(index..).next().map(|(&found, _)| found)
+    }
+
+    /// All frozen frames of a file.
+    pub fn frames_of(&self, ino: Ino) -> impl Iterator<Item = (u64, &FrozenFrame)> {
+        self.frames.get(&ino).into_iter().flatten().map(|(&index, frame)| (index, frame))
+    }
+
+    /// Frozen frames of a file in a range, to mark.
+    pub fn frames_of_mut(&mut self, ino: Ino, frames: Range<u64>) -> impl Iterator<Item = &mut FrozenFrame> {
+        self.frames.get_mut(&ino).into_iter().flat_map(move |of| of.range_mut(frames.clone())).map(|(_, f)| f)
+    }
+
+    /// Files with frames that the SSD vouches for.
+    pub fn files_in_log(&self) -> impl Iterator<Item = Ino> {
+        let vouched = |frames: &BTreeMap<u64, FrozenFrame>| frames.values().any(|f| f.placed || f.logged);
+        self.frames.iter().filter(move |(_, frames)| vouched(frames)).map(|(&ino, _)| ino)
+    }
+
+    /// Frames that were cut off, punched or freed meanwhile: the media may get them, nobody reads them.
+    pub fn forget(&mut self, ino: Ino, range: Range<u64>) {
+        if let Some(frames) = self.frames.get_mut(&ino) {
+            let mut cut = frames.split_off(&range.start);
+            let mut rest = cut.split_off(&range.end);
+            frames.append(&mut rest);
+        }
+    }
+}
+
+/// Where the frozen frames go.
+#[derive(Default)]
+struct Files {
+    /// Device offset and contents of blocks written in place on the disk.
+    ordered: Vec<(u64, Bytes)>,
+    /// Blocks that travel through the journal.
+    journaled: Vec<(DiskBlock, Bytes)>,
+    /// What goes to the SSD.
+    placements: Vec<Placement>,
+}
+
+/// What one cycle writes.
+struct Work {
+    op: u64,
+    frozen: Frozen,
+    ordered: Vec<(u64, Bytes)>,
+    placements: Vec<Placement>,
+    /// The SSD this freeze counted on is still there.
+    with_ssd: bool,
+}
+
+impl Shared {
+    /// The background thread: until told to stop, waits for a reason and runs a cycle.
+    pub(super) fn run_cycles(self: &Arc<Shared>) {
+        loop {
+            let mut core = self.core.lock();
+            while !core.stop && !self.cycle_due(&core) && !self.promotion_due(&core) {
+                match self.next_deadline(&core) {
+                    Some(wait) => {
+                        let _ = self.work.wait_for(&mut core, wait);
+                    }
+                    None => self.work.wait(&mut core),
+                }
+            }
+            if core.stop {
+                return;
+            }
+            let due = self.cycle_due(&core);
+            drop(core);
+            if due {
+                self.cycle_or_stop();
+            }
+            self.promote();
+        }
+    }
+
+    fn cycle_or_stop(&self) {
+        if let Err(error) = self.cycle() {
+            tracing::error!(%error, "the disk failed; the file system has stopped");
+            self.core.lock().failure.get_or_insert(error.to_string());
+        }
+        self.progress.notify_all();
+    }
+
+    fn cycle_due(&self, core: &Core) -> bool {
+        self.cycle_wanted(core)
+            || core.failure.is_none()
+                && core.dirty.since.is_some_and(|since| Time::now().since(since) >= self.lag.time / 2)
+    }
+
+    /// Reasons for a cycle other than time.
+    pub(super) fn cycle_wanted(&self, core: &Core) -> bool {
+        core.failure.is_none()
+            && (core.wanted > core.committed
+                || core.dirty.bytes >= self.lag.bytes / 4
+                || self.journal_need(core) >= self.journal_limit / 2
+                || core.ops.len_bytes() >= self.ops_limit)
+    }
+
+    fn promotion_due(&self, core: &Core) -> bool {
+        core.promotions.is_due() || (!core.promotions.is_empty() && core.promote_at <= Time::now())
+    }
+
+    fn next_deadline(&self, core: &Core) -> Option<Duration> {
+        let now = Time::now();
+        let dirty = core.dirty.since.map(|since| (since + self.lag.time / 2).since(now));
+        let promote = (!core.promotions.is_empty()).then_some(PROMOTE_WAIT);
+        let wait = match (dirty, promote) {
+            (Some(a), Some(b)) => a.min(b),
+            (a, b) => a.or(b)?,
+        };
+        Some(wait + Duration::from_millis(1))
+    }
+
+    /// Blocks the next transaction will put into the journal.
+    pub(super) fn journal_need(&self, core: &Core) -> u64 {
+        core.dirty.overwrites + core.ext4.dirty_blocks() as u64
+    }
+
+    /// Wakes the committer if there is reason: to run a cycle, or to see that its clock is ticking now.
+    pub(super) fn wake_if_due(&self, core: &mut Core) {
+        if std::mem::take(&mut core.woke) || core.cycle.is_none() && self.cycle_wanted(core) {
+            self.work.notify_one();
+        }
+    }
+
+    /// Whether writers must wait for the disk.
+    pub(super) fn over_lag(&self, core: &Core) -> bool {
+        core.failure.is_none()
+            && (core.at_risk_bytes() > self.lag.bytes
+                || self.journal_need(core) >= self.journal_limit
+                || core.at_risk_since().is_some_and(|since| Time::now().since(since) > self.lag.time))
+    }
+
+    /// Waits until the disk is no further behind than allowed.
+    pub(super) fn await_lag(&self) -> Result<()> {
+        let mut core = self.core.lock();
+        while self.over_lag(&core) {
+            core.wanted = core.wanted.max(core.committed + 1);
+            self.work.notify_one();
+            self.await_progress(&mut core);
+        }
+        core.alive()
+    }
+
+    /// Waits until a cycle has moved on; without a committer, runs one.
+    pub(super) fn await_progress(&self, core: &mut MutexGuard<'_, Core>) {
+        if self.manual {
+            MutexGuard::unlocked(core, || self.cycle_or_stop());
+        } else {
+            self.progress.wait(core);
+        }
+    }
+
+    /// Ends a changing operation: wakes the committer, and holds the caller back if the disk is too far behind.
+    pub(super) fn settle(&self, mut core: MutexGuard<'_, Core>) {
+        self.wake_if_due(&mut core);
+        if self.over_lag(&core) {
+            drop(core);
+            // A failure shows at the caller's next operation.
+            let _ = self.await_lag();
+        }
+    }
+
+    /// One commit cycle, start to end.
+    pub(super) fn cycle(&self) -> Result<()> {
+        let Work { op, mut frozen, ordered, placements, with_ssd } = self.freeze()?;
+        let disk = submit_gathered(self.disk.as_ref(), ordered);
+        let on_ssd = self.finish_ssd(op, placements);
+        if let Err(error) = &on_ssd {
+            self.lose_ssd(error);
+        }
+        let epoch = self.core.lock().epoch;
+        if with_ssd && self.core.lock().ssd.is_none() {
+            self.retie(&mut frozen, self.tie(epoch, op, false));
+        }
+        let tid = frozen.tid;
+        self.finish_disk(disk, frozen)?;
+        self.committed(op, tid)?;
+        self.trim_log()
+    }
+
+    /// Step 1.
+    fn freeze(&self) -> Result<Work> {
+        let mut core = self.core.lock();
+        let op = core.op;
+        let mut files = Files::default();
+        let dirty: Dirty = std::mem::take(&mut core.dirty);
+        core.cycle = Some(Cycle { frames: FxHashMap::default(), bytes: dirty.bytes, since: dirty.since });
+        for ino in std::mem::take(&mut core.dirty_nodes) {
+            self.freeze_file(&mut core, ino, &mut files)?;
+        }
+        let tie = self.tie(core.epoch, op, core.ssd.is_some() && !core.stop);
+        core.ext4.note_written(files.ordered.iter().map(|(_, bytes)| bytes.len() as u64).sum());
+        let mut frozen = core.ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
+        frozen.transaction.metadata.append(&mut files.journaled);
+        core.counters.cycles += 1;
+        let Files { ordered, placements, .. } = files;
+        Ok(Work { op, frozen, ordered, placements, with_ssd: core.ssd.is_some() })
+    }
+
+    fn freeze_file(&self, core: &mut Core, ino: Ino, files: &mut Files) -> Result<()> {
+        let Some(node) = core.nodes.get_mut(&ino) else { return Ok(()) };
+        node.listed = false;
+        let frames: Frames = std::mem::take(&mut node.frames);
+        if frames.is_empty() {
+            return Ok(());
+        }
+        let promised = frames.values().map(|frame| u64::from(frame.reserved)).sum();
+        let frozen: BTreeMap<u64, FrozenFrame> =
+            frames.into_iter().map(|(index, frame)| (index, frame.freeze())).collect();
+        self.place_on_disk(core, ino, &frozen, files)?;
+        core.ext4.unreserve(promised);
+        if let Some(section) = core.policy(ino).section {
+            let unplaced = frozen.iter().filter(|(_, frame)| !frame.placed);
+            let unplaced = unplaced.map(|(&index, frame)| (index, frame.bytes.clone())).collect();
+            files.placements.extend(self.room_for(core, section, ino, unplaced));
+        }
+        if let Some(cycle) = &mut core.cycle {
+            cycle.frames.insert(ino, frozen);
+        }
+        core.drop_if_idle(ino);
+        Ok(())
+    }
+
+    /// Gives a file's frozen frames their disk blocks: new ones are written in place, live ones journaled.
+    fn place_on_disk(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        frozen: &BTreeMap<u64, FrozenFrame>,
+        files: &mut Files,
+    ) -> Result<()> {
+        let block_bytes = self.disk_block_bytes as u64;
+        let per_frame = self.blocks_per_frame;
+        let end = core.ext4.inode(ino)?.size.div_ceil(block_bytes);
+        let slice = |block: u64| -> Option<Bytes> {
+            let within = (block % per_frame * block_bytes) as usize;
+            Some(frozen.get(&(block / per_frame))?.bytes.slice(within..within + block_bytes as usize))
+        };
+        for (first, count) in runs(frozen.keys().copied()) {
+            let start = first * per_frame;
+            let stop = ((first + count) * per_frame).min(end);
+            let Some(len) = stop.checked_sub(start).filter(|&len| len > 0) else { continue };
+            for placed in core.ext4.place(ino, start, len as u32)? {
+                for number in 0..u64::from(placed.len) {
+                    let Some(bytes) = slice(placed.block + number) else { continue };
+                    let at = DiskBlock(placed.at.0 + number);
+                    match placed.fresh {
+                        true => files.ordered.push((at.0 * block_bytes, bytes)),
+                        false => files.journaled.push((at, bytes)),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 2 and 3 on the SSD: data, then the records of what it holds and no longer holds, durable.
+    fn finish_ssd(&self, op: u64, placements: Vec<Placement>) -> Result<()> {
+        if self.ssd_device.is_none() {
+            return Ok(());
+        }
+        self.write_placements(&placements)?;
+        let gate = self.gate.lock();
+        self.make_room(&gate)?;
+        let mut core = self.core.lock();
+        if core.ssd.is_none() {
+            return Ok(());
+        }
+        self.bind_frozen(&mut core, op, placements);
+        self.unbind_frozen(&mut core, op);
+        self.evict(&mut core);
+        self.write_log(core)
+    }
+
+    /// Makes room where a section runs short of clean extents. What has dirty or moving data stays.
+    fn evict(&self, core: &mut Core) {
+        let Core { ssd: Some(ssd), nodes, cycle, .. } = core else { return };
+        let moving = |ino| cycle.as_ref().is_some_and(|cycle| cycle.frames.contains_key(&ino));
+        for section in 0..ssd.sections() {
+            ssd.evict(section, 0, |ino| {
+                moving(ino) || nodes.get(&ino).is_some_and(|node| !node.frames.is_empty())
+            });
+        }
+    }
+
+    /// Binds what this cycle wrote, unless newer data stands over it or it was cut off meanwhile.
+    fn bind_frozen(&self, core: &mut Core, op: u64, placements: Vec<Placement>) {
+        for placement in placements {
+            let Placement { ino, index, run, ref frames } = placement;
+            let sums = placement.sums(self.ssd_block_bytes);
+            let range = index..index + frames.len() as u64;
+            let current = range.clone().all(|index| core.is_current(ino, index));
+            let copy = if current { self.dup_inode(core, ino) } else { None };
+            let Some(ssd) = &mut core.ssd else { return };
+            let Some(inode) = copy else {
+                ssd.release(run);
+                continue;
+            };
+            let file_block = (index * self.ssd_blocks_per_frame) as u32;
+            let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
+            if ssd.bind(op, ino, &binding).is_err() {
+                continue;
+            }
+            if let Some(cycle) = &mut core.cycle {
+                cycle.frames_of_mut(ino, range).for_each(|frame| frame.placed = true);
+            }
+        }
+    }
+
+    /// The SSD forgets its copies of everything that changes on the disk and is not bound anew.
+    fn unbind_frozen(&self, core: &mut Core, op: u64) {
+        let (Some(ssd), Some(cycle)) = (&mut core.ssd, &core.cycle) else { return };
+        for (&ino, frames) in &cycle.frames {
+            let newer = core.nodes.get(&ino);
+            let stale = frames.iter().filter(|(index, frame)| {
+                let over = newer.and_then(|node| node.frames.get(index));
+                !frame.placed && !over.is_some_and(|frame| frame.placed)
+            });
+            let stale: Vec<u64> = stale.map(|(&index, _)| index).collect();
+            for (first, count) in runs(stale) {
+                self.unbind(ssd, op, ino, first..first + count);
+            }
+        }
+    }
+
+    /// Step 2 and 4 on the disk.
+    fn finish_disk(&self, ordered: Vec<Ticket>, frozen: Frozen) -> Result<()> {
+        wait_all(self.disk.as_ref(), ordered).result?;
+        self.journal.commit(Time::now(), frozen.transaction)?;
+        Ok(())
+    }
+
+    /// The disk has everything up to `op`.
+    fn committed(&self, op: u64, tid: u64) -> Result<()> {
+        let mut core = self.core.lock();
+        core.ext4.committed(tid);
+        core.committed = op;
+        core.reuse += 1;
+        core.ops.trim(op);
+        let Some(cycle) = core.cycle.take() else { return Ok(()) };
+        drop(cycle);
+        if let Some(ssd) = &mut core.ssd {
+            ssd.trim(op);
+        }
+        let released = self.release_more(&mut core);
+        drop(core);
+        self.progress.notify_all();
+        released
+    }
+
+    /// If the log is still half full, its residency records go to the tables.
+    fn trim_log(&self) -> Result<()> {
+        let core = self.core.lock();
+        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| ssd.needs_restart());
+        drop(core);
+        if due {
+            let _gate = self.gate.lock();
+            if let Err(error) = self.write_tables() {
+                self.lose_ssd(&error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies to the SSD what reads brought from the disk.
+    pub(super) fn promote(&self) {
+        let mut core = self.core.lock();
+        let mut placements = Vec::new();
+        for (promotion, version) in core.promotions.take() {
+            placements.extend(self.room_for_promotion(&mut core, &promotion, version).map(|p| (p, version)));
+        }
+        core.promote_at = Time::now() + PROMOTE_WAIT;
+        drop(core);
+        let (placements, versions): (Vec<_>, Vec<_>) = placements.into_iter().unzip();
+        if placements.is_empty() {
+            return;
+        }
+        if let Err(error) = self.write_placements(&placements) {
+            self.lose_ssd(&error);
+            return;
+        }
+        let mut core = self.core.lock();
+        for (placement, version) in placements.into_iter().zip(versions) {
+            self.bind_promoted(&mut core, placement, version);
+        }
+    }
+
+    fn room_for_promotion(
+        &self,
+        core: &mut Core,
+        promotion: &Promotion,
+        version: u64,
+    ) -> impl Iterator<Item = Placement> + use<> {
+        let wanted = core.is_unchanged(promotion.ino, version);
+        let section = if wanted { core.policy(promotion.ino).section } else { None };
+        let frames = (0..promotion.frames()).map(|number| {
+            let start = number as usize * FRAME;
+            (promotion.index + number, promotion.bytes.slice(start..start + FRAME))
+        });
+        let placements = match section {
+            Some(section) => self.room_for(core, section, promotion.ino, frames.collect()),
+            None => Vec::new(),
+        };
+        placements.into_iter()
+    }
+
+    fn bind_promoted(&self, core: &mut Core, placement: Placement, version: u64) {
+        let Placement { ino, index, run, ref frames } = placement;
+        let unchanged = core.is_unchanged(ino, version);
+        let copy = if unchanged { self.dup_inode(core, ino) } else { None };
+        let sums = placement.sums(self.ssd_block_bytes);
+        let bytes = (frames.len() * FRAME) as u64;
+        let committed = core.committed;
+        let Some(ssd) = &mut core.ssd else { return };
+        let Some(inode) = copy else { return ssd.release(run) };
+        let file_block = (index * self.ssd_blocks_per_frame) as u32;
+        let binding = Binding { file_block, run, sums: &sums, state: WrDone::Both, inode: &inode };
+        if ssd.bind(committed, ino, &binding).is_ok() {
+            core.counters.promoted_bytes += bytes;
+        }
+    }
+}
+
+impl Core {
+    /// A frozen frame that nothing newer covers.
+    fn is_current(&self, ino: Ino, index: u64) -> bool {
+        let frozen = self.cycle.as_ref().and_then(|cycle| cycle.frames.get(&ino)?.get(&index));
+        let newer = self.nodes.get(&ino).is_some_and(|node| node.frames.contains_key(&index));
+        frozen.is_some_and(|frame| !frame.placed) && !newer
+    }
+
+    /// A file whose contents are as they were at `version`, with nothing dirty or on its way.
+    fn is_unchanged(&self, ino: Ino, version: u64) -> bool {
+        let node = self.nodes.get(&ino);
+        let moving = self.cycle.as_ref().is_some_and(|cycle| cycle.frames.contains_key(&ino));
+        node.is_some_and(|node| node.version == version && node.frames.is_empty() && !node.orphan) && !moving
+    }
+}
+
+impl Shared {
+    /// The tie a transaction carries.
+    fn tie(&self, epoch: u64, op: u64, log_open: bool) -> Tie {
+        Tie { ssd: self.ssd_uuid, epoch, op, log_open }
+    }
+
+    /// Replaces the tie in a frozen transaction.
+    fn retie(&self, frozen: &mut Frozen, tie: Tie) {
+        self.core.lock().ext4.retie(frozen, &tie.encode());
+    }
+}

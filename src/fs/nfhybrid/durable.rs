@@ -1,0 +1,452 @@
+//! fsync, and the SSD's log.
+//!
+//! One thread at a time writes the log (it holds the *gate*), so that a record is durable only after every
+//! record before it. A small fsync is one device write: the pending operation records and the file's data ride
+//! in it together. A large one writes the data to its section first.
+//!
+//! When the log is half full and the disk has not caught up, it is started anew: data that lay in the log goes
+//! to its section, the live records are written again, the old ones are dropped. The disk's speed never
+//! limits an fsync; only the lag bound does.
+//!
+//! Lock order: gate, then core.
+
+use super::Shared;
+use super::core::Core;
+use super::frames::{FRAME, runs};
+use super::place::{Placement, submit_gathered};
+use super::policy::Durability;
+use super::record::{Record, when};
+use crate::fs::nfhybrid::ssd::{Binding, LogWrite, Ssd, WrDone};
+use crate::fs::{Kind, Later};
+use crate::media::{Request, wait_all};
+use crate::time::Time;
+use crate::units::Ino;
+use crate::{Error, Result};
+use bytes::Bytes;
+use parking_lot::MutexGuard;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Dirty bytes of a file up to which an fsync puts them into the log itself.
+const INLINE_MAX: usize = 64 << 10;
+
+/// How an attempt to make an inode durable on the SSD ended.
+enum Logged {
+    /// It is.
+    Done,
+    /// There is no SSD, or no room on it: the disk must do.
+    Disk,
+}
+
+impl Shared {
+    /// See [`crate::fs::FileSystem::fsync`].
+    pub(super) fn fsync(self: &Arc<Shared>, ino: Ino) -> Result<Later<()>> {
+        let mut core = self.core.lock();
+        core.alive()?;
+        let is_dir = core.ext4.inode(ino)?.kind() == Kind::Dir;
+        let policy = core.policy(ino);
+        let target = core.op;
+        if core.committed >= target {
+            return Ok(Later::Now(()));
+        }
+        let by_log = core.ssd.is_some() && (policy.section.is_some() || is_dir);
+        let large = unlogged_bytes(&core, ino) > INLINE_MAX;
+        drop(core);
+        let shared = self.clone();
+        if !by_log {
+            return Ok(Later::Wait(Box::new(move || shared.await_disk(target))));
+        }
+        let both = policy.durability == Durability::Both;
+        if large || both {
+            return Ok(Later::Wait(Box::new(move || shared.fsync_waiting(ino, target, both))));
+        }
+        match self.log_inode(ino) {
+            Logged::Done => Ok(Later::Now(())),
+            Logged::Disk => Ok(Later::Wait(Box::new(move || shared.await_disk(target)))),
+        }
+    }
+
+    fn fsync_waiting(&self, ino: Ino, target: u64, both: bool) -> Result<()> {
+        match self.log_inode(ino) {
+            Logged::Done if !both => Ok(()),
+            Logged::Done | Logged::Disk => self.await_disk(target),
+        }
+    }
+
+    /// Makes an inode durable on the SSD, if that can be.
+    fn log_inode(&self, ino: Ino) -> Logged {
+        match self.try_log_inode(ino) {
+            Ok(logged) => {
+                let mut core = self.core.lock();
+                match logged {
+                    Logged::Done => core.counters.fsync_ssd += 1,
+                    Logged::Disk => core.counters.fsync_disk += 1,
+                }
+                logged
+            }
+            Err(error) => {
+                self.lose_ssd(&error);
+                Logged::Disk
+            }
+        }
+    }
+
+    fn try_log_inode(&self, ino: Ino) -> Result<Logged> {
+        let placements = self.place_large(ino)?;
+        let gate = self.gate.lock();
+        self.make_room(&gate)?;
+        let mut core = self.core.lock();
+        if core.ssd.is_none() {
+            return Ok(Logged::Disk);
+        }
+        self.bind_placed(&mut core, placements);
+        if unlogged_bytes(&core, ino) > self.inline_limit {
+            return Ok(Logged::Disk);
+        }
+        self.append_operations(&mut core)?;
+        self.append_data(&mut core, ino)?;
+        match self.write_log(core) {
+            Err(Error::NoSpace(_)) => Ok(Logged::Disk),
+            written => written.map(|()| Logged::Done),
+        }
+    }
+
+    /// Writes a large file's unlogged frames to its section. No gate: other fsyncs go on meanwhile.
+    fn place_large(&self, ino: Ino) -> Result<Vec<Placement>> {
+        let mut core = self.core.lock();
+        let total = unlogged_bytes(&core, ino);
+        let Some(section) = core.policy(ino).section else { return Ok(Vec::new()) };
+        if total <= INLINE_MAX {
+            return Ok(Vec::new());
+        }
+        let frames = unlogged_frames(&mut core, ino);
+        let placements = self.room_for(&mut core, section, ino, frames);
+        drop(core);
+        self.write_placements(&placements)?;
+        Ok(placements)
+    }
+
+    /// Room for frames that need not follow one another.
+    pub(super) fn room_for(
+        &self,
+        core: &mut Core,
+        section: usize,
+        ino: Ino,
+        frames: Vec<(u64, Bytes)>,
+    ) -> Vec<Placement> {
+        let Some(ssd) = &mut core.ssd else { return Vec::new() };
+        let now = Time::now();
+        let mut placements = Vec::new();
+        let stretches: Vec<_> = runs(frames.iter().map(|&(index, _)| index)).collect();
+        let mut frames = frames.into_iter();
+        for (first, count) in stretches {
+            let part = frames.by_ref().take(count as usize).map(|(_, bytes)| bytes).collect();
+            placements.extend(self.find_room(ssd, section, ino, first, part, now));
+        }
+        placements
+    }
+
+    /// Binds what was written to a section, where the file still holds it; the rest is released.
+    pub(super) fn bind_placed(&self, core: &mut Core, placements: Vec<Placement>) {
+        let op = core.op;
+        for placement in placements {
+            let Placement { ino, index, run, ref frames } = placement;
+            let same =
+                frames.iter().enumerate().all(|(n, bytes)| core.still_holds(ino, index + n as u64, bytes));
+            let sums = placement.sums(self.ssd_block_bytes);
+            let copy = self.dup_inode(core, ino);
+            let Some(ssd) = &mut core.ssd else { return };
+            match copy.filter(|_| same) {
+                None => ssd.release(run),
+                Some(inode) => {
+                    let file_block = (index * self.ssd_blocks_per_frame) as u32;
+                    let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
+                    // A full inode table only means that there is no copy on the SSD.
+                    if ssd.bind(op, ino, &binding).is_ok() {
+                        mark(core, ino, index..index + frames.len() as u64, |placed, _| *placed = true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends the records of all operations the log lacks.
+    pub(super) fn append_operations(&self, core: &mut Core) -> Result<()> {
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        let mut appended = Ok(());
+        core.ops.take_unlogged(|op, bytes| {
+            if appended.is_ok() {
+                appended = ssd.append(op, bytes);
+            }
+        });
+        appended
+    }
+
+    /// Appends a file's unlogged data, its size and times, and the mark that everything so far is there.
+    fn append_data(&self, core: &mut Core, ino: Ino) -> Result<()> {
+        let op = core.op;
+        let mut scratch = std::mem::take(&mut core.scratch);
+        let frames = unlogged_frames(core, ino);
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        for (index, bytes) in &frames {
+            data_record(ino, *index, bytes, &mut scratch);
+            ssd.append(op, &scratch)?;
+        }
+        for (index, _) in frames {
+            mark(core, ino, index..index + 1, |_, logged| *logged = true);
+        }
+        for record in [contents_record(core, ino)?, Some(Record::Complete)].into_iter().flatten() {
+            scratch.clear();
+            record.encode(&mut scratch);
+            if let Some(ssd) = &mut core.ssd {
+                ssd.append(op, &scratch)?;
+            }
+        }
+        core.scratch = scratch;
+        Ok(())
+    }
+
+    /// Writes what was appended and waits until it is durable. The caller holds the gate.
+    ///
+    /// [`Error::NoSpace`]: the log is full; what was appended stays and goes with a later write.
+    pub(super) fn write_log(&self, mut core: MutexGuard<'_, Core>) -> Result<()> {
+        let mut writes = Vec::new();
+        let mut full = Ok(());
+        while let Some(ssd) = &mut core.ssd {
+            match ssd.seal() {
+                Ok(Some(write)) => writes.push(write),
+                Ok(None) => break,
+                Err(error) => {
+                    full = Err(error);
+                    break;
+                }
+            }
+        }
+        drop(core);
+        self.write_groups(writes)?;
+        full
+    }
+
+    /// Writes sealed groups durably, in order, and tells the SSD half so.
+    fn write_groups(&self, writes: Vec<LogWrite>) -> Result<()> {
+        let (Some(device), Some(last)) = (&self.ssd_device, writes.last()) else { return Ok(()) };
+        let upto = last.upto;
+        if writes.iter().any(|write| write.flush_first) {
+            device.flush()?;
+        }
+        let alone = writes.len() == 1;
+        let mut requests = writes.into_iter().map(|write| Request::Write {
+            offset: write.offset,
+            data: write.data,
+            durable: alone,
+        });
+        if alone {
+            // `run` stays on this thread: the fsync path.
+            requests.try_for_each(|request| device.run(Time::now(), request).result.map(drop))?;
+        } else {
+            let tickets: Vec<_> = requests.map(|request| device.submit(Time::now(), request)).collect();
+            wait_all(device.as_ref(), tickets).result?;
+            device.flush()?;
+        }
+        let mut core = self.core.lock();
+        if let Some(ssd) = &mut core.ssd {
+            ssd.sealed(upto);
+            core.reuse += 1;
+        }
+        Ok(())
+    }
+
+    /// Starts the log anew if it is half full. The caller holds the gate.
+    pub(super) fn make_room(&self, gate: &MutexGuard<'_, ()>) -> Result<()> {
+        let core = self.core.lock();
+        let due = !core.recovering && core.ssd.as_ref().is_some_and(Ssd::needs_restart);
+        drop(core);
+        if due { self.relog(gate) } else { Ok(()) }
+    }
+
+    fn relog(&self, _gate: &MutexGuard<'_, ()>) -> Result<()> {
+        let mut core = self.core.lock();
+        let files = files_in_log(&core);
+        let mut placements = Vec::new();
+        for &ino in &files {
+            if let Some(section) = core.policy(ino).section {
+                let frames = unplaced_frames(&mut core, ino);
+                placements.extend(self.room_for(&mut core, section, ino, frames));
+            }
+        }
+        drop(core);
+        self.write_placements(&placements)?;
+        self.bind_placed(&mut self.core.lock(), placements);
+        self.write_tables()?;
+        let mut core = self.core.lock();
+        core.counters.relogs += 1;
+        let live = self.live_records(&mut core, &files)?;
+        if let Some(ssd) = &mut core.ssd {
+            ssd.restart(live)?;
+        }
+        self.write_log(core)
+    }
+
+    /// Everything the log must still say, in the order it would be applied.
+    fn live_records(&self, core: &mut Core, files: &[Ino]) -> Result<Vec<(u64, Vec<u8>)>> {
+        let mut live = Vec::new();
+        core.ops.forget_logged();
+        core.ops.take_unlogged(|op, bytes| live.push((op, bytes.to_vec())));
+        let op = core.op;
+        for &ino in files {
+            for (index, bytes) in unplaced_frames(core, ino) {
+                let mut record = Vec::with_capacity(FRAME + 32);
+                data_record(ino, index, &bytes, &mut record);
+                live.push((op, record));
+                mark(core, ino, index..index + 1, |_, logged| *logged = true);
+            }
+            if let Some(record) = contents_record(core, ino)? {
+                let mut bytes = Vec::new();
+                record.encode(&mut bytes);
+                live.push((op, bytes));
+            }
+        }
+        let mut complete = Vec::new();
+        Record::Complete.encode(&mut complete);
+        live.push((op, complete));
+        Ok(live)
+    }
+
+    /// Writes the SSD's tables in place, so that the log's residency records are not needed any more. The
+    /// caller holds the gate.
+    pub(super) fn write_tables(&self) -> Result<()> {
+        let Some(device) = &self.ssd_device else { return Ok(()) };
+        let checkpoint = match &mut self.core.lock().ssd {
+            Some(ssd) => ssd.checkpoint_begin()?,
+            None => return Ok(()),
+        };
+        self.write_groups(checkpoint.log)?;
+        let tickets = submit_gathered(device.as_ref(), checkpoint.tables);
+        wait_all(device.as_ref(), tickets).result?;
+        device.flush()?;
+        if let Some(ssd) = &mut self.core.lock().ssd {
+            ssd.checkpoint_end();
+        }
+        Ok(())
+    }
+
+    /// Waits until the disk half has operation `target`.
+    pub(super) fn await_disk(&self, target: u64) -> Result<()> {
+        let mut core = self.core.lock();
+        core.wanted = core.wanted.max(target);
+        self.work.notify_one();
+        while core.committed < target {
+            core.alive()?;
+            self.await_progress(&mut core);
+        }
+        Ok(())
+    }
+
+    /// Goes on without the SSD. Everything it alone had is still in memory.
+    pub(super) fn lose_ssd(&self, error: &Error) {
+        let mut core = self.core.lock();
+        if core.ssd.take().is_none() {
+            return;
+        }
+        tracing::error!(%error, "the SSD failed; going on from the disk alone");
+        core.ssd_lost = Some(error.to_string());
+        core.epoch += 1;
+        core.policy_turn += 1;
+        core.reuse += 1;
+        core.ops.clear();
+        core.promotions.take();
+        let now = Time::now();
+        core.begin(now);
+        core.wanted = core.op;
+        self.work.notify_one();
+    }
+}
+
+fn data_record(ino: Ino, index: u64, bytes: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    Record::Data { ino: ino.0, offset: index * FRAME as u64, bytes }.encode(out);
+}
+
+/// A file's size, times and mode, as of now; nothing for what has no contents.
+fn contents_record(core: &mut Core, ino: Ino) -> Result<Option<Record<'static>>> {
+    let inode = core.ext4.inode(ino)?;
+    let record = Record::Contents {
+        ino: ino.0,
+        generation: inode.generation,
+        size: inode.size,
+        perm: inode.perm(),
+        mtime: when(inode.mtime),
+        ctime: when(inode.ctime),
+    };
+    Ok((inode.kind() == Kind::File).then_some(record))
+}
+
+/// Frames of a file that an fsync still has to log: dirty ones, and frozen ones the SSD does not have.
+fn unlogged_frames(core: &mut Core, ino: Ino) -> Vec<(u64, Bytes)> {
+    frames_where(core, ino, |placed, logged| !placed && !logged)
+}
+
+fn unplaced_frames(core: &mut Core, ino: Ino) -> Vec<(u64, Bytes)> {
+    frames_where(core, ino, |placed, _| !placed)
+}
+
+fn frames_where(core: &mut Core, ino: Ino, wanted: impl Fn(bool, bool) -> bool) -> Vec<(u64, Bytes)> {
+    let mut found = Vec::new();
+    if let Some(node) = core.nodes.get_mut(&ino) {
+        let dirty = node.frames.iter_mut().filter(|(_, frame)| wanted(frame.placed, frame.logged));
+        found.extend(dirty.map(|(&index, frame)| (index, frame.share())));
+    }
+    if let (Some(cycle), Some(node)) = (&core.cycle, core.nodes.get(&ino)) {
+        let frozen = cycle.frames_of(ino).filter(|(_, frame)| wanted(frame.placed, frame.logged));
+        let before = found.len();
+        found.extend(
+            frozen
+                .filter(|(index, _)| !node.frames.contains_key(index))
+                .map(|(index, frame)| (index, frame.bytes.clone())),
+        );
+        if before != found.len() {
+            found.sort_by_key(|&(index, _)| index);
+        }
+    }
+    found
+}
+
+fn unlogged_bytes(core: &Core, ino: Ino) -> usize {
+    let Some(node) = core.nodes.get(&ino) else { return 0 };
+    let dirty = node.frames.values().filter(|frame| !frame.placed && !frame.logged).count();
+    let frozen = core.cycle.as_ref().map_or(0, |cycle| {
+        let frames = cycle.frames_of(ino).filter(|(_, frame)| !frame.placed && !frame.logged);
+        frames.filter(|(index, _)| !node.frames.contains_key(index)).count()
+    });
+    (dirty + frozen) * FRAME
+}
+
+/// Files some of whose contents the log vouches for and the disk does not have.
+fn files_in_log(core: &Core) -> Vec<Ino> {
+    let mut files: Vec<Ino> = core
+        .nodes
+        .iter()
+        .filter(|(_, node)| node.frames.values().any(|frame| frame.placed || frame.logged))
+        .map(|(&ino, _)| ino)
+        .collect();
+    if let Some(cycle) = &core.cycle {
+        files.extend(cycle.files_in_log());
+    }
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// Sets what is known of frames, dirty and frozen: `(placed, logged)`.
+fn mark(core: &mut Core, ino: Ino, frames: Range<u64>, set: impl Fn(&mut bool, &mut bool)) {
+    if let Some(node) = core.nodes.get_mut(&ino) {
+        for frame in node.frames.range_mut(frames.clone()).map(|(_, frame)| frame) {
+            set(&mut frame.placed, &mut frame.logged);
+        }
+    }
+    if let Some(cycle) = &mut core.cycle {
+        for frame in cycle.frames_of_mut(ino, frames) {
+            set(&mut frame.placed, &mut frame.logged);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Operations on names. Each runs on the disk half's structures in memory and leaves one record.
+
+use super::Shared;
+use super::core::Core;
+use super::record::{Record, kind_code, rename_code, when};
+use crate::fs::ext4::acl::Acl;
+use crate::fs::ext4::{Create, Removed};
+use crate::fs::{Attr, Caller, Kind, NAME_MAX, NewNode, Rename};
+use crate::time::Time;
+use crate::units::Ino;
+use crate::{Error, Result};
+
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
+impl Shared {
+    /// See [`crate::fs::FileSystem::lookup`].
+    pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let mut core = self.core.lock();
+        core.alive()?;
+        let ino = match name {
+            b"." => parent,
+            _ => core.ext4.lookup(parent, checked(name)?)?.ok_or(Error::NotFound)?.0,
+        };
+        let attr = core.attr(ino)?;
+        match name {
+            b"." | b".." => core.node_of(ino).lookups += 1,
+            _ => core.reference(ino, parent),
+        }
+        Ok(attr)
+    }
+
+    /// See [`crate::fs::FileSystem::forget`].
+    pub(super) fn forget(&self, ino: Ino, count: u64) {
+        let mut core = self.core.lock();
+        let Some(node) = core.nodes.get_mut(&ino) else { return };
+        node.lookups = node.lookups.saturating_sub(count);
+        if node.lookups > 0 {
+            return;
+        }
+        if node.orphan {
+            if let Err(error) = self.release(&mut core, ino) {
+                tracing::error!(ino = ino.0, %error, "an unnamed inode could not be freed; recovery will");
+            }
+        } else {
+            core.drop_if_idle(ino);
+        }
+        self.wake_if_due(&mut core);
+    }
+
+    /// See [`crate::fs::FileSystem::create`].
+    pub(super) fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
+        let name = checked(name)?;
+        let mut core = self.core.lock();
+        core.writable()?;
+        let now = Time::now();
+        let directory = core.ext4.inode(parent)?;
+        let (parent_mode, parent_gid) = (directory.mode, directory.gid);
+        let inherited = core.inherited_acl(parent, node, caller.umask)?;
+        let setgid = parent_mode & 0o2000 != 0;
+        let mut perm = inherited.perm;
+        if setgid && node.kind == Kind::Dir {
+            perm |= 0o2000;
+        }
+        let spec = Create {
+            parent,
+            name,
+            kind: node.kind,
+            perm,
+            uid: caller.uid,
+            gid: if setgid { parent_gid } else { caller.gid },
+            rdev: node.rdev,
+            target: node.target,
+            now: now.into(),
+            ino: None,
+            generation: None,
+        };
+        let ino = self.make(&mut core, &spec, now)?;
+        for (name, value) in inherited.acls() {
+            self.store_xattr(&mut core, ino, name, Some(value), None, now)?;
+        }
+        core.reference(ino, parent);
+        let attr = core.attr(ino)?;
+        self.settle(core);
+        Ok(attr)
+    }
+
+    /// Makes an inode and lists the record, also for recovery.
+    pub(super) fn make(&self, core: &mut Core, spec: &Create, now: Time) -> Result<Ino> {
+        let ino = core.ext4.create(spec)?;
+        let generation = core.ext4.inode(ino)?.generation;
+        core.record(
+            now,
+            &Record::Create {
+                parent: spec.parent.0,
+                name: spec.name,
+                ino: ino.0,
+                generation,
+                kind: kind_code(spec.kind),
+                perm: spec.perm,
+                owner: (spec.uid, spec.gid),
+                rdev: spec.rdev,
+                target: spec.target,
+                at: when(spec.now),
+            },
+        );
+        Ok(ino)
+    }
+
+    /// See [`crate::fs::FileSystem::unlink`] and [`crate::fs::FileSystem::rmdir`].
+    pub(super) fn remove(&self, parent: Ino, name: &[u8], dir: bool) -> Result<()> {
+        let name = checked(name)?;
+        let mut core = self.core.lock();
+        core.writable()?;
+        let now = Time::now();
+        self.remove_name(&mut core, parent, name, dir, now)?;
+        self.settle(core);
+        Ok(())
+    }
+
+    /// The work of `unlink` and `rmdir`, also for recovery.
+    pub(super) fn remove_name(
+        &self,
+        core: &mut Core,
+        parent: Ino,
+        name: &[u8],
+        dir: bool,
+        now: Time,
+    ) -> Result<()> {
+        let removed = if dir {
+            core.ext4.rmdir(parent, name, now.into())?
+        } else {
+            core.ext4.unlink(parent, name, now.into())?
+        };
+        core.record(now, &Record::Remove { parent: parent.0, name, dir, at: when(now.into()) });
+        self.removed(core, removed)
+    }
+
+    /// What follows when a name is gone: the inode is freed, or waits for its last reference.
+    fn removed(&self, core: &mut Core, removed: Removed) -> Result<()> {
+        if !removed.last {
+            return Ok(());
+        }
+        match core.nodes.get_mut(&removed.ino) {
+            Some(node) if node.lookups > 0 => {
+                node.orphan = true;
+                Ok(())
+            }
+            _ => self.release(core, removed.ino),
+        }
+    }
+
+    /// Frees an inode that has neither names nor references.
+    pub(super) fn release(&self, core: &mut Core, ino: Ino) -> Result<()> {
+        self.drop_frames(core, ino, 0..u64::MAX);
+        core.nodes.remove(&ino);
+        core.record(Time::now(), &Record::Release { ino: ino.0 });
+        if !core.ext4.release(ino)? {
+            core.releasing.push(ino);
+        }
+        Ok(())
+    }
+
+    /// Goes on freeing inodes that are too large to go in one transaction. Called after each commit.
+    pub(super) fn release_more(&self, core: &mut Core) -> Result<()> {
+        for ino in std::mem::take(&mut core.releasing) {
+            core.begin(Time::now());
+            if !core.ext4.release(ino)? {
+                core.releasing.push(ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`crate::fs::FileSystem::rename`].
+    pub(super) fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()> {
+        let (name, new_name) = (checked(name)?, checked(new_name)?);
+        let mut core = self.core.lock();
+        core.writable()?;
+        let now = Time::now();
+        self.move_name(&mut core, from, name, to, new_name, how, now)?;
+        self.settle(core);
+        Ok(())
+    }
+
+    /// The work of `rename`, also for recovery.
+    #[allow(clippy::too_many_arguments)] // the arguments of the system call
+    pub(super) fn move_name(
+        &self,
+        core: &mut Core,
+        from: Ino,
+        name: &[u8],
+        to: Ino,
+        new_name: &[u8],
+        how: Rename,
+        now: Time,
+    ) -> Result<()> {
+        let moved = core.ext4.lookup(from, name)?.ok_or(Error::NotFound)?.0;
+        let whiteout = how == Rename::Whiteout;
+        let how = if whiteout { Rename::Replace } else { how };
+        let removed = core.ext4.rename(from, name, to, new_name, how, now.into())?;
+        let at = when(now.into());
+        core.record(
+            now,
+            &Record::Rename { from: from.0, name, to: to.0, new_name, how: rename_code(how), at },
+        );
+        if from != to {
+            core.moved(moved, to);
+            if how == Rename::Exchange
+                && let Some((other, _)) = core.ext4.lookup(from, name)?
+            {
+                core.moved(other, from);
+            }
+        }
+        if whiteout {
+            // An operation of its own, so that it gets the same inode number when it is run again.
+            self.make(core, &whiteout_at(from, name, now), now)?;
+        }
+        removed.map_or(Ok(()), |removed| self.removed(core, removed))
+    }
+
+    /// See [`crate::fs::FileSystem::link`].
+    pub(super) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let name = checked(name)?;
+        let mut core = self.core.lock();
+        core.writable()?;
+        let now = Time::now();
+        if core.nodes.get(&ino).is_some_and(|node| node.orphan) {
+            return Err(Error::NotFound);
+        }
+        self.add_link(&mut core, ino, parent, name, now)?;
+        core.node_of(ino).lookups += 1;
+        let attr = core.attr(ino)?;
+        self.settle(core);
+        Ok(attr)
+    }
+
+    /// The work of `link`, also for recovery.
+    pub(super) fn add_link(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+        now: Time,
+    ) -> Result<()> {
+        core.ext4.link(ino, parent, name, now.into())?;
+        core.record(now, &Record::Link { ino: ino.0, parent: parent.0, name, at: when(now.into()) });
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Attributes of an inode, its dirty data counted in.
+    pub(super) fn attr(&mut self, ino: Ino) -> Result<Attr> {
+        let promised = self
+            .nodes
+            .get(&ino)
+            .map_or(0, |node| node.frames.values().map(|frame| u64::from(frame.reserved)).sum::<u64>());
+        let block_bytes = self.ext4.block_bytes();
+        let inode = self.ext4.inode(ino)?;
+        Ok(Attr {
+            ino,
+            generation: inode.generation,
+            size: inode.size,
+            blocks: inode.blocks + promised * u64::from(block_bytes / 512),
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+            crtime: inode.crtime,
+            kind: inode.kind(),
+            perm: inode.perm(),
+            nlink: inode.nlink,
+            uid: inode.uid,
+            gid: inode.gid,
+            rdev: inode.rdev,
+            blksize: 4096,
+        })
+    }
+
+    /// A directory's default ACL; looked for once.
+    fn default_acl(&mut self, dir: Ino) -> Result<Option<Box<[u8]>>> {
+        if let Some(known) = &self.node_of(dir).default_acl {
+            return Ok(known.clone());
+        }
+        let found = match self.ext4.get_xattr(dir, DEFAULT_ACL) {
+            Ok(value) => Some(value.into_boxed_slice()),
+            Err(Error::NoAttribute) => None,
+            Err(error) => return Err(error),
+        };
+        self.node_of(dir).default_acl = Some(found.clone());
+        Ok(found)
+    }
+
+    fn inherited_acl(&mut self, dir: Ino, node: &NewNode, umask: u32) -> Result<Inherited> {
+        let perm = node.perm & 0o7777;
+        let masked = Inherited { perm: perm & !(umask as u16 & 0o777), access: None, default: None };
+        if node.kind == Kind::Symlink {
+            return Ok(Inherited { perm: 0o777, ..masked });
+        }
+        let Some(default) = self.default_acl(dir)? else { return Ok(masked) };
+        let Some(default) = Acl::from_wire(&default)? else { return Ok(masked) };
+        let inherited = default.inherit(perm, node.kind == Kind::Dir);
+        Ok(Inherited {
+            perm: inherited.perm,
+            access: inherited.access.map(|acl| acl.to_wire()),
+            default: inherited.default.map(|acl| acl.to_wire()),
+        })
+    }
+
+    fn moved(&mut self, ino: Ino, parent: Ino) {
+        let turn = self.policy_turn + 1;
+        let is_dir = self.ext4.inode(ino).is_ok_and(|inode| inode.kind() == Kind::Dir);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.parent = parent;
+            node.policy = None;
+            if is_dir {
+                // What lies below inherits from another place now.
+                self.policy_turn = turn;
+            }
+        }
+    }
+
+    /// An error if nothing may change.
+    pub(super) fn writable(&self) -> Result<()> {
+        self.alive()?;
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+}
+
+/// What a new inode takes from its directory's default ACL.
+struct Inherited {
+    perm: u16,
+    access: Option<Vec<u8>>,
+    default: Option<Vec<u8>>,
+}
+
+impl Inherited {
+    fn acls(&self) -> impl Iterator<Item = (&'static [u8], &[u8])> {
+        let access = self.access.as_deref().map(|value| (ACCESS_ACL, value));
+        access.into_iter().chain(self.default.as_deref().map(|value| (DEFAULT_ACL, value)))
+    }
+}
+
+/// What `RENAME_WHITEOUT` leaves under the old name.
+fn whiteout_at(parent: Ino, name: &[u8], now: Time) -> Create<'_> {
+    Create {
+        parent,
+        name,
+        kind: Kind::CharDevice,
+        perm: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        now: now.into(),
+        ino: None,
+        generation: None,
+    }
+}
+
+fn checked(name: &[u8]) -> Result<&[u8]> {
+    match name.len() {
+        0 => Err(Error::NotFound),
+        1..=NAME_MAX => Ok(name),
+        _ => Err(Error::NameTooLong),
+    }
+}

@@ -1,0 +1,394 @@
+//! Reading: from memory, else from the SSD if it has a finished copy, else from the disk and up to the SSD.
+//!
+//! A plan is made under the lock, the devices are read without it, and the answer is taken only if nothing
+//! that was planned from can have been reused meanwhile; else it is planned again.
+
+use super::Shared;
+use super::core::Core;
+use super::frames::{FRAME, Frame};
+use super::write::frame_of;
+use crate::checksum::crc32c;
+use crate::fs::ext4::Mapping;
+use crate::fs::{Kind, Later, Seek};
+use crate::media::Request;
+use crate::time::Time;
+use crate::units::{DiskBlock, Ino, SsdBlock};
+use crate::{Error, Result};
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Attempts without the lock before a read is done under it.
+const ATTEMPTS: u32 = 3;
+/// An access time older than this is renewed whatever the other times say (the kernel's `relatime`).
+const ATIME_MAX: i64 = 24 * 3600;
+
+/// Where a stretch of whole frames comes from.
+#[derive(Debug)]
+enum Source {
+    Memory(Bytes),
+    Zeros,
+    Ssd { at: SsdBlock, sums: SmallVec<[u32; 8]> },
+    Disk { at: DiskBlock, blocks: u32 },
+}
+
+/// One stretch: `frames` frames from frame `index` on (the disk's may end inside the last).
+#[derive(Debug)]
+struct Piece {
+    index: u64,
+    bytes: usize,
+    source: Source,
+}
+
+struct Plan {
+    ino: Ino,
+    pieces: SmallVec<[Piece; 4]>,
+    version: u64,
+    reuse: u64,
+    size: u64,
+    promote: bool,
+}
+
+impl Plan {
+    fn needs(&self, wanted: impl Fn(&Source) -> bool) -> bool {
+        self.pieces.iter().any(|piece| wanted(&piece.source))
+    }
+}
+
+impl Shared {
+    /// See [`crate::fs::FileSystem::read`].
+    pub(super) fn read(self: &Arc<Shared>, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+        let mut core = self.core.lock();
+        core.alive()?;
+        let size = core.inode_of_file(ino)?.size;
+        touch_atime(&mut core, ino)?;
+        let end = size.min(offset.saturating_add(len as u64));
+        if offset >= end {
+            return Ok(Later::Now(Vec::new()));
+        }
+        let plan = self.plan(&mut core, ino, offset, end)?;
+        drop(core);
+        if plan.needs(|source| matches!(source, Source::Disk { .. })) {
+            let shared = self.clone();
+            return Ok(Later::Wait(Box::new(move || shared.read_planned(plan, offset, end))));
+        }
+        self.read_planned(plan, offset, end).map(Later::Now)
+    }
+
+    fn read_planned(&self, mut plan: Plan, offset: u64, end: u64) -> Result<Vec<Bytes>> {
+        for _ in 0..ATTEMPTS {
+            let fetched = self.fetch(&plan);
+            let mut core = self.core.lock();
+            match fetched {
+                Ok(parts) if plan.reuse == core.reuse => {
+                    if plan.promote {
+                        self.offer(&mut core, &plan, &parts);
+                    }
+                    return Ok(cut(&plan, parts, offset, end));
+                }
+                Ok(_) => {}
+                Err(Trouble::Ssd(piece, error)) => self.distrust(&mut core, &plan, piece, &error),
+                Err(Trouble::Disk(error)) if plan.reuse == core.reuse => return Err(error),
+                Err(Trouble::Disk(_)) => {}
+            }
+            let size = core.inode_of_file(plan.ino)?.size;
+            if offset >= end.min(size) {
+                return Ok(Vec::new());
+            }
+            plan = self.plan(&mut core, plan.ino, offset, end.min(size))?;
+        }
+        let mut core = self.core.lock();
+        let plan = self.plan(&mut core, plan.ino, offset, end)?;
+        match self.fetch(&plan) {
+            Ok(parts) => Ok(cut(&plan, parts, offset, end)),
+            Err(Trouble::Disk(error) | Trouble::Ssd(_, error)) => Err(error),
+        }
+    }
+
+    /// Says where each frame of a byte range comes from.
+    fn plan(&self, core: &mut Core, ino: Ino, offset: u64, end: u64) -> Result<Plan> {
+        let mut pieces = SmallVec::<[Piece; 4]>::new();
+        let last = end.div_ceil(FRAME as u64);
+        let mut index = frame_of(offset);
+        while index < last {
+            let piece = self.piece(core, ino, index, last - index)?;
+            index += (piece.bytes / FRAME) as u64;
+            pieces.push(piece);
+        }
+        let from_disk = pieces.iter().any(|piece| matches!(piece.source, Source::Disk { .. }));
+        let promote = from_disk && core.ssd.is_some() && core.policy(ino).section.is_some();
+        let size = core.ext4.inode(ino)?.size;
+        let node = core.node_of(ino);
+        let plan = Plan { ino, pieces, version: node.version, reuse: 0, size, promote };
+        if let Some(ssd) = &mut core.ssd {
+            ssd.touch(ino);
+        }
+        Ok(Plan { reuse: core.reuse, ..plan })
+    }
+
+    /// The longest stretch from `index` on, at most `max` frames, that has one source.
+    fn piece(&self, core: &mut Core, ino: Ino, index: u64, max: u64) -> Result<Piece> {
+        if let Some(bytes) = in_memory(core, ino, index) {
+            return Ok(Piece { index, bytes: FRAME, source: Source::Memory(bytes) });
+        }
+        let max = self.until_memory(core, ino, index, max);
+        if let Some(piece) = self.piece_on_ssd(core, ino, index, max) {
+            return Ok(piece);
+        }
+        let max = self.until_ssd(core, ino, index, max);
+        let per_frame = self.blocks_per_frame;
+        let limit = u32::try_from(max * per_frame).unwrap_or(u32::MAX);
+        match core.ext4.map(ino, index * per_frame, limit)? {
+            Mapping::Data { at, len } if len >= per_frame as u32 || per_frame == 1 => {
+                let blocks = len.min(limit) / per_frame as u32 * per_frame as u32;
+                let bytes = (u64::from(blocks) / per_frame) as usize * FRAME;
+                Ok(Piece { index, bytes, source: Source::Disk { at, blocks } })
+            }
+            Mapping::Hole { len } | Mapping::Unwritten { len, .. } if u64::from(len) >= per_frame => {
+                let frames = (u64::from(len) / per_frame).min(max);
+                Ok(Piece { index, bytes: frames as usize * FRAME, source: Source::Zeros })
+            }
+            _ => self.mixed_frame(core, ino, index),
+        }
+    }
+
+    /// A frame whose file-system blocks are of several kinds: read here and now (blocks under 4 KiB only).
+    fn mixed_frame(&self, core: &mut Core, ino: Ino, index: u64) -> Result<Piece> {
+        let mut bytes = BytesMut::zeroed(FRAME);
+        let block_bytes = FRAME / self.blocks_per_frame as usize;
+        for (slot, part) in bytes.chunks_mut(block_bytes).enumerate() {
+            let block = index * self.blocks_per_frame + slot as u64;
+            if let Mapping::Data { at, .. } = core.ext4.map(ino, block, 1)? {
+                part.copy_from_slice(&self.read_disk(at, 1)?);
+            }
+        }
+        Ok(Piece { index, bytes: FRAME, source: Source::Memory(bytes.freeze()) })
+    }
+
+    fn until_memory(&self, core: &Core, ino: Ino, index: u64, max: u64) -> u64 {
+        let dirty = core.nodes.get(&ino).and_then(|node| node.frames.range(index..).next());
+        let dirty = dirty.map_or(u64::MAX, |(&found, _)| found);
+        let frozen = core.cycle.as_ref().and_then(|cycle| cycle.next_frame(ino, index)).unwrap_or(u64::MAX);
+        max.min(dirty.min(frozen) - index)
+    }
+
+    fn piece_on_ssd(&self, core: &Core, ino: Ino, index: u64, max: u64) -> Option<Piece> {
+        let ssd = core.ssd.as_ref()?;
+        let unit = self.ssd_blocks_per_frame;
+        let found = ssd.resident(ino, u32::try_from(index * unit).ok()?)?;
+        let frames = (u64::from(found.len) / unit).min(max);
+        if frames == 0 {
+            return None;
+        }
+        let sums = ssd.sums(found.at, (frames * unit) as u32);
+        let source = Source::Ssd { at: found.at, sums: SmallVec::from_slice(sums) };
+        Some(Piece { index, bytes: frames as usize * FRAME, source })
+    }
+
+    fn until_ssd(&self, core: &Core, ino: Ino, index: u64, max: u64) -> u64 {
+        let unit = self.ssd_blocks_per_frame;
+        let next =
+            core.ssd.as_ref().and_then(|ssd| ssd.next_resident(ino, u32::try_from(index * unit).ok()?));
+        next.map_or(max, |block| max.min((u64::from(block) / unit).saturating_sub(index).max(1)))
+    }
+
+    /// Reads all the device pieces of a plan.
+    fn fetch(&self, plan: &Plan) -> Result<SmallVec<[Bytes; 4]>, Trouble> {
+        let mut parts = SmallVec::new();
+        for (number, piece) in plan.pieces.iter().enumerate() {
+            parts.push(match &piece.source {
+                Source::Memory(bytes) => bytes.clone(),
+                Source::Zeros => Bytes::from(vec![0; piece.bytes]),
+                Source::Ssd { at, sums } => {
+                    self.read_ssd(*at, sums).map_err(|error| Trouble::Ssd(number, error))?
+                }
+                Source::Disk { at, blocks } => self.read_disk(*at, *blocks).map_err(Trouble::Disk)?,
+            });
+        }
+        Ok(parts)
+    }
+
+    /// Reads SSD blocks and checks each against its checksum.
+    pub(super) fn read_ssd(&self, at: SsdBlock, sums: &[u32]) -> Result<Bytes> {
+        let device = self.ssd_device.as_ref().ok_or_else(|| Error::invalid("no SSD"))?;
+        let block_bytes = self.ssd_block_bytes;
+        let bytes = device.read(at.0 * block_bytes as u64, sums.len() * block_bytes)?;
+        for (number, (block, &sum)) in bytes.chunks(block_bytes).zip(sums).enumerate() {
+            if crc32c(block) != sum {
+                let at = format!("{}, block {}", device.info().name, at.0 + number as u64);
+                return Err(Error::corrupt("cached data", "its checksum is wrong", at));
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Reads disk blocks, taking what the journal has and the blocks do not.
+    pub(super) fn read_disk(&self, at: DiskBlock, blocks: u32) -> Result<Bytes> {
+        let block_bytes = self.disk_block_bytes;
+        let request = Request::Read { offset: at.0 * block_bytes as u64, len: blocks as usize * block_bytes };
+        let bytes = self.disk.run(Time::now(), request).result?;
+        let newer: SmallVec<[(usize, Bytes); 4]> = (0..blocks as usize)
+            .filter_map(|number| Some((number, self.journal.latest(DiskBlock(at.0 + number as u64))?)))
+            .collect();
+        if newer.is_empty() {
+            return Ok(bytes);
+        }
+        let mut patched = BytesMut::from(&bytes[..]);
+        for (number, block) in newer {
+            patched[number * block_bytes..(number + 1) * block_bytes].copy_from_slice(&block);
+        }
+        Ok(patched.freeze())
+    }
+
+    /// An SSD copy that cannot be read: forget it and go on from the disk.
+    fn distrust(&self, core: &mut Core, plan: &Plan, piece: usize, error: &Error) {
+        tracing::warn!(ino = plan.ino.0, %error, "dropping an SSD copy");
+        core.counters.bad_sums += 1;
+        let piece = &plan.pieces[piece];
+        let op = core.op;
+        if let Some(ssd) = &mut core.ssd {
+            self.unbind(ssd, op, plan.ino, piece.index..piece.index + (piece.bytes / FRAME) as u64);
+        }
+    }
+
+    /// Hands what came from the disk to the committer, to be copied to the SSD.
+    fn offer(&self, core: &mut Core, plan: &Plan, parts: &[Bytes]) {
+        if core.nodes.get(&plan.ino).map(|node| node.version) != Some(plan.version) {
+            return;
+        }
+        for (piece, bytes) in plan.pieces.iter().zip(parts) {
+            if matches!(piece.source, Source::Disk { .. }) {
+                let promotion =
+                    super::promote::Promotion { ino: plan.ino, index: piece.index, bytes: bytes.clone() };
+                core.promotions.offer(promotion, plan.version);
+            }
+        }
+        if core.promotions.is_due() {
+            self.work.notify_one();
+        }
+    }
+
+    /// See [`crate::fs::FileSystem::seek`].
+    pub(super) fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        let mut core = self.core.lock();
+        let size = core.inode_of_file(ino)?.size;
+        if offset >= size {
+            return Err(Error::NoOffset);
+        }
+        let mut index = frame_of(offset);
+        while index * (FRAME as u64) < size {
+            let (data, frames) = self.stretch(&mut core, ino, index, size)?;
+            if data == (what == Seek::Data) {
+                return Ok(offset.max(index * FRAME as u64));
+            }
+            index += frames;
+        }
+        if what == Seek::Hole { Ok(size) } else { Err(Error::NoOffset) }
+    }
+
+    /// Whether a frame holds data, and how many frames after it are known to be alike.
+    fn stretch(&self, core: &mut Core, ino: Ino, index: u64, size: u64) -> Result<(bool, u64)> {
+        if in_memory(core, ino, index).is_some() {
+            return Ok((true, 1));
+        }
+        let max = self.until_memory(core, ino, index, size.div_ceil(FRAME as u64) - index);
+        let per_frame = self.blocks_per_frame;
+        let mapping = core.ext4.map(ino, index * per_frame, u32::MAX)?;
+        let frames = (mapping.blocks() / per_frame).clamp(1, max);
+        let whole = mapping.blocks() >= per_frame;
+        let data = matches!(mapping, Mapping::Data { .. }) || (!whole && has_data(self, core, ino, index)?);
+        Ok((data, frames))
+    }
+}
+
+enum Trouble {
+    Ssd(usize, Error),
+    Disk(Error),
+}
+
+/// The contents of a frame that is dirty or frozen.
+fn in_memory(core: &Core, ino: Ino, index: u64) -> Option<Bytes> {
+    if let Some(frame) = core.nodes.get(&ino).and_then(|node| node.frames.get(&index)) {
+        return Some(Bytes::copy_from_slice(frame.bytes()));
+    }
+    core.cycle.as_ref()?.frame(ino, index)
+}
+
+/// Cuts whole frames down to the bytes asked for.
+fn cut(plan: &Plan, parts: SmallVec<[Bytes; 4]>, offset: u64, end: u64) -> Vec<Bytes> {
+    let mut answer = Vec::with_capacity(parts.len());
+    for (piece, bytes) in plan.pieces.iter().zip(parts) {
+        let start = piece.index * FRAME as u64;
+        let from = offset.saturating_sub(start).min(bytes.len() as u64) as usize;
+        let to = (end - start).min(bytes.len() as u64) as usize;
+        answer.push(bytes.slice(from..to));
+    }
+    debug_assert!(end <= plan.size);
+    answer
+}
+
+/// A frame's present contents as a dirty frame: from memory, SSD or disk; zeros past the end of the file.
+pub(super) fn load_frame(shared: &Shared, core: &mut Core, ino: Ino, index: u64) -> Result<Frame> {
+    let start = index * FRAME as u64;
+    let size = core.ext4.inode(ino)?.size;
+    if start >= size {
+        return Ok(Frame::zeroed(&shared.pool));
+    }
+    let mut plan = shared.plan(core, ino, start, start + 1)?;
+    let fetched = match shared.fetch(&plan) {
+        Err(Trouble::Ssd(piece, error)) => {
+            shared.distrust(core, &plan, piece, &error);
+            plan = shared.plan(core, ino, start, start + 1)?;
+            shared.fetch(&plan)
+        }
+        other => other,
+    };
+    let parts = fetched.map_err(|trouble| match trouble {
+        Trouble::Ssd(_, error) | Trouble::Disk(error) => error,
+    })?;
+    let mut frame = Frame::copy_of(&shared.pool, &parts[0][..FRAME]);
+    if size - start < FRAME as u64 {
+        frame.bytes_mut()[(size - start) as usize..].fill(0);
+    }
+    Ok(frame)
+}
+
+/// Whether any block of a frame holds data, in memory or on the disk.
+pub(super) fn has_data(shared: &Shared, core: &mut Core, ino: Ino, index: u64) -> Result<bool> {
+    if in_memory(core, ino, index).is_some() {
+        return Ok(true);
+    }
+    for block in index * shared.blocks_per_frame..(index + 1) * shared.blocks_per_frame {
+        if matches!(core.ext4.map(ino, block, 1)?, Mapping::Data { .. }) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The kernel's `relatime`: a read renews an access time that is not after the other times, or a day old.
+fn touch_atime(core: &mut Core, ino: Ino) -> Result<()> {
+    let now = Time::now();
+    let inode = core.ext4.inode(ino)?;
+    let stale = Time(now.0).since(Time(inode.atime.sec.max(0) as u64 * 1_000_000_000));
+    let due = inode.atime <= inode.mtime
+        || inode.atime <= inode.ctime
+        || stale > Duration::from_secs(ATIME_MAX as u64);
+    if due && !core.read_only {
+        // Alone it is no reason to wake the disk: it goes with the next commit.
+        core.ext4.inode_mut(ino)?.atime = now.into();
+    }
+    Ok(())
+}
+
+impl Core {
+    /// An inode that holds contents; an error for directories and the rest.
+    pub(super) fn inode_of_file(&mut self, ino: Ino) -> Result<&crate::fs::ext4::Inode> {
+        let inode = self.ext4.inode(ino)?;
+        if inode.kind() == Kind::Dir {
+            return Err(Error::IsDir);
+        }
+        Ok(inode)
+    }
+}

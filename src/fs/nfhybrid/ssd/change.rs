@@ -1,0 +1,341 @@
+//! What changes residency: allocating, binding, unbinding, evicting; and the log's part in it.
+//!
+//! Every change appends its record before it counts. Blocks that lose their binding wait in [`Ssd::freed`]
+//! for the batch with that record to be durable.
+
+use super::log::{LogWrite, Token};
+use super::pieces::{PIECE_BLOCKS_MAX, Piece};
+use super::record::{BIND_BYTES, Body, RECORD_HEADER};
+use super::residency::Changes;
+use super::slot::PackedInode;
+use super::{Binding, Data, Freed, Fresh, Run, Runs, Ssd, WrDone, tag_reached};
+use crate::time::Time;
+use crate::units::Ino;
+use crate::{Error, Result};
+use smallvec::SmallVec;
+
+impl Ssd {
+    /// Algorithm 2: room for `blocks` blocks of one file in a section. `None` when there is none: evict, make
+    /// the log durable, and try again. The blocks are the caller's until bound or released.
+    pub fn allocate(&mut self, section: usize, blocks: u32, now: Time) -> Option<Runs> {
+        if blocks == 0 {
+            return Some(Runs::new());
+        }
+        self.data[section].section.allocate(blocks, now)
+    }
+
+    /// Gives back blocks that were allocated and never bound, with no write to them under way.
+    pub fn release(&mut self, run: Run) {
+        let (section, at) = self.reserved(run);
+        self.data[section].section.release(at, run.len);
+    }
+
+    /// The section and first block of a run that is allocated and not bound.
+    fn reserved(&self, run: Run) -> (usize, u32) {
+        let at = u32::try_from(run.at.0).expect(super::NO_SECTION);
+        let section = self.section_of_own(at);
+        assert!(self.data[section].section.is_reserved(at, run.len), "{run:?} is not an allocation");
+        (section, at)
+    }
+
+    /// Binds file blocks to SSD blocks that hold their contents. Whatever these file blocks were bound to is
+    /// freed. `op` is the operation that wrote them, from 1; state 10 becomes 11 when it is trimmed.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the inode table is full: the run is released, the file blocks are bound to
+    /// nothing, and something must be evicted.
+    pub fn bind(&mut self, op: u64, ino: Ino, binding: &Binding) -> Result<()> {
+        let Binding { file_block, run, sums, state, inode } = *binding;
+        let (section, at) = self.reserved(run);
+        let end = u64::from(file_block) + u64::from(run.len);
+        assert!(sums.len() == run.len as usize && run.len > 0, "a checksum for each block");
+        assert!(end <= 1 << 32 && run.len <= PIECE_BLOCKS_MAX, "file blocks are numbered in 32 bits");
+        let packed = PackedInode::from(inode);
+        let piece = Piece::new(file_block, at, run.len, state, op as u32);
+        let range = (u64::from(file_block), end);
+        let mut changes = Changes::default();
+        self.residency.carve(ino.0, range.0, range.1, &mut changes);
+        let floor = self.data[section].section.range().start;
+        let Ok((slot, head)) = self.residency.bind(ino.0, packed, piece, floor) else {
+            self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
+            self.settle(ino.0, range, &changes);
+            self.data[section].section.release(at, run.len);
+            return Err(Error::NoSpace("the SSD's inode table"));
+        };
+        self.log_bind(op, ino.0, piece.in_slot(slot), head, packed, sums);
+        self.settle(ino.0, range, &changes);
+        self.take_block(section, at, sums);
+        self.queue(ino.0, section);
+        if state == WrDone::Ssd {
+            self.fresh.push_back(Fresh { op, ino: ino.0, from: range.0, end: range.1 });
+        }
+        Ok(())
+    }
+
+    /// The records of a bind; long ones are cut so that each fits a group.
+    fn log_bind(&mut self, op: u64, ino: u64, piece: Piece, head: u32, inode: PackedInode, sums: &[u32]) {
+        let most = (self.log.record_max() - RECORD_HEADER - BIND_BYTES) / 4;
+        for (index, sums) in sums.chunks(most).enumerate() {
+            let from = u64::from(piece.file_block) + (index * most) as u64;
+            let piece = piece.from(from).before(from + sums.len() as u64);
+            self.log.append(op, &Body::Bind { ino, piece, head, inode, sums });
+        }
+    }
+
+    /// Blocks become live, with their checksums.
+    fn take_block(&mut self, section: usize, at: u32, sums: &[u32]) {
+        let data = &mut self.data[section];
+        data.section.bind(at, sums.len() as u32);
+        data.set_sums(at, sums.iter().copied());
+    }
+
+    /// Sees to it that the inode is in the section's queue, at the top.
+    pub(super) fn queue(&mut self, ino: u64, section: usize) {
+        let Some(node) = self.residency.node_mut(ino) else { return };
+        let in_section = |handle: &&u32| usize::from(self.queues.section(**handle)) == section;
+        match node.handles.iter().find(in_section) {
+            Some(handle) => self.queues.touch(*handle),
+            None => node.handles.push(self.queues.insert(section as u8, ino)),
+        }
+    }
+
+    /// Accounts for what a change in `range` removed and moved; its own record is in the log already.
+    pub(super) fn settle(&mut self, ino: u64, range: (u64, u64), changes: &Changes) {
+        for piece in &changes.moved {
+            self.log.append(0, &Body::Move { ino, piece: *piece });
+        }
+        for piece in &changes.removed {
+            if u64::from(piece.file_block) >= range.1 || piece.end() <= range.0 {
+                let (from, end) = (piece.file_block.into(), piece.end());
+                self.log.append(0, &Body::Unbind { ino, from, end });
+            }
+        }
+        let batch = self.log.batch();
+        for piece in &changes.removed {
+            let section = self.section_of_own(piece.at);
+            self.data[section].section.unbind(piece.at, piece.len());
+            self.freed.push_back(Freed { batch, at: piece.at, len: piece.len() });
+        }
+        if let Some(node) = self.residency.forget_if_empty(ino) {
+            node.handles.iter().for_each(|handle| self.queues.remove(*handle));
+        }
+    }
+
+    /// Unbinds `len` file blocks from `from` on (`u64::MAX`: to the end), as `op` asks.
+    pub fn unbind(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
+        let range = (from, from.saturating_add(len));
+        let mut changes = Changes::default();
+        self.residency.carve(ino.0, range.0, range.1, &mut changes);
+        if !changes.removed.is_empty() {
+            self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
+            self.settle(ino.0, range, &changes);
+        }
+    }
+
+    /// Unbinds everything of an inode.
+    pub fn unbind_all(&mut self, op: u64, ino: Ino) {
+        if self.residency.node(ino.0).is_some() {
+            let mut changes = Changes::default();
+            self.residency.carve(ino.0, 0, u64::MAX, &mut changes);
+            self.log.append(op, &Body::UnbindAll { ino: ino.0 });
+            self.settle(ino.0, (0, u64::MAX), &changes);
+        }
+    }
+
+    /// Unbinds everything of every inode: for an SSD whose disk was used without it.
+    pub fn drop_all(&mut self) {
+        self.log.append(0, &Body::Forget);
+        let all: Vec<u64> = self.residency.nodes().map(|node| node.ino).collect();
+        for ino in all {
+            let mut changes = Changes::default();
+            self.residency.carve(ino, 0, u64::MAX, &mut changes);
+            self.settle(ino, (0, u64::MAX), &changes);
+        }
+        self.fresh.clear();
+    }
+
+    /// Sets the state of what is bound of `len` file blocks from `from` on.
+    pub fn set_state(&mut self, op: u64, ino: Ino, from: u64, len: u64, state: WrDone) {
+        let range = (from, from.saturating_add(len));
+        let mut changes = Changes::default();
+        self.log.append(op, &Body::SetState { ino: ino.0, from: range.0, end: range.1, state });
+        self.residency.set_state(ino.0, range, state, &mut changes);
+        self.settle(ino.0, range, &changes);
+    }
+
+    /// The disk has every operation up to `op`: what they bound in state 10 is in state 11 now, and their
+    /// records in the log are dead. The log's tail moves with the next seal.
+    pub fn trim(&mut self, op: u64) {
+        self.log.trim(op);
+        let residency = &mut self.residency;
+        self.fresh.retain(|fresh| {
+            if fresh.op <= op {
+                residency.finish(fresh.ino, (fresh.from, fresh.end), |piece| tag_reached(piece.tag, op));
+            }
+            fresh.op > op
+        });
+    }
+
+    /// Evicts inodes from the bottom of the section's queue when fewer of its extents are clean than its
+    /// threshold, or than `room` blocks need, until enough are; how many inodes. Nothing is read or written:
+    /// what is unbound can be allocated when the log is durable. Blocks in state 10 stay, and so do inodes
+    /// that `busy` names.
+    pub fn evict(&mut self, section: usize, room: u32, busy: impl FnMut(Ino) -> bool) -> usize {
+        let data = &self.data[section];
+        let wanted = room.div_ceil(data.section.shape().blocks());
+        if data.section.counts().clean_soon >= data.evict_below.max(wanted) {
+            return 0;
+        }
+        let goal = data.evict_to.max(wanted);
+        self.evict_until(section, |data, _| data.section.counts().clean_soon >= goal, busy)
+    }
+
+    /// Evicts `count` inodes from the bottom of the section's queue, for when the inode table is full; how
+    /// many there were.
+    pub fn evict_inodes(&mut self, section: usize, count: usize, busy: impl FnMut(Ino) -> bool) -> usize {
+        self.evict_until(section, |_, evicted| evicted >= count, busy)
+    }
+
+    fn evict_until(
+        &mut self,
+        section: usize,
+        done: impl Fn(&Data, usize) -> bool,
+        mut busy: impl FnMut(Ino) -> bool,
+    ) -> usize {
+        let mut evicted = 0;
+        for _ in 0..self.queues.len(section) {
+            if done(&self.data[section], evicted) {
+                break;
+            }
+            let Some((handle, ino)) = self.queues.victim(section) else { break };
+            if busy(Ino(ino)) {
+                self.queues.touch(handle);
+            } else {
+                evicted += usize::from(self.evict_inode(section, handle, ino));
+            }
+        }
+        self.data[section].evicted_inodes += evicted as u64;
+        evicted
+    }
+
+    /// Evicts what an inode has in a section, but for blocks in state 10; whether there was anything. It
+    /// leaves the section's queue unless something stays.
+    fn evict_inode(&mut self, section: usize, handle: u32, ino: u64) -> bool {
+        let range = self.data[section].section.range();
+        let Some(node) = self.residency.node(ino) else { return false };
+        let goes = |piece: &Piece| range.contains(&piece.at) && piece.state().on_disk();
+        if node.pieces.iter().all(|piece| goes(&piece)) {
+            self.unbind_all(0, Ino(ino));
+            return true;
+        }
+        let stays = node.pieces.iter().any(|piece| range.contains(&piece.at) && !goes(&piece));
+        let victims: SmallVec<[Piece; 16]> = node.pieces.iter().filter(goes).collect();
+        for piece in &victims {
+            self.unbind(0, Ino(ino), piece.file_block.into(), piece.len().into());
+        }
+        if stays {
+            self.queues.touch(handle);
+        } else if let Some(node) = self.residency.node_mut(ino) {
+            node.handles.retain(|other| *other != handle);
+            self.queues.remove(handle);
+        }
+        !victims.is_empty()
+    }
+
+    /// Appends an operation of the caller to the log. It is durable once a group sealed after this is.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the payload is longer than an eighth of the log less 104 bytes.
+    pub fn append(&mut self, op: u64, payload: &[u8]) -> Result<()> {
+        let record = Body::Operation(payload);
+        self.check_length(payload)?;
+        self.log.append(op, &record);
+        Ok(())
+    }
+
+    fn check_length(&self, payload: &[u8]) -> Result<()> {
+        let most = self.log.record_max() - RECORD_HEADER;
+        if payload.len() <= most {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("a log record of {} bytes: this log takes {most} at most", payload.len())))
+    }
+
+    /// Closes what was appended into a group to write; `None` when there is nothing. Several groups may
+    /// come: call it until it says `None`. What is appended later goes into a later group.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when the log has no room. Groups under way, `trim`, a checkpoint or a restart can make
+    /// some; nothing is lost meanwhile.
+    pub fn seal(&mut self) -> Result<Option<LogWrite>> {
+        self.log.seal(self.residency.slots.high())
+    }
+
+    /// The group `upto` and all groups sealed before it are durable. What was unbound before they were
+    /// sealed can be allocated now.
+    pub fn sealed(&mut self, upto: Token) {
+        let durable = self.log.sealed(upto);
+        while let Some(freed) = self.freed.front().copied().filter(|freed| freed.batch <= durable) {
+            self.freed.pop_front();
+            let section = self.section_of_own(freed.at);
+            self.data[section].section.free(freed.at, freed.len);
+        }
+    }
+
+    /// Whether everything appended so far is durable.
+    pub fn is_durable(&self) -> bool {
+        self.log.waiting_bytes() == 0 && self.log.durable_batch() + 1 == self.log.batch()
+    }
+
+    /// Appends the caller's live operations again, each with its number: those appended so far, sealed or
+    /// not, that are not trimmed. Once they are durable, the ones before count no more and the tail moves
+    /// past them. Do it after a checkpoint, so that nothing else holds the tail.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a payload that is too long; the old records then go on counting.
+    pub fn restart<P: AsRef<[u8]>>(&mut self, live: impl IntoIterator<Item = (u64, P)>) -> Result<()> {
+        let first = self.log.batch();
+        self.log.append(0, &Body::RestartBegin);
+        for (op, payload) in live {
+            self.check_length(payload.as_ref())?;
+            self.log.append(op, &Body::OperationAgain(payload.as_ref()));
+        }
+        self.log.append(0, &Body::RestartEnd);
+        self.log.restarted(first);
+        Ok(())
+    }
+
+    /// Bytes of the log in use, with what waits to be sealed.
+    pub fn used(&self) -> u64 {
+        self.log.used()
+    }
+
+    /// Bytes of the log.
+    pub fn capacity(&self) -> u64 {
+        self.log.capacity()
+    }
+
+    /// The log is half full: time for a checkpoint and a restart.
+    pub fn needs_restart(&self) -> bool {
+        self.log.used() >= self.log.capacity() / 2
+    }
+
+    /// Residency records hold a quarter of the log: time for a checkpoint.
+    pub fn needs_checkpoint(&self) -> bool {
+        self.log.residency_bytes() >= self.log.capacity() / 4
+    }
+
+    /// The highest operation number in any record so far.
+    pub fn last_op(&self) -> u64 {
+        self.log.last_op()
+    }
+
+    /// How far the log is durable: incarnation and sequence number, to be compared in this order. A log
+    /// that lost its very end to damage looks like one that was cut there. An owner that stores this on the
+    /// disk with each transaction (once the unbinds of the transaction are durable) can tell: if the log
+    /// reaches less far at the next mount, what is bound may be stale, and [`drop_all`](Ssd::drop_all) is
+    /// called for.
+    pub fn reached(&self) -> (u32, u64) {
+        self.log.durable()
+    }
+}

@@ -1,0 +1,257 @@
+//! Checkpoints: bringing the tables on the SSD up to date, so that the log can forget residency records.
+//!
+//! Tables are written in place, one 4 KiB block or more at a time. All that was logged before the
+//! checkpoint began is made durable first; so whatever mixture of old and new sectors a power cut leaves,
+//! replaying the log over it gives the state at the end of the log.
+
+use super::bits::Bits;
+use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR};
+use super::log::LogWrite;
+use super::pieces::Piece;
+use super::residency::{Node, SLOTS_PER_BITMAP_BLOCK};
+use super::section::{EXTENTS_PER_BITMAP_BLOCK, Section};
+use super::sector::{SECTOR_BYTES, SECTOR_PAYLOAD, TABLE_BLOCK};
+use super::{Ssd, slot};
+use crate::Result;
+use bytes::{Bytes, BytesMut};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+const BLOCK: usize = TABLE_BLOCK as usize;
+
+/// Marks in one sector of a bitmap.
+pub(super) const EXTENTS_PER_SECTOR: u32 = (SECTOR_PAYLOAD * 4) as u32;
+
+/// Bits in one sector of the inode bitmap.
+pub(super) const SLOTS_PER_SECTOR: u32 = (SECTOR_PAYLOAD * 8) as u32;
+
+/// Writes are joined up to so many bytes.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+
+/// What a checkpoint has to write.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// First: everything logged so far, as from [`Ssd::seal`]; groups already under way come before it.
+    pub log: Vec<LogWrite>,
+    /// When all of that is durable: table blocks with their device offsets, in any order; then a flush.
+    pub tables: Vec<(u64, Bytes)>,
+}
+
+/// Which table blocks are dirty.
+#[derive(Debug)]
+struct Dirty {
+    slots: Bits,
+    inode_bitmap: Bits,
+    /// For each section: blocks of its bitmaps, blocks of its checksum table.
+    sections: Vec<(Bits, Bits)>,
+}
+
+/// A checkpoint that began and did not end.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    /// Records before this batch are in its tables.
+    batch: u64,
+    slots_high: u32,
+    dirty: Dirty,
+}
+
+/// Where in a table block of `per_sector` items a sector's item lies: its sector, its place in it.
+fn place(item: u32, per_sector: u32) -> (usize, usize) {
+    ((item / per_sector) as usize, (item % per_sector) as usize)
+}
+
+impl Ssd {
+    /// Begins a checkpoint: what to write. One that began and never ended is begun anew.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoSpace`] when the log has no room for what waits; nothing has changed then.
+    pub fn checkpoint_begin(&mut self) -> Result<Checkpoint> {
+        let mut log = Vec::new();
+        while let Some(write) = self.seal()? {
+            log.push(write);
+        }
+        let dirty = self.take_dirty();
+        let mut writes = Writes::default();
+        self.write_bitmaps(&dirty, &mut writes);
+        self.write_inode_bitmap(&dirty, &mut writes);
+        self.write_slots(&dirty, &mut writes);
+        self.write_sums(&dirty, &mut writes);
+        let slots_high = self.residency.slots.high();
+        self.checkpoint = Some(UnderWay { batch: self.log.batch(), slots_high, dirty });
+        writes.close();
+        Ok(Checkpoint { log, tables: writes.done })
+    }
+
+    /// The tables of the checkpoint that began last are written and flushed: residency records from before
+    /// it are dead.
+    pub fn checkpoint_end(&mut self) {
+        if let Some(under_way) = self.checkpoint.take() {
+            assert!(self.log.durable_batch() + 1 >= under_way.batch, "the log was to be durable first");
+            self.log.checkpointed(under_way.batch, under_way.slots_high);
+        }
+    }
+
+    fn take_dirty(&mut self) -> Dirty {
+        let slots = &mut self.residency.slots;
+        let mut dirty = Dirty {
+            slots: slots.dirty().take(),
+            inode_bitmap: slots.dirty_bitmap().take(),
+            sections: Vec::new(),
+        };
+        for data in &mut self.data {
+            dirty.sections.push((data.section.dirty().take(), data.dirty_sums.take()));
+        }
+        if let Some(earlier) = self.checkpoint.take() {
+            dirty.slots.add_all(&earlier.dirty.slots);
+            dirty.inode_bitmap.add_all(&earlier.dirty.inode_bitmap);
+            for (to, from) in dirty.sections.iter_mut().zip(&earlier.dirty.sections) {
+                to.0.add_all(&from.0);
+                to.1.add_all(&from.1);
+            }
+        }
+        dirty
+    }
+
+    /// One bitmap a part; in each, two bits an extent.
+    fn write_bitmaps(&self, dirty: &Dirty, writes: &mut Writes) {
+        let sections = self.data.iter().zip(&self.superblock.layout.sections).zip(&dirty.sections);
+        for ((data, layout), (blocks, _)) in sections {
+            let mut bitmaps: Vec<[u8; BLOCK]> = vec![[0; BLOCK]; data.section.shape().parts() as usize];
+            for block in blocks.iter() {
+                bitmap_blocks(&data.section, block, &mut bitmaps);
+                for (part, bytes) in (0..).zip(&mut bitmaps) {
+                    let offset = layout.bitmaps + part * layout.bitmap_bytes + u64::from(block) * TABLE_BLOCK;
+                    self.seal.close(offset, bytes);
+                    writes.add(offset, bytes);
+                }
+            }
+        }
+    }
+
+    /// A bit for each slot in use.
+    fn write_inode_bitmap(&self, dirty: &Dirty, writes: &mut Writes) {
+        let slots = &self.residency.slots;
+        for block in dirty.inode_bitmap.iter() {
+            let first = block * SLOTS_PER_BITMAP_BLOCK;
+            let mut bytes = [0; BLOCK];
+            for number in first..slots.high().min(first + SLOTS_PER_BITMAP_BLOCK) {
+                let (sector, item) = place(number - first, SLOTS_PER_SECTOR);
+                let used = slots.owner(number).is_some();
+                bytes[sector * SECTOR_BYTES + item / 8] |= u8::from(used) << (item % 8);
+            }
+            let offset = self.superblock.layout.inode_bitmap + u64::from(block) * TABLE_BLOCK;
+            self.seal.close(offset, &mut bytes);
+            writes.add(offset, &bytes);
+        }
+    }
+
+    fn write_slots(&self, dirty: &Dirty, writes: &mut Writes) {
+        let layout = &self.superblock.layout;
+        let (slots, per_block) = (&self.residency.slots, layout.slots_per_block());
+        let mut sorted = FxHashMap::default();
+        for block in dirty.slots.iter() {
+            let mut bytes = [0; BLOCK];
+            let offset = layout.slots + u64::from(block) * TABLE_BLOCK;
+            for (index, bytes) in bytes.chunks_exact_mut(layout.slot_bytes as usize).enumerate() {
+                let number = block * per_block + index as u32;
+                let Some(node) = slots.owner(number).and_then(|owner| self.residency.at(owner)) else {
+                    continue;
+                };
+                let pieces = pieces_of_slot(node, number, &mut sorted);
+                let section = pieces.first().and_then(|piece| self.section_of(piece.at)).unwrap_or(0);
+                let content = slot::Content {
+                    ino: node.ino,
+                    inode: (node.head == number).then_some(&node.inode),
+                    section: section as u8,
+                    pieces: &pieces,
+                };
+                let at = offset + index as u64 * u64::from(layout.slot_bytes);
+                let address = |block| self.data[self.section_of_own(block)].section.extent_address(block);
+                slot::write(bytes, at, &self.seal, &content, address);
+            }
+            writes.add(offset, &bytes);
+        }
+    }
+
+    fn write_sums(&self, dirty: &Dirty, writes: &mut Writes) {
+        for ((data, layout), (_, blocks)) in
+            self.data.iter().zip(&self.superblock.layout.sections).zip(&dirty.sections)
+        {
+            for block in blocks.iter() {
+                let first = (block * SUMS_PER_BLOCK) as usize;
+                let mut bytes = [0; BLOCK];
+                let sums = data.sums[first..].chunks(SUMS_PER_SECTOR as usize);
+                for (sector, sums) in bytes.chunks_exact_mut(SECTOR_BYTES).zip(sums) {
+                    for (to, sum) in sector.chunks_exact_mut(4).zip(sums) {
+                        to.copy_from_slice(&sum.to_le_bytes());
+                    }
+                }
+                let offset = layout.sums + u64::from(block) * TABLE_BLOCK;
+                self.seal.close(offset, &mut bytes);
+                writes.add(offset, &bytes);
+            }
+        }
+    }
+}
+
+/// Fills block `block` of each of a section's bitmaps.
+fn bitmap_blocks(section: &Section, block: u32, bitmaps: &mut [[u8; BLOCK]]) {
+    bitmaps.iter_mut().for_each(|bytes| bytes.fill(0));
+    let first = block * EXTENTS_PER_BITMAP_BLOCK;
+    for extent in first..section.extents().min(first + EXTENTS_PER_BITMAP_BLOCK) {
+        let mut marks = section.media_marks(extent).0;
+        if marks == 0 {
+            continue;
+        }
+        let (sector, item) = place(extent - first, EXTENTS_PER_SECTOR);
+        for bytes in &mut *bitmaps {
+            bytes[sector * SECTOR_BYTES + item / 4] |= (marks as u8 & 3) << (item % 4 * 2);
+            marks >>= 2;
+        }
+    }
+}
+
+/// The pieces of a node with many, by slot; made once a checkpoint.
+type Sorted = FxHashMap<u64, Vec<Piece>>;
+
+/// A node with more pieces is sorted by slot instead of searched.
+const SEARCH_MAX: usize = 48;
+
+/// The pieces of a node that one slot holds.
+fn pieces_of_slot(node: &Node, number: u32, sorted: &mut Sorted) -> SmallVec<[Piece; 11]> {
+    if node.pieces.len() <= SEARCH_MAX {
+        return node.pieces.iter().filter(|piece| piece.slot == number).collect();
+    }
+    let all = sorted.entry(node.ino).or_insert_with(|| {
+        let mut all: Vec<Piece> = node.pieces.iter().collect();
+        all.sort_by_key(|piece| piece.slot);
+        all
+    });
+    let from = all.partition_point(|piece| piece.slot < number);
+    all[from..].iter().take_while(|piece| piece.slot == number).copied().collect()
+}
+
+/// Table blocks to write; adjacent ones are joined.
+#[derive(Default)]
+struct Writes {
+    done: Vec<(u64, Bytes)>,
+    start: u64,
+    open: BytesMut,
+}
+
+impl Writes {
+    fn add(&mut self, offset: u64, block: &[u8; BLOCK]) {
+        let end = self.start + self.open.len() as u64;
+        if offset != end || self.open.len() >= WRITE_BYTES_MAX {
+            self.close();
+            self.start = offset;
+        }
+        self.open.extend_from_slice(block);
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.done.push((self.start, self.open.split().freeze()));
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Reading the log at a mount.
+//!
+//! The whole log is read. A 4 KiB block that carries a group's header with the right log id, its own number
+//! and a checksum that fits the whole group is a candidate. The newest candidate (by incarnation, then
+//! sequence) names the tail; from there candidates are followed one sequence number at a time, each lying
+//! where its predecessor ends or at the log's start, its incarnation not lower.
+//!
+//! A missing group ends the log if nobody was ever told that it was durable: a later header says up to
+//! where the log was when it was sealed. Then the scan is done again without what lies beyond the gap.
+//! If it *was* durable, the log is damaged: what comes before the gap is given, and the residency map
+//! cannot be trusted, for an unbind may be missing.
+
+use super::log::{
+    CHECKSUM_AT, GROUP_HEADER, GROUP_MAGIC, Group, LOG_VERSION, Position, RawGroup, group_checksum,
+};
+use super::record::{self, Body};
+use super::sector::TABLE_BLOCK;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use zerocopy::FromBytes;
+
+const BLOCK: usize = TABLE_BLOCK as usize;
+
+/// What a scan found.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    /// Residency records, in the order of the log.
+    pub(super) residency: Vec<record::Read>,
+    /// The caller's operations that count, in the order of the log.
+    pub(super) operations: Vec<(u64, Bytes)>,
+    pub(super) position: Position,
+    /// Slots of the inode table that were ever used are below this.
+    pub(super) slots_high: u32,
+    /// Why the residency map cannot be trusted.
+    pub(super) lost: Option<String>,
+}
+
+/// A valid group.
+#[derive(Clone)]
+struct Candidate {
+    header: RawGroup,
+    blocks: u32,
+    payload: Bytes,
+}
+
+impl Candidate {
+    fn sequence(&self) -> u64 {
+        self.header.sequence.get()
+    }
+
+    fn age(&self) -> (u32, u64) {
+        (self.header.incarnation.get(), self.sequence())
+    }
+}
+
+/// Candidates by sequence number.
+type Candidates = BTreeMap<u64, Vec<Candidate>>;
+
+/// Scans `log`, the bytes of the whole log. The superblock says that it once reached the incarnation and
+/// sequence number `at_least`.
+pub(super) fn scan(log: &Bytes, id: u64, at_least: (u32, u64)) -> Scanned {
+    let mut candidates = find_candidates(log, id);
+    let newest = |candidates: &Candidates| candidates.values().flatten().max_by_key(|one| one.age()).cloned();
+    let incarnation = newest(&candidates).map_or(0, |one| one.age().0).max(at_least.0) + 1;
+    let mut lost = None;
+    let chain = loop {
+        let Some(newest) = newest(&candidates) else { break Vec::new() };
+        let chain = follow(&candidates, &newest, log.len() / BLOCK);
+        let reached = chain.last().map_or(newest.header.tail_sequence.get() - 1, Candidate::sequence);
+        if reached >= newest.sequence() {
+            break chain;
+        }
+        if reached < newest.header.durable.get() {
+            lost = Some(format!("group {} of the log was durable and is damaged", reached + 1));
+            break chain;
+        }
+        // Only groups up to the gap count; start again from the newest of them.
+        candidates.retain(|sequence, _| *sequence <= reached);
+    };
+    let reached = chain.last().map_or((0, 0), Candidate::age);
+    if lost.is_none() && reached < at_least {
+        lost = Some(format!("the log ends at group {}, but reached {} before", reached.1, at_least.1));
+    }
+    collect(chain, incarnation, lost)
+}
+
+fn find_candidates(log: &Bytes, id: u64) -> Candidates {
+    let mut found = Candidates::new();
+    for block in 0..log.len() / BLOCK {
+        if let Some(candidate) = candidate(log, id, block) {
+            found.entry(candidate.sequence()).or_default().push(candidate);
+        }
+    }
+    found
+}
+
+fn candidate(log: &Bytes, id: u64, block: usize) -> Option<Candidate> {
+    let (header, _) = RawGroup::read_from_prefix(&log[block * BLOCK..]).ok()?;
+    let bytes = header.bytes.get() as usize;
+    let blocks = bytes.div_ceil(BLOCK);
+    let known = header.magic.get() == GROUP_MAGIC
+        && header.version.get() == LOG_VERSION
+        && header.log_id.get() == id
+        && header.block.get() as usize == block;
+    let fits = bytes >= GROUP_HEADER && block + blocks <= log.len() / BLOCK;
+    let ordered = header.tail_sequence.get() >= 1 && header.tail_sequence.get() <= header.sequence.get();
+    if !(known && fits && ordered) {
+        return None;
+    }
+    let group = log.slice(block * BLOCK..(block + blocks) * BLOCK);
+    if group[CHECKSUM_AT..CHECKSUM_AT + 4] != group_checksum(&group).to_le_bytes() {
+        return None;
+    }
+    Some(Candidate { header, blocks: blocks as u32, payload: group.slice(GROUP_HEADER..bytes) })
+}
+
+/// The groups from the tail `newest` names, as far as they lead.
+fn follow(candidates: &Candidates, newest: &Candidate, ring: usize) -> Vec<Candidate> {
+    let mut chain: Vec<Candidate> = Vec::new();
+    let mut places = [newest.header.tail_block.get(), newest.header.tail_block.get()];
+    let mut incarnation = 0;
+    for sequence in newest.header.tail_sequence.get()..=newest.sequence() {
+        let here = candidates.get(&sequence).into_iter().flatten();
+        let fitting = here.filter(|one| {
+            places.contains(&one.header.block.get())
+                && one.age().0 >= incarnation
+                && one.age() <= newest.age()
+        });
+        let Some(next) = fitting.max_by_key(|one| one.age().0) else { break };
+        incarnation = next.age().0;
+        places = [(next.header.block.get() + next.blocks) % ring.max(1) as u32, 0];
+        chain.push(next.clone());
+    }
+    chain
+}
+
+/// Reads the records of the chain and settles which operations count.
+fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) -> Scanned {
+    let mut records: Vec<(usize, u64, record::Read)> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
+    'groups: for (index, one) in chain.iter().enumerate() {
+        groups.push(Group {
+            sequence: one.sequence(),
+            block: one.header.block.get(),
+            blocks: one.blocks,
+            batch: index as u64 + 1,
+            op_max: 0,
+            residency: false,
+            tail: (one.header.tail_sequence.get(), one.header.tail_block.get()),
+        });
+        let mut payload = one.payload.clone();
+        for _ in 0..one.header.records.get() {
+            let Some((op, body)) = record::read(&mut payload) else {
+                lost = Some(format!("group {} of the log holds an unknown record", one.sequence()));
+                break 'groups;
+            };
+            records.push((index, op, body));
+        }
+    }
+    let last = chain.last().map(|one| one.header);
+    let trimmed = last.map_or(0, |header| header.trimmed.get());
+    let (mut operations, mut again, mut residency) = (Vec::new(), Vec::new(), Vec::new());
+    for (group, op, body) in records {
+        match body {
+            Body::Operation(payload) => operations.push((group, op, payload)),
+            Body::OperationAgain(payload) => again.push((group, op, payload)),
+            Body::RestartBegin => again.clear(),
+            Body::RestartEnd => operations = std::mem::take(&mut again),
+            body => {
+                groups[group].residency = true;
+                residency.push(body);
+            }
+        }
+    }
+    operations.retain(|(_, op, _)| *op > trimmed);
+    operations.iter().for_each(|(group, op, _)| groups[*group].op_max = groups[*group].op_max.max(*op));
+    let position = Position {
+        groups,
+        incarnation,
+        last_incarnation: last.map_or(0, |header| header.incarnation.get()),
+        trimmed,
+        last_op: last.map_or(0, |header| header.last_op.get()),
+        slots_written: last.map_or(0, |header| header.slots_written.get()),
+    };
+    Scanned {
+        residency,
+        operations: operations.into_iter().map(|(_, op, payload)| (op, payload)).collect(),
+        position,
+        slots_high: last.map_or(0, |header| header.slots_high.get()),
+        lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::{Log, LogWrite};
+    use super::*;
+
+    const ID: u64 = 5;
+    const RING: usize = 64 << 10;
+
+    /// A ring in memory, and the log that writes it.
+    struct Bench {
+        ring: Vec<u8>,
+        log: Log,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let position = Position {
+                groups: Vec::new(),
+                incarnation: 1,
+                last_incarnation: 0,
+                trimmed: 0,
+                last_op: 0,
+                slots_written: 0,
+            };
+            Bench { ring: vec![0; RING], log: Log::new(0, RING as u64, ID, position) }
+        }
+
+        fn seal(&mut self, op: u64) -> LogWrite {
+            self.log.append(op, &Body::Operation(&op.to_le_bytes()));
+            self.log.seal(0).unwrap().unwrap()
+        }
+
+        fn put(&mut self, group: &LogWrite) {
+            let data = group.data.concat();
+            self.ring[group.offset as usize..group.offset as usize + data.len()].copy_from_slice(&data);
+        }
+
+        fn append(&mut self, op: u64) {
+            let group = self.seal(op);
+            self.put(&group);
+            self.log.sealed(group.upto);
+        }
+
+        fn scan(&self) -> Scanned {
+            scan(&Bytes::from(self.ring.clone()), ID, (1, 1))
+        }
+
+        fn found(&self) -> (Vec<u64>, bool) {
+            let scanned = self.scan();
+            (scanned.operations.iter().map(|(op, _)| *op).collect(), scanned.lost.is_some())
+        }
+
+        /// What is on the ring, as a new mount goes on from it.
+        fn mount(self) -> Bench {
+            let log = Log::new(0, RING as u64, ID, self.scan().position);
+            Bench { ring: self.ring, log }
+        }
+
+        fn wipe(&mut self, group: &LogWrite) {
+            let start = group.offset as usize;
+            self.ring[start..start + 4096].fill(0);
+        }
+    }
+
+    #[test]
+    fn a_log_without_any_group_is_lost() {
+        assert_eq!(Bench::new().found(), (vec![], true));
+    }
+
+    #[test]
+    fn a_group_left_from_before_a_cut_is_not_the_successor_of_one_written_after_it() {
+        let mut bench = Bench::new();
+        bench.append(1);
+        let (lost, late) = (bench.seal(2), bench.seal(3));
+        bench.put(&late);
+        drop(lost);
+        let mut bench = bench.mount();
+        assert_eq!(bench.found(), (vec![1], false));
+        // The new groups 2 and 3 lie where the old ones did; the new 3 never arrives, a 4 does.
+        bench.append(12);
+        let (lost, late) = (bench.seal(13), bench.seal(14));
+        bench.put(&late);
+        drop(lost);
+        assert_eq!(bench.found(), (vec![1, 12], false), "the old group 3 is still there");
+    }
+
+    #[test]
+    fn the_tail_of_a_group_behind_a_gap_does_not_count() {
+        let mut bench = Bench::new();
+        (1..=3).for_each(|op| bench.append(op));
+        // Everything dies; a group that says so is lost, one after it names a tail behind the gap.
+        bench.log.trim(4);
+        bench.log.checkpointed(9, 0);
+        let (lost, late) = (bench.seal(5), bench.seal(6));
+        bench.put(&late);
+        drop(lost);
+        assert_eq!(bench.found(), (vec![1, 2, 3], false));
+    }
+
+    #[test]
+    fn damage_where_the_log_was_durable_is_told_from_a_torn_end() {
+        let mut bench = Bench::new();
+        bench.append(1);
+        let second = bench.seal(2);
+        bench.put(&second);
+        bench.log.sealed(second.upto);
+        let torn = bench.seal(3);
+        bench.put(&torn);
+        bench.wipe(&torn);
+        assert_eq!(bench.found(), (vec![1, 2], false), "never reported durable");
+        bench.put(&torn);
+        bench.wipe(&second);
+        assert_eq!(bench.found(), (vec![1], true), "the third says that the second was durable");
+        let scanned = scan(&Bytes::from(bench.ring.clone()), ID, (1, 2));
+        assert!(scanned.lost.is_some());
+    }
+
+    #[test]
+    fn after_damage_the_log_goes_on_and_is_whole_again() {
+        let mut bench = Bench::new();
+        bench.append(1);
+        let second = bench.seal(2);
+        bench.put(&second);
+        bench.log.sealed(second.upto);
+        bench.append(3);
+        bench.wipe(&second);
+        let mut bench = bench.mount();
+        bench.append(4);
+        assert_eq!(bench.found(), (vec![1, 4], false));
+    }
+
+    #[test]
+    fn the_superblock_knows_of_a_log_that_was_longer() {
+        let mut bench = Bench::new();
+        bench.append(1);
+        let old = bench.ring.clone();
+        bench.append(2);
+        let reached = bench.log.durable();
+        assert_eq!(reached, (1, 2));
+        bench.ring = old;
+        assert!(scan(&Bytes::from(bench.ring.clone()), ID, reached).lost.is_some());
+    }
+
+    #[test]
+    fn groups_of_another_log_and_nonsense_are_not_candidates() {
+        let mut bench = Bench::new();
+        (1..=4).for_each(|op| bench.append(op));
+        assert!(scan(&Bytes::from(bench.ring.clone()), ID + 1, (0, 0)).operations.is_empty());
+        // The first group copied to another block is not believed.
+        let copy = bench.ring[..4096].to_vec();
+        bench.ring[8 * 4096..9 * 4096].copy_from_slice(&copy);
+        assert_eq!(bench.found().0, [1, 2, 3, 4]);
+        let whole = bench.ring.clone();
+        for bit in 0..5 * 4096 * 8 {
+            if bit % 4096 > 900 && bit % 7 != 0 {
+                continue;
+            }
+            bench.ring[bit / 8] ^= 1 << (bit % 8);
+            let (operations, lost) = bench.found();
+            assert!(operations.iter().eq((1..=4u64).take(operations.len()).collect::<Vec<_>>().iter()));
+            assert!(lost || operations.len() >= 3, "bit {bit}");
+            bench.ring.copy_from_slice(&whole);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! nfhybrid on devices in memory, without a mount.
+
+use super::*;
+use crate::fs::rules;
+use crate::media::ram::Ram;
+use std::process::Command;
+
+/// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
+fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(disk_mib << 20).unwrap();
+    let made = Command::new("/usr/sbin/mke2fs")
+        .args(["-q", "-t", "ext4", "-F", "-b", "4096"])
+        .arg(file.path())
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("skipped: no mke2fs");
+        return None;
+    }
+    let disk = Arc::new(Ram::from_bytes("disk", std::fs::read(file.path()).unwrap()));
+    let ssd = Arc::new(Ram::new("ssd", ssd_mib << 20));
+    volume::join_devices(disk.clone(), ssd.clone(), &ssd::Config::default()).unwrap();
+    Some((disk, ssd))
+}
+
+fn open(disk: &Arc<Ram>, ssd: Option<&Arc<Ram>>, options: Options) -> Result<NfHybrid> {
+    let ssd = ssd.map(|ssd| ssd.clone() as Arc<dyn BlockDevice>);
+    NfHybrid::open(disk.clone(), ssd, options)
+}
+
+#[test]
+fn it_follows_the_rules_all_file_systems_follow() {
+    if halves(64, 16).is_none() {
+        return;
+    }
+    rules::check(|| {
+        let (disk, ssd) = halves(64, 16).unwrap();
+        let fs = open(&disk, Some(&ssd), Options::default()).unwrap();
+        fs.rmdir(ROOT_INO, b"lost+found").unwrap();
+        Box::new(fs)
+    });
+}
+
+fn create(fs: &NfHybrid, name: &str, bytes: &[u8]) -> Ino {
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+    let ino = fs.create(&Caller::default(), ROOT_INO, name.as_bytes(), &node).unwrap().ino;
+    fs.write(ino, 0, bytes, false).unwrap().get().unwrap();
+    ino
+}
+
+fn contents(fs: &NfHybrid, name: &str) -> Vec<u8> {
+    let attr = fs.lookup(ROOT_INO, name.as_bytes()).unwrap();
+    fs.read(attr.ino, 0, attr.size as usize).unwrap().get().unwrap().concat()
+}
+
+fn manual() -> Options {
+    Options { manual: true, ..Options::default() }
+}
+
+#[test]
+fn an_ssd_of_another_disk_is_refused_and_nothing_changes() {
+    let (Some((disk, _)), Some((_, other))) = (halves(16, 8), halves(16, 8)) else { return };
+    let (disk_before, other_before) = (disk.image(), other.image());
+    let error = open(&disk, Some(&other), manual()).err().unwrap();
+    assert!(matches!(error, Error::Mismatch(_)), "{error}");
+    assert!(error.to_string().contains("belongs to the disk"), "{error}");
+    assert!(other.image() == other_before, "the SSD was written to");
+    drop(disk_before);
+}
+
+#[test]
+fn an_ssd_that_missed_something_is_recognised_and_its_log_never_applied() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let ino = create(&fs, "old", b"on the SSD only");
+    fs.fsync(ino, false).unwrap().get().unwrap();
+    fs.abandon();
+    // Used from the disk alone meanwhile.
+    let alone = open(&disk, None, manual()).unwrap();
+    assert!(alone.notes().iter().any(|note| note.contains("without its SSD")), "{:?}", alone.notes());
+    create(&alone, "new", b"disk");
+    alone.shutdown().unwrap();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(fs.notes().iter().any(|note| note.contains("stale")), "{:?}", fs.notes());
+    assert_eq!(contents(&fs, "new"), b"disk");
+    assert!(matches!(fs.lookup(ROOT_INO, b"old"), Err(Error::NotFound)));
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn what_was_fsynced_comes_from_the_ssds_log_after_a_crash() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let small = create(&fs, "small", b"in the log itself");
+    fs.fsync(small, false).unwrap().get().unwrap();
+    let large = create(&fs, "large", &vec![7; 300_000]);
+    fs.fsync(large, false).unwrap().get().unwrap();
+    let before = disk.image();
+    fs.abandon();
+    assert!(disk.image() == before, "the disk was written to");
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(fs.recovered() > 0);
+    assert_eq!(contents(&fs, "small"), b"in the log itself");
+    assert!(contents(&fs, "large") == vec![7; 300_000]);
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn a_small_fsync_is_one_write_to_the_ssd_and_none_to_the_disk() {
+    use crate::media::counted::Counted;
+    let Some((disk, ssd)) = halves(64, 32) else { return };
+    let (disk, ssd) = (Arc::new(Counted::new(disk)), Arc::new(Counted::new(ssd)));
+    let fs = NfHybrid::open(disk.clone(), Some(ssd.clone()), manual()).unwrap();
+    let ino = create(&fs, "f", b"");
+    fs.fsync(ino, false).unwrap().get().unwrap();
+    let (disk_before, ssd_before) = (disk.counts(), ssd.counts());
+    for record in 0..4096_u64 {
+        fs.write(ino, record * 4096, &[record as u8; 4096], false).unwrap().get().unwrap();
+        fs.fsync(ino, false).unwrap().get().unwrap();
+    }
+    let (disk_after, ssd_after) = (disk.counts(), ssd.counts());
+    let writes = ssd_after.writes - ssd_before.writes;
+    let flushes =
+        ssd_after.flushes - ssd_before.flushes + ssd_after.durable_writes - ssd_before.durable_writes;
+    let bytes = ssd_after.write_bytes - ssd_before.write_bytes;
+    let disk_writes = disk_after.writes - disk_before.writes;
+    println!(
+        "4096 records: {writes} SSD writes, {flushes} flushes, {bytes} bytes; {disk_writes} disk writes"
+    );
+    let relogs = fs.status().counters.relogs;
+    assert!(writes <= 4200, "{writes} writes");
+    // One an fsync; starting the log anew takes a few.
+    assert!(flushes <= 4096 + 4 * relogs, "{flushes} flushes, {relogs} relogs");
+    // 8 KiB of log for each record, 4 KiB in its section.
+    assert!(bytes <= 4096 * (12 << 10) + relogs * (64 << 10), "{bytes} bytes, {relogs} relogs");
+    assert!(disk_writes < 200, "{disk_writes} disk writes");
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn a_lost_ssd_costs_nothing_and_never_comes_back_as_fresh() {
+    use crate::media::faulty::Faulty;
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let faulty = Arc::new(Faulty::new(ssd.clone()));
+    let fs = NfHybrid::open(disk.clone(), Some(faulty.clone()), manual()).unwrap();
+    let ino = create(&fs, "before", b"one");
+    fs.fsync(ino, false).unwrap().get().unwrap();
+    faulty.vanish();
+    let ino = create(&fs, "after", b"two");
+    fs.fsync(ino, false).unwrap().get().unwrap();
+    assert!(fs.status().ssd_lost.is_some());
+    assert_eq!((contents(&fs, "before"), contents(&fs, "after")), (b"one".to_vec(), b"two".to_vec()));
+    fs.abandon();
+    faulty.come_back();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(fs.notes().iter().any(|note| note.contains("stale")), "{:?}", fs.notes());
+    assert_eq!((contents(&fs, "before"), contents(&fs, "after")), (b"one".to_vec(), b"two".to_vec()));
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn a_read_from_the_disk_is_copied_to_the_ssd_and_read_from_there_next() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let alone = open(&disk, None, manual()).unwrap();
+    let bytes: Vec<u8> = (0..500_000_u32).map(|at| (at / 13) as u8).collect();
+    create(&alone, "f", &bytes);
+    alone.shutdown().unwrap();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(contents(&fs, "f") == bytes);
+    fs.promote();
+    assert_eq!(fs.status().counters.promoted_bytes, 123 * 4096);
+    let attr = fs.lookup(ROOT_INO, b"f").unwrap();
+    let residency = String::from_utf8(fs.control_get(attr.ino, "bimetal.residency").unwrap()).unwrap();
+    assert!(residency.contains("\"ssd_active\":true") && residency.contains("\"11\""), "{residency}");
+    assert!(contents(&fs, "f") == bytes);
+    fs.shutdown().unwrap();
+}
+
+/// Names and contents of files.
+type Files = Vec<(String, Vec<u8>)>;
+
+/// A volume with files, closed cleanly; its halves' images and what the files hold.
+fn filled() -> Option<(Vec<u8>, Vec<u8>, Files)> {
+    let (disk, ssd) = halves(16, 8)?;
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let mut files = Vec::new();
+    for number in 0..40_u32 {
+        let bytes: Vec<u8> = (0..number * 2000 + 10).map(|at| (at / 7 + number) as u8).collect();
+        create(&fs, &format!("f{number}"), &bytes);
+        files.push((format!("f{number}"), bytes));
+    }
+    fs.shutdown().unwrap();
+    Some((disk.image(), ssd.image(), files))
+}
+
+fn next(random: &mut u64) -> usize {
+    *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*random >> 33) as usize
+}
+
+/// Damages a place: a flipped bit, zeros or noise over a sector or a block.
+fn damage(image: &mut [u8], random: &mut u64) {
+    let at = next(random) % image.len();
+    let block = at & !4095;
+    match next(random) % 4 {
+        0 => image[at] ^= 1 << (next(random) % 8),
+        1 => image[at & !511..][..512].fill(0),
+        2 => image[block..block + 4096].fill(0),
+        _ => image[block..block + 4096].fill_with(|| next(random) as u8),
+    }
+}
+
+#[test]
+fn a_damaged_ssd_half_costs_nothing_that_is_on_the_disk() {
+    let Some((disk, ssd, files)) = filled() else { return };
+    let mut random = 7;
+    let (mut opened, mut refused) = (0, 0);
+    for round in 0..150 {
+        let mut bad = ssd.clone();
+        // The first megabytes hold everything but data; damage them as often as the rest.
+        let reach = if round % 2 == 0 { bad.len() } else { 5 << 20 };
+        for _ in 0..1 + round % 3 {
+            damage(&mut bad[..reach], &mut random);
+        }
+        let disk = Arc::new(Ram::from_bytes("disk", disk.clone()));
+        let bad = Arc::new(Ram::from_bytes("ssd", bad));
+        match open(&disk, Some(&bad), manual()) {
+            Err(Error::Corrupt { .. } | Error::Unsupported { .. } | Error::Mismatch(_)) => refused += 1,
+            Err(error) => panic!("round {round}: {error}"),
+            Ok(fs) => {
+                for (name, bytes) in &files {
+                    assert!(contents(&fs, name) == *bytes, "round {round}: {name}");
+                }
+                fs.shutdown().unwrap();
+                opened += 1;
+            }
+        }
+    }
+    assert!(opened > 100, "{opened} opened, {refused} refused");
+}
+
+#[test]
+fn a_damaged_disk_half_gives_errors_and_never_a_panic() {
+    let Some((disk, ssd, files)) = filled() else { return };
+    let mut random = 11;
+    let mut wrong = 0;
+    for _ in 0..150 {
+        let mut bad = disk.clone();
+        damage(&mut bad[..1 << 20], &mut random);
+        let bad = Arc::new(Ram::from_bytes("disk", bad));
+        let ssd = Arc::new(Ram::from_bytes("ssd", ssd.clone()));
+        let Ok(fs) = open(&bad, Some(&ssd), manual()) else {
+            wrong += 1;
+            continue;
+        };
+        for (name, bytes) in &files {
+            let found = fs.lookup(ROOT_INO, name.as_bytes());
+            let read = found.and_then(|attr| fs.read(attr.ino, 0, attr.size as usize)?.get());
+            match read {
+                Ok(parts) => assert!(parts.concat() == *bytes, "{name} reads wrong without an error"),
+                Err(Error::Corrupt { .. }) => wrong += 1,
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+        let _ = fs.shutdown();
+    }
+    assert!(wrong > 0, "no damage was noticed");
+}
+
+#[test]
+fn swapped_cut_and_foreign_halves_are_refused_with_what_and_where() {
+    let Some((disk, ssd, _)) = filled() else { return };
+    let ram = |bytes: &[u8]| Arc::new(Ram::from_bytes("half", bytes.to_vec()));
+    let cases: [(&str, Vec<u8>, Vec<u8>); 5] = [
+        ("swapped", ssd.clone(), disk.clone()),
+        ("disk zeroed", vec![0; disk.len()], ssd.clone()),
+        ("SSD zeroed", disk.clone(), vec![0; ssd.len()]),
+        ("disk cut", disk[..disk.len() / 2].to_vec(), ssd.clone()),
+        ("SSD cut", disk.clone(), ssd[..ssd.len() / 2].to_vec()),
+    ];
+    for (what, disk, ssd) in cases {
+        let (disk, ssd) = (ram(&disk), ram(&ssd));
+        let (before, ssd_before) = (disk.image(), ssd.image());
+        let error = open(&disk, Some(&ssd), manual()).err().unwrap_or_else(|| panic!("{what} was accepted"));
+        assert!(error.to_string().len() > 20, "{what}: {error}");
+        assert!(ssd.image() == ssd_before, "{what}: the SSD half was changed");
+        assert!(what.starts_with("SSD") || disk.image() == before, "{what}: the disk half was changed");
+    }
+}

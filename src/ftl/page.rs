@@ -1,0 +1,574 @@
+//! Page map: every logical page anywhere (the scheme of today's SSDs).
+//!
+//! Writes go to one open block a unit, unit after unit. When a unit runs out of free blocks, a closed one
+//! is cleaned: its valid pages are copied to the unit's open block for copies and it is erased. Which one:
+//!
+//! - *greedy*: the fewest valid pages; of several the lowest number;
+//! - *cost-benefit*: the most `age × (1 − u) ÷ 2u` (Kawaguchi, Nishioka, Motoda: A Flash-Memory Based File
+//!   System, USENIX 1995), `u` the part of valid pages, age counted in writes since its last change.
+//!
+//! Wear levelling. *dynamic*: of the free blocks the least worn is opened next. *static*: besides, when
+//! an erase leaves a block more than `spread` erases ahead of others of its unit, the pages of that one of
+//! them that has not changed for the longest (cold: they keep it from being erased) move to the most worn
+//! free block.
+//!
+//! After power loss the map is what the tags say: of each logical page the version of the latest write, of
+//! its copies the oldest. Blocks that were open go on being written after their last programmed page.
+//!
+//! Invariants: a unit keeps `reserve − 1` free blocks that only copies may use, so that cleaning can always
+//! go on; the number of valid pages of a block is that of map entries that point into it. Memory: 4 bytes
+//! a logical page, 20 a block. Cost: O(1) a request, O(blocks of a unit + pages) a cleaning.
+
+mod blocks;
+mod recover;
+
+use super::free::Levelling;
+use super::settings::{Known, LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
+use super::{Found, Ftl, FtlCounts, LOST, READS_MAX, Scheme, copied, hopeless, read_page, version, worn_out};
+use crate::media::nand::{Failure, Nand, Page, Tag};
+use crate::time::Time;
+use crate::units::Lpn;
+use crate::{Error, Result};
+use blocks::{State, Unit};
+
+/// Settings of the page map that a layer on top of it has, too.
+pub(super) const CLEAN: Known = ("clean", "greedy|cost-benefit", "which block is cleaned");
+pub(super) const STREAMS: Known =
+    ("streams", "two|one", "copies go to a block of their own, or with the host's pages");
+pub(super) const RESERVE: Known = ("reserve", "2..64 (3)", "free blocks at which a unit begins to clean");
+
+/// The page map's entry in the list of schemes.
+pub const SCHEME: Scheme = Scheme {
+    name: "page",
+    about: "page map: every logical page anywhere, greedy or cost-benefit cleaning",
+    settings: &[CLEAN, STREAMS, RESERVE, LEVEL, SPREAD, OVER_PROVISION, LOGICAL],
+    open: |nand, mut settings| {
+        let map = PageMap::open(nand, &mut settings, None)?;
+        settings.finish(SCHEME.settings)?;
+        Ok(Box::new(map))
+    },
+};
+
+/// A map entry of a page that was never written; else the physical page + 1.
+const UNMAPPED: u32 = 0;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Clean {
+    Greedy,
+    CostBenefit,
+}
+
+/// Where pages are appended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Host,
+    Copies,
+    /// The own pages of a layer on top.
+    Own,
+}
+
+/// A page-mapped translation layer.
+///
+/// A layer on top of it can have pages of its own behind the host's, and be told which pages were moved.
+pub struct PageMap {
+    nand: Nand,
+    map: Vec<u32>,
+    /// Pages the host can address; the rest of `map` are a layer's own.
+    host_pages: u64,
+    /// Pages moved since they were last taken; nothing is noted without own pages.
+    moved: Vec<u32>,
+    /// Valid pages of each block.
+    valid: Vec<u16>,
+    /// Number of the last write that changed each block; empty unless cleaning asks for it.
+    changed: Vec<u64>,
+    states: Vec<State>,
+    units: Vec<Unit>,
+    next_unit: usize,
+    /// The number of the last write.
+    sequence: u64,
+    clean: Clean,
+    levelling: Levelling,
+    spread: u32,
+    one_stream: bool,
+    reserve: usize,
+    pages_per_block: u32,
+    read_only: bool,
+    /// Whether a page ever stood for lost contents.
+    any_lost: bool,
+    counts: FtlCounts,
+}
+
+impl PageMap {
+    /// Opens a page map on `nand`, with as many own pages as one for each `entries` host pages. Takes the
+    /// settings it knows.
+    ///
+    /// Fails with [`Error::Invalid`] on wrong settings or too small an array.
+    pub(super) fn open(nand: Nand, settings: &mut Settings, entries: Option<u64>) -> Result<PageMap> {
+        let clean =
+            settings.choice("clean", &[("greedy", Clean::Greedy), ("cost-benefit", Clean::CostBenefit)])?;
+        let levelling = settings.choice("level", &Levelling::CHOICES)?;
+        let spread = settings.number("spread", 1..=1_000_000, 16)? as u32;
+        let one_stream = settings.choice("streams", &[("two", false), ("one", true)])?;
+        let reserve = settings.number("reserve", 2..=64, 3)? as usize;
+        let over_provision = settings.fraction("over-provision", 0.0..=90.0, 7.0)?;
+        let logical = settings.size("logical")?;
+        let scheme = settings.scheme().to_string();
+
+        let asks_age = clean == Clean::CostBenefit || levelling == Levelling::Static;
+        let geometry = *nand.geometry();
+        let blocks = geometry.blocks() as usize;
+        let mut ftl = PageMap {
+            map: Vec::new(),
+            host_pages: 0,
+            moved: Vec::new(),
+            valid: vec![0; blocks],
+            changed: vec![0; if asks_age { blocks } else { 0 }],
+            states: vec![State::Free; blocks],
+            units: (0..geometry.units).map(|_| Unit::new(levelling)).collect(),
+            next_unit: 0,
+            sequence: 0,
+            clean,
+            levelling,
+            spread,
+            one_stream,
+            reserve,
+            pages_per_block: geometry.pages_per_block,
+            read_only: false,
+            any_lost: false,
+            counts: FtlCounts::default(),
+            nand,
+        };
+        ftl.host_pages = ftl.logical_size(&scheme, over_provision, logical, entries)?;
+        let own_pages = entries.map_or(0, |entries| ftl.host_pages.div_ceil(entries));
+        ftl.map = vec![UNMAPPED; (ftl.host_pages + own_pages) as usize];
+        ftl.find_pages()?;
+        Ok(ftl)
+    }
+
+    /// The number of host pages: as asked for, if the array has room for them, own pages and the reserve.
+    fn logical_size(
+        &self,
+        scheme: &str,
+        over_provision: f64,
+        asked_bytes: Option<u64>,
+        entries: Option<u64>,
+    ) -> Result<u64> {
+        let geometry = self.nand.geometry();
+        let pages = u64::from(self.pages_per_block);
+        let good = u64::from(self.nand.good_when_new());
+        // The reserve, and the open blocks.
+        let open = if self.one_stream { 1 } else { 2 } + u64::from(entries.is_some());
+        let kept = u64::from(geometry.units) * (self.reserve as u64 + open);
+        let room = good.saturating_sub(kept) * pages;
+        let most = entries.map_or(room, |entries| room - room.div_ceil(entries + 1));
+        let asked = match asked_bytes {
+            Some(bytes) => bytes.div_ceil(u64::from(geometry.page_bytes)),
+            None => ((good * pages) as f64 * (1.0 - over_provision / 100.0)) as u64,
+        };
+        let fits = if asked_bytes.is_some() { asked <= most } else { most > 0 };
+        if !fits || asked == 0 || asked >= u64::from(LOST) {
+            return Err(Error::invalid(format!(
+                "{scheme}: {} has {good} good blocks of {pages} pages: {kept} blocks are needed beside the {asked} \
+                 logical pages",
+                self.nand.profile().model
+            )));
+        }
+        Ok(asked.min(most))
+    }
+
+    fn entry(&self, block: u32, page: u32) -> u32 {
+        block * self.pages_per_block + page + 1
+    }
+
+    fn block_of(&self, entry: u32) -> u32 {
+        (entry - 1) / self.pages_per_block
+    }
+
+    fn place_of(&self, entry: u32) -> (u32, u32) {
+        ((entry - 1) / self.pages_per_block, (entry - 1) % self.pages_per_block)
+    }
+
+    fn sequence_at(&self, entry: u32) -> u64 {
+        let (block, page) = self.place_of(entry);
+        match self.nand.page(block, page) {
+            Page::Programmed(tag) => tag.sequence,
+            _ => 0,
+        }
+    }
+
+    fn look_up(&self, page: Lpn) -> Result<u32> {
+        let pages = self.host_pages;
+        let found = self.map.get(page.0 as usize).filter(|_| page.0 < pages);
+        found.copied().ok_or_else(|| {
+            Error::invalid(format!("page {page} is past the {pages} pages of {}", self.nand.profile().model))
+        })
+    }
+
+    /// Notes that what `entry` points to is no longer valid.
+    fn invalidate(&mut self, entry: u32) {
+        if entry != UNMAPPED {
+            let block = self.block_of(entry) as usize;
+            self.valid[block] -= 1;
+            if let Some(changed) = self.changed.get_mut(block) {
+                *changed = self.sequence;
+            }
+        }
+    }
+
+    /// Points logical page `owner` to a page just programmed.
+    fn point(&mut self, owner: u32, block: u32, page: u32) {
+        let entry = self.entry(block, page);
+        let old = std::mem::replace(&mut self.map[owner as usize], entry);
+        self.valid[block as usize] += 1;
+        self.invalidate(old);
+        if let Some(changed) = self.changed.get_mut(block as usize) {
+            *changed = self.sequence;
+        }
+    }
+
+    /// The next page of `unit` to program for `stream`, after cleaning if need be; none if the unit has no
+    /// room.
+    fn next_page(&mut self, at: Time, unit: usize, stream: Stream) -> Result<Option<(u32, u32)>> {
+        if !self.has_open(unit, stream) {
+            if stream != Stream::Copies && !self.make_room(at, unit)? {
+                return Ok(None);
+            }
+            // Cleaning may have opened it.
+            if !self.has_open(unit, stream) {
+                let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(None) };
+                self.states[block as usize] = State::Open;
+                *self.open_slot(unit, stream) = Some((block, 0));
+            }
+        }
+        let pages = self.pages_per_block;
+        let slot = self.open_slot(unit, stream);
+        let next = slot.expect("opened above");
+        *slot = (next.1 + 1 < pages).then_some((next.0, next.1 + 1));
+        if slot.is_none() {
+            self.states[next.0 as usize] = State::Closed;
+        }
+        Ok(Some(next))
+    }
+
+    fn open_slot(&mut self, unit: usize, stream: Stream) -> &mut Option<(u32, u32)> {
+        match stream {
+            Stream::Copies if !self.one_stream => &mut self.units[unit].copies,
+            Stream::Own => &mut self.units[unit].own,
+            _ => &mut self.units[unit].host,
+        }
+    }
+
+    fn has_open(&mut self, unit: usize, stream: Stream) -> bool {
+        self.open_slot(unit, stream).is_some()
+    }
+
+    /// Cleans until `unit` has its reserve of free blocks; whether it has.
+    fn make_room(&mut self, at: Time, unit: usize) -> Result<bool> {
+        while self.units[unit].free.len() < self.reserve {
+            let Some(victim) = self.victim(unit) else {
+                return Ok(false);
+            };
+            self.empty(at, unit, victim)?;
+            if self.levelling == Levelling::Static {
+                self.level(at, unit, victim)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The closed block of `unit` to clean next; none if that would gain nothing.
+    fn victim(&self, unit: usize) -> Option<u32> {
+        let blocks = self.blocks_of(unit);
+        let closed = blocks.filter(|block| self.states[*block as usize] == State::Closed);
+        let valid = |block: &u32| self.valid[*block as usize];
+        let best = match self.clean {
+            Clean::Greedy => closed.min_by_key(valid),
+            Clean::CostBenefit => {
+                let pages = f64::from(self.pages_per_block);
+                let benefit = |block: &u32| {
+                    let used = f64::from(valid(block)) / pages;
+                    let age = (self.sequence - self.changed[*block as usize]) as f64 + 1.0;
+                    if used == 0.0 { f64::INFINITY } else { age * (1.0 - used) / (2.0 * used) }
+                };
+                closed
+                    .map(|block| (benefit(&block), block))
+                    .reduce(|a, b| if b.0 > a.0 { b } else { a })
+                    .map(|best| best.1)
+            }
+        };
+        best.filter(|block| u32::from(valid(block)) < self.pages_per_block)
+    }
+
+    fn blocks_of(&self, unit: usize) -> std::ops::Range<u32> {
+        let count = self.nand.geometry().blocks_per_unit;
+        unit as u32 * count..(unit as u32 + 1) * count
+    }
+
+    /// Copies the valid pages of a closed block elsewhere and erases it.
+    fn empty(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
+        self.move_pages(at, unit, block, None)?;
+        self.erase(at, unit, block)
+    }
+
+    /// Copies the valid pages of `from` to the unit's open block, or to `to` from its first page on.
+    fn move_pages(&mut self, at: Time, unit: usize, from: u32, to: Option<u32>) -> Result<()> {
+        let mut next = 0;
+        for page in 0..self.pages_per_block {
+            if self.valid[from as usize] == 0 {
+                break;
+            }
+            let Page::Programmed(tag) = self.nand.page(from, page) else { continue };
+            let owner = tag.owner & !LOST;
+            if self.map.get(owner as usize) != Some(&self.entry(from, page)) {
+                continue;
+            }
+            let target = to.map(|block| (block, next));
+            next += 1;
+            self.copy(at, unit, tag, (from, page), target)?;
+        }
+        Ok(())
+    }
+
+    /// Copies one valid page, to `target` if that is given and good.
+    fn copy(
+        &mut self,
+        at: Time,
+        unit: usize,
+        tag: Tag,
+        from: (u32, u32),
+        mut target: Option<(u32, u32)>,
+    ) -> Result<()> {
+        let owner = tag.owner & !LOST;
+        let tag = Tag { sequence: copied(tag.sequence), ..tag };
+        let mut reads = 1;
+        loop {
+            let to = match target.take().filter(|(block, _)| !self.nand.is_bad(*block)) {
+                Some(to) => to,
+                None => match self.next_page(at, unit, Stream::Copies)? {
+                    Some(to) => to,
+                    None => return Err(self.give_up()),
+                },
+            };
+            match self.nand.copy(at, from, to, tag) {
+                Ok(_) => {
+                    self.point(owner, to.0, to.1);
+                    self.note_moved(owner);
+                    return Ok(());
+                }
+                Err(Failure::Unreadable) if reads < READS_MAX => {
+                    reads += 1;
+                    target = Some(to);
+                }
+                Err(Failure::Unreadable) => return self.lose(at, unit, tag, to),
+                Err(Failure::Program) => self.retire(at, unit, to.0)?,
+                Err(failure) => return Err(hopeless(&self.nand, failure, Lpn(owner.into()))),
+            }
+        }
+    }
+
+    /// The contents of a page are gone: programs one that says so in its place.
+    fn lose(&mut self, at: Time, unit: usize, tag: Tag, mut to: (u32, u32)) -> Result<()> {
+        let owner = tag.owner & !LOST;
+        loop {
+            match self.nand.program(at, to.0, to.1, Tag { owner: owner | LOST, ..tag }, &[]) {
+                Ok(_) => break,
+                Err(Failure::Program) => self.retire(at, unit, to.0)?,
+                Err(failure) => return Err(hopeless(&self.nand, failure, Lpn(owner.into()))),
+            }
+            match self.next_page(at, unit, Stream::Copies)? {
+                Some(next) => to = next,
+                None => return Err(self.give_up()),
+            }
+        }
+        self.point(owner, to.0, to.1);
+        self.note_moved(owner);
+        self.any_lost = true;
+        self.counts.lost_pages += u64::from(u64::from(owner) < self.host_pages);
+        Ok(())
+    }
+
+    fn note_moved(&mut self, page: u32) {
+        if self.map.len() as u64 > self.host_pages {
+            self.moved.push(page);
+        }
+    }
+
+    /// Whether a page stands for lost contents.
+    fn is_lost(&self, (block, page): (u32, u32)) -> bool {
+        // Looked up only once there is one at all.
+        self.any_lost && matches!(self.nand.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
+    }
+
+    /// A block failed to program: takes it out of use and moves what is valid in it.
+    fn retire(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
+        self.states[block as usize] = State::Bad;
+        self.units[unit].forget(block);
+        self.move_pages(at, unit, block, None)
+    }
+
+    fn erase(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
+        match self.nand.erase(at, block) {
+            Ok(_) => {
+                self.states[block as usize] = State::Free;
+                self.units[unit].free.give(block, self.nand.erases(block));
+                Ok(())
+            }
+            Err(Failure::Erase) => {
+                self.states[block as usize] = State::Bad;
+                Ok(())
+            }
+            Err(failure) => Err(hopeless(&self.nand, failure, Lpn(0))),
+        }
+    }
+
+    /// Static levelling after `erased` was erased: moves cold data from a block that lags behind it.
+    ///
+    /// Of the lagging blocks the one unchanged for the longest, and for a while at all: a little worn block
+    /// that is in use catches up by itself.
+    fn level(&mut self, at: Time, unit: usize, erased: u32) -> Result<()> {
+        let ahead = self.nand.erases(erased).saturating_sub(self.spread);
+        let lags =
+            |block: &u32| self.states[*block as usize] == State::Closed && self.nand.erases(*block) < ahead;
+        let coldest = self.blocks_of(unit).filter(lags).min_by_key(|block| self.changed[*block as usize]);
+        let a_while = u64::from(self.nand.geometry().blocks_per_unit * self.pages_per_block / 8);
+        let Some(coldest) = coldest.filter(|block| self.sequence - self.changed[*block as usize] >= a_while)
+        else {
+            return Ok(());
+        };
+        let Some(target) = self.units[unit].free.take_most_worn() else { return Ok(()) };
+        self.states[target as usize] = State::Closed;
+        self.counts.wear_moves += 1;
+        self.move_pages(at, unit, coldest, Some(target))?;
+        self.erase(at, unit, coldest)
+    }
+
+    /// No unit has room any more.
+    fn give_up(&mut self) -> Error {
+        self.read_only = true;
+        worn_out(&self.nand)
+    }
+
+    /// The next page to program for `stream`, of whichever unit is next and has room.
+    fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<(usize, (u32, u32))> {
+        for _ in 0..self.units.len() {
+            let unit = self.next_unit;
+            self.next_unit = if unit + 1 == self.units.len() { 0 } else { unit + 1 };
+            if let Some(next) = self.next_page(at, unit, stream)? {
+                return Ok((unit, next));
+            }
+        }
+        Err(self.give_up())
+    }
+}
+
+/// What a layer with pages of its own needs.
+impl PageMap {
+    /// What the map says of a page, the host's or an own one; 0: it was never written.
+    pub(super) fn entry_of(&self, page: u32) -> u32 {
+        self.map[page as usize]
+    }
+
+    /// The place an entry stands for.
+    pub(super) fn place_at(&self, entry: u32) -> Option<(u32, u32)> {
+        (entry != UNMAPPED).then(|| self.place_of(entry))
+    }
+
+    /// Reads an own page that was written.
+    pub(super) fn read_own(&mut self, at: Time, page: u32) -> Result<Time> {
+        let place = self.place_of(self.map[page as usize]);
+        if self.is_lost(place) {
+            return Err(hopeless(&self.nand, Failure::Unreadable, Lpn(page.into())));
+        }
+        read_page(&mut self.nand, at, place, Lpn(page.into()))
+    }
+
+    /// Writes an own page. Its tag has the number of the last write, since it counts as none.
+    pub(super) fn write_own(&mut self, at: Time, page: u32) -> Result<Time> {
+        self.append(at, Stream::Own, Tag { owner: page, sequence: version(self.sequence) }, &[])
+    }
+
+    /// The pages moved since this was last asked.
+    pub(super) fn take_moved(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Programs the next version of a page.
+    fn append(&mut self, at: Time, stream: Stream, tag: Tag, data: &[u8]) -> Result<Time> {
+        loop {
+            let (unit, (block, number)) = self.next_page_of_any(at, stream)?;
+            match self.nand.program(at, block, number, tag, data) {
+                Ok(done) => {
+                    self.point(tag.owner, block, number);
+                    return Ok(done);
+                }
+                Err(Failure::Program) => self.retire(at, unit, block)?,
+                Err(failure) => return Err(hopeless(&self.nand, failure, Lpn(tag.owner.into()))),
+            }
+        }
+    }
+}
+
+impl Ftl for PageMap {
+    fn logical_pages(&self) -> u64 {
+        self.host_pages
+    }
+
+    fn find(&self, page: Lpn) -> Option<(u32, u32)> {
+        let entry = self.look_up(page).unwrap_or(UNMAPPED);
+        (entry != UNMAPPED).then(|| self.place_of(entry))
+    }
+
+    fn read(&mut self, at: Time, page: Lpn) -> Result<Found> {
+        let entry = self.look_up(page)?;
+        self.counts.host_reads += 1;
+        if entry == UNMAPPED {
+            return Ok(Found { at, place: None });
+        }
+        let place = self.place_of(entry);
+        if self.is_lost(place) {
+            return Err(hopeless(&self.nand, Failure::Unreadable, page));
+        }
+        let at = read_page(&mut self.nand, at, place, page)?;
+        Ok(Found { at, place: Some(place) })
+    }
+
+    fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time> {
+        self.look_up(page)?;
+        if self.read_only {
+            return Err(worn_out(&self.nand));
+        }
+        let tag = Tag { owner: page.0 as u32, sequence: version(self.sequence + 1) };
+        let done = self.append(at, Stream::Host, tag, data)?;
+        self.sequence += 1;
+        self.counts.host_writes += 1;
+        Ok(done)
+    }
+
+    fn trim(&mut self, at: Time, page: Lpn) -> Result<Time> {
+        let old = self.look_up(page)?;
+        self.counts.host_trims += 1;
+        self.map[page.0 as usize] = UNMAPPED;
+        self.invalidate(old);
+        Ok(at)
+    }
+
+    fn counts(&self) -> FtlCounts {
+        self.counts
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn nand(&self) -> &Nand {
+        &self.nand
+    }
+
+    fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.nand
+    }
+
+    fn into_nand(self: Box<Self>) -> Nand {
+        self.nand
+    }
+}

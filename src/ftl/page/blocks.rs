@@ -1,0 +1,64 @@
+//! The blocks of one unit: which are free, and which are open.
+
+use crate::ftl::free::{Free, Levelling};
+
+/// What a block is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Erased.
+    Free,
+    /// Being written.
+    Open,
+    /// Written.
+    Closed,
+    /// Not used any more.
+    Bad,
+}
+
+/// Free and open blocks of one unit.
+pub(super) struct Unit {
+    /// The host's open block and its next page.
+    pub host: Option<(u32, u32)>,
+    /// The open block for copies and its next page.
+    pub copies: Option<(u32, u32)>,
+    /// The open block for own pages of a layer on top, and its next page.
+    pub own: Option<(u32, u32)>,
+    /// Its erased blocks.
+    pub free: Free,
+}
+
+impl Unit {
+    pub fn new(levelling: Levelling) -> Unit {
+        Unit { host: None, copies: None, own: None, free: Free::new(levelling) }
+    }
+
+    /// Whether `block` is open.
+    pub fn is_open(&self, block: u32) -> bool {
+        [self.host, self.copies, self.own].iter().flatten().any(|(open, _)| *open == block)
+    }
+
+    /// Closes `block` if it is open.
+    pub fn forget(&mut self, block: u32) {
+        for slot in [&mut self.host, &mut self.copies, &mut self.own] {
+            if slot.is_some_and(|(open, _)| open == block) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// After power loss: goes on with a partly written block where there is more room in it than in what
+    /// is open so far (for copies first). Returns a block that is closed instead.
+    pub fn reopen(&mut self, block: u32, next_page: u32, one_stream: bool) -> Option<u32> {
+        let more_room = |slot: &Option<(u32, u32)>| slot.is_none_or(|(_, next)| next_page < next);
+        let mut given = Some((block, next_page));
+        if !one_stream && more_room(&self.copies) {
+            std::mem::swap(&mut given, &mut self.copies);
+        }
+        if let Some((_, next)) = given
+            && self.host.is_none_or(|(_, host_next)| next < host_next)
+        {
+            std::mem::swap(&mut given, &mut self.host);
+        }
+        given.map(|(left, _)| left).filter(|left| *left != block)
+    }
+}

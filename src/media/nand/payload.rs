@@ -1,0 +1,112 @@
+//! What the pages of a NAND array hold, apart from the model: nothing, bytes in memory, or a sparse file.
+//!
+//! Counting needs no bytes at all. In memory, a block's bytes exist from its first program to its erase;
+//! in a file, an erased block is a hole.
+
+use crate::media::{BlockDevice, Gather, Request};
+use crate::time::Time;
+use crate::{Error, Result};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Where the bytes of pages are kept.
+#[derive(Default)]
+pub enum Payload {
+    /// Nowhere: pages read as nothing.
+    #[default]
+    None,
+    /// In memory, by block.
+    Memory(Vec<Option<Box<[u8]>>>),
+    /// On another device (a sparse file): physical page `p` at `p × page bytes`.
+    Device(Arc<dyn BlockDevice>),
+}
+
+/// Where one page lies.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub block: u32,
+    pub page: u32,
+    pub pages_per_block: u32,
+    pub page_bytes: u32,
+}
+
+impl Place {
+    fn offset(self) -> u64 {
+        let page = u64::from(self.block) * u64::from(self.pages_per_block) + u64::from(self.page);
+        page * u64::from(self.page_bytes)
+    }
+
+    fn in_block(self) -> std::ops::Range<usize> {
+        let from = self.page as usize * self.page_bytes as usize;
+        from..from + self.page_bytes as usize
+    }
+}
+
+impl Payload {
+    /// Keeps bytes in memory.
+    pub fn memory() -> Payload {
+        Payload::Memory(Vec::new())
+    }
+
+    /// Whether bytes are kept at all.
+    pub fn is_kept(&self) -> bool {
+        !matches!(self, Payload::None)
+    }
+
+    /// Keeps `data` (a whole page) at `place`.
+    pub(super) fn put(&mut self, place: Place, data: &[u8]) -> Result<()> {
+        match self {
+            Payload::None => Ok(()),
+            Payload::Memory(blocks) => {
+                let index = place.block as usize;
+                if blocks.len() <= index {
+                    blocks.resize_with(index + 1, || None);
+                }
+                let bytes = place.pages_per_block as usize * place.page_bytes as usize;
+                let block = blocks[index].get_or_insert_with(|| vec![0; bytes].into());
+                block[place.in_block()][..data.len()].copy_from_slice(data);
+                Ok(())
+            }
+            Payload::Device(device) => {
+                let data = Gather::from_iter([Bytes::copy_from_slice(data)]);
+                let request = Request::Write { offset: place.offset(), data, durable: false };
+                device.run(Time::ZERO, request).result.map(drop)
+            }
+        }
+    }
+
+    /// The bytes at `place`; empty if none are kept.
+    pub(super) fn get(&self, place: Place) -> Result<Bytes> {
+        match self {
+            Payload::None => Ok(Bytes::new()),
+            Payload::Memory(blocks) => {
+                let block = blocks.get(place.block as usize).and_then(Option::as_ref);
+                let bytes = block.and_then(|block| block.get(place.in_block()));
+                let bytes =
+                    bytes.ok_or_else(|| Error::corrupt("page", "it was never programmed", place.offset()))?;
+                Ok(Bytes::copy_from_slice(bytes))
+            }
+            Payload::Device(device) => {
+                let len = place.page_bytes as usize;
+                device.run(Time::ZERO, Request::Read { offset: place.offset(), len }).result
+            }
+        }
+    }
+
+    /// Forgets the bytes of a block.
+    pub(super) fn erase(&mut self, place: Place) -> Result<()> {
+        match self {
+            Payload::None => Ok(()),
+            Payload::Memory(blocks) => {
+                if let Some(block) = blocks.get_mut(place.block as usize) {
+                    *block = None;
+                }
+                Ok(())
+            }
+            Payload::Device(device) => {
+                let len = u64::from(place.pages_per_block) * u64::from(place.page_bytes);
+                device.run(Time::ZERO, Request::Discard { offset: place.offset(), len }).result.map(drop)
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The command line: exit codes, messages, listings.
+
+use crate::mounts::{Mounted, bimetal, no_fuse, skip};
+use std::fs;
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+fn run(args: &[&str]) -> Output {
+    bimetal()
+        .args(args)
+        .env_remove("BIMETAL_SSD")
+        .env_remove("BIMETAL_DISK")
+        .output()
+        .expect("the command runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_senseless_command_line_ends_with_2_and_a_failure_with_1() {
+    for args in [&["fly"][..], &[], &["mount"], &["mkfs", "nfhybrid"], &["ls", "--colour"]] {
+        assert_eq!(run(args).status.code(), Some(2), "{args:?}");
+    }
+    for args in [&["status", "/"][..], &["umount", "/no/such/place"], &["cat", "-t", "memfs", "/x"]] {
+        let failed = run(args);
+        assert_eq!(failed.status.code(), Some(1), "{args:?}");
+        assert!(
+            err(&failed).starts_with("bimetal: ") && out(&failed).is_empty(),
+            "{args:?}: {}",
+            err(&failed)
+        );
+    }
+}
+
+#[test]
+fn a_wrong_value_is_answered_with_a_right_one() {
+    let sections = ["mkfs", "nfhybrid", "--ssd", "s", "--disk", "d", "--section", "small=size:3"];
+    assert!(err(&run(&sections)).contains("small=extent:64KiB,size:16GiB"));
+    let wrong = run(&["mount", "-t", "memfs", "-o", "speed=9", "/tmp"]);
+    assert!(err(&wrong).contains("speed") && err(&wrong).contains("root_only"), "{}", err(&wrong));
+    assert!(err(&run(&["mount", "-t", "memfs", "-o", "size=big", "/tmp"])).contains("64KiB"));
+}
+
+#[test]
+fn a_mount_that_fails_in_the_background_is_reported_to_the_shell() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let missing = run(&["mount", "-t", "memfs", "/no/such/place"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(err(&missing).contains("/no/such/place: No such file"), "{}", err(&missing));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    assert!(err(&run(&["mount", "-t", "memfs", path])).contains("not a directory"));
+}
+
+#[test]
+fn everything_there_is_can_be_listed() {
+    let all = out(&run(&["list"]));
+    for part in ["nfhybrid", "memfs", "root_only", "threads=N", "writeback", "bimetal.status", "extent:SIZE"]
+    {
+        assert!(all.contains(part), "{part} in\n{all}");
+    }
+    let options = out(&run(&["list", "mount-option"]));
+    assert!(options.contains("root_only") && !options.contains("bimetal.status"));
+}
+
+#[test]
+fn every_verb_has_a_man_page_and_shells_can_complete_them() {
+    let home = tempfile::tempdir().unwrap();
+    assert!(run(&["man", home.path().to_str().unwrap()]).status.success());
+    for verb in ["mount", "umount", "status", "fsck", "put", "mkfs-nfhybrid"] {
+        let page = fs::read_to_string(home.path().join(format!("bimetal-{verb}.1"))).unwrap();
+        assert!(page.contains("SYNOPSIS"), "{verb}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(out(&run(&["completions", shell])).contains("bimetal"), "{shell}");
+    }
+}
+
+#[test]
+fn files_go_in_by_pipe_and_a_closed_pipe_is_no_error() {
+    let mut put = bimetal().args(["put", "-t", "memfs", "-", "/x"]).stdin(Stdio::piped()).spawn().unwrap();
+    put.stdin.take().unwrap().write_all(b"contents").unwrap();
+    assert!(put.wait().unwrap().success());
+    let listed = run(&["ls", "-t", "memfs", "--json", "/"]);
+    assert!(listed.status.success() && out(&listed).is_empty(), "each open of memfs is a new one");
+    let mut list = bimetal().arg("list").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(list.stdout.take());
+    assert!(list.wait().unwrap().success());
+}
+
+#[test]
+fn status_is_json_for_programs_and_words_for_people() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let mounted = Mounted::memfs("size=32MiB");
+    fs::write(mounted.path().join("f"), [0; 5000]).unwrap();
+    let status = mounted.status();
+    assert_eq!(status["used_bytes"], 8192);
+    assert_eq!(status["front"]["options"]["default_permissions"], true);
+    let words = out(&run(&["status", mounted.path().to_str().unwrap()]));
+    assert!(words.contains("32.0 MiB") && words.contains("type            memfs"), "{words}");
+    let map = run(&["map", mounted.path().to_str().unwrap(), "/", "small"]);
+    assert!(err(&map).contains("no sections"), "{}", err(&map));
+}

@@ -1,0 +1,206 @@
+//! nfhybrid as people use it: made by the command, mounted, driven by real programs, and its disk half then read
+//! by tools that know nothing of it.
+
+use crate::mounts::{Mounted, bimetal, no_fuse, skip};
+use crate::programs;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// Two image files that are one volume.
+pub struct Volume {
+    dir: TempDir,
+    pub ssd: PathBuf,
+    pub disk: PathBuf,
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are text")
+}
+
+impl Volume {
+    /// Makes one with further arguments of `bimetal mkfs nfhybrid`.
+    pub fn new(ssd_mib: u64, disk_mib: u64, args: &[&str]) -> Volume {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (ssd, disk) = (dir.path().join("ssd.img"), dir.path().join("disk.img"));
+        for (path, mib) in [(&ssd, ssd_mib), (&disk, disk_mib)] {
+            fs::File::create(path).and_then(|file| file.set_len(mib << 20)).expect("an image file");
+        }
+        let volume = Volume { dir, ssd, disk };
+        let made = volume.bimetal(&["mkfs", "nfhybrid"], args);
+        assert!(made.status.success(), "mkfs: {}", String::from_utf8_lossy(&made.stderr));
+        volume
+    }
+
+    /// Runs a verb on it.
+    pub fn bimetal(&self, verb: &[&str], args: &[&str]) -> Output {
+        let halves = ["--ssd", text(&self.ssd), "--disk", text(&self.disk)];
+        bimetal().args(verb).args(halves).args(args).output().expect("the command runs")
+    }
+
+    /// Mounts it with these mount options.
+    pub fn mount(&self, options: &str) -> Mounted {
+        Mounted::new(&["--ssd", text(&self.ssd), "--disk", text(&self.disk), "-o", options])
+    }
+
+    /// e2fsck finds nothing on the disk half.
+    pub fn e2fsck(&self) {
+        let run = Command::new("/usr/sbin/e2fsck").args(["-fn", text(&self.disk)]).output().expect("e2fsck");
+        assert!(run.status.success(), "e2fsck: {}", String::from_utf8_lossy(&run.stdout));
+    }
+
+    /// The disk half, mounted read-only by the kernel.
+    pub fn kernel(&self) -> KernelMount {
+        let place = self.dir.path().join("kernel");
+        fs::create_dir_all(&place).expect("a mount point");
+        let run = Command::new("mount").args(["-o", "loop,ro", text(&self.disk), text(&place)]).output();
+        let run = run.expect("mount(8)");
+        assert!(run.status.success(), "kernel mount: {}", String::from_utf8_lossy(&run.stderr));
+        KernelMount(place)
+    }
+}
+
+/// A mount of the kernel's ext4, taken away on drop.
+pub struct KernelMount(PathBuf);
+
+impl Drop for KernelMount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+fn same_trees(a: &Path, b: &Path) {
+    let run =
+        Command::new("diff").args(["-r", "--no-dereference", text(a), text(b)]).output().expect("diff(1)");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{} and {} differ:\n{said}", a.display(), b.display());
+}
+
+fn unmount(mounted: Mounted) {
+    let run = mounted.unmount();
+    assert!(run.status.success(), "umount: {}", String::from_utf8_lossy(&run.stderr));
+}
+
+/// The status once the disk half has caught up.
+fn settled(mounted: &Mounted) -> serde_json::Value {
+    loop {
+        let status = mounted.status();
+        assert!(status["failure"].is_null(), "{status}");
+        if status["at_risk"]["bytes"] == 0 && status["operations"][0] == status["operations"][1] {
+            return status;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+fn sh(script: &str, dir: &Path) {
+    let run = Command::new("sh").args(["-euc", script]).current_dir(dir).output().expect("sh(1)");
+    assert!(
+        run.status.success(),
+        "{script}:\n{}",
+        String::from_utf8_lossy(&[run.stdout, run.stderr].concat())
+    );
+}
+
+#[test]
+fn real_programs_are_content_with_nfhybrid() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let volume =
+        Volume::new(128, 4096, &["--section", "small=extent:16KiB", "--section", "large=extent:512KiB"]);
+    let mounted = volume.mount("lag=2s");
+    programs::check("nfhybrid", mounted.path(), mounted.scratch());
+    let status = mounted.status();
+    assert_eq!(status["front"]["panics"], 0, "{status}");
+    assert!(status["failure"].is_null() && status["ssd_lost"].is_null(), "{status}");
+    unmount(mounted);
+    volume.e2fsck();
+}
+
+#[test]
+fn a_tree_larger_than_the_ssd_reads_the_same_through_the_mount_again_and_from_the_disk_alone() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let tree = Path::new("/usr/share");
+    let volume = Volume::new(32, 4096, &[]);
+    let mounted = volume.mount("lag=2s");
+    sh(&format!("cp -a {} tree", tree.display()), mounted.path());
+    same_trees(tree, &mounted.path().join("tree"));
+    unmount(mounted);
+    volume.e2fsck();
+    let mounted = volume.mount("lag=2s");
+    same_trees(tree, &mounted.path().join("tree"));
+    unmount(mounted);
+    volume.e2fsck();
+    let kernel = volume.kernel();
+    same_trees(tree, &kernel.0.join("tree"));
+}
+
+#[test]
+fn remapping_a_directory_moves_no_data_and_counts_for_what_is_written_next() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let args =
+        ["--section", "small=extent:16KiB", "--section", "large=extent:64KiB", "--map", "/media=large"];
+    let volume = Volume::new(64, 512, &[&args[..], &["--bypass", "/backup"]].concat());
+    let mounted = volume.mount("lag=200ms");
+    sh(
+        "for d in . media backup; do dd if=/dev/urandom of=$d/f bs=1M count=2 status=none; done; mkdir media/deep",
+        mounted.path(),
+    );
+    let resident = |status: &serde_json::Value, section: usize| {
+        status["ssd_half"]["sections"][section]["resident_bytes"].as_u64().expect("a number")
+    };
+    let before = settled(&mounted);
+    assert_eq!((resident(&before, 0), resident(&before, 1)), (2 << 20, 2 << 20), "{before}");
+    for (dir, rule) in [("/", "large"), ("/media", "bypass"), ("/backup", "small")] {
+        let run =
+            bimetal().arg("map").arg(mounted.path()).args([dir, rule]).output().expect("the command runs");
+        assert!(run.status.success(), "map: {}", String::from_utf8_lossy(&run.stderr));
+    }
+    let after = settled(&mounted);
+    assert_eq!((resident(&after, 0), resident(&after, 1)), (2 << 20, 2 << 20), "data moved: {after}");
+    sh(
+        "for d in . media/deep backup; do dd if=/dev/urandom of=$d/g bs=1M count=1 status=none; done",
+        mounted.path(),
+    );
+    let last = settled(&mounted);
+    assert_eq!((resident(&last, 0), resident(&last, 1)), (3 << 20, 3 << 20), "{last}");
+    unmount(mounted);
+    volume.e2fsck();
+}
+
+#[test]
+fn an_ext4_full_of_files_is_adopted_as_it_is() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (ssd, disk, place) =
+        (dir.path().join("ssd.img"), dir.path().join("disk.img"), dir.path().join("old"));
+    fs::create_dir(&place).unwrap();
+    fs::File::create(&ssd).unwrap().set_len(64 << 20).unwrap();
+    fs::File::create(&disk).unwrap().set_len(1 << 30).unwrap();
+    sh(
+        &format!(
+            "/usr/sbin/mke2fs -q -t ext4 {disk}; mount -o loop {disk} {old}; cp -a /usr/include {old}/; umount {old}",
+            disk = text(&disk),
+            old = text(&place)
+        ),
+        dir.path(),
+    );
+    let volume = Volume { dir, ssd, disk };
+    let adopted = volume.bimetal(&["adopt"], &[]);
+    assert!(adopted.status.success(), "adopt: {}", String::from_utf8_lossy(&adopted.stderr));
+    let mounted = volume.mount("lag=1s");
+    same_trees(Path::new("/usr/include"), &mounted.path().join("include"));
+    sh("cp -a include copy; rm -r include; mv copy include", mounted.path());
+    unmount(mounted);
+    volume.e2fsck();
+    let kernel = volume.kernel();
+    same_trees(Path::new("/usr/include"), &kernel.0.join("include"));
+}

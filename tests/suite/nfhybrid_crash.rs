@@ -1,0 +1,397 @@
+//! Power cuts of both halves at once, at every write, with what was not flushed kept, lost, reordered or torn.
+//!
+//! A seeded run of operations is recorded on two devices in memory; a model keeps the whole tree after each
+//! operation. For every state a power cut can leave:
+//!
+//! - the disk half alone, after a plain journal replay, is exactly the model's tree after some operation N;
+//! - both halves together hold every file as it was at its last fsync, or later;
+//! - nothing fails, panics or differs the second time.
+
+use bimetal::fs::nfhybrid::{NfHybrid, Options, ssd, volume};
+use bimetal::fs::{Caller, Fallocate, FileSystem, Kind, NewNode, Rename, SetAttr};
+use bimetal::media::overlay::Overlay;
+use bimetal::media::ram::Ram;
+use bimetal::media::recorded::Recorder;
+use bimetal::media::states::{CrashState, Survival, crash_states};
+use bimetal::media::{BlockDevice, file::FileDevice};
+use bimetal::units::Ino;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// A tree: path to contents (`None` for a directory).
+type Tree = BTreeMap<String, Option<Vec<u8>>>;
+
+/// What the run promised: at entry-log position `mark`, `path` had been made durable as of step `step`.
+struct Promise {
+    path: String,
+    step: usize,
+}
+
+struct Run {
+    fs: NfHybrid,
+    recorder: Arc<Recorder>,
+    random: u64,
+    tree: Tree,
+    /// The tree after each step, and the operation number then.
+    history: Vec<(u64, Tree)>,
+    promises: Vec<Promise>,
+    next_name: u32,
+}
+
+const ROOT: Ino = Ino(2);
+const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+
+impl Run {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.random >> 33) % limit
+    }
+
+    fn ino(&self, path: &str) -> Ino {
+        let mut at = ROOT;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let attr = self.fs.lookup(at, name.as_bytes()).unwrap();
+            self.fs.forget(attr.ino, 1);
+            at = attr.ino;
+        }
+        at
+    }
+
+    fn parent_and_name(path: &str) -> (&str, &str) {
+        path.rsplit_once('/').unwrap()
+    }
+
+    fn pick(&mut self, dir: bool) -> Option<String> {
+        let found: Vec<String> =
+            self.tree.iter().filter(|(_, c)| c.is_none() == dir).map(|(p, _)| p.clone()).collect();
+        if found.is_empty() { None } else { Some(found[self.below(found.len() as u64) as usize].clone()) }
+    }
+
+    fn fresh_path(&mut self) -> String {
+        let dirs: Vec<String> = std::iter::once(String::new())
+            .chain(self.tree.iter().filter(|(_, c)| c.is_none()).map(|(p, _)| p.clone()))
+            .collect();
+        let dir = dirs[self.below(dirs.len() as u64) as usize].clone();
+        self.next_name += 1;
+        format!("{dir}/n{}", self.next_name)
+    }
+
+    fn step(&mut self) {
+        match self.below(100) {
+            0..18 => self.create(Kind::File),
+            18..22 => self.create(Kind::Dir),
+            22..52 => self.write(),
+            52..62 => self.fsync(),
+            62..68 => self.truncate(),
+            68..74 => self.unlink(),
+            74..82 => self.rename(),
+            82..86 => self.punch(),
+            86..90 => self.link_and_unlink(),
+            90..93 => self.rmdir(),
+            _ => self.fs.commit().unwrap(),
+        }
+        let op = self.fs.status().operations.0;
+        self.history.push((op, self.tree.clone()));
+        self.recorder.mark(format!("step {}", self.history.len() - 1));
+    }
+
+    fn create(&mut self, kind: Kind) {
+        let path = self.fresh_path();
+        let (parent, name) = Run::parent_and_name(&path);
+        let node = NewNode { kind, perm: 0o755, rdev: 0, target: b"" };
+        let attr = self.fs.create(&CALLER, self.ino(parent), name.as_bytes(), &node).unwrap();
+        self.fs.forget(attr.ino, 1);
+        self.tree.insert(path, (kind == Kind::File).then(Vec::new));
+    }
+
+    fn write(&mut self) {
+        let Some(path) = self.pick(false) else { return };
+        let old = self.tree[&path].clone().unwrap();
+        let offset = match self.below(3) {
+            0 => old.len() as u64,
+            1 => self.below(old.len() as u64 + 1),
+            _ => self.below(40_000),
+        };
+        let len = match self.below(4) {
+            0 => 1 + self.below(200),
+            1 => 4096,
+            2 => 1 + self.below(20_000),
+            _ => 1 + self.below(90_000),
+        };
+        let fill = self.below(255) as u8 + 1;
+        let data: Vec<u8> = (0..len).map(|at| fill ^ (at / 512) as u8).collect();
+        self.fs.write(self.ino(&path), offset, &data, false).unwrap().get().unwrap();
+        let contents = self.tree.get_mut(&path).unwrap().as_mut().unwrap();
+        let end = (offset + len) as usize;
+        if contents.len() < end {
+            contents.resize(end, 0);
+        }
+        contents[offset as usize..end].copy_from_slice(&data);
+    }
+
+    fn fsync(&mut self) {
+        let Some(path) = self.pick(false) else { return };
+        self.fs.fsync(self.ino(&path), false).unwrap().get().unwrap();
+        let step = self.history.len();
+        self.promises.push(Promise { path: path.clone(), step });
+        self.recorder.mark(format!("promise {}", self.promises.len() - 1));
+    }
+
+    fn truncate(&mut self) {
+        let Some(path) = self.pick(false) else { return };
+        let len = self.tree[&path].as_ref().unwrap().len() as u64;
+        let size = self.below(len * 5 / 4 + 10);
+        self.fs.setattr(self.ino(&path), &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+        self.tree.get_mut(&path).unwrap().as_mut().unwrap().resize(size as usize, 0);
+    }
+
+    fn punch(&mut self) {
+        let Some(path) = self.pick(false) else { return };
+        let len = self.tree[&path].as_ref().unwrap().len() as u64;
+        let (offset, count) = (self.below(len + 1), 1 + self.below(30_000));
+        self.fs.fallocate(self.ino(&path), offset, count, Fallocate::Punch).unwrap();
+        let contents = self.tree.get_mut(&path).unwrap().as_mut().unwrap();
+        let end = ((offset + count) as usize).min(contents.len());
+        contents[offset as usize..end].fill(0);
+    }
+
+    fn unlink(&mut self) {
+        let Some(path) = self.pick(false) else { return };
+        let (parent, name) = Run::parent_and_name(&path);
+        self.fs.unlink(self.ino(parent), name.as_bytes()).unwrap();
+        self.tree.remove(&path);
+    }
+
+    fn rmdir(&mut self) {
+        let Some(path) = self.pick(true) else { return };
+        let below = format!("{path}/");
+        if self.tree.keys().any(|other| other.starts_with(&below)) {
+            return;
+        }
+        let (parent, name) = Run::parent_and_name(&path);
+        self.fs.rmdir(self.ino(parent), name.as_bytes()).unwrap();
+        self.tree.remove(&path);
+    }
+
+    fn rename(&mut self) {
+        let Some(from) = self.pick(false) else { return };
+        let to = if self.below(2) == 0 { self.fresh_path() } else { self.pick(false).unwrap() };
+        if from == to {
+            return;
+        }
+        let ((from_dir, from_name), (to_dir, to_name)) =
+            (Run::parent_and_name(&from), Run::parent_and_name(&to));
+        let (from_ino, to_ino) = (self.ino(from_dir), self.ino(to_dir));
+        self.fs.rename(from_ino, from_name.as_bytes(), to_ino, to_name.as_bytes(), Rename::Replace).unwrap();
+        let contents = self.tree.remove(&from).unwrap();
+        self.tree.insert(to, contents);
+    }
+
+    /// A second name, and the first removed: the contents must come along.
+    fn link_and_unlink(&mut self) {
+        let Some(from) = self.pick(false) else { return };
+        let to = self.fresh_path();
+        let ((from_dir, from_name), (to_dir, to_name)) =
+            (Run::parent_and_name(&from), Run::parent_and_name(&to));
+        let ino = self.ino(&from);
+        self.fs.link(ino, self.ino(to_dir), to_name.as_bytes()).unwrap();
+        self.fs.forget(ino, 1);
+        self.fs.unlink(self.ino(from_dir), from_name.as_bytes()).unwrap();
+        let contents = self.tree.remove(&from).unwrap();
+        self.tree.insert(to, contents);
+    }
+}
+
+fn base_disk(mib: u64, options: &[&str]) -> Arc<Ram> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    std::fs::File::create(&path).unwrap().set_len(mib << 20).unwrap();
+    let status =
+        Command::new("/usr/sbin/mke2fs").args(["-q", "-t", "ext4", "-F"]).args(options).arg(&path).status();
+    assert!(status.unwrap().success());
+    Arc::new(Ram::from_bytes("disk", std::fs::read(&path).unwrap()))
+}
+
+fn small_ssd() -> ssd::Config {
+    let section = |name: &str, extent: u64| ssd::SectionConfig {
+        name: name.into(),
+        extent_bytes: extent,
+        size_bytes: None,
+    };
+    ssd::Config {
+        sections: vec![section("small", 16 << 10), section("large", 64 << 10)],
+        ..ssd::Config::default()
+    }
+}
+
+fn manual() -> Options {
+    Options { manual: true, ..Options::default() }
+}
+
+/// Records a run of `steps` steps; the run, and the devices as they were when recording began.
+fn record(seed: u64, steps: usize, disk: Arc<Ram>, ssd_mib: u64) -> (Run, Vec<Arc<dyn BlockDevice>>) {
+    let ssd_ram = Arc::new(Ram::new("ssd", ssd_mib << 20));
+    volume::join_devices(disk.clone(), ssd_ram.clone(), &small_ssd()).unwrap();
+    let bases: Vec<Arc<dyn BlockDevice>> = vec![
+        Arc::new(Ram::from_bytes("disk", disk.image())),
+        Arc::new(Ram::from_bytes("ssd", ssd_ram.image())),
+    ];
+    let recorder = Recorder::new();
+    let disk_device = Arc::new(recorder.wrap(disk));
+    let ssd_device = Arc::new(recorder.wrap(ssd_ram));
+    let fs = NfHybrid::open(disk_device, Some(ssd_device), manual()).unwrap();
+    let op = fs.status().operations.0;
+    let mut run = Run {
+        fs,
+        recorder,
+        random: seed,
+        tree: Tree::new(),
+        history: vec![(op, Tree::new())],
+        promises: Vec::new(),
+        next_name: 0,
+    };
+    for _ in 0..steps {
+        run.step();
+    }
+    (run, bases)
+}
+
+/// Everything under the root but lost+found, through the file system's own interface.
+fn read_tree(fs: &dyn FileSystem) -> Tree {
+    let mut tree = Tree::new();
+    let mut todo = vec![(ROOT, String::new())];
+    while let Some((dir, path)) = todo.pop() {
+        let mut names = Vec::new();
+        fs.readdir(dir, 0, &mut |entry| {
+            names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+            true
+        })
+        .unwrap();
+        for name in names.iter().filter(|name| !matches!(name.as_str(), "." | ".." | "lost+found")) {
+            let attr = fs.lookup(dir, name.as_bytes()).unwrap();
+            let path = format!("{path}/{name}");
+            if attr.kind == Kind::Dir {
+                todo.push((attr.ino, path.clone()));
+                tree.insert(path, None);
+            } else {
+                let parts = fs.read(attr.ino, 0, attr.size as usize).unwrap().get().unwrap();
+                tree.insert(path, Some(parts.concat()));
+            }
+            fs.forget(attr.ino, 1);
+        }
+    }
+    tree
+}
+
+fn describe(tree: &Tree) -> String {
+    tree.iter()
+        .map(|(path, contents)| match contents {
+            None => format!("{path}/ "),
+            Some(bytes) => format!("{path}:{}:{:08x} ", bytes.len(), bimetal::checksum::crc32c(bytes)),
+        })
+        .collect()
+}
+
+/// The disk half alone is the tree after some operation that a commit could have ended with.
+fn check_disk_alone(run: &Run, disk: Arc<dyn BlockDevice>, what: &str) {
+    let fs =
+        NfHybrid::open(disk, None, manual()).unwrap_or_else(|error| panic!("{what}: disk alone: {error}"));
+    let found = read_tree(&fs);
+    let known = run.history.iter().any(|(_, tree)| *tree == found);
+    assert!(known, "{what}: the disk alone is no state the file system ever had:\n{}", describe(&found));
+}
+
+/// Both halves hold every promise made before the cut.
+fn check_together(run: &Run, state: &CrashState, what: &str) {
+    let disk: Arc<dyn BlockDevice> = state.devices[0].clone();
+    let ssd: Arc<dyn BlockDevice> = state.devices[1].clone();
+    let fs = NfHybrid::open(disk, Some(ssd), manual()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let found = read_tree(&fs);
+    let kept = state.marks.iter().filter_map(|mark| mark.strip_prefix("promise ")?.parse::<usize>().ok());
+    let mut last = BTreeMap::new();
+    for number in kept {
+        let promise = &run.promises[number];
+        last.insert(promise.path.clone(), promise.step);
+    }
+    for (path, step) in last {
+        let later = &run.history[step..];
+        // The file as of the promise or any later step, under the name it had then; or gone, if a later
+        // step removed or moved it.
+        let allowed = later.iter().any(|(_, tree)| tree.get(&path) == found.get(&path));
+        assert!(allowed, "{what}: {path}, durable at step {step}, is lost or old:\n{}", describe(&found));
+    }
+    fs.shutdown().unwrap_or_else(|error| panic!("{what}: shutdown after recovery: {error}"));
+}
+
+fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize) {
+    let (run, bases) = record(seed, steps, disk, 16);
+    let log = run.recorder.log();
+    let mut states = 0;
+    for state in crash_states(&log, &bases, &Survival::EVERY, seed) {
+        if state.cut % stride != 0 {
+            continue;
+        }
+        let what = format!("seed {seed}, cut {} of {}, {:?}", state.cut, log.entries.len(), state.survival);
+        let alone: Arc<dyn BlockDevice> = Arc::new(Overlay::new(state.devices[0].clone()));
+        check_disk_alone(&run, alone, &what);
+        check_together(&run, &state, &what);
+        states += 1;
+    }
+    assert!(states > 50, "only {states} states");
+    println!(
+        "seed {seed}: {states} states of {} log entries, {} promises",
+        log.entries.len(),
+        run.promises.len()
+    );
+}
+
+#[test]
+fn every_power_cut_leaves_a_past_state_on_the_disk_and_every_promise_on_both() {
+    for seed in 1..=3 {
+        crash_everywhere(seed, 120, base_disk(32, &["-b", "4096"]), 7);
+    }
+}
+
+#[test]
+fn the_same_holds_for_small_blocks() {
+    crash_everywhere(11, 90, base_disk(24, &["-b", "1024"]), 11);
+}
+
+fn write_image(device: &dyn BlockDevice, path: &Path) {
+    let size = device.info().size_bytes;
+    let mut image = Vec::with_capacity(size as usize);
+    let step = 1 << 20;
+    for at in (0..size).step_by(step) {
+        let len = (step as u64).min(size - at) as usize;
+        image.extend_from_slice(&device.read(at, len).unwrap());
+    }
+    std::fs::write(path, image).unwrap();
+}
+
+#[test]
+fn e2fsck_replays_the_journal_and_finds_nothing_else() {
+    let (run, bases) = record(21, 120, base_disk(32, &["-b", "4096"]), 16);
+    let log = run.recorder.log();
+    let dir = tempfile::tempdir().unwrap();
+    let mut checked = 0;
+    for state in crash_states(&log, &bases, &[Survival::Durable, Survival::Torn], 21) {
+        if state.cut % 37 != 0 {
+            continue;
+        }
+        let what = format!("cut {}, {:?}", state.cut, state.survival);
+        let path = dir.path().join("disk");
+        write_image(state.devices[0].as_ref(), &path);
+        let repair = Command::new("/usr/sbin/e2fsck").args(["-p"]).arg(&path).output().unwrap();
+        let said = String::from_utf8_lossy(&repair.stdout).into_owned();
+        assert!(matches!(repair.status.code(), Some(0 | 1)), "{what}: {said}");
+        let check = Command::new("/usr/sbin/e2fsck").args(["-fn"]).arg(&path).output().unwrap();
+        let said = String::from_utf8_lossy(&check.stdout).into_owned();
+        assert_eq!(check.status.code(), Some(0), "{what}: {said}");
+        let disk: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(&path, true).unwrap());
+        check_disk_alone(&run, disk, &what);
+        checked += 1;
+    }
+    assert!(checked > 10, "only {checked} states");
+}
