@@ -47,6 +47,15 @@ struct Reader {
     window: u32,
 }
 
+/// A page that is not resident and asked for.
+#[derive(Clone, Copy)]
+struct Miss {
+    page: u64,
+    /// The node of its ghost, or [`NIL`].
+    ghost: u32,
+    access: Access,
+}
+
 impl<P: Policy<X>, X: Index> Engine<P, X> {
     pub(super) fn new(
         name: String,
@@ -69,12 +78,12 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         }
     }
 
-    /// Serves a hit; false if `page` is not resident.
+    /// Serves a hit. Otherwise the node of the page's ghost, or [`NIL`] if it has none.
     #[inline]
-    fn try_hit(&mut self, at: Time, page: u64, access: Access, hint: u32) -> bool {
+    fn try_hit(&mut self, at: Time, page: u64, access: Access, hint: u32) -> Result<(), u32> {
         let node = if self.pages.holds(hint, page) { hint } else { self.pages.find(page) };
         if !self.pages.is_resident(node) {
-            return false;
+            return Err(node);
         }
         let was_dirty = match access {
             Access::Read => {
@@ -87,41 +96,47 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
             }
         };
         self.policy.hit(&mut self.pages, node, access, was_dirty);
-        true
+        Ok(())
     }
 
     /// Counts a miss and brings the page in, as far as the policy keeps it; its contents are not read.
-    fn miss(&mut self, at: Time, page: u64, access: Access, below: &mut dyn Below) -> Result<Time> {
-        match access {
+    #[inline(never)]
+    fn miss(&mut self, at: Time, miss: Miss, below: &mut dyn Below) -> Result<Time> {
+        match miss.access {
             Access::Read => self.stats.read_misses += 1,
             Access::Write => self.stats.write_misses += 1,
         }
-        if access == Access::Read && !self.policy.keeps_reads() {
+        if miss.access == Access::Read && !self.policy.keeps_reads() {
             return Ok(at);
         }
-        self.bring_in(at, page, access, below)
+        self.bring_in(at, miss, below)
     }
 
     #[inline]
-    fn bring_in(&mut self, at: Time, page: u64, access: Access, below: &mut dyn Below) -> Result<Time> {
-        let ghost = self.pages.find(page);
-        self.policy.miss(&mut self.pages, ghost);
+    fn bring_in(&mut self, at: Time, miss: Miss, below: &mut dyn Below) -> Result<Time> {
+        self.policy.miss(&mut self.pages, miss.ghost);
         let mut at = at;
         while self.pages.is_full() {
-            match self.make_room(at, page, below) {
+            match self.make_room(at, miss.page, below) {
                 Ok(done) => at = done,
                 Err(error) => {
-                    self.pages.forget(ghost);
+                    self.pages.forget(miss.ghost);
                     return Err(error);
                 }
             }
         }
-        let node = self.pages.admit(page, ghost);
-        if access == Access::Write {
+        self.admit(at, miss);
+        Ok(at)
+    }
+
+    /// A page comes in, for which there is room.
+    #[inline]
+    fn admit(&mut self, at: Time, miss: Miss) {
+        let node = self.pages.admit(miss.page, miss.ghost);
+        if miss.access == Access::Write {
             self.pages.soil(node, at);
         }
-        self.policy.insert(&mut self.pages, node, access);
-        Ok(at)
+        self.policy.insert(&mut self.pages, node, miss.access);
     }
 
     #[inline]
@@ -274,10 +289,9 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
             if !plan.write.iter().any(|out| out.node == NIL && out.page == page) {
                 done = done.max(self.fetch(at, page, 1, below)?);
             }
-            let ghost = self.pages.find(page);
-            self.policy.miss(&mut self.pages, ghost);
-            let node = self.pages.admit(page, ghost);
-            self.policy.insert(&mut self.pages, node, Access::Read);
+            let miss = Miss { page, ghost: self.pages.find(page), access: Access::Read };
+            self.policy.miss(&mut self.pages, miss.ghost);
+            self.admit(at, miss);
         }
         Ok(done)
     }
@@ -338,7 +352,8 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         let mut at = at;
         let mut page = end;
         while page < stop && self.pages.find_resident(page) == NIL {
-            match self.bring_in(at, page, Access::Read, below) {
+            let miss = Miss { page, ghost: self.pages.find(page), access: Access::Read };
+            match self.bring_in(at, miss, below) {
                 Ok(done) => at = done,
                 Err(_) => break,
             }
@@ -389,13 +404,14 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
         let mut at = at;
         let mut missed = false;
         for page in first.0..end {
-            if self.try_hit(at, page, Access::Read, NIL) {
-                at = self.fetch_now(at, below)?;
-            } else {
-                let room = self.miss(at, page, Access::Read, below);
-                at = room.inspect_err(|_| self.abandon(below))?;
-                self.fetch_later(page);
-                missed = true;
+            match self.try_hit(at, page, Access::Read, NIL) {
+                Ok(()) => at = self.fetch_now(at, below)?,
+                Err(ghost) => {
+                    let room = self.miss(at, Miss { page, ghost, access: Access::Read }, below);
+                    at = room.inspect_err(|_| self.abandon(below))?;
+                    self.fetch_later(page);
+                    missed = true;
+                }
             }
         }
         at = self.fetch_now(at, below)?;
@@ -410,8 +426,8 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
         self.background(at, below)?;
         let mut at = at;
         for page in first.0..end {
-            if !self.try_hit(at, page, Access::Write, NIL) {
-                at = self.miss(at, page, Access::Write, below)?;
+            if let Err(ghost) = self.try_hit(at, page, Access::Write, NIL) {
+                at = self.miss(at, Miss { page, ghost, access: Access::Write }, below)?;
             }
         }
         Ok(at)
@@ -420,10 +436,8 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
     fn modify(&mut self, at: Time, page: Lpn, below: &mut dyn Below) -> Result<Time> {
         check_range(page, 1)?;
         self.background(at, below)?;
-        if self.try_hit(at, page.0, Access::Write, NIL) {
-            return Ok(at);
-        }
-        let at = self.miss(at, page.0, Access::Write, below)?;
+        let Err(ghost) = self.try_hit(at, page.0, Access::Write, NIL) else { return Ok(at) };
+        let at = self.miss(at, Miss { page: page.0, ghost, access: Access::Write }, below)?;
         self.fetch_later(page.0);
         self.fetch_now(at, below)
     }
@@ -441,10 +455,10 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
             let hints: [u32; LOOK_AHEAD] = self.pages.look_up(pages, P::RELINKS);
             for (access, hint) in batch.iter().zip(hints) {
                 self.background(at, below)?;
-                let page = access.page().0;
-                if !self.try_hit(at, page, access.access(), hint) {
-                    at = self.miss(at, page, access.access(), below)?;
-                    if access.access() == Access::Read {
+                let (page, access) = (access.page().0, access.access());
+                if let Err(ghost) = self.try_hit(at, page, access, hint) {
+                    at = self.miss(at, Miss { page, ghost, access }, below)?;
+                    if access == Access::Read {
                         self.unfetched = (page, 1);
                         at = self.fetch_now(at, below)?;
                     }

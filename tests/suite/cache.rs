@@ -1,6 +1,7 @@
 //! The page cache: published examples, exact vectors, independent models, properties.
 
 mod agree;
+mod block_models;
 mod figures;
 mod ftl;
 mod goldens;

@@ -12,11 +12,13 @@
 //! Source: Ou, Härder, Jin, ADBIS'10. Readings: an age of 0 counts as 1; equal priorities: the
 //! lower ts, then the lower address; a page that a sync cleans enters the clean queue as its most recent page. The sum of distances is
 //! kept up to date, since pages join a cluster only at its end.
-//! Cost: O(1) an access, but choosing a cluster looks at all of them: their order changes with time. A chosen
-//! cluster serves all its pages, so this is paid once a cluster.
+//! Cost: O(log n) for a dirty page that leaves the working region or the cache, n being the clusters: their order changes
+//! with time, and a [`tournament`] keeps the lowest at hand. Everything else is O(1).
+
+mod tournament;
 
 use super::kit::*;
-use std::cmp::Ordering;
+use tournament::{Contest, Tournament};
 
 /// CFDC in the registry.
 pub const ENTRY: Entry = Entry {
@@ -38,15 +40,14 @@ pub const ENTRY: Entry = Entry {
 fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
     let window = order.share("window")?;
     let config = order.config().clone().block_pages(order.number_within("cluster", 1, 1 << 20)?);
-    let mut blocks = Blocks::<X>::new(&config, 1);
-    let clusters = blocks.list(0);
+    let blocks = Blocks::<X>::new(&config, 0);
     order.cache::<X, _>(Needs::lists(2), |pages| Cfdc {
         working: pages.list(0),
         clean: pages.list(1),
         arrivals: Links::new(pages.node_count()),
         states: vec![Cluster::default(); blocks.node_count()],
         blocks,
-        clusters,
+        lowest: Tournament::new(),
         window,
         now: 0,
         chosen: NIL,
@@ -73,7 +74,6 @@ struct Cfdc<X> {
     clean: List,
     /// Dirty pages of the priority region by cluster.
     blocks: Blocks<X>,
-    clusters: List,
     states: Vec<Cluster>,
     /// Links the pages of a cluster: `prev` came before, `next` after.
     arrivals: Links,
@@ -81,6 +81,59 @@ struct Cfdc<X> {
     now: u64,
     /// The cluster whose priority is 0, or [`NIL`].
     chosen: u32,
+    /// Finds the cluster of lowest priority.
+    lowest: Tournament,
+}
+
+/// The clusters at one time; the lower priority wins.
+struct Now<'a, X> {
+    blocks: &'a Blocks<X>,
+    states: &'a [Cluster],
+    now: u64,
+}
+
+impl<X: Index> Now<'_, X> {
+    /// IPD and n² of a cluster.
+    fn parts(&self, block: u32) -> (u128, u128) {
+        let members = u128::from(self.blocks.members(block));
+        (if members == 1 { 1 } else { self.states[block as usize].distance.into() }, members * members)
+    }
+
+    fn age(&self, block: u32) -> u64 {
+        self.now - self.states[block as usize].since
+    }
+}
+
+impl<X: Index> Contest for Now<'_, X> {
+    /// Compares priorities exactly; equal ones by ts, then by address.
+    fn beats(&self, a: u32, b: u32) -> bool {
+        let ((distance_a, squared_a), (distance_b, squared_b)) = (self.parts(a), self.parts(b));
+        let under_a = squared_a * u128::from(self.age(a).max(1));
+        let under_b = squared_b * u128::from(self.age(b).max(1));
+        let rank = |block: u32| (self.states[block as usize].since, self.blocks.number(block));
+        (distance_a * under_b).cmp(&(distance_b * under_a)).then_with(|| rank(a).cmp(&rank(b))).is_lt()
+    }
+
+    /// The inverse of a priority, age·n²/IPD, is a line over time: the steeper one overtakes when they cross. Rounding
+    /// is kept on the safe side by a margin.
+    fn holds_until(&self, winner: u32, loser: u32) -> u64 {
+        let (age, other_age) = (self.age(winner), self.age(loser));
+        if age == 0 || other_age == 0 {
+            return self.now + 1;
+        }
+        let slope = |(distance, squared): (u128, u128)| squared as f64 / distance as f64;
+        let (steep, other) = (slope(self.parts(winner)), slope(self.parts(loser)));
+        if other < steep * (1.0 - 1e-12) {
+            return u64::MAX;
+        }
+        let gap = age as f64 * steep - other_age as f64 * other;
+        let ticks = gap / (other - steep).max(0.0) * (1.0 - 1e-9) - 1.0;
+        if ticks.is_nan() { self.now + 1 } else { self.now.saturating_add((ticks.max(1.0)) as u64) }
+    }
+
+    fn now(&self) -> u64 {
+        self.now
+    }
 }
 
 impl<X: Index> Cfdc<X> {
@@ -109,7 +162,6 @@ impl<X: Index> Cfdc<X> {
         if is_new {
             self.states.resize(self.blocks.node_count(), Cluster::default());
             self.states[block as usize] = Cluster { since: self.now, ..Cluster::default() };
-            self.clusters.push_front(&mut self.blocks, block);
         }
         let state = &mut self.states[block as usize];
         state.distance += Self::distance(pages, state.newest, node);
@@ -120,13 +172,20 @@ impl<X: Index> Cfdc<X> {
             self.arrivals.link_mut(state.newest).next = node;
         }
         state.newest = node;
+        self.contest(block, true);
+    }
+
+    /// The cluster `block` has changed, or (`takes_part` false) is gone.
+    fn contest(&mut self, block: u32, takes_part: bool) {
+        let now = Now { blocks: &self.blocks, states: &self.states, now: self.now };
+        self.lowest.set(block, takes_part, &now);
     }
 
     /// Takes a page out of its cluster; `hit`: because it was used again.
     fn part(&mut self, pages: &Pages<X>, node: u32, hit: bool) {
         let (block, left) = self.blocks.exit(pages.page(node));
         if left == 0 {
-            self.clusters.remove(&mut self.blocks, block);
+            self.contest(block, false);
             self.blocks.free(block);
             if self.chosen == block {
                 self.chosen = NIL;
@@ -148,6 +207,7 @@ impl<X: Index> Cfdc<X> {
             NIL => state.newest = prev,
             _ => self.arrivals.link_mut(next).prev = prev,
         }
+        self.contest(block, true);
     }
 
     /// Takes a page out of wherever it is.
@@ -159,31 +219,11 @@ impl<X: Index> Cfdc<X> {
         }
     }
 
-    /// Compares the priorities of two clusters, exactly; equal ones by age, then by address.
-    fn compare(&self, a: u32, b: u32) -> Ordering {
-        let parts = |block: u32| {
-            let state = &self.states[block as usize];
-            let members = u128::from(self.blocks.members(block));
-            let distance = if members == 1 { 1 } else { u128::from(state.distance) };
-            (distance, members * members * u128::from((self.now - state.since).max(1)))
-        };
-        let ((over_a, under_a), (over_b, under_b)) = (parts(a), parts(b));
-        let age = |block: u32| (self.states[block as usize].since, self.blocks.number(block));
-        (over_a * under_b).cmp(&(over_b * under_a)).then_with(|| age(a).cmp(&age(b)))
-    }
-
     /// The cluster of lowest priority: the one chosen before while it lasts.
     fn choose(&mut self) -> u32 {
         if self.chosen == NIL {
-            let mut best = self.clusters.back(&self.blocks);
-            let mut block = best;
-            while block != NIL {
-                if self.compare(block, best) == Ordering::Less {
-                    best = block;
-                }
-                block = self.clusters.before(&self.blocks, block);
-            }
-            self.chosen = best;
+            let now = Now { blocks: &self.blocks, states: &self.states, now: self.now };
+            self.chosen = self.lowest.winner(&now);
         }
         self.chosen
     }
@@ -229,6 +269,9 @@ impl<X: Index> Policy<X> for Cfdc<X> {
     }
 
     fn bytes(&self) -> usize {
-        self.blocks.bytes() + self.arrivals.bytes() + self.states.len() * size_of::<Cluster>()
+        self.blocks.bytes()
+            + self.arrivals.bytes()
+            + self.lowest.bytes()
+            + self.states.len() * size_of::<Cluster>()
     }
 }
