@@ -380,6 +380,25 @@ impl Shared {
         Ok(())
     }
 
+    /// Runs an operation, once more after a commit if it found no room and a commit gives some back: blocks that
+    /// were freed since the last one are not used before the next.
+    fn with_room<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
+        match operation() {
+            Err(Error::NoSpace(_)) if self.regain_room()? => operation(),
+            done => done,
+        }
+    }
+
+    fn regain_room(&self) -> Result<bool> {
+        let core = self.core.lock();
+        let (held, op) = (core.ext4.held_blocks(), core.op);
+        drop(core);
+        if held > 0 {
+            self.await_disk(op)?;
+        }
+        Ok(held > 0)
+    }
+
     /// Forgets the SSD's copies of frames.
     fn unbind(&self, ssd: &mut Ssd, op: u64, ino: Ino, frames: Range<u64>) {
         let unit = self.ssd_blocks_per_frame;
@@ -456,7 +475,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.shared.setattr(ino, set)
+        self.shared.with_room(|| self.shared.setattr(ino, set))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -464,7 +483,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
-        self.shared.create(caller, parent, name, node)
+        self.shared.with_room(|| self.shared.create(caller, parent, name, node))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -476,11 +495,11 @@ impl FileSystem for NfHybrid {
     }
 
     fn rename(&self, parent: Ino, name: &[u8], new_parent: Ino, new_name: &[u8], how: Rename) -> Result<()> {
-        self.shared.rename(parent, name, new_parent, new_name, how)
+        self.shared.with_room(|| self.shared.rename(parent, name, new_parent, new_name, how))
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.shared.link(ino, parent, name)
+        self.shared.with_room(|| self.shared.link(ino, parent, name))
     }
 
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
@@ -488,7 +507,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
-        self.shared.write(ino, offset, data, kill_suid)
+        self.shared.with_room(|| self.shared.write(ino, offset, data, kill_suid))
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
@@ -504,7 +523,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, kill_sgid: bool) -> Result<()> {
-        self.shared.setxattr(ino, name, value, how, kill_sgid)
+        self.shared.with_room(|| self.shared.setxattr(ino, name, value, how, kill_sgid))
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -516,7 +535,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
-        self.shared.fallocate(ino, offset, len, what)
+        self.shared.with_room(|| self.shared.fallocate(ino, offset, len, what))
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {

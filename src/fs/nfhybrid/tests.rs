@@ -156,6 +156,30 @@ fn the_disk_knows_how_far_the_log_of_the_ssd_went() {
 }
 
 #[test]
+fn room_that_was_just_freed_can_be_used_at_once() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let part = vec![7; 64 << 10];
+    let fill = |ino: Ino| {
+        let written = |at: &u64| match fs.write(ino, at * part.len() as u64, &part, false) {
+            Ok(later) => later.get().is_ok(),
+            Err(Error::NoSpace(_)) => false,
+            Err(other) => panic!("{other}"),
+        };
+        (0..).take_while(written).count()
+    };
+    let first = create(&fs, "first", b"");
+    let all = fill(first);
+    assert!(all > 40, "{all} parts of 64 KiB");
+    let second = create(&fs, "second", b"");
+    fs.unlink(ROOT_INO, b"first").unwrap();
+    fs.forget(first, 1);
+    let again = fill(second);
+    fs.shutdown().unwrap();
+    assert!(again + 1 >= all, "{again} of {all} parts after the first file is gone");
+}
+
+#[test]
 fn a_lost_ssd_costs_nothing_and_never_comes_back_as_fresh() {
     use crate::media::faulty::Faulty;
     let Some((disk, ssd)) = halves(16, 8) else { return };
