@@ -14,7 +14,7 @@ use bimetal::media::ram::Ram;
 use bimetal::media::recorded::Recorder;
 use bimetal::media::states::{CrashState, Survival, crash_states};
 use bimetal::media::{BlockDevice, file::FileDevice};
-use bimetal::units::Ino;
+use bimetal::units::{Ino, show_size};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -38,6 +38,8 @@ struct Run {
     history: Vec<(u64, Tree)>,
     promises: Vec<Promise>,
     next_name: u32,
+    /// Some writes are longer than what gets a new place when it is overwritten.
+    long: bool,
 }
 
 const ROOT: Ino = Ino(2);
@@ -107,14 +109,23 @@ impl Run {
     }
 
     fn write(&mut self) {
-        let Some(path) = self.pick(false) else { return };
+        let Some(mut path) = self.pick(false) else { return };
+        // Long enough to get a new place when it is overwritten.
+        let long = self.long && self.below(5) == 0;
+        let is_long =
+            |contents: &Option<Vec<u8>>| contents.as_ref().is_some_and(|bytes| bytes.len() > 1 << 20);
+        if let Some((again, _)) = self.tree.iter().find(|(_, contents)| long && is_long(contents)) {
+            path = again.clone();
+        }
         let old = self.tree[&path].clone().unwrap();
         let offset = match self.below(3) {
+            _ if long => 0,
             0 => old.len() as u64,
             1 => self.below(old.len() as u64 + 1),
             _ => self.below(40_000),
         };
         let len = match self.below(4) {
+            _ if long => (1 << 20) + self.below(200_000),
             0 => 1 + self.below(200),
             1 => 4096,
             2 => 1 + self.below(20_000),
@@ -231,8 +242,8 @@ fn manual() -> Options {
 }
 
 /// Records a run of `steps` steps; the run, and the devices as they were when recording began.
-fn record(seed: u64, steps: usize, disk: Arc<Ram>, ssd_mib: u64) -> (Run, Vec<Arc<dyn BlockDevice>>) {
-    let ssd_ram = Arc::new(Ram::new("ssd", ssd_mib << 20));
+fn record(seed: u64, steps: usize, disk: Arc<Ram>, long: bool) -> (Run, Vec<Arc<dyn BlockDevice>>) {
+    let ssd_ram = Arc::new(Ram::new("ssd", 16 << 20));
     volume::join_devices(disk.clone(), ssd_ram.clone(), &small_ssd()).unwrap();
     let bases: Vec<Arc<dyn BlockDevice>> = vec![
         Arc::new(Ram::from_bytes("disk", disk.image())),
@@ -251,6 +262,7 @@ fn record(seed: u64, steps: usize, disk: Arc<Ram>, ssd_mib: u64) -> (Run, Vec<Ar
         history: vec![(op, Tree::new())],
         promises: Vec::new(),
         next_name: 0,
+        long,
     };
     for _ in 0..steps {
         run.step();
@@ -325,8 +337,8 @@ fn check_together(run: &Run, state: &CrashState, what: &str) {
     fs.shutdown().unwrap_or_else(|error| panic!("{what}: shutdown after recovery: {error}"));
 }
 
-fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize) {
-    let (run, bases) = record(seed, steps, disk, 16);
+fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize, long: bool) -> u64 {
+    let (run, bases) = record(seed, steps, disk, long);
     let log = run.recorder.log();
     let mut states = 0;
     for state in crash_states(&log, &bases, &Survival::EVERY, seed) {
@@ -340,23 +352,33 @@ fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize) {
         states += 1;
     }
     assert!(states > 50, "only {states} states");
+    let relocated = run.fs.status().counters.relocated_bytes;
     println!(
-        "seed {seed}: {states} states of {} log entries, {} promises",
+        "seed {seed}: {states} states of {} log entries, {} promises, {} moved on the disk",
         log.entries.len(),
-        run.promises.len()
+        run.promises.len(),
+        show_size(relocated)
     );
+    relocated
 }
 
 #[test]
 fn every_power_cut_leaves_a_past_state_on_the_disk_and_every_promise_on_both() {
     for seed in 1..=3 {
-        crash_everywhere(seed, 120, base_disk(32, &["-b", "4096"]), 7);
+        crash_everywhere(seed, 120, base_disk(32, &["-b", "4096"]), 7, false);
     }
 }
 
 #[test]
 fn the_same_holds_for_small_blocks() {
-    crash_everywhere(11, 90, base_disk(24, &["-b", "1024"]), 11);
+    crash_everywhere(11, 90, base_disk(24, &["-b", "1024"]), 11, false);
+}
+
+#[test]
+fn the_same_holds_for_stretches_that_get_a_new_place() {
+    let disk = base_disk(96, &["-b", "4096", "-J", "size=16"]);
+    let relocated = crash_everywhere(5, 120, disk, 7, true);
+    assert!(relocated > 0, "no stretch of data was written to a new place");
 }
 
 fn write_image(device: &dyn BlockDevice, path: &Path) {
@@ -372,12 +394,12 @@ fn write_image(device: &dyn BlockDevice, path: &Path) {
 
 #[test]
 fn e2fsck_replays_the_journal_and_finds_nothing_else() {
-    let (run, bases) = record(21, 120, base_disk(32, &["-b", "4096"]), 16);
+    let (run, bases) = record(21, 120, base_disk(32, &["-b", "4096"]), false);
     let log = run.recorder.log();
     let dir = tempfile::tempdir().unwrap();
     let mut checked = 0;
     for state in crash_states(&log, &bases, &[Survival::Durable, Survival::Torn], 21) {
-        if state.cut % 37 != 0 {
+        if state.cut % 23 != 0 {
             continue;
         }
         let what = format!("cut {}, {:?}", state.cut, state.survival);

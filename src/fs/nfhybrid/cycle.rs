@@ -15,12 +15,12 @@ use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
 use super::place::{Placement, submit_gathered};
 use super::promote::Promotion;
 use super::tie::Tie;
-use crate::Result;
-use crate::fs::ext4::Frozen;
+use crate::fs::ext4::{Frozen, PlacedRuns};
 use crate::fs::nfhybrid::ssd::{Binding, WrDone};
 use crate::media::{Ticket, wait_all};
 use crate::time::Time;
 use crate::units::{DiskBlock, Ino};
+use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
@@ -28,6 +28,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Live data that is overwritten in a stretch of at least so many bytes gets a new place on the disk.
+const RELOCATE_BYTES: u64 = 1 << 20;
 
 /// Offers to the SSD wait at most this long for company.
 const PROMOTE_WAIT: Duration = Duration::from_millis(500);
@@ -291,7 +294,7 @@ impl Shared {
             let start = first * per_frame;
             let stop = ((first + count) * per_frame).min(end);
             let Some(len) = stop.checked_sub(start).filter(|&len| len > 0) else { continue };
-            for placed in core.ext4.place(ino, start, len as u32)? {
+            for placed in self.place_run(core, ino, start, len as u32)? {
                 for number in 0..u64::from(placed.len) {
                     let Some(bytes) = slice(placed.block + number) else { continue };
                     let at = DiskBlock(placed.at.0 + number);
@@ -303,6 +306,29 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Gives a run of a file's data its disk blocks. Long stretches of live data get new ones: written in place,
+    /// they cost the disk one write, through the journal two.
+    fn place_run(&self, core: &mut Core, ino: Ino, start: u64, len: u32) -> Result<PlacedRuns> {
+        let long = (RELOCATE_BYTES / self.disk_block_bytes as u64) as u32;
+        let mut runs = PlacedRuns::new();
+        for placed in core.ext4.place(ino, start, len)? {
+            let pieces = (placed.len / long) as usize;
+            if placed.fresh || pieces == 0 {
+                runs.push(placed);
+                continue;
+            }
+            match core.ext4.relocate(ino, placed.block, placed.len, pieces) {
+                Ok(new) => {
+                    core.counters.relocated_bytes += u64::from(placed.len) * self.disk_block_bytes as u64;
+                    runs.extend(new);
+                }
+                Err(Error::NoSpace(_)) => runs.push(placed),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(runs)
     }
 
     /// Step 2 and 3 on the SSD: data, then the records of what it holds and no longer holds, durable.
