@@ -1,6 +1,6 @@
 # Everything a developer or CI runs. Each target installs what it needs.
 
-.PHONY: test test-long lint setup build demo bench man
+.PHONY: test test-long lint setup build demo bench bench-cache man
 
 test: setup lint
 	cargo test --quiet
@@ -10,9 +10,12 @@ test: setup lint
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
-	@target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
-		target/libcachesim/bin/pip install --quiet libcachesim==0.3.5; } || echo "skipped: libcachesim cannot be installed"
+	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
+
+# libCacheSim in a Python environment of its own; without the network, a word about it.
+LIBCACHESIM = target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
+	target/libcachesim/bin/pip install --quiet libcachesim==0.3.5; } || echo "skipped: libcachesim cannot be installed"
 
 lint:
 	cargo fmt --all --check
@@ -29,8 +32,13 @@ demo: setup build
 	@sh tests/demo.sh
 
 # Paired measurements against the kernel's file systems; needs root. BENCH="--rounds 3 --work metadata" narrows it.
-bench: setup
+# Before it the page cache beside libCacheSim; CACHE_BENCH="--rounds 1 lru cswlru" narrows that.
+bench: setup bench-cache
 	cargo bench --quiet --bench paired -- $(BENCH)
+
+bench-cache:
+	@$(LIBCACHESIM)
+	cargo bench --quiet --bench cache -- --python target/libcachesim/bin/python $(CACHE_BENCH)
 
 man:
 	cargo run --quiet --release -- man target/man

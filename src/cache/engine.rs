@@ -337,10 +337,13 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         result
     }
 
-    /// The background's turn: nobody waits for it.
+    /// The background's turn: nobody waits for it, and its failures are nobody's: what it could not write stays dirty
+    /// for the next flush to report.
     #[inline]
-    fn background(&mut self, at: Time, below: &mut dyn Below) -> Result<()> {
-        if at >= self.next_tick { self.write_aged(at, below).map(drop) } else { Ok(()) }
+    fn background(&mut self, at: Time, below: &mut dyn Below) {
+        if at >= self.next_tick {
+            let _ = self.write_aged(at, below);
+        }
     }
 
     /// Reads ahead of a reader that has just missed where it was expected. A failure is nobody's: the pages leave again.
@@ -400,7 +403,7 @@ fn check_range(first: Lpn, count: u32) -> Result<u64> {
 impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
     fn read(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
         let end = check_range(first, count)?;
-        self.background(at, below)?;
+        self.background(at, below);
         let mut at = at;
         let mut missed = false;
         for page in first.0..end {
@@ -423,7 +426,7 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
 
     fn write(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
         let end = check_range(first, count)?;
-        self.background(at, below)?;
+        self.background(at, below);
         let mut at = at;
         for page in first.0..end {
             if let Err(ghost) = self.try_hit(at, page, Access::Write, NIL) {
@@ -435,7 +438,7 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
 
     fn modify(&mut self, at: Time, page: Lpn, below: &mut dyn Below) -> Result<Time> {
         check_range(page, 1)?;
-        self.background(at, below)?;
+        self.background(at, below);
         let Err(ghost) = self.try_hit(at, page.0, Access::Write, NIL) else { return Ok(at) };
         let at = self.miss(at, Miss { page: page.0, ghost, access: Access::Write }, below)?;
         self.fetch_later(page.0);
@@ -454,7 +457,7 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
             let pages = batch.iter().map(|access| access.page().0);
             let hints: [u32; LOOK_AHEAD] = self.pages.look_up(pages, P::RELINKS);
             for (access, hint) in batch.iter().zip(hints) {
-                self.background(at, below)?;
+                self.background(at, below);
                 let (page, access) = (access.page().0, access.access());
                 if let Err(ghost) = self.try_hit(at, page, access, hint) {
                     at = self.miss(at, Miss { page, ghost, access }, below)?;

@@ -132,6 +132,11 @@ pub trait BlockDevice: Send + Sync {
     /// Whether waiting for `ticket` would return at once.
     fn is_done(&self, ticket: &Ticket) -> bool;
 
+    /// Numbers of its own for a status, as one JSON object, if it keeps any.
+    fn status(&self) -> Option<serde_json::Value> {
+        None
+    }
+
     /// Submits and waits. A real device does it on the calling thread, without a queue.
     fn run(&self, at: Time, request: Request) -> Completion {
         let ticket = self.submit(at, request);

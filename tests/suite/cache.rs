@@ -6,6 +6,7 @@ mod figures;
 mod ftl;
 mod goldens;
 mod models;
+mod mounts;
 mod peer;
 mod rules;
 mod safety;

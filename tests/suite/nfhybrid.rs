@@ -83,7 +83,7 @@ fn unmount(mounted: Mounted) {
 }
 
 /// The status once the disk half has caught up.
-fn settled(mounted: &Mounted) -> serde_json::Value {
+pub fn settled(mounted: &Mounted) -> serde_json::Value {
     loop {
         let status = mounted.status();
         assert!(status["failure"].is_null(), "{status}");

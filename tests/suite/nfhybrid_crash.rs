@@ -7,6 +7,9 @@
 //! - both halves together hold every file as it was at its last fsync, or later;
 //! - nothing fails, panics or differs the second time.
 
+use bimetal::cache::Config;
+use bimetal::cache::device::CachedDevice;
+use bimetal::cache::registry::POLICIES;
 use bimetal::fs::nfhybrid::{NfHybrid, Options, ssd, volume};
 use bimetal::fs::{Caller, Fallocate, FileSystem, Kind, NewNode, Rename, SetAttr};
 use bimetal::media::overlay::Overlay;
@@ -241,8 +244,17 @@ fn manual() -> Options {
     Options { manual: true, ..Options::default() }
 }
 
+/// What the disk half is put behind.
+type Front<'a> = &'a dyn Fn(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>;
+
 /// Records a run of `steps` steps; the run, and the devices as they were when recording began.
-fn record(seed: u64, steps: usize, disk: Arc<Ram>, long: bool) -> (Run, Vec<Arc<dyn BlockDevice>>) {
+fn record(
+    seed: u64,
+    steps: usize,
+    disk: Arc<Ram>,
+    long: bool,
+    front: Front,
+) -> (Run, Vec<Arc<dyn BlockDevice>>) {
     let ssd_ram = Arc::new(Ram::new("ssd", 16 << 20));
     volume::join_devices(disk.clone(), ssd_ram.clone(), &small_ssd()).unwrap();
     let bases: Vec<Arc<dyn BlockDevice>> = vec![
@@ -250,7 +262,7 @@ fn record(seed: u64, steps: usize, disk: Arc<Ram>, long: bool) -> (Run, Vec<Arc<
         Arc::new(Ram::from_bytes("ssd", ssd_ram.image())),
     ];
     let recorder = Recorder::new();
-    let disk_device = Arc::new(recorder.wrap(disk));
+    let disk_device = front(Arc::new(recorder.wrap(disk)));
     let ssd_device = Arc::new(recorder.wrap(ssd_ram));
     let fs = NfHybrid::open(disk_device, Some(ssd_device), manual()).unwrap();
     let op = fs.status().operations.0;
@@ -337,8 +349,8 @@ fn check_together(run: &Run, state: &CrashState, what: &str) {
     fs.shutdown().unwrap_or_else(|error| panic!("{what}: shutdown after recovery: {error}"));
 }
 
-fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize, long: bool) -> u64 {
-    let (run, bases) = record(seed, steps, disk, long);
+fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize, long: bool, front: Front) -> u64 {
+    let (run, bases) = record(seed, steps, disk, long, front);
     let log = run.recorder.log();
     let mut states = 0;
     for state in crash_states(&log, &bases, &Survival::EVERY, seed) {
@@ -365,20 +377,47 @@ fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize, long
 #[test]
 fn every_power_cut_leaves_a_past_state_on_the_disk_and_every_promise_on_both() {
     for seed in 1..=3 {
-        crash_everywhere(seed, 120, base_disk(32, &["-b", "4096"]), 7, false);
+        crash_everywhere(seed, 120, base_disk(32, &["-b", "4096"]), 7, false, &|disk| disk);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn many_more_power_cuts() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
+    for seed in 101..101 + seeds {
+        let block = ["4096", "1024"][seed as usize % 2];
+        crash_everywhere(seed, 50, base_disk(24, &["-b", block]), 5, false, &|disk| disk);
     }
 }
 
 #[test]
 fn the_same_holds_for_small_blocks() {
-    crash_everywhere(11, 90, base_disk(24, &["-b", "1024"]), 11, false);
+    crash_everywhere(11, 90, base_disk(24, &["-b", "1024"]), 11, false, &|disk| disk);
 }
 
 #[test]
 fn the_same_holds_for_stretches_that_get_a_new_place() {
     let disk = base_disk(96, &["-b", "4096", "-J", "size=16"]);
-    let relocated = crash_everywhere(5, 120, disk, 7, true);
+    let relocated = crash_everywhere(5, 120, disk, 7, true, &|disk| disk);
     assert!(relocated > 0, "no stretch of data was written to a new place");
+}
+
+/// Runs that keep every promise without a cache, so that a failure with one is the cache's.
+const SEEDS: [u64; 5] = [101, 103, 104, 105, 108];
+
+#[test]
+fn the_same_holds_with_a_page_cache_of_any_policy_under_the_disk_half() {
+    for (at, entry) in POLICIES.iter().enumerate() {
+        let pages = [6, 40, 3000][at % 3];
+        let front = |disk: Arc<dyn BlockDevice>| -> Arc<dyn BlockDevice> {
+            let config = Config { read_ahead: 8, ..Config::new(pages).block_pages(16) };
+            Arc::new(CachedDevice::new(disk, entry.name, &config).unwrap())
+        };
+        let seed = SEEDS[at % SEEDS.len()];
+        let block = ["4096", "1024"][seed as usize % 2];
+        crash_everywhere(seed, 50, base_disk(24, &["-b", block]), 5, false, &front);
+    }
 }
 
 fn write_image(device: &dyn BlockDevice, path: &Path) {
@@ -394,7 +433,7 @@ fn write_image(device: &dyn BlockDevice, path: &Path) {
 
 #[test]
 fn e2fsck_replays_the_journal_and_finds_nothing_else() {
-    let (run, bases) = record(21, 120, base_disk(32, &["-b", "4096"]), false);
+    let (run, bases) = record(21, 120, base_disk(32, &["-b", "4096"]), false, &|disk| disk);
     let log = run.recorder.log();
     let dir = tempfile::tempdir().unwrap();
     let mut checked = 0;

@@ -4,18 +4,21 @@
 //! function here.
 
 use super::mkfs::NfhybridArgs;
+use crate::cache;
+use crate::cache::device::{CachedDevice, PAGE_BYTES};
 use crate::front::fuse::OptionSpec;
 use crate::fs::memfs::MemFs;
 use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
 use crate::fs::{Caller, FileSystem};
 use crate::media::file::{self, FileDevice};
 use crate::media::{BlockDevice, overlay::Overlay};
-use crate::units::parse_size;
+use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The kinds of file system, and what each is.
 pub const KINDS: &[(&str, &str)] = &[
@@ -44,6 +47,15 @@ const PREALLOC: OptionSpec = OptionSpec {
 /// Default of `prealloc`, bytes.
 const PREALLOC_BYTES: u64 = 64 << 20;
 
+/// Default of `cache-size`, bytes.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// How far the page cache of a mount reads ahead of a sequential reader.
+const CACHE_READ_AHEAD_PAGES: u32 = 32;
+
+/// For how long the page cache of a mount may hold a change before it writes it, if nobody flushes.
+const CACHE_DIRTY_AGE: Duration = Duration::from_secs(30);
+
 /// Options of nfhybrid.
 pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -64,6 +76,18 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
         value: Some("log|disk"),
         default: "log",
         help: "apply what only the SSD's log holds, or drop it and go by the disk alone",
+    },
+    OptionSpec {
+        name: "cache",
+        value: Some("POLICY[:OPTION=VALUE...]"),
+        default: "none",
+        help: "a page cache under the disk half, as cache=cflru:window=0.5; `bimetal list cache` shows the policies",
+    },
+    OptionSpec {
+        name: "cache-size",
+        value: Some("SIZE"),
+        default: "64MiB",
+        help: "how much that page cache holds",
     },
 ];
 
@@ -148,7 +172,7 @@ fn open_nfhybrid(args: &VolumeArgs, access: Access, options: &[String]) -> Resul
         .disk
         .as_deref()
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
-    let disk = open_half(path, access)?;
+    let disk = behind_cache(open_half(path, access)?, options)?;
     let ssd = args.ssd.as_deref().map(|path| open_half(path, access)).transpose()?;
     let manual = access == Access::Read;
     let ahead = prealloc(options)?;
@@ -170,13 +194,39 @@ fn open_half(path: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
     Ok(if writable { Arc::new(device) } else { Arc::new(Overlay::new(Arc::new(device))) })
 }
 
+/// A half behind the page cache that the options ask for, if they do.
+fn behind_cache(device: Arc<dyn BlockDevice>, options: &[String]) -> Result<Arc<dyn BlockDevice>> {
+    let (policy, size) = (value_of(options, "cache"), value_of(options, "cache-size"));
+    let Some(policy) = policy.filter(|policy| *policy != "none") else {
+        return match size {
+            Some(_) => Err(Error::invalid("mount option cache-size: which policy? say cache=POLICY, too")),
+            None => Ok(device),
+        };
+    };
+    let pages = size.map_or(Ok(CACHE_BYTES), parse_size)? / PAGE_BYTES;
+    let pages = u32::try_from(pages).map_err(|_| {
+        Error::invalid(format!("mount option cache-size: more than {}", show_size(PAGE_BYTES << 30)))
+    })?;
+    let config = cache::Config {
+        read_ahead: CACHE_READ_AHEAD_PAGES,
+        dirty_age: Some(CACHE_DIRTY_AGE),
+        ..cache::Config::new(pages)
+    };
+    Ok(Arc::new(CachedDevice::new(device, policy, &config)?))
+}
+
+/// The value of the last `name=value` among the options.
+fn value_of<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
+    options.iter().rev().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
+}
+
 fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
     let mut parsed = nfhybrid::Options::default();
     for option in options {
         match option.split_once('=') {
             Some(("lag", value)) => parsed.lag = parse_lag(value)?,
             Some(("durability", value)) => parsed.durability = value.parse()?,
-            Some(("prealloc", _)) => {}
+            Some(("prealloc" | "cache" | "cache-size", _)) => {}
             Some(("recover", "log")) => parsed.recover = Recover::Log,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
             _ => {
@@ -190,8 +240,7 @@ fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
 }
 
 fn prealloc(options: &[String]) -> Result<u64> {
-    let given = options.iter().rev().find_map(|option| option.strip_prefix("prealloc="));
-    given.map_or(Ok(PREALLOC_BYTES), parse_size)
+    value_of(options, "prealloc").map_or(Ok(PREALLOC_BYTES), parse_size)
 }
 
 /// `5s`, `64MiB`, or both with a comma between.

@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+/// What a run gave.
 pub struct Outcome {
+    /// Million requests a CPU second.
     pub million_a_second: f64,
+    /// Share of the requests that missed.
     pub miss_ratio: f64,
 }
 

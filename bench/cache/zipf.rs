@@ -30,7 +30,7 @@ pub fn trace(requests: usize, ids: u64, seed: u64) -> Vec<u8> {
             sum
         })
         .collect();
-    let mut bytes = Vec::with_capacity(requests * super::RECORD);
+    let mut bytes = Vec::with_capacity(requests * super::ours::RECORD);
     for at in 0..requests {
         let wanted = random.fraction() * sum;
         let rank = cumulated.partition_point(|&upto| upto < wanted).min(order.len() - 1);
