@@ -63,8 +63,8 @@ fn open(nand: Nand, mut settings: Settings) -> Result<Mapped<Fast>> {
     let stale = settings.choice("merge", &[("valid", false), ("stale", true)])?;
     let close =
         settings.choice("close", &[("begin", Close::Begin), ("owner", Close::Owner), ("any", Close::Any)])?;
-    let partial =
-        settings.choice("partial", &[("yes", Partial::Yes), ("whole", Partial::Whole), ("no", Partial::No)])?;
+    let partial = settings
+        .choice("partial", &[("yes", Partial::Yes), ("whole", Partial::Whole), ("no", Partial::No)])?;
     let (map, logs) = BlockMap::open(nand, settings, SCHEME.settings, 2)?;
     let fast = Fast {
         sequential: None,
