@@ -11,4 +11,5 @@ pub mod trace;
 pub mod tree;
 
 mod daemon;
+mod live;
 mod signals;

@@ -9,7 +9,8 @@
 //! A client that breaks the protocol is disconnected; a request that makes no sense for the device gets the
 //! protocol's error. Cost: one thread a client, a copy of the data of each write.
 
-use super::export::Export;
+use super::export::{Export, state};
+use super::live::{self, Live};
 use crate::media::counted::{Counted, Counts};
 use crate::media::paced::Clock;
 use crate::media::timer::Timer;
@@ -75,6 +76,8 @@ pub struct Served {
     server: Arc<Server>,
     thread: Option<JoinHandle<()>>,
     socket: PathBuf,
+    /// Tells its state, beside the socket.
+    status: Option<Live>,
 }
 
 struct Server {
@@ -86,15 +89,11 @@ struct Server {
     clients: Mutex<FxHashMap<u64, UnixStream>>,
 }
 
-/// Serves `export` on a new unix socket at `socket`.
+/// Serves `export` on a new unix socket at `socket`, and its state beside it.
 ///
-/// Fails with [`Error::Io`] if that cannot be made; one that nobody listens on any more is replaced.
+/// Fails with [`Error::Io`] if these cannot be made; those that nobody listens on any more are replaced.
 pub fn serve(export: Export, socket: &Path) -> Result<Served> {
-    let failed = |error| Error::io(format!("{}: listen", socket.display()), error);
-    if UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-        std::fs::remove_file(socket).map_err(failed)?;
-    }
-    let listener = UnixListener::bind(socket).map_err(failed)?;
+    let listener = live::listen(socket)?;
     let server = Arc::new(Server {
         device: Arc::new(Counted::new(export.device)),
         clock: Clock::start(),
@@ -104,7 +103,11 @@ pub fn serve(export: Export, socket: &Path) -> Result<Served> {
     });
     let accepting = Arc::clone(&server);
     let thread = thread::Builder::new().name("nbd".into()).spawn(move || accepting.accept(&listener));
-    Ok(Served { server, thread: Some(thread.map_err(failed)?), socket: socket.to_path_buf() })
+    let thread = thread.map_err(|error| Error::io("a thread", error))?;
+    let mut served = Served { server, thread: Some(thread), socket: socket.to_path_buf(), status: None };
+    let (device, model) = (Arc::clone(&served.server.device), export.model);
+    served.status = Some(live::tell(&live::beside(socket), move || state(&device, model.as_ref()))?);
+    Ok(served)
 }
 
 impl Served {
@@ -117,18 +120,11 @@ impl Served {
     pub fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket.display())
     }
-
-    /// Waits until the server ends.
-    pub fn wait(mut self) {
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has ended, too.
-            let _ = thread.join();
-        }
-    }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
+        self.status = None;
         self.server.ended.store(true, Relaxed);
         for client in self.server.clients.lock().values() {
             let _ = client.shutdown(Shutdown::Both);

@@ -132,7 +132,7 @@ fn a_mounted_block_device_is_refused() {
 
 /// A simulated device over memory, served without its latency; none where FUSE is not to be had.
 fn served(profile: &str, bytes: u64) -> Option<(TempDir, Served)> {
-    let (device, model) = simulated(profile, Arc::new(Ram::new("ram", bytes)), 1).unwrap();
+    let (device, model) = simulated(profile, None, Arc::new(Ram::new("ram", bytes)), 1).unwrap();
     let dir = tempfile::tempdir().unwrap();
     match serve(Export { device, real_time: false, model: Some(model) }, dir.path()) {
         Ok(served) => Some((dir, served)),

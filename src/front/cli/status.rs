@@ -1,31 +1,35 @@
-//! `bimetal status`: what a mounted file system says of itself.
+//! `bimetal status`: what a mounted file system, or a device that is served, says of itself.
 
 use crate::front::fuse::STATUS;
+use crate::front::live;
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::Value;
 use std::fmt::Write;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   bimetal status /mnt
-  bimetal status --json /mnt | jq .front.requests";
+  bimetal status --json /mnt | jq .front.requests
+Of a device that bimetal export serves, by its directory or its socket; again and again:
+  watch bimetal status /tmp/nbd";
 
 /// Room for a status; the kernel hands over no more than this.
 const ROOM: usize = 64 << 10;
 
-/// Show the state of a mounted file system
+/// Show the state of a mounted file system or an exported device
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Status {
     /// As one JSON object
     #[arg(long)]
     json: bool,
-    /// The directory that is mounted on
+    /// The directory that is mounted on, or the socket of an exported device
     mountpoint: PathBuf,
 }
 
@@ -44,6 +48,9 @@ impl Status {
 /// Asks the server behind `mountpoint`.
 pub(super) fn read(mountpoint: &Path) -> Result<Value> {
     let place = mountpoint.display();
+    if mountpoint.metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        return live::ask(&live::beside(mountpoint));
+    }
     let mut text = Vec::with_capacity(ROOM);
     match rustix::fs::getxattr(mountpoint, STATUS, rustix::buffer::spare_capacity(&mut text)) {
         Ok(_) => {}

@@ -107,16 +107,6 @@ fn size(args: &Args, source: &Source, usual: u64) -> Result<u64> {
     }
 }
 
-/// Other names of schemes: what the papers call them.
-const ALIASES: [(&str, &str); 3] = [("log", "bast"), ("log-block", "bast"), ("replacement", "nftl")];
-
-/// A scheme and its settings, as `page:clean=greedy:level=static` says them.
-fn scheme(text: &str) -> (String, String) {
-    let (scheme, settings) = text.split_once(':').unwrap_or((text, ""));
-    let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
-    (alias.map_or(scheme, |(_, name)| name).to_string(), settings.replace(':', ","))
-}
-
 /// An SSD with its own translation layer, or with each of those asked for.
 fn ssds(args: &Args, device: &str, bytes: u64) -> Result<Vec<Bottom>> {
     let profile: SsdProfile = profile::load(device)?;
@@ -124,7 +114,7 @@ fn ssds(args: &Args, device: &str, bytes: u64) -> Result<Vec<Bottom>> {
         return Ok(vec![Bottom::Ssd { profile: Box::new(profile), bytes }]);
     }
     let with = |text: &String| {
-        let (ftl, settings) = scheme(text);
+        let (ftl, settings) = ftl::scheme_and_settings(text);
         Bottom::Ssd { profile: Box::new(SsdProfile { ftl, settings, ..profile.clone() }), bytes }
     };
     Ok(args.ftl.iter().map(with).collect())
@@ -142,7 +132,7 @@ fn flash(args: &Args, device: &str, source: &Source) -> Result<Vec<Bottom>> {
     };
     let schemes = if args.ftl.is_empty() { vec!["page".to_string()] } else { args.ftl.clone() };
     let under = |text: &String| {
-        let (scheme, settings) = scheme(text);
+        let (scheme, settings) = ftl::scheme_and_settings(text);
         Bottom::Flash { profile: Box::new(profile.clone()), scheme, settings, needed }
     };
     Ok(schemes.iter().map(under).collect())
