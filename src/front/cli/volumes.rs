@@ -6,12 +6,12 @@
 use super::mkfs::NfhybridArgs;
 use crate::cache;
 use crate::cache::device::{CachedDevice, PAGE_BYTES};
-use crate::front::fuse::OptionSpec;
+use crate::front::fuse::{Devices, OptionSpec};
 use crate::fs::memfs::MemFs;
 use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
 use crate::fs::{Caller, FileSystem};
 use crate::media::file::{self, FileDevice};
-use crate::media::{BlockDevice, overlay::Overlay};
+use crate::media::{BlockDevice, metered::Metered, overlay::Overlay};
 use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
 use clap::Args;
@@ -161,19 +161,34 @@ impl VolumeArgs {
 
 /// Opens a file system with options of its own (those of [`VolumeArgs::options`], as `name` or `name=value`).
 pub fn open_volume(args: &VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn FileSystem>> {
+    open_metered(args, access, options).map(|(fs, _)| fs)
+}
+
+/// [`open_volume`], and the devices it lies on.
+pub fn open_metered(
+    args: &VolumeArgs,
+    access: Access,
+    options: &[String],
+) -> Result<(Box<dyn FileSystem>, Devices)> {
     match args.kind.as_str() {
-        "memfs" => open_memfs(options),
+        "memfs" => open_memfs(options).map(|fs| (fs, Devices::new())),
         _ => open_nfhybrid(args, access, options),
     }
 }
 
-fn open_nfhybrid(args: &VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn FileSystem>> {
+fn open_nfhybrid(
+    args: &VolumeArgs,
+    access: Access,
+    options: &[String],
+) -> Result<(Box<dyn FileSystem>, Devices)> {
     let path = args
         .disk
         .as_deref()
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
-    let disk = behind_cache(open_half(path, access)?, options)?;
-    let ssd = args.ssd.as_deref().map(|path| open_half(path, access)).transpose()?;
+    let mut devices = Devices::new();
+    let mut half = |role, path: &Path| open_half(role, path, access, &mut devices);
+    let disk = behind_cache(half("disk", path)?, options)?;
+    let ssd = args.ssd.as_deref().map(|path| half("ssd", path)).transpose()?;
     let manual = access == Access::Read;
     let ahead = prealloc(options)?;
     let options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
@@ -182,16 +197,23 @@ fn open_nfhybrid(args: &VolumeArgs, access: Access, options: &[String]) -> Resul
     }
     let fs = NfHybrid::open(disk, ssd, options)?;
     fs.notes().iter().for_each(|note| tracing::warn!("{}: {note}", args.source()));
-    Ok(Box::new(fs))
+    Ok((Box::new(fs), devices))
 }
 
 /// A half's device. One that is only looked at is read through a layer that keeps changes in memory, so that
 /// recovery can be gone through without a trace.
-fn open_half(path: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+fn open_half(
+    role: &'static str,
+    path: &Path,
+    access: Access,
+    devices: &mut Devices,
+) -> Result<Arc<dyn BlockDevice>> {
     let writable = access == Access::Write;
     let device =
         FileDevice::open_with(path, &file::Options { writable, exclusive: writable, ..Default::default() })?;
-    Ok(if writable { Arc::new(device) } else { Arc::new(Overlay::new(Arc::new(device))) })
+    let device = Arc::new(Metered::new(Arc::new(device)));
+    devices.push((role, device.clone()));
+    Ok(if writable { device } else { Arc::new(Overlay::new(device)) })
 }
 
 /// A half behind the page cache that the options ask for, if they do.
