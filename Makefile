@@ -9,6 +9,7 @@ test: setup lint
 # network the last says that it was skipped.
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
+	SEEDS=200 cargo test --quiet --test suite nfhybrid_crash::many_more -- --ignored --nocapture
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture

@@ -3,7 +3,7 @@
 use bimetal::Error;
 use bimetal::checksum::crc32c;
 use bimetal::fs::nfhybrid::ssd::{
-    Binding, Config, DupInode, RecordBody, Run, SectionConfig, Ssd, Tie, WrDone,
+    Binding, Config, DiskSide, DupInode, RecordBody, Run, SectionConfig, Ssd, Tie, WrDone,
 };
 use bimetal::media::file::FileDevice;
 use bimetal::media::ram::Ram;
@@ -78,7 +78,7 @@ fn checkpoint(ssd: &mut Ssd, device: &dyn BlockDevice) {
 /// how far the log reached at the checkpoint, as the disk would know it.
 fn populated(device: &dyn BlockDevice) -> (Vec<Contents>, (u32, u64)) {
     Ssd::format(device, &config(), &Tie::default()).unwrap();
-    let mut ssd = Ssd::open(device, (0, 0)).unwrap().ssd;
+    let mut ssd = Ssd::open(device, DiskSide::default()).unwrap().ssd;
     let mut contents = Contents::new();
     let (mut history, mut reached) = (Vec::new(), (0, 0));
     for op in 1..60 {
@@ -132,8 +132,9 @@ fn is_part(found: &Contents, of: &Contents) -> bool {
 /// Opens a damaged image: an error, or some of what was there, and nothing else; and it goes on working.
 fn survive(image: Vec<u8>, reached: (u32, u64), allowed: &[Contents], name: &str) -> Option<usize> {
     let device = Ram::from_bytes("ssd", image);
-    let opened = catch_unwind(AssertUnwindSafe(|| Ssd::open(&device, reached)))
-        .unwrap_or_else(|_| panic!("{name}: panic"));
+    let opened =
+        catch_unwind(AssertUnwindSafe(|| Ssd::open(&device, DiskSide { reached, ..DiskSide::default() })))
+            .unwrap_or_else(|_| panic!("{name}: panic"));
     let mut ssd = match opened {
         Ok(opened) => opened.ssd,
         Err(error) => {
@@ -154,7 +155,7 @@ fn survive(image: Vec<u8>, reached: (u32, u64), allowed: &[Contents], name: &str
     checkpoint(&mut ssd, &device);
     ssd.append(111, b"after").unwrap();
     seal(&mut ssd, &device);
-    let again = Ssd::open(&device, (0, 0)).unwrap();
+    let again = Ssd::open(&device, DiskSide::default()).unwrap();
     let notes: Vec<_> = again.notes.iter().filter(|note| !note.contains("superblock")).collect();
     assert!(notes.is_empty(), "{name}: after a checkpoint all is well, but {notes:?}");
     assert_eq!(readable(&again.ssd, &device), now, "{name}");
@@ -170,7 +171,7 @@ fn an_ssd_on_a_file_keeps_what_it_was_given() {
     let contents = populated(&device).0.pop().unwrap();
     drop(device);
     let device = FileDevice::open(&path, true).unwrap();
-    let opened = Ssd::open(&device, (0, 0)).unwrap();
+    let opened = Ssd::open(&device, DiskSide::default()).unwrap();
     assert!(opened.notes.is_empty(), "{:?}", opened.notes);
     assert_eq!(readable(&opened.ssd, &device), contents);
     let operations: Vec<u64> = opened.records.iter().map(|record| record.op).collect();
@@ -230,7 +231,7 @@ fn a_device_that_was_cut_short_is_refused_with_both_sizes() {
     populated(&ram);
     for bytes in [0, 512, 4096, 8192, 70_000 / 512 * 512, BYTES / 2, BYTES - 512] {
         let device = Ram::from_bytes("ssd", ram.image()[..bytes as usize].to_vec());
-        let error = Ssd::open(&device, (0, 0)).unwrap_err();
+        let error = Ssd::open(&device, DiskSide::default()).unwrap_err();
         let clear = matches!(&error, Error::Mismatch(text) if text.contains(&BYTES.to_string()));
         assert!(clear || bytes < 8192 && matches!(error, Error::Corrupt { .. }), "{bytes}: {error}");
     }
@@ -243,7 +244,7 @@ fn a_larger_device_than_at_format_time_is_fine() {
     let mut image = ram.image();
     image.resize(image.len() + 100_000 / 512 * 512, 0);
     let device = Ram::from_bytes("ssd", image);
-    let opened = Ssd::open(&device, (0, 0)).unwrap();
+    let opened = Ssd::open(&device, DiskSide::default()).unwrap();
     assert!(opened.notes.is_empty(), "{:?}", opened.notes);
     assert_eq!(readable(&opened.ssd, &device), contents);
 }
@@ -252,18 +253,18 @@ fn a_larger_device_than_at_format_time_is_fine() {
 fn a_log_that_lost_its_end_reaches_less_far_than_its_owner_remembers() {
     let ram = Ram::new("ssd", BYTES);
     populated(&ram);
-    let mut ssd = Ssd::open(&ram, (0, 0)).unwrap().ssd;
+    let mut ssd = Ssd::open(&ram, DiskSide::default()).unwrap().ssd;
     ssd.append(70, b"the last").unwrap();
     let group = ssd.seal().unwrap().unwrap();
     let request = Request::Write { offset: group.offset, data: group.data, durable: true };
     (&ram as &dyn BlockDevice).run(Time::now(), request).result.unwrap();
     ssd.sealed(group.upto);
     let remembered = ssd.reached();
-    assert!(Ssd::open(&ram, (0, 0)).unwrap().ssd.reached() == remembered);
+    assert!(Ssd::open(&ram, DiskSide::default()).unwrap().ssd.reached() == remembered);
     (&ram as &dyn BlockDevice).write(group.offset, vec![0; 4096]).unwrap();
-    let opened = Ssd::open(&ram, (0, 0)).unwrap();
+    let opened = Ssd::open(&ram, DiskSide::default()).unwrap();
     assert!(opened.notes.is_empty() && opened.ssd.reached() < remembered);
-    let opened = Ssd::open(&ram, remembered).unwrap();
+    let opened = Ssd::open(&ram, DiskSide { reached: remembered, ..DiskSide::default() }).unwrap();
     assert!(opened.notes[0].contains("dropped") && opened.ssd.inodes().count() == 0, "{:?}", opened.notes);
 }
 
@@ -272,7 +273,7 @@ fn a_group_whose_data_never_arrived_does_not_count_and_never_will() {
     let ram = Ram::new("ssd", BYTES);
     let device: &dyn BlockDevice = &ram;
     let before = populated(&ram).0.pop().unwrap();
-    let mut ssd = Ssd::open(&ram, (0, 0)).unwrap().ssd;
+    let mut ssd = Ssd::open(&ram, DiskSide::default()).unwrap().ssd;
     let (mut after, old) = (before.clone(), ram.image());
     write(&mut ssd, &ram, 70, 70, 0, 4, &mut after);
     let group = ssd.seal().unwrap().unwrap();
@@ -281,14 +282,14 @@ fn a_group_whose_data_never_arrived_does_not_count_and_never_will() {
     let torn = new.iter().zip(&old).position(|(new, old)| new != old).unwrap() / BLOCK * BLOCK;
     device.write(group.offset, group.data.concat()).unwrap();
     let whole = ram.image();
-    assert_eq!(readable(&Ssd::open(&ram, (0, 0)).unwrap().ssd, &ram), after);
+    assert_eq!(readable(&Ssd::open(&ram, DiskSide::default()).unwrap().ssd, &ram), after);
     device.write(torn as u64, old[torn..torn + BLOCK].to_vec()).unwrap();
-    let mut opened = Ssd::open(&ram, (0, 0)).unwrap();
+    let mut opened = Ssd::open(&ram, DiskSide::default()).unwrap();
     assert_eq!((readable(&opened.ssd, &ram), opened.notes.len()), (before.clone(), 0));
     seal(&mut opened.ssd, &ram);
     // The data arrives after all.
     device.write(torn as u64, whole[torn..torn + BLOCK].to_vec()).unwrap();
-    assert_eq!(readable(&Ssd::open(&ram, (0, 0)).unwrap().ssd, &ram), before);
+    assert_eq!(readable(&Ssd::open(&ram, DiskSide::default()).unwrap().ssd, &ram), before);
 }
 
 #[test]
@@ -307,7 +308,7 @@ fn superblocks_that_are_gone_swapped_or_foreign_are_handled() {
     let mut bad = image.clone();
     bad[..4096].fill(0);
     bad[end..].fill(0);
-    let error = Ssd::open(&Ram::from_bytes("ssd", bad), (0, 0)).unwrap_err();
+    let error = Ssd::open(&Ram::from_bytes("ssd", bad), DiskSide::default()).unwrap_err();
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 
     let other = Ram::new("other", BYTES);
@@ -328,11 +329,11 @@ fn tables_of_an_earlier_format_do_not_come_back() {
     let ram = Ram::new("ssd", BYTES);
     populated(&ram);
     Ssd::format(&ram, &config(), &Tie::default()).unwrap();
-    let opened = Ssd::open(&ram, (0, 0)).unwrap();
+    let opened = Ssd::open(&ram, DiskSide::default()).unwrap();
     assert!(opened.notes.is_empty() && opened.records.is_empty());
     assert_eq!(opened.ssd.inodes().count(), 0);
     let contents = populated(&ram).0.pop().unwrap();
-    assert_eq!(readable(&Ssd::open(&ram, (0, 0)).unwrap().ssd, &ram), contents);
+    assert_eq!(readable(&Ssd::open(&ram, DiskSide::default()).unwrap().ssd, &ram), contents);
 }
 
 #[test]
@@ -341,14 +342,14 @@ fn an_impossible_format_writes_nothing() {
     let contents = populated(&ram).0.pop().unwrap();
     let error = Ssd::format(&ram, &Config::default(), &Tie::default()).unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error}");
-    assert_eq!(readable(&Ssd::open(&ram, (0, 0)).unwrap().ssd, &ram), contents);
+    assert_eq!(readable(&Ssd::open(&ram, DiskSide::default()).unwrap().ssd, &ram), contents);
 }
 
 #[test]
 fn runs_of_other_than_allocated_blocks_are_a_bug_of_the_caller() {
     let ram = Ram::new("ssd", BYTES);
     Ssd::format(&ram, &config(), &Tie::default()).unwrap();
-    let mut ssd = Ssd::open(&ram, (0, 0)).unwrap().ssd;
+    let mut ssd = Ssd::open(&ram, DiskSide::default()).unwrap().ssd;
     let run = ssd.allocate(0, 2, Time(1)).unwrap()[0];
     let wrong = Run { at: SsdBlock(run.at.0 + 1), len: 2 };
     assert!(catch_unwind(AssertUnwindSafe(|| ssd.release(wrong))).is_err());

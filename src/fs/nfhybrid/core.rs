@@ -135,6 +135,8 @@ pub struct Core {
     pub promotions: Promotions,
     /// When waiting promotions go without more company.
     pub promote_at: Time,
+    /// Inodes whose data must be in the log with the operations so far; see [`Core::carry`].
+    pub carried: Vec<Ino>,
     /// The log was started anew: its residency records are to go to the tables.
     pub tables_due: bool,
     /// Tables were written and are not known to be durable.

@@ -43,6 +43,8 @@ pub struct Cycle {
     pub bytes: u64,
     /// When the first operation in it was done.
     pub since: Option<Time>,
+    /// See [`Core::carry`].
+    pub carried: Vec<Ino>,
 }
 
 impl Cycle {
@@ -237,7 +239,8 @@ impl Shared {
         let op = core.op;
         let mut files = Files::default();
         let dirty: Dirty = std::mem::take(&mut core.dirty);
-        core.cycle = Some(Cycle { frames: FxHashMap::default(), bytes: dirty.bytes, since: dirty.since });
+        let carried = std::mem::take(&mut core.carried);
+        core.cycle = Some(Cycle { bytes: dirty.bytes, since: dirty.since, carried, ..Cycle::default() });
         for ino in std::mem::take(&mut core.dirty_nodes) {
             self.freeze_file(&mut core, ino, &mut files)?;
         }
@@ -395,7 +398,8 @@ impl Shared {
             });
             let stale: Vec<u64> = stale.map(|(&index, _)| index).collect();
             for (first, count) in runs(stale) {
-                self.unbind(ssd, op, ino, first..first + count);
+                let (from, len) = self.ssd_range(&(first..first + count));
+                ssd.unbind_on_disk(op, ino, from, len);
             }
         }
     }
@@ -427,8 +431,9 @@ impl Shared {
 
     /// If the log is still half full, its residency records go to the tables; the next flush lets go of them.
     fn trim_log(&self) -> Result<()> {
-        let core = self.core.lock();
-        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| ssd.needs_restart());
+        let mut core = self.core.lock();
+        let waited = std::mem::take(&mut core.tables_due);
+        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| waited || ssd.needs_restart());
         drop(core);
         if due {
             let _gate = self.gate.lock();

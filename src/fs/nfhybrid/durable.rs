@@ -93,7 +93,11 @@ impl Shared {
     }
 
     fn try_log_inode(&self, ino: Ino) -> Result<Logged> {
-        let placements = self.place_large(ino)?;
+        let carried = self.core.lock().take_carried(ino);
+        let mut placements = self.place_large(ino)?;
+        for &other in &carried {
+            placements.extend(self.place_large(other)?);
+        }
         let gate = self.gate.lock();
         self.make_room(&gate)?;
         let mut core = self.core.lock();
@@ -101,11 +105,16 @@ impl Shared {
             return Ok(Logged::Disk);
         }
         self.bind_placed(&mut core, placements);
-        if unlogged_bytes(&core, ino) > self.inline_limit {
+        if carried.iter().chain([&ino]).any(|&one| unlogged_bytes(&core, one) > self.inline_limit) {
+            core.carried.extend(carried);
             return Ok(Logged::Disk);
+        }
+        for other in carried {
+            self.append_data(&mut core, other)?;
         }
         self.append_operations(&mut core)?;
         self.append_data(&mut core, ino)?;
+        core.append_complete();
         match self.write_log(core) {
             Err(Error::NoSpace(_)) => Ok(Logged::Disk),
             written => written.map(|()| Logged::Done),
@@ -183,7 +192,7 @@ impl Shared {
         appended
     }
 
-    /// Appends a file's unlogged data, its size and times, and the mark that everything so far is there.
+    /// Appends a file's unlogged data, its size and times.
     fn append_data(&self, core: &mut Core, ino: Ino) -> Result<()> {
         let op = core.op;
         let mut scratch = std::mem::take(&mut core.scratch);
@@ -196,15 +205,14 @@ impl Shared {
         for (index, _) in frames {
             mark(core, ino, index..index + 1, |_, logged| *logged = true);
         }
-        for record in [contents_record(core, ino)?, Some(Record::Complete)].into_iter().flatten() {
-            scratch.clear();
-            record.encode(&mut scratch);
-            if let Some(ssd) = &mut core.ssd {
-                ssd.append(op, &scratch)?;
-            }
-        }
         core.scratch = scratch;
-        Ok(())
+        let Some(record) = contents_record(core, ino)? else { return Ok(()) };
+        core.scratch.clear();
+        record.encode(&mut core.scratch);
+        match &mut core.ssd {
+            Some(ssd) => ssd.append(op, &core.scratch),
+            None => Ok(()),
+        }
     }
 
     /// Writes what was appended and waits until it is durable. The caller holds the gate.
@@ -287,10 +295,11 @@ impl Shared {
         core.counters.relogs += 1;
         core.tables_due = true;
         let live = self.live_records(&mut core, &files)?;
-        match &mut core.ssd {
-            Some(ssd) => ssd.restart(live),
-            None => Ok(()),
+        if let Some(ssd) = &mut core.ssd {
+            ssd.restart(live)?;
         }
+        core.append_complete();
+        Ok(())
     }
 
     /// Everything the log must still say, in the order it would be applied.
@@ -312,20 +321,31 @@ impl Shared {
                 live.push((op, bytes));
             }
         }
-        let mut complete = Vec::new();
-        Record::Complete.encode(&mut complete);
-        live.push((op, complete));
         Ok(live)
     }
 
     /// Writes the SSD's tables in place, so that the log's residency records are not needed any more once the
     /// next flush is done. The caller holds the gate.
+    ///
+    /// What the tables say must not depend on anything that a crash could take back: the log is made complete
+    /// first, and a cycle under way ends before.
     pub(super) fn write_tables(&self) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
-        let checkpoint = match &mut self.core.lock().ssd {
-            Some(ssd) => ssd.checkpoint_begin()?,
-            None => return Ok(()),
-        };
+        let mut core = self.core.lock();
+        if core.cycle.is_some() {
+            core.tables_due = true;
+            return Ok(());
+        }
+        for ino in core.take_carried(Ino(0)) {
+            if unlogged_bytes(&core, ino) <= self.inline_limit {
+                self.append_data(&mut core, ino)?;
+            }
+        }
+        self.append_operations(&mut core)?;
+        core.append_complete();
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        let checkpoint = ssd.checkpoint_begin()?;
+        drop(core);
         self.write_groups(checkpoint.log)?;
         let tickets = submit_gathered(device.as_ref(), checkpoint.tables);
         wait_all(device.as_ref(), tickets).result?;
@@ -426,6 +446,35 @@ fn frames_where(core: &mut Core, ino: Ino, wanted: impl Fn(bool, bool) -> bool) 
         }
     }
     found
+}
+
+impl Core {
+    /// Appends the mark that everything so far is in the log, as far as it was promised.
+    fn append_complete(&mut self) {
+        if let Some(ssd) = &mut self.ssd {
+            ssd.append_complete(self.op);
+        }
+    }
+
+    /// The data of this inode goes into the log with the next operations: a file that takes the place of another,
+    /// or of its own old contents, is found after a crash as the old or the new one.
+    pub(super) fn carry(&mut self, ino: Ino) {
+        if self.ssd.is_some() && unlogged_bytes(self, ino) > 0 && self.policy(ino).section.is_some() {
+            self.carried.push(ino);
+        }
+    }
+
+    /// The inodes whose data is to go along, `but` one.
+    fn take_carried(&mut self, but: Ino) -> Vec<Ino> {
+        let mut carried = std::mem::take(&mut self.carried);
+        if let Some(cycle) = &mut self.cycle {
+            carried.append(&mut cycle.carried);
+        }
+        carried.sort_unstable();
+        carried.dedup();
+        carried.retain(|&ino| ino != but && unlogged_bytes(self, ino) > 0);
+        carried
+    }
 }
 
 fn unlogged_bytes(core: &Core, ino: Ino) -> usize {

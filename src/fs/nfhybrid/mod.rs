@@ -51,7 +51,7 @@ use frames::{FRAME, Pool};
 use parking_lot::{Condvar, Mutex};
 use recover::Verdict;
 use rustc_hash::FxHashMap;
-use ssd::{DupInode, Ssd};
+use ssd::{DiskSide, DupInode, Ssd};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -142,6 +142,8 @@ pub struct NfHybrid {
 struct Joined {
     ssd: Option<Ssd>,
     records: Vec<ssd::Record>,
+    /// The log holds everything that was promised up to this operation.
+    complete: u64,
     /// Cached contents may be old.
     drop_cached: bool,
     notes: Vec<String>,
@@ -247,7 +249,8 @@ fn join(
     options: Options,
 ) -> Result<Joined> {
     let epoch = tie.map_or(0, |tie| tie.epoch);
-    let mut joined = Joined { ssd: None, records: Vec::new(), drop_cached: false, notes: Vec::new(), epoch };
+    let mut joined =
+        Joined { ssd: None, records: Vec::new(), complete: 0, drop_cached: false, notes: Vec::new(), epoch };
     let Some(device) = device else {
         joined.epoch += 1;
         if tie.is_some_and(|tie| tie.log_open) {
@@ -255,11 +258,12 @@ fn join(
         }
         return Ok(joined);
     };
-    let opened = Ssd::open(device.as_ref(), tie.map_or((0, 0), |tie| tie.reached))?;
+    let opened = Ssd::open(device.as_ref(), tie.map_or_else(DiskSide::default, |tie| tie.disk_side()))?;
     joined.notes = opened.notes;
     let mut ssd = opened.ssd;
     let verdict = recover::judge(&ssd, ext4, tie, (&device.info().name, disk_name))?;
     joined.records = opened.records;
+    joined.complete = opened.complete;
     match verdict {
         Verdict::Current => {}
         Verdict::LogOnly(why) => {
@@ -323,7 +327,7 @@ impl Shared {
 
     /// Recovery, and both halves marked as in use.
     fn start(&self, joined: Joined, options: Options) -> Result<()> {
-        let Joined { ssd, records, drop_cached, .. } = joined;
+        let Joined { ssd, records, complete, drop_cached, .. } = joined;
         let mut core = self.core.lock();
         core.ssd = ssd;
         let missing = records.iter().any(|record| record.op > core.committed);
@@ -337,7 +341,7 @@ impl Shared {
         }
         core.recovering = true;
         drop(core);
-        let applied = self.replay(&records)?;
+        let applied = self.replay(&records, complete)?;
         let mut core = self.core.lock();
         core.begin(Time::now());
         core.recovered = applied;
@@ -401,9 +405,15 @@ impl Shared {
 
     /// Forgets the SSD's copies of frames.
     fn unbind(&self, ssd: &mut Ssd, op: u64, ino: Ino, frames: Range<u64>) {
+        let (from, len) = self.ssd_range(&frames);
+        ssd.unbind(op, ino, from, len);
+    }
+
+    /// First file block and number of blocks of frames, as the SSD counts.
+    fn ssd_range(&self, frames: &Range<u64>) -> (u64, u64) {
         let unit = self.ssd_blocks_per_frame;
-        let len = frames.end.saturating_mul(unit).saturating_sub(frames.start * unit);
-        ssd.unbind(op, ino, frames.start * unit, len);
+        let from = frames.start * unit;
+        (from, frames.end.saturating_mul(unit).saturating_sub(from))
     }
 
     /// The copy of an inode that the SSD keeps.
@@ -450,6 +460,7 @@ fn new_core(ext4: Ext4, committed: u64, epoch: u64, options: Options) -> Core {
         read_only: options.read_only,
         promotions: Default::default(),
         promote_at: Time::ZERO,
+        carried: Vec::new(),
         tables_due: false,
         tables_wait: false,
         scratch: Vec::new(),

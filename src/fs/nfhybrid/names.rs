@@ -212,6 +212,9 @@ impl Shared {
                 core.moved(other, from);
             }
         }
+        if removed.is_some() {
+            core.carry(moved);
+        }
         if whiteout {
             // An operation of its own, so that it gets the same inode number when it is run again.
             self.make(core, &whiteout_at(from, name, now), now)?;

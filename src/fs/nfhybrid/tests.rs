@@ -137,6 +137,43 @@ fn a_small_fsync_is_one_write_to_the_ssd_and_none_to_the_disk() {
 }
 
 #[test]
+fn a_file_that_takes_the_place_of_another_is_there_whole_with_the_next_fsync() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let write = |ino: Ino, fill: u8| fs.write(ino, 0, &[fill; 9000], false).unwrap().get().unwrap();
+    create(&fs, "config", &[1; 5000]);
+    let cut = create(&fs, "cut", &[2; 5000]);
+    fs.commit().unwrap();
+    create(&fs, "new", &[3; 9000]);
+    fs.rename(ROOT_INO, b"new", ROOT_INO, b"config", Rename::Replace).unwrap();
+    fs.setattr(cut, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    write(cut, 4);
+    // Somebody else's fsync makes the names durable.
+    let other = create(&fs, "other", b"x");
+    fs.fsync(other, false).unwrap().get().unwrap();
+    fs.abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert_eq!((contents(&fs, "config"), contents(&fs, "cut")), (vec![3; 9000], vec![4; 9000]));
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn what_was_cut_off_and_never_durable_leaves_no_zeros() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let ino = create(&fs, "f", &[1; 100]);
+    fs.fsync(ino, false).unwrap().get().unwrap();
+    fs.write(ino, 100, &[2; 9000], false).unwrap().get().unwrap();
+    fs.setattr(ino, &SetAttr { size: Some(5000), ..SetAttr::default() }).unwrap();
+    let other = create(&fs, "other", b"x");
+    fs.fsync(other, false).unwrap().get().unwrap();
+    fs.abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert_eq!(contents(&fs, "f"), [1; 100]);
+    fs.shutdown().unwrap();
+}
+
+#[test]
 fn the_disk_knows_how_far_the_log_of_the_ssd_went() {
     let Some((disk, ssd)) = halves(16, 8) else { return };
     let fs = open(&disk, Some(&ssd), manual()).unwrap();

@@ -17,6 +17,7 @@
 //!
 //! Numbers are little-endian.
 
+use super::ssd::DiskSide;
 use crate::checksum::crc32c;
 
 /// Size in bytes.
@@ -40,6 +41,11 @@ pub struct Tie {
 }
 
 impl Tie {
+    /// What opening the SSD has to know of the disk.
+    pub fn disk_side(&self) -> DiskSide {
+        DiskSide { reached: self.reached, op: self.op }
+    }
+
     /// The bytes on the medium.
     pub fn encode(&self) -> [u8; TIE_BYTES] {
         let mut bytes = [0; TIE_BYTES];

@@ -108,7 +108,7 @@ pub fn join_devices(
     ext4.journal().commit(Time::now(), frozen.transaction)?;
     ext4.committed(frozen.tid);
     ext4.close(Time::now().into())?;
-    let mut ssd = Ssd::open(ssd_device.as_ref(), (0, 0))?.ssd;
+    let mut ssd = Ssd::open(ssd_device.as_ref(), ssd::DiskSide::default())?.ssd;
     for (offset, bytes) in ssd.mark_clean(tie_to(ext4.identity(), epoch)) {
         ssd_device.write(offset, bytes)?;
         ssd_device.flush()?;

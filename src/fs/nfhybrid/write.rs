@@ -168,7 +168,10 @@ impl Shared {
             self.drop_frames(core, ino, frame_from(size)..u64::MAX);
         }
         let done = core.ext4.truncate(ino, size, now.into())?;
-        core.record(now, &Record::Truncate { ino: ino.0, size, at: when(now.into()) });
+        if size == 0 && old > 0 && core.ssd.is_some() {
+            core.carried.push(ino);
+        }
+        core.record(now, &Record::Truncate { ino: ino.0, size, old, at: when(now.into()) });
         Ok(done)
     }
 

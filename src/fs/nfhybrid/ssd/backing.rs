@@ -48,7 +48,9 @@ impl Backing {
                     let bound = (piece.at..).zip(sums).map(|(at, sum)| Bound { at, sum, sequence });
                     self.files.entry(ino).or_default().extend(blocks.zip(bound));
                 }
-                Body::Unbind { ino, from, end } => self.unbind(ino, from, end),
+                Body::Unbind { ino, from, end } | Body::UnbindOnDisk { ino, from, end } => {
+                    self.unbind(ino, from, end);
+                }
                 Body::UnbindAll { ino } => drop(self.files.remove(&ino)),
                 Body::Forget => self.files.clear(),
                 _ => {}

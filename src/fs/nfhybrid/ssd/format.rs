@@ -80,6 +80,7 @@ fn write_tables(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()>
         last_incarnation: 0,
         trimmed: 0,
         last_op: 0,
+        complete: 0,
         slots_written: 0,
     };
     let mut log = Log::new(layout.log_place(), superblock.log_id, position);

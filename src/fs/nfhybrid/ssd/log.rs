@@ -149,6 +149,8 @@ pub(super) struct Position {
     pub(super) last_incarnation: u32,
     pub(super) trimmed: u64,
     pub(super) last_op: u64,
+    /// The log is complete up to this operation.
+    pub(super) complete: u64,
     /// Slots of the inode table below this were in a completed checkpoint.
     pub(super) slots_written: u32,
 }
@@ -185,6 +187,12 @@ pub(super) struct Log {
     residency_from: u64,
     /// Operations of earlier batches are dead.
     operations_from: u64,
+    /// Marks of completeness that are not durable: batch and operation.
+    completes: VecDeque<(u64, u64)>,
+    /// The last mark of completeness that was appended and still counts.
+    marked: u64,
+    /// The log is durably complete up to this operation.
+    complete: u64,
     /// A restart's first and last batch, until the last is durable.
     restart: Option<(u64, u64)>,
 }
@@ -218,6 +226,9 @@ impl Log {
             slots_written: position.slots_written,
             residency_from: 0,
             operations_from: 0,
+            completes: VecDeque::new(),
+            marked: 0,
+            complete: position.complete,
             restart: None,
         }
     }
@@ -252,6 +263,11 @@ impl Log {
         batch.records += 1;
         match record {
             Body::Operation(_) | Body::OperationAgain(_) => batch.op_max = batch.op_max.max(op),
+            Body::Complete => {
+                batch.op_max = batch.op_max.max(op);
+                self.marked = op;
+                self.completes.push_back((self.batch, op));
+            }
             Body::RestartBegin | Body::RestartEnd => {}
             Body::Bind { .. } => (batch.binds, batch.residency) = (true, true),
             _ => batch.residency = true,
@@ -367,6 +383,9 @@ impl Log {
             self.durable_batch = group.batch;
             self.durable_tail = group.tail_block;
         }
+        while let Some((_, op)) = self.completes.pop_front_if(|(batch, _)| *batch <= self.durable_batch) {
+            self.complete = self.complete.max(op);
+        }
         if let Some((first, last)) = self.restart
             && last <= self.durable_batch
         {
@@ -374,6 +393,17 @@ impl Log {
             self.restart = None;
         }
         self.durable_batch
+    }
+
+    /// Whether the log says that it is complete up to `op`.
+    pub(super) fn is_marked(&self, op: u64) -> bool {
+        op <= self.marked
+    }
+
+    /// Whether a change that operation `op` made (0: none did) holds whatever happens; `on_disk`: only once the
+    /// disk has the operation.
+    pub(super) fn is_settled(&self, op: u64, on_disk: bool) -> bool {
+        op <= self.trimmed || !on_disk && op <= self.complete
     }
 
     /// The disk has all operations up to `op`.
@@ -419,6 +449,7 @@ impl Log {
 
     /// The caller's operations were appended again, in batches `first` to the gathering one.
     pub(super) fn restarted(&mut self, first: u64) {
+        self.marked = 0;
         self.restart = Some((first, self.batch));
     }
 

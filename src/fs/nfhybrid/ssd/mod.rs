@@ -224,10 +224,41 @@ struct Fresh {
     end: u64,
 }
 
-/// Blocks that can be allocated again once a batch of the log is durable.
+/// What the disk says of the SSD's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskSide {
+    /// What [`Ssd::reached`] said when the disk last stored it; (0, 0) if that is not known.
+    pub reached: (u32, u64),
+    /// The last operation the disk has.
+    pub op: u64,
+}
+
+impl Default for DiskSide {
+    /// Of a disk that has everything and remembers nothing: all that is in the log counts.
+    fn default() -> DiskSide {
+        DiskSide { reached: (0, 0), op: u64::MAX }
+    }
+}
+
+/// What changes residency: an operation's number, 0 if none does, and whether the change counts only once the
+/// disk has the operation.
+#[derive(Clone, Copy, Debug)]
+struct Cause {
+    op: u64,
+    on_disk: bool,
+}
+
+impl Cause {
+    fn of(op: u64) -> Cause {
+        Cause { op, on_disk: false }
+    }
+}
+
+/// Blocks that can be allocated again once a batch of the log is durable and what freed them is settled.
 #[derive(Clone, Copy, Debug)]
 struct Freed {
     batch: u64,
+    cause: Cause,
     at: u32,
     len: u32,
 }

@@ -12,11 +12,12 @@
 //!
 //! Groups at the end that nothing vouches for count only if the data they bind is there (`backing`).
 
+use super::DiskSide;
 use super::backing::Backing;
 use super::log::{
     CHECKSUM_AT, GROUP_HEADER, GROUP_MAGIC, Group, LOG_VERSION, Position, RawGroup, group_checksum,
 };
-use super::record::{self, Body};
+use super::record::{self, Body, Limits};
 use crate::Result;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -25,8 +26,10 @@ use zerocopy::FromBytes;
 /// What a scan found.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// Residency records, in the order of the log.
+    /// Residency records that count, in the order of the log.
     pub(super) residency: Vec<record::Read>,
+    /// Some others do not, as far as these limits say.
+    pub(super) undone: Option<Limits>,
     /// The caller's operations that count, in the order of the log.
     pub(super) operations: Vec<(u64, Bytes)>,
     pub(super) position: Position,
@@ -62,16 +65,10 @@ type Candidates = BTreeMap<u64, Vec<Candidate>>;
 /// Answers which of some groups binds what is not there; see [`Backing::first_missing`].
 pub(super) type Missing<'a> = &'a mut dyn FnMut(Backing) -> Result<Option<u64>>;
 
-/// Scans `log`, the bytes of the whole log in blocks of `unit` bytes. The superblock or the disk says that it
-/// once reached the incarnation and sequence number `at_least`.
-pub(super) fn scan(
-    log: &Bytes,
-    unit: u32,
-    id: u64,
-    at_least: (u32, u64),
-    missing: Missing,
-) -> Result<Scanned> {
-    let unit = unit as usize;
+/// Scans `log`, the bytes of the whole log in blocks of `unit` bytes. `known` is what the disk, or the superblock,
+/// says of it.
+pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Missing) -> Result<Scanned> {
+    let (unit, at_least) = (unit as usize, known.reached);
     let mut candidates = find_candidates(log, unit, id);
     let newest = |candidates: &Candidates| candidates.values().flatten().max_by_key(|one| one.age()).cloned();
     let incarnation = newest(&candidates).map_or(0, |one| one.age().0).max(at_least.0) + 1;
@@ -103,7 +100,7 @@ pub(super) fn scan(
     if lost.is_none() && reached < at_least {
         lost = Some(format!("the log ends at group {}, but reached {} before", reached.1, at_least.1));
     }
-    Ok(Scanned { unbacked, ..collect(chain, incarnation, lost) })
+    Ok(Scanned { unbacked, ..collect(chain, incarnation, lost, known.op) })
 }
 
 fn find_candidates(log: &Bytes, unit: usize, id: u64) -> Candidates {
@@ -157,7 +154,7 @@ fn follow(candidates: &Candidates, newest: &Candidate, ring: usize) -> Vec<Candi
 }
 
 /// Reads the records of the chain and settles which operations count.
-fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) -> Scanned {
+fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>, disk: u64) -> Scanned {
     let mut records: Vec<(usize, u64, record::Read)> = Vec::new();
     let mut groups: Vec<Group> = Vec::new();
     'groups: for (index, one) in chain.iter().enumerate() {
@@ -181,20 +178,32 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
     }
     let last = chain.last().map(|one| one.header);
     let trimmed = last.map_or(0, |header| header.trimmed.get());
-    let (mut operations, mut again, mut residency) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut operations, mut again, mut complete) = (Vec::new(), Vec::new(), 0);
+    let mut residency: Vec<(u64, record::Read)> = Vec::new();
     for (group, op, body) in records {
         match body {
             Body::Operation(payload) => operations.push((group, op, payload)),
             Body::OperationAgain(payload) => again.push((group, op, payload)),
             Body::RestartBegin => again.clear(),
             Body::RestartEnd => operations = std::mem::take(&mut again),
+            Body::Complete => {
+                complete = complete.max(op);
+                groups[group].op_max = groups[group].op_max.max(if op > trimmed { op } else { 0 });
+            }
+            Body::Undone { limits } => {
+                groups[group].residency = true;
+                residency.retain(|(op, body)| body.counts(*op, limits));
+            }
             body => {
                 groups[group].residency = true;
-                residency.push(body);
+                residency.push((op, body));
             }
         }
     }
     operations.retain(|(_, op, _)| *op > trimmed);
+    let limits = Limits { kept: complete.max(disk), disk };
+    let all = residency.len();
+    residency.retain(|(op, body)| body.counts(*op, limits));
     operations.iter().for_each(|(group, op, _)| groups[*group].op_max = groups[*group].op_max.max(*op));
     let position = Position {
         groups,
@@ -202,10 +211,12 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
         last_incarnation: last.map_or(0, |header| header.incarnation.get()),
         trimmed,
         last_op: last.map_or(0, |header| header.last_op.get()),
+        complete,
         slots_written: last.map_or(0, |header| header.slots_written.get()),
     };
     Scanned {
-        residency,
+        undone: (residency.len() < all).then_some(limits),
+        residency: residency.into_iter().map(|(_, body)| body).collect(),
         operations: operations.into_iter().map(|(_, op, payload)| (op, payload)).collect(),
         position,
         slots_high: last.map_or(0, |header| header.slots_high.get()),
@@ -238,6 +249,7 @@ mod tests {
                 last_incarnation: 0,
                 trimmed: 0,
                 last_op: 0,
+                complete: 0,
                 slots_written: 0,
             };
             Bench { ring: vec![0; RING], log: Log::new(PLACE, ID, position) }
@@ -264,7 +276,8 @@ mod tests {
         }
 
         fn scan_from(&self, id: u64, at_least: (u32, u64)) -> Scanned {
-            scan(&Bytes::from(self.ring.clone()), UNIT, id, at_least, &mut |_| Ok(None)).unwrap()
+            let known = DiskSide { reached: at_least, ..DiskSide::default() };
+            scan(&Bytes::from(self.ring.clone()), UNIT, id, known, &mut |_| Ok(None)).unwrap()
         }
 
         fn found(&self) -> (Vec<u64>, bool) {

@@ -377,7 +377,7 @@ fn cut(
 /// Opens an image and finds which of the allowed truths it holds; `None` if it may be one that is not known.
 fn verify(image: &[u8], allowed: &[Option<Truth>], disk: u64, name: &str) -> Option<(Ssd, Truth)> {
     let device = Ram::from_bytes("ssd", image.to_vec());
-    let opened = Ssd::open(&device, (0, 0)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let opened = Ssd::open(&device, DiskSide::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
     let lost = opened.notes.iter().find(|note| note.contains("dropped") || note.contains("made anew"));
     assert!(lost.is_none(), "{name}: {lost:?}");
     let mut ssd = opened.ssd;
@@ -433,7 +433,7 @@ fn verify(image: &[u8], allowed: &[Option<Truth>], disk: u64, name: &str) -> Opt
         assert_eq!(data, block_of(bound.content), "{name}: data of block {file_block} of inode {ino}");
         assert_eq!(ssd.sums(SsdBlock(bound.at), 1), [crc32c(&data)], "{name}");
     }
-    let again = Ssd::open(&device, (0, 0)).unwrap();
+    let again = Ssd::open(&device, DiskSide::default()).unwrap();
     assert_eq!(again.records, opened.records, "{name}: opening is repeatable");
     Some((ssd, truth.clone()))
 }
