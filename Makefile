@@ -9,6 +9,7 @@ test: setup lint
 # network the last says that it was skipped.
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
+	FTL_CASES=1000 cargo test --quiet --release --lib ftl::
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
 	@target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
 		target/libcachesim/bin/pip install --quiet libcachesim==0.3.5; } || echo "skipped: libcachesim cannot be installed"
@@ -28,8 +29,9 @@ build:
 demo: setup build
 	@sh tests/demo.sh
 
-# Paired measurements against the kernel's file systems; needs root. BENCH="--rounds 3 --work metadata" narrows it.
+# The translation layers' speed and memory; then paired measurements against the kernel's file systems: needs root. BENCH="--rounds 3 --work metadata" narrows it.
 bench: setup
+	cargo bench --quiet --bench ftl
 	cargo bench --quiet --bench paired -- $(BENCH)
 
 man:
