@@ -96,11 +96,9 @@ fn metadata_of(image: &PathBuf) -> Result<Vec<Range<u64>>> {
     let size = file.metadata().map_err(failed)?.len();
     file.read_exact(&mut boot).map_err(failed)?;
     let layout = Layout::read(&boot, size)?;
-    let mut ranges = vec![layout.fat.start..layout.data];
-    if layout.root.is_empty() {
-        ranges.push(layout.cluster(layout.root_cluster));
-    }
-    Ok(ranges.into_iter().map(|range| range.start * SECTOR_BYTES..range.end * SECTOR_BYTES).collect())
+    let root = layout.root.is_empty().then(|| layout.cluster(layout.root_cluster));
+    let ranges = std::iter::once(layout.fat.start..layout.data).chain(root);
+    Ok(ranges.map(|range| range.start * SECTOR_BYTES..range.end * SECTOR_BYTES).collect())
 }
 
 /// The cache above a layer.
