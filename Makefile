@@ -10,6 +10,7 @@ test: setup lint
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
 	SEEDS=200 cargo test --quiet --test suite nfhybrid_crash::many_more -- --ignored --nocapture
+	FTL_CASES=1000 cargo test --quiet --release --lib ftl::
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
@@ -33,8 +34,10 @@ demo: setup build
 	@sh tests/demo.sh
 
 # Paired measurements against the kernel's file systems; needs root. BENCH="--rounds 3 --work metadata" narrows it.
-# Before it the page cache beside libCacheSim; CACHE_BENCH="--rounds 1 lru cswlru" narrows that.
+# Before it the page cache beside libCacheSim; CACHE_BENCH="--rounds 1 lru cswlru" narrows that; and the translation
+# layers' speed and memory.
 bench: setup bench-cache
+	cargo bench --quiet --bench ftl
 	cargo bench --quiet --bench paired -- $(BENCH)
 
 bench-cache:

@@ -275,6 +275,7 @@ impl Updates for Fast {
             return Ok(Some(place));
         }
         let (logical, offset) = map.split(page);
+        // Where any interruption closes the sequential log, the page that interrupts goes to a random one.
         let interrupts = self.close == Close::Any && self.sequential.is_some();
         if offset == 0 && !interrupts {
             return self.begin(map, at, logical);

@@ -13,13 +13,14 @@ use std::sync::Arc;
 use tempfile::{NamedTempFile, TempDir};
 
 /// A loop device, detached when dropped.
-struct Loop {
-    path: PathBuf,
+pub struct Loop {
+    /// Its path under /dev.
+    pub path: PathBuf,
 }
 
 impl Loop {
     /// Attaches `image`; none (and the reason printed) where that is not allowed.
-    fn attach(image: &Path, arguments: &[&str]) -> Option<Loop> {
+    pub fn attach(image: &Path, arguments: &[&str]) -> Option<Loop> {
         let output = Command::new("losetup").args(["--find", "--show"]).args(arguments).arg(image).output();
         match output {
             Ok(output) if output.status.success() => {

@@ -2,6 +2,7 @@
 
 use super::args::Args;
 use super::cached::CacheLayer;
+use super::nvram::NvramLayer;
 use super::place::{Fit, Placer};
 use super::progress::Shown;
 use super::report::{Measured, RunConfig};
@@ -191,6 +192,9 @@ impl Spec {
         if let Some(range) = &args.absorb {
             stack = Box::new(Absorbing::new(stack, range.clone()));
         }
+        if let Some(takes) = &args.nvram {
+            stack = Box::new(NvramLayer::new(stack, takes, args.nvram_size)?);
+        }
         if let Some((policy, bytes)) = &self.cache {
             let capacity = u32::try_from(bytes / args.page)
                 .map_err(|_| Error::invalid(format!("a cache of {} is too large", show_size(*bytes))))?;
@@ -266,6 +270,8 @@ impl Spec {
             speed: (!closed).then_some(args.speed),
             overhead_ns: args.overhead.as_nanos() as u64,
             absorb: args.absorb.as_ref().map(|range| (range.start, range.end)),
+            nvram: args.nvram.as_ref().map(|takes| takes.to_string()),
+            nvram_bytes: args.nvram.as_ref().map(|_| args.nvram_size),
             flush: !args.no_flush,
             fit: word(args.fit.to_possible_value()),
             precondition: word(args.precondition.to_possible_value()),

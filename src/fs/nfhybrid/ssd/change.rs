@@ -302,10 +302,11 @@ impl Ssd {
 
     fn free_settled(&mut self) {
         let log = &self.log;
-        let free = |freed: &mut Freed| {
+        let free = |freed: &Freed| {
             freed.batch <= log.durable_batch() && log.is_settled(freed.cause.op, freed.cause.on_disk)
         };
-        while let Some(freed) = self.freed.pop_front_if(free) {
+        while let Some(freed) = self.freed.front().copied().filter(free) {
+            self.freed.pop_front();
             let section = self.section_of_own(freed.at);
             self.data[section].section.free(freed.at, freed.len);
         }

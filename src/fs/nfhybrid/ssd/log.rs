@@ -383,7 +383,8 @@ impl Log {
             self.durable_batch = group.batch;
             self.durable_tail = group.tail_block;
         }
-        while let Some((_, op)) = self.completes.pop_front_if(|(batch, _)| *batch <= self.durable_batch) {
+        while let Some(&(_, op)) = self.completes.front().filter(|(batch, _)| *batch <= self.durable_batch) {
+            self.completes.pop_front();
             self.complete = self.complete.max(op);
         }
         if let Some((first, last)) = self.restart
