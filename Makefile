@@ -5,10 +5,12 @@
 test: setup lint
 	cargo test --quiet
 
-# What takes long or needs the network: fifty kills, long crash runs, the miss counts of libCacheSim. Without the
-# network the last says that it was skipped.
+# What takes long or needs the network: fifty kills, all crash workloads, real work in full measure, long crash runs,
+# the miss counts of libCacheSim. Without the network the last says that it was skipped.
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
+	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture
+	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
 	@target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
 		target/libcachesim/bin/pip install --quiet libcachesim==0.3.5; } || echo "skipped: libcachesim cannot be installed"
@@ -28,7 +30,8 @@ build:
 demo: setup build
 	@sh tests/demo.sh
 
-# Paired measurements against the kernel's file systems; needs root. BENCH="--rounds 3 --work metadata" narrows it.
+# Paired measurements against the kernel's file systems, on an SSD image and on a simulated disk that seeks and turns in
+# real time; needs root, 20 GiB in /var/tmp and some minutes. BENCH="--disk image --rounds 1 --work metadata" narrows it.
 bench: setup
 	cargo bench --quiet --bench paired -- $(BENCH)
 
