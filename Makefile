@@ -9,8 +9,8 @@ test: setup lint
 # the miss counts of libCacheSim. Without the network the last says that it was skipped.
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
-	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture
-	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture
+	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture --include-ignored
+	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture --include-ignored
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
 	@target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
 		target/libcachesim/bin/pip install --quiet libcachesim==0.3.5; } || echo "skipped: libcachesim cannot be installed"
