@@ -5,12 +5,14 @@
 test: setup lint
 	cargo test --quiet
 
-# What takes long or needs the network: fifty kills, long crash runs, the miss counts of libCacheSim. Without the
-# network the last says that it was skipped.
+# What takes long or needs the network: fifty kills, all crash workloads, real work in full measure, long crash runs,
+# the miss counts of libCacheSim. Without the network the last says that it was skipped.
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
 	SEEDS=200 cargo test --quiet --test suite nfhybrid_crash::many_more -- --ignored --nocapture
 	FTL_CASES=1000 cargo test --quiet --release --lib ftl::
+	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture --include-ignored
+	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture --include-ignored
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
@@ -33,8 +35,9 @@ build:
 demo: setup build
 	@sh tests/demo.sh
 
-# Paired measurements against the kernel's file systems; needs root. BENCH="--rounds 3 --work metadata" narrows it.
-# Before it the page cache beside libCacheSim; CACHE_BENCH="--rounds 1 lru cswlru" narrows that; and the translation
+# Paired measurements against the kernel's file systems, on an SSD image and on a simulated disk that seeks and turns in
+# real time; needs root, 20 GiB in /var/tmp and some minutes. BENCH="--disk image --rounds 1 --work metadata" narrows it.
+# Before it the page cache beside libCacheSim (CACHE_BENCH="--rounds 1 lru cswlru" narrows that) and the translation
 # layers' speed and memory.
 bench: setup bench-cache
 	cargo bench --quiet --bench ftl

@@ -2,6 +2,7 @@
 
 mod cache;
 mod cli;
+mod docs;
 mod ext4;
 mod ext4_dir;
 mod ext4_image;
@@ -13,8 +14,10 @@ mod layers;
 mod media;
 mod mounts;
 mod nfhybrid;
+mod nfhybrid_ace;
 mod nfhybrid_crash;
 mod nfhybrid_kill;
+mod nfhybrid_real;
 mod programs;
 mod ssd;
 mod trace;

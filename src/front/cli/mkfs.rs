@@ -21,6 +21,7 @@ Examples:
 
 /// Make a file system
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(super) enum Mkfs {
     /// Make a hybrid of a small SSD and a large disk
     ///

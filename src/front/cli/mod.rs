@@ -18,6 +18,7 @@ mod mkfs;
 mod mount;
 mod progress;
 mod put;
+mod screen;
 mod status;
 mod umount;
 pub mod volumes;

@@ -1,5 +1,6 @@
 //! `bimetal status`: what a mounted file system, or a device that is served, says of itself.
 
+use super::screen::{Space, screen};
 use crate::front::fuse::STATUS;
 use crate::front::live;
 use crate::units::show_size;
@@ -15,7 +16,8 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   bimetal status /mnt
-  bimetal status --json /mnt | jq .front.requests
+  bimetal status --all /mnt                            every number there is
+  bimetal status --json /mnt | jq .at_risk.bytes
 Of a device that bimetal export serves, by its directory or its socket; again and again:
   watch bimetal status /tmp/nbd";
 
@@ -26,7 +28,10 @@ const ROOM: usize = 64 << 10;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Status {
-    /// As one JSON object
+    /// Every number, by its name
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
+    /// Every number, as one JSON object
     #[arg(long)]
     json: bool,
     /// The directory that is mounted on, or the socket of an exported device
@@ -36,12 +41,21 @@ pub(super) struct Status {
 impl Status {
     pub fn run(&self) -> Result<ExitCode> {
         let status = read(&self.mountpoint)?;
-        let text = match self.json {
-            true => serde_json::to_string_pretty(&status).unwrap_or_default(),
-            false => for_people(&status),
+        let text = match (self.json, self.all) {
+            (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default(),
+            (_, true) => for_people(&status),
+            _ if status.get("front").is_none() => for_people(&status),
+            _ => screen(&self.mountpoint.display().to_string(), self.space()?, &status),
         };
         super::say(text.trim_end())?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn space(&self) -> Result<Space> {
+        let stat = rustix::fs::statvfs(&self.mountpoint);
+        let stat = stat.map_err(|why| Error::io(self.mountpoint.display(), why.into()))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        Ok(Space { used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)), size: bytes(stat.f_blocks) })
     }
 }
 
