@@ -102,7 +102,6 @@ fn same(what: &str, expected: &str, found: &str) {
 }
 
 #[test]
-#[ignore = "the log of a small SSD fills up under this load, and the SSD is given up"]
 fn real_work_is_right_through_the_mount_again_after_it_and_on_the_disk_alone() {
     if let Some(why) = no_fuse() {
         return skip(&why);

@@ -135,6 +135,8 @@ pub struct Core {
     pub promotions: Promotions,
     /// When waiting promotions go without more company.
     pub promote_at: Time,
+    /// Files of which the log holds promised contents that the disk lacks, and the operation of the last promise.
+    pub in_log: FxHashMap<Ino, u64>,
     /// Inodes whose data must be in the log with the operations so far; see [`Core::carry`].
     pub carried: Vec<Ino>,
     /// The log was started anew: its residency records are to go to the tables.

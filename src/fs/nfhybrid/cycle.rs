@@ -68,12 +68,6 @@ impl Cycle {
         self.frames.get_mut(&ino).into_iter().flat_map(move |of| of.range_mut(frames.clone())).map(|(_, f)| f)
     }
 
-    /// Files with frames that the SSD vouches for.
-    pub fn files_in_log(&self) -> impl Iterator<Item = Ino> {
-        let vouched = |frames: &BTreeMap<u64, FrozenFrame>| frames.values().any(|f| f.placed || f.logged);
-        self.frames.iter().filter(move |(_, frames)| vouched(frames)).map(|(&ino, _)| ino)
-    }
-
     /// Frames that were cut off, punched or freed meanwhile: the media may get them, nobody reads them.
     pub fn forget(&mut self, ino: Ino, range: Range<u64>) {
         if let Some(frames) = self.frames.get_mut(&ino) {
@@ -341,6 +335,7 @@ impl Shared {
         }
         self.write_placements(&placements)?;
         let gate = self.gate.lock();
+        // Fsyncs leave a quarter of the log for this, started anew or not.
         self.make_room(&gate)?;
         let mut core = self.core.lock();
         if core.ssd.is_none() {
@@ -372,7 +367,7 @@ impl Shared {
             let current = range.clone().all(|index| core.is_current(ino, index));
             let copy = if current { self.dup_inode(core, ino) } else { None };
             let Some(ssd) = &mut core.ssd else { return };
-            let Some(inode) = copy else {
+            let Some(inode) = copy.filter(|_| ssd.used() < ssd.capacity() / 8 * 7) else {
                 ssd.release(run);
                 continue;
             };
@@ -418,6 +413,7 @@ impl Shared {
         core.committed = op;
         core.reuse += 1;
         core.ops.trim(op);
+        core.in_log.retain(|_, promised| *promised > op);
         let Some(cycle) = core.cycle.take() else { return Ok(()) };
         drop(cycle);
         if let Some(ssd) = &mut core.ssd {

@@ -31,6 +31,9 @@ use std::sync::Arc;
 /// Dirty bytes of a file up to which an fsync puts them into the log itself.
 const INLINE_MAX: usize = 64 << 10;
 
+/// What the headers of a few records and groups take at most.
+const RECORDS_BYTES: u64 = 4 << 10;
+
 /// How an attempt to make an inode durable on the SSD ended.
 enum Logged {
     /// It is.
@@ -101,10 +104,12 @@ impl Shared {
         let gate = self.gate.lock();
         self.make_room(&gate)?;
         let mut core = self.core.lock();
-        if core.ssd.is_none() {
+        self.bind_placed(&mut core, placements);
+        let data: usize = carried.iter().chain([&ino]).map(|&one| unlogged_bytes(&core, one)).sum();
+        if !core.has_room(data, 12) {
+            core.carried.extend(carried);
             return Ok(Logged::Disk);
         }
-        self.bind_placed(&mut core, placements);
         if carried.iter().chain([&ino]).any(|&one| unlogged_bytes(&core, one) > self.inline_limit) {
             core.carried.extend(carried);
             return Ok(Logged::Disk);
@@ -173,6 +178,7 @@ impl Shared {
                     let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
                     // A full inode table only means that there is no copy on the SSD.
                     if ssd.bind(op, ino, &binding).is_ok() {
+                        core.in_log.insert(ino, op);
                         mark(core, ino, index..index + frames.len() as u64, |placed, _| *placed = true);
                     }
                 }
@@ -205,6 +211,7 @@ impl Shared {
         for (index, _) in frames {
             mark(core, ino, index..index + 1, |_, logged| *logged = true);
         }
+        core.in_log.insert(ino, op);
         core.scratch = scratch;
         let Some(record) = contents_record(core, ino)? else { return Ok(()) };
         core.scratch.clear();
@@ -270,6 +277,8 @@ impl Shared {
     }
 
     /// Starts the log anew if it is half full. The caller holds the gate.
+    ///
+    /// Where that cannot be done, fsyncs fill it up to three quarters, and wait for the disk then.
     pub(super) fn make_room(&self, gate: &MutexGuard<'_, ()>) -> Result<()> {
         let core = self.core.lock();
         let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| restart_due(ssd, core.tables_wait));
@@ -292,6 +301,11 @@ impl Shared {
         self.write_placements(&placements)?;
         let mut core = self.core.lock();
         self.bind_placed(&mut core, placements);
+        let left: usize = files.iter().map(|&ino| unplaced_bytes(&core, ino)).sum();
+        if !core.ssd.as_ref().is_some_and(|ssd| (left + core.ops.len_bytes()) as u64 <= ssd.capacity() / 4) {
+            // More to say than the log has room for: the disk must catch up.
+            return Ok(());
+        }
         core.counters.relogs += 1;
         core.tables_due = true;
         let live = self.live_records(&mut core, &files)?;
@@ -315,6 +329,7 @@ impl Shared {
                 live.push((op, record));
                 mark(core, ino, index..index + 1, |_, logged| *logged = true);
             }
+            core.in_log.insert(ino, op);
             if let Some(record) = contents_record(core, ino)? {
                 let mut bytes = Vec::new();
                 record.encode(&mut bytes);
@@ -332,7 +347,7 @@ impl Shared {
     pub(super) fn write_tables(&self) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
         let mut core = self.core.lock();
-        if core.cycle.is_some() {
+        if core.cycle.is_some() || !core.has_room(0, 15) {
             core.tables_due = true;
             return Ok(());
         }
@@ -449,6 +464,13 @@ fn frames_where(core: &mut Core, ino: Ino, wanted: impl Fn(bool, bool) -> bool) 
 }
 
 impl Core {
+    /// Whether the log takes the operations it lacks and `data` bytes more within so many sixteenths.
+    fn has_room(&self, data: usize, sixteenths: u64) -> bool {
+        let Some(ssd) = &self.ssd else { return false };
+        let records = self.ops.unlogged_bytes() + data + data / 64;
+        ssd.used() + records as u64 + RECORDS_BYTES <= ssd.capacity() / 16 * sixteenths
+    }
+
     /// Appends the mark that everything so far is in the log, as far as it was promised.
     fn append_complete(&mut self) {
         if let Some(ssd) = &mut self.ssd {
@@ -478,28 +500,27 @@ impl Core {
 }
 
 fn unlogged_bytes(core: &Core, ino: Ino) -> usize {
+    bytes_where(core, ino, |placed, logged| !placed && !logged)
+}
+
+fn unplaced_bytes(core: &Core, ino: Ino) -> usize {
+    bytes_where(core, ino, |placed, _| !placed)
+}
+
+fn bytes_where(core: &Core, ino: Ino, wanted: impl Fn(bool, bool) -> bool) -> usize {
     let Some(node) = core.nodes.get(&ino) else { return 0 };
-    let dirty = node.frames.values().filter(|frame| !frame.placed && !frame.logged).count();
+    let dirty = node.frames.values().filter(|frame| wanted(frame.placed, frame.logged)).count();
     let frozen = core.cycle.as_ref().map_or(0, |cycle| {
-        let frames = cycle.frames_of(ino).filter(|(_, frame)| !frame.placed && !frame.logged);
+        let frames = cycle.frames_of(ino).filter(|(_, frame)| wanted(frame.placed, frame.logged));
         frames.filter(|(index, _)| !node.frames.contains_key(index)).count()
     });
     (dirty + frozen) * FRAME
 }
 
-/// Files some of whose contents the log vouches for and the disk does not have.
+/// Files of which the log holds promised contents that the disk does not have.
 fn files_in_log(core: &Core) -> Vec<Ino> {
-    let mut files: Vec<Ino> = core
-        .nodes
-        .iter()
-        .filter(|(_, node)| node.frames.values().any(|frame| frame.placed || frame.logged))
-        .map(|(&ino, _)| ino)
-        .collect();
-    if let Some(cycle) = &core.cycle {
-        files.extend(cycle.files_in_log());
-    }
-    files.sort();
-    files.dedup();
+    let mut files: Vec<Ino> = core.in_log.keys().copied().collect();
+    files.sort_unstable();
     files
 }
 

@@ -154,6 +154,7 @@ impl Shared {
     pub(super) fn release(&self, core: &mut Core, ino: Ino) -> Result<()> {
         self.drop_frames(core, ino, 0..u64::MAX);
         core.nodes.remove(&ino);
+        core.in_log.remove(&ino);
         core.record(Time::now(), &Record::Release { ino: ino.0 });
         if !core.ext4.release(ino)? {
             core.releasing.push(ino);

@@ -174,6 +174,46 @@ fn what_was_cut_off_and_never_durable_leaves_no_zeros() {
 }
 
 #[test]
+fn a_promise_outlives_the_log_that_held_it_even_if_it_was_overwritten_since() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let kept = create(&fs, "kept", &[1; 3000]);
+    fs.fsync(kept, false).unwrap().get().unwrap();
+    fs.write(kept, 0, &[2; 3000], false).unwrap().get().unwrap();
+    let other = create(&fs, "other", b"");
+    for record in 0..1200_u64 {
+        fs.write(other, record * 4096, &[3; 4096], false).unwrap().get().unwrap();
+        fs.fsync(other, false).unwrap().get().unwrap();
+    }
+    assert!(fs.status().counters.relogs > 0 && fs.status().counters.fsync_disk == 0);
+    fs.abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let found = contents(&fs, "kept");
+    assert!(found == [1; 3000] || found == [2; 3000], "{:?}", &found[..found.len().min(8)]);
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn a_log_with_more_to_say_than_it_holds_waits_for_the_disk_and_keeps_the_ssd() {
+    let Some((disk, ssd)) = halves(48, 6) else { return };
+    // Nothing goes to the section: it is full of what the disk does not have.
+    let fs = open(&disk, Some(&ssd), Options { lag: Lag { bytes: 1 << 30, ..Lag::default() }, ..manual() })
+        .unwrap();
+    for file in 0..600_u64 {
+        let ino = create(&fs, &format!("f{file}"), &[file as u8; 30_000]);
+        fs.fsync(ino, false).unwrap().get().unwrap();
+    }
+    let status = fs.status();
+    assert!(status.ssd_lost.is_none() && status.counters.fsync_disk > 0, "{:?}", status.ssd_lost);
+    assert_eq!(contents(&fs, "f7"), [7; 30_000]);
+    fs.abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    (0..600_u64)
+        .for_each(|file| assert_eq!(contents(&fs, &format!("f{file}")), [file as u8; 30_000], "{file}"));
+    fs.shutdown().unwrap();
+}
+
+#[test]
 fn the_disk_knows_how_far_the_log_of_the_ssd_went() {
     let Some((disk, ssd)) = halves(16, 8) else { return };
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
