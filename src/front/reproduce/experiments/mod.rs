@@ -5,6 +5,7 @@ mod ftl_fig2;
 mod ftl_table1;
 mod inventory;
 mod p2p;
+mod tide;
 
 use super::Experiment;
 
@@ -16,6 +17,7 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &csw::SEQUENTIAL,
     &csw::RANDOM,
     &csw::P2P,
+    &tide::EXPERIMENT,
     &inventory::EXPERIMENT,
     &p2p::EXPERIMENT,
 ];
