@@ -41,7 +41,7 @@ const FORMATS: &[(&str, Line)] = &[
         let (sector, sectors) = (offset / 512, len / 512);
         writeln!(
             text,
-            "  8,0    1 {at:8} {:5}.{:09}   697  Q  {kind} {sector} + {sectors} [fio]",
+            "  8,0    1 {at:8} {:5}.{:09}   697  D  {kind} {sector} + {sectors} [fio]",
             at / 1000,
             at % 1000 * 1_000_000
         )

@@ -241,9 +241,12 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
 
     fn execute_plan(&mut self, at: Time, plan: &Plan, below: &mut dyn Below) -> Result<Time> {
         let at = if self.needs_unfetched(&plan.write) { self.fetch_now(at, below)? } else { at };
-        let at = self.read_padding(at, &plan.write, below)?;
+        // A gap that cannot be read must not keep back what is to be written: then the gaps stay.
+        let padded = self.read_padding(at, &plan.write, below);
+        let fills_gaps = padded.is_ok();
+        let at = padded.unwrap_or(at);
         let dirty_leaving = plan.drop.iter().filter(|&&node| self.pages.is_dirty(node)).count() as u64;
-        let mut at = self.write_runs(at, &plan.write, below)?;
+        let mut at = self.write_runs(at, &plan.write, fills_gaps, below)?;
         let forgotten = plan.drop.iter().filter(|&&node| self.pages.is_dirty(node)).count() as u64;
         self.stats.dirty_evictions += dirty_leaving - forgotten;
         self.stats.clean_evictions += plan.drop.len() as u64 - dirty_leaving;
@@ -254,7 +257,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
                 self.leave(node, Leaving::Evicted, below);
             }
         }
-        self.keep_fetched(at, plan, below)
+        if fills_gaps { self.keep_fetched(at, plan, below) } else { Ok(at) }
     }
 
     fn read_padding(&mut self, at: Time, write: &[Outgoing], below: &mut dyn Below) -> Result<Time> {
@@ -266,9 +269,16 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         Ok(done)
     }
 
-    fn write_runs(&mut self, at: Time, write: &[Outgoing], below: &mut dyn Below) -> Result<Time> {
+    /// Writes what is to be written; the pages that were read to fill gaps only if `fills_gaps`.
+    fn write_runs(
+        &mut self,
+        at: Time,
+        write: &[Outgoing],
+        fills_gaps: bool,
+        below: &mut dyn Below,
+    ) -> Result<Time> {
         let mut done = at;
-        for run in runs(write, |_| true) {
+        for run in runs(write, |out| fills_gaps || out.node != NIL) {
             done = done.max(self.write(at, run[0].page, run.len() as u32, below)?);
             for out in run {
                 if self.pages.is_dirty(out.node) {

@@ -41,7 +41,8 @@ const MODELS: &[(&str, Make)] = &[
     ("cswlru:evict=distance", |c, b, e| Box::new(Cswlru::new(c, b, e).rules(true, false))),
     ("cswlru:evict=frequency", |c, b, e| Box::new(Cswlru::new(c, b, e).rules(false, true))),
     ("cswlru:evict=lru", |c, b, e| Box::new(Cswlru::new(c, b, e).rules(false, false))),
-    ("tide", |c, b, _| Box::new(Tide::new(c, b))),
+    ("tide:pad=no", |c, b, e| Box::new(Tide::new(c, b, e))),
+    ("tide", |c, b, e| Box::new(Tide::new(c, b, e).padded())),
 ];
 
 fn casa(capacity: usize, ratio: f64) -> Casa {

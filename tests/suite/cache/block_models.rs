@@ -294,10 +294,13 @@ impl Model for Cswlru {
     }
 }
 
-/// Tide with the default costs and no padding.
+/// Tide with the default costs.
 pub struct Tide {
     capacity: usize,
     block: u64,
+    /// Blocks with so many dirty pages are filled up.
+    pad_from: usize,
+    end: u64,
     level: f64,
     /// Clean pages and the level at their last read, the lowest first.
     clean: Vec<(u64, f64)>,
@@ -307,8 +310,19 @@ pub struct Tide {
 }
 
 impl Tide {
-    pub fn new(capacity: usize, block: u64) -> Tide {
-        Tide { capacity, block, level: 0.0, clean: Vec::new(), leaving: Vec::new(), dirty: Vec::new() }
+    /// On a device of `end` pages.
+    pub fn new(capacity: usize, block: u64, end: u64) -> Tide {
+        let (clean, leaving, dirty) = (Vec::new(), Vec::new(), Vec::new());
+        Tide { capacity, block, pad_from: usize::MAX, end, level: 0.0, clean, leaving, dirty }
+    }
+
+    /// With blocks filled up that are three quarters full.
+    pub fn padded(self) -> Tide {
+        Tide { pad_from: (self.block * 3).div_ceil(4) as usize, ..self }
+    }
+
+    fn is_kept(&self, page: u64) -> bool {
+        self.clean.iter().any(|entry| entry.0 == page) || self.leaving.contains(&page)
     }
 
     fn kept(&self) -> usize {
@@ -355,8 +369,15 @@ impl Tide {
             match lowest {
                 Some((height, _, _, at)) if height < clean => {
                     self.level = self.level.max(height);
-                    let pages: Vec<u64> = self.dirty.remove(at).1.into_iter().collect();
-                    write_runs(&pages, io);
+                    let (number, dirty, ..) = self.dirty.remove(at);
+                    let first = number * self.block;
+                    let pages: Vec<u64> = dirty.iter().copied().collect();
+                    if pages.len() >= self.pad_from {
+                        let kept = |page| dirty.contains(&page) || self.is_kept(page);
+                        write_padded(first, (first + self.block).min(self.end), kept, io);
+                    } else {
+                        write_runs(&pages, io);
+                    }
                     self.leaving.extend(pages);
                 }
                 _ => {

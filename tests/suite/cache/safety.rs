@@ -314,3 +314,24 @@ fn a_device_that_stays_full_costs_no_page_that_was_accepted() {
         }
     }
 }
+
+#[test]
+fn a_gap_that_cannot_be_read_keeps_nothing_from_being_written() {
+    for entry in POLICIES {
+        let device = Arc::new(Fickle::new(1));
+        let below = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let cached = CachedDevice::new(below, entry.name, &Config::new(16).block_pages(8)).unwrap();
+        device.set([100, 0, 0], PAGES);
+        let written = || (0..PAGES).filter(|page| page % 8 != 3);
+        for page in written() {
+            let data = SmallVec::from_iter([Bytes::from(vec![page as u8 + 1; PAGE_BYTES as usize])]);
+            let write = Request::Write { offset: page * PAGE_BYTES, data, durable: false };
+            cached.run(Time::ZERO, write).result.unwrap_or_else(|why| panic!("{}: {why}", entry.name));
+        }
+        (&cached as &dyn BlockDevice).flush().unwrap();
+        for page in written() {
+            let found = device.inner.lock().unwrap().durable[(page * PAGE_BYTES) as usize];
+            assert_eq!(found, page as u8 + 1, "{}: page {page}", entry.name);
+        }
+    }
+}

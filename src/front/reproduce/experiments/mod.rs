@@ -6,6 +6,7 @@ mod ftl_stack;
 mod ftl_table1;
 mod inventory;
 mod p2p;
+mod tide;
 
 use super::Experiment;
 
@@ -19,6 +20,7 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &csw::SEQUENTIAL,
     &csw::RANDOM,
     &csw::P2P,
+    &tide::EXPERIMENT,
     &inventory::EXPERIMENT,
     &p2p::EXPERIMENT,
 ];
