@@ -13,6 +13,7 @@ use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// An inode in use: the kernel knows it, or it has dirty data.
 pub struct Node {
@@ -24,6 +25,10 @@ pub struct Node {
     pub orphan: bool,
     /// Dirty data.
     pub frames: Frames,
+    /// Disk blocks promised to them.
+    pub reserved: u64,
+    /// All frames that the SSD's log may lack lie in this range.
+    pub touched: Range<u64>,
     /// It stands in [`Core::dirty_nodes`].
     pub listed: bool,
     /// Rises whenever contents change; a read in flight compares it.
@@ -41,11 +46,23 @@ impl Node {
             parent,
             orphan: false,
             frames: Frames::new(),
+            reserved: 0,
+            touched: 0..0,
             listed: false,
             version,
             policy: None,
             default_acl: None,
         }
+    }
+}
+
+impl Node {
+    /// Frames in this range are about to change.
+    pub fn touch(&mut self, frames: &Range<u64>) {
+        self.touched = match self.touched.is_empty() {
+            true => frames.clone(),
+            false => self.touched.start.min(frames.start)..self.touched.end.max(frames.end),
+        };
     }
 }
 

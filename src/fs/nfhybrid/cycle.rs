@@ -32,6 +32,9 @@ use std::time::Duration;
 /// Live data that is overwritten in a stretch of at least so many bytes gets a new place on the disk.
 const RELOCATE_BYTES: u64 = 1 << 20;
 
+/// Stretches of a file that are forgotten one by one.
+const RUNS_MAX: usize = 64;
+
 /// Offers to the SSD wait at most this long for company.
 const PROMOTE_WAIT: Duration = Duration::from_millis(500);
 
@@ -39,6 +42,8 @@ const PROMOTE_WAIT: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub struct Cycle {
     frames: FxHashMap<Ino, BTreeMap<u64, FrozenFrame>>,
+    /// As in [`super::core::Node::touched`].
+    pub touched: FxHashMap<Ino, Range<u64>>,
     /// Bytes that the disk does not have before this cycle ends.
     pub bytes: u64,
     /// When the first operation in it was done.
@@ -58,9 +63,10 @@ impl Cycle {
         self.frames.get(&ino)?.range(index..).next().map(|(&found, _)| found)
     }
 
-    /// All frozen frames of a file.
-    pub fn frames_of(&self, ino: Ino) -> impl Iterator<Item = (u64, &FrozenFrame)> {
-        self.frames.get(&ino).into_iter().flatten().map(|(&index, frame)| (index, frame))
+    /// Frozen frames of a file in a range.
+    pub fn frames_of(&self, ino: Ino, range: Range<u64>) -> impl Iterator<Item = (u64, &FrozenFrame)> {
+        let frames = self.frames.get(&ino).into_iter().flat_map(move |frames| frames.range(range.clone()));
+        frames.map(|(&index, frame)| (index, frame))
     }
 
     /// Frozen frames of a file in a range, to mark.
@@ -255,7 +261,8 @@ impl Shared {
         if frames.is_empty() {
             return Ok(());
         }
-        let promised = frames.values().map(|frame| u64::from(frame.reserved)).sum();
+        let promised = std::mem::take(&mut node.reserved);
+        let touched = std::mem::take(&mut node.touched);
         let frozen: BTreeMap<u64, FrozenFrame> =
             frames.into_iter().map(|(index, frame)| (index, frame.freeze())).collect();
         self.place_on_disk(core, ino, &frozen, files)?;
@@ -267,6 +274,7 @@ impl Shared {
         }
         if let Some(cycle) = &mut core.cycle {
             cycle.frames.insert(ino, frozen);
+            cycle.touched.insert(ino, touched);
         }
         core.drop_if_idle(ino);
         Ok(())
@@ -367,7 +375,7 @@ impl Shared {
             let current = range.clone().all(|index| core.is_current(ino, index));
             let copy = if current { self.dup_inode(core, ino) } else { None };
             let Some(ssd) = &mut core.ssd else { return };
-            let Some(inode) = copy.filter(|_| ssd.used() < ssd.capacity() / 8 * 7) else {
+            let Some(inode) = copy.filter(|_| ssd.used() < ssd.capacity() / 4 * 3) else {
                 ssd.release(run);
                 continue;
             };
@@ -384,15 +392,22 @@ impl Shared {
 
     /// The SSD forgets its copies of everything that changes on the disk and is not bound anew.
     fn unbind_frozen(&self, core: &mut Core, op: u64) {
-        let (Some(ssd), Some(cycle)) = (&mut core.ssd, &core.cycle) else { return };
+        let Core { ssd: Some(ssd), cycle: Some(cycle), nodes, in_log, .. } = core else { return };
         for (&ino, frames) in &cycle.frames {
-            let newer = core.nodes.get(&ino);
+            let newer = nodes.get(&ino);
             let stale = frames.iter().filter(|(index, frame)| {
                 let over = newer.and_then(|node| node.frames.get(index));
                 !frame.placed && !over.is_some_and(|frame| frame.placed)
             });
             let stale: Vec<u64> = stale.map(|(&index, _)| index).collect();
-            for (first, count) in runs(stale) {
+            let mut stale: Vec<(u64, u64)> = runs(stale).collect();
+            if let (Some(first), Some(last), false) = (stale.first(), stale.last(), in_log.contains_key(&ino))
+                && stale.len() > RUNS_MAX
+            {
+                // One record for all: what lies between was promised nothing, and loses only its copy.
+                stale = vec![(first.0, last.0 + last.1 - first.0)];
+            }
+            for (first, count) in stale {
                 let (from, len) = self.ssd_range(&(first..first + count));
                 ssd.unbind_on_disk(op, ino, from, len);
             }

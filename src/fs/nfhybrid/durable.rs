@@ -106,7 +106,7 @@ impl Shared {
         let mut core = self.core.lock();
         self.bind_placed(&mut core, placements);
         let data: usize = carried.iter().chain([&ino]).map(|&one| unlogged_bytes(&core, one)).sum();
-        if !core.has_room(data, 12) {
+        if !core.has_room(data, 10) {
             core.carried.extend(carried);
             return Ok(Logged::Disk);
         }
@@ -211,7 +211,7 @@ impl Shared {
         for (index, _) in frames {
             mark(core, ino, index..index + 1, |_, logged| *logged = true);
         }
-        core.in_log.insert(ino, op);
+        core.all_logged(ino);
         core.scratch = scratch;
         let Some(record) = contents_record(core, ino)? else { return Ok(()) };
         core.scratch.clear();
@@ -302,7 +302,8 @@ impl Shared {
         let mut core = self.core.lock();
         self.bind_placed(&mut core, placements);
         let left: usize = files.iter().map(|&ino| unplaced_bytes(&core, ino)).sum();
-        if !core.ssd.as_ref().is_some_and(|ssd| (left + core.ops.len_bytes()) as u64 <= ssd.capacity() / 4) {
+        let live = (left + core.ops.len_bytes()) as u64;
+        if core.ssd.as_ref().is_none_or(|ssd| live > ssd.capacity() / 4) {
             // More to say than the log has room for: the disk must catch up.
             return Ok(());
         }
@@ -329,7 +330,7 @@ impl Shared {
                 live.push((op, record));
                 mark(core, ino, index..index + 1, |_, logged| *logged = true);
             }
-            core.in_log.insert(ino, op);
+            core.all_logged(ino);
             if let Some(record) = contents_record(core, ino)? {
                 let mut bytes = Vec::new();
                 record.encode(&mut bytes);
@@ -347,7 +348,7 @@ impl Shared {
     pub(super) fn write_tables(&self) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
         let mut core = self.core.lock();
-        if core.cycle.is_some() || !core.has_room(0, 15) {
+        if core.cycle.is_some() || !core.has_room(0, 13) {
             core.tables_due = true;
             return Ok(());
         }
@@ -435,32 +436,58 @@ fn contents_record(core: &mut Core, ino: Ino) -> Result<Option<Record<'static>>>
 
 /// Frames of a file that an fsync still has to log: dirty ones, and frozen ones the SSD does not have.
 fn unlogged_frames(core: &mut Core, ino: Ino) -> Vec<(u64, Bytes)> {
-    frames_where(core, ino, |placed, logged| !placed && !logged)
+    let ranges = touched(core, ino);
+    frames_where(core, ino, ranges, |placed, logged| !placed && !logged)
 }
 
 fn unplaced_frames(core: &mut Core, ino: Ino) -> Vec<(u64, Bytes)> {
-    frames_where(core, ino, |placed, _| !placed)
+    frames_where(core, ino, EVERYWHERE, |placed, _| !placed)
 }
 
-fn frames_where(core: &mut Core, ino: Ino, wanted: impl Fn(bool, bool) -> bool) -> Vec<(u64, Bytes)> {
+/// Where to look among a file's dirty frames, and among its frozen ones.
+type Ranges = (Range<u64>, Range<u64>);
+
+const EVERYWHERE: Ranges = (0..u64::MAX, 0..u64::MAX);
+
+/// Where the frames lie that the log may lack.
+fn touched(core: &Core, ino: Ino) -> Ranges {
+    let dirty = core.nodes.get(&ino).map_or(0..0, |node| node.touched.clone());
+    let frozen = core.cycle.as_ref().and_then(|cycle| cycle.touched.get(&ino)).cloned();
+    (dirty, frozen.unwrap_or(0..0))
+}
+
+fn frames_where(
+    core: &mut Core,
+    ino: Ino,
+    (dirty, frozen): Ranges,
+    wanted: impl Fn(bool, bool) -> bool,
+) -> Vec<(u64, Bytes)> {
     let mut found = Vec::new();
     if let Some(node) = core.nodes.get_mut(&ino) {
-        let dirty = node.frames.iter_mut().filter(|(_, frame)| wanted(frame.placed, frame.logged));
+        let dirty = node.frames.range_mut(dirty).filter(|(_, frame)| wanted(frame.placed, frame.logged));
         found.extend(dirty.map(|(&index, frame)| (index, frame.share())));
     }
-    if let (Some(cycle), Some(node)) = (&core.cycle, core.nodes.get(&ino)) {
-        let frozen = cycle.frames_of(ino).filter(|(_, frame)| wanted(frame.placed, frame.logged));
-        let before = found.len();
-        found.extend(
-            frozen
-                .filter(|(index, _)| !node.frames.contains_key(index))
-                .map(|(index, frame)| (index, frame.bytes.clone())),
-        );
-        if before != found.len() {
-            found.sort_by_key(|&(index, _)| index);
-        }
+    let before = found.len();
+    let frozen = frozen_where(core, ino, frozen, wanted);
+    found.extend(frozen.map(|(index, bytes)| (index, bytes.clone())));
+    if before != found.len() {
+        found.sort_by_key(|&(index, _)| index);
     }
     found
+}
+
+/// Frozen frames that nothing newer covers.
+fn frozen_where(
+    core: &Core,
+    ino: Ino,
+    range: Range<u64>,
+    wanted: impl Fn(bool, bool) -> bool,
+) -> impl Iterator<Item = (u64, &Bytes)> {
+    let node = core.nodes.get(&ino);
+    let frames = core.cycle.as_ref().into_iter().flat_map(move |cycle| cycle.frames_of(ino, range.clone()));
+    let frames = frames.filter(move |(_, frame)| wanted(frame.placed, frame.logged));
+    let frames = frames.filter(move |(index, _)| !node.is_some_and(|node| node.frames.contains_key(index)));
+    frames.map(|(index, frame)| (index, &frame.bytes))
 }
 
 impl Core {
@@ -469,6 +496,17 @@ impl Core {
         let Some(ssd) = &self.ssd else { return false };
         let records = self.ops.unlogged_bytes() + data + data / 64;
         ssd.used() + records as u64 + RECORDS_BYTES <= ssd.capacity() / 16 * sixteenths
+    }
+
+    /// The log has all of an inode's dirty data.
+    fn all_logged(&mut self, ino: Ino) {
+        self.in_log.insert(ino, self.op);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.touched = 0..0;
+        }
+        if let Some(cycle) = &mut self.cycle {
+            cycle.touched.remove(&ino);
+        }
     }
 
     /// Appends the mark that everything so far is in the log, as far as it was promised.
@@ -500,21 +538,23 @@ impl Core {
 }
 
 fn unlogged_bytes(core: &Core, ino: Ino) -> usize {
-    bytes_where(core, ino, |placed, logged| !placed && !logged)
+    bytes_where(core, ino, touched(core, ino), |placed, logged| !placed && !logged)
 }
 
 fn unplaced_bytes(core: &Core, ino: Ino) -> usize {
-    bytes_where(core, ino, |placed, _| !placed)
+    bytes_where(core, ino, EVERYWHERE, |placed, _| !placed)
 }
 
-fn bytes_where(core: &Core, ino: Ino, wanted: impl Fn(bool, bool) -> bool) -> usize {
-    let Some(node) = core.nodes.get(&ino) else { return 0 };
-    let dirty = node.frames.values().filter(|frame| wanted(frame.placed, frame.logged)).count();
-    let frozen = core.cycle.as_ref().map_or(0, |cycle| {
-        let frames = cycle.frames_of(ino).filter(|(_, frame)| wanted(frame.placed, frame.logged));
-        frames.filter(|(index, _)| !node.frames.contains_key(index)).count()
+fn bytes_where(
+    core: &Core,
+    ino: Ino,
+    (dirty, frozen): Ranges,
+    wanted: impl Fn(bool, bool) -> bool + Copy,
+) -> usize {
+    let dirty = core.nodes.get(&ino).map_or(0, |node| {
+        node.frames.range(dirty).filter(|(_, frame)| wanted(frame.placed, frame.logged)).count()
     });
-    (dirty + frozen) * FRAME
+    (dirty + frozen_where(core, ino, frozen, wanted).count()) * FRAME
 }
 
 /// Files of which the log holds promised contents that the disk does not have.

@@ -261,7 +261,7 @@ fn join(
     let opened = Ssd::open(device.as_ref(), tie.map_or_else(DiskSide::default, |tie| tie.disk_side()))?;
     joined.notes = opened.notes;
     let mut ssd = opened.ssd;
-    let verdict = recover::judge(&ssd, ext4, tie, (&device.info().name, disk_name))?;
+    let verdict = recover::judge(&ssd, ext4, tie, opened.disk_had, (&device.info().name, disk_name))?;
     joined.records = opened.records;
     joined.complete = opened.complete;
     match verdict {

@@ -257,10 +257,7 @@ impl Shared {
 impl Core {
     /// Attributes of an inode, its dirty data counted in.
     pub(super) fn attr(&mut self, ino: Ino) -> Result<Attr> {
-        let promised = self
-            .nodes
-            .get(&ino)
-            .map_or(0, |node| node.frames.values().map(|frame| u64::from(frame.reserved)).sum::<u64>());
+        let promised = self.nodes.get(&ino).map_or(0, |node| node.reserved);
         let block_bytes = self.ext4.block_bytes();
         let inode = self.ext4.inode(ino)?;
         Ok(Attr {

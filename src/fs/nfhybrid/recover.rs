@@ -29,7 +29,15 @@ pub enum Verdict {
 }
 
 /// Compares an SSD's tie with the disk; an error if the two do not belong together.
-pub fn judge(ssd: &ssd::Ssd, disk: &Ext4, tie: Option<Tie>, names: (&str, &str)) -> Result<Verdict> {
+///
+/// `disk_had`: the last operation the SSD knows the disk to have had.
+pub fn judge(
+    ssd: &ssd::Ssd,
+    disk: &Ext4,
+    tie: Option<Tie>,
+    disk_had: u64,
+    names: (&str, &str),
+) -> Result<Verdict> {
     let seen = ssd.tie();
     let (ssd_name, disk_name) = names;
     if seen.disk_uuid != disk.identity().uuid {
@@ -51,6 +59,9 @@ pub fn judge(ssd: &ssd::Ssd, disk: &Ext4, tie: Option<Tie>, names: (&str, &str))
     }
     if tie.epoch != seen.epoch {
         return Ok(Verdict::Stale("the disk was used after this SSD was lost or left out"));
+    }
+    if tie.op < disk_had {
+        return Ok(Verdict::Stale("the disk is older than the SSD: it lost what it once had"));
     }
     let identity = disk.identity_found();
     if (identity.mount_count, identity.mount_time) != (seen.mount_count, seen.mount_time) {

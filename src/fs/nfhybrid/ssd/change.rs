@@ -259,7 +259,7 @@ impl Ssd {
     /// Appends an operation of the caller to the log. It is durable once a group sealed after this is.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the payload is longer than an eighth of the log less 104 bytes.
+    /// [`Error::Invalid`] when the payload is longer than a sixteenth of the log (8 KiB at least) less 360 bytes.
     pub fn append(&mut self, op: u64, payload: &[u8]) -> Result<()> {
         let record = Body::Operation(payload);
         self.check_length(payload)?;

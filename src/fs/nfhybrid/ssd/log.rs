@@ -57,6 +57,9 @@ pub(super) struct RawGroup {
 /// The memory in which groups are made, one after the other.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// No log has its longest group shorter than this: a 4 KiB payload fits.
+const GROUP_BYTES_MIN: usize = 8 << 10;
+
 /// What a group keeps free for the move records of its last change, bytes.
 const MOVES_BYTES: usize = 256;
 
@@ -239,7 +242,7 @@ impl Log {
     }
 
     fn group_max(&self) -> usize {
-        (self.blocks as usize / 8).max(1) * self.unit as usize
+        (self.blocks as usize * self.unit as usize / 16).max(GROUP_BYTES_MIN)
     }
 
     /// Appends a record of at most [`record_max`](Log::record_max) bytes to the gathering batch.

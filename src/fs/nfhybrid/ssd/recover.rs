@@ -49,6 +49,8 @@ pub struct Opened {
     pub records: Vec<Record>,
     /// The last operation up to which it holds everything that was promised; see [`Ssd::append_complete`].
     pub complete: u64,
+    /// The last operation that the disk was known to have when the log was last written.
+    pub disk_had: u64,
     /// What was damaged and dropped, or repaired, in words.
     pub notes: Vec<String>,
 }
@@ -98,7 +100,7 @@ impl Ssd {
         let scanned = scan(&log, layout.log_unit, superblock.log_id, known, &mut missing)?;
         // Nothing in the log explains a difference between tables.
         let exact = scanned.lost.is_none() && scanned.residency.is_empty() && scanned.undone.is_none();
-        let complete = scanned.position.complete;
+        let (complete, disk_had) = (scanned.position.complete, scanned.position.trimmed);
         let log = Log::new(layout.log_place(), superblock.log_id, scanned.position);
         let mut ssd = Ssd::empty(superblock, log)?;
         ssd.residency.slots.raise_high(scanned.slots_high);
@@ -127,7 +129,7 @@ impl Ssd {
         ssd.compare_bitmaps(&mut reader, exact)?;
         ssd.compare_inode_bitmap(&mut reader, exact)?;
         let records = ssd.records(scanned.operations);
-        Ok(Opened { ssd, records, complete, notes: reader.notes })
+        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes })
     }
 
     /// An SSD with nothing on it.
