@@ -12,8 +12,10 @@ use crate::fs::nfhybrid::ssd::Ssd;
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
+use parking_lot::Condvar;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// An inode in use: the kernel knows it, or it has dirty data.
 pub struct Node {
@@ -140,8 +142,8 @@ pub struct Core {
     pub recovered: u64,
     /// Nodes made so far.
     pub nodes_made: u64,
-    /// Something became dirty since the committer last looked.
-    pub woke: bool,
+    /// Wakes the committer.
+    pub work: Arc<Condvar>,
     /// A commit must cover this operation.
     pub wanted: u64,
     /// The committer is to end.
@@ -217,7 +219,8 @@ impl Core {
         self.op += 1;
         if self.dirty.since.is_none() {
             self.dirty.since = Some(now);
-            self.woke = true;
+            // Its clock is ticking now.
+            self.work.notify_one();
         }
         self.op
     }

@@ -173,9 +173,9 @@ impl Shared {
         core.dirty.overwrites + core.ext4.dirty_blocks() as u64
     }
 
-    /// Wakes the committer if there is reason: to run a cycle, or to see that its clock is ticking now.
+    /// Wakes the committer if there is reason to run a cycle.
     pub(super) fn wake_if_due(&self, core: &mut Core) {
-        if std::mem::take(&mut core.woke) || core.cycle.is_none() && self.cycle_wanted(core) {
+        if core.cycle.is_none() && self.cycle_wanted(core) {
             self.work.notify_one();
         }
     }

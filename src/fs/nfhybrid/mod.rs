@@ -40,7 +40,7 @@ use self::core::{Core, Counters, Dirty};
 use crate::fs::ext4::{Ext4, OpenOptions, ROOT_INO, journal::Journal};
 use crate::fs::{
     Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
-    SetXattr,
+    SetXattr, VisitAttrs,
 };
 use crate::media::BlockDevice;
 use crate::time::Time;
@@ -104,7 +104,7 @@ pub(crate) struct Shared {
     /// Held by whoever writes the SSD's log; taken before `core`.
     gate: Mutex<()>,
     /// Tells the committer that there is something to do.
-    work: Condvar,
+    work: Arc<Condvar>,
     /// Tells waiters that a cycle has moved on.
     progress: Condvar,
     disk: Arc<dyn BlockDevice>,
@@ -301,10 +301,11 @@ impl Shared {
         let log_bytes = config.map_or(4 << 20, |config| config.log_bytes) as usize;
         let committed = tie.map_or(0, |tie| tie.op);
         let keep = (options.lag.bytes / FRAME as u64) as usize;
+        let work = Arc::new(Condvar::new());
         Shared {
-            core: Mutex::new(new_core(ext4, committed, joined.epoch, options)),
+            core: Mutex::new(new_core(ext4, committed, joined.epoch, work.clone(), options)),
             gate: Mutex::new(()),
-            work: Condvar::new(),
+            work,
             progress: Condvar::new(),
             pool: Pool::new(keep, keep.min(4096)),
             lag: options.lag,
@@ -433,7 +434,7 @@ impl Shared {
     }
 }
 
-fn new_core(ext4: Ext4, committed: u64, epoch: u64, options: Options) -> Core {
+fn new_core(ext4: Ext4, committed: u64, epoch: u64, work: Arc<Condvar>, options: Options) -> Core {
     Core {
         ext4,
         ssd: None,
@@ -454,7 +455,7 @@ fn new_core(ext4: Ext4, committed: u64, epoch: u64, options: Options) -> Core {
         recovered: 0,
         recovering: false,
         nodes_made: 0,
-        woke: false,
+        work,
         wanted: 0,
         stop: false,
         read_only: options.read_only,
@@ -528,6 +529,10 @@ impl FileSystem for NfHybrid {
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
         self.shared.core.lock().ext4.readdir(ino, from, visit)
+    }
+
+    fn readdir_attrs(&self, ino: Ino, from: u64, visit: &mut VisitAttrs) -> Result<()> {
+        self.shared.readdir_attrs(ino, from, visit)
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {

@@ -5,10 +5,13 @@ use super::core::Core;
 use super::record::{Record, kind_code, rename_code, when};
 use crate::fs::ext4::acl::Acl;
 use crate::fs::ext4::{Create, Removed};
-use crate::fs::{Attr, Caller, Kind, NAME_MAX, NewNode, Rename};
+use crate::fs::{Attr, Caller, DirEntry, Kind, NAME_MAX, NewNode, Rename, VisitAttrs};
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
+
+/// Names that are looked at together.
+const READDIR_BATCH: usize = 64;
 
 const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
@@ -46,6 +49,35 @@ impl Shared {
             core.drop_if_idle(ino);
         }
         self.wake_if_due(&mut core);
+    }
+
+    /// See [`crate::fs::FileSystem::readdir_attrs`].
+    pub(super) fn readdir_attrs(&self, dir: Ino, mut from: u64, visit: &mut VisitAttrs) -> Result<()> {
+        let mut core = self.core.lock();
+        core.alive()?;
+        loop {
+            let mut batch: Vec<(Ino, Kind, u64, Box<[u8]>)> = Vec::with_capacity(READDIR_BATCH);
+            core.ext4.readdir(dir, from, &mut |entry| {
+                batch.push((entry.ino, entry.kind, entry.next, entry.name.into()));
+                batch.len() < READDIR_BATCH
+            })?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for (ino, kind, next, name) in batch {
+                let attr = match &*name {
+                    b"." | b".." => None,
+                    _ => Some(core.attr(ino)?),
+                };
+                if !visit(DirEntry { ino, kind, name: &name, next }, attr.as_ref()) {
+                    return Ok(());
+                }
+                if attr.is_some() {
+                    core.reference(ino, dir);
+                }
+                from = next;
+            }
+        }
     }
 
     /// See [`crate::fs::FileSystem::create`].
