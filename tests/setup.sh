@@ -14,6 +14,8 @@ need setfacl acl
 need setfattr attr
 need mkfs.xfs xfsprogs
 need blkparse blktrace
+need fls sleuthkit
+need unyaffs unyaffs
 need make make
 need cc gcc
 [ -z "$missing" ] && exit 0

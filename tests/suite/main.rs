@@ -2,6 +2,7 @@
 
 mod cache;
 mod cli;
+mod cmfs;
 mod ext4;
 mod ext4_dir;
 mod ext4_image;

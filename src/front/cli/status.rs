@@ -1,6 +1,8 @@
 //! `bimetal status`: what a mounted file system says of itself.
 
 use crate::front::fuse::STATUS;
+use crate::fs::FileSystem;
+use crate::fs::cmfs::volume::Volume;
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
@@ -13,7 +15,8 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   bimetal status /mnt
-  bimetal status --json /mnt | jq .front.requests";
+  bimetal status --json /mnt | jq .front.requests
+  bimetal status --nand nand.img --nvram nvram.img      how the next mount would be";
 
 /// Room for a status; the kernel hands over no more than this.
 const ROOM: usize = 64 << 10;
@@ -25,19 +28,43 @@ pub(super) struct Status {
     /// As one JSON object
     #[arg(long)]
     json: bool,
+    /// Of a cmfs that is not mounted: the image of its NAND
+    #[arg(long, value_name = "IMAGE", conflicts_with = "mountpoint")]
+    nand: Option<PathBuf>,
+    /// The image of its NVRAM
+    #[arg(long, value_name = "IMAGE", requires = "nand")]
+    nvram: Option<PathBuf>,
+    /// Profile of its NAND
+    #[arg(long, value_name = "PROFILE", default_value = crate::fs::cmfs::volume::DEVICE)]
+    device: String,
     /// The directory that is mounted on
-    mountpoint: PathBuf,
+    #[arg(required_unless_present = "nand")]
+    mountpoint: Option<PathBuf>,
 }
 
 impl Status {
     pub fn run(&self) -> Result<ExitCode> {
-        let status = read(&self.mountpoint)?;
+        let status = match (&self.mountpoint, &self.nand) {
+            (Some(mountpoint), _) => read(mountpoint)?,
+            (None, Some(nand)) => self.of_images(nand)?,
+            (None, None) => return Err(Error::invalid("name a directory that is mounted on, or images")),
+        };
         let text = match self.json {
             true => serde_json::to_string_pretty(&status).unwrap_or_default(),
             false => for_people(&status),
         };
         super::say(text.trim_end())?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Status {
+    /// How images would be mounted, and what is on them.
+    fn of_images(&self, nand: &Path) -> Result<Value> {
+        let nvram = self.nvram.as_deref();
+        let fs = Volume { nand, nvram, device: &self.device, scan: false }.mount(false)?;
+        let text = fs.control_get(fs.root(), "bimetal.status")?;
+        serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, nand.display()))
     }
 }
 

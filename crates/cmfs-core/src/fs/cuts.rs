@@ -102,6 +102,7 @@ fn series(geometry: usize, layout: Layout, seed: u64) -> u64 {
     let base = Base::new(GEOMETRIES[geometry], layout, seed);
     let (_, _, _, _, operations) = base.work(seed, 0, Torn::All);
     let count = if asked == "all" { operations } else { asked.parse().unwrap_or(12).min(operations) };
+    println!("geometry {geometry}, {layout:?}, seed {seed}: {count} cuts of {operations}");
     for number in 0..count {
         let cut = number * operations / count + 1;
         let torn = Torn::ALL[(cut % 4) as usize];

@@ -1,6 +1,6 @@
 //! The contents of files: reading, writing, cutting, holes, reservations, and getting them onto flash.
 
-use super::{Fs, read_error};
+use super::Fs;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
 use crate::object::{Kind, NONE, Object, ROOT};
@@ -297,7 +297,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if from >= to {
             return Ok(());
         }
-        if to == size && self.file(id)?.map.end() > self.pages_of(from) {
+        if to == size {
             self.cut(id, from)?;
             self.object_mut(id)?.size = size;
             return self.touch_contents(id);
@@ -495,8 +495,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         Ok(())
     }
 
-    /// The bytes of a page that is live, for export.
-    pub fn page_bytes_at(&mut self, page: u32, buffer: &mut [u8]) -> Result<()> {
-        self.nand.read(page, buffer, &mut self.spare).map_err(|error| read_error(error, page))
+    /// The NAND pages of a file, in order, holes left out.
+    pub fn pages(&self, id: u32) -> Vec<u32> {
+        self.objects
+            .get(id)
+            .map(|object| object.map.iter().map(|(_, page)| page).collect())
+            .unwrap_or_default()
     }
 }

@@ -204,7 +204,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             };
             if now != 0 && (now != known.sequence || Some(block) == open) {
                 touched.push((now, block));
-            } else if now == 0 && known.state != BlockState::Erased {
+            } else if now == 0 {
+                // Any of them may have been opened when the power went: nothing here says which.
                 self.blank_block(block);
             }
         }
