@@ -17,6 +17,8 @@ need fsck.fat dosfstools
 need mcopy mtools
 need nbdcopy libnbd-bin
 need blkparse blktrace
+need fls sleuthkit
+need unyaffs unyaffs
 need make make
 need cc gcc
 [ -z "$missing" ] && exit 0

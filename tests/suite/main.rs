@@ -2,6 +2,7 @@
 
 mod cache;
 mod cli;
+mod cmfs;
 mod docs;
 mod ext4;
 mod ext4_dir;

@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::front::export::{Export, serve, simulated};
 use crate::front::{nbd, signals};
+use crate::fs::cmfs::volume::{self, Volume};
 use crate::media::file::{FileDevice, Options};
 use crate::units::parse_size;
 use crate::{Error, media};
@@ -24,8 +25,13 @@ Examples:
     bimetal export --ftl fast --profile slc-2k --size 64MiB ssd.img --nbd /tmp/nbd --no-latency &
     nbdcopy some.img 'nbd+unix:///?socket=/tmp/nbd'
     bimetal status /tmp/nbd
+  What is in a cmfs, for unyaffs:
+    bimetal export nand.img --nvram nvram.img --yaffs2-image files.yaffs2
 `bimetal list device` and `bimetal list ftl` show what there is. The image holds the data; the flash is a model
 that is new each time, and holds what was written since.";
+
+/// The profile of what is served, unless another is named.
+const PROFILE: &str = "ssd-tlc";
 
 /// Serve a simulated disk, SSD or flash part, its data in an image: as a file in a directory, or over NBD
 ///
@@ -36,12 +42,13 @@ that is new each time, and holds what was written since.";
 #[command(group = clap::ArgGroup::new("where").required(true))]
 pub(super) struct ExportVerb {
     /// Profile of the device: a built-in name or a file; flash parts are put behind the electronics of ssd-tlc
-    #[arg(long, visible_alias = "device", default_value = "ssd-tlc")]
-    profile: String,
+    /// [default: ssd-tlc; of a cmfs, slc-2k]
+    #[arg(long, visible_alias = "device")]
+    profile: Option<String>,
     /// Flash translation layer, as fast or fast:logs=8:level=static [the profile's]
     #[arg(long, value_name = "SCHEME")]
     ftl: Option<String>,
-    /// Where its data is
+    /// Where its data is; of a cmfs, the image of its NAND
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// Make the image, of this size, if it is not there
@@ -53,6 +60,12 @@ pub(super) struct ExportVerb {
     /// Serve it over NBD on this unix socket
     #[arg(long, value_name = "SOCKET", group = "where")]
     nbd: Option<PathBuf>,
+    /// Serve nothing: write what is in a cmfs to this file, as an image that tools for YAFFS2 unpack
+    #[arg(long, value_name = "FILE", group = "where", conflicts_with_all = ["ftl", "size", "no_latency", "seed"])]
+    yaffs2_image: Option<PathBuf>,
+    /// The image of the cmfs' NVRAM
+    #[arg(long, value_name = "IMAGE", requires = "yaffs2_image")]
+    nvram: Option<PathBuf>,
     /// Answer at once instead of when the model says
     #[arg(long)]
     no_latency: bool,
@@ -63,6 +76,9 @@ pub(super) struct ExportVerb {
 
 impl ExportVerb {
     pub fn run(&self) -> Result<ExitCode> {
+        if let Some(image) = &self.yaffs2_image {
+            return self.write_yaffs2(image);
+        }
         let signals = signals::hold()?;
         let made = self.make_image()?;
         let served = self.export().and_then(|export| match (&self.file, &self.nbd) {
@@ -91,8 +107,18 @@ impl ExportVerb {
     fn export(&self) -> Result<Export> {
         let options = Options { writable: true, exclusive: true, ..Options::default() };
         let storage: Arc<dyn media::BlockDevice> = Arc::new(FileDevice::open_with(&self.image, &options)?);
-        let (device, model) = simulated(&self.profile, self.ftl.as_deref(), storage, self.seed)?;
+        let profile = self.profile.as_deref().unwrap_or(PROFILE);
+        let (device, model) = simulated(profile, self.ftl.as_deref(), storage, self.seed)?;
         Ok(Export { device, real_time: !self.no_latency, model: Some(model) })
+    }
+
+    /// Writes the image for YAFFS2's tools.
+    fn write_yaffs2(&self, to: &Path) -> Result<ExitCode> {
+        let device = self.profile.as_deref().unwrap_or(volume::DEVICE);
+        let cmfs = Volume { nand: &self.image, nvram: self.nvram.as_deref(), device, scan: false };
+        let count = cmfs.export(to)?;
+        super::say(&format!("{count} objects in {}", to.display()))?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

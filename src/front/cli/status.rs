@@ -3,6 +3,8 @@
 use super::screen::{Space, screen};
 use crate::front::fuse::STATUS;
 use crate::front::live;
+use crate::fs::FileSystem;
+use crate::fs::cmfs::volume::Volume;
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
@@ -19,7 +21,9 @@ Examples:
   bimetal status --all /mnt                            every number there is
   bimetal status --json /mnt | jq .at_risk.bytes
 Of a device that bimetal export serves, by its directory or its socket; again and again:
-  watch bimetal status /tmp/nbd";
+  watch bimetal status /tmp/nbd
+Of a cmfs that is not mounted, how the next mount would be:
+  bimetal status --nand nand.img --nvram nvram.img";
 
 /// Room for a status; the kernel hands over no more than this.
 const ROOM: usize = 64 << 10;
@@ -34,29 +38,53 @@ pub(super) struct Status {
     /// Every number, as one JSON object
     #[arg(long)]
     json: bool,
+    /// Of a cmfs that is not mounted: the image of its NAND
+    #[arg(long, value_name = "IMAGE", conflicts_with = "mountpoint")]
+    nand: Option<PathBuf>,
+    /// The image of its NVRAM
+    #[arg(long, value_name = "IMAGE", requires = "nand")]
+    nvram: Option<PathBuf>,
+    /// Profile of its NAND
+    #[arg(long, value_name = "PROFILE", default_value = crate::fs::cmfs::volume::DEVICE)]
+    device: String,
     /// The directory that is mounted on, or the socket of an exported device
-    mountpoint: PathBuf,
+    #[arg(required_unless_present = "nand")]
+    mountpoint: Option<PathBuf>,
 }
 
 impl Status {
     pub fn run(&self) -> Result<ExitCode> {
-        let status = read(&self.mountpoint)?;
-        let text = match (self.json, self.all) {
-            (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default(),
-            (_, true) => for_people(&status),
-            _ if status.get("front").is_none() => for_people(&status),
-            _ => screen(&self.mountpoint.display().to_string(), self.space()?, &status),
+        let status = match (&self.mountpoint, &self.nand) {
+            (Some(mountpoint), _) => read(mountpoint)?,
+            (None, Some(nand)) => self.of_images(nand)?,
+            (None, None) => return Err(Error::invalid("name a directory that is mounted on, or images")),
+        };
+        let text = match (&self.mountpoint, self.json, self.all) {
+            (_, true, _) => serde_json::to_string_pretty(&status).unwrap_or_default(),
+            (Some(place), _, false) if status.get("front").is_some() => {
+                screen(&place.display().to_string(), space(place)?, &status)
+            }
+            _ => for_people(&status),
         };
         super::say(text.trim_end())?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn space(&self) -> Result<Space> {
-        let stat = rustix::fs::statvfs(&self.mountpoint);
-        let stat = stat.map_err(|why| Error::io(self.mountpoint.display(), why.into()))?;
-        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        Ok(Space { used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)), size: bytes(stat.f_blocks) })
+    /// How images would be mounted, and what is on them.
+    fn of_images(&self, nand: &Path) -> Result<Value> {
+        let nvram = self.nvram.as_deref();
+        let fs = Volume { nand, nvram, device: &self.device, scan: false }.mount(false)?;
+        let text = fs.control_get(fs.root(), "bimetal.status")?;
+        serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, nand.display()))
     }
+}
+
+/// How full what is mounted on `mountpoint` is.
+fn space(mountpoint: &Path) -> Result<Space> {
+    let stat = rustix::fs::statvfs(mountpoint);
+    let stat = stat.map_err(|why| Error::io(mountpoint.display(), why.into()))?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok(Space { used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)), size: bytes(stat.f_blocks) })
 }
 
 /// Asks the server behind `mountpoint`.

@@ -3,10 +3,11 @@
 //! Verbs know nothing below this file; a new kind of file system is a line in [`KINDS`] and an arm in each
 //! function here.
 
-use super::mkfs::NfhybridArgs;
+use super::mkfs::{CmfsArgs, NfhybridArgs};
 use crate::cache;
 use crate::cache::device::{CachedDevice, PAGE_BYTES};
 use crate::front::fuse::{Devices, OptionSpec};
+use crate::fs::cmfs::volume as cmfs;
 use crate::fs::memfs::MemFs;
 use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
 use crate::fs::{Caller, FileSystem};
@@ -23,6 +24,7 @@ use std::time::Duration;
 /// The kinds of file system, and what each is.
 pub const KINDS: &[(&str, &str)] = &[
     ("nfhybrid", "a small SSD over a large disk; the disk half is a standard ext4"),
+    ("cmfs", "files on raw NAND, their metadata in a thousandth of NVRAM"),
     ("memfs", "an empty file system in memory, gone with the mount"),
 ];
 
@@ -91,13 +93,30 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
+/// Options of cmfs.
+pub const CMFS_OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "scan",
+    value: None,
+    default: "off",
+    help: "believe the NAND alone, and write the NVRAM anew",
+}];
+
 /// Which file system, by its devices or images.
 #[derive(Args, Clone, Debug)]
 pub struct VolumeArgs {
     /// Kind of file system
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "nfhybrid",
-          value_parser = ["nfhybrid", "memfs"])]
+          value_parser = ["nfhybrid", "cmfs", "memfs"])]
     pub kind: String,
+    /// Image of a NAND part, spare areas included; makes the type cmfs
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
+    pub nand: Option<PathBuf>,
+    /// Image of the NVRAM beside it
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NVRAM", requires = "nand")]
+    pub nvram: Option<PathBuf>,
+    /// Profile of the NAND part: a built-in name or a file
+    #[arg(long, value_name = "PROFILE", default_value = cmfs::DEVICE)]
+    pub device: String,
     /// SSD half: a device or an image file
     #[arg(long, value_name = "DEVICE", env = "BIMETAL_SSD")]
     pub ssd: Option<PathBuf>,
@@ -145,14 +164,23 @@ impl FsckReport {
 impl VolumeArgs {
     /// What `mount` and `df` shall show as the source.
     pub fn source(&self) -> String {
-        let halves = [&self.ssd, &self.disk].into_iter().flatten().map(|path| path.display().to_string());
+        let halves = [&self.ssd, &self.disk, &self.nand, &self.nvram]
+            .into_iter()
+            .flatten()
+            .map(|path| path.display().to_string());
         let halves: Vec<_> = halves.collect();
-        if halves.is_empty() { self.kind.clone() } else { halves.join("+") }
+        if halves.is_empty() { self.kind().to_string() } else { halves.join("+") }
+    }
+
+    /// The kind of file system: as given, or as follows from the images.
+    fn kind(&self) -> &str {
+        if self.nand.is_some() { "cmfs" } else { &self.kind }
     }
 
     /// The mount options of this kind of file system.
     pub fn options(&self) -> &'static [OptionSpec] {
-        match self.kind.as_str() {
+        match self.kind() {
+            "cmfs" => CMFS_OPTIONS,
             "memfs" => MEMFS_OPTIONS,
             _ => NFHYBRID_OPTIONS,
         }
@@ -170,9 +198,33 @@ pub fn open_metered(
     access: Access,
     options: &[String],
 ) -> Result<(Box<dyn FileSystem>, Devices)> {
-    match args.kind.as_str() {
+    match args.kind() {
+        "cmfs" => {
+            let fs = cmfs_volume(args, options)?.mount(access == Access::Write)?;
+            Ok((Box::new(fs), Devices::new()))
+        }
         "memfs" => open_memfs(options).map(|fs| (fs, Devices::new())),
         _ => open_nfhybrid(args, access, options),
+    }
+}
+
+/// The cmfs that the command line names.
+fn cmfs_volume<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<cmfs::Volume<'a>> {
+    let nand = args.nand.as_deref();
+    let nand = nand.ok_or_else(|| Error::invalid("cmfs: say where the NAND is: --nand IMAGE"))?;
+    if let Some(option) = options.iter().find(|option| *option != "scan") {
+        return Err(Error::invalid(format!("mount option {option}: see `bimetal list mount-option`")));
+    }
+    let scan = !options.is_empty();
+    Ok(cmfs::Volume { nand, nvram: args.nvram.as_deref(), device: &args.device, scan })
+}
+
+/// `compact` or `paper`.
+pub fn parse_layout(text: &str) -> Result<cmfs_core::Layout> {
+    match text {
+        "compact" => Ok(cmfs_core::Layout::Compact),
+        "paper" => Ok(cmfs_core::Layout::Paper),
+        _ => Err(Error::invalid(format!("layout '{text}': there are compact and paper"))),
     }
 }
 
@@ -334,6 +386,28 @@ fn plan_of(args: &NfhybridArgs) -> volume::Plan<'_> {
     volume::Plan { disk: &args.disk, ssd: &args.ssd, config, rules, force: args.force }
 }
 
+/// Makes a cmfs; the text tells what was made.
+pub fn mkfs_cmfs(args: &CmfsArgs) -> Result<String> {
+    let (nand, nvram) = cmfs::make(&cmfs::Plan {
+        nand: args.nand.clone(),
+        nvram: args.nvram.clone(),
+        device: args.device.clone(),
+        size_bytes: args.size,
+        nvram_bytes: args.nvram_size,
+        layout: args.layout,
+        force: args.force,
+    })?;
+    let beside = args.nvram.as_deref().map(|path| format!(" --nvram {}", path.display())).unwrap_or_default();
+    let named =
+        if args.device == cmfs::DEVICE { String::new() } else { format!(" --device {}", args.device) };
+    Ok(format!(
+        "made a cmfs on {} of NAND with {} of NVRAM; mount it with:\n  bimetal mount --nand {}{beside}{named} MOUNTPOINT",
+        show_size(nand),
+        show_size(nvram),
+        args.nand.display()
+    ))
+}
+
 /// Makes an ext4 with files in it the disk half of an nfhybrid; the text tells what was made.
 pub fn adopt(args: &NfhybridArgs) -> Result<String> {
     volume::adopt(&plan_of(args))?;
@@ -346,7 +420,8 @@ pub fn adopt(args: &NfhybridArgs) -> Result<String> {
 
 /// Checks a file system that is not mounted, and repairs it if asked to.
 pub fn fsck(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
-    match args.kind.as_str() {
+    match args.kind() {
+        "cmfs" => fsck_cmfs(args, repair),
         "memfs" => Err(Error::invalid("memfs: there is nothing to check; it is gone with its mount")),
         _ => fsck_nfhybrid(args, repair),
     }
@@ -366,5 +441,29 @@ fn fsck_nfhybrid(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
     count("operations_only_on_ssd", findings.operations_recovered.into());
     count("notes", findings.notes.into());
     count("e2fsck", findings.e2fsck.into());
+    Ok(report)
+}
+
+fn fsck_cmfs(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+    let checked = cmfs_volume(args, &[])?.check(repair)?;
+    let problem = |problem: &cmfs_core::Problem| Problem {
+        what: match problem.object {
+            0 => format!("block {}", problem.at),
+            object => format!("object {object}, page {}", problem.at),
+        },
+        why: problem.why.to_string(),
+        repaired: checked.repaired,
+    };
+    let mut report =
+        FsckReport { problems: checked.problems.iter().map(problem).collect(), ..FsckReport::default() };
+    let opened = format!("{:?}", checked.report.kind).to_lowercase();
+    let mut count = |name: &str, value: serde_json::Value| report.checked.insert(name.into(), value);
+    count("objects", checked.objects.into());
+    count("mount", opened.into());
+    count("pages_replayed", checked.report.replayed_pages.into());
+    count("pages_unreadable", checked.report.unreadable_pages.into());
+    if !checked.report.why.is_empty() {
+        count("scanned_because", checked.report.why.into());
+    }
     Ok(report)
 }

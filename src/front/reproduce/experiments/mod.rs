@@ -1,5 +1,6 @@
 //! The experiments: one file and one line each.
 
+mod cmfs;
 mod csw;
 mod ftl_fig2;
 mod ftl_stack;
@@ -16,6 +17,16 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &ftl_fig2::EXPERIMENT,
     &ftl_stack::TABLE,
     &ftl_stack::FIGURE,
+    &cmfs::MOUNT,
+    &cmfs::FIG9,
+    &cmfs::FIG10,
+    &cmfs::FIG11,
+    &cmfs::FIG12,
+    &cmfs::FIG13,
+    &cmfs::FIG14,
+    &cmfs::FIG15,
+    &cmfs::FIG16,
+    &cmfs::RATIO,
     &csw::MIXED,
     &csw::SEQUENTIAL,
     &csw::RANDOM,
