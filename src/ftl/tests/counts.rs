@@ -17,7 +17,7 @@ fn reference_nand(order: PageOrder) -> Nand {
 }
 
 /// Runs a stream, checks every page, and counts.
-fn run(scheme: &'static str, settings: &str, stream: Stream, order: PageOrder) -> Counts {
+pub(super) fn run(scheme: &'static str, settings: &str, stream: Stream, order: PageOrder) -> Counts {
     let settings = format!("logical=50MiB,{settings}");
     let mut checked = Checked::new(scheme, &settings, reference_nand(order));
     for page in stream.pages(400, 64) {

@@ -79,12 +79,15 @@ impl Nand {
             assert!(owner >= FIRST_OWNER, "there is nothing to copy on physical page {from}");
             assert!(self.owners[target] == ERASED, "page {offset} of block {to} is not erased");
             let ascending = self.profile.page_order == PageOrder::Ascending;
-            assert!(!ascending || offset as u32 >= next_page, "page {offset} of block {to} is out of order");
+            assert!(
+                !ascending || offset >= usize::from(next_page),
+                "page {offset} of block {to} is out of order"
+            );
             self.owners[target] = owner;
             if !self.sequences.is_empty() {
                 self.sequences[target] = renumber(self.sequences[from]);
             }
-            next_page = next_page.max(offset as u32 + 1);
+            next_page = next_page.max(offset as u16 + 1);
             copies += 1;
         }
         self.blocks[to as usize].next_page = next_page;
