@@ -10,6 +10,9 @@ test: setup lint
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
+	CUTS=all cargo test --quiet --release -p cmfs-core cuts -- --nocapture
+	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \
+		&& cargo build --quiet --release -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"
 	@target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
 		target/libcachesim/bin/pip install --quiet libcachesim==0.3.5; } || echo "skipped: libcachesim cannot be installed"
 	cargo test --quiet --test suite cache::peer -- --nocapture
