@@ -14,6 +14,9 @@ test-long: setup
 	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture --include-ignored
 	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture --include-ignored
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
+	CUTS=all cargo test --quiet --release -p cmfs-core cuts -- --nocapture
+	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \
+		&& cargo build --quiet --release -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
 

@@ -90,7 +90,7 @@ fn files_go_in_and_come_out_and_every_verb_works_on_images() {
             assert_eq!(&fs::read(back.join(name)).unwrap(), bytes, "{layout}: {name}");
         }
         let checked = images.on(&["fsck", "-n"], &[]);
-        assert!(checked.starts_with("clean") && checked.contains("clean mount"), "{checked}");
+        assert!(checked.starts_with("clean") && checked.contains("\"clean\" mount"), "{checked}");
         let status = images.on(&["status", "--json"], &[]);
         assert!(status.contains("\"mounted\": \"clean\""), "{status}");
         // The NVRAM is lost: the NAND is all there is.

@@ -6,6 +6,7 @@
 //! beginning of its first spare area.
 
 use crate::{Error, Result};
+use cmfs_core::tags::{SpareState, TagPlace};
 use cmfs_core::{Geometry, NandError, NvramError};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use std::fs::{File, OpenOptions};
@@ -104,7 +105,8 @@ impl cmfs_core::Nand for ImageNand {
         let mut spare = vec![0; self.geometry.spare_bytes as usize];
         self.read_spare(self.geometry.first_page(block), &mut spare)?;
         // Where tags begin at the first byte there is no room for a mark.
-        Ok(spare.len() >= 34 && spare[0] != 0xff)
+        let is_tagged = matches!(TagPlace::IMAGE.read(&spare), SpareState::Tagged(_));
+        Ok(spare.len() >= 34 && spare[0] != 0xff && !is_tagged)
     }
 
     fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {

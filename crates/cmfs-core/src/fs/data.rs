@@ -453,8 +453,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Makes sure that flash knows the directories above an object.
     pub(super) fn ensure_parent(&mut self, id: u32) -> Result<()> {
+        let parent = self.object(id)?.parent;
+        self.ensure_dir(parent)
+    }
+
+    /// Makes sure that flash knows a directory, and those above it.
+    pub(super) fn ensure_dir(&mut self, dir: u32) -> Result<()> {
         let mut missing = Vec::new();
-        let mut at = self.object(id)?.parent;
+        let mut at = dir;
         while at != ROOT
             && let Some(object) = self.objects.get(at)
             && object.header == NONE

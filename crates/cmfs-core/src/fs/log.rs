@@ -5,7 +5,7 @@ use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::header::Header;
 use crate::media::{Nand, NandError, Nvram};
-use crate::object::{DELETED, Details, Kind, NONE, ROOT, Rest};
+use crate::object::{DELETED, Details, Kind, NONE, ROOT, Rest, UNLINKED};
 use crate::summary;
 use crate::tags::{Extra, Packed, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
 use alloc::boxed::Box;
@@ -240,7 +240,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 
     /// The header of an object as it is now.
-    fn header_of(&mut self, id: u32, shrink: bool, shadows: u32) -> Result<Header> {
+    fn header_of(&mut self, id: u32, parent: u32, shrink: bool, shadows: u32) -> Result<Header> {
         self.load_details(id, true)?;
         let identity = self.identity;
         let object = self.object(id)?;
@@ -252,7 +252,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
         Ok(Header {
             kind: object.kind,
-            parent: if id == ROOT { 0 } else { object.parent },
+            parent: if id == ROOT { 0 } else { parent },
             name: details.name,
             mode: details.mode,
             uid: details.uid,
@@ -273,9 +273,21 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Writes an object's header, with what it replaces; the old one is dead then.
     pub(super) fn write_header(&mut self, id: u32, shrink: bool, shadows: u32) -> Result<()> {
-        let header = self.header_of(id, shrink, shadows)?;
+        let parent = self.object(id)?.parent;
+        self.write_header_in(id, parent, shrink, shadows)
+    }
+
+    /// As [`write_header`](Fs::write_header), in another directory. Until the header is on flash the NVRAM, which
+    /// may be updated on the way, goes on saying where the object was; then what it replaces has no name any more.
+    pub(super) fn write_header_in(&mut self, id: u32, parent: u32, shrink: bool, shadows: u32) -> Result<()> {
+        let header = self.header_of(id, parent, shrink, shadows)?;
         let page = self.append_header(id, &header)?;
+        if let Some(replaced) = self.objects.get_mut(shadows) {
+            replaced.parent = UNLINKED;
+            self.note_object(shadows);
+        }
         let object = self.object_mut(id)?;
+        object.parent = parent;
         let old = core::mem::replace(&mut object.header, page);
         object.flash_size = object.size;
         object.dirty = false;

@@ -281,6 +281,12 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 self.objects.remove(id);
                 continue;
             }
+            if parent == UNLINKED && object.kind == Kind::HardLink {
+                // It was replaced, and its end not written yet.
+                self.objects.remove(id);
+                self.note_object(id);
+                continue;
+            }
             if parent == UNLINKED || parent == DELETED {
                 self.report.to_reap.push(id);
                 continue;

@@ -305,9 +305,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.load_details(entry, true)?;
         self.remove_entry(dir, entry)?;
         if keep {
-            self.object_mut(entry)?.parent = UNLINKED;
             self.touch_status(entry)?;
-            return self.write_header(entry, false, 0);
+            return self.write_header_in(entry, UNLINKED, false, 0);
         }
         self.remove_object(entry)
     }
@@ -330,16 +329,15 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.load_details(link, false)?;
         self.load_details(id, true)?;
         let (new_dir, name) = (self.object(link)?.parent, self.name_of(link).into());
+        self.ensure_dir(new_dir)?;
+        self.make_room()?;
         self.remove_entry(dir, id)?;
         self.remove_entry(new_dir, link)?;
         self.details(id)?.name = name;
-        let object = self.object_mut(id)?;
-        object.parent = new_dir;
-        object.links -= 1;
+        self.object_mut(id)?.links -= 1;
         self.touch_status(id)?;
         self.add_entry(new_dir, id)?;
-        self.ensure_parent(id)?;
-        self.write_header(id, false, link)?;
+        self.write_header_in(id, new_dir, false, link)?;
         self.make_room()?;
         self.remove_object(link)
     }
@@ -428,9 +426,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return self.touch_status(target);
         }
         if keep {
-            self.object_mut(old)?.parent = UNLINKED;
             self.touch_status(old)?;
-            return self.write_header(old, false, 0);
+            return self.write_header_in(old, UNLINKED, false, 0);
         }
         self.remove_object(old)
     }
@@ -445,12 +442,12 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.load_details(old, true)?;
         self.remove_entry(to, old)?;
         self.move_entry(entry, dir, to, new_name, 0)?;
-        self.details(old)?.name = name.into();
-        self.object_mut(old)?.parent = dir;
-        self.add_entry(dir, old)?;
+        self.ensure_dir(dir)?;
         self.make_room()?;
+        self.details(old)?.name = name.into();
+        self.add_entry(dir, old)?;
         self.touch_status(old)?;
-        self.write_header(old, false, 0)?;
+        self.write_header_in(old, dir, false, 0)?;
         self.touch_dir(dir)?;
         self.touch_dir(to)
     }
@@ -505,14 +502,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Moves an entry and writes its header, which names what it replaces.
     fn move_entry(&mut self, entry: u32, dir: u32, to: u32, new_name: &[u8], shadows: u32) -> Result<()> {
         self.load_details(entry, true)?;
-        self.remove_entry(dir, entry)?;
-        self.details(entry)?.name = new_name.into();
-        self.object_mut(entry)?.parent = to;
-        self.add_entry(to, entry)?;
         let moved = self.resolve(entry)?;
         self.touch_status(moved)?;
-        self.ensure_parent(entry)?;
+        self.ensure_dir(to)?;
+        // Cleaning writes headers as they are in memory: none may happen between name and header.
         self.make_room()?;
-        self.write_header(entry, false, shadows)
+        self.remove_entry(dir, entry)?;
+        self.details(entry)?.name = new_name.into();
+        self.add_entry(to, entry)?;
+        self.write_header_in(entry, to, false, shadows)
     }
 }

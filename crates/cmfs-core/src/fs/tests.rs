@@ -357,3 +357,43 @@ fn too_small_an_nvram_is_said_and_the_file_system_goes_on() {
     world.check_all(&mut fs, "after an overflow");
     assert!(fs.lookup(ROOT, b"lost+found").is_err() || fs.attr(LOST_FOUND).is_ok());
 }
+
+/// The four features of the paper's table 2, which no other hybrid file system there has together.
+#[test]
+fn metadata_is_in_memory_compressed_brought_up_to_date_and_recovered() {
+    for layout in [Layout::Compact, Layout::Paper] {
+        let config = Config { layout, ..Config::default() };
+        let mut fs = make(GEOMETRY, 16 << 10, config);
+        let mut world = World::default();
+        for number in 0..30 {
+            world.write(&mut fs, &std::format!("d0/{number}"), 0, &[number; 40_000]).unwrap();
+        }
+        // In memory: what was read once is not read again.
+        let mut fs = reopen(fs, true);
+        let dir = fs.lookup(ROOT, b"d0").unwrap();
+        fs.lookup(dir, b"7").unwrap();
+        let (nand, nvram) = (fs.nand().counts(), fs.nvram_mut().unwrap().read_bytes);
+        let file = fs.lookup(dir, b"8").unwrap();
+        fs.attr(file).unwrap();
+        assert_eq!((fs.nand().counts(), fs.nvram_mut().unwrap().read_bytes), (nand, nvram));
+        // Compressed: less than the paper's own records, 24 bytes and 36 for every 16 pages.
+        let raw = 40 + 8 * 32 + 30 * (24 + 36 * 2);
+        let (used, _) = fs.nvram_used().unwrap();
+        assert!(used < raw, "{layout:?}: {used} of {raw} bytes");
+        // Brought up to date: every five seconds, if something changed.
+        fs.update_if_due(10_000).unwrap();
+        world.write(&mut fs, "d0/7", 100, &[1; 50]).unwrap();
+        assert_eq!(fs.update_if_due(14_999).unwrap(), None);
+        assert!(fs.update_if_due(15_000).unwrap().is_some());
+        assert_eq!(fs.update_if_due(20_000).unwrap(), None, "nothing changed since");
+        // Recovered: what came after the update is found without reading all of the NAND.
+        world.write(&mut fs, "d0/8", 9000, &[2; 5000]).unwrap();
+        world.sync(&mut fs, false).unwrap();
+        let before = fs.nand().counts();
+        let mut fs = reopen(fs, false);
+        assert_eq!(fs.report().kind, MountKind::Recovered);
+        let spares = fs.nand().counts().spare_reads - before.spare_reads;
+        assert!(spares <= 32 + 3 * 64, "{layout:?}: {spares} spare areas of 2048");
+        world.check_all(&mut fs, "recovered");
+    }
+}

@@ -313,8 +313,7 @@ impl<V: Nvram> Store<V> {
     /// Names of groups with an object whose names record is not true any more, as far as a quarter of the memory
     /// stays free.
     fn put_names(&mut self, snapshot: &Snapshot, update: u32) -> Result<()> {
-        let groups: BTreeSet<u32> = self.objects.iter().map(|id| id / GROUP).collect();
-        for group in groups {
+        for group in core::mem::take(&mut self.unnamed) {
             let Some(bytes) = self.names_of(snapshot, group)? else { continue };
             let spare = self.heap.size_bytes() / 8 / 4;
             let fits = self.heap.free_words() > spare + bytes.len() / 8 + 3;
@@ -322,6 +321,8 @@ impl<V: Nvram> Store<V> {
             if !fits || !self.put(key, update, &bytes)? {
                 return Ok(());
             }
+            // The group's record says which names are true.
+            self.objects.insert(group * GROUP);
             for id in group * GROUP..(group + 1) * GROUP {
                 let clean = snapshot.objects.get(id).is_some_and(|o| o.details.is_some() && !o.dirty);
                 if clean {

@@ -101,6 +101,8 @@ pub(crate) struct Store<V> {
     segments: BTreeSet<(u32, u32)>,
     /// Objects that the names records are true of.
     named: Bits,
+    /// Groups with headers that are newer than the names record.
+    unnamed: BTreeSet<u32>,
     /// Ends of records, to be given back at the next update.
     tombstones: Vec<Key>,
     /// All records have to be made anew.
@@ -153,6 +155,7 @@ impl<V: Nvram> Store<V> {
             objects: BTreeSet::new(),
             segments: BTreeSet::new(),
             named: Bits::default(),
+            unnamed: BTreeSet::new(),
             tombstones: Vec::new(),
             all: false,
         }
@@ -241,6 +244,7 @@ impl<V: Nvram> Store<V> {
     /// An object's header was written: what the names record says of it may not be true any more.
     pub fn note_header(&mut self, id: u32) {
         self.named.remove(id);
+        self.unnamed.insert(id / GROUP);
         self.objects.insert(id);
     }
 

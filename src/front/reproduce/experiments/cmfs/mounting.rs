@@ -225,6 +225,7 @@ fn measure_case(case: &Case, rows: &mut Vec<Row>, missed: &mut Vec<String>) -> R
     );
     want(first.erases == 0, "the first write erases".into());
     want(crashed.spare_reads <= 66 && crashed.reads <= 3, "recovery reads more than a block".into());
+    want(case.file_bytes < KIB_100 || listing.reads == 0, "a listing reads NAND".into());
     if let Some((clean_ms, crashed_ms)) = case.targets {
         want(clean.ms <= clean_ms, format!("clean in {:.2} ms, not {clean_ms}", clean.ms));
         want(crashed.ms <= crashed_ms, format!("crashed in {:.2} ms, not {crashed_ms}", crashed.ms));
