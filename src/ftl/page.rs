@@ -254,7 +254,8 @@ impl PageMap {
         let made_room = !cleans || self.make_room(at, unit)?;
         // Cleaning may have opened a block, or filled it.
         let is_open = self.has_open(unit, stream);
-        if !made_room && !(was_open && is_open) {
+        let goes_on = was_open && is_open;
+        if !made_room && !goes_on {
             return Ok(None);
         }
         if !is_open {
