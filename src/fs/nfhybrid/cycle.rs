@@ -393,7 +393,7 @@ impl Shared {
     /// The SSD forgets its copies of everything that changes on the disk and is not bound anew.
     fn unbind_frozen(&self, core: &mut Core, op: u64) {
         let Core { ssd: Some(ssd), cycle: Some(cycle), nodes, in_log, .. } = core else { return };
-        for (&ino, frames) in &cycle.frames {
+        for (&ino, frames) in &mut cycle.frames {
             let newer = nodes.get(&ino);
             let stale = frames.iter().filter(|(index, frame)| {
                 let over = newer.and_then(|node| node.frames.get(index));
@@ -401,11 +401,15 @@ impl Shared {
             });
             let stale: Vec<u64> = stale.map(|(&index, _)| index).collect();
             let mut stale: Vec<(u64, u64)> = runs(stale).collect();
-            if let (Some(first), Some(last), false) = (stale.first(), stale.last(), in_log.contains_key(&ino))
+            let settled = in_log.get(&ino).is_none_or(|&promised| promised <= op);
+            if let (Some(first), Some(last), true) = (stale.first(), stale.last(), settled)
                 && stale.len() > RUNS_MAX
             {
-                // One record for all: what lies between was promised nothing, and loses only its copy.
-                stale = vec![(first.0, last.0 + last.1 - first.0)];
+                // One record for all. What lies between loses its copy, too, once the disk has it; until then
+                // the log must not take this cycle's copies for promised ones.
+                let all = first.0..last.0 + last.1;
+                frames.range_mut(all.clone()).for_each(|(_, frame)| frame.placed = false);
+                stale = vec![(all.start, all.end - all.start)];
             }
             for (first, count) in stale {
                 let (from, len) = self.ssd_range(&(first..first + count));

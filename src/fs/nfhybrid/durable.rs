@@ -21,7 +21,7 @@ use crate::fs::nfhybrid::ssd::{Binding, LogWrite, Ssd, WrDone};
 use crate::fs::{Kind, Later};
 use crate::media::{Request, wait_all};
 use crate::time::Time;
-use crate::units::Ino;
+use crate::units::{Ino, show_size};
 use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::MutexGuard;
@@ -393,11 +393,10 @@ impl Shared {
     /// Goes on without the SSD. Everything it alone had is still in memory.
     pub(super) fn lose_ssd(&self, error: &Error) {
         let mut core = self.core.lock();
-        if core.ssd.take().is_none() {
-            return;
-        }
+        let Some(ssd) = core.ssd.take() else { return };
+        let log = format!("{} of {} of its log in use", show_size(ssd.used()), show_size(ssd.capacity()));
         tracing::error!(%error, "the SSD failed; going on from the disk alone");
-        core.ssd_lost = Some(error.to_string());
+        core.ssd_lost = Some(format!("{error} ({log})"));
         core.epoch += 1;
         core.policy_turn += 1;
         core.reuse += 1;
