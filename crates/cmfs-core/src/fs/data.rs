@@ -356,6 +356,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.check_room(self.new_pages(id, from, to)?)?;
         let (first, last) = (self.index_of(from), self.pages_of(to));
         self.object_mut(id)?.reserve(first, last);
+        self.reserving.insert(id);
         Ok(())
     }
 

@@ -159,6 +159,8 @@ pub struct Fs<N: Nand, V: Nvram> {
     cache: Cache,
     /// Objects whose header on flash is out of date.
     dirty: BTreeSet<u32>,
+    /// Objects that pages are promised to, or were.
+    reserving: BTreeSet<u32>,
     /// Counts objects made: what was not written to between two of them is taken for finished.
     creations: u64,
     now: Time,
@@ -192,6 +194,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             last_block: geometry.blocks - 1,
             cache: Cache::default(),
             dirty: BTreeSet::new(),
+            reserving: BTreeSet::new(),
             creations: 0,
             now: Time::default(),
             store: None,

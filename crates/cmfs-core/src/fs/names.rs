@@ -356,6 +356,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub(super) fn forget_object(&mut self, id: u32) {
         self.cache.truncate(id, 0);
         self.dirty.remove(&id);
+        self.reserving.remove(&id);
         let Some(object) = self.objects.remove(id) else { return };
         self.release(object.header);
         object.map.iter().for_each(|(_, page)| self.release(page));

@@ -20,11 +20,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 
     fn reserved_pages(&self) -> u64 {
-        self.objects
-            .iter()
-            .filter(|(_, object)| !object.reserved.is_empty())
-            .map(|(_, o)| o.reserved_left())
-            .sum()
+        let objects = self.reserving.iter().filter_map(|id| self.objects.get(*id));
+        objects.map(|object| object.reserved_left()).sum()
     }
 
     /// Fails if so many more pages do not fit.
