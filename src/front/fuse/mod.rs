@@ -137,6 +137,10 @@ impl Mount {
     fn end(&mut self) -> Result<()> {
         let Some(server) = self.server.take() else { return Ok(()) };
         let served = match server.join() {
+            // A thread that was just taking a request when the mount went away hears this.
+            Ok(Err(why)) if why.raw_os_error() == Some(libc::ECONNABORTED) && !self.unmounter.is_alive() => {
+                Ok(())
+            }
             Ok(served) => served,
             Err(_) => Err(io::Error::other("the serving thread panicked")),
         };
@@ -193,7 +197,8 @@ struct Served {
 
 fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<JoinHandle<io::Result<()>>> {
     let Served { fs, devices, counts, workers } = served;
-    let follower = Arc::new(Follower::new(options.follow));
+    let follower = Follower::new(options.follow).map_err(|why| Error::io("a thread", why))?;
+    let follower = Arc::new(follower);
     let adapter = Adapter {
         ids: NodeIds::new(fs.root()),
         control: Control {
