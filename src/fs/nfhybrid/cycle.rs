@@ -317,13 +317,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives a run of a file's data its disk blocks. Long stretches of live data get new ones: written in place,
-    /// they cost the disk one write, through the journal two.
+    /// Gives a run of a file's data its disk blocks. Long stretches of live data, and those of short files, get new
+    /// ones: written in place, they cost the disk one write, through the journal two; and short ones then lie beside
+    /// what else the cycle writes.
     fn place_run(&self, core: &mut Core, ino: Ino, start: u64, len: u32) -> Result<PlacedRuns> {
         let long = (RELOCATE_BYTES / self.disk_block_bytes as u64) as u32;
         let mut runs = PlacedRuns::new();
         for placed in core.ext4.place(ino, start, len)? {
-            let pieces = (placed.len / long) as usize;
+            let mut pieces = (placed.len / long) as usize;
+            if !placed.fresh && pieces == 0 && core.ext4.is_short_file(ino)? {
+                pieces = 1;
+            }
             if placed.fresh || pieces == 0 {
                 runs.push(placed);
                 continue;
