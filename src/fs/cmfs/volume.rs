@@ -65,10 +65,11 @@ fn config(layout: Layout) -> Config {
     Config { layout, names: Names::Auto, ..Config::default() }
 }
 
-/// The layout of an NVRAM: the paper's begins with two words that are 0 or 1.
+/// The layout of an NVRAM: the paper's begins with two words that are 0 or 1, and a chunk of the heap.
 fn layout_of(path: &Path) -> Result<Layout> {
     let bytes = std::fs::read(path).map_err(|why| Error::io(path.display(), why))?;
-    let is_paper = matches!(bytes.get(..8), Some([1, 0, 0, 0, 0 | 1, 0, 0, 0]));
+    let marker = matches!(bytes.get(..8), Some([0 | 1, 0, 0, 0, 0 | 1, 0, 0, 0]));
+    let is_paper = marker && bytes.get(8..16).is_some_and(|head| head != [0; 8]);
     Ok(if is_paper { Layout::Paper } else { Layout::Compact })
 }
 

@@ -7,12 +7,14 @@ use crate::header::Header;
 use crate::media::{Nand, NandError, Nvram};
 use crate::object::{DELETED, Details, Kind, NONE, ROOT, Rest, UNLINKED};
 use crate::summary;
-use crate::tags::{Extra, Packed, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
+use crate::tags::{Extra, Packed, PageKind, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The attribute of the root directory that ties a part to its NVRAM.
 pub(super) const IDENTITY_ATTRIBUTE: &[u8] = b"trusted.cmfs.identity";
+
+const ANOTHER: &str = "it is another one by its tags";
 
 impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Writes a page to the log and counts it live; where it went. The sequence number is filled in.
@@ -185,6 +187,22 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
     }
 
+    /// As [`fetch`](Fs::fetch), of a page that must be this one of this file.
+    pub(super) fn fetch_data(&mut self, page: u32, id: u32, index: u32) -> Result<()> {
+        match self.fetch(page)?.kind() {
+            PageKind::Data { object, index: own, bytes: 1.. } if (object, own) == (id, index) => Ok(()),
+            _ => Err(Error::Corrupt { what: "page", why: ANOTHER, at: u64::from(page) }),
+        }
+    }
+
+    /// As [`fetch`](Fs::fetch), of a page that must be this object's header.
+    fn fetch_header(&mut self, page: u32, id: u32) -> Result<()> {
+        match self.fetch(page)?.kind() {
+            PageKind::Header { object, .. } if object == id => Ok(()),
+            _ => Err(Error::Corrupt { what: "page", why: ANOTHER, at: u64::from(page) }),
+        }
+    }
+
     /// Loads what only the header says; with `rest`, what only the header page says.
     pub(super) fn load_details(&mut self, id: u32, rest: bool) -> Result<()> {
         let there = self.object(id)?.details.as_ref().map(|details| details.rest.is_some());
@@ -200,7 +218,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.object_mut(id)?.details = Some(Box::new(filled));
             return Ok(());
         }
-        self.fetch(page)?;
+        self.fetch_header(page, id)?;
         let header = Header::read(&self.page, u64::from(page))?;
         if self.object(id)?.size_unknown {
             self.learn_size(id, &header)?;

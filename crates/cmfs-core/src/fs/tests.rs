@@ -323,19 +323,44 @@ fn a_spoilt_nvram_costs_a_scan_and_no_file() {
         let config = *fs.config();
         let (nand, nvram) = fs.into_media();
         let nvram = nvram.unwrap();
-        for at in (0..4096).step_by(37) {
-            let mut spoilt = nvram.clone();
-            spoilt.bytes_mut()[at] ^= 0x10;
-            // The paper's layout has no checksums: what is wrong there may not be noticed, but must not panic.
-            match Fs::open(nand.clone(), Some(spoilt), config) {
-                Ok(mut fs) if layout == Layout::Compact => {
-                    world.check_all(&mut fs, &std::format!("byte {at}"))
-                }
-                Ok(mut fs) => drop(fs.check(false)),
-                Err(Error::Mismatch(_)) => assert!(layout == Layout::Paper, "byte {at}"),
-                Err(error) => panic!("byte {at}: {error}"),
+        let mut found = 0;
+        for at in (0..4096).step_by(13).chain(0..16) {
+            for damage in [1u8 << (at % 8), 0xff] {
+                let mut spoilt = nvram.clone();
+                let to = if damage == 0xff { (at + 24).min(4096) } else { at + 1 };
+                spoilt.bytes_mut()[at..to].iter_mut().for_each(|byte| *byte ^= damage);
+                let what = std::format!("{layout:?}, bytes {at} to {to} spoilt");
+                let mut fs = Fs::open(nand.clone(), Some(spoilt), config)
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                found += u32::from(fs.report().kind == MountKind::Scanned);
+                world.check_all(&mut fs, &what);
             }
         }
+        assert!(found > 100, "{layout:?}: {found} found");
+    }
+}
+
+/// A marker that says by mistake that nothing was written since the update is found out, too.
+#[test]
+fn a_marker_of_the_papers_layout_that_lies_costs_a_scan_and_no_file() {
+    for steps in 1..40 {
+        let mut fs = make(GEOMETRY, 8 << 10, small(Layout::Paper));
+        let (mut world, mut random) = (World::default(), Random::new(11));
+        for _ in 0..steps {
+            world.step(&mut fs, &mut random, 20_000).unwrap();
+        }
+        world.sync(&mut fs, true).unwrap();
+        for number in 0..steps % 4 {
+            world.write(&mut fs, "d0/late", number * 3000, &[7; 2500]).unwrap();
+            world.sync(&mut fs, false).unwrap();
+        }
+        let config = *fs.config();
+        let (nand, nvram) = fs.into_media();
+        let mut nvram = nvram.unwrap();
+        nvram.bytes_mut()[4] = 1;
+        let mut fs = Fs::open(nand, Some(nvram), config).unwrap();
+        assert!(steps % 4 == 0 || fs.report().kind != MountKind::Clean, "{steps} steps");
+        world.check_all(&mut fs, &std::format!("{steps} steps"));
     }
 }
 
