@@ -130,50 +130,57 @@ impl Nvram for NoNvram {
     }
 }
 
-impl<T: Nand + ?Sized> Nand for alloc::boxed::Box<T> {
-    fn geometry(&self) -> Geometry {
-        (**self).geometry()
-    }
+/// Whoever has a pointer to a medium has the medium.
+macro_rules! forward {
+    ($($pointer:ty),*) => {$(
+        impl<T: Nand + ?Sized> Nand for $pointer {
+            fn geometry(&self) -> Geometry {
+                (**self).geometry()
+            }
 
-    fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
-        (**self).is_bad(block)
-    }
+            fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
+                (**self).is_bad(block)
+            }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
-        (**self).mark_bad(block)
-    }
+            fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
+                (**self).mark_bad(block)
+            }
 
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
-        (**self).read(page, data, spare)
-    }
+            fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+                (**self).read(page, data, spare)
+            }
 
-    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
-        (**self).read_spare(page, spare)
-    }
+            fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+                (**self).read_spare(page, spare)
+            }
 
-    fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
-        (**self).program(page, data, spare)
-    }
+            fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
+                (**self).program(page, data, spare)
+            }
 
-    fn erase(&mut self, block: u32) -> Result<(), NandError> {
-        (**self).erase(block)
-    }
+            fn erase(&mut self, block: u32) -> Result<(), NandError> {
+                (**self).erase(block)
+            }
+        }
+
+        impl<T: Nvram + ?Sized> Nvram for $pointer {
+            fn size_bytes(&self) -> usize {
+                (**self).size_bytes()
+            }
+
+            fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
+                (**self).read(offset, bytes)
+            }
+
+            fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
+                (**self).write(offset, bytes)
+            }
+
+            fn persist(&mut self) -> Result<(), NvramError> {
+                (**self).persist()
+            }
+        }
+    )*};
 }
 
-impl<T: Nvram + ?Sized> Nvram for alloc::boxed::Box<T> {
-    fn size_bytes(&self) -> usize {
-        (**self).size_bytes()
-    }
-
-    fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
-        (**self).read(offset, bytes)
-    }
-
-    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
-        (**self).write(offset, bytes)
-    }
-
-    fn persist(&mut self) -> Result<(), NvramError> {
-        (**self).persist()
-    }
-}
+forward!(alloc::boxed::Box<T>, &mut T);

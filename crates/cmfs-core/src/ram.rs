@@ -353,6 +353,11 @@ impl RamNvram {
         &mut self.bytes
     }
 
+    /// How many words were written since they were last persisted.
+    pub fn unpersisted(&self) -> usize {
+        self.pending.len()
+    }
+
     /// After a cut each pending word is one of what it may be.
     fn settle(&mut self) {
         if self.cuts == self.power.0.cuts.get() {

@@ -3,7 +3,7 @@
 use super::{Fs, Open, read_error};
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
-use crate::header::Header;
+use crate::header::{Header, Together};
 use crate::media::{Nand, NandError, Nvram};
 use crate::object::{DELETED, Details, Kind, NONE, ROOT, Rest, UNLINKED};
 use crate::summary;
@@ -13,6 +13,16 @@ use alloc::vec::Vec;
 
 /// The attribute of the root directory that ties a part to its NVRAM.
 pub(super) const IDENTITY_ATTRIBUTE: &[u8] = b"trusted.cmfs.identity";
+
+/// A name that moves together with another.
+#[derive(Clone, Debug)]
+pub(super) struct Move {
+    pub id: u32,
+    pub to: u32,
+    pub name: Box<[u8]>,
+    /// What goes in the same step; 0: nothing.
+    pub shadows: u32,
+}
 
 const ANOTHER: &str = "it is another one by its tags";
 
@@ -285,6 +295,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             rdev: details.rdev,
             shadows,
             shrink,
+            together: None,
             attributes,
         })
     }
@@ -300,6 +311,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub(super) fn write_header_in(&mut self, id: u32, parent: u32, shrink: bool, shadows: u32) -> Result<()> {
         let header = self.header_of(id, parent, shrink, shadows)?;
         let page = self.append_header(id, &header)?;
+        self.take_header(id, parent, page, shadows)
+    }
+
+    /// An object's header is on a new page now, in a directory.
+    fn take_header(&mut self, id: u32, parent: u32, page: u32, shadows: u32) -> Result<()> {
         if let Some(replaced) = self.objects.get_mut(shadows) {
             replaced.parent = UNLINKED;
             self.note_object(shadows);
@@ -315,6 +331,36 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         Ok(())
     }
 
+    /// Writes the headers of two objects that move in one step. Memory, and with it the NVRAM, goes on saying where
+    /// both were until both are on flash; a replay that finds only one of them finishes the step.
+    pub(super) fn write_together(&mut self, moves: [&Move; 2]) -> Result<()> {
+        let [one, two] = moves;
+        let first = self.header_of_move(one, two)?;
+        let second = self.header_of_move(two, one)?;
+        let page = self.append_header(one.id, &first)?;
+        let other = match self.append_header(two.id, &second) {
+            Ok(other) => other,
+            Err(error) => {
+                self.release(page);
+                return Err(error);
+            }
+        };
+        for (moved, page) in [(one, page), (two, other)] {
+            self.details(moved.id)?.name = moved.name.clone();
+            self.take_header(moved.id, moved.to, page, moved.shadows)?;
+        }
+        Ok(())
+    }
+
+    fn header_of_move(&mut self, own: &Move, other: &Move) -> Result<Header> {
+        let together = Together { object: other.id, parent: other.to, name: other.name.clone() };
+        Ok(Header {
+            name: own.name.clone(),
+            together: Some(together),
+            ..self.header_of(own.id, own.to, false, own.shadows)?
+        })
+    }
+
     fn append_header(&mut self, id: u32, header: &Header) -> Result<u32> {
         let mut page = alloc::vec![0; self.geometry.page_bytes as usize];
         header.write(&mut page)?;
@@ -327,7 +373,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 _ => 0,
             },
             shrink: header.shrink,
-            shadows: header.shadows != 0,
+            // Whoever scans has to read this page.
+            shadows: header.shadows != 0 || header.together.is_some(),
         };
         let size = if header.kind == Kind::File { header.size } else { 0 };
         let at = self.append(Packed::header(0, id, &extra, size), &page)?;

@@ -16,6 +16,7 @@ use crate::object::{DELETED, Details, Kind, LOST_FOUND, NONE, Object, ROOT, Rest
 use crate::tags::SpareState;
 use crate::{UpdateReport, header::Header};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// How a file system was opened.
@@ -46,6 +47,8 @@ pub struct MountReport {
     /// Pages of the log that could not be read: cut off by a power loss, or lost.
     pub unreadable_pages: u32,
     pub(crate) to_reap: Vec<u32>,
+    /// Where objects go whose half of a step of two moves did not get to flash: directory and name.
+    pub(crate) to_move: BTreeMap<u32, (u32, Box<[u8]>)>,
 }
 
 impl<N: Nand, V: Nvram> Fs<N, V> {

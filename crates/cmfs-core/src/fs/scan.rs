@@ -30,7 +30,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
         self.drop_headless();
         self.finish_mount();
-        Ok(())
+        self.finish_moves()
     }
 
     /// The root and `lost+found` are there without a header, too.

@@ -4,7 +4,7 @@ use super::world::{GEOMETRIES, GEOMETRY, Random, World, make, node, reopen, smal
 use super::{Config, Fs, Layout, MountKind, Names, Seek, SetAttr};
 use crate::error::Error;
 use crate::object::{Kind, LOST_FOUND, ROOT, Time};
-use crate::ram::RamNand;
+use crate::ram::{Power, RamNand, Torn};
 use alloc::vec::Vec;
 
 #[test]
@@ -33,8 +33,13 @@ fn random_work_reads_back_after_every_way_to_open() {
                     }
                 };
                 let report = again.report().clone();
-                let expected =
-                    report.kind == kind || kind == MountKind::Recovered && report.kind == MountKind::Clean;
+                // Nothing may have been written since an update; and between two blocks the paper's marker is
+                // not believed.
+                let expected = report.kind == kind
+                    || kind == MountKind::Recovered && report.kind == MountKind::Clean
+                    || layout == Layout::Paper
+                        && report.kind == MountKind::Recovered
+                        && report.replayed_pages == 0;
                 assert!(expected && !again.nvram_overflows(), "{what}: {report:?}");
                 world.check_all(&mut again, &std::format!("{what}, {kind:?}"));
                 fs = again;
@@ -131,7 +136,7 @@ fn a_full_part_refuses_and_goes_on_when_something_was_removed() {
         }
     }
     assert!((90..130).contains(&last), "{last} files of 30 KB in 4 MiB");
-    world.files.remove(&std::format!("d0/{}", last + 1));
+    world.forget(&std::format!("d0/{}", last + 1));
     for number in 0..last {
         world.unlink(&mut fs, &std::format!("d0/{number}")).unwrap();
     }
@@ -177,12 +182,12 @@ fn cleaning_pauses_are_bounded_and_wear_is_even_after_ten_device_writes() {
 fn blocks_that_fail_are_emptied_and_not_used_again() {
     let mut fs = make(GEOMETRY, 16 << 10, small(Layout::Compact));
     let (mut world, mut random) = (World::default(), Random::new(8));
-    for round in 0..300u32 {
+    for round in 0..800u32 {
         if round % 50 == 0 {
             let block = round / 50 * 3 % 32;
             fs.nand_mut().fail_next(block);
         }
-        world.step(&mut fs, &mut random, 40_000).unwrap();
+        world.step(&mut fs, &mut random, 120_000).unwrap();
     }
     assert!(fs.stats().failures > 2, "{:?}", fs.stats());
     world.check_all(&mut fs, "after failures");
@@ -217,6 +222,77 @@ fn links_keep_an_object_alive_and_take_over_its_name() {
     let mut fs = reopen(fs, false);
     fs.sync().unwrap();
     assert_eq!(fs.attr(file), Err(Error::Stale), "what nobody has open is gone after a mount");
+}
+
+/// Every cut of an exchange, and of a rename over a file that has another name, leaves all of it or nothing, with
+/// the NVRAM and without.
+#[test]
+fn two_names_move_in_one_step_wherever_the_power_goes() {
+    let mut tried = [0; 3];
+    for (geometry, layout) in GEOMETRIES.into_iter().zip([Layout::Compact, Layout::Paper].into_iter().cycle())
+    {
+        for (filler, swaps) in (0..20).flat_map(|filler| [(filler, true), (filler, false)]) {
+            let mut fs = make(geometry, 16 << 10, small(layout));
+            let dirs = [b"x", b"y"].map(|name| fs.create(ROOT, name, &node(Kind::Dir)).unwrap());
+            let [one, two] = [0, 1].map(|at| {
+                let id = fs.create(dirs[at], b"name", &node(Kind::File)).unwrap();
+                fs.write(id, 0, &[at as u8; 3000]).unwrap();
+                id
+            });
+            if !swaps {
+                fs.link(two, dirs[0], b"link").unwrap();
+            }
+            // The two headers come anywhere in a block.
+            let rest = fs.create(ROOT, b"rest", &node(Kind::File)).unwrap();
+            fs.write(rest, 0, &alloc::vec![1; filler * geometry.page_bytes as usize]).unwrap();
+            fs.sync().unwrap();
+            let config = *fs.config();
+            let (nand, nvram) = fs.into_media();
+            let nvram = nvram.unwrap();
+            for cut in 1..60 {
+                let power = Power::default();
+                let mut fs =
+                    Fs::open(nand.copy_on(power.clone()), Some(nvram.copy_on(power.clone())), config)
+                        .unwrap();
+                power.cut_in(cut, Torn::ALL[cut as usize % 4]);
+                power.set_luck(cut + filler as u64);
+                let done = match swaps {
+                    true => fs.exchange(dirs[0], b"name", dirs[1], b"name"),
+                    false => fs.rename(dirs[0], b"name", dirs[1], b"name", false),
+                };
+                let went = power.is_off();
+                power.on();
+                let (nand, nvram) = fs.into_media();
+                let what = std::format!("{layout:?}, filler {filler}, swaps {swaps}, cut {cut}: {done:?}");
+                for memory in [nvram, None] {
+                    let mut fs = Fs::open(nand.clone(), memory, config).unwrap();
+                    let found = dirs.map(|dir| fs.lookup(dir, b"name"));
+                    let link = fs.lookup(dirs[0], b"link");
+                    let before = found == [Ok(one), Ok(two)]
+                        && link == if swaps { Err(Error::NotFound) } else { Ok(two) };
+                    let after = match swaps {
+                        true => found == [Ok(two), Ok(one)],
+                        false => found == [Err(Error::NotFound), Ok(one)] && link == Ok(two),
+                    };
+                    assert!(
+                        if done.is_ok() { after } else { before || after },
+                        "{what}: {found:?}, {link:?}"
+                    );
+                    tried[usize::from(after) + usize::from(done.is_ok())] += 1;
+                    assert_eq!(fs.check(true).unwrap(), [], "{what}");
+                    let mut fs = reopen(fs, true);
+                    assert_eq!(dirs.map(|dir| fs.lookup(dir, b"name")), found, "{what}, opened again");
+                    let (nand, _) = fs.into_media();
+                    let mut alone: super::world::TestFs = Fs::open(nand, None, config).unwrap();
+                    assert_eq!(dirs.map(|dir| alone.lookup(dir, b"name")), found, "{what}, scanned again");
+                }
+                if !went {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(tried.iter().all(|count| *count > 50), "{tried:?}");
 }
 
 #[test]
@@ -336,7 +412,7 @@ fn a_spoilt_nvram_costs_a_scan_and_no_file() {
                 world.check_all(&mut fs, &what);
             }
         }
-        assert!(found > 100, "{layout:?}: {found} found");
+        assert!(found > 50, "{layout:?}: {found} found");
     }
 }
 
