@@ -33,9 +33,17 @@ impl Geometry {
 
     /// Whether the file system can be on such a part.
     pub fn check(&self) -> Result<(), Error> {
-        let page = self.page_bytes.is_power_of_two() && (512..=65536).contains(&self.page_bytes);
-        if !page || self.spare_bytes < 32 || self.spare_bytes > self.page_bytes {
-            return Err(Error::Unsupported("pages must be of 512 to 65536 bytes with 32 or more to spare"));
+        if !self.page_bytes.is_power_of_two() || !(512..=65536).contains(&self.page_bytes) {
+            return Err(Error::Unsupported("pages must be of 512 to 65536 bytes, a power of two"));
+        }
+        if self.spare_bytes < 32 {
+            return Err(Error::Unsupported(
+                "its pages have fewer than 32 spare bytes (small-page parts, 512 + 16): no room for the tags of YAFFS2, their \
+                 correction and a checksum",
+            ));
+        }
+        if self.spare_bytes > self.page_bytes {
+            return Err(Error::Unsupported("pages must be larger than their spare areas"));
         }
         if !(8..=1024).contains(&self.pages_per_block) || self.blocks < 8 {
             return Err(Error::Unsupported("a part must have 8 or more blocks of 8 to 1024 pages"));
@@ -184,3 +192,21 @@ macro_rules! forward {
 }
 
 forward!(alloc::boxed::Box<T>, &mut T);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_cannot_be_driven_are_refused_with_the_reason() {
+        let part = Geometry { page_bytes: 512, spare_bytes: 16, pages_per_block: 32, blocks: 2048 };
+        let why = |part: Geometry| match part.check() {
+            Err(Error::Unsupported(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(why(part).contains("small-page parts"));
+        assert!(why(Geometry { page_bytes: 2000, spare_bytes: 64, ..part }).contains("power of two"));
+        assert!(why(Geometry { spare_bytes: 64, blocks: 4, ..part }).contains("8 or more blocks"));
+        assert_eq!(Geometry { spare_bytes: 32, ..part }.check(), Ok(()));
+    }
+}

@@ -176,6 +176,15 @@ impl RamNand {
         self.pages[page as usize] = PageCell::Unreadable;
     }
 
+    /// Turns a bit of a written page over: the data's first, then the spare area's.
+    pub fn flip(&mut self, page: u32, bit: usize) {
+        if let PageCell::Written(bytes) = &mut self.pages[page as usize] {
+            let mut turned = bytes.to_vec();
+            turned[bit / 8] ^= 1 << (bit % 8);
+            *bytes = turned.into();
+        }
+    }
+
     /// All pages one after the other, each with its spare area: what `nanddump --oob` writes.
     pub fn dump(&mut self) -> Vec<u8> {
         let (data, spare) = (self.geometry.page_bytes as usize, self.geometry.spare_bytes as usize);

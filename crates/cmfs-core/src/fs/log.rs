@@ -29,6 +29,7 @@ const ANOTHER: &str = "it is another one by its tags";
 impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Writes a page to the log and counts it live; where it went. The sequence number is filled in.
     pub(super) fn append(&mut self, tags: Packed, data: &[u8]) -> Result<u32> {
+        self.drop_checkpoint()?;
         loop {
             let (block, page) = self.next_page()?;
             let tags = Packed { sequence: self.blocks.get(block).sequence, ..tags };
@@ -146,6 +147,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Erases one block; which.
     pub(super) fn erase_one(&mut self) -> Result<u32> {
+        self.drop_checkpoint()?;
         loop {
             if self.blocks.next_erasable(self.last_block).is_none() {
                 if self.blocks.waiting() == 0 {

@@ -2,9 +2,10 @@
 
 use super::world::{GEOMETRIES, GEOMETRY, Random, World, make, node, reopen, small};
 use super::{Config, Fs, Layout, MountKind, Names, Seek, SetAttr};
+use crate::Geometry;
 use crate::error::Error;
 use crate::object::{Kind, LOST_FOUND, ROOT, Time};
-use crate::ram::{Power, RamNand, Torn};
+use crate::ram::{Power, RamNand, RamNvram, Torn};
 use alloc::vec::Vec;
 
 #[test]
@@ -68,7 +69,7 @@ fn the_nand_alone_is_the_whole_file_system() {
 }
 
 #[test]
-fn a_clean_mount_reads_three_places_of_the_nand_and_the_first_write_erases_nothing() {
+fn a_clean_mount_reads_four_places_of_the_nand_and_the_first_write_erases_nothing() {
     let mut fs = make(GEOMETRY, 16 << 10, Config::default());
     let mut world = World::default();
     for number in 0..40 {
@@ -79,7 +80,7 @@ fn a_clean_mount_reads_three_places_of_the_nand_and_the_first_write_erases_nothi
     assert_eq!(fs.report().kind, MountKind::Clean);
     let mut again = reopen(fs, true);
     let counts = again.nand().counts();
-    assert_eq!((counts.reads - before.reads, counts.spare_reads - before.spare_reads), (1, 2));
+    assert_eq!((counts.reads - before.reads, counts.spare_reads - before.spare_reads), (1, 3));
     world.write(&mut again, "d0/1", 5000, &[1; 3000]).unwrap();
     world.sync(&mut again, false).unwrap();
     assert_eq!(again.nand().counts().erases, counts.erases);
@@ -293,6 +294,79 @@ fn two_names_move_in_one_step_wherever_the_power_goes() {
         }
     }
     assert!(tried.iter().all(|count| *count > 50), "{tried:?}");
+}
+
+/// A part with all kinds of files, ended with a checkpoint.
+fn with_checkpoint(layout: Layout, pointer: usize) -> (RamNand, Option<RamNvram>, World, Config) {
+    let mut fs = make(Geometry { blocks: 64, ..GEOMETRY }, 16 << 10, small(layout));
+    let (mut world, mut random) = (World::default(), Random::new(pointer as u64));
+    for _ in 0..500 {
+        world.step(&mut fs, &mut random, 60_000).unwrap();
+    }
+    let config = *fs.config();
+    assert!(fs.checkpoint(pointer).unwrap());
+    let (nand, nvram) = fs.into_media();
+    (nand, nvram, world, config)
+}
+
+#[test]
+fn one_image_mounts_from_nvram_from_a_checkpoint_and_by_a_scan() {
+    for (layout, pointer) in [(Layout::Compact, 4), (Layout::Paper, 8)] {
+        let (nand, nvram, world, config) = with_checkpoint(layout, pointer);
+        let open = |nvram: Option<RamNvram>, all: bool| -> super::world::TestFs {
+            let before = nand.counts();
+            let opened = match all {
+                true => Fs::open_scanning(nand.clone(), nvram, config),
+                false => Fs::open(nand.clone(), nvram, config),
+            };
+            let fs = opened.unwrap();
+            let reads =
+                fs.nand().counts().reads + fs.nand().counts().spare_reads - before.reads - before.spare_reads;
+            std::println!("{layout:?}, {:?}: {reads} reads", fs.report().kind);
+            fs
+        };
+        for (memory, all, kind) in [
+            (nvram.clone(), false, MountKind::Clean),
+            (None, false, MountKind::Checkpoint),
+            (None, true, MountKind::Scanned),
+        ] {
+            let mut fs = open(memory, all);
+            let what = std::format!("{layout:?}, {kind:?}");
+            // Between two blocks the paper's marker is not believed.
+            assert!(
+                fs.report().kind == kind
+                    || layout == Layout::Paper && fs.report().kind == MountKind::Recovered
+            );
+            let mut world = world.clone();
+            world.check_all(&mut fs, &what);
+            // The first write ends the checkpoint; a crash after it finds what was written.
+            world.write(&mut fs, "d1/after", 0, &[9; 5000]).unwrap();
+            world.sync(&mut fs, false).unwrap();
+            let (nand, _) = fs.into_media();
+            let mut fs: super::world::TestFs = Fs::open(nand, None, config).unwrap();
+            assert_eq!(fs.report().kind, MountKind::Scanned, "{what}");
+            world.check_all(&mut fs, &std::format!("{what}, written to"));
+        }
+    }
+}
+
+#[test]
+fn a_spoilt_checkpoint_costs_a_scan_and_no_file() {
+    let (nand, _, world, config) = with_checkpoint(Layout::Compact, 4);
+    let mut opened: super::world::TestFs = Fs::open(nand.clone(), None, config).unwrap();
+    let pages = opened.checkpoint_pages();
+    assert!(!pages.is_empty() && opened.report().kind == MountKind::Checkpoint);
+    for number in 0..60usize {
+        let mut nand = nand.clone();
+        let page = pages[number % pages.len()];
+        match number {
+            0..5 => nand.spoil(page),
+            _ => nand.flip(page, number * 2711 % (2048 * 8)),
+        }
+        let mut fs: super::world::TestFs = Fs::open(nand, None, config).unwrap();
+        assert_eq!(fs.report().kind, MountKind::Scanned, "page {page}, {number}");
+        world.check_all(&mut fs, &std::format!("page {page} of the checkpoint spoilt, {number}"));
+    }
 }
 
 #[test]
