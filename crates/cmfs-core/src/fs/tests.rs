@@ -303,6 +303,7 @@ fn with_checkpoint(layout: Layout, pointer: usize) -> (RamNand, Option<RamNvram>
     for _ in 0..500 {
         world.step(&mut fs, &mut random, 60_000).unwrap();
     }
+    world.sync(&mut fs, true).unwrap();
     let config = *fs.config();
     assert!(fs.checkpoint(pointer).unwrap());
     let (nand, nvram) = fs.into_media();
@@ -347,6 +348,45 @@ fn one_image_mounts_from_nvram_from_a_checkpoint_and_by_a_scan() {
             assert_eq!(fs.report().kind, MountKind::Scanned, "{what}");
             world.check_all(&mut fs, &std::format!("{what}, written to"));
         }
+    }
+}
+
+/// The power goes while a checkpoint is erased before a write, and while the next one is written.
+#[test]
+fn checkpoints_come_and_go_wherever_the_power_does() {
+    for layout in [Layout::Compact, Layout::Paper] {
+        let (nand, nvram, base, config) = with_checkpoint(layout, 4);
+        let nvram = nvram.unwrap();
+        let cut_all = |cut: u64| -> bool {
+            let (power, mut world) = (Power::default(), base.clone());
+            let media = (nand.copy_on(power.clone()), nvram.copy_on(power.clone()));
+            let mut fs = Fs::open(media.0, Some(media.1), config).unwrap();
+            power.cut_in(cut, Torn::ALL[cut as usize % 4]);
+            power.set_luck(cut * 31);
+            let done = world
+                .write(&mut fs, "d0/late", 0, &[3; 9000])
+                .and_then(|()| world.sync(&mut fs, false))
+                .and_then(|()| fs.checkpoint(8));
+            let went = power.is_off();
+            assert!(went || done == Ok(true), "{done:?}");
+            power.on();
+            let (nand, nvram) = fs.into_media();
+            for memory in [nvram, None] {
+                let what = std::format!("{layout:?}, cut {cut}, NVRAM {}", memory.is_some());
+                let mut fs = Fs::open(nand.clone(), memory, config).unwrap();
+                let mut world = world.clone();
+                world.check_synced(&mut fs, &what);
+                world.start_over(&mut fs);
+                world.write(&mut fs, "d1/on", 0, &[4; 5000]).unwrap();
+                world.sync(&mut fs, false).unwrap();
+                world.check_all(&mut fs, &what);
+                let mut fs = reopen(fs, false);
+                world.check_all(&mut fs, &what);
+            }
+            went
+        };
+        let cuts = (1..3000).find(|cut| !cut_all(*cut)).expect("it ends");
+        assert!(cuts > 20, "{cuts} operations");
     }
 }
 
