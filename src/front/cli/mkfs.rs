@@ -46,10 +46,10 @@ pub struct CmfsArgs {
     /// Profile of the part: a built-in name or a file
     #[arg(long, value_name = "PROFILE", default_value = crate::fs::cmfs::volume::DEVICE)]
     pub device: String,
-    /// Image of the NAND, spare areas included; made if it is not there
+    /// Image of the NAND, spare areas included, made if it is not there; or an MTD device
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
     pub nand: PathBuf,
-    /// Image of the NVRAM; without one every mount scans the NAND
+    /// NVRAM: a file, made of its size, or a device to map; without, every mount scans the NAND
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NVRAM")]
     pub nvram: Option<PathBuf>,
     /// Size of a NAND image to be made, spare areas not counted [default: the profile's]

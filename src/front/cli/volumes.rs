@@ -94,12 +94,20 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
 ];
 
 /// Options of cmfs.
-pub const CMFS_OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "scan",
-    value: None,
-    default: "off",
-    help: "believe the NAND alone, and write the NVRAM anew",
-}];
+pub const CMFS_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "scan",
+        value: None,
+        default: "off",
+        help: "believe the NAND alone, and write the NVRAM anew",
+    },
+    OptionSpec {
+        name: "checkpoint",
+        value: Some("32|64"),
+        default: "none",
+        help: "leave a checkpoint for YAFFS2 when it is unmounted, as machines with pointers of so many bits read it",
+    },
+];
 
 /// Which file system, by its devices or images.
 #[derive(Args, Clone, Debug)]
@@ -108,10 +116,10 @@ pub struct VolumeArgs {
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "nfhybrid",
           value_parser = ["nfhybrid", "cmfs", "memfs"])]
     pub kind: String,
-    /// Image of a NAND part, spare areas included; makes the type cmfs
+    /// Image of a NAND part, spare areas included, or an MTD device (/dev/mtdN); makes the type cmfs
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
     pub nand: Option<PathBuf>,
-    /// Image of the NVRAM beside it
+    /// NVRAM beside it: a file or a device to map
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NVRAM", requires = "nand")]
     pub nvram: Option<PathBuf>,
     /// Profile of the NAND part: a built-in name or a file
@@ -212,11 +220,25 @@ pub fn open_metered(
 fn cmfs_volume<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<cmfs::Volume<'a>> {
     let nand = args.nand.as_deref();
     let nand = nand.ok_or_else(|| Error::invalid("cmfs: say where the NAND is: --nand IMAGE"))?;
-    if let Some(option) = options.iter().find(|option| *option != "scan") {
-        return Err(Error::invalid(format!("mount option {option}: see `bimetal list mount-option`")));
+    let mut volume = cmfs::Volume {
+        nand,
+        nvram: args.nvram.as_deref(),
+        device: &args.device,
+        scan: false,
+        checkpoint: None,
+    };
+    for option in options {
+        match option.as_str() {
+            "scan" => volume.scan = true,
+            "checkpoint=32" => volume.checkpoint = Some(4),
+            "checkpoint=64" => volume.checkpoint = Some(8),
+            _ => {
+                let see = format!("mount option {option}: see `bimetal list mount-option`");
+                return Err(Error::invalid(see));
+            }
+        }
     }
-    let scan = !options.is_empty();
-    Ok(cmfs::Volume { nand, nvram: args.nvram.as_deref(), device: &args.device, scan })
+    Ok(volume)
 }
 
 /// `compact` or `paper`.
