@@ -465,7 +465,7 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
         }
         for batch in accesses.chunks(LOOK_AHEAD) {
             let pages = batch.iter().map(|access| access.page().0);
-            let hints: [u32; LOOK_AHEAD] = self.pages.look_up(pages, P::RELINKS);
+            let hints: [u32; LOOK_AHEAD] = self.pages.look_up(pages, P::TOUCHES);
             for (access, hint) in batch.iter().zip(hints) {
                 self.background(at, below);
                 let (page, access) = (access.page().0, access.access());

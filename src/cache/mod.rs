@@ -26,6 +26,7 @@ pub mod ordered;
 pub mod pages;
 pub mod policies;
 pub mod policy;
+pub mod recency;
 pub mod registry;
 
 use crate::Result;

@@ -2,7 +2,8 @@
 //! safe there as soon as they are written.
 //!
 //! Which blocks: named by the layer above ([`NvramCache::write_absorbed`], as a file system does for its own
-//! metadata), in given ranges, or written again and again ([`Choice`]); and whatever the memory holds already.
+//! metadata), in given ranges, named by somebody who watches what is written ([`Select`]), or written again and again
+//! ([`Choice`]); and whatever the memory holds already.
 //! When it is full, the block written least recently goes to the device.
 //!
 //! The memory is a row of records: a tag (block, number of the write, checksum of both and of the bytes), then
@@ -31,12 +32,13 @@ const TAG_BYTES: usize = 24;
 const IN_USE: u64 = 1 << 32;
 
 /// Which writes the cache takes by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// None but those it is told to.
     Told,
     /// Those to these ranges of bytes.
     Ranges(Vec<Range<u64>>),
+    /// Those to the blocks that this names.
+    Selected(Box<dyn Select>),
     /// Those to blocks that were written so often within so many writes.
     Heat {
         /// Writes that make a block hot.
@@ -44,6 +46,15 @@ pub enum Choice {
         /// Block writes within which they must fall.
         within: u64,
     },
+}
+
+/// Somebody who knows from what is written which blocks are hot.
+pub trait Select: Send {
+    /// Whether the cache takes writes to `block`.
+    fn takes(&self, block: u64) -> bool;
+
+    /// `block` was written.
+    fn written(&mut self, block: u64, bytes: &[u8]);
 }
 
 /// What the cache did.
@@ -62,13 +73,13 @@ pub struct AbsorbCounts {
 /// A block device with a non-volatile write cache.
 pub struct NvramCache {
     below: Arc<dyn BlockDevice>,
-    choice: Choice,
     block: usize,
     state: Mutex<State>,
 }
 
 struct State {
     nvram: Nvram,
+    choice: Choice,
     /// Bytes of a block.
     block: usize,
     /// The record of each block here.
@@ -103,8 +114,13 @@ impl NvramCache {
                 nvram.size_bytes()
             )));
         }
+        let choice = match choice {
+            Choice::Ranges(ranges) => Choice::Ranges(in_order(ranges)),
+            other => other,
+        };
         let mut state = State {
             nvram,
+            choice,
             block,
             records: FxHashMap::default(),
             order: BTreeMap::new(),
@@ -115,7 +131,7 @@ impl NvramCache {
             counts: AbsorbCounts::default(),
         };
         state.find_records(count)?;
-        Ok(NvramCache { below, choice, block, state: Mutex::new(state) })
+        Ok(NvramCache { below, block, state: Mutex::new(state) })
     }
 
     /// What it did so far.
@@ -214,8 +230,7 @@ impl NvramCache {
         let first = offset / block_bytes;
         let count = data.len() / self.block;
         let mut state = self.state.lock();
-        let taken: Vec<bool> =
-            (0..count).map(|index| state.takes(first + index as u64, &self.choice)).collect();
+        let taken: Vec<bool> = (0..count).map(|index| state.takes(first + index as u64)).collect();
         let (mut done, mut from) = (at, 0);
         while from < count {
             let run_len = taken[from..].iter().take_while(|took| **took == taken[from]).count();
@@ -233,6 +248,11 @@ impl NvramCache {
                 done = done.max(run(&*self.below, at, Request::Write { offset, data, durable })?.0);
             }
             from += run_len;
+        }
+        if let Choice::Selected(select) = &mut state.choice {
+            for (index, bytes) in data.chunks(self.block).enumerate() {
+                select.written(first + index as u64, bytes);
+            }
         }
         Ok(done)
     }
@@ -266,20 +286,22 @@ impl State {
     }
 
     /// Whether the cache takes a write to `block`, which counts as one.
-    fn takes(&mut self, block: u64, choice: &Choice) -> bool {
+    fn takes(&mut self, block: u64) -> bool {
         self.writes += 1;
-        let chosen = match choice {
+        let chosen = match &self.choice {
             Choice::Told => false,
+            Choice::Selected(select) => select.takes(block),
             Choice::Ranges(ranges) => {
                 let (start, end) = (block * self.block as u64, (block + 1) * self.block as u64);
-                ranges.iter().any(|range| range.start <= start && end <= range.end)
+                let after = ranges.partition_point(|range| range.start <= start);
+                ranges[..after].last().is_some_and(|range| end <= range.end)
             }
-            Choice::Heat { writes, within } => {
+            &Choice::Heat { writes, within } => {
                 let (count, last) = self.heat.get(&block).copied().unwrap_or((0, self.writes));
-                let count = if self.writes - last > *within { 1 } else { count + 1 };
+                let count = if self.writes - last > within { 1 } else { count + 1 };
                 self.heat.insert(block, (count, self.writes));
-                self.forget_cold(*within);
-                count >= *writes
+                self.forget_cold(within);
+                count >= writes
             }
         };
         chosen || self.records.contains_key(&block)
@@ -361,6 +383,19 @@ impl State {
         self.order.remove(&record.sequence);
         self.clear(at, record.index).map(drop)
     }
+}
+
+/// Ranges sorted, and those that touch as one.
+fn in_order(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut().filter(|last| range.start <= last.end) {
+            Some(last) => last.end = last.end.max(range.end),
+            None => joined.push(range),
+        }
+    }
+    joined
 }
 
 /// The tag of a record.
@@ -470,6 +505,15 @@ mod tests {
         assert_eq!((&cache as &dyn BlockDevice).read(0, 5 * 512).unwrap(), data);
         cache.run(Time::ZERO, Request::Discard { offset: 512, len: 512 }).result.unwrap();
         assert_eq!([1, 2].map(|block| value(&cache, block)), [0, 3]);
+    }
+
+    #[test]
+    fn ranges_may_come_in_any_order_and_overlap() {
+        let ranges = [4096..6144, 0..512, 512..1024, 5000..5632].to_vec();
+        let cache = open(8, Choice::Ranges(ranges));
+        (0..14).for_each(|block| drop(write(&cache, block, 1).unwrap()));
+        let absorbed: Vec<u64> = (0..14).filter(|block| value(&*cache.below, *block) == 0).collect();
+        assert_eq!(absorbed, [0, 1, 8, 9, 10, 11]);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 
 use super::index::{Index, NIL};
 use super::links::{Link, Links, List, Slab};
+use super::policy::Touches;
 use crate::time::Time;
 
 /// Set in the page number of a ghost.
@@ -137,6 +138,19 @@ impl<X: Index> Pages<X> {
         *state = (*state & DIRTY) | tag;
     }
 
+    /// The mark of a node that is in a [`Recency`](super::recency::Recency), which keeps it in the node's link; of
+    /// another node a number below 2³⁰.
+    #[inline]
+    pub fn mark(&self, node: u32) -> u32 {
+        self.nodes[node as usize].link.prev
+    }
+
+    /// Changes the mark.
+    #[inline]
+    pub(super) fn set_mark(&mut self, node: u32, mark: u32) {
+        self.nodes[node as usize].link.prev = mark;
+    }
+
     /// Whether a node's page is resident and dirty.
     #[inline]
     pub fn is_dirty(&self, node: u32) -> bool {
@@ -190,13 +204,13 @@ impl<X: Index> Pages<X> {
         }
     }
 
-    /// Loads the index entries of a batch of pages, then the nodes, then (if `neighbours`) the nodes beside them, so
-    /// that the cache misses of the processor overlap. The nodes found are hints, to be checked before use.
+    /// Loads the index entries of a batch of pages, then the nodes and what else a hit touches, so that the cache
+    /// misses of the processor overlap. The nodes found are hints, to be checked before use.
     #[inline]
     pub(super) fn look_up<const N: usize>(
         &self,
         batch: impl Iterator<Item = u64>,
-        neighbours: bool,
+        touches: Touches,
     ) -> [u32; N] {
         let mut hints = [NIL; N];
         for (hint, page) in hints.iter_mut().zip(batch) {
@@ -207,9 +221,12 @@ impl<X: Index> Pages<X> {
         for (link, &hint) in links.iter_mut().zip(&hints) {
             let node = &self.nodes[hint as usize];
             *link = node.link;
-            loaded ^= node.page ^ u64::from(self.states[hint as usize]);
+            loaded ^= node.page;
+            if touches != Touches::Node {
+                loaded ^= u64::from(self.states[hint as usize]);
+            }
         }
-        if neighbours {
+        if touches == Touches::Neighbours {
             for link in links {
                 loaded ^= self.nodes[link.prev as usize].page ^ self.nodes[link.next as usize].page;
             }

@@ -90,8 +90,8 @@ impl Plan {
 /// A replacement policy: its order, nothing else. It is made with the cache's empty [`Pages`], in which it sets
 /// up the lists it [needs](Needs).
 pub trait Policy<X: Index>: Send + 'static {
-    /// Whether a hit moves the page in its list: then a batch loads its neighbours early too.
-    const RELINKS: bool = true;
+    /// What a hit on a page touches: a batch loads it early.
+    const TOUCHES: Touches = Touches::Neighbours;
 
     /// Whether a page that a read missed is kept. Write buffers say no.
     fn keeps_reads(&self) -> bool {
@@ -127,6 +127,17 @@ pub trait Policy<X: Index>: Send + 'static {
     fn bytes(&self) -> usize {
         0
     }
+}
+
+/// What a policy touches when a page is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touches {
+    /// The node alone.
+    Node,
+    /// Its tag, too.
+    Tag,
+    /// Its tag and its neighbours in the list, since it moves there.
+    Neighbours,
 }
 
 /// What a policy needs of the slab.

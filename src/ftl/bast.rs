@@ -257,4 +257,11 @@ impl Updates for Bast {
         }
         Ok(())
     }
+
+    fn vacate(&mut self, map: &mut BlockMap, at: Time, block: u32) -> Result<bool> {
+        match self.logs.iter().position(|log| log.block == block) {
+            Some(index) => self.merge(map, at, index),
+            None => Ok(false),
+        }
+    }
 }

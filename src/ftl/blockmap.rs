@@ -49,13 +49,19 @@ pub(super) trait Updates: Send {
     fn place(&mut self, map: &mut BlockMap, at: Time, page: u32) -> Result<Option<Place>>;
 
     /// Notes that it was programmed there.
-    fn placed(&mut self, map: &mut BlockMap, at: Time, page: u32, place: Place) -> Result<()>;
+    fn placed(&mut self, _map: &mut BlockMap, _at: Time, _page: u32, _place: Place) -> Result<()> {
+        Ok(())
+    }
 
     /// The data block of `logical` holds nothing valid any more: it can be erased.
     fn emptied(&mut self, map: &mut BlockMap, at: Time, logical: u32) -> Result<()> {
         let old = map.adopt(logical, NONE);
         map.release(at, old)
     }
+
+    /// Merges what is in `block`, which holds updates, so that the block is free or a data block; false if that
+    /// cannot be.
+    fn vacate(&mut self, map: &mut BlockMap, at: Time, block: u32) -> Result<bool>;
 }
 
 /// A translation layer of data blocks and a way to treat updates.
@@ -89,6 +95,12 @@ pub(super) struct BlockMap {
     settled: Vec<u64>,
     /// Static levelling looks for cold blocks again at this write.
     level_again: u64,
+    /// No good block has fewer erases.
+    least: u32,
+    /// The most erases of a block.
+    most: u32,
+    /// What lags was looked for in vain when the most worn block had so many.
+    looked_at: u32,
 }
 
 impl<U: Updates> Mapped<U> {
@@ -163,6 +175,9 @@ impl BlockMap {
             spread,
             settled: vec![0; if levelling == Levelling::Static { blocks } else { 0 }],
             level_again: 0,
+            least: 0,
+            most: nand.wear().max,
+            looked_at: 0,
             nand,
         };
         for block in 0..geometry.blocks() {
@@ -210,13 +225,33 @@ impl BlockMap {
         if self.free_blocks < 2 { None } else { self.take_last(logical) }
     }
 
-    /// A free block for a merge of `logical`: of its unit if that has one.
+    /// A free block for a merge of `logical`: of its unit if that has one that is not too far ahead in wear.
     fn take_last(&mut self, logical: u32) -> Option<u32> {
-        let unit = logical as usize % self.free.len();
+        let own = logical as usize % self.free.len();
+        let unit = self.unit_to_take_from(own);
         let block = self.free[unit].take_least_worn().or_else(|| {
             let richest = self.free.iter_mut().max_by_key(|free| free.len());
             richest.and_then(Free::take_least_worn)
         })?;
+        self.free_blocks -= 1;
+        Some(block)
+    }
+
+    /// The unit `own`, or the one with the least worn free block if that of `own` is ahead by a quarter of `spread`.
+    fn unit_to_take_from(&self, own: usize) -> usize {
+        let wear = |unit: usize| self.free[unit].wear().map(|(least, _)| least);
+        let Some(here) = wear(own).filter(|_| self.free.len() > 1) else { return own };
+        let least = (0..self.free.len()).filter_map(|unit| Some((wear(unit)?, unit))).min();
+        least.filter(|(there, _)| there + self.spread / 4 < here).map_or(own, |(_, unit)| unit)
+    }
+
+    /// The most worn of all free blocks, if it is not the last.
+    fn take_most_worn(&mut self) -> Option<u32> {
+        if self.free_blocks < 2 {
+            return None;
+        }
+        let most_worn = self.free.iter_mut().max_by_key(|free| free.wear().map(|(_, most)| most));
+        let block = most_worn.and_then(Free::take_most_worn)?;
         self.free_blocks -= 1;
         Some(block)
     }
@@ -391,6 +426,7 @@ impl BlockMap {
         match self.nand.erase(at, block) {
             Ok(_) => {
                 self.give(block);
+                self.most = self.most.max(self.nand.erases(block));
                 Ok(true)
             }
             Err(Failure::Erase) => Ok(false),
@@ -415,12 +451,13 @@ impl BlockMap {
             self.level_again = self.sequence + a_while / 4;
             return Ok(());
         };
-        let (old, free) = (self.data[logical as usize], self.free_blocks);
-        let unit = self.nand.geometry().unit_of(old) as usize;
-        let Some(target) = (free > 1).then(|| self.free[unit].take_most_worn()).flatten() else {
-            return Ok(());
-        };
-        self.free_blocks -= 1;
+        self.move_data(at, logical).map(drop)
+    }
+
+    /// Moves what is valid in the data block of `logical` to the most worn free block; false if there is none.
+    fn move_data(&mut self, at: Time, logical: u32) -> Result<bool> {
+        let Some(target) = self.take_most_worn() else { return Ok(false) };
+        let old = self.data[logical as usize];
         self.counts.wear_moves += 1;
         let first = logical * self.pages_per_block;
         for offset in 0..self.pages_per_block {
@@ -428,11 +465,46 @@ impl BlockMap {
                 && !self.copy(at, first + offset, (old, offset), (target, offset))?
             {
                 // The target is bad; what it holds by now is found there until the next merge.
-                return Ok(());
+                return Ok(true);
             }
         }
         self.adopt(logical, target);
-        self.erase(at, old).map(drop)
+        self.erase(at, old)
+    }
+
+    /// Under static levelling, the least worn block in use if it lags more than twice `spread` behind the most worn
+    /// block, however warm it is.
+    fn laggard(&mut self) -> Option<u32> {
+        let bound = 2 * self.spread;
+        let far = self.most > self.least + bound && self.most > self.looked_at;
+        if !far || self.levelling != Levelling::Static {
+            return None;
+        }
+        let good = (0..self.valid.len() as u32).filter(|block| !self.nand.is_bad(*block));
+        let mut least_used = None;
+        self.least = self.most;
+        for block in good {
+            let erases = self.nand.erases(block);
+            self.least = self.least.min(erases);
+            if least_used.is_none_or(|(least, _)| erases < least) && self.is_used(block) {
+                least_used = Some((erases, block));
+            }
+        }
+        let found = least_used.filter(|(erases, _)| erases + bound < self.most).map(|(_, block)| block);
+        if found.is_none() {
+            self.looked_at = self.most;
+        }
+        found
+    }
+
+    /// The logical block whose data block `block` is.
+    fn logical_of(&self, block: u32) -> Option<u32> {
+        let tags = (0..self.pages_per_block).filter_map(|page| match self.nand.page(block, page) {
+            Page::Programmed(tag) => Some(tag.owner & !LOST),
+            _ => None,
+        });
+        let logical = tags.map(|page| self.split(page).0).next()?;
+        (self.data.get(logical as usize) == Some(&block)).then_some(logical)
     }
 }
 
@@ -442,6 +514,22 @@ fn is_lost(nand: &Nand, (block, page): Place) -> bool {
 }
 
 impl<U: Updates> Mapped<U> {
+    /// Moves what keeps a block far behind in wear from being erased. One block a write: a write erases few.
+    fn keep_level(&mut self, at: Time) -> Result<()> {
+        let Some(block) = self.map.laggard() else { return Ok(()) };
+        let moved = match self.map.logical_of(block) {
+            Some(logical) if self.map.valid[block as usize] == 0 => {
+                self.updates.emptied(&mut self.map, at, logical).map(|()| true)
+            }
+            Some(logical) => self.map.move_data(at, logical),
+            None => self.updates.vacate(&mut self.map, at, block),
+        };
+        if !moved? {
+            self.map.looked_at = self.map.most;
+        }
+        Ok(())
+    }
+
     fn check(&self, page: Lpn) -> Result<u32> {
         if page.0 < self.map.logical_pages {
             return Ok(page.0 as u32);
@@ -481,6 +569,7 @@ impl<U: Updates> Ftl for Mapped<U> {
             };
             if let Some(done) = self.map.program(at, place, page, data)? {
                 self.updates.placed(&mut self.map, at, page, place)?;
+                self.keep_level(at)?;
                 return Ok(done);
             }
         }

@@ -129,7 +129,7 @@ impl Fast {
                 return Ok(Some(block));
             }
             let made = match self.random.is_empty() {
-                false => self.reclaim(map, at)?,
+                false => self.reclaim(map, at, 0)?,
                 true => self.sequential.is_some() && self.close(map, at)?,
             };
             if !made {
@@ -171,15 +171,15 @@ impl Fast {
         Ok(true)
     }
 
-    /// Empties the oldest random log block and erases it; false if that cannot be done.
-    fn reclaim(&mut self, map: &mut BlockMap, at: Time) -> Result<bool> {
-        let Some(&victim) = self.random.front() else { return Ok(false) };
+    /// Empties the random log block of this age (0: the oldest) and erases it; false if that cannot be done.
+    fn reclaim(&mut self, map: &mut BlockMap, at: Time, index: usize) -> Result<bool> {
+        let Some(&victim) = self.random.get(index) else { return Ok(false) };
         for logical in map.logical_blocks_in(victim, !self.stale) {
             if !self.merge(map, at, logical)? {
                 return Ok(false);
             }
         }
-        self.random.pop_front();
+        self.random.remove(index);
         map.release(at, victim)?;
         Ok(true)
     }
@@ -193,7 +193,7 @@ impl Fast {
             }
         }
         while self.random.len() >= self.random_max {
-            if !self.reclaim(map, at)? {
+            if !self.reclaim(map, at, 0)? {
                 return Ok(None);
             }
         }
@@ -266,7 +266,7 @@ impl Updates for Fast {
         self.sequential.take_if(|sequential| !map.holds_valid(sequential.block));
         self.random.retain(|block| map.holds_valid(*block));
         map.erase_unused()?;
-        while self.random.len() > self.random_max && self.reclaim(map, Time::ZERO)? {}
+        while self.random.len() > self.random_max && self.reclaim(map, Time::ZERO, 0)? {}
         Ok(())
     }
 
@@ -302,5 +302,15 @@ impl Updates for Fast {
             self.close(map, at)?;
         }
         Ok(())
+    }
+
+    fn vacate(&mut self, map: &mut BlockMap, at: Time, block: u32) -> Result<bool> {
+        if self.sequential.is_some_and(|sequential| sequential.block == block) {
+            return self.close(map, at);
+        }
+        match self.random.iter().position(|random| *random == block) {
+            Some(index) => self.reclaim(map, at, index),
+            None => Ok(false),
+        }
     }
 }

@@ -60,6 +60,14 @@ impl Free {
         }
     }
 
+    /// The erases of the least and of the most worn block; without levelling nobody asks, and there is no answer.
+    pub fn wear(&self) -> Option<(u32, u32)> {
+        match self {
+            Free::Sorted(set) => set.first().zip(set.last()).map(|(least, most)| (least.0, most.0)),
+            Free::Queue(_) => None,
+        }
+    }
+
     /// Takes the most worn block.
     pub fn take_most_worn(&mut self) -> Option<u32> {
         match self {

@@ -79,7 +79,7 @@ struct Nftl {
     /// Replacement blocks in use.
     used: usize,
     replacements_max: usize,
-    /// The number of the last write to each chain; empty unless asked for.
+    /// The number of the last write that came for each chain; empty unless asked for.
     written: Vec<u64>,
     victim: Victim,
     in_place: bool,
@@ -190,6 +190,10 @@ impl Updates for Nftl {
 
     fn place(&mut self, map: &mut BlockMap, at: Time, page: u32) -> Result<Option<Place>> {
         let (logical, offset) = map.split(page);
+        // Used from here on: what this very write folds is another chain.
+        if let Some(written) = self.written.get_mut(logical as usize) {
+            *written = map.sequence() + 1;
+        }
         loop {
             if map.data[logical as usize] == NONE {
                 let Some(block) = self.take(map, at, logical)? else { return Ok(None) };
@@ -214,19 +218,17 @@ impl Updates for Nftl {
         }
     }
 
-    fn placed(&mut self, map: &mut BlockMap, _at: Time, page: u32, _place: Place) -> Result<()> {
-        let logical = map.split(page).0;
-        if let Some(written) = self.written.get_mut(logical as usize) {
-            *written = map.sequence();
-        }
-        Ok(())
-    }
-
     fn emptied(&mut self, map: &mut BlockMap, at: Time, logical: u32) -> Result<()> {
         let mut blocks = self.set(logical, Vec::new());
         let next = if blocks.is_empty() { NONE } else { blocks.remove(0) };
         self.set(logical, blocks);
         let old = map.adopt(logical, next);
         map.release(at, old)
+    }
+
+    fn vacate(&mut self, map: &mut BlockMap, at: Time, block: u32) -> Result<bool> {
+        let mut chains = self.long.iter().map(|(_, logical)| *logical);
+        let its = chains.find(|logical| self.replacements[*logical as usize].contains(&block));
+        its.map_or(Ok(false), |logical| self.fold(map, at, logical))
     }
 }

@@ -3,9 +3,12 @@
 //! Writes go to one open block a unit, unit after unit. When a unit runs out of free blocks (looked at when
 //! the open block is full, or at each write: `begin`), a closed one is cleaned: its valid pages are copied to the unit's open block for copies and it is erased. Which one:
 //!
-//! - *greedy*: the fewest valid pages; of several the lowest number, or (`ties=worn`) the least worn;
+//! - *greedy*: the fewest valid pages;
 //! - *cost-benefit*: the most `age × (1 − u) ÷ 2u` (Kawaguchi, Nishioka, Motoda: A Flash-Memory Based File
 //!   System, USENIX 1995), `u` the part of valid pages, age counted in writes since its last change.
+//!
+//! Of several that are equally good the least worn (`ties=lowest`: the lowest number, which wears the blocks at
+//! the front: greedy cleaning often has a choice).
 //!
 //! Wear levelling. *dynamic*: of the free blocks the least worn is opened next. *static*: besides, when
 //! an erase leaves a block more than `spread` erases ahead of others of its unit, the pages of that one of
@@ -30,6 +33,7 @@ use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};
 use blocks::{State, Unit};
+use std::cmp::Reverse;
 
 /// Settings of the page map that a layer on top of it has, too.
 pub(super) const CLEAN: Known = ("clean", "greedy|cost-benefit", "which block is cleaned");
@@ -43,11 +47,8 @@ pub(super) const BEGIN: Known = (
     "cleaning begins when the open block is full, or as soon as free blocks are short",
 );
 
-pub(super) const TIES: Known = (
-    "ties",
-    "lowest|worn",
-    "which of equally good blocks greedy cleans: the lowest number, or the least worn",
-);
+pub(super) const TIES: Known =
+    ("ties", "worn|lowest", "which of equally good blocks is cleaned: the least worn, or the lowest number");
 
 /// The page map's entry in the list of schemes.
 pub const SCHEME: Scheme = Scheme {
@@ -105,7 +106,7 @@ pub struct PageMap {
     reserve: usize,
     /// Free blocks are counted at each write, not only at those that need one.
     begins_short: bool,
-    /// Greedy cleaning takes the least worn of equally good blocks.
+    /// Cleaning takes the least worn of equally good blocks, not the lowest.
     ties_worn: bool,
     pages_per_block: u32,
     read_only: bool,
@@ -127,7 +128,7 @@ impl PageMap {
         let one_stream = settings.choice("streams", &[("two", false), ("one", true)])?;
         let reserve = settings.number("reserve", 2..=64, 3)? as usize;
         let begins_short = settings.choice("begin", &[("full", false), ("short", true)])?;
-        let ties_worn = settings.choice("ties", &[("lowest", false), ("worn", true)])?;
+        let ties_worn = settings.choice("ties", &[("worn", true), ("lowest", false)])?;
         let over_provision = settings.fraction("over-provision", 0.0..=90.0, 7.0)?;
         let logical = settings.size("logical")?;
         let scheme = settings.scheme().to_string();
@@ -310,19 +311,19 @@ impl PageMap {
             }
             Clean::Greedy => closed.min_by_key(valid),
             Clean::CostBenefit => {
-                let pages = f64::from(self.pages_per_block);
-                let benefit = |block: &u32| {
-                    let used = f64::from(valid(block)) / pages;
-                    let age = (self.sequence - self.changed[*block as usize]) as f64 + 1.0;
-                    if used == 0.0 { f64::INFINITY } else { age * (1.0 - used) / (2.0 * used) }
-                };
-                closed
-                    .map(|block| (benefit(&block), block))
-                    .reduce(|a, b| if b.0 > a.0 { b } else { a })
-                    .map(|best| best.1)
+                let wear = |block: u32| if self.ties_worn { self.nand.erases(block) } else { 0 };
+                let ranked = closed.map(|block| (self.benefit(block), Reverse(wear(block)), block));
+                ranked.reduce(|a, b| if (b.0, b.1) > (a.0, a.1) { b } else { a }).map(|(.., block)| block)
             }
         };
         best.filter(|block| u32::from(valid(block)) < self.pages_per_block)
+    }
+
+    /// What cost-benefit cleaning gains by a block.
+    fn benefit(&self, block: u32) -> f64 {
+        let used = f64::from(self.valid[block as usize]) / f64::from(self.pages_per_block);
+        let age = (self.sequence - self.changed[block as usize]) as f64 + 1.0;
+        if used == 0.0 { f64::INFINITY } else { age * (1.0 - used) / (2.0 * used) }
     }
 
     fn blocks_of(&self, unit: usize) -> std::ops::Range<u32> {
@@ -436,7 +437,8 @@ impl PageMap {
         match self.nand.erase(at, block) {
             Ok(_) => {
                 self.states[block as usize] = State::Free;
-                self.units[unit].free.give(block, self.nand.erases(block));
+                self.units[unit].erased(block, self.nand.erases(block));
+                self.find_ahead();
                 Ok(())
             }
             Err(Failure::Erase) => {
@@ -450,22 +452,43 @@ impl PageMap {
     /// Static levelling after `erased` was erased: moves cold data from a block that lags behind it.
     ///
     /// Of the lagging blocks the one unchanged for the longest, and for a while at all: a little worn block
-    /// that is in use catches up by itself.
+    /// that is in use catches up by itself. One that lags twice as far behind the most worn of the unit moves however
+    /// warm it is.
     fn level(&mut self, at: Time, unit: usize, erased: u32) -> Result<()> {
-        let ahead = self.nand.erases(erased).saturating_sub(self.spread);
-        let lags =
-            |block: &u32| self.states[*block as usize] == State::Closed && self.nand.erases(*block) < ahead;
-        let coldest = self.blocks_of(unit).filter(lags).min_by_key(|block| self.changed[*block as usize]);
+        let behind = self.nand.erases(erased).saturating_sub(self.spread);
+        let far = self.units[unit].most.saturating_sub(2 * self.spread);
         let a_while = u64::from(self.nand.geometry().blocks_per_unit * self.pages_per_block / 8);
-        let Some(coldest) = coldest.filter(|block| self.sequence - self.changed[*block as usize] >= a_while)
-        else {
-            return Ok(());
-        };
+        let is_cold = |block: &u32| self.sequence - self.changed[*block as usize] >= a_while;
+        let coldest = self.lagging(unit, behind).min_by_key(|block| self.changed[*block as usize]);
+        let least_worn = || self.lagging(unit, far).min_by_key(|block| self.nand.erases(*block));
+        let chosen = coldest.filter(is_cold).or_else(least_worn);
+        self.close_lagging(unit, far, a_while);
+        let Some(chosen) = chosen else { return Ok(()) };
         let Some(target) = self.units[unit].free.take_most_worn() else { return Ok(()) };
         self.states[target as usize] = State::Closed;
         self.counts.wear_moves += 1;
-        self.move_pages(at, unit, coldest, Some(target))?;
-        self.erase(at, unit, coldest)
+        self.move_pages(at, unit, chosen, Some(target))?;
+        self.erase(at, unit, chosen)
+    }
+
+    /// The closed blocks of `unit` with fewer erases than `limit`.
+    fn lagging(&self, unit: usize, limit: u32) -> impl Iterator<Item = u32> {
+        let closed = |block: &u32| self.states[*block as usize] == State::Closed;
+        self.blocks_of(unit).filter(move |block| closed(block) && self.nand.erases(*block) < limit)
+    }
+
+    /// Closes open blocks of `unit` that have fewer erases than `limit` and were not written to for a while: one that is
+    /// seldom needed, as that for copies may be, would stay behind for ever.
+    fn close_lagging(&mut self, unit: usize, limit: u32, a_while: u64) {
+        let Unit { copies, own, .. } = &mut self.units[unit];
+        for slot in [copies, own] {
+            let lags = |block: u32| {
+                self.nand.erases(block) < limit && self.sequence - self.changed[block as usize] >= a_while
+            };
+            if let Some((block, _)) = slot.take_if(|(block, _)| lags(*block)) {
+                self.states[block as usize] = State::Closed;
+            }
+        }
     }
 
     /// No unit has room any more.
@@ -474,11 +497,30 @@ impl PageMap {
         worn_out(&self.nand)
     }
 
-    /// The next page to program for `stream`, of whichever unit is next and has room.
+    /// Notes which units are ahead in wear: by a quarter of `spread` erases a block.
+    fn find_ahead(&mut self) {
+        if self.units.len() > 1 && self.levelling != Levelling::None {
+            let margin = u64::from(self.spread) * u64::from(self.nand.geometry().blocks_per_unit) / 4;
+            let least = self.units.iter().map(|unit| unit.erases).min().unwrap_or(0);
+            self.units.iter_mut().for_each(|unit| unit.is_ahead = unit.erases > least + margin);
+        }
+    }
+
+    /// The unit whose turn it is.
+    fn take_turn(&mut self) -> usize {
+        let unit = self.next_unit;
+        self.next_unit = if unit + 1 == self.units.len() { 0 } else { unit + 1 };
+        unit
+    }
+
+    /// The next page to program for `stream`, of whichever unit is next and has room. A unit ahead in wear misses
+    /// every fourth turn: with less that is valid in it, it needs less cleaning.
     fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<(usize, (u32, u32))> {
+        if self.units[self.next_unit].misses_its_turn() {
+            self.take_turn();
+        }
         for _ in 0..self.units.len() {
-            let unit = self.next_unit;
-            self.next_unit = if unit + 1 == self.units.len() { 0 } else { unit + 1 };
+            let unit = self.take_turn();
             if let Some(next) = self.next_page(at, unit, stream)? {
                 return Ok((unit, next));
             }

@@ -210,18 +210,18 @@ fn the_kernels_ext4_lives_on_flash_that_takes_its_time() {
     }
 }
 
-/// `bimetal export`, ended when dropped.
-struct Exported(Child);
+/// `bimetal export`, ended when dropped, and the command it names to look at it.
+struct Exported(Child, String);
 
 impl Exported {
     /// Starts it and waits until it serves.
     fn start(args: &[&str]) -> Exported {
         let command = bimetal().arg("export").args(args).stdout(Stdio::piped()).spawn();
         let mut child = command.expect("the command runs");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(!line.is_empty(), "export {args:?} says where it serves");
-        Exported(child)
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let served = lines.next().expect("where it serves").unwrap();
+        assert!(served.starts_with("nbd+unix:") || served.ends_with("/device"), "{served}");
+        Exported(child, lines.next().expect("how to look at it").unwrap())
     }
 }
 
@@ -251,6 +251,7 @@ fn the_status_of_an_exported_device_shows_merges_and_wear_as_they_come() {
     let device = ["--profile", "slc-2k", "--size", "16MiB", "--no-latency", &image];
     let exported = Exported::start(&[&["--ftl", "fast:logs=8", "--nbd", &socket], &device[..]].concat());
     let merges = |status: &serde_json::Value| status["model"]["flash"]["switch_merges"].as_u64().unwrap();
+    assert_eq!(exported.1, format!("bimetal status {socket}"));
     let before = status_of(&socket);
     assert_eq!((merges(&before), &before["model"]["ftl"]), (0, &"fast".into()));
     for _ in 0..2 {
@@ -271,7 +272,7 @@ fn the_status_of_an_exported_device_shows_merges_and_wear_as_they_come() {
         let written = fs::File::options().write(true).open(Path::new(&place).join("device")).unwrap();
         std::io::Write::write_all(&mut &written, &fs::read(&from).unwrap()).unwrap();
     }
-    assert_eq!(merges(&status_of(&place)), 32);
+    assert_eq!((merges(&status_of(&place)), &exported.1), (32, &format!("bimetal status {place}")));
     drop(exported);
     assert!(!Path::new(&place).join("device").exists(), "unmounted");
 }

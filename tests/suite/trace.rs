@@ -314,13 +314,14 @@ fn many_small_files_are_laid_side_by_side_and_their_space_comes_back() {
 #[test]
 fn the_cameras_operation_counts_are_those_of_other_programs() {
     let line = "--device slc-512 --ftl log:victim=lru:merge=lazy:logical=32MiB,nftl:logical=32MiB,\
-                fast:logical=32MiB,fast:merge=stale:logical=32MiB,fast:close=any:logical=32MiB";
+                nftl:victim=lru:logical=32MiB,fast:logical=32MiB,fast:merge=stale:logical=32MiB,fast:close=any:logical=32MiB";
     for (metadata, counts) in [
         (
             "yes",
             [
                 (250_388, 18_539, (2870, 29, 7820)),
                 (6_577_877, 308_691, (924, 212_284, 0)),
+                (570_216, 248_310, (1088, 20_297, 0)),
                 (80_082, 13_190, (2852, 2300, 343)),
                 (815_796, 36_263, (2852, 2220, 23_416)),
                 (237_126, 18_098, (0, 4103, 3440)),
@@ -331,6 +332,7 @@ fn the_cameras_operation_counts_are_those_of_other_programs() {
             [
                 (4_246, 3_150, (2865, 29, 128)),
                 (8_927, 3_338, (2813, 442, 0)),
+                (945, 3_145, (2881, 144, 0)),
                 (1_515, 3_043, (2924, 108, 0)),
                 (2_443, 3_072, (2924, 108, 29)),
                 (2_584, 3_076, (2864, 169, 0)),

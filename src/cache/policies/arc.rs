@@ -6,7 +6,8 @@
 //! and the page came from B2), else in T2. |T1|+|B1| stays within the cache's size, all four within twice that.
 //!
 //! p and its steps are fractions (the paper leaves open whether they are whole), as in libCacheSim, whose miss
-//! counts it agrees with exactly. Source: Megiddo and Modha, FAST'03. Cost: O(1) an access.
+//! counts it agrees with exactly. T1 and T2 are logs ([`Recency`]), the ghosts' lists lists. Source: Megiddo and Modha,
+//! FAST'03. Cost: O(1) an access, over time.
 
 use super::kit::*;
 
@@ -21,19 +22,21 @@ pub const ENTRY: Entry = Entry {
 };
 
 fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
-    let needs = Needs { ghosts: order.config().capacity + 1, lists: 4 };
+    let capacity = order.config().capacity;
+    Recency::check(ENTRY.name, capacity)?;
+    let needs = Needs { ghosts: capacity + 1, lists: 2 };
     order.cache::<X, _>(needs, |pages| Arc {
-        recent: pages.list(0),
-        frequent: pages.list(1),
-        recent_ghosts: pages.list(2),
-        frequent_ghosts: pages.list(3),
+        recent: Recency::new(capacity, 1),
+        frequent: Recency::new(capacity, 2),
+        recent_ghosts: pages.list(0),
+        frequent_ghosts: pages.list(1),
         target: 0.0,
         came_from: Past::None,
         leaves_no_ghost: false,
     })
 }
 
-/// Tag of pages in T2 and of ghosts in B2.
+/// Tag of ghosts in B2.
 const FREQUENT: u32 = 1;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -44,8 +47,8 @@ enum Past {
 }
 
 struct Arc {
-    recent: List,
-    frequent: List,
+    recent: Recency,
+    frequent: Recency,
     recent_ghosts: List,
     frequent_ghosts: List,
     /// p: how many pages T1 should hold.
@@ -82,14 +85,15 @@ impl Arc {
 }
 
 impl<X: Index> Policy<X> for Arc {
+    const TOUCHES: Touches = Touches::Node;
+
     #[inline]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
-        if pages.tag(node) == FREQUENT {
+        if self.frequent.holds(pages, node) {
             self.frequent.touch(pages, node);
         } else {
-            pages.set_tag(node, FREQUENT);
-            self.recent.remove(pages, node);
-            self.frequent.push_front(pages, node);
+            self.recent.leave(pages, node);
+            self.frequent.enter(pages, node);
         }
     }
 
@@ -116,35 +120,41 @@ impl<X: Index> Policy<X> for Arc {
         let above = once > self.target || (once == self.target && self.came_from == Past::Frequent);
         let from_recent =
             self.leaves_no_ghost || (!self.recent.is_empty() && above) || self.frequent.is_empty();
-        let list = if from_recent { &self.recent } else { &self.frequent };
-        Room::Drop(list.back(pages))
+        let order = if from_recent { &mut self.recent } else { &mut self.frequent };
+        let node = order.oldest(pages);
+        pages.warm(order.soon_oldest());
+        Room::Drop(node)
     }
 
     fn insert(&mut self, pages: &mut Pages<X>, node: u32, _: Access) {
         if self.came_from == Past::None {
-            self.recent.push_front(pages, node);
+            self.recent.enter(pages, node);
         } else {
-            pages.set_tag(node, FREQUENT);
-            self.frequent.push_front(pages, node);
+            self.frequent.enter(pages, node);
         }
         self.came_from = Past::None;
     }
 
     fn remove(&mut self, pages: &mut Pages<X>, node: u32, why: Leaving) -> Afterlife {
-        let frequent = pages.tag(node) == FREQUENT;
+        let frequent = self.frequent.holds(pages, node);
         if frequent {
-            self.frequent.remove(pages, node)
+            self.frequent.leave(pages, node);
         } else {
-            self.recent.remove(pages, node)
+            self.recent.leave(pages, node);
         }
         if why == Leaving::Discarded || (!frequent && self.leaves_no_ghost) {
             return Afterlife::Gone;
         }
         if frequent {
+            pages.set_tag(node, FREQUENT);
             self.frequent_ghosts.push_front(pages, node);
         } else {
             self.recent_ghosts.push_front(pages, node);
         }
         Afterlife::Ghost
+    }
+
+    fn bytes(&self) -> usize {
+        self.recent.bytes() + self.frequent.bytes()
     }
 }

@@ -37,7 +37,7 @@ struct Clock {
 }
 
 impl<X: Index> Policy<X> for Clock {
-    const RELINKS: bool = false;
+    const TOUCHES: Touches = Touches::Tag;
 
     #[inline]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {

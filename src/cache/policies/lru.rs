@@ -1,7 +1,7 @@
 //! LRU: the page that was used longest ago leaves.
 //!
-//! One list; any use moves a page to its front. Source: the base line of Ramasamy and Karantharaj,
-//! "Experimental setup". Cost: O(1) an access.
+//! The order of use is a log ([`Recency`]), which is the order of a list that any use moves a page to the front of.
+//! Source: the base line of Ramasamy and Karantharaj, "Experimental setup". Cost: O(1) an access, over time.
 
 use super::kit::*;
 
@@ -16,34 +16,42 @@ pub const ENTRY: Entry = Entry {
 };
 
 fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
-    order.cache::<X, _>(Needs::lists(1), |pages| Lru { list: pages.list(0) })
+    let capacity = order.config().capacity;
+    Recency::check(ENTRY.name, capacity)?;
+    order.cache::<X, _>(Needs::lists(0), |_| Lru { order: Recency::new(capacity, 1) })
 }
 
 struct Lru {
-    list: List,
+    order: Recency,
 }
 
 impl<X: Index> Policy<X> for Lru {
+    const TOUCHES: Touches = Touches::Node;
+
     #[inline]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
-        self.list.touch(pages, node);
+        self.order.touch(pages, node);
     }
 
     #[inline]
     fn make_room(&mut self, pages: &mut Pages<X>, _: u64, _: &mut Plan) -> Room {
-        let node = self.list.back(pages);
-        pages.warm(self.list.before(pages, node));
+        let node = self.order.oldest(pages);
+        pages.warm(self.order.soon_oldest());
         Room::Drop(node)
     }
 
     #[inline]
     fn insert(&mut self, pages: &mut Pages<X>, node: u32, _: Access) {
-        self.list.push_front(pages, node);
+        self.order.enter(pages, node);
     }
 
     #[inline]
     fn remove(&mut self, pages: &mut Pages<X>, node: u32, _: Leaving) -> Afterlife {
-        self.list.remove(pages, node);
+        self.order.leave(pages, node);
         Afterlife::Gone
+    }
+
+    fn bytes(&self) -> usize {
+        self.order.bytes()
     }
 }

@@ -26,7 +26,10 @@ mod kit {
     pub use crate::cache::links::{Link, Links, List, Slab};
     pub use crate::cache::ordered::Ordered;
     pub use crate::cache::pages::Pages;
-    pub use crate::cache::policy::{Access, Afterlife, Leaving, Needs, Outgoing, Plan, Policy, Room};
+    pub use crate::cache::policy::{
+        Access, Afterlife, Leaving, Needs, Outgoing, Plan, Policy, Room, Touches,
+    };
+    pub use crate::cache::recency::Recency;
     pub use crate::cache::registry::{Choice, Entry, Order};
 }
 

@@ -104,7 +104,7 @@ impl S3Fifo {
 }
 
 impl<X: Index> Policy<X> for S3Fifo {
-    const RELINKS: bool = false;
+    const TOUCHES: Touches = Touches::Tag;
 
     #[inline]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {

@@ -32,7 +32,7 @@ struct Sieve {
 }
 
 impl<X: Index> Policy<X> for Sieve {
-    const RELINKS: bool = false;
+    const TOUCHES: Touches = Touches::Tag;
 
     #[inline]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {

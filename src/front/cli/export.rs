@@ -35,8 +35,8 @@ const PROFILE: &str = "ssd-tlc";
 
 /// Serve a simulated disk, SSD or flash part, its data in an image: as a file in a directory, or over NBD
 ///
-/// Stays in the foreground until the directory is unmounted or a signal asks it to end. `bimetal status` shows its
-/// requests, merges, erases and wear meanwhile.
+/// Prints where it is served, then the `bimetal status` command that shows its requests, merges, erases and wear. Stays
+/// in the foreground until the directory is unmounted or a signal asks it to end.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("where").required(true))]
@@ -123,10 +123,16 @@ impl ExportVerb {
     }
 }
 
+/// Says how to look at what is served at `place`.
+fn tell_of_status(place: &Path) -> Result<()> {
+    super::say(&format!("bimetal status {}", place.display()))
+}
+
 /// Serves it as a file until it is unmounted.
 fn as_file(export: Export, place: &Path, signals: signals::Held) -> Result<()> {
     let served = serve(export, place)?;
     super::say(&served.device().display().to_string())?;
+    tell_of_status(place)?;
     let place = place.to_path_buf();
     signals.watch(move |signal| {
         tracing::info!("{signal}: unmounting {}", place.display());
@@ -147,6 +153,7 @@ fn over_nbd(export: Export, socket: &Path, signals: signals::Held) -> Result<()>
         let _ = heard.send(());
     })?;
     super::say(&served.uri())?;
+    tell_of_status(socket)?;
     // The sender lives as long as the process.
     let _ = ended.recv();
     Ok(())

@@ -92,7 +92,7 @@ pub struct Args {
     #[arg(long, value_name = "FROM-END", value_parser = parse_range)]
     pub absorb: Option<Range<u64>>,
     /// A non-volatile write cache of --nvram-size takes the writes to a range of bytes, to hot blocks, or to the FATs
-    /// and the root directory of the FAT volume in an image: FROM-END, heat, heat:WRITES/WITHIN or fat:IMAGE
+    /// and the directories of the FAT volume in an image: FROM-END, heat, heat:WRITES/WITHIN or fat:IMAGE
     #[arg(long, value_name = "WHAT", conflicts_with = "absorb")]
     pub nvram: Option<Takes>,
     /// Bytes of its memory, FeRAM [128KiB, the paper's]

@@ -1,15 +1,15 @@
 //! A non-volatile write cache between the requests of a trace and the device: the one that
 //! [`cache::nvram`](crate::cache::nvram) is, with its records, its times and its making room.
 //!
-//! What it takes: a range of addresses; blocks written again and again; or the FATs and the root directory of a
-//! FAT volume, found from the boot sector in an image of it. What it still holds at the end stays there: it is
-//! safe. Contents are zeros: traces have none.
+//! What it takes: a range of addresses; blocks written again and again; or the FATs and the directories of a FAT
+//! volume, found by walking the tree in an image of it. What it still holds at the end stays there: it is safe.
+//! Contents are zeros: traces have none, so that directories made during a trace are not noticed.
 
 use super::report::Measured;
 use super::stack::{Io, Layer, zeros};
 use crate::cache::nvram::{Choice, NvramCache};
-use crate::fs::fat::SECTOR_BYTES;
-use crate::fs::fat::layout::Layout;
+use crate::fs::fat::metadata::Metadata;
+use crate::media::file::{FileDevice, Options};
 use crate::media::nvram::{Nvram, NvramProfile};
 use crate::media::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket, profile};
 use crate::time::Time;
@@ -17,10 +17,8 @@ use crate::units::parse_size;
 use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::fs::File;
-use std::io::Read;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -38,7 +36,7 @@ pub enum Takes {
     Range(Range<u64>),
     /// Those to blocks written so often within so many block writes.
     Heat(u32, u64),
-    /// Those to the FATs and the root directory of the volume in this image, which begins where the device does.
+    /// Those to the FATs and the directories of the volume in this image, which begins where the device does.
     Fat(PathBuf),
 }
 
@@ -88,17 +86,10 @@ impl Takes {
     }
 }
 
-/// The bytes of the FATs and the root directory of the volume in `image`.
-fn metadata_of(image: &PathBuf) -> Result<Vec<Range<u64>>> {
-    let failed = |error| Error::io(image.display(), error);
-    let mut boot = vec![0; SECTOR_BYTES as usize];
-    let mut file = File::open(image).map_err(failed)?;
-    let size = file.metadata().map_err(failed)?.len();
-    file.read_exact(&mut boot).map_err(failed)?;
-    let layout = Layout::read(&boot, size)?;
-    let root = layout.root.is_empty().then(|| layout.cluster(layout.root_cluster));
-    let ranges = std::iter::once(layout.fat.start..layout.data).chain(root);
-    Ok(ranges.map(|range| range.start * SECTOR_BYTES..range.end * SECTOR_BYTES).collect())
+/// The bytes of the FATs and all directories of the volume in `image`.
+fn metadata_of(image: &Path) -> Result<Vec<Range<u64>>> {
+    let device = FileDevice::open_with(image, &Options::default())?;
+    Ok(Metadata::read(Arc::new(device))?.ranges())
 }
 
 /// The cache above a layer.
@@ -240,7 +231,7 @@ mod tests {
             let error = text.parse::<Takes>().unwrap_err().to_string();
             assert!(error.contains("heat:WRITES/WITHIN"), "{error}");
         }
-        let error = Takes::Fat("/no/such".into()).choice().unwrap_err().to_string();
+        let error = Takes::Fat("/no/such".into()).choice().err().unwrap().to_string();
         assert!(error.contains("/no/such"), "{error}");
     }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::io::{Read, Seek, SeekFrom};
 
 /// Bytes of a directory entry.
-const ENTRY_BYTES: usize = 32;
+pub(super) const ENTRY_BYTES: usize = 32;
 /// Attribute bits.
 const VOLUME: u8 = 0x08;
 const DIRECTORY: u8 = 0x10;
@@ -33,52 +33,72 @@ pub struct Usage {
 
 /// Checks a volume. Fails with [`Error::Corrupt`], naming the entry or the cluster.
 pub(super) fn check(disk: &mut Disk, layout: &Layout) -> Result<Usage> {
-    let mut walk = Walk {
-        next: read_fat(disk, layout)?,
-        seen: vec![false; layout.clusters as usize + 2],
-        disk,
-        layout,
-        usage: Usage::default(),
-    };
+    let fat = read_fat(disk, layout)?;
+    let mut walk = Walk::new(disk, layout, &fat);
     walk.everything()?;
-    let used = walk.next.iter().skip(2).filter(|next| **next != 0).count() as u64;
+    let clusters = 2..layout.clusters.saturating_add(2);
+    let used = clusters.filter(|cluster| layout.width.entry(&fat, *cluster) != 0).count() as u64;
     let seen = walk.seen.iter().filter(|seen| **seen).count() as u64;
     Ok(Usage { used_clusters: used, lost_clusters: used - seen, ..walk.usage })
 }
 
-/// The first FAT: for each cluster the next; 0 for a free one, `u32::MAX` at the end of a chain.
-fn read_fat(disk: &mut Disk, layout: &Layout) -> Result<Vec<u32>> {
+/// The first FAT, and the clusters of all directories. Fails as [`check`].
+pub(super) fn survey(disk: &mut Disk, layout: &Layout) -> Result<(Vec<u8>, Vec<u32>)> {
+    let fat = read_fat(disk, layout)?;
+    let mut walk = Walk::new(disk, layout, &fat);
+    walk.everything()?;
+    let directories = walk.directories;
+    Ok((fat, directories))
+}
+
+/// The bytes of the first FAT.
+fn read_fat(disk: &mut Disk, layout: &Layout) -> Result<Vec<u8>> {
     let mut bytes = vec![0; ((layout.fat.end - layout.fat.start) * SECTOR_BYTES) as usize];
     disk.seek(SeekFrom::Start(layout.fat.start * SECTOR_BYTES)).map_err(from_io)?;
     disk.read_exact(&mut bytes).map_err(from_io)?;
-    let byte = |at: usize| bytes.get(at).copied().map_or(0, u32::from);
-    let entry = |cluster: usize| {
-        let (value, end) = match layout.width {
-            Width::Fat12 => {
-                let pair = byte(cluster * 3 / 2) | byte(cluster * 3 / 2 + 1) << 8;
-                (if cluster.is_multiple_of(2) { pair & 0xFFF } else { pair >> 4 }, 0xFF8)
-            }
-            Width::Fat16 => (byte(cluster * 2) | byte(cluster * 2 + 1) << 8, 0xFFF8),
-            Width::Fat32 => {
-                let value = (0..4).fold(0, |value, at| value | byte(cluster * 4 + at) << (8 * at));
-                (value & 0x0FFF_FFFF, 0x0FFF_FFF8)
-            }
-        };
-        if value >= end { u32::MAX } else { value }
-    };
-    Ok((0..layout.clusters as usize + 2).map(entry).collect())
+    Ok(bytes)
+}
+
+/// The number in `len` bytes of a directory entry.
+fn number(entry: &[u8], at: usize, len: usize) -> u32 {
+    entry[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte))
+}
+
+/// The first cluster that a directory entry names.
+fn first_cluster(entry: &[u8], width: Width) -> u32 {
+    let high = if width == Width::Fat32 { number(entry, 20, 2) } else { 0 };
+    high << 16 | number(entry, 26, 2)
+}
+
+/// Whether an entry is in use and of a file or directory, and not of this directory or the one above.
+fn is_shown(entry: &[u8]) -> bool {
+    // Long names and labels have the bit of a volume.
+    !matches!(entry[0], 0 | 0xE5 | b'.') && entry[11] & VOLUME == 0
+}
+
+/// The first cluster of the directory that `entry` (of [`ENTRY_BYTES`]) names, if it does.
+pub(super) fn directory_at(entry: &[u8], width: Width) -> Option<u32> {
+    (is_shown(entry) && entry[11] & DIRECTORY != 0).then(|| first_cluster(entry, width))
 }
 
 struct Walk<'a> {
     disk: &'a mut Disk,
     layout: &'a Layout,
-    next: Vec<u32>,
+    /// The first FAT.
+    fat: &'a [u8],
     /// Clusters of chains followed so far.
     seen: Vec<bool>,
+    /// Clusters of directories.
+    directories: Vec<u32>,
     usage: Usage,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(disk: &'a mut Disk, layout: &'a Layout, fat: &'a [u8]) -> Walk<'a> {
+        let seen = vec![false; layout.clusters as usize + 2];
+        Walk { disk, layout, fat, seen, directories: Vec::new(), usage: Usage::default() }
+    }
+
     fn everything(&mut self) -> Result<()> {
         let mut left: Vec<(u32, String)> = Vec::new();
         match self.layout.root_cluster {
@@ -92,7 +112,9 @@ impl Walk<'_> {
             cluster => left.push((cluster, String::new())),
         }
         while let Some((cluster, path)) = left.pop() {
-            'directory: for cluster in self.chain(cluster, &path)? {
+            let chain = self.chain(cluster, &path)?;
+            self.directories.extend(&chain);
+            'directory: for cluster in chain {
                 for sector in self.layout.cluster(cluster) {
                     if !self.entries(sector, &path, &mut left)? {
                         break 'directory;
@@ -117,11 +139,12 @@ impl Walk<'_> {
             if std::mem::replace(&mut self.seen[index], true) {
                 return wrong("its chain meets another one, or itself");
             }
-            if self.next[index] == 0 {
+            let next = self.layout.width.entry(self.fat, cluster);
+            if next == 0 {
                 return wrong("its chain leads to a cluster that is not in use");
             }
             chain.push(cluster);
-            cluster = self.next[index];
+            cluster = next;
         }
         Ok(chain)
     }
@@ -132,20 +155,15 @@ impl Walk<'_> {
         self.disk.seek(SeekFrom::Start(sector * SECTOR_BYTES)).map_err(from_io)?;
         self.disk.read_exact(&mut bytes).map_err(from_io)?;
         for entry in bytes.chunks_exact(ENTRY_BYTES) {
-            let number = |at: usize, len: usize| {
-                entry[at..at + len].iter().rev().fold(0u32, |number, byte| number << 8 | u32::from(*byte))
-            };
-            match entry[0] {
-                0 => return Ok(false),
-                0xE5 | b'.' => continue,
-                // Long names and labels.
-                _ if entry[11] & VOLUME != 0 => continue,
-                _ => {}
+            if entry[0] == 0 {
+                return Ok(false);
+            }
+            if !is_shown(entry) {
+                continue;
             }
             let name = String::from_utf8_lossy(&entry[..11]);
             let path = format!("{path}/{}", name.trim_end());
-            let high = if self.layout.width == Width::Fat32 { number(20, 2) } else { 0 };
-            let (first, len) = (high << 16 | number(26, 2), number(28, 4));
+            let (first, len) = (first_cluster(entry, self.layout.width), number(entry, 28, 4));
             if entry[11] & DIRECTORY != 0 {
                 self.usage.directories += 1;
                 left.push((first, path));

@@ -19,6 +19,36 @@ pub enum Width {
     Fat32,
 }
 
+impl Width {
+    /// Bits of an entry.
+    fn bits(self) -> usize {
+        match self {
+            Width::Fat12 => 12,
+            Width::Fat16 => 16,
+            Width::Fat32 => 32,
+        }
+    }
+
+    /// What the FAT `bytes` says of a cluster: the next one; 0 for a free one, `u32::MAX` at the end of a chain.
+    pub fn entry(self, bytes: &[u8], cluster: u32) -> u32 {
+        let at = cluster as usize * self.bits() / 8;
+        let byte = |index: usize| bytes.get(at + index).copied().map_or(0, u32::from);
+        let word = byte(0) | byte(1) << 8;
+        let (value, end) = match self {
+            Width::Fat12 if cluster.is_multiple_of(2) => (word & 0xFFF, 0xFF8),
+            Width::Fat12 => (word >> 4, 0xFF8),
+            Width::Fat16 => (word, 0xFFF8),
+            Width::Fat32 => ((word | byte(2) << 16 | byte(3) << 24) & 0x0FFF_FFFF, 0x0FFF_FFF8),
+        };
+        if value >= end { u32::MAX } else { value }
+    }
+
+    /// The clusters whose entries lie in these bytes of the FAT, wholly or in part.
+    pub fn entries_in(self, bytes: Range<usize>) -> Range<u32> {
+        (bytes.start * 8 / self.bits()) as u32..(bytes.end * 8).div_ceil(self.bits()) as u32
+    }
+}
+
 /// What a sector is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Use {
@@ -140,6 +170,12 @@ impl Layout {
     pub fn cluster(&self, cluster: u32) -> Range<u64> {
         let first = self.data + u64::from(cluster.saturating_sub(2)) * self.sectors_per_cluster;
         first..first + self.sectors_per_cluster
+    }
+
+    /// The cluster that a sector lies in.
+    pub fn cluster_of(&self, sector: u64) -> Option<u32> {
+        let index = sector.checked_sub(self.data)? / self.sectors_per_cluster;
+        u32::try_from(index + 2).ok().filter(|cluster| self.has_cluster(*cluster))
     }
 
     /// What a sector is for.

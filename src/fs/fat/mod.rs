@@ -18,6 +18,7 @@ pub mod check;
 mod clock;
 mod disk;
 pub mod layout;
+pub mod metadata;
 pub mod study;
 
 pub use disk::VolumeCounts;

@@ -1,6 +1,7 @@
 //! A volume's files, the order and number of its sector writes, and what a power cut leaves.
 
 use super::check::{Usage, check};
+use super::metadata::Metadata;
 use super::*;
 use crate::cache::nvram::{Choice, NvramCache};
 use crate::media::nvram::Nvram;
@@ -216,6 +217,49 @@ fn metadata_goes_to_the_cache_and_the_device_sees_data_alone() {
     let volume = open(&again);
     assert!((0..20).all(|number| volume.read(&format!("dir/{number}")).unwrap() == vec![number; 5000]));
     assert_eq!(usage(&again).unwrap().lost_clusters, 0);
+}
+
+#[test]
+fn a_cache_below_the_file_system_finds_old_and_new_directories_by_itself() {
+    for (width, size) in [(Width::Fat12, 2 << 20), (Width::Fat16, 8 << 20), (Width::Fat32, 64 << 20)] {
+        let below = format(size, &Format { width, cluster_bytes: 512, root_entries: 512 });
+        let old = open(&below);
+        old.make_dir("old").unwrap();
+        old.make_dir("old/deep").unwrap();
+        drop(old);
+        let nvram = Nvram::new(profile::load("feram").unwrap(), 256 << 10);
+        let metadata = Metadata::read(Arc::clone(&below)).unwrap();
+        // Directories of one sector each; FAT32's root is one.
+        let roots = usize::from(width == Width::Fat32);
+        assert_eq!(metadata.ranges().len(), 1 + 2 + roots, "FATs (and root), old, old/deep");
+        let cache = NvramCache::open(below, nvram, Choice::Selected(Box::new(metadata))).unwrap();
+        let cache = Arc::new(cache);
+        let volume = open(&(Arc::clone(&cache) as Arc<dyn BlockDevice>));
+        volume.make_dir("new").unwrap();
+        // So many that directories grow by clusters.
+        for number in 0..40u8 {
+            for dir in ["old/deep", "new"] {
+                let mut file = volume.create(&format!("{dir}/a file with a long name {number}")).unwrap();
+                file.write_at(0, &[number; 1000]).unwrap();
+            }
+        }
+        let (counts, absorbed) = (volume.counts(), cache.counts().absorbed);
+        let metadata = counts.fat + counts.directory;
+        // The first writes to a new cluster may come before it is known to be a directory's.
+        let clusters = 2 * 40 * 4 / 16 + 1;
+        assert!((metadata - clusters..=metadata).contains(&absorbed), "{width:?}: {absorbed}, {counts:?}");
+        // What was a directory's is not for ever.
+        for number in 0..40u8 {
+            volume.remove(&format!("new/a file with a long name {number}")).unwrap();
+        }
+        volume.remove("new").unwrap();
+        let (before, passed) = (volume.counts(), cache.counts().passed);
+        volume.create("large").unwrap().write_at(0, &[1; 200_000]).unwrap();
+        let data = volume.counts().data - before.data;
+        let passed = cache.counts().passed - passed;
+        // Sectors that are in the memory from before stay there; the rest is the boot sector or FS info.
+        assert!((data - clusters..=data + 8).contains(&passed), "{width:?}: {passed} of {data}");
+    }
 }
 
 #[test]

@@ -25,11 +25,33 @@ pub(super) struct Unit {
     pub own: Option<(u32, u32)>,
     /// Its erased blocks.
     pub free: Free,
+    /// Erases so far.
+    pub erases: u64,
+    /// The most erases of one of its blocks.
+    pub most: u32,
+    /// It is ahead of other units in wear.
+    pub is_ahead: bool,
+    /// Turns it had while it was.
+    turns: u32,
 }
 
 impl Unit {
     pub fn new(levelling: Levelling) -> Unit {
-        Unit { host: None, copies: None, own: None, free: Free::new(levelling) }
+        let free = Free::new(levelling);
+        Unit { host: None, copies: None, own: None, free, erases: 0, most: 0, is_ahead: false, turns: 0 }
+    }
+
+    /// A block of it was erased for the `erases`-th time.
+    pub fn erased(&mut self, block: u32, erases: u32) {
+        self.free.give(block, erases);
+        self.erases += 1;
+        self.most = self.most.max(erases);
+    }
+
+    /// Whether its turn to be written to is to be left out.
+    pub fn misses_its_turn(&mut self) -> bool {
+        self.turns = self.turns.wrapping_add(u32::from(self.is_ahead));
+        self.is_ahead && self.turns.is_multiple_of(4)
     }
 
     /// Whether `block` is open.

@@ -62,6 +62,9 @@ impl PageMap {
     fn sort_blocks(&mut self) {
         for block in 0..self.states.len() as u32 {
             let unit = self.nand.geometry().unit_of(block) as usize;
+            let erases = self.nand.erases(block);
+            self.units[unit].erases += u64::from(erases);
+            self.units[unit].most = self.units[unit].most.max(erases);
             let used = self.nand.next_page(block) > 0 || self.nand.page(block, 0) != Page::Erased;
             self.states[block as usize] = match (self.nand.is_bad(block), used) {
                 (true, _) => State::Bad,
@@ -84,5 +87,6 @@ impl PageMap {
                 }
             }
         }
+        self.find_ahead();
     }
 }

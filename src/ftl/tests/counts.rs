@@ -221,16 +221,16 @@ fn half_a_block_in_order_is_completed_or_copied() {
 fn goldens(scheme: &str) -> [Counts; 7] {
     let none = [0; 3];
     match scheme {
-        // A reference counter with one stream and unknown ties has 134,416 copies and 3,553 erases for
+        // A reference counter with one stream and the lowest of equals has 134,416 copies and 3,553 erases for
         // `Uniform`, and as many as here for `Sequential` and `WholeBlocks`.
         "page" => [
             (0, 1490, none),
-            (135_548, 3571, none),
-            (54_080, 2298, none),
-            (142_129, 3674, none),
+            (135_673, 3573, none),
+            (85_952, 2796, none),
+            (140_541, 3649, none),
             (5824, 781, none),
             (0, 1890, none),
-            (84_218, 2757, none),
+            (83_898, 2752, none),
         ],
         "bast" => [
             (0, 1600, [1600, 0, 0]),
@@ -264,12 +264,12 @@ fn goldens(scheme: &str) -> [Counts; 7] {
         // cached.
         "dftl" => [
             (0, 1494, none),
-            (158_516, 4668, none),
-            (56_174, 2349, none),
-            (177_023, 4817, none),
+            (158_014, 4651, none),
+            (82_033, 2758, none),
+            (174_461, 4762, none),
             (6071, 791, none),
             (0, 1904, none),
-            (97_664, 3144, none),
+            (97_525, 3140, none),
         ],
         other => panic!("{other} has no golden counts"),
     }
@@ -277,8 +277,12 @@ fn goldens(scheme: &str) -> [Counts; 7] {
 
 #[test]
 fn counts_of_the_known_streams_do_not_change() {
+    let mut changed = Vec::new();
     for scheme in SCHEMES {
         let counts = Stream::ALL.map(|stream| run(scheme.name, "", stream, PageOrder::Ascending));
-        assert_eq!(counts, goldens(scheme.name), "{}", scheme.name);
+        if counts != goldens(scheme.name) {
+            changed.push(format!("{}: {counts:?}", scheme.name));
+        }
     }
+    assert!(changed.is_empty(), "{}", changed.join("\n"));
 }

@@ -3,7 +3,7 @@
 //!
 //! What the literature leaves open, and what that program chose: copies go to the host's open block
 //! (`streams=one`), free blocks are used in the order they became free (`level=none`), of the blocks with the
-//! fewest valid pages the lowest number is cleaned, and it begins before any write at which fewer than two
+//! fewest valid pages the lowest number is cleaned (`ties=lowest`), and it begins before any write at which fewer than two
 //! blocks are free (`begin=short,reserve=2`), even if the open block has room.
 //!
 //! The last decides on `HotSequential`, where all victims tie at half a block. Cleaning at each write ends as
@@ -32,7 +32,7 @@ impl Choices {
     fn settings(self) -> String {
         let streams = if self.one_stream { "one" } else { "two" };
         let begin = if self.begins_short { "short" } else { "full" };
-        format!("level=none,streams={streams},begin={begin},reserve={}", self.reserve)
+        format!("level=none,ties=lowest,streams={streams},begin={begin},reserve={}", self.reserve)
     }
 }
 
