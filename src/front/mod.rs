@@ -4,6 +4,7 @@ pub mod cli;
 pub mod export;
 pub mod fuse;
 pub mod memory;
+pub mod objects;
 pub mod replay;
 pub mod reproduce;
 pub mod trace;

@@ -12,6 +12,7 @@ pub mod ext4;
 pub mod fat;
 pub mod memfs;
 pub mod nfhybrid;
+pub mod osd;
 #[cfg(test)]
 pub(crate) mod rules;
 

@@ -16,6 +16,7 @@ pub mod formats;
 pub mod generators;
 mod input;
 mod lines;
+pub mod objects;
 mod record;
 mod source;
 mod summary;

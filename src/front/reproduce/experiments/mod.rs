@@ -4,6 +4,7 @@ mod csw;
 mod ftl_fig2;
 mod ftl_table1;
 mod inventory;
+mod osd;
 mod p2p;
 
 use super::Experiment;
@@ -16,6 +17,8 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &csw::SEQUENTIAL,
     &csw::RANDOM,
     &csw::P2P,
+    &osd::READS,
+    &osd::WRITES,
     &inventory::EXPERIMENT,
     &p2p::EXPERIMENT,
 ];
