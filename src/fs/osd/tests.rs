@@ -155,7 +155,7 @@ fn it_holds_what_the_model_holds_through_cleanings_and_openings() {
                 assert_sound(&mut store);
             }
         }
-        assert!(cleaned > 20, "{placement}: {cleaned}");
+        assert!(cleaned > 5, "{placement}: {cleaned}");
         store.clean_all().unwrap();
         assert_sound(&mut store);
         assert!(contents(&mut store) == model, "{placement}, cleaned");
@@ -246,7 +246,7 @@ fn the_power_may_go_again_and_again_while_it_fills_and_is_cleaned() {
             assert!(states.contains(&model), "{placement}");
             states = vec![model.clone()];
         }
-        assert!(cleaned > 20, "{placement}: {cleaned}");
+        assert!(cleaned > 5, "{placement}: {cleaned}");
     }
 }
 
