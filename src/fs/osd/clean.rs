@@ -128,7 +128,7 @@ impl Store {
                 self.counts.index_copied += u64::from(segment.live_pages) * self.flash.page_bytes() as u64;
             }
             if segment.live_bytes > 0 {
-                self.move_survivors(victim, &entries, self.clock.saturating_sub(segment.born))?;
+                self.move_survivors(victim, &entries, self.age_of(victim))?;
             }
             if self.segments.get(victim).live_bytes > 0 {
                 let at = format!("segment {victim}");

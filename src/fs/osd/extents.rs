@@ -122,11 +122,17 @@ impl Store {
                 self.set(Key::extent(object, fork, to), Some(Value::Extent(kept)))?;
             }
             if let Some(why) = why.filter(|_| !extent.is_reserved()) {
-                let born = self.segments.get(self.segments.of_byte(extent.at)).born;
-                self.placement.died(object, last - first, self.clock.saturating_sub(born), why);
+                let age = self.age_of(self.segments.of_byte(extent.at));
+                self.placement.died(object, last - first, age, why);
             }
         }
         Ok(())
+    }
+
+    /// Bytes written since those of a segment were, on average.
+    pub(super) fn age_of(&self, segment: u32) -> u64 {
+        let segment = self.segments.get(segment);
+        self.clock.saturating_sub(segment.born.midpoint(segment.written))
     }
 
     /// Maps `len` bytes of a fork to `at`; what was there before dies.

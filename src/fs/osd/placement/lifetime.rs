@@ -8,12 +8,12 @@
 //! - index pages live for a checkpoint or several, and access pages for a merge: one stream each;
 //! - new data by its object's own past: when bytes of it died before, the mean age at which they did, halved
 //!   in weight with each new death; an object without a past by what its class (its owner's hint and the
-//!   magnitude of its size) has seen; a class without a past is long-lived;
+//!   magnitude of its size) has seen, a sixteenth in weight with each death; a class without a past is
+//!   long-lived;
 //! - survivors of a cleaning by their age: what has lived long will live long again.
 //!
-//! Each prediction falls into one of the classes whose bounds are four-fold apart, around the size of the
-//! store. Memory: a table of 4096 entries for objects, shared by those that fall on the same place, and 256
-//! for classes.
+//! Each prediction falls into one of three streams. Memory: a table of 16384 objects, each forgotten when another
+//! falls on its place, and of 256 classes.
 
 use super::{Death, ENTRIES, Placement, Scheme, What, Written, entries};
 
@@ -31,38 +31,52 @@ const INDEX: usize = 1;
 const ACCESS: usize = 2;
 const DATA: usize = 3;
 /// Upper bounds of the data streams' lifetimes but the last, in bytes written.
-const BOUNDS: [u64; 3] = [4 << 20, 32 << 20, 256 << 20];
-const OBJECTS: usize = 4096;
+const BOUNDS: [u64; 2] = [16 << 20, 256 << 20];
+const OBJECTS: usize = 16384;
+const CLASSES: usize = 256;
+
+/// What is known of the object that last fell on a place of the table.
+#[derive(Clone, Copy, Default)]
+struct Past {
+    object: u64,
+    /// Mean lifetime of its bytes; 0: none of them died yet.
+    lifetime: u64,
+    class: u8,
+}
 
 struct Lifetime {
     entries: u32,
-    /// Mean lifetimes, 0: not known.
-    objects: Vec<(u64, u64)>,
-    classes: [u64; 256],
+    objects: Vec<Past>,
+    /// Mean lifetimes; 0: not known.
+    classes: [u64; CLASSES],
 }
 
 impl Lifetime {
     fn new(entries: u32) -> Lifetime {
-        Lifetime { entries, objects: vec![(0, 0); OBJECTS], classes: [0; 256] }
+        Lifetime { entries, objects: vec![Past::default(); OBJECTS], classes: [0; CLASSES] }
     }
 
     fn slot(object: u64) -> usize {
-        (object.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as usize % OBJECTS
+        (object.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50) as usize % OBJECTS
     }
 
-    fn class(written: &Written) -> usize {
-        let magnitude = 64 - written.size.leading_zeros() as usize;
-        (usize::from(written.hint) * 67 + magnitude / 2) % 256
+    /// By the owner's hint and the magnitude of the size.
+    fn class(written: &Written) -> u8 {
+        let magnitude = 64 - written.size.leading_zeros();
+        (u32::from(written.hint) * 37 + magnitude) as u8
     }
 
-    fn predict(&self, written: &Written) -> u64 {
-        let (object, known) = self.objects[Self::slot(written.object)];
-        if object == written.object && known > 0 {
-            return known;
+    /// The lifetime to expect of what is written; the object is remembered.
+    fn predict(&mut self, written: &Written) -> u64 {
+        let class = Self::class(written);
+        let past = &mut self.objects[Self::slot(written.object)];
+        if past.object != written.object {
+            *past = Past { object: written.object, lifetime: 0, class };
         }
-        match self.classes[Self::class(written)] {
-            0 => u64::MAX,
-            known => known,
+        past.class = class;
+        match (past.lifetime, self.classes[usize::from(class)]) {
+            (0, 0) => u64::MAX,
+            (0, known) | (known, _) => known,
         }
     }
 }
@@ -95,11 +109,13 @@ impl Placement for Lifetime {
     }
 
     fn died(&mut self, object: u64, _: u64, age: u64, _: Death) {
-        let slot = &mut self.objects[Self::slot(object)];
-        *slot = if slot.0 == object && slot.1 > 0 {
-            (object, slot.1.midpoint(age.max(1)))
-        } else {
-            (object, age.max(1))
-        };
+        let age = age.max(1);
+        let past = &mut self.objects[Self::slot(object)];
+        if past.object != object {
+            return;
+        }
+        past.lifetime = if past.lifetime == 0 { age } else { past.lifetime.midpoint(age) };
+        let class = &mut self.classes[usize::from(past.class)];
+        *class = if *class == 0 { age } else { *class - *class / 16 + age / 16 };
     }
 }
