@@ -1,18 +1,28 @@
 # Everything a developer or CI runs. Each target installs what it needs.
 
-.PHONY: test test-long lint setup build demo bench man
+.PHONY: test test-long lint setup build demo bench bench-cache man
 
 test: setup lint
 	cargo test --quiet
 
-# What takes long or needs the network: fifty kills, long crash runs, the miss counts of libCacheSim. Without the
-# network the last says that it was skipped.
+# What takes long or needs the network: fifty kills, all crash workloads, real work in full measure, long crash runs,
+# the miss counts of libCacheSim. Without the network the last says that it was skipped.
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
+	SEEDS=200 cargo test --quiet --test suite nfhybrid_crash::many_more -- --ignored --nocapture
+	FTL_CASES=1000 cargo test --quiet --release --lib ftl::
+	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture --include-ignored
+	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture --include-ignored
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
-	@target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
-		target/libcachesim/bin/pip install --quiet libcachesim==0.3.5; } || echo "skipped: libcachesim cannot be installed"
+	CUTS=all cargo test --quiet --release -p cmfs-core cuts -- --nocapture
+	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \
+		&& cargo build --quiet --release -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"
+	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
+
+# libCacheSim in a Python environment of its own; without the network, a word about it.
+LIBCACHESIM = target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
+	target/libcachesim/bin/pip install --quiet libcachesim==0.3.5; } || echo "skipped: libcachesim cannot be installed"
 
 lint:
 	cargo fmt --all --check
@@ -28,9 +38,17 @@ build:
 demo: setup build
 	@sh tests/demo.sh
 
-# Paired measurements against the kernel's file systems; needs root. BENCH="--rounds 3 --work metadata" narrows it.
-bench: setup
+# Paired measurements against the kernel's file systems, on an SSD image and on a simulated disk that seeks and turns in
+# real time; needs root, 20 GiB in /var/tmp and some minutes. BENCH="--disk image --rounds 1 --work metadata" narrows it.
+# Before it the page cache beside libCacheSim (CACHE_BENCH="--rounds 1 lru cswlru" narrows that) and the translation
+# layers' speed and memory.
+bench: setup bench-cache
+	cargo bench --quiet --bench ftl
 	cargo bench --quiet --bench paired -- $(BENCH)
+
+bench-cache:
+	@$(LIBCACHESIM)
+	cargo bench --quiet --bench cache -- --python target/libcachesim/bin/python $(CACHE_BENCH)
 
 man:
 	cargo run --quiet --release -- man target/man

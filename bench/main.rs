@@ -6,12 +6,15 @@
 //! the limit: an empty file system in memory behind the same front, which no file system behind it can beat.
 
 mod measure;
+mod media;
+mod meter;
 mod report;
 mod targets;
 mod work;
 
 use clap::Parser;
 use measure::Samples;
+use media::DiskKind;
 use rand::seq::SliceRandom;
 use rand::{SeedableRng, rngs::StdRng};
 use std::path::PathBuf;
@@ -22,12 +25,15 @@ use targets::Target;
 #[derive(Debug, Parser)]
 struct Options {
     /// How often everything is measured
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// File systems to measure: memfs-root memfs nfhybrid-root nfhybrid ext2 ext4 xfs
+    /// What the disk is: of nfhybrid, and of the targets with `-disk`
+    #[arg(long, value_enum, default_value = "hdd")]
+    disk: DiskKind,
+    /// File systems to measure: memfs nfhybrid ext2 ext4 xfs on an SSD image; ext2-disk ext4-disk xfs-disk
     ///
-    /// Those with `-root` serve root alone and check no permissions; each is compared with its like.
-    #[arg(long, value_delimiter = ',', default_value = "memfs-root,memfs,ext4,nfhybrid-root,nfhybrid")]
+    /// memfs-root and nfhybrid-root serve root alone and check no permissions; each is compared with its like.
+    #[arg(long, value_delimiter = ',', default_value = targets::ALL)]
     targets: Vec<String>,
     /// Also measure what is mounted at this directory
     #[arg(long, value_name = "NAME=DIR")]
@@ -78,7 +84,8 @@ fn run(options: &Options) -> Result<(), String> {
     for text in &options.mounted {
         targets.push(Target::mounted(text)?);
     }
-    let mut samples = Samples::default();
+    let mut samples = Samples::of_targets(&targets);
+    let begin = std::time::Instant::now();
     let mut random = StdRng::seed_from_u64(options.seed);
     for round in 0..options.rounds {
         let mut order: Vec<&Target> = targets.iter().collect();
@@ -92,9 +99,10 @@ fn run(options: &Options) -> Result<(), String> {
             }
         }
     }
-    print!("{}", report::table(&samples));
+    print!("{}", report::table(options, begin.elapsed(), &samples));
     if let Some(path) = &options.json {
-        std::fs::write(path, report::json(&samples)).map_err(|why| format!("{}: {why}", path.display()))?;
+        std::fs::write(path, report::json(options, &samples))
+            .map_err(|why| format!("{}: {why}", path.display()))?;
     }
     Ok(())
 }

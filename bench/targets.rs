@@ -1,13 +1,13 @@
 //! The file systems that are measured, each mounted once for all rounds.
 
 use crate::Options;
-use std::fs::{self, File};
+use crate::media::{BIMETAL, Disk, DiskKind, Loop, command, ssd_image, text};
+use crate::meter::{self, Meters};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-const IMAGE_BYTES: u64 = 3 << 30;
-const SSD_BYTES: u64 = 1 << 30;
-const BIMETAL: &str = env!("CARGO_BIN_EXE_bimetal");
+/// All targets, in the order of the report; those that end in `-disk` need a disk that is no image.
+pub const ALL: &str = "memfs-root,memfs,ext2,ext4,xfs,ext2-disk,ext4-disk,xfs-disk,nfhybrid-root,nfhybrid";
 
 /// A mounted file system; dropping it unmounts what was mounted for it.
 #[derive(Debug)]
@@ -19,25 +19,9 @@ pub struct Target {
     /// The process that serves it, if one does.
     pub server: Option<u32>,
     ours: bool,
-}
-
-fn command(program: &str, args: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(args).output().map_err(|why| format!("{program}: {why}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
-    }
-}
-
-fn text(path: &Path) -> Result<&str, String> {
-    path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()))
-}
-
-/// An image with all its blocks on the host, so that no run pays for their allocation.
-fn image(path: &Path, bytes: u64) -> Result<(), String> {
-    let file = File::create(path).map_err(|why| format!("{}: {why}", path.display()))?;
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
-        .map_err(|why| format!("an image: {why}"))
+    /// What the kernel's file systems lie on, and whether that is the disk. In the order they have to go.
+    device: Option<(Loop, bool)>,
+    _disk: Option<Disk>,
 }
 
 /// The options of a target, by its name, and more.
@@ -51,36 +35,36 @@ impl Target {
     pub fn set_up(name: &str, home: &Path, options: &Options) -> Result<Target, String> {
         let path = home.join(name);
         fs::create_dir(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-        let place = text(&path)?;
+        let place = text(&path)?.to_string();
+        let mut target =
+            Target { name: name.into(), path, server: None, ours: false, device: None, _disk: None };
         match name {
             "memfs-root" | "memfs" => {
                 let options = mount_options(name, Some("prealloc=1GiB,size=8GiB"));
-                Self::bimetal(&["mount", "-t", "memfs", "-o", &options, place])?;
+                command(BIMETAL, &["mount", "-t", "memfs", "-o", &options, &place])?;
             }
-            "nfhybrid-root" | "nfhybrid" => {
-                Self::nfhybrid(&path, &mount_options(name, options.nfhybrid_options.as_deref()))?;
-            }
-            "ext2" | "ext4" | "xfs" => Self::kernel(name, home, place)?,
-            _ => return Err("there is no such target".into()),
+            "nfhybrid-root" | "nfhybrid" => target.nfhybrid(&place, options)?,
+            _ => target.kernel(home, &place, options.disk)?,
         }
-        let server = server_of(place);
-        Ok(Target { name: name.into(), path, server, ours: true })
+        target.ours = true;
+        target.server = server_of(&target.path);
+        Ok(target)
     }
 
     /// What someone else mounted, `NAME=DIR`.
     pub fn mounted(text: &str) -> Result<Target, String> {
         let (name, path) = text.split_once('=').ok_or_else(|| format!("'{text}' is not NAME=DIR"))?;
-        Ok(Target { name: name.into(), path: path.into(), server: server_of(path), ours: false })
+        let server = server_of(Path::new(path));
+        Ok(Target { name: name.into(), path: path.into(), server, ours: false, device: None, _disk: None })
     }
 
     /// Waits until what earlier work left to be written is written, so that the next is not measured with it.
     pub fn settle(&self) {
         let behind = || {
-            let status = command(BIMETAL, &["status", "--json", &self.path.to_string_lossy()]).ok()?;
-            let status: serde_json::Value = serde_json::from_str(&status).ok()?;
+            let status = meter::status(&self.path)?;
             Some(status["operations"][0] != status["operations"][1])
         };
-        for _ in 0..100 {
+        for _ in 0..300 {
             if self.server.is_none() || behind() != Some(true) {
                 break;
             }
@@ -89,33 +73,69 @@ impl Target {
         rustix::fs::sync();
     }
 
-    fn bimetal(args: &[&str]) -> Result<(), String> {
-        command(BIMETAL, args).map(drop)
+    /// All its counters now.
+    pub fn meters(&self) -> Meters {
+        if let Some((device, is_disk)) = &self.device {
+            let usage = meter::of_block_device(&device.stat());
+            let (ssd, disk) = if *is_disk { (None, usage) } else { (usage, None) };
+            return Meters { ssd, disk, ..Meters::default() };
+        }
+        match (self.server, meter::status(&self.path)) {
+            (Some(server), Some(status)) => meter::of_status(&status, server),
+            _ => Meters::default(),
+        }
     }
 
-    fn nfhybrid(place: &Path, options: &str) -> Result<(), String> {
-        let (ssd, disk) = (place.with_extension("ssd"), place.with_extension("disk"));
-        image(&ssd, SSD_BYTES)?;
-        image(&disk, IMAGE_BYTES)?;
-        let halves = ["--ssd", text(&ssd)?, "--disk", text(&disk)?];
-        Self::bimetal(&[&["mkfs", "nfhybrid", "--force"], &halves[..]].concat())?;
-        Self::bimetal(&[&["mount"], &halves[..], &["-o", options, text(place)?]].concat())
+    fn nfhybrid(&mut self, place: &str, options: &Options) -> Result<(), String> {
+        let ssd = self.path.with_extension("ssd");
+        ssd_image(&ssd)?;
+        // Made on the image: a simulated disk would take its time for nothing.
+        let image = self.path.with_extension("img");
+        let disk = Disk::image(&image)?;
+        let halves = ["--ssd", text(&ssd)?, "--disk", text(&disk.path)?];
+        command(BIMETAL, &[&["mkfs", "nfhybrid", "--force"], &halves[..]].concat())?;
+        let disk = Disk::over(options.disk, &image)?;
+        let halves = ["--ssd", text(&ssd)?, "--disk", text(&disk.path)?];
+        let mount = mount_options(&self.name, options.nfhybrid_options.as_deref());
+        command(BIMETAL, &[&["mount"], &halves[..], &["-o", &mount, place]].concat())?;
+        self._disk = Some(disk);
+        Ok(())
     }
 
-    fn kernel(kind: &str, home: &Path, place: &str) -> Result<(), String> {
-        let file = home.join(format!("{kind}.img"));
-        image(&file, IMAGE_BYTES)?;
-        let file = text(&file)?;
-        let quiet = if kind == "xfs" { "-q" } else { "-qF" };
-        command(&format!("mkfs.{kind}"), &[quiet, file])?;
-        command("mount", &["-t", kind, "-o", "loop", file, place]).map(drop)
+    fn kernel(&mut self, home: &Path, place: &str, disk: DiskKind) -> Result<(), String> {
+        let kind = self.name.trim_end_matches("-disk").to_string();
+        let flags: &[&str] = match kind.as_str() {
+            "ext2" => &["-qF", "-E", "lazy_itable_init=0"],
+            "ext4" => &["-qF", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+            "xfs" => &["-qf"],
+            _ => return Err("there is no such target".into()),
+        };
+        let image = home.join(format!("{}.img", self.name));
+        let on_disk = self.name.ends_with("-disk");
+        if on_disk && disk == DiskKind::Image {
+            return Err("the disk is an image in this run, as the SSD is".into());
+        }
+        match on_disk {
+            true => drop(Disk::image(&image)?),
+            false => ssd_image(&image)?,
+        }
+        command(&format!("mkfs.{kind}"), &[flags, &[text(&image)?]].concat())?;
+        let device = if on_disk {
+            let disk = Disk::over(disk, &image)?;
+            let device = Loop::new(&disk.path, true)?;
+            self._disk = Some(disk);
+            device
+        } else {
+            Loop::new(&image, false)?
+        };
+        command("mount", &["-t", &kind, &device.path, place])?;
+        self.device = Some((device, on_disk));
+        Ok(())
     }
 }
 
-fn server_of(place: &str) -> Option<u32> {
-    let status = command(BIMETAL, &["status", "--json", place]).ok()?;
-    let status: serde_json::Value = serde_json::from_str(&status).ok()?;
-    u32::try_from(status["front"]["pid"].as_u64()?).ok()
+fn server_of(place: &Path) -> Option<u32> {
+    u32::try_from(meter::status(place)?["front"]["pid"].as_u64()?).ok()
 }
 
 impl Drop for Target {

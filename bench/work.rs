@@ -5,16 +5,18 @@ use crate::targets::Target;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const FILES: usize = 5000;
 const RECORD: usize = 4096;
+/// What the NF-hybrid paper writes at once.
+const LARGE_RECORD: usize = 16 << 10;
 const RECORDS: u64 = 2000;
 /// A slow device may take this long for its records.
-const RECORDS_MAX: Duration = Duration::from_secs(10);
+const RECORDS_MAX: Duration = Duration::from_secs(3);
 const MIB: usize = 1 << 20;
 const STREAM_MIB: u64 = 128;
 
@@ -45,7 +47,7 @@ pub fn run(name: &str, target: &Target, round: u32, samples: &mut Samples) -> Re
 
 impl Run<'_> {
     fn measure(&mut self, name: &'static str, operations: u64, work: impl FnOnce(&Path) -> Done) -> Done {
-        let watch = Stopwatch::start(self.target.server);
+        let watch = Stopwatch::start(self.target);
         work(&self.dir)?;
         self.samples.add(name, &self.target.name, watch.stop(operations));
         Ok(())
@@ -101,11 +103,17 @@ impl Run<'_> {
             file.write_all_at(&record, random.random_range(0..done) * RECORD as u64)?;
             file.sync_all()
         })?;
+        let (file, record) = (File::create(self.dir.join("large"))?, [0x5a; LARGE_RECORD]);
+        file.sync_all()?;
+        self.records("append 16k+fsync", |number| {
+            file.write_all_at(&record, number * LARGE_RECORD as u64)?;
+            file.sync_all()
+        })?;
         Ok(())
     }
 
     fn records(&mut self, name: &'static str, mut record: impl FnMut(u64) -> Done) -> std::io::Result<u64> {
-        let (watch, start) = (Stopwatch::start(self.target.server), Instant::now());
+        let (watch, start) = (Stopwatch::start(self.target), Instant::now());
         let mut done = 0;
         while done < RECORDS && start.elapsed() < RECORDS_MAX {
             record(done)?;
@@ -119,8 +127,7 @@ impl Run<'_> {
         let piece = vec![0x5a; MIB];
         let path = self.dir.join("stream");
         let write = |path: &Path| {
-            let mut file =
-                File::options().write(true).create(true).truncate(false).custom_flags(0).open(path)?;
+            let mut file = File::options().write(true).create(true).truncate(false).open(path)?;
             (0..STREAM_MIB).try_for_each(|_| file.write_all(&piece))?;
             file.sync_all()
         };

@@ -13,7 +13,12 @@ need git git
 need setfacl acl
 need setfattr attr
 need mkfs.xfs xfsprogs
+need fsck.fat dosfstools
+need mcopy mtools
+need nbdcopy libnbd-bin
 need blkparse blktrace
+need fls sleuthkit
+need unyaffs unyaffs
 need make make
 need cc gcc
 [ -z "$missing" ] && exit 0

@@ -94,7 +94,7 @@ impl<X: Index> Blocks<X> {
         let words = geometry.pages.div_ceil(64) as usize;
         let mut blocks = Blocks {
             geometry,
-            index: X::new(config.capacity as usize, space),
+            index: X::new(config.capacity as usize + lists as usize, space),
             blocks: Vec::new(),
             bits: Vec::new(),
             words,
@@ -205,7 +205,8 @@ impl<X: Index> Blocks<X> {
     /// Gives back a block without members.
     pub fn free(&mut self, node: u32) {
         debug_assert_eq!(self.blocks[node as usize].members, 0);
-        self.index.remove(self.blocks[node as usize].number, node);
+        let Blocks { index, blocks, .. } = self;
+        index.remove(blocks[node as usize].number, node, |other| blocks[other as usize].number);
         self.blocks[node as usize].number = NO_BLOCK;
         self.blocks[node as usize].link.next = self.free;
         self.free = node;

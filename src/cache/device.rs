@@ -8,7 +8,10 @@
 //! and for no other page: a dirty page whose write-back failed stays and is tried again.
 //!
 //! A request is served before its ticket is returned: one that misses waits for the device inside
-//! [`submit`](BlockDevice::submit). Requests are served one at a time.
+//! [`submit`](BlockDevice::submit). Requests are served one at a time, but for the device's own flush: while that runs,
+//! others are served.
+//!
+//! What nobody flushed is gone when the device is dropped.
 //!
 //! Cost: a copy of each page in and out, one hash look-up a page beside the cache's own.
 
@@ -20,6 +23,7 @@ use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -29,7 +33,27 @@ pub const PAGE_BYTES: u64 = 4096;
 /// A block device behind a page cache.
 pub struct CachedDevice {
     info: DeviceInfo,
+    device: Arc<dyn BlockDevice>,
     state: Mutex<State>,
+}
+
+/// What a [`CachedDevice`] says of itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct CacheStatus {
+    /// The policy with all its options.
+    pub policy: String,
+    /// The most it holds.
+    pub capacity_bytes: u64,
+    /// What it holds.
+    pub resident_bytes: u64,
+    /// What of that is not on the device.
+    pub dirty_bytes: u64,
+    /// Memory beside the contents.
+    pub overhead_bytes: u64,
+    /// The share of accesses that hit, 0 to 1.
+    pub hit_ratio: f64,
+    /// The counts so far, in pages.
+    pub counts: Stats,
 }
 
 struct State {
@@ -54,8 +78,27 @@ impl CachedDevice {
         let space = Some(info.size_bytes / PAGE_BYTES);
         let cache = build(policy, &Config { space, ..config.clone() })?;
         info.name = format!("{} behind {}", info.name, cache.name());
-        let store = Store { device, frames: FxHashMap::default(), passing: FxHashMap::default() };
-        Ok(CachedDevice { info, state: Mutex::new(State { cache, store }) })
+        let store = Store {
+            device: Arc::clone(&device),
+            frames: FxHashMap::default(),
+            passing: FxHashMap::default(),
+            owes_flush: false,
+        };
+        Ok(CachedDevice { info, device, state: Mutex::new(State { cache, store }) })
+    }
+
+    /// What it holds and how well it does.
+    pub fn status(&self) -> CacheStatus {
+        let State { cache, .. } = &*self.state.lock();
+        CacheStatus {
+            policy: cache.name().to_string(),
+            capacity_bytes: u64::from(cache.capacity()) * PAGE_BYTES,
+            resident_bytes: u64::from(cache.resident()) * PAGE_BYTES,
+            dirty_bytes: u64::from(cache.dirty()) * PAGE_BYTES,
+            overhead_bytes: cache.overhead_bytes() as u64,
+            hit_ratio: cache.stats().hit_ratio(),
+            counts: *cache.stats(),
+        }
     }
 
     /// The cache's counts so far.
@@ -70,6 +113,21 @@ impl CachedDevice {
         (state.cache.resident(), state.cache.dirty())
     }
 
+    /// Serves a request; the flush of the device that it may end with comes when others may go on.
+    fn serve(&self, at: Time, request: Request) -> Result<(Time, Bytes)> {
+        let (served, owes_flush) = {
+            let mut state = self.state.lock();
+            let served = state.serve(at, request);
+            (served, std::mem::take(&mut state.store.owes_flush))
+        };
+        let (at, bytes) = served?;
+        if !owes_flush {
+            return Ok((at, bytes));
+        }
+        let Completion { at, result } = self.device.run(at, Request::Flush);
+        result.map(|_| (at, bytes))
+    }
+
     /// Writes what has been dirty for too long, as of `at`; for an owner with a timer.
     pub fn tick(&self, at: Time) -> Result<Time> {
         let State { cache, store } = &mut *self.state.lock();
@@ -82,9 +140,12 @@ impl BlockDevice for CachedDevice {
         &self.info
     }
 
+    fn status(&self) -> Option<serde_json::Value> {
+        serde_json::to_value(CachedDevice::status(self)).ok()
+    }
+
     fn submit(&self, at: Time, request: Request) -> Ticket {
-        let served =
-            crate::media::check(&self.info, &request).and_then(|()| self.state.lock().serve(at, request));
+        let served = crate::media::check(&self.info, &request).and_then(|()| self.serve(at, request));
         Ticket::Done(match served {
             Ok((at, bytes)) => Completion { at, result: Ok(bytes) },
             Err(error) => Completion { at, result: Err(error) },
@@ -236,6 +297,8 @@ struct Store {
     frames: FxHashMap<u64, Bytes>,
     /// Contents that are on their way during a request: written by it, or read from the device for it.
     passing: FxHashMap<u64, Passing>,
+    /// The request ends with a flush of the device.
+    owes_flush: bool,
 }
 
 struct Passing {
@@ -286,7 +349,8 @@ impl Below for Store {
     }
 
     fn flush(&mut self, at: Time) -> Result<Time> {
-        self.run(at, Request::Flush).map(|(at, _)| at)
+        self.owes_flush = true;
+        Ok(at)
     }
 
     fn discard(&mut self, at: Time, first: Lpn, count: u32) -> Result<Time> {

@@ -47,6 +47,15 @@ struct Reader {
     window: u32,
 }
 
+/// A page that is not resident and asked for.
+#[derive(Clone, Copy)]
+struct Miss {
+    page: u64,
+    /// The node of its ghost, or [`NIL`].
+    ghost: u32,
+    access: Access,
+}
+
 impl<P: Policy<X>, X: Index> Engine<P, X> {
     pub(super) fn new(
         name: String,
@@ -69,12 +78,12 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         }
     }
 
-    /// Serves a hit; false if `page` is not resident.
+    /// Serves a hit. Otherwise the node of the page's ghost, or [`NIL`] if it has none.
     #[inline]
-    fn try_hit(&mut self, at: Time, page: u64, access: Access, hint: u32) -> bool {
+    fn try_hit(&mut self, at: Time, page: u64, access: Access, hint: u32) -> Result<(), u32> {
         let node = if self.pages.holds(hint, page) { hint } else { self.pages.find(page) };
         if !self.pages.is_resident(node) {
-            return false;
+            return Err(node);
         }
         let was_dirty = match access {
             Access::Read => {
@@ -87,41 +96,47 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
             }
         };
         self.policy.hit(&mut self.pages, node, access, was_dirty);
-        true
+        Ok(())
     }
 
     /// Counts a miss and brings the page in, as far as the policy keeps it; its contents are not read.
-    fn miss(&mut self, at: Time, page: u64, access: Access, below: &mut dyn Below) -> Result<Time> {
-        match access {
+    #[inline(never)]
+    fn miss(&mut self, at: Time, miss: Miss, below: &mut dyn Below) -> Result<Time> {
+        match miss.access {
             Access::Read => self.stats.read_misses += 1,
             Access::Write => self.stats.write_misses += 1,
         }
-        if access == Access::Read && !self.policy.keeps_reads() {
+        if miss.access == Access::Read && !self.policy.keeps_reads() {
             return Ok(at);
         }
-        self.bring_in(at, page, access, below)
+        self.bring_in(at, miss, below)
     }
 
     #[inline]
-    fn bring_in(&mut self, at: Time, page: u64, access: Access, below: &mut dyn Below) -> Result<Time> {
-        let ghost = self.pages.find(page);
-        self.policy.miss(&mut self.pages, ghost);
+    fn bring_in(&mut self, at: Time, miss: Miss, below: &mut dyn Below) -> Result<Time> {
+        self.policy.miss(&mut self.pages, miss.ghost);
         let mut at = at;
         while self.pages.is_full() {
-            match self.make_room(at, page, below) {
+            match self.make_room(at, miss.page, below) {
                 Ok(done) => at = done,
                 Err(error) => {
-                    self.pages.forget(ghost);
+                    self.pages.forget(miss.ghost);
                     return Err(error);
                 }
             }
         }
-        let node = self.pages.admit(page, ghost);
-        if access == Access::Write {
+        self.admit(at, miss);
+        Ok(at)
+    }
+
+    /// A page comes in, for which there is room.
+    #[inline]
+    fn admit(&mut self, at: Time, miss: Miss) {
+        let node = self.pages.admit(miss.page, miss.ghost);
+        if miss.access == Access::Write {
             self.pages.soil(node, at);
         }
-        self.policy.insert(&mut self.pages, node, access);
-        Ok(at)
+        self.policy.insert(&mut self.pages, node, miss.access);
     }
 
     #[inline]
@@ -226,9 +241,12 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
 
     fn execute_plan(&mut self, at: Time, plan: &Plan, below: &mut dyn Below) -> Result<Time> {
         let at = if self.needs_unfetched(&plan.write) { self.fetch_now(at, below)? } else { at };
-        let at = self.read_padding(at, &plan.write, below)?;
+        // A gap that cannot be read must not keep back what is to be written: then the gaps stay.
+        let padded = self.read_padding(at, &plan.write, below);
+        let fills_gaps = padded.is_ok();
+        let at = padded.unwrap_or(at);
         let dirty_leaving = plan.drop.iter().filter(|&&node| self.pages.is_dirty(node)).count() as u64;
-        let mut at = self.write_runs(at, &plan.write, below)?;
+        let mut at = self.write_runs(at, &plan.write, fills_gaps, below)?;
         let forgotten = plan.drop.iter().filter(|&&node| self.pages.is_dirty(node)).count() as u64;
         self.stats.dirty_evictions += dirty_leaving - forgotten;
         self.stats.clean_evictions += plan.drop.len() as u64 - dirty_leaving;
@@ -239,7 +257,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
                 self.leave(node, Leaving::Evicted, below);
             }
         }
-        self.keep_fetched(at, plan, below)
+        if fills_gaps { self.keep_fetched(at, plan, below) } else { Ok(at) }
     }
 
     fn read_padding(&mut self, at: Time, write: &[Outgoing], below: &mut dyn Below) -> Result<Time> {
@@ -251,9 +269,16 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         Ok(done)
     }
 
-    fn write_runs(&mut self, at: Time, write: &[Outgoing], below: &mut dyn Below) -> Result<Time> {
+    /// Writes what is to be written; the pages that were read to fill gaps only if `fills_gaps`.
+    fn write_runs(
+        &mut self,
+        at: Time,
+        write: &[Outgoing],
+        fills_gaps: bool,
+        below: &mut dyn Below,
+    ) -> Result<Time> {
         let mut done = at;
-        for run in runs(write, |_| true) {
+        for run in runs(write, |out| fills_gaps || out.node != NIL) {
             done = done.max(self.write(at, run[0].page, run.len() as u32, below)?);
             for out in run {
                 if self.pages.is_dirty(out.node) {
@@ -274,10 +299,9 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
             if !plan.write.iter().any(|out| out.node == NIL && out.page == page) {
                 done = done.max(self.fetch(at, page, 1, below)?);
             }
-            let ghost = self.pages.find(page);
-            self.policy.miss(&mut self.pages, ghost);
-            let node = self.pages.admit(page, ghost);
-            self.policy.insert(&mut self.pages, node, Access::Read);
+            let miss = Miss { page, ghost: self.pages.find(page), access: Access::Read };
+            self.policy.miss(&mut self.pages, miss.ghost);
+            self.admit(at, miss);
         }
         Ok(done)
     }
@@ -323,10 +347,13 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         result
     }
 
-    /// The background's turn: nobody waits for it.
+    /// The background's turn: nobody waits for it, and its failures are nobody's: what it could not write stays dirty
+    /// for the next flush to report.
     #[inline]
-    fn background(&mut self, at: Time, below: &mut dyn Below) -> Result<()> {
-        if at >= self.next_tick { self.write_aged(at, below).map(drop) } else { Ok(()) }
+    fn background(&mut self, at: Time, below: &mut dyn Below) {
+        if at >= self.next_tick {
+            let _ = self.write_aged(at, below);
+        }
     }
 
     /// Reads ahead of a reader that has just missed where it was expected. A failure is nobody's: the pages leave again.
@@ -338,7 +365,8 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         let mut at = at;
         let mut page = end;
         while page < stop && self.pages.find_resident(page) == NIL {
-            match self.bring_in(at, page, Access::Read, below) {
+            let miss = Miss { page, ghost: self.pages.find(page), access: Access::Read };
+            match self.bring_in(at, miss, below) {
                 Ok(done) => at = done,
                 Err(_) => break,
             }
@@ -385,17 +413,18 @@ fn check_range(first: Lpn, count: u32) -> Result<u64> {
 impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
     fn read(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
         let end = check_range(first, count)?;
-        self.background(at, below)?;
+        self.background(at, below);
         let mut at = at;
         let mut missed = false;
         for page in first.0..end {
-            if self.try_hit(at, page, Access::Read, NIL) {
-                at = self.fetch_now(at, below)?;
-            } else {
-                let room = self.miss(at, page, Access::Read, below);
-                at = room.inspect_err(|_| self.abandon(below))?;
-                self.fetch_later(page);
-                missed = true;
+            match self.try_hit(at, page, Access::Read, NIL) {
+                Ok(()) => at = self.fetch_now(at, below)?,
+                Err(ghost) => {
+                    let room = self.miss(at, Miss { page, ghost, access: Access::Read }, below);
+                    at = room.inspect_err(|_| self.abandon(below))?;
+                    self.fetch_later(page);
+                    missed = true;
+                }
             }
         }
         at = self.fetch_now(at, below)?;
@@ -407,11 +436,11 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
 
     fn write(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
         let end = check_range(first, count)?;
-        self.background(at, below)?;
+        self.background(at, below);
         let mut at = at;
         for page in first.0..end {
-            if !self.try_hit(at, page, Access::Write, NIL) {
-                at = self.miss(at, page, Access::Write, below)?;
+            if let Err(ghost) = self.try_hit(at, page, Access::Write, NIL) {
+                at = self.miss(at, Miss { page, ghost, access: Access::Write }, below)?;
             }
         }
         Ok(at)
@@ -419,11 +448,9 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
 
     fn modify(&mut self, at: Time, page: Lpn, below: &mut dyn Below) -> Result<Time> {
         check_range(page, 1)?;
-        self.background(at, below)?;
-        if self.try_hit(at, page.0, Access::Write, NIL) {
-            return Ok(at);
-        }
-        let at = self.miss(at, page.0, Access::Write, below)?;
+        self.background(at, below);
+        let Err(ghost) = self.try_hit(at, page.0, Access::Write, NIL) else { return Ok(at) };
+        let at = self.miss(at, Miss { page: page.0, ghost, access: Access::Write }, below)?;
         self.fetch_later(page.0);
         self.fetch_now(at, below)
     }
@@ -440,11 +467,11 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
             let pages = batch.iter().map(|access| access.page().0);
             let hints: [u32; LOOK_AHEAD] = self.pages.look_up(pages, P::RELINKS);
             for (access, hint) in batch.iter().zip(hints) {
-                self.background(at, below)?;
-                let page = access.page().0;
-                if !self.try_hit(at, page, access.access(), hint) {
-                    at = self.miss(at, page, access.access(), below)?;
-                    if access.access() == Access::Read {
+                self.background(at, below);
+                let (page, access) = (access.page().0, access.access());
+                if let Err(ghost) = self.try_hit(at, page, access, hint) {
+                    at = self.miss(at, Miss { page, ghost, access }, below)?;
+                    if access == Access::Read {
                         self.unfetched = (page, 1);
                         at = self.fetch_now(at, below)?;
                     }

@@ -111,6 +111,12 @@ impl List {
         self.or_nil(slab.link(node).next)
     }
 
+    /// Its nodes from the front.
+    pub fn nodes<S: Slab>(&self, slab: &S) -> impl Iterator<Item = u32> {
+        let known = |node: u32| (node != NIL).then_some(node);
+        std::iter::successors(known(self.front(slab)), move |&node| known(self.after(slab, node)))
+    }
+
     #[inline]
     fn link_between<S: Slab>(slab: &mut S, node: u32, prev: u32, next: u32) {
         *slab.link_mut(node) = Link { prev, next };

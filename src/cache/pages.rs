@@ -262,7 +262,9 @@ impl<X: Index> Pages<X> {
     /// Frees a node that is not resident any more.
     #[inline]
     pub(super) fn release(&mut self, node: u32) {
-        self.index.remove(self.page(node), node);
+        let Pages { index, nodes, .. } = self;
+        let page_of = |node: u32| nodes[node as usize].page & !GHOST;
+        index.remove(page_of(node), node, page_of);
         self.nodes[node as usize] = EMPTY;
         self.nodes[node as usize].link.next = self.free;
         self.free = node;

@@ -95,6 +95,19 @@ pub fn find(name: &str) -> Result<&'static Entry> {
     })
 }
 
+/// All policies and their options as a Markdown list: what `docs/cache.md` holds.
+pub fn markdown() -> String {
+    let mut text = String::new();
+    for entry in POLICIES {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "- **{}**: {} ({}).", entry.name, entry.about, entry.source);
+        for option in entry.options {
+            let _ = writeln!(text, "  - `{}={}`: {}", option.name, option.default, option.about);
+        }
+    }
+    text
+}
+
 impl Entry {
     fn check(&self, named: &Named) -> Result<()> {
         for (option, _) in &named.options {

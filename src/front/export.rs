@@ -1,5 +1,6 @@
 //! A device served as a file: a FUSE mount with one file `device`, so that the kernel can loop-mount real
-//! file systems on it and any program can open it, and a file `stats` with its counters as JSON.
+//! file systems on it and any program can open it, and a file `stats` with its counters as JSON (the same as the
+//! attribute of the directory that `bimetal status` reads).
 //!
 //! Reads and writes of `device` go round the page cache, straight to the device; `fsync` is a flush, a
 //! punched hole a discard (where the device has no moving head; one that has refuses, as disks do). What
@@ -7,10 +8,15 @@
 //! request holds up no other. Requests that are not in whole blocks are served by reading, changing and
 //! writing the blocks around them.
 
-use crate::ftl::ssd::{Data, Ssd, SsdProfile};
+use crate::front::fuse::STATUS;
+use crate::ftl::{
+    self,
+    ssd::{Data, Ssd, SsdProfile},
+};
 use crate::media::buffer::Pool;
 use crate::media::counted::{Counted, Counts};
 use crate::media::disk::{Disk, DiskProfile};
+use crate::media::nand::NandProfile;
 use crate::media::paced::Clock;
 use crate::media::profile::Described;
 use crate::media::timer::Timer;
@@ -19,8 +25,9 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, SessionACL, WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyPoll, ReplyWrite,
+    ReplyXattr, SessionACL, WriteFlags,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -42,8 +49,13 @@ const TTL: Duration = Duration::from_secs(3600);
 /// The largest request the kernel sends.
 const REQUEST_BYTES: u32 = 1 << 20;
 
-/// Gives what a model can tell about itself, for `stats`.
+/// Gives what a model can tell about itself, for `stats` and `bimetal status`.
 pub type ModelStats = Box<dyn Fn() -> Value + Send + Sync>;
+
+/// The profile of the electronics that a bare flash part is put behind.
+const FRAME: &str = "ssd-tlc";
+/// Room for a status to grow in between asking for its length and for itself.
+const SLACK_BYTES: usize = 1024;
 
 /// What to serve and how.
 pub struct Export {
@@ -56,30 +68,57 @@ pub struct Export {
     pub model: Option<ModelStats>,
 }
 
+/// What a served device says of itself: its size, the requests so far, its model.
+pub(super) fn state(device: &Counted, model: Option<&ModelStats>) -> Value {
+    let info = device.info();
+    let mut state =
+        json!({ "device": info.name, "size_bytes": info.size_bytes, "requests": device.counts() });
+    if let Some(model) = model {
+        state["model"] = model();
+    }
+    state
+}
+
 /// The simulated device that the profile called `name` (built in, or a path) describes, over the device
-/// that holds its data; and what it can tell about itself.
+/// that holds its data; and what it can tell about itself. A bare flash part is put behind the electronics of
+/// the profile `ssd-tlc`. `ftl` is the translation layer, as `fast:logs=8`, instead of the profile's own.
 ///
-/// Fails with [`Error::Invalid`] on a profile of something that is no device of its own.
+/// Fails with [`Error::Invalid`] on a profile of something that is no device of its own, or has no flash.
 pub fn simulated(
     name: &str,
+    ftl: Option<&str>,
     storage: Arc<dyn BlockDevice>,
     seed: u64,
 ) -> Result<(Arc<dyn BlockDevice>, ModelStats)> {
-    match profile::kind_of(name)?.as_str() {
+    let ssd = match profile::kind_of(name)?.as_str() {
+        DiskProfile::KIND if ftl.is_some() => {
+            return Err(Error::invalid(format!("profile {name} describes a disk, which has no FTL")));
+        }
         DiskProfile::KIND => {
             let disk = Arc::new(Disk::new(&profile::load(name)?, storage));
             let told = Arc::clone(&disk);
-            Ok((disk, Box::new(move || json!(told.stats()))))
+            return Ok((disk, Box::new(move || json!(told.stats()))));
         }
-        SsdProfile::KIND => {
-            let ssd = Arc::new(Ssd::new(&profile::load(name)?, Data::Storage(storage), seed)?);
-            let told = Arc::clone(&ssd);
-            Ok((ssd, Box::new(move || json!({ "memory": told.stats(), "flash": told.report() }))))
+        SsdProfile::KIND => profile::load(name)?,
+        NandProfile::KIND => {
+            let part: NandProfile = profile::load(name)?;
+            SsdProfile { model: part.model, nand: name.into(), ..profile::load(FRAME)? }
         }
-        other => Err(Error::invalid(format!(
-            "profile {name} describes a {other}, which is not a device by itself: choose a disk or an ssd"
-        ))),
-    }
+        other => {
+            return Err(Error::invalid(format!(
+                "profile {name} describes a {other}, which is not a device by itself: choose a disk, an ssd or a nand"
+            )));
+        }
+    };
+    let ssd = match ftl.map(ftl::scheme_and_settings) {
+        Some((ftl, settings)) => SsdProfile { ftl, settings, ..ssd },
+        None => ssd,
+    };
+    let scheme = ssd.ftl.clone();
+    let ssd = Arc::new(Ssd::new(&ssd, Data::Storage(storage), seed)?);
+    let told = Arc::clone(&ssd);
+    let stats = move || json!({ "ftl": scheme, "memory": told.stats(), "flash": told.report() });
+    Ok((ssd, Box::new(stats)))
 }
 
 /// A device that is being served; dropping it unmounts it.
@@ -198,16 +237,7 @@ impl Files {
     }
 
     fn stats(&self) -> String {
-        let info = self.device.info();
-        let mut stats = json!({
-            "device": info.name,
-            "size_bytes": info.size_bytes,
-            "requests": self.device.counts(),
-        });
-        if let Some(model) = &self.model {
-            stats["model"] = model();
-        }
-        format!("{stats:#}\n")
+        format!("{:#}\n", state(&self.device, self.model.as_ref()))
     }
 
     /// Runs a request now and hands its completion to `then` at its instant.
@@ -333,6 +363,20 @@ impl Filesystem for Files {
         }
     }
 
+    /// A device is always ready, which is what the kernel takes from this answer.
+    fn poll(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: PollNotifier,
+        _: PollEvents,
+        _: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
     fn open(&self, _: &fuser::Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let parallel = match ino {
             DEVICE_INO => FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH,
@@ -413,6 +457,18 @@ impl Filesystem for Files {
             return reply.error(Errno::EOPNOTSUPP);
         }
         self.run_empty(Request::Discard { offset, len }, reply);
+    }
+
+    fn getxattr(&self, _: &fuser::Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if ino != INodeNo::ROOT || name != STATUS {
+            return reply.error(Errno::ENODATA);
+        }
+        let stats = self.stats();
+        match size as usize {
+            0 => reply.size((stats.len() + SLACK_BYTES) as u32),
+            room if room < stats.len() => reply.error(Errno::ERANGE),
+            _ => reply.data(stats.as_bytes()),
+        }
     }
 
     fn readdir(

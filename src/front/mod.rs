@@ -4,6 +4,7 @@ pub mod cli;
 pub mod export;
 pub mod fuse;
 pub mod memory;
+pub mod nbd;
 pub mod objects;
 pub mod replay;
 pub mod reproduce;
@@ -11,4 +12,5 @@ pub mod trace;
 pub mod tree;
 
 mod daemon;
+mod live;
 mod signals;

@@ -1,12 +1,14 @@
-//! POSIX access control lists, in the form extended attributes carry them.
+//! POSIX access control lists: what they mean for mode bits, and the form extended attributes carry them in.
 //!
-//! The kernel checks permissions, also by access control lists; a file system has to keep mode and list in
-//! step. That is the three rules here, as POSIX.1e draft 17 section 23 and `acl(5)` give them: a list set
-//! changes the mode ([`Acl::mode`]), a mode set changes the list ([`Acl::chmod`]), and a directory's default
-//! list shapes what is made in it ([`Acl::inherit`]), in place of the umask.
+//! The kernel checks permissions, also by access control lists; a file system has to keep mode and list in step. A
+//! list has entries for the owner, named users, the owning group, named groups, a mask and the others, in this
+//! order. The mask caps named users, the owning group and named groups; it must be there if anyone is named. An
+//! *access* list belongs to any file and agrees with its mode bits: owner and others are the same in both, and the
+//! mode's group bits are the mask's (or, without a mask, the owning group's). A *default* list belongs to a directory
+//! and is what new files in it start from, in place of the umask. POSIX.1e draft 17, section 23; acl(5).
 //!
-//! The format (`linux/posix_acl_xattr.h`, little endian): version 2 as 32 bits, then entries of 8 bytes: tag
-//! 16 bits, permission 16 bits, user or group id 32 bits. Order: owner, users, group, groups, mask, others.
+//! To and from the kernel (`linux/posix_acl_xattr.h`, little-endian): version 2 as 32 bits, then entries of 8 bytes:
+//! tag 16 bits, permission 16 bits, user or group id 32 bits.
 
 use crate::{Error, Result};
 use smallvec::SmallVec;
@@ -16,189 +18,311 @@ pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute with the list that new files in this directory start from.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-const VERSION: u32 = 2;
-const OWNER: u16 = 0x01;
-const USER: u16 = 0x02;
-const OWNING_GROUP: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHERS: u16 = 0x20;
+const WIRE_VERSION: u32 = 2;
+/// The id of entries that name nobody.
+pub(super) const NO_ID: u32 = u32::MAX;
 
+/// Whom an entry is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    tag: u16,
-    perm: u16,
-    id: u32,
+pub enum AclTag {
+    /// The owner.
+    UserObj,
+    /// The user with this id.
+    User(u32),
+    /// The owning group.
+    GroupObj,
+    /// The group with this id.
+    Group(u32),
+    /// The most that named users and all groups get.
+    Mask,
+    /// Everyone else.
+    Other,
 }
 
-/// An access control list that is valid: its entries in order, each required one there once.
+impl AclTag {
+    /// From its number and, for named users and groups, their id.
+    pub(super) fn from_parts(tag: u16, id: u32) -> Option<AclTag> {
+        Some(match tag {
+            0x01 => AclTag::UserObj,
+            0x02 if id != NO_ID => AclTag::User(id),
+            0x04 => AclTag::GroupObj,
+            0x08 if id != NO_ID => AclTag::Group(id),
+            0x10 => AclTag::Mask,
+            0x20 => AclTag::Other,
+            _ => return None,
+        })
+    }
+
+    /// Its number, the same on disks and in attributes.
+    pub(super) fn number(self) -> u16 {
+        match self {
+            AclTag::UserObj => 0x01,
+            AclTag::User(_) => 0x02,
+            AclTag::GroupObj => 0x04,
+            AclTag::Group(_) => 0x08,
+            AclTag::Mask => 0x10,
+            AclTag::Other => 0x20,
+        }
+    }
+
+    /// Who is named.
+    pub(super) fn id(self) -> Option<u32> {
+        match self {
+            AclTag::User(id) | AclTag::Group(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AclEntry {
+    /// For whom.
+    pub tag: AclTag,
+    /// Read 4, write 2, execute 1.
+    pub perm: u8,
+}
+
+/// A valid list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl {
-    entries: SmallVec<[Entry; 8]>,
+    entries: SmallVec<[AclEntry; 8]>,
+}
+
+/// What a new file gets from its parent's default list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inherited {
+    /// Its permission bits.
+    pub perm: u16,
+    /// Its access list, if it says more than the bits.
+    pub access: Option<Acl>,
+    /// Its default list, for a directory.
+    pub default: Option<Acl>,
+}
+
+pub(super) fn le16(bytes: &[u8]) -> u16 {
+    u16::from_le_bytes([bytes[0], bytes[1]])
+}
+
+pub(super) fn le32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
 impl Acl {
-    /// Reads the value of an attribute; anything that is not a valid list is a [`Error::BadArgument`].
-    pub fn parse(value: &[u8]) -> Result<Acl> {
-        let (version, rest) = value.split_at_checked(4).ok_or(Error::BadArgument)?;
-        if version != VERSION.to_le_bytes() || rest.is_empty() || rest.len() % 8 != 0 {
+    /// A list of these entries.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if they are not in order, if one of owner, owning group and others is missing or
+    /// there twice, if someone is named and there is no mask, or if a permission is not 0 to 7.
+    pub fn new(entries: impl IntoIterator<Item = AclEntry>) -> Result<Acl> {
+        let entries: SmallVec<[AclEntry; 8]> = entries.into_iter().collect();
+        if is_valid(&entries) { Ok(Acl { entries }) } else { Err(Error::BadArgument) }
+    }
+
+    /// Reads what the kernel passes; `None` for a list without entries, which means "remove it".
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] as in [`Self::new`] or for a length that cannot be, [`Error::NotSupported`] for
+    /// another version.
+    pub fn from_wire(wire: &[u8]) -> Result<Option<Acl>> {
+        let Some((version, entries)) = wire.split_at_checked(4) else { return Err(Error::BadArgument) };
+        if le32(version) != WIRE_VERSION {
+            return Err(Error::NotSupported);
+        }
+        let chunks = entries.chunks_exact(8);
+        if !chunks.remainder().is_empty() {
             return Err(Error::BadArgument);
         }
-        let entries = rest
-            .chunks_exact(8)
-            .map(|raw| Entry {
-                tag: u16::from_le_bytes([raw[0], raw[1]]),
-                perm: u16::from_le_bytes([raw[2], raw[3]]),
-                id: u32::from_le_bytes([raw[4], raw[5], raw[6], raw[7]]),
-            })
-            .collect();
-        let acl = Acl { entries };
-        if acl.is_valid() { Ok(acl) } else { Err(Error::BadArgument) }
+        let parsed: Option<SmallVec<[AclEntry; 8]>> =
+            chunks.map(|entry| read_entry(le16(entry), le16(&entry[2..]), le32(&entry[4..]))).collect();
+        match parsed {
+            None => Err(Error::BadArgument),
+            Some(entries) if entries.is_empty() => Ok(None),
+            Some(entries) => Acl::new(entries).map(Some),
+        }
     }
 
-    /// The value of the attribute.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut value = Vec::with_capacity(4 + 8 * self.entries.len());
-        value.extend(VERSION.to_le_bytes());
+    /// What the kernel is told.
+    pub fn to_wire(&self) -> Vec<u8> {
+        let mut wire = WIRE_VERSION.to_le_bytes().to_vec();
         for entry in &self.entries {
-            value.extend(entry.tag.to_le_bytes());
-            value.extend(entry.perm.to_le_bytes());
-            value.extend(entry.id.to_le_bytes());
+            wire.extend(entry.tag.number().to_le_bytes());
+            wire.extend(u16::from(entry.perm).to_le_bytes());
+            wire.extend(entry.tag.id().unwrap_or(NO_ID).to_le_bytes());
         }
-        value
+        wire
     }
 
-    /// The nine permission bits this list stands for, and whether they say all it says (then it need not be
-    /// kept).
-    pub fn mode(&self) -> (u16, bool) {
-        let class = |tag| self.entry(tag).map_or(0, |entry| entry.perm);
-        let group = self.entry(MASK).map_or_else(|| class(OWNING_GROUP), |mask| mask.perm);
-        (class(OWNER) << 6 | group << 3 | class(OTHERS), self.entries.len() == 3)
+    /// The entries, in order.
+    pub fn entries(&self) -> &[AclEntry] {
+        &self.entries
     }
 
-    /// Follows a change of the mode: owner and others directly, the group bits into the mask if there is one.
-    pub fn chmod(&mut self, perm: u16) {
-        let group_tag = if self.entry(MASK).is_some() { MASK } else { OWNING_GROUP };
-        for entry in &mut self.entries {
+    /// Whether the list says no more than mode bits can.
+    pub fn is_mode(&self) -> bool {
+        self.entries.len() == 3
+    }
+
+    /// The permission bits (0 to 0o777) that agree with this access list.
+    pub fn mode(&self) -> u16 {
+        self.entries.iter().fold(0, |mode, entry| {
+            let perm = u16::from(entry.perm);
             match entry.tag {
-                OWNER => entry.perm = perm >> 6 & 7,
-                OTHERS => entry.perm = perm & 7,
-                tag if tag == group_tag => entry.perm = perm >> 3 & 7,
-                _ => {}
+                AclTag::UserObj => mode | perm << 6,
+                AclTag::GroupObj => mode | perm << 3,
+                AclTag::Mask => mode & !0o070 | perm << 3,
+                AclTag::Other => mode | perm,
+                AclTag::User(_) | AclTag::Group(_) => mode,
             }
-        }
+        })
     }
 
-    /// What a new object in a directory with this default list starts with: its permission bits (of the asked
-    /// `perm`, all 12), and its own access list if the bits do not say it all.
-    pub fn inherit(&self, perm: u16) -> (u16, Option<Acl>) {
+    /// Sets this access list on a file with mode bits `perm` (0 to 0o7777): the bits it then has, and the list
+    /// if it must be stored.
+    pub fn set_on(self, perm: u16) -> (u16, Option<Acl>) {
+        let perm = perm & !0o777 | self.mode();
+        (perm, (!self.is_mode()).then_some(self))
+    }
+
+    /// This access list after the file's permission bits were set to `perm` (chmod).
+    pub fn with_mode(mut self, perm: u16) -> Acl {
+        self.agree(|_, wanted| wanted, perm);
+        self
+    }
+
+    /// What a new file gets in a directory with this default list, when `perm` (0 to 0o7777) was asked for; the
+    /// umask plays no part.
+    pub fn inherit(&self, perm: u16, is_dir: bool) -> Inherited {
         let mut access = self.clone();
-        let group_tag = if self.entry(MASK).is_some() { MASK } else { OWNING_GROUP };
-        for entry in &mut access.entries {
-            match entry.tag {
-                OWNER => entry.perm &= perm >> 6 & 7,
-                OTHERS => entry.perm &= perm & 7,
-                tag if tag == group_tag => entry.perm &= perm >> 3 & 7,
-                _ => {}
-            }
+        access.agree(|entry, wanted| entry & wanted, perm);
+        let (perm, access) = access.set_on(perm);
+        Inherited { perm, access, default: is_dir.then(|| self.clone()) }
+    }
+
+    /// Brings the three entries that mode bits speak of together with `perm`.
+    fn agree(&mut self, merge: fn(u8, u8) -> u8, perm: u16) {
+        let masked = self.entries.iter().any(|entry| entry.tag == AclTag::Mask);
+        for entry in &mut self.entries {
+            let shift = match entry.tag {
+                AclTag::UserObj => 6,
+                AclTag::Mask => 3,
+                AclTag::GroupObj if !masked => 3,
+                AclTag::Other => 0,
+                _ => continue,
+            };
+            entry.perm = merge(entry.perm, (perm >> shift) as u8 & 7);
         }
-        let (mode, says_all) = access.mode();
-        (perm & !0o777 | mode, (!says_all).then_some(access))
     }
+}
 
-    fn entry(&self, tag: u16) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.tag == tag)
-    }
+/// An entry from its three numbers, if they mean something.
+pub(super) fn read_entry(tag: u16, perm: u16, id: u32) -> Option<AclEntry> {
+    let perm = u8::try_from(perm).ok()?;
+    AclTag::from_parts(tag, id).map(|tag| AclEntry { tag, perm })
+}
 
-    fn count(&self, tag: u16) -> usize {
-        self.entries.iter().filter(|entry| entry.tag == tag).count()
+/// Owner, named users, owning group, named groups, mask, others: in this order, and the mask if anyone is named.
+fn is_valid(entries: &[AclEntry]) -> bool {
+    let mut expected = 0;
+    let (mut named, mut masked) = (false, false);
+    for entry in entries {
+        let (from, to) = match entry.tag {
+            AclTag::UserObj => (0..=0, 1),
+            AclTag::User(_) => (1..=1, 1),
+            AclTag::GroupObj => (1..=1, 2),
+            AclTag::Group(_) => (2..=2, 2),
+            AclTag::Mask => (2..=2, 3),
+            AclTag::Other => (2..=3, 4),
+        };
+        if !from.contains(&expected) || entry.perm > 7 {
+            return false;
+        }
+        named |= entry.tag.id().is_some();
+        masked |= entry.tag == AclTag::Mask;
+        expected = to;
     }
-
-    fn is_valid(&self) -> bool {
-        let named = self.count(USER) + self.count(GROUP);
-        let known = self.entries.iter().all(|entry| {
-            entry.perm <= 7 && matches!(entry.tag, OWNER | USER | OWNING_GROUP | GROUP | MASK | OTHERS)
-        });
-        let ordered = self.entries.windows(2).all(|pair| {
-            let repeats = matches!(pair[0].tag, USER | GROUP);
-            pair[0].tag < pair[1].tag || (repeats && pair[0].tag == pair[1].tag)
-        });
-        known
-            && ordered
-            && [OWNER, OWNING_GROUP, OTHERS].iter().all(|tag| self.count(*tag) == 1)
-            && (named == 0 || self.count(MASK) == 1)
-    }
+    expected == 4 && (masked || !named)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use AclTag::*;
 
-    const NONE: u32 = u32::MAX;
-
-    fn acl(entries: &[(u16, u16, u32)]) -> Acl {
-        let entries = entries.iter().map(|&(tag, perm, id)| Entry { tag, perm, id }).collect();
-        Acl { entries }
+    fn acl(entries: &[(AclTag, u8)]) -> Acl {
+        Acl::new(entries.iter().map(|(tag, perm)| AclEntry { tag: *tag, perm: *perm })).unwrap()
     }
 
-    fn full() -> Acl {
-        acl(&[
-            (OWNER, 7, NONE),
-            (USER, 6, 1000),
-            (OWNING_GROUP, 5, NONE),
-            (GROUP, 4, 50),
-            (MASK, 7, NONE),
-            (OTHERS, 1, NONE),
-        ])
+    fn named() -> Acl {
+        acl(&[(UserObj, 7), (User(1000), 6), (GroupObj, 5), (Group(7), 7), (Mask, 6), (Other, 1)])
     }
 
     #[test]
     fn a_list_reads_back_as_it_was_written() {
-        assert_eq!(Acl::parse(&full().to_bytes()).unwrap(), full());
-        let minimal = acl(&[(OWNER, 6, NONE), (OWNING_GROUP, 4, NONE), (OTHERS, 0, NONE)]);
-        assert_eq!(Acl::parse(&minimal.to_bytes()).unwrap(), minimal);
+        for list in [named(), acl(&[(UserObj, 7), (GroupObj, 5), (Other, 0)])] {
+            assert_eq!(Acl::from_wire(&list.to_wire()).unwrap(), Some(list));
+        }
+        assert_eq!(named().to_wire().len(), 4 + 6 * 8);
     }
 
     #[test]
-    fn values_that_are_no_list_are_refused() {
-        let no_mask = acl(&[(OWNER, 7, NONE), (USER, 6, 1000), (OWNING_GROUP, 5, NONE), (OTHERS, 1, NONE)]);
-        let no_others = acl(&[(OWNER, 7, NONE), (OWNING_GROUP, 5, NONE)]);
-        let disordered = acl(&[(OWNING_GROUP, 5, NONE), (OWNER, 7, NONE), (OTHERS, 1, NONE)]);
-        let too_much = acl(&[(OWNER, 8, NONE), (OWNING_GROUP, 5, NONE), (OTHERS, 1, NONE)]);
-        for wrong in [no_mask, no_others, disordered, too_much] {
-            assert!(Acl::parse(&wrong.to_bytes()).is_err(), "{wrong:?}");
-        }
-        let mut cut = full().to_bytes();
-        cut.pop();
-        for wrong in [&cut[..], &cut[..4], &[], &[9; 12]] {
-            assert!(Acl::parse(wrong).is_err(), "{wrong:?}");
-        }
+    fn a_list_without_entries_is_none() {
+        assert_eq!(Acl::from_wire(&[2, 0, 0, 0]).unwrap(), None);
     }
 
     #[test]
-    fn the_mode_shows_the_mask_where_there_is_one() {
-        assert_eq!(full().mode(), (0o771, false));
+    fn what_is_no_list_is_refused() {
+        let entry = |tag, perm| AclEntry { tag, perm };
+        let (user, group, other) = (entry(UserObj, 7), entry(GroupObj, 5), entry(Other, 5));
+        for wrong in [
+            vec![],
+            vec![user, group],
+            vec![group, user, other],
+            vec![user, group, other, other],
+            vec![user, user, group, other],
+            vec![user, entry(User(5), 7), group, other],
+            vec![user, group, entry(Mask, 7), entry(Group(5), 7), other],
+            vec![user, group, entry(Other, 8)],
+        ] {
+            assert!(matches!(Acl::new(wrong.clone()), Err(Error::BadArgument)), "{wrong:?}");
+        }
+        let wire = named().to_wire();
+        assert!(matches!(Acl::from_wire(&wire[..11]), Err(Error::BadArgument)));
+        assert!(matches!(Acl::from_wire(&wire[..3]), Err(Error::BadArgument)));
+        assert!(matches!(Acl::from_wire(&[&[9, 0, 0, 0], &wire[4..]].concat()), Err(Error::NotSupported)));
+    }
+
+    #[test]
+    fn mode_bits_follow_the_mask_where_there_is_one() {
+        assert_eq!(named().mode(), 0o761);
+        assert_eq!(acl(&[(UserObj, 6), (GroupObj, 4), (Other, 0)]).mode(), 0o640);
+        assert_eq!(named().set_on(0o4000).0, 0o4761);
+        assert_eq!(acl(&[(UserObj, 6), (GroupObj, 4), (Other, 0)]).set_on(0o1777), (0o1640, None));
+    }
+
+    #[test]
+    fn chmod_changes_the_mask_and_leaves_the_owning_group() {
+        let changed = named().with_mode(0o4705);
         assert_eq!(
-            acl(&[(OWNER, 6, NONE), (OWNING_GROUP, 4, NONE), (OTHERS, 0, NONE)]).mode(),
-            (0o640, true)
+            changed,
+            acl(&[(UserObj, 7), (User(1000), 6), (GroupObj, 5), (Group(7), 7), (Mask, 0), (Other, 5)])
         );
+        let plain = acl(&[(UserObj, 7), (GroupObj, 7), (Other, 7)]).with_mode(0o640);
+        assert_eq!(plain, acl(&[(UserObj, 6), (GroupObj, 4), (Other, 0)]));
     }
 
     #[test]
-    fn a_new_mode_goes_into_the_mask_and_leaves_named_entries() {
-        let mut list = full();
-        list.chmod(0o640);
-        assert_eq!(list.mode().0, 0o640);
-        assert_eq!(list.entry(USER).unwrap().perm, 6);
-        assert_eq!(list.entry(OWNING_GROUP).unwrap().perm, 5);
-    }
-
-    #[test]
-    fn a_default_list_replaces_the_umask_and_keeps_high_bits() {
-        let (perm, access) = full().inherit(0o2664);
-        assert_eq!(perm, 0o2660);
-        assert_eq!(access.unwrap().entry(MASK).unwrap().perm, 6);
-        let minimal = acl(&[(OWNER, 7, NONE), (OWNING_GROUP, 5, NONE), (OTHERS, 0, NONE)]);
-        assert_eq!(minimal.inherit(0o666), (0o640, None));
+    fn a_new_file_gets_the_default_list_cut_to_what_was_asked_for() {
+        let file = named().inherit(0o640, false);
+        assert_eq!(file.perm, 0o640);
+        assert_eq!(file.default, None);
+        assert_eq!(
+            file.access.unwrap(),
+            acl(&[(UserObj, 6), (User(1000), 6), (GroupObj, 5), (Group(7), 7), (Mask, 4), (Other, 0)])
+        );
+        let dir = named().inherit(0o2777, true);
+        assert_eq!((dir.perm, &dir.default, &dir.access), (0o2761, &Some(named()), &Some(named())));
+        let plain = acl(&[(UserObj, 7), (GroupObj, 5), (Other, 0)]).inherit(0o666, false);
+        assert_eq!((plain.perm, plain.access), (0o640, None));
     }
 }

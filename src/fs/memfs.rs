@@ -482,10 +482,14 @@ impl FileSystem for MemFs {
             (SetXattr::Replace, None) => return Err(Error::NoAttribute),
             _ => {}
         }
+        let list = || Acl::from_wire(value).map_err(|_| Error::BadArgument);
         match name {
-            acl::ACCESS => node.set_access_acl(&Acl::parse(value)?, kill_sgid),
+            acl::ACCESS => node.set_access_acl(list()?, kill_sgid),
             acl::DEFAULT if node.kind != Kind::Dir => return Err(Error::Denied),
-            acl::DEFAULT => node.set_xattr(name, &Acl::parse(value)?.to_bytes()),
+            acl::DEFAULT => match list()? {
+                Some(list) => node.set_xattr(name, &list.to_wire()),
+                None => drop(node.remove_xattr(name)),
+            },
             _ => node.set_xattr(name, value),
         }
         node.ctime = now();

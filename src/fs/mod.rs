@@ -8,6 +8,7 @@
 //! [`Later`], so that one slow reader never holds up the loop that serves everyone.
 
 pub mod acl;
+pub mod cmfs;
 pub mod ext4;
 pub mod fat;
 pub mod memfs;

@@ -33,7 +33,7 @@ pub const SCHEME: Scheme = Scheme {
     name: "bast",
     about: "BAST: a log block for each data block that is updated",
     settings: &[
-        ("logs", "1.. (64, at most an eighth of the blocks)", "log blocks"),
+        ("logs", "1.. (64, or what there is room for)", "log blocks"),
         ("victim", "fifo|lru", "which log makes room: the oldest, or the one least recently written"),
         ("merge", "eager|lazy", "a full log is merged at once, or at the next write to its logical block"),
         ("partial", "yes|no", "a log with the first pages in order is completed, not copied"),
@@ -120,8 +120,8 @@ impl Bast {
     fn merge(&mut self, map: &mut BlockMap, at: Time, index: usize) -> Result<bool> {
         let Log { block, logical, next, in_order, .. } = self.logs[index];
         let is_full = next == map.pages_per_block;
-        let completes = in_order && (is_full || self.partial) && map.fits(logical, block);
-        if completes && map.gather(at, logical, block)? {
+        let completes = in_order && (is_full || self.partial) && map.fits(logical, 0, block);
+        if completes && map.gather(at, logical, 0, block)? {
             self.forget(index);
             let counts = &mut map.counts;
             *if is_full { &mut counts.switch_merges } else { &mut counts.partial_merges } += 1;

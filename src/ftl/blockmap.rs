@@ -16,16 +16,17 @@
 //! when blocks go bad, fewer updates are under way at once, until none can be: then the flash is worn out.
 //! Memory: 4 bytes a logical page, 2 a block. Cost: O(1) a request, O(pages of a block) a merge.
 
+mod recover;
+
+pub(super) use recover::Contents;
+
 use super::free::{Free, Levelling};
 use super::settings::{Known, Settings};
-use super::{
-    Found, Ftl, FtlCounts, LOST, READS_MAX, copied, hopeless, newer, read_page, version, worn_out, write_of,
-};
+use super::{Found, Ftl, FtlCounts, LOST, READS_MAX, copied, hopeless, read_page, version, worn_out};
 use crate::media::nand::{Failure, Nand, Page, PageOrder, Tag};
 use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};
-use rustc_hash::FxHashSet;
 
 /// A block and a page of it.
 pub(super) type Place = (u32, u32);
@@ -36,6 +37,8 @@ pub(super) const NONE: u32 = u32::MAX;
 const UNMAPPED: u32 = 0;
 /// Blocks kept beside those that hold data or updates: a merge's target, and one for the case that it fails.
 const SPARE_BLOCKS: u64 = 2;
+/// Blocks for updates unless set: the number of the paper that compares these schemes, where there is room.
+const LOGS_DEFAULT: u64 = 64;
 
 /// How a scheme treats updates: pages written again.
 pub(super) trait Updates: Send {
@@ -88,16 +91,6 @@ pub(super) struct BlockMap {
     level_again: u64,
 }
 
-/// What is in a block, found after power loss.
-pub(super) enum Contents {
-    /// Pages of this logical block only, all in place.
-    InPlace(u32),
-    /// Pages of this logical block only, not all in place.
-    Log(u32),
-    /// Pages of several.
-    Mixed,
-}
-
 impl<U: Updates> Mapped<U> {
     /// Takes over what is on the array of `map`.
     pub fn open(mut map: BlockMap, mut updates: U) -> Result<Mapped<U>> {
@@ -123,16 +116,18 @@ impl BlockMap {
     ) -> Result<(BlockMap, usize)> {
         let geometry = *nand.geometry();
         let good = u64::from(nand.good_when_new());
-        let logs =
-            settings.number("logs", least..=u64::from(geometry.blocks()), (good / 8).clamp(least, 64))?;
+        let pages = u64::from(geometry.pages_per_block);
+        let asked = settings.size("logical")?.map(|bytes| bytes.div_ceil(u64::from(geometry.page_bytes)));
+        let asked_blocks = asked.map_or(0, |asked| asked.div_ceil(pages));
+        let left = good.saturating_sub(asked_blocks + SPARE_BLOCKS);
+        let default = (good / 8).min(left).clamp(least, LOGS_DEFAULT);
+        let logs = settings.number("logs", least..=u64::from(geometry.blocks()), default)?;
         let levelling = settings.choice("level", &Levelling::CHOICES)?;
         let spread = settings.number("spread", 1..=1_000_000, 16)? as u32;
         let over_provision = settings.fraction("over-provision", 0.0..=90.0, 7.0)?;
-        let asked = settings.size("logical")?.map(|bytes| bytes.div_ceil(u64::from(geometry.page_bytes)));
         let scheme = settings.scheme().to_string();
         settings.finish(known)?;
 
-        let pages = u64::from(geometry.pages_per_block);
         let most = good.saturating_sub(logs + SPARE_BLOCKS) * pages;
         let logical_pages = asked.unwrap_or_else(|| {
             let blocks = (good as f64 * (1.0 - over_provision / 100.0)) as u64;
@@ -277,26 +272,33 @@ impl BlockMap {
         }
     }
 
-    /// Whether all valid pages of `logical` are in place in `target`, or can still be copied there.
-    pub fn fits(&self, logical: u32, target: u32) -> bool {
+    /// Whether all valid pages of `logical` from offset `from` on are in place in `target`, or can still be
+    /// copied there.
+    pub fn fits(&self, logical: u32, from: u32, target: u32) -> bool {
         let first = logical * self.pages_per_block;
-        (0..self.pages_per_block).all(|offset| match self.place_of(first + offset) {
+        (from..self.pages_per_block).all(|offset| match self.place_of(first + offset) {
             None => true,
             Some(place) if place.0 == target => place.1 == offset,
             Some(_) => self.is_programmable(target, offset),
         })
     }
 
-    /// Copies the valid pages of `logical` that are elsewhere in place into `target`; whether that could be
-    /// done: if not, `target` is bad.
-    pub fn gather(&mut self, at: Time, logical: u32, target: u32) -> Result<bool> {
+    /// Whether the data block of `logical` holds the newest version of one of its pages `offsets`.
+    pub fn holds_any_of(&self, logical: u32, offsets: std::ops::Range<u32>) -> bool {
+        let (first, data) = (logical * self.pages_per_block, self.data[logical as usize]);
+        offsets.into_iter().any(|offset| self.place_of(first + offset).is_some_and(|place| place.0 == data))
+    }
+
+    /// Copies the valid pages of `logical` from offset `from` on that are elsewhere in place into `target`;
+    /// whether that could be done: if not, `target` is bad.
+    pub fn gather(&mut self, at: Time, logical: u32, from: u32, target: u32) -> Result<bool> {
         let first = logical * self.pages_per_block;
-        let pages = first as usize..(first + self.pages_per_block) as usize;
-        if self.nand.copy_in_place(at, &self.newest[pages.clone()], target, copied) {
-            self.point_in_place(pages, target);
+        let pages = (first + from) as usize..(first + self.pages_per_block) as usize;
+        if self.nand.copy_in_place(at, &self.newest[pages.clone()], (target, from), copied) {
+            self.point_in_place(pages, (target, from));
             return Ok(true);
         }
-        for offset in 0..self.pages_per_block {
+        for offset in from..self.pages_per_block {
             let page = first + offset;
             let Some(from) = self.place_of(page).filter(|from| from.0 != target) else { continue };
             if !self.copy(at, page, from, (target, offset))? {
@@ -306,9 +308,9 @@ impl BlockMap {
         Ok(true)
     }
 
-    /// Notes that the valid ones of `pages`, those of a logical block, now all lie in place in `block`.
-    fn point_in_place(&mut self, pages: std::ops::Range<usize>, block: u32) {
-        let mut entry = block * self.pages_per_block;
+    /// Notes that the valid ones of `pages` now lie one after the other from `place` on.
+    fn point_in_place(&mut self, pages: std::ops::Range<usize>, place: Place) {
+        let (block, mut entry) = (place.0, place.0 * self.pages_per_block + place.1);
         let mut count = 0;
         for page in pages {
             entry += 1;
@@ -363,7 +365,7 @@ impl BlockMap {
     pub fn renew(&mut self, at: Time, logical: u32) -> Result<bool> {
         let target = loop {
             let Some(target) = self.take_last(logical) else { return Ok(false) };
-            if self.gather(at, logical, target)? {
+            if self.gather(at, logical, 0, target)? {
                 break target;
             }
         };
@@ -431,117 +433,6 @@ impl BlockMap {
         }
         self.adopt(logical, target);
         self.erase(at, old).map(drop)
-    }
-
-    /// Reads all tags and notes the newest version of each page.
-    fn find_pages(&mut self) -> Result<()> {
-        if !self.nand.keeps_sequences() {
-            let why = "make it with them";
-            return Err(Error::unsupported("opening a used array without sequence numbers", why));
-        }
-        for block in 0..self.valid.len() as u32 {
-            for page in 0..self.pages_per_block {
-                let read = self.nand.read_spare(Time::ZERO, block, page);
-                let (found, _) = read.map_err(|failure| hopeless(&self.nand, failure, Lpn(0)))?;
-                if let Page::Programmed(tag) = found {
-                    self.find_version(tag, (block, page));
-                }
-            }
-        }
-        let lost = |entry: &&u32| {
-            let place = (**entry != UNMAPPED).then(|| self.split(**entry - 1));
-            place.is_some_and(|place| is_lost(&self.nand, place))
-        };
-        self.counts.lost_pages = self.newest.iter().filter(lost).count() as u64;
-        Ok(())
-    }
-
-    fn find_version(&mut self, tag: Tag, place: Place) {
-        self.sequence = self.sequence.max(write_of(tag.sequence));
-        let page = tag.owner & !LOST;
-        if u64::from(page) >= self.logical_pages {
-            // Written when the host could address more.
-            return;
-        }
-        let older = self.place_of(page).is_some_and(|other| {
-            let Page::Programmed(found) = self.nand.page(other.0, other.1) else { return false };
-            let (here, there) = (self.nand.is_bad(place.0), self.nand.is_bad(other.0));
-            match write_of(tag.sequence) == write_of(found.sequence) && here != there {
-                true => here,
-                false => !newer(tag.sequence, found.sequence),
-            }
-        });
-        if !older {
-            self.point(page, place);
-        }
-    }
-
-    /// Whether a block holds a valid page.
-    pub fn holds_valid(&self, block: u32) -> bool {
-        self.valid[block as usize] > 0
-    }
-
-    /// Erases the used blocks without valid pages, data blocks included.
-    pub fn erase_unused(&mut self) -> Result<()> {
-        for logical in 0..self.data.len() {
-            if self.data[logical] != NONE && !self.holds_valid(self.data[logical]) {
-                self.data[logical] = NONE;
-            }
-        }
-        for block in 0..self.valid.len() as u32 {
-            if !self.holds_valid(block) && self.is_used(block) {
-                self.erase(Time::ZERO, block)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The blocks with valid pages.
-    pub fn blocks_in_use(&self) -> Vec<u32> {
-        (0..self.valid.len() as u32).filter(|block| self.holds_valid(*block)).collect()
-    }
-
-    /// What is in a block with valid pages.
-    pub fn contents(&self, block: u32) -> Contents {
-        let (mut owner, mut in_place) = (None, true);
-        for page in 0..self.pages_per_block {
-            let Page::Programmed(tag) = self.nand.page(block, page) else { continue };
-            let (logical, offset) = self.split(tag.owner & !LOST);
-            if logical as usize >= self.data.len() || owner.is_some_and(|other| other != logical) {
-                return Contents::Mixed;
-            }
-            owner = Some(logical);
-            in_place &= offset == page;
-        }
-        match owner {
-            Some(logical) if in_place => Contents::InPlace(logical),
-            Some(logical) => Contents::Log(logical),
-            None => Contents::Mixed,
-        }
-    }
-
-    /// The number of the write that the youngest page of a block comes from.
-    pub fn youngest_in(&self, block: u32) -> u64 {
-        let writes = (0..self.pages_per_block).map(|page| match self.nand.page(block, page) {
-            Page::Programmed(tag) => write_of(tag.sequence),
-            _ => 0,
-        });
-        writes.max().unwrap_or(0)
-    }
-
-    /// The logical blocks with a page in `block`; only those with a valid one there if `valid`.
-    pub fn logical_blocks_in(&self, block: u32, valid: bool) -> Vec<u32> {
-        let (mut found, mut seen) = (Vec::new(), FxHashSet::default());
-        for number in 0..self.pages_per_block {
-            let Page::Programmed(tag) = self.nand.page(block, number) else { continue };
-            let page = tag.owner & !LOST;
-            let logical = self.split(page).0;
-            let counts = !valid || self.is_newest_in(page, block);
-            if counts && u64::from(page) < self.logical_pages && seen.insert(logical) {
-                found.push(logical);
-            }
-        }
-        found
     }
 }
 

@@ -23,7 +23,7 @@
 
 mod cached;
 
-use super::page::{CLEAN, PageMap, RESERVE, STREAMS};
+use super::page::{BEGIN, CLEAN, PageMap, RESERVE, STREAMS, TIES};
 use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
 use super::{Found, Ftl, FtlCounts, Scheme, hopeless, worn_out};
 use crate::media::nand::Nand;
@@ -43,6 +43,8 @@ pub const SCHEME: Scheme = Scheme {
         CLEAN,
         STREAMS,
         RESERVE,
+        BEGIN,
+        TIES,
         LEVEL,
         SPREAD,
         OVER_PROVISION,

@@ -17,7 +17,7 @@
 //!
 //! The paper leaves open, so there are settings for: whether a logical block is merged although all its pages
 //! in the victim are stale (`merge`), what closes the sequential log (`close`), and whether it is then
-//! completed or copied (`partial`).
+//! completed or copied (`partial`), above all if pages of it were written again since.
 //!
 //! Invariants: at most one sequential and `logs − 1` random log blocks. Cost: O(1) a request; a full merge
 //! O(pages of a block), of which one victim may cause as many as it has pages.
@@ -35,7 +35,7 @@ pub const SCHEME: Scheme = Scheme {
     name: "fast",
     about: "FAST: one sequential log block, and random ones that all data blocks share",
     settings: &[
-        ("logs", "2.. (64, at most an eighth of the blocks)", "log blocks, the sequential one included"),
+        ("logs", "2.. (64, or what there is room for)", "log blocks, the sequential one included"),
         (
             "merge",
             "valid|stale",
@@ -46,7 +46,11 @@ pub const SCHEME: Scheme = Scheme {
             "begin|owner|any",
             "what closes the sequential log: a new one; also another page of its logical block; any update elsewhere",
         ),
-        ("partial", "yes|no", "a sequential log that is closed is completed, not copied"),
+        (
+            "partial",
+            "yes|whole|no",
+            "a sequential log that is closed is completed; only if nothing in it was written again since; never, but copied",
+        ),
         LEVEL,
         SPREAD,
         OVER_PROVISION,
@@ -59,7 +63,8 @@ fn open(nand: Nand, mut settings: Settings) -> Result<Mapped<Fast>> {
     let stale = settings.choice("merge", &[("valid", false), ("stale", true)])?;
     let close =
         settings.choice("close", &[("begin", Close::Begin), ("owner", Close::Owner), ("any", Close::Any)])?;
-    let partial = settings.choice("partial", &[("yes", true), ("no", false)])?;
+    let partial = settings
+        .choice("partial", &[("yes", Partial::Yes), ("whole", Partial::Whole), ("no", Partial::No)])?;
     let (map, logs) = BlockMap::open(nand, settings, SCHEME.settings, 2)?;
     let fast = Fast {
         sequential: None,
@@ -84,6 +89,17 @@ enum Close {
     Any,
 }
 
+/// When a sequential log block is completed rather than copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Partial {
+    /// Always: what was written again stays the newest in a random log.
+    Yes,
+    /// If all that is in it is the newest.
+    Whole,
+    /// Only if it is full and all in it is the newest: then nothing is left to copy.
+    No,
+}
+
 /// The sequential log block.
 #[derive(Clone, Copy)]
 struct Sequential {
@@ -102,7 +118,7 @@ struct Fast {
     begun: u32,
     stale: bool,
     close: Close,
-    partial: bool,
+    partial: Partial,
 }
 
 impl Fast {
@@ -126,7 +142,13 @@ impl Fast {
     fn close(&mut self, map: &mut BlockMap, at: Time) -> Result<bool> {
         let Some(Sequential { block, logical, next }) = self.sequential else { return Ok(true) };
         let is_full = next == map.pages_per_block;
-        if (is_full || self.partial) && map.fits(logical, block) && map.gather(at, logical, block)? {
+        // What follows its last page is copied to it; all else may stay where it is, unless the old data block
+        // is the place.
+        let from = if self.partial == Partial::Yes { next } else { 0 };
+        let completes = (is_full || self.partial != Partial::No)
+            && map.fits(logical, from, block)
+            && !map.holds_any_of(logical, 0..from);
+        if completes && map.gather(at, logical, from, block)? {
             self.sequential = None;
             let counts = &mut map.counts;
             *if is_full { &mut counts.switch_merges } else { &mut counts.partial_merges } += 1;
@@ -253,7 +275,9 @@ impl Updates for Fast {
             return Ok(Some(place));
         }
         let (logical, offset) = map.split(page);
-        if offset == 0 {
+        // Where any interruption closes the sequential log, the page that interrupts goes to a random one.
+        let interrupts = self.close == Close::Any && self.sequential.is_some();
+        if offset == 0 && !interrupts {
             return self.begin(map, at, logical);
         }
         if let Some(sequential) = self.sequential {

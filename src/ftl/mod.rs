@@ -50,6 +50,16 @@ pub fn open(name: &str, nand: Nand, settings: &str) -> Result<Box<dyn Ftl>> {
     (scheme.open)(nand, Settings::parse(name, settings)?)
 }
 
+/// Other names of schemes: what the papers call them.
+const ALIASES: [(&str, &str); 3] = [("log", "bast"), ("log-block", "bast"), ("replacement", "nftl")];
+
+/// A scheme and its settings, from `page:clean=greedy:level=static`, as command lines say them.
+pub fn scheme_and_settings(text: &str) -> (String, String) {
+    let (scheme, settings) = text.split_once(':').unwrap_or((text, ""));
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
+    (alias.map_or(scheme, |(_, name)| name).to_string(), settings.replace(':', ","))
+}
+
 /// A translation layer over the array it owns.
 ///
 /// Time goes along: every call says when it arrives, and what it returns says when it is done. A call

@@ -30,7 +30,7 @@ pub const SCHEME: Scheme = Scheme {
     name: "nftl",
     about: "NFTL: chains of replacement blocks, written in place",
     settings: &[
-        ("logs", "1.. (64, at most an eighth of the blocks)", "replacement blocks"),
+        ("logs", "1.. (64, or what there is room for)", "replacement blocks"),
         (
             "victim",
             "longest|lru|cheapest",
@@ -129,9 +129,9 @@ impl Nftl {
     /// Folds the chain of `logical` into one block; false if there is no block for that.
     fn fold(&mut self, map: &mut BlockMap, at: Time, logical: u32) -> Result<bool> {
         let Some(&last) = self.replacements[logical as usize].last() else { return Ok(false) };
-        if self.in_place && map.fits(logical, last) {
+        if self.in_place && map.fits(logical, 0, last) {
             let copies = map.nand.counts().copies;
-            if map.gather(at, logical, last)? {
+            if map.gather(at, logical, 0, last)? {
                 let copied = map.nand.counts().copies > copies;
                 let counts = &mut map.counts;
                 *if copied { &mut counts.partial_merges } else { &mut counts.switch_merges } += 1;

@@ -1,9 +1,9 @@
 //! Page map: every logical page anywhere (the scheme of today's SSDs).
 //!
-//! Writes go to one open block a unit, unit after unit. When a unit runs out of free blocks, a closed one
-//! is cleaned: its valid pages are copied to the unit's open block for copies and it is erased. Which one:
+//! Writes go to one open block a unit, unit after unit. When a unit runs out of free blocks (looked at when
+//! the open block is full, or at each write: `begin`), a closed one is cleaned: its valid pages are copied to the unit's open block for copies and it is erased. Which one:
 //!
-//! - *greedy*: the fewest valid pages; of several the lowest number;
+//! - *greedy*: the fewest valid pages; of several the lowest number, or (`ties=worn`) the least worn;
 //! - *cost-benefit*: the most `age × (1 − u) ÷ 2u` (Kawaguchi, Nishioka, Motoda: A Flash-Memory Based File
 //!   System, USENIX 1995), `u` the part of valid pages, age counted in writes since its last change.
 //!
@@ -35,13 +35,25 @@ use blocks::{State, Unit};
 pub(super) const CLEAN: Known = ("clean", "greedy|cost-benefit", "which block is cleaned");
 pub(super) const STREAMS: Known =
     ("streams", "two|one", "copies go to a block of their own, or with the host's pages");
-pub(super) const RESERVE: Known = ("reserve", "2..64 (3)", "free blocks at which a unit begins to clean");
+pub(super) const RESERVE: Known =
+    ("reserve", "2..64 (3)", "a unit is cleaned until it has so many free blocks");
+pub(super) const BEGIN: Known = (
+    "begin",
+    "full|short",
+    "cleaning begins when the open block is full, or as soon as free blocks are short",
+);
+
+pub(super) const TIES: Known = (
+    "ties",
+    "lowest|worn",
+    "which of equally good blocks greedy cleans: the lowest number, or the least worn",
+);
 
 /// The page map's entry in the list of schemes.
 pub const SCHEME: Scheme = Scheme {
     name: "page",
     about: "page map: every logical page anywhere, greedy or cost-benefit cleaning",
-    settings: &[CLEAN, STREAMS, RESERVE, LEVEL, SPREAD, OVER_PROVISION, LOGICAL],
+    settings: &[CLEAN, STREAMS, RESERVE, BEGIN, TIES, LEVEL, SPREAD, OVER_PROVISION, LOGICAL],
     open: |nand, mut settings| {
         let map = PageMap::open(nand, &mut settings, None)?;
         settings.finish(SCHEME.settings)?;
@@ -91,6 +103,10 @@ pub struct PageMap {
     spread: u32,
     one_stream: bool,
     reserve: usize,
+    /// Free blocks are counted at each write, not only at those that need one.
+    begins_short: bool,
+    /// Greedy cleaning takes the least worn of equally good blocks.
+    ties_worn: bool,
     pages_per_block: u32,
     read_only: bool,
     /// Whether a page ever stood for lost contents.
@@ -110,6 +126,8 @@ impl PageMap {
         let spread = settings.number("spread", 1..=1_000_000, 16)? as u32;
         let one_stream = settings.choice("streams", &[("two", false), ("one", true)])?;
         let reserve = settings.number("reserve", 2..=64, 3)? as usize;
+        let begins_short = settings.choice("begin", &[("full", false), ("short", true)])?;
+        let ties_worn = settings.choice("ties", &[("lowest", false), ("worn", true)])?;
         let over_provision = settings.fraction("over-provision", 0.0..=90.0, 7.0)?;
         let logical = settings.size("logical")?;
         let scheme = settings.scheme().to_string();
@@ -132,6 +150,8 @@ impl PageMap {
             spread,
             one_stream,
             reserve,
+            begins_short,
+            ties_worn,
             pages_per_block: geometry.pages_per_block,
             read_only: false,
             any_lost: false,
@@ -229,16 +249,19 @@ impl PageMap {
     /// The next page of `unit` to program for `stream`, after cleaning if need be; none if the unit has no
     /// room.
     fn next_page(&mut self, at: Time, unit: usize, stream: Stream) -> Result<Option<(u32, u32)>> {
-        if !self.has_open(unit, stream) {
-            if stream != Stream::Copies && !self.make_room(at, unit)? {
-                return Ok(None);
-            }
-            // Cleaning may have opened it.
-            if !self.has_open(unit, stream) {
-                let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(None) };
-                self.states[block as usize] = State::Open;
-                *self.open_slot(unit, stream) = Some((block, 0));
-            }
+        let was_open = self.has_open(unit, stream);
+        let cleans = stream != Stream::Copies && (self.begins_short || !was_open);
+        let made_room = !cleans || self.make_room(at, unit)?;
+        // Cleaning may have opened a block, or filled it.
+        let is_open = self.has_open(unit, stream);
+        let goes_on = was_open && is_open;
+        if !made_room && !goes_on {
+            return Ok(None);
+        }
+        if !is_open {
+            let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(None) };
+            self.states[block as usize] = State::Open;
+            *self.open_slot(unit, stream) = Some((block, 0));
         }
         let pages = self.pages_per_block;
         let slot = self.open_slot(unit, stream);
@@ -282,6 +305,9 @@ impl PageMap {
         let closed = blocks.filter(|block| self.states[*block as usize] == State::Closed);
         let valid = |block: &u32| self.valid[*block as usize];
         let best = match self.clean {
+            Clean::Greedy if self.ties_worn => {
+                closed.min_by_key(|block| (valid(block), self.nand.erases(*block)))
+            }
             Clean::Greedy => closed.min_by_key(valid),
             Clean::CostBenefit => {
                 let pages = f64::from(self.pages_per_block);

@@ -20,6 +20,7 @@ pub mod crash;
 pub mod disk;
 pub mod faulty;
 pub mod file;
+pub mod metered;
 pub mod nand;
 pub mod nvram;
 pub mod overlay;
@@ -131,6 +132,11 @@ pub trait BlockDevice: Send + Sync {
 
     /// Whether waiting for `ticket` would return at once.
     fn is_done(&self, ticket: &Ticket) -> bool;
+
+    /// Numbers of its own for a status, as one JSON object, if it keeps any.
+    fn status(&self) -> Option<serde_json::Value> {
+        None
+    }
 
     /// Submits and waits. A real device does it on the calling thread, without a queue.
     fn run(&self, at: Time, request: Request) -> Completion {

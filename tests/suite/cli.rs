@@ -85,6 +85,21 @@ fn every_verb_has_a_man_page_and_shells_can_complete_them() {
 }
 
 #[test]
+fn every_verb_shows_an_example() {
+    let help = out(&run(&["--help"]));
+    let verbs =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // What is indented further goes on with the line before.
+    let verbs = verbs.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let verbs: Vec<&str> = verbs.filter(|verb| !verb.is_empty()).collect();
+    assert!(verbs.len() > 12, "{verbs:?}");
+    for verb in verbs.into_iter().filter(|verb| *verb != "help").chain(["man"]) {
+        let help = out(&run(&[verb, "--help"]));
+        assert!(help.contains("Example") && help.contains("  bimetal "), "{verb}:\n{help}");
+    }
+}
+
+#[test]
 fn files_go_in_by_pipe_and_a_closed_pipe_is_no_error() {
     let mut put = bimetal().args(["put", "-t", "memfs", "-", "/x"]).stdin(Stdio::piped()).spawn().unwrap();
     put.stdin.take().unwrap().write_all(b"contents").unwrap();
@@ -106,7 +121,9 @@ fn status_is_json_for_programs_and_words_for_people() {
     let status = mounted.status();
     assert_eq!(status["used_bytes"], 8192);
     assert_eq!(status["front"]["options"]["default_permissions"], true);
-    let words = out(&run(&["status", mounted.path().to_str().unwrap()]));
+    let screen = out(&run(&["status", mounted.path().to_str().unwrap()]));
+    assert!(screen.starts_with("memfs on /") && screen.contains("32.0 MiB  [#..."), "{screen}");
+    let words = out(&run(&["status", "--all", mounted.path().to_str().unwrap()]));
     assert!(words.contains("32.0 MiB") && words.contains("type            memfs"), "{words}");
     let map = run(&["map", mounted.path().to_str().unwrap(), "/", "small"]);
     assert!(err(&map).contains("no sections"), "{}", err(&map));

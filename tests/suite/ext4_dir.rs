@@ -208,7 +208,7 @@ fn indexed_directories_pass_to_and_from_the_kernel_with_every_hash() {
 
 #[test]
 fn three_levels_pass_to_and_from_the_kernel() {
-    both_ways(1024, &["-O", "large_dir"], "half_md4", &names(22_000, 240));
+    both_ways(1024, &["-O", "large_dir"], "half_md4", &names(32_000, 240));
 }
 
 #[test]

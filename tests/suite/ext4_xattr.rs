@@ -3,7 +3,7 @@
 use crate::ext4_image::{Image, Mounted, run};
 use bimetal::checksum::crc32c_raw;
 use bimetal::fs::SetXattr;
-use bimetal::fs::ext4::acl::{Acl, AclEntry, AclTag};
+use bimetal::fs::acl::{Acl, AclEntry, AclTag};
 use bimetal::fs::ext4::xattr::{
     AclKind, XattrSet, block_hash, block_refs, same_block, seal_block, verify_block,
 };

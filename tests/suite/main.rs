@@ -2,18 +2,23 @@
 
 mod cache;
 mod cli;
+mod cmfs;
+mod docs;
 mod ext4;
 mod ext4_dir;
 mod ext4_image;
 mod ext4_journal;
 mod ext4_xattr;
+mod ftl;
 mod fuse;
 mod layers;
 mod media;
 mod mounts;
 mod nfhybrid;
+mod nfhybrid_ace;
 mod nfhybrid_crash;
 mod nfhybrid_kill;
+mod nfhybrid_real;
 mod programs;
 mod ssd;
 mod trace;

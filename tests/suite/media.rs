@@ -13,13 +13,14 @@ use std::sync::Arc;
 use tempfile::{NamedTempFile, TempDir};
 
 /// A loop device, detached when dropped.
-struct Loop {
-    path: PathBuf,
+pub struct Loop {
+    /// Its path under /dev.
+    pub path: PathBuf,
 }
 
 impl Loop {
     /// Attaches `image`; none (and the reason printed) where that is not allowed.
-    fn attach(image: &Path, arguments: &[&str]) -> Option<Loop> {
+    pub fn attach(image: &Path, arguments: &[&str]) -> Option<Loop> {
         let output = Command::new("losetup").args(["--find", "--show"]).args(arguments).arg(image).output();
         match output {
             Ok(output) if output.status.success() => {
@@ -132,7 +133,7 @@ fn a_mounted_block_device_is_refused() {
 
 /// A simulated device over memory, served without its latency; none where FUSE is not to be had.
 fn served(profile: &str, bytes: u64) -> Option<(TempDir, Served)> {
-    let (device, model) = simulated(profile, Arc::new(Ram::new("ram", bytes)), 1).unwrap();
+    let (device, model) = simulated(profile, None, Arc::new(Ram::new("ram", bytes)), 1).unwrap();
     let dir = tempfile::tempdir().unwrap();
     match serve(Export { device, real_time: false, model: Some(model) }, dir.path()) {
         Ok(served) => Some((dir, served)),
@@ -143,7 +144,8 @@ fn served(profile: &str, bytes: u64) -> Option<(TempDir, Served)> {
     }
 }
 
-fn run(program: &str, arguments: &[&str], path: &Path) -> bool {
+/// Runs a program on a path; what it says is printed if it fails.
+pub fn run(program: &str, arguments: &[&str], path: &Path) -> bool {
     let output = Command::new(program).args(arguments).arg(path).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
     if !output.status.success() {
@@ -180,7 +182,7 @@ fn a_served_device_is_a_file_of_its_size_that_keeps_bytes_at_any_offset() {
 }
 
 /// Makes an ext4 on the served device, fills it, checks it and reads it back, all by the kernel.
-fn ext4_lives_on(served: &Served) {
+pub fn ext4_lives_on(served: &Served) {
     let Some(attached) = Loop::attach(&served.device(), &["--direct-io=on"]) else { return };
     assert!(run("mke2fs", &["-q", "-t", "ext4"], &attached.path));
     let mounted = tempfile::tempdir().unwrap();

@@ -62,7 +62,7 @@ impl Volume {
 }
 
 /// A mount of the kernel's ext4, taken away on drop.
-pub struct KernelMount(PathBuf);
+pub struct KernelMount(pub PathBuf);
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
@@ -70,20 +70,22 @@ impl Drop for KernelMount {
     }
 }
 
-fn same_trees(a: &Path, b: &Path) {
+/// The two trees are the same, byte by byte.
+pub fn same_trees(a: &Path, b: &Path) {
     let run =
         Command::new("diff").args(["-r", "--no-dereference", text(a), text(b)]).output().expect("diff(1)");
     let said = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{} and {} differ:\n{said}", a.display(), b.display());
 }
 
-fn unmount(mounted: Mounted) {
+/// Unmounts in order.
+pub fn unmount(mounted: Mounted) {
     let run = mounted.unmount();
     assert!(run.status.success(), "umount: {}", String::from_utf8_lossy(&run.stderr));
 }
 
 /// The status once the disk half has caught up.
-fn settled(mounted: &Mounted) -> serde_json::Value {
+pub fn settled(mounted: &Mounted) -> serde_json::Value {
     loop {
         let status = mounted.status();
         assert!(status["failure"].is_null(), "{status}");
@@ -94,7 +96,8 @@ fn settled(mounted: &Mounted) -> serde_json::Value {
     }
 }
 
-fn sh(script: &str, dir: &Path) {
+/// A script for `sh -eu`, which must succeed.
+pub fn sh(script: &str, dir: &Path) {
     let run = Command::new("sh").args(["-euc", script]).current_dir(dir).output().expect("sh(1)");
     assert!(
         run.status.success(),
@@ -203,4 +206,66 @@ fn an_ext4_full_of_files_is_adopted_as_it_is() {
     volume.e2fsck();
     let kernel = volume.kernel();
     same_trees(Path::new("/usr/include"), &kernel.0.join("include"));
+}
+
+#[test]
+fn fsck_tells_programs_whether_all_is_well_and_changes_nothing_when_asked_not_to() {
+    let volume = Volume::new(32, 128, &[]);
+    let fsck = |code| {
+        let run = volume.bimetal(&["fsck", "-n", "--json"], &[]);
+        assert_eq!(run.status.code(), Some(code), "{}", String::from_utf8_lossy(&run.stderr));
+        serde_json::from_slice::<serde_json::Value>(&run.stdout).expect("one JSON object")
+    };
+    let well = fsck(0);
+    assert_eq!(
+        (&well["clean"], well["problems"].as_array().map(Vec::len)),
+        (&true.into(), Some(0)),
+        "{well}"
+    );
+    assert!(well["checked"]["inodes"].as_u64().is_some_and(|inodes| inodes >= 1), "{well}");
+    // The inode of lost+found is wiped.
+    let wiped =
+        Command::new("/usr/sbin/debugfs").args(["-w", "-R", "clri <11>", text(&volume.disk)]).output();
+    assert!(wiped.expect("debugfs").status.success());
+    let before = fs::read(&volume.disk).expect("the disk half");
+    let ill = fsck(1);
+    assert_eq!(ill["clean"], false, "{ill}");
+    let problem = &ill["problems"][0];
+    assert!(problem["what"].as_str().is_some_and(|what| what.contains("disk.img")), "{ill}");
+    assert!(
+        problem["why"].as_str().is_some_and(|why| !why.is_empty()) && problem["repaired"] == false,
+        "{ill}"
+    );
+    assert!(fs::read(&volume.disk).expect("the disk half") == before, "-n changed the disk");
+}
+
+#[test]
+fn a_status_has_its_numbers_under_names_that_stay() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let volume = Volume::new(32, 128, &[]);
+    let mounted = volume.mount("lag=10s");
+    sh("dd if=/dev/zero of=f bs=4k count=10 oflag=dsync status=none", mounted.path());
+    let status = mounted.status();
+    for path in [
+        "/at_risk/bytes",
+        "/at_risk/limit_bytes",
+        "/at_risk/seconds",
+        "/operations/0",
+        "/ssd_half/sections/0/resident_bytes",
+        "/ssd_half/log_used_bytes",
+        "/devices/ssd/requests/writes",
+        "/devices/ssd/waits/durable_ns",
+        "/devices/disk/size_bytes",
+        "/front/mounted_seconds",
+        "/front/pid",
+    ] {
+        assert!(status.pointer(path).is_some_and(serde_json::Value::is_number), "{path} in {status:#}");
+    }
+    assert_eq!(status["front"]["written_bytes"], 10 * 4096);
+    let requests = &status["devices"]["ssd"]["requests"];
+    let durable = requests["flushes"].as_u64().zip(requests["durable_writes"].as_u64());
+    assert!(durable.is_some_and(|(flushes, writes)| flushes + writes >= 10), "{requests}");
+    unmount(mounted);
 }

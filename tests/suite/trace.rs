@@ -5,6 +5,9 @@
 use bimetal::front::replay::{self, RunReport};
 use bimetal::front::reproduce;
 use bimetal::front::trace::{Event, Flags, Op, ReadOptions, Record, Source, summarise};
+use bimetal::fs::fat::layout::Width;
+use bimetal::fs::fat::{Format, Volume};
+use bimetal::time::Time;
 use bimetal::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -310,10 +313,29 @@ fn many_small_files_are_laid_side_by_side_and_their_space_comes_back() {
 
 #[test]
 fn the_cameras_operation_counts_are_those_of_other_programs() {
-    let line = "--device slc-512 --ftl log:victim=lru:merge=lazy:logical=32MiB,nftl:logical=32MiB";
+    let line = "--device slc-512 --ftl log:victim=lru:merge=lazy:logical=32MiB,nftl:logical=32MiB,\
+                fast:logical=32MiB,fast:merge=stale:logical=32MiB,fast:close=any:logical=32MiB";
     for (metadata, counts) in [
-        ("yes", [(250_388, 18_539, (2870, 29, 7820)), (6_577_877, 308_691, (924, 212_284, 0))]),
-        ("no", [(4_246, 3_150, (2865, 29, 128)), (8_927, 3_338, (2813, 442, 0))]),
+        (
+            "yes",
+            [
+                (250_388, 18_539, (2870, 29, 7820)),
+                (6_577_877, 308_691, (924, 212_284, 0)),
+                (80_082, 13_190, (2852, 2300, 343)),
+                (815_796, 36_263, (2852, 2220, 23_416)),
+                (237_126, 18_098, (0, 4103, 3440)),
+            ],
+        ),
+        (
+            "no",
+            [
+                (4_246, 3_150, (2865, 29, 128)),
+                (8_927, 3_338, (2813, 442, 0)),
+                (1_515, 3_043, (2924, 108, 0)),
+                (2_443, 3_072, (2924, 108, 29)),
+                (2_584, 3_076, (2864, 169, 0)),
+            ],
+        ),
     ] {
         let runs = runs(&format!("gen:camera-vfat:format=yes,metadata={metadata} {line}")).unwrap();
         for (run, (copies, erases, merges)) in runs.iter().zip(counts) {
@@ -333,6 +355,34 @@ fn a_cache_of_the_hot_range_leaves_the_same_work_as_no_hot_range() {
     assert_eq!(absorbed.pages_written, without.pages_written);
     assert_eq!((absorbed.erases, absorbed.pages_copied), (without.erases, without.pages_copied));
     assert_eq!(absorbed.sim_time_ns, without.sim_time_ns);
+}
+
+#[test]
+fn a_write_cache_takes_a_range_or_the_metadata_of_a_volume_or_what_is_hot() {
+    let line = "--device slc-512 --ftl fast:logical=32MiB --nvram-size 256KiB";
+    let of =
+        |trace: &str, rest: &str| runs(&format!("gen:camera-vfat:{trace} {line} {rest}")).unwrap().remove(0);
+    let without = of("metadata=no", "");
+    let range = of("format=yes", "--nvram 512-82432");
+    let counts = range.nvram.unwrap();
+    assert_eq!((counts.absorbed + counts.passed, counts.written_back), (409_409, 0));
+    // The boot sector alone goes by.
+    assert_eq!(range.pages_written, without.pages_written + 1);
+
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("volume");
+    std::fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    let options = bimetal::media::file::Options { writable: true, ..Default::default() };
+    let device = bimetal::media::file::FileDevice::open_with(&image, &options).unwrap();
+    let format = Format { width: Width::Fat16, cluster_bytes: 2048, root_entries: 512 };
+    Volume::format(&device, Time::ZERO, &format).unwrap();
+    let fat = of("format=yes", &format!("--nvram fat:{}", image.display()));
+    assert_eq!((fat.nvram, fat.erases, fat.sim_time_ns), (range.nvram, range.erases, range.sim_time_ns));
+
+    let heat = of("format=yes", "--nvram heat");
+    let took = heat.nvram.unwrap();
+    assert!(took.absorbed > counts.absorbed * 9 / 10, "{took:?}");
+    assert!(heat.erases < without.erases.map(|erases| erases * 6 / 5), "{:?}", heat.erases);
 }
 
 #[test]

@@ -1,40 +1,71 @@
-//! `bimetal export`: a simulated device as a file that the kernel and other programs can use.
+//! `bimetal export`: a simulated device for the kernel and other programs, as a file or over NBD.
 
 use crate::Result;
 use crate::front::export::{Export, serve, simulated};
-use crate::front::signals;
+use crate::front::{nbd, signals};
+use crate::fs::cmfs::volume::{self, Volume};
 use crate::media::file::{FileDevice, Options};
+use crate::units::parse_size;
+use crate::{Error, media};
 use clap::Args;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 const EXAMPLES: &str = "\
 Examples:
   A disk that seeks and turns in real time, for the kernel's ext4:
-    truncate -s 4G disk.img; mkdir served
-    bimetal export --device hdd-7200 disk.img --file served &
+    mkdir served
+    bimetal export --profile hdd-7200 --size 4GiB disk.img --file served &
     losetup -f --show --direct-io=on served/device
+    bimetal status served
     umount served
-  As fast as it goes, only counted:
-    bimetal export --device ssd-tlc --no-latency ssd.img --file served
-`bimetal list device` shows the profiles; served/stats what was asked of the device, JSON.";
+  Flash under FAST for any NBD client, as fast as it goes, only counted:
+    bimetal export --ftl fast --profile slc-2k --size 64MiB ssd.img --nbd /tmp/nbd --no-latency &
+    nbdcopy some.img 'nbd+unix:///?socket=/tmp/nbd'
+    bimetal status /tmp/nbd
+  What is in a cmfs, for unyaffs:
+    bimetal export nand.img --nvram nvram.img --yaffs2-image files.yaffs2
+`bimetal list device` and `bimetal list ftl` show what there is. The image holds the data; the flash is a model
+that is new each time, and holds what was written since.";
 
-/// Serve a simulated disk or SSD, its data in an image, as the file `device` in a directory
+/// The profile of what is served, unless another is named.
+const PROFILE: &str = "ssd-tlc";
+
+/// Serve a simulated disk, SSD or flash part, its data in an image: as a file in a directory, or over NBD
 ///
-/// Stays in the foreground until the directory is unmounted or a signal asks it to end.
+/// Stays in the foreground until the directory is unmounted or a signal asks it to end. `bimetal status` shows its
+/// requests, merges, erases and wear meanwhile.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
+#[command(group = clap::ArgGroup::new("where").required(true))]
 pub(super) struct ExportVerb {
-    /// Profile of the device: a built-in name or a file
-    #[arg(long, value_name = "PROFILE")]
-    device: String,
-    /// Where its data is
+    /// Profile of the device: a built-in name or a file; flash parts are put behind the electronics of ssd-tlc
+    /// [default: ssd-tlc; of a cmfs, slc-2k]
+    #[arg(long, visible_alias = "device")]
+    profile: Option<String>,
+    /// Flash translation layer, as fast or fast:logs=8:level=static [the profile's]
+    #[arg(long, value_name = "SCHEME")]
+    ftl: Option<String>,
+    /// Where its data is; of a cmfs, the image of its NAND
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
-    /// An empty directory to serve it in
-    #[arg(long, value_name = "DIRECTORY")]
-    file: PathBuf,
+    /// Make the image, of this size, if it is not there
+    #[arg(long, value_parser = parse_size)]
+    size: Option<u64>,
+    /// Serve it as the file 'device' in this empty directory
+    #[arg(long, value_name = "DIRECTORY", group = "where")]
+    file: Option<PathBuf>,
+    /// Serve it over NBD on this unix socket
+    #[arg(long, value_name = "SOCKET", group = "where")]
+    nbd: Option<PathBuf>,
+    /// Serve nothing: write what is in a cmfs to this file, as an image that tools for YAFFS2 unpack
+    #[arg(long, value_name = "FILE", group = "where", conflicts_with_all = ["ftl", "size", "no_latency", "seed"])]
+    yaffs2_image: Option<PathBuf>,
+    /// The image of the cmfs' NVRAM
+    #[arg(long, value_name = "IMAGE", requires = "yaffs2_image")]
+    nvram: Option<PathBuf>,
     /// Answer at once instead of when the model says
     #[arg(long)]
     no_latency: bool,
@@ -45,20 +76,77 @@ pub(super) struct ExportVerb {
 
 impl ExportVerb {
     pub fn run(&self) -> Result<ExitCode> {
+        if let Some(image) = &self.yaffs2_image {
+            return self.write_yaffs2(image);
+        }
         let signals = signals::hold()?;
+        let made = self.make_image()?;
+        let served = self.export().and_then(|export| match (&self.file, &self.nbd) {
+            (Some(place), _) => as_file(export, place, signals),
+            (None, Some(socket)) => over_nbd(export, socket, signals),
+            (None, None) => Err(Error::BadArgument),
+        });
+        if let (Err(_), true) = (&served, made) {
+            // Nobody was served: an image that was made for it is empty.
+            let _ = std::fs::remove_file(&self.image);
+        }
+        served.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Makes the image if that is asked for and there is none; whether it did.
+    fn make_image(&self) -> Result<bool> {
+        let Some(size) = self.size.filter(|_| !self.image.exists()) else { return Ok(false) };
+        let make = || -> std::io::Result<File> {
+            let file = OpenOptions::new().write(true).create_new(true).open(&self.image)?;
+            file.set_len(size)?;
+            Ok(file)
+        };
+        make().map(|_| true).map_err(|why| Error::io(self.image.display(), why))
+    }
+
+    fn export(&self) -> Result<Export> {
         let options = Options { writable: true, exclusive: true, ..Options::default() };
-        let storage = Arc::new(FileDevice::open_with(&self.image, &options)?);
-        let (device, model) = simulated(&self.device, storage, self.seed)?;
-        let served = serve(Export { device, real_time: !self.no_latency, model: Some(model) }, &self.file)?;
-        super::say(&served.device().display().to_string())?;
-        let place = self.file.clone();
-        signals.watch(move |signal| {
-            tracing::info!("{signal}: unmounting {}", place.display());
-            if let Err(why) = rustix::mount::unmount(&place, rustix::mount::UnmountFlags::empty()) {
-                tracing::warn!("{}: {why}", place.display());
-            }
-        })?;
-        served.wait()?;
+        let storage: Arc<dyn media::BlockDevice> = Arc::new(FileDevice::open_with(&self.image, &options)?);
+        let profile = self.profile.as_deref().unwrap_or(PROFILE);
+        let (device, model) = simulated(profile, self.ftl.as_deref(), storage, self.seed)?;
+        Ok(Export { device, real_time: !self.no_latency, model: Some(model) })
+    }
+
+    /// Writes the image for YAFFS2's tools.
+    fn write_yaffs2(&self, to: &Path) -> Result<ExitCode> {
+        let device = self.profile.as_deref().unwrap_or(volume::DEVICE);
+        let cmfs = Volume { nand: &self.image, nvram: self.nvram.as_deref(), device, scan: false };
+        let count = cmfs.export(to)?;
+        super::say(&format!("{count} objects in {}", to.display()))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Serves it as a file until it is unmounted.
+fn as_file(export: Export, place: &Path, signals: signals::Held) -> Result<()> {
+    let served = serve(export, place)?;
+    super::say(&served.device().display().to_string())?;
+    let place = place.to_path_buf();
+    signals.watch(move |signal| {
+        tracing::info!("{signal}: unmounting {}", place.display());
+        if let Err(why) = rustix::mount::unmount(&place, rustix::mount::UnmountFlags::empty()) {
+            tracing::warn!("{}: {why}", place.display());
+        }
+    })?;
+    served.wait()
+}
+
+/// Serves it over NBD until a signal asks for the end.
+fn over_nbd(export: Export, socket: &Path, signals: signals::Held) -> Result<()> {
+    let served = nbd::serve(export, socket)?;
+    let (heard, ended) = mpsc::channel();
+    signals.watch(move |signal| {
+        tracing::info!("{signal}: the end");
+        // The second signal finds nobody who waits.
+        let _ = heard.send(());
+    })?;
+    super::say(&served.uri())?;
+    // The sender lives as long as the process.
+    let _ = ended.recv();
+    Ok(())
 }

@@ -7,8 +7,13 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+const MAN_EXAMPLES: &str = "\
+Example:
+  bimetal man /usr/local/share/man/man1; man bimetal-mount";
+
 /// Write the man pages into a directory
 #[derive(Args, Debug)]
+#[command(after_help = MAN_EXAMPLES)]
 pub(super) struct Man {
     /// The directory, made if missing
     dir: PathBuf,
@@ -24,8 +29,10 @@ impl Man {
 }
 
 const EXAMPLES: &str = "\
-Example:
-  bimetal completions bash > /etc/bash_completion.d/bimetal";
+Examples:
+  bimetal completions bash > /etc/bash_completion.d/bimetal
+  bimetal completions zsh > /usr/local/share/zsh/site-functions/_bimetal
+  bimetal completions fish > ~/.config/fish/completions/bimetal.fish";
 
 /// Write a completion script for a shell to standard output
 #[derive(Args, Debug)]

@@ -1,6 +1,6 @@
 //! `bimetal list`: what there is to choose from, printed from the tables the program itself uses.
 
-use super::volumes::{KINDS, MEMFS_OPTIONS, NFHYBRID_OPTIONS};
+use super::volumes::{CMFS_OPTIONS, KINDS, MEMFS_OPTIONS, NFHYBRID_OPTIONS};
 use crate::Result;
 use crate::cache::registry::POLICIES;
 use crate::front::fuse::{OPTIONS, OptionSpec, RESIDENCY, SECTION, STATUS};
@@ -98,7 +98,12 @@ fn table(registry: Registry) -> (&'static str, Vec<Row>) {
         }
         Registry::Type => ("Types of file system (-t)", pairs(KINDS)),
         Registry::MountOption => {
-            let all = [("", OPTIONS), ("nfhybrid: ", NFHYBRID_OPTIONS), ("memfs: ", MEMFS_OPTIONS)];
+            let all = [
+                ("", OPTIONS),
+                ("nfhybrid: ", NFHYBRID_OPTIONS),
+                ("cmfs: ", CMFS_OPTIONS),
+                ("memfs: ", MEMFS_OPTIONS),
+            ];
             let rows = all.iter().flat_map(|(kind, specs)| specs.iter().map(|spec| option_row(kind, spec)));
             ("Mount options (-o)", rows.collect())
         }

@@ -199,7 +199,14 @@ mod tests {
         let node = |kind, target| NewNode { kind, perm: 0o750, rdev: 0, target };
         let dir = fs.create(&Caller::default(), fs.root(), b"d", &node(Kind::Dir, b"")).unwrap();
         fs.create(&Caller::default(), dir.ino, b"l", &node(Kind::Symlink, b"../x")).unwrap();
-        let volume = VolumeArgs { kind: "memfs".into(), ssd: None, disk: None };
+        let volume = VolumeArgs {
+            kind: "memfs".into(),
+            nand: None,
+            nvram: None,
+            device: String::new(),
+            ssd: None,
+            disk: None,
+        };
         let mut ls = Ls { volume, long: true, recursive: true, json: false, paths: Vec::new() };
         let mut out = Vec::new();
         ls.path(&fs, "/", &mut out).unwrap();

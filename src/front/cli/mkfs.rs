@@ -19,14 +19,51 @@ Examples:
       --section small=extent:4KiB,size:8GiB --section media=extent:1MiB \\
       --map /home=small --map /srv/media=media --bypass /backup";
 
+const CMFS_EXAMPLES: &str = "\
+Example:
+  A part of 128 MiB and the NVRAM beside it, mounted and unmounted:
+    bimetal mkfs cmfs --device slc-2k --nand nand.img --nvram nvram.img
+    bimetal mount --nand nand.img --nvram nvram.img /mnt
+    bimetal umount /mnt";
+
 /// Make a file system
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(super) enum Mkfs {
     /// Make a hybrid of a small SSD and a large disk
     ///
     /// The disk half becomes a standard ext4 (made by mke2fs), which any Linux can mount alone.
     #[command(after_help = EXAMPLES)]
     Nfhybrid(NfhybridArgs),
+    /// Make a file system on an image of a NAND part, its metadata in an image of NVRAM
+    #[command(after_help = CMFS_EXAMPLES)]
+    Cmfs(CmfsArgs),
+}
+
+/// What `mkfs cmfs` is told.
+#[derive(Args, Clone, Debug)]
+pub struct CmfsArgs {
+    /// Profile of the part: a built-in name or a file
+    #[arg(long, value_name = "PROFILE", default_value = crate::fs::cmfs::volume::DEVICE)]
+    pub device: String,
+    /// Image of the NAND, spare areas included; made if it is not there
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
+    pub nand: PathBuf,
+    /// Image of the NVRAM; without one every mount scans the NAND
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NVRAM")]
+    pub nvram: Option<PathBuf>,
+    /// Size of a NAND image to be made, spare areas not counted [default: the profile's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// Size of the NVRAM [default: a thousandth of the NAND]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub nvram_size: Option<u64>,
+    /// How metadata lies in NVRAM: compact or paper
+    #[arg(long, value_name = "LAYOUT", default_value = "compact", value_parser = volumes::parse_layout)]
+    pub layout: cmfs_core::Layout,
+    /// Go ahead although the image holds something
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// What `mkfs nfhybrid` and `adopt` are told.
@@ -124,9 +161,11 @@ impl FromStr for MapSpec {
 
 impl Mkfs {
     pub fn run(&self) -> Result<ExitCode> {
-        let Mkfs::Nfhybrid(args) = self;
         let progress = Progress::spinner("making the file system");
-        let made = volumes::mkfs_nfhybrid(args);
+        let made = match self {
+            Mkfs::Nfhybrid(args) => volumes::mkfs_nfhybrid(args),
+            Mkfs::Cmfs(args) => volumes::mkfs_cmfs(args),
+        };
         progress.done();
         super::say(&made?)?;
         Ok(ExitCode::SUCCESS)

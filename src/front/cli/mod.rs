@@ -18,6 +18,7 @@ mod mkfs;
 mod mount;
 mod progress;
 mod put;
+mod screen;
 mod status;
 mod umount;
 pub mod volumes;
@@ -32,8 +33,9 @@ use tracing_subscriber::EnvFilter;
 
 const ENVIRONMENT: &str = "\
 Environment:
-  BIMETAL_SSD, BIMETAL_DISK   what --ssd and --disk say otherwise
-  BIMETAL_LOG                 what to report: error, warn (default), info, debug, trace";
+  BIMETAL_SSD, BIMETAL_DISK     what --ssd and --disk say otherwise
+  BIMETAL_NAND, BIMETAL_NVRAM   what --nand and --nvram say otherwise, except to status and export
+  BIMETAL_LOG                   what to report: error, warn (default), info, debug, trace";
 
 /// One file system over a small SSD and a large disk.
 #[derive(Debug, Parser)]

@@ -85,8 +85,9 @@ impl MountVerb {
     fn start(&self, front: &MountOptions, own: &[String]) -> Result<Mount> {
         let signals = signals::hold()?;
         let access = if front.read_only { Access::Read } else { Access::Write };
-        let fs: Arc<dyn FileSystem> = volumes::open_volume(&self.volume, access, own)?.into();
-        let mount = match Mount::new(fs.clone(), &self.mountpoint, front) {
+        let (fs, devices) = volumes::open_metered(&self.volume, access, own)?;
+        let fs: Arc<dyn FileSystem> = fs.into();
+        let mount = match Mount::over(devices, fs.clone(), &self.mountpoint, front) {
             Ok(mount) => mount,
             Err(why) => {
                 // It was opened for nothing; what it says about closing matters less than why.

@@ -1,49 +1,98 @@
-//! `bimetal status`: what a mounted file system says of itself.
+//! `bimetal status`: what a mounted file system, or a device that is served, says of itself.
 
+use super::screen::{Space, screen};
 use crate::front::fuse::STATUS;
+use crate::front::live;
+use crate::fs::FileSystem;
+use crate::fs::cmfs::volume::Volume;
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::Value;
 use std::fmt::Write;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   bimetal status /mnt
-  bimetal status --json /mnt | jq .front.requests";
+  bimetal status --all /mnt                            every number there is
+  bimetal status --json /mnt | jq .at_risk.bytes
+Of a device that bimetal export serves, by its directory or its socket; again and again:
+  watch bimetal status /tmp/nbd
+Of a cmfs that is not mounted, how the next mount would be:
+  bimetal status --nand nand.img --nvram nvram.img";
 
 /// Room for a status; the kernel hands over no more than this.
 const ROOM: usize = 64 << 10;
 
-/// Show the state of a mounted file system
+/// Show the state of a mounted file system or an exported device
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Status {
-    /// As one JSON object
+    /// Every number, by its name
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
+    /// Every number, as one JSON object
     #[arg(long)]
     json: bool,
-    /// The directory that is mounted on
-    mountpoint: PathBuf,
+    /// Of a cmfs that is not mounted: the image of its NAND
+    #[arg(long, value_name = "IMAGE", conflicts_with = "mountpoint")]
+    nand: Option<PathBuf>,
+    /// The image of its NVRAM
+    #[arg(long, value_name = "IMAGE", requires = "nand")]
+    nvram: Option<PathBuf>,
+    /// Profile of its NAND
+    #[arg(long, value_name = "PROFILE", default_value = crate::fs::cmfs::volume::DEVICE)]
+    device: String,
+    /// The directory that is mounted on, or the socket of an exported device
+    #[arg(required_unless_present = "nand")]
+    mountpoint: Option<PathBuf>,
 }
 
 impl Status {
     pub fn run(&self) -> Result<ExitCode> {
-        let status = read(&self.mountpoint)?;
-        let text = match self.json {
-            true => serde_json::to_string_pretty(&status).unwrap_or_default(),
-            false => for_people(&status),
+        let status = match (&self.mountpoint, &self.nand) {
+            (Some(mountpoint), _) => read(mountpoint)?,
+            (None, Some(nand)) => self.of_images(nand)?,
+            (None, None) => return Err(Error::invalid("name a directory that is mounted on, or images")),
+        };
+        let text = match (&self.mountpoint, self.json, self.all) {
+            (_, true, _) => serde_json::to_string_pretty(&status).unwrap_or_default(),
+            (Some(place), _, false) if status.get("front").is_some() => {
+                screen(&place.display().to_string(), space(place)?, &status)
+            }
+            _ => for_people(&status),
         };
         super::say(text.trim_end())?;
         Ok(ExitCode::SUCCESS)
     }
+
+    /// How images would be mounted, and what is on them.
+    fn of_images(&self, nand: &Path) -> Result<Value> {
+        let nvram = self.nvram.as_deref();
+        let fs = Volume { nand, nvram, device: &self.device, scan: false }.mount(false)?;
+        let text = fs.control_get(fs.root(), "bimetal.status")?;
+        serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, nand.display()))
+    }
+}
+
+/// How full what is mounted on `mountpoint` is.
+fn space(mountpoint: &Path) -> Result<Space> {
+    let stat = rustix::fs::statvfs(mountpoint);
+    let stat = stat.map_err(|why| Error::io(mountpoint.display(), why.into()))?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok(Space { used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)), size: bytes(stat.f_blocks) })
 }
 
 /// Asks the server behind `mountpoint`.
 pub(super) fn read(mountpoint: &Path) -> Result<Value> {
     let place = mountpoint.display();
+    if mountpoint.metadata().is_ok_and(|found| found.file_type().is_socket()) {
+        return live::ask(&live::beside(mountpoint));
+    }
     let mut text = Vec::with_capacity(ROOM);
     match rustix::fs::getxattr(mountpoint, STATUS, rustix::buffer::spare_capacity(&mut text)) {
         Ok(_) => {}

@@ -3,23 +3,28 @@
 //! Verbs know nothing below this file; a new kind of file system is a line in [`KINDS`] and an arm in each
 //! function here.
 
-use super::mkfs::NfhybridArgs;
-use crate::front::fuse::OptionSpec;
+use super::mkfs::{CmfsArgs, NfhybridArgs};
+use crate::cache;
+use crate::cache::device::{CachedDevice, PAGE_BYTES};
+use crate::front::fuse::{Devices, OptionSpec};
+use crate::fs::cmfs::volume as cmfs;
 use crate::fs::memfs::MemFs;
 use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
 use crate::fs::{Caller, FileSystem};
 use crate::media::file::{self, FileDevice};
-use crate::media::{BlockDevice, overlay::Overlay};
-use crate::units::parse_size;
+use crate::media::{BlockDevice, metered::Metered, overlay::Overlay};
+use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The kinds of file system, and what each is.
 pub const KINDS: &[(&str, &str)] = &[
     ("nfhybrid", "a small SSD over a large disk; the disk half is a standard ext4"),
+    ("cmfs", "files on raw NAND, their metadata in a thousandth of NVRAM"),
     ("memfs", "an empty file system in memory, gone with the mount"),
 ];
 
@@ -44,6 +49,15 @@ const PREALLOC: OptionSpec = OptionSpec {
 /// Default of `prealloc`, bytes.
 const PREALLOC_BYTES: u64 = 64 << 20;
 
+/// Default of `cache-size`, bytes.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// How far the page cache of a mount reads ahead of a sequential reader.
+const CACHE_READ_AHEAD_PAGES: u32 = 32;
+
+/// For how long the page cache of a mount may hold a change before it writes it, if nobody flushes.
+const CACHE_DIRTY_AGE: Duration = Duration::from_secs(30);
+
 /// Options of nfhybrid.
 pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
     OptionSpec {
@@ -65,15 +79,44 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
         default: "log",
         help: "apply what only the SSD's log holds, or drop it and go by the disk alone",
     },
+    OptionSpec {
+        name: "cache",
+        value: Some("POLICY[:OPTION=VALUE...]"),
+        default: "none",
+        help: "a page cache under the disk half, as cache=cflru:window=0.5; `bimetal list cache` shows the policies",
+    },
+    OptionSpec {
+        name: "cache-size",
+        value: Some("SIZE"),
+        default: "64MiB",
+        help: "how much that page cache holds",
+    },
 ];
+
+/// Options of cmfs.
+pub const CMFS_OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "scan",
+    value: None,
+    default: "off",
+    help: "believe the NAND alone, and write the NVRAM anew",
+}];
 
 /// Which file system, by its devices or images.
 #[derive(Args, Clone, Debug)]
 pub struct VolumeArgs {
     /// Kind of file system
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "nfhybrid",
-          value_parser = ["nfhybrid", "memfs"])]
+          value_parser = ["nfhybrid", "cmfs", "memfs"])]
     pub kind: String,
+    /// Image of a NAND part, spare areas included; makes the type cmfs
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
+    pub nand: Option<PathBuf>,
+    /// Image of the NVRAM beside it
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NVRAM", requires = "nand")]
+    pub nvram: Option<PathBuf>,
+    /// Profile of the NAND part: a built-in name or a file
+    #[arg(long, value_name = "PROFILE", default_value = cmfs::DEVICE)]
+    pub device: String,
     /// SSD half: a device or an image file
     #[arg(long, value_name = "DEVICE", env = "BIMETAL_SSD")]
     pub ssd: Option<PathBuf>,
@@ -121,14 +164,23 @@ impl FsckReport {
 impl VolumeArgs {
     /// What `mount` and `df` shall show as the source.
     pub fn source(&self) -> String {
-        let halves = [&self.ssd, &self.disk].into_iter().flatten().map(|path| path.display().to_string());
+        let halves = [&self.ssd, &self.disk, &self.nand, &self.nvram]
+            .into_iter()
+            .flatten()
+            .map(|path| path.display().to_string());
         let halves: Vec<_> = halves.collect();
-        if halves.is_empty() { self.kind.clone() } else { halves.join("+") }
+        if halves.is_empty() { self.kind().to_string() } else { halves.join("+") }
+    }
+
+    /// The kind of file system: as given, or as follows from the images.
+    fn kind(&self) -> &str {
+        if self.nand.is_some() { "cmfs" } else { &self.kind }
     }
 
     /// The mount options of this kind of file system.
     pub fn options(&self) -> &'static [OptionSpec] {
-        match self.kind.as_str() {
+        match self.kind() {
+            "cmfs" => CMFS_OPTIONS,
             "memfs" => MEMFS_OPTIONS,
             _ => NFHYBRID_OPTIONS,
         }
@@ -137,19 +189,58 @@ impl VolumeArgs {
 
 /// Opens a file system with options of its own (those of [`VolumeArgs::options`], as `name` or `name=value`).
 pub fn open_volume(args: &VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn FileSystem>> {
-    match args.kind.as_str() {
-        "memfs" => open_memfs(options),
+    open_metered(args, access, options).map(|(fs, _)| fs)
+}
+
+/// [`open_volume`], and the devices it lies on.
+pub fn open_metered(
+    args: &VolumeArgs,
+    access: Access,
+    options: &[String],
+) -> Result<(Box<dyn FileSystem>, Devices)> {
+    match args.kind() {
+        "cmfs" => {
+            let fs = cmfs_volume(args, options)?.mount(access == Access::Write)?;
+            Ok((Box::new(fs), Devices::new()))
+        }
+        "memfs" => open_memfs(options).map(|fs| (fs, Devices::new())),
         _ => open_nfhybrid(args, access, options),
     }
 }
 
-fn open_nfhybrid(args: &VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn FileSystem>> {
+/// The cmfs that the command line names.
+fn cmfs_volume<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<cmfs::Volume<'a>> {
+    let nand = args.nand.as_deref();
+    let nand = nand.ok_or_else(|| Error::invalid("cmfs: say where the NAND is: --nand IMAGE"))?;
+    if let Some(option) = options.iter().find(|option| *option != "scan") {
+        return Err(Error::invalid(format!("mount option {option}: see `bimetal list mount-option`")));
+    }
+    let scan = !options.is_empty();
+    Ok(cmfs::Volume { nand, nvram: args.nvram.as_deref(), device: &args.device, scan })
+}
+
+/// `compact` or `paper`.
+pub fn parse_layout(text: &str) -> Result<cmfs_core::Layout> {
+    match text {
+        "compact" => Ok(cmfs_core::Layout::Compact),
+        "paper" => Ok(cmfs_core::Layout::Paper),
+        _ => Err(Error::invalid(format!("layout '{text}': there are compact and paper"))),
+    }
+}
+
+fn open_nfhybrid(
+    args: &VolumeArgs,
+    access: Access,
+    options: &[String],
+) -> Result<(Box<dyn FileSystem>, Devices)> {
     let path = args
         .disk
         .as_deref()
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
-    let disk = open_half(path, access)?;
-    let ssd = args.ssd.as_deref().map(|path| open_half(path, access)).transpose()?;
+    let mut devices = Devices::new();
+    let mut half = |role, path: &Path| open_half(role, path, access, &mut devices);
+    let disk = behind_cache(half("disk", path)?, options)?;
+    let ssd = args.ssd.as_deref().map(|path| half("ssd", path)).transpose()?;
     let manual = access == Access::Read;
     let ahead = prealloc(options)?;
     let options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
@@ -158,16 +249,49 @@ fn open_nfhybrid(args: &VolumeArgs, access: Access, options: &[String]) -> Resul
     }
     let fs = NfHybrid::open(disk, ssd, options)?;
     fs.notes().iter().for_each(|note| tracing::warn!("{}: {note}", args.source()));
-    Ok(Box::new(fs))
+    Ok((Box::new(fs), devices))
 }
 
 /// A half's device. One that is only looked at is read through a layer that keeps changes in memory, so that
 /// recovery can be gone through without a trace.
-fn open_half(path: &Path, access: Access) -> Result<Arc<dyn BlockDevice>> {
+fn open_half(
+    role: &'static str,
+    path: &Path,
+    access: Access,
+    devices: &mut Devices,
+) -> Result<Arc<dyn BlockDevice>> {
     let writable = access == Access::Write;
     let device =
         FileDevice::open_with(path, &file::Options { writable, exclusive: writable, ..Default::default() })?;
-    Ok(if writable { Arc::new(device) } else { Arc::new(Overlay::new(Arc::new(device))) })
+    let device = Arc::new(Metered::new(Arc::new(device)));
+    devices.push((role, device.clone()));
+    Ok(if writable { device } else { Arc::new(Overlay::new(device)) })
+}
+
+/// A half behind the page cache that the options ask for, if they do.
+fn behind_cache(device: Arc<dyn BlockDevice>, options: &[String]) -> Result<Arc<dyn BlockDevice>> {
+    let (policy, size) = (value_of(options, "cache"), value_of(options, "cache-size"));
+    let Some(policy) = policy.filter(|policy| *policy != "none") else {
+        return match size {
+            Some(_) => Err(Error::invalid("mount option cache-size: which policy? say cache=POLICY, too")),
+            None => Ok(device),
+        };
+    };
+    let pages = size.map_or(Ok(CACHE_BYTES), parse_size)? / PAGE_BYTES;
+    let pages = u32::try_from(pages).map_err(|_| {
+        Error::invalid(format!("mount option cache-size: more than {}", show_size(PAGE_BYTES << 30)))
+    })?;
+    let config = cache::Config {
+        read_ahead: CACHE_READ_AHEAD_PAGES,
+        dirty_age: Some(CACHE_DIRTY_AGE),
+        ..cache::Config::new(pages)
+    };
+    Ok(Arc::new(CachedDevice::new(device, policy, &config)?))
+}
+
+/// The value of the last `name=value` among the options.
+fn value_of<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
+    options.iter().rev().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
 }
 
 fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
@@ -176,7 +300,7 @@ fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
         match option.split_once('=') {
             Some(("lag", value)) => parsed.lag = parse_lag(value)?,
             Some(("durability", value)) => parsed.durability = value.parse()?,
-            Some(("prealloc", _)) => {}
+            Some(("prealloc" | "cache" | "cache-size", _)) => {}
             Some(("recover", "log")) => parsed.recover = Recover::Log,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
             _ => {
@@ -190,8 +314,7 @@ fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
 }
 
 fn prealloc(options: &[String]) -> Result<u64> {
-    let given = options.iter().rev().find_map(|option| option.strip_prefix("prealloc="));
-    given.map_or(Ok(PREALLOC_BYTES), parse_size)
+    value_of(options, "prealloc").map_or(Ok(PREALLOC_BYTES), parse_size)
 }
 
 /// `5s`, `64MiB`, or both with a comma between.
@@ -263,6 +386,28 @@ fn plan_of(args: &NfhybridArgs) -> volume::Plan<'_> {
     volume::Plan { disk: &args.disk, ssd: &args.ssd, config, rules, force: args.force }
 }
 
+/// Makes a cmfs; the text tells what was made.
+pub fn mkfs_cmfs(args: &CmfsArgs) -> Result<String> {
+    let (nand, nvram) = cmfs::make(&cmfs::Plan {
+        nand: args.nand.clone(),
+        nvram: args.nvram.clone(),
+        device: args.device.clone(),
+        size_bytes: args.size,
+        nvram_bytes: args.nvram_size,
+        layout: args.layout,
+        force: args.force,
+    })?;
+    let beside = args.nvram.as_deref().map(|path| format!(" --nvram {}", path.display())).unwrap_or_default();
+    let named =
+        if args.device == cmfs::DEVICE { String::new() } else { format!(" --device {}", args.device) };
+    Ok(format!(
+        "made a cmfs on {} of NAND with {} of NVRAM; mount it with:\n  bimetal mount --nand {}{beside}{named} MOUNTPOINT",
+        show_size(nand),
+        show_size(nvram),
+        args.nand.display()
+    ))
+}
+
 /// Makes an ext4 with files in it the disk half of an nfhybrid; the text tells what was made.
 pub fn adopt(args: &NfhybridArgs) -> Result<String> {
     volume::adopt(&plan_of(args))?;
@@ -275,7 +420,8 @@ pub fn adopt(args: &NfhybridArgs) -> Result<String> {
 
 /// Checks a file system that is not mounted, and repairs it if asked to.
 pub fn fsck(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
-    match args.kind.as_str() {
+    match args.kind() {
+        "cmfs" => fsck_cmfs(args, repair),
         "memfs" => Err(Error::invalid("memfs: there is nothing to check; it is gone with its mount")),
         _ => fsck_nfhybrid(args, repair),
     }
@@ -295,5 +441,29 @@ fn fsck_nfhybrid(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
     count("operations_only_on_ssd", findings.operations_recovered.into());
     count("notes", findings.notes.into());
     count("e2fsck", findings.e2fsck.into());
+    Ok(report)
+}
+
+fn fsck_cmfs(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+    let checked = cmfs_volume(args, &[])?.check(repair)?;
+    let problem = |problem: &cmfs_core::Problem| Problem {
+        what: match problem.object {
+            0 => format!("block {}", problem.at),
+            object => format!("object {object}, page {}", problem.at),
+        },
+        why: problem.why.to_string(),
+        repaired: checked.repaired,
+    };
+    let mut report =
+        FsckReport { problems: checked.problems.iter().map(problem).collect(), ..FsckReport::default() };
+    let opened = format!("{:?}", checked.report.kind).to_lowercase();
+    let mut count = |name: &str, value: serde_json::Value| report.checked.insert(name.into(), value);
+    count("objects", checked.objects.into());
+    count("mount", opened.into());
+    count("pages_replayed", checked.report.replayed_pages.into());
+    count("pages_unreadable", checked.report.unreadable_pages.into());
+    if !checked.report.why.is_empty() {
+        count("scanned_because", checked.report.why.into());
+    }
     Ok(report)
 }

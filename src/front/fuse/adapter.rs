@@ -331,6 +331,7 @@ impl Filesystem for Adapter {
         let kill_suid = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         self.serve(Op::Write, req, || {
             let written = data.len() as u32;
+            self.counts.written_bytes.fetch_add(u64::from(written), Relaxed);
             let answer = self.fs.write(self.ino(ino), offset, data, kill_suid);
             self.now_or_later(answer, reply, move |reply, done| match done {
                 Ok(()) => reply.written(written),

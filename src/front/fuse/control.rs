@@ -8,12 +8,15 @@ use super::caller::loses_sgid;
 use super::counts::Counts;
 use super::follow::Follower;
 use crate::fs::{FileSystem, SetXattr, acl};
+use crate::media::BlockDevice;
+use crate::media::metered::Metered;
 use crate::units::Ino;
 use crate::{Error, Result};
 use fuser::Request;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// What virtual attributes start with.
 pub const PREFIX: &str = "bimetal.";
@@ -27,6 +30,9 @@ pub const RESIDENCY: &str = "bimetal.residency";
 /// Room for a status to grow in between asking for its length and for itself.
 const SLACK_BYTES: usize = 1024;
 
+/// The devices a mounted file system lies on, by what each is to it (`ssd`, `disk`).
+pub type Devices = Vec<(&'static str, Arc<Metered>)>;
+
 /// Answers virtual attributes and passes the others on.
 pub(super) struct Control {
     /// Who mounted.
@@ -35,6 +41,10 @@ pub(super) struct Control {
     pub follower: Arc<Follower>,
     /// The options of the mount, shown in the status.
     pub options: Value,
+    /// The devices below, by what they are to the file system.
+    pub devices: Devices,
+    /// When the mount began.
+    pub began: Instant,
 }
 
 fn control_name(name: &[u8]) -> Option<&str> {
@@ -89,12 +99,29 @@ impl Control {
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "options": self.options,
+            "mounted_seconds": self.began.elapsed().as_secs(),
             "requests": self.counts.show(),
+            "written_bytes": self.counts.written_bytes.load(Relaxed),
             "answers_waited_for": self.counts.waited.load(Relaxed),
             "panics": self.counts.panics.load(Relaxed),
             "moves_between_processors": self.follower.moves(),
         });
         status.insert("front".into(), front);
+        status.insert("devices".into(), self.devices_now());
         Ok(Value::Object(status).to_string().into_bytes())
+    }
+
+    fn devices_now(&self) -> Value {
+        let show = |(role, device): &(&'static str, Arc<Metered>)| {
+            let (info, meter) = (device.info(), device.meter());
+            let shown = json!({
+                "name": info.name,
+                "size_bytes": info.size_bytes,
+                "requests": meter.requests,
+                "waits": meter.waits,
+            });
+            (role.to_string(), shown)
+        };
+        self.devices.iter().map(show).collect::<Map<String, Value>>().into()
     }
 }

@@ -53,6 +53,8 @@ impl Op {
 #[derive(Debug)]
 pub(super) struct Counts {
     counts: [AtomicU64; NAMES.len()],
+    /// Bytes that programs wrote through the mount.
+    pub written_bytes: AtomicU64,
     /// Requests whose answer had to wait for a device.
     pub waited: AtomicU64,
     /// Requests that met a bug.
@@ -62,7 +64,8 @@ pub(super) struct Counts {
 impl Counts {
     pub fn new() -> Self {
         let counts = [const { AtomicU64::new(0) }; NAMES.len()];
-        Counts { counts, waited: AtomicU64::new(0), panics: AtomicU64::new(0) }
+        let zero = || AtomicU64::new(0);
+        Counts { counts, written_bytes: zero(), waited: zero(), panics: zero() }
     }
 
     pub fn add(&self, op: Op) {

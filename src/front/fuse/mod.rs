@@ -34,7 +34,7 @@ mod options;
 mod send;
 mod workers;
 
-pub use control::{PREFIX, RESIDENCY, SECTION, STATUS};
+pub use control::{Devices, PREFIX, RESIDENCY, SECTION, STATUS};
 pub use mount::{SUBTYPE, Unmount, unmount};
 pub use options::{MountOptions, OPTIONS, OptionSpec};
 
@@ -82,13 +82,24 @@ impl Mount {
     /// Returns when the kernel's first message is answered: from then on the mount works. Fails with
     /// [`Error::Unsupported`] where there is no FUSE, and with what the kernel or `fusermount3` said otherwise.
     pub fn new(fs: Arc<dyn FileSystem>, mountpoint: &Path, options: &MountOptions) -> Result<Mount> {
+        Self::over(Devices::new(), fs, mountpoint, options)
+    }
+
+    /// [`new`](Self::new), with the devices `fs` lies on: the mount's status tells what they were asked for.
+    pub fn over(
+        devices: Devices,
+        fs: Arc<dyn FileSystem>,
+        mountpoint: &Path,
+        options: &MountOptions,
+    ) -> Result<Mount> {
         let counts = Arc::new(Counts::new());
         let workers = Workers::new(WORKERS, counts.clone()).map_err(|why| Error::io("a thread", why))?;
         let connection = mount::mount(mountpoint, options)?;
         let unmounter =
             |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
         let serving = connection.device.try_clone().map_err(|why| Error::io("/dev/fuse", why));
-        let started = serving.and_then(|device| start(fs.clone(), device, options, counts, workers));
+        let served = Served { fs: fs.clone(), devices, counts, workers };
+        let started = serving.and_then(|device| start(served, device, options));
         let unmounter = unmounter(connection.device);
         match started {
             Ok(server) => Ok(Mount { fs, unmounter, server: Some(server) }),
@@ -172,13 +183,16 @@ impl Unmounter {
     }
 }
 
-fn start(
+/// What a session serves, and with whom.
+struct Served {
     fs: Arc<dyn FileSystem>,
-    device: OwnedFd,
-    options: &MountOptions,
+    devices: Devices,
     counts: Arc<Counts>,
     workers: Workers,
-) -> Result<JoinHandle<io::Result<()>>> {
+}
+
+fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<JoinHandle<io::Result<()>>> {
+    let Served { fs, devices, counts, workers } = served;
     let follower = Arc::new(Follower::new(options.follow));
     let adapter = Adapter {
         ids: NodeIds::new(fs.root()),
@@ -187,6 +201,8 @@ fn start(
             counts: counts.clone(),
             follower: follower.clone(),
             options: serde_json::to_value(options).unwrap_or_default(),
+            devices,
+            began: Instant::now(),
         },
         fs,
         counts,

@@ -1,5 +1,6 @@
 //! The command line of `bimetal replay`.
 
+use super::nvram::Takes;
 use super::place::Fit;
 use super::plot::Wanted;
 use super::stack::Precondition;
@@ -17,6 +18,7 @@ Examples:
   bimetal replay sda.blktrace.0 --device hdd-7200 --queue-depth 32
   bimetal replay trace.csv.zst --cache lru,cflru --cache-size 16MiB,64MiB --ftl page --plot miss-ratio=mrc.svg
   bimetal replay gen:iometer:random=60,size=256MiB --ftl page --device slc-4k --precondition fill --json
+  bimetal replay gen:camera-vfat --device slc-512 --ftl log,fast,replacement --nvram heat
   bimetal replay financial.spc --unit 0 --fit compact --ftl page --html report.html
 
 Generators (gen:NAME:key=value,...) and trace formats are shown by 'bimetal list'.";
@@ -86,9 +88,16 @@ pub struct Args {
     /// What software takes for each request that reaches the device, as 250us
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, default_value = "0s")]
     pub overhead: Duration,
-    /// A non-volatile write cache takes all requests to this range of bytes, as 0-82KiB, in no time
+    /// All requests to this range of bytes, as 0-82KiB, end above the device, in no time
     #[arg(long, value_name = "FROM-END", value_parser = parse_range)]
     pub absorb: Option<Range<u64>>,
+    /// A non-volatile write cache of --nvram-size takes the writes to a range of bytes, to hot blocks, or to the FATs
+    /// and the root directory of the FAT volume in an image: FROM-END, heat, heat:WRITES/WITHIN or fat:IMAGE
+    #[arg(long, value_name = "WHAT", conflicts_with = "absorb")]
+    pub nvram: Option<Takes>,
+    /// Bytes of its memory, FeRAM [128KiB, the paper's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "128KiB")]
+    pub nvram_size: u64,
     /// Leave out flushes, and the flags that mean one
     #[arg(long)]
     pub no_flush: bool,
@@ -133,7 +142,7 @@ pub struct Args {
 }
 
 /// `FROM-END`, sizes.
-fn parse_range(text: &str) -> Result<Range<u64>> {
+pub(super) fn parse_range(text: &str) -> Result<Range<u64>> {
     let wrong = || Error::invalid(format!("'{text}' is not a range of bytes such as 0-82KiB"));
     let (from, end) = text.split_once('-').ok_or_else(wrong)?;
     let range = parse_size(from)?..parse_size(end)?;
@@ -216,6 +225,8 @@ mod tests {
             ("t --overhead soon", "invalid value"),
             ("t --absorb 4KiB", "a range of bytes"),
             ("t --absorb 4KiB-4KiB", "a range of bytes"),
+            ("t --nvram cold", "heat:WRITES/WITHIN"),
+            ("t --nvram heat --absorb 0-4KiB", "cannot be used with"),
         ] {
             let why = check(line).unwrap_err();
             assert!(why.contains(told), "{line}: {why}");

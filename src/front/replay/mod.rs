@@ -13,6 +13,7 @@ mod args;
 mod cached;
 mod driver;
 mod html;
+mod nvram;
 mod parallel;
 mod parquet;
 pub(super) mod picture;
@@ -26,6 +27,7 @@ mod stack;
 mod void;
 
 pub use args::{Args, PaceName};
+pub use nvram::Takes;
 pub use place::Fit;
 pub use plot::{Kind as Plot, Wanted as WantedPlot};
 pub use report::{CacheReport, Latency, Merges, RunConfig, RunReport};

@@ -2,6 +2,7 @@
 
 use super::args::Args;
 use super::cached::CacheLayer;
+use super::nvram::NvramLayer;
 use super::place::{Fit, Placer};
 use super::progress::Shown;
 use super::report::{Measured, RunConfig};
@@ -107,16 +108,6 @@ fn size(args: &Args, source: &Source, usual: u64) -> Result<u64> {
     }
 }
 
-/// Other names of schemes: what the papers call them.
-const ALIASES: [(&str, &str); 3] = [("log", "bast"), ("log-block", "bast"), ("replacement", "nftl")];
-
-/// A scheme and its settings, as `page:clean=greedy:level=static` says them.
-fn scheme(text: &str) -> (String, String) {
-    let (scheme, settings) = text.split_once(':').unwrap_or((text, ""));
-    let alias = ALIASES.iter().find(|(alias, _)| *alias == scheme);
-    (alias.map_or(scheme, |(_, name)| name).to_string(), settings.replace(':', ","))
-}
-
 /// An SSD with its own translation layer, or with each of those asked for.
 fn ssds(args: &Args, device: &str, bytes: u64) -> Result<Vec<Bottom>> {
     let profile: SsdProfile = profile::load(device)?;
@@ -124,7 +115,7 @@ fn ssds(args: &Args, device: &str, bytes: u64) -> Result<Vec<Bottom>> {
         return Ok(vec![Bottom::Ssd { profile: Box::new(profile), bytes }]);
     }
     let with = |text: &String| {
-        let (ftl, settings) = scheme(text);
+        let (ftl, settings) = ftl::scheme_and_settings(text);
         Bottom::Ssd { profile: Box::new(SsdProfile { ftl, settings, ..profile.clone() }), bytes }
     };
     Ok(args.ftl.iter().map(with).collect())
@@ -142,7 +133,7 @@ fn flash(args: &Args, device: &str, source: &Source) -> Result<Vec<Bottom>> {
     };
     let schemes = if args.ftl.is_empty() { vec!["page".to_string()] } else { args.ftl.clone() };
     let under = |text: &String| {
-        let (scheme, settings) = scheme(text);
+        let (scheme, settings) = ftl::scheme_and_settings(text);
         Bottom::Flash { profile: Box::new(profile.clone()), scheme, settings, needed }
     };
     Ok(schemes.iter().map(under).collect())
@@ -200,6 +191,9 @@ impl Spec {
         }
         if let Some(range) = &args.absorb {
             stack = Box::new(Absorbing::new(stack, range.clone()));
+        }
+        if let Some(takes) = &args.nvram {
+            stack = Box::new(NvramLayer::new(stack, takes, args.nvram_size)?);
         }
         if let Some((policy, bytes)) = &self.cache {
             let capacity = u32::try_from(bytes / args.page)
@@ -276,6 +270,8 @@ impl Spec {
             speed: (!closed).then_some(args.speed),
             overhead_ns: args.overhead.as_nanos() as u64,
             absorb: args.absorb.as_ref().map(|range| (range.start, range.end)),
+            nvram: args.nvram.as_ref().map(|takes| takes.to_string()),
+            nvram_bytes: args.nvram.as_ref().map(|_| args.nvram_size),
             flush: !args.no_flush,
             fit: word(args.fit.to_possible_value()),
             precondition: word(args.precondition.to_possible_value()),

@@ -2,6 +2,7 @@
 
 use super::driver::Outcome;
 use crate::cache;
+use crate::cache::nvram::AbsorbCounts;
 use crate::front::trace::{Op, Tally};
 use crate::ftl;
 use crate::media::nand::Wear;
@@ -19,6 +20,8 @@ pub(super) struct Measured {
     pub partial_page_writes: Option<u64>,
     /// Requests that a write cache took, where there is one.
     pub absorbed: Option<u64>,
+    /// What a non-volatile write cache did, where there is one.
+    pub nvram: Option<AbsorbCounts>,
     /// What the flash did, where there is some.
     pub flash: Option<ftl::Report>,
     /// What the cache did, where there is one.
@@ -111,8 +114,10 @@ pub struct RunReport {
     pub page_bytes: u64,
     /// Pages of flash written in part only, so that they were read first.
     pub partial_page_writes: Option<u64>,
-    /// Requests that the non-volatile write cache took.
+    /// Requests that `--absorb` took.
     pub absorbed: Option<u64>,
+    /// What the non-volatile write cache of `--nvram` did, blocks of 512 bytes.
+    pub nvram: Option<AbsorbCounts>,
     /// Bytes the trace read.
     pub bytes_read: u64,
     /// Bytes it wrote.
@@ -161,6 +166,10 @@ pub struct RunConfig {
     pub overhead_ns: u64,
     /// Bytes of the address range that a non-volatile write cache takes: first and end.
     pub absorb: Option<(u64, u64)>,
+    /// What a non-volatile write cache takes.
+    pub nvram: Option<String>,
+    /// Bytes of its memory.
+    pub nvram_bytes: Option<u64>,
     /// Whether flushes were passed on.
     pub flush: bool,
     /// What becomes of offsets.
@@ -204,6 +213,7 @@ impl RunReport {
             page_bytes: after.page_bytes,
             partial_page_writes: after.partial_page_writes,
             absorbed: after.absorbed,
+            nvram: after.nvram,
             bytes_read: meter.bytes_read,
             bytes_written: meter.bytes_written,
             operations: meter.operations(),

@@ -269,7 +269,8 @@ impl DeviceLayer {
     }
 }
 
-fn zeros(mut len: u64) -> Gather {
+/// `len` zeros, in pieces that share their memory.
+pub(super) fn zeros(mut len: u64) -> Gather {
     let mut gather = Gather::new();
     while len > 0 {
         let part = len.min(ZEROS.len() as u64);

@@ -133,6 +133,20 @@ impl Ext4 {
         self.store.place(inode, range.0, range.1)
     }
 
+    /// Gives `len` blocks of data from `block` on new blocks in the place of those they have, in at most `runs`
+    /// runs: data that is overwritten as a whole need not travel through the journal then. The old blocks are
+    /// free once the next transaction is on the disk.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], also without such long runs of free blocks; as [`Ext4::inode_mut`]; nothing has
+    /// changed then.
+    pub fn relocate(&mut self, ino: Ino, block: u64, len: u32, runs: usize) -> Result<PlacedRuns> {
+        let range = block_range(block, u64::from(len))?;
+        let slot = self.load_dirty(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        self.store.relocate(inode, range.0, range.1, runs)
+    }
+
     /// Cuts or extends a file. Blocks past the end are freed; the rest of the last block is the caller's
     /// to fill with zeros. `false` means that so much has to be freed that it takes several transactions:
     /// commit and call again, with the inode out of everybody's reach. A crash in between does no harm.
@@ -308,12 +322,14 @@ impl Store {
             (taken, ..) => taken,
         };
         if let Err(error) = result {
-            for extent in &found {
-                self.give_blocks(extent.at, u32::from(extent.len), false)?;
-            }
+            self.give_found(&found)?;
             return Err(error);
         }
         Ok(found)
+    }
+
+    fn give_found(&mut self, found: &[Extent]) -> Result<()> {
+        found.iter().try_for_each(|extent| self.give_blocks(extent.at, u32::from(extent.len), false))
     }
 
     fn take_all(
@@ -362,6 +378,26 @@ impl Store {
         self.tree(inode)?.write(from, to);
         self.settle(inode)?;
         Ok(runs)
+    }
+
+    fn relocate(&mut self, inode: &mut Inode, from: u32, to: u64, runs: usize) -> Result<PlacedRuns> {
+        self.mapped_tree(inode)?;
+        self.tree_mut(inode)?;
+        self.check_room(to - u64::from(from), Claim::Ordinary)?;
+        let found = self.take_for(inode, &[(from, to)], EXTENT_MAX)?;
+        if found.len() > runs {
+            self.give_found(&found)?;
+            return Err(Error::NoSpace("no long run of free blocks"));
+        }
+        self.cut(inode, from, to)?;
+        self.add(inode, &found, false)?;
+        let run = |extent: &Extent| Placed {
+            block: extent.block.into(),
+            at: DiskBlock(extent.at),
+            len: extent.len.into(),
+            fresh: true,
+        };
+        Ok(found.iter().map(run).collect())
     }
 
     /// The runs of a range: what the map says, and what was just found for its holes.

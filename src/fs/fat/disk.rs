@@ -200,6 +200,30 @@ impl Disk {
         Ok(())
     }
 
+    /// Puts the entries `.` and `..` of a directory just made where they belong: first, without long names,
+    /// and with cluster 0 for the root. The library (up to 0.3.6) writes a long name before each of them.
+    pub fn straighten_new_directory(&mut self) {
+        const ENTRY: usize = 32;
+        let is_new = |bytes: &Sector| {
+            let is_long = |at: usize| bytes[at * ENTRY + 11] == 0x0F;
+            is_long(0)
+                && is_long(2)
+                && bytes[ENTRY..].starts_with(b". ")
+                && bytes[3 * ENTRY..].starts_with(b".. ")
+        };
+        let found = self.changed.keys().copied().find(|sector| self.kept.get(sector).is_some_and(is_new));
+        let Some(bytes) = found.and_then(|sector| self.kept.get_mut(&sector)) else { return };
+        bytes.copy_within(ENTRY..2 * ENTRY, 0);
+        bytes.copy_within(3 * ENTRY..4 * ENTRY, ENTRY);
+        bytes[2 * ENTRY..4 * ENTRY].fill(0);
+        let parent = &mut bytes[ENTRY..2 * ENTRY];
+        let cluster = u32::from_le_bytes([parent[26], parent[27], parent[20], parent[21]]);
+        if cluster == self.layout.root_cluster {
+            parent[20..22].fill(0);
+            parent[26..28].fill(0);
+        }
+    }
+
     /// Forgets what was changed.
     pub fn undo(&mut self) {
         for (sector, old) in std::mem::take(&mut self.changed) {

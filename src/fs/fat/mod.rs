@@ -208,7 +208,11 @@ impl Volume {
             Ok(()) | Err(Error::NotDir) => return Err(Error::Exists),
             Err(other) => return Err(other),
         }
-        self.run(Order::Add, || self.fat.root_dir().create_dir(path).map(drop))
+        self.run(Order::Add, || {
+            self.fat.root_dir().create_dir(path)?;
+            self.disk.lock().straighten_new_directory();
+            Ok(())
+        })
     }
 
     /// Deletes a file or an empty directory. Fails with [`Error::NotFound`] or [`Error::NotEmpty`].
@@ -216,9 +220,16 @@ impl Volume {
         self.run(Order::Remove, || self.fat.root_dir().remove(path))
     }
 
-    /// Renames or moves a file or a directory. Fails with [`Error::Exists`] if the new name is taken.
+    /// Renames a file or a directory, or moves a file to another directory.
+    ///
+    /// Fails with [`Error::Exists`] if the new name is taken, with [`Error::NotSupported`] for a directory that
+    /// is to move elsewhere: the library leaves its `..` behind.
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         let root = self.fat.root_dir();
+        let parent = |path: &str| path.trim_matches('/').rsplit_once('/').map(|(dir, _)| dir.to_lowercase());
+        if parent(from) != parent(to) && self.run(Order::Add, || root.open_dir(from).map(drop)).is_ok() {
+            return Err(Error::NotSupported);
+        }
         self.run(Order::Add, || root.rename(from, &self.fat.root_dir(), to))
     }
 

@@ -333,6 +333,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn fast_is_slower_than_the_log_scheme_at_a_block_boundary_or_with_stale_merges() {
+        let preset = profile::load::<Preset>("camera-data-sheet").unwrap();
+        let seconds = |start_sector, scheme, fast: &str| {
+            let preset = Preset { start_sector, fast: format!("logs=64{fast}"), ..preset.clone() };
+            run(&preset, scheme, false, camera::SEED).unwrap().seconds.round()
+        };
+        let found = [
+            seconds(0, Scheme::Fast, ""),
+            seconds(0, Scheme::Fast, ",merge=stale"),
+            seconds(29, Scheme::Bast, ""),
+            seconds(29, Scheme::Fast, ""),
+            seconds(29, Scheme::Fast, ",partial=no"),
+        ];
+        assert_eq!(found, [238.0, 443.0, 286.0, 464.0, 527.0]);
+    }
+
     /// The counts of the independent reference for the same workload, with one directory entry a photo where
     /// this volume has two (a long name, too): without hot metadata there is no difference.
     #[test]

@@ -118,6 +118,10 @@ fn directories_are_listed_renamed_and_removed_when_empty() {
     assert!(matches!(volume.open_file("albums"), Err(Error::IsDir)));
     assert!(matches!(volume.open_file("none/x"), Err(Error::NotFound)));
     volume.rename("albums/one.jpg", "two.jpg").unwrap();
+    volume.make_dir("albums/old").unwrap();
+    assert!(matches!(volume.rename("albums/old", "old"), Err(Error::NotSupported)));
+    volume.rename("albums/old", "albums/older").unwrap();
+    volume.remove("albums/older").unwrap();
     volume.remove("albums").unwrap();
     assert_eq!(told(""), [("two.jpg".to_string(), false, 700)]);
     assert_eq!(volume.read("two.jpg").unwrap(), vec![1; 700]);

@@ -3,7 +3,7 @@
 use super::data::Data;
 use super::dir::Dir;
 use super::{GROUP_EXECUTES, Id, ROOT, S_ISGID, S_ISUID, SIZE_MAX};
-use crate::fs::acl::{self, Acl};
+use crate::fs::acl::{self, Acl, Inherited};
 use crate::fs::{Attr, Fallocate, Kind};
 use crate::time::{Stamp, Time};
 use crate::units::Ino;
@@ -187,39 +187,40 @@ impl Node {
     /// Sets the mode, and the access list with it.
     pub fn chmod(&mut self, perm: u16) {
         self.perm = perm;
-        if let Some(Ok(mut list)) = self.xattr(acl::ACCESS).map(Acl::parse) {
-            list.chmod(perm);
-            self.set_xattr(acl::ACCESS, &list.to_bytes());
+        if let Some(Ok(Some(list))) = self.xattr(acl::ACCESS).map(Acl::from_wire) {
+            self.set_xattr(acl::ACCESS, &list.with_mode(perm).to_wire());
         }
     }
 
     /// Sets the access list, and the mode with it; a list that says no more than the mode is not kept.
-    pub fn set_access_acl(&mut self, list: &Acl, kill_sgid: bool) {
-        let (mode, says_all) = list.mode();
-        self.perm = self.perm & !0o777 | mode;
+    /// None at all leaves the mode.
+    pub fn set_access_acl(&mut self, list: Option<Acl>, kill_sgid: bool) {
+        let kept = list.and_then(|list| {
+            let (perm, kept) = list.set_on(self.perm);
+            self.perm = perm;
+            kept
+        });
         if kill_sgid {
             self.perm &= !S_ISGID;
         }
-        if says_all {
-            self.remove_xattr(acl::ACCESS);
-        } else {
-            self.set_xattr(acl::ACCESS, &list.to_bytes());
+        match kept {
+            Some(list) => self.set_xattr(acl::ACCESS, &list.to_wire()),
+            None => drop(self.remove_xattr(acl::ACCESS)),
         }
     }
 
     /// Gives a new node what the default list of its directory says, or else applies the umask.
     pub fn inherit_acl(&mut self, dir: &Node, umask: u32) {
-        let Some((value, Ok(list))) = dir.xattr(acl::DEFAULT).map(|value| (value, Acl::parse(value))) else {
+        let Some(Ok(Some(list))) = dir.xattr(acl::DEFAULT).map(Acl::from_wire) else {
             self.perm &= !(umask as u16 & 0o777);
             return;
         };
-        let (perm, access) = list.inherit(self.perm);
+        let Inherited { perm, access, default } = list.inherit(self.perm, self.kind == Kind::Dir);
         self.perm = perm;
-        if let Some(access) = access {
-            self.set_xattr(acl::ACCESS, &access.to_bytes());
-        }
-        if self.kind == Kind::Dir {
-            self.set_xattr(acl::DEFAULT, value);
+        for (name, list) in [(acl::ACCESS, access), (acl::DEFAULT, default)] {
+            if let Some(list) = list {
+                self.set_xattr(name, &list.to_wire());
+            }
         }
     }
 

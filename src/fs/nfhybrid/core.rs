@@ -12,7 +12,10 @@ use crate::fs::nfhybrid::ssd::Ssd;
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
+use parking_lot::Condvar;
 use rustc_hash::FxHashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// An inode in use: the kernel knows it, or it has dirty data.
 pub struct Node {
@@ -24,6 +27,10 @@ pub struct Node {
     pub orphan: bool,
     /// Dirty data.
     pub frames: Frames,
+    /// Disk blocks promised to them.
+    pub reserved: u64,
+    /// All frames that the SSD's log may lack lie in this range.
+    pub touched: Range<u64>,
     /// It stands in [`Core::dirty_nodes`].
     pub listed: bool,
     /// Rises whenever contents change; a read in flight compares it.
@@ -41,11 +48,23 @@ impl Node {
             parent,
             orphan: false,
             frames: Frames::new(),
+            reserved: 0,
+            touched: 0..0,
             listed: false,
             version,
             policy: None,
             default_acl: None,
         }
+    }
+}
+
+impl Node {
+    /// Frames in this range are about to change.
+    pub fn touch(&mut self, frames: &Range<u64>) {
+        self.touched = match self.touched.is_empty() {
+            true => frames.clone(),
+            false => self.touched.start.min(frames.start)..self.touched.end.max(frames.end),
+        };
     }
 }
 
@@ -73,6 +92,8 @@ pub struct Counters {
     pub relogs: u64,
     /// Bytes read from memory, SSD and disk.
     pub read_bytes: [u64; 3],
+    /// Bytes of overwritten data that got a new place on the disk, instead of going through its journal.
+    pub relocated_bytes: u64,
     /// Bytes copied to the SSD after a read.
     pub promoted_bytes: u64,
     /// Reads whose SSD copy had a wrong checksum.
@@ -121,8 +142,8 @@ pub struct Core {
     pub recovered: u64,
     /// Nodes made so far.
     pub nodes_made: u64,
-    /// Something became dirty since the committer last looked.
-    pub woke: bool,
+    /// Wakes the committer.
+    pub work: Arc<Condvar>,
     /// A commit must cover this operation.
     pub wanted: u64,
     /// The committer is to end.
@@ -133,6 +154,14 @@ pub struct Core {
     pub promotions: Promotions,
     /// When waiting promotions go without more company.
     pub promote_at: Time,
+    /// Files of which the log holds promised contents that the disk lacks, and the operation of the last promise.
+    pub in_log: FxHashMap<Ino, u64>,
+    /// Inodes whose data must be in the log with the operations so far; see [`Core::carry`].
+    pub carried: Vec<Ino>,
+    /// The log was started anew: its residency records are to go to the tables.
+    pub tables_due: bool,
+    /// Tables were written and are not known to be durable.
+    pub tables_wait: bool,
     /// Room to encode records in.
     pub scratch: Vec<u8>,
     /// Counters.
@@ -172,12 +201,26 @@ impl Core {
         }
     }
 
+    /// How far the SSD's log is durable.
+    pub fn log_reached(&self) -> (u32, u64) {
+        self.ssd.as_ref().map_or((0, 0), Ssd::reached)
+    }
+
+    /// Tables that were written are durable.
+    pub fn tables_durable(&mut self) {
+        self.tables_wait = false;
+        if let Some(ssd) = &mut self.ssd {
+            ssd.checkpoint_end();
+        }
+    }
+
     /// Begins a changing operation: its number.
     pub fn begin(&mut self, now: Time) -> u64 {
         self.op += 1;
         if self.dirty.since.is_none() {
             self.dirty.since = Some(now);
-            self.woke = true;
+            // Its clock is ticking now.
+            self.work.notify_one();
         }
         self.op
     }

@@ -15,12 +15,12 @@ use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
 use super::place::{Placement, submit_gathered};
 use super::promote::Promotion;
 use super::tie::Tie;
-use crate::Result;
-use crate::fs::ext4::Frozen;
+use crate::fs::ext4::{Frozen, PlacedRuns};
 use crate::fs::nfhybrid::ssd::{Binding, WrDone};
 use crate::media::{Ticket, wait_all};
 use crate::time::Time;
 use crate::units::{DiskBlock, Ino};
+use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
@@ -29,6 +29,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Live data that is overwritten in a stretch of at least so many bytes gets a new place on the disk.
+const RELOCATE_BYTES: u64 = 1 << 20;
+
+/// Stretches of a file that are forgotten one by one.
+const RUNS_MAX: usize = 64;
+
 /// Offers to the SSD wait at most this long for company.
 const PROMOTE_WAIT: Duration = Duration::from_millis(500);
 
@@ -36,10 +42,14 @@ const PROMOTE_WAIT: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub struct Cycle {
     frames: FxHashMap<Ino, BTreeMap<u64, FrozenFrame>>,
+    /// As in [`super::core::Node::touched`].
+    pub touched: FxHashMap<Ino, Range<u64>>,
     /// Bytes that the disk does not have before this cycle ends.
     pub bytes: u64,
     /// When the first operation in it was done.
     pub since: Option<Time>,
+    /// See [`Core::carry`].
+    pub carried: Vec<Ino>,
 }
 
 impl Cycle {
@@ -53,20 +63,15 @@ impl Cycle {
         self.frames.get(&ino)?.range(index..).next().map(|(&found, _)| found)
     }
 
-    /// All frozen frames of a file.
-    pub fn frames_of(&self, ino: Ino) -> impl Iterator<Item = (u64, &FrozenFrame)> {
-        self.frames.get(&ino).into_iter().flatten().map(|(&index, frame)| (index, frame))
+    /// Frozen frames of a file in a range.
+    pub fn frames_of(&self, ino: Ino, range: Range<u64>) -> impl Iterator<Item = (u64, &FrozenFrame)> {
+        let frames = self.frames.get(&ino).into_iter().flat_map(move |frames| frames.range(range.clone()));
+        frames.map(|(&index, frame)| (index, frame))
     }
 
     /// Frozen frames of a file in a range, to mark.
     pub fn frames_of_mut(&mut self, ino: Ino, frames: Range<u64>) -> impl Iterator<Item = &mut FrozenFrame> {
         self.frames.get_mut(&ino).into_iter().flat_map(move |of| of.range_mut(frames.clone())).map(|(_, f)| f)
-    }
-
-    /// Files with frames that the SSD vouches for.
-    pub fn files_in_log(&self) -> impl Iterator<Item = Ino> {
-        let vouched = |frames: &BTreeMap<u64, FrozenFrame>| frames.values().any(|f| f.placed || f.logged);
-        self.frames.iter().filter(move |(_, frames)| vouched(frames)).map(|(&ino, _)| ino)
     }
 
     /// Frames that were cut off, punched or freed meanwhile: the media may get them, nobody reads them.
@@ -96,8 +101,8 @@ struct Work {
     frozen: Frozen,
     ordered: Vec<(u64, Bytes)>,
     placements: Vec<Placement>,
-    /// The SSD this freeze counted on is still there.
-    with_ssd: bool,
+    /// The tie that was frozen with it.
+    tie: Tie,
 }
 
 impl Shared {
@@ -168,9 +173,9 @@ impl Shared {
         core.dirty.overwrites + core.ext4.dirty_blocks() as u64
     }
 
-    /// Wakes the committer if there is reason: to run a cycle, or to see that its clock is ticking now.
+    /// Wakes the committer if there is reason to run a cycle.
     pub(super) fn wake_if_due(&self, core: &mut Core) {
-        if std::mem::take(&mut core.woke) || core.cycle.is_none() && self.cycle_wanted(core) {
+        if core.cycle.is_none() && self.cycle_wanted(core) {
             self.work.notify_one();
         }
     }
@@ -215,16 +220,13 @@ impl Shared {
 
     /// One commit cycle, start to end.
     pub(super) fn cycle(&self) -> Result<()> {
-        let Work { op, mut frozen, ordered, placements, with_ssd } = self.freeze()?;
+        let Work { op, mut frozen, ordered, placements, tie } = self.freeze()?;
         let disk = submit_gathered(self.disk.as_ref(), ordered);
         let on_ssd = self.finish_ssd(op, placements);
         if let Err(error) = &on_ssd {
             self.lose_ssd(error);
         }
-        let epoch = self.core.lock().epoch;
-        if with_ssd && self.core.lock().ssd.is_none() {
-            self.retie(&mut frozen, self.tie(epoch, op, false));
-        }
+        self.retie(&mut frozen, tie);
         let tid = frozen.tid;
         self.finish_disk(disk, frozen)?;
         self.committed(op, tid)?;
@@ -237,17 +239,19 @@ impl Shared {
         let op = core.op;
         let mut files = Files::default();
         let dirty: Dirty = std::mem::take(&mut core.dirty);
-        core.cycle = Some(Cycle { frames: FxHashMap::default(), bytes: dirty.bytes, since: dirty.since });
+        let carried = std::mem::take(&mut core.carried);
+        core.cycle = Some(Cycle { bytes: dirty.bytes, since: dirty.since, carried, ..Cycle::default() });
         for ino in std::mem::take(&mut core.dirty_nodes) {
             self.freeze_file(&mut core, ino, &mut files)?;
         }
-        let tie = self.tie(core.epoch, op, core.ssd.is_some() && !core.stop);
+        let log_open = core.ssd.is_some() && !core.stop;
+        let tie = Tie { ssd: self.ssd_uuid, epoch: core.epoch, op, log_open, reached: core.log_reached() };
         core.ext4.note_written(files.ordered.iter().map(|(_, bytes)| bytes.len() as u64).sum());
         let mut frozen = core.ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
         frozen.transaction.metadata.append(&mut files.journaled);
         core.counters.cycles += 1;
         let Files { ordered, placements, .. } = files;
-        Ok(Work { op, frozen, ordered, placements, with_ssd: core.ssd.is_some() })
+        Ok(Work { op, frozen, ordered, placements, tie })
     }
 
     fn freeze_file(&self, core: &mut Core, ino: Ino, files: &mut Files) -> Result<()> {
@@ -257,7 +261,8 @@ impl Shared {
         if frames.is_empty() {
             return Ok(());
         }
-        let promised = frames.values().map(|frame| u64::from(frame.reserved)).sum();
+        let promised = std::mem::take(&mut node.reserved);
+        let touched = std::mem::take(&mut node.touched);
         let frozen: BTreeMap<u64, FrozenFrame> =
             frames.into_iter().map(|(index, frame)| (index, frame.freeze())).collect();
         self.place_on_disk(core, ino, &frozen, files)?;
@@ -269,6 +274,7 @@ impl Shared {
         }
         if let Some(cycle) = &mut core.cycle {
             cycle.frames.insert(ino, frozen);
+            cycle.touched.insert(ino, touched);
         }
         core.drop_if_idle(ino);
         Ok(())
@@ -293,7 +299,7 @@ impl Shared {
             let start = first * per_frame;
             let stop = ((first + count) * per_frame).min(end);
             let Some(len) = stop.checked_sub(start).filter(|&len| len > 0) else { continue };
-            for placed in core.ext4.place(ino, start, len as u32)? {
+            for placed in self.place_run(core, ino, start, len as u32)? {
                 for number in 0..u64::from(placed.len) {
                     let Some(bytes) = slice(placed.block + number) else { continue };
                     let at = DiskBlock(placed.at.0 + number);
@@ -307,6 +313,29 @@ impl Shared {
         Ok(())
     }
 
+    /// Gives a run of a file's data its disk blocks. Long stretches of live data get new ones: written in place,
+    /// they cost the disk one write, through the journal two.
+    fn place_run(&self, core: &mut Core, ino: Ino, start: u64, len: u32) -> Result<PlacedRuns> {
+        let long = (RELOCATE_BYTES / self.disk_block_bytes as u64) as u32;
+        let mut runs = PlacedRuns::new();
+        for placed in core.ext4.place(ino, start, len)? {
+            let pieces = (placed.len / long) as usize;
+            if placed.fresh || pieces == 0 {
+                runs.push(placed);
+                continue;
+            }
+            match core.ext4.relocate(ino, placed.block, placed.len, pieces) {
+                Ok(new) => {
+                    core.counters.relocated_bytes += u64::from(placed.len) * self.disk_block_bytes as u64;
+                    runs.extend(new);
+                }
+                Err(Error::NoSpace(_)) => runs.push(placed),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(runs)
+    }
+
     /// Step 2 and 3 on the SSD: data, then the records of what it holds and no longer holds, durable.
     fn finish_ssd(&self, op: u64, placements: Vec<Placement>) -> Result<()> {
         if self.ssd_device.is_none() {
@@ -314,6 +343,7 @@ impl Shared {
         }
         self.write_placements(&placements)?;
         let gate = self.gate.lock();
+        // Fsyncs leave six sixteenths of the log for this, binds seven: what is forgotten always finds room.
         self.make_room(&gate)?;
         let mut core = self.core.lock();
         if core.ssd.is_none() {
@@ -345,7 +375,7 @@ impl Shared {
             let current = range.clone().all(|index| core.is_current(ino, index));
             let copy = if current { self.dup_inode(core, ino) } else { None };
             let Some(ssd) = &mut core.ssd else { return };
-            let Some(inode) = copy else {
+            let Some(inode) = copy.filter(|_| ssd.used() < ssd.capacity() / 16 * 9) else {
                 ssd.release(run);
                 continue;
             };
@@ -362,16 +392,28 @@ impl Shared {
 
     /// The SSD forgets its copies of everything that changes on the disk and is not bound anew.
     fn unbind_frozen(&self, core: &mut Core, op: u64) {
-        let (Some(ssd), Some(cycle)) = (&mut core.ssd, &core.cycle) else { return };
-        for (&ino, frames) in &cycle.frames {
-            let newer = core.nodes.get(&ino);
+        let Core { ssd: Some(ssd), cycle: Some(cycle), nodes, in_log, .. } = core else { return };
+        for (&ino, frames) in &mut cycle.frames {
+            let newer = nodes.get(&ino);
             let stale = frames.iter().filter(|(index, frame)| {
                 let over = newer.and_then(|node| node.frames.get(index));
                 !frame.placed && !over.is_some_and(|frame| frame.placed)
             });
             let stale: Vec<u64> = stale.map(|(&index, _)| index).collect();
-            for (first, count) in runs(stale) {
-                self.unbind(ssd, op, ino, first..first + count);
+            let mut stale: Vec<(u64, u64)> = runs(stale).collect();
+            let settled = in_log.get(&ino).is_none_or(|&promised| promised <= op);
+            if let (Some(first), Some(last), true) = (stale.first(), stale.last(), settled)
+                && stale.len() > RUNS_MAX
+            {
+                // One record for all. What lies between loses its copy, too, once the disk has it; until then
+                // the log must not take this cycle's copies for promised ones.
+                let all = first.0..last.0 + last.1;
+                frames.range_mut(all.clone()).for_each(|(_, frame)| frame.placed = false);
+                stale = vec![(all.start, all.end - all.start)];
+            }
+            for (first, count) in stale {
+                let (from, len) = self.ssd_range(&(first..first + count));
+                ssd.unbind_on_disk(op, ino, from, len);
             }
         }
     }
@@ -390,6 +432,7 @@ impl Shared {
         core.committed = op;
         core.reuse += 1;
         core.ops.trim(op);
+        core.in_log.retain(|_, promised| *promised > op);
         let Some(cycle) = core.cycle.take() else { return Ok(()) };
         drop(cycle);
         if let Some(ssd) = &mut core.ssd {
@@ -401,10 +444,11 @@ impl Shared {
         released
     }
 
-    /// If the log is still half full, its residency records go to the tables.
+    /// If the log is still half full, its residency records go to the tables; the next flush lets go of them.
     fn trim_log(&self) -> Result<()> {
-        let core = self.core.lock();
-        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| ssd.needs_restart());
+        let mut core = self.core.lock();
+        let waited = std::mem::take(&mut core.tables_due);
+        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| waited || ssd.needs_restart());
         drop(core);
         if due {
             let _gate = self.gate.lock();
@@ -491,13 +535,13 @@ impl Core {
 }
 
 impl Shared {
-    /// The tie a transaction carries.
-    fn tie(&self, epoch: u64, op: u64, log_open: bool) -> Tie {
-        Tie { ssd: self.ssd_uuid, epoch, op, log_open }
-    }
-
-    /// Replaces the tie in a frozen transaction.
-    fn retie(&self, frozen: &mut Frozen, tie: Tie) {
-        self.core.lock().ext4.retie(frozen, &tie.encode());
+    /// Replaces the tie in a frozen transaction: the SSD's log has gone on since, or the SSD is gone.
+    fn retie(&self, frozen: &mut Frozen, frozen_tie: Tie) {
+        let mut core = self.core.lock();
+        let log_open = frozen_tie.log_open && core.ssd.is_some();
+        let tie = Tie { epoch: core.epoch, log_open, reached: core.log_reached(), ..frozen_tie };
+        if tie != frozen_tie {
+            core.ext4.retie(frozen, &tie.encode());
+        }
     }
 }

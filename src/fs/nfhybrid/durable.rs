@@ -6,7 +6,8 @@
 //!
 //! When the log is half full and the disk has not caught up, it is started anew: data that lay in the log goes
 //! to its section, the live records are written again, the old ones are dropped. The disk's speed never
-//! limits an fsync; only the lag bound does.
+//! limits an fsync; only the lag bound does. All of it rides with the fsync that found the log half full, and costs
+//! no flush of its own: the tables are written after it and count from the next flush on.
 //!
 //! Lock order: gate, then core.
 
@@ -20,7 +21,7 @@ use crate::fs::nfhybrid::ssd::{Binding, LogWrite, Ssd, WrDone};
 use crate::fs::{Kind, Later};
 use crate::media::{Request, wait_all};
 use crate::time::Time;
-use crate::units::Ino;
+use crate::units::{Ino, show_size};
 use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::MutexGuard;
@@ -29,6 +30,9 @@ use std::sync::Arc;
 
 /// Dirty bytes of a file up to which an fsync puts them into the log itself.
 const INLINE_MAX: usize = 64 << 10;
+
+/// What the headers of a few records and groups take at most.
+const RECORDS_BYTES: u64 = 4 << 10;
 
 /// How an attempt to make an inode durable on the SSD ended.
 enum Logged {
@@ -92,19 +96,30 @@ impl Shared {
     }
 
     fn try_log_inode(&self, ino: Ino) -> Result<Logged> {
-        let placements = self.place_large(ino)?;
+        let carried = self.core.lock().take_carried(ino);
+        let mut placements = self.place_large(ino)?;
+        for &other in &carried {
+            placements.extend(self.place_large(other)?);
+        }
         let gate = self.gate.lock();
         self.make_room(&gate)?;
         let mut core = self.core.lock();
-        if core.ssd.is_none() {
+        self.bind_placed(&mut core, placements);
+        let data: usize = carried.iter().chain([&ino]).map(|&one| unlogged_bytes(&core, one)).sum();
+        if !core.has_room(data, 10) {
+            core.carried.extend(carried);
             return Ok(Logged::Disk);
         }
-        self.bind_placed(&mut core, placements);
-        if unlogged_bytes(&core, ino) > self.inline_limit {
+        if carried.iter().chain([&ino]).any(|&one| unlogged_bytes(&core, one) > self.inline_limit) {
+            core.carried.extend(carried);
             return Ok(Logged::Disk);
+        }
+        for other in carried {
+            self.append_data(&mut core, other)?;
         }
         self.append_operations(&mut core)?;
         self.append_data(&mut core, ino)?;
+        core.append_complete();
         match self.write_log(core) {
             Err(Error::NoSpace(_)) => Ok(Logged::Disk),
             written => written.map(|()| Logged::Done),
@@ -163,6 +178,7 @@ impl Shared {
                     let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
                     // A full inode table only means that there is no copy on the SSD.
                     if ssd.bind(op, ino, &binding).is_ok() {
+                        core.in_log.insert(ino, op);
                         mark(core, ino, index..index + frames.len() as u64, |placed, _| *placed = true);
                     }
                 }
@@ -182,7 +198,7 @@ impl Shared {
         appended
     }
 
-    /// Appends a file's unlogged data, its size and times, and the mark that everything so far is there.
+    /// Appends a file's unlogged data, its size and times.
     fn append_data(&self, core: &mut Core, ino: Ino) -> Result<()> {
         let op = core.op;
         let mut scratch = std::mem::take(&mut core.scratch);
@@ -195,15 +211,15 @@ impl Shared {
         for (index, _) in frames {
             mark(core, ino, index..index + 1, |_, logged| *logged = true);
         }
-        for record in [contents_record(core, ino)?, Some(Record::Complete)].into_iter().flatten() {
-            scratch.clear();
-            record.encode(&mut scratch);
-            if let Some(ssd) = &mut core.ssd {
-                ssd.append(op, &scratch)?;
-            }
-        }
+        core.all_logged(ino);
         core.scratch = scratch;
-        Ok(())
+        let Some(record) = contents_record(core, ino)? else { return Ok(()) };
+        core.scratch.clear();
+        record.encode(&mut core.scratch);
+        match &mut core.ssd {
+            Some(ssd) => ssd.append(op, &core.scratch),
+            None => Ok(()),
+        }
     }
 
     /// Writes what was appended and waits until it is durable. The caller holds the gate.
@@ -224,6 +240,9 @@ impl Shared {
         }
         drop(core);
         self.write_groups(writes)?;
+        if std::mem::take(&mut self.core.lock().tables_due) {
+            self.write_tables()?;
+        }
         full
     }
 
@@ -231,10 +250,8 @@ impl Shared {
     fn write_groups(&self, writes: Vec<LogWrite>) -> Result<()> {
         let (Some(device), Some(last)) = (&self.ssd_device, writes.last()) else { return Ok(()) };
         let upto = last.upto;
-        if writes.iter().any(|write| write.flush_first) {
-            device.flush()?;
-        }
-        let alone = writes.len() == 1;
+        let tables = self.core.lock().tables_wait;
+        let alone = writes.len() == 1 && !writes.iter().any(|write| write.binds) && !tables;
         let mut requests = writes.into_iter().map(|write| Request::Write {
             offset: write.offset,
             data: write.data,
@@ -253,17 +270,23 @@ impl Shared {
             ssd.sealed(upto);
             core.reuse += 1;
         }
+        if tables {
+            core.tables_durable();
+        }
         Ok(())
     }
 
     /// Starts the log anew if it is half full. The caller holds the gate.
+    ///
+    /// Where that cannot be done, fsyncs fill it up to three quarters, and wait for the disk then.
     pub(super) fn make_room(&self, gate: &MutexGuard<'_, ()>) -> Result<()> {
         let core = self.core.lock();
-        let due = !core.recovering && core.ssd.as_ref().is_some_and(Ssd::needs_restart);
+        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| restart_due(ssd, core.tables_wait));
         drop(core);
         if due { self.relog(gate) } else { Ok(()) }
     }
 
+    /// Appends what the log must go on to say; the caller's next write of the log takes it along.
     fn relog(&self, _gate: &MutexGuard<'_, ()>) -> Result<()> {
         let mut core = self.core.lock();
         let files = files_in_log(&core);
@@ -276,15 +299,22 @@ impl Shared {
         }
         drop(core);
         self.write_placements(&placements)?;
-        self.bind_placed(&mut self.core.lock(), placements);
-        self.write_tables()?;
         let mut core = self.core.lock();
+        self.bind_placed(&mut core, placements);
+        let left: usize = files.iter().map(|&ino| unplaced_bytes(&core, ino)).sum();
+        let live = (left + core.ops.len_bytes()) as u64;
+        if core.ssd.as_ref().is_none_or(|ssd| live > ssd.capacity() / 4) {
+            // More to say than the log has room for: the disk must catch up.
+            return Ok(());
+        }
         core.counters.relogs += 1;
+        core.tables_due = true;
         let live = self.live_records(&mut core, &files)?;
         if let Some(ssd) = &mut core.ssd {
             ssd.restart(live)?;
         }
-        self.write_log(core)
+        core.append_complete();
+        Ok(())
     }
 
     /// Everything the log must still say, in the order it would be applied.
@@ -300,33 +330,51 @@ impl Shared {
                 live.push((op, record));
                 mark(core, ino, index..index + 1, |_, logged| *logged = true);
             }
+            core.all_logged(ino);
             if let Some(record) = contents_record(core, ino)? {
                 let mut bytes = Vec::new();
                 record.encode(&mut bytes);
                 live.push((op, bytes));
             }
         }
-        let mut complete = Vec::new();
-        Record::Complete.encode(&mut complete);
-        live.push((op, complete));
         Ok(live)
     }
 
-    /// Writes the SSD's tables in place, so that the log's residency records are not needed any more. The
-    /// caller holds the gate.
+    /// Writes the SSD's tables in place, so that the log's residency records are not needed any more once the
+    /// next flush is done. The caller holds the gate.
+    ///
+    /// What the tables say must not depend on anything that a crash could take back: the log is made complete
+    /// first, and a cycle under way ends before.
     pub(super) fn write_tables(&self) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
-        let checkpoint = match &mut self.core.lock().ssd {
-            Some(ssd) => ssd.checkpoint_begin()?,
-            None => return Ok(()),
-        };
+        let mut core = self.core.lock();
+        if core.cycle.is_some() || !core.has_room(0, 13) {
+            core.tables_due = true;
+            return Ok(());
+        }
+        for ino in core.take_carried(Ino(0)) {
+            if unlogged_bytes(&core, ino) <= self.inline_limit {
+                self.append_data(&mut core, ino)?;
+            }
+        }
+        self.append_operations(&mut core)?;
+        core.append_complete();
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        let checkpoint = ssd.checkpoint_begin()?;
+        drop(core);
         self.write_groups(checkpoint.log)?;
         let tickets = submit_gathered(device.as_ref(), checkpoint.tables);
         wait_all(device.as_ref(), tickets).result?;
+        self.core.lock().tables_wait = true;
+        Ok(())
+    }
+
+    /// The same, durable at the end.
+    pub(super) fn flush_tables(&self) -> Result<()> {
+        let Some(device) = &self.ssd_device else { return Ok(()) };
+        self.write_tables()?;
         device.flush()?;
-        if let Some(ssd) = &mut self.core.lock().ssd {
-            ssd.checkpoint_end();
-        }
+        self.core.lock().tables_durable();
         Ok(())
     }
 
@@ -345,11 +393,10 @@ impl Shared {
     /// Goes on without the SSD. Everything it alone had is still in memory.
     pub(super) fn lose_ssd(&self, error: &Error) {
         let mut core = self.core.lock();
-        if core.ssd.take().is_none() {
-            return;
-        }
+        let Some(ssd) = core.ssd.take() else { return };
+        let log = format!("{} of {} of its log in use", show_size(ssd.used()), show_size(ssd.capacity()));
         tracing::error!(%error, "the SSD failed; going on from the disk alone");
-        core.ssd_lost = Some(error.to_string());
+        core.ssd_lost = Some(format!("{error} ({log})"));
         core.epoch += 1;
         core.policy_turn += 1;
         core.reuse += 1;
@@ -360,6 +407,11 @@ impl Shared {
         core.wanted = core.op;
         self.work.notify_one();
     }
+}
+
+/// Whether the log is to be started anew. Tables on their way will make room without that.
+fn restart_due(ssd: &Ssd, tables_wait: bool) -> bool {
+    ssd.needs_restart() && !(tables_wait && ssd.used() < ssd.capacity() / 4 * 3)
 }
 
 fn data_record(ino: Ino, index: u64, bytes: &[u8], out: &mut Vec<u8>) {
@@ -383,57 +435,131 @@ fn contents_record(core: &mut Core, ino: Ino) -> Result<Option<Record<'static>>>
 
 /// Frames of a file that an fsync still has to log: dirty ones, and frozen ones the SSD does not have.
 fn unlogged_frames(core: &mut Core, ino: Ino) -> Vec<(u64, Bytes)> {
-    frames_where(core, ino, |placed, logged| !placed && !logged)
+    let ranges = touched(core, ino);
+    frames_where(core, ino, ranges, |placed, logged| !placed && !logged)
 }
 
 fn unplaced_frames(core: &mut Core, ino: Ino) -> Vec<(u64, Bytes)> {
-    frames_where(core, ino, |placed, _| !placed)
+    frames_where(core, ino, EVERYWHERE, |placed, _| !placed)
 }
 
-fn frames_where(core: &mut Core, ino: Ino, wanted: impl Fn(bool, bool) -> bool) -> Vec<(u64, Bytes)> {
+/// Where to look among a file's dirty frames, and among its frozen ones.
+type Ranges = (Range<u64>, Range<u64>);
+
+const EVERYWHERE: Ranges = (0..u64::MAX, 0..u64::MAX);
+
+/// Where the frames lie that the log may lack.
+fn touched(core: &Core, ino: Ino) -> Ranges {
+    let dirty = core.nodes.get(&ino).map_or(0..0, |node| node.touched.clone());
+    let frozen = core.cycle.as_ref().and_then(|cycle| cycle.touched.get(&ino)).cloned();
+    (dirty, frozen.unwrap_or(0..0))
+}
+
+fn frames_where(
+    core: &mut Core,
+    ino: Ino,
+    (dirty, frozen): Ranges,
+    wanted: impl Fn(bool, bool) -> bool,
+) -> Vec<(u64, Bytes)> {
     let mut found = Vec::new();
     if let Some(node) = core.nodes.get_mut(&ino) {
-        let dirty = node.frames.iter_mut().filter(|(_, frame)| wanted(frame.placed, frame.logged));
+        let dirty = node.frames.range_mut(dirty).filter(|(_, frame)| wanted(frame.placed, frame.logged));
         found.extend(dirty.map(|(&index, frame)| (index, frame.share())));
     }
-    if let (Some(cycle), Some(node)) = (&core.cycle, core.nodes.get(&ino)) {
-        let frozen = cycle.frames_of(ino).filter(|(_, frame)| wanted(frame.placed, frame.logged));
-        let before = found.len();
-        found.extend(
-            frozen
-                .filter(|(index, _)| !node.frames.contains_key(index))
-                .map(|(index, frame)| (index, frame.bytes.clone())),
-        );
-        if before != found.len() {
-            found.sort_by_key(|&(index, _)| index);
-        }
+    let before = found.len();
+    let frozen = frozen_where(core, ino, frozen, wanted);
+    found.extend(frozen.map(|(index, bytes)| (index, bytes.clone())));
+    if before != found.len() {
+        found.sort_by_key(|&(index, _)| index);
     }
     found
 }
 
-fn unlogged_bytes(core: &Core, ino: Ino) -> usize {
-    let Some(node) = core.nodes.get(&ino) else { return 0 };
-    let dirty = node.frames.values().filter(|frame| !frame.placed && !frame.logged).count();
-    let frozen = core.cycle.as_ref().map_or(0, |cycle| {
-        let frames = cycle.frames_of(ino).filter(|(_, frame)| !frame.placed && !frame.logged);
-        frames.filter(|(index, _)| !node.frames.contains_key(index)).count()
-    });
-    (dirty + frozen) * FRAME
+/// Frozen frames that nothing newer covers.
+fn frozen_where(
+    core: &Core,
+    ino: Ino,
+    range: Range<u64>,
+    wanted: impl Fn(bool, bool) -> bool,
+) -> impl Iterator<Item = (u64, &Bytes)> {
+    let node = core.nodes.get(&ino);
+    let frames = core.cycle.as_ref().into_iter().flat_map(move |cycle| cycle.frames_of(ino, range.clone()));
+    let frames = frames.filter(move |(_, frame)| wanted(frame.placed, frame.logged));
+    let frames = frames.filter(move |(index, _)| !node.is_some_and(|node| node.frames.contains_key(index)));
+    frames.map(|(index, frame)| (index, &frame.bytes))
 }
 
-/// Files some of whose contents the log vouches for and the disk does not have.
-fn files_in_log(core: &Core) -> Vec<Ino> {
-    let mut files: Vec<Ino> = core
-        .nodes
-        .iter()
-        .filter(|(_, node)| node.frames.values().any(|frame| frame.placed || frame.logged))
-        .map(|(&ino, _)| ino)
-        .collect();
-    if let Some(cycle) = &core.cycle {
-        files.extend(cycle.files_in_log());
+impl Core {
+    /// Whether the log takes the operations it lacks and `data` bytes more within so many sixteenths.
+    fn has_room(&self, data: usize, sixteenths: u64) -> bool {
+        let Some(ssd) = &self.ssd else { return false };
+        let records = self.ops.unlogged_bytes() + data + data / 64;
+        ssd.used() + records as u64 + RECORDS_BYTES <= ssd.capacity() / 16 * sixteenths
     }
-    files.sort();
-    files.dedup();
+
+    /// The log has all of an inode's dirty data.
+    fn all_logged(&mut self, ino: Ino) {
+        self.in_log.insert(ino, self.op);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.touched = 0..0;
+        }
+        if let Some(cycle) = &mut self.cycle {
+            cycle.touched.remove(&ino);
+        }
+    }
+
+    /// Appends the mark that everything so far is in the log, as far as it was promised.
+    fn append_complete(&mut self) {
+        if let Some(ssd) = &mut self.ssd {
+            ssd.append_complete(self.op);
+        }
+    }
+
+    /// The data of this inode goes into the log with the next operations: a file that takes the place of another,
+    /// or of its own old contents, is found after a crash as the old or the new one.
+    pub(super) fn carry(&mut self, ino: Ino) {
+        if self.ssd.is_some() && unlogged_bytes(self, ino) > 0 && self.policy(ino).section.is_some() {
+            self.carried.push(ino);
+        }
+    }
+
+    /// The inodes whose data is to go along, `but` one.
+    fn take_carried(&mut self, but: Ino) -> Vec<Ino> {
+        let mut carried = std::mem::take(&mut self.carried);
+        if let Some(cycle) = &mut self.cycle {
+            carried.append(&mut cycle.carried);
+        }
+        carried.sort_unstable();
+        carried.dedup();
+        carried.retain(|&ino| ino != but && unlogged_bytes(self, ino) > 0);
+        carried
+    }
+}
+
+fn unlogged_bytes(core: &Core, ino: Ino) -> usize {
+    bytes_where(core, ino, touched(core, ino), |placed, logged| !placed && !logged)
+}
+
+fn unplaced_bytes(core: &Core, ino: Ino) -> usize {
+    bytes_where(core, ino, EVERYWHERE, |placed, _| !placed)
+}
+
+fn bytes_where(
+    core: &Core,
+    ino: Ino,
+    (dirty, frozen): Ranges,
+    wanted: impl Fn(bool, bool) -> bool + Copy,
+) -> usize {
+    let dirty = core.nodes.get(&ino).map_or(0, |node| {
+        node.frames.range(dirty).filter(|(_, frame)| wanted(frame.placed, frame.logged)).count()
+    });
+    (dirty + frozen_where(core, ino, frozen, wanted).count()) * FRAME
+}
+
+/// Files of which the log holds promised contents that the disk does not have.
+fn files_in_log(core: &Core) -> Vec<Ino> {
+    let mut files: Vec<Ino> = core.in_log.keys().copied().collect();
+    files.sort_unstable();
     files
 }
 

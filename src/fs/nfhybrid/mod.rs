@@ -40,7 +40,7 @@ use self::core::{Core, Counters, Dirty};
 use crate::fs::ext4::{Ext4, OpenOptions, ROOT_INO, journal::Journal};
 use crate::fs::{
     Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
-    SetXattr,
+    SetXattr, VisitAttrs,
 };
 use crate::media::BlockDevice;
 use crate::time::Time;
@@ -51,7 +51,7 @@ use frames::{FRAME, Pool};
 use parking_lot::{Condvar, Mutex};
 use recover::Verdict;
 use rustc_hash::FxHashMap;
-use ssd::{DupInode, Ssd};
+use ssd::{DiskSide, DupInode, Ssd};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -104,7 +104,7 @@ pub(crate) struct Shared {
     /// Held by whoever writes the SSD's log; taken before `core`.
     gate: Mutex<()>,
     /// Tells the committer that there is something to do.
-    work: Condvar,
+    work: Arc<Condvar>,
     /// Tells waiters that a cycle has moved on.
     progress: Condvar,
     disk: Arc<dyn BlockDevice>,
@@ -142,6 +142,8 @@ pub struct NfHybrid {
 struct Joined {
     ssd: Option<Ssd>,
     records: Vec<ssd::Record>,
+    /// The log holds everything that was promised up to this operation.
+    complete: u64,
     /// Cached contents may be old.
     drop_cached: bool,
     notes: Vec<String>,
@@ -247,7 +249,8 @@ fn join(
     options: Options,
 ) -> Result<Joined> {
     let epoch = tie.map_or(0, |tie| tie.epoch);
-    let mut joined = Joined { ssd: None, records: Vec::new(), drop_cached: false, notes: Vec::new(), epoch };
+    let mut joined =
+        Joined { ssd: None, records: Vec::new(), complete: 0, drop_cached: false, notes: Vec::new(), epoch };
     let Some(device) = device else {
         joined.epoch += 1;
         if tie.is_some_and(|tie| tie.log_open) {
@@ -255,11 +258,12 @@ fn join(
         }
         return Ok(joined);
     };
-    let opened = Ssd::open(device.as_ref())?;
+    let opened = Ssd::open(device.as_ref(), tie.map_or_else(DiskSide::default, |tie| tie.disk_side()))?;
     joined.notes = opened.notes;
     let mut ssd = opened.ssd;
-    let verdict = recover::judge(&ssd, ext4, tie, (&device.info().name, disk_name))?;
+    let verdict = recover::judge(&ssd, ext4, tie, opened.disk_had, (&device.info().name, disk_name))?;
     joined.records = opened.records;
+    joined.complete = opened.complete;
     match verdict {
         Verdict::Current => {}
         Verdict::LogOnly(why) => {
@@ -297,10 +301,11 @@ impl Shared {
         let log_bytes = config.map_or(4 << 20, |config| config.log_bytes) as usize;
         let committed = tie.map_or(0, |tie| tie.op);
         let keep = (options.lag.bytes / FRAME as u64) as usize;
+        let work = Arc::new(Condvar::new());
         Shared {
-            core: Mutex::new(new_core(ext4, committed, joined.epoch, options)),
+            core: Mutex::new(new_core(ext4, committed, joined.epoch, work.clone(), options)),
             gate: Mutex::new(()),
-            work: Condvar::new(),
+            work,
             progress: Condvar::new(),
             pool: Pool::new(keep, keep.min(4096)),
             lag: options.lag,
@@ -308,7 +313,7 @@ impl Shared {
             ssd_blocks_per_frame: (FRAME / ssd_block_bytes) as u64,
             journal_limit: u64::from(journal.capacity()) * 3 / 4,
             write_limit: ((journal.capacity() / 8) as usize * disk_block_bytes).max(FRAME),
-            ops_limit: log_bytes / 8,
+            ops_limit: log_bytes / 4,
             inline_limit: log_bytes / 8,
             ssd_uuid: joined.ssd.as_ref().map_or(tie.map_or([0; 16], |tie| tie.ssd), Ssd::uuid),
             manual: options.manual,
@@ -323,7 +328,7 @@ impl Shared {
 
     /// Recovery, and both halves marked as in use.
     fn start(&self, joined: Joined, options: Options) -> Result<()> {
-        let Joined { ssd, records, drop_cached, .. } = joined;
+        let Joined { ssd, records, complete, drop_cached, .. } = joined;
         let mut core = self.core.lock();
         core.ssd = ssd;
         let missing = records.iter().any(|record| record.op > core.committed);
@@ -337,7 +342,7 @@ impl Shared {
         }
         core.recovering = true;
         drop(core);
-        let applied = self.replay(&records)?;
+        let applied = self.replay(&records, complete)?;
         let mut core = self.core.lock();
         core.begin(Time::now());
         core.recovered = applied;
@@ -359,7 +364,7 @@ impl Shared {
     fn write_identity(&self, clean: bool) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
         let _gate = self.gate.lock();
-        if let Err(error) = self.write_tables() {
+        if let Err(error) = self.flush_tables() {
             self.lose_ssd(&error);
             return Ok(());
         }
@@ -380,11 +385,36 @@ impl Shared {
         Ok(())
     }
 
+    /// Runs an operation, once more after a commit if it found no room and a commit gives some back: blocks that
+    /// were freed since the last one are not used before the next.
+    fn with_room<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
+        match operation() {
+            Err(Error::NoSpace(_)) if self.regain_room()? => operation(),
+            done => done,
+        }
+    }
+
+    fn regain_room(&self) -> Result<bool> {
+        let core = self.core.lock();
+        let (held, op) = (core.ext4.held_blocks(), core.op);
+        drop(core);
+        if held > 0 {
+            self.await_disk(op)?;
+        }
+        Ok(held > 0)
+    }
+
     /// Forgets the SSD's copies of frames.
     fn unbind(&self, ssd: &mut Ssd, op: u64, ino: Ino, frames: Range<u64>) {
+        let (from, len) = self.ssd_range(&frames);
+        ssd.unbind(op, ino, from, len);
+    }
+
+    /// First file block and number of blocks of frames, as the SSD counts.
+    fn ssd_range(&self, frames: &Range<u64>) -> (u64, u64) {
         let unit = self.ssd_blocks_per_frame;
-        let len = frames.end.saturating_mul(unit).saturating_sub(frames.start * unit);
-        ssd.unbind(op, ino, frames.start * unit, len);
+        let from = frames.start * unit;
+        (from, frames.end.saturating_mul(unit).saturating_sub(from))
     }
 
     /// The copy of an inode that the SSD keeps.
@@ -404,7 +434,7 @@ impl Shared {
     }
 }
 
-fn new_core(ext4: Ext4, committed: u64, epoch: u64, options: Options) -> Core {
+fn new_core(ext4: Ext4, committed: u64, epoch: u64, work: Arc<Condvar>, options: Options) -> Core {
     Core {
         ext4,
         ssd: None,
@@ -425,12 +455,16 @@ fn new_core(ext4: Ext4, committed: u64, epoch: u64, options: Options) -> Core {
         recovered: 0,
         recovering: false,
         nodes_made: 0,
-        woke: false,
+        work,
         wanted: 0,
         stop: false,
         read_only: options.read_only,
         promotions: Default::default(),
         promote_at: Time::ZERO,
+        in_log: FxHashMap::default(),
+        carried: Vec::new(),
+        tables_due: false,
+        tables_wait: false,
         scratch: Vec::new(),
         counters: Counters::default(),
     }
@@ -454,7 +488,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.shared.setattr(ino, set)
+        self.shared.with_room(|| self.shared.setattr(ino, set))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -462,7 +496,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
-        self.shared.create(caller, parent, name, node)
+        self.shared.with_room(|| self.shared.create(caller, parent, name, node))
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
@@ -474,11 +508,11 @@ impl FileSystem for NfHybrid {
     }
 
     fn rename(&self, parent: Ino, name: &[u8], new_parent: Ino, new_name: &[u8], how: Rename) -> Result<()> {
-        self.shared.rename(parent, name, new_parent, new_name, how)
+        self.shared.with_room(|| self.shared.rename(parent, name, new_parent, new_name, how))
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.shared.link(ino, parent, name)
+        self.shared.with_room(|| self.shared.link(ino, parent, name))
     }
 
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
@@ -486,7 +520,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
-        self.shared.write(ino, offset, data, kill_suid)
+        self.shared.with_room(|| self.shared.write(ino, offset, data, kill_suid))
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
@@ -497,12 +531,16 @@ impl FileSystem for NfHybrid {
         self.shared.core.lock().ext4.readdir(ino, from, visit)
     }
 
+    fn readdir_attrs(&self, ino: Ino, from: u64, visit: &mut VisitAttrs) -> Result<()> {
+        self.shared.readdir_attrs(ino, from, visit)
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         self.shared.core.lock().ext4.get_xattr(ino, name)
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, kill_sgid: bool) -> Result<()> {
-        self.shared.setxattr(ino, name, value, how, kill_sgid)
+        self.shared.with_room(|| self.shared.setxattr(ino, name, value, how, kill_sgid))
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -514,7 +552,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
-        self.shared.fallocate(ino, offset, len, what)
+        self.shared.with_room(|| self.shared.fallocate(ino, offset, len, what))
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {

@@ -5,10 +5,13 @@ use super::core::Core;
 use super::record::{Record, kind_code, rename_code, when};
 use crate::fs::ext4::acl::Acl;
 use crate::fs::ext4::{Create, Removed};
-use crate::fs::{Attr, Caller, Kind, NAME_MAX, NewNode, Rename};
+use crate::fs::{Attr, Caller, DirEntry, Kind, NAME_MAX, NewNode, Rename, VisitAttrs};
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
+
+/// Names that are looked at together.
+const READDIR_BATCH: usize = 64;
 
 const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
@@ -46,6 +49,35 @@ impl Shared {
             core.drop_if_idle(ino);
         }
         self.wake_if_due(&mut core);
+    }
+
+    /// See [`crate::fs::FileSystem::readdir_attrs`].
+    pub(super) fn readdir_attrs(&self, dir: Ino, mut from: u64, visit: &mut VisitAttrs) -> Result<()> {
+        let mut core = self.core.lock();
+        core.alive()?;
+        loop {
+            let mut batch: Vec<(Ino, Kind, u64, Box<[u8]>)> = Vec::with_capacity(READDIR_BATCH);
+            core.ext4.readdir(dir, from, &mut |entry| {
+                batch.push((entry.ino, entry.kind, entry.next, entry.name.into()));
+                batch.len() < READDIR_BATCH
+            })?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for (ino, kind, next, name) in batch {
+                let attr = match &*name {
+                    b"." | b".." => None,
+                    _ => Some(core.attr(ino)?),
+                };
+                if !visit(DirEntry { ino, kind, name: &name, next }, attr.as_ref()) {
+                    return Ok(());
+                }
+                if attr.is_some() {
+                    core.reference(ino, dir);
+                }
+                from = next;
+            }
+        }
     }
 
     /// See [`crate::fs::FileSystem::create`].
@@ -154,6 +186,7 @@ impl Shared {
     pub(super) fn release(&self, core: &mut Core, ino: Ino) -> Result<()> {
         self.drop_frames(core, ino, 0..u64::MAX);
         core.nodes.remove(&ino);
+        core.in_log.remove(&ino);
         core.record(Time::now(), &Record::Release { ino: ino.0 });
         if !core.ext4.release(ino)? {
             core.releasing.push(ino);
@@ -212,6 +245,9 @@ impl Shared {
                 core.moved(other, from);
             }
         }
+        if removed.is_some() {
+            core.carry(moved);
+        }
         if whiteout {
             // An operation of its own, so that it gets the same inode number when it is run again.
             self.make(core, &whiteout_at(from, name, now), now)?;
@@ -253,10 +289,7 @@ impl Shared {
 impl Core {
     /// Attributes of an inode, its dirty data counted in.
     pub(super) fn attr(&mut self, ino: Ino) -> Result<Attr> {
-        let promised = self
-            .nodes
-            .get(&ino)
-            .map_or(0, |node| node.frames.values().map(|frame| u64::from(frame.reserved)).sum::<u64>());
+        let promised = self.nodes.get(&ino).map_or(0, |node| node.reserved);
         let block_bytes = self.ext4.block_bytes();
         let inode = self.ext4.inode(ino)?;
         Ok(Attr {

@@ -33,6 +33,11 @@ impl OpList {
         self.bytes.len()
     }
 
+    /// Size of the records the log lacks, bytes.
+    pub fn unlogged_bytes(&self) -> usize {
+        self.bytes.len() - self.logged_bytes
+    }
+
     /// Shows what the log lacks, oldest first, and takes it as logged.
     pub fn take_unlogged(&mut self, mut show: impl FnMut(u64, &[u8])) {
         for entry in self.entries.range(self.logged_entries..) {

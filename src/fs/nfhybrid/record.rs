@@ -122,6 +122,8 @@ pub enum Record<'a> {
         ino: u64,
         /// The size in bytes.
         size: u64,
+        /// The size before, which the medium need not have known: data goes there with fsync or a commit only.
+        old: u64,
         /// When.
         at: When,
     },
@@ -180,8 +182,6 @@ pub enum Record<'a> {
         /// Last change of the inode.
         ctime: When,
     },
-    /// Every operation up to the record's own number is in the log or on the disk.
-    Complete,
 }
 
 impl<'a> Record<'a> {
@@ -271,7 +271,6 @@ mod tests {
             },
             Record::Xattr { ino: 12, name: b"user.k", value: None, perm: 0o600, at: (1, 2) },
             Record::Data { ino: 12, offset: 4096, bytes: b"contents" },
-            Record::Complete,
         ]
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The disk's own journal is replayed first; it says which operation N it has. Records after N are then run
 //! through the code that ran them first. Contents that only the SSD finished (10) are copied to the disk if the
-//! log is complete up to them (the mark [`Record::Complete`]); else nobody was promised them and they are
+//! log is complete up to them (see [`ssd::Ssd::append_complete`]); else nobody was promised them and they are
 //! dropped (as is everything that only the disk finished, 01). One commit cycle later the mount is an ordinary
 //! one. Running recovery again after it was cut short gives the same result: N moves only with the commit.
 
@@ -29,7 +29,15 @@ pub enum Verdict {
 }
 
 /// Compares an SSD's tie with the disk; an error if the two do not belong together.
-pub fn judge(ssd: &ssd::Ssd, disk: &Ext4, tie: Option<Tie>, names: (&str, &str)) -> Result<Verdict> {
+///
+/// `disk_had`: the last operation the SSD knows the disk to have had.
+pub fn judge(
+    ssd: &ssd::Ssd,
+    disk: &Ext4,
+    tie: Option<Tie>,
+    disk_had: u64,
+    names: (&str, &str),
+) -> Result<Verdict> {
     let seen = ssd.tie();
     let (ssd_name, disk_name) = names;
     if seen.disk_uuid != disk.identity().uuid {
@@ -52,6 +60,9 @@ pub fn judge(ssd: &ssd::Ssd, disk: &Ext4, tie: Option<Tie>, names: (&str, &str))
     if tie.epoch != seen.epoch {
         return Ok(Verdict::Stale("the disk was used after this SSD was lost or left out"));
     }
+    if tie.op < disk_had {
+        return Ok(Verdict::Stale("the disk is older than the SSD: it lost what it once had"));
+    }
     let identity = disk.identity_found();
     if (identity.mount_count, identity.mount_time) != (seen.mount_count, seen.mount_time) {
         return Ok(Verdict::Stale("the disk was mounted without this SSD"));
@@ -70,14 +81,14 @@ impl Shared {
     ///
     /// What does not fit one transaction is committed in between, at an operation whose earlier ones are all
     /// applied, so that a recovery cut short goes on from there.
-    pub(super) fn replay(&self, records: &[LogRecord]) -> Result<u64> {
+    pub(super) fn replay(&self, records: &[LogRecord], complete: u64) -> Result<u64> {
         let mut core = self.core.lock();
         let disk_has = core.committed;
         if let Some(ssd) = &mut core.ssd {
             ssd.trim(disk_has);
         }
         drop(core);
-        let complete = complete_up_to(records)?.max(disk_has);
+        let complete = complete.max(disk_has);
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
             if record.op <= disk_has {
@@ -208,7 +219,6 @@ impl Shared {
                 Ok(inode) if inode.nlink == 0 => self.release(core, Ino(ino)),
                 _ => Ok(()),
             },
-            Record::Complete => Ok(()),
             Record::Attributes { ino, .. }
             | Record::Truncate { ino, .. }
             | Record::Xattr { ino, .. }
@@ -232,7 +242,12 @@ impl Shared {
                 (inode.atime, inode.mtime, inode.ctime) = (stamp(atime), stamp(mtime), stamp(ctime));
                 core.record_attributes(Ino(ino), instant(ctime))
             }
-            Record::Truncate { ino, size, at } => return self.set_size(core, Ino(ino), size, instant(at)),
+            Record::Truncate { ino, size, old, at } => {
+                // Where the cut-off data never arrived there is nothing to cut, and nothing to fill with zeros.
+                let here = core.ext4.inode(Ino(ino))?.size;
+                let size = if size < old { size.min(here) } else { size };
+                return self.set_size(core, Ino(ino), size, instant(at));
+            }
             Record::Xattr { ino, name, value, perm, at } => {
                 self.store_xattr(core, Ino(ino), name, value, Some(perm), instant(at))
             }
@@ -262,19 +277,6 @@ impl Shared {
         };
         done.map(|()| true)
     }
-}
-
-/// The operation up to which the log says it is complete.
-fn complete_up_to(records: &[LogRecord]) -> Result<u64> {
-    let mut last = 0;
-    for record in records {
-        if let RecordBody::Operation(bytes) = &record.body
-            && matches!(Record::decode(bytes, record.op)?, Record::Complete)
-        {
-            last = last.max(record.op);
-        }
-    }
-    Ok(last)
 }
 
 fn is_live(core: &mut Core, ino: Ino) -> Result<bool> {

@@ -11,6 +11,9 @@ use serde::Serialize;
 pub struct Status {
     /// The disk half's device.
     pub disk: String,
+    /// What the disk half's device says of itself: a page cache in front of it, its hits and dirty pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_cache: Option<serde_json::Value>,
     /// The SSD half's device.
     pub ssd: Option<String>,
     /// Why there is no SSD half any more.
@@ -48,11 +51,14 @@ pub struct AtRisk {
 
 impl Shared {
     pub(super) fn status(&self) -> Status {
+        // Before the lock: the device may be busy.
+        let disk_cache = self.disk.status();
         let core = self.core.lock();
         let now = Time::now();
         let ssd = core.ssd.as_ref();
         Status {
             disk: self.disk.info().name.clone(),
+            disk_cache,
             ssd: ssd.and(self.ssd_device.as_ref()).map(|device| device.info().name.clone()),
             ssd_lost: core.ssd_lost.clone(),
             failure: core.failure.clone(),

@@ -6,22 +6,24 @@
 //! | offset | bytes | |
 //! |---|---|---|
 //! | 0 | 4 | magic `BiMt` |
-//! | 4 | 4 | version, 1 |
+//! | 4 | 4 | version, 2 |
 //! | 8 | 16 | UUID of the SSD half |
 //! | 24 | 8 | epoch: rises when an SSD is given up |
 //! | 32 | 8 | number of the last operation on the disk |
-//! | 40 | 4 | flags: bit 0, the SSD's log may hold operations after that one |
-//! | 44 | 8 | zero |
+//! | 40 | 1 | flags: bit 0, the SSD's log may hold operations after that one |
+//! | 41 | 7 | sequence number up to which the SSD's log was durable before this was written |
+//! | 48 | 4 | and its incarnation |
 //! | 52 | 4 | CRC-32C of the bytes before |
 //!
 //! Numbers are little-endian.
 
+use super::ssd::DiskSide;
 use crate::checksum::crc32c;
 
 /// Size in bytes.
 pub const TIE_BYTES: usize = 56;
 const MAGIC: [u8; 4] = *b"BiMt";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// See the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +36,16 @@ pub struct Tie {
     pub op: u64,
     /// The SSD's log may hold operations after it.
     pub log_open: bool,
+    /// How far the SSD's log was durable: incarnation and sequence number (of 56 bits).
+    pub reached: (u32, u64),
 }
 
 impl Tie {
+    /// What opening the SSD has to know of the disk.
+    pub fn disk_side(&self) -> DiskSide {
+        DiskSide { reached: self.reached, op: self.op }
+    }
+
     /// The bytes on the medium.
     pub fn encode(&self) -> [u8; TIE_BYTES] {
         let mut bytes = [0; TIE_BYTES];
@@ -46,6 +55,8 @@ impl Tie {
         bytes[24..32].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.op.to_le_bytes());
         bytes[40] = u8::from(self.log_open);
+        bytes[41..48].copy_from_slice(&self.reached.1.to_le_bytes()[..7]);
+        bytes[48..52].copy_from_slice(&self.reached.0.to_le_bytes());
         let sum = crc32c(&bytes[..52]);
         bytes[52..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -57,7 +68,8 @@ impl Tie {
         let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let ours = bytes[..4] == MAGIC && half(4) == VERSION && half(52) == crc32c(&bytes[..52]);
         let ssd = std::array::from_fn(|i| bytes[8 + i]);
-        ours.then(|| Tie { ssd, epoch: word(24), op: word(32), log_open: bytes[40] & 1 != 0 })
+        let reached = (half(48), word(40) >> 8);
+        ours.then(|| Tie { ssd, epoch: word(24), op: word(32), log_open: bytes[40] & 1 != 0, reached })
     }
 }
 
@@ -67,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_tie_reads_back_and_any_flipped_bit_is_seen() {
-        let tie = Tie { ssd: *b"0123456789abcdef", epoch: 3, op: 77, log_open: true };
+        let tie =
+            Tie { ssd: *b"0123456789abcdef", epoch: 3, op: 77, log_open: true, reached: (9, (1 << 56) - 2) };
         let good = tie.encode();
         assert_eq!(Tie::decode(&good), Some(tie));
         for bit in 0..TIE_BYTES * 8 {

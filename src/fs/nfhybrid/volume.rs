@@ -103,12 +103,12 @@ pub fn join_devices(
     let epoch = old.map_or(1, |tie| tie.epoch + 1);
     let op = old.map_or(0, |tie| tie.op);
     let uuid = Ssd::format(ssd_device.as_ref(), config, &tie_to(ext4.identity(), epoch))?;
-    let tie = Tie { ssd: uuid, epoch, op, log_open: false };
+    let tie = Tie { ssd: uuid, epoch, op, log_open: false, reached: (0, 0) };
     let frozen = ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
     ext4.journal().commit(Time::now(), frozen.transaction)?;
     ext4.committed(frozen.tid);
     ext4.close(Time::now().into())?;
-    let mut ssd = Ssd::open(ssd_device.as_ref())?.ssd;
+    let mut ssd = Ssd::open(ssd_device.as_ref(), ssd::DiskSide::default())?.ssd;
     for (offset, bytes) in ssd.mark_clean(tie_to(ext4.identity(), epoch)) {
         ssd_device.write(offset, bytes)?;
         ssd_device.flush()?;

@@ -86,7 +86,8 @@ impl Shared {
         frames: Range<u64>,
         overwritten: Option<Range<u64>>,
     ) -> Result<()> {
-        let missing = self.promise(core, ino, frames.clone())?;
+        core.node_of(ino).touch(&frames);
+        let missing = self.promise(core, ino, frames)?;
         let made = self.fill_frames(core, ino, &missing, overwritten);
         if made.is_err() {
             core.ext4.unreserve(missing.iter().map(|&(_, blocks)| u64::from(blocks)).sum());
@@ -137,7 +138,9 @@ impl Shared {
             frame.reserved = reserved;
             made.push((index, frame));
         }
-        core.node_of(ino).frames.extend(made);
+        let node = core.node_of(ino);
+        node.reserved += missing.iter().map(|&(_, blocks)| u64::from(blocks)).sum::<u64>();
+        node.frames.extend(made);
         Ok(())
     }
 
@@ -168,7 +171,10 @@ impl Shared {
             self.drop_frames(core, ino, frame_from(size)..u64::MAX);
         }
         let done = core.ext4.truncate(ino, size, now.into())?;
-        core.record(now, &Record::Truncate { ino: ino.0, size, at: when(now.into()) });
+        if size == 0 && old > 0 && core.ssd.is_some() {
+            core.carried.push(ino);
+        }
+        core.record(now, &Record::Truncate { ino: ino.0, size, old, at: when(now.into()) });
         Ok(done)
     }
 
@@ -277,11 +283,13 @@ type FrameList = smallvec::SmallVec<[(u64, u32); 8]>;
 
 /// Removes a range of a node's frames; the reserved blocks among them.
 fn take_range(node: &mut Node, frames: Range<u64>) -> u64 {
-    if frames.end == u64::MAX {
-        return node.frames.split_off(&frames.start).values().map(|frame| u64::from(frame.reserved)).sum();
+    let mut dropped = node.frames.split_off(&frames.start);
+    if frames.end < u64::MAX {
+        node.frames.append(&mut dropped.split_off(&frames.end));
     }
-    let keys: Vec<u64> = node.frames.range(frames).map(|(&index, _)| index).collect();
-    keys.iter().filter_map(|index| node.frames.remove(index)).map(|frame| u64::from(frame.reserved)).sum()
+    let reserved = dropped.values().map(|frame| u64::from(frame.reserved)).sum();
+    node.reserved -= reserved;
+    reserved
 }
 
 /// A mode after a write by an ordinary user: set-user-ID gone, set-group-ID too if group-executable.

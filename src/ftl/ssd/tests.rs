@@ -174,12 +174,12 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(crate::ftl::tests::cases(96))]
 
     /// After a cut each sector shows its last flushed version or one written since.
     #[test]
-    fn what_was_flushed_survives_any_power_cut(ops in ops()) {
-        let mut ssd = ssd(|_| ());
+    fn what_was_flushed_survives_any_power_cut(ops in ops(), scheme in 0..crate::ftl::SCHEMES.len()) {
+        let mut ssd = ssd(|profile| profile.ftl = crate::ftl::SCHEMES[scheme].name.into());
         let mut versions = vec![vec![0u32]; (SIZE / 512) as usize];
         for (number, op) in ops.iter().enumerate() {
             let value = number as u32 + 1;

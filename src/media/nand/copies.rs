@@ -39,8 +39,8 @@ impl Nand {
         Ok(Time(done))
     }
 
-    /// Copies many pages at once: physical page `sources[i] − 1` to page `i` of block `to`, except where
-    /// `sources[i]` is 0 or in `to` already. What becomes of a page's sequence number is what `renumber`
+    /// Copies many pages at once: physical page `sources[i] − 1` to page `to.1 + i` of block `to.0`, except where
+    /// `sources[i]` is 0 or in that block already. What becomes of a page's sequence number is what `renumber`
     /// says. The same as [`copy`](Nand::copy) for one after the other, and several times as fast.
     ///
     /// Does nothing and returns false if a copy could fail (bit errors, failing programs, a planned power
@@ -52,7 +52,7 @@ impl Nand {
         &mut self,
         at: Time,
         sources: &[u32],
-        to: u32,
+        (to, begin): (u32, u32),
         renumber: impl Fn(u64) -> u64,
     ) -> bool {
         let unit = self.geometry.unit_of(to);
@@ -69,7 +69,7 @@ impl Nand {
             return false;
         }
         let (mut copies, mut next_page) = (0u64, self.blocks[to as usize].next_page);
-        for (offset, source) in sources.iter().enumerate() {
+        for (offset, source) in (begin as usize..).zip(sources) {
             let from = source.wrapping_sub(1);
             if *source == 0 || from.wrapping_sub(first) < pages {
                 continue;
@@ -79,12 +79,15 @@ impl Nand {
             assert!(owner >= FIRST_OWNER, "there is nothing to copy on physical page {from}");
             assert!(self.owners[target] == ERASED, "page {offset} of block {to} is not erased");
             let ascending = self.profile.page_order == PageOrder::Ascending;
-            assert!(!ascending || offset as u32 >= next_page, "page {offset} of block {to} is out of order");
+            assert!(
+                !ascending || offset >= usize::from(next_page),
+                "page {offset} of block {to} is out of order"
+            );
             self.owners[target] = owner;
             if !self.sequences.is_empty() {
                 self.sequences[target] = renumber(self.sequences[from]);
             }
-            next_page = next_page.max(offset as u32 + 1);
+            next_page = next_page.max(offset as u16 + 1);
             copies += 1;
         }
         self.blocks[to as usize].next_page = next_page;

@@ -12,8 +12,8 @@
 //!   unreadable until the block is erased.
 //!
 //! Beside its bytes ([`Payload`]) each page has a [`Tag`] in its spare area, by which the layer above
-//! finds its way after power loss. Memory: 4 bytes a page, 8 more with sequence numbers; both are zero
-//! pages of the system until used. Cost: a few additions an operation, no allocation.
+//! finds its way after power loss. Memory: 4 bytes a page, 8 more with sequence numbers (both are zero
+//! pages of the system until used), 16 a block. Cost: a few additions an operation, no allocation.
 
 mod copies;
 mod lanes;
@@ -22,6 +22,7 @@ mod profile;
 
 pub(crate) use lanes::Lane;
 pub use payload::Payload;
+use profile::PAGES_MAX;
 pub use profile::{Geometry, NandProfile, PageOrder};
 
 use super::profile::us;
@@ -107,12 +108,15 @@ pub struct Wear {
 #[derive(Clone, Copy)]
 struct Block {
     erases: u32,
-    /// Pages below this can no longer be programmed where the order is ascending.
-    next_page: u32,
+    /// Pages below this can no longer be programmed where the order is ascending; at most [`PAGES_MAX`].
+    next_page: u16,
     bad: bool,
     /// A random number below this reads without a wrong bit.
     sure: u64,
 }
+
+// A terabyte of small blocks has four million of them.
+const _: () = assert!(size_of::<Block>() == 16);
 
 /// How long things take, ns.
 struct Timing {
@@ -152,8 +156,12 @@ pub struct Nand {
 impl Nand {
     /// A new array as `profile` says. What is random about it comes from `seed`. Without
     /// `keep_sequences` it can count and serve, but not be rebuilt after power loss.
+    ///
+    /// # Panics
+    /// If a block has more pages than a profile that was loaded can have.
     pub fn new(profile: NandProfile, seed: u64, keep_sequences: bool, payload: Payload) -> Nand {
         let geometry = profile.geometry();
+        assert!(geometry.pages_per_block <= PAGES_MAX, "a block has at most {PAGES_MAX} pages");
         let bytes = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes);
         let transfer = |bytes: u64| (bytes as f64 * profile.bus_ns_per_byte) as u64;
         let timing = Timing {
@@ -235,7 +243,7 @@ impl Nand {
 
     /// The first page of a block that can still be programmed in ascending order.
     pub fn next_page(&self, block: u32) -> u32 {
-        self.blocks[block as usize].next_page
+        u32::from(self.blocks[block as usize].next_page)
     }
 
     /// What a page is, without an operation: what a controller knows from having done it.
@@ -392,8 +400,11 @@ impl Nand {
         assert!(!state.bad, "block {block} is bad and must not be used");
         assert!(self.owners[index] == ERASED, "page {page} of block {block} is not erased");
         let ascending = self.profile.page_order == PageOrder::Ascending;
-        assert!(!ascending || page >= state.next_page, "page {page} of block {block} is out of order");
-        state.next_page = state.next_page.max(page + 1);
+        assert!(
+            !ascending || page >= u32::from(state.next_page),
+            "page {page} of block {block} is out of order"
+        );
+        state.next_page = state.next_page.max(page as u16 + 1);
         if torn {
             self.owners[index] = TORN;
             return Err(Failure::PowerOff);

@@ -3,6 +3,9 @@
 use crate::media::profile::{Described, Impossible, size};
 use serde::Deserialize;
 
+/// Most pages a block can have: one past the last is still a `u16`.
+pub(super) const PAGES_MAX: u32 = 1 << 15;
+
 /// The figures of a NAND array. Every field must be given in a profile file; units end the names.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
@@ -171,7 +174,7 @@ impl Described for NandProfile {
             (self.dies, 64, "dies"),
             (self.planes, 64, "planes"),
             (self.blocks, 1 << 24, "blocks"),
-            (self.pages, 1 << 15, "pages"),
+            (self.pages, PAGES_MAX, "pages"),
             (self.endurance, u32::MAX, "endurance"),
         ] {
             let holds = (1..=most).contains(&value);

@@ -1,5 +1,6 @@
 //! The policies against the plain models, access by access, on traces of many seeds and shapes.
 
+use super::block_models::*;
 use super::models::*;
 use super::traces::{Io, Log, Random, Step, skewed};
 use bimetal::cache::{Access, Config, PageAccess, build};
@@ -40,7 +41,8 @@ const MODELS: &[(&str, Make)] = &[
     ("cswlru:evict=distance", |c, b, e| Box::new(Cswlru::new(c, b, e).rules(true, false))),
     ("cswlru:evict=frequency", |c, b, e| Box::new(Cswlru::new(c, b, e).rules(false, true))),
     ("cswlru:evict=lru", |c, b, e| Box::new(Cswlru::new(c, b, e).rules(false, false))),
-    ("tide", |c, b, _| Box::new(Tide::new(c, b))),
+    ("tide:pad=no", |c, b, e| Box::new(Tide::new(c, b, e))),
+    ("tide", |c, b, e| Box::new(Tide::new(c, b, e).padded())),
 ];
 
 fn casa(capacity: usize, ratio: f64) -> Casa {
@@ -52,7 +54,7 @@ fn shifting(seed: u64, count: usize, pages: u64) -> Vec<Step> {
     let mut random = Random(seed);
     let mut trace = Vec::new();
     while trace.len() < count {
-        let access = if random.next().is_multiple_of(3) { Access::Read } else { Access::Write };
+        let access = if random.one_in(3) { Access::Read } else { Access::Write };
         let (start, len) = (random.next() % pages, random.next() % 90);
         match random.next() % 3 {
             0 => trace.extend((start..pages.min(start + len)).map(|page| (access, page))),
@@ -98,6 +100,15 @@ fn every_policy_does_what_its_plain_model_does() {
             agrees(policy, make, 80, 16, &shifting(seed, 3000, 700), "shifting");
             agrees(policy, make, 33, 128, &shifting(seed, 1500, 300), "shifting, large blocks");
         }
+    }
+}
+
+#[test]
+fn every_policy_does_so_with_hundreds_of_pages() {
+    // Point by point, k-means over hundreds of pages takes too long.
+    for &(policy, make) in MODELS.iter().filter(|(policy, _)| !policy.starts_with("cswlru")) {
+        agrees(policy, make, 400, 16, &skewed(11, 5000, 6000, 700, 70), "large");
+        agrees(policy, make, 300, 8, &shifting(12, 4000, 3000), "large, shifting");
     }
 }
 

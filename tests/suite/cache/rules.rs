@@ -154,6 +154,13 @@ fn every_option_of_the_registry_has_a_default_that_builds() {
     }
 }
 
+#[test]
+fn the_documentation_lists_every_policy_as_the_registry_has_it() {
+    let page = include_str!("../../../docs/cache.md");
+    let list = bimetal::cache::registry::markdown();
+    assert!(page.contains(&list), "docs/cache.md must hold this list:\n\n{list}");
+}
+
 fn erases_and_time<L: Layer>(policy: &str, trace: &[Step], config: &Config, layer: L) -> (u64, u64, Stats) {
     let mut flash = Flash::new(layer);
     let mut cache = build(policy, config).unwrap();
@@ -174,7 +181,7 @@ fn workload(name: &str, pages: u64) -> Vec<Step> {
             "random" => (Access::Write, random.next() % pages),
             "mixed" => {
                 place = if random.next() % 100 < 60 { random.next() % pages } else { (place + 1) % pages };
-                (if random.next().is_multiple_of(3) { Access::Read } else { Access::Write }, place)
+                (if random.one_in(3) { Access::Read } else { Access::Write }, place)
             }
             _ => {
                 let piece = (at / 1920 * 30 + random.next() % 30) % (pages / 64);

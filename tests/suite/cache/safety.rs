@@ -64,7 +64,7 @@ impl Fickle {
         let mut image = inner.durable.clone();
         for page in 0..PAGES {
             let range = (page * PAGE_BYTES) as usize..((page + 1) * PAGE_BYTES) as usize;
-            if inner.random.next().is_multiple_of(2) {
+            if inner.random.one_in(2) {
                 image[range.clone()].copy_from_slice(&inner.now[range]);
             }
         }
@@ -168,7 +168,7 @@ impl Run {
         let capacity = [1, 7, 24, 60][seed as usize % 4];
         let config = Config {
             read_ahead: if seed.is_multiple_of(2) { 8 } else { 0 },
-            dirty_age: seed.is_multiple_of(3).then_some(Duration::from_millis(20)),
+            dirty_age: (seed.is_multiple_of(3)).then_some(Duration::from_millis(20)),
             tick: Duration::from_millis(5),
             ..Config::new(capacity).block_pages([4, 8, 16][seed as usize % 3])
         };
@@ -195,8 +195,8 @@ impl Run {
 
     fn range(&mut self) -> (u64, u64) {
         let sectors = PAGES * PAGE_BYTES / SECTOR;
-        let whole_pages = !self.random.next().is_multiple_of(3);
-        let start = self.random.next() % sectors / if self.random.next().is_multiple_of(2) { 1 } else { 8 };
+        let whole_pages = !self.random.one_in(3);
+        let start = self.random.next() % sectors / if self.random.one_in(2) { 1 } else { 8 };
         let len = 1 + self.random.next() % 80;
         let (start, len) = if whole_pages { (start / 8 * 8, len.div_ceil(8) * 8) } else { (start, len) };
         (start * SECTOR, len.min(sectors - start) * SECTOR)
@@ -207,7 +207,7 @@ impl Run {
         let (offset, len) = self.range();
         let data: Vec<u8> =
             (0..len / SECTOR).flat_map(|_| [self.random.next() as u8; SECTOR as usize]).collect();
-        let durable = self.random.next().is_multiple_of(20);
+        let durable = self.random.one_in(20);
         let write = |data: &[u8]| {
             let data = SmallVec::from_iter([Bytes::copy_from_slice(data)]);
             Request::Write { offset, data, durable }
@@ -270,7 +270,7 @@ fn under_every_policy_what_was_written_is_read_and_what_was_flushed_survives() {
             let mut run = Run::new(entry.name, seed);
             for _ in 0..300 {
                 run.step();
-                if run.random.next().is_multiple_of(30) {
+                if run.random.one_in(30) {
                     let image = run.device.after_cut();
                     run.expected.check_cut(&image, &run.what);
                 }
@@ -311,6 +311,27 @@ fn a_device_that_stays_full_costs_no_page_that_was_accepted() {
                 "{}: page {page}",
                 entry.name
             );
+        }
+    }
+}
+
+#[test]
+fn a_gap_that_cannot_be_read_keeps_nothing_from_being_written() {
+    for entry in POLICIES {
+        let device = Arc::new(Fickle::new(1));
+        let below = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        let cached = CachedDevice::new(below, entry.name, &Config::new(16).block_pages(8)).unwrap();
+        device.set([100, 0, 0], PAGES);
+        let written = || (0..PAGES).filter(|page| page % 8 != 3);
+        for page in written() {
+            let data = SmallVec::from_iter([Bytes::from(vec![page as u8 + 1; PAGE_BYTES as usize])]);
+            let write = Request::Write { offset: page * PAGE_BYTES, data, durable: false };
+            cached.run(Time::ZERO, write).result.unwrap_or_else(|why| panic!("{}: {why}", entry.name));
+        }
+        (&cached as &dyn BlockDevice).flush().unwrap();
+        for page in written() {
+            let found = device.inner.lock().unwrap().durable[(page * PAGE_BYTES) as usize];
+            assert_eq!(found, page as u8 + 1, "{}: page {page}", entry.name);
         }
     }
 }

@@ -13,6 +13,11 @@ impl Random {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         self.0 >> 33
     }
+
+    /// Whether a die of `sides` sides shows the first.
+    pub fn one_in(&mut self, sides: u64) -> bool {
+        self.next().is_multiple_of(sides)
+    }
 }
 
 /// One access to one page.

@@ -368,6 +368,7 @@ fn run_on(size_kib: u64, options: &str, seed: u64, steps: usize) {
         }
     }
     assert!(run.done > steps / 3, "only {} of {steps} operations did something", run.done);
+    assert!(run.rig.relocated > 0, "no data got new blocks");
     run.rig.close();
     fsck(&run.rig.image);
     if let Some(mount) = Mount::new(&run.rig.image) {

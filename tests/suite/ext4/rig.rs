@@ -2,7 +2,7 @@
 //! the journal, commits, crashes.
 
 use bimetal::fs::Kind;
-use bimetal::fs::ext4::{CacheLimits, Create, Ext4, Frozen, Mapping, OpenOptions, ROOT_INO};
+use bimetal::fs::ext4::{CacheLimits, Create, Ext4, Frozen, Mapping, OpenOptions, PlacedRuns, ROOT_INO};
 use bimetal::media::BlockDevice;
 use bimetal::media::file::FileDevice;
 use bimetal::time::{Stamp, Time};
@@ -35,6 +35,8 @@ pub struct Rig {
     pub commits: usize,
     /// Frozen transactions that may wait before they are committed.
     pub lag: usize,
+    /// Runs of live data that got new blocks.
+    pub relocated: usize,
     waiting: VecDeque<(Frozen, Staged)>,
     staged: Staged,
 }
@@ -79,6 +81,7 @@ impl Rig {
             clock: 0,
             commits: 0,
             lag: 0,
+            relocated: 0,
             waiting: VecDeque::new(),
             staged: Staged::new(),
         }
@@ -95,6 +98,7 @@ impl Rig {
             clock: 0,
             commits: 0,
             lag: 0,
+            relocated: 0,
             waiting: VecDeque::new(),
             staged: Staged::new(),
         })
@@ -238,7 +242,7 @@ impl Rig {
         }
         let placed = self.fs.place(ino, first, (last - first) as u32);
         self.fs.unreserve(last - first);
-        for run in placed? {
+        for run in self.moved(ino, placed?)? {
             for i in 0..u64::from(run.len) {
                 let content = std::mem::take(&mut blocks[(run.block + i - first) as usize]);
                 self.put(run.at.0 + i, content, run.fresh);
@@ -249,6 +253,28 @@ impl Rig {
         inode.size = inode.size.max(offset + data.len() as u64);
         (inode.mtime, inode.ctime) = (now, now);
         Ok(())
+    }
+
+    /// Some of the longer runs of live data get new blocks.
+    fn moved(&mut self, ino: Ino, placed: PlacedRuns) -> Result<PlacedRuns> {
+        let mut runs = PlacedRuns::new();
+        for run in placed {
+            if run.fresh || run.len < 3 || run.block % 2 == 0 {
+                runs.push(run);
+                continue;
+            }
+            match self.fs.relocate(ino, run.block, run.len, run.len as usize / 2) {
+                Ok(new) => {
+                    (run.at.0..run.at.0 + u64::from(run.len)).for_each(|at| drop(self.staged.remove(&at)));
+                    assert_eq!(new.iter().map(|run| run.len).sum::<u32>(), run.len);
+                    self.relocated += 1;
+                    runs.extend(new);
+                }
+                Err(Error::NoSpace(_)) => runs.push(run),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(runs)
     }
 
     fn put(&mut self, at: u64, content: Vec<u8>, fresh: bool) {

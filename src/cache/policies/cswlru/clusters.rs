@@ -13,7 +13,7 @@
 //! ends come too near first, the window is doubled.
 //!
 //! This differs from k-means over everything only if a change from afar arrives after all is still around the
-//! page. [`Reach::All`] runs it over everything; `docs/cache.md` says how often the two differ.
+//! page. [`Reach::All`] runs it over everything.
 //!
 //! Cost: that of a window of a few blocks, whatever the cache's size; with [`Reach::All`] that of all dirty pages.
 

@@ -1,7 +1,7 @@
 //! Attribute sets against a map; layouts at their limits; damage.
 
-use super::super::acl::{AclEntry, AclTag};
 use super::*;
+use crate::fs::acl::{AclEntry, AclTag};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;

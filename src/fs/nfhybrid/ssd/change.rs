@@ -1,14 +1,15 @@
 //! What changes residency: allocating, binding, unbinding, evicting; and the log's part in it.
 //!
 //! Every change appends its record before it counts. Blocks that lose their binding wait in [`Ssd::freed`]
-//! for the batch with that record to be durable.
+//! for the batch with that record to be durable, and for the operation that took it to be durable too: until then
+//! a mount may find them bound.
 
 use super::log::{LogWrite, Token};
 use super::pieces::{PIECE_BLOCKS_MAX, Piece};
 use super::record::{BIND_BYTES, Body, RECORD_HEADER};
 use super::residency::Changes;
 use super::slot::PackedInode;
-use super::{Binding, Data, Freed, Fresh, Run, Runs, Ssd, WrDone, tag_reached};
+use super::{Binding, Cause, Data, Freed, Fresh, Run, Runs, Ssd, WrDone, tag_reached};
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -58,12 +59,12 @@ impl Ssd {
         let floor = self.data[section].section.range().start;
         let Ok((slot, head)) = self.residency.bind(ino.0, packed, piece, floor) else {
             self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
-            self.settle(ino.0, range, &changes);
+            self.settle(ino.0, range, &changes, Cause::of(op));
             self.data[section].section.release(at, run.len);
             return Err(Error::NoSpace("the SSD's inode table"));
         };
         self.log_bind(op, ino.0, piece.in_slot(slot), head, packed, sums);
-        self.settle(ino.0, range, &changes);
+        self.settle(ino.0, range, &changes, Cause::of(op));
         self.take_block(section, at, sums);
         self.queue(ino.0, section);
         if state == WrDone::Ssd {
@@ -100,7 +101,7 @@ impl Ssd {
     }
 
     /// Accounts for what a change in `range` removed and moved; its own record is in the log already.
-    pub(super) fn settle(&mut self, ino: u64, range: (u64, u64), changes: &Changes) {
+    fn settle(&mut self, ino: u64, range: (u64, u64), changes: &Changes, cause: Cause) {
         for piece in &changes.moved {
             self.log.append(0, &Body::Move { ino, piece: *piece });
         }
@@ -114,7 +115,7 @@ impl Ssd {
         for piece in &changes.removed {
             let section = self.section_of_own(piece.at);
             self.data[section].section.unbind(piece.at, piece.len());
-            self.freed.push_back(Freed { batch, at: piece.at, len: piece.len() });
+            self.freed.push_back(Freed { batch, cause, at: piece.at, len: piece.len() });
         }
         if let Some(node) = self.residency.forget_if_empty(ino) {
             node.handles.iter().for_each(|handle| self.queues.remove(*handle));
@@ -128,7 +129,19 @@ impl Ssd {
         self.residency.carve(ino.0, range.0, range.1, &mut changes);
         if !changes.removed.is_empty() {
             self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
-            self.settle(ino.0, range, &changes);
+            self.settle(ino.0, range, &changes, Cause::of(op));
+        }
+    }
+
+    /// The same for contents that only the disk will have: after a crash the blocks are bound as before unless the
+    /// disk has the operation.
+    pub fn unbind_on_disk(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
+        let range = (from, from.saturating_add(len));
+        let mut changes = Changes::default();
+        self.residency.carve(ino.0, range.0, range.1, &mut changes);
+        if !changes.removed.is_empty() {
+            self.log.append(op, &Body::UnbindOnDisk { ino: ino.0, from: range.0, end: range.1 });
+            self.settle(ino.0, range, &changes, Cause { op, on_disk: true });
         }
     }
 
@@ -138,7 +151,7 @@ impl Ssd {
             let mut changes = Changes::default();
             self.residency.carve(ino.0, 0, u64::MAX, &mut changes);
             self.log.append(op, &Body::UnbindAll { ino: ino.0 });
-            self.settle(ino.0, (0, u64::MAX), &changes);
+            self.settle(ino.0, (0, u64::MAX), &changes, Cause::of(op));
         }
     }
 
@@ -149,7 +162,7 @@ impl Ssd {
         for ino in all {
             let mut changes = Changes::default();
             self.residency.carve(ino, 0, u64::MAX, &mut changes);
-            self.settle(ino, (0, u64::MAX), &changes);
+            self.settle(ino, (0, u64::MAX), &changes, Cause::of(0));
         }
         self.fresh.clear();
     }
@@ -160,7 +173,7 @@ impl Ssd {
         let mut changes = Changes::default();
         self.log.append(op, &Body::SetState { ino: ino.0, from: range.0, end: range.1, state });
         self.residency.set_state(ino.0, range, state, &mut changes);
-        self.settle(ino.0, range, &changes);
+        self.settle(ino.0, range, &changes, Cause::of(op));
     }
 
     /// The disk has every operation up to `op`: what they bound in state 10 is in state 11 now, and their
@@ -174,6 +187,7 @@ impl Ssd {
             }
             fresh.op > op
         });
+        self.free_settled();
     }
 
     /// Evicts inodes from the bottom of the section's queue when fewer of its extents are clean than its
@@ -245,12 +259,20 @@ impl Ssd {
     /// Appends an operation of the caller to the log. It is durable once a group sealed after this is.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the payload is longer than an eighth of the log less 104 bytes.
+    /// [`Error::Invalid`] when the payload is longer than a sixteenth of the log (8 KiB at least) less 360 bytes.
     pub fn append(&mut self, op: u64, payload: &[u8]) -> Result<()> {
         let record = Body::Operation(payload);
         self.check_length(payload)?;
         self.log.append(op, &record);
         Ok(())
+    }
+
+    /// Appends the mark that every operation up to `op` is in the log or on the disk, with all data that was
+    /// promised: after a crash, what they changed on the SSD counts.
+    pub fn append_complete(&mut self, op: u64) {
+        if !self.log.is_marked(op) {
+            self.log.append(op, &Body::Complete);
+        }
     }
 
     fn check_length(&self, payload: &[u8]) -> Result<()> {
@@ -272,10 +294,18 @@ impl Ssd {
     }
 
     /// The group `upto` and all groups sealed before it are durable. What was unbound before they were
-    /// sealed can be allocated now.
+    /// sealed can be allocated once its operation is settled.
     pub fn sealed(&mut self, upto: Token) {
-        let durable = self.log.sealed(upto);
-        while let Some(freed) = self.freed.front().copied().filter(|freed| freed.batch <= durable) {
+        self.log.sealed(upto);
+        self.free_settled();
+    }
+
+    fn free_settled(&mut self) {
+        let log = &self.log;
+        let free = |freed: &Freed| {
+            freed.batch <= log.durable_batch() && log.is_settled(freed.cause.op, freed.cause.on_disk)
+        };
+        while let Some(freed) = self.freed.front().copied().filter(free) {
             self.freed.pop_front();
             let section = self.section_of_own(freed.at);
             self.data[section].section.free(freed.at, freed.len);
@@ -289,7 +319,7 @@ impl Ssd {
 
     /// Appends the caller's live operations again, each with its number: those appended so far, sealed or
     /// not, that are not trimmed. Once they are durable, the ones before count no more and the tail moves
-    /// past them. Do it after a checkpoint, so that nothing else holds the tail.
+    /// past them, as far as no residency record holds it (a checkpoint after the restart lets go of those).
     ///
     /// # Errors
     /// [`Error::Invalid`] for a payload that is too long; the old records then go on counting.

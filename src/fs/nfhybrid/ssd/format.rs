@@ -80,9 +80,10 @@ fn write_tables(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()>
         last_incarnation: 0,
         trimmed: 0,
         last_op: 0,
+        complete: 0,
         slots_written: 0,
     };
-    let mut log = Log::new(layout.log, layout.log_bytes, superblock.log_id, position);
+    let mut log = Log::new(layout.log_place(), superblock.log_id, position);
     if let Some(write) = first_group(&mut log)? {
         let request = Request::Write { offset: write.offset, data: write.data, durable: true };
         device.run(Time::now(), request).result?;

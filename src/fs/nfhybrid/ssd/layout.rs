@@ -9,9 +9,10 @@
 //! halving, since a larger share also needs larger tables.
 
 use super::config::{Config, SECTION_NAME_MAX, SECTIONS_MAX};
+use super::log::Place;
 use super::residency::SLOTS_PER_BITMAP_BLOCK;
 use super::section::EXTENTS_PER_BITMAP_BLOCK;
-use super::sector::{SECTOR_PAYLOAD, SECTORS_PER_BLOCK, TABLE_BLOCK};
+use super::sector::{SECTOR_BYTES, SECTOR_PAYLOAD, SECTORS_PER_BLOCK, TABLE_BLOCK};
 use super::segment::Shape;
 use crate::media::DeviceInfo;
 use crate::units::show_size;
@@ -57,6 +58,8 @@ pub(super) struct Layout {
     pub(super) threshold_blocks: u32,
     pub(super) log: u64,
     pub(super) log_bytes: u64,
+    /// Bytes of a block of the log.
+    pub(super) log_unit: u32,
     pub(super) inode_bitmap: u64,
     pub(super) slots: u64,
     pub(super) slot_count: u32,
@@ -102,6 +105,10 @@ impl Layout {
         }
     }
 
+    pub(super) fn log_place(&self) -> Place {
+        Place { start: self.log, bytes: self.log_bytes, unit: self.log_unit }
+    }
+
     pub(super) fn shape(&self, section: &SectionLayout) -> Result<Shape> {
         Shape::new(section.extent_blocks, self.threshold_blocks)
     }
@@ -126,6 +133,8 @@ impl Layout {
             || blocks > u64::from(u32::MAX)
             || self.log_bytes < 64 << 10
             || !self.log_bytes.is_multiple_of(TABLE_BLOCK)
+            || !self.log_unit.is_power_of_two()
+            || !(SECTOR_BYTES as u64..=TABLE_BLOCK).contains(&self.log_unit.into())
         {
             return Err("no section, a device too large, or a log too small".into());
         }
@@ -292,6 +301,7 @@ fn place(device: &DeviceInfo, config: &Config, extents: &[u64]) -> Option<Layout
         threshold_blocks: config.threshold_blocks,
         log,
         log_bytes: config.log_bytes,
+        log_unit: device.block_bytes.max(SECTOR_BYTES as u32),
         inode_bitmap,
         slots,
         slot_count,

@@ -1,7 +1,7 @@
 //! The circular log: groups of records, each written once, whole, and durably.
 //!
-//! Records gather in memory; [`Log::seal`] closes them into a *group*, one write of whole 4 KiB blocks with a
-//! checksum over all of it. The group's header says where the log's tail was when it was sealed, so the log
+//! Records gather in memory; [`Log::seal`] closes them into a *group*, one write of whole log blocks (the
+//! superblock's log unit, the device's block from 512 bytes on) with a checksum over all of it. The group's header says where the log's tail was when it was sealed, so the log
 //! needs no pointer elsewhere: the newest group leads to all that count.
 //!
 //! The tail is the first group with something alive in it. Operations die when the disk has them (`trim`)
@@ -16,7 +16,6 @@
 //! a power cut is never taken for the successor of one written after it.
 
 use super::record::{Append, Body};
-use super::sector::TABLE_BLOCK;
 use crate::checksum::crc32c;
 use crate::media::Gather;
 use crate::{Error, Result};
@@ -30,7 +29,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub(super) const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"BMLG");
 
 /// The version of the log's format.
-pub(super) const LOG_VERSION: u16 = 1;
+pub(super) const LOG_VERSION: u16 = 2;
 
 /// The header of a group.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -58,6 +57,9 @@ pub(super) struct RawGroup {
 /// The memory in which groups are made, one after the other.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// No log has its longest group shorter than this: a 4 KiB payload fits.
+const GROUP_BYTES_MIN: usize = 8 << 10;
+
 /// What a group keeps free for the move records of its last change, bytes.
 const MOVES_BYTES: usize = 256;
 
@@ -83,12 +85,14 @@ pub struct Token(pub(super) u64);
 pub struct LogWrite {
     /// Device offset, bytes.
     pub offset: u64,
-    /// Whole blocks of 4 KiB.
+    /// Whole blocks of the log.
     pub data: Gather,
-    /// To be handed to `sealed` when the write and those of all groups sealed before are complete.
+    /// To be handed to `sealed` when the write and those of all groups sealed before are durable.
     pub upto: Token,
-    /// Flush the device before this write: it binds data blocks that may still be in the device's cache.
-    pub flush_first: bool,
+    /// It binds data blocks that may still be in the device's cache: what makes it durable is to be a flush of
+    /// the whole device. It may reach the medium before them; a mount compares what such a group binds with
+    /// its checksums.
+    pub binds: bool,
 }
 
 /// A group on the log.
@@ -126,6 +130,17 @@ struct Batch {
     binds: bool,
 }
 
+/// Where a log lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Device offset, bytes.
+    pub(super) start: u64,
+    /// Its size.
+    pub(super) bytes: u64,
+    /// Bytes of a block of the ring.
+    pub(super) unit: u32,
+}
+
 /// Where the log stands after a mount's scan.
 #[derive(Clone, Debug)]
 pub(super) struct Position {
@@ -137,6 +152,8 @@ pub(super) struct Position {
     pub(super) last_incarnation: u32,
     pub(super) trimmed: u64,
     pub(super) last_op: u64,
+    /// The log is complete up to this operation.
+    pub(super) complete: u64,
     /// Slots of the inode table below this were in a completed checkpoint.
     pub(super) slots_written: u32,
 }
@@ -145,6 +162,8 @@ pub(super) struct Position {
 #[derive(Debug)]
 pub(super) struct Log {
     start: u64,
+    /// Bytes of a block of the ring.
+    unit: u32,
     blocks: u32,
     id: u64,
     incarnation: u32,
@@ -171,18 +190,26 @@ pub(super) struct Log {
     residency_from: u64,
     /// Operations of earlier batches are dead.
     operations_from: u64,
+    /// Marks of completeness that are not durable: batch and operation.
+    completes: VecDeque<(u64, u64)>,
+    /// The last mark of completeness that was appended and still counts.
+    marked: u64,
+    /// The log is durably complete up to this operation.
+    complete: u64,
     /// A restart's first and last batch, until the last is durable.
     restart: Option<(u64, u64)>,
 }
 
 impl Log {
-    /// A log of `bytes` at device offset `start`, going on from what a scan found.
-    pub(super) fn new(start: u64, bytes: u64, id: u64, position: Position) -> Log {
+    /// The log of a layout, going on from what a scan found.
+    pub(super) fn new(place: Place, id: u64, position: Position) -> Log {
         let last = position.groups.last().copied();
-        let blocks = (bytes / TABLE_BLOCK) as u32;
+        let Place { start, bytes, unit } = place;
+        let blocks = (bytes / u64::from(unit)) as u32;
         let batch = last.map_or(0, |group| group.batch) + 1;
         Log {
             start,
+            unit,
             blocks,
             id,
             incarnation: position.incarnation,
@@ -202,6 +229,9 @@ impl Log {
             slots_written: position.slots_written,
             residency_from: 0,
             operations_from: 0,
+            completes: VecDeque::new(),
+            marked: 0,
+            complete: position.complete,
             restart: None,
         }
     }
@@ -212,7 +242,7 @@ impl Log {
     }
 
     fn group_max(&self) -> usize {
-        (self.blocks as usize / 8).max(1) * TABLE_BLOCK as usize
+        (self.blocks as usize * self.unit as usize / 16).max(GROUP_BYTES_MIN)
     }
 
     /// Appends a record of at most [`record_max`](Log::record_max) bytes to the gathering batch.
@@ -227,7 +257,7 @@ impl Log {
         }
         let batch = &mut self.gathering;
         if batch.buffer.is_empty() {
-            if batch.buffer.capacity() < 2 * TABLE_BLOCK as usize {
+            if batch.buffer.capacity() < BUFFER_BYTES / 16 {
                 batch.buffer = BytesMut::with_capacity(BUFFER_BYTES);
             }
             batch.buffer.resize(GROUP_HEADER, 0);
@@ -236,6 +266,11 @@ impl Log {
         batch.records += 1;
         match record {
             Body::Operation(_) | Body::OperationAgain(_) => batch.op_max = batch.op_max.max(op),
+            Body::Complete => {
+                batch.op_max = batch.op_max.max(op);
+                self.marked = op;
+                self.completes.push_back((self.batch, op));
+            }
             Body::RestartBegin | Body::RestartEnd => {}
             Body::Bind { .. } => (batch.binds, batch.residency) = (true, true),
             _ => batch.residency = true,
@@ -247,7 +282,7 @@ impl Log {
     fn close(&mut self) {
         let mut batch = std::mem::take(&mut self.gathering);
         batch.bytes = batch.buffer.len();
-        batch.buffer.resize(batch.bytes.next_multiple_of(TABLE_BLOCK as usize), 0);
+        batch.buffer.resize(batch.bytes.next_multiple_of(self.unit as usize), 0);
         // What is left of the buffer's allocation serves the next batch.
         self.gathering.buffer = batch.buffer.split_off(batch.buffer.len());
         self.closed.push_back(batch);
@@ -266,7 +301,7 @@ impl Log {
             self.close();
         }
         let Some(batch) = self.closed.front() else { return Ok(None) };
-        let blocks = (batch.buffer.len() / TABLE_BLOCK as usize) as u32;
+        let blocks = (batch.buffer.len() / self.unit as usize) as u32;
         let next = self.batch - self.closed.len() as u64;
         self.drop_dead();
         let tail = self.groups.front().map(|group| group.block);
@@ -288,7 +323,7 @@ impl Log {
         let first = self.groups.front().map(|group| (group.sequence, group.block));
         let tail = first.unwrap_or((sequence, block));
         let mut buffer = batch.buffer;
-        buffer.resize(blocks as usize * TABLE_BLOCK as usize, 0);
+        buffer.resize(blocks as usize * self.unit as usize, 0);
         let header = RawGroup {
             magic: GROUP_MAGIC.into(),
             version: LOG_VERSION.into(),
@@ -324,10 +359,10 @@ impl Log {
         self.next_sequence += 1;
         self.head = (block + blocks) % self.blocks;
         LogWrite {
-            offset: self.start + u64::from(block) * TABLE_BLOCK,
+            offset: self.start + u64::from(block) * u64::from(self.unit),
             data: SmallVec::from_iter([buffer.freeze()]),
             upto: Token(sequence),
-            flush_first: batch.binds,
+            binds: batch.binds,
         }
     }
 
@@ -351,6 +386,10 @@ impl Log {
             self.durable_batch = group.batch;
             self.durable_tail = group.tail_block;
         }
+        while let Some(&(_, op)) = self.completes.front().filter(|(batch, _)| *batch <= self.durable_batch) {
+            self.completes.pop_front();
+            self.complete = self.complete.max(op);
+        }
         if let Some((first, last)) = self.restart
             && last <= self.durable_batch
         {
@@ -358,6 +397,17 @@ impl Log {
             self.restart = None;
         }
         self.durable_batch
+    }
+
+    /// Whether the log says that it is complete up to `op`.
+    pub(super) fn is_marked(&self, op: u64) -> bool {
+        op <= self.marked
+    }
+
+    /// Whether a change that operation `op` made (0: none did) holds whatever happens; `on_disk`: only once the
+    /// disk has the operation.
+    pub(super) fn is_settled(&self, op: u64, on_disk: bool) -> bool {
+        op <= self.trimmed || !on_disk && op <= self.complete
     }
 
     /// The disk has all operations up to `op`.
@@ -403,13 +453,14 @@ impl Log {
 
     /// The caller's operations were appended again, in batches `first` to the gathering one.
     pub(super) fn restarted(&mut self, first: u64) {
+        self.marked = 0;
         self.restart = Some((first, self.batch));
     }
 
     /// Bytes between the durable tail and the head, with what waits to be sealed.
     pub(super) fn used(&self) -> u64 {
         let on_media = (self.head + self.blocks - self.durable_tail) % self.blocks;
-        u64::from(on_media) * TABLE_BLOCK + self.waiting_bytes()
+        u64::from(on_media) * u64::from(self.unit) + self.waiting_bytes()
     }
 
     /// Bytes that wait to be sealed.
@@ -422,11 +473,11 @@ impl Log {
     pub(super) fn residency_bytes(&self) -> u64 {
         let dead = |group: &&Group| !group.residency || group.batch < self.residency_from;
         let held = self.groups.iter().skip_while(dead);
-        held.map(|group| u64::from(group.blocks)).sum::<u64>() * TABLE_BLOCK
+        held.map(|group| u64::from(group.blocks)).sum::<u64>() * u64::from(self.unit)
     }
 
     pub(super) fn capacity(&self) -> u64 {
-        u64::from(self.blocks) * TABLE_BLOCK
+        u64::from(self.blocks) * u64::from(self.unit)
     }
 }
 

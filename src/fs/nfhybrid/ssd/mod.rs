@@ -14,8 +14,8 @@
 //!
 //! # The order the owner keeps
 //!
-//! 1. Data goes to allocated blocks before they are bound. A [`LogWrite`] with `flush_first` is submitted
-//!    only when everything written to bound blocks is complete, and after a flush.
+//! 1. Data goes to allocated blocks before they are bound. What makes a [`LogWrite`] with `binds` durable is a
+//!    flush that begins when it and everything written to bound blocks is complete.
 //! 2. Log writes may be under way together; `sealed` is called in their order.
 //! 3. A [`Checkpoint`]'s tables are written when all its log writes are durable, then flushed, then
 //!    [`Ssd::checkpoint_end`] is called.
@@ -24,8 +24,9 @@
 //!
 //! `segment` (the paper's extents and Algorithm 1), `table` and `section` (Algorithm 2), `pieces` and
 //! `residency` (which block is where), `queue` (replacement), `record`, `log`, `scan` (the log), `sector`,
-//! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `checkpoint`, `recover`.
+//! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `checkpoint`, `backing`, `recover`.
 
+mod backing;
 mod bits;
 mod change;
 mod checkpoint;
@@ -223,10 +224,41 @@ struct Fresh {
     end: u64,
 }
 
-/// Blocks that can be allocated again once a batch of the log is durable.
+/// What the disk says of the SSD's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskSide {
+    /// What [`Ssd::reached`] said when the disk last stored it; (0, 0) if that is not known.
+    pub reached: (u32, u64),
+    /// The last operation the disk has.
+    pub op: u64,
+}
+
+impl Default for DiskSide {
+    /// Of a disk that has everything and remembers nothing: all that is in the log counts.
+    fn default() -> DiskSide {
+        DiskSide { reached: (0, 0), op: u64::MAX }
+    }
+}
+
+/// What changes residency: an operation's number, 0 if none does, and whether the change counts only once the
+/// disk has the operation.
+#[derive(Clone, Copy, Debug)]
+struct Cause {
+    op: u64,
+    on_disk: bool,
+}
+
+impl Cause {
+    fn of(op: u64) -> Cause {
+        Cause { op, on_disk: false }
+    }
+}
+
+/// Blocks that can be allocated again once a batch of the log is durable and what freed them is settled.
 #[derive(Clone, Copy, Debug)]
 struct Freed {
     batch: u64,
+    cause: Cause,
     at: u32,
     len: u32,
 }

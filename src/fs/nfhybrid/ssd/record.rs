@@ -3,6 +3,9 @@
 //! A record is a header of 16 bytes and a body. Records of residency say what is bound after them, not how
 //! it came to be, so replaying all of them from any point before the tables were written gives the state at
 //! the end, whatever the tables held.
+//!
+//! A change of residency that belongs to an operation counts only if that operation is not lost: if the disk
+//! has it, or the log is complete up to it. Else a copy that was promised would be gone with nothing in its place.
 
 use super::WrDone;
 use super::pieces::Piece;
@@ -76,6 +79,9 @@ mod kind {
     pub(super) const SET_STATE: u8 = 8;
     pub(super) const MOVE: u8 = 9;
     pub(super) const FORGET: u8 = 10;
+    pub(super) const COMPLETE: u8 = 11;
+    pub(super) const UNBIND_ON_DISK: u8 = 12;
+    pub(super) const UNDONE: u8 = 13;
 }
 
 /// A record as it goes into the log. `S` holds the checksums of a bind record, `P` a payload.
@@ -102,6 +108,34 @@ pub(super) enum Body<P, S> {
     Move { ino: u64, piece: Piece },
     /// Nothing of any inode is bound.
     Forget,
+    /// Every operation up to this record's is in the log or on the disk, with all the data it was promised.
+    Complete,
+    /// As `Unbind`, once the disk has the operation: only the disk has what is there then.
+    UnbindOnDisk { ino: u64, from: u64, end: u64 },
+    /// Records before this one that [`counts`](Body::counts) denies with these numbers never will count.
+    Undone { limits: Limits },
+}
+
+/// Up to which operation records of residency count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// The last operation that is not lost.
+    pub(super) kept: u64,
+    /// The last operation the disk has.
+    pub(super) disk: u64,
+}
+
+impl<P, S> Body<P, S> {
+    /// Whether a record of operation `op` (0: of none) says what is so.
+    pub(super) fn counts(&self, op: u64, limits: Limits) -> bool {
+        match self {
+            Body::Bind { .. } | Body::Unbind { .. } | Body::UnbindAll { .. } | Body::SetState { .. } => {
+                op <= limits.kept
+            }
+            Body::UnbindOnDisk { .. } => op <= limits.disk,
+            _ => true,
+        }
+    }
 }
 
 /// A record to append.
@@ -116,9 +150,13 @@ impl Append<'_> {
         RECORD_HEADER
             + match self {
                 Body::Operation(payload) | Body::OperationAgain(payload) => payload.len(),
-                Body::RestartBegin | Body::RestartEnd | Body::Forget => 0,
+                Body::RestartBegin | Body::RestartEnd | Body::Forget | Body::Complete => 0,
                 Body::Bind { sums, .. } => BIND_BYTES + 4 * sums.len(),
-                Body::Unbind { .. } | Body::UnbindAll { .. } | Body::SetState { .. } => size_of::<RawRange>(),
+                Body::Unbind { .. }
+                | Body::UnbindAll { .. }
+                | Body::UnbindOnDisk { .. }
+                | Body::Undone { .. }
+                | Body::SetState { .. } => size_of::<RawRange>(),
                 Body::Move { .. } => size_of::<RawMove>(),
             }
     }
@@ -136,17 +174,25 @@ impl Append<'_> {
             Body::SetState { .. } => kind::SET_STATE,
             Body::Move { .. } => kind::MOVE,
             Body::Forget => kind::FORGET,
+            Body::Complete => kind::COMPLETE,
+            Body::UnbindOnDisk { .. } => kind::UNBIND_ON_DISK,
+            Body::Undone { .. } => kind::UNDONE,
         };
         let body_bytes = ((self.bytes() - RECORD_HEADER) as u32).into();
         buffer.put_slice(RawHeader { body_bytes, kind, reserved: [0; 3], op: op.into() }.as_bytes());
         match *self {
             Body::Operation(payload) | Body::OperationAgain(payload) => buffer.put_slice(payload),
-            Body::RestartBegin | Body::RestartEnd | Body::Forget => {}
+            Body::RestartBegin | Body::RestartEnd | Body::Forget | Body::Complete => {}
             Body::Bind { ino, piece, head, inode, sums } => {
                 buffer.put_slice(raw_bind(ino, &piece, head, inode).as_bytes());
                 sums.iter().for_each(|sum| buffer.put_u32_le(*sum));
             }
-            Body::Unbind { ino, from, end } => buffer.put_slice(raw_range(ino, from, end, 0).as_bytes()),
+            Body::Unbind { ino, from, end } | Body::UnbindOnDisk { ino, from, end } => {
+                buffer.put_slice(raw_range(ino, from, end, 0).as_bytes());
+            }
+            Body::Undone { limits } => {
+                buffer.put_slice(raw_range(0, limits.kept, limits.disk, 0).as_bytes());
+            }
             Body::UnbindAll { ino } => buffer.put_slice(raw_range(ino, 0, u64::MAX, 0).as_bytes()),
             Body::SetState { ino, from, end, state } => {
                 buffer.put_slice(raw_range(ino, from, end, state as u8).as_bytes());
@@ -203,6 +249,7 @@ pub(super) fn read(payload: &mut Bytes) -> Option<(u64, Read)> {
         kind::RESTART_BEGIN => Body::RestartBegin,
         kind::RESTART_END => Body::RestartEnd,
         kind::FORGET => Body::Forget,
+        kind::COMPLETE => Body::Complete,
         kind::BIND => {
             let (raw, _) = RawBind::read_from_prefix(&body).ok()?;
             let sums = body.split_off(BIND_BYTES);
@@ -220,12 +267,14 @@ pub(super) fn read(payload: &mut Bytes) -> Option<(u64, Read)> {
                 piece(raw.file_block, raw.at, raw.count, raw.state, raw.tag.get())?.in_slot(raw.slot.get());
             Body::Move { ino: raw.ino.get(), piece }
         }
-        kind::UNBIND | kind::UNBIND_ALL | kind::SET_STATE => {
+        kind::UNBIND | kind::UNBIND_ALL | kind::SET_STATE | kind::UNBIND_ON_DISK | kind::UNDONE => {
             let raw = RawRange::read_from_bytes(&body).ok()?;
             let (ino, from, end) = (raw.ino.get(), raw.from.get(), raw.end.get());
             match header.kind {
                 kind::UNBIND => Body::Unbind { ino, from, end },
                 kind::UNBIND_ALL => Body::UnbindAll { ino },
+                kind::UNBIND_ON_DISK => Body::UnbindOnDisk { ino, from, end },
+                kind::UNDONE => Body::Undone { limits: Limits { kept: from, disk: end } },
                 _ => Body::SetState { ino, from, end, state: WrDone::from_bits(raw.state) },
             }
         }
@@ -266,6 +315,9 @@ mod tests {
             Body::SetState { ino: 5, from: 0, end: 9, state: WrDone::Both },
             Body::Move { ino: 6, piece },
             Body::Forget,
+            Body::Complete,
+            Body::UnbindOnDisk { ino: 7, from: 8, end: 9 },
+            Body::Undone { limits: Limits { kept: 10, disk: 4 } },
         ];
         let mut buffer = BytesMut::new();
         for record in &records {
@@ -295,6 +347,9 @@ mod tests {
                 (Body::Move { .. }, Body::Move { ino: 6, piece: found }) => assert_eq!(found, piece),
                 (Body::RestartBegin, Body::RestartBegin) => {}
                 (Body::RestartEnd, Body::RestartEnd) | (Body::Forget, Body::Forget) => {}
+                (Body::Complete, Body::Complete) => {}
+                (Body::UnbindOnDisk { .. }, Body::UnbindOnDisk { ino: 7, from: 8, end: 9 }) => {}
+                (Body::Undone { limits }, Body::Undone { limits: found }) => assert_eq!(*limits, found),
                 (written, found) => panic!("{written:?} was read as {found:?}"),
             }
         }

@@ -16,6 +16,7 @@
 //!
 //! Opening writes nothing; doing it again gives the same.
 
+use super::backing::Backing;
 use super::checkpoint::{EXTENTS_PER_SECTOR, SLOTS_PER_SECTOR};
 use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR};
 use super::log::Log;
@@ -31,7 +32,7 @@ use super::sector::{SECTORS_PER_BLOCK, Seal};
 use super::segment::Marks;
 use super::slot::{self, Entry, Slot};
 use super::superblock::Superblock;
-use super::{Bits, Data, DupInode, Fresh, Run, Ssd, WrDone, tag_reached};
+use super::{Bits, Data, DiskSide, DupInode, Fresh, Run, Ssd, WrDone, tag_reached};
 use crate::Result;
 use crate::media::BlockDevice;
 use crate::units::{Ino, SsdBlock};
@@ -46,6 +47,10 @@ pub struct Opened {
     pub ssd: Ssd,
     /// What the log holds for the disk, by operation number.
     pub records: Vec<Record>,
+    /// The last operation up to which it holds everything that was promised; see [`Ssd::append_complete`].
+    pub complete: u64,
+    /// The last operation that the disk was known to have when the log was last written.
+    pub disk_had: u64,
     /// What was damaged and dropped, or repaired, in words.
     pub notes: Vec<String>,
 }
@@ -78,21 +83,25 @@ pub enum RecordBody {
 }
 
 impl Ssd {
-    /// Opens the SSD on `device`, which is only read.
+    /// Opens the SSD on `device`, which is only read. `known` is what the disk says.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] without a valid superblock, [`crate::Error::Unsupported`] for another version,
     /// [`crate::Error::Mismatch`] for a device that is cut short. Damage elsewhere is noted, not an error.
-    pub fn open(device: &dyn BlockDevice) -> Result<Opened> {
+    pub fn open(device: &dyn BlockDevice, known: DiskSide) -> Result<Opened> {
         let mut notes = Vec::new();
         let superblock = Superblock::read(device, &mut notes)?;
         let mut reader = Reader::new(device, Seal::new(&superblock.uuid), notes);
         let log = reader.table(superblock.layout.log, superblock.layout.log_bytes)?;
-        let scanned = scan(&log, superblock.log_id, superblock.log_reached);
         let layout = superblock.layout.clone();
+        let block_bytes = layout.block_bytes as usize;
+        let known = DiskSide { reached: superblock.log_reached.max(known.reached), ..known };
+        let mut missing = |backing: Backing| backing.first_missing(device, block_bytes);
+        let scanned = scan(&log, layout.log_unit, superblock.log_id, known, &mut missing)?;
         // Nothing in the log explains a difference between tables.
-        let exact = scanned.lost.is_none() && scanned.residency.is_empty();
-        let log = Log::new(layout.log, layout.log_bytes, superblock.log_id, scanned.position);
+        let exact = scanned.lost.is_none() && scanned.residency.is_empty() && scanned.undone.is_none();
+        let (complete, disk_had) = (scanned.position.complete, scanned.position.trimmed);
+        let log = Log::new(layout.log_place(), superblock.log_id, scanned.position);
         let mut ssd = Ssd::empty(superblock, log)?;
         ssd.residency.slots.raise_high(scanned.slots_high);
         match scanned.lost {
@@ -109,11 +118,18 @@ impl Ssd {
                 ssd.wipe_slots(&mut reader)?;
             }
         }
+        if let Some(limits) = scanned.undone {
+            ssd.log.append(0, &Body::Undone { limits });
+        }
+        if scanned.unbacked {
+            // The group after the last that counts must never become whole: something goes over it.
+            ssd.log.append(0, &Body::RestartBegin);
+        }
         ssd.adopt();
         ssd.compare_bitmaps(&mut reader, exact)?;
         ssd.compare_inode_bitmap(&mut reader, exact)?;
         let records = ssd.records(scanned.operations);
-        Ok(Opened { ssd, records, notes: reader.notes })
+        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes })
     }
 
     /// An SSD with nothing on it.

@@ -97,7 +97,7 @@ impl Replay {
                     None => self.orphans.push(Orphan::of(*ino, piece)),
                 }
             }
-            Body::Unbind { ino, from, end } => {
+            Body::Unbind { ino, from, end } | Body::UnbindOnDisk { ino, from, end } => {
                 self.carve(*ino, *from, *end);
                 self.drop_if_empty(*ino);
             }
@@ -115,6 +115,7 @@ impl Replay {
                 self.orphans.clear();
             }
             Body::Operation(_) | Body::OperationAgain(_) | Body::RestartBegin | Body::RestartEnd => {}
+            Body::Complete | Body::Undone { .. } => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reading the log at a mount.
 //!
-//! The whole log is read. A 4 KiB block that carries a group's header with the right log id, its own number
+//! The whole log is read. A block that carries a group's header with the right log id, its own number
 //! and a checksum that fits the whole group is a candidate. The newest candidate (by incarnation, then
 //! sequence) names the tail; from there candidates are followed one sequence number at a time, each lying
 //! where its predecessor ends or at the log's start, its incarnation not lower.
@@ -9,23 +9,27 @@
 //! where the log was when it was sealed. Then the scan is done again without what lies beyond the gap.
 //! If it *was* durable, the log is damaged: what comes before the gap is given, and the residency map
 //! cannot be trusted, for an unbind may be missing.
+//!
+//! Groups at the end that nothing vouches for count only if the data they bind is there (`backing`).
 
+use super::DiskSide;
+use super::backing::Backing;
 use super::log::{
     CHECKSUM_AT, GROUP_HEADER, GROUP_MAGIC, Group, LOG_VERSION, Position, RawGroup, group_checksum,
 };
-use super::record::{self, Body};
-use super::sector::TABLE_BLOCK;
+use super::record::{self, Body, Limits};
+use crate::Result;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use zerocopy::FromBytes;
 
-const BLOCK: usize = TABLE_BLOCK as usize;
-
 /// What a scan found.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// Residency records, in the order of the log.
+    /// Residency records that count, in the order of the log.
     pub(super) residency: Vec<record::Read>,
+    /// Some others do not, as far as these limits say.
+    pub(super) undone: Option<Limits>,
     /// The caller's operations that count, in the order of the log.
     pub(super) operations: Vec<(u64, Bytes)>,
     pub(super) position: Position,
@@ -33,6 +37,8 @@ pub(super) struct Scanned {
     pub(super) slots_high: u32,
     /// Why the residency map cannot be trusted.
     pub(super) lost: Option<String>,
+    /// Whole groups at the end whose data is not there were left out.
+    pub(super) unbacked: bool,
 }
 
 /// A valid group.
@@ -56,19 +62,32 @@ impl Candidate {
 /// Candidates by sequence number.
 type Candidates = BTreeMap<u64, Vec<Candidate>>;
 
-/// Scans `log`, the bytes of the whole log. The superblock says that it once reached the incarnation and
-/// sequence number `at_least`.
-pub(super) fn scan(log: &Bytes, id: u64, at_least: (u32, u64)) -> Scanned {
-    let mut candidates = find_candidates(log, id);
+/// Answers which of some groups binds what is not there; see [`Backing::first_missing`].
+pub(super) type Missing<'a> = &'a mut dyn FnMut(Backing) -> Result<Option<u64>>;
+
+/// Scans `log`, the bytes of the whole log in blocks of `unit` bytes. `known` is what the disk, or the superblock,
+/// says of it.
+pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Missing) -> Result<Scanned> {
+    let (unit, at_least) = (unit as usize, known.reached);
+    let mut candidates = find_candidates(log, unit, id);
     let newest = |candidates: &Candidates| candidates.values().flatten().max_by_key(|one| one.age()).cloned();
     let incarnation = newest(&candidates).map_or(0, |one| one.age().0).max(at_least.0) + 1;
-    let mut lost = None;
+    let (mut lost, mut unbacked, mut durable) = (None, false, 0);
     let chain = loop {
         let Some(newest) = newest(&candidates) else { break Vec::new() };
-        let chain = follow(&candidates, &newest, log.len() / BLOCK);
+        durable = newest.header.durable.get().max(durable);
+        let chain = follow(&candidates, &newest, log.len() / unit);
         let reached = chain.last().map_or(newest.header.tail_sequence.get() - 1, Candidate::sequence);
         if reached >= newest.sequence() {
-            break chain;
+            let vouched = |one: &&Candidate| one.sequence() <= durable || one.age() <= at_least;
+            let mut backing = Backing::default();
+            for one in chain.iter().skip_while(vouched) {
+                backing.play(one.sequence(), one.header.records.get(), one.payload.clone());
+            }
+            let Some(first) = missing(backing)? else { break chain };
+            unbacked = true;
+            candidates.retain(|sequence, _| *sequence < first);
+            continue;
         }
         if reached < newest.header.durable.get() {
             lost = Some(format!("group {} of the log was durable and is damaged", reached + 1));
@@ -81,33 +100,33 @@ pub(super) fn scan(log: &Bytes, id: u64, at_least: (u32, u64)) -> Scanned {
     if lost.is_none() && reached < at_least {
         lost = Some(format!("the log ends at group {}, but reached {} before", reached.1, at_least.1));
     }
-    collect(chain, incarnation, lost)
+    Ok(Scanned { unbacked, ..collect(chain, incarnation, lost, known.op) })
 }
 
-fn find_candidates(log: &Bytes, id: u64) -> Candidates {
+fn find_candidates(log: &Bytes, unit: usize, id: u64) -> Candidates {
     let mut found = Candidates::new();
-    for block in 0..log.len() / BLOCK {
-        if let Some(candidate) = candidate(log, id, block) {
+    for block in 0..log.len() / unit {
+        if let Some(candidate) = candidate(log, unit, id, block) {
             found.entry(candidate.sequence()).or_default().push(candidate);
         }
     }
     found
 }
 
-fn candidate(log: &Bytes, id: u64, block: usize) -> Option<Candidate> {
-    let (header, _) = RawGroup::read_from_prefix(&log[block * BLOCK..]).ok()?;
+fn candidate(log: &Bytes, unit: usize, id: u64, block: usize) -> Option<Candidate> {
+    let (header, _) = RawGroup::read_from_prefix(&log[block * unit..]).ok()?;
     let bytes = header.bytes.get() as usize;
-    let blocks = bytes.div_ceil(BLOCK);
+    let blocks = bytes.div_ceil(unit);
     let known = header.magic.get() == GROUP_MAGIC
         && header.version.get() == LOG_VERSION
         && header.log_id.get() == id
         && header.block.get() as usize == block;
-    let fits = bytes >= GROUP_HEADER && block + blocks <= log.len() / BLOCK;
+    let fits = bytes >= GROUP_HEADER && block + blocks <= log.len() / unit;
     let ordered = header.tail_sequence.get() >= 1 && header.tail_sequence.get() <= header.sequence.get();
     if !(known && fits && ordered) {
         return None;
     }
-    let group = log.slice(block * BLOCK..(block + blocks) * BLOCK);
+    let group = log.slice(block * unit..(block + blocks) * unit);
     if group[CHECKSUM_AT..CHECKSUM_AT + 4] != group_checksum(&group).to_le_bytes() {
         return None;
     }
@@ -135,7 +154,7 @@ fn follow(candidates: &Candidates, newest: &Candidate, ring: usize) -> Vec<Candi
 }
 
 /// Reads the records of the chain and settles which operations count.
-fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) -> Scanned {
+fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>, disk: u64) -> Scanned {
     let mut records: Vec<(usize, u64, record::Read)> = Vec::new();
     let mut groups: Vec<Group> = Vec::new();
     'groups: for (index, one) in chain.iter().enumerate() {
@@ -159,20 +178,32 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
     }
     let last = chain.last().map(|one| one.header);
     let trimmed = last.map_or(0, |header| header.trimmed.get());
-    let (mut operations, mut again, mut residency) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut operations, mut again, mut complete) = (Vec::new(), Vec::new(), 0);
+    let mut residency: Vec<(u64, record::Read)> = Vec::new();
     for (group, op, body) in records {
         match body {
             Body::Operation(payload) => operations.push((group, op, payload)),
             Body::OperationAgain(payload) => again.push((group, op, payload)),
             Body::RestartBegin => again.clear(),
             Body::RestartEnd => operations = std::mem::take(&mut again),
+            Body::Complete => {
+                complete = complete.max(op);
+                groups[group].op_max = groups[group].op_max.max(if op > trimmed { op } else { 0 });
+            }
+            Body::Undone { limits } => {
+                groups[group].residency = true;
+                residency.retain(|(op, body)| body.counts(*op, limits));
+            }
             body => {
                 groups[group].residency = true;
-                residency.push(body);
+                residency.push((op, body));
             }
         }
     }
     operations.retain(|(_, op, _)| *op > trimmed);
+    let limits = Limits { kept: complete.max(disk), disk };
+    let all = residency.len();
+    residency.retain(|(op, body)| body.counts(*op, limits));
     operations.iter().for_each(|(group, op, _)| groups[*group].op_max = groups[*group].op_max.max(*op));
     let position = Position {
         groups,
@@ -180,24 +211,29 @@ fn collect(chain: Vec<Candidate>, incarnation: u32, mut lost: Option<String>) ->
         last_incarnation: last.map_or(0, |header| header.incarnation.get()),
         trimmed,
         last_op: last.map_or(0, |header| header.last_op.get()),
+        complete,
         slots_written: last.map_or(0, |header| header.slots_written.get()),
     };
     Scanned {
-        residency,
+        undone: (residency.len() < all).then_some(limits),
+        residency: residency.into_iter().map(|(_, body)| body).collect(),
         operations: operations.into_iter().map(|(_, op, payload)| (op, payload)).collect(),
         position,
         slots_high: last.map_or(0, |header| header.slots_high.get()),
         lost,
+        unbacked: false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::{Log, LogWrite};
+    use super::super::log::{Log, LogWrite, Place};
     use super::*;
 
     const ID: u64 = 5;
     const RING: usize = 64 << 10;
+    const UNIT: u32 = 512;
+    const PLACE: Place = Place { start: 0, bytes: RING as u64, unit: UNIT };
 
     /// A ring in memory, and the log that writes it.
     struct Bench {
@@ -213,9 +249,10 @@ mod tests {
                 last_incarnation: 0,
                 trimmed: 0,
                 last_op: 0,
+                complete: 0,
                 slots_written: 0,
             };
-            Bench { ring: vec![0; RING], log: Log::new(0, RING as u64, ID, position) }
+            Bench { ring: vec![0; RING], log: Log::new(PLACE, ID, position) }
         }
 
         fn seal(&mut self, op: u64) -> LogWrite {
@@ -235,7 +272,12 @@ mod tests {
         }
 
         fn scan(&self) -> Scanned {
-            scan(&Bytes::from(self.ring.clone()), ID, (1, 1))
+            self.scan_from(ID, (1, 1))
+        }
+
+        fn scan_from(&self, id: u64, at_least: (u32, u64)) -> Scanned {
+            let known = DiskSide { reached: at_least, ..DiskSide::default() };
+            scan(&Bytes::from(self.ring.clone()), UNIT, id, known, &mut |_| Ok(None)).unwrap()
         }
 
         fn found(&self) -> (Vec<u64>, bool) {
@@ -245,13 +287,13 @@ mod tests {
 
         /// What is on the ring, as a new mount goes on from it.
         fn mount(self) -> Bench {
-            let log = Log::new(0, RING as u64, ID, self.scan().position);
+            let log = Log::new(PLACE, ID, self.scan().position);
             Bench { ring: self.ring, log }
         }
 
         fn wipe(&mut self, group: &LogWrite) {
             let start = group.offset as usize;
-            self.ring[start..start + 4096].fill(0);
+            self.ring[start..start + UNIT as usize].fill(0);
         }
     }
 
@@ -304,8 +346,7 @@ mod tests {
         bench.put(&torn);
         bench.wipe(&second);
         assert_eq!(bench.found(), (vec![1], true), "the third says that the second was durable");
-        let scanned = scan(&Bytes::from(bench.ring.clone()), ID, (1, 2));
-        assert!(scanned.lost.is_some());
+        assert!(bench.scan_from(ID, (1, 2)).lost.is_some());
     }
 
     #[test]
@@ -331,23 +372,20 @@ mod tests {
         let reached = bench.log.durable();
         assert_eq!(reached, (1, 2));
         bench.ring = old;
-        assert!(scan(&Bytes::from(bench.ring.clone()), ID, reached).lost.is_some());
+        assert!(bench.scan_from(ID, reached).lost.is_some());
     }
 
     #[test]
     fn groups_of_another_log_and_nonsense_are_not_candidates() {
         let mut bench = Bench::new();
         (1..=4).for_each(|op| bench.append(op));
-        assert!(scan(&Bytes::from(bench.ring.clone()), ID + 1, (0, 0)).operations.is_empty());
+        assert!(bench.scan_from(ID + 1, (0, 0)).operations.is_empty());
         // The first group copied to another block is not believed.
-        let copy = bench.ring[..4096].to_vec();
-        bench.ring[8 * 4096..9 * 4096].copy_from_slice(&copy);
+        let copy = bench.ring[..512].to_vec();
+        bench.ring[8 * 512..9 * 512].copy_from_slice(&copy);
         assert_eq!(bench.found().0, [1, 2, 3, 4]);
         let whole = bench.ring.clone();
-        for bit in 0..5 * 4096 * 8 {
-            if bit % 4096 > 900 && bit % 7 != 0 {
-                continue;
-            }
+        for bit in 0..5 * 512 * 8 {
             bench.ring[bit / 8] ^= 1 << (bit % 8);
             let (operations, lost) = bench.found();
             assert!(operations.iter().eq((1..=4u64).take(operations.len()).collect::<Vec<_>>().iter()));

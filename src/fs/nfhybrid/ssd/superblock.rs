@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub(super) const MAGIC: [u8; 8] = *b"BIMETSSD";
 
 /// The version of the format this code reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 const BYTES: usize = TABLE_BLOCK as usize;
 
@@ -78,7 +78,8 @@ struct RawSuperblock {
     log_incarnation: U32,
     tie: RawTie,
     bytes_per_slot: U64,
-    reserved_2: [u8; 56],
+    log_unit: U32,
+    reserved_2: [u8; 52],
     section: [RawSection; SECTIONS_MAX],
 }
 
@@ -134,7 +135,8 @@ impl Superblock {
             log_incarnation: self.log_reached.0.into(),
             tie: encode_tie(&self.tie),
             bytes_per_slot: self.bytes_per_slot.into(),
-            reserved_2: [0; 56],
+            log_unit: layout.log_unit.into(),
+            reserved_2: [0; 52],
             section,
         };
         let mut bytes = vec![0; BYTES];
@@ -167,6 +169,7 @@ impl Superblock {
             threshold_blocks: raw.threshold_blocks.get(),
             log: raw.log.get(),
             log_bytes: raw.log_bytes.get(),
+            log_unit: raw.log_unit.get(),
             inode_bitmap: raw.inode_bitmap.get(),
             slots: raw.slots.get(),
             slot_count: raw.slot_count.get(),
@@ -239,13 +242,11 @@ impl Superblock {
                 info.name, info.size_bytes, found.layout.device_bytes
             )));
         }
-        if !found.layout.block_bytes.is_multiple_of(info.block_bytes.max(1)) || info.atomic_bytes < 512 {
+        let unit = found.layout.block_bytes.min(found.layout.log_unit);
+        if !unit.is_multiple_of(info.block_bytes.max(1)) || info.atomic_bytes < 512 {
             return Err(Error::unsupported(
                 format!("the device {}", info.name),
-                format!(
-                    "it has blocks of {} bytes, the SSD was formatted with {}",
-                    info.block_bytes, found.layout.block_bytes
-                ),
+                format!("it has blocks of {} bytes, the SSD was formatted for {unit}", info.block_bytes),
             ));
         }
         Ok(found)
@@ -406,12 +407,12 @@ mod tests {
         let ram = Ram::new("ssd", 64 << 20);
         let superblock = sample(&ram);
         let mut bytes = superblock.encode().to_vec();
-        bytes[8] = 2;
+        bytes[8] = 99;
         let sum = crc32c(&bytes[..4092]);
         bytes[4092..].copy_from_slice(&sum.to_le_bytes());
         let error = Superblock::decode(&bytes, "test").unwrap_err();
         assert!(
-            matches!(error, Error::Unsupported { .. }) && error.to_string().contains("version 2"),
+            matches!(error, Error::Unsupported { .. }) && error.to_string().contains("version 99"),
             "{error}"
         );
 

@@ -63,6 +63,7 @@ enum Event {
 struct UnderWay {
     event: usize,
     upto: Token,
+    binds: bool,
     /// Everything up to this operation is in it or before it.
     op: u64,
 }
@@ -127,14 +128,11 @@ impl Bench {
 
     /// `whole`: nothing of the same change is in a later group.
     fn submit_group(&mut self, group: LogWrite, whole: bool) {
-        if group.flush_first {
-            self.events.push(Event::Flush);
-        }
         self.events.push(Event::Sealed { truth: whole.then(|| self.now.clone()) });
         self.sealed += 1;
         let event = self.submit(group.offset, group.data.concat().into());
         let op = if whole { self.next_op - 1 } else { 0 };
-        self.under_way.push_back(UnderWay { event, upto: group.upto, op });
+        self.under_way.push_back(UnderWay { event, upto: group.upto, binds: group.binds, op });
     }
 
     /// Completes the first `count` groups under way, in any order, and reports them.
@@ -142,7 +140,10 @@ impl Bench {
         let done: Vec<UnderWay> = self.under_way.drain(..count.min(self.under_way.len())).collect();
         let mut order: Vec<usize> = done.iter().map(|one| one.event).collect();
         order.shuffle(&mut self.random);
-        self.events.extend(order.into_iter().map(|of| Event::Durable { of }));
+        match done.iter().any(|one| one.binds) {
+            true => self.events.push(Event::Flush),
+            false => self.events.extend(order.into_iter().map(|of| Event::Durable { of })),
+        }
         self.acknowledged += done.len();
         self.events.push(Event::Acknowledged { groups: self.acknowledged });
         if let Some(last) = done.last() {
@@ -376,7 +377,7 @@ fn cut(
 /// Opens an image and finds which of the allowed truths it holds; `None` if it may be one that is not known.
 fn verify(image: &[u8], allowed: &[Option<Truth>], disk: u64, name: &str) -> Option<(Ssd, Truth)> {
     let device = Ram::from_bytes("ssd", image.to_vec());
-    let opened = Ssd::open(&device).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let opened = Ssd::open(&device, DiskSide::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
     let lost = opened.notes.iter().find(|note| note.contains("dropped") || note.contains("made anew"));
     assert!(lost.is_none(), "{name}: {lost:?}");
     let mut ssd = opened.ssd;
@@ -432,7 +433,7 @@ fn verify(image: &[u8], allowed: &[Option<Truth>], disk: u64, name: &str) -> Opt
         assert_eq!(data, block_of(bound.content), "{name}: data of block {file_block} of inode {ino}");
         assert_eq!(ssd.sums(SsdBlock(bound.at), 1), [crc32c(&data)], "{name}");
     }
-    let again = Ssd::open(&device).unwrap();
+    let again = Ssd::open(&device, DiskSide::default()).unwrap();
     assert_eq!(again.records, opened.records, "{name}: opening is repeatable");
     Some((ssd, truth.clone()))
 }

@@ -16,7 +16,7 @@ pub(super) fn section(name: &str, extent_bytes: u64, size_bytes: Option<u64>) ->
 pub(super) fn formatted(bytes: u64, config: &Config) -> (Ram, Ssd) {
     let device = Ram::new("ssd", bytes);
     Ssd::format(&device, config, &Tie::default()).unwrap();
-    let opened = Ssd::open(&device).unwrap();
+    let opened = Ssd::open(&device, DiskSide::default()).unwrap();
     assert!(opened.records.is_empty() && opened.notes.is_empty(), "{:?}", opened.notes);
     (device, opened.ssd)
 }

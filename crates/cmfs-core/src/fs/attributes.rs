@@ -1,0 +1,168 @@
+//! Attributes of objects, plain and extended.
+
+use super::Fs;
+use crate::error::{Error, Result};
+use crate::media::{Nand, Nvram};
+use crate::object::{Details, Kind, LOST_FOUND, ROOT, Rest, Time};
+use alloc::vec::Vec;
+
+/// What an object is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Its number.
+    pub id: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Last change of the object.
+    pub ctime: Time,
+    /// Creation.
+    pub crtime: Time,
+    /// Bytes of a file, or of what a symbolic link points at.
+    pub size: u64,
+    /// Pages it takes.
+    pub pages: u64,
+    /// Device number.
+    pub rdev: u32,
+    /// How many names it has.
+    pub links: u32,
+}
+
+/// What to change; `None` leaves a thing as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits (the type stays).
+    pub perm: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub atime: Option<Time>,
+    /// Last change of contents.
+    pub mtime: Option<Time>,
+    /// Last change of the object; otherwise it is now.
+    pub ctime: Option<Time>,
+}
+
+impl<N: Nand, V: Nvram> Fs<N, V> {
+    /// The details, with what only the header page has.
+    fn rest(&mut self, id: u32) -> Result<&mut Rest> {
+        self.load_details(id, true)?;
+        let details = self.object_mut(id)?.details.as_deref_mut();
+        details.and_then(|details| details.rest.as_mut()).ok_or(Error::Stale)
+    }
+
+    pub(super) fn details(&mut self, id: u32) -> Result<&mut Details> {
+        self.load_details(id, false)?;
+        self.object_mut(id)?.details.as_deref_mut().ok_or(Error::Stale)
+    }
+
+    /// What an object is like.
+    pub fn attr(&mut self, id: u32) -> Result<Attr> {
+        self.ensure_size(id)?;
+        if self.object(id)?.kind == Kind::Symlink && self.object(id)?.size == 0 {
+            let size = self.rest(id)?.alias.len() as u64;
+            self.object_mut(id)?.size = size;
+        }
+        let pages = self.pages_taken(id)?;
+        self.load_details(id, false)?;
+        let object = self.object(id)?;
+        let details = object.details.as_deref().ok_or(Error::Stale)?;
+        let links = match object.kind {
+            Kind::Dir if !object.is_named() => 0,
+            Kind::Dir => 2 + object.dir.as_ref().map_or(0, |dir| dir.subdirs),
+            _ => u32::from(object.is_named()) + object.links,
+        };
+        Ok(Attr {
+            id,
+            kind: object.kind,
+            mode: details.mode,
+            uid: details.uid,
+            gid: details.gid,
+            atime: details.atime,
+            mtime: details.mtime,
+            ctime: details.ctime,
+            crtime: details.crtime,
+            size: object.size,
+            pages,
+            rdev: details.rdev,
+            links,
+        })
+    }
+
+    /// Changes attributes.
+    pub fn set_attr(&mut self, id: u32, set: &SetAttr) -> Result<()> {
+        let now = self.now;
+        let details = self.details(id)?;
+        details.mode = set.perm.map_or(details.mode, |perm| details.mode & !0o7777 | perm & 0o7777);
+        details.uid = set.uid.unwrap_or(details.uid);
+        details.gid = set.gid.unwrap_or(details.gid);
+        details.atime = set.atime.unwrap_or(details.atime);
+        details.mtime = set.mtime.unwrap_or(details.mtime);
+        details.ctime = set.ctime.unwrap_or(now);
+        self.touch(id)
+    }
+
+    /// What a symbolic link points at.
+    pub fn read_link(&mut self, id: u32) -> Result<Vec<u8>> {
+        if self.object(id)?.kind != Kind::Symlink {
+            return Err(Error::BadArgument);
+        }
+        Ok(self.rest(id)?.alias.to_vec())
+    }
+
+    /// The value of an extended attribute.
+    pub fn attribute(&mut self, id: u32, name: &[u8]) -> Result<Vec<u8>> {
+        let found = self.rest(id)?.attributes.iter().find(|(other, _)| **other == *name);
+        found.filter(|(name, _)| !is_own(id, name)).map(|(_, value)| value.to_vec()).ok_or(Error::NoAttribute)
+    }
+
+    /// The names of all extended attributes.
+    pub fn attributes(&mut self, id: u32) -> Result<Vec<Vec<u8>>> {
+        let all = self.rest(id)?.attributes.iter().map(|(name, _)| name.to_vec());
+        Ok(all.filter(|name| !is_own(id, name)).collect())
+    }
+
+    /// Sets an extended attribute, or with `None` removes it. All of an object's must fit its header page.
+    pub fn set_attribute(&mut self, id: u32, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if name.is_empty() || name.contains(&0) || is_own(id, name) || id == LOST_FOUND {
+            return Err(Error::BadArgument);
+        }
+        let room = (self.geometry.page_bytes as usize).saturating_sub(crate::header::HEADER_BYTES + 96);
+        let now = self.now;
+        let rest = self.rest(id)?;
+        let there = rest.attributes.iter().position(|(other, _)| **other == *name);
+        let Some(value) = value else {
+            let at = there.ok_or(Error::NoAttribute)?;
+            rest.attributes.remove(at);
+            self.details(id)?.ctime = now;
+            return self.touch(id);
+        };
+        let others = rest.attributes.iter().filter(|(other, _)| **other != *name);
+        let taken: usize = others.map(|(name, value)| 5 + name.len() + value.len()).sum();
+        if taken + 5 + name.len() + value.len() > room {
+            return Err(Error::AttributesFull);
+        }
+        match there {
+            Some(at) => rest.attributes[at].1 = value.into(),
+            None => rest.attributes.push((name.into(), value.into())),
+        }
+        self.details(id)?.ctime = now;
+        self.touch(id)
+    }
+}
+
+/// Whether an attribute is the file system's own.
+fn is_own(id: u32, name: &[u8]) -> bool {
+    id == ROOT && name == super::log::IDENTITY_ATTRIBUTE
+}

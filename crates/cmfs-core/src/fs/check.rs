@@ -1,0 +1,113 @@
+//! Checking: does the NAND say what memory says?
+
+use super::Fs;
+use crate::blocks::BlockState;
+use crate::error::{Error, Result};
+use crate::media::{Nand, Nvram};
+use crate::object::{Kind, LOST_FOUND, NONE, ROOT};
+use crate::tags::{PageKind, SpareState};
+use alloc::vec::Vec;
+
+/// One thing that is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The object it concerns; 0 for none.
+    pub object: u32,
+    /// What is wrong.
+    pub why: &'static str,
+    /// The NAND page, or the block, or 0.
+    pub at: u32,
+}
+
+impl<N: Nand, V: Nvram> Fs<N, V> {
+    /// Compares every page that memory points at with its tags, and the counts with the maps. With `data` pages
+    /// are read whole and held against their checksums.
+    pub fn check(&mut self, data: bool) -> Result<Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut live = alloc::vec![0u32; self.geometry.blocks as usize];
+        for id in self.objects.ids() {
+            self.check_object(id, &mut problems);
+            let pages = self.pages_of_object(id);
+            for (page, expected) in pages {
+                if let Some(count) = live.get_mut(self.geometry.block_of(page) as usize) {
+                    *count += 1;
+                }
+                if let Some(why) = self.check_page(page, id, expected, data)? {
+                    problems.push(Problem { object: id, why, at: page });
+                }
+            }
+        }
+        for (block, count) in (0u32..).zip(live) {
+            let entry = self.blocks.get(block);
+            let idle = matches!(entry.state, BlockState::Erased | BlockState::Emptied | BlockState::Erasable);
+            if entry.live != count {
+                problems.push(Problem {
+                    object: 0,
+                    why: "a block's count of live pages is wrong",
+                    at: block,
+                });
+            }
+            if idle && count > 0 {
+                problems.push(Problem { object: 0, why: "a block that is free has live pages", at: block });
+            }
+        }
+        Ok(problems)
+    }
+
+    fn check_object(&self, id: u32, problems: &mut Vec<Problem>) {
+        let Some(object) = self.objects.get(id) else { return };
+        let mut problem = |why| problems.push(Problem { object: id, why, at: 0 });
+        let named = object.is_named() && id != ROOT;
+        let dir = self.objects.get(object.parent).and_then(|parent| parent.dir.as_deref());
+        if named && !dir.is_some_and(|dir| dir.children.contains(&id)) {
+            problem("it is not in its directory");
+        }
+        if object.kind == Kind::HardLink && self.objects.get(object.target).is_none() {
+            problem("it is a link to nothing");
+        }
+        if object.kind == Kind::File && !object.size_unknown && object.map.end() > self.pages_of(object.size)
+        {
+            problem("it has pages behind its end");
+        }
+        if object.header == NONE && id > LOST_FOUND && !object.dirty {
+            problem("it has no header");
+        }
+    }
+
+    /// The pages of an object: its header (`None`), and its data by index.
+    fn pages_of_object(&self, id: u32) -> Vec<(u32, Option<u32>)> {
+        let Some(object) = self.objects.get(id) else { return Vec::new() };
+        let header = (object.header != NONE).then_some((object.header, None));
+        header.into_iter().chain(object.map.iter().map(|(index, page)| (page, Some(index)))).collect()
+    }
+
+    fn check_page(
+        &mut self,
+        page: u32,
+        id: u32,
+        index: Option<u32>,
+        data: bool,
+    ) -> Result<Option<&'static str>> {
+        if u64::from(page) >= self.geometry.pages() {
+            return Ok(Some("it points past the part's end"));
+        }
+        let tags = if data {
+            match self.fetch(page) {
+                Ok(tags) => SpareState::Tagged(tags),
+                Err(Error::Gone) => return Err(Error::Gone),
+                Err(_) => return Ok(Some("a page cannot be read")),
+            }
+        } else {
+            self.read_tags(page)?
+        };
+        let SpareState::Tagged(tags) = tags else { return Ok(Some("a page has no tags")) };
+        let agrees = match (tags.kind(), index) {
+            (PageKind::Header { object, .. }, None) => object == id,
+            (PageKind::Data { object, index: own, bytes }, Some(index)) => {
+                object == id && own == index && bytes > 0
+            }
+            _ => false,
+        };
+        Ok((!agrees).then_some("a page is another one by its tags"))
+    }
+}

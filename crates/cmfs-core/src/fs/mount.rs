@@ -1,0 +1,421 @@
+//! Making a file system, and the ways to open one.
+//!
+//! 1. *Clean*: the NVRAM says where everything is and that nothing was written since. Read: the NVRAM, and of the
+//!    NAND one page (does the identity agree?) and two spare areas (was it written without us?).
+//! 2. *Recovered*: pages were written since. They are in the block that the NVRAM names (compact), or in blocks
+//!    whose sequence numbers differ (paper); these are read and replayed.
+//! 3. *Scanned*: the NVRAM is missing, spoilt, or older than the NAND. Every block's summary is read, or every
+//!    spare area where there is none.
+
+use super::{Config, Fs, Layout, Open};
+use crate::blocks::BlockState;
+use crate::error::{Error, Result};
+use crate::media::{Nand, NandError, Nvram};
+use crate::nvram::{Refusal, Snapshot, State, Store};
+use crate::object::{DELETED, Details, Kind, LOST_FOUND, NONE, Object, ROOT, Rest, UNLINKED};
+use crate::tags::SpareState;
+use crate::{UpdateReport, header::Header};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// How a file system was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MountKind {
+    /// It was just made.
+    #[default]
+    Made,
+    /// From the NVRAM.
+    Clean,
+    /// From the NVRAM, and what was written since from the NAND.
+    Recovered,
+    /// From the NAND alone.
+    Scanned,
+}
+
+/// What opening took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountReport {
+    /// How it was opened.
+    pub kind: MountKind,
+    /// Why it had to be scanned; empty where it had not.
+    pub why: &'static str,
+    /// Pages written since the last update of the NVRAM.
+    pub replayed_pages: u32,
+    /// Blocks that were read.
+    pub blocks_read: u32,
+    /// Pages of the log that could not be read: cut off by a power loss, or lost.
+    pub unreadable_pages: u32,
+    pub(crate) to_reap: Vec<u32>,
+}
+
+impl<N: Nand, V: Nvram> Fs<N, V> {
+    /// Makes an empty file system. `identity` ties NAND and NVRAM and should be random. With `erase` every good
+    /// block is erased; without, all must be erased already.
+    pub fn format(
+        nand: N,
+        nvram: Option<V>,
+        config: Config,
+        identity: [u8; 16],
+        erase: bool,
+    ) -> Result<Self> {
+        let mut fs = Self::blank(nand, config)?;
+        fs.identity = identity;
+        for block in 0..fs.geometry.blocks {
+            if fs.nand.is_bad(block).map_err(|_| Error::Gone)? {
+                fs.blocks.change(block, |entry| entry.state = BlockState::Bad);
+            } else if erase {
+                fs.blocks.change(block, |entry| entry.state = BlockState::Erasable);
+                while fs.blocks.get(block).state == BlockState::Erasable {
+                    match fs.erase_one() {
+                        Ok(_) => {}
+                        Err(Error::NoSpace) => break,
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        fs.make_root();
+        fs.build_dirs();
+        fs.store = nvram.map(|device| fs.format_store(device)).transpose()?;
+        fs.write_header(ROOT, false, 0)?;
+        fs.update()?;
+        Ok(fs)
+    }
+
+    fn format_store(&self, device: V) -> Result<Store<V>> {
+        Store::format(device, self.config.layout, self.config.names, &self.geometry, self.identity)
+    }
+
+    pub(super) fn make_root(&mut self) {
+        for (id, name, mode) in [(ROOT, &b""[..], 0o40_755), (LOST_FOUND, b"lost+found", 0o40_700)] {
+            let mut dir = Object::new(Kind::Dir, ROOT);
+            let (now, rest) = (self.now, Some(Rest::default()));
+            let details =
+                Details { name: name.into(), mode, mtime: now, ctime: now, rest, ..Details::default() };
+            dir.details = Some(Box::new(details));
+            self.objects.insert(id, dir);
+        }
+    }
+
+    /// Opens a file system: from the NVRAM if it can be, else by a scan. The NVRAM of another NAND is refused.
+    pub fn open(nand: N, nvram: Option<V>, config: Config) -> Result<Self> {
+        let mut fs = Self::blank(nand, config)?;
+        let Some(device) = nvram else {
+            fs.scan("there is no NVRAM")?;
+            return Ok(fs);
+        };
+        match Store::open(device, config.layout, config.names, &fs.geometry) {
+            Ok((store, state)) => fs.open_with(store, state),
+            Err((device, refusal)) => fs.open_without(device, refusal.why()),
+        }
+    }
+
+    /// Opens by a scan whatever the NVRAM says, which is written anew.
+    pub fn open_scanning(nand: N, nvram: Option<V>, config: Config) -> Result<Self> {
+        let fs = Self::blank(nand, config)?;
+        match nvram {
+            Some(device) => fs.open_without(device, "it was asked for"),
+            None => {
+                let mut fs = fs;
+                fs.scan("it was asked for")?;
+                Ok(fs)
+            }
+        }
+    }
+
+    fn open_with(mut self, mut store: Store<V>, state: State) -> Result<Self> {
+        let modified = state.modified;
+        if let Err(refusal) = self.take_state(state) {
+            return self.open_without(store.into_device(), refusal.why());
+        }
+        self.load_link_targets()?;
+        match self.check_tie(modified)? {
+            Tie::Holds => {}
+            Tie::Foreign => return Err(Error::Mismatch("their identities differ")),
+            Tie::Stale => {
+                let fresh = Self::blank(self.nand, self.config)?;
+                return fresh.open_without(store.into_device(), "the NAND was written without this NVRAM");
+            }
+        }
+        self.report.kind = if modified { MountKind::Recovered } else { MountKind::Clean };
+        if modified {
+            store.keep_modified();
+            self.store = Some(store);
+            self.recover()?;
+        } else {
+            self.store = Some(store);
+            self.drop_unborn();
+            self.finish_mount();
+        }
+        Ok(self)
+    }
+
+    fn open_without(self, device: V, why: &'static str) -> Result<Self> {
+        let mut fs = Self::blank(self.nand, self.config)?;
+        fs.scan(why)?;
+        // Where the memory cannot even be written, the file system goes on without it.
+        if let Ok(store) = fs.format_store(device) {
+            fs.store = Some(store);
+            fs.commit(false)?;
+        }
+        Ok(fs)
+    }
+
+    /// Makes what the NVRAM says the state in memory.
+    fn take_state(&mut self, state: State) -> Result<(), Refusal> {
+        self.identity = state.identity;
+        self.objects = state.objects;
+        self.sequence = state.sequence;
+        self.last_block = state.last_block;
+        for (block, entry) in (0u32..).zip(state.blocks) {
+            self.blocks.change(block, |old| *old = entry);
+        }
+        let open = state.open;
+        self.open = open.map(|(block, next)| Open { block, next, tags: None });
+        if self.objects.get(ROOT).is_none() {
+            return Err(Refusal::Damaged);
+        }
+        if self.objects.get(LOST_FOUND).is_none() {
+            self.make_lost_found();
+        }
+        self.blocks.take_changed();
+        Ok(())
+    }
+
+    /// The paper's records do not say what links stand for.
+    fn load_link_targets(&mut self) -> Result<()> {
+        let is_link = |object: &Object| object.kind == Kind::HardLink && object.size_unknown;
+        let links: Vec<u32> = self.objects.iter().filter(|(_, o)| is_link(o)).map(|(id, _)| id).collect();
+        for id in links {
+            match self.load_details(id, true) {
+                Ok(()) | Err(Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn make_lost_found(&mut self) {
+        let mut dir = Object::new(Kind::Dir, ROOT);
+        let details = Details {
+            name: b"lost+found"[..].into(),
+            mode: 0o40_700,
+            rest: Some(Rest::default()),
+            ..Details::default()
+        };
+        dir.details = Some(Box::new(details));
+        self.objects.insert(LOST_FOUND, dir);
+    }
+
+    /// Whether the NAND is the one the NVRAM speaks of, and was not written without it.
+    fn check_tie(&mut self, modified: bool) -> Result<Tie> {
+        let root = self.objects.get(ROOT).map_or(NONE, |root| root.header);
+        if root == NONE {
+            return Ok(Tie::Stale);
+        }
+        match self.read_identity(root)? {
+            Some(identity) if self.config.layout == Layout::Paper => self.identity = identity,
+            Some(identity) if identity == self.identity => {}
+            Some(_) => return Ok(Tie::Foreign),
+            None => return Ok(Tie::Stale),
+        }
+        let open = self.open.as_ref().map(|open| (open.block, open.next));
+        if let Some((block, next)) = open
+            && !modified
+            && next < self.blocks.usable
+            && self.read_tags(self.geometry.first_page(block) + next)? != SpareState::Erased
+        {
+            return Ok(Tie::Stale);
+        }
+        // Any other driver, and a scan of ours, would have gone on in this block.
+        if let Some(block) = self.blocks.next_erased_in_place(self.last_block)
+            && self.config.layout == Layout::Compact
+            && self.read_tags(self.geometry.first_page(block))? != SpareState::Erased
+        {
+            return Ok(Tie::Stale);
+        }
+        Ok(Tie::Holds)
+    }
+
+    /// The identity in the root's header; `None` if that page is no root header any more.
+    fn read_identity(&mut self, page: u32) -> Result<Option<[u8; 16]>> {
+        let tags = match self.fetch(page) {
+            Ok(tags) => tags,
+            Err(Error::Gone) => return Err(Error::Gone),
+            Err(_) => return Ok(None),
+        };
+        let header = Header::read(&self.page, u64::from(page)).ok();
+        let is_root = matches!(tags.kind(), crate::tags::PageKind::Header { object: ROOT, .. });
+        let Some(header) = header.filter(|_| is_root) else { return Ok(None) };
+        let found = header.attributes.iter().find(|(name, _)| **name == *super::log::IDENTITY_ATTRIBUTE);
+        let identity = found.and_then(|(_, value)| <[u8; 16]>::try_from(&value[..]).ok());
+        if let Some(root) = self.objects.get_mut(ROOT) {
+            root.details = Some(Box::new(Details::from_header(header)));
+        }
+        Ok(Some(identity.unwrap_or([0; 16])))
+    }
+
+    /// Brings the rest of memory in line with objects and blocks.
+    pub(super) fn finish_mount(&mut self) {
+        self.hang_up_orphans();
+        self.build_dirs();
+        let pages: Vec<u32> = self
+            .objects
+            .iter()
+            .flat_map(|(_, object)| {
+                let header = (object.header != NONE).then_some(object.header);
+                header.into_iter().chain(object.map.iter().map(|(_, page)| page))
+            })
+            .collect();
+        self.blocks.recount(pages.into_iter());
+    }
+
+    /// What has no directory goes to `lost+found`, a link to nothing goes; what had no name is to be reaped.
+    fn hang_up_orphans(&mut self) {
+        for id in self.objects.ids() {
+            let Some(object) = self.objects.get(id) else { continue };
+            let (parent, target) = (object.parent, object.target);
+            if object.kind == Kind::HardLink
+                && !self.objects.get(target).is_some_and(|o| o.kind != Kind::HardLink)
+            {
+                self.objects.remove(id);
+                continue;
+            }
+            if parent == UNLINKED && object.kind == Kind::HardLink {
+                // It was replaced, and its end not written yet.
+                self.objects.remove(id);
+                self.note_object(id);
+                continue;
+            }
+            if parent == UNLINKED || parent == DELETED {
+                self.report.to_reap.push(id);
+                continue;
+            }
+            let has_dir = self.objects.get(parent).is_some_and(|dir| dir.kind == Kind::Dir);
+            if id != ROOT
+                && id != LOST_FOUND
+                && (!has_dir || parent == id)
+                && let Some(object) = self.objects.get_mut(id)
+            {
+                object.parent = LOST_FOUND;
+            }
+        }
+        self.note_everything_in_lost_found();
+    }
+
+    fn note_everything_in_lost_found(&mut self) {
+        let lost: Vec<u32> =
+            self.objects.iter().filter(|(_, object)| object.parent == LOST_FOUND).map(|(id, _)| id).collect();
+        lost.into_iter().for_each(|id| self.note_object(id));
+    }
+
+    fn build_dirs(&mut self) {
+        for id in self.objects.ids() {
+            let Some(object) = self.objects.get(id) else { continue };
+            let (kind, parent, target) = (object.kind, object.parent, object.target);
+            if id != ROOT
+                && let Some(dir) = self.objects.get_mut(parent).and_then(|object| object.dir.as_deref_mut())
+            {
+                dir.children.insert(id);
+                dir.subdirs += u32::from(kind == Kind::Dir && id != LOST_FOUND);
+            }
+            if kind == Kind::HardLink
+                && let Some(object) = self.objects.get_mut(target)
+            {
+                object.links += 1;
+            }
+        }
+    }
+
+    /// Makes everything durable on the NAND, and the NVRAM agree.
+    pub fn update(&mut self) -> Result<UpdateReport> {
+        self.sync()?;
+        self.commit(true)
+    }
+
+    /// Updates, if something changed and [`Config::update_ms`] passed since the last time. `now_ms` is any clock.
+    pub fn update_if_due(&mut self, now_ms: u64) -> Result<Option<UpdateReport>> {
+        let changed = !self.dirty.is_empty()
+            || self.cache.len() > 0
+            || self.store.as_ref().is_some_and(Store::is_modified);
+        if now_ms.saturating_sub(self.last_update_ms) < self.config.update_ms {
+            return Ok(None);
+        }
+        self.last_update_ms = now_ms;
+        if changed { self.update().map(Some) } else { Ok(None) }
+    }
+
+    /// Ends cleanly; the media.
+    pub fn close(mut self) -> Result<(N, Option<V>)> {
+        self.update()?;
+        Ok(self.into_media())
+    }
+
+    /// Writes to NVRAM what changed since the last time. `clean` says that flash and memory agree.
+    pub(crate) fn commit(&mut self, clean: bool) -> Result<UpdateReport> {
+        let Some(store) = &mut self.store else {
+            self.blocks.committed();
+            return Ok(UpdateReport::default());
+        };
+        let changed = self.blocks.take_changed();
+        let report = store.commit(&Snapshot {
+            objects: &self.objects,
+            blocks: &self.blocks,
+            changed_blocks: changed,
+            geometry: &self.geometry,
+            open: self.open.as_ref().map(|open| (open.block, open.next)),
+            sequence: self.sequence,
+            last_block: self.last_block,
+            clean,
+        })?;
+        self.stats.commits += 1;
+        self.stats.commit_bytes += report.bytes;
+        self.blocks.committed();
+        Ok(report)
+    }
+
+    /// Whether the NVRAM is brought up to date whenever a block is opened.
+    pub(super) fn commits_per_block(&self) -> bool {
+        self.store.is_some() && self.config.layout == Layout::Compact
+    }
+
+    /// Before the NAND changes for the first time after an update, the NVRAM says so.
+    pub(super) fn announce_change(&mut self) -> Result<()> {
+        match &mut self.store {
+            Some(store) => store.announce(),
+            None => Ok(()),
+        }
+    }
+
+    /// Loads an object's name and attributes from NVRAM, with those of its neighbours; whether they were there.
+    pub(super) fn details_from_store(&mut self, id: u32) -> Result<bool> {
+        let Some(store) = &mut self.store else { return Ok(false) };
+        let Some(found) = store.names(id)? else { return Ok(false) };
+        for (id, details) in found {
+            if let Some(object) = self.objects.get_mut(id)
+                && object.details.is_none()
+            {
+                object.details = Some(Box::new(details));
+            }
+        }
+        Ok(self.object(id)?.details.is_some())
+    }
+
+    /// Reads whether a block is marked bad.
+    pub(super) fn is_marked_bad(&mut self, block: u32) -> Result<bool> {
+        match self.nand.is_bad(block) {
+            Ok(bad) => Ok(bad),
+            Err(NandError::Gone) => Err(Error::Gone),
+            Err(_) => Ok(true),
+        }
+    }
+}
+
+/// What NAND and NVRAM have to do with each other.
+enum Tie {
+    Holds,
+    /// Another part's.
+    Foreign,
+    /// The part was written since.
+    Stale,
+}

@@ -1,0 +1,150 @@
+//! The full scan: the whole state from the NAND alone.
+//!
+//! Blocks are replayed in the order of their sequence numbers (ties by place, as image makers leave them). Of a
+//! block with a summary that is whole two spare areas and one page are read, of others all spare areas.
+
+use super::{Fs, MountKind};
+use crate::blocks::BlockState;
+use crate::error::{Error, Result};
+use crate::media::{Nand, Nvram};
+use crate::object::{LOST_FOUND, NONE, ROOT};
+use crate::tags::{SpareState, TagPlace};
+use alloc::vec::Vec;
+
+impl<N: Nand, V: Nvram> Fs<N, V> {
+    /// Fills the state from the NAND.
+    pub(super) fn scan(&mut self, why: &'static str) -> Result<()> {
+        self.report.kind = MountKind::Scanned;
+        self.report.why = why;
+        self.find_tags()?;
+        self.make_root();
+        let order = self.order_of_blocks()?;
+        for (sequence, block) in order {
+            self.scan_block(sequence, block)?;
+        }
+        let root = self.objects.get(ROOT).map_or(NONE, |root| root.header);
+        if root != NONE
+            && let Some(identity) = self.read_identity_of(root)?
+        {
+            self.identity = identity;
+        }
+        self.drop_headless();
+        self.finish_mount();
+        Ok(())
+    }
+
+    /// The root and `lost+found` are there without a header, too.
+    fn drop_headless(&mut self) {
+        let kept: Vec<_> =
+            [ROOT, LOST_FOUND].into_iter().filter_map(|id| Some((id, self.objects.remove(id)?))).collect();
+        self.drop_unborn();
+        for (id, object) in kept {
+            self.objects.insert(id, object);
+        }
+    }
+
+    /// Where the tags are, which each driver decides by itself: the first place that makes sense of a page.
+    fn find_tags(&mut self) -> Result<()> {
+        let usual = TagPlace::for_spare(self.geometry.spare_bytes);
+        let places = [
+            usual,
+            TagPlace::IMAGE,
+            TagPlace::MTD,
+            TagPlace { ecc: false, ..usual },
+            TagPlace { offset: 0, ecc: false },
+        ];
+        let mut looked = 0;
+        for block in 0..self.geometry.blocks {
+            let page = self.geometry.first_page(block);
+            match self.nand.read_spare(page, &mut self.spare) {
+                Ok(()) => {}
+                Err(crate::NandError::Gone) => return Err(Error::Gone),
+                Err(_) => continue,
+            }
+            if self.spare.iter().all(|byte| *byte == 0xff) {
+                continue;
+            }
+            let fits = |place: &&TagPlace| matches!(place.read(&self.spare), SpareState::Tagged(_));
+            if let Some(place) = places.iter().find(fits) {
+                self.place = *place;
+                return Ok(());
+            }
+            looked += 1;
+            // Blocks that were cut off in an erase look like anything.
+            if looked > 64 {
+                return Err(Error::Corrupt {
+                    what: "NAND",
+                    why: "no page has tags of YAFFS2",
+                    at: u64::from(page),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks that hold something, oldest first. What looks erased is erased again before it is used.
+    fn order_of_blocks(&mut self) -> Result<Vec<(u32, u32)>> {
+        let mut order = Vec::new();
+        for block in 0..self.geometry.blocks {
+            if self.is_marked_bad(block)? {
+                self.blocks.change(block, |entry| entry.state = BlockState::Bad);
+                continue;
+            }
+            match self.first_sequence(block)? {
+                Some(sequence) => order.push((sequence, block)),
+                None => self.blank_block(block),
+            }
+        }
+        order.sort_unstable();
+        Ok(order)
+    }
+
+    /// The sequence number of a block: of its first page, or where that cannot be read of the next.
+    fn first_sequence(&mut self, block: u32) -> Result<Option<u32>> {
+        let first = self.geometry.first_page(block);
+        for page in first..first + self.geometry.pages_per_block {
+            match self.read_tags(page)? {
+                SpareState::Erased => return Ok(None),
+                SpareState::Tagged(tags) => return Ok(tags.in_log().then_some(tags.sequence)),
+                SpareState::Unreadable => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn scan_block(&mut self, sequence: u32, block: u32) -> Result<()> {
+        self.report.blocks_read += 1;
+        let first = self.geometry.first_page(block);
+        let (pages, end) = match self.read_summary(block)? {
+            Some(tags) => {
+                let count = tags.len() as u32;
+                ((first..).zip(tags).collect(), count)
+            }
+            None => self.read_tail(block, 0)?,
+        };
+        let guards = self.apply_all(&pages)?;
+        let usable = self.blocks.usable;
+        self.blocks.change(block, |entry| {
+            entry.state = BlockState::Full;
+            entry.sequence = sequence;
+            entry.written = end.min(usable);
+            entry.guards = guards;
+        });
+        if sequence >= self.sequence {
+            (self.sequence, self.last_block) = (sequence, block);
+        }
+        Ok(())
+    }
+
+    fn read_identity_of(&mut self, page: u32) -> Result<Option<[u8; 16]>> {
+        match self.fetch(page) {
+            Err(Error::Gone) => return Err(Error::Gone),
+            Err(_) => return Ok(None),
+            Ok(_) => {}
+        }
+        let header = crate::header::Header::read(&self.page, u64::from(page)).ok();
+        let attributes = header.map(|header| header.attributes).unwrap_or_default();
+        let found = attributes.iter().find(|(name, _)| **name == *super::log::IDENTITY_ATTRIBUTE);
+        Ok(found.and_then(|(_, value)| <[u8; 16]>::try_from(&value[..]).ok()))
+    }
+}

@@ -1,0 +1,399 @@
+//! The file system against a model: every way to open it, cleaning, wear, bad blocks, links and attributes.
+
+use super::world::{GEOMETRIES, GEOMETRY, Random, World, make, node, reopen, small};
+use super::{Config, Fs, Layout, MountKind, Names, Seek, SetAttr};
+use crate::error::Error;
+use crate::object::{Kind, LOST_FOUND, ROOT, Time};
+use crate::ram::RamNand;
+use alloc::vec::Vec;
+
+#[test]
+fn random_work_reads_back_after_every_way_to_open() {
+    for (number, geometry) in GEOMETRIES.into_iter().enumerate() {
+        for layout in [Layout::Compact, Layout::Paper] {
+            let mut random = Random::new(number as u64 + 1);
+            let mut fs = make(geometry, 16 << 10, small(layout));
+            let mut world = World::default();
+            for round in 0..12 {
+                let what = std::format!("geometry {number}, {layout:?}, round {round}");
+                for _ in 0..60 {
+                    world
+                        .step(&mut fs, &mut random, 40_000)
+                        .unwrap_or_else(|error| panic!("{what}: {error}"));
+                }
+                world.check_all(&mut fs, &what);
+                world.sync(&mut fs, round % 4 == 0).unwrap();
+                let config = *fs.config();
+                let (kind, mut again) = match round % 3 {
+                    0 => (MountKind::Clean, reopen(fs, true)),
+                    1 => (MountKind::Recovered, reopen(fs, false)),
+                    _ => {
+                        let (nand, nvram) = fs.into_media();
+                        (MountKind::Scanned, Fs::open_scanning(nand, nvram, config).unwrap())
+                    }
+                };
+                let report = again.report().clone();
+                let expected =
+                    report.kind == kind || kind == MountKind::Recovered && report.kind == MountKind::Clean;
+                assert!(expected && !again.nvram_overflows(), "{what}: {report:?}");
+                world.check_all(&mut again, &std::format!("{what}, {kind:?}"));
+                fs = again;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_nand_alone_is_the_whole_file_system() {
+    let mut fs = make(GEOMETRY, 16 << 10, small(Layout::Compact));
+    let (mut world, mut random) = (World::default(), Random::new(99));
+    for _ in 0..400 {
+        world.step(&mut fs, &mut random, 60_000).unwrap();
+    }
+    world.sync(&mut fs, false).unwrap();
+    let config = *fs.config();
+    let (nand, _) = fs.into_media();
+    let mut fs: super::world::TestFs = Fs::open(nand, None, config).unwrap();
+    assert_eq!((fs.report().kind, fs.report().why), (MountKind::Scanned, "there is no NVRAM"));
+    world.check_all(&mut fs, "without NVRAM");
+    for _ in 0..200 {
+        world.step(&mut fs, &mut random, 60_000).unwrap();
+    }
+    world.check_all(&mut fs, "worked on without NVRAM");
+}
+
+#[test]
+fn a_clean_mount_reads_three_places_of_the_nand_and_the_first_write_erases_nothing() {
+    let mut fs = make(GEOMETRY, 16 << 10, Config::default());
+    let mut world = World::default();
+    for number in 0..40 {
+        world.write(&mut fs, &std::format!("d0/{number}"), 0, &[number; 10_000]).unwrap();
+    }
+    let mut fs = reopen(fs, true);
+    let before = fs.nand().counts();
+    assert_eq!(fs.report().kind, MountKind::Clean);
+    let mut again = reopen(fs, true);
+    let counts = again.nand().counts();
+    assert_eq!((counts.reads - before.reads, counts.spare_reads - before.spare_reads), (1, 2));
+    world.write(&mut again, "d0/1", 5000, &[1; 3000]).unwrap();
+    world.sync(&mut again, false).unwrap();
+    assert_eq!(again.nand().counts().erases, counts.erases);
+    fs = again;
+    let before = fs.nand().counts();
+    let mut listed = 0;
+    let dir = fs.lookup(ROOT, b"d0").unwrap();
+    let mut fs = reopen(fs, true);
+    let after_mount = fs.nand().counts();
+    let mut ids = Vec::new();
+    fs.list(dir, 0, &mut |entry| {
+        ids.push(entry.id);
+        listed += entry.name.len();
+        true
+    })
+    .unwrap();
+    ids.iter().for_each(|id| assert_eq!(fs.attr(*id).unwrap().mode, 0o100_644));
+    let counts = fs.nand().counts();
+    assert_eq!((counts.reads, counts.spare_reads), (after_mount.reads, after_mount.spare_reads), "a listing");
+    assert!(listed > 0 && after_mount.reads > before.reads);
+}
+
+#[test]
+fn after_a_crash_one_block_is_read_whatever_the_size_of_the_part() {
+    for blocks in [32, 256] {
+        let mut fs = make(crate::Geometry { blocks, ..GEOMETRY }, 64 << 10, Config::default());
+        let mut world = World::default();
+        for number in 0..200 {
+            world.write(&mut fs, &std::format!("d0/{}", number % 7), 0, &[number; 20_000]).unwrap();
+        }
+        world.sync(&mut fs, false).unwrap();
+        let before = fs.nand().counts();
+        let mut fs = reopen(fs, false);
+        let counts = fs.nand().counts();
+        let (pages, spares) = (counts.reads - before.reads, counts.spare_reads - before.spare_reads);
+        assert_eq!(fs.report().kind, MountKind::Recovered);
+        assert!(pages <= 2 && spares <= 65, "{pages} pages and {spares} spare areas");
+        world.check_all(&mut fs, "recovered");
+    }
+}
+
+#[test]
+fn a_full_part_refuses_and_goes_on_when_something_was_removed() {
+    let mut fs = make(GEOMETRY, 16 << 10, small(Layout::Compact));
+    let mut world = World::default();
+    let mut last = 0;
+    for number in 0..1000 {
+        match world.write(&mut fs, &std::format!("d0/{number}"), 0, &[number as u8; 30_000]) {
+            Ok(()) => last = number,
+            Err(error) => {
+                assert_eq!(error, Error::NoSpace);
+                break;
+            }
+        }
+    }
+    assert!((90..130).contains(&last), "{last} files of 30 KB in 4 MiB");
+    world.files.remove(&std::format!("d0/{}", last + 1));
+    for number in 0..last {
+        world.unlink(&mut fs, &std::format!("d0/{number}")).unwrap();
+    }
+    // What was begun when it was full.
+    let dir = fs.lookup(ROOT, b"d0").unwrap();
+    let _ = fs.unlink(dir, std::format!("{}", last + 1).as_bytes(), false);
+    for number in 0..60 {
+        world.write(&mut fs, &std::format!("d1/{number}"), 0, &[number as u8; 30_000]).unwrap();
+    }
+    let mut fs = reopen(fs, true);
+    world.check_all(&mut fs, "after it was full");
+}
+
+#[test]
+fn cleaning_pauses_are_bounded_and_wear_is_even_after_ten_device_writes() {
+    let mut fs = make(
+        crate::Geometry { blocks: 64, pages_per_block: 16, ..GEOMETRY },
+        16 << 10,
+        Config { wear_limit: 8, ..Config::default() },
+    );
+    let mut world = World::default();
+    // Seven tenths of it are cold, then a few files take all writes.
+    for number in 0..27 {
+        world.write(&mut fs, &std::format!("d0/{number}"), 0, &[number; 51_200]).unwrap();
+    }
+    let mut random = Random::new(4);
+    let writes = 10 * 64 * 16 / 2;
+    for number in 0..writes {
+        let at = random.below(60) as usize * 2048;
+        world.write(&mut fs, "d1/hot", at, &[number as u8; 2048]).unwrap();
+        world.sync(&mut fs, false).unwrap();
+    }
+    let (stats, wear) = (fs.stats(), fs.wear());
+    assert!(stats.copies_in_a_pause <= 16, "{stats:?}");
+    assert!(wear.max - wear.min <= 16 && stats.levelled > 0, "{wear:?} {stats:?}");
+    world.check_all(&mut fs, "after ten device writes");
+    let mut fs = reopen(fs, true);
+    assert_eq!(fs.wear(), wear, "the NVRAM keeps the counts");
+    world.check_all(&mut fs, "after it was opened again");
+}
+
+#[test]
+fn blocks_that_fail_are_emptied_and_not_used_again() {
+    let mut fs = make(GEOMETRY, 16 << 10, small(Layout::Compact));
+    let (mut world, mut random) = (World::default(), Random::new(8));
+    for round in 0..300u32 {
+        if round % 50 == 0 {
+            let block = round / 50 * 3 % 32;
+            fs.nand_mut().fail_next(block);
+        }
+        world.step(&mut fs, &mut random, 40_000).unwrap();
+    }
+    assert!(fs.stats().failures > 2, "{:?}", fs.stats());
+    world.check_all(&mut fs, "after failures");
+    let mut fs = reopen(fs, true);
+    world.check_all(&mut fs, "after failures, opened again");
+}
+
+#[test]
+fn links_keep_an_object_alive_and_take_over_its_name() {
+    let mut fs = make(GEOMETRY, 16 << 10, Config::default());
+    let dir = fs.create(ROOT, b"dir", &node(Kind::Dir)).unwrap();
+    let file = fs.create(ROOT, b"a", &node(Kind::File)).unwrap();
+    fs.write(file, 0, b"contents").unwrap();
+    fs.link(file, dir, b"b").unwrap();
+    fs.link(file, dir, b"c").unwrap();
+    assert_eq!(fs.attr(file).unwrap().links, 3);
+    fs.unlink(ROOT, b"a", false).unwrap();
+    for clean in [true, false, true] {
+        fs.sync().unwrap();
+        fs = reopen(fs, clean);
+        assert_eq!((fs.lookup(dir, b"b").unwrap(), fs.attr(file).unwrap().links), (file, 2));
+        assert_eq!(fs.check(true).unwrap(), []);
+    }
+    fs.rename(dir, b"c", dir, b"b", false).unwrap();
+    assert_eq!(fs.attr(file).unwrap().links, 2, "two names of one object stay");
+    fs.unlink(dir, b"b", false).unwrap();
+    fs.unlink(dir, b"c", true).unwrap();
+    assert_eq!(fs.attr(file).unwrap().links, 0);
+    let mut bytes = [0; 8];
+    fs.read(file, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"contents");
+    let mut fs = reopen(fs, false);
+    fs.sync().unwrap();
+    assert_eq!(fs.attr(file), Err(Error::Stale), "what nobody has open is gone after a mount");
+}
+
+#[test]
+fn attributes_links_and_special_files_read_back() {
+    let mut fs = make(GEOMETRY, 16 << 10, Config { names: Names::Off, ..Config::default() });
+    fs.set_now(Time { sec: 1_000_000, nsec: 5 });
+    let link = fs.create(ROOT, b"link", &node(Kind::Symlink)).unwrap();
+    let pipe = fs.create(ROOT, b"pipe", &node(Kind::Special)).unwrap();
+    fs.set_attribute(pipe, b"user.color", Some(b"blue")).unwrap();
+    fs.set_attribute(pipe, b"user.size", Some(&[1; 900])).unwrap();
+    assert_eq!(fs.set_attribute(pipe, b"user.more", Some(&[1; 900])), Err(Error::AttributesFull));
+    fs.set_attr(
+        pipe,
+        &SetAttr { perm: Some(0o600), atime: Some(Time { sec: -5, nsec: 3 }), ..SetAttr::default() },
+    )
+    .unwrap();
+    for clean in [true, false] {
+        fs.sync().unwrap();
+        fs = reopen(fs, clean);
+        assert_eq!(
+            (fs.read_link(link).unwrap(), fs.attr(link).unwrap().size),
+            (b"somewhere/else".to_vec(), 14)
+        );
+        assert_eq!(fs.attribute(pipe, b"user.color").unwrap(), b"blue");
+        assert_eq!(fs.attributes(pipe).unwrap().len(), 2);
+        let attr = fs.attr(pipe).unwrap();
+        assert_eq!((attr.mode, attr.atime, attr.mtime.nsec), (0o10_600, Time { sec: -5, nsec: 3 }, 5));
+    }
+    fs.set_attribute(pipe, b"user.size", None).unwrap();
+    assert_eq!(fs.attribute(pipe, b"user.size"), Err(Error::NoAttribute));
+}
+
+#[test]
+fn files_have_holes_and_grow_to_the_size_of_the_part() {
+    let mut fs = make(GEOMETRY, 16 << 10, Config::default());
+    let file = fs.create(ROOT, b"sparse", &node(Kind::File)).unwrap();
+    fs.write(file, 3 << 30, b"end").unwrap();
+    fs.write(file, 5000, &[1; 9000]).unwrap();
+    assert_eq!(fs.seek(file, 0, Seek::Data), Ok(4096));
+    fs.punch(file, 6000, 13_000).unwrap();
+    assert_eq!((fs.seek(file, 4096, Seek::Hole), fs.seek(file, 8192, Seek::Data)), (Ok(6144), Ok(12_288)));
+    fs.sync().unwrap();
+    let config = *fs.config();
+    for way in 0..3 {
+        fs = match way {
+            0 => reopen(fs, true),
+            1 => reopen(fs, false),
+            _ => {
+                let (nand, nvram) = fs.into_media();
+                Fs::open_scanning(nand, nvram, config).unwrap()
+            }
+        };
+        let mut bytes = [9; 9000];
+        fs.read(file, 5000, &mut bytes).unwrap();
+        assert!(bytes[..1000].iter().all(|b| *b == 1) && bytes[1000..8000].iter().all(|b| *b == 0));
+        assert!(bytes[8000..].iter().all(|b| *b == 1), "way {way}");
+        assert_eq!(fs.attr(file).unwrap().size, (3 << 30) + 3);
+        assert_eq!(fs.check(true).unwrap(), []);
+    }
+    let page = [5; 2048];
+    let whole = fs.create(ROOT, b"whole", &node(Kind::File)).unwrap();
+    let mut at = 0;
+    while fs.write(whole, at, &page).is_ok() {
+        at += 2048;
+    }
+    assert!(at > 32 * 64 * 2048 * 8 / 10, "{at} bytes of 4 MiB");
+    fs.unlink(ROOT, b"whole", false).unwrap();
+    assert_eq!(fs.attr(whole), Err(Error::Stale));
+}
+
+#[test]
+fn nvram_of_another_part_is_refused_and_one_that_fell_behind_is_not_believed() {
+    let mut fs = make(GEOMETRY, 16 << 10, Config::default());
+    let mut world = World::default();
+    world.write(&mut fs, "d0/f", 0, &[1; 50_000]).unwrap();
+    let config = *fs.config();
+    let (nand, nvram) = fs.close().unwrap();
+    let other_nand = RamNand::new(GEOMETRY);
+    let other = Fs::format(other_nand, nvram.clone(), config, [8; 16], true).unwrap();
+    let (_, others) = other.close().unwrap();
+    assert!(matches!(Fs::open(nand.clone(), others, config), Err(Error::Mismatch(_))));
+    // Written without its NVRAM, which then comes back.
+    let mut alone: super::world::TestFs = Fs::open(nand, None, config).unwrap();
+    world.write(&mut alone, "d0/f", 10_000, &[2; 500]).unwrap();
+    alone.sync().unwrap();
+    let (nand, _) = alone.into_media();
+    let mut fs = Fs::open(nand, nvram, config).unwrap();
+    assert_eq!(fs.report().why, "the NAND was written without this NVRAM");
+    world.check_all(&mut fs, "with a stale NVRAM");
+    let mut fs = reopen(fs, true);
+    assert_eq!(fs.report().kind, MountKind::Clean);
+    world.check_all(&mut fs, "after it caught up");
+}
+
+#[test]
+fn a_spoilt_nvram_costs_a_scan_and_no_file() {
+    for layout in [Layout::Compact, Layout::Paper] {
+        let mut fs = make(GEOMETRY, 4 << 10, small(layout));
+        let (mut world, mut random) = (World::default(), Random::new(3));
+        for _ in 0..60 {
+            world.step(&mut fs, &mut random, 30_000).unwrap();
+        }
+        world.sync(&mut fs, true).unwrap();
+        let config = *fs.config();
+        let (nand, nvram) = fs.into_media();
+        let nvram = nvram.unwrap();
+        for at in (0..4096).step_by(37) {
+            let mut spoilt = nvram.clone();
+            spoilt.bytes_mut()[at] ^= 0x10;
+            // The paper's layout has no checksums: what is wrong there may not be noticed, but must not panic.
+            match Fs::open(nand.clone(), Some(spoilt), config) {
+                Ok(mut fs) if layout == Layout::Compact => {
+                    world.check_all(&mut fs, &std::format!("byte {at}"))
+                }
+                Ok(mut fs) => drop(fs.check(false)),
+                Err(Error::Mismatch(_)) => assert!(layout == Layout::Paper, "byte {at}"),
+                Err(error) => panic!("byte {at}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn too_small_an_nvram_is_said_and_the_file_system_goes_on() {
+    let mut fs = make(GEOMETRY, 700, small(Layout::Compact));
+    let (mut world, mut random) = (World::default(), Random::new(3));
+    for _ in 0..150 {
+        world.step(&mut fs, &mut random, 60_000).unwrap();
+    }
+    for number in 0..200 {
+        world.write(&mut fs, &std::format!("d0/n{number}"), number * 1000, &[1; 100]).unwrap();
+        world.write(&mut fs, &std::format!("d0/n{}", number / 2), number * 500, &[2; 10]).unwrap();
+    }
+    world.sync(&mut fs, true).unwrap();
+    assert!(fs.nvram_overflows());
+    let mut fs = reopen(fs, true);
+    assert_eq!(fs.report().kind, MountKind::Scanned);
+    world.check_all(&mut fs, "after an overflow");
+    assert!(fs.lookup(ROOT, b"lost+found").is_err() || fs.attr(LOST_FOUND).is_ok());
+}
+
+/// The four features of the paper's table 2, which no other hybrid file system there has together.
+#[test]
+fn metadata_is_in_memory_compressed_brought_up_to_date_and_recovered() {
+    for layout in [Layout::Compact, Layout::Paper] {
+        let config = Config { layout, ..Config::default() };
+        let mut fs = make(GEOMETRY, 16 << 10, config);
+        let mut world = World::default();
+        for number in 0..30 {
+            world.write(&mut fs, &std::format!("d0/{number}"), 0, &[number; 40_000]).unwrap();
+        }
+        // In memory: what was read once is not read again.
+        let mut fs = reopen(fs, true);
+        let dir = fs.lookup(ROOT, b"d0").unwrap();
+        fs.lookup(dir, b"7").unwrap();
+        let (nand, nvram) = (fs.nand().counts(), fs.nvram_mut().unwrap().read_bytes);
+        let file = fs.lookup(dir, b"8").unwrap();
+        fs.attr(file).unwrap();
+        assert_eq!((fs.nand().counts(), fs.nvram_mut().unwrap().read_bytes), (nand, nvram));
+        // Compressed: less than the paper's own records, 24 bytes and 36 for every 16 pages.
+        let raw = 40 + 8 * 32 + 30 * (24 + 36 * 2);
+        let (used, _) = fs.nvram_used().unwrap();
+        assert!(used < raw, "{layout:?}: {used} of {raw} bytes");
+        // Brought up to date: every five seconds, if something changed.
+        fs.update_if_due(10_000).unwrap();
+        world.write(&mut fs, "d0/7", 100, &[1; 50]).unwrap();
+        assert_eq!(fs.update_if_due(14_999).unwrap(), None);
+        assert!(fs.update_if_due(15_000).unwrap().is_some());
+        assert_eq!(fs.update_if_due(20_000).unwrap(), None, "nothing changed since");
+        // Recovered: what came after the update is found without reading all of the NAND.
+        world.write(&mut fs, "d0/8", 9000, &[2; 5000]).unwrap();
+        world.sync(&mut fs, false).unwrap();
+        let before = fs.nand().counts();
+        let mut fs = reopen(fs, false);
+        assert_eq!(fs.report().kind, MountKind::Recovered);
+        let spares = fs.nand().counts().spare_reads - before.spare_reads;
+        assert!(spares <= 32 + 3 * 64, "{layout:?}: {spares} spare areas of 2048");
+        world.check_all(&mut fs, "recovered");
+    }
+}

@@ -1,0 +1,179 @@
+//! What the file system stands on: a NAND part and a non-volatile memory.
+
+use crate::Error;
+
+/// The numbers that NAND addresses are made of. Page `p` of block `b` is page `b × pages_per_block + p`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a page, a power of two.
+    pub page_bytes: u32,
+    /// Bytes of a page's spare area.
+    pub spare_bytes: u32,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Blocks.
+    pub blocks: u32,
+}
+
+impl Geometry {
+    /// Pages in all.
+    pub fn pages(&self) -> u64 {
+        u64::from(self.blocks) * u64::from(self.pages_per_block)
+    }
+
+    /// The first page of a block.
+    pub fn first_page(&self, block: u32) -> u32 {
+        block * self.pages_per_block
+    }
+
+    /// The block of a page.
+    pub fn block_of(&self, page: u32) -> u32 {
+        page / self.pages_per_block
+    }
+
+    /// Whether the file system can be on such a part.
+    pub fn check(&self) -> Result<(), Error> {
+        let page = self.page_bytes.is_power_of_two() && (512..=65536).contains(&self.page_bytes);
+        if !page || self.spare_bytes < 32 || self.spare_bytes > self.page_bytes {
+            return Err(Error::Unsupported("pages must be of 512 to 65536 bytes with 32 or more to spare"));
+        }
+        if !(8..=1024).contains(&self.pages_per_block) || self.blocks < 8 {
+            return Err(Error::Unsupported("a part must have 8 or more blocks of 8 to 1024 pages"));
+        }
+        if self.pages() >= u64::from(u32::MAX) - 2 || self.blocks >= 1 << 24 {
+            return Err(Error::Unsupported("a part must have fewer than 2^32 pages and 2^24 blocks"));
+        }
+        Ok(())
+    }
+}
+
+/// Why a NAND operation was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NandError {
+    /// More bits are wrong than can be corrected.
+    Unreadable,
+    /// A program or an erase failed: the block is not to be used any more.
+    Failed,
+    /// No power, or no device.
+    Gone,
+}
+
+/// A NAND part. What each implementation promises:
+///
+/// - A page is programmed once between two erases of its block, in ascending order (the file system keeps to
+///   that); an erased page reads as all ones, data and spare area.
+/// - An operation that returned is on the medium. Of one that was cut off by a power loss, nothing is promised:
+///   the page or block may read as before, as erased, as anything, or not at all.
+/// - Wrong bits of data are corrected below here, or the read fails.
+pub trait Nand {
+    /// The numbers that addresses are made of.
+    fn geometry(&self) -> Geometry;
+
+    /// Whether a block is marked bad.
+    fn is_bad(&mut self, block: u32) -> Result<bool, NandError>;
+
+    /// Marks a block bad.
+    fn mark_bad(&mut self, block: u32) -> Result<(), NandError>;
+
+    /// Reads a page and its spare area.
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError>;
+
+    /// Reads a page's spare area alone.
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError>;
+
+    /// Programs an erased page.
+    fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError>;
+
+    /// Erases a block.
+    fn erase(&mut self, block: u32) -> Result<(), NandError>;
+}
+
+/// The non-volatile memory is gone, or an access goes past its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NvramError;
+
+/// A byte-addressable memory that keeps its contents without power. A write of an aligned word of eight bytes is
+/// never torn; before [`persist`](Nvram::persist) returned, words may be there or not in any order.
+pub trait Nvram {
+    /// Its size in bytes.
+    fn size_bytes(&self) -> usize;
+
+    /// Fills `bytes` from `offset` on.
+    fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError>;
+
+    /// Writes `bytes` at `offset`.
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError>;
+
+    /// Returns when all that was written stays.
+    fn persist(&mut self) -> Result<(), NvramError>;
+}
+
+/// The NVRAM of a file system that has none.
+#[derive(Clone, Copy, Debug)]
+pub enum NoNvram {}
+
+impl Nvram for NoNvram {
+    fn size_bytes(&self) -> usize {
+        match *self {}
+    }
+
+    fn read(&mut self, _: usize, _: &mut [u8]) -> Result<(), NvramError> {
+        match *self {}
+    }
+
+    fn write(&mut self, _: usize, _: &[u8]) -> Result<(), NvramError> {
+        match *self {}
+    }
+
+    fn persist(&mut self) -> Result<(), NvramError> {
+        match *self {}
+    }
+}
+
+impl<T: Nand + ?Sized> Nand for alloc::boxed::Box<T> {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+
+    fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
+        (**self).is_bad(block)
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
+        (**self).mark_bad(block)
+    }
+
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+        (**self).read(page, data, spare)
+    }
+
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+        (**self).read_spare(page, spare)
+    }
+
+    fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
+        (**self).program(page, data, spare)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), NandError> {
+        (**self).erase(block)
+    }
+}
+
+impl<T: Nvram + ?Sized> Nvram for alloc::boxed::Box<T> {
+    fn size_bytes(&self) -> usize {
+        (**self).size_bytes()
+    }
+
+    fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
+        (**self).read(offset, bytes)
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
+        (**self).write(offset, bytes)
+    }
+
+    fn persist(&mut self) -> Result<(), NvramError> {
+        (**self).persist()
+    }
+}

@@ -1,0 +1,349 @@
+//! The space manager: records of varying size in NVRAM, found by key.
+//!
+//! From the heap's start to its end lies chunk after chunk. Each begins with one word: its length in words, what
+//! it is (0: free), and its key. Since a word is never torn, the chain of chunks is whole at every instant: taking
+//! a free chunk first writes the head of what will be left of it and the record's contents, both inside what is
+//! still free, then the one word that makes it a record. Giving back is one word, too; neighbours that are free
+//! are joined by writing the first one's length.
+
+use crate::media::{Nvram, NvramError};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+const WORD: usize = 8;
+const KIND_FREE: u8 = 0;
+const WORDS_MAX: u64 = (1 << 20) - 1;
+const KEY_BITS: u32 = 40;
+/// Bits of a key that name the object.
+const ID_BITS: u32 = 18;
+
+/// What a record is, and of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// 1 to 15.
+    pub kind: u8,
+    /// Below 2^40.
+    pub of: u64,
+}
+
+impl Key {
+    pub const GROUP: u8 = 1;
+    pub const SEGMENT: u8 = 2;
+    pub const BLOCKS: u8 = 3;
+    pub const NAMES: u8 = 4;
+    pub const DEVICE: u8 = 5;
+    pub const OBJECT: u8 = 6;
+
+    pub fn new(kind: u8, of: u32) -> Key {
+        Key { kind, of: u64::from(of) }
+    }
+
+    pub fn segment(id: u32, segment: u32) -> Key {
+        Key { kind: Key::SEGMENT, of: u64::from(segment) << ID_BITS | u64::from(id) }
+    }
+
+    /// Object and segment of a segment's key.
+    pub fn id_and_segment(self) -> (u32, u32) {
+        ((self.of & ((1 << ID_BITS) - 1)) as u32, (self.of >> ID_BITS) as u32)
+    }
+}
+
+/// A chunk as the chain shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub at: usize,
+    pub words: usize,
+    /// `None`: it is free.
+    pub key: Option<Key>,
+    /// Checksum of the record, if it has one.
+    pub crc: u32,
+}
+
+fn head(words: usize, key: Option<Key>) -> [u8; WORD] {
+    let (kind, of) = key.map_or((KIND_FREE, 0), |key| (key.kind, key.of));
+    let word = words as u64 & WORDS_MAX | u64::from(kind) << 20 | of << 24;
+    debug_assert!(of < 1 << KEY_BITS);
+    word.to_le_bytes()
+}
+
+/// The heap.
+#[derive(Debug)]
+pub(super) struct Heap<V> {
+    device: V,
+    start: usize,
+    end: usize,
+    /// Free chunks: words by place.
+    free: BTreeMap<usize, usize>,
+    /// Where each record is.
+    places: BTreeMap<Key, Chunk>,
+    /// To be given back after the next update.
+    retired: Vec<usize>,
+    used_words: usize,
+    /// Bytes written so far.
+    pub written_bytes: u64,
+}
+
+impl<V: Nvram> Heap<V> {
+    pub fn new(device: V, start: usize) -> Heap<V> {
+        let end = start + device.size_bytes().saturating_sub(start) / WORD * WORD;
+        Heap {
+            device,
+            start,
+            end,
+            free: BTreeMap::new(),
+            places: BTreeMap::new(),
+            retired: Vec::new(),
+            used_words: 0,
+            written_bytes: 0,
+        }
+    }
+
+    pub fn device_mut(&mut self) -> &mut V {
+        &mut self.device
+    }
+
+    pub fn into_device(self) -> V {
+        self.device
+    }
+
+    pub fn size_bytes(&self) -> usize {
+        self.device.size_bytes()
+    }
+
+    /// Bytes that records take, with what stands before them.
+    pub fn used_bytes(&self) -> usize {
+        self.start + self.used_words * WORD
+    }
+
+    /// Words that are free, in however many pieces.
+    pub fn free_words(&self) -> usize {
+        self.free.values().sum()
+    }
+
+    pub fn read(&mut self, at: usize, len: usize) -> Result<Vec<u8>, NvramError> {
+        let mut bytes = alloc::vec![0; len];
+        self.device.read(at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), NvramError> {
+        self.written_bytes += bytes.len() as u64;
+        self.device.write(at, bytes)
+    }
+
+    pub fn persist(&mut self) -> Result<(), NvramError> {
+        self.device.persist()
+    }
+
+    /// Everything is free.
+    pub fn clear(&mut self) -> Result<(), NvramError> {
+        self.free.clear();
+        self.places.clear();
+        self.retired.clear();
+        self.used_words = 0;
+        let mut at = self.start;
+        while at < self.end {
+            let words = ((self.end - at) / WORD).min(WORDS_MAX as usize);
+            self.write(at, &head(words, None))?;
+            self.free.insert(at, words);
+            at += words * WORD;
+        }
+        self.device.persist()
+    }
+
+    /// Follows the chain; `None` if it is broken. The heap knows nothing of the records before
+    /// [`adopt`](Heap::adopt).
+    pub fn walk(&mut self) -> Result<Option<Vec<Chunk>>, NvramError> {
+        let mut chunks = Vec::new();
+        let mut at = self.start;
+        let mut word = [0; WORD];
+        while at < self.end {
+            self.device.read(at, &mut word)?;
+            let value = u64::from_le_bytes(word);
+            let words = (value & WORDS_MAX) as usize;
+            if words == 0 || words > (self.end - at) / WORD {
+                return Ok(None);
+            }
+            let kind = (value >> 20 & 0xf) as u8;
+            let key = (kind != KIND_FREE).then_some(Key { kind, of: value >> 24 });
+            chunks.push(Chunk { at, words, key, crc: 0 });
+            at += words * WORD;
+        }
+        Ok(Some(chunks))
+    }
+
+    /// Takes a chunk of the chain for what it says.
+    pub fn adopt(&mut self, chunk: Chunk) {
+        match chunk.key {
+            None => drop(self.free.insert(chunk.at, chunk.words)),
+            Some(key) => {
+                self.used_words += chunk.words;
+                self.places.insert(key, chunk);
+            }
+        }
+    }
+
+    /// Makes a chunk of the chain that is of no use free.
+    pub fn discard(&mut self, chunk: Chunk) -> Result<(), NvramError> {
+        self.write(chunk.at, &head(chunk.words, None))?;
+        self.free.insert(chunk.at, chunk.words);
+        Ok(())
+    }
+
+    pub fn place(&self, key: Key) -> Option<Chunk> {
+        self.places.get(&key).copied()
+    }
+
+    /// How many records there are, and the sum of their checksums: what a superblock holds against them.
+    pub fn digest(&self) -> [u32; 2] {
+        // Ends of records come and go between updates.
+        let records = || self.places.values().filter(|chunk| chunk.words > 2);
+        [records().count() as u32, records().fold(0u32, |sum, chunk| sum.wrapping_add(chunk.crc))]
+    }
+
+    /// Segments of an object from one on that have a record.
+    pub fn segments_of(&self, id: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
+        let range = Key::segment(0, from)..Key { kind: Key::SEGMENT + 1, of: 0 };
+        self.places.range(range).filter_map(move |(key, _)| {
+            let (own, segment) = key.id_and_segment();
+            (own == id).then_some(segment)
+        })
+    }
+
+    pub fn keys(&self, kind: u8) -> Vec<Key> {
+        self.places.keys().filter(|key| key.kind == kind).copied().collect()
+    }
+
+    /// The contents of a record, all words of it.
+    pub fn get(&mut self, key: Key) -> Result<Option<Vec<u8>>, NvramError> {
+        let Some(chunk) = self.place(key) else { return Ok(None) };
+        self.read(chunk.at + WORD, (chunk.words - 1) * WORD).map(Some)
+    }
+
+    /// Writes a record; false if there is no room. What was there under the key stays until
+    /// [`release`](Heap::release).
+    pub fn put(&mut self, key: Key, crc: u32, contents: &[u8]) -> Result<bool, NvramError> {
+        let words = 1 + contents.len().div_ceil(WORD);
+        let Some((at, have)) = self.find(words)? else { return Ok(false) };
+        if have > words {
+            self.write(at + words * WORD, &head(have - words, None))?;
+        }
+        let mut padded = contents.to_vec();
+        padded.resize((words - 1) * WORD, 0);
+        self.write(at + WORD, &padded)?;
+        self.device.persist()?;
+        self.write(at, &head(words, Some(key)))?;
+        self.free.remove(&at);
+        if have > words {
+            self.free.insert(at + words * WORD, have - words);
+        }
+        self.used_words += words;
+        if let Some(old) = self.places.insert(key, Chunk { at, words, key: Some(key), crc }) {
+            self.retired.push(old.at);
+        }
+        Ok(true)
+    }
+
+    /// Forgets a record; it stays until [`release`](Heap::release).
+    pub fn remove(&mut self, key: Key) {
+        if let Some(old) = self.places.remove(&key) {
+            self.retired.push(old.at);
+        }
+    }
+
+    /// Gives back what was replaced and removed.
+    pub fn release(&mut self) -> Result<(), NvramError> {
+        for at in core::mem::take(&mut self.retired) {
+            let mut word = [0; WORD];
+            self.device.read(at, &mut word)?;
+            let words = (u64::from_le_bytes(word) & WORDS_MAX) as usize;
+            self.write(at, &head(words, None))?;
+            self.free.insert(at, words);
+            self.used_words = self.used_words.saturating_sub(words);
+        }
+        Ok(())
+    }
+
+    /// The smallest free chunk that is large enough; neighbours are joined when none is.
+    fn find(&mut self, words: usize) -> Result<Option<(usize, usize)>, NvramError> {
+        let fits = |free: &BTreeMap<usize, usize>| {
+            let large = free.iter().filter(|(_, have)| **have >= words);
+            large.min_by_key(|(_, have)| **have).map(|(at, have)| (*at, *have))
+        };
+        if let Some(found) = fits(&self.free) {
+            return Ok(Some(found));
+        }
+        self.join()?;
+        Ok(fits(&self.free))
+    }
+
+    fn join(&mut self) -> Result<(), NvramError> {
+        let mut joined: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut grown = Vec::new();
+        for (at, words) in core::mem::take(&mut self.free) {
+            match joined.last_entry() {
+                Some(mut last)
+                    if last.key() + last.get() * WORD == at && last.get() + words <= WORDS_MAX as usize =>
+                {
+                    *last.get_mut() += words;
+                    grown.push(*last.key());
+                }
+                _ => drop(joined.insert(at, words)),
+            }
+        }
+        grown.dedup();
+        self.free = joined;
+        for at in grown {
+            let words = self.free.get(&at).copied().unwrap_or(1);
+            self.write(at, &head(words, None))?;
+        }
+        self.device.persist()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ram::{Power, RamNvram, Torn};
+
+    #[test]
+    fn the_chain_is_whole_wherever_the_power_goes() {
+        for cut in 1..400 {
+            let power = Power::default();
+            let mut heap = Heap::new(RamNvram::new(1024, power.clone()), 64);
+            heap.clear().unwrap();
+            power.cut_in(cut, Torn::ALL[cut as usize % 4]);
+            let mut done = Ok(true);
+            for step in 0..60u32 {
+                let contents = alloc::vec![step as u8; (step * 37 % 150) as usize];
+                done = heap.put(Key::new(Key::GROUP, step % 7), 0, &contents);
+                done = done.and_then(|fits| heap.release().map(|()| fits));
+                if done.is_err() {
+                    break;
+                }
+            }
+            assert!(done.is_err() || cut > 300, "cut {cut} came to nothing");
+            power.on();
+            let mut again = Heap::new(heap.into_device(), 64);
+            let chunks = again.walk().unwrap().expect("a whole chain");
+            assert_eq!(chunks.iter().map(|chunk| chunk.words * WORD).sum::<usize>(), 1024 - 64, "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn room_in_pieces_is_joined() {
+        let mut heap = Heap::new(RamNvram::new(64 + 80 * WORD, Power::default()), 64);
+        heap.clear().unwrap();
+        for key in 0..10 {
+            assert!(heap.put(Key::new(1, key), 0, &[key as u8; 56]).unwrap());
+        }
+        assert!(!heap.put(Key::new(1, 99), 0, &[1]).unwrap());
+        for key in 3..6 {
+            heap.remove(Key::new(1, key));
+        }
+        heap.release().unwrap();
+        assert_eq!(heap.free_words(), 24);
+        assert!(heap.put(Key::new(1, 11), 0, &[7; 170]).unwrap());
+        assert_eq!(heap.get(Key::new(1, 9)).unwrap().unwrap(), [9; 56]);
+    }
+}

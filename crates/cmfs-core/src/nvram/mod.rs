@@ -1,0 +1,302 @@
+//! What lies in NVRAM, and how it is brought up to date.
+
+mod compact;
+mod group;
+mod heap;
+mod names;
+mod pages;
+mod paper;
+
+use crate::blocks::{Block, Blocks};
+use crate::error::{Error, Result};
+use crate::fs::{Layout, Names, UpdateReport};
+use crate::map::SEGMENT;
+use crate::media::{Geometry, Nvram, NvramError};
+use crate::object::{Details, Objects};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use heap::{Heap, Key};
+
+/// Objects of a group record.
+pub(crate) const GROUP: u32 = 64;
+
+/// Why the NVRAM cannot be mounted from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Reading fails.
+    Unreadable,
+    /// There is nothing of ours, or of another layout or geometry.
+    Foreign,
+    /// An update was cut off, or records did not fit.
+    Incomplete,
+    /// A record is spoilt.
+    Damaged,
+}
+
+impl Refusal {
+    pub fn why(self) -> &'static str {
+        match self {
+            Refusal::Unreadable => "the NVRAM cannot be read",
+            Refusal::Foreign => "the NVRAM holds nothing of this layout",
+            Refusal::Incomplete => "the NVRAM was being updated, or is too small",
+            Refusal::Damaged => "a record in the NVRAM is spoilt",
+        }
+    }
+}
+
+impl From<NvramError> for Refusal {
+    fn from(_: NvramError) -> Refusal {
+        Refusal::Unreadable
+    }
+}
+
+impl From<NvramError> for Error {
+    fn from(_: NvramError) -> Error {
+        Error::Gone
+    }
+}
+
+/// What an NVRAM says.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub identity: [u8; 16],
+    pub objects: Objects,
+    pub blocks: Vec<Block>,
+    pub sequence: u32,
+    pub last_block: u32,
+    /// The open block and its next page.
+    pub open: Option<(u32, u32)>,
+    /// The NAND was written since.
+    pub modified: bool,
+}
+
+/// What is to be said.
+pub(crate) struct Snapshot<'a> {
+    pub objects: &'a Objects,
+    pub blocks: &'a Blocks,
+    pub changed_blocks: BTreeSet<u32>,
+    pub geometry: &'a Geometry,
+    pub open: Option<(u32, u32)>,
+    pub sequence: u32,
+    pub last_block: u32,
+    /// Flash and memory agree: names can be written.
+    pub clean: bool,
+}
+
+/// The NVRAM's half of a file system.
+#[derive(Debug)]
+pub(crate) struct Store<V> {
+    heap: Heap<V>,
+    layout: Layout,
+    names: Names,
+    geometry: Geometry,
+    identity: [u8; 16],
+    /// Number of the last update.
+    update: u64,
+    modified: bool,
+    overflow: bool,
+    /// Objects whose record is out of date.
+    objects: BTreeSet<u32>,
+    /// Segments of maps whose record is out of date: object, segment.
+    segments: BTreeSet<(u32, u32)>,
+    /// Objects that the names records are true of.
+    named: Bits,
+    /// Groups with headers that are newer than the names record.
+    unnamed: BTreeSet<u32>,
+    /// Ends of records, to be given back at the next update.
+    tombstones: Vec<Key>,
+    /// All records have to be made anew.
+    all: bool,
+}
+
+/// A set of object numbers.
+#[derive(Clone, Debug, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn contains(&self, id: u32) -> bool {
+        self.0.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
+    }
+
+    fn insert(&mut self, id: u32) {
+        let at = id as usize / 64;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        self.0[at] |= 1 << (id % 64);
+    }
+
+    fn remove(&mut self, id: u32) {
+        if let Some(word) = self.0.get_mut(id as usize / 64) {
+            *word &= !(1 << (id % 64));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl<V: Nvram> Store<V> {
+    fn new(device: V, layout: Layout, names: Names, geometry: &Geometry) -> Store<V> {
+        let start = match layout {
+            Layout::Compact => compact::HEAP_AT,
+            Layout::Paper => paper::HEAP_AT,
+        };
+        Store {
+            heap: Heap::new(device, start),
+            layout,
+            names,
+            geometry: *geometry,
+            identity: [0; 16],
+            update: 0,
+            modified: false,
+            overflow: false,
+            objects: BTreeSet::new(),
+            segments: BTreeSet::new(),
+            named: Bits::default(),
+            unnamed: BTreeSet::new(),
+            tombstones: Vec::new(),
+            all: false,
+        }
+    }
+
+    /// An NVRAM that says nothing yet; the next update says it all.
+    pub fn format(
+        device: V,
+        layout: Layout,
+        names: Names,
+        geometry: &Geometry,
+        identity: [u8; 16],
+    ) -> Result<Store<V>> {
+        let mut store = Store { identity, ..Store::new(device, layout, names, geometry) };
+        match layout {
+            Layout::Compact => store.clear_compact()?,
+            Layout::Paper => store.clear_paper()?,
+        }
+        store.all = true;
+        store.modified = true;
+        Ok(store)
+    }
+
+    /// Reads an NVRAM; if it cannot be mounted from, it is given back with the reason.
+    pub fn open(
+        device: V,
+        layout: Layout,
+        names: Names,
+        geometry: &Geometry,
+    ) -> Result<(Store<V>, State), (V, Refusal)> {
+        let mut store = Store::new(device, layout, names, geometry);
+        let state = match layout {
+            Layout::Compact => store.load_compact(),
+            Layout::Paper => store.load_paper(),
+        };
+        match state {
+            Ok(state) => {
+                store.identity = state.identity;
+                store.modified = state.modified;
+                Ok((store, state))
+            }
+            Err(refusal) => Err((store.into_device(), refusal)),
+        }
+    }
+
+    pub fn device_mut(&mut self) -> &mut V {
+        self.heap.device_mut()
+    }
+
+    pub fn into_device(self) -> V {
+        self.heap.into_device()
+    }
+
+    pub fn size_bytes(&self) -> usize {
+        self.heap.size_bytes()
+    }
+
+    pub fn used_bytes(&self) -> usize {
+        self.heap.used_bytes()
+    }
+
+    pub fn overflows(&self) -> bool {
+        self.overflow
+    }
+
+    pub fn is_modified(&self) -> bool {
+        self.modified
+    }
+
+    /// The NVRAM says that the NAND was written since, and goes on saying so.
+    pub fn keep_modified(&mut self) {
+        self.modified = true;
+    }
+
+    pub fn note_object(&mut self, id: u32) {
+        self.objects.insert(id);
+    }
+
+    pub fn note_segment(&mut self, id: u32, segment: u32) {
+        self.segments.insert((id, segment));
+        if segment == 0 || self.layout == Layout::Paper {
+            self.objects.insert(id);
+        }
+    }
+
+    /// An object's header was written: what the names record says of it may not be true any more.
+    pub fn note_header(&mut self, id: u32) {
+        self.named.remove(id);
+        self.unnamed.insert(id / GROUP);
+        self.objects.insert(id);
+    }
+
+    /// All segments of an object from one on that have a record.
+    pub fn note_segments_from(&mut self, id: u32, from: u32) {
+        let known: Vec<u32> = self.heap.segments_of(id, from).collect();
+        known.into_iter().for_each(|segment| self.note_segment(id, segment));
+        self.note_segment(id, from);
+    }
+
+    /// Says that the NAND is about to be written, if that is not said already.
+    pub fn announce(&mut self) -> Result<()> {
+        if self.modified {
+            return Ok(());
+        }
+        match self.layout {
+            Layout::Compact => self.announce_compact()?,
+            Layout::Paper => self.announce_paper()?,
+        }
+        self.modified = true;
+        Ok(())
+    }
+
+    /// Brings the NVRAM up to date.
+    pub fn commit(&mut self, snapshot: &Snapshot) -> Result<UpdateReport> {
+        let report = match self.layout {
+            Layout::Compact => self.commit_compact(snapshot)?,
+            Layout::Paper => self.commit_paper(snapshot)?,
+        };
+        self.overflow = report.overflow;
+        // Where records did not fit, the next update tries with all of them again.
+        self.all = report.overflow;
+        self.objects.clear();
+        self.segments.clear();
+        self.modified = report.overflow;
+        Ok(report)
+    }
+
+    /// Names and attributes of an object and its neighbours, if they are there.
+    pub fn names(&mut self, id: u32) -> Result<Option<Vec<(u32, Details)>>> {
+        match self.layout {
+            Layout::Compact if self.names == Names::Auto && self.named.contains(id) => {
+                let all = self.load_names(id / GROUP)?;
+                let named = |(id, _): &(u32, Details)| self.named.contains(*id);
+                Ok(all.map(|all| all.into_iter().filter(named).collect()))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// How many entries of a segment a file of so many pages has.
+fn entries_of(pages: u32, segment: u32) -> u32 {
+    pages.saturating_sub(segment.saturating_mul(SEGMENT)).min(SEGMENT)
+}

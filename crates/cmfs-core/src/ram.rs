@@ -1,0 +1,361 @@
+//! A NAND part and an NVRAM in memory, for tests and trials, with one power supply that can be cut at any
+//! program, erase or NVRAM word, and with the ways in which a cut leaves the medium.
+//!
+//! The part keeps its users to the rules: a page that is programmed twice, out of order, or in a bad block panics.
+
+use crate::media::{Geometry, Nand, NandError, Nvram, NvramError};
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::Cell;
+
+/// What a power cut leaves of the operation it hits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Torn {
+    /// A page or block that cannot be read; an NVRAM word as it was.
+    #[default]
+    Unreadable,
+    /// It looks as if nothing had been done: but what looks erased is not, and must not be programmed.
+    Nothing,
+    /// Half of the page's data is there, with all of its tags; half of the block is erased.
+    Half,
+    /// Everything was done, only not reported.
+    All,
+}
+
+impl Torn {
+    /// All ways.
+    pub const ALL: [Torn; 4] = [Torn::Unreadable, Torn::Nothing, Torn::Half, Torn::All];
+}
+
+#[derive(Debug, Default)]
+struct Supply {
+    /// Operations until the power goes; 0: no cut is planned.
+    left: Cell<u64>,
+    off: Cell<bool>,
+    done: Cell<u64>,
+    torn: Cell<Torn>,
+}
+
+/// The power supply of a part and its NVRAM.
+#[derive(Clone, Debug, Default)]
+pub struct Power(Rc<Supply>);
+
+impl Power {
+    /// Cuts the power in the `count`-th operation from now (1: the next), leaving it `torn`.
+    pub fn cut_in(&self, count: u64, torn: Torn) {
+        self.0.left.set(count);
+        self.0.torn.set(torn);
+    }
+
+    /// Turns the power on; no cut is planned any more.
+    pub fn on(&self) {
+        self.0.off.set(false);
+        self.0.left.set(0);
+    }
+
+    /// Whether it is off.
+    pub fn is_off(&self) -> bool {
+        self.0.off.get()
+    }
+
+    /// Programs, erases and NVRAM words so far.
+    pub fn operations(&self) -> u64 {
+        self.0.done.get()
+    }
+
+    /// Counts an operation; how it is torn, if it is the one.
+    fn spend(&self) -> Option<Torn> {
+        self.0.done.set(self.0.done.get() + 1);
+        match self.0.left.get() {
+            0 => None,
+            1 => {
+                self.0.left.set(0);
+                self.0.off.set(true);
+                Some(self.0.torn.get())
+            }
+            left => {
+                self.0.left.set(left - 1);
+                None
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+enum PageCell {
+    #[default]
+    Erased,
+    /// Reads as erased and is not.
+    Unstable,
+    Unreadable,
+    Written(Rc<[u8]>),
+}
+
+/// What was done to a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pages read.
+    pub reads: u64,
+    /// Spare areas read alone.
+    pub spare_reads: u64,
+    /// Pages programmed.
+    pub programs: u64,
+    /// Blocks erased.
+    pub erases: u64,
+}
+
+/// A NAND part in memory.
+#[derive(Clone, Debug)]
+pub struct RamNand {
+    geometry: Geometry,
+    pages: Vec<PageCell>,
+    bad: Vec<bool>,
+    erases: Vec<u32>,
+    power: Power,
+    counts: Counts,
+    /// The next program or erase of this block fails.
+    failing: Option<u32>,
+}
+
+impl RamNand {
+    /// An erased part on its own power supply.
+    pub fn new(geometry: Geometry) -> RamNand {
+        RamNand {
+            geometry,
+            pages: alloc::vec![PageCell::Erased; geometry.pages() as usize],
+            bad: alloc::vec![false; geometry.blocks as usize],
+            erases: alloc::vec![0; geometry.blocks as usize],
+            power: Power::default(),
+            counts: Counts::default(),
+            failing: None,
+        }
+    }
+
+    /// The same part in the same state, on another power supply.
+    pub fn copy_on(&self, power: Power) -> RamNand {
+        RamNand { power, ..self.clone() }
+    }
+
+    /// Its power supply.
+    pub fn power(&self) -> Power {
+        self.power.clone()
+    }
+
+    /// What was done to it.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// How often a block was erased.
+    pub fn erases(&self, block: u32) -> u32 {
+        self.erases[block as usize]
+    }
+
+    /// Lets the next program or erase of a block fail.
+    pub fn fail_next(&mut self, block: u32) {
+        self.failing = Some(block);
+    }
+
+    /// Makes a page unreadable, as too many wrong bits do.
+    pub fn spoil(&mut self, page: u32) {
+        self.pages[page as usize] = PageCell::Unreadable;
+    }
+
+    /// All pages one after the other, each with its spare area: what `nanddump --oob` writes.
+    pub fn dump(&mut self) -> Vec<u8> {
+        let (data, spare) = (self.geometry.page_bytes as usize, self.geometry.spare_bytes as usize);
+        let mut image = Vec::with_capacity(self.pages.len() * (data + spare));
+        for page in &self.pages {
+            match page {
+                PageCell::Written(bytes) => image.extend_from_slice(bytes),
+                _ => image.resize(image.len() + data + spare, 0xff),
+            }
+        }
+        image
+    }
+
+    fn powered(&self) -> Result<(), NandError> {
+        if self.power.is_off() { Err(NandError::Gone) } else { Ok(()) }
+    }
+
+    fn cells(&mut self, block: u32) -> &mut [PageCell] {
+        let pages = self.geometry.pages_per_block as usize;
+        &mut self.pages[block as usize * pages..][..pages]
+    }
+
+    fn tear_program(&mut self, page: u32, bytes: Vec<u8>, torn: Torn) {
+        let half = self.geometry.page_bytes as usize / 2;
+        self.pages[page as usize] = match torn {
+            Torn::Unreadable => PageCell::Unreadable,
+            Torn::Nothing => PageCell::Unstable,
+            Torn::Half => {
+                let mut bytes = bytes;
+                bytes[half..2 * half].fill(0xff);
+                PageCell::Written(bytes.into())
+            }
+            Torn::All => PageCell::Written(bytes.into()),
+        };
+    }
+
+    fn tear_erase(&mut self, block: u32, torn: Torn) {
+        let cells = self.cells(block);
+        let count = match torn {
+            Torn::Nothing => 0,
+            Torn::Half => cells.len() / 2,
+            Torn::Unreadable | Torn::All => cells.len(),
+        };
+        let left = if torn == Torn::Unreadable { PageCell::Unreadable } else { PageCell::Unstable };
+        cells[..count].fill(left);
+    }
+}
+
+impl Nand for RamNand {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
+        self.powered()?;
+        Ok(self.bad[block as usize])
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
+        self.powered()?;
+        self.bad[block as usize] = true;
+        Ok(())
+    }
+
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+        self.powered()?;
+        self.counts.reads += 1;
+        match &self.pages[page as usize] {
+            PageCell::Erased | PageCell::Unstable => {
+                data.fill(0xff);
+                spare.fill(0xff);
+            }
+            PageCell::Unreadable => return Err(NandError::Unreadable),
+            PageCell::Written(bytes) => {
+                let (from, behind) = bytes.split_at(data.len());
+                data.copy_from_slice(from);
+                spare.copy_from_slice(&behind[..spare.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+        self.powered()?;
+        self.counts.spare_reads += 1;
+        match &self.pages[page as usize] {
+            PageCell::Erased | PageCell::Unstable => spare.fill(0xff),
+            PageCell::Unreadable => return Err(NandError::Unreadable),
+            PageCell::Written(bytes) => spare.copy_from_slice(&bytes[self.geometry.page_bytes as usize..]),
+        }
+        Ok(())
+    }
+
+    fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
+        self.powered()?;
+        let block = self.geometry.block_of(page);
+        let in_block = (page % self.geometry.pages_per_block) as usize;
+        assert!(!self.bad[block as usize], "block {block} is bad");
+        let later = &self.cells(block)[in_block..];
+        let erased = later.iter().all(|cell| matches!(cell, PageCell::Erased));
+        assert!(erased, "page {in_block} of block {block} is not erased, or out of order");
+        let bytes = [data, spare].concat();
+        if let Some(torn) = self.power.spend() {
+            self.tear_program(page, bytes, torn);
+            return Err(NandError::Gone);
+        }
+        if self.failing == Some(block) {
+            self.failing = None;
+            self.pages[page as usize] = PageCell::Unreadable;
+            return Err(NandError::Failed);
+        }
+        self.counts.programs += 1;
+        self.pages[page as usize] = PageCell::Written(bytes.into());
+        Ok(())
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), NandError> {
+        self.powered()?;
+        assert!(!self.bad[block as usize], "block {block} is bad");
+        if let Some(torn) = self.power.spend() {
+            self.tear_erase(block, torn);
+            return Err(NandError::Gone);
+        }
+        if self.failing == Some(block) {
+            self.failing = None;
+            return Err(NandError::Failed);
+        }
+        self.counts.erases += 1;
+        self.erases[block as usize] += 1;
+        self.cells(block).fill(PageCell::Erased);
+        Ok(())
+    }
+}
+
+/// An NVRAM in memory.
+#[derive(Clone, Debug)]
+pub struct RamNvram {
+    bytes: Vec<u8>,
+    power: Power,
+    /// Bytes read so far.
+    pub read_bytes: u64,
+    /// Bytes written so far.
+    pub written_bytes: u64,
+}
+
+impl RamNvram {
+    /// So many zeros, on this power supply.
+    pub fn new(size_bytes: usize, power: Power) -> RamNvram {
+        RamNvram { bytes: alloc::vec![0; size_bytes], power, read_bytes: 0, written_bytes: 0 }
+    }
+
+    /// The same memory in the same state, on another power supply.
+    pub fn copy_on(&self, power: Power) -> RamNvram {
+        RamNvram { power, ..self.clone() }
+    }
+
+    /// What it holds, to be spoilt.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Nvram for RamNvram {
+    fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
+        let from = self.bytes.get(offset..offset.saturating_add(bytes.len())).ok_or(NvramError)?;
+        if self.power.is_off() {
+            return Err(NvramError);
+        }
+        bytes.copy_from_slice(from);
+        self.read_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
+        if self.power.is_off() || self.bytes.get(offset..offset.saturating_add(bytes.len())).is_none() {
+            return Err(NvramError);
+        }
+        for (word, part) in bytes.chunks(8).enumerate() {
+            let torn = self.power.spend();
+            if torn.is_none() || torn == Some(Torn::All) {
+                self.bytes[offset + word * 8..][..part.len()].copy_from_slice(part);
+            }
+            if torn.is_some() {
+                return Err(NvramError);
+            }
+        }
+        self.written_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn persist(&mut self) -> Result<(), NvramError> {
+        if self.power.is_off() { Err(NvramError) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,257 @@
+//! The first screen of `bimetal status`: what one wants to know of a mount, in the order one asks.
+//!
+//! Is it well? How full are the halves? What would be lost with the SSD? What is where? What did it cost?
+//! Everything comes from the status as the mount gives it; a part that a kind of file system does not have is left
+//! out.
+
+use crate::units::show_size;
+use serde_json::Value;
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+const BAR: u64 = 20;
+
+/// How full the mount is, bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    pub used: u64,
+    pub size: u64,
+}
+
+/// The whole screen.
+pub(super) fn screen(place: &str, space: Space, status: &Value) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = head(&mut text, place, status)
+        .and_then(|()| halves(&mut text, space, status))
+        .and_then(|()| risk(&mut text, status))
+        .and_then(|()| sections(&mut text, status))
+        .and_then(|()| costs(&mut text, status));
+    text
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn size(value: &Value) -> String {
+    show_size(number(value))
+}
+
+/// `[#####...............]`; nothing at all looks empty, all of it full, and only that.
+fn bar(part: f64, whole: f64) -> String {
+    let share = if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 };
+    let filled = match share {
+        0.0 => 0,
+        share => ((share * BAR as f64).round() as u64).clamp(1, BAR - u64::from(share < 1.0)),
+    };
+    format!("[{}{}]", "#".repeat(filled as usize), ".".repeat((BAR - filled) as usize))
+}
+
+fn bar_of(part: u64, whole: u64) -> String {
+    let percent = if whole > 0 { part as f64 / whole as f64 * 100.0 } else { 0.0 };
+    format!("{} {percent:3.0} %", bar(part as f64, whole as f64))
+}
+
+fn head(text: &mut String, place: &str, status: &Value) -> fmt::Result {
+    let front = &status["front"];
+    let since = humantime::format_duration(Duration::from_secs(number(&front["mounted_seconds"])));
+    let version = front["version"].as_str().unwrap_or("?");
+    let kind = status["type"].as_str().unwrap_or("nfhybrid");
+    writeln!(
+        text,
+        "{kind} on {place}, mounted {since} (version {version}, process {})",
+        number(&front["pid"])
+    )?;
+    for (what, why) in [("it has stopped", &status["failure"]), ("the SSD is lost", &status["ssd_lost"])] {
+        if let Some(why) = why.as_str() {
+            writeln!(text, "! {what}: {why}")?;
+        }
+    }
+    for note in status["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        writeln!(text, "! {note}")?;
+    }
+    match number(&front["panics"]) {
+        0 => Ok(()),
+        count => writeln!(text, "! {count} requests met a bug and failed; the log says which"),
+    }
+}
+
+fn halves(text: &mut String, space: Space, status: &Value) -> fmt::Result {
+    writeln!(text)?;
+    let mut row = |name: &str, bytes: u64, used: u64, path: &Value| {
+        let path = path.as_str().unwrap_or("");
+        writeln!(text, "  {name:5} {:>10}  {}  {path}", show_size(bytes), bar_of(used, bytes))
+    };
+    if !status["disk"].is_string() {
+        return row("", space.size, space.used, &Value::Null);
+    }
+    row("disk", space.size, space.used, &status["disk"])?;
+    if let Some(sections) = status["ssd_half"]["sections"].as_array() {
+        let sum = |field: &str| sections.iter().map(|section| number(&section[field])).sum();
+        row("ssd", sum("size_bytes"), sum("resident_bytes"), &status["ssd"])?;
+    }
+    Ok(())
+}
+
+fn risk(text: &mut String, status: &Value) -> fmt::Result {
+    let risk = &status["at_risk"];
+    if risk.is_null() {
+        return Ok(());
+    }
+    let behind = number(&status["operations"][0]).saturating_sub(number(&status["operations"][1]));
+    match behind {
+        0 => writeln!(text, "\nThe disk alone has everything.")?,
+        1 => writeln!(text, "\nThe disk alone lacks the last operation.")?,
+        behind => writeln!(text, "\nThe disk alone lacks the last {behind} operations.")?,
+    }
+    let (seconds, limit) =
+        (risk["seconds"].as_f64().unwrap_or(0.0), risk["limit_seconds"].as_f64().unwrap_or(0.0));
+    let bytes = bar(number(&risk["bytes"]) as f64, number(&risk["limit_bytes"]) as f64);
+    let row = |name, now: String, bar, limit: String| format!("  {name:8} {now:>10}  {bar}  of {limit}");
+    writeln!(text, "{}", row("at risk", size(&risk["bytes"]), bytes, size(&risk["limit_bytes"])))?;
+    writeln!(
+        text,
+        "{}",
+        row("behind", format!("{seconds:.1} s"), bar(seconds, limit), format!("{limit:.1} s"))
+    )
+}
+
+fn sections(text: &mut String, status: &Value) -> fmt::Result {
+    let half = &status["ssd_half"];
+    let Some(sections) = half["sections"].as_array() else { return Ok(()) };
+    writeln!(
+        text,
+        "\n{:12} {:>10} {:>10} {:>10}  {:27}  {:>8} {:>8} {:>8}",
+        "Section", "size", "extents of", "resident", "", "files", "hits", "misses"
+    )?;
+    for section in sections {
+        let bytes = number(&section["size_bytes"]);
+        writeln!(
+            text,
+            "  {:10} {:>10} {:>10} {:>10}  {}  {:>8} {:>8} {:>8}",
+            section["name"].as_str().unwrap_or("?"),
+            show_size(bytes),
+            size(&section["extent_bytes"]),
+            size(&section["resident_bytes"]),
+            bar_of(number(&section["resident_bytes"]), bytes),
+            number(&section["inodes"]),
+            number(&section["hits"]),
+            number(&section["misses"]),
+        )?;
+    }
+    let (used, bytes) = (number(&half["log_used_bytes"]), number(&half["log_bytes"]));
+    let (shown_size, shown_used) = (show_size(bytes), show_size(used));
+    writeln!(text, "  {:10} {shown_size:>10} {:>10} {shown_used:>10}  {}", "(log)", "", bar_of(used, bytes))
+}
+
+fn costs(text: &mut String, status: &Value) -> fmt::Result {
+    let written = number(&status["front"]["written_bytes"]);
+    writeln!(text, "\nSince then programs wrote {}.", show_size(written))?;
+    for name in ["ssd", "disk"] {
+        if let Some(device) = status["devices"].get(name) {
+            device_cost(text, name, written, device)?;
+        }
+    }
+    let counters = &status["counters"];
+    if counters.is_null() {
+        return Ok(());
+    }
+    let (ssd, disk) = (number(&counters["fsync_ssd"]), number(&counters["fsync_disk"]));
+    writeln!(text, "  fsync  {ssd} done by the SSD's log, {disk} by the disk")?;
+    let read = |source: usize| size(&counters["read_bytes"][source]);
+    writeln!(text, "  reads  {} from memory, {} from the SSD, {} from the disk", read(0), read(1), read(2))
+}
+
+fn device_cost(text: &mut String, name: &str, written: u64, device: &Value) -> fmt::Result {
+    let requests = &device["requests"];
+    let bytes = number(&requests["write_bytes"]);
+    let times = match written {
+        0 => String::new(),
+        written => format!(", {:.2} times that", bytes as f64 / written as f64),
+    };
+    let flushes = number(&requests["flushes"]) + number(&requests["durable_writes"]);
+    let waited: u64 = device["waits"].as_object().into_iter().flatten().map(|(_, ns)| number(ns)).sum();
+    writeln!(
+        text,
+        "  {name:5}  {} written{times}; {} writes, {} reads, {flushes} flushes; waited for {:.1} s",
+        show_size(bytes),
+        number(&requests["writes"]),
+        number(&requests["reads"]),
+        waited as f64 / 1e9
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn status() -> Value {
+        json!({
+            "disk": "/dev/sda", "ssd": "/dev/nvme0n1p3", "ssd_lost": null, "failure": null, "notes": [],
+            "operations": [17, 1],
+            "at_risk": {"bytes": 5242880, "limit_bytes": 67108864, "seconds": 0.26, "limit_seconds": 5.0},
+            "ssd_half": {
+                "log_bytes": 4194304, "log_used_bytes": 8192,
+                "sections": [{"name": "small", "size_bytes": 61849600, "extent_bytes": 16384,
+                    "resident_bytes": 5242880, "inodes": 1, "hits": 3, "misses": 4}],
+            },
+            "counters": {"fsync_ssd": 9, "fsync_disk": 1, "read_bytes": [1024, 0, 2048]},
+            "devices": {
+                "ssd": {"requests": {"write_bytes": 7864320, "writes": 6, "reads": 5, "flushes": 2,
+                    "durable_writes": 1}, "waits": {"write_ns": 1000000000, "durable_ns": 500000000}},
+            },
+            "front": {"version": "1.2.3", "pid": 77, "mounted_seconds": 3723, "panics": 0,
+                "written_bytes": 5242880},
+        })
+    }
+
+    #[test]
+    fn the_screen_answers_what_one_asks() {
+        let text = screen("/mnt", Space { used: 1 << 30, size: 4 << 30 }, &status());
+        let expected = "\
+nfhybrid on /mnt, mounted 1h 2m 3s (version 1.2.3, process 77)
+
+  disk     4.0 GiB  [#####...............]  25 %  /dev/sda
+  ssd     59.0 MiB  [##..................]   8 %  /dev/nvme0n1p3
+
+The disk alone lacks the last 16 operations.
+  at risk     5.0 MiB  [##..................]  of 64.0 MiB
+  behind        0.3 s  [#...................]  of 5.0 s
+
+Section            size extents of   resident                                  files     hits   misses
+  small        59.0 MiB   16.0 KiB    5.0 MiB  [##..................]   8 %         1        3        4
+  (log)         4.0 MiB               8.0 KiB  [#...................]   0 %
+
+Since then programs wrote 5.0 MiB.
+  ssd    7.5 MiB written, 1.50 times that; 6 writes, 5 reads, 3 flushes; waited for 1.5 s
+  fsync  9 done by the SSD's log, 1 by the disk
+  reads  1.0 KiB from memory, 0 B from the SSD, 2.0 KiB from the disk
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let mut status = status();
+        status["ssd_lost"] = json!("/dev/nvme0n1p3: write: Input/output error");
+        status["notes"] = json!(["the SSD is stale"]);
+        status["ssd_half"] = Value::Null;
+        let text = screen("/mnt", Space { used: 0, size: 0 }, &status);
+        let lines: Vec<&str> = text.lines().take(3).collect();
+        assert_eq!(
+            lines[1..],
+            ["! the SSD is lost: /dev/nvme0n1p3: write: Input/output error", "! the SSD is stale"]
+        );
+        assert!(!text.contains("Section"));
+    }
+
+    #[test]
+    fn a_bar_is_empty_or_full_only_when_it_is() {
+        assert_eq!(bar(0.0, 5.0), "[....................]");
+        assert_eq!(bar(0.001, 5.0), "[#...................]");
+        assert_eq!(bar(4.999, 5.0), "[###################.]");
+        assert_eq!(bar(6.0, 5.0), "[####################]");
+    }
+}

@@ -1,0 +1,113 @@
+//! What a server says of itself, over a unix socket: whoever connects gets its state as JSON, and the end.
+//!
+//! `bimetal status SOCKET` asks so for a device served over NBD, whose protocol has no room for it; the socket
+//! lies beside the one of the device. Nothing is read from who asks. Cost: a thread that sleeps.
+
+use crate::{Error, Result};
+use serde_json::Value;
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Who takes no answer for so long gets none: others wait.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest state that is read.
+const STATE_BYTES_MAX: u64 = 1 << 20;
+
+/// A state that is being told; dropping it removes the socket.
+pub(super) struct Live {
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    socket: PathBuf,
+}
+
+/// Where the state of what is served at `socket` is told.
+pub(super) fn beside(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".status");
+    name.into()
+}
+
+/// A listener at `socket`; one that nobody listens on any more is replaced.
+///
+/// Fails with [`Error::Io`] if it cannot be made.
+pub(super) fn listen(socket: &Path) -> Result<UnixListener> {
+    let failed = |error| Error::io(format!("{}: listen", socket.display()), error);
+    if UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        std::fs::remove_file(socket).map_err(failed)?;
+    }
+    UnixListener::bind(socket).map_err(failed)
+}
+
+/// Tells what `state` gives to all who connect to a new socket at `socket`.
+///
+/// Fails with [`Error::Io`] if that cannot be made.
+pub(super) fn tell(socket: &Path, state: impl Fn() -> Value + Send + 'static) -> Result<Live> {
+    let listener = listen(socket)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&ended);
+    let serve = move || {
+        for stream in listener.incoming() {
+            if seen.load(Relaxed) {
+                break;
+            }
+            // Who does not listen, or has gone, is not told.
+            let _ = stream.and_then(|mut stream| {
+                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.write_all(format!("{:#}\n", state()).as_bytes())
+            });
+        }
+    };
+    let thread = thread::Builder::new().name("status".into()).spawn(serve);
+    let thread = thread.map_err(|error| Error::io("a thread", error))?;
+    Ok(Live { ended, thread: Some(thread), socket: socket.to_path_buf() })
+}
+
+/// Asks for the state told at `socket`.
+///
+/// Fails with [`Error::Io`] if nobody answers, with [`Error::Corrupt`] if the answer is no JSON.
+pub(super) fn ask(socket: &Path) -> Result<Value> {
+    let failed = |error| Error::io(format!("{}: ask for the status", socket.display()), error);
+    let stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let mut text = Vec::new();
+    stream.take(STATE_BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
+    serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, socket.display()))
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.ended.store(true, Relaxed);
+        // Wakes the thread; it sees that all has ended.
+        let woken = UnixStream::connect(&self.socket).is_ok();
+        let _ = std::fs::remove_file(&self.socket);
+        if let Some(thread) = self.thread.take().filter(|_| woken) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn every_caller_gets_the_state_of_the_moment_and_the_socket_goes_with_the_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = beside(&dir.path().join("s"));
+        let asked = AtomicU64::new(0);
+        let live = tell(&socket, move || json!({ "asked": asked.fetch_add(1, Relaxed) })).unwrap();
+        for number in 0..3 {
+            assert_eq!(ask(&socket).unwrap()["asked"], number);
+        }
+        drop(live);
+        assert!(!socket.exists());
+        assert!(ask(&socket).unwrap_err().to_string().contains("s.status"));
+    }
+}

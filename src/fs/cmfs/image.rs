@@ -1,0 +1,212 @@
+//! A NAND part and an NVRAM in files.
+//!
+//! The NAND image is page after page, each followed by its spare area: what `nanddump --oob` writes and what tools
+//! for YAFFS2 read. It is sparse: a page of zeros, data and spare area, was never programmed (no page that was has
+//! tags of zeros), and erasing leaves a hole. A bad block is marked as on a part: a byte other than 255 at the
+//! beginning of its first spare area.
+
+use crate::{Error, Result};
+use cmfs_core::tags::{SpareState, TagPlace};
+use cmfs_core::{Geometry, NandError, NvramError};
+use rustix::fs::{FallocateFlags, FlockOperation};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Opens a file; for writing under a lock.
+fn open(path: &Path, writable: bool) -> Result<File> {
+    let file = OpenOptions::new().read(true).write(writable).open(path);
+    let file = file.map_err(|why| Error::io(path.display(), why))?;
+    let how = if writable {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
+    rustix::fs::flock(&file, how)
+        .map_err(|_| Error::invalid(format!("{}: it is in use by another process", path.display())))?;
+    Ok(file)
+}
+
+/// A NAND part in a file.
+#[derive(Debug)]
+pub struct ImageNand {
+    file: File,
+    geometry: Geometry,
+    writable: bool,
+    /// A page as the file has it.
+    buffer: Vec<u8>,
+}
+
+impl ImageNand {
+    /// Opens an image of a part of this shape; the number of blocks follows from its length.
+    ///
+    /// # Errors
+    /// The file cannot be opened, is in use, or is no whole number of blocks long.
+    pub fn open(path: &Path, mut geometry: Geometry, writable: bool) -> Result<ImageNand> {
+        let file = open(path, writable)?;
+        let len = file.metadata().map_err(|why| Error::io(path.display(), why))?.len();
+        let page = u64::from(geometry.page_bytes + geometry.spare_bytes);
+        let block = page * u64::from(geometry.pages_per_block);
+        if len == 0 || !len.is_multiple_of(block) {
+            return Err(Error::invalid(format!(
+                "{}: {len} bytes are no whole number of blocks of {} pages of {} + {} bytes; name the part with --device",
+                path.display(),
+                geometry.pages_per_block,
+                geometry.page_bytes,
+                geometry.spare_bytes
+            )));
+        }
+        geometry.blocks = u32::try_from(len / block).unwrap_or(u32::MAX);
+        Ok(ImageNand { file, geometry, writable, buffer: vec![0; page as usize] })
+    }
+
+    /// Makes a file of the length that a part of this shape takes.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn make(path: &Path, geometry: &Geometry) -> Result<()> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        let file = file.map_err(|why| Error::io(path.display(), why))?;
+        let page = u64::from(geometry.page_bytes + geometry.spare_bytes);
+        file.set_len(page * geometry.pages()).map_err(|why| Error::io(path.display(), why))
+    }
+
+    fn offset(&self, page: u32) -> u64 {
+        u64::from(page) * self.buffer.len() as u64
+    }
+
+    fn data_bytes(&self) -> usize {
+        self.geometry.page_bytes as usize
+    }
+
+    fn spare_at(&self, page: u32) -> u64 {
+        self.offset(page) + self.data_bytes() as u64
+    }
+}
+
+fn gone(_: std::io::Error) -> NandError {
+    NandError::Gone
+}
+
+/// What was never programmed reads as ones.
+fn as_erased(data: &mut [u8], spare: &mut [u8]) {
+    if spare.iter().all(|byte| *byte == 0) && data.iter().all(|byte| *byte == 0) {
+        data.fill(0xff);
+        spare.fill(0xff);
+    }
+}
+
+impl cmfs_core::Nand for ImageNand {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
+        let mut spare = vec![0; self.geometry.spare_bytes as usize];
+        self.read_spare(self.geometry.first_page(block), &mut spare)?;
+        // Where tags begin at the first byte there is no room for a mark.
+        let is_tagged = matches!(TagPlace::IMAGE.read(&spare), SpareState::Tagged(_));
+        Ok(spare.len() >= 34 && spare[0] != 0xff && !is_tagged)
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
+        let first = self.geometry.first_page(block);
+        let mut spare = vec![0; self.geometry.spare_bytes as usize];
+        self.read_spare(first, &mut spare)?;
+        spare[..2].fill(0);
+        self.file.write_all_at(&spare, self.spare_at(first)).map_err(gone)
+    }
+
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+        let at = self.offset(page);
+        self.file.read_exact_at(&mut self.buffer, at).map_err(gone)?;
+        let (from, behind) = self.buffer.split_at(self.geometry.page_bytes as usize);
+        data.copy_from_slice(from);
+        spare.copy_from_slice(behind);
+        as_erased(data, spare);
+        Ok(())
+    }
+
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+        self.file.read_exact_at(spare, self.spare_at(page)).map_err(gone)?;
+        as_erased(&mut [], spare);
+        Ok(())
+    }
+
+    fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
+        if !self.writable {
+            return Err(NandError::Gone);
+        }
+        let bytes = [data, spare].concat();
+        self.file.write_all_at(&bytes, self.offset(page)).map_err(gone)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), NandError> {
+        if !self.writable {
+            return Err(NandError::Gone);
+        }
+        let first = self.offset(self.geometry.first_page(block));
+        let len = self.buffer.len() as u64 * u64::from(self.geometry.pages_per_block);
+        let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if rustix::fs::fallocate(&self.file, holes, first, len).is_ok() {
+            return Ok(());
+        }
+        // Not every file system has holes.
+        let zeros = vec![0; self.buffer.len()];
+        let pages = self.geometry.pages_per_block as usize;
+        (0..pages).try_for_each(|page| {
+            self.file.write_all_at(&zeros, first + (page * zeros.len()) as u64).map_err(gone)
+        })
+    }
+}
+
+/// An NVRAM in a file. Read-only, changes stay in memory.
+#[derive(Debug)]
+pub struct ImageNvram {
+    file: File,
+    bytes: Vec<u8>,
+    writable: bool,
+    is_changed: bool,
+}
+
+impl ImageNvram {
+    /// Opens an image.
+    ///
+    /// # Errors
+    /// It cannot be read, or is in use.
+    pub fn open(path: &Path, writable: bool) -> Result<ImageNvram> {
+        let file = open(path, writable)?;
+        let bytes = std::fs::read(path).map_err(|why| Error::io(path.display(), why))?;
+        Ok(ImageNvram { file, bytes, writable, is_changed: false })
+    }
+}
+
+impl cmfs_core::Nvram for ImageNvram {
+    fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
+        let from = self.bytes.get(offset..offset.saturating_add(bytes.len())).ok_or(NvramError)?;
+        bytes.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
+        let to = self.bytes.get_mut(offset..offset.saturating_add(bytes.len())).ok_or(NvramError)?;
+        to.copy_from_slice(bytes);
+        if self.writable {
+            self.file.write_all_at(bytes, offset as u64).map_err(|_| NvramError)?;
+            self.is_changed = true;
+        }
+        Ok(())
+    }
+
+    fn persist(&mut self) -> Result<(), NvramError> {
+        // The page cache outlives the process; what a power cut of the host takes is the NAND image's to lose, too.
+        if std::mem::take(&mut self.is_changed) {
+            rustix::fs::fdatasync(&self.file).map_err(|_| NvramError)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,527 @@
+//! A cmfs as a [`FileSystem`]: one lock around the core, counts of who holds an inode, a clock, and the update of
+//! the NVRAM every five seconds.
+//!
+//! An inode's number is its object's. The core removes nothing that is held: a file that loses its last name while
+//! someone has it is kept without one, and discarded with the last reference.
+
+use super::attributes::{attr, chmod, core_kind, kind, set_access, set_list, shape, time, without_set_id};
+use super::error;
+use crate::fs::acl::{self, Acl};
+use crate::fs::{
+    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
+    SetTime, SetXattr,
+};
+use crate::time::Time;
+use crate::units::Ino;
+use crate::{Error, Result};
+use bytes::Bytes;
+use cmfs_core::{Fs, MountKind, NewObject, ROOT};
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The part under a mounted file system.
+pub type Part = Box<dyn cmfs_core::Nand + Send>;
+/// The memory beside it.
+pub type Memory = Box<dyn cmfs_core::Nvram + Send>;
+
+/// Names of a listing taken at once.
+const BATCH: usize = 256;
+/// How often is looked whether an update is due.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How a file system is mounted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Nothing happens but what is asked for: no update on its own.
+    pub manual: bool,
+}
+
+struct State {
+    fs: Fs<Part, Memory>,
+    /// References by object.
+    references: FxHashMap<u32, u64>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Set when the mount ends.
+    ended: Mutex<bool>,
+    wake: Condvar,
+}
+
+/// A cmfs that can be mounted.
+pub struct CmfsFs {
+    shared: Arc<Shared>,
+    updater: Mutex<Option<JoinHandle<()>>>,
+    page_bytes: u32,
+}
+
+impl CmfsFs {
+    /// Takes an open file system.
+    ///
+    /// # Errors
+    /// The thread that updates the NVRAM cannot be started.
+    pub fn new(fs: Fs<Part, Memory>, options: Options) -> Result<CmfsFs> {
+        let page_bytes = cmfs_core::Nand::geometry(fs.nand()).page_bytes;
+        let state = Mutex::new(State { fs, references: FxHashMap::default() });
+        let shared = Arc::new(Shared { state, ended: Mutex::new(false), wake: Condvar::new() });
+        let updater = match options.manual {
+            true => None,
+            false => Some(start_updater(shared.clone())?),
+        };
+        Ok(CmfsFs { shared, updater: Mutex::new(updater), page_bytes })
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let mut state = self.shared.state.lock();
+        state.fs.set_now(time(Time::now().into()));
+        work(&mut state)
+    }
+
+    /// The attributes of an object, one reference more.
+    fn held(&self, state: &mut State, id: u32) -> Result<Attr> {
+        let found = attr(&state.fs.attr(id).map_err(error)?, self.page_bytes);
+        *state.references.entry(id).or_insert(0) += 1;
+        Ok(found)
+    }
+
+    fn stop_updater(&self) {
+        *self.shared.ended.lock() = true;
+        self.shared.wake.notify_all();
+        if let Some(updater) = self.updater.lock().take() {
+            // A thread that panicked has said so already.
+            let _ = updater.join();
+        }
+    }
+}
+
+impl Drop for CmfsFs {
+    fn drop(&mut self) {
+        self.stop_updater();
+    }
+}
+
+fn start_updater(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
+    let work = move || {
+        let started = std::time::Instant::now();
+        loop {
+            let mut ended = shared.ended.lock();
+            if !*ended {
+                shared.wake.wait_for(&mut ended, TICK);
+            }
+            if *ended {
+                return;
+            }
+            drop(ended);
+            let now_ms = started.elapsed().as_millis() as u64;
+            if let Err(why) = shared.state.lock().fs.update_if_due(now_ms) {
+                tracing::error!("cmfs: the NVRAM could not be updated: {why}");
+            }
+        }
+    };
+    let builder = std::thread::Builder::new().name("cmfs-update".into());
+    builder.spawn(work).map_err(|why| Error::io("starting a thread", why))
+}
+
+/// The object of an inode number.
+fn id(ino: Ino) -> Result<u32> {
+    u32::try_from(ino.0).map_err(|_| Error::Stale)
+}
+
+impl State {
+    fn is_held(&self, id: u32) -> bool {
+        self.references.get(&id).is_some_and(|count| *count > 0)
+    }
+
+    /// Whether what a name stands for is held.
+    fn holds_name(&mut self, dir: u32, name: &[u8]) -> bool {
+        self.fs.lookup(dir, name).is_ok_and(|id| self.is_held(id))
+    }
+
+    fn kill_set_id(&mut self, id: u32) -> Result<()> {
+        let mode = self.fs.attr(id).map_err(error)?.mode;
+        let without = without_set_id(mode);
+        if without != mode {
+            let set = cmfs_core::SetAttr { perm: Some(without), ..cmfs_core::SetAttr::default() };
+            self.fs.set_attr(id, &set).map_err(error)?;
+        }
+        Ok(())
+    }
+
+    fn set_attr(&mut self, id: u32, set: &SetAttr) -> Result<()> {
+        if let Some(size) = set.size {
+            self.fs.truncate(id, size).map_err(error)?;
+        }
+        if set.kill_suid {
+            self.kill_set_id(id)?;
+        }
+        if let Some(perm) = set.perm {
+            chmod(&mut self.fs, id, u32::from(perm & 0o7777))?;
+        }
+        let now = time(Time::now().into());
+        let at = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::To(stamp) => time(stamp),
+        };
+        let rest = cmfs_core::SetAttr {
+            perm: None,
+            uid: set.uid,
+            gid: set.gid,
+            atime: set.atime.map(at),
+            mtime: set.mtime.map(at),
+            ctime: set.ctime.map(time),
+        };
+        self.fs.set_attr(id, &rest).map_err(error)
+    }
+
+    fn rename(&mut self, from: (u32, &[u8]), to: (u32, &[u8]), how: Rename) -> Result<()> {
+        if how == Rename::Exchange {
+            return self.fs.exchange(from.0, from.1, to.0, to.1).map_err(error);
+        }
+        if to.1.len() > crate::fs::NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        if how == Rename::NoReplace && self.fs.lookup(to.0, to.1).is_ok() {
+            return Err(Error::Exists);
+        }
+        let keep = self.holds_name(to.0, to.1);
+        self.fs.rename(from.0, from.1, to.0, to.1, keep).map_err(error)?;
+        if how == Rename::Whiteout {
+            let owner = self.fs.attr(from.0).map_err(error)?;
+            let mark = NewObject {
+                kind: cmfs_core::Kind::Special,
+                mode: 0o020_000,
+                uid: owner.uid,
+                gid: owner.gid,
+                rdev: 0,
+                target: &[],
+            };
+            self.fs.create(from.0, from.1, &mark).map_err(error)?;
+        }
+        Ok(())
+    }
+
+    fn fallocate(&mut self, id: u32, offset: u64, end: u64, what: Fallocate) -> Result<()> {
+        let size = self.fs.attr(id).map_err(error)?.size;
+        let keeps = match what {
+            Fallocate::Punch => {
+                return self.fs.punch(id, offset, end).map_err(error);
+            }
+            Fallocate::Reserve { keep_size } => {
+                self.fs.reserve(id, offset, end).map_err(error)?;
+                keep_size
+            }
+            Fallocate::Zero { keep_size } => {
+                self.fs.punch(id, offset, end.min(size)).map_err(error)?;
+                self.fs.reserve(id, offset, end).map_err(error)?;
+                keep_size
+            }
+        };
+        if !keeps && end > size {
+            self.fs.truncate(id, end).map_err(error)?;
+        }
+        Ok(())
+    }
+
+    fn status(&mut self) -> serde_json::Value {
+        let report = self.fs.report().clone();
+        let kind = match report.kind {
+            MountKind::Made => "made",
+            MountKind::Clean => "clean",
+            MountKind::Recovered => "recovered",
+            MountKind::Scanned => "scanned",
+        };
+        let (stats, wear) = (self.fs.stats(), self.fs.wear());
+        let shape = cmfs_core::Nand::geometry(self.fs.nand());
+        let (used, size) = self.fs.nvram_used().unwrap_or((0, 0));
+        serde_json::json!({
+            "type": "cmfs",
+            "mounted": kind, "scanned_because": report.why,
+            "replayed_pages": report.replayed_pages, "unreadable_pages": report.unreadable_pages,
+            "capacity_bytes": self.fs.capacity_pages() * u64::from(shape.page_bytes),
+            "used_bytes": self.fs.used_pages() * u64::from(shape.page_bytes),
+            "objects": self.fs.object_count(),
+            "nvram": {
+                "size_bytes": size, "used_bytes": used, "overflows": self.fs.nvram_overflows(),
+                "updates": stats.commits, "written_bytes": stats.commit_bytes,
+            },
+            "nand": {
+                "page_bytes": shape.page_bytes, "pages_a_block": shape.pages_per_block, "blocks": shape.blocks,
+                "programs": stats.programs, "erases": stats.erases, "copies": stats.copies,
+                "most_copies_in_a_pause": stats.copies_in_a_pause,
+                "failures": stats.failures, "lost_pages": stats.lost_pages, "levelled": stats.levelled,
+            },
+            "wear": { "least": wear.min, "most": wear.max, "erases": wear.total },
+        })
+    }
+}
+
+impl FileSystem for CmfsFs {
+    fn root(&self) -> Ino {
+        Ino(u64::from(ROOT))
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.with(|state| {
+            let dir = id(parent)?;
+            let found = match name {
+                b"." => dir,
+                b".." => state.fs.parent(dir).map_err(error)?,
+                _ => state.fs.lookup(dir, name).map_err(error)?,
+            };
+            self.held(state, found)
+        })
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        let forgotten = self.with(|state| {
+            let id = id(ino)?;
+            let Some(references) = state.references.get_mut(&id) else { return Ok(()) };
+            *references = references.saturating_sub(count);
+            if *references > 0 {
+                return Ok(());
+            }
+            state.references.remove(&id);
+            match state.fs.discard(id) {
+                Err(cmfs_core::Error::Stale) => Ok(()),
+                done => done.map_err(error),
+            }
+        });
+        if let Err(why) = forgotten {
+            tracing::warn!("cmfs: a removed file could not be freed: {why}");
+        }
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.with(|state| Ok(attr(&state.fs.attr(id(ino)?).map_err(error)?, self.page_bytes)))
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.with(|state| {
+            state.set_attr(id(ino)?, set)?;
+            Ok(attr(&state.fs.attr(id(ino)?).map_err(error)?, self.page_bytes))
+        })
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.with(|state| state.fs.read_link(id(ino)?).map_err(error))
+    }
+
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
+        self.with(|state| {
+            let dir = id(parent)?;
+            let shape = shape(&mut state.fs, caller, dir, node)?;
+            let new = NewObject {
+                kind: core_kind(node.kind),
+                mode: shape.mode,
+                uid: caller.uid,
+                gid: shape.gid,
+                rdev: node.rdev,
+                target: node.target,
+            };
+            let made = state.fs.create(dir, name, &new).map_err(error)?;
+            for (name, value) in &shape.lists {
+                state.fs.set_attribute(made, name, Some(value)).map_err(error)?;
+            }
+            self.held(state, made)
+        })
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.with(|state| {
+            let dir = id(parent)?;
+            let keep = state.holds_name(dir, name);
+            state.fs.unlink(dir, name, keep).map(drop).map_err(error)
+        })
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.with(|state| {
+            let dir = id(parent)?;
+            let keep = state.holds_name(dir, name);
+            state.fs.rmdir(dir, name, keep).map(drop).map_err(error)
+        })
+    }
+
+    fn rename(&self, parent: Ino, name: &[u8], new_parent: Ino, new_name: &[u8], how: Rename) -> Result<()> {
+        self.with(|state| state.rename((id(parent)?, name), (id(new_parent)?, new_name), how))
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.with(|state| {
+            let target = id(ino)?;
+            state.fs.link(target, id(parent)?, name).map_err(|why| match why {
+                cmfs_core::Error::IsDir => Error::NotPermitted,
+                why => error(why),
+            })?;
+            self.held(state, target)
+        })
+    }
+
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+        self.with(|state| {
+            let target = id(ino)?;
+            let size = state.fs.attr(target).map_err(error)?.size;
+            let len = size.saturating_sub(offset).min(len as u64) as usize;
+            let mut bytes = vec![0; len];
+            let there = state.fs.read(target, offset, &mut bytes).map_err(error)?;
+            bytes.truncate(there);
+            Ok(Later::Now(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] }))
+        })
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
+        self.with(|state| {
+            state.fs.write(id(ino)?, offset, data).map_err(error)?;
+            if kill_suid {
+                state.kill_set_id(id(ino)?)?;
+            }
+            Ok(Later::Now(()))
+        })
+    }
+
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
+        self.with(|state| state.fs.sync_object(id(ino)?).map_err(error).map(Later::Now))
+    }
+
+    fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        // The visitor may ask for attributes, so names are handed on without the lock.
+        let dir = id(ino)?;
+        let parent = self.with(|state| match state.fs.parent(dir) {
+            Err(cmfs_core::Error::NotFound) => Ok(dir),
+            parent => parent.map_err(error),
+        })?;
+        for (target, name, next) in [(dir, &b"."[..], 1), (parent, b"..", 2)] {
+            let entry = DirEntry { ino: Ino(u64::from(target)), kind: Kind::Dir, name, next };
+            if next > from && !visit(entry) {
+                return Ok(());
+            }
+        }
+        // Objects that have names are numbered from 2 on; cookies leave room for the dots.
+        let mut at = from.saturating_sub(2);
+        loop {
+            let batch = self.batch(dir, at)?;
+            for (target, kind, name, next) in &batch {
+                if !visit(DirEntry { ino: *target, kind: *kind, name, next: next + 2 }) {
+                    return Ok(());
+                }
+                at = *next;
+            }
+            if batch.len() < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.with(|state| state.fs.attribute(id(ino)?, name).map_err(error))
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, kill_sgid: bool) -> Result<()> {
+        self.with(|state| {
+            let target = id(ino)?;
+            match (how, state.fs.attribute(target, name)) {
+                (SetXattr::Create, Ok(_)) => return Err(Error::Exists),
+                (SetXattr::Replace, Err(why)) => return Err(error(why)),
+                _ => {}
+            }
+            let list = || Acl::from_wire(value).map_err(|_| Error::BadArgument);
+            match name {
+                acl::ACCESS => set_access(&mut state.fs, target, list()?, kill_sgid),
+                acl::DEFAULT if state.fs.attr(target).map_err(error)?.kind != cmfs_core::Kind::Dir => {
+                    Err(Error::Denied)
+                }
+                acl::DEFAULT => set_list(&mut state.fs, target, name, list()?.as_ref()),
+                _ => state.fs.set_attribute(target, name, Some(value)).map_err(error),
+            }
+        })
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.with(|state| state.fs.attributes(id(ino)?).map_err(error))
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.with(|state| state.fs.set_attribute(id(ino)?, name, None).map_err(error))
+    }
+
+    fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
+        let end = offset.checked_add(len).filter(|_| len > 0).ok_or(Error::TooLarge)?;
+        self.with(|state| state.fallocate(id(ino)?, offset, end, what))
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        let what = match what {
+            Seek::Data => cmfs_core::Seek::Data,
+            Seek::Hole => cmfs_core::Seek::Hole,
+        };
+        self.with(|state| state.fs.seek(id(ino)?, offset, what).map_err(error))
+    }
+
+    fn statfs(&self) -> Result<FsStat> {
+        self.with(|state| {
+            let blocks = state.fs.capacity_pages();
+            let free = blocks.saturating_sub(state.fs.used_pages());
+            let inodes = u64::from(cmfs_core::MAX_ID - cmfs_core::FIRST_ID);
+            let used = u64::from(state.fs.object_count());
+            let inodes_free = inodes.saturating_sub(used);
+            Ok(FsStat { block_bytes: self.page_bytes, blocks, free, available: free, inodes, inodes_free })
+        })
+    }
+
+    fn control_get(&self, ino: Ino, name: &str) -> Result<Vec<u8>> {
+        if name != "bimetal.status" || ino != self.root() {
+            return Err(Error::NoAttribute);
+        }
+        self.with(|state| Ok(state.status().to_string().into_bytes()))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.with(|state| state.fs.sync().map_err(error))
+    }
+
+    fn shutdown(&self) -> Result<()> {
+        self.stop_updater();
+        self.with(|state| {
+            // What is still held without a name would only be reaped by the next mount.
+            let held: Vec<u32> = state.references.drain().map(|(id, _)| id).collect();
+            for id in held {
+                match state.fs.discard(id) {
+                    Ok(()) | Err(cmfs_core::Error::Stale) => {}
+                    Err(why) => return Err(error(why)),
+                }
+            }
+            state.fs.update().map(drop).map_err(error)
+        })
+    }
+}
+
+/// What [`CmfsFs::batch`] takes of an entry: inode, kind, name, where to go on.
+type Listed = (Ino, Kind, Vec<u8>, u64);
+
+impl CmfsFs {
+    /// Some entries of a directory.
+    fn batch(&self, dir: u32, from: u64) -> Result<Vec<Listed>> {
+        self.with(|state| {
+            let mut batch: Vec<Listed> = Vec::new();
+            let mut specials = Vec::new();
+            let take = &mut |entry: cmfs_core::Entry| {
+                if entry.kind == cmfs_core::Kind::Special {
+                    specials.push((batch.len(), entry.id));
+                }
+                let kind = kind(entry.kind, 0);
+                batch.push((Ino(u64::from(entry.id)), kind, entry.name.to_vec(), entry.next));
+                batch.len() < BATCH
+            };
+            state.fs.list(dir, from, take).map_err(error)?;
+            for (at, id) in specials {
+                let mode = state.fs.attr(id).map_err(error)?.mode;
+                batch[at].1 = kind(cmfs_core::Kind::Special, mode);
+            }
+            Ok(batch)
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! Volumes by their paths: making, opening, checking.
+
+use super::image::{ImageNand, ImageNvram};
+use super::mounted::{CmfsFs, Memory, Options, Part};
+use super::{error, export};
+use crate::media::nand::NandProfile;
+use crate::media::profile;
+use crate::{Error, Result};
+use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, Problem};
+use std::path::{Path, PathBuf};
+
+/// The part that an image is of, unless another is named.
+pub const DEVICE: &str = "slc-2k";
+
+/// Which volume, and how.
+#[derive(Clone, Debug)]
+pub struct Volume<'a> {
+    /// The image of the NAND.
+    pub nand: &'a Path,
+    /// That of the NVRAM; without, every mount scans.
+    pub nvram: Option<&'a Path>,
+    /// Profile of the part, by name or path.
+    pub device: &'a str,
+    /// Believe the NAND alone.
+    pub scan: bool,
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The image of the NAND; made if it is not there.
+    pub nand: PathBuf,
+    /// That of the NVRAM.
+    pub nvram: Option<PathBuf>,
+    /// Profile of the part.
+    pub device: String,
+    /// Size of the NAND where the image is not there yet, bytes of data; `None`: as the profile says.
+    pub size_bytes: Option<u64>,
+    /// Size of the NVRAM, bytes; `None`: a thousandth of the NAND.
+    pub nvram_bytes: Option<u64>,
+    /// How metadata lies in NVRAM.
+    pub layout: Layout,
+    /// Go ahead although the image holds something.
+    pub force: bool,
+}
+
+/// The shape of a part by its profile.
+///
+/// # Errors
+/// There is no such profile, or the file system cannot be on such a part.
+pub fn geometry_of(device: &str) -> Result<Geometry> {
+    let profile: NandProfile = profile::load(device)?;
+    let shape = profile.geometry();
+    let geometry = Geometry {
+        page_bytes: shape.page_bytes,
+        spare_bytes: shape.spare_bytes,
+        pages_per_block: shape.pages_per_block,
+        blocks: shape.blocks(),
+    };
+    geometry.check().map_err(error)?;
+    Ok(geometry)
+}
+
+fn config(layout: Layout) -> Config {
+    Config { layout, names: Names::Auto, ..Config::default() }
+}
+
+/// The layout of an NVRAM: the paper's begins with two words that are 0 or 1.
+fn layout_of(path: &Path) -> Result<Layout> {
+    let bytes = std::fs::read(path).map_err(|why| Error::io(path.display(), why))?;
+    let is_paper = matches!(bytes.get(..8), Some([1, 0, 0, 0, 0 | 1, 0, 0, 0]));
+    Ok(if is_paper { Layout::Paper } else { Layout::Compact })
+}
+
+/// Makes a volume; the sizes of NAND and NVRAM, bytes.
+///
+/// # Errors
+/// The images cannot be made, or hold something and `force` is not set.
+pub fn make(plan: &Plan) -> Result<(u64, u64)> {
+    let mut geometry = geometry_of(&plan.device)?;
+    if let Some(bytes) = plan.size_bytes {
+        let block = u64::from(geometry.page_bytes) * u64::from(geometry.pages_per_block);
+        geometry.blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
+        geometry.check().map_err(error)?;
+    }
+    let there = plan.nand.metadata().is_ok_and(|meta| meta.len() > 0);
+    if !there || plan.size_bytes.is_some() && plan.force {
+        ImageNand::make(&plan.nand, &geometry)?;
+    } else if !plan.force && !is_blank(&plan.nand)? {
+        return Err(Error::invalid(format!(
+            "{}: it holds something; --force makes a new file system on it all the same",
+            plan.nand.display()
+        )));
+    }
+    let nand = ImageNand::open(&plan.nand, geometry, true)?;
+    let shape = cmfs_core::Nand::geometry(&nand);
+    let bytes = shape.pages() * u64::from(shape.page_bytes);
+    let nvram_bytes = plan.nvram_bytes.unwrap_or((bytes / 1000).max(4096)) / 8 * 8;
+    let nvram = plan.nvram.as_deref().map(|path| make_nvram(path, nvram_bytes)).transpose()?;
+    let identity = *uuid::Uuid::new_v4().as_bytes();
+    let fs = Fs::format(nand, nvram, config(plan.layout), identity, true).map_err(error)?;
+    fs.close().map_err(error)?;
+    Ok((bytes, if plan.nvram.is_some() { nvram_bytes } else { 0 }))
+}
+
+fn make_nvram(path: &Path, bytes: u64) -> Result<ImageNvram> {
+    std::fs::write(path, vec![0; bytes as usize]).map_err(|why| Error::io(path.display(), why))?;
+    ImageNvram::open(path, true)
+}
+
+/// Whether a file has only zeros at its beginning.
+fn is_blank(path: &Path) -> Result<bool> {
+    use std::io::Read;
+    let mut front = Vec::new();
+    let file = std::fs::File::open(path).map_err(|why| Error::io(path.display(), why))?;
+    file.take(1 << 20).read_to_end(&mut front).map_err(|why| Error::io(path.display(), why))?;
+    Ok(front.iter().all(|byte| *byte == 0) || front.iter().all(|byte| *byte == 0xff))
+}
+
+impl Volume<'_> {
+    /// Opens the core. Read-only, nothing on the media changes.
+    ///
+    /// # Errors
+    /// The images cannot be opened, or do not belong together.
+    pub fn open(&self, writable: bool) -> Result<Fs<Part, Memory>> {
+        let nand: Part = Box::new(ImageNand::open(self.nand, geometry_of(self.device)?, writable)?);
+        let nvram = self.nvram.map(|path| ImageNvram::open(path, writable)).transpose()?;
+        let nvram = nvram.map(|memory| Box::new(memory) as Memory);
+        let config = config(self.nvram.map_or(Ok(Layout::Compact), layout_of)?);
+        match self.scan {
+            true => Fs::open_scanning(nand, nvram, config),
+            false => Fs::open(nand, nvram, config),
+        }
+        .map_err(error)
+    }
+
+    /// Opens it as a file system.
+    ///
+    /// # Errors
+    /// As [`open`](Volume::open)'s.
+    pub fn mount(&self, writable: bool) -> Result<CmfsFs> {
+        CmfsFs::new(self.open(writable)?, Options { manual: !writable })
+    }
+
+    /// Checks the volume; how it was opened, what is wrong, and how many objects there are. With `repair` what the
+    /// NVRAM says wrong is written anew from a scan of the NAND.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn check(&self, repair: bool) -> Result<Checked> {
+        let mut fs = self.open(repair)?;
+        let problems = fs.check(true).map_err(error)?;
+        let checked =
+            Checked { report: fs.report().clone(), problems, objects: fs.object_count(), repaired: false };
+        if !repair {
+            return Ok(checked);
+        }
+        if checked.problems.is_empty() {
+            fs.close().map_err(error)?;
+            return Ok(checked);
+        }
+        drop(fs);
+        let mut fs = Volume { scan: true, ..self.clone() }.open(true)?;
+        let left = fs.check(true).map_err(error)?;
+        fs.close().map_err(error)?;
+        Ok(Checked { repaired: left.is_empty(), ..checked })
+    }
+
+    /// Writes an image that image makers' tools read; how many objects are in it.
+    ///
+    /// # Errors
+    /// The volume cannot be read, or the image not be written.
+    pub fn export(&self, image: &Path) -> Result<u32> {
+        let mut fs = self.open(false)?;
+        export::write_image(&mut fs, image)
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// How the volume was opened.
+    pub report: MountReport,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// Objects looked at.
+    pub objects: u32,
+    /// What was wrong is right now.
+    pub repaired: bool,
+}

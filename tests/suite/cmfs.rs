@@ -1,0 +1,216 @@
+//! cmfs from the command line and through FUSE, and its images read by tools that know YAFFS2 from elsewhere.
+
+use crate::mounts::{no_fuse, skip};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Images {
+    dir: tempfile::TempDir,
+}
+
+impl Images {
+    /// A part of 32 MiB and its NVRAM, freshly made.
+    fn new(layout: &str) -> Images {
+        let images = Images { dir: tempfile::tempdir().unwrap() };
+        let (nand, nvram) = (images.path("nand.img"), images.path("nvram.img"));
+        images.ok(&[
+            "mkfs",
+            "cmfs",
+            "--size",
+            "32MiB",
+            "--layout",
+            layout,
+            "--nvram-size",
+            "64KiB",
+            "--nand",
+            &nand,
+            "--nvram",
+            &nvram,
+        ]);
+        images
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_string()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_bimetal")).args(arguments).output().unwrap()
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {text}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// A verb on the images, which come before the other arguments.
+    fn on(&self, verb: &[&str], rest: &[&str]) -> String {
+        let (nand, nvram) = (self.path("nand.img"), self.path("nvram.img"));
+        let all: Vec<&str> = verb
+            .iter()
+            .copied()
+            .chain(["--nand", &nand, "--nvram", &nvram])
+            .chain(rest.iter().copied())
+            .collect();
+        self.ok(&all)
+    }
+}
+
+/// A tree of files of all sizes, with links.
+fn tree(at: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    fs::create_dir_all(at.join("sub/deep")).unwrap();
+    for (number, size) in [0usize, 1, 1000, 2048, 2049, 5000, 70_000, 300_000].into_iter().enumerate() {
+        let bytes: Vec<u8> = (0..size).map(|at| (at * 7 + number) as u8).collect();
+        let name = format!("{}f{number}.bin", ["", "sub/", "sub/deep/"][number % 3]);
+        fs::write(at.join(&name), &bytes).unwrap();
+        files.push((name, bytes));
+    }
+    std::os::unix::fs::symlink("sub/f1.bin", at.join("link")).unwrap();
+    fs::hard_link(at.join("f3.bin"), at.join("sub/second name")).unwrap();
+    files
+}
+
+#[test]
+fn files_go_in_and_come_out_and_every_verb_works_on_images() {
+    for layout in ["compact", "paper"] {
+        let images = Images::new(layout);
+        let source = images.dir.path().join("tree");
+        let files = tree(&source);
+        images.on(&["put"], &[source.to_str().unwrap(), "/"]);
+        let listing = images.on(&["ls", "-lR"], &["/"]);
+        assert!(listing.contains("second name") && listing.contains("link -> sub/f1.bin"), "{listing}");
+        assert!(images.on(&["cat"], &["/tree/sub/f1.bin"]) == "\u{1}");
+        let back = images.dir.path().join("back");
+        images.on(&["get"], &["/tree", back.to_str().unwrap()]);
+        for (name, bytes) in &files {
+            assert_eq!(&fs::read(back.join(name)).unwrap(), bytes, "{layout}: {name}");
+        }
+        let checked = images.on(&["fsck", "-n"], &[]);
+        assert!(checked.starts_with("clean") && checked.contains("\"clean\" mount"), "{checked}");
+        let status = images.on(&["status", "--json"], &[]);
+        assert!(status.contains("\"mounted\": \"clean\""), "{status}");
+        // The NVRAM is lost: the NAND is all there is.
+        fs::write(images.path("nvram.img"), vec![0x5a; 64 << 10]).unwrap();
+        let status = images.on(&["status", "--json"], &[]);
+        assert!(status.contains("\"mounted\": \"scanned\""), "{status}");
+        assert!(images.on(&["fsck"], &[]).starts_with("clean"));
+        assert!(images.on(&["ls", "-R"], &["/"]).contains("f7.bin"));
+        assert!(images.on(&["status", "--json"], &[]).contains("\"mounted\": \"clean\""));
+    }
+}
+
+#[test]
+fn a_mount_is_a_directory_like_any_other() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let images = Images::new("compact");
+    let place = images.dir.path().join("mnt");
+    fs::create_dir(&place).unwrap();
+    images.on(&["mount"], &[place.to_str().unwrap()]);
+    let files = tree(&place.join("tree"));
+    for (name, bytes) in &files {
+        assert_eq!(&fs::read(place.join("tree").join(name)).unwrap(), bytes);
+    }
+    let status = images.ok(&["status", "--json", place.to_str().unwrap()]);
+    assert!(status.contains("\"type\": \"cmfs\""), "{status}");
+    images.ok(&["umount", place.to_str().unwrap()]);
+    let listing = images.on(&["ls", "-lR"], &["/"]);
+    assert!(listing.contains("f7.bin") && listing.contains("second name"), "{listing}");
+    assert!(images.on(&["fsck", "-n"], &[]).starts_with("clean"));
+}
+
+fn installed(program: &str) -> bool {
+    Command::new(program).arg("-V").output().is_ok()
+}
+
+/// The part's image as a programmer would read it from the chip: what is a hole here is ones there.
+fn dump(images: &Images) -> PathBuf {
+    let mut bytes = fs::read(images.path("nand.img")).unwrap();
+    for page in bytes.chunks_mut(2048 + 64) {
+        if page.iter().all(|byte| *byte == 0) {
+            page.fill(0xff);
+        }
+    }
+    let path = images.dir.path().join("dump.img");
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn the_sleuth_kit_reads_the_flash_of_a_live_volume_byte_for_byte() {
+    if !installed("fls") || !installed("icat") {
+        return skip("fls and icat of the Sleuth Kit are not installed");
+    }
+    let images = Images::new("compact");
+    let source = images.dir.path().join("tree");
+    let files = tree(&source);
+    images.on(&["put"], &[source.to_str().unwrap(), "/"]);
+    // A second version of one file, and one that was removed, stay on flash.
+    fs::write(source.join("f0.bin"), b"second version").unwrap();
+    images.on(&["put"], &[source.join("f0.bin").to_str().unwrap(), "/tree"]);
+    let image = dump(&images);
+    let image = image.to_str().unwrap();
+    let output = Command::new("fls").args(["-f", "yaffs2", "-r", "-p", "-u", image]).output().unwrap();
+    let listing = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut read = 0;
+    for (name, bytes) in &files {
+        let bytes: &[u8] = if name == "f0.bin" { b"second version" } else { bytes };
+        let path = format!("tree/{name}");
+        let line = listing.lines().find(|line| line.split('\t').nth(1) == Some(&path));
+        let line = line.unwrap_or_else(|| {
+            panic!("{path} is not in\n{listing}{}", String::from_utf8_lossy(&output.stderr))
+        });
+        let inode = line.split_whitespace().nth(1).unwrap().trim_end_matches(':');
+        let contents = Command::new("icat").args(["-f", "yaffs2", image, inode]).output().unwrap().stdout;
+        assert!(contents == bytes, "{path}: {} bytes of {}", contents.len(), bytes.len());
+        read += 1;
+    }
+    assert_eq!(read, files.len());
+}
+
+#[test]
+fn unyaffs_unpacks_an_exported_image_whole() {
+    if !installed("unyaffs") {
+        return skip("unyaffs is not installed");
+    }
+    let images = Images::new("compact");
+    let source = images.dir.path().join("tree");
+    let files = tree(&source);
+    images.on(&["put"], &[source.to_str().unwrap(), "/"]);
+    let (nand, nvram, image) =
+        (images.path("nand.img"), images.path("nvram.img"), images.path("files.yaffs2"));
+    images.ok(&["export", "--device", "slc-2k", &nand, "--nvram", &nvram, "--yaffs2-image", &image]);
+    let out = images.dir.path().join("out");
+    let output = Command::new("unyaffs").args([&image, out.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for (name, bytes) in &files {
+        assert_eq!(&fs::read(out.join("tree").join(name)).unwrap(), bytes, "{name}");
+    }
+    assert_eq!(fs::read_link(out.join("tree/link")).unwrap(), Path::new("sub/f1.bin"));
+    assert_eq!(fs::read(out.join("tree/sub/second name")).unwrap(), fs::read(source.join("f3.bin")).unwrap());
+}
+
+#[test]
+fn an_image_made_for_yaffs2_mounts() {
+    let images = Images::new("compact");
+    let source = images.dir.path().join("tree");
+    let files = tree(&source);
+    images.on(&["put"], &[source.to_str().unwrap(), "/"]);
+    let (nand, nvram, image) =
+        (images.path("nand.img"), images.path("nvram.img"), images.path("files.yaffs2"));
+    images.ok(&["export", "--device", "slc-2k", &nand, "--nvram", &nvram, "--yaffs2-image", &image]);
+    // As it would be flashed: the rest of the part is erased.
+    let mut bytes = fs::read(&image).unwrap();
+    bytes.resize(fs::metadata(&nand).unwrap().len() as usize, 0xff);
+    fs::write(&image, bytes).unwrap();
+    let back = images.dir.path().join("back");
+    images.ok(&["get", "--nand", &image, "/tree", back.to_str().unwrap()]);
+    for (name, bytes) in &files {
+        assert_eq!(&fs::read(back.join(name)).unwrap(), bytes, "{name}");
+    }
+}
