@@ -6,6 +6,7 @@ pub mod fuse;
 pub mod memory;
 pub mod nbd;
 pub mod objects;
+pub mod record;
 pub mod replay;
 pub mod reproduce;
 pub mod trace;

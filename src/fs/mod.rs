@@ -14,6 +14,7 @@ pub mod fat;
 pub mod memfs;
 pub mod nfhybrid;
 pub mod osd;
+pub mod osdfs;
 #[cfg(test)]
 pub(crate) mod rules;
 

@@ -4,9 +4,14 @@
 //! removing or moving a name writes the entry. A file that was there before the trace is an object from the
 //! start, of the size it was first opened with. A read, a mapping, an execution, a listing or a `readlink`
 //! is an access; `stat` and the like ask only for what is known. Calls that failed are left out.
+//!
+//! Calls come from a recording (`NAME.csv`, with its list of paths, as `bimetal record` writes it) or from strace's
+//! output. In the latter nobody says how large files were: what is read before it is written was there.
 
 use super::fields::{Fields, Wrong};
 use super::input::Input;
+pub use super::objects_made::Made;
+use super::strace::{self, Strace};
 use crate::time::Time;
 use crate::{Error, Result};
 use rustc_hash::FxHashMap;
@@ -111,6 +116,10 @@ impl ObjectTrace {
     /// A file cannot be read, or a line is not what it should be.
     pub fn of_calls(path: &Path) -> Result<ObjectTrace> {
         let mut reader = Reader::default();
+        let first = Input::open(path, &Arc::default())?.peek(4096)?;
+        if strace::is_strace(first.split(|byte| *byte == b'\n').next().unwrap_or_default()) {
+            return Self::of_strace(path);
+        }
         let name = path.display().to_string();
         let list = name.replacen(".csv", ".paths.csv", 1);
         if list != name && Path::new(&list).exists() {
@@ -120,6 +129,38 @@ impl ObjectTrace {
             Some(call) => reader.call(&call),
             None => Ok(()),
         })?;
+        Ok(reader.trace)
+    }
+
+    fn of_strace(path: &Path) -> Result<ObjectTrace> {
+        let (mut strace, mut calls) = (Strace::default(), Vec::new());
+        each_line(path, |line| {
+            calls.extend(strace.line(line)?);
+            Ok(())
+        })?;
+        let mut reader = Reader::default();
+        reader.take_paths(&strace, &calls);
+        let began = calls.first().map_or(0, |call| call.at_ns);
+        let mut known = vec![false; strace.paths.len()];
+        for call in &calls {
+            let there = std::mem::replace(&mut known[call.path as usize], true);
+            let name = match call.name {
+                // With O_CREAT: of what was never seen nobody knows whether it was there.
+                "opencreate" if there => "open",
+                "opencreate" => "create",
+                name => name,
+            };
+            if matches!(name, "unlink" | "rmdir" | "rename") {
+                known[call.path as usize] = false;
+            }
+            let at = Time(call.at_ns.saturating_sub(began));
+            let (path, offset, len, result) = (call.path, call.offset, call.len, call.result);
+            let call = Call { at, name: name.as_bytes(), path, offset, len, result };
+            reader.call(&call).map_err(|why| Error::corrupt(path_name(&strace, path), why, "a call"))?;
+            if name == "rename" || name == "link" {
+                known[offset as usize] = true;
+            }
+        }
         Ok(reader.trace)
     }
 
@@ -147,6 +188,10 @@ impl ObjectTrace {
         }
         (most, reads as f64 / (reads + writes).max(1) as f64)
     }
+}
+
+fn path_name(strace: &Strace, path: u32) -> String {
+    strace.paths.get(path as usize).cloned().unwrap_or_default()
 }
 
 /// Calls `take` with each line that is no comment.
@@ -213,6 +258,37 @@ impl Reader {
             paths[number].parent = parent;
         }
         Ok(())
+    }
+
+    /// Paths, and sizes from what is read of them before they are written.
+    fn take_paths(&mut self, strace: &Strace, calls: &[strace::Traced]) {
+        let mut sizes = vec![0u64; strace.paths.len()];
+        let mut written = vec![false; strace.paths.len()];
+        let mut dirs = vec![false; strace.paths.len()];
+        for call in calls {
+            let path = call.path as usize;
+            match call.name {
+                "read" if !written[path] => sizes[path] = sizes[path].max(call.offset + call.result),
+                "getdents" | "mkdir" | "rmdir" => dirs[path] = true,
+                "write" | "truncate" | "opentrunc" | "create" => written[path] = true,
+                _ => {}
+            }
+        }
+        let mut numbers: FxHashMap<&str, u32> = strace.paths.iter().map(String::as_str).zip(0..).collect();
+        let mut paths: Vec<Known> = sizes
+            .iter()
+            .zip(&dirs)
+            .map(|(size, is_dir)| Known { parent: 0, size: *size, is_dir: *is_dir })
+            .collect();
+        for (number, text) in strace.paths.iter().enumerate() {
+            let parent = *numbers.entry(&text[..text.rfind('/').unwrap_or(0)]).or_insert_with(|| {
+                paths.push(Known { is_dir: true, ..Known::default() });
+                paths.len() as u32 - 1
+            });
+            paths[number].parent = parent;
+            paths[parent as usize].is_dir = true;
+        }
+        self.paths = paths;
     }
 
     fn known(&mut self, path: u32) -> Known {

@@ -333,9 +333,11 @@ impl Store {
 
     /// Access pages that this checkpoint makes superfluous; none if it does not merge.
     fn merge_if_due(&mut self, clean: bool) -> Result<Vec<Addr>> {
-        let Some(entries) = self.journal else { return Ok(Vec::new()) };
+        if self.journal.is_none() {
+            return Ok(Vec::new());
+        }
         // Nothing of the journal is waiting after a merge; half-way there is no hurry.
-        let due = self.access.unmerged >= entries || clean && self.access.waiting() > 0;
+        let due = self.merge_is_due() || clean && self.access.waiting() > 0;
         if due {
             self.merge_accesses()?;
         }
@@ -434,7 +436,10 @@ impl Store {
         }
         self.counts.index_pages += 1;
         self.counts.checkpoints += 1;
-        self.anchors.write(&mut self.flash, &page)
+        // What the anchor names must be there before it, and it before what it replaces is erased.
+        self.flash.sync()?;
+        self.anchors.write(&mut self.flash, &page)?;
+        self.flash.sync()
     }
 
     /// The new checkpoint is there: nothing else of the store's own is needed any more.

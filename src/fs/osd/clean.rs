@@ -14,7 +14,7 @@ use super::flash::Addr;
 use super::layout::{Fork, Key, Value};
 use super::placement::What;
 use super::write_out::Part;
-use super::{Cleaning, Store};
+use super::{Capacity, Cleaning, Store};
 use crate::{Error, Result};
 
 /// Bytes of flash alive: fork, offset, place.
@@ -85,8 +85,19 @@ impl Store {
         let log = self.log_pages > (pages / 256).max(32);
         let pinned = self.segments.pinned() > (self.segments.count() / 16).max(4);
         let dirty = dirty_bytes > self.options.cache_bytes / 2 || dirty_bytes * 32 > self.capacity().flash;
-        let merge = self.journal.is_some_and(|entries| self.access.unmerged >= entries);
-        log || pinned || dirty || merge
+        log || pinned || dirty || self.merge_is_due()
+    }
+
+    /// Whether the journal of access times is as long as it may be.
+    pub(super) fn merge_is_due(&self) -> bool {
+        let Some(entries) = self.journal else { return false };
+        let crowded = self.placement.journal_share().is_some_and(|share| {
+            let Capacity { flash, live, .. } = self.capacity();
+            let journal = self.access.pages.len() as u64 * self.flash.page_bytes() as u64;
+            // A journal of a segment or two is never the reason.
+            journal > 2 * self.segment_bytes() && journal * share > flash.saturating_sub(live)
+        });
+        crowded || self.access.unmerged >= entries
     }
 
     /// Cleans victims until some more segments are free than are needed, or the free ones run out.

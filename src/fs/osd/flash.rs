@@ -73,6 +73,11 @@ impl Flash {
         self.nand
     }
 
+    /// What is programmed so far survives a power cut of the host, too, where the array lies in a file.
+    pub fn sync(&mut self) -> Result<()> {
+        self.nand.sync()
+    }
+
     /// Bytes of a page.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes

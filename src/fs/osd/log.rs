@@ -106,6 +106,7 @@ impl Store {
             return self.checkpoint(false);
         }
         self.counts.commits += 1;
+        self.flash.sync()?;
         self.segments.settle(&self.flash, false);
         Ok(())
     }

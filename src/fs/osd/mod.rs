@@ -286,6 +286,11 @@ impl Store {
         self.flash.now = at;
     }
 
+    /// When the calls arrive, as objects' times tell it.
+    pub fn arrived(&self) -> Stamp {
+        self.now()
+    }
+
     /// When everything asked for so far is done.
     pub fn done(&self) -> Time {
         self.flash.done.max(self.flash.now)

@@ -181,8 +181,22 @@ impl Store {
         let size = self.size_of(id.0, &onode);
         let len = size.saturating_sub(offset).min(len as u64);
         if self.options.access_times && self.failed.is_none() {
-            self.touch(id)?;
+            match self.touch(id) {
+                // A full store can still be read.
+                Err(Error::NoSpace(_)) => {}
+                touched => touched?,
+            }
         }
+        self.read_fork(id.0, Fork::Data, offset, len)
+    }
+
+    /// As [`read`](Store::read), and notes no access.
+    ///
+    /// # Errors
+    /// As [`read`](Store::read).
+    pub fn peek(&mut self, id: ObjectId, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let onode = self.onode(id.0)?;
+        let len = self.size_of(id.0, &onode).saturating_sub(offset).min(len as u64);
         self.read_fork(id.0, Fork::Data, offset, len)
     }
 

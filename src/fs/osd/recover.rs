@@ -82,6 +82,7 @@ impl Store {
 
     fn with(flash: Flash, anchors: Anchors, state: &State, options: Options) -> Result<Store> {
         let mut placement = placement::make(&state.placement)?;
+        placement.size(u64::from(flash.segments()));
         let page_bytes = flash.page_bytes();
         let cache_nodes = (options.cache_bytes / page_bytes as u64) as usize;
         let segments = Segments::new(&flash, anchors.kept);

@@ -54,10 +54,25 @@ impl Store {
             }
         }
         self.placement.tick(self.clock);
+        self.share_a_page(&mut parts);
         for (stream, parts) in parts.into_iter().enumerate() {
             self.pack(stream, parts, Some(Death::Overwritten))?;
         }
         Ok(())
+    }
+
+    /// What fits one page goes into one, in the stream of most of it: a page that is mostly empty costs more than
+    /// a neighbour that lives longer.
+    fn share_a_page(&self, parts: &mut [Vec<Part>]) {
+        let bytes = |parts: &Vec<Part>| parts.iter().map(|part| part.piece.len).sum::<u64>();
+        if parts.iter().map(bytes).sum::<u64>() >= self.flash.page_bytes() as u64 {
+            return;
+        }
+        let Some(most) = (0..parts.len()).max_by_key(|stream| bytes(&parts[*stream])) else { return };
+        for stream in (0..parts.len()).filter(|stream| *stream != most) {
+            let moved = std::mem::take(&mut parts[stream]);
+            parts[most].extend(moved);
+        }
     }
 
     /// Brings an onode up to what was written; the object's size.

@@ -7,6 +7,7 @@ mod ftl_stack;
 mod ftl_table1;
 mod inventory;
 mod osd;
+mod osd_block;
 mod p2p;
 mod tide;
 
@@ -34,6 +35,7 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &csw::P2P,
     &osd::READS,
     &osd::WRITES,
+    &osd_block::EXPERIMENT,
     &tide::EXPERIMENT,
     &inventory::EXPERIMENT,
     &p2p::EXPERIMENT,

@@ -4,15 +4,17 @@
 //! or already empty when it is cleaned. Lifetimes are counted in bytes that users write, the clock of the
 //! cleaner. What is predicted, and from what:
 //!
-//! - log pages die at the next checkpoint: a stream of their own;
-//! - index pages live for a checkpoint or several, and access pages for a merge: one stream each;
+//! - log and index pages live for a checkpoint or a few, access pages until they are merged: one stream each. The
+//!   journal of access times is merged early when it takes up too much of the room that objects leave, since it
+//!   makes the store fuller than it is;
 //! - new data by its object's own past: when bytes of it died before, the mean age at which they did, halved
 //!   in weight with each new death; an object without a past by what its class (its owner's hint and the
 //!   magnitude of its size) has seen, a sixteenth in weight with each death; a class without a past is
 //!   long-lived;
 //! - survivors of a cleaning by their age: what has lived long will live long again.
 //!
-//! Each prediction falls into one of three streams. Memory: a table of 16384 objects, each forgotten when another
+//! Each prediction falls into one of three streams; of two or one on a flash of few segments, where each open segment
+//! costs more room than separation gains. Memory: a table of 16384 objects, each forgotten when another
 //! falls on its place, and of 256 classes.
 
 use super::{Death, ENTRIES, Placement, Scheme, What, Written, entries};
@@ -25,13 +27,16 @@ pub(super) const SCHEME: Scheme = Scheme {
     make: |settings| Ok(Box::new(Lifetime::new(entries(settings)?))),
 };
 
-/// Streams: log, index, access, then data from the shortest-lived on.
-const LOG: usize = 0;
-const INDEX: usize = 1;
-const ACCESS: usize = 2;
-const DATA: usize = 3;
+/// Streams: log and index, access, then data from the shortest-lived on.
+const OWN: usize = 0;
+const ACCESS: usize = 1;
+const DATA: usize = 2;
 /// Upper bounds of the data streams' lifetimes but the last, in bytes written.
 const BOUNDS: [u64; 2] = [16 << 20, 256 << 20];
+/// Segments that each stream of data must have.
+const SEGMENTS_A_STREAM: u64 = 256;
+/// The part of the room that objects leave which the journal may take.
+const JOURNAL_SHARE: u64 = 3;
 const OBJECTS: usize = 16384;
 const CLASSES: usize = 256;
 
@@ -46,6 +51,7 @@ struct Past {
 
 struct Lifetime {
     entries: u32,
+    data_streams: usize,
     objects: Vec<Past>,
     /// Mean lifetimes; 0: not known.
     classes: [u64; CLASSES],
@@ -53,7 +59,12 @@ struct Lifetime {
 
 impl Lifetime {
     fn new(entries: u32) -> Lifetime {
-        Lifetime { entries, objects: vec![Past::default(); OBJECTS], classes: [0; CLASSES] }
+        Lifetime {
+            entries,
+            data_streams: BOUNDS.len() + 1,
+            objects: vec![Past::default(); OBJECTS],
+            classes: [0; CLASSES],
+        }
     }
 
     fn slot(object: u64) -> usize {
@@ -64,6 +75,11 @@ impl Lifetime {
     fn class(written: &Written) -> u8 {
         let magnitude = 64 - written.size.leading_zeros();
         (u32::from(written.hint) * 37 + magnitude) as u8
+    }
+
+    fn stream_of(&self, lifetime: u64) -> usize {
+        let class = BOUNDS.iter().filter(|bound| lifetime > **bound).count();
+        DATA + class.min(self.data_streams - 1)
     }
 
     /// The lifetime to expect of what is written; the object is remembered.
@@ -81,22 +97,28 @@ impl Lifetime {
     }
 }
 
-fn stream_of(lifetime: u64) -> usize {
-    DATA + BOUNDS.iter().filter(|bound| lifetime > **bound).count()
-}
-
 impl Placement for Lifetime {
+    fn size(&mut self, segments: u64) {
+        self.data_streams = (segments / SEGMENTS_A_STREAM).clamp(1, BOUNDS.len() as u64 + 1) as usize;
+    }
+
     fn streams(&self) -> usize {
-        DATA + BOUNDS.len() + 1
+        DATA + self.data_streams
+    }
+
+    fn journal_share(&self) -> Option<u64> {
+        Some(JOURNAL_SHARE)
     }
 
     fn place(&mut self, what: &What) -> usize {
         match what {
-            What::Log => LOG,
-            What::Index => INDEX,
+            What::Log | What::Index => OWN,
             What::Access => ACCESS,
-            What::Survivor { age } => stream_of(*age),
-            What::Data(written) => stream_of(self.predict(written)),
+            What::Survivor { age } => self.stream_of(*age),
+            What::Data(written) => {
+                let lifetime = self.predict(written);
+                self.stream_of(lifetime)
+            }
         }
     }
 

@@ -71,6 +71,9 @@ pub enum Death {
 
 /// A placement.
 pub trait Placement: Send {
+    /// How many segments there are; told once, before anything else is asked.
+    fn size(&mut self, _segments: u64) {}
+
     /// Segments open for writing at most.
     fn streams(&self) -> usize;
 
@@ -79,6 +82,12 @@ pub trait Placement: Send {
 
     /// If access times are journaled: how many entries until they are merged into onodes.
     fn journal_entries(&self) -> Option<u32> {
+        None
+    }
+
+    /// If the journal is merged early where room is short: when it takes more than one part in so many of what the
+    /// bytes of objects leave of the flash.
+    fn journal_share(&self) -> Option<u64> {
         None
     }
 
