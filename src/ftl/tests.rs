@@ -49,7 +49,7 @@ impl Checked {
     }
 
     fn write(&mut self, page: u64) -> Result<()> {
-        self.ftl.write(Time::ZERO, Lpn(page), &[])?;
+        self.ftl.write_placed(Time::ZERO, Lpn(page), &[], (page % 4) as u8)?;
         self.writes += 1;
         self.last[page as usize] = self.writes;
         self.trimmed[page as usize] = false;
@@ -127,6 +127,8 @@ fn variants(name: &str) -> &'static [&'static str] {
             "streams=one,reserve=2,begin=short,level=none",
             "reserve=2,begin=short,ties=lowest",
             "over-provision=50,level=none",
+            "handles=4,level=none",
+            "handles=3,streams=one,reserve=2",
         ],
         "bast" => &[
             "",

@@ -3,15 +3,18 @@
 //! Verbs know nothing below this file; a new kind of file system is a line in [`KINDS`] and an arm in each
 //! function here.
 
-use super::mkfs::{CmfsArgs, NfhybridArgs};
+use super::mkfs::{CmfsArgs, NfhybridArgs, OsdArgs};
 use crate::cache;
 use crate::cache::device::{CachedDevice, PAGE_BYTES};
 use crate::front::fuse::{Devices, OptionSpec};
 use crate::fs::cmfs::volume as cmfs;
 use crate::fs::memfs::MemFs;
 use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
+use crate::fs::osd::Format;
+use crate::fs::osdfs::volume as osd;
 use crate::fs::{Caller, FileSystem};
 use crate::media::file::{self, FileDevice};
+use crate::media::nand::Nand;
 use crate::media::{BlockDevice, metered::Metered, overlay::Overlay};
 use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
@@ -25,6 +28,7 @@ use std::time::Duration;
 pub const KINDS: &[(&str, &str)] = &[
     ("nfhybrid", "a small SSD over a large disk; the disk half is a standard ext4"),
     ("cmfs", "files on raw NAND, their metadata in a thousandth of NVRAM"),
+    ("osd", "an object store on raw NAND, one translation layer, with names above it"),
     ("memfs", "an empty file system in memory, gone with the mount"),
 ];
 
@@ -114,9 +118,9 @@ pub const CMFS_OPTIONS: &[OptionSpec] = &[
 pub struct VolumeArgs {
     /// Kind of file system
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "nfhybrid",
-          value_parser = ["nfhybrid", "cmfs", "memfs"])]
+          value_parser = ["nfhybrid", "cmfs", "osd", "memfs"])]
     pub kind: String,
-    /// Image of a NAND part, spare areas included, or an MTD device (/dev/mtdN); makes the type cmfs
+    /// Image of a NAND part, spare areas included, or an MTD device (/dev/mtdN); makes the type osd or cmfs, as it holds
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
     pub nand: Option<PathBuf>,
     /// NVRAM beside it: a file or a device to map
@@ -182,13 +186,18 @@ impl VolumeArgs {
 
     /// The kind of file system: as given, or as follows from the images.
     fn kind(&self) -> &str {
-        if self.nand.is_some() { "cmfs" } else { &self.kind }
+        match &self.nand {
+            Some(nand) if Nand::is_image(nand) => "osd",
+            Some(_) => "cmfs",
+            None => &self.kind,
+        }
     }
 
     /// The mount options of this kind of file system.
     pub fn options(&self) -> &'static [OptionSpec] {
         match self.kind() {
             "cmfs" => CMFS_OPTIONS,
+            "osd" => &[],
             "memfs" => MEMFS_OPTIONS,
             _ => NFHYBRID_OPTIONS,
         }
@@ -211,9 +220,18 @@ pub fn open_metered(
             let fs = cmfs_volume(args, options)?.mount(access == Access::Write)?;
             Ok((Box::new(fs), Devices::new()))
         }
+        "osd" => {
+            let fs = osd::mount(osd_image(args)?, &args.device, access == Access::Write)?;
+            Ok((Box::new(fs), Devices::new()))
+        }
         "memfs" => open_memfs(options).map(|fs| (fs, Devices::new())),
         _ => open_nfhybrid(args, access, options),
     }
+}
+
+/// The image of an object store that the command line names.
+fn osd_image(args: &VolumeArgs) -> Result<&Path> {
+    args.nand.as_deref().ok_or_else(|| Error::invalid("osd: say where the NAND is: --nand IMAGE"))
 }
 
 /// The cmfs that the command line names.
@@ -365,9 +383,12 @@ fn open_memfs(options: &[String]) -> Result<Box<dyn FileSystem>> {
         }
     }
     crate::front::memory::keep(usize::try_from(ahead.min(size)).unwrap_or(usize::MAX));
-    let owner =
-        Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw(), umask: 0 };
-    Ok(Box::new(MemFs::new(size, &owner)))
+    Ok(Box::new(MemFs::new(size, &me())))
+}
+
+/// Whoever runs this.
+fn me() -> Caller {
+    Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw(), umask: 0 }
 }
 
 fn half_of_memory() -> u64 {
@@ -430,6 +451,45 @@ pub fn mkfs_cmfs(args: &CmfsArgs) -> Result<String> {
     ))
 }
 
+/// Makes an object store; the text tells what was made.
+pub fn mkfs_osd(args: &OsdArgs) -> Result<String> {
+    let plan = osd::Plan {
+        nand: args.nand.clone(),
+        device: args.device.clone(),
+        size_bytes: args.size,
+        format: Format { segment_blocks: args.segment, placement: args.placement.clone() },
+        bare: args.bare,
+        force: args.force,
+    };
+    let total = show_size(osd::make(&plan, &me())?);
+    let named = if args.device == osd::DEVICE { String::new() } else { format!(" --device {}", args.device) };
+    let nand = args.nand.display();
+    Ok(match args.bare {
+        true => format!(
+            "made an object store of {total}; put objects into it with:\n  bimetal osd put --nand {nand}{named} FILE"
+        ),
+        false => format!(
+            "made an object store of {total} with a file system; mount it with:\n  bimetal mount -t osd --nand {nand}{named} MOUNTPOINT"
+        ),
+    })
+}
+
+fn fsck_osd(args: &VolumeArgs) -> Result<FsckReport> {
+    let mut store = osd::open(osd_image(args)?, &args.device, false)?;
+    let checked = store.check(true)?;
+    let problem = |why: String| Problem { what: args.source(), why, repaired: false };
+    let mut report =
+        FsckReport { problems: checked.problems.into_iter().map(problem).collect(), ..FsckReport::default() };
+    for problem in crate::fs::osdfs::check(&mut store)? {
+        report.problems.push(Problem { what: args.source(), why: problem, repaired: false });
+    }
+    let mut count = |name: &str, value: u64| report.checked.insert(name.into(), value.into());
+    count("objects", checked.objects);
+    count("extents", checked.extents);
+    count("bytes", checked.bytes);
+    Ok(report)
+}
+
 /// Makes an ext4 with files in it the disk half of an nfhybrid; the text tells what was made.
 pub fn adopt(args: &NfhybridArgs) -> Result<String> {
     volume::adopt(&plan_of(args))?;
@@ -444,6 +504,7 @@ pub fn adopt(args: &NfhybridArgs) -> Result<String> {
 pub fn fsck(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
     match args.kind() {
         "cmfs" => fsck_cmfs(args, repair),
+        "osd" => fsck_osd(args),
         "memfs" => Err(Error::invalid("memfs: there is nothing to check; it is gone with its mount")),
         _ => fsck_nfhybrid(args, repair),
     }

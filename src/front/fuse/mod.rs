@@ -35,9 +35,11 @@ mod send;
 mod workers;
 
 pub use control::{Devices, PREFIX, RESIDENCY, SECTION, STATUS};
+pub use errno::number as errno_of;
 pub use mount::{SUBTYPE, Unmount, unmount};
 pub use options::{MountOptions, OPTIONS, OptionSpec};
 
+use crate::front::record::Recorded;
 use crate::fs::FileSystem;
 use crate::{Error, Result};
 use adapter::Adapter;
@@ -98,6 +100,7 @@ impl Mount {
         let unmounter =
             |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
         let serving = connection.device.try_clone().map_err(|why| Error::io("/dev/fuse", why));
+        let fs: Arc<dyn FileSystem> = Arc::new(Recorded::new(fs));
         let served = Served { fs: fs.clone(), devices, counts, workers };
         let started = serving.and_then(|device| start(served, device, options));
         let unmounter = unmounter(connection.device);
