@@ -159,28 +159,29 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 
     fn write_checkpoint(&mut self, pointer_bytes: usize) -> Result<bool> {
-        let stream = checkpoint::write(
-            &Contents {
-                objects: &self.objects,
-                blocks: &self.blocks,
-                geometry: &self.geometry,
-                open: self.open.as_ref().map(|open| (open.block, open.next)),
-                sequence: self.sequence,
-                summary_pages: summary::pages(&self.geometry, self.config.summaries),
-            },
-            pointer_bytes,
-        );
-        let room = self.geometry.page_bytes as usize - PAGE_HEAD;
-        let pages = stream.len().div_ceil(room);
+        let mut stream = self.stream(pointer_bytes);
+        let pages = stream.len().div_ceil(self.geometry.page_bytes as usize - PAGE_HEAD);
         let count = pages.div_ceil(self.geometry.pages_per_block as usize);
-        let erased = self.blocks.iter().filter(|(_, entry)| entry.state == BlockState::Erased);
-        let blocks: Vec<u32> = erased.map(|(block, _)| block).take(count).collect();
         // A driver looks for no more, and needs its reserve.
         let fits = count <= self.geometry.blocks as usize / 16 + 1
-            && self.blocks.erased_count() > count + self.config.reserve_blocks as usize;
+            && self.blocks.free() >= count + self.config.reserve_blocks as usize;
         if !fits {
             return Ok(false);
         }
+        if self.blocks.erased_count() < count {
+            while self.blocks.erased_count() < count {
+                match self.erase_one() {
+                    Ok(_) => {}
+                    Err(Error::NoSpace) => return Ok(false),
+                    Err(error) => return Err(error),
+                }
+            }
+            // The NVRAM looks for a checkpoint where it knows erased blocks.
+            self.commit(true)?;
+            stream = self.stream(pointer_bytes);
+        }
+        let erased = self.blocks.iter().filter(|(_, entry)| entry.state == BlockState::Erased);
+        let blocks: Vec<u32> = erased.map(|(block, _)| block).take(count).collect();
         let written = match self.program_stream(&stream, &blocks) {
             // A page failed: nothing of it may be taken for a checkpoint.
             Err(Error::NoSpace) => false,
@@ -193,6 +194,18 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.commit(true)?;
         }
         Ok(written)
+    }
+
+    fn stream(&self, pointer_bytes: usize) -> Vec<u8> {
+        let contents = Contents {
+            objects: &self.objects,
+            blocks: &self.blocks,
+            geometry: &self.geometry,
+            open: self.open.as_ref().map(|open| (open.block, open.next)),
+            sequence: self.sequence,
+            summary_pages: summary::pages(&self.geometry, self.config.summaries),
+        };
+        checkpoint::write(&contents, pointer_bytes)
     }
 
     fn program_stream(&mut self, stream: &[u8], blocks: &[u32]) -> Result<()> {

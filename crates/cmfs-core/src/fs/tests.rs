@@ -347,6 +347,11 @@ fn one_image_mounts_from_nvram_from_a_checkpoint_and_by_a_scan() {
             let mut fs: super::world::TestFs = Fs::open(nand, None, config).unwrap();
             assert_eq!(fs.report().kind, MountKind::Scanned, "{what}");
             world.check_all(&mut fs, &std::format!("{what}, written to"));
+            // After a scan no block is known to be erased; a checkpoint finds its place all the same.
+            assert!(fs.checkpoint(pointer).unwrap(), "{what}");
+            let mut fs: super::world::TestFs = Fs::open(fs.into_media().0, None, config).unwrap();
+            assert_eq!(fs.report().kind, MountKind::Checkpoint, "{what}");
+            world.check_all(&mut fs, &std::format!("{what}, with a new checkpoint"));
         }
     }
 }
