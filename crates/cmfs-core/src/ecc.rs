@@ -10,6 +10,7 @@
 //! layout; of what a page's checksum still finds wrong behind any of them a read fails.
 
 use crate::media::{Geometry, Nand, NandError};
+use crate::tags::TagPlace;
 use alloc::vec::Vec;
 
 /// Bytes that one code is of.
@@ -74,6 +75,23 @@ pub fn correct(bytes: &mut [u8], stored: [u8; CODE_BYTES]) -> Outcome {
     if wrong == 1 { Outcome::Fixed } else { Outcome::Lost }
 }
 
+/// Corrects a page whose codes are all ones: one without codes, or of zeros, say, whose codes are just that. Its
+/// checksum tells which, and what is right. Whether it was corrected.
+fn correct_uncoded(data: &mut [u8], spare: &[u8]) -> bool {
+    if TagPlace::MTD.data_is_whole(data, spare) {
+        return false;
+    }
+    let mut right = data.to_vec();
+    for step in right.chunks_mut(STEP_BYTES) {
+        correct(step, [0xff; CODE_BYTES]);
+    }
+    let whole = TagPlace::MTD.data_is_whole(&right, spare);
+    if whole {
+        data.copy_from_slice(&right);
+    }
+    whole
+}
+
 /// A part whose pages are corrected by software. Where the spare area has no room for the codes, or a page was
 /// written without (all ones), pages are passed on as they are.
 #[derive(Clone, Debug)]
@@ -127,6 +145,7 @@ impl<N: Nand> Nand for Corrected<N> {
         self.nand.read(page, data, spare)?;
         let codes = self.place.and_then(|place| spare.get(place..)).unwrap_or_default();
         if codes.iter().all(|byte| *byte == 0xff) {
+            self.fixed += u64::from(correct_uncoded(data, spare));
             return Ok(());
         }
         for (step, stored) in data.chunks_mut(STEP_BYTES).zip(codes.chunks_exact(CODE_BYTES)) {
