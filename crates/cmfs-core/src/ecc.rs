@@ -10,6 +10,7 @@
 //! layout; of what a page's checksum still finds wrong behind any of them a read fails.
 
 use crate::media::{Geometry, Nand, NandError};
+use crate::tags::TagPlace;
 use alloc::vec::Vec;
 
 /// Bytes that one code is of.
@@ -75,7 +76,7 @@ pub fn correct(bytes: &mut [u8], stored: [u8; CODE_BYTES]) -> Outcome {
 }
 
 /// A part whose pages are corrected by software. Where the spare area has no room for the codes, or a page was
-/// written without (all ones), pages are passed on as they are.
+/// written without (all ones, and no checksum that says otherwise), pages are passed on as they are.
 #[derive(Clone, Debug)]
 pub struct Corrected<N> {
     nand: N,
@@ -126,7 +127,9 @@ impl<N: Nand> Nand for Corrected<N> {
     fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
         self.nand.read(page, data, spare)?;
         let codes = self.place.and_then(|place| spare.get(place..)).unwrap_or_default();
-        if codes.iter().all(|byte| *byte == 0xff) {
+        // Codes of ones: there are none, or they are those of pages of zeros and the like; the checksum decides.
+        let none = codes.iter().all(|byte| *byte == 0xff);
+        if none && TagPlace::for_spare(spare.len() as u32).data_is_whole(data, spare) {
             return Ok(());
         }
         for (step, stored) in data.chunks_mut(STEP_BYTES).zip(codes.chunks_exact(CODE_BYTES)) {
@@ -215,7 +218,7 @@ mod tests {
         let mut fs = Fs::<_, NoNvram>::format(nand, None, Config::default(), [1; 16], true).unwrap();
         let new = NewObject { kind: Kind::File, mode: 0o100_644, uid: 0, gid: 0, rdev: 0, target: &[] };
         let file = fs.create(ROOT, b"file", &new).unwrap();
-        let contents: Vec<u8> = (0..40_000u32).map(|at| (at / 3) as u8).collect();
+        let contents: Vec<u8> = (0..40_000u32).map(|at| (at / 3).saturating_sub(4000) as u8).collect();
         fs.write(file, 0, &contents).unwrap();
         let (mut nand, _) = fs.close().unwrap();
         for page in 0..16 * 16 {
