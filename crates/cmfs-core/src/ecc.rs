@@ -10,7 +10,7 @@
 //! layout; of what a page's checksum still finds wrong behind any of them a read fails.
 
 use crate::media::{Geometry, Nand, NandError};
-use crate::tags::TagPlace;
+use crate::tags::{SpareState, TagPlace};
 use alloc::vec::Vec;
 
 /// Bytes that one code is of.
@@ -111,6 +111,12 @@ impl<N: Nand> Corrected<N> {
     }
 }
 
+/// Whether a page has tags where ours are, and a checksum beside them that says it is not as it was written.
+fn is_damaged(data: &[u8], spare: &[u8]) -> bool {
+    let place = TagPlace::for_spare(spare.len() as u32);
+    matches!(place.read(spare), SpareState::Tagged(_)) && !place.data_is_whole(data, spare)
+}
+
 impl<N: Nand> Nand for Corrected<N> {
     fn geometry(&self) -> Geometry {
         self.nand.geometry()
@@ -129,7 +135,7 @@ impl<N: Nand> Nand for Corrected<N> {
         let codes = self.place.and_then(|place| spare.get(place..)).unwrap_or_default();
         // Codes of ones: there are none, or they are those of pages of zeros and the like; the checksum decides.
         let none = codes.iter().all(|byte| *byte == 0xff);
-        if none && TagPlace::for_spare(spare.len() as u32).data_is_whole(data, spare) {
+        if none && !is_damaged(data, spare) {
             return Ok(());
         }
         for (step, stored) in data.chunks_mut(STEP_BYTES).zip(codes.chunks_exact(CODE_BYTES)) {
