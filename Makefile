@@ -15,6 +15,9 @@ test-long: setup
 	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture --include-ignored
 	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
 	CUTS=all cargo test --quiet --release -p cmfs-core cuts -- --nocapture
+	CUTS=10 cargo test --quiet --release --lib fs::osd
+	cargo clippy --quiet -p osd-c --all-targets -- -D warnings
+	cargo test --quiet --release -p osd-c
 	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \
 		&& cargo build --quiet --release -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"
 	@$(LIBCACHESIM)
@@ -40,10 +43,11 @@ demo: setup build
 
 # Paired measurements against the kernel's file systems, on an SSD image and on a simulated disk that seeks and turns in
 # real time; needs root, 20 GiB in /var/tmp and some minutes. BENCH="--disk image --rounds 1 --work metadata" narrows it.
-# Before it the page cache beside libCacheSim (CACHE_BENCH="--rounds 1 lru cswlru" narrows that) and the translation
-# layers' speed and memory.
+# Before it the page cache beside libCacheSim (CACHE_BENCH="--rounds 1 lru cswlru" narrows that), the translation
+# layers' speed and memory, and the object store's (OSD_BENCH=10000000 is the most objects it makes).
 bench: setup bench-cache
 	cargo bench --quiet --bench ftl
+	cargo bench --quiet --bench osd -- $(OSD_BENCH)
 	cargo bench --quiet --bench paired -- $(BENCH)
 
 bench-cache:

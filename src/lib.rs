@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! front   FUSE mount · command line · export
-//! fs      nfhybrid (SSD + disk) on ext4 · cmfs (NAND + NVRAM, its core a crate without std) · memfs
+//! fs      nfhybrid (SSD + disk) on ext4 · cmfs (NAND + NVRAM, its core a crate without std) · osd (objects on NAND) · memfs
 //! cache   page cache policies
 //! ftl     flash translation layers
 //! media   block devices: real (file, device) or simulated (disk, SSD)

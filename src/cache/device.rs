@@ -82,6 +82,7 @@ impl CachedDevice {
             device: Arc::clone(&device),
             frames: FxHashMap::default(),
             passing: FxHashMap::default(),
+            written: Vec::new(),
             owes_flush: false,
         };
         Ok(CachedDevice { info, device, state: Mutex::new(State { cache, store }) })
@@ -142,6 +143,10 @@ impl BlockDevice for CachedDevice {
 
     fn status(&self) -> Option<serde_json::Value> {
         serde_json::to_value(CachedDevice::status(self)).ok()
+    }
+
+    fn place(&self, offset: u64, len: u64, handle: u8) {
+        self.device.place(offset, len, handle);
     }
 
     fn submit(&self, at: Time, request: Request) -> Ticket {
@@ -291,12 +296,18 @@ fn join(mut data: Gather) -> Bytes {
     whole.freeze()
 }
 
+/// Write-backs after which a page is hot, and the placement handle of hot pages.
+const HOT_WRITES: u8 = 4;
+const HOT_HANDLE: u8 = 1;
+
 /// The contents of the resident pages, and the device below them.
 struct Store {
     device: Arc<dyn BlockDevice>,
     frames: FxHashMap<u64, Bytes>,
     /// Contents that are on their way during a request: written by it, or read from the device for it.
     passing: FxHashMap<u64, Passing>,
+    /// How often each page was written back so far, up to [`HOT_WRITES`]; pages that nobody wrote may be missing.
+    written: Vec<u8>,
     /// The request ends with a flush of the device.
     owes_flush: bool,
 }
@@ -314,6 +325,23 @@ impl Store {
             let name = &self.device.info().name;
             Error::corrupt("the page cache", "a page without contents", format!("{name}, page {page}"))
         })
+    }
+
+    /// Counts what is written back, and tells the device which pages are hot from now on: what comes back again and
+    /// again through a cache dies soon below it.
+    fn tell_heat(&mut self, pages: std::ops::Range<u64>) {
+        if self.written.len() < pages.end as usize {
+            self.written.resize(pages.end as usize, 0);
+        }
+        for page in pages {
+            let count = &mut self.written[page as usize];
+            if *count < HOT_WRITES {
+                *count += 1;
+                if *count == HOT_WRITES {
+                    self.device.place(page * PAGE_BYTES, PAGE_BYTES, HOT_HANDLE);
+                }
+            }
+        }
     }
 
     fn run(&self, at: Time, request: Request) -> Result<(Time, Bytes)> {
@@ -339,6 +367,7 @@ impl Below for Store {
         let pages = first.0..first.0 + u64::from(count);
         let data: Result<Gather> = pages.clone().map(|page| self.contents(page).cloned()).collect();
         let offset = first.0 * PAGE_BYTES;
+        self.tell_heat(pages.clone());
         let (at, _) = self.run(at, Request::Write { offset, data: data?, durable: false })?;
         for page in pages {
             if let Some(passing) = self.passing.get_mut(&page) {

@@ -5,6 +5,8 @@ pub mod export;
 pub mod fuse;
 pub mod memory;
 pub mod nbd;
+pub mod objects;
+pub mod record;
 pub mod replay;
 pub mod reproduce;
 pub mod trace;

@@ -13,6 +13,8 @@ pub mod ext4;
 pub mod fat;
 pub mod memfs;
 pub mod nfhybrid;
+pub mod osd;
+pub mod osdfs;
 #[cfg(test)]
 pub(crate) mod rules;
 

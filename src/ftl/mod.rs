@@ -82,6 +82,14 @@ pub trait Ftl: Send {
     /// Fails with [`Error::Io`] (`EROFS`) once the flash is worn out, with [`Error::Gone`] without power.
     fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time>;
 
+    /// As [`write`](Ftl::write), of a page whose contents live about as long as those of other pages written with
+    /// the same placement handle: what a host says of a write with NVMe streams or flexible data placement.
+    ///
+    /// Provided: the handle is of no interest.
+    fn write_placed(&mut self, at: Time, page: Lpn, data: &[u8], _handle: u8) -> Result<Time> {
+        self.write(at, page, data)
+    }
+
     /// Forgets a page: it reads as never written. Not remembered over power loss: then it may read as
     /// any of its earlier versions.
     fn trim(&mut self, at: Time, page: Lpn) -> Result<Time>;

@@ -15,6 +15,9 @@
 //! them that has not changed for the longest (cold: they keep it from being erased) move to the most worn
 //! free block.
 //!
+//! Placement handles (`handles`): pages that the host writes with the same handle go to an open block of their own.
+//! Copies of all go to one: the handles are *initially isolated*, as NVMe's flexible data placement calls it.
+//!
 //! After power loss the map is what the tags say: of each logical page the version of the latest write, of
 //! its copies the oldest. Blocks that were open go on being written after their last programmed page.
 //!
@@ -39,6 +42,8 @@ use std::cmp::Reverse;
 pub(super) const CLEAN: Known = ("clean", "greedy|cost-benefit", "which block is cleaned");
 pub(super) const STREAMS: Known =
     ("streams", "two|one", "copies go to a block of their own, or with the host's pages");
+pub(super) const HANDLES: Known =
+    ("handles", "1..8 (1)", "placement handles: pages written with different ones go to blocks of their own");
 pub(super) const RESERVE: Known =
     ("reserve", "2..64 (3)", "a unit is cleaned until it has so many free blocks");
 pub(super) const BEGIN: Known = (
@@ -54,7 +59,7 @@ pub(super) const TIES: Known =
 pub const SCHEME: Scheme = Scheme {
     name: "page",
     about: "page map: every logical page anywhere, greedy or cost-benefit cleaning",
-    settings: &[CLEAN, STREAMS, RESERVE, BEGIN, TIES, LEVEL, SPREAD, OVER_PROVISION, LOGICAL],
+    settings: &[CLEAN, STREAMS, HANDLES, RESERVE, BEGIN, TIES, LEVEL, SPREAD, OVER_PROVISION, LOGICAL],
     open: |nand, mut settings| {
         let map = PageMap::open(nand, &mut settings, None)?;
         settings.finish(SCHEME.settings)?;
@@ -75,6 +80,8 @@ enum Clean {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stream {
     Host,
+    /// The host's, with this placement handle; from 1 on.
+    Placed(u8),
     Copies,
     /// The own pages of a layer on top.
     Own,
@@ -103,6 +110,7 @@ pub struct PageMap {
     levelling: Levelling,
     spread: u32,
     one_stream: bool,
+    handles: u8,
     reserve: usize,
     /// Free blocks are counted at each write, not only at those that need one.
     begins_short: bool,
@@ -126,6 +134,7 @@ impl PageMap {
         let levelling = settings.choice("level", &Levelling::CHOICES)?;
         let spread = settings.number("spread", 1..=1_000_000, 16)? as u32;
         let one_stream = settings.choice("streams", &[("two", false), ("one", true)])?;
+        let handles = settings.number("handles", 1..=8, 1)? as u8;
         let reserve = settings.number("reserve", 2..=64, 3)? as usize;
         let begins_short = settings.choice("begin", &[("full", false), ("short", true)])?;
         let ties_worn = settings.choice("ties", &[("worn", true), ("lowest", false)])?;
@@ -150,6 +159,7 @@ impl PageMap {
             levelling,
             spread,
             one_stream,
+            handles,
             reserve,
             begins_short,
             ties_worn,
@@ -178,7 +188,8 @@ impl PageMap {
         let pages = u64::from(self.pages_per_block);
         let good = u64::from(self.nand.good_when_new());
         // The reserve, and the open blocks.
-        let open = if self.one_stream { 1 } else { 2 } + u64::from(entries.is_some());
+        let open =
+            if self.one_stream { 1 } else { 2 } + u64::from(entries.is_some()) + u64::from(self.handles - 1);
         let kept = u64::from(geometry.units) * (self.reserve as u64 + open);
         let room = good.saturating_sub(kept) * pages;
         let most = entries.map_or(room, |entries| room - room.div_ceil(entries + 1));
@@ -274,10 +285,18 @@ impl PageMap {
         Ok(Some(next))
     }
 
+    fn stream_of(&self, handle: u8) -> Stream {
+        match handle.min(self.handles - 1) {
+            0 => Stream::Host,
+            handle => Stream::Placed(handle),
+        }
+    }
+
     fn open_slot(&mut self, unit: usize, stream: Stream) -> &mut Option<(u32, u32)> {
         match stream {
             Stream::Copies if !self.one_stream => &mut self.units[unit].copies,
             Stream::Own => &mut self.units[unit].own,
+            Stream::Placed(handle) => &mut self.units[unit].placed[usize::from(handle) - 1],
             _ => &mut self.units[unit].host,
         }
     }
@@ -601,12 +620,16 @@ impl Ftl for PageMap {
     }
 
     fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time> {
+        self.write_placed(at, page, data, 0)
+    }
+
+    fn write_placed(&mut self, at: Time, page: Lpn, data: &[u8], handle: u8) -> Result<Time> {
         self.look_up(page)?;
         if self.read_only {
             return Err(worn_out(&self.nand));
         }
         let tag = Tag { owner: page.0 as u32, sequence: version(self.sequence + 1) };
-        let done = self.append(at, Stream::Host, tag, data)?;
+        let done = self.append(at, self.stream_of(handle), tag, data)?;
         self.sequence += 1;
         self.counts.host_writes += 1;
         Ok(done)

@@ -139,6 +139,10 @@ impl BlockDevice for Ssd {
         &self.info
     }
 
+    fn place(&self, offset: u64, len: u64, handle: u8) {
+        self.model.lock().place(offset, len, handle);
+    }
+
     fn submit(&self, at: Time, request: Request) -> Ticket {
         Ticket::Done(self.serve(at, request))
     }
@@ -169,6 +173,8 @@ struct Model {
     page_bytes: u64,
     /// What is told apart within a page, bytes.
     sector_bytes: u64,
+    /// The placement handle of each page; shorter where the rest has none.
+    handles: Vec<u8>,
     /// The end of the last program so far.
     last_end: Time,
     stats: SsdStats,
@@ -202,6 +208,7 @@ impl Model {
             command: Duration::from_nanos(us(profile.command_us)),
             lazy_flush: profile.protected || !profile.honour_flush,
             reads_zeros: false,
+            handles: Vec::new(),
             page_bytes,
             sector_bytes: profile.sector.min(page_bytes),
             last_end: Time::ZERO,
@@ -223,6 +230,20 @@ impl Model {
             Request::Discard { offset, len } => self.discard(ready, *offset, *len)?,
         };
         Ok((done, Bytes::new()))
+    }
+
+    /// Notes the handle of the pages that lie wholly in a range.
+    fn place(&mut self, offset: u64, len: u64, handle: u8) {
+        let most = self.ftl.logical_pages();
+        let end = (offset.saturating_add(len) / self.page_bytes).min(most) as usize;
+        let first = (offset.div_ceil(self.page_bytes) as usize).min(end);
+        if handle != 0 && self.handles.len() < end {
+            self.handles.resize(end, 0);
+        }
+        let known = self.handles.len();
+        if let Some(pages) = self.handles.get_mut(first.min(known)..end.min(known)) {
+            pages.fill(handle);
+        }
     }
 
     /// Takes the bus for `len` bytes, not before `ready`; the end of that.
@@ -303,7 +324,8 @@ impl Model {
     }
 
     fn program(&mut self, at: Time, page: u64, bytes: &[u8]) -> Result<Time> {
-        let end = self.ftl.write(at, Lpn(page), bytes)?;
+        let handle = self.handles.get(page as usize).copied().unwrap_or(0);
+        let end = self.ftl.write_placed(at, Lpn(page), bytes, handle)?;
         self.cache.begin_program(page, end);
         self.last_end = self.last_end.max(end);
         Ok(end)

@@ -112,6 +112,10 @@ impl BlockDevice for Counted {
         self.inner.info()
     }
 
+    fn place(&self, offset: u64, len: u64, handle: u8) {
+        self.inner.place(offset, len, handle);
+    }
+
     fn submit(&self, at: Time, request: Request) -> Ticket {
         self.count(&request);
         self.inner.submit(at, request)

@@ -89,6 +89,10 @@ impl BlockDevice for Metered {
         self.counted.info()
     }
 
+    fn place(&self, offset: u64, len: u64, handle: u8) {
+        self.counted.place(offset, len, handle);
+    }
+
     fn submit(&self, at: Time, request: Request) -> Ticket {
         self.counted.submit(at, request)
     }

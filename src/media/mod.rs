@@ -133,6 +133,13 @@ pub trait BlockDevice: Send + Sync {
     /// Whether waiting for `ticket` would return at once.
     fn is_done(&self, ticket: &Ticket) -> bool;
 
+    /// Says that what is written to this range from now on lives about as long as what else is written under the
+    /// same placement handle, and not as long as the rest (handle 0). A device that can keeps them apart. Ranges
+    /// are told again when they change; a part of one may be.
+    ///
+    /// Provided: it is of no interest.
+    fn place(&self, _offset: u64, _len: u64, _handle: u8) {}
+
     /// Numbers of its own for a status, as one JSON object, if it keeps any.
     fn status(&self) -> Option<serde_json::Value> {
         None

@@ -72,6 +72,10 @@ impl BlockDevice for Paced {
         self.inner.info()
     }
 
+    fn place(&self, offset: u64, len: u64, handle: u8) {
+        self.inner.place(offset, len, handle);
+    }
+
     fn submit(&self, _at: Time, request: Request) -> Ticket {
         let completion = self.inner.run(self.clock.now(), request);
         let mut under_way = self.under_way.lock();

@@ -50,6 +50,10 @@ impl BlockDevice for Part {
         &self.info
     }
 
+    fn place(&self, offset: u64, len: u64, handle: u8) {
+        self.inner.place(self.offset + offset, len, handle);
+    }
+
     fn submit(&self, at: Time, request: Request) -> Ticket {
         match check(&self.info, &request) {
             Ok(()) => self.inner.submit(at, self.moved(request)),

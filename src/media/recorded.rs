@@ -133,6 +133,10 @@ impl BlockDevice for Recorded {
         self.inner.info()
     }
 
+    fn place(&self, offset: u64, len: u64, handle: u8) {
+        self.inner.place(offset, len, handle);
+    }
+
     fn submit(&self, at: Time, request: Request) -> Ticket {
         let Some(entry) = self.recorder.begin(self.device, &request) else {
             return self.inner.submit(at, request);

@@ -214,3 +214,65 @@ fn an_image_made_for_yaffs2_mounts() {
         assert_eq!(&fs::read(back.join(name)).unwrap(), bytes, "{name}");
     }
 }
+
+#[test]
+fn a_mount_can_leave_a_checkpoint_that_the_next_one_opens_from() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let images = Images::new("compact");
+    let (place, nand) = (images.dir.path().join("mnt"), images.path("nand.img"));
+    fs::create_dir(&place).unwrap();
+    for option in ["checkpoint=32", "checkpoint=64"] {
+        images.on(&["mount", "-o", option], &[place.to_str().unwrap()]);
+        let files = tree(&place.join(option));
+        images.ok(&["umount", place.to_str().unwrap()]);
+        let clean = images.on(&["status", "--json"], &[]);
+        assert!(clean.contains("\"mounted\": \"clean\""), "{clean}");
+        // Without its NVRAM.
+        let alone = images.ok(&["status", "--json", "--nand", &nand]);
+        assert!(alone.contains("\"mounted\": \"checkpoint\""), "{alone}");
+        let back = images.dir.path().join(format!("back {option}"));
+        images.ok(&["get", "--nand", &nand, &format!("/{option}"), back.to_str().unwrap()]);
+        for (name, bytes) in &files {
+            assert_eq!(&fs::read(back.join(name)).unwrap(), bytes, "{name}");
+        }
+    }
+    // The first write ends it.
+    images.on(&["put"], &[images.dir.path().join("back checkpoint=32/f0.bin").to_str().unwrap(), "/"]);
+    let alone = images.ok(&["status", "--json", "--nand", &nand]);
+    assert!(alone.contains("\"mounted\": \"scanned\""), "{alone}");
+    let wrong = images.run(&["mount", "-o", "checkpoint=16", "--nand", &nand, place.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("checkpoint=16"));
+}
+
+#[test]
+fn a_wrong_bit_in_every_page_of_an_image_is_corrected() {
+    let images = Images::new("compact");
+    let source = images.dir.path().join("tree");
+    let files = tree(&source);
+    images.on(&["put"], &[source.to_str().unwrap(), "/"]);
+    let nand = images.path("nand.img");
+    let mut bytes = fs::read(&nand).unwrap();
+    for (number, page) in bytes.chunks_mut(2048 + 64).enumerate() {
+        if page.iter().any(|byte| *byte != 0) {
+            page[number * 37 % 2048] ^= 1 << (number % 8);
+        }
+    }
+    fs::write(&nand, bytes).unwrap();
+    let back = images.dir.path().join("back");
+    images.on(&["get"], &["/tree", back.to_str().unwrap()]);
+    for (name, bytes) in &files {
+        assert_eq!(&fs::read(back.join(name)).unwrap(), bytes, "{name}");
+    }
+}
+
+#[test]
+fn what_is_no_part_is_refused_with_the_reason() {
+    let images = Images::new("compact");
+    let why = |arguments: &[&str]| String::from_utf8_lossy(&images.run(arguments).stderr).into_owned();
+    assert!(why(&["ls", "--nand", "/dev/null", "/"]).contains("no MTD device"));
+    let small = images.path("small.img");
+    let refused = why(&["mkfs", "cmfs", "--device", "slc-512", "--size", "16MiB", "--nand", &small]);
+    assert!(refused.contains("small-page parts"), "{refused}");
+}

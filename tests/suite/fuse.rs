@@ -507,6 +507,21 @@ fn write_back_caching_gathers_small_writes() {
     assert_eq!(fs::read(mounted.path().join("f")).unwrap(), expected);
 }
 
+/// A program that is being started closes the files of the one that starts it, which writes their times out; and the
+/// kernel lets nobody read its `/proc/PID/stat` before it has started.
+#[test]
+fn programs_are_started_while_a_file_is_open_and_dirty() {
+    need_fuse!();
+    let mounted = Mounted::memfs("writeback");
+    let mut file = File::create(mounted.path().join("f")).unwrap();
+    for number in 0..1000u32 {
+        file.write_all(&number.to_le_bytes()).unwrap();
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    // How many times are written depends on the clock the kernel stamps files with.
+    assert!(requests(&mounted, "setattr") > 20, "the programs did write the times out");
+}
+
 #[test]
 fn a_read_only_mount_refuses_changes() {
     need_fuse!();

@@ -19,6 +19,7 @@ mod nfhybrid_ace;
 mod nfhybrid_crash;
 mod nfhybrid_kill;
 mod nfhybrid_real;
+mod osd;
 mod programs;
 mod ssd;
 mod trace;

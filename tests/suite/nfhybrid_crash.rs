@@ -378,6 +378,7 @@ fn check_together(run: &Run, state: &CrashState, what: &str) {
 
 fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize, long: bool, front: Front) -> u64 {
     let (run, bases) = record(seed, steps, disk, long, front);
+    assert_eq!(run.fs.status().ssd_lost, None);
     let log = run.recorder.log();
     let mut states = 0;
     for state in crash_states(&log, &bases, &Survival::EVERY, seed) {

@@ -56,7 +56,7 @@ typedef struct cmfs_volume cmfs_volume;
 int cmfs_format(const struct cmfs_nand *nand, const struct cmfs_nvram *nvram, const uint8_t identity[16]);
 /* Opens one; `*volume` is set on success. */
 int cmfs_mount(const struct cmfs_nand *nand, const struct cmfs_nvram *nvram, cmfs_volume **volume);
-/* 0: clean, 1: recovered after a crash, 2: scanned. */
+/* 0: clean, 1: recovered after a crash, 2: scanned, 3: from a checkpoint of YAFFS2. */
 int cmfs_mounted_how(const cmfs_volume *volume);
 /* Ends cleanly and frees the volume. */
 int cmfs_unmount(cmfs_volume *volume);

@@ -196,7 +196,7 @@ pub unsafe extern "C" fn cmfs_mount(
     code(opened.map(|fs| *volume = Box::into_raw(Box::new(Volume(fs)))))
 }
 
-/// How it was opened: 0 clean, 1 recovered, 2 scanned.
+/// How it was opened: 0 clean, 1 recovered, 2 scanned, 3 from a checkpoint of YAFFS2.
 ///
 /// # Safety
 /// `volume` is one that was mounted.
@@ -208,6 +208,7 @@ pub unsafe extern "C" fn cmfs_mounted_how(volume: *const Volume) -> c_int {
         MountKind::Made | MountKind::Clean => 0,
         MountKind::Recovered => 1,
         MountKind::Scanned => 2,
+        MountKind::Checkpoint => 3,
     }
 }
 

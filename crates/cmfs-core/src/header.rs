@@ -23,8 +23,23 @@ const NAME_AT: usize = 10;
 const ALIAS_AT: usize = 300;
 const UNUSED: u32 = u32::MAX;
 
+/// Two names that change in one step: the other of them. Its object (4 bytes), directory (4 bytes), name.
+const TOGETHER_ATTRIBUTE: &[u8] = b"trusted.cmfs.together";
+
 /// Name and value of an extended attribute.
 pub type Attribute = (Box<[u8]>, Box<[u8]>);
+
+/// The other half of a step that moves two names: each of the two headers says what the other one makes of its
+/// object, so that a power cut between them leaves enough to finish the step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Together {
+    /// The other object.
+    pub object: u32,
+    /// The directory it is in from then on.
+    pub parent: u32,
+    /// Its name there.
+    pub name: Box<[u8]>,
+}
 
 /// What a header page says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +76,8 @@ pub struct Header {
     pub shadows: u32,
     /// What lies behind the size in older pages is dead.
     pub shrink: bool,
+    /// What is moved in the same step; true until the other object has a later header.
+    pub together: Option<Together>,
     /// Extended attributes.
     pub attributes: Vec<Attribute>,
 }
@@ -124,8 +141,10 @@ impl Header {
         let times = self.extra_times();
         // Where pages are as small as headers there is no room for fractions either.
         let own = (room.len() > 64 && self.kind != Kind::HardLink).then_some((TIMES_ATTRIBUTE, &times[..]));
+        let together = self.together.as_ref().map(Together::to_bytes);
+        let together = together.as_ref().map(|bytes| (TOGETHER_ATTRIBUTE, &bytes[..]));
         let all = self.attributes.iter().map(|(name, value)| (&name[..], &value[..]));
-        for (name, value) in all.chain(own) {
+        for (name, value) in all.chain(together).chain(own) {
             let len = 4 + name.len() + 1 + value.len();
             let place = room.get_mut(at..at + len).ok_or(Error::AttributesFull)?;
             place[..4].copy_from_slice(&(len as u32).to_le_bytes());
@@ -177,6 +196,7 @@ impl Header {
             rdev: 0,
             shadows: used(504).unwrap_or(0),
             shrink: used(508).is_some_and(|value| value != 0),
+            together: None,
             attributes: read_attributes(&page[HEADER_BYTES..]),
         };
         match kind {
@@ -189,7 +209,15 @@ impl Header {
             Kind::Unknown | Kind::Dir => {}
         }
         header.take_extra_times();
+        header.take_together();
         Ok(header)
+    }
+
+    fn take_together(&mut self) {
+        if let Some(at) = self.attributes.iter().position(|(name, _)| **name == *TOGETHER_ATTRIBUTE) {
+            let (_, value) = self.attributes.swap_remove(at);
+            self.together = Together::from_bytes(&value);
+        }
     }
 
     fn take_extra_times(&mut self) {
@@ -204,6 +232,26 @@ impl Header {
             time.nsec = word(index * 4).min(999_999_999);
         }
         self.crtime.sec = (u64::from(word(16)) | u64::from(word(20)) << 32) as i64;
+    }
+}
+
+impl Together {
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.object.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&self.parent.to_le_bytes());
+        bytes.extend_from_slice(&self.name);
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Together> {
+        let (object, rest) = bytes.split_first_chunk::<4>()?;
+        let (parent, name) = rest.split_first_chunk::<4>()?;
+        let usable = (1..=NAME_MAX).contains(&name.len()) && !name.contains(&0) && !name.contains(&b'/');
+        usable.then(|| Together {
+            object: u32::from_le_bytes(*object),
+            parent: u32::from_le_bytes(*parent),
+            name: name.into(),
+        })
     }
 }
 
@@ -257,6 +305,10 @@ mod tests {
         let link = Header { kind: Kind::Symlink, alias: b"../x"[..].into(), size: 0, ..header() };
         link.write(&mut page).unwrap();
         assert_eq!(Header::read(&page, 0).unwrap(), link);
+        let other = Together { object: 0x102, parent: 1, name: b"other"[..].into() };
+        let swapped = Header { together: Some(other), ..header() };
+        swapped.write(&mut page).unwrap();
+        assert_eq!(Header::read(&page, 0).unwrap(), swapped);
     }
 
     #[test]

@@ -24,7 +24,9 @@ extern crate std;
 
 mod bits;
 mod blocks;
+mod checkpoint;
 pub mod codec;
+pub mod ecc;
 mod error;
 mod fs;
 pub mod header;

@@ -33,9 +33,17 @@ impl Geometry {
 
     /// Whether the file system can be on such a part.
     pub fn check(&self) -> Result<(), Error> {
-        let page = self.page_bytes.is_power_of_two() && (512..=65536).contains(&self.page_bytes);
-        if !page || self.spare_bytes < 32 || self.spare_bytes > self.page_bytes {
-            return Err(Error::Unsupported("pages must be of 512 to 65536 bytes with 32 or more to spare"));
+        if !self.page_bytes.is_power_of_two() || !(512..=65536).contains(&self.page_bytes) {
+            return Err(Error::Unsupported("pages must be of 512 to 65536 bytes, a power of two"));
+        }
+        if self.spare_bytes < 32 {
+            return Err(Error::Unsupported(
+                "its pages have fewer than 32 spare bytes (small-page parts, 512 + 16): no room for the tags of YAFFS2, their \
+                 correction and a checksum",
+            ));
+        }
+        if self.spare_bytes > self.page_bytes {
+            return Err(Error::Unsupported("pages must be larger than their spare areas"));
         }
         if !(8..=1024).contains(&self.pages_per_block) || self.blocks < 8 {
             return Err(Error::Unsupported("a part must have 8 or more blocks of 8 to 1024 pages"));
@@ -130,50 +138,75 @@ impl Nvram for NoNvram {
     }
 }
 
-impl<T: Nand + ?Sized> Nand for alloc::boxed::Box<T> {
-    fn geometry(&self) -> Geometry {
-        (**self).geometry()
-    }
+/// Whoever has a pointer to a medium has the medium.
+macro_rules! forward {
+    ($($pointer:ty),*) => {$(
+        impl<T: Nand + ?Sized> Nand for $pointer {
+            fn geometry(&self) -> Geometry {
+                (**self).geometry()
+            }
 
-    fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
-        (**self).is_bad(block)
-    }
+            fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
+                (**self).is_bad(block)
+            }
 
-    fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
-        (**self).mark_bad(block)
-    }
+            fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
+                (**self).mark_bad(block)
+            }
 
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
-        (**self).read(page, data, spare)
-    }
+            fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+                (**self).read(page, data, spare)
+            }
 
-    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
-        (**self).read_spare(page, spare)
-    }
+            fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+                (**self).read_spare(page, spare)
+            }
 
-    fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
-        (**self).program(page, data, spare)
-    }
+            fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
+                (**self).program(page, data, spare)
+            }
 
-    fn erase(&mut self, block: u32) -> Result<(), NandError> {
-        (**self).erase(block)
-    }
+            fn erase(&mut self, block: u32) -> Result<(), NandError> {
+                (**self).erase(block)
+            }
+        }
+
+        impl<T: Nvram + ?Sized> Nvram for $pointer {
+            fn size_bytes(&self) -> usize {
+                (**self).size_bytes()
+            }
+
+            fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
+                (**self).read(offset, bytes)
+            }
+
+            fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
+                (**self).write(offset, bytes)
+            }
+
+            fn persist(&mut self) -> Result<(), NvramError> {
+                (**self).persist()
+            }
+        }
+    )*};
 }
 
-impl<T: Nvram + ?Sized> Nvram for alloc::boxed::Box<T> {
-    fn size_bytes(&self) -> usize {
-        (**self).size_bytes()
-    }
+forward!(alloc::boxed::Box<T>, &mut T);
 
-    fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
-        (**self).read(offset, bytes)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
-        (**self).write(offset, bytes)
-    }
-
-    fn persist(&mut self) -> Result<(), NvramError> {
-        (**self).persist()
+    #[test]
+    fn parts_that_cannot_be_driven_are_refused_with_the_reason() {
+        let part = Geometry { page_bytes: 512, spare_bytes: 16, pages_per_block: 32, blocks: 2048 };
+        let why = |part: Geometry| match part.check() {
+            Err(Error::Unsupported(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(why(part).contains("small-page parts"));
+        assert!(why(Geometry { page_bytes: 2000, spare_bytes: 64, ..part }).contains("power of two"));
+        assert!(why(Geometry { spare_bytes: 64, blocks: 4, ..part }).contains("8 or more blocks"));
+        assert_eq!(Geometry { spare_bytes: 32, ..part }.check(), Ok(()));
     }
 }

@@ -1,9 +1,13 @@
 //! A NAND part and an NVRAM in memory, for tests and trials, with one power supply that can be cut at any
 //! program, erase or NVRAM word, and with the ways in which a cut leaves the medium.
 //!
+//! Words of the NVRAM written since the last `persist` are in no order: when the power goes, wherever it goes, each
+//! of them holds what it held then or any of what was written to it since, whatever became of the others.
+//!
 //! The part keeps its users to the rules: a page that is programmed twice, out of order, or in a bad block panics.
 
 use crate::media::{Geometry, Nand, NandError, Nvram, NvramError};
+use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -11,7 +15,7 @@ use core::cell::Cell;
 /// What a power cut leaves of the operation it hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Torn {
-    /// A page or block that cannot be read; an NVRAM word as it was.
+    /// A page or block that cannot be read.
     #[default]
     Unreadable,
     /// It looks as if nothing had been done: but what looks erased is not, and must not be programmed.
@@ -34,6 +38,10 @@ struct Supply {
     off: Cell<bool>,
     done: Cell<u64>,
     torn: Cell<Torn>,
+    /// How often the power went.
+    cuts: Cell<u64>,
+    /// What decides which words that were not persisted got there.
+    luck: Cell<u64>,
 }
 
 /// The power supply of a part and its NVRAM.
@@ -45,6 +53,12 @@ impl Power {
     pub fn cut_in(&self, count: u64, torn: Torn) {
         self.0.left.set(count);
         self.0.torn.set(torn);
+    }
+
+    /// Decides anew which words of the NVRAM that were not persisted get there in the next cut: with 0 none, with
+    /// `u64::MAX` all, otherwise each by chance.
+    pub fn set_luck(&self, luck: u64) {
+        self.0.luck.set(luck);
     }
 
     /// Turns the power on; no cut is planned any more.
@@ -71,6 +85,7 @@ impl Power {
             1 => {
                 self.0.left.set(0);
                 self.0.off.set(true);
+                self.0.cuts.set(self.0.cuts.get() + 1);
                 Some(self.0.torn.get())
             }
             left => {
@@ -159,6 +174,15 @@ impl RamNand {
     /// Makes a page unreadable, as too many wrong bits do.
     pub fn spoil(&mut self, page: u32) {
         self.pages[page as usize] = PageCell::Unreadable;
+    }
+
+    /// Turns a bit of a written page over: the data's first, then the spare area's.
+    pub fn flip(&mut self, page: u32, bit: usize) {
+        if let PageCell::Written(bytes) = &mut self.pages[page as usize] {
+            let mut turned = bytes.to_vec();
+            turned[bit / 8] ^= 1 << (bit % 8);
+            *bytes = turned.into();
+        }
     }
 
     /// All pages one after the other, each with its spare area: what `nanddump --oob` writes.
@@ -295,11 +319,19 @@ impl Nand for RamNand {
     }
 }
 
+/// Bytes of a word, which is never torn.
+const WORD: usize = 8;
+
 /// An NVRAM in memory.
 #[derive(Clone, Debug)]
 pub struct RamNvram {
+    /// What a read finds, while the power is on.
     bytes: Vec<u8>,
+    /// Words written since they were last persisted: what each may hold after a cut, the oldest first.
+    pending: BTreeMap<usize, Vec<[u8; WORD]>>,
     power: Power,
+    /// Cuts that what is pending went through already.
+    cuts: u64,
     /// Bytes read so far.
     pub read_bytes: u64,
     /// Bytes written so far.
@@ -309,18 +341,65 @@ pub struct RamNvram {
 impl RamNvram {
     /// So many zeros, on this power supply.
     pub fn new(size_bytes: usize, power: Power) -> RamNvram {
-        RamNvram { bytes: alloc::vec![0; size_bytes], power, read_bytes: 0, written_bytes: 0 }
+        RamNvram {
+            bytes: alloc::vec![0; size_bytes],
+            pending: BTreeMap::new(),
+            cuts: power.0.cuts.get(),
+            power,
+            read_bytes: 0,
+            written_bytes: 0,
+        }
     }
 
     /// The same memory in the same state, on another power supply.
     pub fn copy_on(&self, power: Power) -> RamNvram {
-        RamNvram { power, ..self.clone() }
+        RamNvram { cuts: power.0.cuts.get(), power, ..self.clone() }
     }
 
     /// What it holds, to be spoilt.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.settle();
         &mut self.bytes
     }
+
+    /// How many words were written since they were last persisted.
+    pub fn unpersisted(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// After a cut each pending word is one of what it may be.
+    fn settle(&mut self) {
+        if self.cuts == self.power.0.cuts.get() {
+            return;
+        }
+        self.cuts = self.power.0.cuts.get();
+        let luck = self.power.0.luck.get();
+        for (at, versions) in core::mem::take(&mut self.pending) {
+            let last = versions.len() as u64 - 1;
+            let which = match luck {
+                0 => 0,
+                u64::MAX => last,
+                _ => mix(luck ^ at as u64) % versions.len() as u64,
+            };
+            let end = (at + WORD).min(self.bytes.len());
+            self.bytes[at..end].copy_from_slice(&versions[which as usize][..end - at]);
+        }
+    }
+
+    fn word(&self, at: usize) -> [u8; WORD] {
+        let mut word = [0; WORD];
+        let end = (at + WORD).min(self.bytes.len());
+        word[..end - at].copy_from_slice(&self.bytes[at..end]);
+        word
+    }
+}
+
+/// A number that looks like chance (the finaliser of SplitMix64).
+fn mix(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
 }
 
 impl Nvram for RamNvram {
@@ -329,6 +408,7 @@ impl Nvram for RamNvram {
     }
 
     fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
+        self.settle();
         let from = self.bytes.get(offset..offset.saturating_add(bytes.len())).ok_or(NvramError)?;
         if self.power.is_off() {
             return Err(NvramError);
@@ -339,23 +419,67 @@ impl Nvram for RamNvram {
     }
 
     fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
+        self.settle();
         if self.power.is_off() || self.bytes.get(offset..offset.saturating_add(bytes.len())).is_none() {
             return Err(NvramError);
         }
-        for (word, part) in bytes.chunks(8).enumerate() {
-            let torn = self.power.spend();
-            if torn.is_none() || torn == Some(Torn::All) {
-                self.bytes[offset + word * 8..][..part.len()].copy_from_slice(part);
-            }
-            if torn.is_some() {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done;
+            let part = (WORD - at % WORD).min(bytes.len() - done);
+            let word = at - at % WORD;
+            let old = self.word(word);
+            self.bytes[at..at + part].copy_from_slice(&bytes[done..done + part]);
+            let new = self.word(word);
+            self.pending.entry(word).or_insert_with(|| alloc::vec![old]).push(new);
+            if self.power.spend().is_some() {
                 return Err(NvramError);
             }
+            done += part;
         }
         self.written_bytes += bytes.len() as u64;
         Ok(())
     }
 
     fn persist(&mut self) -> Result<(), NvramError> {
-        if self.power.is_off() { Err(NvramError) } else { Ok(()) }
+        self.settle();
+        if self.power.is_off() {
+            return Err(NvramError);
+        }
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_were_not_persisted_get_there_in_any_combination_and_persisted_ones_stay() {
+        let mut seen = alloc::collections::BTreeSet::new();
+        for luck in (0..200).chain([u64::MAX]) {
+            let power = Power::default();
+            let mut memory = RamNvram::new(32, power.clone());
+            memory.write(0, &[1; 8]).unwrap();
+            memory.persist().unwrap();
+            power.set_luck(luck);
+            power.cut_in(4, Torn::All);
+            memory.write(8, &[2; 8]).unwrap();
+            memory.write(16, &[3; 8]).unwrap();
+            memory.write(16, &[4; 8]).unwrap();
+            assert_eq!(memory.write(24, &[5; 8]), Err(NvramError));
+            power.on();
+            let mut bytes = [0; 32];
+            memory.read(0, &mut bytes).unwrap();
+            assert!(bytes[..8] == [1; 8]);
+            let words = [bytes[8], bytes[16], bytes[24]];
+            match luck {
+                0 => assert_eq!(words, [0, 0, 0]),
+                u64::MAX => assert_eq!(words, [2, 4, 5]),
+                _ => drop(seen.insert(words)),
+            }
+        }
+        assert_eq!(seen.len(), 2 * 3 * 2, "every combination comes up");
     }
 }

@@ -115,7 +115,8 @@ impl ExportVerb {
     /// Writes the image for YAFFS2's tools.
     fn write_yaffs2(&self, to: &Path) -> Result<ExitCode> {
         let device = self.profile.as_deref().unwrap_or(volume::DEVICE);
-        let cmfs = Volume { nand: &self.image, nvram: self.nvram.as_deref(), device, scan: false };
+        let cmfs =
+            Volume { nand: &self.image, nvram: self.nvram.as_deref(), device, scan: false, checkpoint: None };
         let count = cmfs.export(to)?;
         super::say(&format!("{count} objects in {}", to.display()))?;
         Ok(ExitCode::SUCCESS)

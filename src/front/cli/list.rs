@@ -4,6 +4,7 @@ use super::volumes::{CMFS_OPTIONS, KINDS, MEMFS_OPTIONS, NFHYBRID_OPTIONS};
 use crate::Result;
 use crate::cache::registry::POLICIES;
 use crate::front::fuse::{OPTIONS, OptionSpec, RESIDENCY, SECTION, STATUS};
+use crate::front::record::RECORD;
 use crate::front::reproduce::EXPERIMENTS;
 use crate::front::trace::{FORMATS, GENERATORS};
 use crate::ftl::SCHEMES;
@@ -120,6 +121,7 @@ fn table(registry: Registry) -> (&'static str, Vec<Row>) {
                 (STATUS, "of the root: the state of the mount, JSON"),
                 (SECTION, "of a directory: the section its files go to; may be set"),
                 (RESIDENCY, "of a file: which parts are on the SSD, JSON"),
+                (RECORD, "of the root: the file that requests are recorded to; set by bimetal record"),
             ]),
         ),
     }

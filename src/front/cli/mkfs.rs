@@ -26,6 +26,13 @@ Example:
     bimetal mount --nand nand.img --nvram nvram.img /mnt
     bimetal umount /mnt";
 
+const OSD_EXAMPLES: &str = "\
+Example:
+  An object store of 256 MiB with a file system on it, mounted and unmounted:
+    bimetal mkfs osd --nand nand.img --size 256MiB
+    bimetal mount -t osd --nand nand.img /mnt
+    bimetal umount /mnt";
+
 /// Make a file system
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
@@ -38,6 +45,35 @@ pub(super) enum Mkfs {
     /// Make a file system on an image of a NAND part, its metadata in an image of NVRAM
     #[command(after_help = CMFS_EXAMPLES)]
     Cmfs(CmfsArgs),
+    /// Make an object store on an image of a NAND part, with a file system on it
+    #[command(after_help = OSD_EXAMPLES)]
+    Osd(OsdArgs),
+}
+
+/// What `mkfs osd` is told.
+#[derive(Args, Clone, Debug)]
+pub struct OsdArgs {
+    /// Profile of the part: a built-in name or a file
+    #[arg(long, value_name = "PROFILE", default_value = crate::fs::osdfs::volume::DEVICE)]
+    pub device: String,
+    /// Image of the NAND, made or overwritten
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
+    pub nand: PathBuf,
+    /// Size of the image's pages [default: the profile's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// Where bytes go: combined, split, split-atime or lifetime, with settings as split-atime,entries=4096
+    #[arg(long, value_name = "NAME", default_value = "lifetime")]
+    pub placement: String,
+    /// Erase blocks of a segment
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub segment: u32,
+    /// Without a file system: objects by their numbers only
+    #[arg(long)]
+    pub bare: bool,
+    /// Go ahead although the image holds something
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// What `mkfs cmfs` is told.
@@ -46,10 +82,10 @@ pub struct CmfsArgs {
     /// Profile of the part: a built-in name or a file
     #[arg(long, value_name = "PROFILE", default_value = crate::fs::cmfs::volume::DEVICE)]
     pub device: String,
-    /// Image of the NAND, spare areas included; made if it is not there
+    /// Image of the NAND, spare areas included, made if it is not there; or an MTD device
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
     pub nand: PathBuf,
-    /// Image of the NVRAM; without one every mount scans the NAND
+    /// NVRAM: a file, made of its size, or a device to map; without, every mount scans the NAND
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NVRAM")]
     pub nvram: Option<PathBuf>,
     /// Size of a NAND image to be made, spare areas not counted [default: the profile's]
@@ -165,6 +201,7 @@ impl Mkfs {
         let made = match self {
             Mkfs::Nfhybrid(args) => volumes::mkfs_nfhybrid(args),
             Mkfs::Cmfs(args) => volumes::mkfs_cmfs(args),
+            Mkfs::Osd(args) => volumes::mkfs_osd(args),
         };
         progress.done();
         super::say(&made?)?;

@@ -16,8 +16,10 @@ mod ls;
 mod map;
 mod mkfs;
 mod mount;
+mod osd;
 mod progress;
 mod put;
+mod record;
 mod screen;
 mod status;
 mod umount;
@@ -59,6 +61,8 @@ enum Verb {
     Cat(cat::Cat),
     Put(put::Put),
     Get(get::Get),
+    Osd(osd::Osd),
+    Record(record::Record),
     Replay(Box<replay::Args>),
     Reproduce(reproduce::Args),
     Export(export::ExportVerb),
@@ -96,6 +100,8 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Cat(verb) => verb.run(),
         Verb::Put(verb) => verb.run(),
         Verb::Get(verb) => verb.run(),
+        Verb::Osd(verb) => verb.run(),
+        Verb::Record(verb) => verb.run(),
         Verb::Replay(verb) => replay::run(&verb).map(|()| ExitCode::SUCCESS),
         Verb::Reproduce(verb) => reproduce::run(&verb).map(|()| ExitCode::SUCCESS),
         Verb::Export(verb) => verb.run(),

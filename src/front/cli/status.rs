@@ -73,7 +73,7 @@ impl Status {
     /// How images would be mounted, and what is on them.
     fn of_images(&self, nand: &Path) -> Result<Value> {
         let nvram = self.nvram.as_deref();
-        let fs = Volume { nand, nvram, device: &self.device, scan: false }.mount(false)?;
+        let fs = Volume { nand, nvram, device: &self.device, scan: false, checkpoint: None }.mount(false)?;
         let text = fs.control_get(fs.root(), "bimetal.status")?;
         serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, nand.display()))
     }

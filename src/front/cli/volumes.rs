@@ -3,15 +3,18 @@
 //! Verbs know nothing below this file; a new kind of file system is a line in [`KINDS`] and an arm in each
 //! function here.
 
-use super::mkfs::{CmfsArgs, NfhybridArgs};
+use super::mkfs::{CmfsArgs, NfhybridArgs, OsdArgs};
 use crate::cache;
 use crate::cache::device::{CachedDevice, PAGE_BYTES};
 use crate::front::fuse::{Devices, OptionSpec};
 use crate::fs::cmfs::volume as cmfs;
 use crate::fs::memfs::MemFs;
 use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
+use crate::fs::osd::Format;
+use crate::fs::osdfs::volume as osd;
 use crate::fs::{Caller, FileSystem};
 use crate::media::file::{self, FileDevice};
+use crate::media::nand::Nand;
 use crate::media::{BlockDevice, metered::Metered, overlay::Overlay};
 use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
@@ -25,6 +28,7 @@ use std::time::Duration;
 pub const KINDS: &[(&str, &str)] = &[
     ("nfhybrid", "a small SSD over a large disk; the disk half is a standard ext4"),
     ("cmfs", "files on raw NAND, their metadata in a thousandth of NVRAM"),
+    ("osd", "an object store on raw NAND, one translation layer, with names above it"),
     ("memfs", "an empty file system in memory, gone with the mount"),
 ];
 
@@ -94,24 +98,32 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
 ];
 
 /// Options of cmfs.
-pub const CMFS_OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "scan",
-    value: None,
-    default: "off",
-    help: "believe the NAND alone, and write the NVRAM anew",
-}];
+pub const CMFS_OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "scan",
+        value: None,
+        default: "off",
+        help: "believe the NAND alone, and write the NVRAM anew",
+    },
+    OptionSpec {
+        name: "checkpoint",
+        value: Some("32|64"),
+        default: "none",
+        help: "leave a checkpoint for YAFFS2 when it is unmounted, as machines with pointers of so many bits read it",
+    },
+];
 
 /// Which file system, by its devices or images.
 #[derive(Args, Clone, Debug)]
 pub struct VolumeArgs {
     /// Kind of file system
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "nfhybrid",
-          value_parser = ["nfhybrid", "cmfs", "memfs"])]
+          value_parser = ["nfhybrid", "cmfs", "osd", "memfs"])]
     pub kind: String,
-    /// Image of a NAND part, spare areas included; makes the type cmfs
+    /// Image of a NAND part, spare areas included, or an MTD device (/dev/mtdN); makes the type osd or cmfs, as it holds
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
     pub nand: Option<PathBuf>,
-    /// Image of the NVRAM beside it
+    /// NVRAM beside it: a file or a device to map
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NVRAM", requires = "nand")]
     pub nvram: Option<PathBuf>,
     /// Profile of the NAND part: a built-in name or a file
@@ -174,13 +186,18 @@ impl VolumeArgs {
 
     /// The kind of file system: as given, or as follows from the images.
     fn kind(&self) -> &str {
-        if self.nand.is_some() { "cmfs" } else { &self.kind }
+        match &self.nand {
+            Some(nand) if Nand::is_image(nand) => "osd",
+            Some(_) => "cmfs",
+            None => &self.kind,
+        }
     }
 
     /// The mount options of this kind of file system.
     pub fn options(&self) -> &'static [OptionSpec] {
         match self.kind() {
             "cmfs" => CMFS_OPTIONS,
+            "osd" => &[],
             "memfs" => MEMFS_OPTIONS,
             _ => NFHYBRID_OPTIONS,
         }
@@ -203,20 +220,43 @@ pub fn open_metered(
             let fs = cmfs_volume(args, options)?.mount(access == Access::Write)?;
             Ok((Box::new(fs), Devices::new()))
         }
+        "osd" => {
+            let fs = osd::mount(osd_image(args)?, &args.device, access == Access::Write)?;
+            Ok((Box::new(fs), Devices::new()))
+        }
         "memfs" => open_memfs(options).map(|fs| (fs, Devices::new())),
         _ => open_nfhybrid(args, access, options),
     }
+}
+
+/// The image of an object store that the command line names.
+fn osd_image(args: &VolumeArgs) -> Result<&Path> {
+    args.nand.as_deref().ok_or_else(|| Error::invalid("osd: say where the NAND is: --nand IMAGE"))
 }
 
 /// The cmfs that the command line names.
 fn cmfs_volume<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<cmfs::Volume<'a>> {
     let nand = args.nand.as_deref();
     let nand = nand.ok_or_else(|| Error::invalid("cmfs: say where the NAND is: --nand IMAGE"))?;
-    if let Some(option) = options.iter().find(|option| *option != "scan") {
-        return Err(Error::invalid(format!("mount option {option}: see `bimetal list mount-option`")));
+    let mut volume = cmfs::Volume {
+        nand,
+        nvram: args.nvram.as_deref(),
+        device: &args.device,
+        scan: false,
+        checkpoint: None,
+    };
+    for option in options {
+        match option.as_str() {
+            "scan" => volume.scan = true,
+            "checkpoint=32" => volume.checkpoint = Some(4),
+            "checkpoint=64" => volume.checkpoint = Some(8),
+            _ => {
+                let see = format!("mount option {option}: see `bimetal list mount-option`");
+                return Err(Error::invalid(see));
+            }
+        }
     }
-    let scan = !options.is_empty();
-    Ok(cmfs::Volume { nand, nvram: args.nvram.as_deref(), device: &args.device, scan })
+    Ok(volume)
 }
 
 /// `compact` or `paper`.
@@ -343,9 +383,12 @@ fn open_memfs(options: &[String]) -> Result<Box<dyn FileSystem>> {
         }
     }
     crate::front::memory::keep(usize::try_from(ahead.min(size)).unwrap_or(usize::MAX));
-    let owner =
-        Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw(), umask: 0 };
-    Ok(Box::new(MemFs::new(size, &owner)))
+    Ok(Box::new(MemFs::new(size, &me())))
+}
+
+/// Whoever runs this.
+fn me() -> Caller {
+    Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw(), umask: 0 }
 }
 
 fn half_of_memory() -> u64 {
@@ -408,6 +451,45 @@ pub fn mkfs_cmfs(args: &CmfsArgs) -> Result<String> {
     ))
 }
 
+/// Makes an object store; the text tells what was made.
+pub fn mkfs_osd(args: &OsdArgs) -> Result<String> {
+    let plan = osd::Plan {
+        nand: args.nand.clone(),
+        device: args.device.clone(),
+        size_bytes: args.size,
+        format: Format { segment_blocks: args.segment, placement: args.placement.clone() },
+        bare: args.bare,
+        force: args.force,
+    };
+    let total = show_size(osd::make(&plan, &me())?);
+    let named = if args.device == osd::DEVICE { String::new() } else { format!(" --device {}", args.device) };
+    let nand = args.nand.display();
+    Ok(match args.bare {
+        true => format!(
+            "made an object store of {total}; put objects into it with:\n  bimetal osd put --nand {nand}{named} FILE"
+        ),
+        false => format!(
+            "made an object store of {total} with a file system; mount it with:\n  bimetal mount -t osd --nand {nand}{named} MOUNTPOINT"
+        ),
+    })
+}
+
+fn fsck_osd(args: &VolumeArgs) -> Result<FsckReport> {
+    let mut store = osd::open(osd_image(args)?, &args.device, false)?;
+    let checked = store.check(true)?;
+    let problem = |why: String| Problem { what: args.source(), why, repaired: false };
+    let mut report =
+        FsckReport { problems: checked.problems.into_iter().map(problem).collect(), ..FsckReport::default() };
+    for problem in crate::fs::osdfs::check(&mut store)? {
+        report.problems.push(Problem { what: args.source(), why: problem, repaired: false });
+    }
+    let mut count = |name: &str, value: u64| report.checked.insert(name.into(), value.into());
+    count("objects", checked.objects);
+    count("extents", checked.extents);
+    count("bytes", checked.bytes);
+    Ok(report)
+}
+
 /// Makes an ext4 with files in it the disk half of an nfhybrid; the text tells what was made.
 pub fn adopt(args: &NfhybridArgs) -> Result<String> {
     volume::adopt(&plan_of(args))?;
@@ -422,6 +504,7 @@ pub fn adopt(args: &NfhybridArgs) -> Result<String> {
 pub fn fsck(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
     match args.kind() {
         "cmfs" => fsck_cmfs(args, repair),
+        "osd" => fsck_osd(args),
         "memfs" => Err(Error::invalid("memfs: there is nothing to check; it is gone with its mount")),
         _ => fsck_nfhybrid(args, repair),
     }

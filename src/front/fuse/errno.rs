@@ -17,7 +17,8 @@ fn is_trouble(error: &Error) -> bool {
     matches!(error, Error::Io { .. } | Error::Gone { .. } | Error::Corrupt { .. } | Error::Mismatch(_))
 }
 
-fn number(error: &Error) -> i32 {
+/// The errno of an error.
+pub fn number(error: &Error) -> i32 {
     match error {
         // A device's own reasons are not the caller's, except that an image file's home is full.
         Error::Io { source, .. } => match source.raw_os_error() {

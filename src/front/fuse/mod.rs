@@ -35,9 +35,11 @@ mod send;
 mod workers;
 
 pub use control::{Devices, PREFIX, RESIDENCY, SECTION, STATUS};
+pub use errno::number as errno_of;
 pub use mount::{SUBTYPE, Unmount, unmount};
 pub use options::{MountOptions, OPTIONS, OptionSpec};
 
+use crate::front::record::Recorded;
 use crate::fs::FileSystem;
 use crate::{Error, Result};
 use adapter::Adapter;
@@ -98,6 +100,7 @@ impl Mount {
         let unmounter =
             |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
         let serving = connection.device.try_clone().map_err(|why| Error::io("/dev/fuse", why));
+        let fs: Arc<dyn FileSystem> = Arc::new(Recorded::new(fs));
         let served = Served { fs: fs.clone(), devices, counts, workers };
         let started = serving.and_then(|device| start(served, device, options));
         let unmounter = unmounter(connection.device);
@@ -137,6 +140,10 @@ impl Mount {
     fn end(&mut self) -> Result<()> {
         let Some(server) = self.server.take() else { return Ok(()) };
         let served = match server.join() {
+            // A thread that was just taking a request when the mount went away hears this.
+            Ok(Err(why)) if why.raw_os_error() == Some(libc::ECONNABORTED) && !self.unmounter.is_alive() => {
+                Ok(())
+            }
             Ok(served) => served,
             Err(_) => Err(io::Error::other("the serving thread panicked")),
         };
@@ -193,7 +200,8 @@ struct Served {
 
 fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<JoinHandle<io::Result<()>>> {
     let Served { fs, devices, counts, workers } = served;
-    let follower = Arc::new(Follower::new(options.follow));
+    let follower = Follower::new(options.follow).map_err(|why| Error::io("a thread", why))?;
+    let follower = Arc::new(follower);
     let adapter = Adapter {
         ids: NodeIds::new(fs.root()),
         control: Control {

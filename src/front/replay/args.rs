@@ -98,6 +98,11 @@ pub struct Args {
     /// Bytes of its memory, FeRAM [128KiB, the paper's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "128KiB")]
     pub nvram_size: u64,
+    /// Which writes carry placement handle 1 to the device (--ftl page:handles=2 keeps them apart): those to a range
+    /// of bytes, to hot pages, or to the FATs and the root directory of the FAT volume in an image: FROM-END, heat,
+    /// heat:WRITES/WITHIN or fat:IMAGE [what the trace marks as metadata]
+    #[arg(long, value_name = "WHAT")]
+    pub place: Option<Takes>,
     /// Leave out flushes, and the flags that mean one
     #[arg(long)]
     pub no_flush: bool,

@@ -20,7 +20,7 @@ struct Lower {
 impl Lower {
     fn piece(&self, first: Lpn, count: u32) -> Piece {
         let len = u64::from(count) * self.page_bytes;
-        Piece { offset: first.0 * self.page_bytes, len, durable: false }
+        Piece { offset: first.0 * self.page_bytes, len, durable: false, handle: 0 }
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn piece(offset: u64, len: u64) -> Piece {
-        Piece { offset, len, durable: false }
+        Piece { offset, len, durable: false, handle: 0 }
     }
 
     fn measured(layer: &CacheLayer) -> Measured {

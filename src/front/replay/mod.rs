@@ -12,6 +12,7 @@
 mod args;
 mod cached;
 mod driver;
+mod hints;
 mod html;
 mod nvram;
 mod parallel;

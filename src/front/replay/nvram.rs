@@ -87,7 +87,7 @@ impl Takes {
 }
 
 /// The bytes of the FATs and all directories of the volume in `image`.
-fn metadata_of(image: &Path) -> Result<Vec<Range<u64>>> {
+pub(super) fn metadata_of(image: &Path) -> Result<Vec<Range<u64>>> {
     let device = FileDevice::open_with(image, &Options::default())?;
     Ok(Metadata::read(Arc::new(device))?.ranges())
 }
@@ -178,7 +178,7 @@ impl BlockDevice for Below {
     }
 
     fn submit(&self, at: Time, request: Request) -> Ticket {
-        let piece = |offset, len, durable| super::stack::Piece { offset, len, durable };
+        let piece = |offset, len, durable| super::stack::Piece { offset, len, durable, handle: 0 };
         let (io, read) = match request {
             Request::Read { offset, len } => (Io::Read(piece(offset, len as u64, false)), len),
             Request::Write { offset, data, durable } => {
@@ -241,7 +241,7 @@ mod tests {
         let bytes = 4 * (512 + 24);
         let below = Box::new(Counting::new(512));
         let mut layer = NvramLayer::new(below, &Takes::Range(0..4096), bytes).unwrap();
-        let piece = |offset, len| Piece { offset, len, durable: false };
+        let piece = |offset, len| Piece { offset, len, durable: false, handle: 0 };
         for offset in [0, 512, 0, 8192, 100] {
             layer.serve(Time::ZERO, Io::Write(piece(offset, 512))).unwrap();
         }

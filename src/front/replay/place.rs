@@ -178,7 +178,7 @@ impl Chunks {
         let piece = |(chunk, place): (&u64, &u64)| {
             let from = record.offset.saturating_sub(chunk * bytes);
             let to = (end - chunk * bytes).min(bytes);
-            Io::Discard(Piece { offset: place * bytes + from, len: to - from, durable: false })
+            Io::Discard(Piece { offset: place * bytes + from, len: to - from, durable: false, handle: 0 })
         };
         touched.map(piece).collect()
     }
@@ -217,7 +217,8 @@ impl Chunks {
         let mut places: Vec<u64> = gone.into_values().collect();
         places.sort_unstable();
         self.freed.extend(places.iter().rev());
-        let discard = |place| Io::Discard(Piece { offset: place * bytes, len: bytes, durable: false });
+        let discard =
+            |place| Io::Discard(Piece { offset: place * bytes, len: bytes, durable: false, handle: 0 });
         places.into_iter().map(discard).collect()
     }
 }

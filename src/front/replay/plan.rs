@@ -2,6 +2,7 @@
 
 use super::args::Args;
 use super::cached::CacheLayer;
+use super::hints::Placing;
 use super::nvram::NvramLayer;
 use super::place::{Fit, Placer};
 use super::progress::Shown;
@@ -186,6 +187,9 @@ impl Spec {
         let start = precondition(&mut *stack, args.precondition, args.seed)?;
         let mut before = Measured::default();
         stack.measure(&mut before);
+        if let Some(takes) = &args.place {
+            stack = Box::new(Placing::new(stack, takes)?);
+        }
         if !args.overhead.is_zero() {
             stack = Box::new(Software::new(stack, args.overhead));
         }
@@ -270,6 +274,7 @@ impl Spec {
             speed: (!closed).then_some(args.speed),
             overhead_ns: args.overhead.as_nanos() as u64,
             absorb: args.absorb.as_ref().map(|range| (range.start, range.end)),
+            place: args.place.as_ref().map(|takes| takes.to_string()),
             nvram: args.nvram.as_ref().map(|takes| takes.to_string()),
             nvram_bytes: args.nvram.as_ref().map(|_| args.nvram_size),
             flush: !args.no_flush,

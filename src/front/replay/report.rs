@@ -166,6 +166,8 @@ pub struct RunConfig {
     pub overhead_ns: u64,
     /// Bytes of the address range that a non-volatile write cache takes: first and end.
     pub absorb: Option<(u64, u64)>,
+    /// Which writes carried placement handle 1, if not those that the trace marks.
+    pub place: Option<String>,
     /// What a non-volatile write cache takes.
     pub nvram: Option<String>,
     /// Bytes of its memory.

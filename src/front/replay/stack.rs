@@ -26,11 +26,14 @@ pub(super) struct Piece {
     pub len: u64,
     /// Done only when durable.
     pub durable: bool,
+    /// The placement handle it is written with; 0: none.
+    pub handle: u8,
 }
 
 impl Piece {
     pub fn of(record: &Record) -> Piece {
-        Piece { offset: record.offset, len: record.len, durable: record.flags.has(Flags::FUA) }
+        let handle = u8::from(record.flags.has(Flags::META));
+        Piece { offset: record.offset, len: record.len, durable: record.flags.has(Flags::FUA), handle }
     }
 
     /// The units of `unit` bytes that the range touches.
@@ -353,7 +356,8 @@ pub(super) fn precondition(layer: &mut dyn Layer, kind: Precondition, seed: u64)
         return Err(Error::invalid("--precondition needs a device with a size, not 'none'"));
     };
     let mut write = |number: u64| {
-        at = layer.serve(at, Io::Write(Piece { offset: number * page, len: page, durable: false }))?;
+        at = layer
+            .serve(at, Io::Write(Piece { offset: number * page, len: page, durable: false, handle: 0 }))?;
         Ok(())
     };
     (0..pages).try_for_each(&mut write)?;
@@ -388,7 +392,7 @@ impl FtlLayer {
                 self.partial_writes += 1;
                 from = self.ftl.read(at, Lpn(page))?.at;
             }
-            done = done.max(self.ftl.write(from, Lpn(page), &[])?);
+            done = done.max(self.ftl.write_placed(from, Lpn(page), &[], piece.handle)?);
         }
         Ok(done)
     }
@@ -449,7 +453,7 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_into_the_units_they_touch_and_fill() {
-        let piece = |offset, len| Piece { offset, len, durable: false };
+        let piece = |offset, len| Piece { offset, len, durable: false, handle: 0 };
         assert_eq!(piece(512, 512).units(4096), 0..1);
         assert_eq!(piece(4095, 2).units(4096), 0..2);
         assert_eq!(piece(100, 10_000).whole_units(4096), 1..2);
@@ -460,7 +464,7 @@ mod tests {
     #[test]
     fn what_is_wholly_in_the_range_is_absorbed() {
         let mut layer = Absorbing::new(Box::new(Counting::new(512)), 512..2048);
-        let piece = |offset, len| Piece { offset, len, durable: false };
+        let piece = |offset, len| Piece { offset, len, durable: false, handle: 0 };
         for (offset, len) in [(512, 512), (0, 1024), (1536, 512), (1536, 1024), (512, 1536)] {
             layer.serve(Time::ZERO, Io::Write(piece(offset, len))).unwrap();
         }
@@ -474,7 +478,7 @@ mod tests {
         let ram = Arc::new(crate::media::ram::Ram::new("ram", 1 << 20));
         let counted = Arc::new(crate::media::counted::Counted::new(ram));
         let mut layer = DeviceLayer::new(counted.clone(), 4096, None);
-        let piece = Piece { offset: 1000, len: 100, durable: true };
+        let piece = Piece { offset: 1000, len: 100, durable: true, handle: 0 };
         layer.serve(Time::ZERO, Io::Write(piece)).unwrap();
         layer.serve(Time::ZERO, Io::Read(Piece { len: 3000, ..piece })).unwrap();
         layer.serve(Time::ZERO, Io::Discard(piece)).unwrap();

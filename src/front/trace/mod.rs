@@ -16,8 +16,11 @@ pub mod formats;
 pub mod generators;
 mod input;
 mod lines;
+pub mod objects;
+mod objects_made;
 mod record;
 mod source;
+mod strace;
 mod summary;
 mod window;
 

@@ -1,20 +1,20 @@
-//! A NAND part and an NVRAM in files.
+//! A NAND part in a file.
 //!
-//! The NAND image is page after page, each followed by its spare area: what `nanddump --oob` writes and what tools
+//! The image is page after page, each followed by its spare area: what `nanddump --oob` writes and what tools
 //! for YAFFS2 read. It is sparse: a page of zeros, data and spare area, was never programmed (no page that was has
 //! tags of zeros), and erasing leaves a hole. A bad block is marked as on a part: a byte other than 255 at the
 //! beginning of its first spare area.
 
 use crate::{Error, Result};
 use cmfs_core::tags::{SpareState, TagPlace};
-use cmfs_core::{Geometry, NandError, NvramError};
+use cmfs_core::{Geometry, NandError};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Opens a file; for writing under a lock.
-fn open(path: &Path, writable: bool) -> Result<File> {
+pub(super) fn open(path: &Path, writable: bool) -> Result<File> {
     let file = OpenOptions::new().read(true).write(writable).open(path);
     let file = file.map_err(|why| Error::io(path.display(), why))?;
     let how = if writable {
@@ -157,56 +157,5 @@ impl cmfs_core::Nand for ImageNand {
         (0..pages).try_for_each(|page| {
             self.file.write_all_at(&zeros, first + (page * zeros.len()) as u64).map_err(gone)
         })
-    }
-}
-
-/// An NVRAM in a file. Read-only, changes stay in memory.
-#[derive(Debug)]
-pub struct ImageNvram {
-    file: File,
-    bytes: Vec<u8>,
-    writable: bool,
-    is_changed: bool,
-}
-
-impl ImageNvram {
-    /// Opens an image.
-    ///
-    /// # Errors
-    /// It cannot be read, or is in use.
-    pub fn open(path: &Path, writable: bool) -> Result<ImageNvram> {
-        let file = open(path, writable)?;
-        let bytes = std::fs::read(path).map_err(|why| Error::io(path.display(), why))?;
-        Ok(ImageNvram { file, bytes, writable, is_changed: false })
-    }
-}
-
-impl cmfs_core::Nvram for ImageNvram {
-    fn size_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
-        let from = self.bytes.get(offset..offset.saturating_add(bytes.len())).ok_or(NvramError)?;
-        bytes.copy_from_slice(from);
-        Ok(())
-    }
-
-    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
-        let to = self.bytes.get_mut(offset..offset.saturating_add(bytes.len())).ok_or(NvramError)?;
-        to.copy_from_slice(bytes);
-        if self.writable {
-            self.file.write_all_at(bytes, offset as u64).map_err(|_| NvramError)?;
-            self.is_changed = true;
-        }
-        Ok(())
-    }
-
-    fn persist(&mut self) -> Result<(), NvramError> {
-        // The page cache outlives the process; what a power cut of the host takes is the NAND image's to lose, too.
-        if std::mem::take(&mut self.is_changed) {
-            rustix::fs::fdatasync(&self.file).map_err(|_| NvramError)?;
-        }
-        Ok(())
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! The file system itself is the crate `cmfs-core`, which needs no standard library. Here it meets the rest of the
 //! stack: [`CmfsFs`] is a [`FileSystem`](super::FileSystem) that front ends can mount, [`image`] keeps a part in a
-//! file, [`model`] puts it on the simulated media, [`volume`] makes and opens volumes by their paths.
+//! file, [`mtd`] drives one through Linux, [`nvram`] maps a memory, [`model`] puts both on the simulated media,
+//! [`volume`] makes and opens volumes by their paths.
 
 mod attributes;
 pub mod export;
 pub mod image;
 pub mod model;
 mod mounted;
+pub mod mtd;
+pub mod nvram;
 #[cfg(test)]
 mod tests;
 pub mod volume;

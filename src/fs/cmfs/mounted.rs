@@ -37,6 +37,8 @@ const TICK: Duration = Duration::from_millis(500);
 pub struct Options {
     /// Nothing happens but what is asked for: no update on its own.
     pub manual: bool,
+    /// Leave a checkpoint for YAFFS2 at the end, for machines with pointers of so many bytes.
+    pub checkpoint: Option<usize>,
 }
 
 struct State {
@@ -57,6 +59,7 @@ pub struct CmfsFs {
     shared: Arc<Shared>,
     updater: Mutex<Option<JoinHandle<()>>>,
     page_bytes: u32,
+    checkpoint: Option<usize>,
 }
 
 impl CmfsFs {
@@ -72,7 +75,7 @@ impl CmfsFs {
             true => None,
             false => Some(start_updater(shared.clone())?),
         };
-        Ok(CmfsFs { shared, updater: Mutex::new(updater), page_bytes })
+        Ok(CmfsFs { shared, updater: Mutex::new(updater), page_bytes, checkpoint: options.checkpoint })
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
@@ -232,6 +235,7 @@ impl State {
             MountKind::Made => "made",
             MountKind::Clean => "clean",
             MountKind::Recovered => "recovered",
+            MountKind::Checkpoint => "checkpoint",
             MountKind::Scanned => "scanned",
         };
         let (stats, wear) = (self.fs.stats(), self.fs.wear());
@@ -494,7 +498,15 @@ impl FileSystem for CmfsFs {
                     Err(why) => return Err(error(why)),
                 }
             }
-            state.fs.update().map(drop).map_err(error)
+            match self.checkpoint {
+                None => state.fs.update().map(drop).map_err(error),
+                Some(pointer_bytes) => {
+                    if !state.fs.checkpoint(pointer_bytes).map_err(error)? {
+                        tracing::warn!("cmfs: no room for a checkpoint");
+                    }
+                    Ok(())
+                }
+            }
         })
     }
 }

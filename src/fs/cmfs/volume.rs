@@ -1,12 +1,16 @@
 //! Volumes by their paths: making, opening, checking.
 
-use super::image::{ImageNand, ImageNvram};
+use super::image::ImageNand;
 use super::mounted::{CmfsFs, Memory, Options, Part};
+use super::mtd::MtdNand;
+use super::nvram::MappedNvram;
 use super::{error, export};
 use crate::media::nand::NandProfile;
 use crate::media::profile;
 use crate::{Error, Result};
+use cmfs_core::ecc::Corrected;
 use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, Problem};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// The part that an image is of, unless another is named.
@@ -15,20 +19,22 @@ pub const DEVICE: &str = "slc-2k";
 /// Which volume, and how.
 #[derive(Clone, Debug)]
 pub struct Volume<'a> {
-    /// The image of the NAND.
+    /// The image of the NAND, or an MTD device.
     pub nand: &'a Path,
-    /// That of the NVRAM; without, every mount scans.
+    /// The NVRAM, a file or a device to map; without, every mount scans.
     pub nvram: Option<&'a Path>,
-    /// Profile of the part, by name or path.
+    /// Profile of the part, by name or path; an MTD device tells its shape itself.
     pub device: &'a str,
     /// Believe the NAND alone.
     pub scan: bool,
+    /// Leave a checkpoint for YAFFS2 at the end, for machines with pointers of so many bytes.
+    pub checkpoint: Option<usize>,
 }
 
 /// A volume to be made.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The image of the NAND; made if it is not there.
+    /// The image of the NAND, made if it is not there; or an MTD device.
     pub nand: PathBuf,
     /// That of the NVRAM.
     pub nvram: Option<PathBuf>,
@@ -65,10 +71,14 @@ fn config(layout: Layout) -> Config {
     Config { layout, names: Names::Auto, ..Config::default() }
 }
 
-/// The layout of an NVRAM: the paper's begins with two words that are 0 or 1.
+/// The layout of an NVRAM: the paper's begins with two words that are 0 or 1, and a chunk of the heap.
 fn layout_of(path: &Path) -> Result<Layout> {
-    let bytes = std::fs::read(path).map_err(|why| Error::io(path.display(), why))?;
-    let is_paper = matches!(bytes.get(..8), Some([1, 0, 0, 0, 0 | 1, 0, 0, 0]));
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|why| Error::io(path.display(), why))?;
+    file.take(16).read_to_end(&mut bytes).map_err(|why| Error::io(path.display(), why))?;
+    let marker = matches!(bytes.get(..8), Some([0 | 1, 0, 0, 0, 0 | 1, 0, 0, 0]));
+    let is_paper = marker && bytes.get(8..16).is_some_and(|head| head != [0; 8]);
     Ok(if is_paper { Layout::Paper } else { Layout::Compact })
 }
 
@@ -77,22 +87,7 @@ fn layout_of(path: &Path) -> Result<Layout> {
 /// # Errors
 /// The images cannot be made, or hold something and `force` is not set.
 pub fn make(plan: &Plan) -> Result<(u64, u64)> {
-    let mut geometry = geometry_of(&plan.device)?;
-    if let Some(bytes) = plan.size_bytes {
-        let block = u64::from(geometry.page_bytes) * u64::from(geometry.pages_per_block);
-        geometry.blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
-        geometry.check().map_err(error)?;
-    }
-    let there = plan.nand.metadata().is_ok_and(|meta| meta.len() > 0);
-    if !there || plan.size_bytes.is_some() && plan.force {
-        ImageNand::make(&plan.nand, &geometry)?;
-    } else if !plan.force && !is_blank(&plan.nand)? {
-        return Err(Error::invalid(format!(
-            "{}: it holds something; --force makes a new file system on it all the same",
-            plan.nand.display()
-        )));
-    }
-    let nand = ImageNand::open(&plan.nand, geometry, true)?;
+    let nand = if is_device(&plan.nand) { open_device(plan)? } else { make_image(plan)? };
     let shape = cmfs_core::Nand::geometry(&nand);
     let bytes = shape.pages() * u64::from(shape.page_bytes);
     let nvram_bytes = plan.nvram_bytes.unwrap_or((bytes / 1000).max(4096)) / 8 * 8;
@@ -103,9 +98,59 @@ pub fn make(plan: &Plan) -> Result<(u64, u64)> {
     Ok((bytes, if plan.nvram.is_some() { nvram_bytes } else { 0 }))
 }
 
-fn make_nvram(path: &Path, bytes: u64) -> Result<ImageNvram> {
-    std::fs::write(path, vec![0; bytes as usize]).map_err(|why| Error::io(path.display(), why))?;
-    ImageNvram::open(path, true)
+/// An MTD device to make a file system on. Whether it holds something is not asked for less than `--force`.
+fn open_device(plan: &Plan) -> Result<Part> {
+    if plan.size_bytes.is_some() {
+        return Err(Error::invalid(format!("{}: a device has its size", plan.nand.display())));
+    }
+    let mut nand = MtdNand::open(&plan.nand, true)?;
+    let shape = cmfs_core::Nand::geometry(&nand);
+    let mut spare = vec![0; shape.spare_bytes as usize];
+    for block in 0..shape.blocks {
+        let read = cmfs_core::Nand::read_spare(&mut nand, shape.first_page(block), &mut spare);
+        if !plan.force && read.is_ok() && spare.iter().any(|byte| *byte != 0xff) {
+            return Err(holds_something(&plan.nand));
+        }
+    }
+    Ok(Box::new(nand))
+}
+
+/// An image to make a file system in, made if it is not there.
+fn make_image(plan: &Plan) -> Result<Part> {
+    let mut geometry = geometry_of(&plan.device)?;
+    if let Some(bytes) = plan.size_bytes {
+        let block = u64::from(geometry.page_bytes) * u64::from(geometry.pages_per_block);
+        geometry.blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
+        geometry.check().map_err(error)?;
+    }
+    let there = plan.nand.metadata().is_ok_and(|meta| meta.len() > 0);
+    if !there || plan.size_bytes.is_some() && plan.force {
+        ImageNand::make(&plan.nand, &geometry)?;
+    } else if !plan.force && !is_blank(&plan.nand)? {
+        return Err(holds_something(&plan.nand));
+    }
+    Ok(Box::new(Corrected::new(ImageNand::open(&plan.nand, geometry, true)?)))
+}
+
+fn holds_something(path: &Path) -> Error {
+    Error::invalid(format!(
+        "{}: it holds something; --force makes a new file system on it all the same",
+        path.display()
+    ))
+}
+
+/// A character device is MTD, or nothing that can be a NAND part.
+fn is_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.file_type().is_char_device())
+}
+
+/// A file is made of this size, a device has its own.
+fn make_nvram(path: &Path, bytes: u64) -> Result<MappedNvram> {
+    let is_device = path.metadata().is_ok_and(|meta| !meta.is_file());
+    if !is_device {
+        std::fs::write(path, vec![0; bytes as usize]).map_err(|why| Error::io(path.display(), why))?;
+    }
+    MappedNvram::open(path, true)
 }
 
 /// Whether a file has only zeros at its beginning.
@@ -123,8 +168,14 @@ impl Volume<'_> {
     /// # Errors
     /// The images cannot be opened, or do not belong together.
     pub fn open(&self, writable: bool) -> Result<Fs<Part, Memory>> {
-        let nand: Part = Box::new(ImageNand::open(self.nand, geometry_of(self.device)?, writable)?);
-        let nvram = self.nvram.map(|path| ImageNvram::open(path, writable)).transpose()?;
+        let nand: Part = match is_device(self.nand) {
+            true => Box::new(MtdNand::open(self.nand, writable)?),
+            false => {
+                let image = ImageNand::open(self.nand, geometry_of(self.device)?, writable)?;
+                Box::new(Corrected::new(image))
+            }
+        };
+        let nvram = self.nvram.map(|path| MappedNvram::open(path, writable)).transpose()?;
         let nvram = nvram.map(|memory| Box::new(memory) as Memory);
         let config = config(self.nvram.map_or(Ok(Layout::Compact), layout_of)?);
         match self.scan {
@@ -139,7 +190,8 @@ impl Volume<'_> {
     /// # Errors
     /// As [`open`](Volume::open)'s.
     pub fn mount(&self, writable: bool) -> Result<CmfsFs> {
-        CmfsFs::new(self.open(writable)?, Options { manual: !writable })
+        let checkpoint = self.checkpoint.filter(|_| writable);
+        CmfsFs::new(self.open(writable)?, Options { manual: !writable, checkpoint })
     }
 
     /// Checks the volume; how it was opened, what is wrong, and how many objects there are. With `repair` what the

@@ -6,7 +6,7 @@
 use super::Ext4;
 use super::extents::{EXTENT_MAX, Extent, Spot, UNWRITTEN_MAX};
 use super::inode::{Inode, flag};
-use super::space::{Claim, Goal};
+use super::space::{Claim, Goal, SHORT_FILE_BYTES};
 use super::store::Store;
 use crate::fs::Kind;
 use crate::time::Stamp;
@@ -145,6 +145,17 @@ impl Ext4 {
         let slot = self.load_dirty(ino)?;
         let inode = &mut self.inodes.entry(slot).inode;
         self.store.relocate(inode, range.0, range.1, runs)
+    }
+
+    /// Whether a file is so short, and its map so simple, that overwritten blocks can as well get a new place.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode_mut`].
+    pub fn is_short_file(&mut self, ino: Ino) -> Result<bool> {
+        let slot = self.load_dirty(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        let short = inode.size <= SHORT_FILE_BYTES.into();
+        Ok(short && self.store.mapped_tree(inode)?.has_room(2))
     }
 
     /// Cuts or extends a file. Blocks past the end are freed; the rest of the last block is the caller's
@@ -344,13 +355,21 @@ impl Store {
             let mut goal = self.goal(inode, block)?;
             while u64::from(block) < *to {
                 let want = (*to - u64::from(block)).min(u64::from(most.min(EXTENT_MAX))) as u32;
-                let (at, len) = self.take_blocks(goal, want)?;
+                let (at, len) = match self.is_short(*to) {
+                    true => self.take_for_short(goal, want)?,
+                    false => self.take_blocks(goal, want)?,
+                };
                 found.push(Extent::new(block, at, len, false));
                 block += len;
                 goal = Goal { at: at + u64::from(len), exact: true };
             }
         }
         Ok(())
+    }
+
+    /// Whether a file that reaches up to block `to` is a short one.
+    fn is_short(&self, to: u64) -> bool {
+        to.saturating_mul(self.geometry.block_bytes.into()) <= SHORT_FILE_BYTES.into()
     }
 
     /// Puts blocks that were taken into an inode's map.

@@ -24,6 +24,13 @@ use crate::{Error, Result};
 
 /// Bitmaps the first pass of a search may read from the device.
 const READS_MAX: u32 = 8;
+
+/// Free blocks in a row where short files are put one after the other.
+const SHORT_FILES_RUN: u32 = 256;
+
+/// A file whose beginning is no longer is a short one.
+pub(super) const SHORT_FILE_BYTES: u32 = 64 << 10;
+
 /// Blocks a caller may take beyond the promises once it has started to change something.
 pub(super) const GRANT: u64 = 8;
 
@@ -212,20 +219,60 @@ impl Store {
         for (least, reads) in
             [(want.min(whole), READS_MAX), (want.min(whole).div_ceil(8), READS_MAX), (1, u32::MAX)]
         {
-            if let Some(found) = self.search_groups(first, want, least, reads)? {
-                return Ok(found);
+            if let Some((group, at, len)) = self.find_run(first, want, least, reads)? {
+                return Ok(self.take(group, at, len));
             }
         }
         Err(Error::NoSpace("no free blocks"))
     }
 
-    fn search_groups(
+    /// Takes blocks for a short file: at an exact goal if all of them are free there, else behind those of the last
+    /// short file, so that what is written at the same time reaches the disk in few long writes, whatever holes there
+    /// are (ext4's locality groups do the same). At most `want`; where no long run is free, as
+    /// [`take_blocks`](Self::take_blocks).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_for_short(&mut self, goal: Goal, want: u32) -> Result<(u64, u32)> {
+        if self.count.blocks == self.count.held {
+            return Err(Error::NoSpace("no free blocks"));
+        }
+        if goal.exact && self.are_free(goal.at, want)? {
+            return self.take_blocks(goal, want);
+        }
+        let near = self.short_files.unwrap_or(goal.at).min(self.geometry.blocks - 1);
+        let (group, place) = self.geometry.group_of(near);
+        let found = match self.short_files.is_some() && self.are_free(near, want)? {
+            true => Some((group, place, want)),
+            false => self.find_run(group, SHORT_FILES_RUN, SHORT_FILES_RUN, READS_MAX)?,
+        };
+        let taken = match found {
+            Some((group, at, _)) => self.take(group, at, want),
+            None => self.take_blocks(goal, want)?,
+        };
+        self.short_files = found.map(|_| taken.0 + u64::from(taken.1));
+        Ok(taken)
+    }
+
+    /// Whether `len` blocks of one group from `at` on can be taken.
+    fn are_free(&mut self, at: u64, len: u32) -> Result<bool> {
+        if !(self.geometry.first_data_block..self.geometry.blocks).contains(&at) {
+            return Ok(false);
+        }
+        let (group, place) = self.geometry.group_of(at);
+        let map = self.block_map(group)?;
+        Ok(map.is_usable(place) && map.run_at(place, len) == len)
+    }
+
+    /// A run of `least` to `want` usable blocks in the first group from `first` on that has one, with its group;
+    /// bitmaps are read for at most `reads` groups.
+    fn find_run(
         &mut self,
         first: u32,
         want: u32,
         least: u32,
         mut reads: u32,
-    ) -> Result<Option<(u64, u32)>> {
+    ) -> Result<Option<(u32, u32, u32)>> {
         let groups = self.geometry.groups;
         for step in 0..groups {
             let group = (first + step) % groups;
@@ -242,7 +289,7 @@ impl Store {
             if let Some((at, len)) = self.block_map(group)?.search(want, least)
                 && len >= least
             {
-                return Ok(Some(self.take(group, at, len)));
+                return Ok(Some((group, at, len)));
             }
         }
         Ok(None)

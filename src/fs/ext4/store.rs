@@ -46,6 +46,8 @@ pub(super) struct Store {
     pub loaded_groups: Vec<u32>,
     pub zones: SystemZones,
     pub count: Counters,
+    /// The block after those of the last short file.
+    pub short_files: Option<u64>,
     /// Blocks freed in the running transaction.
     pub freed: Vec<(DiskBlock, u32)>,
     /// Number of the running transaction.
@@ -87,6 +89,7 @@ impl Store {
             loaded_groups: Vec::new(),
             zones: SystemZones::default(),
             count: Counters::default(),
+            short_files: None,
             freed: Vec::new(),
             tid: 1,
             committed: 0,

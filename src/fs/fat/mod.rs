@@ -147,6 +147,9 @@ impl Volume {
         }
         let boot = device.run(at, Request::Read { offset: 0, len: SECTOR_BYTES as usize });
         let layout = Layout::read(&boot.result?, device.info().size_bytes)?;
+        // FATs and a fixed root directory are written again with every file, contents once.
+        let metadata = layout.fat.start..layout.data;
+        device.place(metadata.start * SECTOR_BYTES, (metadata.end - metadata.start) * SECTOR_BYTES, 1);
         let mut disk = Disk::new(device, options.cache, layout.clone(), boot.at.max(at));
         check::check(&mut disk, &layout)?;
         disk.seek(SeekFrom::Start(0)).map_err(from_io)?;

@@ -88,6 +88,8 @@ pub struct Counters {
     pub fsync_disk: u64,
     /// Commit cycles.
     pub cycles: u64,
+    /// Times all copies on the SSD were forgotten, as the log had no room to name those that were stale.
+    pub forgotten: u64,
     /// Times the log was started anew before the disk had caught up.
     pub relogs: u64,
     /// Bytes read from memory, SSD and disk.

@@ -10,7 +10,8 @@
 //! is raised in the very transaction that is about to commit); a disk that fails stops the file system.
 
 use super::Shared;
-use super::core::{Core, Dirty};
+use super::core::{Core, Dirty, Node};
+use super::durable::fill;
 use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
 use super::place::{Placement, submit_gathered};
 use super::promote::Promotion;
@@ -34,6 +35,9 @@ const RELOCATE_BYTES: u64 = 1 << 20;
 
 /// Stretches of a file that are forgotten one by one.
 const RUNS_MAX: usize = 64;
+
+/// Bytes of the log that forgetting a stretch takes at most, with the move of what it cuts off.
+const UNBIND_BYTES: u64 = 96;
 
 /// Offers to the SSD wait at most this long for company.
 const PROMOTE_WAIT: Duration = Duration::from_millis(500);
@@ -313,13 +317,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives a run of a file's data its disk blocks. Long stretches of live data get new ones: written in place,
-    /// they cost the disk one write, through the journal two.
+    /// Gives a run of a file's data its disk blocks. Long stretches of live data, and those of short files, get new
+    /// ones: written in place, they cost the disk one write, through the journal two; and short ones then lie beside
+    /// what else the cycle writes.
     fn place_run(&self, core: &mut Core, ino: Ino, start: u64, len: u32) -> Result<PlacedRuns> {
         let long = (RELOCATE_BYTES / self.disk_block_bytes as u64) as u32;
         let mut runs = PlacedRuns::new();
         for placed in core.ext4.place(ino, start, len)? {
-            let pieces = (placed.len / long) as usize;
+            let mut pieces = (placed.len / long) as usize;
+            if !placed.fresh && pieces == 0 && core.ext4.is_short_file(ino)? {
+                pieces = 1;
+            }
             if placed.fresh || pieces == 0 {
                 runs.push(placed);
                 continue;
@@ -343,7 +351,6 @@ impl Shared {
         }
         self.write_placements(&placements)?;
         let gate = self.gate.lock();
-        // Fsyncs leave six sixteenths of the log for this, binds seven: what is forgotten always finds room.
         self.make_room(&gate)?;
         let mut core = self.core.lock();
         if core.ssd.is_none() {
@@ -375,7 +382,7 @@ impl Shared {
             let current = range.clone().all(|index| core.is_current(ino, index));
             let copy = if current { self.dup_inode(core, ino) } else { None };
             let Some(ssd) = &mut core.ssd else { return };
-            let Some(inode) = copy.filter(|_| ssd.used() < ssd.capacity() / 16 * 9) else {
+            let Some(inode) = copy.filter(|_| !ssd.is_filled(0, fill::BINDS)) else {
                 ssd.release(run);
                 continue;
             };
@@ -390,30 +397,31 @@ impl Shared {
         }
     }
 
-    /// The SSD forgets its copies of everything that changes on the disk and is not bound anew.
+    /// The SSD forgets its copies of everything that changes on the disk and is not bound anew. What would take more of
+    /// the log than there is room for is said with one record, which forgets everything else, too.
     fn unbind_frozen(&self, core: &mut Core, op: u64) {
-        let Core { ssd: Some(ssd), cycle: Some(cycle), nodes, in_log, .. } = core else { return };
+        let Core { ssd: Some(ssd), cycle: Some(cycle), nodes, in_log, counters, .. } = core else { return };
+        let mut full = false;
         for (&ino, frames) in &mut cycle.frames {
-            let newer = nodes.get(&ino);
-            let stale = frames.iter().filter(|(index, frame)| {
-                let over = newer.and_then(|node| node.frames.get(index));
-                !frame.placed && !over.is_some_and(|frame| frame.placed)
-            });
-            let stale: Vec<u64> = stale.map(|(&index, _)| index).collect();
-            let mut stale: Vec<(u64, u64)> = runs(stale).collect();
             let settled = in_log.get(&ino).is_none_or(|&promised| promised <= op);
-            if let (Some(first), Some(last), true) = (stale.first(), stale.last(), settled)
-                && stale.len() > RUNS_MAX
-            {
-                // One record for all. What lies between loses its copy, too, once the disk has it; until then
-                // the log must not take this cycle's copies for promised ones.
-                let all = first.0..last.0 + last.1;
-                frames.range_mut(all.clone()).for_each(|(_, frame)| frame.placed = false);
-                stale = vec![(all.start, all.end - all.start)];
+            let stale = stale_stretches(frames, nodes.get(&ino), settled);
+            full = ssd.is_filled(stale.len() as u64 * UNBIND_BYTES, fill::UNBINDS);
+            if full {
+                break;
             }
             for (first, count) in stale {
                 let (from, len) = self.ssd_range(&(first..first + count));
                 ssd.unbind_on_disk(op, ino, from, len);
+            }
+        }
+        if full {
+            counters.forgotten += 1;
+            ssd.forget_on_disk(op);
+            let per_frame = self.ssd_blocks_per_frame;
+            for (&ino, frames) in &mut cycle.frames {
+                for (index, frame) in frames.iter_mut().filter(|(_, frame)| frame.placed) {
+                    frame.placed = ssd.resident(ino, (index * per_frame) as u32).is_some();
+                }
             }
         }
     }
@@ -509,12 +517,37 @@ impl Shared {
         let bytes = (frames.len() * FRAME) as u64;
         let committed = core.committed;
         let Some(ssd) = &mut core.ssd else { return };
-        let Some(inode) = copy else { return ssd.release(run) };
+        let Some(inode) = copy.filter(|_| !ssd.is_filled(0, fill::BINDS)) else { return ssd.release(run) };
         let file_block = (index * self.ssd_blocks_per_frame) as u32;
         let binding = Binding { file_block, run, sums: &sums, state: WrDone::Both, inode: &inode };
         if ssd.bind(committed, ino, &binding).is_ok() {
             core.counters.promoted_bytes += bytes;
         }
+    }
+}
+
+/// Stretches of frozen frames whose copies on the SSD go, as first frame and count: many of them are joined, if
+/// nothing of the file that is promised lies between.
+fn stale_stretches(
+    frames: &mut BTreeMap<u64, FrozenFrame>,
+    newer: Option<&Node>,
+    settled: bool,
+) -> Vec<(u64, u64)> {
+    let stale = frames.iter().filter(|(index, frame)| {
+        let over = newer.and_then(|node| node.frames.get(index));
+        !frame.placed && !over.is_some_and(|frame| frame.placed)
+    });
+    let stale: Vec<u64> = stale.map(|(&index, _)| index).collect();
+    let stale: Vec<(u64, u64)> = runs(stale).collect();
+    match (stale.first(), stale.last()) {
+        (Some(first), Some(last)) if settled && stale.len() > RUNS_MAX => {
+            // What lies between loses its copy, too, once the disk has it; until then the log must not take this
+            // cycle's copies for promised ones.
+            let all = first.0..last.0 + last.1;
+            frames.range_mut(all.clone()).for_each(|(_, frame)| frame.placed = false);
+            vec![(all.start, all.end - all.start)]
+        }
+        _ => stale,
     }
 }
 

@@ -34,6 +34,21 @@ const INLINE_MAX: usize = 64 << 10;
 /// What the headers of a few records and groups take at most.
 const RECORDS_BYTES: u64 = 4 << 10;
 
+/// How full the log may get, in sixteenths of it, by what; each leaves room for what comes below it. A group that does
+/// not fit before the log's end leaves a gap of one sixteenth at most.
+pub(super) mod fill {
+    /// Binds of a commit cycle, and of what reads brought.
+    pub const BINDS: u64 = 9;
+    /// Fsyncs, with the binds of their data.
+    pub const FSYNCS: u64 = 10;
+    /// A restart, with the live records it writes again.
+    pub const RESTART: u64 = 12;
+    /// Unbinds of a commit cycle; one record for everything takes their place then.
+    pub const UNBINDS: u64 = 13;
+    /// What has to be in the log before the tables are written.
+    pub const TABLES: u64 = 14;
+}
+
 /// How an attempt to make an inode durable on the SSD ended.
 enum Logged {
     /// It is.
@@ -106,7 +121,7 @@ impl Shared {
         let mut core = self.core.lock();
         self.bind_placed(&mut core, placements);
         let data: usize = carried.iter().chain([&ino]).map(|&one| unlogged_bytes(&core, one)).sum();
-        if !core.has_room(data, 10) {
+        if !core.has_room(data, fill::FSYNCS) {
             core.carried.extend(carried);
             return Ok(Logged::Disk);
         }
@@ -171,7 +186,8 @@ impl Shared {
             let sums = placement.sums(self.ssd_block_bytes);
             let copy = self.dup_inode(core, ino);
             let Some(ssd) = &mut core.ssd else { return };
-            match copy.filter(|_| same) {
+            let room = !ssd.is_filled(0, fill::FSYNCS);
+            match copy.filter(|_| same && room) {
                 None => ssd.release(run),
                 Some(inode) => {
                     let file_block = (index * self.ssd_blocks_per_frame) as u32;
@@ -303,7 +319,7 @@ impl Shared {
         self.bind_placed(&mut core, placements);
         let left: usize = files.iter().map(|&ino| unplaced_bytes(&core, ino)).sum();
         let live = (left + core.ops.len_bytes()) as u64;
-        if core.ssd.as_ref().is_none_or(|ssd| live > ssd.capacity() / 4) {
+        if core.ssd.as_ref().is_none_or(|ssd| ssd.is_filled(live, fill::RESTART)) {
             // More to say than the log has room for: the disk must catch up.
             return Ok(());
         }
@@ -348,7 +364,7 @@ impl Shared {
     pub(super) fn write_tables(&self) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
         let mut core = self.core.lock();
-        if core.cycle.is_some() || !core.has_room(0, 13) {
+        if core.cycle.is_some() || !core.has_room(0, fill::TABLES) {
             core.tables_due = true;
             return Ok(());
         }
@@ -494,7 +510,7 @@ impl Core {
     fn has_room(&self, data: usize, sixteenths: u64) -> bool {
         let Some(ssd) = &self.ssd else { return false };
         let records = self.ops.unlogged_bytes() + data + data / 64;
-        ssd.used() + records as u64 + RECORDS_BYTES <= ssd.capacity() / 16 * sixteenths
+        !ssd.is_filled(records as u64 + RECORDS_BYTES, sixteenths)
     }
 
     /// The log has all of an inode's dirty data.

@@ -36,7 +36,8 @@ mod write;
 pub use policy::Durability;
 pub use status::Status;
 
-use self::core::{Core, Counters, Dirty};
+pub use self::core::Counters;
+use self::core::{Core, Dirty};
 use crate::fs::ext4::{Ext4, OpenOptions, ROOT_INO, journal::Journal};
 use crate::fs::{
     Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,

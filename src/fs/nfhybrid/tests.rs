@@ -7,6 +7,10 @@ use std::process::Command;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
 fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {
+    halves_as(disk_mib, ssd_mib, &ssd::Config::default())
+}
+
+fn halves_as(disk_mib: u64, ssd_mib: u64, config: &ssd::Config) -> Option<(Arc<Ram>, Arc<Ram>)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(disk_mib << 20).unwrap();
     let made = Command::new("/usr/sbin/mke2fs")
@@ -19,7 +23,7 @@ fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {
     }
     let disk = Arc::new(Ram::from_bytes("disk", std::fs::read(file.path()).unwrap()));
     let ssd = Arc::new(Ram::new("ssd", ssd_mib << 20));
-    volume::join_devices(disk.clone(), ssd.clone(), &ssd::Config::default()).unwrap();
+    volume::join_devices(disk.clone(), ssd.clone(), config).unwrap();
     Some((disk, ssd))
 }
 
@@ -211,6 +215,59 @@ fn a_log_with_more_to_say_than_it_holds_waits_for_the_disk_and_keeps_the_ssd() {
     (0..600_u64)
         .for_each(|file| assert_eq!(contents(&fs, &format!("f{file}")), [file as u8; 30_000], "{file}"));
     fs.shutdown().unwrap();
+}
+
+#[test]
+fn a_log_without_room_to_name_what_is_stale_forgets_all_copies_and_keeps_the_ssd_and_all_promises() {
+    const FILES: usize = 40;
+    const FRAMES: u64 = 110;
+    let config = ssd::Config { log_bytes: 64 << 10, ..ssd::Config::default() };
+    let Some((disk, ssd)) = halves_as(64, 48, &config) else { return };
+    let options = || Options { lag: Lag { bytes: 1 << 30, ..Lag::default() }, ..manual() };
+    let fs = open(&disk, Some(&ssd), options()).unwrap();
+    let mut files = Vec::new();
+    for file in 0..FILES {
+        files.push(create(&fs, &format!("f{file}"), &[1; FRAMES as usize * 4096]));
+        fs.commit().unwrap();
+    }
+    let sections = fs.status().ssd_half.unwrap().sections;
+    let resident: u64 = sections.iter().map(|section| section.resident_bytes).sum();
+    assert!(resident > 10 << 20, "{resident} bytes on the SSD");
+    let promised = create(&fs, "promised", &[3; 20_000]);
+    fs.fsync(promised, false).unwrap().get().unwrap();
+    for &ino in &files {
+        for frame in (0..FRAMES).step_by(2) {
+            fs.write(ino, frame * 4096, &[2; 4096], false).unwrap().get().unwrap();
+        }
+    }
+    let halves_then = (disk.image(), ssd.image());
+    fs.commit().unwrap();
+    let status = fs.status();
+    assert_eq!((status.ssd_lost, status.counters.forgotten), (None, 1));
+    let again = create(&fs, "again", &[4; 20_000]);
+    fs.fsync(again, false).unwrap().get().unwrap();
+    fs.abandon();
+    let striped: Vec<u8> = (0..FRAMES).flat_map(|frame| [2 - (frame % 2) as u8; 4096]).collect();
+    // After it, and before it.
+    let disk_then = Arc::new(Ram::from_bytes("disk", halves_then.0));
+    let ssd_then = Arc::new(Ram::from_bytes("ssd", halves_then.1));
+    for (disk, ssd, after) in [(&disk, &ssd, true), (&disk_then, &ssd_then, false)] {
+        let fs = open(disk, Some(ssd), options()).unwrap();
+        assert_eq!(contents(&fs, "promised"), [3; 20_000]);
+        for file in 0..FILES {
+            let found = contents(&fs, &format!("f{file}"));
+            // A full journal may have made a commit in between.
+            let pairs = found.chunks(4096).zip(striped.chunks(4096));
+            assert_eq!(found.len(), striped.len());
+            for (at, (found, new)) in pairs.enumerate() {
+                assert!(found == new || !after && found == [1; 4096], "file {file}, frame {at}");
+            }
+        }
+        if after {
+            assert_eq!(contents(&fs, "again"), [4; 20_000]);
+        }
+        fs.shutdown().unwrap();
+    }
 }
 
 #[test]

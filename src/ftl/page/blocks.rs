@@ -15,6 +15,9 @@ pub(super) enum State {
     Bad,
 }
 
+/// Placement handles beside the one that is none.
+const HANDLES_MAX: usize = 7;
+
 /// Free and open blocks of one unit.
 pub(super) struct Unit {
     /// The host's open block and its next page.
@@ -23,6 +26,8 @@ pub(super) struct Unit {
     pub copies: Option<(u32, u32)>,
     /// The open block for own pages of a layer on top, and its next page.
     pub own: Option<(u32, u32)>,
+    /// The host's open blocks by placement handle, from 1 on.
+    pub placed: [Option<(u32, u32)>; HANDLES_MAX],
     /// Its erased blocks.
     pub free: Free,
     /// Erases so far.
@@ -38,7 +43,17 @@ pub(super) struct Unit {
 impl Unit {
     pub fn new(levelling: Levelling) -> Unit {
         let free = Free::new(levelling);
-        Unit { host: None, copies: None, own: None, free, erases: 0, most: 0, is_ahead: false, turns: 0 }
+        Unit {
+            host: None,
+            copies: None,
+            own: None,
+            placed: [None; HANDLES_MAX],
+            free,
+            erases: 0,
+            most: 0,
+            is_ahead: false,
+            turns: 0,
+        }
     }
 
     /// A block of it was erased for the `erases`-th time.
@@ -56,12 +71,16 @@ impl Unit {
 
     /// Whether `block` is open.
     pub fn is_open(&self, block: u32) -> bool {
-        [self.host, self.copies, self.own].iter().flatten().any(|(open, _)| *open == block)
+        [self.host, self.copies, self.own]
+            .iter()
+            .chain(&self.placed)
+            .flatten()
+            .any(|(open, _)| *open == block)
     }
 
     /// Closes `block` if it is open.
     pub fn forget(&mut self, block: u32) {
-        for slot in [&mut self.host, &mut self.copies, &mut self.own] {
+        for slot in [&mut self.host, &mut self.copies, &mut self.own].into_iter().chain(&mut self.placed) {
             if slot.is_some_and(|(open, _)| open == block) {
                 *slot = None;
             }

@@ -55,6 +55,32 @@ fn a_write_is_done_in_memory_and_a_flush_in_the_flash() {
 }
 
 #[test]
+fn what_is_placed_apart_is_not_copied_with_the_rest() {
+    let copied = |handle| {
+        let ssd = Ssd::new(
+            &profile_of(|profile| profile.settings = "handles=2,level=none".into()),
+            Data::Nowhere(8 << 20),
+            1,
+        )
+        .unwrap();
+        ssd.place(0, 1 << 18, handle);
+        let pages = ssd.info().size_bytes / 2048;
+        for page in 0..pages {
+            write(&ssd, 0, page * 2048, 2048, false);
+        }
+        let mut random = Random::new(1, "placed");
+        for round in 0..20_000 {
+            // Three of four writes go to the first 128 pages, the others anywhere.
+            let page = if round % 4 == 0 { random.below(pages) } else { random.below(128) };
+            write(&ssd, 0, page * 2048, 2048, false);
+        }
+        ssd.report().nand.copies
+    };
+    let (mixed, apart) = (copied(0), copied(1));
+    assert!(apart * 10 < mixed * 9, "{apart} pages copied, {mixed} without handles");
+}
+
+#[test]
 fn sectors_wait_for_their_neighbours() {
     let ssd = ssd(|_| ());
     for sector in 0..3 {

@@ -16,6 +16,7 @@
 //! pages of the system until used), 16 a block. Cost: a few additions an operation, no allocation.
 
 mod copies;
+mod image;
 mod lanes;
 mod payload;
 mod profile;
@@ -30,9 +31,11 @@ use super::random::Random;
 use crate::Error;
 use crate::time::Time;
 use bytes::Bytes;
+use image::{BadBlock, BlockState, Image};
 use lanes::Lanes;
-use payload::Place;
+use payload::{ImagePayload, Place};
 use serde::Serialize;
+use std::path::Path;
 
 /// What the spare area of a programmed page says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +199,87 @@ impl Nand {
         nand
     }
 
+    /// A new array in a file of its own, made or overwritten; sequence numbers are kept.
+    ///
+    /// # Errors
+    /// The file cannot be made, or is in use.
+    pub fn make_image(path: &Path, profile: NandProfile, seed: u64) -> crate::Result<Nand> {
+        let image = Image::make(path, profile.geometry())?;
+        let payload = Payload::Image(ImagePayload(Box::new(image)));
+        let mut nand = Nand::new(profile, seed, true, payload);
+        for number in 0..nand.geometry.blocks() {
+            let bad = if nand.is_bad(number) { BadBlock::Factory } else { BadBlock::No };
+            if let Some(image) = nand.payload.image() {
+                image.put_block(number, BlockState { erases: 0, next_page: 0, bad })?;
+            }
+        }
+        Ok(nand)
+    }
+
+    /// The array in a file, as it was left. `profile` is that of the part; how many blocks there are the file knows.
+    /// Not `writable`, nothing in the file changes.
+    ///
+    /// # Errors
+    /// The file cannot be read, is in use, or is of another part.
+    pub fn open_image(path: &Path, profile: NandProfile, writable: bool) -> crate::Result<Nand> {
+        let image = Image::open(path, profile.geometry(), writable)?;
+        let (blocks, owners, sequences) = image.load()?;
+        let geometry = image.geometry();
+        let mut nand = Nand::new(profile, 0, false, Payload::Image(ImagePayload(Box::new(image))));
+        nand.lanes = Lanes::new(geometry.units, geometry.channels);
+        (nand.geometry, nand.owners, nand.sequences) = (geometry, owners, sequences);
+        nand.blocks = blocks
+            .iter()
+            .map(|state| Block {
+                erases: state.erases,
+                next_page: state.next_page,
+                bad: state.bad != BadBlock::No,
+                sure: nand.sure(state.erases),
+            })
+            .collect();
+        nand.good_when_new = blocks.iter().filter(|state| state.bad != BadBlock::Factory).count() as u32;
+        Ok(nand)
+    }
+
+    /// Whether a file is an image that [`make_image`](Nand::make_image) made.
+    pub fn is_image(path: &Path) -> bool {
+        Image::is_one(path)
+    }
+
+    /// Has the file of the array, if it lies in one, survive a power cut of the host.
+    ///
+    /// # Errors
+    /// The host cannot write it.
+    pub fn sync(&mut self) -> crate::Result<()> {
+        self.payload.image().map_or(Ok(()), Image::sync)
+    }
+
+    fn note_block(&mut self, number: u32) -> Result<(), Failure> {
+        let Block { erases, next_page, bad, .. } = self.blocks[number as usize];
+        let Some(image) = self.payload.image() else { return Ok(()) };
+        // Nothing is noted of a block that was bad from the beginning.
+        let bad = if bad { BadBlock::Grown } else { BadBlock::No };
+        image.put_block(number, BlockState { erases, next_page, bad }).map_err(kept)
+    }
+
+    /// Notes a page's tag, and its block, in the file.
+    fn note_page(&mut self, block: u32, page: u32) -> Result<(), Failure> {
+        let index = self.index(block, page);
+        let tag = (self.owners[index], self.sequences.get(index).copied().unwrap_or(0));
+        let Some(image) = self.payload.image() else { return Ok(()) };
+        image.put_tags(index, std::iter::once(tag)).map_err(kept)?;
+        self.note_block(block)
+    }
+
+    /// Notes that a block was erased, in the file.
+    fn note_erased(&mut self, block: u32) -> Result<(), Failure> {
+        let first = self.index(block, 0);
+        let (owner, pages) = (self.owners[first], self.geometry.pages_per_block as usize);
+        let Some(image) = self.payload.image() else { return Ok(()) };
+        image.put_tags(first, std::iter::repeat_n((owner, 0), pages)).map_err(kept)?;
+        self.note_block(block)
+    }
+
     /// What it was made from.
     pub fn profile(&self) -> &NandProfile {
         &self.profile
@@ -350,7 +434,9 @@ impl Nand {
         let state = self.blocks[block as usize];
         assert!(!state.bad, "block {block} is bad and must not be used");
         if state.erases >= self.profile.endurance || self.fails() {
-            return Err(self.fail(block, Failure::Erase));
+            let failed = self.fail(block, Failure::Erase);
+            self.note_block(block)?;
+            return Err(failed);
         }
         let sure = self.sure(state.erases + 1);
         self.blocks[block as usize] = Block { erases: state.erases + 1, next_page: 0, sure, ..state };
@@ -358,6 +444,7 @@ impl Nand {
         let pages = first..first + self.geometry.pages_per_block as usize;
         self.owners[pages].fill(if torn { TORN } else { ERASED });
         self.counts.erases += 1;
+        self.note_erased(block)?;
         if torn {
             return Err(Failure::PowerOff);
         }
@@ -392,8 +479,16 @@ impl Nand {
         Ok(self.until_cut == 0)
     }
 
-    /// What becomes of the page of a program.
+    /// What becomes of the page of a program, noted in the file of the array.
     fn settle(&mut self, block: u32, page: u32, tag: Tag) -> Result<(), Failure> {
+        let settled = self.settle_page(block, page, tag);
+        if self.owners[self.index(block, page)] != ERASED {
+            self.note_page(block, page)?;
+        }
+        settled
+    }
+
+    fn settle_page(&mut self, block: u32, page: u32, tag: Tag) -> Result<(), Failure> {
         let torn = self.spend_power()?;
         let index = self.index(block, page);
         let state = &mut self.blocks[block as usize];
@@ -496,6 +591,10 @@ impl Nand {
         let Geometry { pages_per_block, page_bytes, .. } = self.geometry;
         Place { block, page, pages_per_block, page_bytes }
     }
+}
+
+fn kept(error: Error) -> Failure {
+    Failure::Storage(Box::new(error))
 }
 
 impl NandProfile {

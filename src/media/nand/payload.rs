@@ -1,8 +1,10 @@
-//! What the pages of a NAND array hold, apart from the model: nothing, bytes in memory, or a sparse file.
+//! What the pages of a NAND array hold, apart from the model: nothing, bytes in memory, a sparse file, or the file
+//! that holds the whole array.
 //!
 //! Counting needs no bytes at all. In memory, a block's bytes exist from its first program to its erase;
 //! in a file, an erased block is a hole.
 
+use super::image::Image;
 use crate::media::{BlockDevice, Gather, Request};
 use crate::time::Time;
 use crate::{Error, Result};
@@ -19,7 +21,13 @@ pub enum Payload {
     Memory(Vec<Option<Box<[u8]>>>),
     /// On another device (a sparse file): physical page `p` at `p × page bytes`.
     Device(Arc<dyn BlockDevice>),
+    /// In the file that the whole array lies in.
+    #[doc(hidden)]
+    Image(ImagePayload),
 }
+
+/// The file of an array.
+pub struct ImagePayload(pub(super) Box<Image>);
 
 /// Where one page lies.
 #[derive(Clone, Copy)]
@@ -31,7 +39,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn offset(self) -> u64 {
+    pub(super) fn offset(self) -> u64 {
         let page = u64::from(self.block) * u64::from(self.pages_per_block) + u64::from(self.page);
         page * u64::from(self.page_bytes)
     }
@@ -72,6 +80,7 @@ impl Payload {
                 let request = Request::Write { offset: place.offset(), data, durable: false };
                 device.run(Time::ZERO, request).result.map(drop)
             }
+            Payload::Image(image) => image.0.put(place, data),
         }
     }
 
@@ -90,6 +99,7 @@ impl Payload {
                 let len = place.page_bytes as usize;
                 device.run(Time::ZERO, Request::Read { offset: place.offset(), len }).result
             }
+            Payload::Image(image) => image.0.get(place),
         }
     }
 
@@ -107,6 +117,15 @@ impl Payload {
                 let len = u64::from(place.pages_per_block) * u64::from(place.page_bytes);
                 device.run(Time::ZERO, Request::Discard { offset: place.offset(), len }).result.map(drop)
             }
+            Payload::Image(image) => image.0.erase(place),
+        }
+    }
+
+    /// The file of the array, if there is one.
+    pub(super) fn image(&mut self) -> Option<&mut Image> {
+        match self {
+            Payload::Image(image) => Some(&mut image.0),
+            _ => None,
         }
     }
 }

@@ -170,7 +170,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Writes the header again as flash knows the object: a size that was not written yet must not get there
     /// before its data.
-    fn rewrite_header(&mut self, id: u32) -> Result<()> {
+    pub(super) fn rewrite_header(&mut self, id: u32) -> Result<()> {
         let (size, dirty) = (self.object(id)?.size, self.object(id)?.dirty);
         let flash_size = self.object(id)?.flash_size;
         self.object_mut(id)?.size = flash_size;

@@ -102,7 +102,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         match self.file(id)?.map.get(index) {
             None => to.fill(0),
             Some(page) => {
-                self.fetch(page)?;
+                self.fetch_data(page, id, index)?;
                 to.copy_from_slice(&self.page[within..within + to.len()]);
             }
         }
@@ -175,7 +175,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let (size, page) = (object.size, object.map.get(index));
         let mut bytes: Box<[u8]> = alloc::vec![0; self.page.len()].into();
         if let Some(page) = page {
-            self.fetch(page)?;
+            self.fetch_data(page, id, index)?;
             let valid =
                 size.saturating_sub(u64::from(index) * self.page_bytes()).min(bytes.len() as u64) as usize;
             bytes[..valid].copy_from_slice(&self.page[..valid]);

@@ -3,20 +3,33 @@
 use super::{Fs, Open, read_error};
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
-use crate::header::Header;
+use crate::header::{Header, Together};
 use crate::media::{Nand, NandError, Nvram};
 use crate::object::{DELETED, Details, Kind, NONE, ROOT, Rest, UNLINKED};
 use crate::summary;
-use crate::tags::{Extra, Packed, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
+use crate::tags::{Extra, Packed, PageKind, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The attribute of the root directory that ties a part to its NVRAM.
 pub(super) const IDENTITY_ATTRIBUTE: &[u8] = b"trusted.cmfs.identity";
 
+/// A name that moves together with another.
+#[derive(Clone, Debug)]
+pub(super) struct Move {
+    pub id: u32,
+    pub to: u32,
+    pub name: Box<[u8]>,
+    /// What goes in the same step; 0: nothing.
+    pub shadows: u32,
+}
+
+const ANOTHER: &str = "it is another one by its tags";
+
 impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Writes a page to the log and counts it live; where it went. The sequence number is filled in.
     pub(super) fn append(&mut self, tags: Packed, data: &[u8]) -> Result<u32> {
+        self.drop_checkpoint()?;
         loop {
             let (block, page) = self.next_page()?;
             let tags = Packed { sequence: self.blocks.get(block).sequence, ..tags };
@@ -134,6 +147,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Erases one block; which.
     pub(super) fn erase_one(&mut self) -> Result<u32> {
+        self.drop_checkpoint()?;
         loop {
             if self.blocks.next_erasable(self.last_block).is_none() {
                 if self.blocks.waiting() == 0 {
@@ -185,6 +199,22 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
     }
 
+    /// As [`fetch`](Fs::fetch), of a page that must be this one of this file.
+    pub(super) fn fetch_data(&mut self, page: u32, id: u32, index: u32) -> Result<()> {
+        match self.fetch(page)?.kind() {
+            PageKind::Data { object, index: own, bytes: 1.. } if (object, own) == (id, index) => Ok(()),
+            _ => Err(Error::Corrupt { what: "page", why: ANOTHER, at: u64::from(page) }),
+        }
+    }
+
+    /// As [`fetch`](Fs::fetch), of a page that must be this object's header.
+    fn fetch_header(&mut self, page: u32, id: u32) -> Result<()> {
+        match self.fetch(page)?.kind() {
+            PageKind::Header { object, .. } if object == id => Ok(()),
+            _ => Err(Error::Corrupt { what: "page", why: ANOTHER, at: u64::from(page) }),
+        }
+    }
+
     /// Loads what only the header says; with `rest`, what only the header page says.
     pub(super) fn load_details(&mut self, id: u32, rest: bool) -> Result<()> {
         let there = self.object(id)?.details.as_ref().map(|details| details.rest.is_some());
@@ -200,7 +230,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.object_mut(id)?.details = Some(Box::new(filled));
             return Ok(());
         }
-        self.fetch(page)?;
+        self.fetch_header(page, id)?;
         let header = Header::read(&self.page, u64::from(page))?;
         if self.object(id)?.size_unknown {
             self.learn_size(id, &header)?;
@@ -267,6 +297,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             rdev: details.rdev,
             shadows,
             shrink,
+            together: None,
             attributes,
         })
     }
@@ -282,6 +313,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub(super) fn write_header_in(&mut self, id: u32, parent: u32, shrink: bool, shadows: u32) -> Result<()> {
         let header = self.header_of(id, parent, shrink, shadows)?;
         let page = self.append_header(id, &header)?;
+        self.take_header(id, parent, page, shadows)
+    }
+
+    /// An object's header is on a new page now, in a directory.
+    fn take_header(&mut self, id: u32, parent: u32, page: u32, shadows: u32) -> Result<()> {
         if let Some(replaced) = self.objects.get_mut(shadows) {
             replaced.parent = UNLINKED;
             self.note_object(shadows);
@@ -297,6 +333,36 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         Ok(())
     }
 
+    /// Writes the headers of two objects that move in one step. Memory, and with it the NVRAM, goes on saying where
+    /// both were until both are on flash; a replay that finds only one of them finishes the step.
+    pub(super) fn write_together(&mut self, moves: [&Move; 2]) -> Result<()> {
+        let [one, two] = moves;
+        let first = self.header_of_move(one, two)?;
+        let second = self.header_of_move(two, one)?;
+        let page = self.append_header(one.id, &first)?;
+        let other = match self.append_header(two.id, &second) {
+            Ok(other) => other,
+            Err(error) => {
+                self.release(page);
+                return Err(error);
+            }
+        };
+        for (moved, page) in [(one, page), (two, other)] {
+            self.details(moved.id)?.name = moved.name.clone();
+            self.take_header(moved.id, moved.to, page, moved.shadows)?;
+        }
+        Ok(())
+    }
+
+    fn header_of_move(&mut self, own: &Move, other: &Move) -> Result<Header> {
+        let together = Together { object: other.id, parent: other.to, name: other.name.clone() };
+        Ok(Header {
+            name: own.name.clone(),
+            together: Some(together),
+            ..self.header_of(own.id, own.to, false, own.shadows)?
+        })
+    }
+
     fn append_header(&mut self, id: u32, header: &Header) -> Result<u32> {
         let mut page = alloc::vec![0; self.geometry.page_bytes as usize];
         header.write(&mut page)?;
@@ -309,7 +375,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 _ => 0,
             },
             shrink: header.shrink,
-            shadows: header.shadows != 0,
+            // Whoever scans has to read this page.
+            shadows: header.shadows != 0 || header.together.is_some(),
         };
         let size = if header.kind == Kind::File { header.size } else { 0 };
         let at = self.append(Packed::header(0, id, &extra, size), &page)?;

@@ -3,6 +3,7 @@
 mod attributes;
 mod cache;
 mod check;
+mod checkpoint;
 mod clean;
 #[cfg(test)]
 mod cuts;
@@ -173,6 +174,8 @@ pub struct Fs<N: Nand, V: Nvram> {
     /// Ties NAND and NVRAM.
     pub(crate) identity: [u8; 16],
     pub(crate) report: MountReport,
+    /// Blocks of a checkpoint, to be erased before anything is written.
+    checkpoint: Vec<u32>,
     page: Vec<u8>,
     spare: Vec<u8>,
 }
@@ -204,6 +207,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             last_update_ms: 0,
             identity: [0; 16],
             report: MountReport::default(),
+            checkpoint: Vec::new(),
             page: alloc::vec![0; geometry.page_bytes as usize],
             spare: alloc::vec![0; geometry.spare_bytes as usize],
             nand,

@@ -1,10 +1,12 @@
 //! Making a file system, and the ways to open one.
 //!
 //! 1. *Clean*: the NVRAM says where everything is and that nothing was written since. Read: the NVRAM, and of the
-//!    NAND one page (does the identity agree?) and two spare areas (was it written without us?).
+//!    NAND one page (does the identity agree?) and three spare areas (was it written without us? is there a
+//!    checkpoint that must go before a write?).
 //! 2. *Recovered*: pages were written since. They are in the block that the NVRAM names (compact), or in blocks
 //!    whose sequence numbers differ (paper); these are read and replayed.
-//! 3. *Scanned*: the NVRAM is missing, spoilt, or older than the NAND. Every block's summary is read, or every
+//! 3. *Checkpoint*: as below, but the NAND holds a checkpoint of YAFFS2 that is whole.
+//! 4. *Scanned*: the NVRAM is missing, spoilt, or older than the NAND. Every block's summary is read, or every
 //!    spare area where there is none.
 
 use super::{Config, Fs, Layout, Open};
@@ -13,9 +15,10 @@ use crate::error::{Error, Result};
 use crate::media::{Nand, NandError, Nvram};
 use crate::nvram::{Refusal, Snapshot, State, Store};
 use crate::object::{DELETED, Details, Kind, LOST_FOUND, NONE, Object, ROOT, Rest, UNLINKED};
-use crate::tags::SpareState;
+use crate::tags::{PageKind, SpareState};
 use crate::{UpdateReport, header::Header};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// How a file system was opened.
@@ -28,6 +31,8 @@ pub enum MountKind {
     Clean,
     /// From the NVRAM, and what was written since from the NAND.
     Recovered,
+    /// From a checkpoint that YAFFS2, or this file system for it, left in the NAND.
+    Checkpoint,
     /// From the NAND alone.
     Scanned,
 }
@@ -46,6 +51,8 @@ pub struct MountReport {
     /// Pages of the log that could not be read: cut off by a power loss, or lost.
     pub unreadable_pages: u32,
     pub(crate) to_reap: Vec<u32>,
+    /// Where objects go whose half of a step of two moves did not get to flash: directory and name.
+    pub(crate) to_move: BTreeMap<u32, (u32, Box<[u8]>)>,
 }
 
 impl<N: Nand, V: Nvram> Fs<N, V> {
@@ -101,23 +108,23 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub fn open(nand: N, nvram: Option<V>, config: Config) -> Result<Self> {
         let mut fs = Self::blank(nand, config)?;
         let Some(device) = nvram else {
-            fs.scan("there is no NVRAM")?;
+            fs.scan("there is no NVRAM", false)?;
             return Ok(fs);
         };
         match Store::open(device, config.layout, config.names, &fs.geometry) {
             Ok((store, state)) => fs.open_with(store, state),
-            Err((device, refusal)) => fs.open_without(device, refusal.why()),
+            Err((device, refusal)) => fs.open_without(device, refusal.why(), false),
         }
     }
 
-    /// Opens by a scan whatever the NVRAM says, which is written anew.
+    /// Opens by a scan whatever the NVRAM or a checkpoint says; the NVRAM is written anew.
     pub fn open_scanning(nand: N, nvram: Option<V>, config: Config) -> Result<Self> {
         let fs = Self::blank(nand, config)?;
         match nvram {
-            Some(device) => fs.open_without(device, "it was asked for"),
+            Some(device) => fs.open_without(device, "it was asked for", true),
             None => {
                 let mut fs = fs;
-                fs.scan("it was asked for")?;
+                fs.scan("it was asked for", true)?;
                 Ok(fs)
             }
         }
@@ -126,7 +133,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     fn open_with(mut self, mut store: Store<V>, state: State) -> Result<Self> {
         let modified = state.modified;
         if let Err(refusal) = self.take_state(state) {
-            return self.open_without(store.into_device(), refusal.why());
+            return self.open_without(store.into_device(), refusal.why(), false);
         }
         self.load_link_targets()?;
         match self.check_tie(modified)? {
@@ -134,7 +141,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             Tie::Foreign => return Err(Error::Mismatch("their identities differ")),
             Tie::Stale => {
                 let fresh = Self::blank(self.nand, self.config)?;
-                return fresh.open_without(store.into_device(), "the NAND was written without this NVRAM");
+                let why = "the NAND was written without this NVRAM";
+                return fresh.open_without(store.into_device(), why, false);
             }
         }
         self.report.kind = if modified { MountKind::Recovered } else { MountKind::Clean };
@@ -146,13 +154,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.store = Some(store);
             self.drop_unborn();
             self.finish_mount();
+            self.find_checkpoint()?;
         }
         Ok(self)
     }
 
-    fn open_without(self, device: V, why: &'static str) -> Result<Self> {
+    fn open_without(self, device: V, why: &'static str, all: bool) -> Result<Self> {
         let mut fs = Self::blank(self.nand, self.config)?;
-        fs.scan(why)?;
+        fs.scan(why, all)?;
         // Where the memory cannot even be written, the file system goes on without it.
         if let Ok(store) = fs.format_store(device) {
             fs.store = Some(store);
@@ -227,14 +236,25 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         {
             return Ok(Tie::Stale);
         }
-        // Any other driver, and a scan of ours, would have gone on in this block.
-        if let Some(block) = self.blocks.next_erased_in_place(self.last_block)
-            && self.config.layout == Layout::Compact
-            && self.read_tags(self.geometry.first_page(block))? != SpareState::Erased
-        {
+        if self.config.layout == Layout::Compact && self.was_gone_on()? {
             return Ok(Tie::Stale);
         }
         Ok(Tie::Holds)
+    }
+
+    /// Whether the NAND was written behind the last block: any other driver, and a scan of ours, would have gone on
+    /// in the first erased block there. What a checkpoint takes, which a write would have erased, is passed over.
+    fn was_gone_on(&mut self) -> Result<bool> {
+        let mut after = self.last_block;
+        for _ in 0..self.geometry.blocks {
+            let Some(block) = self.blocks.next_erased_in_place(after) else { return Ok(false) };
+            match self.read_tags(self.geometry.first_page(block))? {
+                SpareState::Erased => return Ok(false),
+                SpareState::Tagged(tags) if tags.kind() == PageKind::Checkpoint => after = block,
+                SpareState::Tagged(_) | SpareState::Unreadable => return Ok(true),
+            }
+        }
+        Ok(true)
     }
 
     /// The identity in the root's header; `None` if that page is no root header any more.
@@ -245,7 +265,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             Err(_) => return Ok(None),
         };
         let header = Header::read(&self.page, u64::from(page)).ok();
-        let is_root = matches!(tags.kind(), crate::tags::PageKind::Header { object: ROOT, .. });
+        let is_root = matches!(tags.kind(), PageKind::Header { object: ROOT, .. });
         let Some(header) = header.filter(|_| is_root) else { return Ok(None) };
         let found = header.attributes.iter().find(|(name, _)| **name == *super::log::IDENTITY_ATTRIBUTE);
         let identity = found.and_then(|(_, value)| <[u8; 16]>::try_from(&value[..]).ok());

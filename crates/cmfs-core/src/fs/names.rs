@@ -1,9 +1,11 @@
 //! Names: directories, links, making, moving and removing.
 //!
 //! Removing and moving are on flash when they return, because what they free must not be reused before; making is
-//! on flash after a sync, or when the next few objects were made.
+//! on flash after a sync, or when the next few objects were made. Each is one header, or two that name each other,
+//! so that a power cut leaves all of it or nothing.
 
 use super::Fs;
+use super::log::Move;
 use crate::error::{Error, Result};
 use crate::header::{ALIAS_MAX, NAME_MAX};
 use crate::media::{Nand, Nvram};
@@ -140,7 +142,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         Ok(())
     }
 
-    fn add_entry(&mut self, dir: u32, entry: u32) -> Result<()> {
+    pub(super) fn add_entry(&mut self, dir: u32, entry: u32) -> Result<()> {
         let is_dir = self.object(entry)?.kind == Kind::Dir;
         let mut names = self.dir_mut(dir)?.names.take();
         if let Some(names) = &mut names {
@@ -153,7 +155,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         Ok(())
     }
 
-    fn remove_entry(&mut self, dir: u32, entry: u32) -> Result<()> {
+    pub(super) fn remove_entry(&mut self, dir: u32, entry: u32) -> Result<()> {
         let is_dir = self.object(entry)?.kind == Kind::Dir;
         let key = hash(self.name_of(entry));
         let dir = self.dir_mut(dir)?;
@@ -322,13 +324,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// An object that loses its own name takes that of one of its links, whose entry goes.
     fn promote(&mut self, dir: u32, id: u32) -> Result<()> {
-        let is_link = |object: &Object| object.kind == Kind::HardLink && object.target == id;
-        let link = self.objects.iter().find(|(_, object)| is_link(object)).map(|(link, _)| link);
-        let link =
-            link.ok_or(Error::Corrupt { what: "object", why: "its links are gone", at: u64::from(id) })?;
-        self.load_details(link, false)?;
+        let (link, new_dir, name) = self.link_of(id)?;
         self.load_details(id, true)?;
-        let (new_dir, name) = (self.object(link)?.parent, self.name_of(link).into());
         self.ensure_dir(new_dir)?;
         self.make_room()?;
         self.remove_entry(dir, id)?;
@@ -398,12 +395,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if self.object(entry)?.kind == Kind::File {
             self.flush_object(entry)?;
         }
-        // What keeps another name gets it first, so that two names are never one.
-        let promoted = old.filter(|old| self.objects.get(*old).is_some_and(|object| object.links > 0));
-        if let Some(old) = promoted {
-            self.promote(to, old)?;
+        // What keeps another name takes that one in the same step.
+        if let Some(old) = old
+            && self.object(old)?.links > 0
+        {
+            self.replace_linked((entry, dir), (old, to), new_name)?;
+            self.touch_dir(dir)?;
+            return self.touch_dir(to);
         }
-        let old = old.filter(|_| promoted.is_none());
         if let Some(old) = old {
             self.load_details(old, true)?;
             self.remove_entry(to, old)?;
@@ -433,24 +432,90 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.remove_object(old)
     }
 
-    /// Swaps two names. Each is moved by itself: a power cut between leaves one of them in both places.
+    /// Moves an entry to where an object stands that has other names: it takes that of one of its links, which goes.
+    fn replace_linked(&mut self, entry: (u32, u32), old: (u32, u32), new_name: &[u8]) -> Result<()> {
+        let (link, link_dir, link_name) = self.link_of(old.0)?;
+        let one = Move { id: entry.0, to: old.1, name: new_name.into(), shadows: link };
+        let two = Move { id: old.0, to: link_dir, name: link_name, shadows: link };
+        self.move_together((&one, entry.1), (&two, old.1), Some(link))?;
+        self.object_mut(old.0)?.links -= 1;
+        self.make_room()?;
+        self.remove_object(link)
+    }
+
+    /// One of the links that stand for an object, the directory it is in, and its name.
+    fn link_of(&mut self, id: u32) -> Result<(u32, u32, Box<[u8]>)> {
+        let is_link = |object: &Object| object.kind == Kind::HardLink && object.target == id;
+        let link = self.objects.iter().find(|(_, object)| is_link(object)).map(|(link, _)| link);
+        let link =
+            link.ok_or(Error::Corrupt { what: "object", why: "its links are gone", at: u64::from(id) })?;
+        self.load_details(link, false)?;
+        Ok((link, self.object(link)?.parent, self.name_of(link).into()))
+    }
+
+    /// Swaps two names, in one step.
     pub fn exchange(&mut self, dir: u32, name: &[u8], to: u32, new_name: &[u8]) -> Result<()> {
         let (entry, old) = self.check_rename(dir, name, to, new_name)?;
         let old = old.ok_or(Error::NotFound)?;
-        if self.object(old)?.kind == Kind::Dir && self.is_below(dir, old) {
+        if old == LOST_FOUND || self.object(old)?.kind == Kind::Dir && self.is_below(dir, old) {
             return Err(Error::BadArgument);
         }
-        self.load_details(old, true)?;
-        self.remove_entry(to, old)?;
-        self.move_entry(entry, dir, to, new_name, 0)?;
-        self.ensure_dir(dir)?;
-        self.make_room()?;
-        self.details(old)?.name = name.into();
-        self.add_entry(dir, old)?;
-        self.touch_status(old)?;
-        self.write_header_in(old, dir, false, 0)?;
+        if entry == old {
+            return Ok(());
+        }
+        for id in [entry, old] {
+            if self.object(id)?.kind == Kind::File {
+                self.flush_object(id)?;
+            }
+        }
+        let one = Move { id: entry, to, name: new_name.into(), shadows: 0 };
+        let two = Move { id: old, to: dir, name: name.into(), shadows: 0 };
+        self.move_together((&one, dir), (&two, to), None)?;
         self.touch_dir(dir)?;
         self.touch_dir(to)
+    }
+
+    /// Moves two entries, each out of a directory, in one step; `gone` is an entry that goes with it.
+    fn move_together(&mut self, one: (&Move, u32), two: (&Move, u32), gone: Option<u32>) -> Result<()> {
+        for (moved, _) in [one, two] {
+            self.load_details(moved.id, true)?;
+            let stands_for = self.resolve(moved.id)?;
+            self.touch_status(stands_for)?;
+            self.ensure_dir(moved.to)?;
+        }
+        // Cleaning writes headers as they are in memory: none may happen between the two.
+        self.make_room()?;
+        self.make_room()?;
+        self.keep_together(one.0.id)?;
+        // Names are found by what they are now.
+        self.forget_names([one.1, two.1, one.0.to, two.0.to])?;
+        self.write_together([one.0, two.0])?;
+        for (moved, from) in [one, two] {
+            self.remove_entry(from, moved.id)?;
+        }
+        if let Some(gone) = gone {
+            self.remove_entry(two.0.to, gone)?;
+        }
+        for (moved, _) in [one, two] {
+            self.add_entry(moved.to, moved.id)?;
+        }
+        Ok(())
+    }
+
+    /// Two headers go into one block: with the block the NVRAM's idea of where the log goes on would pass the first.
+    fn keep_together(&mut self, id: u32) -> Result<()> {
+        match &self.open {
+            Some(open) if open.next + 2 > self.blocks.usable => self.rewrite_header(id),
+            _ => Ok(()),
+        }
+    }
+
+    /// Names of these directories are to be loaded again when they are asked for.
+    fn forget_names(&mut self, dirs: [u32; 4]) -> Result<()> {
+        dirs.into_iter().try_for_each(|dir| {
+            self.dir_mut(dir)?.names = None;
+            Ok(())
+        })
     }
 
     /// The entry to move, and what stands where it goes.

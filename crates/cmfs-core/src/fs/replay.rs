@@ -7,6 +7,7 @@ use crate::header::Header;
 use crate::media::{Nand, Nvram};
 use crate::object::{DELETED, Kind, LOST_FOUND, NONE, Object, ROOT};
 use crate::tags::{Extra, Packed, PageKind, SpareState};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 impl<N: Nand, V: Nvram> Fs<N, V> {
@@ -22,7 +23,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
         self.drop_unborn();
         self.finish_mount();
-        Ok(())
+        self.finish_moves()
     }
 
     /// Replays a block from page `from` on. What follows the last page is not used again before an erase: it may
@@ -131,9 +132,15 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.drop_replayed(id);
             return Ok(true);
         }
-        let size =
-            whole.filter(|_| extra.is_none()).map_or(u64::from(told.size_or_target), |header| header.size);
+        let size = match &whole {
+            Some(header) if extra.is_none() => header.size,
+            _ => u64::from(told.size_or_target),
+        };
         self.place_header(id, &told, size, page);
+        self.report.to_move.remove(&id);
+        if let Some(together) = whole.and_then(|header| header.together) {
+            self.report.to_move.insert(together.object, (together.parent, together.name));
+        }
         Ok(told.shrink)
     }
 
@@ -168,6 +175,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 
     fn drop_replayed(&mut self, id: u32) {
+        self.report.to_move.remove(&id);
         if id != ROOT
             && id != LOST_FOUND
             && self.objects.remove(id).is_some()
@@ -176,6 +184,41 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             store.note_segments_from(id, 0);
             store.note_object(id);
         }
+    }
+
+    /// Finishes steps of two moves of which one got to flash. On media that cannot be written, in memory only.
+    pub(super) fn finish_moves(&mut self) -> Result<()> {
+        for (id, (to, name)) in core::mem::take(&mut self.report.to_move) {
+            let is_dir = self.objects.get(to).is_some_and(|dir| dir.kind == Kind::Dir);
+            if !is_dir || id <= LOST_FOUND || self.objects.get(id).is_none_or(|o| !o.is_named()) {
+                continue;
+            }
+            match self.finish_move(id, to, name) {
+                // Its header cannot be read: it stays where it was.
+                Ok(()) | Err(Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_move(&mut self, id: u32, to: u32, name: Box<[u8]>) -> Result<()> {
+        self.load_details(id, true)?;
+        let from = self.object(id)?.parent;
+        if from == to && self.details(id)?.name == name {
+            return Ok(());
+        }
+        self.remove_entry(from, id)?;
+        self.details(id)?.name = name;
+        match self.make_room().and_then(|()| self.write_header_in(id, to, false, 0)) {
+            Ok(()) => {}
+            Err(Error::Gone | Error::NoSpace) => {
+                self.object_mut(id)?.parent = to;
+                self.touch(id)?;
+            }
+            Err(error) => return Err(error),
+        }
+        self.add_entry(to, id)
     }
 
     /// Pages of objects whose header was never written belong to nobody.

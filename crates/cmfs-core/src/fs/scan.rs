@@ -7,30 +7,28 @@ use super::{Fs, MountKind};
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
-use crate::object::{LOST_FOUND, NONE, ROOT};
-use crate::tags::{SpareState, TagPlace};
+use crate::object::{LOST_FOUND, ROOT};
+use crate::tags::{SEQUENCE_CHECKPOINT, SpareState, TagPlace};
 use alloc::vec::Vec;
 
 impl<N: Nand, V: Nvram> Fs<N, V> {
-    /// Fills the state from the NAND.
-    pub(super) fn scan(&mut self, why: &'static str) -> Result<()> {
+    /// Fills the state from the NAND: from a checkpoint of YAFFS2 unless `all` is to be scanned, else from all blocks.
+    pub(super) fn scan(&mut self, why: &'static str, all: bool) -> Result<()> {
         self.report.kind = MountKind::Scanned;
         self.report.why = why;
         self.find_tags()?;
         self.make_root();
-        let order = self.order_of_blocks()?;
-        for (sequence, block) in order {
-            self.scan_block(sequence, block)?;
+        let mut firsts = Vec::new();
+        if all || !self.load_checkpoint(&mut firsts)? {
+            let order = self.order_of_blocks(&firsts)?;
+            for (sequence, block) in order {
+                self.scan_block(sequence, block)?;
+            }
         }
-        let root = self.objects.get(ROOT).map_or(NONE, |root| root.header);
-        if root != NONE
-            && let Some(identity) = self.read_identity_of(root)?
-        {
-            self.identity = identity;
-        }
+        self.learn_identity()?;
         self.drop_headless();
         self.finish_mount();
-        Ok(())
+        self.finish_moves()
     }
 
     /// The root and `lost+found` are there without a header, too.
@@ -82,15 +80,20 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         Ok(())
     }
 
-    /// The blocks that hold something, oldest first. What looks erased is erased again before it is used.
-    fn order_of_blocks(&mut self) -> Result<Vec<(u32, u32)>> {
+    /// The blocks that hold something, oldest first. What looks erased is erased again before it is used. `firsts` is
+    /// what is known of first pages already.
+    fn order_of_blocks(&mut self, firsts: &[SpareState]) -> Result<Vec<(u32, u32)>> {
         let mut order = Vec::new();
         for block in 0..self.geometry.blocks {
             if self.is_marked_bad(block)? {
                 self.blocks.change(block, |entry| entry.state = BlockState::Bad);
                 continue;
             }
-            match self.first_sequence(block)? {
+            match self.first_sequence(block, firsts.get(block as usize).copied())? {
+                Some(SEQUENCE_CHECKPOINT) => {
+                    self.blank_block(block);
+                    self.checkpoint.push(block);
+                }
                 Some(sequence) => order.push((sequence, block)),
                 None => self.blank_block(block),
             }
@@ -100,12 +103,16 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 
     /// The sequence number of a block: of its first page, or where that cannot be read of the next.
-    fn first_sequence(&mut self, block: u32) -> Result<Option<u32>> {
+    fn first_sequence(&mut self, block: u32, mut known: Option<SpareState>) -> Result<Option<u32>> {
         let first = self.geometry.first_page(block);
         for page in first..first + self.geometry.pages_per_block {
-            match self.read_tags(page)? {
+            let tags = match known.take() {
+                Some(tags) => tags,
+                None => self.read_tags(page)?,
+            };
+            match tags {
                 SpareState::Erased => return Ok(None),
-                SpareState::Tagged(tags) => return Ok(tags.in_log().then_some(tags.sequence)),
+                SpareState::Tagged(tags) => return Ok(Some(tags.sequence)),
                 SpareState::Unreadable => {}
             }
         }
@@ -136,7 +143,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         Ok(())
     }
 
-    fn read_identity_of(&mut self, page: u32) -> Result<Option<[u8; 16]>> {
+    pub(super) fn read_identity_of(&mut self, page: u32) -> Result<Option<[u8; 16]>> {
         match self.fetch(page) {
             Err(Error::Gone) => return Err(Error::Gone),
             Err(_) => return Ok(None),

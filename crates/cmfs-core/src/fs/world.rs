@@ -65,13 +65,42 @@ pub(super) fn reopen(fs: TestFs, clean: bool) -> TestFs {
     Fs::open(nand, nvram, config).expect("it opens")
 }
 
-/// The model: contents by path (`dir/name`), as they are and as they were at the last sync.
+/// What a name stands for.
+#[derive(Clone, Default, PartialEq)]
+pub(super) struct Thing {
+    /// Of a file its contents, of a symbolic link its target.
+    pub contents: Vec<u8>,
+    pub is_link: bool,
+    pub attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// A step that is all or nothing: two names, and the objects they stood for (the second was replaced, or swapped).
+#[derive(Clone)]
+struct Atomic {
+    names: [String; 2],
+    ids: [u32; 2],
+    swaps: bool,
+}
+
+/// The model: things by path (`dir/name`), several paths a thing, as they are and as they were at the last sync.
 #[derive(Clone, Default)]
 pub(super) struct World {
-    pub files: BTreeMap<String, Vec<u8>>,
-    pub synced: BTreeMap<String, Vec<u8>>,
-    /// Paths that were changed since the last sync.
-    pub touched: BTreeSet<String>,
+    pub names: BTreeMap<String, u32>,
+    pub things: BTreeMap<u32, Thing>,
+    next: u32,
+    synced_names: BTreeMap<String, u32>,
+    synced_things: BTreeMap<u32, Thing>,
+    /// Names that were changed since the last sync.
+    touched: BTreeSet<String>,
+    /// Things that were.
+    changed: BTreeSet<u32>,
+    /// Under way.
+    atomic: Option<Atomic>,
+}
+
+/// Seeded bytes.
+fn noise(random: &mut Random, len: u64) -> Vec<u8> {
+    (0..len).map(|at| (at as u8).wrapping_add(random.below(255) as u8)).collect()
 }
 
 impl World {
@@ -87,22 +116,45 @@ impl World {
         path.split_once('/').map_or(path, |(_, name)| name).as_bytes()
     }
 
-    fn open(fs: &mut TestFs, path: &str) -> Result<u32, Error> {
+    /// The object of a path, and the thing it is in the model; a file is made where nothing is.
+    fn open(&mut self, fs: &mut TestFs, path: &str) -> Result<(u32, u32), Error> {
         let dir = World::dir(fs, path)?;
-        match fs.lookup(dir, World::name(path)) {
-            Err(Error::NotFound) => fs.create(dir, World::name(path), &node(Kind::File)),
-            found => found,
+        if let Some(thing) = self.names.get(path) {
+            return Ok((fs.lookup(dir, World::name(path))?, *thing));
         }
+        self.touched.insert(path.into());
+        let id = fs.create(dir, World::name(path), &node(Kind::File))?;
+        Ok((id, self.adopt(path, Thing::default())))
+    }
+
+    fn adopt(&mut self, path: &str, thing: Thing) -> u32 {
+        self.next += 1;
+        self.things.insert(self.next, thing);
+        self.names.insert(path.into(), self.next);
+        self.next
+    }
+
+    fn is_link(&self, path: &str) -> bool {
+        self.names.get(path).is_some_and(|thing| self.things[thing].is_link)
+    }
+
+    /// A file, and the model's contents of it; both are about to change.
+    fn change(&mut self, fs: &mut TestFs, path: &str) -> Result<(u32, &mut Thing), Error> {
+        let (id, thing) = self.open(fs, path)?;
+        self.changed.insert(thing);
+        Ok((id, self.things.get_mut(&thing).expect("a thing")))
     }
 
     pub fn write(&mut self, fs: &mut TestFs, path: &str, offset: usize, data: &[u8]) -> Result<(), Error> {
-        self.touched.insert(path.into());
-        let id = World::open(fs, path)?;
-        let contents = self.files.entry(path.into()).or_default();
+        if self.is_link(path) {
+            return Ok(());
+        }
+        let (id, thing) = self.change(fs, path)?;
         if data.is_empty() {
             return Ok(());
         }
         fs.write(id, offset as u64, data)?;
+        let contents = &mut thing.contents;
         if contents.len() < offset + data.len() {
             contents.resize(offset + data.len(), 0);
         }
@@ -110,48 +162,129 @@ impl World {
         Ok(())
     }
 
-    pub fn truncate(&mut self, fs: &mut TestFs, path: &str, size: usize) -> Result<(), Error> {
-        self.touched.insert(path.into());
-        let id = World::open(fs, path)?;
-        let contents = self.files.entry(path.into()).or_default();
+    fn truncate(&mut self, fs: &mut TestFs, path: &str, size: usize) -> Result<(), Error> {
+        if self.is_link(path) {
+            return Ok(());
+        }
+        let (id, thing) = self.change(fs, path)?;
         fs.truncate(id, size as u64)?;
-        contents.resize(size, 0);
+        thing.contents.resize(size, 0);
         Ok(())
     }
 
-    pub fn punch(&mut self, fs: &mut TestFs, path: &str, from: usize, to: usize) -> Result<(), Error> {
-        self.touched.insert(path.into());
-        let id = World::open(fs, path)?;
-        let contents = self.files.entry(path.into()).or_default();
+    fn punch(&mut self, fs: &mut TestFs, path: &str, from: usize, to: usize) -> Result<(), Error> {
+        if self.is_link(path) {
+            return Ok(());
+        }
+        let (id, thing) = self.change(fs, path)?;
         fs.punch(id, from as u64, to as u64)?;
-        let end = to.min(contents.len());
+        let end = to.min(thing.contents.len());
         if from < end {
-            contents[from..end].fill(0);
+            thing.contents[from..end].fill(0);
         }
         Ok(())
     }
 
+    fn set_attribute(
+        &mut self,
+        fs: &mut TestFs,
+        path: &str,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), Error> {
+        let (id, thing) = self.change(fs, path)?;
+        match value {
+            Some(value) => {
+                fs.set_attribute(id, name, Some(value))?;
+                thing.attributes.insert(name.to_vec(), value.to_vec());
+            }
+            None if thing.attributes.contains_key(name) => {
+                fs.set_attribute(id, name, None)?;
+                thing.attributes.remove(name);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn symlink(&mut self, fs: &mut TestFs, path: &str, target: &[u8]) -> Result<(), Error> {
+        if self.names.contains_key(path) {
+            return Ok(());
+        }
+        self.touched.insert(path.into());
+        let dir = World::dir(fs, path)?;
+        fs.create(dir, World::name(path), &NewObject { target, ..node(Kind::Symlink) })?;
+        let thing = Thing { contents: target.to_vec(), is_link: true, ..Thing::default() };
+        let thing = self.adopt(path, thing);
+        self.changed.insert(thing);
+        Ok(())
+    }
+
+    fn link(&mut self, fs: &mut TestFs, path: &str, to: &str) -> Result<(), Error> {
+        let Some(thing) = self.names.get(path).copied().filter(|_| !self.names.contains_key(to)) else {
+            return Ok(());
+        };
+        self.touched.insert(to.into());
+        let (dir, new_dir) = (World::dir(fs, path)?, World::dir(fs, to)?);
+        let id = fs.lookup(dir, World::name(path))?;
+        fs.link(id, new_dir, World::name(to))?;
+        self.names.insert(to.into(), thing);
+        Ok(())
+    }
+
     pub fn unlink(&mut self, fs: &mut TestFs, path: &str) -> Result<(), Error> {
-        if !self.files.contains_key(path) {
+        if !self.names.contains_key(path) {
             return Ok(());
         }
         self.touched.insert(path.into());
         let dir = World::dir(fs, path)?;
         fs.unlink(dir, World::name(path), false)?;
-        self.files.remove(path);
+        self.names.remove(path);
         Ok(())
     }
 
-    pub fn rename(&mut self, fs: &mut TestFs, path: &str, to: &str) -> Result<(), Error> {
-        if !self.files.contains_key(path) || path == to {
+    /// Takes down what a step is about to do, if both names were there at the last sync and since.
+    fn begin(&mut self, fs: &mut TestFs, path: &str, to: &str, swaps: bool) -> Result<(), Error> {
+        let same = self.names.get(path) == self.names.get(to);
+        if same || [path, to].iter().any(|n| self.touched.contains(*n) || !self.synced_names.contains_key(*n))
+        {
             return Ok(());
         }
+        let mut ids = [0; 2];
+        for (id, path) in ids.iter_mut().zip([path, to]) {
+            let dir = World::dir(fs, path)?;
+            *id = fs.lookup(dir, World::name(path))?;
+        }
+        self.atomic = Some(Atomic { names: [path.into(), to.into()], ids, swaps });
+        Ok(())
+    }
+
+    fn rename(&mut self, fs: &mut TestFs, path: &str, to: &str) -> Result<(), Error> {
+        let Some(thing) = self.names.get(path).copied().filter(|_| path != to) else { return Ok(()) };
+        self.begin(fs, path, to, false)?;
         self.touched.extend([path.into(), to.into()]);
         let (dir, new_dir) = (World::dir(fs, path)?, World::dir(fs, to)?);
         fs.rename(dir, World::name(path), new_dir, World::name(to), false)?;
-        if let Some(contents) = self.files.remove(path) {
-            self.files.insert(to.into(), contents);
+        self.atomic = None;
+        // Two names of one object stay.
+        if self.names.get(to) != Some(&thing) {
+            self.names.remove(path);
+            self.names.insert(to.into(), thing);
         }
+        Ok(())
+    }
+
+    pub fn exchange(&mut self, fs: &mut TestFs, path: &str, to: &str) -> Result<(), Error> {
+        let (Some(one), Some(two)) = (self.names.get(path).copied(), self.names.get(to).copied()) else {
+            return Ok(());
+        };
+        self.begin(fs, path, to, true)?;
+        self.touched.extend([path.into(), to.into()]);
+        let (dir, new_dir) = (World::dir(fs, path)?, World::dir(fs, to)?);
+        fs.exchange(dir, World::name(path), new_dir, World::name(to))?;
+        self.atomic = None;
+        self.names.insert(path.into(), two);
+        self.names.insert(to.into(), one);
         Ok(())
     }
 
@@ -160,8 +293,26 @@ impl World {
             true => fs.update().map(drop)?,
             false => fs.sync()?,
         }
-        self.synced = self.files.clone();
+        self.synced_names = self.names.clone();
+        self.things.retain(|thing, _| self.names.values().any(|other| other == thing));
+        self.synced_things = self.things.clone();
         self.touched.clear();
+        self.changed.clear();
+        Ok(())
+    }
+
+    /// Makes one thing durable, with all its names.
+    fn sync_one(&mut self, fs: &mut TestFs, path: &str) -> Result<(), Error> {
+        let Some(thing) = self.names.get(path).copied() else { return Ok(()) };
+        let dir = World::dir(fs, path)?;
+        let id = fs.lookup(dir, World::name(path))?;
+        fs.sync_object(id)?;
+        for (path, _) in self.names.iter().filter(|(_, other)| **other == thing) {
+            self.synced_names.insert(path.clone(), thing);
+            self.touched.remove(path);
+        }
+        self.synced_things.insert(thing, self.things[&thing].clone());
+        self.changed.remove(&thing);
         Ok(())
     }
 
@@ -169,47 +320,81 @@ impl World {
     pub fn step(&mut self, fs: &mut TestFs, random: &mut Random, size_max: u64) -> Result<(), Error> {
         let any = |random: &mut Random| format!("d{}/f{}", random.below(2), random.below(6));
         let path = any(random);
+        let to = any(random);
         let offset = random.below(size_max) as usize;
-        match random.below(20) {
+        match random.below(30) {
             0..=9 => {
                 let len = match random.below(3) {
                     0 => random.below(300),
                     1 => random.below(5000),
                     _ => random.below(size_max / 4),
                 };
-                let data: Vec<u8> =
-                    (0..len).map(|at| (at as u8).wrapping_add(random.below(255) as u8)).collect();
+                let data = noise(random, len);
                 self.write(fs, &path, offset, &data)
             }
             10 => self.truncate(fs, &path, offset),
-            11 => self.punch(fs, &path, offset / 2, offset),
-            12 | 13 => self.unlink(fs, &path),
-            14 | 15 => {
-                let to = any(random);
-                self.rename(fs, &path, &to)
+            11 | 12 => self.punch(fs, &path, offset / 2, offset),
+            13 | 14 => self.unlink(fs, &path),
+            15 | 16 => self.rename(fs, &path, &to),
+            17 | 18 => self.exchange(fs, &path, &to),
+            19 | 20 => self.link(fs, &path, &to),
+            21 => {
+                let len = 1 + random.below(100);
+                let target: Vec<u8> = noise(random, len).into_iter().map(|byte| byte.max(1)).collect();
+                self.symlink(fs, &path, &target)
             }
-            16 => self.sync(fs, true),
+            22 | 23 => {
+                let name = format!("user.{}", random.below(3));
+                let len = random.below(40);
+                let value = (random.below(4) > 0).then(|| noise(random, len));
+                self.set_attribute(fs, &path, name.as_bytes(), value.as_deref())
+            }
+            24 => self.sync(fs, true),
+            25 | 26 => self.sync_one(fs, &path),
             _ => self.sync(fs, false),
         }
     }
 
-    fn read(fs: &mut TestFs, path: &str) -> Result<Vec<u8>, Error> {
+    fn read(fs: &mut TestFs, path: &str) -> Result<(u32, Thing), Error> {
         let (dir, name) = path.split_once('/').unwrap_or(("", path));
         let dir = fs.lookup(ROOT, dir.as_bytes())?;
         let id = fs.lookup(dir, name.as_bytes())?;
-        let size = fs.attr(id)?.size as usize;
-        let mut contents = alloc::vec![0xee; size];
-        assert_eq!(fs.read(id, 0, &mut contents)?, size);
-        Ok(contents)
+        let attr = fs.attr(id)?;
+        let mut thing = Thing { is_link: attr.kind == Kind::Symlink, ..Thing::default() };
+        if thing.is_link {
+            thing.contents = fs.read_link(id)?;
+        } else {
+            thing.contents = alloc::vec![0xee; attr.size as usize];
+            assert_eq!(fs.read(id, 0, &mut thing.contents)?, attr.size as usize);
+        }
+        for name in fs.attributes(id)? {
+            let value = fs.attribute(id, &name)?;
+            thing.attributes.insert(name, value);
+        }
+        Ok((id, thing))
+    }
+
+    /// A name stands for this thing.
+    fn check_one(fs: &mut TestFs, path: &str, expected: &Thing, what: &str) -> u32 {
+        let (id, found) = World::read(fs, path).unwrap_or_else(|error| panic!("{what}: {path}: {error}"));
+        assert_eq!(found.is_link, expected.is_link, "{what}: kind of {path}");
+        assert_eq!(found.contents.len(), expected.contents.len(), "{what}: size of {path}");
+        let wrong = found.contents.iter().zip(&expected.contents).position(|(a, b)| a != b);
+        assert_eq!(wrong, None, "{what}: {path} differs");
+        assert!(found.attributes == expected.attributes, "{what}: attributes of {path}");
+        id
     }
 
     /// Everything is as the model says.
     pub fn check_all(&self, fs: &mut TestFs, what: &str) {
-        for (path, contents) in &self.files {
-            let found = World::read(fs, path).unwrap_or_else(|error| panic!("{what}: {path}: {error}"));
-            assert_eq!(found.len(), contents.len(), "{what}: size of {path}");
-            let wrong = found.iter().zip(contents).position(|(a, b)| a != b);
-            assert_eq!(wrong, None, "{what}: {path} differs");
+        let mut ids = BTreeMap::new();
+        for (path, thing) in &self.names {
+            let id = World::check_one(fs, path, &self.things[thing], what);
+            assert_eq!(*ids.entry(*thing).or_insert(id), id, "{what}: what {path} is linked to");
+        }
+        for (thing, id) in ids {
+            let names = self.names.values().filter(|other| **other == thing).count();
+            assert_eq!(fs.attr(id).expect("attributes").links as usize, names, "{what}: links of {id}");
         }
         let mut found = 0;
         for dir in ["d0", "d1"] {
@@ -221,24 +406,61 @@ impl World {
                 .expect("a listing");
             }
         }
-        assert_eq!(found, self.files.len(), "{what}: there are as many names");
+        assert_eq!(found, self.names.len(), "{what}: there are as many names");
         assert_eq!(fs.check(true).expect("a check"), [], "{what}");
     }
 
-    /// What was synced and not touched since is there, and nothing that is there cannot be read.
+    /// What was synced and not touched since is there, what was to be done in one step is done or not, and nothing
+    /// that is there cannot be read.
     pub fn check_synced(&self, fs: &mut TestFs, what: &str) {
-        for (path, contents) in &self.synced {
-            if !self.touched.contains(path) {
-                let found = World::read(fs, path).unwrap_or_else(|error| panic!("{what}: {path}: {error}"));
-                assert!(found == *contents, "{what}: {path} differs");
+        for (path, thing) in &self.synced_names {
+            if self.touched.contains(path) {
+                continue;
+            }
+            match self.changed.contains(thing) {
+                true => drop(World::read(fs, path).unwrap_or_else(|error| panic!("{what}: {path}: {error}"))),
+                false => drop(World::check_one(fs, path, &self.synced_things[thing], what)),
             }
         }
-        for path in self.touched.iter().chain(self.files.keys()) {
+        for path in self.touched.iter().chain(self.names.keys()) {
             match World::read(fs, path) {
                 Ok(_) | Err(Error::NotFound) => {}
                 Err(error) => panic!("{what}: {path}: {error}"),
             }
         }
+        self.check_atomic(fs, what);
         assert_eq!(fs.check(true).expect("a check"), [], "{what}");
+    }
+
+    fn check_atomic(&self, fs: &mut TestFs, what: &str) {
+        let Some(atomic) = &self.atomic else { return };
+        let found = atomic.names.each_ref().map(|path| World::read(fs, path).map(|(id, _)| id));
+        let [one, two] = atomic.ids;
+        let before = [Ok(one), Ok(two)];
+        let after = if atomic.swaps { [Ok(two), Ok(one)] } else { [Err(Error::NotFound), Ok(one)] };
+        assert!(found == before || found == after, "{what}: {:?} of {one}, {two}: {found:?}", atomic.names);
+    }
+
+    /// After a cut: what became of changed names and things is open. They are removed, and the work goes on.
+    pub fn start_over(&mut self, fs: &mut TestFs) {
+        let is_open = |(path, thing): (&String, &u32)| {
+            (self.touched.contains(path) || self.changed.contains(thing)).then(|| path.clone())
+        };
+        let mut open: BTreeSet<String> = self.synced_names.iter().filter_map(is_open).collect();
+        open.extend(self.touched.iter().cloned());
+        self.names = self.synced_names.clone();
+        self.things = self.synced_things.clone();
+        for path in open {
+            self.names.remove(&path);
+            if let Ok(dir) = World::dir(fs, &path) {
+                let _ = fs.unlink(dir, World::name(&path), false);
+            }
+        }
+        (self.touched, self.changed, self.atomic) = (BTreeSet::new(), BTreeSet::new(), None);
+    }
+
+    /// A name that is not to be there.
+    pub fn forget(&mut self, path: &str) {
+        self.names.remove(path);
     }
 }

@@ -134,10 +134,13 @@ impl<V: Nvram> Store<V> {
         [shape.page_bytes, shape.spare_bytes, shape.pages_per_block, shape.blocks, usable]
     }
 
-    /// Nothing is valid until the next update is done.
+    /// Nothing is valid until the next update is done. The older superblock goes before the current one, since its
+    /// records are given back; what says that the NAND was written stands until neither is there.
     pub(super) fn clear_compact(&mut self) -> Result<()> {
-        for slot in 0..2 {
+        let current = self.update as usize % 2;
+        for slot in [1 - current, current] {
             self.heap.write(slot * SLOT_BYTES, &u64::from(INCOMPLETE).to_le_bytes())?;
+            self.heap.persist()?;
         }
         self.heap.write(WRITTEN_AT, &[0; 8])?;
         self.heap.persist()?;

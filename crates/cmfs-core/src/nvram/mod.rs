@@ -144,7 +144,7 @@ impl<V: Nvram> Store<V> {
             Layout::Paper => paper::HEAP_AT,
         };
         Store {
-            heap: Heap::new(device, start),
+            heap: Heap::new(device, start, layout == Layout::Paper),
             layout,
             names,
             geometry: *geometry,

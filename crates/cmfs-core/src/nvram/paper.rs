@@ -2,9 +2,13 @@
 //!
 //! Exactly its figure 3: a marker of two words (whether the memory is whole, whether it agrees with the NAND); the
 //! device, 40 bytes and 8 a block; an object, 24 bytes and 36 for each leaf of 16 pages (position and 16 numbers
-//! of 16 bits). On parts of more than 65 535 pages numbers have 32 bits. Nothing has a checksum; an update that is
-//! cut off leaves the marker invalid, and the next mount scans. What the records do not say (a file's size, what
-//! a link stands for) is read from headers when it is needed.
+//! of 16 bits). On parts of more than 65 535 pages numbers have 32 bits. An update that is cut off leaves the marker
+//! invalid, and the next mount scans. What the records do not say (a file's size, what a link stands for) is read
+//! from headers when it is needed.
+//!
+//! The records have no checksums. What is damaged is found by the space manager's heads, which have; by the page
+//! behind the last one written, which must be erased where the marker says that NVRAM and NAND agree; and by the
+//! tags of every page that is read, which must be those of the page asked for.
 
 use super::heap::Key;
 use super::{Refusal, Snapshot, State, Store};
@@ -219,6 +223,8 @@ impl<V: Nvram> Store<V> {
         let mut report = UpdateReport { records: self.objects.len() as u32, ..UpdateReport::default() };
         report.overflow = !self.put_paper(snapshot)?;
         if !report.overflow {
+            // The marker speaks for records that are there.
+            self.heap.persist()?;
             self.set_marker(true, true)?;
         }
         report.bytes = self.heap.written_bytes - before;
@@ -256,13 +262,19 @@ impl<V: Nvram> Store<V> {
             _ => return Err(Refusal::Foreign),
         };
         for chunk in self.heap.walk()?.ok_or(Refusal::Damaged)? {
+            let known =
+                |key: Key| matches!(key.kind, Key::DEVICE | Key::OBJECT) && self.heap.place(key).is_none();
+            if !chunk.key.is_none_or(known) {
+                return Err(Refusal::Damaged);
+            }
             self.heap.adopt(chunk);
         }
         let device = self.heap.get(Key::new(Key::DEVICE, 0))?.ok_or(Refusal::Damaged)?;
         let len = DEVICE_BYTES + BLOCK_BYTES * self.geometry.blocks as usize;
         let raw = lzo::decode_padded(&device, len).ok_or(Refusal::Damaged)?;
         let mut state = read_device(&raw, self.geometry.blocks).ok_or(Refusal::Damaged)?;
-        state.modified = !agrees;
+        // Between two blocks there is no page by which a marker could be seen to be wrong.
+        state.modified = !agrees || state.open.is_none();
         let (narrow, pages) = (self.narrow(), self.geometry.pages());
         for key in self.heap.keys(Key::OBJECT) {
             let bytes = self.heap.get(key)?.ok_or(Refusal::Damaged)?;

@@ -6,6 +6,8 @@ mod ftl_fig2;
 mod ftl_stack;
 mod ftl_table1;
 mod inventory;
+mod osd;
+mod osd_block;
 mod p2p;
 mod tide;
 
@@ -31,6 +33,9 @@ pub const EXPERIMENTS: &[&Experiment] = &[
     &csw::SEQUENTIAL,
     &csw::RANDOM,
     &csw::P2P,
+    &osd::READS,
+    &osd::WRITES,
+    &osd_block::EXPERIMENT,
     &tide::EXPERIMENT,
     &inventory::EXPERIMENT,
     &p2p::EXPERIMENT,

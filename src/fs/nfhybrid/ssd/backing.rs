@@ -2,13 +2,14 @@
 //!
 //! A group that binds data blocks is made durable by one flush, together with those blocks; so a power cut can
 //! leave the group whole and a block it binds old. Nobody was told that such a group is durable. A mount therefore
-//! reads what the groups at the log's end bind, as far as no later record unbinds it (an unbound block may be in
-//! use again), and compares it with the checksums in the records. Groups that something durable vouches for are
+//! reads what the groups at the log's end bind, as far as no later record that counts unbinds it (an unbound block may
+//! be in use again), and compares it with the checksums in the records. Groups that something durable vouches for are
 //! not looked at: their damage is found when it is read.
 //!
 //! Cost: one read of what those groups bind, at most what one commit cycle wrote.
 
 use super::record::{self, Body};
+use super::{WrDone, tag_reached};
 use crate::checksum::crc32c;
 use crate::media::BlockDevice;
 use crate::{Error, Result};
@@ -26,6 +27,8 @@ pub(super) struct Bound {
     sum: u32,
     /// The group's sequence number.
     sequence: u64,
+    /// The tag of a block in state 10.
+    fresh: Option<u32>,
 }
 
 /// What some groups bind, when all of them are played in order.
@@ -36,25 +39,32 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    /// Plays a group's records.
-    pub(super) fn play(&mut self, sequence: u64, records: u32, mut payload: Bytes) {
+    /// Plays a group's records. `disk` is the last operation the disk has.
+    pub(super) fn play(&mut self, sequence: u64, disk: u64, records: u32, mut payload: Bytes) {
         for _ in 0..records {
-            let Some((_, body)) = record::read(&mut payload) else { return };
+            let Some((op, body)) = record::read(&mut payload) else { return };
             match body {
                 Body::Bind { ino, piece, sums, .. } => {
                     let blocks = u64::from(piece.file_block)..piece.end();
                     let sums =
                         sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
-                    let bound = (piece.at..).zip(sums).map(|(at, sum)| Bound { at, sum, sequence });
+                    let fresh = (piece.state() == WrDone::Ssd).then_some(piece.tag);
+                    let bound = (piece.at..).zip(sums).map(|(at, sum)| Bound { at, sum, sequence, fresh });
                     self.files.entry(ino).or_default().extend(blocks.zip(bound));
                 }
-                Body::Unbind { ino, from, end } | Body::UnbindOnDisk { ino, from, end } => {
-                    self.unbind(ino, from, end);
-                }
+                Body::Unbind { ino, from, end } => self.unbind(ino, from, end),
+                Body::UnbindOnDisk { ino, from, end } if op <= disk => self.unbind(ino, from, end),
                 Body::UnbindAll { ino } => drop(self.files.remove(&ino)),
                 Body::Forget => self.files.clear(),
+                Body::ForgetOnDisk { tag } if op <= disk => self.forget_up_to(tag),
                 _ => {}
             }
+        }
+    }
+
+    fn forget_up_to(&mut self, tag: u32) {
+        for blocks in self.files.values_mut() {
+            blocks.retain(|_, bound| bound.fresh.is_some_and(|fresh| !tag_reached(fresh, tag.into())));
         }
     }
 

@@ -15,6 +15,9 @@ use crate::units::Ino;
 use crate::{Error, Result};
 use smallvec::SmallVec;
 
+/// Sixteenths of the log in use from which nothing is evicted: the owner needs the rest.
+const EVICT_FILL: u64 = 13;
+
 impl Ssd {
     /// Algorithm 2: room for `blocks` blocks of one file in a section. `None` when there is none: evict, make
     /// the log durable, and try again. The blocks are the caller's until bound or released.
@@ -155,6 +158,23 @@ impl Ssd {
         }
     }
 
+    /// Unbinds everything but what operations after `op` bound in state 10, once the disk has `op`: one record, for
+    /// when more is to be unbound than the log has room to say.
+    pub fn forget_on_disk(&mut self, op: u64) {
+        self.log.append(op, &Body::ForgetOnDisk { tag: op as u32 });
+        let cause = Cause { op, on_disk: true };
+        let all: Vec<u64> = self.residency.nodes().map(|node| node.ino).collect();
+        for ino in all {
+            let pieces = self.residency.node(ino).into_iter().flat_map(|node| node.pieces.iter());
+            let gone: Vec<Piece> = pieces.filter(|piece| !piece.is_newer(op as u32)).collect();
+            let mut changes = Changes::default();
+            for piece in gone {
+                self.residency.carve(ino, piece.file_block.into(), piece.end(), &mut changes);
+            }
+            self.settle(ino, (0, u64::MAX), &changes, cause);
+        }
+    }
+
     /// Unbinds everything of every inode: for an SSD whose disk was used without it.
     pub fn drop_all(&mut self) {
         self.log.append(0, &Body::Forget);
@@ -218,7 +238,7 @@ impl Ssd {
     ) -> usize {
         let mut evicted = 0;
         for _ in 0..self.queues.len(section) {
-            if done(&self.data[section], evicted) {
+            if done(&self.data[section], evicted) || self.is_filled(0, EVICT_FILL) {
                 break;
             }
             let Some((handle, ino)) = self.queues.victim(section) else { break };
@@ -243,9 +263,9 @@ impl Ssd {
             return true;
         }
         let stays = node.pieces.iter().any(|piece| range.contains(&piece.at) && !goes(&piece));
-        let victims: SmallVec<[Piece; 16]> = node.pieces.iter().filter(goes).collect();
-        for piece in &victims {
-            self.unbind(0, Ino(ino), piece.file_block.into(), piece.len().into());
+        let victims = stretches(node.pieces.iter(), goes);
+        for &(from, end) in &victims {
+            self.unbind(0, Ino(ino), from, end - from);
         }
         if stays {
             self.queues.touch(handle);
@@ -340,6 +360,13 @@ impl Ssd {
         self.log.used()
     }
 
+    /// Whether more than so many sixteenths of the log are in use with `more` bytes, or, where the longest group is
+    /// more than a sixteenth, so much less that there is room for one.
+    pub fn is_filled(&self, more: u64, sixteenths: u64) -> bool {
+        let part = self.log.capacity() / 16;
+        self.log.used() + more + (self.log.group_max() as u64 - part) > part * sixteenths
+    }
+
     /// Bytes of the log.
     pub fn capacity(&self) -> u64 {
         self.log.capacity()
@@ -368,4 +395,24 @@ impl Ssd {
     pub fn reached(&self) -> (u32, u64) {
         self.log.durable()
     }
+}
+
+/// The stretches of file blocks of the pieces that `goes` takes, with what lies between two of them if nothing else
+/// does: a record for each is all the log needs.
+fn stretches(
+    pieces: impl Iterator<Item = Piece>,
+    goes: impl Fn(&Piece) -> bool,
+) -> SmallVec<[(u64, u64); 16]> {
+    let mut found = SmallVec::<[(u64, u64); 16]>::new();
+    let mut open = false;
+    for piece in pieces {
+        let going = goes(&piece);
+        match found.last_mut() {
+            Some(last) if going && open => last.1 = piece.end(),
+            _ if going => found.push((piece.file_block.into(), piece.end())),
+            _ => {}
+        }
+        open = going;
+    }
+    found
 }

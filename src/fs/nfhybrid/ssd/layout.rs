@@ -14,7 +14,7 @@ use super::residency::SLOTS_PER_BITMAP_BLOCK;
 use super::section::EXTENTS_PER_BITMAP_BLOCK;
 use super::sector::{SECTOR_BYTES, SECTOR_PAYLOAD, SECTORS_PER_BLOCK, TABLE_BLOCK};
 use super::segment::Shape;
-use crate::media::DeviceInfo;
+use crate::media::{BlockDevice, DeviceInfo};
 use crate::units::show_size;
 use crate::{Error, Result};
 
@@ -71,7 +71,27 @@ pub(super) fn backup_offset(bytes: u64) -> u64 {
     (bytes / TABLE_BLOCK).saturating_sub(1) * TABLE_BLOCK
 }
 
+/// Placement handles: the log is overwritten from end to end, tables block by block and all the time; the data of
+/// each section is of one kind, and may live long.
+const LOG_HANDLE: u8 = 1;
+const TABLE_HANDLE: u8 = 2;
+const FIRST_SECTION_HANDLE: u8 = 3;
+const HANDLE_MAX: u8 = 7;
+
 impl Layout {
+    /// Tells the device which parts are overwritten at the same pace.
+    pub(super) fn tell_lifetimes(&self, device: &dyn BlockDevice) {
+        device.place(self.log, self.log_bytes, LOG_HANDLE);
+        let data = self.sections.iter().map(|section| section.data).min().unwrap_or(self.device_bytes);
+        let tables = self.log + self.log_bytes;
+        device.place(tables, data.saturating_sub(tables), TABLE_HANDLE);
+        for (section, number) in self.sections.iter().zip(0u8..) {
+            let handle = FIRST_SECTION_HANDLE.saturating_add(number).min(HANDLE_MAX);
+            let bytes = u64::from(section.blocks()) * u64::from(self.block_bytes);
+            device.place(section.data, bytes, handle);
+        }
+    }
+
     /// Plans the layout of `device` for `config`.
     ///
     /// # Errors

@@ -241,7 +241,8 @@ impl Log {
         self.group_max() - GROUP_HEADER - MOVES_BYTES
     }
 
-    fn group_max(&self) -> usize {
+    /// The longest group, bytes.
+    pub(super) fn group_max(&self) -> usize {
         (self.blocks as usize * self.unit as usize / 16).max(GROUP_BYTES_MIN)
     }
 

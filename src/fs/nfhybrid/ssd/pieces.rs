@@ -4,7 +4,7 @@
 //! [`FEW_MAX`] pieces (a disk image written at random) keeps them in a tree, where inserting one in the
 //! middle moves nothing.
 
-use super::WrDone;
+use super::{WrDone, tag_reached};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
@@ -44,6 +44,11 @@ impl Piece {
 
     pub(super) fn with_state(self, state: WrDone) -> Piece {
         Piece { len_state: self.len() | (state as u32) << 30, ..self }
+    }
+
+    /// Whether only the SSD has it, from an operation after the one `tag` stands for.
+    pub(super) fn is_newer(&self, tag: u32) -> bool {
+        self.state() == WrDone::Ssd && !tag_reached(self.tag, tag.into())
     }
 
     /// The same in another slot.

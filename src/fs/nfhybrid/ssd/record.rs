@@ -82,6 +82,7 @@ mod kind {
     pub(super) const COMPLETE: u8 = 11;
     pub(super) const UNBIND_ON_DISK: u8 = 12;
     pub(super) const UNDONE: u8 = 13;
+    pub(super) const FORGET_ON_DISK: u8 = 14;
 }
 
 /// A record as it goes into the log. `S` holds the checksums of a bind record, `P` a payload.
@@ -112,6 +113,11 @@ pub(super) enum Body<P, S> {
     Complete,
     /// As `Unbind`, once the disk has the operation: only the disk has what is there then.
     UnbindOnDisk { ino: u64, from: u64, end: u64 },
+    /// As `Forget`, once the disk has the operation, but for what later operations bound in state 10.
+    ForgetOnDisk {
+        /// The low half of the operation's number.
+        tag: u32,
+    },
     /// Records before this one that [`counts`](Body::counts) denies with these numbers never will count.
     Undone { limits: Limits },
 }
@@ -132,7 +138,7 @@ impl<P, S> Body<P, S> {
             Body::Bind { .. } | Body::Unbind { .. } | Body::UnbindAll { .. } | Body::SetState { .. } => {
                 op <= limits.kept
             }
-            Body::UnbindOnDisk { .. } => op <= limits.disk,
+            Body::UnbindOnDisk { .. } | Body::ForgetOnDisk { .. } => op <= limits.disk,
             _ => true,
         }
     }
@@ -150,7 +156,11 @@ impl Append<'_> {
         RECORD_HEADER
             + match self {
                 Body::Operation(payload) | Body::OperationAgain(payload) => payload.len(),
-                Body::RestartBegin | Body::RestartEnd | Body::Forget | Body::Complete => 0,
+                Body::RestartBegin
+                | Body::RestartEnd
+                | Body::Forget
+                | Body::ForgetOnDisk { .. }
+                | Body::Complete => 0,
                 Body::Bind { sums, .. } => BIND_BYTES + 4 * sums.len(),
                 Body::Unbind { .. }
                 | Body::UnbindAll { .. }
@@ -177,12 +187,17 @@ impl Append<'_> {
             Body::Complete => kind::COMPLETE,
             Body::UnbindOnDisk { .. } => kind::UNBIND_ON_DISK,
             Body::Undone { .. } => kind::UNDONE,
+            Body::ForgetOnDisk { .. } => kind::FORGET_ON_DISK,
         };
         let body_bytes = ((self.bytes() - RECORD_HEADER) as u32).into();
         buffer.put_slice(RawHeader { body_bytes, kind, reserved: [0; 3], op: op.into() }.as_bytes());
         match *self {
             Body::Operation(payload) | Body::OperationAgain(payload) => buffer.put_slice(payload),
-            Body::RestartBegin | Body::RestartEnd | Body::Forget | Body::Complete => {}
+            Body::RestartBegin
+            | Body::RestartEnd
+            | Body::Forget
+            | Body::ForgetOnDisk { .. }
+            | Body::Complete => {}
             Body::Bind { ino, piece, head, inode, sums } => {
                 buffer.put_slice(raw_bind(ino, &piece, head, inode).as_bytes());
                 sums.iter().for_each(|sum| buffer.put_u32_le(*sum));
@@ -249,6 +264,7 @@ pub(super) fn read(payload: &mut Bytes) -> Option<(u64, Read)> {
         kind::RESTART_BEGIN => Body::RestartBegin,
         kind::RESTART_END => Body::RestartEnd,
         kind::FORGET => Body::Forget,
+        kind::FORGET_ON_DISK => Body::ForgetOnDisk { tag: op as u32 },
         kind::COMPLETE => Body::Complete,
         kind::BIND => {
             let (raw, _) = RawBind::read_from_prefix(&body).ok()?;
@@ -317,6 +333,7 @@ mod tests {
             Body::Forget,
             Body::Complete,
             Body::UnbindOnDisk { ino: 7, from: 8, end: 9 },
+            Body::ForgetOnDisk { tag: 300 },
             Body::Undone { limits: Limits { kept: 10, disk: 4 } },
         ];
         let mut buffer = BytesMut::new();
@@ -349,6 +366,7 @@ mod tests {
                 (Body::RestartEnd, Body::RestartEnd) | (Body::Forget, Body::Forget) => {}
                 (Body::Complete, Body::Complete) => {}
                 (Body::UnbindOnDisk { .. }, Body::UnbindOnDisk { ino: 7, from: 8, end: 9 }) => {}
+                (Body::ForgetOnDisk { .. }, Body::ForgetOnDisk { tag: 300 }) => {}
                 (Body::Undone { limits }, Body::Undone { limits: found }) => assert_eq!(*limits, found),
                 (written, found) => panic!("{written:?} was read as {found:?}"),
             }

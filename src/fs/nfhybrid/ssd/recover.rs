@@ -94,6 +94,7 @@ impl Ssd {
         let mut reader = Reader::new(device, Seal::new(&superblock.uuid), notes);
         let log = reader.table(superblock.layout.log, superblock.layout.log_bytes)?;
         let layout = superblock.layout.clone();
+        layout.tell_lifetimes(device);
         let block_bytes = layout.block_bytes as usize;
         let known = DiskSide { reached: superblock.log_reached.max(known.reached), ..known };
         let mut missing = |backing: Backing| backing.first_missing(device, block_bytes);

@@ -114,8 +114,20 @@ impl Replay {
                 }
                 self.orphans.clear();
             }
+            Body::ForgetOnDisk { tag } => self.forget_up_to(*tag),
             Body::Operation(_) | Body::OperationAgain(_) | Body::RestartBegin | Body::RestartEnd => {}
             Body::Complete | Body::Undone { .. } => {}
+        }
+    }
+
+    /// See [`Body::ForgetOnDisk`]. What slots have and cannot be taken is from before, too, or the log has it.
+    fn forget_up_to(&mut self, tag: u32) {
+        let all: Vec<u64> = self.inodes.keys().copied().collect();
+        for ino in all {
+            let pieces = self.inodes.get(&ino).into_iter().flat_map(|found| found.pieces.iter());
+            let gone: Vec<Piece> = pieces.filter(|piece| !piece.is_newer(tag)).collect();
+            gone.iter().for_each(|piece| self.carve(ino, piece.file_block.into(), piece.end()));
+            self.drop_if_empty(ino);
         }
     }
 

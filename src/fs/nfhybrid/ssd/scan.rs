@@ -82,7 +82,7 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
             let vouched = |one: &&Candidate| one.sequence() <= durable || one.age() <= at_least;
             let mut backing = Backing::default();
             for one in chain.iter().skip_while(vouched) {
-                backing.play(one.sequence(), one.header.records.get(), one.payload.clone());
+                backing.play(one.sequence(), known.op, one.header.records.get(), one.payload.clone());
             }
             let Some(first) = missing(backing)? else { break chain };
             unbacked = true;

@@ -270,6 +270,11 @@ impl Bed {
         self.fs()?.sync().map_err(core)
     }
 
+    /// Leaves a checkpoint for YAFFS2, as small machines read it; whether there was room.
+    pub fn checkpoint(&mut self) -> Result<bool> {
+        self.fs()?.checkpoint(4).map_err(core)
+    }
+
     /// Bytes of NVRAM in use.
     pub fn nvram_used(&mut self) -> Result<usize> {
         let fs = self.fs()?;

@@ -176,6 +176,48 @@ fn what_a_lost_operation_did_to_promised_copies_never_happened() {
 }
 
 #[test]
+fn forgetting_all_spares_what_later_operations_bound_and_waits_for_the_disk() {
+    let open =
+        |device: &dyn BlockDevice, op| Ssd::open(device, DiskSide { op, ..DiskSide::default() }).unwrap().ssd;
+    let (device, mut ssd) = formatted(64 << 20, &Config::default());
+    write(&mut ssd, &device, 5, 1, 0, 4, WrDone::Both);
+    write(&mut ssd, &device, 6, 2, 0, 4, WrDone::Ssd);
+    write(&mut ssd, &device, 8, 2, 4, 4, WrDone::Ssd);
+    ssd.append_complete(8);
+    seal_all(&mut ssd, &device);
+    let before = everything(&ssd);
+    ssd.forget_on_disk(7);
+    check(&ssd);
+    write(&mut ssd, &device, 9, 3, 0, 2, WrDone::Ssd);
+    ssd.append_complete(9);
+    seal_all(&mut ssd, &device);
+    let after = everything(&ssd);
+    assert_eq!((before.len(), after.len()), (12, 6));
+    assert!(after.keys().all(|&(ino, block)| ino == 2 && block >= 4 || ino == 3), "{after:?}");
+    assert_eq!(everything(&open(&device, 6)).len(), before.len() + 2, "the disk has no operation 7");
+    let with_disk = open(&device, 7);
+    assert_eq!(everything(&with_disk), after);
+    check(&with_disk);
+}
+
+#[test]
+fn a_scattered_file_is_evicted_with_a_record_for_each_stretch_that_stays() {
+    let (device, mut ssd) = formatted(64 << 20, &one_section(16 << 10, 4 << 20));
+    for block in 0..200 {
+        write(&mut ssd, &device, 1, 1, block * 2, 1, WrDone::Both);
+    }
+    write(&mut ssd, &device, 2, 1, 601, 1, WrDone::Ssd);
+    seal_all(&mut ssd, &device);
+    let before = ssd.used();
+    assert_eq!(ssd.evict(0, u32::MAX / 2, |_| false), 1);
+    let (bytes, left) = (ssd.used() - before, everything(&ssd));
+    assert_eq!(left.keys().copied().collect::<Vec<_>>(), [(1, 601)]);
+    assert!(bytes < 1000, "{bytes} bytes of log");
+    seal_all(&mut ssd, &device);
+    assert_eq!(everything(&Ssd::open(&device, DiskSide::default()).unwrap().ssd).len(), 1);
+}
+
+#[test]
 fn released_blocks_can_be_allocated_at_once() {
     let (_, mut ssd) = formatted(64 << 20, &one_section(64 << 10, 128 << 10));
     let runs = ssd.allocate(0, 32, Time(1)).unwrap();

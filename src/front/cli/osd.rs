@@ -1,0 +1,350 @@
+//! `bimetal osd`: objects of a store in an image, by their numbers.
+
+use crate::front::objects::{Setup, measure};
+use crate::front::trace::objects::{Made, ObjectTrace};
+use crate::fs::osd::{Cleaning, Content, ObjectId, Stat, Store};
+use crate::fs::osdfs::{is_a_file, volume};
+use crate::media::nand::NandProfile;
+use crate::media::profile;
+use crate::time::{Stamp, Time};
+use crate::{Error, Result};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  A store, an object from a stream, and back:
+    bimetal mkfs osd --nand nand.img --size 256MiB
+    tar c ~/photos | bimetal osd put --nand nand.img -     (prints the object's number)
+    bimetal osd get --nand nand.img 3 | tar t
+  What is there:
+    bimetal osd ls -l --nand nand.img
+    bimetal osd stat --nand nand.img 3
+  How much cleaning a trace costs, by placement:
+    strace -f -y -ttt -s 0 -o make.strace make
+    bimetal osd replay make.strace --placement combined,lifetime";
+
+/// Objects of an object store by their numbers
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Osd {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Args, Debug)]
+struct Image {
+    /// Image of the NAND
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
+    nand: PathBuf,
+    /// Profile of the NAND part: a built-in name or a file
+    #[arg(long, value_name = "PROFILE", default_value = volume::DEVICE)]
+    device: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Write a file or standard input into an object, and print the object's number
+    Put {
+        #[command(flatten)]
+        image: Image,
+        /// The object's number: its contents are replaced, or it is made [default: a new one]
+        #[arg(long, value_name = "ID")]
+        id: Option<u64>,
+        /// Write behind the end of the object
+        #[arg(long, requires = "id")]
+        append: bool,
+        /// What is known of the lifetime of its bytes: 0 nothing, else 1 (shortest) to 255
+        #[arg(long, default_value_t = 0)]
+        hint: u8,
+        /// What to write; `-` is standard input
+        file: PathBuf,
+    },
+    /// Write an object's contents to standard output or a file
+    Get {
+        #[command(flatten)]
+        image: Image,
+        /// The object's number
+        id: u64,
+        /// Where to [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// List the numbers of all objects
+    Ls {
+        #[command(flatten)]
+        image: Image,
+        /// With size, space taken and time of the last change
+        #[arg(short)]
+        long: bool,
+        /// As JSON, one object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show an object's state and attributes, or the store's
+    Stat {
+        #[command(flatten)]
+        image: Image,
+        /// The object's number; without it the store's space
+        id: Option<u64>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove objects
+    Rm {
+        #[command(flatten)]
+        image: Image,
+        /// Their numbers
+        #[arg(required = true)]
+        ids: Vec<u64>,
+        /// Also what is a file of a file system on the store
+        #[arg(long)]
+        force: bool,
+    },
+    /// Run a trace on stores in memory until they are in a steady state, and show what cleaning costs
+    Replay(Replay),
+}
+
+#[derive(Args, Debug)]
+struct Replay {
+    /// strace's output, a recording of `bimetal record`, a system-call trace, or made:KEY=VALUE,… (objects size
+    /// requests read seed)
+    trace: String,
+    /// Placements to compare
+    #[arg(long, value_delimiter = ',', default_value = "combined,split,split-atime,lifetime")]
+    placement: Vec<String>,
+    /// The most that objects fill of the flash, percent
+    #[arg(long, default_value_t = 80.0)]
+    utilisation: f64,
+    /// Erase blocks of a segment
+    #[arg(long, default_value_t = 1)]
+    segment: u32,
+    /// Profile of the NAND part
+    #[arg(long, value_name = "PROFILE", default_value = "slc-4k")]
+    device: String,
+    /// Number that everything random follows from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// As JSON, one object a placement and line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Bytes moved at a time.
+const CHUNK: usize = 1 << 20;
+
+impl Image {
+    fn open(&self, writable: bool) -> Result<Store> {
+        let mut store = volume::open(&self.nand, &self.device, writable)?;
+        store.arrive(Time::now());
+        Ok(store)
+    }
+}
+
+impl Osd {
+    pub fn run(&self) -> Result<ExitCode> {
+        match &self.verb {
+            Verb::Put { image, id, append, hint, file } => {
+                let mut store = image.open(true)?;
+                let put = put(&mut store, id.map(ObjectId), *append, *hint, file);
+                let closed = store.close();
+                super::say(&put?.to_string())?;
+                closed?;
+            }
+            Verb::Get { image, id, output } => get(&mut image.open(false)?, *id, output.as_deref())?,
+            Verb::Ls { image, long, json } => list(&mut image.open(false)?, *long, *json)?,
+            Verb::Stat { image, id, json } => stat(&mut image.open(false)?, *id, *json)?,
+            Verb::Rm { image, ids, force } => remove(image.open(true)?, ids, *force)?,
+            Verb::Replay(replay) => replay.run()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn named(id: ObjectId, why: Error) -> Error {
+    match why {
+        Error::NotFound => Error::invalid(format!("object {id}: there is none")),
+        why => why,
+    }
+}
+
+/// Refuses what a file system on the store would miss.
+fn check_free(store: &mut Store, id: ObjectId) -> Result<()> {
+    match is_a_file(store, id)? {
+        true => Err(Error::invalid(format!(
+            "object {id} is a file of the file system on this store; use bimetal put and mount, or rm --force"
+        ))),
+        false => Ok(()),
+    }
+}
+
+fn put(store: &mut Store, id: Option<ObjectId>, append: bool, hint: u8, from: &Path) -> Result<ObjectId> {
+    let mut input: Box<dyn Read> = match from.as_os_str() == "-" {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(from).map_err(|why| Error::io(from.display(), why))?),
+    };
+    let id = match id {
+        None => store.create(hint)?,
+        Some(id) if !store.exists(id)? => {
+            store.create_as(id, hint)?;
+            id
+        }
+        Some(id) => {
+            check_free(store, id)?;
+            if !append {
+                store.truncate(id, 0)?;
+            }
+            id
+        }
+    };
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let len = match input.read(&mut chunk) {
+            Ok(0) => return Ok(id),
+            Ok(len) => len,
+            Err(why) if why.kind() == ErrorKind::Interrupted => continue,
+            Err(why) => return Err(Error::io(from.display(), why)),
+        };
+        store.append_to(id, Content::Bytes(&chunk[..len]))?;
+    }
+}
+
+fn get(store: &mut Store, id: u64, to: Option<&Path>) -> Result<()> {
+    let (id, name) = (ObjectId(id), to.map_or("standard output".into(), |path| path.display().to_string()));
+    let size = store.stat(id).map_err(|why| named(id, why))?.size;
+    let mut output: Box<dyn Write> = match to {
+        None => Box::new(io::stdout().lock()),
+        Some(path) => Box::new(File::create(path).map_err(|why| Error::io(&name, why))?),
+    };
+    let mut at = 0;
+    while at < size {
+        let bytes = store.peek(id, at, CHUNK)?;
+        match output.write_all(&bytes) {
+            Err(why) if why.kind() == ErrorKind::BrokenPipe && to.is_none() => return Ok(()),
+            written => written.map_err(|why| Error::io(&name, why))?,
+        }
+        at += bytes.len() as u64;
+    }
+    output.flush().map_err(|why| Error::io(&name, why))
+}
+
+fn shown(stamp: Stamp) -> String {
+    let since = Duration::new(u64::try_from(stamp.sec).unwrap_or(0), stamp.nsec);
+    humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string()
+}
+
+fn as_json(id: ObjectId, stat: &Stat) -> Value {
+    json!({
+        "id": id, "size": stat.size, "stored": stat.stored, "hint": stat.hint,
+        "created": shown(stat.created), "modified": shown(stat.modified),
+        "changed": shown(stat.changed), "accessed": shown(stat.accessed),
+    })
+}
+
+fn list(store: &mut Store, long: bool, json: bool) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut next = ObjectId(0);
+    // In pieces, so that a store of many objects needs no memory for its list.
+    loop {
+        let mut ids = Vec::new();
+        store.list(next, &mut |id| {
+            ids.push(id);
+            ids.len() < 1024
+        })?;
+        let Some(last) = ids.last().copied() else { break };
+        for id in ids {
+            let line = match (json, long) {
+                (false, false) => id.to_string(),
+                (true, _) => as_json(id, &store.stat(id)?).to_string(),
+                (false, true) => {
+                    let stat = store.stat(id)?;
+                    format!("{id:>10} {:>12} {:>12} {}", stat.size, stat.stored, shown(stat.modified))
+                }
+            };
+            super::said(writeln!(out, "{line}"))?;
+        }
+        next = ObjectId(last.0 + 1);
+    }
+    super::said(out.flush())
+}
+
+fn stat(store: &mut Store, id: Option<u64>, json: bool) -> Result<()> {
+    let status = match id.map(ObjectId) {
+        Some(id) => {
+            let mut status = as_json(id, &store.stat(id).map_err(|why| named(id, why))?);
+            let mut attributes = serde_json::Map::new();
+            for name in store.list_attributes(id)? {
+                let value = store.get_attribute(id, &name)?;
+                let text = String::from_utf8_lossy(&value).into_owned();
+                attributes.insert(String::from_utf8_lossy(&name).into_owned(), text.into());
+            }
+            status["attributes"] = attributes.into();
+            status
+        }
+        None => json!({ "placement": store.placement(), "space": store.capacity() }),
+    };
+    let text =
+        if json { status.to_string() } else { serde_json::to_string_pretty(&status).unwrap_or_default() };
+    super::say(&text)
+}
+
+fn remove(mut store: Store, ids: &[u64], force: bool) -> Result<()> {
+    let removed = ids.iter().map(|id| ObjectId(*id)).try_for_each(|id| {
+        if !force {
+            check_free(&mut store, id)?;
+        }
+        store.remove(id).map_err(|why| named(id, why))
+    });
+    let closed = store.close();
+    removed?;
+    closed
+}
+
+impl Replay {
+    fn run(&self) -> Result<()> {
+        let trace = match self.trace.strip_prefix("made:").or((self.trace == "made").then_some("")) {
+            Some(text) => text.parse::<Made>()?.trace(),
+            None => ObjectTrace::of_calls(Path::new(&self.trace))?,
+        };
+        if !(10.0..=95.0).contains(&self.utilisation) {
+            return Err(Error::invalid("--utilisation is from 10 to 95 percent"));
+        }
+        let part: NandProfile = profile::load(&self.device)?;
+        if !self.json {
+            super::say(&format!(
+                "{:<12} {:>9} {:>10} {:>10} {:>12} {:>8}",
+                "placement", "requests", "segments", "empty", "copied", "written"
+            ))?;
+        }
+        for placement in &self.placement {
+            let setup = Setup {
+                placement: placement.clone(),
+                segment_blocks: self.segment,
+                utilisation: self.utilisation / 100.0,
+                cleaning: Cleaning::CostBenefit,
+                commit_every: Duration::from_secs(5),
+            };
+            let measured = measure(&trace, &part, &setup, self.seed)?;
+            if self.json {
+                super::say(&json!({ "placement": placement, "measured": measured }).to_string())?;
+                continue;
+            }
+            let (counts, passes) = (measured.counts, f64::from(measured.passes.1));
+            let written = counts.pages() as f64 * part.page as f64 / counts.data_bytes.max(1) as f64;
+            super::say(&format!(
+                "{placement:<12} {:>9} {:>10.1} {:>10.1} {:>12.0} {written:>8.3}",
+                measured.requests,
+                counts.segments_cleaned as f64 / passes,
+                counts.empty_segments as f64 / passes,
+                counts.bytes_copied() as f64 / passes,
+            ))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! The access-time journal: when objects were last read, until their onodes say so.
+//!
+//! Entries are numbered. They gather in a page's worth of memory; a full page goes to the flash. Who asks for
+//! an access time looks here first. After so many entries they are merged: the onodes get the times, and
+//! with the checkpoint that follows the pages are dead. An onode whose access time was set by its user names
+//! the first entry that counts for it, so that no older one undoes that.
+//!
+//! After a power cut every access time is right but those whose entries were still in memory: of at most as
+//! many objects as a page has entries.
+
+use super::flash::Addr;
+use super::layout::{Input, Output, read_stamp, write_stamp};
+use crate::Result;
+use crate::time::Stamp;
+use rustc_hash::FxHashMap;
+
+/// One entry as it is read back: object, time, number.
+pub(super) type Entry = (u64, Stamp, u64);
+
+/// The journal.
+#[derive(Default)]
+pub(super) struct Access {
+    /// The newest time of each object that is not merged.
+    latest: FxHashMap<u64, Stamp>,
+    /// Entries that are not on the flash.
+    waiting: Vec<(u64, Stamp)>,
+    /// Where an object's entry waits, if one entry an object is enough.
+    places: FxHashMap<u64, usize>,
+    waiting_bytes: usize,
+    /// Pages that are not merged.
+    pub pages: Vec<Addr>,
+    /// Number of the next entry.
+    pub next: u64,
+    /// Entries written since the last merge.
+    pub unmerged: u32,
+}
+
+/// Bytes of a page before its entries, with the longest first time.
+const HEADER_BYTES: usize = 32;
+/// The most an entry can take: 10 for the object, 19 for the time.
+const ENTRY_BYTES_MAX: usize = 29;
+
+impl Access {
+    /// A journal whose next entry has number `next`.
+    pub fn from(next: u64) -> Access {
+        Access { next, ..Access::default() }
+    }
+
+    /// The newest access time that is not merged.
+    pub fn get(&self, object: u64) -> Option<Stamp> {
+        self.latest.get(&object).copied()
+    }
+
+    /// Notes an access; one entry an object and page, if `once`.
+    pub fn note(&mut self, object: u64, at: Stamp, once: bool) {
+        self.latest.insert(object, at);
+        if once && let Some(place) = self.places.get(&object) {
+            self.waiting[*place].1 = at;
+            return;
+        }
+        if once {
+            self.places.insert(object, self.waiting.len());
+        }
+        let base = self.waiting.first().map_or(at, |first| first.1);
+        self.waiting_bytes += entry_len(object, at, base);
+        self.waiting.push((object, at));
+        self.next += 1;
+        self.unmerged += 1;
+    }
+
+    /// Forgets an object.
+    pub fn forget(&mut self, object: u64) {
+        self.latest.remove(&object);
+    }
+
+    /// Whether the entries that wait fill a page.
+    pub fn is_full(&self, page_bytes: usize) -> bool {
+        // Times that are set again may have become longer: room for that is kept.
+        HEADER_BYTES + self.waiting_bytes + 8 * self.places.len() + ENTRY_BYTES_MAX > page_bytes
+    }
+
+    /// Entries that a power cut now would lose.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes the entries that wait, as pages.
+    pub fn take_pages(&mut self, page_bytes: usize) -> Vec<Vec<u8>> {
+        self.waiting_bytes = 0;
+        self.places.clear();
+        let mut number = self.next - self.waiting.len() as u64;
+        let mut pages = Vec::new();
+        let mut rest = &std::mem::take(&mut self.waiting)[..];
+        while let Some(first) = rest.first() {
+            let mut body = Output::default();
+            let mut count = 0;
+            for (object, at) in rest {
+                if HEADER_BYTES + body.0.len() + ENTRY_BYTES_MAX > page_bytes {
+                    break;
+                }
+                body.varint(*object);
+                write_difference(&mut body, *at, first.1);
+                count += 1;
+            }
+            let mut page = Output::default();
+            page.u64(number);
+            page.u32(count as u32);
+            write_stamp(&mut page, first.1);
+            page.0.extend_from_slice(&body.0);
+            pages.push(page.0);
+            number += count as u64;
+            rest = &rest[count..];
+        }
+        pages
+    }
+
+    /// Takes all times that are not merged, by object; nothing is unmerged after it.
+    pub fn take_latest(&mut self) -> Vec<(u64, Stamp)> {
+        let mut all: Vec<_> = self.latest.drain().collect();
+        all.sort_unstable_by_key(|entry| entry.0);
+        self.waiting.clear();
+        self.places.clear();
+        self.waiting_bytes = 0;
+        self.unmerged = 0;
+        all
+    }
+
+    /// Takes up an entry found on the flash.
+    pub fn restore(&mut self, (object, at, number): Entry) {
+        self.latest.insert(object, at);
+        self.next = self.next.max(number + 1);
+        self.unmerged += 1;
+    }
+
+    /// Bytes of memory, roughly.
+    pub fn memory_bytes(&self) -> usize {
+        self.latest.capacity() * 28 + self.waiting.capacity() * 24 + self.places.capacity() * 20
+    }
+}
+
+fn difference(at: Stamp, base: Stamp) -> Stamp {
+    let nanos = |stamp: Stamp| i128::from(stamp.sec) * 1_000_000_000 + i128::from(stamp.nsec);
+    let difference = nanos(at) - nanos(base);
+    Stamp {
+        sec: difference.div_euclid(1_000_000_000).clamp(i64::MIN.into(), i64::MAX.into()) as i64,
+        nsec: difference.rem_euclid(1_000_000_000) as u32,
+    }
+}
+
+fn write_difference(out: &mut Output, at: Stamp, base: Stamp) {
+    write_stamp(out, difference(at, base));
+}
+
+fn entry_len(object: u64, at: Stamp, base: Stamp) -> usize {
+    let mut out = Output::default();
+    out.varint(object);
+    write_difference(&mut out, at, base);
+    out.0.len()
+}
+
+/// Reads an access page.
+pub(super) fn read_page(page: &[u8]) -> Result<Vec<Entry>> {
+    let mut input = Input::new("a page of access times", page);
+    let (first, count) = (input.u64()?, input.u32()?);
+    if count as usize > page.len() || first.checked_add(u64::from(count)).is_none() {
+        return Err(input.wrong("more entries than a page can have"));
+    }
+    let base = read_stamp(&mut input)?;
+    let mut entries = Vec::with_capacity(count as usize);
+    for number in 0..u64::from(count) {
+        let object = input.varint()?;
+        let past = read_stamp(&mut input)?;
+        let nsec = base.nsec + past.nsec;
+        let sec =
+            base.sec.checked_add(past.sec).and_then(|sec| sec.checked_add(i64::from(nsec / 1_000_000_000)));
+        let sec = sec.ok_or_else(|| input.wrong("a time is out of range"))?;
+        entries.push((object, Stamp { sec, nsec: nsec % 1_000_000_000 }, first + number));
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(n: i64) -> Stamp {
+        Stamp { sec: 1_700_000_000 - n * 3, nsec: (n as u32 * 77) % 1_000_000_000 }
+    }
+
+    #[test]
+    fn entries_come_back_from_their_pages_with_their_numbers() {
+        let mut access = Access { next: 100, ..Access::default() };
+        for n in 0..1000 {
+            access.note(n * 1_000_003, stamp(n as i64), false);
+        }
+        let pages = access.take_pages(2048);
+        assert!(pages.len() > 1 && pages.iter().all(|page| page.len() <= 2048));
+        let entries: Vec<_> = pages.iter().flat_map(|page| read_page(page).unwrap()).collect();
+        let expected = (0..1000).map(|n| (n * 1_000_003, stamp(n as i64), 100 + n));
+        assert_eq!(entries, expected.collect::<Vec<_>>());
+        assert_eq!((access.waiting(), access.unmerged), (0, 1000));
+    }
+
+    #[test]
+    fn once_an_object_and_page_keeps_the_newest() {
+        let mut access = Access::default();
+        for n in 0..50_000 {
+            assert!(!access.is_full(2048));
+            access.note(n % 20, stamp(n as i64), true);
+        }
+        assert_eq!(access.waiting(), 20);
+        let entries: Vec<_> =
+            access.take_pages(2048).iter().flat_map(|page| read_page(page).unwrap()).collect();
+        assert_eq!((entries.len(), entries[19].1), (20, stamp(49_999)));
+    }
+
+    #[test]
+    fn a_full_journal_fits_into_one_page() {
+        let mut access = Access::default();
+        let mut n = 0;
+        while !access.is_full(2048) {
+            access.note(u64::MAX - n, Stamp { sec: n as i64 * 1_000_000_007, nsec: 999_999_999 }, n % 2 == 0);
+            n += 1;
+        }
+        assert_eq!(access.take_pages(2048).len(), 1);
+        assert!(n > 60, "{n}");
+    }
+
+    #[test]
+    fn noise_is_an_error_and_never_a_panic() {
+        let mut random = crate::media::random::Random::new(1, "noise");
+        for _ in 0..3000 {
+            let mut page: Vec<u8> = (0..random.below(100)).map(|_| random.next() as u8).collect();
+            if page.len() > 12 {
+                page[9..12].fill(0);
+            }
+            let _ = read_page(&page);
+        }
+    }
+}

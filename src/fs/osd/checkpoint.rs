@@ -1,0 +1,517 @@
+//! Checkpoints: the tree as it is, where everything lies, and the anchor that says so.
+//!
+//! A checkpoint writes, in this order: the nodes that changed; the parts of the node table that changed; its
+//! own state (numbers, where the table lies, what is alive in each segment, pages of access times); and,
+//! when all that is on the flash, an *anchor* page. Anchors go one after the other into a few blocks at the
+//! beginning of the flash; when a block is full the next one is erased and used, so the newest anchor is always
+//! there. Only then are the pages of the checkpoint before dead, and segments emptied for it free.
+
+use super::Store;
+use super::append::{Entry, Open, read_entries, write_entries};
+use super::flash::{Addr, Flash};
+use super::layout::{Input, Output, PageKind};
+use super::placement::What;
+use super::tree::NOWHERE;
+use crate::checksum::crc32c;
+use crate::{Error, Result};
+
+/// Tells an anchor of this format from anything else: "bimetalO", version 1.
+const MAGIC: u64 = u64::from_le_bytes(*b"bimetalO");
+const VERSION: u32 = 1;
+/// Good blocks for anchors that a new store begins with.
+const ANCHOR_BLOCKS: u32 = 4;
+/// Anchors are looked for in so many blocks.
+const ANCHOR_SEARCH: u32 = 64;
+
+/// Where a chain goes on after a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChainStart {
+    pub stream: u32,
+    pub segment: u32,
+    pub serial: u64,
+    pub index: u32,
+}
+
+/// What an anchor says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Anchor {
+    pub number: u64,
+    pub segment_blocks: u32,
+    /// Segments at the beginning that hold anchors.
+    pub kept: u32,
+    pub commit: u64,
+    pub chains: Vec<ChainStart>,
+    pub len: u32,
+    pub sum: u32,
+    pub pages: Vec<Addr>,
+}
+
+/// The blocks that anchors are written to.
+#[derive(Clone, Debug)]
+pub(super) struct Anchors {
+    /// Blocks, counted across the units.
+    count: u32,
+    /// The one in use, and its next page.
+    at: (u32, u32),
+    pub number: u64,
+    pub kept: u32,
+}
+
+/// The state in a checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub next_object: u64,
+    pub next_access: u64,
+    pub clock: u64,
+    pub serial: u64,
+    pub objects: u64,
+    pub reserved_bytes: u64,
+    pub placement: String,
+    pub keep_bytes: bool,
+    pub nodes: u32,
+    pub tables: Vec<u32>,
+    pub access_pages: Vec<Addr>,
+    /// Live bytes, born, written, of each segment.
+    pub segments: Vec<(u32, u64, u64)>,
+    /// The open segments, after a clean end.
+    pub open: Vec<Option<Open>>,
+}
+
+impl State {
+    fn write(&self) -> Vec<u8> {
+        let mut out = Output::default();
+        for number in [
+            self.next_object,
+            self.next_access,
+            self.clock,
+            self.serial,
+            self.objects,
+            self.reserved_bytes,
+            u64::from(self.keep_bytes),
+            u64::from(self.nodes),
+            self.tables.len() as u64,
+            self.access_pages.len() as u64,
+            self.segments.len() as u64,
+            self.open.len() as u64,
+        ] {
+            out.varint(number);
+        }
+        out.bytes(self.placement.as_bytes());
+        self.tables.iter().for_each(|addr| out.u32(*addr));
+        self.access_pages.iter().for_each(|addr| out.u32(addr.0));
+        for (live, born, written) in &self.segments {
+            out.varint(u64::from(*live));
+            out.varint(self.clock.saturating_sub(*born));
+            out.varint(self.clock.saturating_sub(*written));
+        }
+        for open in &self.open {
+            match open {
+                None => out.byte(0),
+                Some(open) => {
+                    out.byte(1);
+                    out.varint(u64::from(open.segment));
+                    out.varint(open.serial);
+                    out.varint(u64::from(open.next));
+                    out.bytes(&write_entries(&open.entries));
+                }
+            }
+        }
+        out.0
+    }
+
+    pub fn read(bytes: &[u8]) -> Result<State> {
+        let mut input = Input::new("a checkpoint of the object store", bytes);
+        let mut numbers = [0; 12];
+        for number in &mut numbers {
+            *number = input.varint()?;
+        }
+        let [next_object, next_access, clock, serial, objects, reserved_bytes, keep, nodes, counts @ ..] =
+            numbers;
+        if counts.iter().any(|count| *count > bytes.len() as u64) || nodes >= u64::from(u32::MAX) {
+            return Err(input.wrong("it lists more than it can hold"));
+        }
+        let placement = String::from_utf8_lossy(input.bytes()?).into_owned();
+        let mut state = State {
+            next_object,
+            next_access,
+            clock,
+            serial,
+            objects,
+            reserved_bytes,
+            placement,
+            keep_bytes: keep != 0,
+            nodes: nodes as u32,
+            ..State::default()
+        };
+        for _ in 0..counts[0] {
+            state.tables.push(input.u32()?);
+        }
+        for _ in 0..counts[1] {
+            state.access_pages.push(Addr(input.u32()?));
+        }
+        for _ in 0..counts[2] {
+            let live = input.below(1 << 32, "live bytes")? as u32;
+            let (born, written) = (input.varint()?, input.varint()?);
+            state.segments.push((live, clock.saturating_sub(born), clock.saturating_sub(written)));
+        }
+        for _ in 0..counts[3] {
+            state.open.push(Self::read_open(&mut input)?);
+        }
+        Ok(state)
+    }
+
+    fn read_open(input: &mut Input) -> Result<Option<Open>> {
+        if input.byte()? == 0 {
+            return Ok(None);
+        }
+        let segment = input.below(1 << 32, "a segment")? as u32;
+        let serial = input.varint()?;
+        let next = input.below(1 << 32, "a page")? as u32;
+        let entries = read_entries(input.bytes()?)?;
+        let entry_bytes = entries.len() * 31;
+        Ok(Some(Open { segment, serial, next, entries, entry_bytes }))
+    }
+}
+
+impl Anchor {
+    fn write(&self) -> Vec<u8> {
+        let mut out = Output::default();
+        out.u64(MAGIC);
+        out.u32(VERSION);
+        out.u32(self.segment_blocks);
+        out.u64(self.number);
+        out.u64(self.commit);
+        out.u32(self.kept);
+        out.u32(self.len);
+        out.u32(self.sum);
+        out.u32(self.chains.len() as u32);
+        out.u32(self.pages.len() as u32);
+        for chain in &self.chains {
+            out.u32(chain.stream);
+            out.u32(chain.segment);
+            out.u64(chain.serial);
+            out.u32(chain.index);
+        }
+        self.pages.iter().for_each(|addr| out.u32(addr.0));
+        out.0
+    }
+
+    pub fn read(page: &[u8]) -> Result<Anchor> {
+        let mut input = Input::new("an anchor of the object store", page);
+        let (magic, version) = (input.u64()?, input.u32()?);
+        if magic != MAGIC {
+            return Err(input.wrong("its magic number is another's"));
+        }
+        if version != VERSION {
+            return Err(Error::unsupported(
+                format!("an object store of version {version}"),
+                format!("this program knows version {VERSION}"),
+            ));
+        }
+        let (segment_blocks, number, commit) = (input.u32()?, input.u64()?, input.u64()?);
+        let (kept, len, sum) = (input.u32()?, input.u32()?, input.u32()?);
+        let (chains, pages) = (input.u32()? as usize, input.u32()? as usize);
+        if chains * 20 + pages * 4 > page.len() || !(1..=64).contains(&segment_blocks) {
+            return Err(input.wrong("it lists more than it can hold"));
+        }
+        let mut anchor =
+            Anchor { number, segment_blocks, kept, commit, chains: Vec::new(), len, sum, pages: Vec::new() };
+        for _ in 0..chains {
+            let (stream, segment, serial) = (input.u32()?, input.u32()?, input.u64()?);
+            anchor.chains.push(ChainStart { stream, segment, serial, index: input.u32()? });
+        }
+        for _ in 0..pages {
+            anchor.pages.push(Addr(input.u32()?));
+        }
+        Ok(anchor)
+    }
+}
+
+impl Anchors {
+    /// For a new store on `flash`, which is seen with one block a segment.
+    pub fn new(flash: &mut Flash, segment_blocks: u32) -> Result<Anchors> {
+        let good = |number: &u32| flash.good_pages(*number) > 0;
+        let last = (0..flash.segments().min(ANCHOR_SEARCH)).filter(good).nth(ANCHOR_BLOCKS as usize - 1);
+        let last = last.ok_or_else(|| Error::invalid("too few good blocks for an object store"))?;
+        let kept = (last + 1).div_ceil(segment_blocks);
+        // Not the first block, so that the first anchor erases it.
+        Ok(Anchors { count: last + 1, at: (last, u32::MAX), number: 0, kept })
+    }
+
+    /// Finds the newest anchor on `flash`, which is seen with one block a segment.
+    pub fn find(flash: &mut Flash) -> Result<(Anchor, Anchors)> {
+        let mut blocks = Vec::new();
+        for block in 0..flash.segments().min(ANCHOR_SEARCH) {
+            if let Some(tag) =
+                flash.read_tag(flash.addr(block, 0))?.filter(|tag| tag.kind == PageKind::Anchor)
+            {
+                blocks.push((tag.serial, block));
+            }
+        }
+        blocks.sort_unstable();
+        let mut why = Error::invalid("there is no object store on this flash");
+        for (_, block) in blocks.into_iter().rev() {
+            let pages = flash.pages_per_segment();
+            let mut used = 0;
+            while used < pages && !flash.is_blank(flash.addr(block, used))? {
+                used += 1;
+            }
+            for page in (0..used).rev() {
+                match flash
+                    .read(flash.addr(block, page), PageKind::Anchor)
+                    .and_then(|page| Anchor::read(&page))
+                {
+                    Ok(anchor) => {
+                        let anchors = Anchors {
+                            count: (anchor.kept * anchor.segment_blocks).min(flash.segments()),
+                            at: (block, used),
+                            number: anchor.number,
+                            kept: anchor.kept,
+                        };
+                        return Ok((anchor, anchors));
+                    }
+                    Err(error @ Error::Gone { .. }) => return Err(error),
+                    Err(error) => why = error,
+                }
+            }
+        }
+        Err(why)
+    }
+
+    /// Writes the next anchor, into the next block where this one is full or fails.
+    fn write(&mut self, flash: &mut Flash, page: &[u8]) -> Result<()> {
+        let pages = flash.pages_per_block();
+        for _ in 0..2 * self.count {
+            let (block, next) = self.at;
+            if next >= pages || flash.raw_is_bad(block) {
+                let block = (block + 1) % self.count;
+                self.at = (block, pages);
+                if !flash.raw_is_bad(block) && flash.raw_erase(block)? {
+                    self.at = (block, 0);
+                }
+                continue;
+            }
+            self.at.1 += 1;
+            if flash.raw_program(block, next, PageKind::Anchor, self.number, page)? {
+                return Ok(());
+            }
+        }
+        Err(flash.worn_out())
+    }
+}
+
+impl Store {
+    /// A checkpoint, after which nothing is to be recovered if it is `clean` and the last thing done.
+    pub(super) fn checkpoint_now(&mut self, clean: bool) -> Result<()> {
+        let done = self.checkpoint(clean);
+        self.or_fail(done)
+    }
+
+    pub(super) fn checkpoint(&mut self, clean: bool) -> Result<()> {
+        self.write_out()?;
+        let merged = self.merge_if_due(clean)?;
+        let stream = self.placement.place(&What::Index);
+        self.write_nodes(stream)?;
+        self.write_tables(stream)?;
+        // The chains go on from where they are after the last page of this checkpoint.
+        for chain in self.chains.clone() {
+            if self.open[chain].is_none() {
+                self.open_segment(chain)?;
+            }
+        }
+        let bytes = self.state(clean, &merged).write();
+        let mut pages = Vec::new();
+        for part in bytes.chunks(self.flash.page_bytes()) {
+            let addr = self.append(stream, PageKind::Checkpoint, part, &[])?;
+            self.segments.add_page(self.segments.of(addr));
+            pages.push(addr);
+        }
+        self.write_anchor(&bytes, &pages)?;
+        self.forget_last_checkpoint(pages, merged);
+        Ok(())
+    }
+
+    /// Access pages that this checkpoint makes superfluous; none if it does not merge.
+    fn merge_if_due(&mut self, clean: bool) -> Result<Vec<Addr>> {
+        if self.journal.is_none() {
+            return Ok(Vec::new());
+        }
+        // Nothing of the journal is waiting after a merge; half-way there is no hurry.
+        let due = self.merge_is_due() || clean && self.access.waiting() > 0;
+        if due {
+            self.merge_accesses()?;
+        }
+        Ok(if self.access.unmerged == 0 { std::mem::take(&mut self.access.pages) } else { Vec::new() })
+    }
+
+    fn write_nodes(&mut self, stream: usize) -> Result<()> {
+        let per_table = self.nodes_per_table();
+        for id in self.tree.dirty_nodes() {
+            let mut page = Output::default();
+            self.tree.encode(id, &mut page);
+            let addr = self.append(stream, PageKind::Node, &page.0, &[Entry::Node { id, index: 0 }])?;
+            self.segments.add_page(self.segments.of(addr));
+            self.tree.wrote(id, addr);
+            self.table_dirty.insert(id / per_table);
+        }
+        Ok(())
+    }
+
+    /// Nodes that one page of the node table has places for.
+    pub(super) fn nodes_per_table(&self) -> u32 {
+        (self.flash.page_bytes() / 4) as u32
+    }
+
+    fn write_tables(&mut self, stream: usize) -> Result<()> {
+        let per_table = self.nodes_per_table();
+        for id in self.tree.take_given_up() {
+            self.table_dirty.insert(id / per_table);
+        }
+        let count = (self.tree.table_len() as u32).div_ceil(per_table);
+        self.tables.resize(count as usize, NOWHERE);
+        let mut dirty: Vec<u32> = self.table_dirty.drain().filter(|number| *number < count).collect();
+        dirty.sort_unstable();
+        for number in dirty {
+            let mut page = Output::default();
+            for id in number * per_table..(number + 1) * per_table {
+                page.u32(self.tree.addr(id));
+            }
+            let addr = self.append(stream, PageKind::Table, &page.0, &[])?;
+            self.segments.add_page(self.segments.of(addr));
+            let old = std::mem::replace(&mut self.tables[number as usize], addr.0);
+            if old != NOWHERE {
+                self.old_tables.push(Addr(old));
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self, clean: bool, merged: &[Addr]) -> State {
+        debug_assert!(merged.is_empty() || self.access.pages.is_empty());
+        let segment = |number: u32| {
+            let segment = self.segments.get(number);
+            (segment.live_bytes, segment.born, segment.written)
+        };
+        State {
+            next_object: self.next_object,
+            next_access: self.access.next,
+            clock: self.clock,
+            serial: self.serial,
+            objects: self.objects,
+            reserved_bytes: self.reserved_bytes,
+            placement: self.placement_text.clone(),
+            keep_bytes: self.options.keep_bytes,
+            nodes: self.tree.table_len() as u32,
+            tables: self.tables.clone(),
+            access_pages: self.access.pages.clone(),
+            segments: (0..self.segments.count() as u32).map(segment).collect(),
+            open: if clean { self.open.clone() } else { Vec::new() },
+        }
+    }
+
+    fn write_anchor(&mut self, bytes: &[u8], pages: &[Addr]) -> Result<()> {
+        self.anchors.number += 1;
+        let start = |stream: &usize| {
+            self.open[*stream].as_ref().map(|open| ChainStart {
+                stream: *stream as u32,
+                segment: open.segment,
+                serial: open.serial,
+                index: open.next,
+            })
+        };
+        let anchor = Anchor {
+            number: self.anchors.number,
+            segment_blocks: self.flash.segment_blocks(),
+            kept: self.anchors.kept,
+            commit: self.commit,
+            chains: self.chains.iter().filter_map(start).collect(),
+            len: bytes.len() as u32,
+            sum: crc32c(bytes),
+            pages: pages.to_vec(),
+        };
+        let page = anchor.write();
+        if page.len() > self.flash.page_bytes() {
+            let why = "its checkpoint does not fit; use larger segments";
+            return Err(Error::unsupported("an object store of this size", why));
+        }
+        self.counts.index_pages += 1;
+        self.counts.checkpoints += 1;
+        // What the anchor names must be there before it, and it before what it replaces is erased.
+        self.flash.sync()?;
+        self.anchors.write(&mut self.flash, &page)?;
+        self.flash.sync()
+    }
+
+    /// The new checkpoint is there: nothing else of the store's own is needed any more.
+    fn forget_last_checkpoint(&mut self, pages: Vec<Addr>, merged: Vec<Addr>) {
+        let old = std::mem::replace(&mut self.checkpoint_pages, pages);
+        let tables = std::mem::take(&mut self.old_tables);
+        for addr in old.into_iter().chain(tables).chain(merged).chain(self.tree.take_released()) {
+            self.segments.drop_page(self.segments.of(addr));
+        }
+        let chained: Vec<u32> = self
+            .chains
+            .iter()
+            .filter_map(|chain| self.open[*chain].as_ref())
+            .map(|open| open.segment)
+            .collect();
+        self.segments.unpin_all_but(&chained);
+        self.changed.clear();
+        self.log_pages = 0;
+        self.broken = false;
+        self.segments.settle(&self.flash, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_state_and_an_anchor_come_back() {
+        let open = Open {
+            segment: 3,
+            serial: 9,
+            next: 4,
+            entries: vec![Entry::Node { id: 1, index: 2 }],
+            entry_bytes: 31,
+        };
+        let state = State {
+            next_object: 5,
+            clock: 1000,
+            placement: "split,entries=3".into(),
+            tables: vec![7, NOWHERE],
+            access_pages: vec![Addr(9)],
+            segments: vec![(4096, 10, 990)],
+            open: vec![None, Some(open)],
+            ..State::default()
+        };
+        let back = State::read(&state.write()).unwrap();
+        assert_eq!(format!("{back:?}"), format!("{state:?}"));
+        let chain = ChainStart { stream: 1, segment: 2, serial: 3, index: 4 };
+        let anchor = Anchor {
+            number: 8,
+            segment_blocks: 2,
+            kept: 1,
+            commit: 5,
+            chains: vec![chain],
+            len: 5,
+            sum: 6,
+            pages: vec![Addr(3), Addr(4)],
+        };
+        assert_eq!(Anchor::read(&anchor.write()).unwrap(), anchor);
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_an_error_or_a_value_and_never_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = State::read(&bytes);
+            if bytes.len() > 12 {
+                bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
+                bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+            }
+            let _ = Anchor::read(&bytes);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Making room: when commits, checkpoints and cleanings happen by themselves.
+//!
+//! Before an operation the store sees to it that enough segments are free for everything that waits in memory,
+//! a checkpoint included. If not, it cleans: of a victim's contents (its summary says what was written to
+//! it) what the tree still points to is read and appended again, nodes are marked to be written by the
+//! next checkpoint, and the segment is free after the commit or checkpoint that follows. A victim without a
+//! summary (it was open when the power went) has its contents found by one walk over the tree.
+//!
+//! Cost of a cleaning: a look-up an entry, a read a page with something alive, a program a page's worth.
+
+use super::append::Entry;
+use super::buffer::Piece;
+use super::flash::Addr;
+use super::layout::{Fork, Key, Value};
+use super::placement::What;
+use super::write_out::Part;
+use super::{Capacity, Cleaning, Store};
+use crate::{Error, Result};
+
+/// Bytes of flash alive: fork, offset, place.
+struct Survivor {
+    object: u64,
+    fork: Fork,
+    offset: u64,
+    len: u64,
+    at: u64,
+}
+
+/// Checks for uneven wear happen every so many cleanings.
+const WEAR_CHECK: u64 = 64;
+
+impl Store {
+    /// Segments that a commit or a checkpoint may need now.
+    fn checkpoint_segments(&self) -> usize {
+        let nodes = self.tree.dirty() as u64 * self.flash.page_bytes() as u64;
+        let items = self.changed.len() as u64 * 40 + self.segments.count() as u64 * 16;
+        let tables = self.tree.table_len() as u64 * 4;
+        ((nodes + items + tables) * 9 / 8).div_ceil(self.segment_bytes()) as usize + 1
+    }
+
+    /// Free segments that nothing but a commit, a checkpoint and the cleaner may use.
+    pub(super) fn reserve(&self) -> usize {
+        let waiting = self.buffer_max.div_ceil(self.segment_bytes()) as usize;
+        self.placement.streams() + 3 + waiting + self.checkpoint_segments()
+    }
+
+    /// Checkpoints when one is due, and cleans until enough segments are free.
+    pub(super) fn make_room(&mut self) -> Result<()> {
+        let made = self.make_room_now();
+        match made {
+            // To be full is no failure of the store.
+            Err(Error::NoSpace(why)) => Err(Error::NoSpace(why)),
+            other => self.or_fail(other),
+        }
+    }
+
+    fn make_room_now(&mut self) -> Result<()> {
+        if self.checkpoint_is_due() {
+            self.checkpoint(false)?;
+        }
+        let mut stuck = 0;
+        while self.segments.free() < self.reserve() {
+            let before = self.segments.free();
+            if before <= self.checkpoint_segments() + self.placement.streams() + 2 {
+                // What waits for a checkpoint takes the room that cleaning needs.
+                self.checkpoint(false)?;
+            }
+            self.clean_some()?;
+            self.commit_all()?;
+            if self.segments.free() < self.reserve() && self.segments.emptied().1 > 0 {
+                self.checkpoint(false)?;
+            }
+            stuck = if self.segments.free() > before { 0 } else { stuck + 1 };
+            if stuck > 4 {
+                let enough = self.segments.free() > self.placement.streams() + 2;
+                return if enough { Ok(()) } else { Err(Error::NoSpace("the object store's flash is full")) };
+            }
+        }
+        Ok(())
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        let pages = self.segments.count() as u64 * u64::from(self.flash.pages_per_segment());
+        let dirty_bytes = self.tree.dirty() as u64 * self.flash.page_bytes() as u64;
+        let log = self.log_pages > (pages / 256).max(32);
+        let pinned = self.segments.pinned() > (self.segments.count() / 16).max(4);
+        let dirty = dirty_bytes > self.options.cache_bytes / 2 || dirty_bytes * 32 > self.capacity().flash;
+        log || pinned || dirty || self.merge_is_due()
+    }
+
+    /// Whether the journal of access times is as long as it may be.
+    pub(super) fn merge_is_due(&self) -> bool {
+        let Some(entries) = self.journal else { return false };
+        let crowded = self.placement.journal_share().is_some_and(|share| {
+            let Capacity { flash, live, .. } = self.capacity();
+            let journal = self.access.pages.len() as u64 * self.flash.page_bytes() as u64;
+            // A journal of a segment or two is never the reason.
+            journal > 2 * self.segment_bytes() && journal * share > flash.saturating_sub(live)
+        });
+        crowded || self.access.unmerged >= entries
+    }
+
+    /// Cleans victims until some more segments are free than are needed, or the free ones run out.
+    fn clean_some(&mut self) -> Result<()> {
+        let wanted = self.reserve() + 2 + self.segments.count() / 256;
+        let least = self.placement.streams() + 2;
+        let mut cleaned = 0;
+        loop {
+            let floor = self.checkpoint_segments() + 1;
+            let (commit, checkpoint) = self.segments.emptied();
+            let free = self.segments.free();
+            if free + commit + checkpoint >= wanted || cleaned > 0 && free <= floor || free < 2 {
+                return Ok(());
+            }
+            // Where little is left, what gains most is cleaned.
+            let cleaning = if free <= least { Cleaning::Greedy } else { self.options.cleaning };
+            let Some(victim) = self.segments.victim(cleaning, self.clock) else { return Ok(()) };
+            self.clean(victim)?;
+            cleaned += 1;
+            if self.counts.segments_cleaned.is_multiple_of(WEAR_CHECK)
+                && let Some(lagging) = self.segments.lagging(&self.flash, self.options.spread)
+            {
+                self.counts.wear_moves += 1;
+                self.clean(lagging)?;
+            }
+        }
+    }
+
+    /// Moves what is alive in a segment elsewhere.
+    fn clean(&mut self, victim: u32) -> Result<()> {
+        let segment = *self.segments.get(victim);
+        self.counts.segments_cleaned += 1;
+        self.counts.empty_segments += u64::from(segment.live_bytes == 0 && segment.live_pages == 0);
+        let by_checkpoint = segment.live_pages > 0;
+        if segment.live_bytes > 0 || segment.live_pages > 0 {
+            let entries = self.contents_of(victim)?;
+            if segment.live_pages > 0 {
+                self.renew_pages(victim, &entries)?;
+                self.counts.index_copied += u64::from(segment.live_pages) * self.flash.page_bytes() as u64;
+            }
+            if segment.live_bytes > 0 {
+                self.move_survivors(victim, &entries, self.age_of(victim))?;
+            }
+            if self.segments.get(victim).live_bytes > 0 {
+                let at = format!("segment {victim}");
+                return Err(Error::corrupt("the summary of a segment", "something alive is not in it", at));
+            }
+        }
+        self.segments.set_emptied(victim, by_checkpoint);
+        Ok(())
+    }
+
+    fn contents_of(&mut self, segment: u32) -> Result<Vec<Entry>> {
+        match self.summary(segment)? {
+            Some(entries) => Ok(entries),
+            None => self.search(segment),
+        }
+    }
+
+    /// Finds what is alive in a segment by a walk over the tree.
+    fn search(&mut self, segment: u32) -> Result<Vec<Entry>> {
+        let first = u64::from(segment) * self.segment_bytes();
+        let mut entries = Vec::new();
+        let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
+        let segment_bytes = self.segments.segment_bytes();
+        self.tree.range(&mut self.flash, all.0, all.1, |key, value| {
+            if let (Some((fork, offset)), Value::Extent(extent)) = (key.fork(), value)
+                && !extent.is_reserved()
+                && extent.at / segment_bytes * segment_bytes == first
+            {
+                let at = (extent.at - first) as u32;
+                entries.push(Entry::Data { object: key.object, fork, offset, len: extent.len, at });
+            }
+            true
+        })?;
+        let nodes: Vec<_> =
+            self.tree.pages().filter(|(_, addr)| self.segments.of(*addr) == segment).collect();
+        entries.extend(
+            nodes.iter().map(|(id, addr)| Entry::Node { id: *id, index: self.flash.index_of(*addr) }),
+        );
+        Ok(entries)
+    }
+
+    /// Has the next checkpoint write the store's own pages that lie in a segment.
+    fn renew_pages(&mut self, segment: u32, entries: &[Entry]) -> Result<()> {
+        for entry in entries {
+            if let Entry::Node { id, index } = *entry
+                && self.tree.addr(id) == self.flash.addr(segment, index).0
+            {
+                self.tree.rewrite(&mut self.flash, id)?;
+            }
+        }
+        for (number, addr) in self.tables.iter().enumerate() {
+            if *addr != super::tree::NOWHERE && self.segments.of(Addr(*addr)) == segment {
+                self.table_dirty.insert(number as u32);
+            }
+        }
+        if self.access.pages.iter().any(|addr| self.segments.of(*addr) == segment) {
+            self.merge_accesses()?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the tree still points to and appends it again.
+    fn move_survivors(&mut self, segment: u32, entries: &[Entry], age: u64) -> Result<()> {
+        let first = u64::from(segment) * self.segment_bytes();
+        let mut survivors = Vec::new();
+        for entry in entries {
+            let Entry::Data { object, fork, offset, len, at } = *entry else { continue };
+            let (from, to) = (first + u64::from(at), first + u64::from(at) + u64::from(len));
+            for (start, extent) in self.overlapping(object, fork, offset, offset + u64::from(len))? {
+                let (low, high) =
+                    (extent.at.max(from), (extent.at.wrapping_add(u64::from(extent.len))).min(to));
+                if extent.is_reserved() || low >= high {
+                    continue;
+                }
+                let offset = start + (low - extent.at);
+                survivors.push(Survivor { object, fork, offset, len: high - low, at: low });
+            }
+        }
+        survivors.sort_unstable_by_key(|survivor| survivor.at);
+        // An extent that was written in pieces may be found by each of them.
+        survivors.dedup_by_key(|survivor| (survivor.object, survivor.fork, survivor.offset, survivor.at));
+        let mut parts = Vec::with_capacity(survivors.len());
+        for Survivor { object, fork, offset, len, at } in survivors {
+            let mut bytes = vec![0; if self.options.keep_bytes { len as usize } else { 0 }];
+            self.read_bytes(at, len, &mut bytes)?;
+            self.counts.data_copied += len;
+            parts.push(Part { object, fork, piece: Piece { offset, len, bytes } });
+        }
+        let stream = self.placement.place(&What::Survivor { age });
+        self.pack(stream, parts, None)
+    }
+
+    /// Cleans the whole store once, for tests and measurements; how many segments that was.
+    #[cfg(test)]
+    pub(super) fn clean_all(&mut self) -> Result<u64> {
+        let before = self.counts.segments_cleaned;
+        let candidates: Vec<u32> = (0..self.segments.count() as u32).collect();
+        for number in candidates {
+            let segment = self.segments.get(number);
+            if segment.state == super::segments::State::Closed && !segment.pinned {
+                self.make_room()?;
+                if self.segments.get(number).state == super::segments::State::Closed
+                    && !self.segments.get(number).pinned
+                {
+                    self.clean(number)?;
+                }
+            }
+        }
+        self.checkpoint(false)?;
+        Ok(self.counts.segments_cleaned - before)
+    }
+
+    /// Which segment is cleaned.
+    pub fn cleaning(&self) -> Cleaning {
+        self.options.cleaning
+    }
+}

@@ -1,0 +1,200 @@
+//! Items of the tree and what hangs on them: live bytes of segments, the list of changes.
+
+use super::Store;
+use super::layout::{Extent, Fork, Key, Value};
+use super::placement::Death;
+use crate::{Error, Result};
+
+impl Store {
+    /// Checks an extent that was read from the flash.
+    fn check_extent(&self, key: Key, extent: Extent) -> Result<()> {
+        if extent.is_reserved() {
+            return Ok(());
+        }
+        let end = extent.at.checked_add(u64::from(extent.len) - 1);
+        let segment_bytes = self.segments.segment_bytes();
+        let inside = |end: u64| {
+            end / segment_bytes < self.segments.count() as u64
+                && end / segment_bytes == extent.at / segment_bytes
+        };
+        if end.is_some_and(inside) {
+            return Ok(());
+        }
+        let why = format!("an extent lies at byte {} of the flash, {} bytes long", extent.at, extent.len);
+        Err(Error::corrupt("the index of the object store", why, format!("object {}", key.object)))
+    }
+
+    fn account(&mut self, key: Key, value: &Value, more: bool) -> Result<()> {
+        match value {
+            Value::Onode(_) if more => self.objects += 1,
+            Value::Onode(_) => self.objects = self.objects.saturating_sub(1),
+            Value::Attributes(_) => {}
+            Value::Extent(extent) => {
+                self.check_extent(key, *extent)?;
+                match (extent.is_reserved(), more) {
+                    (true, true) => self.reserved_bytes += u64::from(extent.len),
+                    (true, false) => {
+                        self.reserved_bytes = self.reserved_bytes.saturating_sub(u64::from(extent.len));
+                    }
+                    (false, true) => self.segments.add_bytes(self.segments.of_byte(extent.at), extent.len),
+                    (false, false) => self.segments.drop_bytes(self.segments.of_byte(extent.at), extent.len),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets or removes an item and keeps the counts; it is not noted for the log.
+    pub(super) fn apply(&mut self, key: Key, value: Option<Value>) -> Result<Option<Value>> {
+        if let Some(value) = &value {
+            self.account(key, value, true)?;
+        }
+        let old = match value {
+            Some(value) => self.tree.put(&mut self.flash, key, value)?,
+            None => self.tree.delete(&mut self.flash, key)?,
+        };
+        if let Some(old) = &old {
+            self.account(key, old, false)?;
+        }
+        Ok(old)
+    }
+
+    /// Sets or removes an item; the next commit says so.
+    pub(super) fn set(&mut self, key: Key, value: Option<Value>) -> Result<Option<Value>> {
+        self.changed.insert(key);
+        let set = self.apply(key, value);
+        self.or_fail(set)
+    }
+
+    /// The extents of a fork that overlap the range, in order.
+    pub(super) fn overlapping(
+        &mut self,
+        object: u64,
+        fork: Fork,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<(u64, Extent)>> {
+        let mut found = Vec::new();
+        if from >= to {
+            return Ok(found);
+        }
+        let start = Key::extent(object, fork, from);
+        // One that begins before the range may reach into it.
+        if let Some((key, Value::Extent(extent))) = self.tree.last_to(&mut self.flash, start)?
+            && key.object == object
+            && let Some((its, offset)) = key.fork()
+            && its == fork
+            && offset < from
+            && offset + u64::from(extent.len) > from
+        {
+            found.push((offset, extent));
+        }
+        let end = Key::extent(object, fork, to);
+        self.tree.range(&mut self.flash, start, end, |key, value| {
+            if let (Some((_, offset)), Value::Extent(extent)) = (key.fork(), value) {
+                found.push((offset, *extent));
+            }
+            true
+        })?;
+        Ok(found)
+    }
+
+    /// Drops what the range maps to; the placement learns of it, if it is told why.
+    pub(super) fn unmap(
+        &mut self,
+        object: u64,
+        fork: Fork,
+        from: u64,
+        to: u64,
+        why: Option<Death>,
+    ) -> Result<()> {
+        for (offset, extent) in self.overlapping(object, fork, from, to)? {
+            let end = offset + u64::from(extent.len);
+            let (first, last) = (offset.max(from), end.min(to));
+            if offset < from {
+                let kept = extent.part(0, from - offset);
+                self.set(Key::extent(object, fork, offset), Some(Value::Extent(kept)))?;
+            } else {
+                self.set(Key::extent(object, fork, offset), None)?;
+            }
+            if end > to {
+                let kept = extent.part(to - offset, end - to);
+                self.set(Key::extent(object, fork, to), Some(Value::Extent(kept)))?;
+            }
+            if let Some(why) = why.filter(|_| !extent.is_reserved()) {
+                let age = self.age_of(self.segments.of_byte(extent.at));
+                self.placement.died(object, last - first, age, why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes written since those of a segment were, on average.
+    pub(super) fn age_of(&self, segment: u32) -> u64 {
+        let segment = self.segments.get(segment);
+        self.clock.saturating_sub(segment.born.midpoint(segment.written))
+    }
+
+    /// Maps `len` bytes of a fork to `at`; what was there before dies.
+    pub(super) fn map(
+        &mut self,
+        object: u64,
+        fork: Fork,
+        offset: u64,
+        extent: Extent,
+        why: Option<Death>,
+    ) -> Result<()> {
+        let len = u64::from(extent.len);
+        self.unmap(object, fork, offset, offset + len, why)?;
+        if let Some((before, left)) = self.left_of(object, fork, offset)?
+            && left.is_reserved() == extent.is_reserved()
+            && self.continues(left, extent)
+        {
+            let whole = Extent { len: left.len + extent.len, at: left.at };
+            self.set(Key::extent(object, fork, before), Some(Value::Extent(whole)))?;
+            return Ok(());
+        }
+        self.set(Key::extent(object, fork, offset), Some(Value::Extent(extent)))?;
+        Ok(())
+    }
+
+    /// The extent that ends at `offset`.
+    fn left_of(&mut self, object: u64, fork: Fork, offset: u64) -> Result<Option<(u64, Extent)>> {
+        let Some(before) = offset.checked_sub(1) else { return Ok(None) };
+        let found = self.tree.last_to(&mut self.flash, Key::extent(object, fork, before))?;
+        let Some((key, Value::Extent(extent))) = found else { return Ok(None) };
+        let ends = key.fork().filter(|(its, from)| *its == fork && from + u64::from(extent.len) == offset);
+        Ok(ends.filter(|_| key.object == object).map(|(_, from)| (from, extent)))
+    }
+
+    /// Whether `extent` lies right behind `left`, so that the two can be one.
+    fn continues(&self, left: Extent, extent: Extent) -> bool {
+        if left.len.checked_add(extent.len).is_none() {
+            return false;
+        }
+        extent.is_reserved()
+            || left.at + u64::from(left.len) == extent.at
+                && self.segments.of_byte(left.at) == self.segments.of_byte(extent.at)
+    }
+
+    /// Reads `len` bytes of the flash at `at` into `into`; where no bytes are kept, only the time passes.
+    pub(super) fn read_bytes(&mut self, at: u64, len: u64, into: &mut [u8]) -> Result<()> {
+        let page_bytes = self.flash.page_bytes() as u64;
+        let mut done = 0;
+        while done < len {
+            let (page, skip) = ((at + done) / page_bytes, (at + done) % page_bytes);
+            let part = (page_bytes - skip).min(len - done);
+            let addr = super::Addr(page as u32);
+            if self.options.keep_bytes {
+                let bytes = self.flash.read(addr, super::layout::PageKind::Data)?;
+                let from = skip as usize;
+                into[done as usize..(done + part) as usize]
+                    .copy_from_slice(&bytes[from..from + part as usize]);
+            } else {
+                self.flash.sense(addr)?;
+            }
+            done += part;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! Placement: which segment a page is written to, so that what dies together lies together.
+//!
+//! A placement says how many streams there are (segments open for writing at the same time) and to which
+//! one a piece goes. To add one, write a file with a [`Scheme`] constant and name it in [`SCHEMES`].
+
+mod combined;
+mod lifetime;
+mod split;
+mod split_atime;
+
+use crate::ftl::settings::{Known, Settings};
+use crate::{Error, Result};
+
+/// All placements, by name.
+pub const SCHEMES: &[Scheme] = &[combined::SCHEME, split::SCHEME, split_atime::SCHEME, lifetime::SCHEME];
+
+/// A placement: how to call it, what can be set, how to make one.
+pub struct Scheme {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// What can be set: name, values, meaning.
+    pub settings: &'static [Known],
+    /// Makes one.
+    pub make: fn(&mut Settings) -> Result<Box<dyn Placement>>,
+}
+
+/// What is to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Bytes of an object that its user wrote.
+    Data(Written),
+    /// Bytes of an object that the cleaner found alive, in a segment of this age (bytes written to the
+    /// store since its first page) and stream.
+    Survivor {
+        /// Bytes written since they were.
+        age: u64,
+    },
+    /// Changes of onodes and of the index, since the last checkpoint.
+    Log,
+    /// Nodes of the index, and what else a checkpoint writes.
+    Index,
+    /// Access times.
+    Access,
+}
+
+/// What is known of bytes that a user wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The object.
+    pub object: u64,
+    /// How many bytes of it are written now.
+    pub bytes: u64,
+    /// Its size.
+    pub size: u64,
+    /// What its owner said about the lifetime of its bytes: 0 nothing, else 1 (shortest) to 255.
+    pub hint: u8,
+    /// Its attributes, not its contents.
+    pub attributes: bool,
+}
+
+/// Why bytes died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// Others took their place.
+    Overwritten,
+    /// Their object was removed or cut.
+    Removed,
+}
+
+/// A placement.
+pub trait Placement: Send {
+    /// How many segments there are; told once, before anything else is asked.
+    fn size(&mut self, _segments: u64) {}
+
+    /// Segments open for writing at most.
+    fn streams(&self) -> usize;
+
+    /// The stream for a piece, below [`streams`](Placement::streams).
+    fn place(&mut self, what: &What) -> usize;
+
+    /// If access times are journaled: how many entries until they are merged into onodes.
+    fn journal_entries(&self) -> Option<u32> {
+        None
+    }
+
+    /// If the journal is merged early where room is short: when it takes more than one part in so many of what the
+    /// bytes of objects leave of the flash.
+    fn journal_share(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether one entry an object and page of the journal is enough: the newest.
+    fn journals_once(&self) -> bool {
+        false
+    }
+
+    /// The store tells of `bytes` of an object that died `age` bytes after they were written.
+    fn died(&mut self, _object: u64, _bytes: u64, _age: u64, _why: Death) {}
+
+    /// The store tells that it is the `written`-th byte that users wrote now.
+    fn tick(&mut self, _written: u64) {}
+}
+
+/// Makes the placement that `text` names, as `NAME` or `NAME,setting=value,…`.
+pub fn make(text: &str) -> Result<Box<dyn Placement>> {
+    let (name, settings) = text.split_once(',').unwrap_or((text, ""));
+    let scheme = SCHEMES.iter().find(|scheme| scheme.name == name).ok_or_else(|| {
+        let known: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.name).collect();
+        Error::invalid(format!("'{name}' is not a placement; there are {}", known.join(", ")))
+    })?;
+    let mut settings = Settings::parse(name, settings)?;
+    let placement = (scheme.make)(&mut settings)?;
+    settings.finish(scheme.settings)?;
+    Ok(placement)
+}
+
+/// Setting of placements that journal access times.
+const ENTRIES: Known = ("entries", "64..4194304 (1048576)", "access times journaled until they are merged");
+
+fn entries(settings: &mut Settings) -> Result<u32> {
+    Ok(settings.number("entries", 64..=1 << 22, 1 << 20)? as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> [What; 5] {
+        let written = Written { object: 7, bytes: 4096, size: 4096, hint: 0, attributes: false };
+        [What::Data(written), What::Survivor { age: 1 << 40 }, What::Log, What::Index, What::Access]
+    }
+
+    #[test]
+    fn every_placement_places_everything_within_its_streams() {
+        for scheme in SCHEMES {
+            let mut placement = make(scheme.name).unwrap();
+            assert!(all().iter().all(|what| placement.place(what) < placement.streams()), "{}", scheme.name);
+        }
+    }
+
+    #[test]
+    fn the_papers_three_separate_what_the_paper_says() {
+        let streams = |name| {
+            let mut placement = make(name).unwrap();
+            all().map(|what| placement.place(&what))
+        };
+        assert_eq!(streams("combined"), [0, 0, 0, 0, 0]);
+        assert_eq!(streams("split"), [0, 0, 1, 1, 1]);
+        assert_eq!(streams("split-atime"), [0, 0, 1, 1, 2]);
+        let journals = |name| make(name).unwrap().journal_entries();
+        assert_eq!((journals("split"), journals("split-atime")), (None, Some(1 << 20)));
+        assert_eq!(journals("split-atime,entries=100"), Some(100));
+    }
+
+    #[test]
+    fn unknown_names_and_settings_are_refused() {
+        for (text, told) in [
+            ("none", "there are combined"),
+            ("split,entries=5", "no setting"),
+            ("split-atime,entries=5", "from 64"),
+        ] {
+            let error = make(text).err().unwrap().to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+}
