@@ -139,7 +139,7 @@ impl<X: Index> Pages<X> {
     }
 
     /// The mark of a node that is in a [`Recency`](super::recency::Recency), which keeps it in the node's link; of
-    /// another node a number below 2³⁰.
+    /// another node a number below 2²⁹.
     #[inline]
     pub fn mark(&self, node: u32) -> u32 {
         self.nodes[node as usize].link.prev
@@ -236,10 +236,12 @@ impl<X: Index> Pages<X> {
         hints
     }
 
-    /// Loads what dropping `node` will need, ahead of time: a policy does this for the page that it would name next.
+    /// Loads what dropping these nodes, of these pages, will need, ahead of time.
     #[inline]
-    pub fn warm(&self, node: u32) {
-        std::hint::black_box(self.index.guess(self.page(node)) ^ self.states[node as usize]);
+    pub(super) fn warm(&self, nodes: &[u32], numbers: &[u64]) {
+        let states = nodes.iter().fold(0, |loaded, node| loaded ^ self.states[*node as usize]);
+        let entries = numbers.iter().fold(0, |loaded, number| loaded ^ self.index.guess(*number));
+        std::hint::black_box(states ^ entries);
     }
 
     #[inline]

@@ -5,23 +5,28 @@
 //! their node's last are passed over. The oldest entry that still is one names the least recently used node, so the
 //! order is exactly that of a list.
 //!
-//! When the log is full, what is passed over is taken out ([`Recency::compact`]): after `SLACK` times as many uses as
+//! When the log is full, what is passed over is taken out ([`Recency::compact`]): after `slack` times as many uses as
 //! there are nodes, so that a use costs O(1) over time. A node can be in one log at a time; the mark says in which.
 //!
-//! Memory: 4 × (`SLACK` + 1) bytes a node. The mark is kept in the node's link.
+//! The oldest come one after the other, so what dropping them will need is loaded for many at once.
+//!
+//! Memory: 4 × (`slack` + 1) bytes a node. The mark is kept in the node's link.
 
 use super::index::{Index, NIL};
 use super::pages::Pages;
 use crate::{Error, Result};
 
-/// Entries of the log for each node, beside its last one.
-const SLACK: usize = 4;
-
 /// Bits of a mark that number an entry; those above say which log.
-const ENTRY_BITS: u32 = 30;
+const ENTRY_BITS: u32 = 29;
+
+/// The most entries of a log for each node, beside its last one.
+const SLACK_MAX: u32 = 4;
 
 /// The most nodes a log takes.
-const NODES_MAX: u32 = (1 << ENTRY_BITS) / (SLACK as u32 + 1) - 1;
+const NODES_MAX: u32 = (1 << ENTRY_BITS) / (SLACK_MAX + 1) - 2;
+
+/// How many of the oldest entries are made ready at once.
+const READY: usize = 64;
 
 /// An order of use. Everything is asked with the [`Pages`] whose nodes it orders.
 pub struct Recency {
@@ -29,18 +34,22 @@ pub struct Recency {
     log: Vec<u32>,
     /// Entries before this are of no use.
     start: usize,
+    /// Entries before this are ready to be dropped.
+    ready: usize,
     /// Its number above the entry's in a mark; not zero, so that a mark of zero is in no log.
     which: u32,
     len: u32,
 }
 
 impl Recency {
-    /// An empty order for up to `nodes` nodes; `which`, 1 to 3, tells the logs of one cache apart.
-    pub fn new(nodes: u32, which: u32) -> Recency {
-        debug_assert!((1..=3).contains(&which) && nodes <= NODES_MAX);
+    /// An empty order for up to `nodes` nodes; `which`, 1 to 7, tells the logs of one cache apart. `slack`, 1 to 4: more
+    /// where nodes are used often while they are in it.
+    pub fn new(nodes: u32, which: u32, slack: u32) -> Recency {
+        debug_assert!((1..=7).contains(&which) && (1..=SLACK_MAX).contains(&slack) && nodes <= NODES_MAX + 1);
         Recency {
-            log: Vec::with_capacity((nodes as usize + 1) * (SLACK + 1)),
+            log: Vec::with_capacity((nodes as usize + 1) * (slack as usize + 1)),
             start: 0,
+            ready: 0,
             which: which << ENTRY_BITS,
             len: 0,
         }
@@ -81,8 +90,8 @@ impl Recency {
     /// `node`, which is in this log, is used.
     #[inline]
     pub fn touch<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) {
-        if self.log.len() == self.log.capacity() {
-            self.compact(pages);
+        if self.is_full() {
+            self.compact(pages, []);
         }
         pages.set_mark(node, self.which | self.log.len() as u32);
         self.log.push(node);
@@ -107,6 +116,9 @@ impl Recency {
     #[inline]
     pub fn oldest<X: Index>(&mut self, pages: &Pages<X>) -> u32 {
         while self.start < self.log.len() {
+            if self.start >= self.ready {
+                self.ready = self.make_ready(pages, self.start);
+            }
             if self.is_last(pages, self.start) {
                 return self.log[self.start];
             }
@@ -115,15 +127,64 @@ impl Recency {
         NIL
     }
 
-    /// What may be the next to be the oldest, or [`NIL`]: a hint.
-    #[inline]
-    pub fn soon_oldest(&self) -> u32 {
-        self.log.get(self.start + 1).copied().unwrap_or(NIL)
+    /// Loads what dropping the nodes at places from `from` on will need: first the nodes of all, then what follows from
+    /// them, so that the cache misses of the processor overlap. Returns the place up to which it did.
+    #[inline(never)]
+    pub fn make_ready<X: Index>(&self, pages: &Pages<X>, from: usize) -> usize {
+        let end = self.log.len().min(from + READY);
+        let mut numbers = [0; READY];
+        for (number, at) in numbers.iter_mut().zip(from..end) {
+            if self.is_last(pages, at) {
+                *number = pages.page(self.log[at]);
+            }
+        }
+        let nodes = &self.log[from..end];
+        pages.warm(nodes, &numbers[..nodes.len()]);
+        end
     }
 
-    /// Takes out the entries that are not their node's last.
+    /// Loads the nodes at places from `from` on alone. Returns the place up to which it did.
+    #[inline(never)]
+    pub fn preview<X: Index>(&self, pages: &Pages<X>, from: usize) -> usize {
+        let end = self.log.len().min(from + READY);
+        std::hint::black_box(self.log[from..end].iter().fold(0, |marks, node| marks ^ pages.mark(*node)));
+        end
+    }
+
+    /// Whether the next use takes entries out, and so changes places.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.log.len() == self.log.capacity()
+    }
+
+    /// The place of `node`'s entry: smaller than that of what was used later.
+    #[inline]
+    pub fn place<X: Index>(&self, pages: &Pages<X>, node: u32) -> usize {
+        debug_assert!(self.holds(pages, node));
+        (pages.mark(node) & !self.which) as usize
+    }
+
+    /// The node whose place is `at`, or [`NIL`].
+    #[inline]
+    pub fn node_at<X: Index>(&self, pages: &Pages<X>, at: usize) -> u32 {
+        if self.is_last(pages, at) { self.log[at] } else { NIL }
+    }
+
+    /// Past the last place.
+    #[inline]
+    pub fn end(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Takes out the entries that are not their node's last. Returns where `places` are then: with as many nodes
+    /// before them.
     #[cold]
-    fn compact<X: Index>(&mut self, pages: &mut Pages<X>) {
+    pub fn compact<X: Index, const N: usize>(
+        &mut self,
+        pages: &mut Pages<X>,
+        places: [usize; N],
+    ) -> [usize; N] {
+        let mut moved = [0; N];
         let mut to = 0;
         for at in self.start..self.log.len() {
             if self.is_last(pages, at) {
@@ -131,10 +192,12 @@ impl Recency {
                 self.log[to] = node;
                 pages.set_mark(node, self.which | to as u32);
                 to += 1;
+                moved.iter_mut().zip(places).for_each(|(moved, place)| *moved += usize::from(at < place));
             }
         }
         self.log.truncate(to);
-        self.start = 0;
+        (self.start, self.ready) = (0, 0);
+        moved
     }
 
     /// Bytes of memory.
@@ -152,7 +215,7 @@ mod tests {
     fn two_logs_of_one_cache_agree_with_plain_lists() {
         const NODES: u32 = 40;
         let mut pages: Pages<Sparse> = Pages::new(NODES, 0, 0, None);
-        let mut logs = [1, 2].map(|which| Recency::new(NODES, which));
+        let mut logs = [1, 2].map(|which| Recency::new(NODES, which, which));
         let mut models = [Vec::new(), Vec::new()];
         let mut x = 1u64;
         for _ in 0..20_000 {
@@ -185,6 +248,6 @@ mod tests {
     fn more_pages_than_a_mark_can_number_are_refused() {
         assert!(Recency::check("lru", NODES_MAX).is_ok());
         let told = Recency::check("lru", NODES_MAX + 1).unwrap_err().to_string();
-        assert!(told.contains("lru: 214748364 pages"), "{told}");
+        assert!(told.contains("lru: 107374181 pages"), "{told}");
     }
 }

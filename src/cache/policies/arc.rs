@@ -6,7 +6,7 @@
 //! and the page came from B2), else in T2. |T1|+|B1| stays within the cache's size, all four within twice that.
 //!
 //! p and its steps are fractions (the paper leaves open whether they are whole), as in libCacheSim, whose miss
-//! counts it agrees with exactly. T1 and T2 are logs ([`Recency`]), the ghosts' lists lists. Source: Megiddo and Modha,
+//! counts it agrees with exactly. All four lists are logs ([`Recency`]). Source: Megiddo and Modha,
 //! FAST'03. Cost: O(1) an access, over time.
 
 use super::kit::*;
@@ -24,20 +24,17 @@ pub const ENTRY: Entry = Entry {
 fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
     let capacity = order.config().capacity;
     Recency::check(ENTRY.name, capacity)?;
-    let needs = Needs { ghosts: capacity + 1, lists: 2 };
-    order.cache::<X, _>(needs, |pages| Arc {
-        recent: Recency::new(capacity, 1),
-        frequent: Recency::new(capacity, 2),
-        recent_ghosts: pages.list(0),
-        frequent_ghosts: pages.list(1),
+    let needs = Needs { ghosts: capacity + 1, lists: 0 };
+    order.cache::<X, _>(needs, |_| Arc {
+        recent: Recency::new(capacity, 1, 1),
+        frequent: Recency::new(capacity, 2, 4),
+        recent_ghosts: Recency::new(capacity + 1, 3, 1),
+        frequent_ghosts: Recency::new(capacity + 1, 4, 1),
         target: 0.0,
         came_from: Past::None,
         leaves_no_ghost: false,
     })
 }
-
-/// Tag of ghosts in B2.
-const FREQUENT: u32 = 1;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Past {
@@ -49,8 +46,8 @@ enum Past {
 struct Arc {
     recent: Recency,
     frequent: Recency,
-    recent_ghosts: List,
-    frequent_ghosts: List,
+    recent_ghosts: Recency,
+    frequent_ghosts: Recency,
     /// p: how many pages T1 should hold.
     target: f64,
     came_from: Past,
@@ -58,11 +55,10 @@ struct Arc {
 }
 
 impl Arc {
-    fn drop_ghost<X: Index>(list: &mut List, pages: &mut Pages<X>) {
-        let ghost = list.back(pages);
+    fn drop_ghost<X: Index>(order: &mut Recency, pages: &mut Pages<X>) {
+        let ghost = order.oldest(pages);
         if ghost != NIL {
-            pages.warm(list.before(pages, ghost));
-            list.remove(pages, ghost);
+            order.leave(pages, ghost);
             pages.forget(ghost);
         }
     }
@@ -103,14 +99,14 @@ impl<X: Index> Policy<X> for Arc {
             return;
         }
         let (recent, frequent) = (f64::from(self.recent_ghosts.len()), f64::from(self.frequent_ghosts.len()));
-        if pages.tag(ghost) == FREQUENT {
+        if self.frequent_ghosts.holds(pages, ghost) {
             self.came_from = Past::Frequent;
             self.target = (self.target - (recent / frequent).max(1.0)).max(0.0);
-            self.frequent_ghosts.remove(pages, ghost);
+            self.frequent_ghosts.leave(pages, ghost);
         } else {
             self.came_from = Past::Recent;
             self.target = (self.target + (frequent / recent).max(1.0)).min(f64::from(pages.capacity()));
-            self.recent_ghosts.remove(pages, ghost);
+            self.recent_ghosts.leave(pages, ghost);
         }
     }
 
@@ -121,9 +117,7 @@ impl<X: Index> Policy<X> for Arc {
         let from_recent =
             self.leaves_no_ghost || (!self.recent.is_empty() && above) || self.frequent.is_empty();
         let order = if from_recent { &mut self.recent } else { &mut self.frequent };
-        let node = order.oldest(pages);
-        pages.warm(order.soon_oldest());
-        Room::Drop(node)
+        Room::Drop(order.oldest(pages))
     }
 
     fn insert(&mut self, pages: &mut Pages<X>, node: u32, _: Access) {
@@ -146,15 +140,15 @@ impl<X: Index> Policy<X> for Arc {
             return Afterlife::Gone;
         }
         if frequent {
-            pages.set_tag(node, FREQUENT);
-            self.frequent_ghosts.push_front(pages, node);
+            self.frequent_ghosts.enter(pages, node);
         } else {
-            self.recent_ghosts.push_front(pages, node);
+            self.recent_ghosts.enter(pages, node);
         }
         Afterlife::Ghost
     }
 
     fn bytes(&self) -> usize {
-        self.recent.bytes() + self.frequent.bytes()
+        let orders = [&self.recent, &self.frequent, &self.recent_ghosts, &self.frequent_ghosts];
+        orders.into_iter().map(Recency::bytes).sum()
     }
 }

@@ -4,10 +4,10 @@
 //! end; otherwise the least recently used page. A window of nothing is LRU, one of the whole cache writes only
 //! when no clean page is left.
 //!
-//! Exact in O(1): beside the main list, a pointer to the edge of the region, and a list of the clean pages in the
-//! region, in the same order, whose last page is the victim. A page enters the region at its edge, so that the
-//! clean list grows at its front. A page that a sync cleans inside the region enters the clean list next to its
-//! nearest clean neighbour, which is searched in both directions.
+//! Exact in O(1) over time. The order of use is a log ([`Recency`]). The region is what lies before a place in it, its
+//! `edge`, which moves on as pages leave the region. What is clean in it is looked for from the old end on, by a `cursor`
+//! that has only dirty pages behind it. Pages behind it that a sync cleans are kept in a heap by their places
+//! (O(log n) each).
 //!
 //! Source: Park, Jung, Kang, Kim, Lee, CASES'06. Readings: the window is static, a third of the cache as
 //! in the paper's kernel study; `adapt=yes` is its dynamic form: after each `period` of evictions the mean
@@ -15,6 +15,8 @@
 //! fell, else turns back.
 
 use super::kit::*;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// CFLRU in the registry.
 pub const ENTRY: Entry = Entry {
@@ -39,28 +41,34 @@ pub const ENTRY: Entry = Entry {
 fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
     let window = order.share("window")?;
     let climber = if order.flag("adapt")? { Some(Climber::new(order)?) } else { None };
-    order.cache::<X, _>(Needs::lists(1), |pages| {
-        let nodes = pages.node_count();
-        let mut links = Links::new(nodes + 1);
-        let clean = List::new(&mut links, nodes as u32);
-        Cflru { list: pages.list(0), clean, links, edge: NIL, inside: 0, window, climber }
+    let capacity = order.config().capacity;
+    Recency::check(ENTRY.name, capacity)?;
+    order.cache::<X, _>(Needs::lists(0), |_| Cflru {
+        order: Recency::new(capacity, 1, 4),
+        edge: 0,
+        inside: 0,
+        cursor: 0,
+        seen: 0,
+        ready: 0,
+        cleaned: BinaryHeap::new(),
+        window,
+        climber,
     })
 }
 
-/// Tag bit of pages in the clean-first region.
-const INSIDE: u32 = 1;
-/// Tag bit of pages in the clean list.
-const CLEAN: u32 = 2;
-
 struct Cflru {
-    list: List,
-    /// The clean pages of the region, in the order of the main list.
-    clean: List,
-    links: Links,
-    /// The most recent page of the region, or [`NIL`].
-    edge: u32,
-    /// How many pages are in the region.
+    order: Recency,
+    /// Pages with places before this are in the clean-first region.
+    edge: usize,
+    /// How many pages are.
     inside: u32,
+    /// Of those with places before this, all are dirty but those in `cleaned`.
+    cursor: usize,
+    /// Places before which nodes are loaded ahead, for the edge and for the cursor.
+    seen: usize,
+    ready: usize,
+    /// Places and nodes cleaned behind the cursor; what has moved or left since is of no account.
+    cleaned: BinaryHeap<Reverse<(usize, u32)>>,
     window: u32,
     climber: Option<Climber>,
 }
@@ -108,57 +116,33 @@ impl Climber {
 }
 
 impl Cflru {
-    /// Takes a page out of the main list and of the region.
+    /// Notes that `node` leaves its place.
     #[inline]
-    fn unlink<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) {
-        let tag = pages.tag(node);
-        if tag & INSIDE != 0 {
-            if tag & CLEAN != 0 {
-                self.clean.remove(&mut self.links, node);
-            }
-            if self.edge == node {
-                self.edge = self.list.after(pages, node);
-            }
-            self.inside -= 1;
-            pages.set_tag(node, 0);
-        }
-        self.list.remove(pages, node);
+    fn depart<X: Index>(&mut self, pages: &Pages<X>, node: u32) {
+        self.inside -= u32::from(self.order.place(pages, node) < self.edge);
     }
 
     /// Lets the region grow to its size.
     #[inline]
-    fn refill<X: Index>(&mut self, pages: &mut Pages<X>) {
-        while self.inside < self.window {
-            let next =
-                if self.edge == NIL { self.list.back(pages) } else { self.list.before(pages, self.edge) };
-            if next == NIL {
-                return;
+    fn refill<X: Index>(&mut self, pages: &Pages<X>) {
+        while self.inside < self.window && self.edge < self.order.end() {
+            if self.edge >= self.seen {
+                self.seen = self.order.preview(pages, self.edge);
             }
-            if pages.is_dirty(next) {
-                pages.set_tag(next, INSIDE);
-            } else {
-                pages.set_tag(next, INSIDE | CLEAN);
-                self.clean.push_front(&mut self.links, next);
-            }
-            self.edge = next;
-            self.inside += 1;
+            self.inside += u32::from(self.order.node_at(pages, self.edge) != NIL);
+            self.edge += 1;
         }
     }
 
     /// Lets the region shrink to its size.
-    fn shrink<X: Index>(&mut self, pages: &mut Pages<X>) {
+    fn shrink<X: Index>(&mut self, pages: &Pages<X>) {
         while self.inside > self.window {
-            let node = self.edge;
-            self.edge = self.list.after(pages, node);
-            self.inside -= 1;
-            if pages.tag(node) & CLEAN != 0 {
-                self.clean.remove(&mut self.links, node);
-            }
-            pages.set_tag(node, 0);
+            self.edge -= 1;
+            self.inside -= u32::from(self.order.node_at(pages, self.edge) != NIL);
         }
     }
 
-    fn climb<X: Index>(&mut self, pages: &mut Pages<X>, victim: u32) {
+    fn climb<X: Index>(&mut self, pages: &Pages<X>, victim: u32) {
         if let Some(climber) = &mut self.climber {
             self.window = climber.evicted(pages.is_dirty(victim), self.window, pages.capacity());
             self.shrink(pages);
@@ -166,70 +150,94 @@ impl Cflru {
         }
     }
 
-    /// Enters a page of the region in the clean list, at its place.
-    fn enter_clean<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) {
-        let is = |node: u32, bit: u32| pages.tag(node) & bit != 0;
-        let (mut newer, mut older) = (node, node);
-        loop {
-            newer = self.list.before(pages, newer);
-            if newer == NIL || !is(newer, INSIDE) {
-                self.clean.push_front(&mut self.links, node);
+    /// Makes room in the log, which moves all places.
+    #[cold]
+    fn compact<X: Index>(&mut self, pages: &mut Pages<X>) {
+        let cleaned = std::mem::take(&mut self.cleaned);
+        let valid: Vec<u32> = cleaned
+            .into_iter()
+            .filter(|Reverse((at, node))| self.order.node_at(pages, *at) == *node)
+            .map(|Reverse((_, node))| node)
+            .collect();
+        [self.edge, self.cursor] = self.order.compact(pages, [self.edge, self.cursor]);
+        (self.seen, self.ready) = (0, 0);
+        let places = valid.into_iter().map(|node| Reverse((self.order.place(pages, node), node)));
+        self.cleaned = places.collect();
+    }
+
+    /// The least recently used clean page of the region, or [`NIL`].
+    fn oldest_clean<X: Index>(&mut self, pages: &Pages<X>) -> u32 {
+        while let Some(&Reverse((at, node))) = self.cleaned.peek() {
+            let is_there = self.order.node_at(pages, at) == node && !pages.is_dirty(node);
+            if is_there && at < self.edge {
+                return node;
+            }
+            if is_there {
+                // The region has shrunk, and with it what is behind the cursor.
                 break;
             }
-            if is(newer, CLEAN) {
-                self.clean.insert_after(&mut self.links, node, newer);
-                break;
-            }
-            older = self.list.after(pages, older);
-            if older == NIL {
-                self.clean.push_back(&mut self.links, node);
-                break;
-            }
-            if is(older, CLEAN) {
-                self.clean.insert_before(&mut self.links, node, older);
-                break;
-            }
+            self.cleaned.pop();
         }
-        pages.set_tag(node, INSIDE | CLEAN);
+        while self.cursor < self.edge {
+            if self.cursor >= self.ready {
+                self.ready = self.order.make_ready(pages, self.cursor);
+            }
+            let node = self.order.node_at(pages, self.cursor);
+            if node != NIL && !pages.is_dirty(node) {
+                return node;
+            }
+            self.cursor += 1;
+        }
+        NIL
     }
 }
 
 impl<X: Index> Policy<X> for Cflru {
+    const TOUCHES: Touches = Touches::Node;
+
     #[inline]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
-        if pages.tag(node) == 0 {
-            return self.list.touch(pages, node);
+        if self.order.is_full() {
+            self.compact(pages);
         }
-        self.unlink(pages, node);
-        self.list.push_front(pages, node);
+        self.depart(pages, node);
+        self.order.touch(pages, node);
         self.refill(pages);
     }
 
+    #[inline]
     fn make_room(&mut self, pages: &mut Pages<X>, _: u64, _: &mut Plan) -> Room {
-        let clean = self.clean.back(&self.links);
-        let victim = if clean == NIL { self.list.back(pages) } else { clean };
+        let clean = self.oldest_clean(pages);
+        let victim = if clean == NIL { self.order.oldest(pages) } else { clean };
         self.climb(pages, victim);
         Room::Drop(victim)
     }
 
+    #[inline]
     fn insert(&mut self, pages: &mut Pages<X>, node: u32, _: Access) {
-        self.list.push_front(pages, node);
+        if self.order.is_full() {
+            self.compact(pages);
+        }
+        self.order.enter(pages, node);
         self.refill(pages);
     }
 
+    #[inline]
     fn remove(&mut self, pages: &mut Pages<X>, node: u32, _: Leaving) -> Afterlife {
-        self.unlink(pages, node);
+        self.depart(pages, node);
+        self.order.leave(pages, node);
         self.refill(pages);
         Afterlife::Gone
     }
 
     fn cleaned(&mut self, pages: &mut Pages<X>, node: u32) {
-        if pages.tag(node) & INSIDE != 0 {
-            self.enter_clean(pages, node);
+        let at = self.order.place(pages, node);
+        if at < self.cursor {
+            self.cleaned.push(Reverse((at, node)));
         }
     }
 
     fn bytes(&self) -> usize {
-        self.links.bytes()
+        self.order.bytes() + self.cleaned.capacity() * size_of::<(usize, u32)>()
     }
 }

@@ -18,7 +18,7 @@ pub const ENTRY: Entry = Entry {
 fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
     let capacity = order.config().capacity;
     Recency::check(ENTRY.name, capacity)?;
-    order.cache::<X, _>(Needs::lists(0), |_| Lru { order: Recency::new(capacity, 1) })
+    order.cache::<X, _>(Needs::lists(0), |_| Lru { order: Recency::new(capacity, 1, 4) })
 }
 
 struct Lru {
@@ -35,9 +35,7 @@ impl<X: Index> Policy<X> for Lru {
 
     #[inline]
     fn make_room(&mut self, pages: &mut Pages<X>, _: u64, _: &mut Plan) -> Room {
-        let node = self.order.oldest(pages);
-        pages.warm(self.order.soon_oldest());
-        Room::Drop(node)
+        Room::Drop(self.order.oldest(pages))
     }
 
     #[inline]

@@ -94,7 +94,8 @@ impl S3Fifo {
         }
         if self.ghosts.len() == self.ghosts_max {
             let oldest = self.ghosts.back(pages);
-            pages.warm(self.ghosts.before(pages, oldest));
+            let next = self.ghosts.before(pages, oldest);
+            pages.warm(&[next], &[pages.page(next)]);
             self.ghosts.remove(pages, oldest);
             pages.forget(oldest);
         }

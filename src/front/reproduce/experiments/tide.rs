@@ -9,6 +9,7 @@
 use super::super::{Experiment, Findings, Row, Setting};
 use crate::Result;
 use crate::front::replay::RunReport;
+use std::io::IsTerminal;
 
 /// Registry line.
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -82,25 +83,23 @@ struct Outcome {
 }
 
 fn run(setting: &Setting) -> Result<Findings> {
-    let mut outcomes = Vec::new();
-    for recipe in GENERATED {
-        outcomes.push(outcome(setting, recipe, &format!("{recipe},seed={} {STACK}", setting.seed))?);
-    }
+    let generated =
+        GENERATED.map(|recipe| (recipe.to_string(), format!("{recipe},seed={}", setting.seed), ""));
     let folder = setting.traces_dir()?.display();
-    for name in BLOCK.iter().chain(&FILES) {
-        outcomes.push(outcome(setting, name, &format!("{folder}/{name} {STACK}"))?);
-    }
-    for name in BLOCK {
-        let what = format!("{name}, no flushes");
-        outcomes.push(outcome(setting, &what, &format!("{folder}/{name} {STACK} --no-flush"))?);
+    let recorded = |name: &&str| (name.to_string(), format!("{folder}/{name}"), "");
+    let unflushed = |name: &str| (format!("{name}, no flushes"), format!("{folder}/{name}"), "--no-flush");
+    let recorded = BLOCK.iter().chain(&FILES).map(recorded);
+    let traces: Vec<_> = generated.into_iter().chain(recorded).chain(BLOCK.map(unflushed)).collect();
+    let mut outcomes = Vec::with_capacity(traces.len());
+    for (number, (name, trace, options)) in traces.iter().enumerate() {
+        if std::io::stderr().is_terminal() {
+            eprintln!("trace {} of {}: {name}", number + 1, traces.len());
+        }
+        outcomes.push(judge(name, &setting.replay(&format!("{trace} {STACK} {options}"))?));
     }
     let (holds, why) = verdict(&outcomes);
     let rows = outcomes.iter().flat_map(rows).collect();
     Ok(Findings { rows, holds, why, config: serde_json::json!({ "stacks": STACK }) })
-}
-
-fn outcome(setting: &Setting, trace: &str, line: &str) -> Result<Outcome> {
-    Ok(judge(trace, &setting.replay(line)?))
 }
 
 fn judge(trace: &str, runs: &[RunReport]) -> Outcome {
