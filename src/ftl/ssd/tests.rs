@@ -81,6 +81,21 @@ fn what_is_placed_apart_is_not_copied_with_the_rest() {
 }
 
 #[test]
+fn what_is_placed_apart_lies_in_other_blocks() {
+    let ssd = ssd(|profile| profile.settings = "handles=2".into());
+    ssd.place(0, 16 * 2048, 1);
+    for page in 0..16 {
+        write(&ssd, 0, page * 2048, 2048, false);
+        write(&ssd, 0, (page + 100) * 2048, 2048, false);
+    }
+    let model = ssd.model.lock();
+    let block = |page| model.ftl.find(Lpn(page)).map(|(block, _)| block);
+    let apart: Vec<_> = (0..16).map(block).collect();
+    assert!(apart.iter().all(Option::is_some));
+    assert!((100..116).all(|page| !apart.contains(&block(page))));
+}
+
+#[test]
 fn sectors_wait_for_their_neighbours() {
     let ssd = ssd(|_| ());
     for sector in 0..3 {
