@@ -25,6 +25,7 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,6 +98,13 @@ struct Files {
     journaled: Vec<(DiskBlock, Bytes)>,
     /// What goes to the SSD.
     placements: Vec<Placement>,
+}
+
+/// What was written to the SSD and lies on the disk, too: bound as long as the file is as it was then.
+struct Settled {
+    placement: Placement,
+    /// See [`super::core::Node::version`].
+    version: u64,
 }
 
 /// What one cycle writes.
@@ -226,15 +234,17 @@ impl Shared {
     pub(super) fn cycle(&self) -> Result<()> {
         let Work { op, mut frozen, ordered, placements, tie } = self.freeze()?;
         let disk = submit_gathered(self.disk.as_ref(), ordered);
-        let on_ssd = self.finish_ssd(op, placements);
-        if let Err(error) = &on_ssd {
-            self.lose_ssd(error);
-        }
+        let late = self.finish_ssd(op, placements).unwrap_or_else(|error| {
+            self.lose_ssd(&error);
+            Vec::new()
+        });
         self.retie(&mut frozen, tie);
         let tid = frozen.tid;
         self.finish_disk(disk, frozen)?;
         self.committed(op, tid)?;
-        self.trim_log()
+        let trimmed = if late.is_empty() { self.trim_log() } else { self.bind_late(late) };
+        trimmed.unwrap_or_else(|error| self.lose_ssd(&error));
+        Ok(())
     }
 
     /// Step 1.
@@ -345,21 +355,23 @@ impl Shared {
     }
 
     /// Step 2 and 3 on the SSD: data, then the records of what it holds and no longer holds, durable.
-    fn finish_ssd(&self, op: u64, placements: Vec<Placement>) -> Result<()> {
+    ///
+    /// Returns what was written and found the log too full to be bound.
+    fn finish_ssd(&self, op: u64, placements: Vec<Placement>) -> Result<Vec<Settled>> {
         if self.ssd_device.is_none() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.write_placements(&placements)?;
         let gate = self.gate.lock();
         self.make_room(&gate)?;
         let mut core = self.core.lock();
         if core.ssd.is_none() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        self.bind_frozen(&mut core, op, placements);
+        let late = self.bind_frozen(&mut core, op, placements);
         self.unbind_frozen(&mut core, op);
         self.evict(&mut core);
-        self.write_log(core)
+        self.write_log(core).map(|()| late)
     }
 
     /// Makes room where a section runs short of clean extents. What has dirty or moving data stays.
@@ -373,28 +385,51 @@ impl Shared {
         }
     }
 
-    /// Binds what this cycle wrote, unless newer data stands over it or it was cut off meanwhile.
-    fn bind_frozen(&self, core: &mut Core, op: u64, placements: Vec<Placement>) {
+    /// Binds what this cycle wrote, unless newer data stands over it or it was cut off meanwhile. Returns what the log
+    /// has no room for.
+    fn bind_frozen(&self, core: &mut Core, op: u64, placements: Vec<Placement>) -> Vec<Settled> {
+        let unit = self.ssd_blocks_per_frame as u32;
+        let mut late = Vec::new();
         for placement in placements {
-            let Placement { ino, index, run, ref frames } = placement;
-            let sums = placement.sums(self.ssd_block_bytes);
-            let range = index..index + frames.len() as u64;
-            let current = range.clone().all(|index| core.is_current(ino, index));
-            let copy = if current { self.dup_inode(core, ino) } else { None };
-            let Some(ssd) = &mut core.ssd else { return };
-            let Some(inode) = copy.filter(|_| !ssd.is_filled(0, fill::BINDS)) else {
-                ssd.release(run);
-                continue;
-            };
-            let file_block = (index * self.ssd_blocks_per_frame) as u32;
-            let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
-            if ssd.bind(op, ino, &binding).is_err() {
-                continue;
-            }
-            if let Some(cycle) = &mut core.cycle {
-                cycle.frames_of_mut(ino, range).for_each(|frame| frame.placed = true);
+            let is_current = |number: usize| core.is_current(placement.ino, placement.index + number as u64);
+            let current: SmallVec<[bool; 64]> = (0..placement.frames.len()).map(is_current).collect();
+            let mut at = 0;
+            for alike in current.chunk_by(|one, next| one == next) {
+                let part = placement.part(at..at + alike.len(), unit);
+                at += alike.len();
+                match alike[0] {
+                    true => late.extend(self.bind_part(core, op, part)),
+                    false => core.ssd.iter_mut().for_each(|ssd| ssd.release(part.run)),
+                }
             }
         }
+        late
+    }
+
+    /// Binds a stretch of frozen frames that nothing newer covers; gives it back if the log has no room for that.
+    fn bind_part(&self, core: &mut Core, op: u64, placement: Placement) -> Option<Settled> {
+        let ino = placement.ino;
+        let copy = self.dup_inode(core, ino);
+        let ssd = core.ssd.as_mut()?;
+        let inode = match (copy, core.nodes.get(&ino)) {
+            (Some(inode), _) if !ssd.is_filled(0, fill::BINDS) => inode,
+            (Some(_), Some(node)) => return Some(Settled { placement, version: node.version }),
+            _ => {
+                ssd.release(placement.run);
+                return None;
+            }
+        };
+        let Placement { index, run, ref frames, .. } = placement;
+        let file_block = (index * self.ssd_blocks_per_frame) as u32;
+        let sums = placement.sums(self.ssd_block_bytes);
+        let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
+        if ssd.bind(op, ino, &binding).is_ok()
+            && let Some(cycle) = &mut core.cycle
+        {
+            let range = index..index + frames.len() as u64;
+            cycle.frames_of_mut(ino, range).for_each(|frame| frame.placed = true);
+        }
+        None
     }
 
     /// The SSD forgets its copies of everything that changes on the disk and is not bound anew. What would take more of
@@ -460,9 +495,31 @@ impl Shared {
         drop(core);
         if due {
             let _gate = self.gate.lock();
-            if let Err(error) = self.write_tables() {
-                self.lose_ssd(&error);
+            self.write_tables()?;
+        }
+        Ok(())
+    }
+
+    /// Binds what a cycle found no room for in the log, emptying that as often as it takes.
+    fn bind_late(&self, late: Vec<Settled>) -> Result<()> {
+        let _gate = self.gate.lock();
+        let mut late = late.into_iter().peekable();
+        while late.peek().is_some() {
+            self.empty_log()?;
+            let mut core = self.core.lock();
+            let is_full = |core: &Core| core.ssd.as_ref().is_none_or(|ssd| ssd.is_filled(0, fill::BINDS));
+            if is_full(&core) {
+                late.for_each(|settled| {
+                    self.bind_settled(&mut core, settled);
+                });
+                return Ok(());
             }
+            while !is_full(&core)
+                && let Some(settled) = late.next()
+            {
+                core.counters.bound_late += self.bind_settled(&mut core, settled);
+            }
+            self.write_log(core)?;
         }
         Ok(())
     }
@@ -472,21 +529,21 @@ impl Shared {
         let mut core = self.core.lock();
         let mut placements = Vec::new();
         for (promotion, version) in core.promotions.take() {
-            placements.extend(self.room_for_promotion(&mut core, &promotion, version).map(|p| (p, version)));
+            let room = self.room_for_promotion(&mut core, &promotion, version);
+            placements.extend(room.map(|placement| Settled { placement, version }));
         }
         core.promote_at = Time::now() + PROMOTE_WAIT;
         drop(core);
-        let (placements, versions): (Vec<_>, Vec<_>) = placements.into_iter().unzip();
         if placements.is_empty() {
             return;
         }
-        if let Err(error) = self.write_placements(&placements) {
+        if let Err(error) = self.write_placements(placements.iter().map(|settled| &settled.placement)) {
             self.lose_ssd(&error);
             return;
         }
         let mut core = self.core.lock();
-        for (placement, version) in placements.into_iter().zip(versions) {
-            self.bind_promoted(&mut core, placement, version);
+        for settled in placements {
+            core.counters.promoted_bytes += self.bind_settled(&mut core, settled);
         }
     }
 
@@ -509,20 +566,21 @@ impl Shared {
         placements.into_iter()
     }
 
-    fn bind_promoted(&self, core: &mut Core, placement: Placement, version: u64) {
+    /// Binds a copy of what the disk has, unless the file changed since; how many bytes.
+    fn bind_settled(&self, core: &mut Core, Settled { placement, version }: Settled) -> u64 {
         let Placement { ino, index, run, ref frames } = placement;
         let unchanged = core.is_unchanged(ino, version);
         let copy = if unchanged { self.dup_inode(core, ino) } else { None };
         let sums = placement.sums(self.ssd_block_bytes);
-        let bytes = (frames.len() * FRAME) as u64;
         let committed = core.committed;
-        let Some(ssd) = &mut core.ssd else { return };
-        let Some(inode) = copy.filter(|_| !ssd.is_filled(0, fill::BINDS)) else { return ssd.release(run) };
+        let Some(ssd) = &mut core.ssd else { return 0 };
+        let Some(inode) = copy.filter(|_| !ssd.is_filled(0, fill::BINDS)) else {
+            ssd.release(run);
+            return 0;
+        };
         let file_block = (index * self.ssd_blocks_per_frame) as u32;
         let binding = Binding { file_block, run, sums: &sums, state: WrDone::Both, inode: &inode };
-        if ssd.bind(committed, ino, &binding).is_ok() {
-            core.counters.promoted_bytes += bytes;
-        }
+        ssd.bind(committed, ino, &binding).map_or(0, |()| (frames.len() * FRAME) as u64)
     }
 }
 

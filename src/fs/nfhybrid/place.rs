@@ -6,9 +6,10 @@ use super::frames::FRAME;
 use crate::fs::nfhybrid::ssd::{Run, Ssd};
 use crate::media::{BlockDevice, Gather, Request, Ticket, wait_all};
 use crate::time::Time;
-use crate::units::Ino;
+use crate::units::{Ino, SsdBlock};
 use crate::{Result, checksum};
 use bytes::Bytes;
+use std::ops::Range;
 
 /// Longest gathered write, bytes.
 const WRITE_MAX: usize = 1 << 20;
@@ -26,6 +27,14 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// Those of its frames, of `unit` SSD blocks each.
+    pub fn part(&self, frames: Range<usize>, unit: u32) -> Placement {
+        let at = SsdBlock(self.run.at.0 + frames.start as u64 * u64::from(unit));
+        let run = Run { at, len: frames.len() as u32 * unit };
+        let index = self.index + frames.start as u64;
+        Placement { ino: self.ino, index, run, frames: self.frames[frames].to_vec() }
+    }
+
     /// Checksums of the blocks, in order.
     pub fn sums(&self, block_bytes: usize) -> Vec<u32> {
         self.frames.iter().flat_map(|frame| frame.chunks(block_bytes)).map(checksum::crc32c).collect()
@@ -59,9 +68,12 @@ impl Shared {
     }
 
     /// Submits the writes of placements to the SSD.
-    pub(super) fn write_placements(&self, placements: &[Placement]) -> Result<()> {
+    pub(super) fn write_placements<'a>(
+        &self,
+        placements: impl IntoIterator<Item = &'a Placement>,
+    ) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
-        let writes = placements.iter().flat_map(|placement| {
+        let writes = placements.into_iter().flat_map(|placement| {
             let start = placement.run.at.0 * self.ssd_block_bytes as u64;
             let frames = placement.frames.iter().enumerate();
             frames.map(move |(number, frame)| (start + (number * FRAME) as u64, frame.clone()))

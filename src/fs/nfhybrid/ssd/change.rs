@@ -313,6 +313,12 @@ impl Ssd {
         self.log.seal(self.residency.slots.high())
     }
 
+    /// A group to write that says no more than where the log's tail is now: once it is durable, what a checkpoint or
+    /// [`trim`](Ssd::trim) let go of is free. `None` where that is nothing.
+    pub fn advance(&mut self) -> Option<LogWrite> {
+        self.log.advance(self.residency.slots.high())
+    }
+
     /// The group `upto` and all groups sealed before it are durable. What was unbound before they were
     /// sealed can be allocated once its operation is settled.
     pub fn sealed(&mut self, upto: Token) {

@@ -318,6 +318,17 @@ impl Log {
         }
     }
 
+    /// An empty group that moves the tail past what is dead; `None` where that gains nothing.
+    pub(super) fn advance(&mut self, slots_high: u32) -> Option<LogWrite> {
+        self.drop_dead();
+        let tail = self.groups.front().map(|group| group.block);
+        if self.closed.is_empty() && tail != Some(self.durable_tail) {
+            let at = fit(self.head, self.durable_tail, self.blocks, 1, 0)?;
+            return Some(self.group(Batch::default(), at, 1, self.batch - 1, slots_high));
+        }
+        None
+    }
+
     /// Makes the group of a batch and accounts for it.
     fn group(&mut self, batch: Batch, block: u32, blocks: u32, number: u64, slots_high: u32) -> LogWrite {
         let sequence = self.next_sequence;
