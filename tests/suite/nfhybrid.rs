@@ -143,6 +143,39 @@ fn a_tree_larger_than_the_ssd_reads_the_same_through_the_mount_again_and_from_th
 }
 
 #[test]
+fn direct_io_and_a_page_cache_below_make_no_difference_to_files() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let tree = Path::new("/usr/share/perl");
+    let volume = Volume::new(16, 1024, &[]);
+    let ways = ["direct,lag=1s", "cache=cswlru,cache-size=4MiB,lag=1s", "direct,cache=lru,cache-size=1MiB"];
+    let probe = volume.dir.path().join("probe");
+    let probed = Command::new("dd")
+        .args(["if=/dev/zero", &format!("of={}", text(&probe)), "oflag=direct", "bs=4096", "count=1"])
+        .output();
+    let has_direct = probed.is_ok_and(|run| run.status.success());
+    if !has_direct {
+        skip("direct I/O: images lie on a file system that has none");
+    }
+    for (round, options) in ways.into_iter().enumerate() {
+        let mounted = volume.mount(if has_direct { options } else { options.trim_start_matches("direct,") });
+        sh(&format!("cp -a {} tree{round}", tree.display()), mounted.path());
+        sh(
+            "for i in 1 2 3 4 5 6 7 8 9; do dd if=/dev/urandom of=f$i bs=5000 count=9 conv=fsync; done",
+            mounted.path(),
+        );
+        sh("md5sum f? > sums", mounted.path());
+        (0..=round).for_each(|round| same_trees(tree, &mounted.path().join(format!("tree{round}"))));
+        unmount(mounted);
+        volume.e2fsck();
+        let kernel = volume.kernel();
+        sh("md5sum --quiet -c sums", &kernel.0);
+        (0..=round).for_each(|round| same_trees(tree, &kernel.0.join(format!("tree{round}"))));
+    }
+}
+
+#[test]
 fn remapping_a_directory_moves_no_data_and_counts_for_what_is_written_next() {
     if let Some(why) = no_fuse() {
         return skip(&why);

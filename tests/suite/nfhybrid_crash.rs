@@ -41,8 +41,17 @@ struct Run {
     history: Vec<(u64, Tree)>,
     promises: Vec<Promise>,
     next_name: u32,
+    kind: Workload,
+}
+
+/// What a run does beside the usual.
+#[derive(Clone, Copy, PartialEq)]
+enum Workload {
+    Plain,
     /// Some writes are longer than what gets a new place when it is overwritten.
-    long: bool,
+    Long,
+    /// A commit has more to bind than its small log has room for.
+    Scattered,
 }
 
 const ROOT: Ino = Ino(2);
@@ -85,6 +94,7 @@ impl Run {
 
     fn step(&mut self) {
         match self.below(100) {
+            _ if self.kind == Workload::Scattered && self.history.len() == 12 => self.scatter(),
             0..18 => self.create(Kind::File),
             18..22 => self.create(Kind::Dir),
             22..52 => self.write(),
@@ -114,7 +124,7 @@ impl Run {
     fn write(&mut self) {
         let Some(mut path) = self.pick(false) else { return };
         // Long enough to get a new place when it is overwritten.
-        let long = self.long && self.below(5) == 0;
+        let long = self.kind == Workload::Long && self.below(5) == 0;
         let is_long =
             |contents: &Option<Vec<u8>>| contents.as_ref().is_some_and(|bytes| bytes.len() > 1 << 20);
         if let Some((again, _)) = self.tree.iter().find(|(_, contents)| long && is_long(contents)) {
@@ -143,6 +153,26 @@ impl Run {
             contents.resize(end, 0);
         }
         contents[offset as usize..end].copy_from_slice(&data);
+    }
+
+    /// A new file of many short stretches, in one commit; the file stays in use.
+    fn scatter(&mut self) {
+        const STRETCHES: usize = 400;
+        self.fs.commit().unwrap();
+        let path = self.fresh_path();
+        let (parent, name) = Run::parent_and_name(&path);
+        let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+        let ino = self.fs.create(&CALLER, self.ino(parent), name.as_bytes(), &node).unwrap().ino;
+        let mut contents = Vec::new();
+        for stretch in 0..STRETCHES {
+            contents.resize(stretch * 8192, 0);
+            let data = [stretch as u8 | 1; 4096];
+            self.fs.write(ino, contents.len() as u64, &data, false).unwrap().get().unwrap();
+            contents.extend(data);
+        }
+        self.tree.insert(path, Some(contents));
+        self.fs.commit().unwrap();
+        assert!(self.fs.status().counters.bound_late > 0, "the log had room for all");
     }
 
     fn fsync(&mut self) {
@@ -228,7 +258,7 @@ fn base_disk(mib: u64, options: &[&str]) -> Arc<Ram> {
     Arc::new(Ram::from_bytes("disk", std::fs::read(&path).unwrap()))
 }
 
-fn small_ssd() -> ssd::Config {
+fn small_ssd(kind: Workload) -> ssd::Config {
     let section = |name: &str, extent: u64| ssd::SectionConfig {
         name: name.into(),
         extent_bytes: extent,
@@ -236,6 +266,7 @@ fn small_ssd() -> ssd::Config {
     };
     ssd::Config {
         sections: vec![section("small", 16 << 10), section("large", 64 << 10)],
+        log_bytes: if kind == Workload::Scattered { 64 << 10 } else { ssd::Config::default().log_bytes },
         ..ssd::Config::default()
     }
 }
@@ -252,11 +283,11 @@ fn record(
     seed: u64,
     steps: usize,
     disk: Arc<Ram>,
-    long: bool,
+    kind: Workload,
     front: Front,
 ) -> (Run, Vec<Arc<dyn BlockDevice>>) {
     let ssd_ram = Arc::new(Ram::new("ssd", 16 << 20));
-    volume::join_devices(disk.clone(), ssd_ram.clone(), &small_ssd()).unwrap();
+    volume::join_devices(disk.clone(), ssd_ram.clone(), &small_ssd(kind)).unwrap();
     let bases: Vec<Arc<dyn BlockDevice>> = vec![
         Arc::new(Ram::from_bytes("disk", disk.image())),
         Arc::new(Ram::from_bytes("ssd", ssd_ram.image())),
@@ -274,7 +305,7 @@ fn record(
         history: vec![(op, Tree::new())],
         promises: Vec::new(),
         next_name: 0,
-        long,
+        kind,
     };
     for _ in 0..steps {
         run.step();
@@ -376,8 +407,15 @@ fn check_together(run: &Run, state: &CrashState, what: &str) {
     fs.shutdown().unwrap_or_else(|error| panic!("{what}: shutdown after recovery: {error}"));
 }
 
-fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize, long: bool, front: Front) -> u64 {
-    let (run, bases) = record(seed, steps, disk, long, front);
+fn crash_everywhere(
+    seed: u64,
+    steps: usize,
+    disk: Arc<Ram>,
+    stride: usize,
+    kind: Workload,
+    front: Front,
+) -> u64 {
+    let (run, bases) = record(seed, steps, disk, kind, front);
     assert_eq!(run.fs.status().ssd_lost, None);
     let log = run.recorder.log();
     let mut states = 0;
@@ -405,7 +443,7 @@ fn crash_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, stride: usize, long
 #[test]
 fn every_power_cut_leaves_a_past_state_on_the_disk_and_every_promise_on_both() {
     for seed in 1..=3 {
-        crash_everywhere(seed, 120, base_disk(32, &["-b", "4096"]), 7, false, &|disk| disk);
+        crash_everywhere(seed, 120, base_disk(32, &["-b", "4096"]), 7, Workload::Plain, &|disk| disk);
     }
 }
 
@@ -415,20 +453,27 @@ fn many_more_power_cuts() {
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
     for seed in 101..101 + seeds {
         let block = ["4096", "1024"][seed as usize % 2];
-        crash_everywhere(seed, 50, base_disk(24, &["-b", block]), 5, false, &|disk| disk);
+        crash_everywhere(seed, 50, base_disk(24, &["-b", block]), 5, Workload::Plain, &|disk| disk);
     }
 }
 
 #[test]
 fn the_same_holds_for_small_blocks() {
-    crash_everywhere(11, 90, base_disk(24, &["-b", "1024"]), 11, false, &|disk| disk);
+    crash_everywhere(11, 90, base_disk(24, &["-b", "1024"]), 11, Workload::Plain, &|disk| disk);
 }
 
 #[test]
 fn the_same_holds_for_stretches_that_get_a_new_place() {
     let disk = base_disk(96, &["-b", "4096", "-J", "size=16"]);
-    let relocated = crash_everywhere(5, 120, disk, 7, true, &|disk| disk);
+    let relocated = crash_everywhere(5, 120, disk, 7, Workload::Long, &|disk| disk);
     assert!(relocated > 0, "no stretch of data was written to a new place");
+}
+
+#[test]
+fn the_same_holds_where_a_commit_binds_more_than_the_log_has_room_for() {
+    for seed in 21..24 {
+        crash_everywhere(seed, 60, base_disk(48, &["-b", "4096"]), 3, Workload::Scattered, &|disk| disk);
+    }
 }
 
 #[test]
@@ -441,7 +486,7 @@ fn the_same_holds_with_a_page_cache_of_any_policy_under_the_disk_half() {
         };
         let seed = 101 + at as u64;
         let block = ["4096", "1024"][seed as usize % 2];
-        crash_everywhere(seed, 50, base_disk(24, &["-b", block]), 5, false, &front);
+        crash_everywhere(seed, 50, base_disk(24, &["-b", block]), 5, Workload::Plain, &front);
     }
 }
 
@@ -458,7 +503,7 @@ fn write_image(device: &dyn BlockDevice, path: &Path) {
 
 #[test]
 fn e2fsck_replays_the_journal_and_finds_nothing_else() {
-    let (run, bases) = record(21, 120, base_disk(32, &["-b", "4096"]), false, &|disk| disk);
+    let (run, bases) = record(21, 120, base_disk(32, &["-b", "4096"]), Workload::Plain, &|disk| disk);
     let log = run.recorder.log();
     let dir = tempfile::tempdir().unwrap();
     let mut checked = 0;
