@@ -44,6 +44,12 @@ struct Options {
     /// Work to do: metadata postmark fsync stream
     #[arg(long, value_delimiter = ',', default_value = "metadata,postmark,fsync,stream")]
     work: Vec<String>,
+    /// The processor on which the work is done, or `any`
+    ///
+    /// On a machine with an idle processor the scheduler moves a program that waits for a server back and forth between
+    /// the two, which doubles what a request costs and scatters it; kernel file systems know nothing of that.
+    #[arg(long, default_value = "0", value_parser = processor)]
+    processor: Processor,
     /// Where image files and mount points are made
     #[arg(long, default_value = "/var/tmp")]
     dir: PathBuf,
@@ -56,6 +62,39 @@ struct Options {
     /// Given by `cargo bench`; without meaning
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+/// Where the work is done.
+#[derive(Clone, Copy, Debug)]
+struct Processor(Option<usize>);
+
+fn processor(text: &str) -> Result<Processor, String> {
+    if text == "any" {
+        return Ok(Processor(None));
+    }
+    let number = text.parse().map_err(|_| "neither a number nor 'any'".to_string())?;
+    Ok(Processor(Some(number)))
+}
+
+impl std::fmt::Display for Processor {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self.0 {
+            Some(number) => write!(f, "{number}"),
+            None => f.write_str("any"),
+        }
+    }
+}
+
+impl Processor {
+    /// Keeps this thread, and the programs it starts from now on, there.
+    fn stay(self) -> Result<(), String> {
+        let Some(number) = self.0 else { return Ok(()) };
+        let mut only = rustix::thread::CpuSet::new();
+        if number < rustix::thread::CpuSet::MAX_CPU {
+            only.set(number);
+        }
+        rustix::thread::sched_setaffinity(None, &only).map_err(|why| format!("processor {number}: {why}"))
+    }
 }
 
 fn main() -> ExitCode {
@@ -84,6 +123,7 @@ fn run(options: &Options) -> Result<(), String> {
     for text in &options.mounted {
         targets.push(Target::mounted(text)?);
     }
+    options.processor.stay()?;
     let mut samples = Samples::of_targets(&targets);
     let begin = std::time::Instant::now();
     let mut random = StdRng::seed_from_u64(options.seed);

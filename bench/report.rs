@@ -79,8 +79,9 @@ const HEADINGS: &str = concat!(
 /// Every figure; counts and CPU times are those of the best round.
 pub fn table(options: &Options, took: Duration, samples: &Samples) -> String {
     let mut out = format!(
-        "disk: {}; {} rounds in {} s; load average at the end {}; µs and counts an operation (postmark: a run)\n",
+        "disk: {}; work on processor {}; {} rounds in {} s; load average at the end {}; µs and counts an operation (postmark: a run)\n",
         options.disk.name(),
+        options.processor,
         options.rounds,
         took.as_secs(),
         load()
