@@ -92,6 +92,8 @@ pub struct Counters {
     pub forgotten: u64,
     /// Times the log was started anew before the disk had caught up.
     pub relogs: u64,
+    /// Bytes read from memory, SSD and disk, in whole frames; holes count for nothing.
+    pub read_bytes: [u64; 3],
     /// Bytes of overwritten data that got a new place on the disk, instead of going through its journal.
     pub relocated_bytes: u64,
     /// Bytes whose copies on the SSD had to wait for room in its log.

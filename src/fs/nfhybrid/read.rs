@@ -54,6 +54,19 @@ impl Plan {
     fn needs(&self, wanted: impl Fn(&Source) -> bool) -> bool {
         self.pieces.iter().any(|piece| wanted(&piece.source))
     }
+
+    /// Adds its bytes to those read from memory, SSD and disk.
+    fn count(&self, read_bytes: &mut [u64; 3]) {
+        for piece in &self.pieces {
+            let from = match piece.source {
+                Source::Memory(_) => 0,
+                Source::Zeros => continue,
+                Source::Ssd { .. } => 1,
+                Source::Disk { .. } => 2,
+            };
+            read_bytes[from] += piece.bytes as u64;
+        }
+    }
 }
 
 impl Shared {
@@ -82,6 +95,7 @@ impl Shared {
             let mut core = self.core.lock();
             match fetched {
                 Ok(parts) if plan.reuse == core.reuse => {
+                    plan.count(&mut core.counters.read_bytes);
                     if plan.promote {
                         self.offer(&mut core, &plan, &parts);
                     }
@@ -101,7 +115,10 @@ impl Shared {
         let mut core = self.core.lock();
         let plan = self.plan(&mut core, plan.ino, offset, end)?;
         match self.fetch(&plan) {
-            Ok(parts) => Ok(cut(&plan, parts, offset, end)),
+            Ok(parts) => {
+                plan.count(&mut core.counters.read_bytes);
+                Ok(cut(&plan, parts, offset, end))
+            }
             Err(Trouble::Disk(error) | Trouble::Ssd(_, error)) => Err(error),
         }
     }

@@ -387,6 +387,10 @@ fn a_read_from_the_disk_is_copied_to_the_ssd_and_read_from_there_next() {
     let residency = String::from_utf8(fs.control_get(attr.ino, "bimetal.residency").unwrap()).unwrap();
     assert!(residency.contains("\"ssd_active\":true") && residency.contains("\"11\""), "{residency}");
     assert!(contents(&fs, "f") == bytes);
+    assert_eq!(fs.status().counters.read_bytes, [0, 123 * 4096, 123 * 4096]);
+    create(&fs, "new", b"only in memory so far");
+    assert_eq!(contents(&fs, "new"), b"only in memory so far");
+    assert_eq!(fs.status().counters.read_bytes, [4096, 123 * 4096, 123 * 4096]);
     fs.shutdown().unwrap();
 }
 
