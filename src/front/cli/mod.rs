@@ -29,7 +29,7 @@ use crate::Result;
 use crate::front::{replay, reproduce};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -77,7 +77,12 @@ pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let cli = Cli::parse_from(helper::translate(&args).unwrap_or(args));
     let filter = EnvFilter::try_from_env("BIMETAL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
     match run(cli.verb) {
         Ok(code) => code,
         Err(why) => {
