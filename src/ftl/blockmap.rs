@@ -451,12 +451,13 @@ impl BlockMap {
             self.level_again = self.sequence + a_while / 4;
             return Ok(());
         };
-        self.move_data(at, logical).map(drop)
+        let target = self.take_most_worn();
+        self.move_data(at, logical, target).map(drop)
     }
 
-    /// Moves what is valid in the data block of `logical` to the most worn free block; false if there is none.
-    fn move_data(&mut self, at: Time, logical: u32) -> Result<bool> {
-        let Some(target) = self.take_most_worn() else { return Ok(false) };
+    /// Moves what is valid in the data block of `logical` to the free block `target`; false if there is none.
+    fn move_data(&mut self, at: Time, logical: u32, target: Option<u32>) -> Result<bool> {
+        let Some(target) = target else { return Ok(false) };
         let old = self.data[logical as usize];
         self.counts.wear_moves += 1;
         let first = logical * self.pages_per_block;
@@ -521,7 +522,11 @@ impl<U: Updates> Mapped<U> {
             Some(logical) if self.map.valid[block as usize] == 0 => {
                 self.updates.emptied(&mut self.map, at, logical).map(|()| true)
             }
-            Some(logical) => self.map.move_data(at, logical),
+            // Warm as it may be, not to the most worn block, which would soon be erased again, and run away.
+            Some(logical) => {
+                let target = self.map.take(logical);
+                self.map.move_data(at, logical, target)
+            }
             None => self.updates.vacate(&mut self.map, at, block),
         };
         if !moved? {

@@ -104,6 +104,7 @@ pub struct PageMap {
     states: Vec<State>,
     units: Vec<Unit>,
     next_unit: usize,
+    next_own_unit: usize,
     /// The number of the last write.
     sequence: u64,
     clean: Clean,
@@ -154,6 +155,7 @@ impl PageMap {
             states: vec![State::Free; blocks],
             units: (0..geometry.units).map(|_| Unit::new(levelling)).collect(),
             next_unit: 0,
+            next_own_unit: 0,
             sequence: 0,
             clean,
             levelling,
@@ -497,10 +499,9 @@ impl PageMap {
     }
 
     /// Closes open blocks of `unit` that have fewer erases than `limit` and were not written to for a while: one that is
-    /// seldom needed, as that for copies may be, would stay behind for ever.
+    /// seldom needed, as that for copies or for a placement handle may be, would stay behind for ever.
     fn close_lagging(&mut self, unit: usize, limit: u32, a_while: u64) {
-        let Unit { copies, own, .. } = &mut self.units[unit];
-        for slot in [copies, own] {
+        for slot in self.units[unit].slots_mut() {
             let lags = |block: u32| {
                 self.nand.erases(block) < limit && self.sequence - self.changed[block as usize] >= a_while
             };
@@ -516,30 +517,44 @@ impl PageMap {
         worn_out(&self.nand)
     }
 
-    /// Notes which units are ahead in wear: by a quarter of `spread` erases a block.
+    /// Notes how far units are ahead in wear, in quarters of `spread` erases a block.
     fn find_ahead(&mut self) {
         if self.units.len() > 1 && self.levelling != Levelling::None {
             let margin = u64::from(self.spread) * u64::from(self.nand.geometry().blocks_per_unit) / 4;
             let least = self.units.iter().map(|unit| unit.erases).min().unwrap_or(0);
-            self.units.iter_mut().for_each(|unit| unit.is_ahead = unit.erases > least + margin);
+            for unit in &mut self.units {
+                unit.ahead = ((unit.erases - least).saturating_sub(1) / margin.max(1)).min(4) as u32;
+            }
         }
     }
 
-    /// The unit whose turn it is.
-    fn take_turn(&mut self) -> usize {
-        let unit = self.next_unit;
-        self.next_unit = if unit + 1 == self.units.len() { 0 } else { unit + 1 };
+    /// The unit whose turn it is. Own pages have turns of their own: often one follows each of the host's, and they
+    /// would all go to the same units.
+    fn turn(&mut self, stream: Stream) -> &mut usize {
+        if stream == Stream::Own { &mut self.next_own_unit } else { &mut self.next_unit }
+    }
+
+    fn take_turn(&mut self, stream: Stream) -> usize {
+        let units = self.units.len();
+        let next = self.turn(stream);
+        let unit = *next;
+        *next = if unit + 1 == units { 0 } else { unit + 1 };
         unit
     }
 
     /// The next page to program for `stream`, of whichever unit is next and has room. A unit ahead in wear misses
-    /// every fourth turn: with less that is valid in it, it needs less cleaning.
+    /// every fourth turn, one further ahead more of them, up to all that others have room for: with less that is valid
+    /// in it, it needs less cleaning.
     fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<(usize, (u32, u32))> {
-        if self.units[self.next_unit].misses_its_turn() {
-            self.take_turn();
+        for _ in 1..self.units.len() {
+            let next = *self.turn(stream);
+            if !self.units[next].misses_its_turn() {
+                break;
+            }
+            self.take_turn(stream);
         }
         for _ in 0..self.units.len() {
-            let unit = self.take_turn();
+            let unit = self.take_turn(stream);
             if let Some(next) = self.next_page(at, unit, stream)? {
                 return Ok((unit, next));
             }

@@ -34,8 +34,8 @@ pub(super) struct Unit {
     pub erases: u64,
     /// The most erases of one of its blocks.
     pub most: u32,
-    /// It is ahead of other units in wear.
-    pub is_ahead: bool,
+    /// How far it is ahead of other units in wear: quarters of its turns that it misses.
+    pub ahead: u32,
     /// Turns it had while it was.
     turns: u32,
 }
@@ -51,7 +51,7 @@ impl Unit {
             free,
             erases: 0,
             most: 0,
-            is_ahead: false,
+            ahead: 0,
             turns: 0,
         }
     }
@@ -65,8 +65,8 @@ impl Unit {
 
     /// Whether its turn to be written to is to be left out.
     pub fn misses_its_turn(&mut self) -> bool {
-        self.turns = self.turns.wrapping_add(u32::from(self.is_ahead));
-        self.is_ahead && self.turns.is_multiple_of(4)
+        self.turns = self.turns.wrapping_add(u32::from(self.ahead > 0));
+        self.turns % 4 < self.ahead
     }
 
     /// Whether `block` is open.
@@ -78,9 +78,14 @@ impl Unit {
             .any(|(open, _)| *open == block)
     }
 
+    /// What is open, or may be.
+    pub fn slots_mut(&mut self) -> impl Iterator<Item = &mut Option<(u32, u32)>> {
+        [&mut self.host, &mut self.copies, &mut self.own].into_iter().chain(&mut self.placed)
+    }
+
     /// Closes `block` if it is open.
     pub fn forget(&mut self, block: u32) {
-        for slot in [&mut self.host, &mut self.copies, &mut self.own].into_iter().chain(&mut self.placed) {
+        for slot in self.slots_mut() {
             if slot.is_some_and(|(open, _)| open == block) {
                 *slot = None;
             }
