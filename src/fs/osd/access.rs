@@ -236,6 +236,20 @@ mod tests {
     }
 
     #[test]
+    fn a_renewed_journal_has_the_newest_time_of_each_object_under_later_numbers() {
+        let mut access = Access::default();
+        (0..3000).for_each(|n| access.note(n % 20, stamp(n as i64), false));
+        access.take_pages(2048);
+        assert!(access.renews_to_half());
+        access.renew();
+        let pages = access.take_pages(2048);
+        let entries: Vec<_> = pages.iter().flat_map(|page| read_page(page).unwrap()).collect();
+        let expected = (0..20).map(|n| (n, stamp(2980 + n as i64), 3000 + n));
+        assert_eq!(entries, expected.collect::<Vec<_>>());
+        assert_eq!((access.unmerged, access.next, access.renews_to_half()), (20, 3020, false));
+    }
+
+    #[test]
     fn a_full_journal_fits_into_one_page() {
         let mut access = Access::default();
         let mut n = 0;
