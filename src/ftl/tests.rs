@@ -50,7 +50,9 @@ impl Checked {
     }
 
     fn write(&mut self, page: u64) -> Result<()> {
-        self.ftl.write_placed(Time::ZERO, Lpn(page), &[], (page % 4) as u8)?;
+        // Not by the page alone, so that versions of a page lie under different handles.
+        let handle = (page ^ self.writes >> 2) % 5;
+        self.ftl.write_placed(Time::ZERO, Lpn(page), &[], handle as u8)?;
         self.writes += 1;
         self.last[page as usize] = self.writes;
         self.trimmed[page as usize] = false;

@@ -11,6 +11,7 @@
 //!
 //! Cost: records are decoded in batches of [`BATCH`], one dynamic call a batch, no allocation a record.
 
+mod descriptors;
 mod fields;
 pub mod formats;
 pub mod generators;

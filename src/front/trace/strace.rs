@@ -1,11 +1,13 @@
 //! What `strace -f -y -ttt` prints, as system calls on numbered paths.
 //!
-//! `-y` shows the path of every descriptor, so that only positions need to be followed: from where a file was opened
-//! (the end, with `O_APPEND`), by reads, writes and `lseek`, for each process and descriptor. Relative paths are taken
+//! `-y` shows the path of every descriptor, so that only positions need to be followed ([`Descriptors`]): from where
+//! a file was opened, by reads, writes and `lseek`, through `dup`, `fork` and threads; to the file's end with
+//! `O_APPEND`. Relative paths are taken
 //! from the directory that `AT_FDCWD<…>` or the descriptor shows. Calls that failed, that were cut in two by another
-//! process (`unfinished`, whose second half is used), and calls on what is no file are passed over. A position that a
-//! process has from its parent begins at 0.
+//! process (`unfinished`, whose second half is used), and calls on what is no file are passed over. Of a descriptor
+//! that was opened before the trace began, the position is 0 until a call tells it.
 
+use super::descriptors::Descriptors;
 use super::fields::Wrong;
 use rustc_hash::FxHashMap;
 
@@ -29,7 +31,7 @@ pub(super) struct Strace {
     numbers: FxHashMap<String, u32>,
     /// Paths by number.
     pub paths: Vec<String>,
-    positions: FxHashMap<(u32, u32), u64>,
+    descriptors: Descriptors,
     /// First halves of calls, by process.
     halves: FxHashMap<u32, String>,
 }
@@ -68,6 +70,11 @@ fn descriptor(text: &str) -> Option<(u32, &str)> {
     let path = rest.strip_suffix('>')?;
     let path = path.strip_suffix("(deleted)").unwrap_or(path);
     Some((number.parse().ok()?, path)).filter(|(_, path)| path.starts_with('/'))
+}
+
+/// Whether a flag is among flags.
+fn has(flags: &str, flag: &str) -> bool {
+    flags.split('|').any(|one| one.trim() == flag)
 }
 
 fn number(text: &str) -> u64 {
@@ -132,31 +139,24 @@ impl Strace {
             "open" | "openat" | "creat" => {
                 let (fd, path) = descriptor(result)?;
                 let flags = if name == "openat" { arg(2) } else { arg(1) };
-                Some(plain(self.opened(pid, fd, flags, name == "creat"), self.path(path)))
+                let path = self.path(path);
+                Some(plain(self.opened(pid, (fd, path), flags, name == "creat"), path))
             }
             "read" | "readv" | "write" | "writev" | "pread64" | "pwrite64" | "preadv" | "pwritev" => {
-                let ((fd, path), count) = (descriptor(arg(0))?, number(result));
-                let at = match name.starts_with('p') {
-                    true => number(arg(3)),
-                    false => {
-                        let position = self.positions.entry((pid, fd)).or_default();
-                        *position += count;
-                        *position - count
-                    }
+                let ((fd, path), len) = (descriptor(arg(0))?, number(result));
+                let (path, at) = (self.path(path), name.starts_with('p').then(|| number(arg(3))));
+                let (name, offset) = match name.contains("read") {
+                    true => ("read", self.descriptors.read(pid, fd, path, at, len)),
+                    false => ("write", self.descriptors.written(pid, fd, path, at, len)),
                 };
-                let name = if name.contains("read") { "read" } else { "write" };
-                let path = self.path(path);
-                Some(Traced { at_ns: 0, name, path, offset: at, len: count, result: count })
-            }
-            "lseek" => {
-                self.positions.insert((pid, descriptor(arg(0))?.0), number(result));
-                None
+                Some(Traced { at_ns: 0, name, path, offset, len, result: len })
             }
             "ftruncate" | "truncate" => {
                 let path = match descriptor(arg(0)) {
                     Some((_, path)) => self.path(path),
                     None => self.path_at(None, arg(0))?,
                 };
+                self.descriptors.ends_at(path, number(arg(1)));
                 Some(Traced { len: number(arg(1)), ..plain("truncate", path) })
             }
             "fsync" | "fdatasync" => Some(plain("fsync", self.path(descriptor(arg(0))?.1))),
@@ -164,20 +164,79 @@ impl Strace {
                 let path = self.path(descriptor(arg(0))?.1);
                 Some(Traced { result: number(result), ..plain("getdents", path) })
             }
-            _ => self.call_on_names(name, args),
+            _ => {
+                self.follow(pid, name, args, result);
+                self.call_on_names(name, args)
+            }
         }
     }
 
     /// A file was opened: what that is to it.
-    fn opened(&mut self, pid: u32, fd: u32, flags: &str, creat: bool) -> &'static str {
-        // The end is not known here; appended bytes then go where reads would be: good enough for placement.
-        self.positions.insert((pid, fd), 0);
-        let has = |flag| flags.split('|').any(|one| one.trim() == flag);
-        match (has("O_CREAT") || creat, has("O_TRUNC") || creat) {
+    fn opened(&mut self, pid: u32, (fd, path): (u32, u32), flags: &str, creat: bool) -> &'static str {
+        self.descriptors.opened(pid, fd, has(flags, "O_APPEND"));
+        let truncates = creat || has(flags, "O_TRUNC");
+        if truncates || has(flags, "O_EXCL") {
+            self.descriptors.ends_at(path, 0);
+        }
+        match (has(flags, "O_CREAT") || creat, truncates) {
             (true, _) => "opencreate",
             (false, true) => "opentrunc",
             _ => "open",
         }
+    }
+
+    /// Calls that are no requests but say where later ones go.
+    fn follow(&mut self, pid: u32, name: &str, args: &[&str], result: &str) -> Option<()> {
+        let arg = |index: usize| args.get(index).copied().unwrap_or_default();
+        match name {
+            "lseek" => {
+                let (fd, path) = descriptor(arg(0))?;
+                self.descriptors.seek(pid, fd, number(result));
+                let from_end: Option<i64> = arg(1).parse().ok().filter(|_| arg(2) == "SEEK_END");
+                if let Some(end) =
+                    from_end.and_then(|by| number(result).checked_add_signed(by.checked_neg()?))
+                {
+                    let path = self.path(path);
+                    self.descriptors.ends_at(path, end);
+                }
+            }
+            "close" => self.descriptors.closed(pid, descriptor(arg(0))?.0),
+            "dup" | "dup2" | "dup3" => {
+                self.descriptors.duplicated(pid, descriptor(arg(0))?.0, descriptor(result)?.0);
+            }
+            "fcntl" | "fcntl64" if arg(1).starts_with("F_DUPFD") => {
+                self.descriptors.duplicated(pid, descriptor(arg(0))?.0, descriptor(result)?.0);
+            }
+            "fcntl" | "fcntl64" if arg(1) == "F_SETFL" => {
+                self.descriptors.set_append(pid, descriptor(arg(0))?.0, has(arg(2), "O_APPEND"));
+            }
+            "fork" | "vfork" | "clone" | "clone3" => {
+                let child = result.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+                let shares = args.iter().any(|arg| arg.contains("CLONE_FILES"));
+                self.descriptors.forked(pid, child, shares);
+            }
+            "fstat" | "stat" | "newfstatat" | "fstatat64" | "statx" => self.told_size(name, args)?,
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// A call told the size of a file.
+    fn told_size(&mut self, name: &str, args: &[&str]) -> Option<()> {
+        let state = args.iter().find(|arg| arg.starts_with('{') && arg.contains("S_IFREG"))?;
+        let (_, size) = state.split_once("_size=")?;
+        let size = size.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+        let at = name.contains("at") && !matches!(name, "fstat" | "stat");
+        let path = match (at, args.first()?) {
+            (true, dir) if args.get(1) == Some(&"\"\"") => self.path(descriptor(dir)?.1),
+            (true, dir) => self.path_at(Some(dir), args.get(1)?)?,
+            (false, first) => match descriptor(first) {
+                Some((_, path)) => self.path(path),
+                None => self.path_at(None, first)?,
+            },
+        };
+        self.descriptors.ends_at(path, size);
+        Some(())
     }
 
     fn call_on_names(&mut self, name: &str, args: &[&str]) -> Option<Traced> {
@@ -196,7 +255,11 @@ impl Strace {
                     other if other.starts_with("mkdir") => "mkdir",
                     _ => "readlink",
                 };
-                Some(plain(kind, self.path_at(dir, first)?))
+                let path = self.path_at(dir, first)?;
+                if kind == "unlink" {
+                    self.descriptors.removed(path);
+                }
+                Some(plain(kind, path))
             }
             "chmod" | "fchmodat" | "chown" | "lchown" | "fchownat" | "utimensat" => {
                 let path = match descriptor(first).or_else(|| descriptor(arg(0)).filter(|_| first == "NULL"))
@@ -211,6 +274,9 @@ impl Strace {
                 let (dir, second) = if at { (Some(arg(2)), arg(3)) } else { (None, arg(1)) };
                 let new = self.path_at(dir, second)?;
                 let kind = if name.starts_with("rename") { "rename" } else { "link" };
+                if kind == "rename" {
+                    self.descriptors.renamed(old, new);
+                }
                 Some(Traced { offset: new.into(), ..plain(kind, old) })
             }
             "symlink" | "symlinkat" => {
@@ -285,6 +351,47 @@ mod tests {
         );
         assert_eq!(strace.paths, ["/bin/cp", "/w/a, (b)", "/w/c", "/w/d", "/w/sub"]);
         assert_eq!(calls[2].at_ns, 1_700_000_000_200_000_000);
+    }
+
+    #[test]
+    fn appended_and_inherited_positions_are_followed() {
+        let text = r#"7 1.000001 newfstatat(AT_FDCWD</w>, "log", {st_mode=S_IFREG|0644, st_size=500, ...}, 0) = 0
+7 1.100000 openat(AT_FDCWD</w>, "log", O_WRONLY|O_CREAT|O_APPEND, 0666) = 3</w/log>
+7 1.200000 dup2(3</w/log>, 1</dev/null>) = 1</w/log>
+7 1.300000 close(3</w/log>) = 0
+7 1.400000 clone(child_stack=NULL, flags=CLONE_CHILD_SETTID|SIGCHLD) = 8
+8 1.500000 write(1</w/log>, ""..., 10) = 10
+7 1.600000 write(1</w/log>, ""..., 10) = 10
+7 1.700000 openat(AT_FDCWD</w>, "data", O_RDWR) = 3</w/data>
+7 1.800000 lseek(3</w/data>, -8, SEEK_END) = 92
+7 1.810000 fcntl(3</w/data>, F_SETFL, O_RDWR|O_APPEND) = 0
+7 1.820000 write(3</w/data>, ""..., 5) = 5
+7 1.830000 fork() = 9
+9 1.840000 read(3</w/data>, ""..., 5) = 0
+7 1.850000 ftruncate(3</w/data>, 20) = 0
+9 1.860000 pwrite64(3</w/data>, ""..., 5, 2) = 5
+7 1.870000 fstat(3</w/data>, {st_mode=S_IFREG|0644, st_size=4096, ...}) = 0
+7 1.880000 write(3</w/data>, ""..., 1) = 1"#;
+        let mut strace = Strace::default();
+        let calls = text.lines().filter_map(|line| strace.line(line.as_bytes()).unwrap());
+        let places: Vec<_> = calls
+            .filter(|call| matches!(call.name, "read" | "write"))
+            .map(|call| (call.name, call.path, call.offset))
+            .collect();
+        let (log, data) = (0, 1);
+        let data_paths = strace.paths.iter().position(|path| path == "/w/data");
+        assert_eq!(data_paths, Some(data as usize));
+        assert_eq!(
+            places,
+            [
+                ("write", log, 500),
+                ("write", log, 510),
+                ("write", data, 100),
+                ("read", data, 105),
+                ("write", data, 20),
+                ("write", data, 4096),
+            ]
+        );
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! Entries are numbered. They gather in a page's worth of memory; a full page goes to the flash. Who asks for
 //! an access time looks here first. After so many entries they are merged: the onodes get the times, and
 //! with the checkpoint that follows the pages are dead. An onode whose access time was set by its user names
-//! the first entry that counts for it, so that no older one undoes that.
+//! the first entry that counts for it, so that no older one undoes that. A journal that takes too much room before
+//! that is *renewed*: a checkpoint writes the newest time of each object to it again, and the pages before are dead.
+//! That costs a page for some hundreds of objects, where merging costs a leaf of the index for some ten.
 //!
 //! After a power cut every access time is right but those whose entries were still in memory: of at most as
 //! many objects as a page has entries.
@@ -125,6 +127,25 @@ impl Access {
         all
     }
 
+    /// Whether the newest time of each object takes less than half of the entries.
+    pub fn renews_to_half(&self) -> bool {
+        self.latest.len() * 2 <= self.unmerged as usize
+    }
+
+    /// What [`renew`](Access::renew) would write, roughly.
+    pub fn renewed_bytes(&self) -> u64 {
+        self.latest.len() as u64 * 12
+    }
+
+    /// The newest time of each object waits to be written again, under a new number; no other entry is needed any more.
+    pub fn renew(&mut self) {
+        self.waiting = self.latest.iter().map(|(object, at)| (*object, *at)).collect();
+        self.waiting.sort_unstable_by_key(|entry| entry.0);
+        self.places.clear();
+        self.next += self.waiting.len() as u64;
+        self.unmerged = self.waiting.len() as u32;
+    }
+
     /// Takes up an entry found on the flash.
     pub fn restore(&mut self, (object, at, number): Entry) {
         self.latest.insert(object, at);
@@ -212,6 +233,20 @@ mod tests {
         let entries: Vec<_> =
             access.take_pages(2048).iter().flat_map(|page| read_page(page).unwrap()).collect();
         assert_eq!((entries.len(), entries[19].1), (20, stamp(49_999)));
+    }
+
+    #[test]
+    fn a_renewed_journal_has_the_newest_time_of_each_object_under_later_numbers() {
+        let mut access = Access::default();
+        (0..3000).for_each(|n| access.note(n % 20, stamp(n as i64), false));
+        access.take_pages(2048);
+        assert!(access.renews_to_half());
+        access.renew();
+        let pages = access.take_pages(2048);
+        let entries: Vec<_> = pages.iter().flat_map(|page| read_page(page).unwrap()).collect();
+        let expected = (0..20).map(|n| (n, stamp(2980 + n as i64), 3000 + n));
+        assert_eq!(entries, expected.collect::<Vec<_>>());
+        assert_eq!((access.unmerged, access.next, access.renews_to_half()), (20, 3020, false));
     }
 
     #[test]

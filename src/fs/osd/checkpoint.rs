@@ -340,6 +340,8 @@ impl Store {
         let due = self.merge_is_due() || clean && self.access.waiting() > 0;
         if due {
             self.merge_accesses()?;
+        } else if self.journal_is_crowded() {
+            return self.renew_accesses();
         }
         Ok(if self.access.unmerged == 0 { std::mem::take(&mut self.access.pages) } else { Vec::new() })
     }
@@ -387,7 +389,7 @@ impl Store {
     }
 
     fn state(&self, clean: bool, merged: &[Addr]) -> State {
-        debug_assert!(merged.is_empty() || self.access.pages.is_empty());
+        debug_assert!(merged.first().is_none_or(|addr| !self.access.pages.contains(addr)));
         let segment = |number: u32| {
             let segment = self.segments.get(number);
             (segment.live_bytes, segment.born, segment.written)

@@ -35,13 +35,14 @@ impl Store {
         let nodes = self.tree.dirty() as u64 * self.flash.page_bytes() as u64;
         let items = self.changed.len() as u64 * 40 + self.segments.count() as u64 * 16;
         let tables = self.tree.table_len() as u64 * 4;
-        ((nodes + items + tables) * 9 / 8).div_ceil(self.segment_bytes()) as usize + 1
+        let accesses = if self.journal_is_crowded() { self.access.renewed_bytes() } else { 0 };
+        ((nodes + items + tables + accesses) * 9 / 8).div_ceil(self.segment_bytes()) as usize + 1
     }
 
     /// Free segments that nothing but a commit, a checkpoint and the cleaner may use.
     pub(super) fn reserve(&self) -> usize {
         let waiting = self.buffer_max.div_ceil(self.segment_bytes()) as usize;
-        self.placement.streams() + 3 + waiting + self.checkpoint_segments()
+        self.placement.streams_now() + 3 + waiting + self.checkpoint_segments()
     }
 
     /// Checkpoints when one is due, and cleans until enough segments are free.
@@ -61,7 +62,7 @@ impl Store {
         let mut stuck = 0;
         while self.segments.free() < self.reserve() {
             let before = self.segments.free();
-            if before <= self.checkpoint_segments() + self.placement.streams() + 2 {
+            if before <= self.checkpoint_segments() + self.placement.streams_now() + 2 {
                 // What waits for a checkpoint takes the room that cleaning needs.
                 self.checkpoint(false)?;
             }
@@ -72,7 +73,7 @@ impl Store {
             }
             stuck = if self.segments.free() > before { 0 } else { stuck + 1 };
             if stuck > 4 {
-                let enough = self.segments.free() > self.placement.streams() + 2;
+                let enough = self.segments.free() > self.placement.streams_now() + 2;
                 return if enough { Ok(()) } else { Err(Error::NoSpace("the object store's flash is full")) };
             }
         }
@@ -85,25 +86,28 @@ impl Store {
         let log = self.log_pages > (pages / 256).max(32);
         let pinned = self.segments.pinned() > (self.segments.count() / 16).max(4);
         let dirty = dirty_bytes > self.options.cache_bytes / 2 || dirty_bytes * 32 > self.capacity().flash;
-        log || pinned || dirty || self.merge_is_due()
+        log || pinned || dirty || self.merge_is_due() || self.journal_is_crowded()
     }
 
     /// Whether the journal of access times is as long as it may be.
     pub(super) fn merge_is_due(&self) -> bool {
-        let Some(entries) = self.journal else { return false };
-        let crowded = self.placement.journal_share().is_some_and(|share| {
+        self.journal.is_some_and(|entries| self.access.unmerged >= entries)
+    }
+
+    /// Whether the journal of access times takes more room than its placement lets it.
+    pub(super) fn journal_is_crowded(&self) -> bool {
+        self.placement.journal_share().is_some_and(|share| {
             let Capacity { flash, live, .. } = self.capacity();
             let journal = self.access.pages.len() as u64 * self.flash.page_bytes() as u64;
             // A journal of a segment or two is never the reason.
             journal > 2 * self.segment_bytes() && journal * share > flash.saturating_sub(live)
-        });
-        crowded || self.access.unmerged >= entries
+        })
     }
 
     /// Cleans victims until some more segments are free than are needed, or the free ones run out.
     fn clean_some(&mut self) -> Result<()> {
         let wanted = self.reserve() + 2 + self.segments.count() / 256;
-        let least = self.placement.streams() + 2;
+        let least = self.placement.streams_now() + 2;
         let mut cleaned = 0;
         loop {
             let floor = self.checkpoint_segments() + 1;

@@ -183,6 +183,23 @@ impl Store {
         Ok(())
     }
 
+    /// Writes the newest time of each object to the journal again, so that its pages before are superfluous after the
+    /// checkpoint that must follow: those. Merges where that would save less than half of them.
+    pub(super) fn renew_accesses(&mut self) -> Result<Vec<Addr>> {
+        let old = std::mem::take(&mut self.access.pages);
+        if self.access.renews_to_half() {
+            self.access.renew();
+            let stream = self.placement.place(&What::Access);
+            for page in self.access.take_pages(self.flash.page_bytes()) {
+                let addr = self.append(stream, PageKind::Access, &page, &[])?;
+                self.add_access_page(addr);
+            }
+        } else {
+            self.merge_accesses()?;
+        }
+        Ok(old)
+    }
+
     /// Takes the journal's entries of a page found on the flash.
     pub(super) fn restore_accesses(&mut self, page: &[u8]) -> Result<()> {
         for entry in access::read_page(page)? {

@@ -11,7 +11,7 @@ use super::append::Entry;
 use super::buffer::{Dirty, Piece};
 use super::layout::{Extent, Fork, PageKind};
 use super::placement::{Death, What, Written};
-use super::{Addr, Store};
+use super::{Addr, Capacity, Store};
 use crate::Result;
 
 /// Bytes of a fork on their way to a page.
@@ -34,6 +34,7 @@ impl Store {
     /// Writes everything that waits; nothing of it is durable before the next commit.
     pub(super) fn write_out(&mut self) -> Result<()> {
         let taken = self.buffer.take();
+        self.tell_room()?;
         let mut parts: Vec<Vec<Part>> = (0..self.placement.streams()).map(|_| Vec::new()).collect();
         for ((object, fork), dirty) in taken {
             let size = self.settle_onode(object, fork, &dirty)?;
@@ -57,6 +58,18 @@ impl Store {
         self.share_a_page(&mut parts);
         for (stream, parts) in parts.into_iter().enumerate() {
             self.pack(stream, parts, Some(Death::Overwritten))?;
+        }
+        Ok(())
+    }
+
+    /// Tells the placement how much room objects leave, and closes what it writes to no more.
+    fn tell_room(&mut self) -> Result<()> {
+        let Capacity { flash, live, .. } = self.capacity();
+        self.placement.room(flash.saturating_sub(live) / self.segment_bytes());
+        for stream in self.placement.streams_now()..self.open.len() {
+            if let Some(open) = self.open[stream].take() {
+                self.close_segment(stream, open)?;
+            }
         }
         Ok(())
     }

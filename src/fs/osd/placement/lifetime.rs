@@ -13,8 +13,8 @@
 //!   long-lived;
 //! - survivors of a cleaning by their age: what has lived long will live long again.
 //!
-//! Each prediction falls into one of three streams; of two or one on a flash of few segments, where each open segment
-//! costs more room than separation gains. Memory: a table of 16384 objects, each forgotten when another
+//! Each prediction falls into one of three streams; of two or one where objects leave few segments' worth of room,
+//! since an open segment, and one kept free for it, cost more of it than separation gains. Memory: a table of 16384 objects, each forgotten when another
 //! falls on its place, and of 256 classes.
 
 use super::{Death, ENTRIES, Placement, Scheme, What, Written, entries};
@@ -33,10 +33,10 @@ const ACCESS: usize = 1;
 const DATA: usize = 2;
 /// Upper bounds of the data streams' lifetimes but the last, in bytes written.
 const BOUNDS: [u64; 2] = [16 << 20, 256 << 20];
-/// Segments that each stream of data must have.
-const SEGMENTS_A_STREAM: u64 = 256;
+/// Segments that objects must leave for each stream of data: an open one and one kept free are then a 64th of them.
+const ROOM_A_STREAM: u64 = 128;
 /// The part of the room that objects leave which the journal may take.
-const JOURNAL_SHARE: u64 = 3;
+const JOURNAL_SHARE: u64 = 32;
 const OBJECTS: usize = 16384;
 const CLASSES: usize = 256;
 
@@ -51,16 +51,24 @@ struct Past {
 
 struct Lifetime {
     entries: u32,
+    most_streams: usize,
+    /// Streams of data that are written to now.
     data_streams: usize,
     objects: Vec<Past>,
     /// Mean lifetimes; 0: not known.
     classes: [u64; CLASSES],
 }
 
+/// How many streams of data so many segments' worth of room are enough for.
+fn streams_for(segments: u64) -> usize {
+    (segments / ROOM_A_STREAM).clamp(1, BOUNDS.len() as u64 + 1) as usize
+}
+
 impl Lifetime {
     fn new(entries: u32) -> Lifetime {
         Lifetime {
             entries,
+            most_streams: BOUNDS.len() + 1,
             data_streams: BOUNDS.len() + 1,
             objects: vec![Past::default(); OBJECTS],
             classes: [0; CLASSES],
@@ -99,10 +107,21 @@ impl Lifetime {
 
 impl Placement for Lifetime {
     fn size(&mut self, segments: u64) {
-        self.data_streams = (segments / SEGMENTS_A_STREAM).clamp(1, BOUNDS.len() as u64 + 1) as usize;
+        self.most_streams = streams_for(segments);
+        self.data_streams = self.most_streams;
+    }
+
+    fn room(&mut self, segments: u64) {
+        // One more only with an eighth to spare, so that they do not come and go.
+        let (fewer, more) = (streams_for(segments - segments / 8), streams_for(segments));
+        self.data_streams = self.data_streams.clamp(fewer, more).min(self.most_streams);
     }
 
     fn streams(&self) -> usize {
+        DATA + self.most_streams
+    }
+
+    fn streams_now(&self) -> usize {
         DATA + self.data_streams
     }
 

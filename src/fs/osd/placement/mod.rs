@@ -74,10 +74,18 @@ pub trait Placement: Send {
     /// How many segments there are; told once, before anything else is asked.
     fn size(&mut self, _segments: u64) {}
 
+    /// Told before data is placed: how many segments' worth of room objects leave.
+    fn room(&mut self, _segments: u64) {}
+
     /// Segments open for writing at most.
     fn streams(&self) -> usize;
 
-    /// The stream for a piece, below [`streams`](Placement::streams).
+    /// Those of them that are written to now, from stream 0 on. What is open beyond is closed.
+    fn streams_now(&self) -> usize {
+        self.streams()
+    }
+
+    /// The stream for a piece, below [`streams_now`](Placement::streams_now).
     fn place(&mut self, what: &What) -> usize;
 
     /// If access times are journaled: how many entries until they are merged into onodes.
