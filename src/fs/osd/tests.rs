@@ -301,6 +301,57 @@ fn access_times_are_right_after_a_cut_but_for_one_page_of_entries() {
 }
 
 #[test]
+fn access_times_are_right_after_a_cut_while_the_journal_is_renewed() {
+    const OBJECTS: u64 = 500;
+    /// Touches objects until the journal was renewed or the power went; the accesses, and operations of the flash.
+    fn touched(store: &mut Store, ids: &[ObjectId]) -> (Vec<(ObjectId, Stamp)>, u64, bool) {
+        let (mut random, mut accesses, before) =
+            (Random::new(8, "renewed"), Vec::new(), store.nand().counts());
+        for n in 1.. {
+            let id = ids[random.below(OBJECTS) as usize];
+            store.arrive(Time(n * 1_000_000_007));
+            accesses.push((id, Stamp::from(Time(n * 1_000_000_007))));
+            let pages = store.access.pages.len();
+            let cut = store.touch(id).is_err();
+            let is_renewed = store.access.pages.len() < pages && store.access.unmerged > 0;
+            if cut || is_renewed {
+                let now = store.nand().counts();
+                let operations = now.programs + now.erases - before.programs - before.erases;
+                return (accesses, operations, is_renewed);
+            }
+        }
+        unreachable!("the journal is full some time")
+    }
+    let filled = || {
+        let mut store = store("lifetime", 1);
+        let ids: Vec<ObjectId> = (0..OBJECTS).map(|_| store.create(0).unwrap()).collect();
+        let bytes = vec![7; (store.capacity().total * 6 / 10 / OBJECTS) as usize];
+        ids.iter().for_each(|id| store.write(*id, 0, Content::Bytes(&bytes)).unwrap());
+        store.flush().unwrap();
+        (store, ids)
+    };
+    let (mut whole, ids) = filled();
+    let (_, operations, is_renewed) = touched(&mut whole, &ids);
+    assert!(is_renewed);
+    for cut in operations - 16..=operations {
+        let (mut store, ids) = filled();
+        store.nand_mut().cut_power_in(cut);
+        let (accesses, ..) = touched(&mut store, &ids);
+        let mut store = reopened(store);
+        assert_sound(&mut store);
+        let wrong = ids.iter().filter(|id| {
+            let its: Vec<_> =
+                accesses.iter().filter(|access| access.0 == **id).map(|access| access.1).collect();
+            let seen = store.stat(**id).unwrap().accessed;
+            assert!(its.is_empty() || seen.sec == 0 || its.contains(&seen), "cut {cut}");
+            its.last().is_some_and(|newest| *newest != seen)
+        });
+        let wrong = wrong.count();
+        assert!(wrong <= 2048 / 8, "cut {cut}: {wrong} of {}", accesses.len());
+    }
+}
+
+#[test]
 fn a_time_that_was_set_back_stays_so_whatever_the_journal_says() {
     for placement in PLACEMENTS {
         let mut store = store(placement, 1);
