@@ -94,7 +94,7 @@ pub struct Options {
     pub cleaning: Cleaning,
     /// Bytes of writes that may gather in memory; at most 1/32 of the flash is used.
     pub buffer_bytes: u64,
-    /// Bytes of memory for nodes of the tree.
+    /// Bytes of pages whose nodes of the tree stay in memory, where a node takes four to five times its page.
     pub cache_bytes: u64,
     /// Erases a segment may lag behind before its contents move.
     pub spread: u32,
