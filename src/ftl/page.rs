@@ -70,6 +70,9 @@ pub const SCHEME: Scheme = Scheme {
 /// A map entry of a page that was never written; else the physical page + 1.
 const UNMAPPED: u32 = 0;
 
+/// How far a unit can be ahead: all quarters of its turns.
+const AHEAD_MOST: u32 = 4;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clean {
     Greedy,
@@ -482,14 +485,33 @@ impl PageMap {
         let is_cold = |block: &u32| self.sequence - self.changed[*block as usize] >= a_while;
         let coldest = self.lagging(unit, behind).min_by_key(|block| self.changed[*block as usize]);
         let least_worn = || self.lagging(unit, far).min_by_key(|block| self.nand.erases(*block));
-        let chosen = coldest.filter(is_cold).or_else(least_worn);
+        let chosen = coldest.filter(is_cold).or_else(least_worn).map(|block| (unit, block));
+        let chosen =
+            chosen.or_else(|| self.lagging_elsewhere(unit, behind).filter(|(_, block)| is_cold(block)));
         self.close_lagging(unit, far, a_while);
-        let Some(chosen) = chosen else { return Ok(()) };
+        let Some((home, chosen)) = chosen else { return Ok(()) };
         let Some(target) = self.units[unit].free.take_most_worn() else { return Ok(()) };
         self.states[target as usize] = State::Closed;
         self.counts.wear_moves += 1;
         self.move_pages(at, unit, chosen, Some(target))?;
-        self.erase(at, unit, chosen)
+        self.erase(at, home, chosen)
+    }
+
+    /// For a unit so far ahead that it is left out where others have room: the block of the least worn unit that lags
+    /// and is unchanged for the longest, with its unit, if there is room for its pages.
+    fn lagging_elsewhere(&self, unit: usize, limit: u32) -> Option<(usize, u32)> {
+        if self.units[unit].ahead < AHEAD_MOST {
+            return None;
+        }
+        let good = self.blocks_of(unit).filter(|block| self.states[*block as usize] != State::Bad).count();
+        let valid: usize = self.blocks_of(unit).map(|block| usize::from(self.valid[block as usize])).sum();
+        let room = good.saturating_sub(self.reserve + 3) * self.pages_per_block as usize;
+        if valid + self.pages_per_block as usize > room {
+            return None;
+        }
+        let other = (0..self.units.len()).min_by_key(|other| self.units[*other].erases)?;
+        let coldest = self.lagging(other, limit).min_by_key(|block| self.changed[*block as usize]);
+        coldest.map(|block| (other, block))
     }
 
     /// The closed blocks of `unit` with fewer erases than `limit`.
@@ -523,7 +545,8 @@ impl PageMap {
             let margin = u64::from(self.spread) * u64::from(self.nand.geometry().blocks_per_unit) / 4;
             let least = self.units.iter().map(|unit| unit.erases).min().unwrap_or(0);
             for unit in &mut self.units {
-                unit.ahead = ((unit.erases - least).saturating_sub(1) / margin.max(1)).min(4) as u32;
+                unit.ahead =
+                    ((unit.erases - least).saturating_sub(1) / margin.max(1)).min(AHEAD_MOST.into()) as u32;
             }
         }
     }
