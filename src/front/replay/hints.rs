@@ -4,8 +4,7 @@
 //! metadata, or pages that are written again and again.
 
 use super::nvram::{Takes, metadata_of};
-use super::report::Measured;
-use super::stack::{Io, Layer, Piece};
+use super::stack::{Filter, Io, Layer, Piece};
 use crate::Result;
 use crate::time::Time;
 use rustc_hash::FxHashMap;
@@ -70,33 +69,21 @@ impl Rule {
     }
 }
 
-impl Layer for Placing {
-    fn serve(&mut self, at: Time, io: Io) -> Result<Time> {
+impl Filter for Placing {
+    fn below(&self) -> &dyn Layer {
+        self.below.as_ref()
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Layer {
+        self.below.as_mut()
+    }
+
+    fn pass(&mut self, at: Time, io: Io) -> Result<Time> {
         let io = match io {
             Io::Write(piece) => Io::Write(Piece { handle: self.rule.handle(&piece), ..piece }),
             io => io,
         };
         self.below.serve(at, io)
-    }
-
-    fn finish(&mut self, at: Time) -> Result<Time> {
-        self.below.finish(at)
-    }
-
-    fn size_bytes(&self) -> Option<u64> {
-        self.below.size_bytes()
-    }
-
-    fn page_bytes(&self) -> u64 {
-        self.below.page_bytes()
-    }
-
-    fn erase_block_bytes(&self) -> Option<u64> {
-        self.below.erase_block_bytes()
-    }
-
-    fn measure(&self, into: &mut Measured) {
-        self.below.measure(into);
     }
 }
 

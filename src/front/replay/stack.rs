@@ -107,6 +107,48 @@ pub(super) trait Layer: Send {
     fn measure(&self, into: &mut Measured);
 }
 
+/// A layer that changes requests on their way and is like the one below in all else.
+pub(super) trait Filter: Send {
+    /// The layer below.
+    fn below(&self) -> &dyn Layer;
+
+    /// The same, to be asked for something.
+    fn below_mut(&mut self) -> &mut dyn Layer;
+
+    /// See [`Layer::serve`].
+    fn pass(&mut self, at: Time, io: Io) -> Result<Time>;
+
+    /// Adds what it counted itself.
+    fn measure_own(&self, _into: &mut Measured) {}
+}
+
+impl<T: Filter> Layer for T {
+    fn serve(&mut self, at: Time, io: Io) -> Result<Time> {
+        self.pass(at, io)
+    }
+
+    fn finish(&mut self, at: Time) -> Result<Time> {
+        self.below_mut().finish(at)
+    }
+
+    fn size_bytes(&self) -> Option<u64> {
+        self.below().size_bytes()
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.below().page_bytes()
+    }
+
+    fn erase_block_bytes(&self) -> Option<u64> {
+        self.below().erase_block_bytes()
+    }
+
+    fn measure(&self, into: &mut Measured) {
+        self.below().measure(into);
+        self.measure_own(into);
+    }
+}
+
 /// Software between host and device: each request reaches the device that much later.
 pub(super) struct Software {
     below: Box<dyn Layer>,
@@ -120,29 +162,17 @@ impl Software {
     }
 }
 
-impl Layer for Software {
-    fn serve(&mut self, at: Time, io: Io) -> Result<Time> {
+impl Filter for Software {
+    fn below(&self) -> &dyn Layer {
+        self.below.as_ref()
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Layer {
+        self.below.as_mut()
+    }
+
+    fn pass(&mut self, at: Time, io: Io) -> Result<Time> {
         self.below.serve(at + self.takes, io)
-    }
-
-    fn finish(&mut self, at: Time) -> Result<Time> {
-        self.below.finish(at)
-    }
-
-    fn size_bytes(&self) -> Option<u64> {
-        self.below.size_bytes()
-    }
-
-    fn page_bytes(&self) -> u64 {
-        self.below.page_bytes()
-    }
-
-    fn erase_block_bytes(&self) -> Option<u64> {
-        self.below.erase_block_bytes()
-    }
-
-    fn measure(&self, into: &mut Measured) {
-        self.below.measure(into);
     }
 }
 
@@ -161,8 +191,16 @@ impl Absorbing {
     }
 }
 
-impl Layer for Absorbing {
-    fn serve(&mut self, at: Time, io: Io) -> Result<Time> {
+impl Filter for Absorbing {
+    fn below(&self) -> &dyn Layer {
+        self.below.as_ref()
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Layer {
+        self.below.as_mut()
+    }
+
+    fn pass(&mut self, at: Time, io: Io) -> Result<Time> {
         let within = |piece: Piece| {
             let end = piece.offset.saturating_add(piece.len);
             self.range.contains(&piece.offset) && end <= self.range.end
@@ -174,24 +212,7 @@ impl Layer for Absorbing {
         self.below.serve(at, io)
     }
 
-    fn finish(&mut self, at: Time) -> Result<Time> {
-        self.below.finish(at)
-    }
-
-    fn size_bytes(&self) -> Option<u64> {
-        self.below.size_bytes()
-    }
-
-    fn page_bytes(&self) -> u64 {
-        self.below.page_bytes()
-    }
-
-    fn erase_block_bytes(&self) -> Option<u64> {
-        self.below.erase_block_bytes()
-    }
-
-    fn measure(&self, into: &mut Measured) {
-        self.below.measure(into);
+    fn measure_own(&self, into: &mut Measured) {
         into.absorbed = Some(self.absorbed);
     }
 }

@@ -9,6 +9,7 @@
 //! output. In the latter nobody says how large files were: what is read before it is written was there.
 
 use super::fields::{Fields, Wrong};
+use super::formats::syscall::{Call, parse};
 use super::input::Input;
 pub use super::objects_made::Made;
 use super::strace::{self, Strace};
@@ -96,16 +97,6 @@ struct Reader {
     /// The entry of a path in its directory, and how many a directory has.
     slots: FxHashMap<u32, u64>,
     used: FxHashMap<u32, u64>,
-}
-
-/// One call that succeeded.
-struct Call<'a> {
-    at: Time,
-    name: &'a [u8],
-    path: u32,
-    offset: u64,
-    len: u64,
-    result: u64,
 }
 
 impl ObjectTrace {
@@ -212,20 +203,6 @@ fn each_line(path: &Path, mut take: impl FnMut(&[u8]) -> Result<(), Wrong>) -> R
         }
         take(text).map_err(|why| Error::corrupt(path.display(), why, format!("line {number}")))?;
     }
-}
-
-fn parse(line: &[u8]) -> Result<Option<Call<'_>>, Wrong> {
-    let mut fields = Fields::<b','>::of(line);
-    let at = Time(fields.decimal("time", 9)?);
-    fields.skip(1);
-    let name = fields.text("op")?;
-    let path = fields.u32("path")?;
-    let (offset, len) = (fields.u64("offset")?, fields.u64("length")?);
-    if fields.next_byte() == Some(b'-') {
-        return Ok(None);
-    }
-    let result = fields.u64("result")?;
-    Ok(Some(Call { at, name, path, offset, len, result }))
 }
 
 impl Reader {

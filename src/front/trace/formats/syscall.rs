@@ -31,14 +31,29 @@ struct Syscall {
     count: u32,
 }
 
-/// One line.
-struct Call<'a> {
-    at: Time,
-    name: &'a [u8],
-    path: u32,
-    offset: u64,
-    len: u64,
-    result: u64,
+/// One call that succeeded.
+pub(in crate::front::trace) struct Call<'a> {
+    pub at: Time,
+    pub name: &'a [u8],
+    pub path: u32,
+    pub offset: u64,
+    pub len: u64,
+    pub result: u64,
+}
+
+/// The call on a line; none if it failed.
+pub(in crate::front::trace) fn parse(line: &[u8]) -> Result<Option<Call<'_>>, Wrong> {
+    let mut fields = Fields::<b','>::of(line);
+    let at = Time(fields.decimal("time", 9)?);
+    fields.skip(1);
+    let name = fields.text("op")?;
+    let path = fields.u32("path")?;
+    let (offset, len) = (fields.u64("offset")?, fields.u64("length")?);
+    if fields.next_byte() == Some(b'-') {
+        return Ok(None);
+    }
+    let result = fields.u64("result")?;
+    Ok(Some(Call { at, name, path, offset, len, result }))
 }
 
 impl Syscall {
@@ -118,17 +133,7 @@ impl LineFormat for Syscall {
         if line[0] == b'#' {
             return Ok(None);
         }
-        let mut fields = Fields::<b','>::of(line);
-        let at = Time(fields.decimal("time", 9)?);
-        fields.skip(1);
-        let name = fields.text("op")?;
-        let path = fields.u32("path")?;
-        let (offset, len) = (fields.u64("offset")?, fields.u64("length")?);
-        if fields.next_byte() == Some(b'-') {
-            return Ok(None);
-        }
-        let result = fields.u64("result")?;
-        Ok(self.record(&Call { at, name, path, offset, len, result }))
+        Ok(parse(line)?.and_then(|call| self.record(&call)))
     }
 }
 
