@@ -3,6 +3,7 @@
 .PHONY: test test-long lint setup build demo bench bench-cache man
 
 test: setup lint
+	cargo test --no-run
 	cargo test --quiet
 
 # What takes long or needs the network: fifty kills, all crash workloads, real work in full measure, long crash runs,
@@ -29,13 +30,14 @@ LIBCACHESIM = target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null 
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --quiet --all-targets -- -D warnings
+	cargo clippy --all-targets -- -D warnings
 
 setup:
 	@sh tests/setup.sh
 
 build:
-	cargo build --quiet --release
+	@echo "Building bimetal: some minutes the first time."
+	@cargo build --release
 
 # Two image files, a real tree, and what the disk half alone is afterwards.
 demo: setup build
