@@ -40,7 +40,7 @@ impl Store {
             return read_list(&self.read_fork(object, Fork::Attributes, 0, u64::from(len))?);
         }
         match self.tree.get(&mut self.flash, Key::attributes(object))? {
-            Some(Value::Attributes(bytes)) => read_list(bytes),
+            Some(Value::Attributes(bytes)) => read_list(&bytes),
             _ => Ok(List::new()),
         }
     }

@@ -35,14 +35,14 @@ impl Store {
         let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
         let (mut object, mut sizes) = (None, Vec::new());
         self.tree.range(&mut self.flash, all.0, all.1, |key, value| {
-            if let Value::Onode(onode) = value {
+            if let Value::Onode(onode) = &value {
                 object = Some(key.object);
                 sizes.push((key.object, onode.size));
             } else if object != Some(key.object) {
                 checked.problems.push(format!("object {} has items but no onode", key.object));
             }
             if let Value::Extent(extent) = value {
-                extents.push((key, *extent));
+                extents.push((key, extent));
             }
             true
         })?;

@@ -85,7 +85,8 @@ impl Store {
         let dirty_bytes = self.tree.dirty() as u64 * self.flash.page_bytes() as u64;
         let log = self.log_pages > (pages / 256).max(32);
         let pinned = self.segments.pinned() > (self.segments.count() / 16).max(4);
-        let dirty = dirty_bytes > self.options.cache_bytes / 2 || dirty_bytes * 32 > self.capacity().flash;
+        let crowded = self.tree.dirty_bytes() as u64 > self.options.cache_bytes / 2;
+        let dirty = crowded || dirty_bytes * 32 > self.capacity().flash;
         log || pinned || dirty || self.merge_is_due() || self.journal_is_crowded()
     }
 

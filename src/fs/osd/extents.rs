@@ -50,7 +50,7 @@ impl Store {
             self.account(key, value, true)?;
         }
         let old = match value {
-            Some(value) => self.tree.put(&mut self.flash, key, value)?,
+            Some(value) => self.tree.put(&mut self.flash, key, &value)?,
             None => self.tree.delete(&mut self.flash, key)?,
         };
         if let Some(old) = &old {
@@ -92,7 +92,7 @@ impl Store {
         let end = Key::extent(object, fork, to);
         self.tree.range(&mut self.flash, start, end, |key, value| {
             if let (Some((_, offset)), Value::Extent(extent)) = (key.fork(), value) {
-                found.push((offset, *extent));
+                found.push((offset, extent));
             }
             true
         })?;

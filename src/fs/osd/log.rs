@@ -126,7 +126,7 @@ impl Store {
         let (mut part, room) = (0, self.flash.page_bytes() - LOG_HEADER);
         for key in keys {
             let record = match self.tree.get(&mut self.flash, key)? {
-                Some(value) => Record::Put(key, value.clone()),
+                Some(value) => Record::Put(key, value),
                 None => Record::Delete(key),
             };
             let before = page.0.len();

@@ -94,7 +94,7 @@ pub struct Options {
     pub cleaning: Cleaning,
     /// Bytes of writes that may gather in memory; at most 1/32 of the flash is used.
     pub buffer_bytes: u64,
-    /// Bytes of pages whose nodes of the tree stay in memory, where a node takes four to five times its page.
+    /// Bytes of memory that nodes of the tree may take; those that changed since the last checkpoint stay beyond it.
     pub cache_bytes: u64,
     /// Erases a segment may lag behind before its contents move.
     pub spread: u32,

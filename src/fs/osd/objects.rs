@@ -10,14 +10,14 @@ use crate::{Error, Result};
 const RESERVATION_BYTES: u64 = 1 << 31;
 
 impl Store {
-    pub(super) fn onode(&mut self, object: u64) -> Result<Box<Onode>> {
+    pub(super) fn onode(&mut self, object: u64) -> Result<Onode> {
         match self.tree.get(&mut self.flash, Key::onode(object))? {
-            Some(Value::Onode(onode)) => Ok(onode.clone()),
+            Some(Value::Onode(onode)) => Ok(onode),
             _ => Err(Error::NotFound),
         }
     }
 
-    pub(super) fn set_onode(&mut self, object: u64, onode: Box<Onode>) -> Result<()> {
+    pub(super) fn set_onode(&mut self, object: u64, onode: Onode) -> Result<()> {
         self.set(Key::onode(object), Some(Value::Onode(onode))).map(drop)
     }
 
@@ -65,7 +65,7 @@ impl Store {
             accessed: now,
         };
         self.next_object = self.next_object.max(id.0 + 1);
-        self.set_onode(id.0, Box::new(onode))
+        self.set_onode(id.0, onode)
     }
 
     /// Removes an object with all it has.

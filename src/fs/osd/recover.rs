@@ -84,14 +84,14 @@ impl Store {
         let mut placement = placement::make(&state.placement)?;
         placement.size(u64::from(flash.segments()));
         let page_bytes = flash.page_bytes();
-        let cache_nodes = (options.cache_bytes / page_bytes as u64) as usize;
+        let cache_bytes = options.cache_bytes as usize;
         let segments = Segments::new(&flash, anchors.kept);
         let bytes = u64::from(flash.segments()) * segments.segment_bytes();
         let streams = placement.streams();
         let mut chains = vec![placement.place(&What::Log), placement.place(&What::Access)];
         chains.dedup();
         Ok(Store {
-            tree: Tree::new(page_bytes, cache_nodes),
+            tree: Tree::new(page_bytes, cache_bytes),
             buffer: Buffer::default(),
             access: Access::from(state.next_access),
             journal: placement.journal_entries(),
@@ -128,8 +128,8 @@ impl Store {
         self.commit = anchor.commit;
         self.checkpoint_pages = anchor.pages.clone();
         let table = self.read_table(&state)?;
-        let cache_nodes = (self.options.cache_bytes / self.flash.page_bytes() as u64) as usize;
-        self.tree = Tree::of(&table, self.flash.page_bytes(), cache_nodes);
+        let cache_bytes = self.options.cache_bytes as usize;
+        self.tree = Tree::of(&table, self.flash.page_bytes(), cache_bytes);
         self.restore_segments(&state)?;
         let mut found = Vec::new();
         for chain in &anchor.chains {

@@ -9,11 +9,12 @@
 //! Nodes change in memory only; a checkpoint writes those that did. Clean nodes beyond the cache's limit
 //! are dropped, the ones not used for the longest time first (a clock). The root is node 0.
 //!
-//! Cost: O(log n) nodes an operation; memory: 16 bytes a node, and the nodes in the cache.
+//! Cost: O(log n) nodes an operation; memory: 16 bytes a node, and what the nodes in the cache take, which is
+//! counted as it is.
 
 use super::flash::{Addr, Flash};
 use super::layout::{Key, PageKind, Value};
-use super::node::{HEADER_BYTES, Items, Node, inner_bytes, leaf_bytes};
+use super::node::{HEADER_BYTES, Node};
 use crate::{Error, Result};
 use smallvec::SmallVec;
 
@@ -31,6 +32,15 @@ struct Cached {
     dirty: bool,
     /// It was used since the clock's hand last passed.
     used: bool,
+    /// Where it is on the clock.
+    place: u32,
+}
+
+impl Cached {
+    /// Bytes of memory that a node takes in the cache.
+    fn bytes(node: &Node) -> usize {
+        node.memory_bytes() + size_of::<Cached>() - size_of::<Node>()
+    }
 }
 
 /// What the table says of a node.
@@ -52,9 +62,14 @@ pub(super) struct Tree {
     /// Pages that nodes were on before, and numbers given up, since the last checkpoint.
     released: Vec<Addr>,
     given_up: Vec<u32>,
-    cached: usize,
+    /// Bytes of memory that the cached nodes take, and the dirty ones of them.
+    memory: usize,
+    pinned: usize,
     dirty: usize,
-    cache_nodes: usize,
+    /// Bytes of memory that cached nodes may take; dirty ones always stay.
+    limit: usize,
+    /// The cached nodes, and which of them is looked at next when one has to go.
+    clock: Vec<u32>,
     hand: usize,
     /// Bytes of items that fit into a node.
     capacity: usize,
@@ -62,16 +77,18 @@ pub(super) struct Tree {
 
 impl Tree {
     /// An empty tree, its root not written yet.
-    pub fn new(page_bytes: usize, cache_nodes: usize) -> Tree {
-        let mut tree = Tree::of(&[NOWHERE], page_bytes, cache_nodes);
+    ///
+    /// Its nodes may take `cache_bytes` of memory, or that of 16 pages where it is more.
+    pub fn new(page_bytes: usize, cache_bytes: usize) -> Tree {
+        let mut tree = Tree::of(&[NOWHERE], page_bytes, cache_bytes);
         tree.slots[0].taken = true;
         tree.free.clear();
         tree.keep(ROOT, Node::empty_leaf(), true);
         tree
     }
 
-    /// The tree whose nodes lie at `table`.
-    pub fn of(table: &[u32], page_bytes: usize, cache_nodes: usize) -> Tree {
+    /// The tree whose nodes lie at `table`; `cache_bytes` as for [`Tree::new`].
+    pub fn of(table: &[u32], page_bytes: usize, cache_bytes: usize) -> Tree {
         let slot = |addr: &u32| Slot { addr: *addr, cached: None, taken: *addr != NOWHERE };
         let slots: Vec<Slot> = table.iter().map(slot).collect();
         let free = (0..slots.len() as u32).rev().filter(|id| !slots[*id as usize].taken).collect();
@@ -80,9 +97,11 @@ impl Tree {
             free,
             released: Vec::new(),
             given_up: Vec::new(),
-            cached: 0,
+            memory: 0,
+            pinned: 0,
             dirty: 0,
-            cache_nodes: cache_nodes.max(16),
+            limit: cache_bytes.max(16 * page_bytes),
+            clock: Vec::new(),
             hand: 0,
             capacity: page_bytes - HEADER_BYTES,
         }
@@ -98,19 +117,20 @@ impl Tree {
         self.dirty
     }
 
+    /// Bytes of memory that they take.
+    pub fn dirty_bytes(&self) -> usize {
+        self.pinned
+    }
+
     /// Numbers given out, free ones included.
     pub fn table_len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Bytes of memory that the table and the cached nodes take, roughly.
+    /// Bytes of memory that the table and the cached nodes take.
     pub fn memory_bytes(&self) -> usize {
-        let node = |slot: &Slot| match slot.cached.as_deref().map(|cached| &cached.node.items) {
-            None => 0,
-            Some(Items::Leaf(items)) => items.capacity() * size_of::<(Key, Value)>() + onode_bytes(items),
-            Some(Items::Inner(items)) => items.capacity() * size_of::<(Key, u32)>(),
-        };
-        self.slots.capacity() * size_of::<Slot>() + self.slots.iter().map(node).sum::<usize>()
+        let numbers = (self.clock.capacity() + self.free.capacity()) * size_of::<u32>();
+        self.slots.capacity() * size_of::<Slot>() + numbers + self.memory
     }
 
     /// Where a node's page lies.
@@ -125,9 +145,15 @@ impl Tree {
     }
 
     fn keep(&mut self, id: u32, node: Node, dirty: bool) {
-        self.cached += 1;
-        self.dirty += usize::from(dirty);
-        self.slots[id as usize].cached = Some(Box::new(Cached { node, dirty, used: true }));
+        let bytes = Cached::bytes(&node);
+        self.memory += bytes;
+        if dirty {
+            self.pinned += bytes;
+            self.dirty += 1;
+        }
+        let place = self.clock.len() as u32;
+        self.clock.push(id);
+        self.slots[id as usize].cached = Some(Box::new(Cached { node, dirty, used: true, place }));
     }
 
     /// Brings a node into the cache.
@@ -152,36 +178,60 @@ impl Tree {
         &self.slots[id as usize].cached.as_ref().expect("loaded").node
     }
 
-    /// The node, to be changed.
-    fn change(&mut self, id: u32) -> &mut Node {
+    /// Changes a node.
+    fn change<R>(&mut self, id: u32, work: impl FnOnce(&mut Node) -> R) -> R {
         let cached = self.slots[id as usize].cached.as_mut().expect("loaded");
-        self.dirty += usize::from(!cached.dirty);
-        cached.dirty = true;
-        &mut cached.node
+        let before = Cached::bytes(&cached.node);
+        if !cached.dirty {
+            cached.dirty = true;
+            self.dirty += 1;
+            self.pinned += before;
+        }
+        let result = work(&mut cached.node);
+        let after = Cached::bytes(&cached.node);
+        self.memory = self.memory + after - before;
+        self.pinned = self.pinned + after - before;
+        result
+    }
+
+    /// Takes a node out of the cache.
+    fn drop_cached(&mut self, id: u32) {
+        let Some(cached) = self.slots[id as usize].cached.take() else { return };
+        self.clock.swap_remove(cached.place as usize);
+        if let Some(moved) = self.clock.get(cached.place as usize) {
+            let moved = self.slots[*moved as usize].cached.as_mut();
+            moved.expect("what is on the clock is cached").place = cached.place;
+        }
+        let bytes = Cached::bytes(&cached.node);
+        self.memory -= bytes;
+        if cached.dirty {
+            self.pinned -= bytes;
+            self.dirty -= 1;
+        }
     }
 
     /// Marks a node to be written by the next checkpoint, though nothing in it changed.
     pub fn rewrite(&mut self, flash: &mut Flash, id: u32) -> Result<()> {
         self.load(flash, id)?;
-        self.change(id);
+        self.change(id, |_| ());
         Ok(())
     }
 
     /// Drops clean nodes until the cache is within its limit. Not while an operation is under way.
     pub fn trim(&mut self) {
-        let mut left = 2 * self.slots.len();
-        while self.cached > self.cache_nodes.max(self.dirty) && left > 0 {
+        let mut left = 2 * self.clock.len();
+        while self.memory > self.limit.max(self.pinned) && left > 0 {
             left -= 1;
-            self.hand = if self.hand + 1 >= self.slots.len() { 0 } else { self.hand + 1 };
-            let slot = &mut self.slots[self.hand];
-            match &mut slot.cached {
-                Some(cached) if cached.dirty => {}
-                Some(cached) if cached.used => cached.used = false,
-                Some(_) => {
-                    slot.cached = None;
-                    self.cached -= 1;
-                }
-                None => {}
+            if self.hand >= self.clock.len() {
+                self.hand = 0;
+            }
+            let id = self.clock[self.hand];
+            let cached = self.slots[id as usize].cached.as_mut().expect("what is on the clock is cached");
+            if cached.dirty || cached.used {
+                cached.used = false;
+                self.hand += 1;
+            } else {
+                self.drop_cached(id);
             }
         }
     }
@@ -193,47 +243,41 @@ impl Tree {
         loop {
             self.load(flash, id)?;
             let node = self.node(id);
-            let Items::Inner(children) = &node.items else { return Ok((id, path)) };
+            if node.is_leaf() {
+                return Ok((id, path));
+            }
             if path.len() == LEVELS_MAX {
                 return Err(Error::corrupt("the index of the object store", "it is too deep", id));
             }
-            let index = children.partition_point(|(first, _)| *first <= key).saturating_sub(1);
+            let index = node.count(|first| first <= key).saturating_sub(1);
             path.push((id, index));
-            id = children[index].1;
+            id = node.child(index);
         }
     }
 
     /// The first key that does not belong to the leaf at the end of `path`.
     fn upper(&self, path: &Path) -> Option<Key> {
-        path.iter().rev().find_map(|(id, index)| match &self.node(*id).items {
-            Items::Inner(children) => children.get(index + 1).map(|(key, _)| *key),
-            Items::Leaf(_) => None,
+        path.iter().rev().find_map(|(id, index)| {
+            let node = self.node(*id);
+            (index + 1 < node.len()).then(|| node.key(index + 1))
         })
     }
 
-    fn leaf(&self, id: u32) -> &Vec<(Key, Value)> {
-        match &self.node(id).items {
-            Items::Leaf(items) => items,
-            Items::Inner(_) => unreachable!("a way down ends at a leaf"),
-        }
-    }
-
     /// The value at `key`.
-    pub fn get(&mut self, flash: &mut Flash, key: Key) -> Result<Option<&Value>> {
+    pub fn get(&mut self, flash: &mut Flash, key: Key) -> Result<Option<Value>> {
         let (id, _) = self.descend(flash, key)?;
-        let items = self.leaf(id);
-        let found = items.binary_search_by_key(&key, |item| item.0).ok();
-        Ok(found.map(|index| &items[index].1))
+        let leaf = self.node(id);
+        Ok(leaf.search(key).ok().map(|index| leaf.leaf_item(index).1))
     }
 
     /// The last item at or before `key`.
     pub fn last_to(&mut self, flash: &mut Flash, key: Key) -> Result<Option<(Key, Value)>> {
         let (mut id, mut path) = self.descend(flash, key)?;
         loop {
-            let items = self.leaf(id);
-            let count = items.partition_point(|item| item.0 <= key);
+            let leaf = self.node(id);
+            let count = leaf.count(|other| other <= key);
             if count > 0 {
-                return Ok(Some(items[count - 1].clone()));
+                return Ok(Some(leaf.leaf_item(count - 1)));
             }
             // Nothing here: the leaf before it.
             loop {
@@ -254,16 +298,16 @@ impl Tree {
     fn last_leaf_below(&mut self, flash: &mut Flash, path: &mut Path) -> Result<u32> {
         loop {
             let Some((inner, index)) = path.last().copied() else { return Ok(ROOT) };
-            let Items::Inner(children) = &self.node(inner).items else { return Ok(inner) };
-            let child = children[index].1;
+            let child = self.node(inner).child(index);
             self.load(flash, child)?;
-            match &self.node(child).items {
-                Items::Leaf(_) => return Ok(child),
-                Items::Inner(below) if path.len() < LEVELS_MAX => path.push((child, below.len() - 1)),
-                Items::Inner(_) => {
-                    return Err(Error::corrupt("the index of the object store", "it is too deep", child));
-                }
+            let below = self.node(child);
+            if below.is_leaf() {
+                return Ok(child);
             }
+            if path.len() == LEVELS_MAX {
+                return Err(Error::corrupt("the index of the object store", "it is too deep", child));
+            }
+            path.push((child, below.len() - 1));
         }
     }
 
@@ -273,15 +317,15 @@ impl Tree {
         flash: &mut Flash,
         mut from: Key,
         to: Key,
-        mut visit: impl FnMut(Key, &Value) -> bool,
+        mut visit: impl FnMut(Key, Value) -> bool,
     ) -> Result<()> {
         while from < to {
             let (id, path) = self.descend(flash, from)?;
             let upper = self.upper(&path);
-            let items = self.leaf(id);
-            let first = items.partition_point(|item| item.0 < from);
-            for (key, value) in &items[first..] {
-                if *key >= to || !visit(*key, value) {
+            let leaf = self.node(id);
+            for index in leaf.count(|key| key < from)..leaf.len() {
+                let (key, value) = leaf.leaf_item(index);
+                if key >= to || !visit(key, value) {
                     return Ok(());
                 }
             }
@@ -294,26 +338,12 @@ impl Tree {
     }
 
     /// Sets the value at `key`; what was there.
-    pub fn put(&mut self, flash: &mut Flash, key: Key, value: Value) -> Result<Option<Value>> {
+    pub fn put(&mut self, flash: &mut Flash, key: Key, value: &Value) -> Result<Option<Value>> {
         let (id, path) = self.descend(flash, key)?;
-        let capacity = self.capacity;
-        let node = self.change(id);
-        let Items::Leaf(items) = &mut node.items else { unreachable!("a way down ends at a leaf") };
-        let (old, at_end) = match items.binary_search_by_key(&key, |item| item.0) {
-            Ok(index) => {
-                let grown = value.encoded_len();
-                let old = std::mem::replace(&mut items[index].1, value);
-                node.bytes = node.bytes + grown - old.encoded_len();
-                (Some(old), false)
-            }
-            Err(index) => {
-                let item = (key, value);
-                node.bytes += leaf_bytes(&item);
-                items.insert(index, item);
-                (None, index + 1 == items.len())
-            }
-        };
-        if node.bytes > capacity {
+        let old = self.change(id, |leaf| leaf.put(key, value));
+        let leaf = self.node(id);
+        if leaf.bytes() > self.capacity {
+            let at_end = old.is_none() && leaf.key(leaf.len() - 1) == key;
             self.split(id, path, at_end)?;
         }
         Ok(old)
@@ -330,8 +360,8 @@ impl Tree {
     }
 
     fn split(&mut self, mut id: u32, mut path: Path, mut at_end: bool) -> Result<()> {
-        while self.node(id).bytes > self.capacity {
-            let right = self.change(id).split(at_end);
+        while self.node(id).bytes() > self.capacity {
+            let right = self.change(id, |node| node.split(at_end));
             let key = right.first_key().expect("the right half holds something");
             let right_id = self.number();
             self.keep(right_id, right, true);
@@ -339,11 +369,8 @@ impl Tree {
                 self.raise(key, right_id);
                 return Ok(());
             };
-            let node = self.change(parent);
-            let Items::Inner(children) = &mut node.items else { unreachable!("a parent has children") };
-            children.insert(index + 1, (key, right_id));
-            node.bytes += inner_bytes(&(key, right_id));
-            at_end = index + 2 == children.len();
+            self.change(parent, |node| node.insert_child(index + 1, key, right_id));
+            at_end = index + 2 == self.node(parent).len();
             id = parent;
         }
         Ok(())
@@ -352,42 +379,39 @@ impl Tree {
     /// Puts a new root over the old one, which gets another number, and its right half.
     fn raise(&mut self, key: Key, right: u32) {
         let left = self.number();
-        let root = self.change(ROOT);
-        let level = root.level;
-        let old = std::mem::replace(root, Node::empty_leaf());
         let first = Key { object: 0, place: 0 };
-        *root = Node::of(level + 1, Items::Inner(vec![(first, left), (key, right)]));
+        let old = self.change(ROOT, |root| {
+            let raised = Node::inner(root.level + 1, &[(first, left), (key, right)]);
+            std::mem::replace(root, raised)
+        });
         self.keep(left, old, true);
     }
 
     /// Removes the item at `key`; what it was.
     pub fn delete(&mut self, flash: &mut Flash, key: Key) -> Result<Option<Value>> {
         let (id, path) = self.descend(flash, key)?;
-        let Ok(index) = self.leaf(id).binary_search_by_key(&key, |item| item.0) else { return Ok(None) };
-        let node = self.change(id);
-        let Items::Leaf(items) = &mut node.items else { unreachable!("a way down ends at a leaf") };
-        let item = items.remove(index);
-        node.bytes -= leaf_bytes(&item);
+        let Ok(index) = self.node(id).search(key) else { return Ok(None) };
+        let (_, value) = self.node(id).leaf_item(index);
+        self.change(id, |leaf| leaf.remove(index));
         self.shrink(flash, id, path)?;
-        Ok(Some(item.1))
+        Ok(Some(value))
     }
 
     /// Joins a node that holds little with a neighbour, and so on upwards.
     fn shrink(&mut self, flash: &mut Flash, mut id: u32, mut path: Path) -> Result<()> {
         while let Some((parent, index)) = path.pop() {
-            if self.node(id).bytes * 4 > self.capacity {
+            if self.node(id).bytes() * 4 > self.capacity {
                 return Ok(());
             }
-            let Items::Inner(children) = &self.node(parent).items else {
-                unreachable!("a parent has children")
-            };
+            let children = self.node(parent);
             let count = children.len();
             if count > 1 {
                 let left = if index + 1 < count { index } else { index - 1 };
-                let (left_id, right_id) = (children[left].1, children[left + 1].1);
+                let (left_id, right_id) = (children.child(left), children.child(left + 1));
                 self.load(flash, left_id)?;
                 self.load(flash, right_id)?;
-                let fits = (self.node(left_id).bytes + self.node(right_id).bytes) * 4 <= self.capacity * 3;
+                let fits =
+                    (self.node(left_id).bytes() + self.node(right_id).bytes()) * 4 <= self.capacity * 3;
                 if !fits && self.node(id).len() > 0 {
                     return Ok(());
                 }
@@ -405,26 +429,20 @@ impl Tree {
     }
 
     fn join(&mut self, parent: u32, left: usize, left_id: u32, right_id: u32) {
-        let right = std::mem::replace(self.change(right_id), Node::empty_leaf());
-        self.change(left_id).append(right);
+        let right = self.change(right_id, |node| std::mem::replace(node, Node::empty_leaf()));
+        self.change(left_id, |node| node.append(&right));
         self.give_up(right_id);
         self.cut(parent, left + 1);
     }
 
     /// Takes a child from its parent.
     fn cut(&mut self, parent: u32, index: usize) {
-        let node = self.change(parent);
-        let Items::Inner(children) = &mut node.items else { unreachable!("a parent has children") };
-        let gone = children.remove(index);
-        node.bytes -= inner_bytes(&gone);
+        self.change(parent, |node| node.remove(index));
     }
 
     fn give_up(&mut self, id: u32) {
+        self.drop_cached(id);
         let slot = &mut self.slots[id as usize];
-        if let Some(cached) = slot.cached.take() {
-            self.cached -= 1;
-            self.dirty -= usize::from(cached.dirty);
-        }
         if slot.addr != NOWHERE {
             self.released.push(Addr(slot.addr));
         }
@@ -436,11 +454,11 @@ impl Tree {
 
     /// A root with a single child becomes that child.
     fn lower(&mut self, flash: &mut Flash) -> Result<()> {
-        while let Items::Inner(children) = &self.node(ROOT).items {
-            let [(_, only)] = children[..] else { break };
+        while !self.node(ROOT).is_leaf() && self.node(ROOT).len() == 1 {
+            let only = self.node(ROOT).child(0);
             self.load(flash, only)?;
-            let node = std::mem::replace(self.change(only), Node::empty_leaf());
-            *self.change(ROOT) = node;
+            let node = self.change(only, |node| std::mem::replace(node, Node::empty_leaf()));
+            self.change(ROOT, |root| *root = node);
             self.give_up(only);
         }
         Ok(())
@@ -462,8 +480,10 @@ impl Tree {
     pub fn wrote(&mut self, id: u32, addr: Addr) {
         let slot = &mut self.slots[id as usize];
         let cached = slot.cached.as_mut().expect("it was dirty");
-        self.dirty -= usize::from(cached.dirty);
-        cached.dirty = false;
+        if std::mem::take(&mut cached.dirty) {
+            self.dirty -= 1;
+            self.pinned -= Cached::bytes(&cached.node);
+        }
         if slot.addr != NOWHERE {
             self.released.push(Addr(slot.addr));
         }
@@ -484,16 +504,6 @@ impl Tree {
     pub fn take_released(&mut self) -> Vec<Addr> {
         std::mem::take(&mut self.released)
     }
-}
-
-/// What the boxed values of a leaf take besides.
-fn onode_bytes(items: &[(Key, Value)]) -> usize {
-    let boxed = |value: &Value| match value {
-        Value::Onode(_) => size_of::<super::layout::Onode>() + 16,
-        Value::Attributes(bytes) => bytes.len() + 16,
-        Value::Extent(_) => 0,
-    };
-    items.iter().map(|(_, value)| boxed(value)).sum()
 }
 
 #[cfg(test)]
@@ -525,16 +535,30 @@ mod tests {
         tree.trim();
     }
 
+    /// The cache's counters say what is in it, and it is within its limit.
+    fn check_cache(tree: &Tree) {
+        let cached = || tree.slots.iter().filter_map(|slot| slot.cached.as_ref());
+        let bytes = |dirty: bool| -> usize {
+            cached().filter(|c| c.dirty || !dirty).map(|c| Cached::bytes(&c.node)).sum()
+        };
+        assert_eq!(
+            (tree.memory, tree.pinned, tree.clock.len()),
+            (bytes(false), bytes(true), cached().count())
+        );
+        assert_eq!(tree.dirty, cached().filter(|cached| cached.dirty).count());
+        assert!(tree.memory <= tree.limit, "{} bytes of {}", tree.memory, tree.limit);
+    }
+
     #[test]
     fn it_holds_what_a_sorted_map_holds_through_splits_joins_and_evictions() {
         let (mut flash, mut random) = (flash(), Random::new(1, "tree"));
-        let (mut tree, mut model) = (Tree::new(2048, 16), BTreeMap::new());
+        let (mut tree, mut model) = (Tree::new(2048, 0), BTreeMap::new());
         let mut page = 0;
         for step in 0..20_000u64 {
             let key = Key::extent(random.below(40), Fork::Data, random.below(60) * 4096);
             // It grows for a while, then it shrinks.
             if random.chance(if step < 10_000 { 0.7 } else { 0.25 }) {
-                assert_eq!(tree.put(&mut flash, key, value(step)).unwrap(), model.insert(key, value(step)));
+                assert_eq!(tree.put(&mut flash, key, &value(step)).unwrap(), model.insert(key, value(step)));
             } else {
                 assert_eq!(tree.delete(&mut flash, key).unwrap(), model.remove(&key));
             }
@@ -543,12 +567,13 @@ mod tests {
             assert_eq!(tree.last_to(&mut flash, probe).unwrap(), before);
             if step % 2000 == 0 {
                 write_all(&mut tree, &mut flash, &mut page);
+                check_cache(&tree);
             }
         }
         let mut seen = Vec::new();
         let all = (Key::onode(0), Key::onode(u64::MAX));
         tree.range(&mut flash, all.0, all.1, |key, value| {
-            seen.push((key, value.clone()));
+            seen.push((key, value));
             true
         })
         .unwrap();
@@ -557,25 +582,25 @@ mod tests {
 
     #[test]
     fn an_emptied_tree_is_one_leaf_again_and_gives_its_numbers_back() {
-        let (mut flash, mut tree) = (flash(), Tree::new(2048, 16));
+        let (mut flash, mut tree) = (flash(), Tree::new(2048, 0));
         for n in 0..5000 {
-            tree.put(&mut flash, Key::onode(n), value(n)).unwrap();
+            tree.put(&mut flash, Key::extent(n, Fork::Data, 0), &value(n)).unwrap();
         }
         let full = tree.table_len();
         for n in 0..5000 {
-            assert!(tree.delete(&mut flash, Key::onode(n)).unwrap().is_some());
+            assert!(tree.delete(&mut flash, Key::extent(n, Fork::Data, 0)).unwrap().is_some());
         }
         assert_eq!((tree.node(ROOT).len(), tree.free.len()), (0, full - 1));
     }
 
     #[test]
     fn sequential_keys_fill_their_leaves() {
-        let (mut flash, mut tree) = (flash(), Tree::new(2048, 1 << 20));
+        let (mut flash, mut tree) = (flash(), Tree::new(2048, 1 << 30));
         for n in 0..20_000 {
-            tree.put(&mut flash, Key::onode(n), value(n)).unwrap();
+            tree.put(&mut flash, Key::extent(n, Fork::Data, 0), &value(n)).unwrap();
         }
         let bytes: usize =
-            tree.slots.iter().filter_map(|slot| slot.cached.as_ref()).map(|c| c.node.bytes).sum();
+            tree.slots.iter().filter_map(|slot| slot.cached.as_ref()).map(|c| c.node.bytes()).sum();
         assert!(bytes * 100 > tree.table_len() * tree.capacity * 95, "{bytes} in {}", tree.table_len());
     }
 }

@@ -18,13 +18,17 @@ pub enum Payload {
     #[default]
     None,
     /// In memory, by block.
-    Memory(Vec<Option<Box<[u8]>>>),
+    Memory(Vec<Option<PagesOfBlock>>),
     /// On another device (a sparse file): physical page `p` at `p × page bytes`.
     Device(Arc<dyn BlockDevice>),
     /// In the file that the whole array lies in.
     #[doc(hidden)]
     Image(ImagePayload),
 }
+
+/// The bytes of a block's pages, each without the zeros at its end; `None`: never programmed.
+#[doc(hidden)]
+pub type PagesOfBlock = Box<[Option<Box<[u8]>>]>;
 
 /// The file of an array.
 pub struct ImagePayload(pub(super) Box<Image>);
@@ -42,11 +46,6 @@ impl Place {
     pub(super) fn offset(self) -> u64 {
         let page = u64::from(self.block) * u64::from(self.pages_per_block) + u64::from(self.page);
         page * u64::from(self.page_bytes)
-    }
-
-    fn in_block(self) -> std::ops::Range<usize> {
-        let from = self.page as usize * self.page_bytes as usize;
-        from..from + self.page_bytes as usize
     }
 }
 
@@ -70,9 +69,10 @@ impl Payload {
                 if blocks.len() <= index {
                     blocks.resize_with(index + 1, || None);
                 }
-                let bytes = place.pages_per_block as usize * place.page_bytes as usize;
-                let block = blocks[index].get_or_insert_with(|| vec![0; bytes].into());
-                block[place.in_block()][..data.len()].copy_from_slice(data);
+                let pages = place.pages_per_block as usize;
+                let block = blocks[index].get_or_insert_with(|| vec![None; pages].into());
+                let len = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                block[place.page as usize] = Some(data[..len].into());
                 Ok(())
             }
             Payload::Device(device) => {
@@ -90,10 +90,13 @@ impl Payload {
             Payload::None => Ok(Bytes::new()),
             Payload::Memory(blocks) => {
                 let block = blocks.get(place.block as usize).and_then(Option::as_ref);
-                let bytes = block.and_then(|block| block.get(place.in_block()));
-                let bytes =
-                    bytes.ok_or_else(|| Error::corrupt("page", "it was never programmed", place.offset()))?;
-                Ok(Bytes::copy_from_slice(bytes))
+                let kept = block.and_then(|block| block.get(place.page as usize)?.as_deref());
+                let kept =
+                    kept.ok_or_else(|| Error::corrupt("page", "it was never programmed", place.offset()))?;
+                let mut bytes = Vec::with_capacity(place.page_bytes as usize);
+                bytes.extend_from_slice(kept);
+                bytes.resize(place.page_bytes as usize, 0);
+                Ok(bytes.into())
             }
             Payload::Device(device) => {
                 let len = place.page_bytes as usize;
