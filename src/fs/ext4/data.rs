@@ -114,6 +114,17 @@ impl Ext4 {
         self.store.promise(blocks, 0)
     }
 
+    /// As [`Ext4::reserve`], for data that is to move when it is overwritten ([`Ext4::relocate_promised`]): that needs
+    /// blocks only for a while, so a part in 16 of the disk must stay free for what has none yet.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub fn reserve_to_move(&mut self, blocks: u64) -> Result<()> {
+        self.store.check_writable()?;
+        let keep = self.store.geometry.root_blocks + self.store.geometry.blocks / 16;
+        self.store.promise(blocks, keep)
+    }
+
     /// Takes back a promise: the data has its place, or is gone.
     pub fn unreserve(&mut self, blocks: u64) {
         debug_assert!(blocks <= self.store.count.promised, "more is taken back than was promised");
@@ -144,7 +155,19 @@ impl Ext4 {
         let range = block_range(block, u64::from(len))?;
         let slot = self.load_dirty(ino)?;
         let inode = &mut self.inodes.entry(slot).inode;
-        self.store.relocate(inode, range.0, range.1, runs)
+        self.store.relocate(inode, range.0, range.1, runs, Claim::Ordinary)
+    }
+
+    /// As [`Ext4::relocate`], of data that blocks were promised to ([`Ext4::reserve_to_move`]), in as many runs as
+    /// it takes.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode_mut`]; nothing has changed then.
+    pub fn relocate_promised(&mut self, ino: Ino, block: u64, len: u32) -> Result<PlacedRuns> {
+        let range = block_range(block, u64::from(len))?;
+        let slot = self.load_dirty(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        self.store.relocate(inode, range.0, range.1, usize::MAX, Claim::Promised)
     }
 
     /// Whether a file is so short, and its map so simple, that overwritten blocks can as well get a new place.
@@ -399,10 +422,17 @@ impl Store {
         Ok(runs)
     }
 
-    fn relocate(&mut self, inode: &mut Inode, from: u32, to: u64, runs: usize) -> Result<PlacedRuns> {
+    fn relocate(
+        &mut self,
+        inode: &mut Inode,
+        from: u32,
+        to: u64,
+        runs: usize,
+        claim: Claim,
+    ) -> Result<PlacedRuns> {
         self.mapped_tree(inode)?;
         self.tree_mut(inode)?;
-        self.check_room(to - u64::from(from), Claim::Ordinary)?;
+        self.check_room(to - u64::from(from), claim)?;
         let found = self.take_for(inode, &[(from, to)], EXTENT_MAX)?;
         if found.len() > runs {
             self.give_found(&found)?;

@@ -31,6 +31,8 @@ pub struct Node {
     pub reserved: u64,
     /// All frames that the SSD's log may lack lie in this range.
     pub touched: Range<u64>,
+    /// The frames that were last written one after the other.
+    pub stretch: Range<u64>,
     /// It stands in [`Core::dirty_nodes`].
     pub listed: bool,
     /// Rises whenever contents change; a read in flight compares it.
@@ -50,6 +52,7 @@ impl Node {
             frames: Frames::new(),
             reserved: 0,
             touched: 0..0,
+            stretch: 0..0,
             listed: false,
             version,
             policy: None,
@@ -75,7 +78,7 @@ pub struct Dirty {
     pub bytes: u64,
     /// When the first of it happened.
     pub since: Option<Time>,
-    /// File-system blocks that overwrite live data: they will travel through the journal.
+    /// File-system blocks that overwrite live data and may have to travel through the journal.
     pub overwrites: u64,
 }
 

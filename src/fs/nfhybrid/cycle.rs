@@ -16,7 +16,7 @@ use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
 use super::place::{Placement, submit_gathered};
 use super::promote::Promotion;
 use super::tie::Tie;
-use crate::fs::ext4::{Frozen, PlacedRuns};
+use crate::fs::ext4::{Frozen, Placed, PlacedRuns};
 use crate::fs::nfhybrid::ssd::{Binding, WrDone};
 use crate::media::{Ticket, wait_all};
 use crate::time::Time;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Live data that is overwritten in a stretch of at least so many bytes gets a new place on the disk.
-const RELOCATE_BYTES: u64 = 1 << 20;
+pub(super) const RELOCATE_BYTES: u64 = 1 << 20;
 
 /// Stretches of a file that are forgotten one by one.
 const RUNS_MAX: usize = 64;
@@ -313,7 +313,8 @@ impl Shared {
             let start = first * per_frame;
             let stop = ((first + count) * per_frame).min(end);
             let Some(len) = stop.checked_sub(start).filter(|&len| len > 0) else { continue };
-            for placed in self.place_run(core, ino, start, len as u32)? {
+            let moves = |block: u64| frozen.get(&(block / per_frame)).is_some_and(|frame| frame.moves);
+            for placed in self.place_run(core, ino, start, len as u32, moves)? {
                 for number in 0..u64::from(placed.len) {
                     let Some(bytes) = slice(placed.block + number) else { continue };
                     let at = DiskBlock(placed.at.0 + number);
@@ -330,7 +331,15 @@ impl Shared {
     /// Gives a run of a file's data its disk blocks. Long stretches of live data, and those of short files, get new
     /// ones: written in place, they cost the disk one write, through the journal two; and short ones then lie beside
     /// what else the cycle writes.
-    fn place_run(&self, core: &mut Core, ino: Ino, start: u64, len: u32) -> Result<PlacedRuns> {
+    /// `moves` says of a block whether it was promised a new place, and so does not count towards the journal.
+    fn place_run(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        start: u64,
+        len: u32,
+        moves: impl Fn(u64) -> bool,
+    ) -> Result<PlacedRuns> {
         let long = (RELOCATE_BYTES / self.disk_block_bytes as u64) as u32;
         let mut runs = PlacedRuns::new();
         for placed in core.ext4.place(ino, start, len)? {
@@ -338,8 +347,12 @@ impl Shared {
             if !placed.fresh && pieces == 0 && core.ext4.is_short_file(ino)? {
                 pieces = 1;
             }
-            if placed.fresh || pieces == 0 {
+            if placed.fresh {
                 runs.push(placed);
+                continue;
+            }
+            if pieces == 0 {
+                self.move_promised(core, ino, placed, &moves, &mut runs)?;
                 continue;
             }
             match core.ext4.relocate(ino, placed.block, placed.len, pieces) {
@@ -347,11 +360,45 @@ impl Shared {
                     core.counters.relocated_bytes += u64::from(placed.len) * self.disk_block_bytes as u64;
                     runs.extend(new);
                 }
-                Err(Error::NoSpace(_)) => runs.push(placed),
+                Err(Error::NoSpace(_)) => self.move_promised(core, ino, placed, &moves, &mut runs)?,
                 Err(error) => return Err(error),
             }
         }
         Ok(runs)
+    }
+
+    /// Live data without a long run of free blocks: what was promised new places gets them one by one, the rest goes
+    /// through the journal.
+    fn move_promised(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        placed: Placed,
+        moves: &impl Fn(u64) -> bool,
+        runs: &mut PlacedRuns,
+    ) -> Result<()> {
+        let mut at = 0;
+        while at < placed.len {
+            let block = |number: u32| placed.block + u64::from(number);
+            let moving = moves(block(at));
+            let len = (at..placed.len).take_while(|number| moves(block(*number)) == moving).count() as u32;
+            let from = DiskBlock(placed.at.0 + u64::from(at));
+            let stays = Placed { block: block(at), at: from, len, fresh: false };
+            at += len;
+            if !moving {
+                runs.push(stays);
+                continue;
+            }
+            match core.ext4.relocate_promised(ino, stays.block, len) {
+                Ok(new) => {
+                    core.counters.relocated_bytes += u64::from(len) * self.disk_block_bytes as u64;
+                    runs.extend(new);
+                }
+                Err(Error::NoSpace(_)) => runs.push(stays),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Step 2 and 3 on the SSD: data, then the records of what it holds and no longer holds, durable.

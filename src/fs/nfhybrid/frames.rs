@@ -79,8 +79,10 @@ enum Memory {
 pub struct Frame {
     memory: Memory,
     pool: Arc<Pool>,
-    /// File-system blocks promised to it when it was made dirty, not yet allocated.
+    /// File-system blocks promised to it since it was made dirty, not yet allocated.
     pub reserved: u32,
+    /// All its blocks get new places: those it has were promised others.
+    pub moves: bool,
     /// The SSD's log holds this content: nothing to do at the next fsync.
     pub logged: bool,
     /// The SSD's data section holds this content: nothing to place at the next freeze.
@@ -98,7 +100,7 @@ impl Frame {
     /// A frame whose contents the caller sets in full.
     pub fn unset(pool: &Arc<Pool>) -> Frame {
         let memory = Memory::Own(pool.page());
-        Frame { memory, pool: pool.clone(), reserved: 0, logged: false, placed: false }
+        Frame { memory, pool: pool.clone(), reserved: 0, moves: false, logged: false, placed: false }
     }
 
     /// A frame that starts as a copy of `old`, which is [`FRAME`] bytes.
@@ -147,7 +149,8 @@ impl Frame {
 
     /// Ends the frame's dirty life.
     pub fn freeze(mut self) -> Frozen {
-        Frozen { bytes: self.share(), logged: self.logged, placed: self.placed }
+        let Frame { moves, logged, placed, .. } = self;
+        Frozen { bytes: self.share(), moves, logged, placed }
     }
 }
 
@@ -156,6 +159,8 @@ impl Frame {
 pub struct Frozen {
     /// The contents.
     pub bytes: Bytes,
+    /// As in [`Frame::moves`].
+    pub moves: bool,
     /// As in [`Frame::logged`].
     pub logged: bool,
     /// As in [`Frame::placed`].

@@ -351,6 +351,58 @@ fn room_that_was_just_freed_can_be_used_at_once() {
     assert!(again + 1 >= all, "{again} of {all} parts after the first file is gone");
 }
 
+/// Overwrites the first bytes of a file in pieces of 100 000.
+fn overwrite(fs: &NfHybrid, ino: Ino, bytes: &[u8]) {
+    for (at, piece) in bytes.chunks(100_000).enumerate() {
+        fs.write(ino, at as u64 * 100_000, piece, false).unwrap().get().unwrap();
+    }
+}
+
+#[test]
+fn a_long_stretch_written_in_pieces_gets_new_places_and_counts_nothing_towards_the_journal() {
+    let Some((disk, ssd)) = halves(192, 64) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let ino = create(&fs, "f", &vec![1; 48 << 20]);
+    fs.commit().unwrap();
+    let before = fs.status().counters;
+    overwrite(&fs, ino, &vec![2; 48 << 20]);
+    assert_eq!(fs.status().counters.cycles, before.cycles, "the journal was full");
+    fs.commit().unwrap();
+    assert_eq!(fs.status().counters.relocated_bytes - before.relocated_bytes, 48 << 20);
+    fs.shutdown().unwrap();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(contents(&fs, "f") == vec![2; 48 << 20]);
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn a_long_stretch_moves_into_whatever_holes_there_are_or_goes_through_the_journal() {
+    const PIECE: usize = 64 << 10;
+    let Some((disk, ssd)) = halves(128, 64) else { return };
+    for punched in [true, false] {
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let (file, comb) = (format!("file {punched}"), format!("comb {punched}"));
+        let ino = create(&fs, &file, &vec![1; 4 << 20]);
+        let teeth = create(&fs, &comb, b"");
+        let fill =
+            |at: &u64| fs.write(teeth, at * PIECE as u64, &[7; PIECE], false).is_ok_and(|l| l.get().is_ok());
+        let pieces = (0..).take_while(fill).count() as u64;
+        fs.commit().unwrap();
+        let holes = (0..pieces).filter(|at| punched && at % 2 == 0);
+        holes.for_each(|at| fs.fallocate(teeth, at * PIECE as u64, PIECE as u64, Fallocate::Punch).unwrap());
+        fs.commit().unwrap();
+        let before = fs.status().counters.relocated_bytes;
+        overwrite(&fs, ino, &vec![2; 4 << 20]);
+        fs.commit().unwrap();
+        let moved = fs.status().counters.relocated_bytes - before;
+        assert_eq!(moved, if punched { 4 << 20 } else { 0 }, "{pieces} pieces");
+        fs.shutdown().unwrap();
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        assert!(contents(&fs, &file) == vec![2; 4 << 20]);
+        fs.shutdown().unwrap();
+    }
+}
+
 #[test]
 fn a_lost_ssd_costs_nothing_and_never_comes_back_as_fresh() {
     use crate::media::faulty::Faulty;

@@ -2,6 +2,7 @@
 //! freeze. Nothing here waits for a device except to read the rest of a frame that is only partly written.
 
 use super::core::{Core, Node};
+use super::cycle::RELOCATE_BYTES;
 use super::frames::{FRAME, Frame};
 use super::record::{Record, fallocate_code, when};
 use super::{Shared, read};
@@ -63,6 +64,7 @@ impl Shared {
     pub(super) fn put(&self, core: &mut Core, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
         let last = frame_from(offset + data.len() as u64);
         self.make_dirty(core, ino, frame_of(offset)..last, Some(offset..offset + data.len() as u64))?;
+        self.plan_to_move(core, ino, frame_of(offset)..last);
         let node = core.node_of(ino);
         node.version += 1;
         let mut done = 0;
@@ -119,6 +121,35 @@ impl Shared {
         core.ext4.reserve(total)?;
         core.dirty.overwrites += missing.len() as u64 * per_frame - total;
         Ok(missing)
+    }
+
+    /// What is written one after the other for long enough is to get new places on the disk, if blocks can be promised
+    /// to it; then none of it counts towards the journal.
+    fn plan_to_move(&self, core: &mut Core, ino: Ino, written: Range<u64>) {
+        let node = core.node_of(ino);
+        let stretch = &mut node.stretch;
+        let long = |frames: &Range<u64>| (frames.end - frames.start) * FRAME as u64 >= RELOCATE_BYTES;
+        let goes_on = (stretch.start..=stretch.end).contains(&written.start);
+        let was_long = goes_on && long(stretch);
+        let begin = if goes_on { stretch.clone() } else { written.clone() };
+        *stretch = begin.start..begin.end.max(written.end);
+        if !long(stretch) {
+            return;
+        }
+        let range = if was_long { written } else { stretch.clone() };
+        let per_frame = self.blocks_per_frame as u32;
+        let live = |frame: &Frame| if frame.moves { 0 } else { per_frame - frame.reserved };
+        let blocks = node.frames.range(range.clone()).map(|(_, frame)| u64::from(live(frame))).sum();
+        if blocks == 0 || core.ext4.reserve_to_move(blocks).is_err() {
+            return;
+        }
+        core.dirty.overwrites = core.dirty.overwrites.saturating_sub(blocks);
+        let node = core.node_of(ino);
+        node.reserved += blocks;
+        for frame in node.frames.range_mut(range).map(|(_, frame)| frame) {
+            frame.reserved += live(frame);
+            frame.moves = true;
+        }
     }
 
     fn fill_frames(
