@@ -39,10 +39,15 @@ run "$bimetal" mount --ssd ssd.img --disk disk.img mnt
 say "3. A real tree, through the mount"
 run cp -a "$tree" mnt/tree
 printf '  %s files, %s\n' "$(find mnt/tree -type f | wc -l)" "$(du -sh mnt/tree | cut -f1)"
+run "$bimetal" umount mnt
+
+say "4. Mounted again and read: what the SSD has comes from there"
+run "$bimetal" mount --ssd ssd.img --disk disk.img mnt
+run diff -r --no-dereference "$tree" mnt/tree
 run "$bimetal" status mnt
 run "$bimetal" umount mnt
 
-say "4. The disk half, alone, for tools that never heard of bimetal"
+say "5. The disk half, alone, for tools that never heard of bimetal"
 run e2fsck -fn disk.img
 run $as_root mount -o loop,ro disk.img kernel
 run diff -r --no-dereference "$tree" kernel/tree
