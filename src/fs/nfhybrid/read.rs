@@ -47,7 +47,8 @@ struct Plan {
     version: u64,
     reuse: u64,
     size: u64,
-    promote: bool,
+    /// Where on the SSD the file belongs, if a device is needed.
+    section: Option<usize>,
 }
 
 impl Plan {
@@ -55,8 +56,16 @@ impl Plan {
         self.pieces.iter().any(|piece| wanted(&piece.source))
     }
 
-    /// Adds its bytes to those read from memory, SSD and disk.
-    fn count(&self, read_bytes: &mut [u64; 3]) {
+    fn is_from_disk(&self) -> bool {
+        self.needs(|source| matches!(source, Source::Disk { .. }))
+    }
+
+    /// Counts it once it was carried out: the bytes read from memory, SSD and disk, and whether the disk was needed.
+    fn count(&self, core: &mut Core) {
+        if let (Some(section), Some(ssd)) = (self.section, &mut core.ssd) {
+            ssd.note_read(section, !self.is_from_disk());
+        }
+        let read_bytes = &mut core.counters.read_bytes;
         for piece in &self.pieces {
             let from = match piece.source {
                 Source::Memory(_) => 0,
@@ -82,7 +91,7 @@ impl Shared {
         }
         let plan = self.plan(&mut core, ino, offset, end)?;
         drop(core);
-        if plan.needs(|source| matches!(source, Source::Disk { .. })) {
+        if plan.is_from_disk() {
             let shared = self.clone();
             return Ok(Later::Wait(Box::new(move || shared.read_planned(plan, offset, end))));
         }
@@ -95,8 +104,8 @@ impl Shared {
             let mut core = self.core.lock();
             match fetched {
                 Ok(parts) if plan.reuse == core.reuse => {
-                    plan.count(&mut core.counters.read_bytes);
-                    if plan.promote {
+                    plan.count(&mut core);
+                    if plan.section.is_some() && plan.is_from_disk() {
                         self.offer(&mut core, &plan, &parts);
                     }
                     return Ok(cut(&plan, parts, offset, end));
@@ -116,7 +125,7 @@ impl Shared {
         let plan = self.plan(&mut core, plan.ino, offset, end)?;
         match self.fetch(&plan) {
             Ok(parts) => {
-                plan.count(&mut core.counters.read_bytes);
+                plan.count(&mut core);
                 Ok(cut(&plan, parts, offset, end))
             }
             Err(Trouble::Disk(error) | Trouble::Ssd(_, error)) => Err(error),
@@ -133,11 +142,12 @@ impl Shared {
             index += (piece.bytes / FRAME) as u64;
             pieces.push(piece);
         }
-        let from_disk = pieces.iter().any(|piece| matches!(piece.source, Source::Disk { .. }));
-        let promote = from_disk && core.ssd.is_some() && core.policy(ino).section.is_some();
+        let from_device = |piece: &Piece| matches!(piece.source, Source::Disk { .. } | Source::Ssd { .. });
+        let wants_ssd = core.ssd.is_some() && pieces.iter().any(from_device);
+        let section = if wants_ssd { core.policy(ino).section } else { None };
         let size = core.ext4.inode(ino)?.size;
         let node = core.node_of(ino);
-        let plan = Plan { ino, pieces, version: node.version, reuse: 0, size, promote };
+        let plan = Plan { ino, pieces, version: node.version, reuse: 0, size, section };
         if let Some(ssd) = &mut core.ssd {
             ssd.touch(ino);
         }

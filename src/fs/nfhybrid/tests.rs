@@ -443,6 +443,8 @@ fn a_read_from_the_disk_is_copied_to_the_ssd_and_read_from_there_next() {
     create(&fs, "new", b"only in memory so far");
     assert_eq!(contents(&fs, "new"), b"only in memory so far");
     assert_eq!(fs.status().counters.read_bytes, [4096, 123 * 4096, 123 * 4096]);
+    let section = &fs.status().ssd_half.unwrap().sections[0];
+    assert_eq!((section.hits, section.misses), (1, 1), "one read each from the disk and the SSD");
     fs.shutdown().unwrap();
 }
 

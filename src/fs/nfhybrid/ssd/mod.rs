@@ -404,20 +404,19 @@ impl Ssd {
         Summary { active: true, wr_done: WrDone::from_bits(done), blocks }
     }
 
-    /// An inode was read or written: it goes to the head of its queue's highest level, and counts as a hit.
+    /// An inode was read: it goes to the head of its queue's highest level.
     pub fn touch(&mut self, ino: Ino) {
         let Some(node) = self.residency.node(ino.0) else { return };
         for handle in &node.handles {
             self.queues.touch(*handle);
         }
-        if let Some(handle) = node.handles.first() {
-            self.data[usize::from(self.queues.section(*handle))].hits += 1;
-        }
     }
 
-    /// Something that belongs into a section had to be read from the disk.
-    pub fn missed(&mut self, section: usize) {
-        self.data[section].misses += 1;
+    /// A read of what belongs into a section was answered from the SSD alone; `hit` false: the disk was needed.
+    pub fn note_read(&mut self, section: usize, hit: bool) {
+        let data = &mut self.data[section];
+        data.hits += u64::from(hit);
+        data.misses += u64::from(!hit);
     }
 
     /// New superblocks with this tie; the SSD counts as in use from now on.

@@ -27,9 +27,9 @@ pub struct SectionStatus {
     pub inodes: u32,
     /// Inodes evicted since the mount.
     pub evicted_inodes: u64,
-    /// Accesses to inodes in it since the mount.
+    /// Reads since the mount of what belongs into it that the SSD answered alone; what memory has counts nowhere.
     pub hits: u64,
-    /// Accesses that had to go to the disk since the mount.
+    /// Those that needed the disk.
     pub misses: u64,
 }
 
