@@ -15,6 +15,7 @@ use super::durable::fill;
 use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
 use super::place::{Placement, submit_gathered};
 use super::promote::Promotion;
+use super::room::Demand;
 use super::tie::Tie;
 use crate::fs::ext4::{Frozen, Placed, PlacedRuns};
 use crate::fs::nfhybrid::ssd::{Binding, WrDone};
@@ -66,6 +67,11 @@ impl Cycle {
     /// The first frozen frame at or after `index`.
     pub fn next_frame(&self, ino: Ino, index: u64) -> Option<u64> {
         self.frames.get(&ino)?.range(index..).next().map(|(&found, _)| found)
+    }
+
+    /// Whether anything of a file is on its way.
+    pub fn has_frames(&self, ino: Ino) -> bool {
+        self.frames.contains_key(&ino)
     }
 
     /// Frozen frames of a file in a range.
@@ -232,6 +238,8 @@ impl Shared {
 
     /// One commit cycle, start to end.
     pub(super) fn cycle(&self) -> Result<()> {
+        let demand = self.core.lock().demand_of_dirty();
+        self.make_room_on_ssd(&demand).unwrap_or_else(|error| self.lose_ssd(&error));
         let Work { op, mut frozen, ordered, placements, tie } = self.freeze()?;
         let disk = submit_gathered(self.disk.as_ref(), ordered);
         let late = self.finish_ssd(op, placements).unwrap_or_else(|error| {
@@ -417,19 +425,8 @@ impl Shared {
         }
         let late = self.bind_frozen(&mut core, op, placements);
         self.unbind_frozen(&mut core, op);
-        self.evict(&mut core);
+        self.evict(&mut core, &Demand::default());
         self.write_log(core).map(|()| late)
-    }
-
-    /// Makes room where a section runs short of clean extents. What has dirty or moving data stays.
-    fn evict(&self, core: &mut Core) {
-        let Core { ssd: Some(ssd), nodes, cycle, .. } = core else { return };
-        let moving = |ino| cycle.as_ref().is_some_and(|cycle| cycle.frames.contains_key(&ino));
-        for section in 0..ssd.sections() {
-            ssd.evict(section, 0, |ino| {
-                moving(ino) || nodes.get(&ino).is_some_and(|node| !node.frames.is_empty())
-            });
-        }
     }
 
     /// Binds what this cycle wrote, unless newer data stands over it or it was cut off meanwhile. Returns what the log
@@ -573,6 +570,8 @@ impl Shared {
 
     /// Copies to the SSD what reads brought from the disk.
     pub(super) fn promote(&self) {
+        let demand = self.core.lock().demand_of_promotions();
+        self.make_room_on_ssd(&demand).unwrap_or_else(|error| self.lose_ssd(&error));
         let mut core = self.core.lock();
         let mut placements = Vec::new();
         for (promotion, version) in core.promotions.take() {

@@ -17,6 +17,7 @@ use super::frames::{FRAME, runs};
 use super::place::{Placement, submit_gathered};
 use super::policy::Durability;
 use super::record::{Record, when};
+use super::room::Demand;
 use crate::fs::nfhybrid::ssd::{Binding, LogWrite, Ssd, WrDone};
 use crate::fs::{Kind, Later};
 use crate::media::{Request, wait_all};
@@ -149,6 +150,13 @@ impl Shared {
         if total <= INLINE_MAX {
             return Ok(Vec::new());
         }
+        let mut demand = Demand::default();
+        if let Some(ssd) = &core.ssd {
+            demand.add(ssd, section, total.div_ceil(FRAME) as u64);
+        }
+        drop(core);
+        self.make_room_on_ssd(&demand)?;
+        let mut core = self.core.lock();
         let frames = unlogged_frames(&mut core, ino);
         let placements = self.room_for(&mut core, section, ino, frames);
         drop(core);

@@ -25,6 +25,7 @@ mod promote;
 mod read;
 mod record;
 mod recover;
+mod room;
 pub mod ssd;
 mod status;
 #[cfg(test)]

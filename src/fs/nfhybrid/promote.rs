@@ -55,6 +55,11 @@ impl Promotions {
         self.waiting.is_empty()
     }
 
+    /// Files and numbers of frames.
+    pub fn waiting(&self) -> impl Iterator<Item = (Ino, u64)> + '_ {
+        self.waiting.iter().map(|(promotion, _)| (promotion.ino, promotion.frames()))
+    }
+
     /// Takes all.
     pub fn take(&mut self) -> Vec<(Promotion, u64)> {
         self.bytes = 0;

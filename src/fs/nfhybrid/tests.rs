@@ -448,6 +448,51 @@ fn a_read_from_the_disk_is_copied_to_the_ssd_and_read_from_there_next() {
     fs.shutdown().unwrap();
 }
 
+fn is_on_ssd(fs: &NfHybrid, name: &str) -> bool {
+    let attr = fs.lookup(ROOT_INO, name.as_bytes()).unwrap();
+    let residency = String::from_utf8(fs.control_get(attr.ino, "bimetal.residency").unwrap()).unwrap();
+    residency.contains("\"ssd_active\":true")
+}
+
+#[test]
+fn more_small_files_than_the_ssd_has_inodes_for_leave_the_newest_on_it() {
+    let Some((disk, ssd)) = halves(64, 8) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let slots = fs.status().ssd_half.unwrap().slots;
+    let files = u64::from(slots) * 2;
+    for number in 0..files {
+        create(&fs, &format!("{number}"), &[7; 100]);
+        if number % 50 == 0 {
+            fs.commit().unwrap();
+        }
+    }
+    fs.commit().unwrap();
+    let newest = (files - 20..files).filter(|number| is_on_ssd(&fs, &format!("{number}"))).count();
+    assert_eq!(newest, 20, "{:?}", fs.status().ssd_half);
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn reads_alone_bring_the_newest_to_an_ssd_that_is_full() {
+    let Some((disk, ssd)) = halves(64, 8) else { return };
+    let alone = open(&disk, None, manual()).unwrap();
+    for number in 0..30 {
+        create(&alone, &format!("{number}"), &vec![number; 1 << 20]);
+    }
+    alone.shutdown().unwrap();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let cycles = fs.status().counters.cycles;
+    for number in 0..30 {
+        let attr = fs.lookup(ROOT_INO, format!("{number}").as_bytes()).unwrap();
+        fs.read(attr.ino, 0, 1 << 20).unwrap().get().unwrap();
+        fs.promote();
+    }
+    assert!(is_on_ssd(&fs, "29"), "{:?}", fs.status().ssd_half);
+    assert_eq!(contents(&fs, "29"), vec![29; 1 << 20]);
+    assert_eq!(fs.status().counters.cycles, cycles, "no commit made the room");
+    fs.shutdown().unwrap();
+}
+
 /// Names and contents of files.
 type Files = Vec<(String, Vec<u8>)>;
 

@@ -211,23 +211,44 @@ impl Ssd {
     }
 
     /// Evicts inodes from the bottom of the section's queue when fewer of its extents are clean than its
-    /// threshold, or than `room` blocks need, until enough are; how many inodes. Nothing is read or written:
+    /// threshold, or than `room`, until enough are; how many inodes. Nothing is read or written:
     /// what is unbound can be allocated when the log is durable. Blocks in state 10 stay, and so do inodes
     /// that `busy` names.
     pub fn evict(&mut self, section: usize, room: u32, busy: impl FnMut(Ino) -> bool) -> usize {
         let data = &self.data[section];
-        let wanted = room.div_ceil(data.section.shape().blocks());
-        if data.section.counts().clean_soon >= data.evict_below.max(wanted) {
+        if data.section.counts().clean_soon >= data.evict_below.max(room) {
             return 0;
         }
-        let goal = data.evict_to.max(wanted);
+        let goal = data.evict_to.max(room);
         self.evict_until(section, |data, _| data.section.counts().clean_soon >= goal, busy)
     }
 
-    /// Evicts `count` inodes from the bottom of the section's queue, for when the inode table is full; how
-    /// many there were.
-    pub fn evict_inodes(&mut self, section: usize, count: usize, busy: impl FnMut(Ino) -> bool) -> usize {
-        self.evict_until(section, |_, evicted| evicted >= count, busy)
+    /// Whether so many extents of a section are clean.
+    pub fn has_clean(&self, section: usize, extents: u32) -> bool {
+        self.data[section].section.counts().clean >= extents
+    }
+
+    /// Whether the inode table takes so many more inodes, or half of all it has.
+    pub fn has_slots(&self, inodes: u32) -> bool {
+        self.residency.slots.free_for_inodes() >= self.slots_wanted(inodes)
+    }
+
+    fn slots_wanted(&self, inodes: u32) -> u32 {
+        inodes.min(self.residency.slots.count() / 2)
+    }
+
+    /// Evicts inodes when fewer slots of the inode table are free than its threshold, which is that of extents, or
+    /// than `inodes` need, until enough are; from the bottom of the longest queue. How many. As [`Ssd::evict`].
+    pub fn evict_for_slots(&mut self, inodes: u32, busy: impl FnMut(Ino) -> bool) -> usize {
+        let slots = &self.residency.slots;
+        let of = |thousandths: u16| (u64::from(slots.count()) * u64::from(thousandths) / 1000) as u32;
+        let (wanted, free) = (self.slots_wanted(inodes), slots.free_for_inodes());
+        if free >= of(self.superblock.evict_below).max(wanted) {
+            return 0;
+        }
+        let lacking = of(self.superblock.evict_to).max(wanted).saturating_sub(free) as usize;
+        let longest = (0..self.sections()).max_by_key(|section| self.queues.len(*section));
+        longest.map_or(0, |section| self.evict_until(section, |_, evicted| evicted >= lacking, busy))
     }
 
     fn evict_until(

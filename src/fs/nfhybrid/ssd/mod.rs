@@ -367,6 +367,16 @@ impl Ssd {
         self.data.len()
     }
 
+    /// Extents of a section.
+    pub fn extents(&self, section: usize) -> u32 {
+        self.data[section].section.extents()
+    }
+
+    /// Blocks of an extent of a section.
+    pub fn extent_blocks(&self, section: usize) -> u32 {
+        self.data[section].section.shape().blocks()
+    }
+
     /// The pieces of an inode that are on the SSD, by file block.
     pub fn residents(&self, ino: Ino) -> impl Iterator<Item = (u32, Resident)> + '_ {
         let pieces = self.residency.node(ino.0).into_iter().flat_map(|node| node.pieces.iter());

@@ -78,6 +78,11 @@ impl Slots {
         self.count() - self.free.len()
     }
 
+    /// Slots that new inodes may take.
+    pub(super) fn free_for_inodes(&self) -> u32 {
+        self.free.len().saturating_sub(self.reserve)
+    }
+
     /// The index of the node a slot belongs to.
     pub(super) fn owner(&self, slot: u32) -> Option<u32> {
         self.owner[slot as usize].checked_sub(1)
@@ -223,7 +228,7 @@ impl Residency {
 
     /// A new node with a head slot, without pieces. Leaves the reserve of slots alone.
     fn add(&mut self, ino: u64, inode: PackedInode) -> Option<u32> {
-        if self.slots.free.len() <= self.slots.reserve {
+        if self.slots.free_for_inodes() == 0 {
             return None;
         }
         let head = self.slots.free.take_lowest()?;

@@ -285,7 +285,7 @@ fn eviction_begins_below_the_threshold_takes_the_oldest_and_spares_what_it_must(
     seal_all(&mut ssd, &device);
     let status = ssd.status();
     assert_eq!((status.sections[0].extents_clean, status.sections[0].evicted_inodes), (8, 6));
-    assert_eq!(ssd.evict(0, 10 * 16, |_| false), 2, "room for ten extents was asked for");
+    assert_eq!(ssd.evict(0, 10, |_| false), 2, "room for ten extents was asked for");
     seal_all(&mut ssd, &device);
     assert!(ssd.allocate(0, 160, Time(99)).is_some());
     assert_eq!(everything(&reopen(&device).ssd), everything(&ssd));
@@ -595,7 +595,7 @@ fn a_full_inode_table_is_an_error_and_eviction_helps() {
     assert!(matches!(error, Error::NoSpace(_)) && ino > 60, "{error} at {ino}");
     check(&ssd);
     assert_eq!(ssd.resident(Ino(ino), 0), None);
-    assert!(ssd.evict_inodes(0, 5, |_| false) == 5);
+    assert_eq!(ssd.evict_for_slots(0, |_| false), 6, "a tenth of 64");
     write(&mut ssd, &device, 999, 999, 0, 1, WrDone::Both);
 }
 

@@ -180,7 +180,7 @@ impl Bench {
         let longest = if self.random.random_range(0..8) == 0 { 70 } else { 9 };
         let blocks = self.random.random_range(1..longest);
         let Some(runs) = self.ssd.allocate(section, blocks, self.clock) else {
-            self.ssd.evict(section, blocks, |ino| ino.0 % 5 == 0);
+            self.ssd.evict(section, 1 + blocks / 8, |ino| ino.0 % 5 == 0);
             self.sync_model();
             return;
         };
