@@ -159,10 +159,7 @@ impl BlockMap {
             counts: FtlCounts::default(),
             data: vec![NONE; blocks],
             pages_per_block: geometry.pages_per_block,
-            shift: geometry
-                .pages_per_block
-                .is_power_of_two()
-                .then(|| geometry.pages_per_block.trailing_zeros()),
+            shift: geometry.shift(),
             newest: vec![UNMAPPED; blocks * pages as usize],
             valid: vec![0; geometry.blocks() as usize],
             free: (0..geometry.units).map(|_| Free::new(levelling)).collect(),
@@ -329,7 +326,7 @@ impl BlockMap {
     pub fn gather(&mut self, at: Time, logical: u32, from: u32, target: u32) -> Result<bool> {
         let first = logical * self.pages_per_block;
         let pages = (first + from) as usize..(first + self.pages_per_block) as usize;
-        if self.nand.copy_in_place(at, &self.newest[pages.clone()], (target, from), copied) {
+        if self.nand.copy_many(at, &self.newest[pages.clone()], (target, from), copied) {
             self.point_in_place(pages, (target, from));
             return Ok(true);
         }
@@ -345,18 +342,25 @@ impl BlockMap {
 
     /// Notes that the valid ones of `pages` now lie one after the other from `place` on.
     fn point_in_place(&mut self, pages: std::ops::Range<usize>, place: Place) {
-        let (block, mut entry) = (place.0, place.0 * self.pages_per_block + place.1);
-        let mut count = 0;
-        for page in pages {
-            entry += 1;
-            let old = self.newest[page];
-            if old != UNMAPPED {
-                self.newest[page] = entry;
-                let from = self.split(old - 1).0;
-                self.valid[from as usize] -= 1;
-                count += 1;
+        let (block, first) = (place.0, place.0 * self.pages_per_block + place.1 + 1);
+        let (shift, pages_per_block) = (self.shift, self.pages_per_block);
+        // Most come from the same block: they are counted, and noted at once.
+        let (mut count, mut usual, mut from_usual) = (0, block, 0);
+        for (entry, newest) in (first..).zip(&mut self.newest[pages]) {
+            if *newest == UNMAPPED {
+                continue;
             }
+            let old = std::mem::replace(newest, entry) - 1;
+            let from = shift.map_or_else(|| old / pages_per_block, |shift| old >> shift);
+            count += 1;
+            if from == usual {
+                from_usual += 1;
+                continue;
+            }
+            self.valid[usual as usize] -= std::mem::replace(&mut from_usual, 1);
+            usual = from;
         }
+        self.valid[usual as usize] -= from_usual;
         self.valid[block as usize] += count;
     }
 

@@ -37,6 +37,7 @@ use crate::units::Lpn;
 use crate::{Error, Result};
 use blocks::{State, Unit};
 use std::cmp::Reverse;
+use std::ops::Range;
 
 /// Settings of the page map that a layer on top of it has, too.
 pub(super) const CLEAN: Known = ("clean", "greedy|cost-benefit", "which block is cleaned");
@@ -70,6 +71,9 @@ pub const SCHEME: Scheme = Scheme {
 /// A map entry of a page that was never written; else the physical page + 1.
 const UNMAPPED: u32 = 0;
 
+/// Blocks that are looked at together for one to clean.
+const VICTIM_GROUP: usize = 64;
+
 /// How far a unit can be ahead: all quarters of its turns.
 const AHEAD_MOST: u32 = 4;
 
@@ -88,6 +92,15 @@ enum Stream {
     Copies,
     /// The own pages of a layer on top.
     Own,
+}
+
+/// Valid pages of a block that are moved.
+#[derive(Default)]
+struct Moving {
+    /// Whose they are.
+    owners: Vec<u32>,
+    /// Where they are, as map entries.
+    sources: Vec<u32>,
 }
 
 /// A page-mapped translation layer.
@@ -121,6 +134,10 @@ pub struct PageMap {
     /// Cleaning takes the least worn of equally good blocks, not the lowest.
     ties_worn: bool,
     pages_per_block: u32,
+    /// Its logarithm, where it is a power of two.
+    shift: Option<u32>,
+    /// What is moved at once; kept to be used again.
+    moving: Moving,
     read_only: bool,
     /// Whether a page ever stood for lost contents.
     any_lost: bool,
@@ -169,6 +186,8 @@ impl PageMap {
             begins_short,
             ties_worn,
             pages_per_block: geometry.pages_per_block,
+            shift: geometry.shift(),
+            moving: Moving::default(),
             read_only: false,
             any_lost: false,
             counts: FtlCounts::default(),
@@ -218,11 +237,15 @@ impl PageMap {
     }
 
     fn block_of(&self, entry: u32) -> u32 {
-        (entry - 1) / self.pages_per_block
+        match self.shift {
+            Some(shift) => (entry - 1) >> shift,
+            None => (entry - 1) / self.pages_per_block,
+        }
     }
 
     fn place_of(&self, entry: u32) -> (u32, u32) {
-        ((entry - 1) / self.pages_per_block, (entry - 1) % self.pages_per_block)
+        let block = self.block_of(entry);
+        (block, entry - 1 - block * self.pages_per_block)
     }
 
     fn sequence_at(&self, entry: u32) -> u64 {
@@ -266,28 +289,44 @@ impl PageMap {
     /// The next page of `unit` to program for `stream`, after cleaning if need be; none if the unit has no
     /// room.
     fn next_page(&mut self, at: Time, unit: usize, stream: Stream) -> Result<Option<(u32, u32)>> {
+        let has_room = self.has_open_now(unit, stream) || self.open_block(at, unit, stream)?;
+        Ok(has_room.then(|| self.take_pages(unit, stream, 1)))
+    }
+
+    /// Whether a block is open for `stream`, and nothing is to be cleaned before it is written to.
+    fn has_open_now(&mut self, unit: usize, stream: Stream) -> bool {
+        (stream == Stream::Copies || !self.begins_short) && self.has_open(unit, stream)
+    }
+
+    /// Has a block open for `stream`, after cleaning if need be; whether there is one.
+    fn open_block(&mut self, at: Time, unit: usize, stream: Stream) -> Result<bool> {
         let was_open = self.has_open(unit, stream);
         let cleans = stream != Stream::Copies && (self.begins_short || !was_open);
         let made_room = !cleans || self.make_room(at, unit)?;
         // Cleaning may have opened a block, or filled it.
         let is_open = self.has_open(unit, stream);
-        let goes_on = was_open && is_open;
-        if !made_room && !goes_on {
-            return Ok(None);
+        if is_open {
+            return Ok(made_room || was_open);
         }
-        if !is_open {
-            let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(None) };
-            self.states[block as usize] = State::Open;
-            *self.open_slot(unit, stream) = Some((block, 0));
+        if !made_room {
+            return Ok(false);
         }
+        let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(false) };
+        self.states[block as usize] = State::Open;
+        *self.open_slot(unit, stream) = Some((block, 0));
+        Ok(true)
+    }
+
+    /// Takes the next `count` pages of the block open for `stream`, and closes it after its last; the first of them.
+    fn take_pages(&mut self, unit: usize, stream: Stream, count: u32) -> (u32, u32) {
         let pages = self.pages_per_block;
         let slot = self.open_slot(unit, stream);
-        let next = slot.expect("opened above");
-        *slot = (next.1 + 1 < pages).then_some((next.0, next.1 + 1));
+        let (block, page) = slot.expect("a block is open");
+        *slot = (page + count < pages).then_some((block, page + count));
         if slot.is_none() {
-            self.states[next.0 as usize] = State::Closed;
+            self.states[block as usize] = State::Closed;
         }
-        Ok(Some(next))
+        (block, page)
     }
 
     fn stream_of(&self, handle: u8) -> Stream {
@@ -330,10 +369,7 @@ impl PageMap {
         let closed = blocks.filter(|block| self.states[*block as usize] == State::Closed);
         let valid = |block: &u32| self.valid[*block as usize];
         let best = match self.clean {
-            Clean::Greedy if self.ties_worn => {
-                closed.min_by_key(|block| (valid(block), self.nand.erases(*block)))
-            }
-            Clean::Greedy => closed.min_by_key(valid),
+            Clean::Greedy => self.fewest_valid(unit),
             Clean::CostBenefit => {
                 let wear = |block: u32| if self.ties_worn { self.nand.erases(block) } else { 0 };
                 let ranked = closed.map(|block| (self.benefit(block), Reverse(wear(block)), block));
@@ -343,6 +379,33 @@ impl PageMap {
         best.filter(|block| u32::from(valid(block)) < self.pages_per_block)
     }
 
+    /// The closed block of `unit` with the fewest valid pages. Looks at groups of blocks first, many at a time.
+    fn fewest_valid(&self, unit: usize) -> Option<u32> {
+        let Range { start, end } = self.blocks_of(unit);
+        let blocks = start as usize..end as usize;
+        let groups =
+            self.valid[blocks.clone()].chunks(VICTIM_GROUP).zip(self.states[blocks].chunks(VICTIM_GROUP));
+        let valid_if_closed = |(valid, state): (&u16, &State)| match state {
+            State::Closed => *valid,
+            _ => u16::MAX,
+        };
+        let mut best: Option<((u16, u32), u32)> = None;
+        for (begin, (valid, states)) in (start..).step_by(VICTIM_GROUP).zip(groups) {
+            let all = || valid.iter().zip(states).map(valid_if_closed);
+            let fewest = all().fold(u16::MAX, u16::min);
+            if fewest == u16::MAX || best.is_some_and(|((least, _), _)| least < fewest) {
+                continue;
+            }
+            for (block, _) in (begin..).zip(all()).filter(|(_, valid)| *valid == fewest) {
+                let key = (fewest, if self.ties_worn { self.nand.erases(block) } else { 0 });
+                if best.is_none_or(|(least, _)| key < least) {
+                    best = Some((key, block));
+                }
+            }
+        }
+        best.map(|(_, block)| block)
+    }
+
     /// What cost-benefit cleaning gains by a block.
     fn benefit(&self, block: u32) -> f64 {
         let used = f64::from(self.valid[block as usize]) / f64::from(self.pages_per_block);
@@ -350,7 +413,7 @@ impl PageMap {
         if used == 0.0 { f64::INFINITY } else { age * (1.0 - used) / (2.0 * used) }
     }
 
-    fn blocks_of(&self, unit: usize) -> std::ops::Range<u32> {
+    fn blocks_of(&self, unit: usize) -> Range<u32> {
         let count = self.nand.geometry().blocks_per_unit;
         unit as u32 * count..(unit as u32 + 1) * count
     }
@@ -363,6 +426,12 @@ impl PageMap {
 
     /// Copies the valid pages of `from` to the unit's open block, or to `to` from its first page on.
     fn move_pages(&mut self, at: Time, unit: usize, from: u32, to: Option<u32>) -> Result<()> {
+        if self.nand.geometry().unit_of(from) as usize == unit && self.nand.copies_surely() {
+            let mut moving = std::mem::take(&mut self.moving);
+            let moved = self.move_at_once(at, unit, from, to, &mut moving);
+            self.moving = moving;
+            return moved;
+        }
         let mut next = 0;
         for page in 0..self.pages_per_block {
             if self.valid[from as usize] == 0 {
@@ -378,6 +447,71 @@ impl PageMap {
             self.copy(at, unit, tag, (from, page), target)?;
         }
         Ok(())
+    }
+
+    /// As [`move_pages`](Self::move_pages), within a unit and where no copy can fail.
+    fn move_at_once(
+        &mut self,
+        at: Time,
+        unit: usize,
+        from: u32,
+        to: Option<u32>,
+        moving: &mut Moving,
+    ) -> Result<()> {
+        self.find_valid(from, moving);
+        let mut done = 0;
+        while done < moving.owners.len() {
+            let left = (moving.owners.len() - done) as u32;
+            let (target, count) = match to {
+                Some(block) => ((block, done as u32), left),
+                None if self.has_open(unit, Stream::Copies) || self.open_block(at, unit, Stream::Copies)? => {
+                    let next = self.open_slot(unit, Stream::Copies).map_or(0, |(_, next)| next);
+                    let count = left.min(self.pages_per_block - next);
+                    (self.take_pages(unit, Stream::Copies, count), count)
+                }
+                None => return Err(self.give_up()),
+            };
+            let part = done..done + count as usize;
+            let copied = self.nand.copy_many(at, &moving.sources[part.clone()], target, copied);
+            assert!(copied, "copies within a unit that cannot fail");
+            self.point_many(&moving.owners[part], from, target);
+            done += count as usize;
+        }
+        Ok(())
+    }
+
+    /// The valid pages of a block, in order.
+    fn find_valid(&self, block: u32, moving: &mut Moving) {
+        moving.owners.clear();
+        moving.sources.clear();
+        let valid = usize::from(self.valid[block as usize]);
+        for (source, owner) in (self.entry(block, 0)..).zip(self.nand.owners_in(block)) {
+            if moving.owners.len() == valid {
+                break;
+            }
+            let owner = owner.map(|owner| owner & !LOST);
+            if let Some(owner) = owner.filter(|owner| self.map.get(*owner as usize) == Some(&source)) {
+                moving.owners.push(owner);
+                moving.sources.push(source);
+            }
+        }
+    }
+
+    /// Points logical pages, whose versions were in `from`, to the pages from `target` on.
+    fn point_many(&mut self, owners: &[u32], from: u32, target: (u32, u32)) {
+        for (entry, owner) in (self.entry(target.0, target.1)..).zip(owners) {
+            self.map[*owner as usize] = entry;
+        }
+        self.valid[from as usize] -= owners.len() as u16;
+        self.valid[target.0 as usize] += owners.len() as u16;
+        for block in [from, target.0] {
+            if let Some(changed) = self.changed.get_mut(block as usize) {
+                *changed = self.sequence;
+            }
+        }
+        if self.map.len() as u64 > self.host_pages {
+            self.moved.extend_from_slice(owners);
+        }
     }
 
     /// Copies one valid page, to `target` if that is given and good.

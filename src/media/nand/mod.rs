@@ -343,6 +343,13 @@ impl Nand {
         }
     }
 
+    /// Whose the pages of a block are, as their tags say; none of a page that is erased or torn.
+    pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = Option<u32>> {
+        let first = self.index(block, 0);
+        let pages = &self.owners[first..first + self.geometry.pages_per_block as usize];
+        pages.iter().map(|owner| owner.checked_sub(FIRST_OWNER))
+    }
+
     /// When the unit of `block` has done all it was asked so far.
     pub fn free_at(&self, block: u32) -> Time {
         Time(self.lanes.unit_free(self.geometry.unit_of(block)))
