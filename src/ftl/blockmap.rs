@@ -99,6 +99,8 @@ pub(super) struct BlockMap {
     least: u32,
     /// The most erases of a block.
     most: u32,
+    /// Erases of all blocks.
+    erases: u64,
     /// What lags was looked for in vain when the most worn block had so many.
     looked_at: u32,
 }
@@ -174,6 +176,7 @@ impl BlockMap {
             level_again: 0,
             least: 0,
             most: nand.wear().max,
+            erases: (0..geometry.blocks()).map(|block| u64::from(nand.erases(block))).sum(),
             looked_at: 0,
             nand,
         };
@@ -430,6 +433,7 @@ impl BlockMap {
         match self.nand.erase(at, block) {
             Ok(_) => {
                 self.give(block);
+                self.erases += 1;
                 self.most = self.most.max(self.nand.erases(block));
                 Ok(true)
             }
@@ -444,7 +448,8 @@ impl BlockMap {
         if self.sequence < self.level_again {
             return Ok(());
         }
-        let a_while = self.newest.len() as u64 / 8;
+        // On a device of a few blocks an eighth of it is written before any merge shows what is cold.
+        let a_while = (self.newest.len() as u64 / 8).max(4 * u64::from(self.pages_per_block));
         let lags = |(logical, block): (usize, &u32)| {
             let is_cold = *block != NONE && self.settled[logical] + a_while <= self.sequence;
             is_cold
@@ -500,6 +505,15 @@ impl BlockMap {
             self.looked_at = self.most;
         }
         found
+    }
+
+    /// Under static levelling, whether a block is more than half of `spread` ahead of the mean in wear: what could as
+    /// well be another is not to be this one.
+    pub fn runs_away(&self, block: u32) -> bool {
+        let mean = (self.erases / self.valid.len() as u64) as u32;
+        self.levelling == Levelling::Static
+            && block != NONE
+            && self.nand.erases(block) > mean.saturating_add(self.spread / 2)
     }
 
     /// The logical block whose data block `block` is.

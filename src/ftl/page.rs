@@ -26,17 +26,19 @@
 //! a logical page, 20 a block. Cost: O(1) a request, O(blocks of a unit + pages) a cleaning.
 
 mod blocks;
+mod clean;
+mod level;
 mod recover;
 
 use super::free::Levelling;
 use super::settings::{Known, LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
-use super::{Found, Ftl, FtlCounts, LOST, READS_MAX, Scheme, copied, hopeless, read_page, version, worn_out};
+use super::{Found, Ftl, FtlCounts, LOST, Scheme, hopeless, read_page, version, worn_out};
 use crate::media::nand::{Failure, Nand, Page, Tag};
 use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};
 use blocks::{State, Unit};
-use std::cmp::Reverse;
+use clean::Moving;
 use std::ops::Range;
 
 /// Settings of the page map that a layer on top of it has, too.
@@ -71,12 +73,6 @@ pub const SCHEME: Scheme = Scheme {
 /// A map entry of a page that was never written; else the physical page + 1.
 const UNMAPPED: u32 = 0;
 
-/// Blocks that are looked at together for one to clean.
-const VICTIM_GROUP: usize = 64;
-
-/// How far a unit can be ahead: all quarters of its turns.
-const AHEAD_MOST: u32 = 4;
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clean {
     Greedy,
@@ -92,15 +88,6 @@ enum Stream {
     Copies,
     /// The own pages of a layer on top.
     Own,
-}
-
-/// Valid pages of a block that are moved.
-#[derive(Default)]
-struct Moving {
-    /// Whose they are.
-    owners: Vec<u32>,
-    /// Where they are, as map entries.
-    sources: Vec<u32>,
 }
 
 /// A page-mapped translation layer.
@@ -129,6 +116,8 @@ pub struct PageMap {
     one_stream: bool,
     handles: u8,
     reserve: usize,
+    /// Blocks of a unit without data of a full device: the reserve, and the open ones.
+    kept: usize,
     /// Free blocks are counted at each write, not only at those that need one.
     begins_short: bool,
     /// Cleaning takes the least worn of equally good blocks, not the lowest.
@@ -161,6 +150,7 @@ impl PageMap {
         let ties_worn = settings.choice("ties", &[("worn", true), ("lowest", false)])?;
         let over_provision = settings.fraction("over-provision", 0.0..=90.0, 7.0)?;
         let logical = settings.size("logical")?;
+        let streams = if one_stream { 1 } else { 2 } + usize::from(entries.is_some());
         let scheme = settings.scheme().to_string();
 
         let asks_age = clean == Clean::CostBenefit || levelling == Levelling::Static;
@@ -183,6 +173,7 @@ impl PageMap {
             one_stream,
             handles,
             reserve,
+            kept: reserve + streams + usize::from(handles - 1),
             begins_short,
             ties_worn,
             pages_per_block: geometry.pages_per_block,
@@ -211,10 +202,7 @@ impl PageMap {
         let geometry = self.nand.geometry();
         let pages = u64::from(self.pages_per_block);
         let good = u64::from(self.nand.good_when_new());
-        // The reserve, and the open blocks.
-        let open =
-            if self.one_stream { 1 } else { 2 } + u64::from(entries.is_some()) + u64::from(self.handles - 1);
-        let kept = u64::from(geometry.units) * (self.reserve as u64 + open);
+        let kept = u64::from(geometry.units) * self.kept as u64;
         let room = good.saturating_sub(kept) * pages;
         let most = entries.map_or(room, |entries| room - room.div_ceil(entries + 1));
         let asked = match asked_bytes {
@@ -349,233 +337,9 @@ impl PageMap {
         self.open_slot(unit, stream).is_some()
     }
 
-    /// Cleans until `unit` has its reserve of free blocks; whether it has.
-    fn make_room(&mut self, at: Time, unit: usize) -> Result<bool> {
-        while self.units[unit].free.len() < self.reserve {
-            let Some(victim) = self.victim(unit) else {
-                return Ok(false);
-            };
-            self.empty(at, unit, victim)?;
-            if self.levelling == Levelling::Static {
-                self.level(at, unit, victim)?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// The closed block of `unit` to clean next; none if that would gain nothing.
-    fn victim(&self, unit: usize) -> Option<u32> {
-        let blocks = self.blocks_of(unit);
-        let closed = blocks.filter(|block| self.states[*block as usize] == State::Closed);
-        let valid = |block: &u32| self.valid[*block as usize];
-        let best = match self.clean {
-            Clean::Greedy => self.fewest_valid(unit),
-            Clean::CostBenefit => {
-                let wear = |block: u32| if self.ties_worn { self.nand.erases(block) } else { 0 };
-                let ranked = closed.map(|block| (self.benefit(block), Reverse(wear(block)), block));
-                ranked.reduce(|a, b| if (b.0, b.1) > (a.0, a.1) { b } else { a }).map(|(.., block)| block)
-            }
-        };
-        best.filter(|block| u32::from(valid(block)) < self.pages_per_block)
-    }
-
-    /// The closed block of `unit` with the fewest valid pages. Looks at groups of blocks first, many at a time.
-    fn fewest_valid(&self, unit: usize) -> Option<u32> {
-        let Range { start, end } = self.blocks_of(unit);
-        let blocks = start as usize..end as usize;
-        let groups =
-            self.valid[blocks.clone()].chunks(VICTIM_GROUP).zip(self.states[blocks].chunks(VICTIM_GROUP));
-        let valid_if_closed = |(valid, state): (&u16, &State)| match state {
-            State::Closed => *valid,
-            _ => u16::MAX,
-        };
-        let mut best: Option<((u16, u32), u32)> = None;
-        for (begin, (valid, states)) in (start..).step_by(VICTIM_GROUP).zip(groups) {
-            let all = || valid.iter().zip(states).map(valid_if_closed);
-            let fewest = all().fold(u16::MAX, u16::min);
-            if fewest == u16::MAX || best.is_some_and(|((least, _), _)| least < fewest) {
-                continue;
-            }
-            for (block, _) in (begin..).zip(all()).filter(|(_, valid)| *valid == fewest) {
-                let key = (fewest, if self.ties_worn { self.nand.erases(block) } else { 0 });
-                if best.is_none_or(|(least, _)| key < least) {
-                    best = Some((key, block));
-                }
-            }
-        }
-        best.map(|(_, block)| block)
-    }
-
-    /// What cost-benefit cleaning gains by a block.
-    fn benefit(&self, block: u32) -> f64 {
-        let used = f64::from(self.valid[block as usize]) / f64::from(self.pages_per_block);
-        let age = (self.sequence - self.changed[block as usize]) as f64 + 1.0;
-        if used == 0.0 { f64::INFINITY } else { age * (1.0 - used) / (2.0 * used) }
-    }
-
     fn blocks_of(&self, unit: usize) -> Range<u32> {
         let count = self.nand.geometry().blocks_per_unit;
         unit as u32 * count..(unit as u32 + 1) * count
-    }
-
-    /// Copies the valid pages of a closed block elsewhere and erases it.
-    fn empty(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
-        self.move_pages(at, unit, block, None)?;
-        self.erase(at, unit, block)
-    }
-
-    /// Copies the valid pages of `from` to the unit's open block, or to `to` from its first page on.
-    fn move_pages(&mut self, at: Time, unit: usize, from: u32, to: Option<u32>) -> Result<()> {
-        if self.nand.geometry().unit_of(from) as usize == unit && self.nand.copies_surely() {
-            let mut moving = std::mem::take(&mut self.moving);
-            let moved = self.move_at_once(at, unit, from, to, &mut moving);
-            self.moving = moving;
-            return moved;
-        }
-        let mut next = 0;
-        for page in 0..self.pages_per_block {
-            if self.valid[from as usize] == 0 {
-                break;
-            }
-            let Page::Programmed(tag) = self.nand.page(from, page) else { continue };
-            let owner = tag.owner & !LOST;
-            if self.map.get(owner as usize) != Some(&self.entry(from, page)) {
-                continue;
-            }
-            let target = to.map(|block| (block, next));
-            next += 1;
-            self.copy(at, unit, tag, (from, page), target)?;
-        }
-        Ok(())
-    }
-
-    /// As [`move_pages`](Self::move_pages), within a unit and where no copy can fail.
-    fn move_at_once(
-        &mut self,
-        at: Time,
-        unit: usize,
-        from: u32,
-        to: Option<u32>,
-        moving: &mut Moving,
-    ) -> Result<()> {
-        self.find_valid(from, moving);
-        let mut done = 0;
-        while done < moving.owners.len() {
-            let left = (moving.owners.len() - done) as u32;
-            let (target, count) = match to {
-                Some(block) => ((block, done as u32), left),
-                None if self.has_open(unit, Stream::Copies) || self.open_block(at, unit, Stream::Copies)? => {
-                    let next = self.open_slot(unit, Stream::Copies).map_or(0, |(_, next)| next);
-                    let count = left.min(self.pages_per_block - next);
-                    (self.take_pages(unit, Stream::Copies, count), count)
-                }
-                None => return Err(self.give_up()),
-            };
-            let part = done..done + count as usize;
-            let copied = self.nand.copy_many(at, &moving.sources[part.clone()], target, copied);
-            assert!(copied, "copies within a unit that cannot fail");
-            self.point_many(&moving.owners[part], from, target);
-            done += count as usize;
-        }
-        Ok(())
-    }
-
-    /// The valid pages of a block, in order.
-    fn find_valid(&self, block: u32, moving: &mut Moving) {
-        moving.owners.clear();
-        moving.sources.clear();
-        let valid = usize::from(self.valid[block as usize]);
-        for (source, owner) in (self.entry(block, 0)..).zip(self.nand.owners_in(block)) {
-            if moving.owners.len() == valid {
-                break;
-            }
-            let owner = owner.map(|owner| owner & !LOST);
-            if let Some(owner) = owner.filter(|owner| self.map.get(*owner as usize) == Some(&source)) {
-                moving.owners.push(owner);
-                moving.sources.push(source);
-            }
-        }
-    }
-
-    /// Points logical pages, whose versions were in `from`, to the pages from `target` on.
-    fn point_many(&mut self, owners: &[u32], from: u32, target: (u32, u32)) {
-        for (entry, owner) in (self.entry(target.0, target.1)..).zip(owners) {
-            self.map[*owner as usize] = entry;
-        }
-        self.valid[from as usize] -= owners.len() as u16;
-        self.valid[target.0 as usize] += owners.len() as u16;
-        for block in [from, target.0] {
-            if let Some(changed) = self.changed.get_mut(block as usize) {
-                *changed = self.sequence;
-            }
-        }
-        if self.map.len() as u64 > self.host_pages {
-            self.moved.extend_from_slice(owners);
-        }
-    }
-
-    /// Copies one valid page, to `target` if that is given and good.
-    fn copy(
-        &mut self,
-        at: Time,
-        unit: usize,
-        tag: Tag,
-        from: (u32, u32),
-        mut target: Option<(u32, u32)>,
-    ) -> Result<()> {
-        let owner = tag.owner & !LOST;
-        let tag = Tag { sequence: copied(tag.sequence), ..tag };
-        let mut reads = 1;
-        loop {
-            let to = match target.take().filter(|(block, _)| !self.nand.is_bad(*block)) {
-                Some(to) => to,
-                None => match self.next_page(at, unit, Stream::Copies)? {
-                    Some(to) => to,
-                    None => return Err(self.give_up()),
-                },
-            };
-            match self.nand.copy(at, from, to, tag) {
-                Ok(_) => {
-                    self.point(owner, to.0, to.1);
-                    self.note_moved(owner);
-                    return Ok(());
-                }
-                Err(Failure::Unreadable) if reads < READS_MAX => {
-                    reads += 1;
-                    target = Some(to);
-                }
-                Err(Failure::Unreadable) => return self.lose(at, unit, tag, to),
-                Err(Failure::Program) => self.retire(at, unit, to.0)?,
-                Err(failure) => return Err(hopeless(&self.nand, failure, Lpn(owner.into()))),
-            }
-        }
-    }
-
-    /// The contents of a page are gone: programs one that says so in its place.
-    fn lose(&mut self, at: Time, unit: usize, tag: Tag, mut to: (u32, u32)) -> Result<()> {
-        let owner = tag.owner & !LOST;
-        loop {
-            match self.nand.program(at, to.0, to.1, Tag { owner: owner | LOST, ..tag }, &[]) {
-                Ok(_) => break,
-                Err(Failure::Program) => self.retire(at, unit, to.0)?,
-                Err(failure) => return Err(hopeless(&self.nand, failure, Lpn(owner.into()))),
-            }
-            match self.next_page(at, unit, Stream::Copies)? {
-                Some(next) => to = next,
-                None => return Err(self.give_up()),
-            }
-        }
-        self.point(owner, to.0, to.1);
-        self.note_moved(owner);
-        self.any_lost = true;
-        self.counts.lost_pages += u64::from(u64::from(owner) < self.host_pages);
-        Ok(())
-    }
-
-    fn note_moved(&mut self, page: u32) {
-        if self.map.len() as u64 > self.host_pages {
-            self.moved.push(page);
-        }
     }
 
     /// Whether a page stands for lost contents.
@@ -584,105 +348,10 @@ impl PageMap {
         self.any_lost && matches!(self.nand.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
     }
 
-    /// A block failed to program: takes it out of use and moves what is valid in it.
-    fn retire(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
-        self.states[block as usize] = State::Bad;
-        self.units[unit].forget(block);
-        self.move_pages(at, unit, block, None)
-    }
-
-    fn erase(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
-        match self.nand.erase(at, block) {
-            Ok(_) => {
-                self.states[block as usize] = State::Free;
-                self.units[unit].erased(block, self.nand.erases(block));
-                self.find_ahead();
-                Ok(())
-            }
-            Err(Failure::Erase) => {
-                self.states[block as usize] = State::Bad;
-                Ok(())
-            }
-            Err(failure) => Err(hopeless(&self.nand, failure, Lpn(0))),
-        }
-    }
-
-    /// Static levelling after `erased` was erased: moves cold data from a block that lags behind it.
-    ///
-    /// Of the lagging blocks the one unchanged for the longest, and for a while at all: a little worn block
-    /// that is in use catches up by itself. One that lags twice as far behind the most worn of the unit moves however
-    /// warm it is.
-    fn level(&mut self, at: Time, unit: usize, erased: u32) -> Result<()> {
-        let behind = self.nand.erases(erased).saturating_sub(self.spread);
-        let far = self.units[unit].most.saturating_sub(2 * self.spread);
-        let a_while = u64::from(self.nand.geometry().blocks_per_unit * self.pages_per_block / 8);
-        let is_cold = |block: &u32| self.sequence - self.changed[*block as usize] >= a_while;
-        let coldest = self.lagging(unit, behind).min_by_key(|block| self.changed[*block as usize]);
-        let least_worn = || self.lagging(unit, far).min_by_key(|block| self.nand.erases(*block));
-        let chosen = coldest.filter(is_cold).or_else(least_worn).map(|block| (unit, block));
-        let chosen =
-            chosen.or_else(|| self.lagging_elsewhere(unit, behind).filter(|(_, block)| is_cold(block)));
-        self.close_lagging(unit, far, a_while);
-        let Some((home, chosen)) = chosen else { return Ok(()) };
-        let Some(target) = self.units[unit].free.take_most_worn() else { return Ok(()) };
-        self.states[target as usize] = State::Closed;
-        self.counts.wear_moves += 1;
-        self.move_pages(at, unit, chosen, Some(target))?;
-        self.erase(at, home, chosen)
-    }
-
-    /// For a unit so far ahead that it is left out where others have room: the block of the least worn unit that lags
-    /// and is unchanged for the longest, with its unit, if there is room for its pages.
-    fn lagging_elsewhere(&self, unit: usize, limit: u32) -> Option<(usize, u32)> {
-        if self.units[unit].ahead < AHEAD_MOST {
-            return None;
-        }
-        let good = self.blocks_of(unit).filter(|block| self.states[*block as usize] != State::Bad).count();
-        let valid: usize = self.blocks_of(unit).map(|block| usize::from(self.valid[block as usize])).sum();
-        let room = good.saturating_sub(self.reserve + 3) * self.pages_per_block as usize;
-        if valid + self.pages_per_block as usize > room {
-            return None;
-        }
-        let other = (0..self.units.len()).min_by_key(|other| self.units[*other].erases)?;
-        let coldest = self.lagging(other, limit).min_by_key(|block| self.changed[*block as usize]);
-        coldest.map(|block| (other, block))
-    }
-
-    /// The closed blocks of `unit` with fewer erases than `limit`.
-    fn lagging(&self, unit: usize, limit: u32) -> impl Iterator<Item = u32> {
-        let closed = |block: &u32| self.states[*block as usize] == State::Closed;
-        self.blocks_of(unit).filter(move |block| closed(block) && self.nand.erases(*block) < limit)
-    }
-
-    /// Closes open blocks of `unit` that have fewer erases than `limit` and were not written to for a while: one that is
-    /// seldom needed, as that for copies or for a placement handle may be, would stay behind for ever.
-    fn close_lagging(&mut self, unit: usize, limit: u32, a_while: u64) {
-        for slot in self.units[unit].slots_mut() {
-            let lags = |block: u32| {
-                self.nand.erases(block) < limit && self.sequence - self.changed[block as usize] >= a_while
-            };
-            if let Some((block, _)) = slot.take_if(|(block, _)| lags(*block)) {
-                self.states[block as usize] = State::Closed;
-            }
-        }
-    }
-
     /// No unit has room any more.
     fn give_up(&mut self) -> Error {
         self.read_only = true;
         worn_out(&self.nand)
-    }
-
-    /// Notes how far units are ahead in wear, in quarters of `spread` erases a block.
-    fn find_ahead(&mut self) {
-        if self.units.len() > 1 && self.levelling != Levelling::None {
-            let margin = u64::from(self.spread) * u64::from(self.nand.geometry().blocks_per_unit) / 4;
-            let least = self.units.iter().map(|unit| unit.erases).min().unwrap_or(0);
-            for unit in &mut self.units {
-                unit.ahead =
-                    ((unit.erases - least).saturating_sub(1) / margin.max(1)).min(AHEAD_MOST.into()) as u32;
-            }
-        }
     }
 
     /// The unit whose turn it is. Own pages have turns of their own: often one follows each of the host's, and they
