@@ -2,6 +2,7 @@
 //! geometry and the power do; no block is erased beyond its endurance; wear stays level.
 
 mod counts;
+mod faults;
 mod greedy;
 
 use super::*;
@@ -98,6 +99,11 @@ impl Checked {
                 Err(other) => panic!("{other}"),
             }
         };
+        self.reopen(unsure)
+    }
+
+    /// Turns the power on again after a cut during a write to page `unsure`, opens it and checks.
+    fn reopen(self, unsure: usize) -> Checked {
         let mut nand = self.ftl.into_nand();
         nand.power_on();
         let mut opened = Checked { ftl: open(self.name, nand, &self.settings).unwrap(), ..self };

@@ -44,7 +44,7 @@ impl Nand {
     /// no bit errors, failing programs or planned power cut, no bytes, and no need of the bus.
     pub fn copies_surely(&self) -> bool {
         !self.has_bit_errors
-            && self.profile.grown_bad_per_million == 0.0
+            && !self.can_fail
             && self.until_cut == u64::MAX
             && !self.payload.is_kept()
             && self.profile.copy_back
