@@ -99,6 +99,8 @@ pub(super) struct BlockMap {
     least: u32,
     /// The most erases of a block.
     most: u32,
+    /// Erases of all blocks.
+    erases: u64,
     /// What lags was looked for in vain when the most worn block had so many.
     looked_at: u32,
 }
@@ -159,10 +161,7 @@ impl BlockMap {
             counts: FtlCounts::default(),
             data: vec![NONE; blocks],
             pages_per_block: geometry.pages_per_block,
-            shift: geometry
-                .pages_per_block
-                .is_power_of_two()
-                .then(|| geometry.pages_per_block.trailing_zeros()),
+            shift: geometry.shift(),
             newest: vec![UNMAPPED; blocks * pages as usize],
             valid: vec![0; geometry.blocks() as usize],
             free: (0..geometry.units).map(|_| Free::new(levelling)).collect(),
@@ -177,6 +176,7 @@ impl BlockMap {
             level_again: 0,
             least: 0,
             most: nand.wear().max,
+            erases: (0..geometry.blocks()).map(|block| u64::from(nand.erases(block))).sum(),
             looked_at: 0,
             nand,
         };
@@ -329,7 +329,7 @@ impl BlockMap {
     pub fn gather(&mut self, at: Time, logical: u32, from: u32, target: u32) -> Result<bool> {
         let first = logical * self.pages_per_block;
         let pages = (first + from) as usize..(first + self.pages_per_block) as usize;
-        if self.nand.copy_in_place(at, &self.newest[pages.clone()], (target, from), copied) {
+        if self.nand.copy_many(at, &self.newest[pages.clone()], (target, from), copied) {
             self.point_in_place(pages, (target, from));
             return Ok(true);
         }
@@ -345,18 +345,25 @@ impl BlockMap {
 
     /// Notes that the valid ones of `pages` now lie one after the other from `place` on.
     fn point_in_place(&mut self, pages: std::ops::Range<usize>, place: Place) {
-        let (block, mut entry) = (place.0, place.0 * self.pages_per_block + place.1);
-        let mut count = 0;
-        for page in pages {
-            entry += 1;
-            let old = self.newest[page];
-            if old != UNMAPPED {
-                self.newest[page] = entry;
-                let from = self.split(old - 1).0;
-                self.valid[from as usize] -= 1;
-                count += 1;
+        let (block, first) = (place.0, place.0 * self.pages_per_block + place.1 + 1);
+        let (shift, pages_per_block) = (self.shift, self.pages_per_block);
+        // Most come from the same block: they are counted, and noted at once.
+        let (mut count, mut usual, mut from_usual) = (0, block, 0);
+        for (entry, newest) in (first..).zip(&mut self.newest[pages]) {
+            if *newest == UNMAPPED {
+                continue;
             }
+            let old = std::mem::replace(newest, entry) - 1;
+            let from = shift.map_or_else(|| old / pages_per_block, |shift| old >> shift);
+            count += 1;
+            if from == usual {
+                from_usual += 1;
+                continue;
+            }
+            self.valid[usual as usize] -= std::mem::replace(&mut from_usual, 1);
+            usual = from;
         }
+        self.valid[usual as usize] -= from_usual;
         self.valid[block as usize] += count;
     }
 
@@ -426,6 +433,7 @@ impl BlockMap {
         match self.nand.erase(at, block) {
             Ok(_) => {
                 self.give(block);
+                self.erases += 1;
                 self.most = self.most.max(self.nand.erases(block));
                 Ok(true)
             }
@@ -440,7 +448,8 @@ impl BlockMap {
         if self.sequence < self.level_again {
             return Ok(());
         }
-        let a_while = self.newest.len() as u64 / 8;
+        // On a device of a few blocks an eighth of it is written before any merge shows what is cold.
+        let a_while = (self.newest.len() as u64 / 8).max(4 * u64::from(self.pages_per_block));
         let lags = |(logical, block): (usize, &u32)| {
             let is_cold = *block != NONE && self.settled[logical] + a_while <= self.sequence;
             is_cold
@@ -496,6 +505,15 @@ impl BlockMap {
             self.looked_at = self.most;
         }
         found
+    }
+
+    /// Under static levelling, whether a block is more than half of `spread` ahead of the mean in wear: what could as
+    /// well be another is not to be this one.
+    pub fn runs_away(&self, block: u32) -> bool {
+        let mean = (self.erases / self.valid.len() as u64) as u32;
+        self.levelling == Levelling::Static
+            && block != NONE
+            && self.nand.erases(block) > mean.saturating_add(self.spread / 2)
     }
 
     /// The logical block whose data block `block` is.

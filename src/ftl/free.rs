@@ -21,8 +21,8 @@ impl Levelling {
 
 /// The erased blocks of one unit. Cost: O(log n), without levelling O(1).
 pub(super) enum Free {
-    /// By erases, then number.
-    Sorted(BTreeSet<(u32, u32)>),
+    /// By erases, then number: both in one number, which is compared in one step.
+    Sorted(BTreeSet<u64>),
     /// In the order they came.
     Queue(VecDeque<u32>),
 }
@@ -47,7 +47,7 @@ impl Free {
     /// Adds an erased block.
     pub fn give(&mut self, block: u32, erases: u32) {
         match self {
-            Free::Sorted(set) => drop(set.insert((erases, block))),
+            Free::Sorted(set) => drop(set.insert(u64::from(erases) << 32 | u64::from(block))),
             Free::Queue(queue) => queue.push_back(block),
         }
     }
@@ -55,7 +55,7 @@ impl Free {
     /// Takes the least worn block (without levelling: the one free the longest).
     pub fn take_least_worn(&mut self) -> Option<u32> {
         match self {
-            Free::Sorted(set) => set.pop_first().map(|(_, block)| block),
+            Free::Sorted(set) => set.pop_first().map(|key| key as u32),
             Free::Queue(queue) => queue.pop_front(),
         }
     }
@@ -63,7 +63,10 @@ impl Free {
     /// The erases of the least and of the most worn block; without levelling nobody asks, and there is no answer.
     pub fn wear(&self) -> Option<(u32, u32)> {
         match self {
-            Free::Sorted(set) => set.first().zip(set.last()).map(|(least, most)| (least.0, most.0)),
+            Free::Sorted(set) => {
+                let erases = |key: &u64| (key >> 32) as u32;
+                set.first().map(erases).zip(set.last().map(erases))
+            }
             Free::Queue(_) => None,
         }
     }
@@ -71,7 +74,7 @@ impl Free {
     /// Takes the most worn block.
     pub fn take_most_worn(&mut self) -> Option<u32> {
         match self {
-            Free::Sorted(set) => set.pop_last().map(|(_, block)| block),
+            Free::Sorted(set) => set.pop_last().map(|key| key as u32),
             Free::Queue(queue) => queue.pop_back(),
         }
     }

@@ -118,9 +118,11 @@ impl Nftl {
         let victim = match self.victim {
             Victim::Longest => chains().next(),
             Victim::Lru => chains().min_by_key(|logical| self.written[*logical as usize]),
+            // The cheapest may always be the same one.
             Victim::Cheapest => chains().min_by_key(|logical| {
                 let last = self.replacements[*logical as usize].last();
-                (last.map(|last| map.count_elsewhere(*logical, *last)), *logical)
+                let copies = last.map(|last| map.count_elsewhere(*logical, *last));
+                (map.runs_away(map.data[*logical as usize]), copies, *logical)
             }),
         };
         victim.map_or(Ok(false), |logical| self.fold(map, at, logical))

@@ -26,17 +26,20 @@
 //! a logical page, 20 a block. Cost: O(1) a request, O(blocks of a unit + pages) a cleaning.
 
 mod blocks;
+mod clean;
+mod level;
 mod recover;
 
 use super::free::Levelling;
 use super::settings::{Known, LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
-use super::{Found, Ftl, FtlCounts, LOST, READS_MAX, Scheme, copied, hopeless, read_page, version, worn_out};
+use super::{Found, Ftl, FtlCounts, LOST, Scheme, hopeless, read_page, version, worn_out};
 use crate::media::nand::{Failure, Nand, Page, Tag};
 use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};
 use blocks::{State, Unit};
-use std::cmp::Reverse;
+use clean::Moving;
+use std::ops::Range;
 
 /// Settings of the page map that a layer on top of it has, too.
 pub(super) const CLEAN: Known = ("clean", "greedy|cost-benefit", "which block is cleaned");
@@ -69,9 +72,6 @@ pub const SCHEME: Scheme = Scheme {
 
 /// A map entry of a page that was never written; else the physical page + 1.
 const UNMAPPED: u32 = 0;
-
-/// How far a unit can be ahead: all quarters of its turns.
-const AHEAD_MOST: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clean {
@@ -116,11 +116,17 @@ pub struct PageMap {
     one_stream: bool,
     handles: u8,
     reserve: usize,
+    /// Blocks of a unit without data of a full device: the reserve, and the open ones.
+    kept: usize,
     /// Free blocks are counted at each write, not only at those that need one.
     begins_short: bool,
     /// Cleaning takes the least worn of equally good blocks, not the lowest.
     ties_worn: bool,
     pages_per_block: u32,
+    /// Its logarithm, where it is a power of two.
+    shift: Option<u32>,
+    /// What is moved at once; kept to be used again.
+    moving: Moving,
     read_only: bool,
     /// Whether a page ever stood for lost contents.
     any_lost: bool,
@@ -144,6 +150,7 @@ impl PageMap {
         let ties_worn = settings.choice("ties", &[("worn", true), ("lowest", false)])?;
         let over_provision = settings.fraction("over-provision", 0.0..=90.0, 7.0)?;
         let logical = settings.size("logical")?;
+        let streams = if one_stream { 1 } else { 2 } + usize::from(entries.is_some());
         let scheme = settings.scheme().to_string();
 
         let asks_age = clean == Clean::CostBenefit || levelling == Levelling::Static;
@@ -166,9 +173,12 @@ impl PageMap {
             one_stream,
             handles,
             reserve,
+            kept: reserve + streams + usize::from(handles - 1),
             begins_short,
             ties_worn,
             pages_per_block: geometry.pages_per_block,
+            shift: geometry.shift(),
+            moving: Moving::default(),
             read_only: false,
             any_lost: false,
             counts: FtlCounts::default(),
@@ -192,10 +202,7 @@ impl PageMap {
         let geometry = self.nand.geometry();
         let pages = u64::from(self.pages_per_block);
         let good = u64::from(self.nand.good_when_new());
-        // The reserve, and the open blocks.
-        let open =
-            if self.one_stream { 1 } else { 2 } + u64::from(entries.is_some()) + u64::from(self.handles - 1);
-        let kept = u64::from(geometry.units) * (self.reserve as u64 + open);
+        let kept = u64::from(geometry.units) * self.kept as u64;
         let room = good.saturating_sub(kept) * pages;
         let most = entries.map_or(room, |entries| room - room.div_ceil(entries + 1));
         let asked = match asked_bytes {
@@ -218,11 +225,15 @@ impl PageMap {
     }
 
     fn block_of(&self, entry: u32) -> u32 {
-        (entry - 1) / self.pages_per_block
+        match self.shift {
+            Some(shift) => (entry - 1) >> shift,
+            None => (entry - 1) / self.pages_per_block,
+        }
     }
 
     fn place_of(&self, entry: u32) -> (u32, u32) {
-        ((entry - 1) / self.pages_per_block, (entry - 1) % self.pages_per_block)
+        let block = self.block_of(entry);
+        (block, entry - 1 - block * self.pages_per_block)
     }
 
     fn sequence_at(&self, entry: u32) -> u64 {
@@ -266,28 +277,44 @@ impl PageMap {
     /// The next page of `unit` to program for `stream`, after cleaning if need be; none if the unit has no
     /// room.
     fn next_page(&mut self, at: Time, unit: usize, stream: Stream) -> Result<Option<(u32, u32)>> {
+        let has_room = self.has_open_now(unit, stream) || self.open_block(at, unit, stream)?;
+        Ok(has_room.then(|| self.take_pages(unit, stream, 1)))
+    }
+
+    /// Whether a block is open for `stream`, and nothing is to be cleaned before it is written to.
+    fn has_open_now(&mut self, unit: usize, stream: Stream) -> bool {
+        (stream == Stream::Copies || !self.begins_short) && self.has_open(unit, stream)
+    }
+
+    /// Has a block open for `stream`, after cleaning if need be; whether there is one.
+    fn open_block(&mut self, at: Time, unit: usize, stream: Stream) -> Result<bool> {
         let was_open = self.has_open(unit, stream);
         let cleans = stream != Stream::Copies && (self.begins_short || !was_open);
         let made_room = !cleans || self.make_room(at, unit)?;
         // Cleaning may have opened a block, or filled it.
         let is_open = self.has_open(unit, stream);
-        let goes_on = was_open && is_open;
-        if !made_room && !goes_on {
-            return Ok(None);
+        if is_open {
+            return Ok(made_room || was_open);
         }
-        if !is_open {
-            let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(None) };
-            self.states[block as usize] = State::Open;
-            *self.open_slot(unit, stream) = Some((block, 0));
+        if !made_room {
+            return Ok(false);
         }
+        let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(false) };
+        self.states[block as usize] = State::Open;
+        *self.open_slot(unit, stream) = Some((block, 0));
+        Ok(true)
+    }
+
+    /// Takes the next `count` pages of the block open for `stream`, and closes it after its last; the first of them.
+    fn take_pages(&mut self, unit: usize, stream: Stream, count: u32) -> (u32, u32) {
         let pages = self.pages_per_block;
         let slot = self.open_slot(unit, stream);
-        let next = slot.expect("opened above");
-        *slot = (next.1 + 1 < pages).then_some((next.0, next.1 + 1));
+        let (block, page) = slot.expect("a block is open");
+        *slot = (page + count < pages).then_some((block, page + count));
         if slot.is_none() {
-            self.states[next.0 as usize] = State::Closed;
+            self.states[block as usize] = State::Closed;
         }
-        Ok(Some(next))
+        (block, page)
     }
 
     fn stream_of(&self, handle: u8) -> Stream {
@@ -310,138 +337,9 @@ impl PageMap {
         self.open_slot(unit, stream).is_some()
     }
 
-    /// Cleans until `unit` has its reserve of free blocks; whether it has.
-    fn make_room(&mut self, at: Time, unit: usize) -> Result<bool> {
-        while self.units[unit].free.len() < self.reserve {
-            let Some(victim) = self.victim(unit) else {
-                return Ok(false);
-            };
-            self.empty(at, unit, victim)?;
-            if self.levelling == Levelling::Static {
-                self.level(at, unit, victim)?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// The closed block of `unit` to clean next; none if that would gain nothing.
-    fn victim(&self, unit: usize) -> Option<u32> {
-        let blocks = self.blocks_of(unit);
-        let closed = blocks.filter(|block| self.states[*block as usize] == State::Closed);
-        let valid = |block: &u32| self.valid[*block as usize];
-        let best = match self.clean {
-            Clean::Greedy if self.ties_worn => {
-                closed.min_by_key(|block| (valid(block), self.nand.erases(*block)))
-            }
-            Clean::Greedy => closed.min_by_key(valid),
-            Clean::CostBenefit => {
-                let wear = |block: u32| if self.ties_worn { self.nand.erases(block) } else { 0 };
-                let ranked = closed.map(|block| (self.benefit(block), Reverse(wear(block)), block));
-                ranked.reduce(|a, b| if (b.0, b.1) > (a.0, a.1) { b } else { a }).map(|(.., block)| block)
-            }
-        };
-        best.filter(|block| u32::from(valid(block)) < self.pages_per_block)
-    }
-
-    /// What cost-benefit cleaning gains by a block.
-    fn benefit(&self, block: u32) -> f64 {
-        let used = f64::from(self.valid[block as usize]) / f64::from(self.pages_per_block);
-        let age = (self.sequence - self.changed[block as usize]) as f64 + 1.0;
-        if used == 0.0 { f64::INFINITY } else { age * (1.0 - used) / (2.0 * used) }
-    }
-
-    fn blocks_of(&self, unit: usize) -> std::ops::Range<u32> {
+    fn blocks_of(&self, unit: usize) -> Range<u32> {
         let count = self.nand.geometry().blocks_per_unit;
         unit as u32 * count..(unit as u32 + 1) * count
-    }
-
-    /// Copies the valid pages of a closed block elsewhere and erases it.
-    fn empty(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
-        self.move_pages(at, unit, block, None)?;
-        self.erase(at, unit, block)
-    }
-
-    /// Copies the valid pages of `from` to the unit's open block, or to `to` from its first page on.
-    fn move_pages(&mut self, at: Time, unit: usize, from: u32, to: Option<u32>) -> Result<()> {
-        let mut next = 0;
-        for page in 0..self.pages_per_block {
-            if self.valid[from as usize] == 0 {
-                break;
-            }
-            let Page::Programmed(tag) = self.nand.page(from, page) else { continue };
-            let owner = tag.owner & !LOST;
-            if self.map.get(owner as usize) != Some(&self.entry(from, page)) {
-                continue;
-            }
-            let target = to.map(|block| (block, next));
-            next += 1;
-            self.copy(at, unit, tag, (from, page), target)?;
-        }
-        Ok(())
-    }
-
-    /// Copies one valid page, to `target` if that is given and good.
-    fn copy(
-        &mut self,
-        at: Time,
-        unit: usize,
-        tag: Tag,
-        from: (u32, u32),
-        mut target: Option<(u32, u32)>,
-    ) -> Result<()> {
-        let owner = tag.owner & !LOST;
-        let tag = Tag { sequence: copied(tag.sequence), ..tag };
-        let mut reads = 1;
-        loop {
-            let to = match target.take().filter(|(block, _)| !self.nand.is_bad(*block)) {
-                Some(to) => to,
-                None => match self.next_page(at, unit, Stream::Copies)? {
-                    Some(to) => to,
-                    None => return Err(self.give_up()),
-                },
-            };
-            match self.nand.copy(at, from, to, tag) {
-                Ok(_) => {
-                    self.point(owner, to.0, to.1);
-                    self.note_moved(owner);
-                    return Ok(());
-                }
-                Err(Failure::Unreadable) if reads < READS_MAX => {
-                    reads += 1;
-                    target = Some(to);
-                }
-                Err(Failure::Unreadable) => return self.lose(at, unit, tag, to),
-                Err(Failure::Program) => self.retire(at, unit, to.0)?,
-                Err(failure) => return Err(hopeless(&self.nand, failure, Lpn(owner.into()))),
-            }
-        }
-    }
-
-    /// The contents of a page are gone: programs one that says so in its place.
-    fn lose(&mut self, at: Time, unit: usize, tag: Tag, mut to: (u32, u32)) -> Result<()> {
-        let owner = tag.owner & !LOST;
-        loop {
-            match self.nand.program(at, to.0, to.1, Tag { owner: owner | LOST, ..tag }, &[]) {
-                Ok(_) => break,
-                Err(Failure::Program) => self.retire(at, unit, to.0)?,
-                Err(failure) => return Err(hopeless(&self.nand, failure, Lpn(owner.into()))),
-            }
-            match self.next_page(at, unit, Stream::Copies)? {
-                Some(next) => to = next,
-                None => return Err(self.give_up()),
-            }
-        }
-        self.point(owner, to.0, to.1);
-        self.note_moved(owner);
-        self.any_lost = true;
-        self.counts.lost_pages += u64::from(u64::from(owner) < self.host_pages);
-        Ok(())
-    }
-
-    fn note_moved(&mut self, page: u32) {
-        if self.map.len() as u64 > self.host_pages {
-            self.moved.push(page);
-        }
     }
 
     /// Whether a page stands for lost contents.
@@ -450,105 +348,10 @@ impl PageMap {
         self.any_lost && matches!(self.nand.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
     }
 
-    /// A block failed to program: takes it out of use and moves what is valid in it.
-    fn retire(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
-        self.states[block as usize] = State::Bad;
-        self.units[unit].forget(block);
-        self.move_pages(at, unit, block, None)
-    }
-
-    fn erase(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
-        match self.nand.erase(at, block) {
-            Ok(_) => {
-                self.states[block as usize] = State::Free;
-                self.units[unit].erased(block, self.nand.erases(block));
-                self.find_ahead();
-                Ok(())
-            }
-            Err(Failure::Erase) => {
-                self.states[block as usize] = State::Bad;
-                Ok(())
-            }
-            Err(failure) => Err(hopeless(&self.nand, failure, Lpn(0))),
-        }
-    }
-
-    /// Static levelling after `erased` was erased: moves cold data from a block that lags behind it.
-    ///
-    /// Of the lagging blocks the one unchanged for the longest, and for a while at all: a little worn block
-    /// that is in use catches up by itself. One that lags twice as far behind the most worn of the unit moves however
-    /// warm it is.
-    fn level(&mut self, at: Time, unit: usize, erased: u32) -> Result<()> {
-        let behind = self.nand.erases(erased).saturating_sub(self.spread);
-        let far = self.units[unit].most.saturating_sub(2 * self.spread);
-        let a_while = u64::from(self.nand.geometry().blocks_per_unit * self.pages_per_block / 8);
-        let is_cold = |block: &u32| self.sequence - self.changed[*block as usize] >= a_while;
-        let coldest = self.lagging(unit, behind).min_by_key(|block| self.changed[*block as usize]);
-        let least_worn = || self.lagging(unit, far).min_by_key(|block| self.nand.erases(*block));
-        let chosen = coldest.filter(is_cold).or_else(least_worn).map(|block| (unit, block));
-        let chosen =
-            chosen.or_else(|| self.lagging_elsewhere(unit, behind).filter(|(_, block)| is_cold(block)));
-        self.close_lagging(unit, far, a_while);
-        let Some((home, chosen)) = chosen else { return Ok(()) };
-        let Some(target) = self.units[unit].free.take_most_worn() else { return Ok(()) };
-        self.states[target as usize] = State::Closed;
-        self.counts.wear_moves += 1;
-        self.move_pages(at, unit, chosen, Some(target))?;
-        self.erase(at, home, chosen)
-    }
-
-    /// For a unit so far ahead that it is left out where others have room: the block of the least worn unit that lags
-    /// and is unchanged for the longest, with its unit, if there is room for its pages.
-    fn lagging_elsewhere(&self, unit: usize, limit: u32) -> Option<(usize, u32)> {
-        if self.units[unit].ahead < AHEAD_MOST {
-            return None;
-        }
-        let good = self.blocks_of(unit).filter(|block| self.states[*block as usize] != State::Bad).count();
-        let valid: usize = self.blocks_of(unit).map(|block| usize::from(self.valid[block as usize])).sum();
-        let room = good.saturating_sub(self.reserve + 3) * self.pages_per_block as usize;
-        if valid + self.pages_per_block as usize > room {
-            return None;
-        }
-        let other = (0..self.units.len()).min_by_key(|other| self.units[*other].erases)?;
-        let coldest = self.lagging(other, limit).min_by_key(|block| self.changed[*block as usize]);
-        coldest.map(|block| (other, block))
-    }
-
-    /// The closed blocks of `unit` with fewer erases than `limit`.
-    fn lagging(&self, unit: usize, limit: u32) -> impl Iterator<Item = u32> {
-        let closed = |block: &u32| self.states[*block as usize] == State::Closed;
-        self.blocks_of(unit).filter(move |block| closed(block) && self.nand.erases(*block) < limit)
-    }
-
-    /// Closes open blocks of `unit` that have fewer erases than `limit` and were not written to for a while: one that is
-    /// seldom needed, as that for copies or for a placement handle may be, would stay behind for ever.
-    fn close_lagging(&mut self, unit: usize, limit: u32, a_while: u64) {
-        for slot in self.units[unit].slots_mut() {
-            let lags = |block: u32| {
-                self.nand.erases(block) < limit && self.sequence - self.changed[block as usize] >= a_while
-            };
-            if let Some((block, _)) = slot.take_if(|(block, _)| lags(*block)) {
-                self.states[block as usize] = State::Closed;
-            }
-        }
-    }
-
     /// No unit has room any more.
     fn give_up(&mut self) -> Error {
         self.read_only = true;
         worn_out(&self.nand)
-    }
-
-    /// Notes how far units are ahead in wear, in quarters of `spread` erases a block.
-    fn find_ahead(&mut self) {
-        if self.units.len() > 1 && self.levelling != Levelling::None {
-            let margin = u64::from(self.spread) * u64::from(self.nand.geometry().blocks_per_unit) / 4;
-            let least = self.units.iter().map(|unit| unit.erases).min().unwrap_or(0);
-            for unit in &mut self.units {
-                unit.ahead =
-                    ((unit.erases - least).saturating_sub(1) / margin.max(1)).min(AHEAD_MOST.into()) as u32;
-            }
-        }
     }
 
     /// The unit whose turn it is. Own pages have turns of their own: often one follows each of the host's, and they

@@ -2,6 +2,7 @@
 
 use super::{ERASED, FIRST_OWNER, Failure, Nand, PageOrder, Tag};
 use crate::time::Time;
+use std::ops::Range;
 
 impl Nand {
     /// Copies a page to an erased one, which gets `tag`; when it is done. Within a unit of a part that
@@ -39,65 +40,83 @@ impl Nand {
         Ok(Time(done))
     }
 
+    /// Whether nothing can go wrong when pages are copied within a unit, and nothing but their tags is to be moved:
+    /// no bit errors, failing programs or planned power cut, no bytes, and no need of the bus.
+    pub fn copies_surely(&self) -> bool {
+        !self.has_bit_errors
+            && !self.can_fail
+            && self.until_cut == u64::MAX
+            && !self.payload.is_kept()
+            && self.profile.copy_back
+    }
+
     /// Copies many pages at once: physical page `sources[i] − 1` to page `to.1 + i` of block `to.0`, except where
     /// `sources[i]` is 0 or in that block already. What becomes of a page's sequence number is what `renumber`
     /// says. The same as [`copy`](Nand::copy) for one after the other, and several times as fast.
     ///
-    /// Does nothing and returns false if a copy could fail (bit errors, failing programs, a planned power
-    /// cut), has bytes to move, or needs the bus.
+    /// Does nothing and returns false unless it [`copies_surely`](Nand::copies_surely), within the unit of the target.
     ///
     /// # Panics
     /// If a target is not erased or out of order.
-    pub fn copy_in_place(
+    pub fn copy_many(
         &mut self,
         at: Time,
         sources: &[u32],
         (to, begin): (u32, u32),
         renumber: impl Fn(u64) -> u64,
     ) -> bool {
-        let unit = self.geometry.unit_of(to);
-        let pages = self.geometry.pages_per_block;
-        let in_unit = self.geometry.blocks_per_unit * pages;
-        let first = to * pages;
-        let near = |source: u32| source == 0 || (source - 1).wrapping_sub(unit * in_unit) < in_unit;
-        let sure = !self.has_bit_errors
-            && self.profile.grown_bad_per_million == 0.0
-            && self.until_cut == u64::MAX
-            && !self.payload.is_kept()
-            && self.profile.copy_back;
-        if !sure || self.is_bad(to) || !sources.iter().all(|source| near(*source)) {
+        if !self.copies_surely() || self.is_bad(to) || !self.are_near(sources, to) {
             return false;
         }
-        let (mut copies, mut next_page) = (0u64, self.blocks[to as usize].next_page);
-        for (offset, source) in (begin as usize..).zip(sources) {
+        let pages = self.geometry.pages_per_block;
+        let (first, mut copies, mut copied_to) = (to * pages, 0u64, begin..begin);
+        for (offset, source) in (begin..).zip(sources) {
             let from = source.wrapping_sub(1);
             if *source == 0 || from.wrapping_sub(first) < pages {
                 continue;
             }
-            let (from, target) = (from as usize, first as usize + offset);
+            let (from, target) = (from as usize, (first + offset) as usize);
             let owner = self.owners[from];
             assert!(owner >= FIRST_OWNER, "there is nothing to copy on physical page {from}");
             assert!(self.owners[target] == ERASED, "page {offset} of block {to} is not erased");
-            let ascending = self.profile.page_order == PageOrder::Ascending;
-            assert!(
-                !ascending || offset >= usize::from(next_page),
-                "page {offset} of block {to} is out of order"
-            );
             self.owners[target] = owner;
             if !self.sequences.is_empty() {
                 self.sequences[target] = renumber(self.sequences[from]);
             }
-            next_page = next_page.max(offset as u16 + 1);
+            copied_to = if copies == 0 { offset } else { copied_to.start }..offset + 1;
             copies += 1;
         }
-        self.blocks[to as usize].next_page = next_page;
-        let each = 2 * self.timing.command + self.timing.read + self.timing.program;
         if copies > 0 {
-            self.lanes.occupy(unit, at.0.max(self.lanes.unit_free(unit)) + copies * each);
+            self.note_copies(at, to, copied_to, copies);
         }
+        true
+    }
+
+    /// Whether all `sources` that are no zeros lie in the unit of block `to`.
+    fn are_near(&self, sources: &[u32], to: u32) -> bool {
+        let in_unit = self.geometry.blocks_per_unit * self.geometry.pages_per_block;
+        let first = self.geometry.unit_of(to) * in_unit;
+        // All are looked at, many at a time, since nearly always all are near.
+        sources.iter().fold(true, |near, source| {
+            near & ((*source == 0) | (source.wrapping_sub(1).wrapping_sub(first) < in_unit))
+        })
+    }
+
+    /// What so many copies to pages from the first to the last of `copied_to` of a block took.
+    fn note_copies(&mut self, at: Time, block: u32, copied_to: Range<u32>, copies: u64) {
+        let state = &mut self.blocks[block as usize];
+        let ascending = self.profile.page_order == PageOrder::Ascending;
+        assert!(
+            !ascending || copied_to.start >= u32::from(state.next_page),
+            "page {} of block {block} is out of order",
+            copied_to.start
+        );
+        state.next_page = state.next_page.max(copied_to.end as u16);
+        let unit = self.geometry.unit_of(block);
+        let each = 2 * self.timing.command + self.timing.read + self.timing.program;
+        self.lanes.occupy(unit, at.0.max(self.lanes.unit_free(unit)) + copies * each);
         self.counts.reads += copies;
         self.counts.copies += copies;
         self.counts.programs += copies;
-        true
     }
 }

@@ -152,6 +152,10 @@ pub struct Nand {
     has_bit_errors: bool,
     /// Programs and erases until the power goes; 0: it is off.
     until_cut: u64,
+    /// Programs and erases before those that are planned to fail, and how many those are.
+    planned: (u64, u64),
+    /// Whether programs and erases fail, by chance or planned.
+    can_fail: bool,
     /// Blocks that were good when it was new.
     good_when_new: u32,
 }
@@ -185,6 +189,8 @@ impl Nand {
             random: Random::new(seed, "nand"),
             has_bit_errors: profile.bit_errors_worn > 0.0,
             until_cut: u64::MAX,
+            planned: (0, 0),
+            can_fail: profile.grown_bad_per_million > 0.0,
             good_when_new: 0,
             profile,
             geometry,
@@ -343,6 +349,13 @@ impl Nand {
         }
     }
 
+    /// Whose the pages of a block are, as their tags say; none of a page that is erased or torn.
+    pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = Option<u32>> {
+        let first = self.index(block, 0);
+        let pages = &self.owners[first..first + self.geometry.pages_per_block as usize];
+        pages.iter().map(|owner| owner.checked_sub(FIRST_OWNER))
+    }
+
     /// When the unit of `block` has done all it was asked so far.
     pub fn free_at(&self, block: u32) -> Time {
         Time(self.lanes.unit_free(self.geometry.unit_of(block)))
@@ -458,6 +471,12 @@ impl Nand {
         self.until_cut = count.max(1);
     }
 
+    /// Has `times` programs and erases fail one after the other, the first of them the `count`-th from now (1: the next).
+    pub fn fail_in(&mut self, count: u64, times: u64) {
+        self.planned = (count.max(1) - 1, times);
+        self.can_fail |= times > 0;
+    }
+
     /// Turns the power on again; no cut is planned any more, and nothing is busy.
     pub fn power_on(&mut self) {
         self.until_cut = u64::MAX;
@@ -516,10 +535,27 @@ impl Nand {
         Ok(())
     }
 
-    /// Whether an operation fails by chance.
+    /// Whether an operation fails, by chance or as planned.
     fn fails(&mut self) -> bool {
+        self.can_fail && self.fails_now()
+    }
+
+    fn fails_now(&mut self) -> bool {
         let rate = self.profile.grown_bad_per_million;
-        rate > 0.0 && self.random.chance(rate / 1e6)
+        match &mut self.planned {
+            (0, 0) => {
+                self.can_fail = rate > 0.0;
+                self.can_fail && self.random.chance(rate / 1e6)
+            }
+            (0, times) => {
+                *times -= 1;
+                true
+            }
+            (before, _) => {
+                *before -= 1;
+                rate > 0.0 && self.random.chance(rate / 1e6)
+            }
+        }
     }
 
     fn fail(&mut self, block: u32, failure: Failure) -> Failure {

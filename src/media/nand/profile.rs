@@ -114,7 +114,13 @@ impl Geometry {
 
     /// The unit of a block.
     pub fn unit_of(&self, block: u32) -> u32 {
-        block / self.blocks_per_unit
+        // Often there is one, and a division takes longer than all else about a page.
+        if self.units == 1 { 0 } else { block / self.blocks_per_unit }
+    }
+
+    /// The logarithm of the pages of a block, where that is a power of two.
+    pub fn shift(&self) -> Option<u32> {
+        self.pages_per_block.is_power_of_two().then(|| self.pages_per_block.trailing_zeros())
     }
 }
 

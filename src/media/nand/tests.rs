@@ -173,7 +173,7 @@ fn copies_at_once_are_the_same_as_one_after_the_other() {
     // The first page lies in the target already, the second in block 1, the third nowhere.
     let sources = [2 * 64 + 1, 64 + 2, 0, 1];
     let (mut at_once, mut single) = (prepared(Payload::None), prepared(Payload::None));
-    assert!(at_once.copy_in_place(Time(7), &sources, (2, 0), |sequence| sequence + 1));
+    assert!(at_once.copy_many(Time(7), &sources, (2, 0), |sequence| sequence + 1));
     for (from, to) in [((1, 1), (2, 1)), ((0, 0), (2, 3))] {
         let Page::Programmed(old) = single.page(from.0, from.1) else { panic!("programmed above") };
         single.copy(Time(7), from, to, Tag { sequence: old.sequence + 1, ..old }).unwrap();
@@ -186,5 +186,5 @@ fn copies_at_once_are_the_same_as_one_after_the_other() {
         (pages, nand.counts(), nand.free_at(0), nand.next_page(2))
     };
     assert_eq!(told(&at_once), told(&single));
-    assert!(!prepared(Payload::memory()).copy_in_place(Time(7), &sources, (2, 0), |sequence| sequence));
+    assert!(!prepared(Payload::memory()).copy_many(Time(7), &sources, (2, 0), |sequence| sequence));
 }
