@@ -4,23 +4,28 @@
 //! fetched last. Within a plan, gaps are read first, then the writes go out together, then pages leave. A
 //! request that misses therefore waits for the write-back it causes, as in a cache without a spare page.
 //!
-//! Batches ([`PageCache::run`]) look 32 accesses ahead: the index entries and then the nodes of all of them
-//! are loaded before the first is served, so that cache misses of the processor overlap. A look-up so made
-//! early is only a hint; it is compared with the page before it is believed.
+//! Batches ([`PageCache::run`]) look 32 accesses ahead: with each access that is served the index entry of a later one,
+//! the node of one not so late, and the neighbours of the node of one still nearer are loaded, so that cache misses of
+//! the processor overlap with the work between. A look-up so made early is only a hint; it is compared with the page
+//! before it is believed.
 //!
 //! Cost: O(1) an access beside the policy's own; a sync sorts the dirty pages.
 
 use super::index::{Index, NIL};
 use super::pages::{PAGE_MAX, Pages};
-use super::policy::{Access, Afterlife, Leaving, Needs, Outgoing, Plan, Policy, Room};
+use super::policy::{Access, Afterlife, Leaving, Needs, Outgoing, Plan, Policy, Room, Touches};
 use super::{Below, Config, PageAccess, PageCache, Stats};
 use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};
 use std::mem;
 
-/// How many accesses of a batch are looked up together.
+/// How many accesses ahead the index is looked at.
 const LOOK_AHEAD: usize = 32;
+
+/// How many accesses ahead a node is loaded, and its neighbours.
+const NODE_AHEAD: usize = 16;
+const NEIGHBOURS_AHEAD: usize = 8;
 
 /// The smallest read-ahead window, in pages.
 const READ_AHEAD_MIN: u32 = 4;
@@ -79,7 +84,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     }
 
     /// Serves a hit. Otherwise the node of the page's ghost, or [`NIL`] if it has none.
-    #[inline]
+    #[inline(always)]
     fn try_hit(&mut self, at: Time, page: u64, access: Access, hint: u32) -> Result<(), u32> {
         let node = if self.pages.holds(hint, page) { hint } else { self.pages.find(page) };
         if !self.pages.is_resident(node) {
@@ -112,7 +117,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         self.bring_in(at, miss, below)
     }
 
-    #[inline]
+    #[inline(always)]
     fn bring_in(&mut self, at: Time, miss: Miss, below: &mut dyn Below) -> Result<Time> {
         self.policy.miss(&mut self.pages, miss.ghost);
         let mut at = at;
@@ -130,7 +135,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     }
 
     /// A page comes in, for which there is room.
-    #[inline]
+    #[inline(always)]
     fn admit(&mut self, at: Time, miss: Miss) {
         let node = self.pages.admit(miss.page, miss.ghost);
         if miss.access == Access::Write {
@@ -139,7 +144,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         self.policy.insert(&mut self.pages, node, miss.access);
     }
 
-    #[inline]
+    #[inline(always)]
     fn make_room(&mut self, at: Time, page: u64, below: &mut dyn Below) -> Result<Time> {
         match self.policy.make_room(&mut self.pages, page, &mut self.plan) {
             Room::Drop(node) => self.evict(at, node, below),
@@ -153,7 +158,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn evict(&mut self, at: Time, node: u32, below: &mut dyn Below) -> Result<Time> {
         let mut done = at;
         if self.pages.is_dirty(node) {
@@ -167,7 +172,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         Ok(done)
     }
 
-    #[inline]
+    #[inline(always)]
     fn leave(&mut self, node: u32, why: Leaving, below: &mut dyn Below) {
         let afterlife = self.policy.remove(&mut self.pages, node, why);
         below.dropped(Lpn(self.pages.page(node)));
@@ -194,7 +199,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     }
 
     /// Fetches what this request brought in; it leaves again if that fails.
-    #[inline]
+    #[inline(always)]
     fn fetch_now(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
         let (first, count) = self.unfetched;
         if count == 0 {
@@ -398,6 +403,42 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     }
 }
 
+/// The nodes that the next accesses of a batch may have.
+struct Ahead {
+    hints: [u32; LOOK_AHEAD],
+    /// Made of everything that was loaded ahead: without a use, the compiler would leave the loads out.
+    loaded: u64,
+}
+
+impl Ahead {
+    fn new<X: Index>(pages: &Pages<X>, accesses: &[PageAccess]) -> Ahead {
+        let mut hints = [NIL; LOOK_AHEAD];
+        for (hint, access) in hints.iter_mut().zip(accesses) {
+            *hint = pages.hint(access.page().0);
+        }
+        Ahead { hints, loaded: 0 }
+    }
+
+    /// The hint for the access at `place`; looks at those after it.
+    #[inline(always)]
+    fn step<P: Policy<X>, X: Index>(
+        &mut self,
+        pages: &Pages<X>,
+        accesses: &[PageAccess],
+        place: usize,
+    ) -> u32 {
+        let hint = self.hints[place % LOOK_AHEAD];
+        if let Some(later) = accesses.get(place + LOOK_AHEAD) {
+            self.hints[place % LOOK_AHEAD] = pages.hint(later.page().0);
+        }
+        self.loaded ^= pages.preload(self.hints[(place + NODE_AHEAD) % LOOK_AHEAD], P::TOUCHES);
+        if P::TOUCHES == Touches::Neighbours {
+            self.loaded ^= pages.preload_neighbours(self.hints[(place + NEIGHBOURS_AHEAD) % LOOK_AHEAD]);
+        }
+        hint
+    }
+}
+
 /// Splits pages to write into runs of neighbours for which `takes` holds; the others are left out.
 fn runs(write: &[Outgoing], takes: impl Fn(&Outgoing) -> bool + Copy) -> impl Iterator<Item = &[Outgoing]> {
     write.chunk_by(move |a, b| a.page + 1 == b.page && takes(a) == takes(b)).filter(move |run| takes(&run[0]))
@@ -463,21 +504,20 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
             }
             return Ok(at);
         }
-        for batch in accesses.chunks(LOOK_AHEAD) {
-            let pages = batch.iter().map(|access| access.page().0);
-            let hints: [u32; LOOK_AHEAD] = self.pages.look_up(pages, P::TOUCHES);
-            for (access, hint) in batch.iter().zip(hints) {
-                self.background(at, below);
-                let (page, access) = (access.page().0, access.access());
-                if let Err(ghost) = self.try_hit(at, page, access, hint) {
-                    at = self.miss(at, Miss { page, ghost, access }, below)?;
-                    if access == Access::Read {
-                        self.unfetched = (page, 1);
-                        at = self.fetch_now(at, below)?;
-                    }
+        let mut ahead = Ahead::new(&self.pages, accesses);
+        for (place, access) in accesses.iter().enumerate() {
+            let hint = ahead.step::<P, X>(&self.pages, accesses, place);
+            self.background(at, below);
+            let (page, access) = (access.page().0, access.access());
+            if let Err(ghost) = self.try_hit(at, page, access, hint) {
+                at = self.miss(at, Miss { page, ghost, access }, below)?;
+                if access == Access::Read {
+                    self.unfetched = (page, 1);
+                    at = self.fetch_now(at, below)?;
                 }
             }
         }
+        std::hint::black_box(ahead.loaded);
         Ok(at)
     }
 

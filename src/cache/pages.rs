@@ -204,36 +204,27 @@ impl<X: Index> Pages<X> {
         }
     }
 
-    /// Loads the index entries of a batch of pages, then the nodes and what else a hit touches, so that the cache
-    /// misses of the processor overlap. The nodes found are hints, to be checked before use.
-    #[inline]
-    pub(super) fn look_up<const N: usize>(
-        &self,
-        batch: impl Iterator<Item = u64>,
-        touches: Touches,
-    ) -> [u32; N] {
-        let mut hints = [NIL; N];
-        for (hint, page) in hints.iter_mut().zip(batch) {
-            *hint = self.index.guess(page);
+    /// The node that `page` may have: a hint, to be compared before it is believed.
+    #[inline(always)]
+    pub(super) fn hint(&self, page: u64) -> u32 {
+        self.index.guess(page)
+    }
+
+    /// Loads a node and what else a hit on it touches in its place, ahead of time; the result depends on it all.
+    #[inline(always)]
+    pub(super) fn preload(&self, node: u32, touches: Touches) -> u64 {
+        let mut loaded = self.nodes[node as usize].page;
+        if touches != Touches::Node {
+            loaded ^= u64::from(self.states[node as usize]);
         }
-        let mut links = [Link::default(); N];
-        let mut loaded = 0;
-        for (link, &hint) in links.iter_mut().zip(&hints) {
-            let node = &self.nodes[hint as usize];
-            *link = node.link;
-            loaded ^= node.page;
-            if touches != Touches::Node {
-                loaded ^= u64::from(self.states[hint as usize]);
-            }
-        }
-        if touches == Touches::Neighbours {
-            for link in links {
-                loaded ^= self.nodes[link.prev as usize].page ^ self.nodes[link.next as usize].page;
-            }
-        }
-        // Without a use, the compiler would leave the loads out.
-        std::hint::black_box(loaded);
-        hints
+        loaded
+    }
+
+    /// Loads the neighbours of a node that was loaded, ahead of time; the result depends on them.
+    #[inline(always)]
+    pub(super) fn preload_neighbours(&self, node: u32) -> u64 {
+        let Link { prev, next } = self.nodes[node as usize].link;
+        self.nodes[prev as usize].page ^ self.nodes[next as usize].page
     }
 
     /// Loads what dropping these nodes, of these pages, will need, ahead of time.

@@ -6,11 +6,13 @@
 //! order is exactly that of a list.
 //!
 //! When the log is full, what is passed over is taken out ([`Recency::compact`]): after `slack` times as many uses as
-//! there are nodes, so that a use costs O(1) over time. A node can be in one log at a time; the mark says in which.
+//! there are nodes, so that a use costs O(1) over time. It goes from the last use back and knows by a bit a node which
+//! it has seen, so it looks at each node once and not at every use of it, and what it decides by chance it decides
+//! without a branch. A node can be in one log at a time; the mark says in which.
 //!
 //! The oldest come one after the other, so what dropping them will need is loaded for many at once.
 //!
-//! Memory: 4 × (`slack` + 1) bytes a node. The mark is kept in the node's link.
+//! Memory: 4 × (`slack` + 1) bytes a node, and a bit. The mark is kept in the node's link.
 
 use super::index::{Index, NIL};
 use super::pages::Pages;
@@ -30,8 +32,10 @@ const READY: usize = 64;
 
 /// An order of use. Everything is asked with the [`Pages`] whose nodes it orders.
 pub struct Recency {
-    /// Nodes, the last used at the end.
+    /// Nodes, in the order of their uses.
     log: Vec<u32>,
+    /// Where the next use goes.
+    end: usize,
     /// Entries before this are of no use.
     start: usize,
     /// Entries before this are ready to be dropped.
@@ -39,6 +43,8 @@ pub struct Recency {
     /// Its number above the entry's in a mark; not zero, so that a mark of zero is in no log.
     which: u32,
     len: u32,
+    /// A bit a node, for [`compact`](Recency::compact); made at its first use.
+    seen: Vec<u64>,
 }
 
 impl Recency {
@@ -47,11 +53,13 @@ impl Recency {
     pub fn new(nodes: u32, which: u32, slack: u32) -> Recency {
         debug_assert!((1..=7).contains(&which) && (1..=SLACK_MAX).contains(&slack) && nodes <= NODES_MAX + 1);
         Recency {
-            log: Vec::with_capacity((nodes as usize + 1) * (slack as usize + 1)),
+            log: vec![NIL; (nodes as usize + 1) * (slack as usize + 1)],
+            end: 0,
             start: 0,
             ready: 0,
             which: which << ENTRY_BITS,
             len: 0,
+            seen: Vec::new(),
         }
     }
 
@@ -88,17 +96,18 @@ impl Recency {
     }
 
     /// `node`, which is in this log, is used.
-    #[inline]
+    #[inline(always)]
     pub fn touch<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) {
         if self.is_full() {
             self.compact(pages, []);
         }
-        pages.set_mark(node, self.which | self.log.len() as u32);
-        self.log.push(node);
+        pages.set_mark(node, self.which | self.end as u32);
+        self.log[self.end] = node;
+        self.end += 1;
     }
 
     /// Enters `node`, which is in no log, or in another one that was told to [leave](Recency::leave) it.
-    #[inline]
+    #[inline(always)]
     pub fn enter<X: Index>(&mut self, pages: &mut Pages<X>, node: u32) {
         self.len += 1;
         self.touch(pages, node);
@@ -115,7 +124,7 @@ impl Recency {
     /// The least recently used node, or [`NIL`].
     #[inline]
     pub fn oldest<X: Index>(&mut self, pages: &Pages<X>) -> u32 {
-        while self.start < self.log.len() {
+        while self.start < self.end {
             if self.start >= self.ready {
                 self.ready = self.make_ready(pages, self.start);
             }
@@ -131,12 +140,11 @@ impl Recency {
     /// them, so that the cache misses of the processor overlap. Returns the place up to which it did.
     #[inline(never)]
     pub fn make_ready<X: Index>(&self, pages: &Pages<X>, from: usize) -> usize {
-        let end = self.log.len().min(from + READY);
+        let end = self.end.min(from + READY);
         let mut numbers = [0; READY];
         for (number, at) in numbers.iter_mut().zip(from..end) {
-            if self.is_last(pages, at) {
-                *number = pages.page(self.log[at]);
-            }
+            // Not a branch, which would be a matter of chance.
+            *number = pages.page(self.log[at]) * u64::from(self.is_last(pages, at));
         }
         let nodes = &self.log[from..end];
         pages.warm(nodes, &numbers[..nodes.len()]);
@@ -146,7 +154,7 @@ impl Recency {
     /// Loads the nodes at places from `from` on alone. Returns the place up to which it did.
     #[inline(never)]
     pub fn preview<X: Index>(&self, pages: &Pages<X>, from: usize) -> usize {
-        let end = self.log.len().min(from + READY);
+        let end = self.end.min(from + READY);
         std::hint::black_box(self.log[from..end].iter().fold(0, |marks, node| marks ^ pages.mark(*node)));
         end
     }
@@ -154,7 +162,7 @@ impl Recency {
     /// Whether the next use takes entries out, and so changes places.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.log.len() == self.log.capacity()
+        self.end == self.log.len()
     }
 
     /// The place of `node`'s entry: smaller than that of what was used later.
@@ -173,7 +181,7 @@ impl Recency {
     /// Past the last place.
     #[inline]
     pub fn end(&self) -> usize {
-        self.log.len()
+        self.end
     }
 
     /// Takes out the entries that are not their node's last. Returns where `places` are then: with as many nodes
@@ -184,25 +192,52 @@ impl Recency {
         pages: &mut Pages<X>,
         places: [usize; N],
     ) -> [usize; N] {
+        let (first, cuts) = self.gather(pages.node_count(), places);
         let mut moved = [0; N];
         let mut to = 0;
-        for at in self.start..self.log.len() {
-            if self.is_last(pages, at) {
-                let node = self.log[at];
+        for at in first..self.end {
+            moved.iter_mut().zip(cuts).for_each(|(moved, cut)| *moved = if at == cut { to } else { *moved });
+            let node = self.log[at];
+            // A node that left, perhaps to another log, has its last use here, too; its mark is not ours.
+            if self.holds(pages, node) {
                 self.log[to] = node;
                 pages.set_mark(node, self.which | to as u32);
                 to += 1;
-                moved.iter_mut().zip(places).for_each(|(moved, place)| *moved += usize::from(at < place));
             }
         }
-        self.log.truncate(to);
-        (self.start, self.ready) = (0, 0);
         moved
+            .iter_mut()
+            .zip(cuts)
+            .for_each(|(moved, cut)| *moved = if cut == self.end { to } else { *moved });
+        (self.start, self.ready, self.end) = (0, 0, to);
+        moved
+    }
+
+    /// Moves the last entry of every node to the end of the log, in order. Returns the first of them, and for each of
+    /// `places` the first that was not before it.
+    fn gather<const N: usize>(&mut self, nodes: usize, places: [usize; N]) -> (usize, [usize; N]) {
+        self.seen.clear();
+        self.seen.resize(nodes.div_ceil(64), 0);
+        let mut cuts = [self.end; N];
+        let mut first = self.end;
+        for at in (self.start..self.end).rev() {
+            let node = self.log[at];
+            let word = &mut self.seen[node as usize / 64];
+            let is_last = !(*word >> (node % 64)) & 1;
+            *word |= 1 << (node % 64);
+            // What is written here is kept only if `first` moves; it is never before `at`.
+            self.log[first - 1] = node;
+            first -= is_last as usize;
+            cuts.iter_mut()
+                .zip(places)
+                .for_each(|(cut, place)| *cut = if at >= place { first } else { *cut });
+        }
+        (first, cuts)
     }
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.log.capacity() * size_of::<u32>()
+        self.log.len() * size_of::<u32>() + self.seen.len() * size_of::<u64>()
     }
 }
 

@@ -83,7 +83,7 @@ impl Arc {
 impl<X: Index> Policy<X> for Arc {
     const TOUCHES: Touches = Touches::Node;
 
-    #[inline]
+    #[inline(always)]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
         if self.frequent.holds(pages, node) {
             self.frequent.touch(pages, node);

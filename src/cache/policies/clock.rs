@@ -39,7 +39,7 @@ struct Clock {
 impl<X: Index> Policy<X> for Clock {
     const TOUCHES: Touches = Touches::Tag;
 
-    #[inline]
+    #[inline(always)]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
         let used = pages.tag(node);
         if used < self.used_max {

@@ -28,7 +28,7 @@ struct Lru {
 impl<X: Index> Policy<X> for Lru {
     const TOUCHES: Touches = Touches::Node;
 
-    #[inline]
+    #[inline(always)]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
         self.order.touch(pages, node);
     }

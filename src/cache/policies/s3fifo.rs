@@ -107,7 +107,7 @@ impl S3Fifo {
 impl<X: Index> Policy<X> for S3Fifo {
     const TOUCHES: Touches = Touches::Tag;
 
-    #[inline]
+    #[inline(always)]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
         let tag = pages.tag(node);
         if tag & USED < USED_MAX {

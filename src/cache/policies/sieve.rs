@@ -34,7 +34,7 @@ struct Sieve {
 impl<X: Index> Policy<X> for Sieve {
     const TOUCHES: Touches = Touches::Tag;
 
-    #[inline]
+    #[inline(always)]
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, _: Access, _: bool) {
         pages.set_tag(node, USED);
     }

@@ -20,7 +20,14 @@
 //! A block that leaves is written in one go, ascending; its pages, now clean, are the next to be dropped, oldest first,
 //! unless they are used before their turn. A block that is at least `pad` full is filled up from the device first: at
 //! three quarters the missing pages cost less than the merge they spare, where there are merges, and at most a third
-//! more page writes where there are none. A flush writes all blocks in ascending order, filled up in the same way.
+//! more page writes where there are none.
+//!
+//! A flush writes all blocks in a sweep over the device, filled up in the same way. Where a file system writes the same
+//! blocks before each of its flushes, sweeps in one direction are the worst order for a layer that gives the written
+//! blocks a few log blocks and takes them away from those not written for longest: each block loses its log block just
+//! before it is written again. So a sweep goes back the way the last one came, and begins with what is still in the log.
+//! Blocks that follow each other without a gap keep their order, since a stream backwards is no stream. A sweep of no
+//! more than `turn` blocks, which are in the log at once, ascends.
 //!
 //! A page read while dirty, or written while clean, is not worth more for it: only what a miss would cost counts.
 //!
@@ -50,6 +57,11 @@ pub const ENTRY: Entry = Entry {
             default: "3/4",
             about: "how full a block must be (0 to 1) to be filled up from the device, or no",
         },
+        Choice {
+            name: "turn",
+            default: "8",
+            about: "a sync of more blocks than this goes the other way than the last such one",
+        },
     ],
     dense: make::<Dense>,
     sparse: make::<Sparse>,
@@ -66,6 +78,7 @@ fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
         "no" => None,
         _ => Some((f64::from(config.block_pages) * order.fraction_to("pad", 1.0)?).ceil() as u32),
     };
+    let turn = order.number::<u32>("turn")?;
     let counts = config.block_pages + 1;
     let mut blocks = Blocks::<X>::new(config, counts + 1);
     let by_count = (0..counts).map(|count| blocks.list(count)).collect();
@@ -83,6 +96,8 @@ fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
         complete,
         written: None,
         pad,
+        turn: turn as usize,
+        descends: true,
         end: config.space.unwrap_or(u64::MAX),
     })
 }
@@ -126,6 +141,10 @@ struct Tide<X> {
     /// The block that is being written to make room.
     written: Option<u64>,
     pad: Option<u32>,
+    /// The most blocks of a sweep that always ascends.
+    turn: usize,
+    /// Whether the last of the other sweeps descended; true before the first, so that it ascends.
+    descends: bool,
     /// The device's size in pages.
     end: u64,
 }
@@ -228,6 +247,30 @@ impl<X: Index> Tide<X> {
         lowest
     }
 
+    /// Whether dirty pages go on from the end of one block into another.
+    fn goes_on(&self, block: u32, next: u32) -> bool {
+        let geometry = self.blocks.geometry();
+        let border = geometry.first(self.blocks.number(next));
+        geometry.first(self.blocks.number(block)) + u64::from(geometry.pages()) == border
+            && self.blocks.has(border - 1)
+            && self.blocks.has(border)
+    }
+
+    /// All dirty blocks in the order of this sweep.
+    fn sweep(&mut self) -> Vec<u32> {
+        let lists = self.by_count.iter().chain([&self.complete]);
+        let mut blocks: Vec<u32> = lists.flat_map(|list| list.nodes(&self.blocks)).collect();
+        blocks.sort_unstable_by_key(|&block| self.blocks.number(block));
+        if blocks.len() <= self.turn {
+            return blocks;
+        }
+        self.descends = !self.descends;
+        match self.descends {
+            true => blocks.chunk_by(|&a, &b| self.goes_on(a, b)).rev().flatten().copied().collect(),
+            false => blocks,
+        }
+    }
+
     /// Plans the writing of a block, filled up if it is full enough.
     fn plan_block(&self, pages: &Pages<X>, block: u32, plan: &mut Plan) {
         let geometry = self.blocks.geometry();
@@ -317,10 +360,7 @@ impl<X: Index> Policy<X> for Tide<X> {
 
     fn write_back(&mut self, pages: &mut Pages<X>, plan: &mut Plan) -> bool {
         self.written = None;
-        let lists = self.by_count.iter().chain([&self.complete]);
-        let mut blocks: Vec<u32> = lists.flat_map(|list| list.nodes(&self.blocks)).collect();
-        blocks.sort_unstable_by_key(|&block| self.blocks.number(block));
-        for block in blocks {
+        for block in self.sweep() {
             self.plan_block(pages, block, plan);
         }
         true

@@ -1,9 +1,9 @@
 //! Rules that hold whatever the numbers are.
 
 use super::ftl::{Bast, Fast, Flash, Layer, PageMap};
-use super::traces::{Log, Nothing, Random, Step, counts, skewed};
+use super::traces::{Io, Log, Nothing, Random, Step, counts, skewed};
 use bimetal::cache::registry::POLICIES;
-use bimetal::cache::{Access, Config, PageAccess, Stats, build};
+use bimetal::cache::{Access, Config, PageAccess, PageCache, Stats, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
 use std::time::Duration;
@@ -207,4 +207,27 @@ fn tide_erases_less_and_takes_less_time_than_cswlru_on_every_workload_and_transl
         both(&|policy| erases_and_time(policy, &trace, &config, Fast::new(block, 16)), "FAST");
         both(&|policy| erases_and_time(policy, &trace, &config, PageMap::new(block, blocks, 18)), "page map");
     }
+}
+
+/// What a sync writes after `writes`, in order.
+fn synced(cache: &mut dyn PageCache, writes: &[(u64, u32)]) -> Vec<Io> {
+    let mut log = Log::default();
+    for &(first, count) in writes {
+        cache.write(Time::ZERO, Lpn(first), count, &mut log).unwrap();
+    }
+    cache.sync(Time::ZERO, &mut log).unwrap();
+    log.1
+}
+
+#[test]
+fn a_sync_of_many_blocks_by_tide_goes_back_the_way_the_last_one_came_but_keeps_a_stream() {
+    let mut cache = build("tide:turn=2", &config()).unwrap();
+    // Blocks of 16 pages; the last write crosses a border.
+    let many = [(40, 1), (0, 1), (78, 5)];
+    let ascending = vec![Io::Write(0, 1), Io::Write(40, 1), Io::Write(78, 5)];
+    let descending: Vec<Io> = ascending.iter().rev().copied().collect();
+    assert_eq!(synced(&mut *cache, &many), ascending);
+    assert_eq!(synced(&mut *cache, &many), descending);
+    assert_eq!(synced(&mut *cache, &many[..2]), ascending[..2], "few blocks ascend");
+    assert_eq!(synced(&mut *cache, &many), ascending);
 }
