@@ -15,7 +15,7 @@ mod driver;
 mod hints;
 mod html;
 mod nvram;
-mod parallel;
+pub(in crate::front) mod parallel;
 mod parquet;
 pub(super) mod picture;
 mod place;

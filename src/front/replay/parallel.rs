@@ -10,7 +10,7 @@ use std::thread;
 ///
 /// # Errors
 /// That of the first run, in their order, that failed of itself.
-pub(super) fn run_all<T: Send>(
+pub(in crate::front) fn run_all<T: Send>(
     count: usize,
     jobs: usize,
     run: impl Fn(usize, &AtomicBool) -> Result<T> + Sync,

@@ -4,7 +4,6 @@
 //! onode; a longer one lies in the attribute fork, as contents do.
 
 use super::layout::{Fork, Input, Key, OBJECT_BYTES_MAX, Output, Value};
-use super::placement::Death;
 use super::{Content, ObjectId, Store, Tree};
 use crate::{Error, Result};
 
@@ -58,7 +57,7 @@ impl Store {
         let mut onode = self.onode(object)?;
         if onode.attribute_bytes > 0 {
             self.buffer.drop_fork(object, Fork::Attributes);
-            self.unmap(object, Fork::Attributes, 0, OBJECT_BYTES_MAX, Some(Death::Removed))?;
+            self.unmap(object, Fork::Attributes, 0, OBJECT_BYTES_MAX)?;
         }
         onode.changed = self.now();
         onode.attribute_bytes = if short { 0 } else { bytes.len() as u32 };

@@ -310,7 +310,7 @@ impl Store {
     pub(super) fn checkpoint(&mut self, clean: bool) -> Result<()> {
         self.write_out()?;
         let merged = self.merge_if_due(clean)?;
-        let stream = self.placement.place(&What::Index);
+        let stream = self.placement.place(What::Index);
         self.write_nodes(stream)?;
         self.write_tables(stream)?;
         // The chains go on from where they are after the last page of this checkpoint.

@@ -66,7 +66,7 @@ impl Store {
                 // What waits for a checkpoint takes the room that cleaning needs.
                 self.checkpoint(false)?;
             }
-            self.clean_some()?;
+            self.clean_some(stuck > 0)?;
             self.commit_all()?;
             if self.segments.free() < self.reserve() && self.segments.emptied().1 > 0 {
                 self.checkpoint(false)?;
@@ -106,7 +106,8 @@ impl Store {
     }
 
     /// Cleans victims until some more segments are free than are needed, or the free ones run out.
-    fn clean_some(&mut self) -> Result<()> {
+    /// What gains most is cleaned first where little is left, and where `gaining` is what counts.
+    fn clean_some(&mut self, gaining: bool) -> Result<()> {
         let wanted = self.reserve() + 2 + self.segments.count() / 256;
         let least = self.placement.streams_now() + 2;
         let mut cleaned = 0;
@@ -117,8 +118,7 @@ impl Store {
             if free + commit + checkpoint >= wanted || cleaned > 0 && free <= floor || free < 2 {
                 return Ok(());
             }
-            // Where little is left, what gains most is cleaned.
-            let cleaning = if free <= least { Cleaning::Greedy } else { self.options.cleaning };
+            let cleaning = if gaining || free <= least { Cleaning::Greedy } else { self.options.cleaning };
             let Some(victim) = self.segments.victim(cleaning, self.clock) else { return Ok(()) };
             self.clean(victim)?;
             cleaned += 1;
@@ -144,7 +144,7 @@ impl Store {
                 self.counts.index_copied += u64::from(segment.live_pages) * self.flash.page_bytes() as u64;
             }
             if segment.live_bytes > 0 {
-                self.move_survivors(victim, &entries, self.age_of(victim))?;
+                self.move_survivors(victim, &entries)?;
             }
             if self.segments.get(victim).live_bytes > 0 {
                 let at = format!("segment {victim}");
@@ -207,7 +207,7 @@ impl Store {
     }
 
     /// Reads what the tree still points to and appends it again.
-    fn move_survivors(&mut self, segment: u32, entries: &[Entry], age: u64) -> Result<()> {
+    fn move_survivors(&mut self, segment: u32, entries: &[Entry]) -> Result<()> {
         let first = u64::from(segment) * self.segment_bytes();
         let mut survivors = Vec::new();
         for entry in entries {
@@ -233,8 +233,8 @@ impl Store {
             self.counts.data_copied += len;
             parts.push(Part { object, fork, piece: Piece { offset, len, bytes } });
         }
-        let stream = self.placement.place(&What::Survivor { age });
-        self.pack(stream, parts, None)
+        let stream = self.placement.place(What::Survivor);
+        self.pack(stream, parts)
     }
 
     /// Cleans the whole store once, for tests and measurements; how many segments that was.

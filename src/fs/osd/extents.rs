@@ -2,7 +2,6 @@
 
 use super::Store;
 use super::layout::{Extent, Fork, Key, Value};
-use super::placement::Death;
 use crate::{Error, Result};
 
 impl Store {
@@ -99,18 +98,10 @@ impl Store {
         Ok(found)
     }
 
-    /// Drops what the range maps to; the placement learns of it, if it is told why.
-    pub(super) fn unmap(
-        &mut self,
-        object: u64,
-        fork: Fork,
-        from: u64,
-        to: u64,
-        why: Option<Death>,
-    ) -> Result<()> {
+    /// Drops what the range maps to.
+    pub(super) fn unmap(&mut self, object: u64, fork: Fork, from: u64, to: u64) -> Result<()> {
         for (offset, extent) in self.overlapping(object, fork, from, to)? {
             let end = offset + u64::from(extent.len);
-            let (first, last) = (offset.max(from), end.min(to));
             if offset < from {
                 let kept = extent.part(0, from - offset);
                 self.set(Key::extent(object, fork, offset), Some(Value::Extent(kept)))?;
@@ -121,31 +112,14 @@ impl Store {
                 let kept = extent.part(to - offset, end - to);
                 self.set(Key::extent(object, fork, to), Some(Value::Extent(kept)))?;
             }
-            if let Some(why) = why.filter(|_| !extent.is_reserved()) {
-                let age = self.age_of(self.segments.of_byte(extent.at));
-                self.placement.died(object, last - first, age, why);
-            }
         }
         Ok(())
     }
 
-    /// Bytes written since those of a segment were, on average.
-    pub(super) fn age_of(&self, segment: u32) -> u64 {
-        let segment = self.segments.get(segment);
-        self.clock.saturating_sub(segment.born.midpoint(segment.written))
-    }
-
     /// Maps `len` bytes of a fork to `at`; what was there before dies.
-    pub(super) fn map(
-        &mut self,
-        object: u64,
-        fork: Fork,
-        offset: u64,
-        extent: Extent,
-        why: Option<Death>,
-    ) -> Result<()> {
+    pub(super) fn map(&mut self, object: u64, fork: Fork, offset: u64, extent: Extent) -> Result<()> {
         let len = u64::from(extent.len);
-        self.unmap(object, fork, offset, offset + len, why)?;
+        self.unmap(object, fork, offset, offset + len)?;
         if let Some((before, left)) = self.left_of(object, fork, offset)?
             && left.is_reserved() == extent.is_reserved()
             && self.continues(left, extent)

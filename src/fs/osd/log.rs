@@ -147,7 +147,7 @@ impl Store {
         page.u32(records.len() as u32);
         page.u32(0);
         page.0.extend_from_slice(records);
-        let stream = self.placement.place(&What::Log);
+        let stream = self.placement.place(What::Log);
         self.append(stream, PageKind::Log, &page.0, &[])?;
         self.log_pages += 1;
         Ok(())
@@ -155,7 +155,7 @@ impl Store {
 
     /// Writes the access times that wait.
     pub(super) fn write_accesses(&mut self) -> Result<()> {
-        let stream = self.placement.place(&What::Access);
+        let stream = self.placement.place(What::Access);
         for page in self.access.take_pages(self.flash.page_bytes()) {
             let addr = self.append(stream, PageKind::Access, &page, &[])?;
             self.add_access_page(addr);
@@ -189,7 +189,7 @@ impl Store {
         let old = std::mem::take(&mut self.access.pages);
         if self.access.renews_to_half() {
             self.access.renew();
-            let stream = self.placement.place(&What::Access);
+            let stream = self.placement.place(What::Access);
             for page in self.access.take_pages(self.flash.page_bytes()) {
                 let addr = self.append(stream, PageKind::Access, &page, &[])?;
                 self.add_access_page(addr);

@@ -1,7 +1,6 @@
 //! What users do with objects.
 
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, Value};
-use super::placement::Death;
 use super::{Content, ObjectId, SetTimes, Stat, Store};
 use crate::time::Stamp;
 use crate::{Error, Result};
@@ -77,7 +76,7 @@ impl Store {
         self.onode(id.0)?;
         for fork in [Fork::Data, Fork::Attributes] {
             self.buffer.drop_fork(id.0, fork);
-            self.unmap(id.0, fork, 0, OBJECT_BYTES_MAX, Some(Death::Removed))?;
+            self.unmap(id.0, fork, 0, OBJECT_BYTES_MAX)?;
         }
         self.set(Key::attributes(id.0), None)?;
         self.set(Key::onode(id.0), None)?;
@@ -278,7 +277,7 @@ impl Store {
         let mut onode = self.onode(id.0)?;
         if size < self.size_of(id.0, &onode) {
             self.buffer.truncate(id.0, Fork::Data, size);
-            self.unmap(id.0, Fork::Data, size, OBJECT_BYTES_MAX, Some(Death::Removed))?;
+            self.unmap(id.0, Fork::Data, size, OBJECT_BYTES_MAX)?;
         }
         let now = self.now();
         (onode.size, onode.modified, onode.changed) = (size, now, now);
@@ -296,7 +295,7 @@ impl Store {
         let end = offset.saturating_add(len).min(OBJECT_BYTES_MAX);
         if offset < end {
             self.buffer.cut(id.0, Fork::Data, offset, end);
-            self.unmap(id.0, Fork::Data, offset, end, Some(Death::Removed))?;
+            self.unmap(id.0, Fork::Data, offset, end)?;
         }
         let now = self.now();
         // What waits may have made it longer: that stays.
@@ -334,7 +333,7 @@ impl Store {
             while from < to {
                 let len = (to - from).min(RESERVATION_BYTES);
                 let extent = Extent { len: len as u32, at: Extent::RESERVED };
-                self.map(id.0, Fork::Data, from, extent, None)?;
+                self.map(id.0, Fork::Data, from, extent)?;
                 from += len;
             }
         }

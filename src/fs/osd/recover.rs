@@ -88,7 +88,7 @@ impl Store {
         let segments = Segments::new(&flash, anchors.kept);
         let bytes = u64::from(flash.segments()) * segments.segment_bytes();
         let streams = placement.streams();
-        let mut chains = vec![placement.place(&What::Log), placement.place(&What::Access)];
+        let mut chains = vec![placement.place(What::Log), placement.place(What::Access)];
         chains.dedup();
         Ok(Store {
             tree: Tree::new(page_bytes, cache_bytes),

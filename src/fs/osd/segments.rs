@@ -1,9 +1,11 @@
 //! The segments: what each is used for, how much in it is alive, which to write next and which to clean.
 //!
 //! A segment is free, open (a stream appends to it), closed, or bad. A closed segment is cleaned when it has the
-//! least alive (*greedy*) or the most `(1 − u) × age ÷ (1 + u)` (*cost-benefit*, Rosenblum and Ousterhout,
-//! The Design and Implementation of a Log-Structured File System, 1991), `u` its part alive and age the
-//! bytes written to the store since the segment's youngest. Two kinds of life are counted: bytes of
+//! least alive (*greedy*) or the most `(1 − u) × age ÷ 2u` (*cost-benefit*: Kawaguchi, Nishioka and Motoda, A
+//! Flash-Memory Based File System, 1995), `u` its part alive and age the bytes written to the store since the
+//! segment's youngest. Rosenblum and Ousterhout's `(1 − u) × age ÷ (1 + u)` is for a cleaner that reads the segment as a
+//! whole; ours reads and writes what is alive only, and with theirs old segments that are nearly full
+//! would go before young ones that are nearly empty. Two kinds of life are counted: bytes of
 //! extents, which die with the change that drops them, and whole pages of the store's own.
 //!
 //! A segment that was emptied is free once nothing durable points into it any more: after the next commit
@@ -251,7 +253,7 @@ impl Segments {
                     if segment.live_bytes == 0 && segment.live_pages == 0 {
                         f64::INFINITY
                     } else {
-                        age * (1.0 - used) / (1.0 + used)
+                        age * (1.0 - used) / (2.0 * used)
                     }
                 };
                 closed

@@ -135,11 +135,17 @@ fn step(store: &mut Store, model: &mut Model, random: &mut Random) -> Result<()>
     Ok(())
 }
 
+/// How many times as much is tried as in an ordinary run.
+fn scale() -> u32 {
+    std::env::var("CUTS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 #[test]
 fn it_holds_what_the_model_holds_through_cleanings_and_openings() {
-    for (placement, segment_blocks) in PLACEMENTS.iter().zip([1, 2, 1, 1]) {
+    let runs = (1..=scale()).flat_map(|seed| PLACEMENTS.iter().zip([1, 2, 1, 1]).map(move |run| (seed, run)));
+    for (seed, (placement, segment_blocks)) in runs {
         let (mut store, mut model) = (store(placement, segment_blocks), Model::new());
-        let (mut random, mut cleaned) = (Random::new(1, placement), 0);
+        let (mut random, mut cleaned) = (Random::new(seed.into(), placement), 0);
         for round in 0..8000 {
             step(&mut store, &mut model, &mut random).unwrap();
             if random.chance(0.05) {
@@ -156,9 +162,10 @@ fn it_holds_what_the_model_holds_through_cleanings_and_openings() {
             }
         }
         assert!(cleaned > 5, "{placement}: {cleaned}");
-        store.clean_all().unwrap();
+        let all = store.clean_all();
+        assert!(all.is_ok(), "{placement}, seed {seed}: {all:?}");
         assert_sound(&mut store);
-        assert!(contents(&mut store) == model, "{placement}, cleaned");
+        assert!(contents(&mut store) == model, "{placement}, seed {seed}, cleaned");
     }
 }
 
@@ -208,7 +215,7 @@ fn cut_run(placement: &str, seed: u64, steps: u32, cut: u64) -> bool {
 
 #[test]
 fn after_a_power_cut_at_any_operation_it_is_as_it_was_at_an_instant_since_the_last_flush() {
-    let scale: u32 = std::env::var("CUTS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let scale = scale();
     for placement in PLACEMENTS {
         for seed in 0..u64::from(scale) {
             let mut cut = 1;

@@ -10,7 +10,7 @@
 use super::append::Entry;
 use super::buffer::{Dirty, Piece};
 use super::layout::{Extent, Fork, PageKind};
-use super::placement::{Death, What, Written};
+use super::placement::What;
 use super::{Addr, Capacity, Store};
 use crate::Result;
 
@@ -37,11 +37,9 @@ impl Store {
         self.tell_room()?;
         let mut parts: Vec<Vec<Part>> = (0..self.placement.streams()).map(|_| Vec::new()).collect();
         for ((object, fork), dirty) in taken {
-            let size = self.settle_onode(object, fork, &dirty)?;
-            let bytes = dirty.pieces.iter().map(|piece| piece.len).sum();
-            let hint = self.onode(object)?.hint;
-            let written = Written { object, bytes, size, hint, attributes: fork == Fork::Attributes };
-            let stream = self.placement.place(&What::Data(written));
+            let hint = self.settle_onode(object, fork, &dirty)?;
+            let bytes = dirty.pieces.iter().map(|piece| piece.len).sum::<u64>();
+            let stream = self.placement.place(What::Data { hint });
             self.clock += bytes;
             self.counts.data_bytes += bytes;
             let ends: Vec<(u64, u64)> =
@@ -54,10 +52,9 @@ impl Store {
                 parts[stream].push(Part { object, fork, piece });
             }
         }
-        self.placement.tick(self.clock);
         self.share_a_page(&mut parts);
         for (stream, parts) in parts.into_iter().enumerate() {
-            self.pack(stream, parts, Some(Death::Overwritten))?;
+            self.pack(stream, parts)?;
         }
         Ok(())
     }
@@ -88,9 +85,10 @@ impl Store {
         }
     }
 
-    /// Brings an onode up to what was written; the object's size.
-    fn settle_onode(&mut self, object: u64, fork: Fork, dirty: &Dirty) -> Result<u64> {
+    /// Brings an onode up to what was written; what its owner said of its lifetime.
+    fn settle_onode(&mut self, object: u64, fork: Fork, dirty: &Dirty) -> Result<u8> {
         let mut onode = self.onode(object)?;
+        let hint = onode.hint;
         if fork == Fork::Data {
             let grown = onode.size.max(dirty.end);
             if grown != onode.size || dirty.modified.is_some() {
@@ -99,9 +97,8 @@ impl Store {
                 onode.changed = dirty.modified.unwrap_or(onode.changed);
                 self.set_onode(object, onode)?;
             }
-            return Ok(grown);
         }
-        Ok(onode.size)
+        Ok(hint)
     }
 
     /// Takes along the fragments between `before` and `after` that a piece touches within its first and last
@@ -150,7 +147,7 @@ impl Store {
     }
 
     /// Appends parts to a stream: whole pages first, then the fragments.
-    pub(super) fn pack(&mut self, stream: usize, parts: Vec<Part>, why: Option<Death>) -> Result<()> {
+    pub(super) fn pack(&mut self, stream: usize, parts: Vec<Part>) -> Result<()> {
         let page = self.flash.page_bytes() as u64;
         let mut fragments = Vec::new();
         for Part { object, fork, mut piece } in parts {
@@ -166,23 +163,16 @@ impl Store {
             }
             let whole = piece.len / page * page;
             let tail = piece.split_off(piece.offset + whole);
-            self.write_pages(stream, object, fork, &piece, why)?;
+            self.write_pages(stream, object, fork, &piece)?;
             if tail.len > 0 {
                 fragments.push(Part { object, fork, piece: tail });
             }
         }
-        self.write_fragments(stream, fragments, why)
+        self.write_fragments(stream, fragments)
     }
 
     /// Appends a piece of whole pages.
-    fn write_pages(
-        &mut self,
-        stream: usize,
-        object: u64,
-        fork: Fork,
-        piece: &Piece,
-        why: Option<Death>,
-    ) -> Result<()> {
+    fn write_pages(&mut self, stream: usize, object: u64, fork: Fork, piece: &Piece) -> Result<()> {
         let page = self.flash.page_bytes();
         let mut run: Option<Run> = None;
         for index in 0..piece.len as usize / page {
@@ -197,12 +187,12 @@ impl Store {
                     run
                 }
                 other => {
-                    self.map_run(other, why)?;
+                    self.map_run(other)?;
                     Run { object, fork, offset, extent }
                 }
             });
         }
-        self.map_run(run, why)
+        self.map_run(run)
     }
 
     fn goes_on(&self, run: &Run, extent: Extent) -> bool {
@@ -210,9 +200,9 @@ impl Store {
             && self.segments.of_byte(run.extent.at) == self.segments.of_byte(extent.at)
     }
 
-    fn map_run(&mut self, run: Option<Run>, why: Option<Death>) -> Result<()> {
+    fn map_run(&mut self, run: Option<Run>) -> Result<()> {
         match run {
-            Some(run) => self.map(run.object, run.fork, run.offset, run.extent, why),
+            Some(run) => self.map(run.object, run.fork, run.offset, run.extent),
             None => Ok(()),
         }
     }
@@ -222,14 +212,14 @@ impl Store {
     }
 
     /// Packs fragments into pages, one behind the other; one is split only where much room would be lost.
-    fn write_fragments(&mut self, stream: usize, fragments: Vec<Part>, why: Option<Death>) -> Result<()> {
+    fn write_fragments(&mut self, stream: usize, fragments: Vec<Part>) -> Result<()> {
         let page = self.flash.page_bytes() as u64;
         let (mut bytes, mut used, mut entries) = (Vec::new(), 0, Vec::new());
         for mut part in fragments {
             while part.piece.len > 0 {
                 let room = page - used;
                 if part.piece.len > room && room < page / 4 || room == 0 {
-                    self.write_page(stream, &bytes, &entries, why)?;
+                    self.write_page(stream, &bytes, &entries)?;
                     (used, entries) = (0, Vec::new());
                     bytes.clear();
                     continue;
@@ -248,22 +238,16 @@ impl Store {
                 part.piece = rest;
             }
         }
-        if entries.is_empty() { Ok(()) } else { self.write_page(stream, &bytes, &entries, why) }
+        if entries.is_empty() { Ok(()) } else { self.write_page(stream, &bytes, &entries) }
     }
 
     /// Appends a page of fragments.
-    fn write_page(
-        &mut self,
-        stream: usize,
-        bytes: &[u8],
-        entries: &[Entry],
-        why: Option<Death>,
-    ) -> Result<()> {
+    fn write_page(&mut self, stream: usize, bytes: &[u8], entries: &[Entry]) -> Result<()> {
         let addr = self.append(stream, PageKind::Data, bytes, entries)?;
         let base = self.byte_of(addr);
         for entry in entries {
             if let Entry::Data { object, fork, offset, len, at } = *entry {
-                self.map(object, fork, offset, Extent { len, at: base + u64::from(at) }, why)?;
+                self.map(object, fork, offset, Extent { len, at: base + u64::from(at) })?;
             }
         }
         Ok(())

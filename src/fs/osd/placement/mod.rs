@@ -29,44 +29,19 @@ pub struct Scheme {
 /// What is to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Bytes of an object that its user wrote.
-    Data(Written),
-    /// Bytes of an object that the cleaner found alive, in a segment of this age (bytes written to the
-    /// store since its first page) and stream.
-    Survivor {
-        /// Bytes written since they were.
-        age: u64,
+    /// Bytes of an object that its user wrote, attributes too long for the index included.
+    Data {
+        /// What its owner said about the lifetime of its bytes: 0 nothing, else 1 (shortest) to 255.
+        hint: u8,
     },
+    /// Bytes of an object that the cleaner found alive.
+    Survivor,
     /// Changes of onodes and of the index, since the last checkpoint.
     Log,
     /// Nodes of the index, and what else a checkpoint writes.
     Index,
     /// Access times.
     Access,
-}
-
-/// What is known of bytes that a user wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// The object.
-    pub object: u64,
-    /// How many bytes of it are written now.
-    pub bytes: u64,
-    /// Its size.
-    pub size: u64,
-    /// What its owner said about the lifetime of its bytes: 0 nothing, else 1 (shortest) to 255.
-    pub hint: u8,
-    /// Its attributes, not its contents.
-    pub attributes: bool,
-}
-
-/// Why bytes died.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Death {
-    /// Others took their place.
-    Overwritten,
-    /// Their object was removed or cut.
-    Removed,
 }
 
 /// A placement.
@@ -86,7 +61,7 @@ pub trait Placement: Send {
     }
 
     /// The stream for a piece, below [`streams_now`](Placement::streams_now).
-    fn place(&mut self, what: &What) -> usize;
+    fn place(&self, what: What) -> usize;
 
     /// If access times are journaled: how many entries until they are merged into onodes.
     fn journal_entries(&self) -> Option<u32> {
@@ -103,12 +78,6 @@ pub trait Placement: Send {
     fn journals_once(&self) -> bool {
         false
     }
-
-    /// The store tells of `bytes` of an object that died `age` bytes after they were written.
-    fn died(&mut self, _object: u64, _bytes: u64, _age: u64, _why: Death) {}
-
-    /// The store tells that it is the `written`-th byte that users wrote now.
-    fn tick(&mut self, _written: u64) {}
 }
 
 /// Makes the placement that `text` names, as `NAME` or `NAME,setting=value,…`.
@@ -136,27 +105,39 @@ mod tests {
     use super::*;
 
     fn all() -> [What; 5] {
-        let written = Written { object: 7, bytes: 4096, size: 4096, hint: 0, attributes: false };
-        [What::Data(written), What::Survivor { age: 1 << 40 }, What::Log, What::Index, What::Access]
+        [What::Data { hint: 0 }, What::Survivor, What::Log, What::Index, What::Access]
     }
 
     #[test]
     fn every_placement_places_everything_within_its_streams() {
         for scheme in SCHEMES {
-            let mut placement = make(scheme.name).unwrap();
-            assert!(all().iter().all(|what| placement.place(what) < placement.streams()), "{}", scheme.name);
+            let placement = make(scheme.name).unwrap();
+            assert!(
+                all().into_iter().all(|what| placement.place(what) < placement.streams()),
+                "{}",
+                scheme.name
+            );
         }
     }
 
     #[test]
-    fn the_papers_three_separate_what_the_paper_says() {
+    fn each_separates_what_it_says() {
         let streams = |name| {
-            let mut placement = make(name).unwrap();
-            all().map(|what| placement.place(&what))
+            let placement = make(name).unwrap();
+            all().map(|what| placement.place(what))
         };
         assert_eq!(streams("combined"), [0, 0, 0, 0, 0]);
         assert_eq!(streams("split"), [0, 0, 1, 1, 1]);
         assert_eq!(streams("split-atime"), [0, 0, 1, 1, 2]);
+        assert_eq!(streams("lifetime"), [2, 3, 0, 0, 1]);
+        let mut lifetime = make("lifetime").unwrap();
+        assert_eq!(lifetime.place(What::Data { hint: 200 }), lifetime.place(What::Survivor));
+        lifetime.size(1000);
+        let mut streams = |room| {
+            lifetime.room(room);
+            (lifetime.streams_now(), lifetime.place(What::Survivor))
+        };
+        assert_eq!([127, 111, 127, 128].map(&mut streams), [(4, 3), (3, 2), (3, 2), (4, 3)]);
         let journals = |name| make(name).unwrap().journal_entries();
         assert_eq!((journals("split"), journals("split-atime")), (None, Some(1 << 20)));
         assert_eq!(journals("split-atime,entries=100"), Some(100));

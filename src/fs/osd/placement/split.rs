@@ -13,9 +13,9 @@ impl Placement for Split {
         2
     }
 
-    fn place(&mut self, what: &What) -> usize {
+    fn place(&self, what: What) -> usize {
         match what {
-            What::Data(_) | What::Survivor { .. } => 0,
+            What::Data { .. } | What::Survivor => 0,
             What::Log | What::Index | What::Access => 1,
         }
     }

@@ -21,9 +21,9 @@ impl Placement for SplitAtime {
         3
     }
 
-    fn place(&mut self, what: &What) -> usize {
+    fn place(&self, what: What) -> usize {
         match what {
-            What::Data(_) | What::Survivor { .. } => 0,
+            What::Data { .. } | What::Survivor => 0,
             What::Log | What::Index => 1,
             What::Access => 2,
         }
