@@ -59,7 +59,8 @@ enum Verb {
         /// Write behind the end of the object
         #[arg(long, requires = "id")]
         append: bool,
-        /// What is known of the lifetime of its bytes: 0 nothing, else 1 (shortest) to 255
+        /// What is known of the lifetime of its bytes: 0 nothing, else 1 (shortest) to 255; from 128 on, the placement
+        /// lifetime puts them with what outlived a cleaning
         #[arg(long, default_value_t = 0)]
         hint: u8,
         /// What to write; `-` is standard input
