@@ -147,14 +147,6 @@ impl List {
         self.len += 1;
     }
 
-    /// Enters `node` right before `place` (towards the front).
-    #[inline]
-    pub fn insert_before<S: Slab>(&mut self, slab: &mut S, node: u32, place: u32) {
-        let prev = slab.link(place).prev;
-        Self::link_between(slab, node, prev, place);
-        self.len += 1;
-    }
-
     /// Enters `node` right after `place` (towards the back).
     #[inline]
     pub fn insert_after<S: Slab>(&mut self, slab: &mut S, node: u32, place: u32) {

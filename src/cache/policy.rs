@@ -9,7 +9,7 @@
 //! marks it clean only after the device took it, and never holds more pages than its capacity. A policy that
 //! errs costs hits, not data.
 
-use super::index::{Index, NIL};
+use super::index::Index;
 use super::pages::Pages;
 
 /// What is done to a page.
@@ -73,11 +73,6 @@ impl Plan {
     /// Adds a resident page to the writes.
     pub fn write_page<X: Index>(&mut self, pages: &Pages<X>, node: u32) {
         self.write.push(Outgoing { page: pages.page(node), node });
-    }
-
-    /// Adds a page that is not resident to the writes: it is read first.
-    pub fn write_padding(&mut self, page: u64) {
-        self.write.push(Outgoing { page, node: NIL });
     }
 
     pub(super) fn clear(&mut self) {

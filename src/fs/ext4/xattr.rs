@@ -30,9 +30,6 @@ const ENTRY: usize = 16;
 const END: usize = 4;
 const CHECKSUM: usize = 16;
 
-/// The most inodes that share one attribute block.
-pub const BLOCK_REFS_MAX: u32 = 1024;
-
 const USER: u8 = 1;
 const ACL_ACCESS: u8 = 2;
 const ACL_DEFAULT: u8 = 3;

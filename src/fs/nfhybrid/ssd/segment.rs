@@ -83,11 +83,6 @@ impl Shape {
         1 << self.log2
     }
 
-    /// Whether the last half is cut into sub-segments.
-    pub fn is_large(self) -> bool {
-        self.large
-    }
-
     /// Number of segments, the clean one included: `log2 s + 1`.
     pub fn segments(self) -> u32 {
         u32::from(self.log2) + 1
