@@ -48,12 +48,12 @@ pub enum Room {
     Planned,
 }
 
-/// A page to be written: resident, or ([`NIL`]) one that is read first and not kept.
+/// A page to be written: resident, or ([`NIL`](super::index::NIL)) one that is read first and not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// The page's number.
     pub page: u64,
-    /// Its node, or [`NIL`].
+    /// Its node, or [`NIL`](super::index::NIL).
     pub node: u32,
 }
 
@@ -97,7 +97,7 @@ pub trait Policy<X: Index>: Send + 'static {
     fn hit(&mut self, pages: &mut Pages<X>, node: u32, access: Access, was_dirty: bool);
 
     /// A page is not resident and about to come in; called before room is made. `ghost` is its node if the policy
-    /// remembers it, else [`NIL`]: the policy takes it out of its list here, and the page comes in with this node.
+    /// remembers it, else [`NIL`](super::index::NIL): the policy takes it out of its list here, and the page comes in with this node.
     fn miss(&mut self, _pages: &mut Pages<X>, _ghost: u32) {}
 
     /// The cache is full and `page` is to come in.

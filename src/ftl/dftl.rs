@@ -56,6 +56,9 @@ pub const SCHEME: Scheme = Scheme {
 /// Bytes of a map entry in flash.
 const ENTRY_BYTES: u64 = 4;
 
+/// Translation pages that a request writes at most beyond two writes of each.
+const SETTLED_AGAIN: u32 = 64;
+
 /// A page map in flash.
 pub struct Dftl {
     pages: PageMap,
@@ -191,11 +194,18 @@ impl Dftl {
     }
 
     /// Writes late updates, and what no longer fits into the cache, until there are none.
+    ///
+    /// On a nearly full device of many translation pages each write may have cleaning move more pages than it settles.
+    /// After so many writes as should do, all are written once more in turn; what is late then waits in memory for
+    /// the next request.
     fn settle(&mut self, at: Time) -> Result<()> {
-        loop {
+        let translations = self.stored.len() as u32 / self.entries + 1;
+        let (mut next, mut written) = (0, 0);
+        while written < 2 * translations + SETTLED_AGAIN {
             self.note_moved();
             let excess = self.cached.len() > self.cached_max;
-            let translation = match self.late.first_key_value() {
+            let late = self.late.range(next..).next().or_else(|| self.late.first_key_value());
+            let translation = match late {
                 Some((translation, _)) => *translation,
                 None if excess => match self.cached.drop_oldest() {
                     Ok(()) => continue,
@@ -208,7 +218,11 @@ impl Dftl {
                 Err(_) if self.pages.is_read_only() => return Ok(()),
                 other => other?,
             }
+            written += 1;
+            next = if written < translations + SETTLED_AGAIN { 0 } else { translation + 1 };
         }
+        self.note_moved();
+        Ok(())
     }
 }
 

@@ -165,6 +165,23 @@ fn variants(name: &str) -> &'static [&'static str] {
 }
 
 #[test]
+fn a_request_to_a_full_dftl_writes_every_translation_page_twice_and_a_few_more_at_most() {
+    let profile = small(|profile| (profile.blocks, profile.pages) = (512, 8));
+    let mut checked = Checked::new("dftl", "cached=4,entries=4,over-provision=0", new_nand(&profile));
+    let pages = checked.last.len() as u64;
+    let mut random = Random::new(3, "dftl");
+    (0..pages).for_each(|page| checked.write(page).unwrap());
+    let mut most = 0;
+    for _ in 0..3000 {
+        let before = checked.ftl.counts().map_writes;
+        checked.write(random.below(pages)).unwrap();
+        most = most.max(checked.ftl.counts().map_writes - before);
+    }
+    assert!(most > pages / 8 && most <= pages / 4 * 2 + 70, "{most} for {pages} pages");
+    checked.check();
+}
+
+#[test]
 fn every_page_reads_as_last_written_through_cleaning() {
     for scheme in SCHEMES {
         for settings in variants(scheme.name) {
