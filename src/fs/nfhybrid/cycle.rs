@@ -176,7 +176,9 @@ impl Shared {
     }
 
     fn next_deadline(&self, core: &Core) -> Option<Time> {
-        let dirty = core.dirty.since.map(|since| since + self.lag.time / 2);
+        // A file system that has stopped has no cycle to wait for.
+        let dirty =
+            core.dirty.since.filter(|_| core.failure.is_none()).map(|since| since + self.lag.time / 2);
         let promote = (!core.promotions.is_empty()).then(|| self.clock.now() + PROMOTE_WAIT);
         match (dirty, promote) {
             (Some(a), Some(b)) => Some(a.min(b)),
