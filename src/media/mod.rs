@@ -31,6 +31,7 @@ pub mod profile;
 pub mod ram;
 pub mod random;
 pub mod recorded;
+pub mod sparse;
 pub mod states;
 pub mod timer;
 mod uring;
