@@ -30,6 +30,7 @@ mod probe;
 pub mod profile;
 pub mod ram;
 pub mod recorded;
+pub mod sparse;
 pub mod states;
 pub mod timed;
 pub mod timer;
