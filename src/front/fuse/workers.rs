@@ -33,8 +33,8 @@ impl Spare {
 
     /// The permission to wait until it is dropped, unless this thread is the last one free.
     pub fn take(&self) -> Option<Waiting<'_>> {
-        let taken = self.0.fetch_update(Relaxed, Relaxed, |free| free.checked_sub(1));
-        taken.is_ok().then_some(Waiting(self))
+        // Made only when a permission was taken: dropping it gives one back.
+        self.0.fetch_update(Relaxed, Relaxed, |free| free.checked_sub(1)).ok().map(|_| Waiting(self))
     }
 }
 
@@ -124,6 +124,18 @@ mod tests {
         drop(first);
         assert!(spare.take().is_some());
         assert!(Spare::of(1).take().is_none());
+    }
+
+    #[test]
+    fn asking_in_vain_for_permission_to_wait_makes_no_permission() {
+        let spare = Spare::of(1);
+        assert!((0..10).all(|_| spare.take().is_none()));
+        let spare = Spare::of(2);
+        let first = spare.take();
+        assert!(first.is_some() && (0..10).all(|_| spare.take().is_none()));
+        drop(first);
+        let again = spare.take();
+        assert!(again.is_some() && spare.take().is_none());
     }
 
     #[test]
