@@ -61,7 +61,7 @@ fn seal(ssd: &mut Ssd, device: &dyn BlockDevice) {
             data: [group.clone().close()].into_iter().collect(),
             durable: !group.binds,
         };
-        device.run(Time::now(), request).result.unwrap();
+        device.run(Time::ZERO, request).result.unwrap();
         if group.binds {
             device.flush().unwrap();
         }
@@ -265,7 +265,7 @@ fn a_log_that_lost_its_end_reaches_less_far_than_its_owner_remembers() {
         data: [group.clone().close()].into_iter().collect(),
         durable: true,
     };
-    (&ram as &dyn BlockDevice).run(Time::now(), request).result.unwrap();
+    (&ram as &dyn BlockDevice).run(Time::ZERO, request).result.unwrap();
     ssd.sealed(group.upto);
     let remembered = ssd.reached();
     assert!(Ssd::open(&ram, DiskSide::default()).unwrap().ssd.reached() == remembered);

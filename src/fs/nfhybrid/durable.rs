@@ -25,11 +25,10 @@ use super::room::Demand;
 use super::unlogged::{mark, unlogged_bytes, unlogged_frames};
 use crate::fs::nfhybrid::ssd::{Binding, WrDone};
 use crate::fs::{Kind, Later};
-use crate::time::Time;
+use crate::runtime::sync::MutexGuard;
 use crate::units::{Ino, show_size};
 use crate::{Error, Result};
 use bytes::Bytes;
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 
 /// Dirty bytes of a file up to which an fsync puts them into the log itself.
@@ -233,7 +232,7 @@ impl Shared {
         frames: Vec<(u64, Bytes)>,
     ) -> Vec<Placement> {
         let Some(ssd) = &mut core.ssd else { return Vec::new() };
-        let now = Time::now();
+        let now = self.clock.now();
         let mut placements = Vec::new();
         let stretches: Vec<_> = runs(frames.iter().map(|&(index, _)| index)).collect();
         let mut frames = frames.into_iter();
@@ -327,8 +326,7 @@ impl Shared {
         core.reuse += 1;
         core.ops.clear();
         core.promotions.take();
-        let now = Time::now();
-        core.begin(now);
+        core.begin();
         core.wanted = core.op;
         self.work.notify_one();
     }

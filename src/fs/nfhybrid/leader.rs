@@ -13,8 +13,8 @@ use super::core::Core;
 use crate::Result;
 use crate::fs::nfhybrid::ssd::{LogWrite, Ssd};
 use crate::media::{BlockDevice, Gather, Request, wait_all};
+use crate::runtime::sync::MutexGuard;
 use crate::time::Time;
-use parking_lot::MutexGuard;
 
 /// Groups to write, in the order they were sealed.
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Shared {
         let Some(device) = &self.ssd_device else { return Ok(false) };
         let Sealed { groups, tables } = sealed;
         let last = groups.last().map(|group| group.upto);
-        self.of_ssd(write_durably(device.as_ref(), groups, tables))?;
+        self.of_ssd(write_durably(device.as_ref(), self.clock.now(), groups, tables))?;
         let mut core = self.core.lock();
         let Some(ssd) = &mut core.ssd else { return Ok(false) };
         if let Some(upto) = last {
@@ -93,7 +93,7 @@ impl Shared {
 }
 
 /// Writes groups so that they survive a power cut; nothing for none.
-fn write_durably(device: &dyn BlockDevice, groups: Vec<LogWrite>, tables: bool) -> Result<()> {
+fn write_durably(device: &dyn BlockDevice, at: Time, groups: Vec<LogWrite>, tables: bool) -> Result<()> {
     if groups.is_empty() {
         return Ok(());
     }
@@ -103,9 +103,9 @@ fn write_durably(device: &dyn BlockDevice, groups: Vec<LogWrite>, tables: bool) 
         && let Some((offset, data)) = writes.pop()
     {
         // `run` stays on this thread: the fsync path.
-        return device.run(Time::now(), Request::Write { offset, data, durable: true }).result.map(drop);
+        return device.run(at, Request::Write { offset, data, durable: true }).result.map(drop);
     }
-    let write = |(offset, data)| device.submit(Time::now(), Request::Write { offset, data, durable: false });
+    let write = |(offset, data)| device.submit(at, Request::Write { offset, data, durable: false });
     let tickets: Vec<_> = writes.into_iter().map(write).collect();
     wait_all(device, tickets).result?;
     device.flush()

@@ -14,7 +14,7 @@
 //!
 //! The line's own lock is the last of all and is held for a few instructions.
 
-use parking_lot::{Condvar, Mutex};
+use crate::runtime::sync::{Condvar, Mutex};
 
 #[derive(Default)]
 struct State {

@@ -118,7 +118,7 @@ impl Shared {
         });
         self.write_groups(sealed)?;
         let Some(tables) = tables else { return Ok(()) };
-        let tickets = submit_gathered(device.as_ref(), tables);
+        let tickets = submit_gathered(device.as_ref(), self.clock.now(), tables);
         self.of_ssd(wait_all(device.as_ref(), tickets).result)?;
         self.core.lock().tables_wait = true;
         Ok(())

@@ -87,7 +87,7 @@ fn write_tables(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()>
     if let Some(write) = first_group(&mut log)? {
         let offset = write.offset;
         let request = Request::Write { offset, data: Gather::from_iter([write.close()]), durable: true };
-        device.run(Time::now(), request).result?;
+        device.run(Time::ZERO, request).result?;
     }
     Ok(())
 }
