@@ -40,14 +40,15 @@ mod write;
 pub use recovery::Recovery;
 
 use crate::media::{BlockDevice, Request};
-use crate::time::Time;
+use crate::runtime::sync::Mutex;
+use crate::time::{Stamp, Time};
 use crate::units::DiskBlock;
 use crate::{Error, Result};
 use bytes::Bytes;
 use checkpoint::{Live, STEP_MAX};
 use format::Superblock;
 use images::Images;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::io;
@@ -62,6 +63,8 @@ pub struct Transaction {
     pub metadata: Vec<(DiskBlock, Bytes)>,
     /// Runs of blocks that are free once this transaction is on the disk: first block and number of blocks.
     pub freed: Vec<(DiskBlock, u32)>,
+    /// The wall's time, for the commit block.
+    pub stamp: Stamp,
 }
 
 /// Counts since the journal was loaded.
@@ -112,7 +115,7 @@ struct Log {
     used: u32,
     next_tid: u32,
     /// Commit times never go back: replayers take an older one for a leftover.
-    last_commit: Time,
+    last_commit: Stamp,
     aborted: Option<String>,
     /// The transactions in it, oldest first.
     live: VecDeque<Live>,
@@ -152,7 +155,7 @@ impl Journal {
             head: superblock.first(),
             used: 0,
             next_tid: superblock.sequence().wrapping_add(1),
-            last_commit: Time::ZERO,
+            last_commit: Stamp::default(),
             aborted: None,
             live: VecDeque::new(),
             superblock,
@@ -194,10 +197,10 @@ impl Journal {
         if !log.unreplayed {
             return Ok(Recovery::default());
         }
-        let replayed = recovery::replay(&*self.disk, Time::now(), &log.superblock, &self.blocks)?;
+        let replayed = recovery::replay(&*self.disk, Time::ZERO, &log.superblock, &self.blocks)?;
         let at = self.flush(replayed.done)?;
         log.next_tid = replayed.end.wrapping_add(1);
-        log.last_commit = Time(replayed.committed.saturating_mul(1_000_000_000));
+        log.last_commit = Stamp { sec: replayed.committed as i64, nsec: 0 };
         let next_tid = log.next_tid;
         log.superblock.set_log(0, next_tid);
         let done_at = self.write_superblock(&mut log, at)?;
@@ -247,7 +250,7 @@ impl Journal {
                 self.step(at, STEP_MAX)?;
                 continue;
             }
-            let result = self.commit_locked(&mut log, at, &transaction.metadata, &revokes);
+            let result = self.commit_locked(&mut log, at, &transaction, &revokes);
             let (tid, homing) = log.note(result)?;
             drop(log);
             if homing {
@@ -262,16 +265,17 @@ impl Journal {
         &self,
         log: &mut Log,
         at: Time,
-        metadata: &[(DiskBlock, Bytes)],
+        transaction: &Transaction,
         revokes: &[u64],
     ) -> Result<(u32, bool)> {
+        let metadata = &transaction.metadata;
         if metadata.is_empty() && revokes.is_empty() {
             let done_at = self.flush(at)?;
             self.count(|stats| stats.done_at = done_at);
             return Ok((log.next_tid.wrapping_sub(1), false));
         }
         self.images.write().begin(metadata);
-        let done_at = self.write_transaction(log, at, metadata, revokes)?;
+        let done_at = self.write_transaction(log, at, transaction, revokes)?;
         let tid = log.next_tid;
         let homing = self.images.write().settle(tid, revokes);
         self.used.store(log.used, Ordering::Release);
@@ -290,9 +294,10 @@ impl Journal {
         &self,
         log: &mut Log,
         at: Time,
-        metadata: &[(DiskBlock, Bytes)],
+        transaction: &Transaction,
         revokes: &[u64],
     ) -> Result<Time> {
+        let Transaction { metadata, stamp, .. } = transaction;
         let (format, tid, mut at) = (log.superblock.format(), log.next_tid, at);
         if !log.started {
             let head = log.head;
@@ -309,7 +314,7 @@ impl Journal {
         let placed = blocks.into_iter().zip(0..).map(|(block, index)| (self.ring_block(log, index), block));
         let at = write_blocks(&*self.disk, at, self.block_bytes as usize, placed)?;
         let at = self.flush(at)?;
-        log.last_commit = log.last_commit.max(at);
+        log.last_commit = log.last_commit.max(*stamp);
         let commit = format.commit(tid, log.last_commit);
         let done = self.write_durable(at, self.ring_block(log, commit_at), commit)?;
         let revoked = revokes.len().div_ceil(format.revokes_max()) as u32;
