@@ -31,6 +31,7 @@ pub mod profile;
 pub mod ram;
 pub mod recorded;
 pub mod states;
+pub mod timed;
 pub mod timer;
 mod uring;
 
