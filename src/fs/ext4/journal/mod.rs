@@ -347,6 +347,13 @@ impl Journal {
         images + images / per_block + u64::from(self.ring) / per_block + 3
     }
 
+    /// The most images for which [`Self::log_blocks`] is no more than `room`.
+    pub fn images_in(&self, room: u64) -> u64 {
+        let per_block = u64::from(self.block_bytes) / 32;
+        let images = room.saturating_sub(u64::from(self.ring) / per_block + 3);
+        images - images.div_ceil(per_block + 1)
+    }
+
     /// Counts since the journal was loaded.
     pub fn stats(&self) -> JournalStats {
         *self.stats.lock()
