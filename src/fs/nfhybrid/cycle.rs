@@ -56,9 +56,18 @@ pub struct Cycle {
     pub since: Option<Time>,
     /// See [`Core::carry`].
     pub carried: Vec<Ino>,
+    /// Images it puts into the journal.
+    pub images: u64,
+    /// When it began.
+    began: Time,
 }
 
 impl Cycle {
+    /// Frozen frames of a file.
+    pub fn count_of(&self, ino: Ino) -> usize {
+        self.frames.get(&ino).map_or(0, BTreeMap::len)
+    }
+
     /// The contents of a frozen frame.
     pub fn frame(&self, ino: Ino, index: u64) -> Option<Bytes> {
         Some(self.frames.get(&ino)?.get(&index)?.bytes.clone())
@@ -104,6 +113,8 @@ struct Files {
     journaled: Vec<(DiskBlock, Bytes)>,
     /// What goes to the SSD.
     placements: Vec<Placement>,
+    /// Blocks the transaction may have.
+    limit: u64,
 }
 
 /// What was written to the SSD and lies on the disk, too: bound as long as the file is as it was then.
@@ -149,11 +160,18 @@ impl Shared {
     }
 
     fn cycle_or_stop(&self) {
-        if let Err(error) = self.cycle() {
-            tracing::error!(%error, "the disk failed; the file system has stopped");
-            self.core.lock().failure.get_or_insert(error.to_string());
+        if let Err(error) =
+            self.cycle().and_then(|()| if self.manual { self.checkpoint_here() } else { Ok(()) })
+        {
+            self.stop_with(&error);
         }
         self.progress.notify_all();
+    }
+
+    /// Nothing can be changed any more: the disk failed.
+    pub(super) fn stop_with(&self, error: &Error) {
+        tracing::error!(%error, "the disk failed; the file system has stopped");
+        self.core.lock().failure.get_or_insert(error.to_string());
     }
 
     fn cycle_due(&self, core: &Core) -> bool {
@@ -167,7 +185,8 @@ impl Shared {
         core.failure.is_none()
             && (core.wanted > core.committed
                 || core.dirty.bytes >= self.lag.bytes / 4
-                || self.journal_need(core) >= self.journal_limit / 2
+                || core.journal_need() >= self.transaction_limit() / 2
+                || core.queue.wants_commit()
                 || core.ops.len_bytes() >= self.ops_limit)
     }
 
@@ -186,35 +205,11 @@ impl Shared {
         }
     }
 
-    /// Blocks the next transaction will put into the journal.
-    pub(super) fn journal_need(&self, core: &Core) -> u64 {
-        core.dirty.overwrites + core.ext4.dirty_blocks() as u64
-    }
-
     /// Wakes the committer if there is reason to run a cycle.
     pub(super) fn wake_if_due(&self, core: &mut Core) {
         if core.cycle.is_none() && self.cycle_wanted(core) {
             self.work.notify_one();
         }
-    }
-
-    /// Whether writers must wait for the disk.
-    pub(super) fn over_lag(&self, core: &Core) -> bool {
-        core.failure.is_none()
-            && (core.at_risk_bytes() > self.lag.bytes
-                || self.journal_need(core) >= self.journal_limit
-                || core.at_risk_since().is_some_and(|since| self.clock.now().since(since) > self.lag.time))
-    }
-
-    /// Waits until the disk is no further behind than allowed.
-    pub(super) fn await_lag(&self) -> Result<()> {
-        let mut core = self.core.lock();
-        while self.over_lag(&core) {
-            core.wanted = core.wanted.max(core.committed + 1);
-            self.work.notify_one();
-            self.await_progress(&mut core);
-        }
-        core.alive()
     }
 
     /// Waits until a cycle has moved on; without a committer, runs one.
@@ -223,16 +218,6 @@ impl Shared {
             MutexGuard::unlocked(core, || self.cycle_or_stop());
         } else {
             self.progress.wait(core);
-        }
-    }
-
-    /// Ends a changing operation: wakes the committer, and holds the caller back if the disk is too far behind.
-    pub(super) fn settle(&self, mut core: MutexGuard<'_, Core>) {
-        self.wake_if_due(&mut core);
-        if self.over_lag(&core) {
-            drop(core);
-            // A failure shows at the caller's next operation.
-            let _ = self.await_lag();
         }
     }
 
@@ -258,11 +243,11 @@ impl Shared {
     /// Step 1.
     fn freeze(&self) -> Result<Work> {
         let mut core = self.core.lock();
-        let op = core.op;
-        let mut files = Files::default();
-        let dirty: Dirty = std::mem::take(&mut core.dirty);
+        let (op, account) = (core.op, core.journal_need());
+        let mut files = Files { limit: self.journal_limit(&core), ..Files::default() };
+        let Dirty { bytes, since } = std::mem::take(&mut core.dirty);
         let carried = std::mem::take(&mut core.carried);
-        core.cycle = Some(Cycle { bytes: dirty.bytes, since: dirty.since, carried, ..Cycle::default() });
+        core.cycle = Some(Cycle { bytes, since, carried, began: self.clock.now(), ..Cycle::default() });
         for ino in std::mem::take(&mut core.dirty_nodes) {
             self.freeze_file(&mut core, ino, &mut files)?;
         }
@@ -271,6 +256,9 @@ impl Shared {
         core.ext4.note_written(files.ordered.iter().map(|(_, bytes)| bytes.len() as u64).sum());
         let mut frozen = core.ext4.freeze(self.clock.wall(), Some(&tie.encode()))?;
         frozen.transaction.metadata.append(&mut files.journaled);
+        let images = frozen.transaction.metadata.len() as u64;
+        debug_assert!(images <= account.max(1), "{images} images, {account} accounted for");
+        core.cycle.iter_mut().for_each(|cycle| cycle.images = images);
         core.counters.cycles += 1;
         let Files { ordered, placements, .. } = files;
         Ok(Work { op, frozen, ordered, placements, tie })
@@ -288,6 +276,7 @@ impl Shared {
         let frozen: BTreeMap<u64, FrozenFrame> =
             frames.into_iter().map(|(index, frame)| (index, frame.freeze())).collect();
         self.place_on_disk(core, ino, &frozen, files)?;
+        core.forget_needs(ino);
         core.ext4.unreserve(promised);
         if let Some(section) = core.policy(ino).section {
             let unplaced = frozen.iter().filter(|(_, frame)| !frame.placed);
@@ -322,7 +311,7 @@ impl Shared {
             let stop = ((first + count) * per_frame).min(end);
             let Some(len) = stop.checked_sub(start).filter(|&len| len > 0) else { continue };
             let moves = |block: u64| frozen.get(&(block / per_frame)).is_some_and(|frame| frame.moves);
-            for placed in self.place_run(core, ino, start, len as u32, moves)? {
+            for placed in self.place_run(core, ino, start, len as u32, moves, files)? {
                 for number in 0..u64::from(placed.len) {
                     let Some(bytes) = slice(placed.block + number) else { continue };
                     let at = DiskBlock(placed.at.0 + number);
@@ -347,6 +336,7 @@ impl Shared {
         start: u64,
         len: u32,
         moves: impl Fn(u64) -> bool,
+        files: &Files,
     ) -> Result<PlacedRuns> {
         let long = (RELOCATE_BYTES / self.disk_block_bytes as u64) as u32;
         let mut runs = PlacedRuns::new();
@@ -359,7 +349,7 @@ impl Shared {
                 runs.push(placed);
                 continue;
             }
-            if pieces == 0 {
+            if pieces == 0 || !self.fits_to_move(core, ino, placed.len, files)? {
                 self.move_promised(core, ino, placed, &moves, &mut runs)?;
                 continue;
             }
@@ -373,6 +363,13 @@ impl Shared {
             }
         }
         Ok(runs)
+    }
+
+    /// Whether the transaction has room for what a new place for live data changes, beside all else.
+    fn fits_to_move(&self, core: &mut Core, ino: Ino, len: u32, files: &Files) -> Result<bool> {
+        let change = core.ext4.tree_change(ino, len.into())?;
+        let change = change.nodes + core.ext4.group_blocks(change.places);
+        Ok(core.journal_need() + files.journaled.len() as u64 + change <= files.limit)
     }
 
     /// Live data without a long run of free blocks: what was promised new places gets them one by one, the rest goes
@@ -499,7 +496,8 @@ impl Shared {
             let per_frame = self.ssd_blocks_per_frame;
             for (&ino, frames) in &mut cycle.frames {
                 for (index, frame) in frames.iter_mut().filter(|(_, frame)| frame.placed) {
-                    frame.placed = ssd.resident(ino, (index * per_frame) as u32).is_some();
+                    let block = u32::try_from(index * per_frame).ok();
+                    frame.placed = block.is_some_and(|block| ssd.resident(ino, block).is_some());
                 }
             }
         }
@@ -520,7 +518,9 @@ impl Shared {
         core.reuse += 1;
         core.ops.trim(op);
         core.in_log.retain(|_, promised| *promised > op);
+        core.queue.commit_is_done();
         let Some(cycle) = core.cycle.take() else { return Ok(()) };
+        self.note_pace(&mut core, cycle.bytes, cycle.began);
         drop(cycle);
         if let Some(ssd) = &mut core.ssd {
             ssd.trim(op);
@@ -529,6 +529,7 @@ impl Shared {
         self.note_status(&core);
         drop(core);
         self.progress.notify_all();
+        self.home_work.notify_all();
         released
     }
 

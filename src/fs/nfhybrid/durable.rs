@@ -234,6 +234,9 @@ impl Shared {
         let Some(ssd) = &mut core.ssd else { return Vec::new() };
         let now = self.clock.now();
         let mut placements = Vec::new();
+        // The SSD counts a file's blocks in 32 bits; what lies beyond stays on the disk alone.
+        let end = u64::from(u32::MAX) / self.ssd_blocks_per_frame;
+        let frames: Vec<_> = frames.into_iter().filter(|&(index, _)| index < end).collect();
         let stretches: Vec<_> = runs(frames.iter().map(|&(index, _)| index)).collect();
         let mut frames = frames.into_iter();
         for (first, count) in stretches {

@@ -6,6 +6,7 @@
 //! - [`core`]: what is kept in memory, behind one lock;
 //! - `names`, `attrs`, `write`, `read`: the operations;
 //! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle; `recover`: mounting;
+//! - `credits`: what an operation takes before it begins, and who waits for it;
 //! - `policy`: which directory uses which section; `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
@@ -14,10 +15,12 @@ mod attrs;
 pub mod check;
 mod control;
 mod core;
+mod credits;
 mod cycle;
 mod durable;
 #[cfg(test)]
 mod durable_tests;
+mod fixed;
 mod frames;
 mod leader;
 mod line;
@@ -131,10 +134,10 @@ pub(crate) struct Shared {
     blocks_per_frame: u64,
     /// SSD blocks in a frame.
     ssd_blocks_per_frame: u64,
-    /// Blocks of a transaction at which writers wait.
-    journal_limit: u64,
-    /// Bytes one write may bring at once.
-    write_limit: usize,
+    /// Tells the checkpointer that images may go home.
+    home_work: Condvar,
+    /// Bytes of operation records that the disk may lack.
+    records_limit: u64,
     /// Bytes of unlogged and logged operation records at which a cycle starts.
     ops_limit: usize,
     /// Bytes an fsync may put into the log at most.
@@ -148,7 +151,8 @@ pub(crate) struct Shared {
 /// A mounted nfhybrid.
 pub struct NfHybrid {
     shared: Arc<Shared>,
-    committer: Mutex<Option<Task>>,
+    /// The committer and the checkpointer.
+    tasks: Mutex<Vec<Task>>,
 }
 
 /// The SSD half at mount time.
@@ -187,12 +191,11 @@ impl NfHybrid {
         let joined = join(&ext4, tie, ssd_device.as_ref(), &disk.info().name, options)?;
         let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, tie, &joined, options));
         shared.start(joined, options)?;
-        let committer = (!options.read_only && !options.manual).then(|| {
-            let shared = shared.clone();
-            shared.clock.clone().spawn("commit", Box::new(move || shared.run_cycles()))
-        });
-        let committer = committer.transpose()?;
-        Ok(NfHybrid { shared, committer: Mutex::new(committer) })
+        let fs = NfHybrid { shared, tasks: Mutex::new(Vec::new()) };
+        if !options.read_only && !options.manual {
+            fs.start_tasks()?;
+        }
+        Ok(fs)
     }
 
     /// What was noticed while mounting: damage dropped, operations recovered.
@@ -232,7 +235,8 @@ impl NfHybrid {
 
     /// Runs one commit cycle here and now.
     pub fn commit(&self) -> Result<()> {
-        self.shared.cycle()
+        self.shared.cycle()?;
+        self.shared.checkpoint_here()
     }
 
     /// Copies to the SSD what reads brought from the disk, here and now.
@@ -243,22 +247,32 @@ impl NfHybrid {
     /// Stops the committer without another cycle, as if the power were cut; for crash tests.
     pub fn abandon(self) {
         self.shared.core.lock().failure = Some("abandoned".into());
-        self.stop_committer();
+        self.stop_tasks();
     }
 
-    fn stop_committer(&self) {
+    fn start_tasks(&self) -> Result<()> {
+        let (committing, checkpointing) = (self.shared.clone(), self.shared.clone());
+        let clock = &self.shared.clock;
+        let mut tasks = self.tasks.lock();
+        tasks.push(clock.spawn("commit", Box::new(move || committing.run_cycles()))?);
+        tasks.push(clock.spawn("checkpoint", Box::new(move || checkpointing.run_checkpoints()))?);
+        Ok(())
+    }
+
+    fn stop_tasks(&self) {
         self.shared.core.lock().stop = true;
         self.shared.work.notify_all();
-        let committer = self.committer.lock().take();
-        if let Some(Err(error)) = committer.map(Task::join) {
-            tracing::error!(%error, "a bug: the committer ended early");
+        self.shared.home_work.notify_all();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for error in tasks.into_iter().filter_map(|task| task.join().err()) {
+            tracing::error!(%error, "a bug: the committer or the checkpointer ended early");
         }
     }
 }
 
 impl Drop for NfHybrid {
     fn drop(&mut self) {
-        self.stop_committer();
+        self.stop_tasks();
     }
 }
 
@@ -337,8 +351,8 @@ impl Shared {
             lag: options.lag,
             blocks_per_frame: (FRAME / disk_block_bytes) as u64,
             ssd_blocks_per_frame: (FRAME / ssd_block_bytes) as u64,
-            journal_limit: u64::from(journal.capacity()) * 3 / 4,
-            write_limit: ((journal.capacity() / 8) as usize * disk_block_bytes).max(FRAME),
+            home_work: Condvar::new(),
+            records_limit: log_bytes as u64 / 2,
             ops_limit: log_bytes / 4,
             inline_limit: log_bytes / 8,
             ssd_uuid: joined.ssd.as_ref().map_or(tie.map_or([0; 16], |tie| tie.ssd), Ssd::uuid),
@@ -420,6 +434,7 @@ impl Shared {
         }
     }
 
+    /// Waits for a commit if that gives room on the disk back; whether it does.
     fn regain_room(&self) -> Result<bool> {
         let core = self.core.lock();
         let (held, op) = (core.ext4.held_blocks(), core.op);
@@ -480,6 +495,9 @@ fn new_core(
         op: committed,
         committed,
         dirty: Dirty::default(),
+        needs: Default::default(),
+        queue: Default::default(),
+        pace: None,
         cycle: None,
         failure: None,
         default_durability: options.durability,
@@ -553,8 +571,8 @@ impl FileSystem for NfHybrid {
         self.shared.read(ino, offset, len)
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
-        self.shared.with_room(|| self.shared.write(ino, offset, data, kill_suid))
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+        self.shared.write(ino, offset, data, kill_suid)
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
@@ -582,11 +600,11 @@ impl FileSystem for NfHybrid {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.shared.removexattr(ino, name)
+        self.shared.with_room(|| self.shared.removexattr(ino, name))
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
-        self.shared.with_room(|| self.shared.fallocate(ino, offset, len, what))
+        self.shared.fallocate(ino, offset, len, what)
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
@@ -611,7 +629,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn shutdown(&self) -> Result<()> {
-        self.stop_committer();
+        self.stop_tasks();
         let core = self.shared.core.lock();
         core.alive()?;
         if core.read_only {
@@ -636,6 +654,9 @@ impl Shared {
         let now = self.clock.wall();
         self.core.lock().begin();
         self.cycle()?;
+        while !self.core.lock().releasing.is_empty() {
+            self.cycle()?;
+        }
         let close = self.core.lock().ext4.close(now);
         close?;
         self.write_identity(true)?;

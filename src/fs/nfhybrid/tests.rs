@@ -1,5 +1,7 @@
 //! nfhybrid on devices in memory, without a mount.
 
+mod pressure;
+
 use super::*;
 use crate::fs::rules;
 use crate::media::ram::Ram;
@@ -11,10 +13,21 @@ pub(super) fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)
 }
 
 pub(super) fn halves_as(disk_mib: u64, ssd_mib: u64, config: &ssd::Config) -> Option<(Arc<Ram>, Arc<Ram>)> {
+    halves_with(disk_mib, ssd_mib, config, &["-b", "4096"])
+}
+
+/// The same with options of mke2fs.
+fn halves_with(
+    disk_mib: u64,
+    ssd_mib: u64,
+    config: &ssd::Config,
+    options: &[&str],
+) -> Option<(Arc<Ram>, Arc<Ram>)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(disk_mib << 20).unwrap();
     let made = Command::new("/usr/sbin/mke2fs")
-        .args(["-q", "-t", "ext4", "-F", "-b", "4096"])
+        .args(["-q", "-t", "ext4", "-F"])
+        .args(options)
         .arg(file.path())
         .status();
     if !made.is_ok_and(|status| status.success()) {
