@@ -225,8 +225,7 @@ impl NfHybrid {
 
     /// Runs one commit cycle here and now.
     pub fn commit(&self) -> Result<()> {
-        self.shared.cycle()?;
-        self.shared.checkpoint_here()
+        self.shared.cycle()
     }
 
     /// Copies to the SSD what reads brought from the disk, here and now.
