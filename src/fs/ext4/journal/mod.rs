@@ -354,7 +354,8 @@ impl Journal {
         images - images.div_ceil(per_block + 1)
     }
 
-    /// Counts since the journal was loaded.
+    /// Counts since the journal was loaded, as of the last transaction or checkpoint that ended. Never waits for one
+    /// under way.
     pub fn stats(&self) -> JournalStats {
         *self.stats.lock()
     }
