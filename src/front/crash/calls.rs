@@ -257,9 +257,9 @@ impl FileSystem for Traced {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
-        // One that has to wait waits here, so that its place in the list is where it took effect.
         let _turn = self.turn.lock();
         let begun = self.recorder.position();
+        // Its place in the list is where it takes effect, so it is waited for here.
         match self.fs.write(ino, offset, data, kill_suid).and_then(Later::get) {
             Ok(written) => {
                 let data = Bytes::copy_from_slice(&data[..written]);

@@ -334,9 +334,15 @@ impl Extents {
 
     /// Nodes that changing `blocks` blocks, each anywhere, writes at most; and node blocks taken or given back.
     pub fn nodes_to_change(&self, blocks: u64) -> (u64, u64) {
-        let extents = usize::try_from(blocks.saturating_mul(2)).unwrap_or(usize::MAX / 2);
+        let (one, first) = (self.leaves.len() == 1, self.leaves[0].extents.len());
+        // A change in the middle of an extent makes two more; where there is none yet, each block makes one.
+        let most = if one && first == 0 { blocks } else { blocks.saturating_mul(2) };
+        let extents = usize::try_from(most).unwrap_or(usize::MAX / 4);
         if self.has_room(extents) && !self.has_nodes() {
             return (0, 0);
+        }
+        if one && self.index.is_empty() && first.saturating_add(extents) <= self.node_entries() {
+            return (1, 2);
         }
         let grown = extents.div_ceil(self.node_entries() / 2) + 1;
         let touched = extents.saturating_mul(2).min(self.leaves.len());

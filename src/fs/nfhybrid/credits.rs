@@ -175,7 +175,9 @@ impl Shared {
 
     /// Bytes that the disk may lack: the lag's, or fewer if it could not write as many in time.
     fn bytes_limit(&self, core: &Core) -> u64 {
-        let in_time = core.pace.map_or(u64::MAX, |pace| pace.saturating_mul(self.lag.time.as_secs()) / 2);
+        let millis = self.lag.time.as_millis() as u64;
+        // In half of the time, as what is frozen and what is not; and once more half, as paces change.
+        let in_time = core.pace.map_or(u64::MAX, |pace| pace.saturating_mul(millis) / 4000);
         self.lag.bytes.min(in_time.max(PACE_BYTES))
     }
 
@@ -207,7 +209,8 @@ impl Shared {
         let under_way = core.at_risk_bytes();
         let free = self.bytes_limit(core).saturating_sub(under_way);
         if need.bytes > 0 && under_way > 0 {
-            if core.bytes_under_way(ino) + need.bytes > SHARE.saturating_mul(free) {
+            let left = free.saturating_sub(need.bytes);
+            if core.bytes_under_way(ino) + need.bytes > SHARE.saturating_mul(left) {
                 return Some(Lack::Share);
             }
             if need.bytes + ahead.bytes > free {
@@ -255,7 +258,7 @@ impl Shared {
         credits: impl Fn(&mut Core) -> Result<Credits>,
     ) -> Result<MutexGuard<'_, Core>> {
         let mut core = self.core.lock();
-        core.alive()?;
+        core.writable()?;
         let need = credits(&mut core)?;
         if self.has_credits(&core, ino, &need) {
             return Ok(core);
@@ -280,7 +283,7 @@ impl Shared {
         credits: impl Fn(&mut Core) -> Result<Credits>,
     ) -> Result<()> {
         loop {
-            core.alive()?;
+            core.writable()?;
             let need = credits(core)?;
             if need.journal > self.transaction_limit() {
                 return Err(too_large(need.journal, self.transaction_limit()));
@@ -334,12 +337,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes how fast the disk takes what a cycle brings it.
+    /// Notes how fast the disk takes what a cycle brings it: at once if it is slow, bit by bit if it is fast.
     pub(super) fn note_pace(&self, core: &mut Core, bytes: u64, began: Time) {
         let took = self.clock.now().since(began).as_micros() as u64;
         if bytes >= PACE_BYTES && took > 0 {
             let now = bytes.saturating_mul(1_000_000) / took;
-            core.pace = Some(core.pace.map_or(now, |pace| (pace * 3 + now) / 4));
+            core.pace = Some(core.pace.map_or(now, |pace| now.min((pace * 3 + now) / 4)));
         }
     }
 }

@@ -160,9 +160,7 @@ impl Shared {
     }
 
     fn cycle_or_stop(&self) {
-        if let Err(error) =
-            self.cycle().and_then(|()| if self.manual { self.checkpoint_here() } else { Ok(()) })
-        {
+        if let Err(error) = self.cycle() {
             self.stop_with(&error);
         }
         self.progress.notify_all();
@@ -237,7 +235,11 @@ impl Shared {
         self.committed(op, tid)?;
         let trimmed = if late.is_empty() { self.trim_log() } else { self.bind_late(late) };
         trimmed.unwrap_or_else(|error| self.lose_ssd(&error));
-        Ok(())
+        let core = self.core.lock();
+        let alone = self.manual || core.recovering || core.stop;
+        drop(core);
+        // There is no checkpointer beside it.
+        if alone { self.checkpoint_here() } else { Ok(()) }
     }
 
     /// Step 1.

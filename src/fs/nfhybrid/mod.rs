@@ -5,8 +5,8 @@
 //!
 //! - [`core`]: what is kept in memory, behind one lock;
 //! - `names`, `attrs`, `write`, `read`: the operations;
-//! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle; `recover`: mounting;
 //! - `credits`: what an operation takes before it begins, and who waits for it;
+//! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle; `recover`: mounting;
 //! - `policy`: which directory uses which section; `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
@@ -235,8 +235,7 @@ impl NfHybrid {
 
     /// Runs one commit cycle here and now.
     pub fn commit(&self) -> Result<()> {
-        self.shared.cycle()?;
-        self.shared.checkpoint_here()
+        self.shared.cycle()
     }
 
     /// Copies to the SSD what reads brought from the disk, here and now.

@@ -212,7 +212,9 @@ fn a_promise_outlives_the_log_that_held_it_even_if_it_was_overwritten_since() {
 
 #[test]
 fn a_log_with_more_to_say_than_it_holds_waits_for_the_disk_and_keeps_the_ssd() {
-    let Some((disk, ssd)) = halves(48, 6) else { return };
+    // A journal that takes all of it in one transaction.
+    let options = ["-b", "4096", "-J", "size=16"];
+    let Some((disk, ssd)) = halves_with(64, 6, &ssd::Config::default(), &options) else { return };
     // Nothing goes to the section: it is full of what the disk does not have.
     let fs = open(&disk, Some(&ssd), Options { lag: Lag { bytes: 1 << 30, ..Lag::default() }, ..manual() })
         .unwrap();
