@@ -16,6 +16,7 @@ use crate::fs::{FileSystem, resolve_bytes};
 use crate::media::BlockDevice;
 use crate::media::overlay::Overlay;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -156,8 +157,11 @@ impl Checker<'_> {
                 continue;
             }
             let mut files = found.objects.iter().zip(nodes);
-            let wrong =
-                files.find_map(|((path, seen), id)| self.file(fs, path, seen.contents, id?, bounds).err());
+            let wrong = files.find_map(|((path, seen), id)| {
+                let id = id?;
+                let floor = bounds.floor(id).max(self.replaced(id, moment));
+                self.file(fs, path, seen.contents, id, floor..=bounds.begun).err()
+            });
             match wrong {
                 None => return Ok(()),
                 Some(why) => drop(first.get_or_insert(why)),
@@ -171,19 +175,31 @@ impl Checker<'_> {
         }))
     }
 
-    fn file(&self, fs: &dyn FileSystem, path: &[u8], seen: Contents, id: Id, bounds: &Bounds) -> Verdict {
-        let floor = bounds.floor(id);
-        let versions = self.history.past(id).versions_within(floor, bounds.begun);
+    /// What is renamed over something is there as it was then or later, where that is promised.
+    fn replaced(&self, id: Id, moment: usize) -> usize {
+        if self.subject.replaces_whole() { self.history.replaced_another(id, moment) } else { 0 }
+    }
+
+    fn file(
+        &self,
+        fs: &dyn FileSystem,
+        path: &[u8],
+        seen: Contents,
+        id: Id,
+        moments: RangeInclusive<usize>,
+    ) -> Verdict {
+        let (floor, begun) = moments.into_inner();
+        let versions = self.history.past(id).versions_within(floor, begun);
         if versions.is_empty() || versions.iter().any(|(_, version)| *version == seen) {
             return Ok(());
         }
         if seen.size > COMPARED_BYTES {
-            return Err(format!("{}: none of its versions since the last fsync of it", show(path)));
+            return Err(format!("{}: none of its versions since it was last made durable", show(path)));
         }
         let attr = resolve_bytes(fs, path).map_err(|why| format!("{}: {why}", show(path)))?;
         let parts = fs.read(attr.ino, 0, seen.size as usize).and_then(|later| later.get());
         let bytes = parts.map_err(|why| format!("{}: {why}", show(path)))?.concat();
-        self.mixture(id, &bytes, floor, bounds.begun).map_err(|why| format!("{}: {why}", show(path)))
+        self.mixture(id, &bytes, floor, begun).map_err(|why| format!("{}: {why}", show(path)))
     }
 
     /// Each byte is one that was at its place since `floor`, and the size is one that was.
@@ -299,7 +315,7 @@ impl Fits<'_> {
         let size = self.found.len() as u64;
         if !self.sizes.contains(&size) {
             let known: Vec<String> = self.sizes.iter().take(8).map(u64::to_string).collect();
-            return Err(format!("{size} bytes; since the last fsync of it it had {}", known.join(", ")));
+            return Err(format!("{size} bytes; since it was last made durable it had {}", known.join(", ")));
         }
         let Some(first) = self.right.iter().position(|right| !right) else { return Ok(()) };
         let count = self.right.iter().filter(|right| !**right).count();
@@ -308,7 +324,7 @@ impl Fits<'_> {
             byte => format!("{byte:#04x}, in the end it was {:#04x}", now.get(first).copied().unwrap_or(0)),
         };
         Err(format!(
-            "{count} of {size} bytes were never so since the last fsync of it; the first at {first}: {what}"
+            "{count} of {size} bytes were never so since it was last made durable; the first at {first}: {what}"
         ))
     }
 }

@@ -44,6 +44,7 @@ pub struct History {
     by_shape: FxHashMap<u64, Vec<usize>>,
     paths: FxHashMap<Vec<u8>, Vec<(usize, Option<Id>)>>,
     pasts: Vec<Past>,
+    replacing: FxHashMap<Id, Vec<usize>>,
 }
 
 /// What a cut allows and demands.
@@ -90,9 +91,9 @@ impl History {
             by_whole.entry(print.whole).or_insert_with(Vec::new).push(moment);
             by_shape.entry(print.shape).or_insert_with(Vec::new).push(moment);
         }
-        let Model { nodes, paths, synced, .. } = model;
+        let Model { nodes, paths, synced, replacing, .. } = model;
         let pasts = nodes.into_iter().map(|node| node.past).collect();
-        History { calls, synced, prints, by_whole, by_shape, paths, pasts }
+        History { calls, synced, prints, by_whole, by_shape, paths, pasts, replacing }
     }
 
     /// What was called.
@@ -125,6 +126,8 @@ impl History {
                 *floor = (*floor).max(place);
             }
         }
+        // An fsync that had nothing to do returned at once, where it began.
+        bounds.begun = bounds.begun.max(bounds.names);
         bounds
     }
 
@@ -143,6 +146,12 @@ impl History {
         let bindings = self.paths.get(path)?;
         let count = bindings.partition_point(|(from, _)| *from <= moment);
         bindings[count.checked_sub(1)?].1
+    }
+
+    /// The last moment up to `moment` at which a file was renamed over another; 0 if it never was.
+    pub(super) fn replaced_another(&self, id: Id, moment: usize) -> usize {
+        let renames = self.replacing.get(&id).into_iter().flatten();
+        renames.copied().filter(|at| *at <= moment).max().unwrap_or(0)
     }
 
     /// All paths of a moment, each with its node.
@@ -184,6 +193,8 @@ struct Model {
     print: Fingerprint,
     paths: FxHashMap<Vec<u8>, Vec<(usize, Option<Id>)>>,
     synced: BTreeMap<usize, Id>,
+    /// Moments at which a file took the place of another by a rename.
+    replacing: FxHashMap<Id, Vec<usize>>,
     moment: usize,
 }
 
@@ -197,6 +208,7 @@ impl Model {
             print: Fingerprint::default(),
             paths: FxHashMap::default(),
             synced: BTreeMap::new(),
+            replacing: FxHashMap::default(),
             moment: 0,
         };
         for seen in start.objects.values() {
@@ -303,6 +315,9 @@ impl Model {
         }
         let moved = self.unbind(from.0, &from.1);
         let replaced = self.unbind(to.0, &to.1);
+        if let (Some(id), Some(_), false) = (moved, replaced, exchange) {
+            self.replacing.entry(id).or_default().push(self.moment);
+        }
         self.bind(to.0, &to.1, moved);
         if exchange {
             self.bind(from.0, &from.1, replaced);
