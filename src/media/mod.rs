@@ -20,6 +20,8 @@ pub mod crash;
 pub mod disk;
 pub mod faulty;
 pub mod file;
+#[cfg(test)]
+pub(crate) mod held;
 pub mod metered;
 pub mod nand;
 pub mod nvram;
