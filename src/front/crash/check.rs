@@ -344,3 +344,107 @@ pub(super) fn difference(one: &Snapshot, other: &Snapshot) -> String {
     let extra = other.objects.keys().find(|path| !one.objects.contains_key(*path));
     extra.map_or("nothing differs".into(), |path| format!("{} is there", show(path)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Result;
+    use crate::front::crash::calls::Traced;
+    use crate::front::crash::subject::Devices;
+    use crate::fs::memfs::MemFs;
+    use crate::fs::{Caller, Kind, NewNode, Rename, SetAttr};
+    use crate::media::recorded::Recorder;
+    use crate::units::Ino;
+
+    /// Opens nothing; promises what nfhybrid does.
+    struct Promises;
+
+    impl Subject for Promises {
+        fn devices(&self) -> &'static [&'static str] {
+            &[]
+        }
+        fn serve(&self, _: &Devices) -> Result<Box<dyn FileSystem>> {
+            unreachable!("nothing is opened here")
+        }
+        fn open(&self, _: &Devices) -> Result<Box<dyn FileSystem>> {
+            unreachable!("nothing is opened here")
+        }
+        fn open_alone(&self, _: Arc<dyn BlockDevice>) -> Result<Box<dyn FileSystem>> {
+            unreachable!("nothing is opened here")
+        }
+        fn replaces_whole(&self) -> bool {
+            true
+        }
+    }
+
+    fn file(fs: &dyn FileSystem, name: &[u8]) -> Ino {
+        let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+        fs.create(&Caller::default(), fs.root(), name, &node).unwrap().ino
+    }
+
+    fn write(fs: &dyn FileSystem, ino: Ino, at: u64, data: &[u8]) {
+        fs.write(ino, at, data, false).unwrap().get().unwrap();
+    }
+
+    /// Two files; the first is synced after its first write; a third takes the second's name.
+    fn history() -> History {
+        let memory = Arc::new(MemFs::new(1 << 20, &Caller::default()));
+        let start = Snapshot::of(&*memory).unwrap();
+        let fs = Traced::new(memory, Recorder::new());
+        let (a, b) = (file(&fs, b"a"), file(&fs, b"b"));
+        write(&fs, a, 0, &[1; 8192]);
+        fs.fsync(a, false).unwrap().get().unwrap();
+        write(&fs, b, 0, &[9; 3000]);
+        write(&fs, a, 4096, &[2; 8192]);
+        let c = file(&fs, b"c");
+        write(&fs, c, 0, &[7; 100]);
+        fs.rename(fs.root(), b"c", fs.root(), b"b", Rename::Replace).unwrap();
+        History::new(&start, &[], fs.calls())
+    }
+
+    /// The verdict on `/a` and `/b` with these contents.
+    fn judged(a: &[u8], b: &[u8]) -> Verdict {
+        let history = history();
+        let fs = MemFs::new(1 << 20, &Caller::default());
+        for (name, contents) in [(b"a", a), (b"b", b)] {
+            let ino = file(&fs, name);
+            write(&fs, ino, 0, contents);
+            fs.setattr(ino, &SetAttr { size: Some(contents.len() as u64), ..SetAttr::default() }).unwrap();
+        }
+        let found = Snapshot::of(&fs).unwrap();
+        Checker { subject: &Promises, history: &history }.compare(&fs, &found, &history.bounds(1))
+    }
+
+    #[test]
+    fn old_new_and_half_of_each_are_right_and_nothing_else_is() {
+        let (old, new) = ([1; 8192], [[1; 4096], [2; 4096], [2; 4096]].concat());
+        let mixed = [&[1; 4096][..], &[2; 100], &[1; 3996]].concat();
+        let grown = [&[1; 8192][..], &[0; 4096]].concat();
+        for right in [&old[..], &new, &mixed, &grown] {
+            judged(right, &[7; 100]).unwrap();
+            // The old file under the second name, before the rename.
+            judged(right, &[9; 3000]).unwrap();
+        }
+        let zeros = [&[1; 4096][..], &[0; 4096]].concat();
+        let garbage = [&[1; 8191][..], &[3]].concat();
+        let others = [&[1; 4096][..], &[9; 3000], &[1; 1096]].concat();
+        for (wrong, why) in [
+            (&zeros[..], "zeros where data was"),
+            (&garbage, "1 of 8192 bytes were never so"),
+            (&others, "3000 of 8192 bytes"),
+            (&[1; 4096], "4096 bytes; since"),
+            (&[], "0 bytes; since"),
+        ] {
+            let said = judged(wrong, &[7; 100]).unwrap_err();
+            assert!(said.contains("/a") && said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_took_anothers_name_is_whole() {
+        let half = [&[7; 50][..], &[0; 50]].concat();
+        for wrong in [&half[..], &[1; 100]] {
+            assert!(judged(&[1; 8192], wrong).unwrap_err().contains("/b"));
+        }
+    }
+}
