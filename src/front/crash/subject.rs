@@ -38,6 +38,11 @@ pub trait Subject: Send + Sync {
         false
     }
 
+    /// A file renamed over another is there with its contents once the name is, fsync or not.
+    fn replaces_whole(&self) -> bool {
+        false
+    }
+
     /// A check of that device by somebody else's program; what it found wrong.
     fn examine(&self, _device: &dyn BlockDevice) -> Result<()> {
         Ok(())
@@ -91,6 +96,10 @@ impl Subject for Hybrid {
 
     fn syncs_alone(&self) -> bool {
         self.options.durability == Durability::Both
+    }
+
+    fn replaces_whole(&self) -> bool {
+        true
     }
 
     fn examine(&self, device: &dyn BlockDevice) -> Result<()> {

@@ -214,7 +214,7 @@ fn held(volume: &Prepared, rig: &Rig, promise: Promise, story: &Story) -> Result
     }
     let devices = rig.found();
     match promise {
-        Promise::Kept => kept(&checker, &devices, bounds),
+        Promise::Kept => kept(&checker, &devices, bounds, story.calls.is_empty()),
         Promise::Names => names(&checker, &devices, &bounds),
         Promise::OldOrNew => checker.uneven(&own(&devices)).map(drop),
         Promise::Answer => {
@@ -228,8 +228,16 @@ fn held(volume: &Prepared, rig: &Rig, promise: Promise, story: &Story) -> Result
     }
 }
 
-fn kept(checker: &Checker, devices: &[Arc<dyn BlockDevice>], mut bounds: Bounds) -> Result<(), String> {
-    if let Some(moment) = checker.alone(devices, &bounds)? {
+/// `recovered`: what was done to the halves is a recovery, which may have got anywhere.
+fn kept(
+    checker: &Checker,
+    devices: &[Arc<dyn BlockDevice>],
+    mut bounds: Bounds,
+    recovered: bool,
+) -> Result<(), String> {
+    if recovered {
+        checker.alone_mixed(devices, &bounds)?;
+    } else if let Some(moment) = checker.alone(devices, &bounds)? {
         bounds.raise(moment);
     }
     let devices = own(devices);
