@@ -29,14 +29,15 @@ pub struct Findings {
 }
 
 /// Checks a volume. With `repair`, recovery is done on the media and e2fsck may repair; else nothing changes.
-pub fn check(disk: &Path, ssd: Option<&Path>, repair: bool) -> Result<Findings> {
+/// `without_ssd`: see [`Options::without_ssd`].
+pub fn check(disk: &Path, ssd: Option<&Path>, without_ssd: bool, repair: bool) -> Result<Findings> {
     let mut findings = Findings::default();
     let open = |path: &Path| -> Result<Arc<dyn BlockDevice>> {
         let device = Arc::new(FileDevice::open(path, repair)?);
         Ok(if repair { device } else { Arc::new(Overlay::new(device)) })
     };
     let ssd = ssd.map(open).transpose()?;
-    let fs = NfHybrid::open(open(disk)?, ssd, Options::default())?;
+    let fs = NfHybrid::open(open(disk)?, ssd, Options { without_ssd, ..Options::default() })?;
     findings.notes = fs.notes().to_vec();
     findings.operations_recovered = fs.recovered();
     walk(&fs, &mut findings);

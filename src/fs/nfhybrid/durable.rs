@@ -14,7 +14,7 @@
 use super::Shared;
 use super::core::Core;
 use super::frames::{FRAME, runs};
-use super::place::{Placement, submit_gathered};
+use super::place::Placement;
 use super::policy::Durability;
 use super::record::{Record, when};
 use super::room::Demand;
@@ -22,7 +22,7 @@ use crate::fs::nfhybrid::ssd::{Binding, LogWrite, Ssd, WrDone};
 use crate::fs::{Kind, Later};
 use crate::media::{Request, wait_all};
 use crate::time::Time;
-use crate::units::{Ino, show_size};
+use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::MutexGuard;
@@ -62,7 +62,7 @@ impl Shared {
     /// See [`crate::fs::FileSystem::fsync`].
     pub(super) fn fsync(self: &Arc<Shared>, ino: Ino) -> Result<Later<()>> {
         let mut core = self.core.lock();
-        core.alive()?;
+        core.state.check_readable()?;
         let is_dir = core.ext4.inode(ino)?.kind() == Kind::Dir;
         let policy = core.policy(ino);
         let target = core.op;
@@ -105,7 +105,7 @@ impl Shared {
                 logged
             }
             Err(error) => {
-                self.lose_ssd(&error);
+                self.ssd_failed(&error);
                 Logged::Disk
             }
         }
@@ -271,7 +271,7 @@ impl Shared {
     }
 
     /// Writes sealed groups durably, in order, and tells the SSD half so.
-    fn write_groups(&self, writes: Vec<LogWrite>) -> Result<()> {
+    pub(super) fn write_groups(&self, writes: Vec<LogWrite>) -> Result<()> {
         let (Some(device), Some(last)) = (&self.ssd_device, writes.last()) else { return Ok(()) };
         let upto = last.upto;
         let tables = self.core.lock().tables_wait;
@@ -305,7 +305,8 @@ impl Shared {
     /// Where that cannot be done, fsyncs fill it up to three quarters, and wait for the disk then.
     pub(super) fn make_room(&self, gate: &MutexGuard<'_, ()>) -> Result<()> {
         let core = self.core.lock();
-        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| restart_due(ssd, core.tables_wait));
+        let due = !core.state.is_mounting()
+            && core.ssd.as_ref().is_some_and(|ssd| restart_due(ssd, core.tables_wait));
         drop(core);
         if due { self.relog(gate) } else { Ok(()) }
     }
@@ -313,7 +314,7 @@ impl Shared {
     /// Appends what the log must go on to say; the caller's next write of the log takes it along.
     fn relog(&self, _gate: &MutexGuard<'_, ()>) -> Result<()> {
         let mut core = self.core.lock();
-        let files = files_in_log(&core);
+        let files = core.files_to_say();
         let mut placements = Vec::new();
         for &ino in &files {
             if let Some(section) = core.policy(ino).section {
@@ -325,6 +326,7 @@ impl Shared {
         self.write_placements(&placements)?;
         let mut core = self.core.lock();
         self.bind_placed(&mut core, placements);
+        let files = core.files_to_say();
         let left: usize = files.iter().map(|&ino| unplaced_bytes(&core, ino)).sum();
         let live = (left + core.ops.len_bytes()) as u64;
         if core.ssd.as_ref().is_none_or(|ssd| ssd.is_filled(live, fill::RESTART)) {
@@ -370,43 +372,36 @@ impl Shared {
     /// What the tables say must not depend on anything that a crash could take back: the log is made complete
     /// first, and a cycle under way ends before.
     pub(super) fn write_tables(&self) -> Result<()> {
-        let Some(device) = &self.ssd_device else { return Ok(()) };
         let mut core = self.core.lock();
         if core.cycle.is_some() || !core.has_room(0, fill::TABLES) {
             core.tables_due = true;
             return Ok(());
         }
-        for ino in core.take_carried(Ino(0)) {
-            if unlogged_bytes(&core, ino) <= self.inline_limit {
-                self.append_data(&mut core, ino)?;
-            }
+        let carried = core.take_carried(Ino(0));
+        if carried.iter().any(|&ino| unlogged_bytes(&core, ino) > self.inline_limit) {
+            // The names must not be durable before the data: the disk has both together, soon.
+            core.carried.extend(carried);
+            core.tables_due = true;
+            return Ok(());
+        }
+        for ino in carried {
+            self.append_data(&mut core, ino)?;
         }
         self.append_operations(&mut core)?;
         core.append_complete();
-        let Some(ssd) = &mut core.ssd else { return Ok(()) };
-        let checkpoint = ssd.checkpoint_begin()?;
-        drop(core);
-        self.write_groups(checkpoint.log)?;
-        let tickets = submit_gathered(device.as_ref(), checkpoint.tables);
-        wait_all(device.as_ref(), tickets).result?;
-        self.core.lock().tables_wait = true;
-        Ok(())
+        self.checkpoint(core)
     }
 
     /// The same, durable at the end.
     pub(super) fn flush_tables(&self) -> Result<()> {
-        let Some(device) = &self.ssd_device else { return Ok(()) };
         self.write_tables()?;
-        device.flush()?;
-        self.core.lock().tables_durable();
-        Ok(())
+        self.tables_flushed()
     }
 
     /// The same, and frees the room in the log that the tables take the place of.
     pub(super) fn empty_log(&self) -> Result<()> {
         self.flush_tables()?;
-        let write = self.core.lock().ssd.as_mut().and_then(Ssd::advance);
-        self.write_groups(write.into_iter().collect())
+        self.advance_log()
     }
 
     /// Waits until the disk half has operation `target`.
@@ -415,28 +410,10 @@ impl Shared {
         core.wanted = core.wanted.max(target);
         self.work.notify_one();
         while core.committed < target {
-            core.alive()?;
+            core.state.check_running()?;
             self.await_progress(&mut core);
         }
         Ok(())
-    }
-
-    /// Goes on without the SSD. Everything it alone had is still in memory.
-    pub(super) fn lose_ssd(&self, error: &Error) {
-        let mut core = self.core.lock();
-        let Some(ssd) = core.ssd.take() else { return };
-        let log = format!("{} of {} of its log in use", show_size(ssd.used()), show_size(ssd.capacity()));
-        tracing::error!(%error, "the SSD failed; going on from the disk alone");
-        core.ssd_lost = Some(format!("{error} ({log})"));
-        core.epoch += 1;
-        core.policy_turn += 1;
-        core.reuse += 1;
-        core.ops.clear();
-        core.promotions.take();
-        let now = Time::now();
-        core.begin(now);
-        core.wanted = core.op;
-        self.work.notify_one();
     }
 }
 
@@ -547,11 +524,23 @@ impl Core {
     }
 
     /// The data of this inode goes into the log with the next operations: a file that takes the place of another,
-    /// or of its own old contents, is found after a crash as the old or the new one.
+    /// or of its own old contents, is found after a crash as the old or the new one. The data of a file that bypasses the
+    /// SSD, too, if there is not too much of it; else whoever would log the operations waits for the disk.
     pub(super) fn carry(&mut self, ino: Ino) {
-        if self.ssd.is_some() && unlogged_bytes(self, ino) > 0 && self.policy(ino).section.is_some() {
+        if self.ssd.is_some() && unlogged_bytes(self, ino) > 0 {
             self.carried.push(ino);
         }
+    }
+
+    /// Files of which the log must say what they hold when it says all operations: those with promised contents that the
+    /// disk does not have, and those that are carried.
+    fn files_to_say(&mut self) -> Vec<Ino> {
+        let carried = self.take_carried(Ino(0));
+        self.carried.extend(&carried);
+        let mut files: Vec<Ino> = self.in_log.keys().copied().chain(carried).collect();
+        files.sort_unstable();
+        files.dedup();
+        files
     }
 
     /// The inodes whose data is to go along, `but` one.
@@ -585,13 +574,6 @@ fn bytes_where(
         node.frames.range(dirty).filter(|(_, frame)| wanted(frame.placed, frame.logged)).count()
     });
     (dirty + frozen_where(core, ino, frozen, wanted).count()) * FRAME
-}
-
-/// Files of which the log holds promised contents that the disk does not have.
-fn files_in_log(core: &Core) -> Vec<Ino> {
-    let mut files: Vec<Ino> = core.in_log.keys().copied().collect();
-    files.sort_unstable();
-    files
 }
 
 /// Sets what is known of frames, dirty and frozen: `(placed, logged)`.

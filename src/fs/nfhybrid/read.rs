@@ -82,7 +82,7 @@ impl Shared {
     /// See [`crate::fs::FileSystem::read`].
     pub(super) fn read(self: &Arc<Shared>, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
         let mut core = self.core.lock();
-        core.alive()?;
+        core.state.check_readable()?;
         let size = core.inode_of_file(ino)?.size;
         touch_atime(&mut core, ino)?;
         let end = size.min(offset.saturating_add(len as u64));
@@ -201,7 +201,8 @@ impl Shared {
     }
 
     fn piece_on_ssd(&self, core: &Core, ino: Ino, index: u64, max: u64) -> Option<Piece> {
-        let ssd = core.ssd.as_ref()?;
+        // What the SSD holds is of the log's end, and the log is still being replayed.
+        let ssd = core.ssd.as_ref().filter(|_| !core.state.ssd_is_fixed())?;
         let unit = self.ssd_blocks_per_frame;
         let found = ssd.resident(ino, u32::try_from(index * unit).ok()?)?;
         let frames = (u64::from(found.len) / unit).min(max);
@@ -244,7 +245,7 @@ impl Shared {
         for (number, (block, &sum)) in bytes.chunks(block_bytes).zip(sums).enumerate() {
             if crc32c(block) != sum {
                 let at = format!("{}, block {}", device.info().name, at.0 + number as u64);
-                return Err(Error::corrupt("cached data", "its checksum is wrong", at));
+                return Err(Error::of_ssd(Error::corrupt("cached data", "its checksum is wrong", at)));
             }
         }
         Ok(bytes)
@@ -402,7 +403,7 @@ fn touch_atime(core: &mut Core, ino: Ino) -> Result<()> {
     let due = inode.atime <= inode.mtime
         || inode.atime <= inode.ctime
         || stale > Duration::from_secs(ATIME_MAX as u64);
-    if due && !core.read_only {
+    if due && !core.read_only && core.state.is_running() {
         // Alone it is no reason to wake the disk: it goes with the next commit.
         core.ext4.inode_mut(ino)?.atime = now.into();
     }

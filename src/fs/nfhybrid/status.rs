@@ -18,7 +18,7 @@ pub struct Status {
     pub ssd: Option<String>,
     /// Why there is no SSD half any more.
     pub ssd_lost: Option<String>,
-    /// Why the file system has stopped.
+    /// Why no change reaches the disk any more: it failed. Files can be read.
     pub failure: Option<String>,
     /// What was noticed while mounting.
     pub notes: Vec<String>,
@@ -50,6 +50,11 @@ pub struct AtRisk {
 }
 
 impl Shared {
+    /// What was noticed while mounting.
+    pub(super) fn all_notes(&self) -> Vec<String> {
+        [&self.notes[..], &self.core.lock().late_notes[..]].concat()
+    }
+
     pub(super) fn status(&self) -> Status {
         // Before the lock: the device may be busy.
         let disk_cache = self.disk.status();
@@ -60,9 +65,9 @@ impl Shared {
             disk: self.disk.info().name.clone(),
             disk_cache,
             ssd: ssd.and(self.ssd_device.as_ref()).map(|device| device.info().name.clone()),
-            ssd_lost: core.ssd_lost.clone(),
-            failure: core.failure.clone(),
-            notes: self.notes.clone(),
+            ssd_lost: core.state.ssd_lost().map(String::from),
+            failure: core.state.failure(),
+            notes: [&self.notes[..], &core.late_notes[..]].concat(),
             at_risk: AtRisk {
                 bytes: core.at_risk_bytes(),
                 seconds: core.at_risk_since().map_or(0.0, |since| now.since(since).as_secs_f64()),

@@ -1,7 +1,7 @@
 //! Making and adopting a volume: a disk half and the SSD half that belongs to it.
 
 use super::ssd::{self, Ssd};
-use super::tie::Tie;
+use super::tie::{Saved, Tie};
 use super::{FileSystem, NfHybrid, Options};
 use crate::fs::ext4::{Ext4, Identity, OpenOptions};
 use crate::fs::{Caller, Kind, NewNode};
@@ -59,8 +59,8 @@ pub fn adopt(plan: &Plan) -> Result<()> {
     let disk = open(plan.disk, true)?;
     let ext4 =
         Ext4::open(disk, OpenOptions { read_only: true, now: Time::now().into(), ..OpenOptions::default() })?;
-    if let Some(tie) = ext4.tie().as_ref().and_then(Tie::decode)
-        && tie.log_open
+    if let Ok(tie) = Tie::decode(ext4.tie().as_ref())
+        && matches!(tie.state, Saved::LogOpen | Saved::Recovering)
         && !plan.force
     {
         return Err(Error::invalid(format!(
@@ -99,11 +99,11 @@ pub fn join_devices(
 ) -> Result<()> {
     let opening = OpenOptions { read_only: false, now: Time::now().into(), ..OpenOptions::default() };
     let mut ext4 = Ext4::open(disk, opening)?;
-    let old = ext4.tie().as_ref().and_then(Tie::decode);
+    let old = Tie::decode(ext4.tie().as_ref()).ok();
     let epoch = old.map_or(1, |tie| tie.epoch + 1);
     let op = old.map_or(0, |tie| tie.op);
     let uuid = Ssd::format(ssd_device.as_ref(), config, &tie_to(ext4.identity(), epoch))?;
-    let tie = Tie { ssd: uuid, epoch, op, log_open: false, reached: (0, 0) };
+    let tie = Tie { ssd: uuid, epoch, op, state: Saved::Clean, reached: (0, 0), lag_tenths: 0 };
     let frozen = ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
     ext4.journal().commit(Time::now(), frozen.transaction)?;
     ext4.committed(frozen.tid);
@@ -114,6 +114,11 @@ pub fn join_devices(
         ssd_device.flush()?;
     }
     Ok(())
+}
+
+/// How full an SSD's log is, in words.
+pub(super) fn log_use(ssd: &Ssd) -> String {
+    format!("{} of {} of its log in use", show_size(ssd.used()), show_size(ssd.capacity()))
 }
 
 /// What the SSD should see when it next meets the disk.

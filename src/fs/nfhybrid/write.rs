@@ -4,6 +4,7 @@
 use super::core::{Core, Node};
 use super::cycle::RELOCATE_BYTES;
 use super::frames::{FRAME, Frame};
+use super::mount::Touched;
 use super::record::{Record, fallocate_code, when};
 use super::{Shared, read};
 use crate::fs::ext4::Mapping;
@@ -41,7 +42,7 @@ impl Shared {
             return self.write(ino, offset + self.write_limit as u64, rest, kill_suid);
         }
         let mut core = self.core.lock();
-        core.alive()?;
+        core.writable()?;
         core.inode_of_file(ino)?;
         if end > core.ext4.size_max() {
             return Err(Error::TooLarge);
@@ -236,8 +237,15 @@ impl Shared {
         if let Some(cycle) = &mut core.cycle {
             cycle.forget(ino, frames.clone());
         }
+        self.drop_copies(core, ino, frames);
+    }
+
+    /// Forgets what the SSD has of frames, for the operation about to be recorded.
+    pub(super) fn drop_copies(&self, core: &mut Core, ino: Ino, frames: Range<u64>) {
         let op = core.op + 1;
-        if let Some(ssd) = &mut core.ssd {
+        if core.state.ssd_is_fixed() {
+            core.touched.push(Touched { ino, frames, before: op });
+        } else if let Some(ssd) = &mut core.ssd {
             self.unbind(ssd, op, ino, frames);
         }
     }
@@ -246,7 +254,7 @@ impl Shared {
     pub(super) fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
         let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
         let mut core = self.core.lock();
-        core.alive()?;
+        core.writable()?;
         if len == 0 {
             return Err(Error::BadArgument);
         }
