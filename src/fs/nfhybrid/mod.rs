@@ -51,6 +51,8 @@ use crate::fs::{
     SetXattr, VisitAttrs,
 };
 use crate::media::BlockDevice;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::{self, Clock, Task};
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -58,13 +60,11 @@ use bytes::Bytes;
 use frames::{FRAME, Pool};
 use half::SsdHalf;
 use mount::Joined;
-use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use ssd::{DupInode, Ssd};
 use state::State;
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How far the disk half may be behind.
@@ -114,6 +114,7 @@ pub struct Options {
 
 /// What all threads of a mount share.
 pub(crate) struct Shared {
+    clock: Clock,
     core: Mutex<Core>,
     /// Held by whoever writes the SSD's log; taken before `core`.
     gate: Mutex<()>,
@@ -149,11 +150,11 @@ pub(crate) struct Shared {
 /// A mounted nfhybrid.
 pub struct NfHybrid {
     shared: Arc<Shared>,
-    committer: Mutex<Option<JoinHandle<()>>>,
+    committer: Mutex<Option<Task>>,
 }
 
 impl NfHybrid {
-    /// Mounts a disk half with its SSD half, or alone. Replays what has to be.
+    /// Mounts a disk half with its SSD half, or alone, live. Replays what has to be.
     ///
     /// # Errors
     /// Of halves that may not be mounted so, with neither changed; of recovery, which can be run again: both in words that
@@ -163,18 +164,28 @@ impl NfHybrid {
         ssd_device: Option<Arc<dyn BlockDevice>>,
         options: Options,
     ) -> Result<NfHybrid> {
+        NfHybrid::open_on(runtime::live(), disk, ssd_device, options)
+    }
+
+    /// The same on a runtime: what waits, waits there, and it says what time it is.
+    pub fn open_on(
+        clock: Clock,
+        disk: Arc<dyn BlockDevice>,
+        ssd_device: Option<Arc<dyn BlockDevice>>,
+        options: Options,
+    ) -> Result<NfHybrid> {
         let opening =
-            OpenOptions { read_only: options.read_only, now: Time::now().into(), ..OpenOptions::default() };
+            OpenOptions { read_only: options.read_only, now: clock.wall(), ..OpenOptions::default() };
         let joined = mount::join(&disk, ssd_device.as_ref(), options)?;
         // Nothing was written before this.
         let ext4 = Ext4::open(disk.clone(), opening)?;
-        let shared = Arc::new(Shared::new(disk, ssd_device, ext4, &joined, options));
+        let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, &joined, options));
         shared.start(joined, options)?;
         let committer = (!options.read_only && !options.manual).then(|| {
             let shared = shared.clone();
-            std::thread::Builder::new().name("commit".into()).spawn(move || shared.run_cycles())
+            shared.clock.clone().spawn("commit", Box::new(move || shared.run_cycles()))
         });
-        let committer = committer.transpose().map_err(|error| Error::io("commit thread", error))?;
+        let committer = committer.transpose()?;
         Ok(NfHybrid { shared, committer: Mutex::new(committer) })
     }
 
@@ -232,10 +243,9 @@ impl NfHybrid {
     fn stop_committer(&self) {
         self.shared.core.lock().stop = true;
         self.shared.work.notify_all();
-        if let Some(thread) = self.committer.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the commit thread panicked");
+        let committer = self.committer.lock().take();
+        if let Some(Err(error)) = committer.map(Task::join) {
+            tracing::error!(%error, "a bug: the committer ended early");
         }
     }
 }
@@ -248,6 +258,7 @@ impl Drop for NfHybrid {
 
 impl Shared {
     fn new(
+        clock: Clock,
         disk: Arc<dyn BlockDevice>,
         ssd_device: Option<Arc<dyn BlockDevice>>,
         ext4: Ext4,
@@ -263,7 +274,15 @@ impl Shared {
         let keep = (options.lag.bytes / FRAME as u64) as usize;
         let work = Arc::new(Condvar::new());
         Shared {
-            core: Mutex::new(new_core(ext4, committed, State::new(&joined.plan), work.clone(), options)),
+            core: Mutex::new(new_core(
+                clock.clone(),
+                ext4,
+                committed,
+                State::new(&joined.plan),
+                work.clone(),
+                options,
+            )),
+            clock,
             gate: Mutex::new(()),
             work,
             progress: Condvar::new(),
@@ -335,8 +354,16 @@ impl Shared {
     }
 }
 
-fn new_core(ext4: Ext4, committed: u64, state: State, work: Arc<Condvar>, options: Options) -> Core {
+fn new_core(
+    clock: Clock,
+    ext4: Ext4,
+    committed: u64,
+    state: State,
+    work: Arc<Condvar>,
+    options: Options,
+) -> Core {
     Core {
+        clock,
         ext4,
         ssd: None,
         state,

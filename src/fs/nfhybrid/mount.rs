@@ -21,7 +21,6 @@ use super::tie::{NoTie, Saved, Tie};
 use super::{Options, Recover, Shared, volume};
 use crate::fs::ext4::{Ext4, Look};
 use crate::media::{BlockDevice, wait_all};
-use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -154,7 +153,7 @@ impl Shared {
         self.settle_ssd(plan.cached);
         let mut core = self.core.lock();
         core.state.opened();
-        core.begin(Time::now());
+        core.begin();
         drop(core);
         self.cycle().map_err(|error| stopped(error, tie))
     }
@@ -165,7 +164,7 @@ impl Shared {
             return Ok(0);
         }
         let applied = self.replay(records, complete, whole)?;
-        self.core.lock().begin(Time::now());
+        self.core.lock().begin();
         self.cycle()?;
         Ok(applied)
     }
@@ -229,14 +228,14 @@ impl Shared {
             let mut core = self.core.lock();
             self.release(&mut core, ino)?;
         }
-        let now = Time::now();
+        let now = self.clock.wall();
         let mut core = self.core.lock();
         core.state.closing();
-        core.begin(now);
+        core.begin();
         drop(core);
         self.cycle()?;
         let tables = self.flush_tables();
-        let close = self.core.lock().ext4.close(now.into());
+        let close = self.core.lock().ext4.close(now);
         close?;
         // The disk has everything and says so: an SSD that cannot be left in order is found to be current all the same.
         if let Err(error) = tables.and_then(|()| self.write_identity(true)) {
@@ -269,18 +268,18 @@ impl Shared {
         core.reuse += 1;
         core.ops.clear();
         core.promotions.take();
-        core.begin(Time::now());
+        core.begin();
         core.wanted = core.op;
         self.work.notify_one();
     }
 
     /// Writes a checkpoint of the SSD's tables, with what waits for the log; see [`Shared::tables_flushed`].
-    pub(super) fn checkpoint(&self, mut core: parking_lot::MutexGuard<'_, Core>) -> Result<()> {
+    pub(super) fn checkpoint(&self, mut core: crate::runtime::sync::MutexGuard<'_, Core>) -> Result<()> {
         let (Some(device), Some(ssd)) = (&self.ssd_device, &mut core.ssd) else { return Ok(()) };
         let checkpoint = ssd.checkpoint_begin()?;
         drop(core);
         self.write_groups(checkpoint.log)?;
-        let tickets = submit_gathered(device.as_ref(), checkpoint.tables);
+        let tickets = submit_gathered(device.as_ref(), self.clock.now(), checkpoint.tables);
         wait_all(device.as_ref(), tickets).result?;
         self.core.lock().tables_wait = true;
         Ok(())
