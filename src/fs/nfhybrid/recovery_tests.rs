@@ -433,3 +433,41 @@ fn a_mount_cut_at_any_write_after_a_clean_end_keeps_what_the_ssd_caches() {
     }
     assert!(states > 20, "{states} states");
 }
+
+#[test]
+fn a_check_that_finds_nothing_wrong_leaves_what_the_ssd_caches() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    create(&fs, "f", &vec![7; 300_000]);
+    fs.shutdown().unwrap();
+    drop(fs);
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ["disk", "ssd"].map(|name| dir.path().join(name));
+    std::fs::write(&paths[0], disk.image()).unwrap();
+    std::fs::write(&paths[1], ssd.image()).unwrap();
+    // As if the disk half had been mounted by a kernel before it was adopted: a check counts mounts from 0 again.
+    let tuned =
+        std::process::Command::new("/usr/sbin/tune2fs").args(["-C", "5"]).arg(&paths[0]).output().unwrap();
+    assert!(tuned.status.success());
+    let device = |path: &std::path::Path| -> Arc<dyn BlockDevice> {
+        Arc::new(crate::media::file::FileDevice::open(path, true).unwrap())
+    };
+    let cached = |when: &str| {
+        let fs = NfHybrid::open(device(&paths[0]), Some(device(&paths[1])), manual()).unwrap();
+        assert!(contents(&fs, "f") == vec![7; 300_000], "{when}");
+        let read = fs.status().counters.read_bytes;
+        fs.promote();
+        fs.commit().unwrap();
+        fs.shutdown().unwrap();
+        read[2] == 0
+    };
+    // Somebody wrote to it meanwhile: nothing is taken for current. From then on the two go together.
+    assert!(!cached("tuned") && cached("again"));
+    let findings = check::check(&paths[0], Some(&paths[1]), false, true).unwrap();
+    assert!(findings.errors.is_empty() && !findings.e2fsck.is_empty(), "{findings:?}");
+    assert!(cached("checked"), "the check dropped the cache");
+    // The checker by itself says no more than that it wrote.
+    let checked = std::process::Command::new("/usr/sbin/e2fsck").arg("-fp").arg(&paths[0]).status().unwrap();
+    assert!(checked.success());
+    assert!(!cached("checked by others"));
+}

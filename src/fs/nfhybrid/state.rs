@@ -408,16 +408,20 @@ fn bond(disk: &DiskSays, ssd: &SsdSays) -> Result<Bond> {
         )));
     }
     let open = matches!(tie.state, Saved::LogOpen | Saved::Recovering);
+    let checked = identity.check_time != seen.last_check;
     Ok(match () {
         () if tie.epoch > seen.epoch && !open => Bond::GivenUp,
         () if tie.epoch > seen.epoch => Bond::Apart("it is older than the one the disk was last used with"),
         () if tie.epoch < seen.epoch || tie.op < ssd.disk_had => {
             Bond::Apart("the disk is older than the SSD: it lost what it once had")
         }
-        () if (identity.mount_count, identity.mount_time) != (seen.mount_count, seen.mount_time) => {
+        // A check counts mounts from 0 again.
+        () if identity.mount_time != seen.mount_time
+            || identity.mount_count != seen.mount_count && !(identity.mount_count == 0 && checked) =>
+        {
             Bond::Apart("the disk was mounted without this SSD")
         }
-        () if identity.check_time != seen.last_check => Bond::LogOnly("the disk was checked since"),
+        () if checked => Bond::LogOnly("the disk was checked since"),
         // What we wrote since leaves the journal in use.
         () if !identity.in_use && identity.write_time != seen.write_time => {
             Bond::LogOnly("the disk was written to since")

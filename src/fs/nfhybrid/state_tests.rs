@@ -149,7 +149,9 @@ fn a_disk_that_was_checked_or_written_meanwhile_costs_the_cached_data_only() {
     let checked = Identity { check_time: 6, ..identity() };
     let written = Identity { write_time: 21, in_use: false, ..identity() };
     let replayed_by_us = Identity { write_time: 21, ..identity() };
-    for (identity, cached) in [(checked, false), (written, false), (replayed_by_us, true)] {
+    let counted_anew = Identity { check_time: 6, mount_count: 0, ..identity() };
+    let found = [(checked, false), (counted_anew, false), (written, false), (replayed_by_us, true)];
+    for (identity, cached) in found {
         let found = DiskSays { identity, ..disk(Ok(tie(Saved::LogOpen))) };
         let plan = judge(&found, Some(&SsdSays { holds: true, ..ssd() }), SILENT).unwrap();
         assert_eq!((plan.phase, plan.cached), (Phase::Replaying, cached));

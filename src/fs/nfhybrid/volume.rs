@@ -3,7 +3,7 @@
 use super::ssd::{self, Ssd};
 use super::tie::{Saved, Tie};
 use super::{FileSystem, NfHybrid, Options};
-use crate::fs::ext4::{Ext4, Identity, OpenOptions};
+use crate::fs::ext4::{Ext4, Identity, Look, OpenOptions};
 use crate::fs::{Caller, Kind, NewNode};
 use crate::media::BlockDevice;
 use crate::media::file::FileDevice;
@@ -118,6 +118,24 @@ pub fn join_devices(
         ssd_device.flush()?;
     }
     Ok(())
+}
+
+/// After a check of the disk half that found nothing wrong, and so changed its superblock only: the SSD half learns of it,
+/// and what it caches stays current. Only where both were left in order; else nothing is written.
+pub fn note_check(disk: &Arc<dyn BlockDevice>, ssd_device: &dyn BlockDevice) -> Result<()> {
+    let Look { identity, tie } = Ext4::look(disk)?;
+    let Ok(tie) = Tie::decode(tie.as_ref()) else { return Ok(()) };
+    let mut ssd = Ssd::open(ssd_device, tie.disk_side())?.ssd;
+    let seen = *ssd.tie();
+    let ours = (tie.ssd, tie.epoch, seen.disk_uuid) == (ssd.uuid(), seen.epoch, identity.uuid);
+    let in_order = ssd.is_clean() && !identity.in_use && tie.state == Saved::Clean;
+    if !ours || !in_order || identity.mount_time != seen.mount_time {
+        return Ok(());
+    }
+    ssd.mark_clean(tie_to(identity, tie.epoch)).into_iter().try_for_each(|(offset, bytes)| {
+        ssd_device.write(offset, bytes)?;
+        ssd_device.flush()
+    })
 }
 
 /// How full an SSD's log is, in words.
