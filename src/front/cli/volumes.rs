@@ -85,9 +85,15 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "recover",
-        value: Some("log|disk"),
+        value: Some("log|whole|disk"),
         default: "log",
-        help: "apply what only the SSD's log holds, or drop it and go by the disk alone",
+        help: "apply what only the SSD's log holds; apply what is whole of a damaged one; or drop it and go by the disk alone",
+    },
+    OptionSpec {
+        name: "without-ssd",
+        value: None,
+        default: "",
+        help: "mount the disk half alone although its SSD's log is open, which drops for ever what only that holds",
     },
     OptionSpec {
         name: "cache",
@@ -141,6 +147,10 @@ pub struct VolumeArgs {
     /// Disk half: a device or an image file
     #[arg(long, value_name = "DEVICE", env = "BIMETAL_DISK")]
     pub disk: Option<PathBuf>,
+    /// Go by the disk half alone although its SSD's log is open; what only that log holds (what was fsynced last, `lag` at
+    /// most) is dropped for ever
+    #[arg(long, conflicts_with = "ssd")]
+    pub without_ssd: bool,
 }
 
 /// What the opener means to do.
@@ -290,7 +300,8 @@ fn open_nfhybrid(
     let ssd = args.ssd.as_deref().map(|path| half("ssd", path)).transpose()?;
     let manual = access == Access::Read;
     let ahead = prealloc(options)?;
-    let options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
+    let mut options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
+    options.without_ssd |= args.without_ssd;
     if access == Access::Write {
         crate::front::memory::keep(usize::try_from(ahead).unwrap_or(usize::MAX));
     }
@@ -351,7 +362,9 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
             Some(("prealloc" | "cache" | "cache-size", _)) => {}
             None if option == "direct" => {}
             Some(("recover", "log")) => parsed.recover = Recover::Log,
+            Some(("recover", "whole")) => parsed.recover = Recover::Whole,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
+            None if option == "without-ssd" => parsed.without_ssd = true,
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option {option}: see `bimetal list mount-option`"
@@ -524,7 +537,7 @@ fn fsck_nfhybrid(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
         .disk
         .as_deref()
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
-    let findings = check::check(disk, args.ssd.as_deref(), repair)?;
+    let findings = check::check(disk, args.ssd.as_deref(), args.without_ssd, repair)?;
     let mut report = FsckReport::default();
     let problem = |why: String| Problem { what: args.source(), why, repaired: false };
     report.problems = findings.errors.into_iter().map(problem).collect();

@@ -469,7 +469,7 @@ mod tests {
 
     /// One call of any sort, on names that collide often; many fail.
     fn step(fs: &dyn FileSystem, dirs: &mut Vec<Ino>, random: &mut Random) {
-        let mut name = |random: &mut Random| format!("n{}", random.below(6)).into_bytes();
+        let name = |random: &mut Random| format!("n{}", random.below(6)).into_bytes();
         let (a, b) = (name(random), name(random));
         let dir = dirs[random.below(dirs.len() as u64) as usize];
         let other = dirs[random.below(dirs.len() as u64) as usize];

@@ -66,7 +66,7 @@ pub use credits::TreeChange;
 pub use data::{Mapping, Placed, PlacedRuns};
 pub use inode::{Inode, flag};
 pub use names::{Create, Removed};
-pub use open::{CacheLimits, Identity, OpenOptions};
+pub use open::{CacheLimits, Identity, Look, OpenOptions};
 pub use superblock::{ROOT_INO, TIE_BYTES};
 
 use crate::fs::FsStat;

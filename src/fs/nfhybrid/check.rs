@@ -29,14 +29,15 @@ pub struct Findings {
 }
 
 /// Checks a volume. With `repair`, recovery is done on the media and e2fsck may repair; else nothing changes.
-pub fn check(disk: &Path, ssd: Option<&Path>, repair: bool) -> Result<Findings> {
+/// `without_ssd`: see [`Options::without_ssd`].
+pub fn check(disk: &Path, ssd: Option<&Path>, without_ssd: bool, repair: bool) -> Result<Findings> {
     let mut findings = Findings::default();
     let open = |path: &Path| -> Result<Arc<dyn BlockDevice>> {
         let device = Arc::new(FileDevice::open(path, repair)?);
         Ok(if repair { device } else { Arc::new(Overlay::new(device)) })
     };
-    let ssd = ssd.map(open).transpose()?;
-    let fs = NfHybrid::open(open(disk)?, ssd, Options::default())?;
+    let ssd_device = ssd.map(open).transpose()?;
+    let fs = NfHybrid::open(open(disk)?, ssd_device, Options { without_ssd, ..Options::default() })?;
     findings.notes = fs.notes().to_vec();
     findings.operations_recovered = fs.recovered();
     walk(&fs, &mut findings);
@@ -44,7 +45,10 @@ pub fn check(disk: &Path, ssd: Option<&Path>, repair: bool) -> Result<Findings> 
     fs.shutdown()?;
     drop(fs);
     if repair || was_clean {
-        run_e2fsck(disk, repair, &mut findings)?;
+        let sound = run_e2fsck(disk, repair, &mut findings)?;
+        if let (true, true, Some(ssd)) = (repair, sound, ssd) {
+            super::volume::note_check(&open(disk)?, open(ssd)?.as_ref())?;
+        }
     }
     Ok(findings)
 }
@@ -80,7 +84,8 @@ fn walk(fs: &NfHybrid, findings: &mut Findings) {
     }
 }
 
-fn run_e2fsck(disk: &Path, repair: bool, findings: &mut Findings) -> Result<()> {
+/// Whether it found nothing wrong.
+fn run_e2fsck(disk: &Path, repair: bool, findings: &mut Findings) -> Result<bool> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let output = Command::new("e2fsck")
         .env("PATH", path)
@@ -98,5 +103,5 @@ fn run_e2fsck(disk: &Path, repair: bool, findings: &mut Findings) -> Result<()> 
         Some(1) if repair => findings.notes.push("e2fsck repaired the disk half".into()),
         code => findings.errors.push(format!("e2fsck ended with {code:?}; see what it said")),
     }
-    Ok(())
+    Ok(output.status.success())
 }

@@ -4,17 +4,18 @@
 use super::credits::{Needs, Queue};
 use super::cycle::Cycle;
 use super::frames::Frames;
+use super::mount::Touched;
 use super::oplist::OpList;
 use super::policy::{Durability, Policy};
 use super::promote::Promotions;
 use super::record::Record;
+use super::state::State;
 use crate::fs::ext4::Ext4;
 use crate::fs::nfhybrid::ssd::Ssd;
 use crate::runtime::Clock;
 use crate::runtime::sync::Condvar;
 use crate::time::Time;
 use crate::units::Ino;
-use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -120,8 +121,12 @@ pub struct Core {
     pub ext4: Ext4,
     /// The SSD half, while there is one.
     pub ssd: Option<Ssd>,
-    /// Why there is none, if there was one.
-    pub ssd_lost: Option<String>,
+    /// What the volume is doing, and may become.
+    pub state: State,
+    /// What recovery changed on the disk; the SSD is to be told.
+    pub touched: Vec<Touched>,
+    /// What was noticed since both halves were looked at.
+    pub late_notes: Vec<String>,
     /// Inodes in use.
     pub nodes: FxHashMap<Ino, Node>,
     /// Unnamed inodes too large to be freed in one transaction.
@@ -144,18 +149,12 @@ pub struct Core {
     pub pace: Option<u64>,
     /// The commit cycle under way.
     pub cycle: Option<Cycle>,
-    /// Why everything fails since the disk failed.
-    pub failure: Option<String>,
     /// What an fsync waits for where no directory says otherwise.
     pub default_durability: Durability,
     /// Rises when any directory's mapping changes.
     pub policy_turn: u32,
-    /// Which SSD may speak for this disk: rises when one is given up.
-    pub epoch: u64,
     /// Rises whenever freed space becomes reusable; a read in flight compares it.
     pub reuse: u64,
-    /// The log is being replayed: it must not be started anew.
-    pub recovering: bool,
     /// Operations that only the SSD's log held at the mount.
     pub recovered: u64,
     /// Nodes made so far.
@@ -187,14 +186,6 @@ pub struct Core {
 }
 
 impl Core {
-    /// An error once the disk half has failed.
-    pub fn alive(&self) -> Result<()> {
-        match &self.failure {
-            None => Ok(()),
-            Some(why) => Err(Error::io(why, std::io::Error::other("the file system has stopped"))),
-        }
-    }
-
     /// The node of an inode, made if need be.
     pub fn node(&mut self, ino: Ino, parent: Ino) -> &mut Node {
         self.nodes.entry(ino).or_insert_with(|| {

@@ -143,8 +143,10 @@ impl Core {
 
     /// Blocks that the running transaction will put into the journal at most, if frozen now, with these needs.
     fn journal_blocks(&self, needs: &Needs) -> u64 {
-        let metadata = self.ext4.dirty_blocks() as u64 + needs.tree.nodes;
-        metadata + needs.overwrites + self.ext4.group_blocks(needs.tree.places)
+        let metadata = self.ext4.dirty_blocks() as u64;
+        let data = needs.tree.nodes + needs.overwrites + self.ext4.group_blocks(needs.tree.places);
+        // The superblock is in every transaction; where metadata changed it is counted already.
+        metadata + data + u64::from(metadata == 0 && data > 0)
     }
 
     /// The same as things are.
@@ -322,7 +324,7 @@ impl Shared {
     /// A step is due unless a commit is under way that needs the disk, and there is room enough for what comes next.
     fn step_due(&self, core: &Core) -> bool {
         let hurry = core.cycle.is_none() || self.journal.room() < 2 * self.journal.capacity();
-        core.failure.is_none() && self.journal.wants_step() && hurry
+        core.state.is_running() && self.journal.wants_step() && hurry
     }
 
     fn step_time(&self) -> Duration {

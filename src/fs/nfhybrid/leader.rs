@@ -88,7 +88,9 @@ impl Shared {
 
     /// Takes an error of the SSD's device for the end of the SSD, here and now.
     pub(super) fn of_ssd<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| self.lose_ssd(error))
+        result.inspect_err(|error| {
+            self.ssd_failed(error);
+        })
     }
 }
 

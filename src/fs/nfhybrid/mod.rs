@@ -6,7 +6,8 @@
 //! - [`core`]: what is kept in memory, behind one lock;
 //! - `names`, `attrs`, `write`, `read`: the operations;
 //! - `credits`: what an operation takes before it begins, and who waits for it;
-//! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle; `recover`: mounting;
+//! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle;
+//! - `state`: what a volume may become, and by whose word; `mount`: its beginning and end; `recover`: the log run again;
 //! - `policy`: which directory uses which section; `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
@@ -22,8 +23,10 @@ mod durable;
 mod durable_tests;
 mod fixed;
 mod frames;
+mod half;
 mod leader;
 mod line;
+mod mount;
 mod names;
 mod oplist;
 mod place;
@@ -32,9 +35,12 @@ mod promote;
 mod read;
 mod record;
 mod recover;
+#[cfg(test)]
+mod recovery_tests;
 mod relog;
 mod room;
 pub mod ssd;
+mod state;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -62,14 +68,15 @@ use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
 use frames::{FRAME, Pool};
+use half::SsdHalf;
 use line::Line;
-use recover::Verdict;
+use mount::Joined;
 use rustc_hash::FxHashMap;
-use ssd::{DiskSide, DupInode, Ssd};
+use ssd::{DupInode, Ssd};
+use state::State;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tie::Tie;
 
 /// How far the disk half may be behind.
 #[derive(Clone, Copy, Debug)]
@@ -89,9 +96,11 @@ impl Default for Lag {
 /// What to do with an SSD log whose operations the disk lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Recover {
-    /// Apply it.
+    /// Apply it; an error if a part of it is damaged.
     #[default]
     Log,
+    /// Apply what is whole of it.
+    Whole,
     /// Drop it: the disk alone counts.
     Disk,
 }
@@ -105,6 +114,9 @@ pub struct Options {
     pub durability: Durability,
     /// What to do with the SSD's log.
     pub recover: Recover,
+    /// Go on without the SSD, and drop for ever what only its log holds. Without this word a disk half whose SSD's log is
+    /// open is not mounted alone.
+    pub without_ssd: bool,
     /// Change nothing on either half (a log with operations the disk lacks is refused).
     pub read_only: bool,
     /// No thread of its own: [`NfHybrid::commit`] runs each commit cycle, so that a run can be repeated.
@@ -155,20 +167,12 @@ pub struct NfHybrid {
     tasks: Mutex<Vec<Task>>,
 }
 
-/// The SSD half at mount time.
-struct Joined {
-    ssd: Option<Ssd>,
-    records: Vec<ssd::Record>,
-    /// The log holds everything that was promised up to this operation.
-    complete: u64,
-    /// Cached contents may be old.
-    drop_cached: bool,
-    notes: Vec<String>,
-    epoch: u64,
-}
-
 impl NfHybrid {
     /// Mounts a disk half with its SSD half, or alone, live. Replays what has to be.
+    ///
+    /// # Errors
+    /// Of halves that may not be mounted so, with neither changed; of recovery, which can be run again: both in words that
+    /// say what to do.
     pub fn open(
         disk: Arc<dyn BlockDevice>,
         ssd_device: Option<Arc<dyn BlockDevice>>,
@@ -186,10 +190,10 @@ impl NfHybrid {
     ) -> Result<NfHybrid> {
         let opening =
             OpenOptions { read_only: options.read_only, now: clock.wall(), ..OpenOptions::default() };
+        let joined = mount::join(&disk, ssd_device.as_ref(), options)?;
+        // Nothing was written before this.
         let ext4 = Ext4::open(disk.clone(), opening)?;
-        let tie = ext4.tie().as_ref().and_then(Tie::decode);
-        let joined = join(&ext4, tie, ssd_device.as_ref(), &disk.info().name, options)?;
-        let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, tie, &joined, options));
+        let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, &joined, options));
         shared.start(joined, options)?;
         let fs = NfHybrid { shared, tasks: Mutex::new(Vec::new()) };
         if !options.read_only && !options.manual {
@@ -199,8 +203,8 @@ impl NfHybrid {
     }
 
     /// What was noticed while mounting: damage dropped, operations recovered.
-    pub fn notes(&self) -> &[String] {
-        &self.shared.notes
+    pub fn notes(&self) -> Vec<String> {
+        self.shared.all_notes()
     }
 
     /// Operations that only the SSD's log held when this was mounted.
@@ -245,7 +249,7 @@ impl NfHybrid {
 
     /// Stops the committer without another cycle, as if the power were cut; for crash tests.
     pub fn abandon(self) {
-        self.shared.core.lock().failure = Some("abandoned".into());
+        self.shared.core.lock().state.ended("abandoned");
         self.stop_tasks();
     }
 
@@ -275,58 +279,12 @@ impl Drop for NfHybrid {
     }
 }
 
-/// Opens the SSD half and judges it.
-fn join(
-    ext4: &Ext4,
-    tie: Option<Tie>,
-    device: Option<&Arc<dyn BlockDevice>>,
-    disk_name: &str,
-    options: Options,
-) -> Result<Joined> {
-    let epoch = tie.map_or(0, |tie| tie.epoch);
-    let mut joined =
-        Joined { ssd: None, records: Vec::new(), complete: 0, drop_cached: false, notes: Vec::new(), epoch };
-    let Some(device) = device else {
-        joined.epoch += 1;
-        if tie.is_some_and(|tie| tie.log_open) {
-            joined.notes.push("mounted without its SSD, whose log may hold the last operations".into());
-        }
-        return Ok(joined);
-    };
-    let opened = Ssd::open(device.as_ref(), tie.map_or_else(DiskSide::default, |tie| tie.disk_side()))?;
-    joined.notes = opened.notes;
-    let mut ssd = opened.ssd;
-    let verdict = recover::judge(&ssd, ext4, tie, opened.disk_had, (&device.info().name, disk_name))?;
-    joined.records = opened.records;
-    joined.complete = opened.complete;
-    match verdict {
-        Verdict::Current => {}
-        Verdict::LogOnly(why) => {
-            joined.notes.push(format!("the SSD's cached data is dropped: {why}"));
-            joined.drop_cached = true;
-        }
-        Verdict::Stale(why) => {
-            joined.notes.push(format!("the SSD is stale and its contents are dropped: {why}"));
-            joined.records.clear();
-            ssd.drop_all();
-        }
-    }
-    if options.recover == Recover::Disk && !joined.records.is_empty() {
-        joined.notes.push("the SSD's log is dropped, as asked".into());
-        joined.records.clear();
-        ssd.drop_all();
-    }
-    joined.ssd = Some(ssd);
-    Ok(joined)
-}
-
 impl Shared {
     fn new(
         clock: Clock,
         disk: Arc<dyn BlockDevice>,
         ssd_device: Option<Arc<dyn BlockDevice>>,
         ext4: Ext4,
-        tie: Option<Tie>,
         joined: &Joined,
         options: Options,
     ) -> Shared {
@@ -335,10 +293,10 @@ impl Shared {
         let config = joined.ssd.as_ref().map(|ssd| ssd.config());
         let ssd_block_bytes = config.as_ref().map_or(FRAME, |config| config.block_bytes as usize);
         let log_bytes = config.map_or(4 << 20, |config| config.log_bytes) as usize;
-        let committed = tie.map_or(0, |tie| tie.op);
+        let committed = joined.tie.map_or(0, |tie| tie.op);
         let keep = (options.lag.bytes / FRAME as u64) as usize;
         let work = Arc::new(Condvar::new());
-        let core = new_core(clock.clone(), ext4, committed, joined.epoch, work.clone(), options);
+        let core = new_core(clock.clone(), ext4, committed, State::new(&joined.plan), work.clone(), options);
         Shared {
             seen: Mutex::new(core.snapshot(clock.now())),
             core: Mutex::new(core),
@@ -354,74 +312,15 @@ impl Shared {
             records_limit: log_bytes as u64 / 2,
             ops_limit: log_bytes / 4,
             inline_limit: log_bytes / 8,
-            ssd_uuid: joined.ssd.as_ref().map_or(tie.map_or([0; 16], |tie| tie.ssd), Ssd::uuid),
+            ssd_uuid: joined.ssd.as_ref().map_or(joined.tie.map_or([0; 16], |tie| tie.ssd), Ssd::uuid),
             manual: options.manual,
             disk,
-            ssd_device,
+            ssd_device: ssd_device.map(|device| Arc::new(SsdHalf(device)) as Arc<dyn BlockDevice>),
             journal,
             disk_block_bytes,
             ssd_block_bytes,
             notes: joined.notes.clone(),
         }
-    }
-
-    /// Recovery, and both halves marked as in use.
-    fn start(&self, joined: Joined, options: Options) -> Result<()> {
-        let Joined { ssd, records, complete, drop_cached, .. } = joined;
-        let mut core = self.core.lock();
-        core.ssd = ssd;
-        let missing = records.iter().any(|record| record.op > core.committed);
-        if options.read_only {
-            return match missing {
-                true => Err(Error::invalid(
-                    "the SSD's log holds operations the disk does not have; mount read-write once, or without the SSD",
-                )),
-                false => Ok(()),
-            };
-        }
-        core.recovering = true;
-        drop(core);
-        let applied = self.replay(&records, complete)?;
-        let mut core = self.core.lock();
-        core.begin();
-        core.recovered = applied;
-        drop(core);
-        if applied > 0 {
-            tracing::info!(applied, "operations recovered from the SSD's log");
-        }
-        self.cycle()?;
-        let mut core = self.core.lock();
-        core.recovering = false;
-        if let (Some(ssd), true) = (&mut core.ssd, drop_cached) {
-            ssd.drop_all();
-        }
-        drop(core);
-        self.write_identity(false)
-    }
-
-    /// Writes what the SSD should see when it next meets the disk.
-    fn write_identity(&self, clean: bool) -> Result<()> {
-        let Some(device) = &self.ssd_device else { return Ok(()) };
-        let _gate = self.line.claim();
-        if let Err(error) = self.flush_tables() {
-            self.lose_ssd(&error);
-            return Ok(());
-        }
-        let mut core = self.core.lock();
-        let identity = core.ext4.identity();
-        let epoch = core.epoch;
-        let Some(ssd) = &mut core.ssd else { return Ok(()) };
-        let tie = volume::tie_to(identity, epoch);
-        let writes = if clean { ssd.mark_clean(tie) } else { ssd.set_tie(tie) };
-        drop(core);
-        let written = writes.into_iter().try_for_each(|(offset, bytes)| {
-            device.write(offset, bytes)?;
-            device.flush()
-        });
-        if let Err(error) = written {
-            self.lose_ssd(&error);
-        }
-        Ok(())
     }
 
     /// Runs an operation, once more after a commit if it found no room and a commit gives some back: blocks that
@@ -478,7 +377,7 @@ fn new_core(
     clock: Clock,
     ext4: Ext4,
     committed: u64,
-    epoch: u64,
+    state: State,
     work: Arc<Condvar>,
     options: Options,
 ) -> Core {
@@ -486,7 +385,9 @@ fn new_core(
         clock,
         ext4,
         ssd: None,
-        ssd_lost: None,
+        state,
+        touched: Vec::new(),
+        late_notes: Vec::new(),
         nodes: FxHashMap::default(),
         releasing: Vec::new(),
         dirty_nodes: Vec::new(),
@@ -498,13 +399,10 @@ fn new_core(
         queue: Default::default(),
         pace: None,
         cycle: None,
-        failure: None,
         default_durability: options.durability,
         policy_turn: 0,
-        epoch,
         reuse: 0,
         recovered: 0,
-        recovering: false,
         nodes_made: 0,
         work,
         wanted: 0,
@@ -630,36 +528,11 @@ impl FileSystem for NfHybrid {
     fn shutdown(&self) -> Result<()> {
         self.stop_tasks();
         let core = self.shared.core.lock();
-        core.alive()?;
+        core.state.check_running()?;
         if core.read_only {
             return Ok(());
         }
         drop(core);
         self.shared.finish()
-    }
-}
-
-impl Shared {
-    /// The clean end: everything on the disk, the journal empty, both halves marked clean.
-    fn finish(&self) -> Result<()> {
-        let orphans: Vec<Ino> = {
-            let core = self.core.lock();
-            core.nodes.iter().filter(|(_, node)| node.orphan).map(|(&ino, _)| ino).collect()
-        };
-        for ino in orphans {
-            let mut core = self.core.lock();
-            self.release(&mut core, ino)?;
-        }
-        let now = self.clock.wall();
-        self.core.lock().begin();
-        self.cycle()?;
-        while !self.core.lock().releasing.is_empty() {
-            self.cycle()?;
-        }
-        let close = self.core.lock().ext4.close(now);
-        close?;
-        self.write_identity(true)?;
-        self.core.lock().failure = Some("unmounted".into());
-        Ok(())
     }
 }

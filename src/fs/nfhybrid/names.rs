@@ -21,7 +21,7 @@ impl Shared {
     /// See [`crate::fs::FileSystem::lookup`].
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let mut core = self.core.lock();
-        core.alive()?;
+        core.state.check_readable()?;
         let ino = match name {
             b"." => parent,
             _ => core.ext4.lookup(parent, checked(name)?)?.ok_or(Error::NotFound)?.0,
@@ -43,7 +43,9 @@ impl Shared {
             return;
         }
         if node.orphan {
-            if let Err(error) = self.release(&mut core, ino) {
+            if core.state.is_running()
+                && let Err(error) = self.release(&mut core, ino)
+            {
                 tracing::error!(ino = ino.0, %error, "an unnamed inode could not be freed; recovery will");
             }
         } else {
@@ -55,7 +57,7 @@ impl Shared {
     /// See [`crate::fs::FileSystem::readdir_attrs`].
     pub(super) fn readdir_attrs(&self, dir: Ino, mut from: u64, visit: &mut VisitAttrs) -> Result<()> {
         let mut core = self.core.lock();
-        core.alive()?;
+        core.state.check_readable()?;
         loop {
             let mut batch: Vec<(Ino, Kind, u64, Box<[u8]>)> = Vec::with_capacity(READDIR_BATCH);
             core.ext4.readdir(dir, from, &mut |entry| {
@@ -126,6 +128,8 @@ impl Shared {
     /// Makes an inode and lists the record, also for recovery.
     pub(super) fn make(&self, core: &mut Core, spec: &Create) -> Result<Ino> {
         let ino = core.ext4.create(spec)?;
+        // The number may have been another file's, freed as an orphan at a mount: nothing of that is this one's.
+        self.drop_copies(core, ino, 0..u64::MAX);
         let generation = core.ext4.inode(ino)?.generation;
         core.record(&Record::Create {
             parent: spec.parent.0,
@@ -365,7 +369,7 @@ impl Core {
 
     /// An error if nothing may change.
     pub(super) fn writable(&self) -> Result<()> {
-        self.alive()?;
+        self.state.check_changeable()?;
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 }

@@ -80,7 +80,7 @@ impl Shared {
     /// See [`crate::fs::FileSystem::read`].
     pub(super) fn read(self: &Arc<Shared>, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
         let mut core = self.core.lock();
-        core.alive()?;
+        core.state.check_readable()?;
         let size = core.inode_of_file(ino)?.size;
         touch_atime(self, &mut core, ino)?;
         self.wake_if_due(&mut core);
@@ -200,7 +200,8 @@ impl Shared {
     }
 
     fn piece_on_ssd(&self, core: &Core, ino: Ino, index: u64, max: u64) -> Option<Piece> {
-        let ssd = core.ssd.as_ref()?;
+        // What the SSD holds is of the log's end, and the log is still being replayed.
+        let ssd = core.ssd.as_ref().filter(|_| !core.state.ssd_is_fixed())?;
         let unit = self.ssd_blocks_per_frame;
         let found = ssd.resident(ino, u32::try_from(index * unit).ok()?)?;
         let frames = (u64::from(found.len) / unit).min(max);
@@ -243,7 +244,7 @@ impl Shared {
         for (number, (block, &sum)) in bytes.chunks(block_bytes).zip(sums).enumerate() {
             if crc32c(block) != sum {
                 let at = format!("{}, block {}", device.info().name, at.0 + number as u64);
-                return Err(Error::corrupt("cached data", "its checksum is wrong", at));
+                return Err(Error::of_ssd(Error::corrupt("cached data", "its checksum is wrong", at)));
             }
         }
         Ok(bytes)
@@ -405,7 +406,7 @@ fn touch_atime(shared: &Shared, core: &mut Core, ino: Ino) -> Result<()> {
         || inode.atime <= inode.ctime
         || now.sec.saturating_sub(inode.atime.sec) > ATIME_MAX;
     // What finds no room in the journal is not stored; the committer makes some.
-    if due && !core.read_only && shared.has_credits_for_access(core) {
+    if due && !core.read_only && core.state.is_running() && shared.has_credits_for_access(core) {
         // Alone it is no reason to wake the disk: it goes with the next commit.
         core.ext4.inode_mut(ino)?.atime = now;
     }

@@ -21,7 +21,7 @@ pub struct Status {
     pub ssd: Option<String>,
     /// Why there is no SSD half any more.
     pub ssd_lost: Option<String>,
-    /// Why the file system has stopped.
+    /// Why no change reaches the disk any more: it failed. Files can be read.
     pub failure: Option<String>,
     /// What was noticed while mounting.
     pub notes: Vec<String>,
@@ -63,6 +63,7 @@ pub(super) struct Snapshot {
     ssd_there: bool,
     ssd_lost: Option<String>,
     failure: Option<String>,
+    late_notes: Vec<String>,
     at_risk_bytes: u64,
     at_risk_since: Option<Time>,
     durability: super::Durability,
@@ -77,8 +78,9 @@ impl Core {
         Snapshot {
             at,
             ssd_there: self.ssd.is_some(),
-            ssd_lost: self.ssd_lost.clone(),
-            failure: self.failure.clone(),
+            ssd_lost: self.state.ssd_lost().map(String::from),
+            failure: self.state.failure(),
+            late_notes: self.late_notes.clone(),
             at_risk_bytes: self.at_risk_bytes(),
             at_risk_since: self.at_risk_since(),
             durability: self.default_durability,
@@ -94,6 +96,11 @@ const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Shared {
+    /// What was noticed while mounting.
+    pub(super) fn all_notes(&self) -> Vec<String> {
+        [&self.notes[..], &self.core.lock().late_notes[..]].concat()
+    }
+
     /// Numbers of the mount. Never waits for anyone who waits for a device: if the lock is not to be had soon, they are
     /// those of the last commit cycle or status.
     pub(super) fn status(&self) -> Status {
@@ -114,7 +121,7 @@ impl Shared {
             ssd: self.ssd_device.as_ref().filter(|_| seen.ssd_there).map(|device| device.info().name.clone()),
             ssd_lost: seen.ssd_lost,
             failure: seen.failure,
-            notes: self.notes.clone(),
+            notes: [&self.notes[..], &seen.late_notes[..]].concat(),
             at_risk: AtRisk {
                 bytes: seen.at_risk_bytes,
                 seconds: seen.at_risk_since.map_or(0.0, since),

@@ -1,9 +1,9 @@
 //! Making and adopting a volume: a disk half and the SSD half that belongs to it.
 
 use super::ssd::{self, Ssd};
-use super::tie::Tie;
+use super::tie::{Saved, Tie};
 use super::{FileSystem, NfHybrid, Options};
-use crate::fs::ext4::{Ext4, Identity, OpenOptions};
+use crate::fs::ext4::{Ext4, Identity, Look, OpenOptions};
 use crate::fs::{Caller, Kind, NewNode};
 use crate::media::BlockDevice;
 use crate::media::file::FileDevice;
@@ -62,8 +62,8 @@ pub fn adopt(plan: &Plan) -> Result<()> {
         disk,
         OpenOptions { read_only: true, now: runtime::Live::wall_clock(), ..OpenOptions::default() },
     )?;
-    if let Some(tie) = ext4.tie().as_ref().and_then(Tie::decode)
-        && tie.log_open
+    if let Ok(tie) = Tie::decode(ext4.tie().as_ref())
+        && matches!(tie.state, Saved::LogOpen | Saved::Recovering)
         && !plan.force
     {
         return Err(Error::invalid(format!(
@@ -103,11 +103,11 @@ pub fn join_devices(
     let opening =
         OpenOptions { read_only: false, now: runtime::Live::wall_clock(), ..OpenOptions::default() };
     let mut ext4 = Ext4::open(disk, opening)?;
-    let old = ext4.tie().as_ref().and_then(Tie::decode);
+    let old = Tie::decode(ext4.tie().as_ref()).ok();
     let epoch = old.map_or(1, |tie| tie.epoch + 1);
     let op = old.map_or(0, |tie| tie.op);
     let uuid = Ssd::format(ssd_device.as_ref(), config, &tie_to(ext4.identity(), epoch))?;
-    let tie = Tie { ssd: uuid, epoch, op, log_open: false, reached: (0, 0) };
+    let tie = Tie { ssd: uuid, epoch, op, state: Saved::Clean, reached: (0, 0), lag_tenths: 0 };
     let frozen = ext4.freeze(runtime::Live::wall_clock(), Some(&tie.encode()))?;
     ext4.journal().commit(Time::ZERO, frozen.transaction)?;
     ext4.committed(frozen.tid);
@@ -118,6 +118,29 @@ pub fn join_devices(
         ssd_device.flush()?;
     }
     Ok(())
+}
+
+/// After a check of the disk half that found nothing wrong, and so changed its superblock only: the SSD half learns of it,
+/// and what it caches stays current. Only where both were left in order; else nothing is written.
+pub fn note_check(disk: &Arc<dyn BlockDevice>, ssd_device: &dyn BlockDevice) -> Result<()> {
+    let Look { identity, tie } = Ext4::look(disk)?;
+    let Ok(tie) = Tie::decode(tie.as_ref()) else { return Ok(()) };
+    let mut ssd = Ssd::open(ssd_device, tie.disk_side())?.ssd;
+    let seen = *ssd.tie();
+    let ours = (tie.ssd, tie.epoch, seen.disk_uuid) == (ssd.uuid(), seen.epoch, identity.uuid);
+    let in_order = ssd.is_clean() && !identity.in_use && tie.state == Saved::Clean;
+    if !ours || !in_order || identity.mount_time != seen.mount_time {
+        return Ok(());
+    }
+    ssd.mark_clean(tie_to(identity, tie.epoch)).into_iter().try_for_each(|(offset, bytes)| {
+        ssd_device.write(offset, bytes)?;
+        ssd_device.flush()
+    })
+}
+
+/// How full an SSD's log is, in words.
+pub(super) fn log_use(ssd: &Ssd) -> String {
+    format!("{} of {} of its log in use", show_size(ssd.used()), show_size(ssd.capacity()))
 }
 
 /// What the SSD should see when it next meets the disk.

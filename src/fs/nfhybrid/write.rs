@@ -6,6 +6,7 @@ use super::core::{Core, Node};
 use super::credits::{Credits, Needs};
 use super::cycle::RELOCATE_BYTES;
 use super::frames::{FRAME, Frame};
+use super::mount::Touched;
 use super::record::{Record, fallocate_code, when};
 use super::{Shared, read};
 use crate::fs::ext4::Mapping;
@@ -289,8 +290,15 @@ impl Shared {
         if let Some(cycle) = &mut core.cycle {
             cycle.forget(ino, frames.clone());
         }
+        self.drop_copies(core, ino, frames);
+    }
+
+    /// Forgets what the SSD has of frames, for the operation about to be recorded.
+    pub(super) fn drop_copies(&self, core: &mut Core, ino: Ino, frames: Range<u64>) {
         let op = core.op + 1;
-        if let Some(ssd) = &mut core.ssd {
+        if core.state.ssd_is_fixed() {
+            core.touched.push(Touched { ino, frames, before: op });
+        } else if let Some(ssd) = &mut core.ssd {
             self.unbind(ssd, op, ino, frames);
         }
     }

@@ -184,6 +184,18 @@ impl Journal {
         self.log.lock().superblock.error() != 0
     }
 
+    /// What a block will hold once [`Self::recover`] is done, if that changes it. Nothing is written.
+    ///
+    /// # Errors
+    /// As [`Self::recover`], as far as reading shows.
+    pub fn preview(&self, home: DiskBlock) -> Result<Option<Bytes>> {
+        let log = self.log.lock();
+        match log.unreplayed {
+            false => Ok(None),
+            true => recovery::image_of(&*self.disk, &log.superblock, &self.blocks, home),
+        }
+    }
+
     /// Writes the images of all closed transactions home and marks the log empty.
     ///
     /// A crash in the middle does no harm: the log is still there. Nothing is written if the log is damaged.

@@ -148,6 +148,20 @@ impl Ssd {
         }
     }
 
+    /// Unbinds, of `len` file blocks from `from` on, what is older than operation `op`, which the disk has: recovery ran
+    /// `op` again, and what later operations bound stays.
+    pub fn unbind_before(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
+        let end = from.saturating_add(len);
+        let before = op.saturating_sub(1) as u32;
+        let Some(node) = self.residency.node(ino.0) else { return };
+        let old = node.pieces.iter().filter(|piece| !piece.is_newer(before));
+        let parts = old.map(|piece| (from.max(piece.file_block.into()), end.min(piece.end())));
+        let parts: SmallVec<[(u64, u64); 8]> = parts.filter(|(from, end)| from < end).collect();
+        for (from, end) in parts {
+            self.unbind(0, ino, from, end - from);
+        }
+    }
+
     /// Unbinds everything of an inode.
     pub fn unbind_all(&mut self, op: u64, ino: Ino) {
         if self.residency.node(ino.0).is_some() {

@@ -53,6 +53,8 @@ pub struct Opened {
     pub disk_had: u64,
     /// What was damaged and dropped, or repaired, in words.
     pub notes: Vec<String>,
+    /// What durable records of the log, or contents that only the SSD has, were lost to damage, as far as can be told.
+    pub lost: Option<String>,
 }
 
 /// Something the disk may not have.
@@ -87,18 +89,33 @@ impl Ssd {
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] without a valid superblock, [`crate::Error::Unsupported`] for another version,
-    /// [`crate::Error::Mismatch`] for a device that is cut short. Damage elsewhere is noted, not an error.
+    /// [`crate::Error::Mismatch`] for a device that is cut short, what the device says of a log that cannot be read.
+    /// Damage elsewhere is noted, not an error.
     pub fn open(device: &dyn BlockDevice, known: DiskSide) -> Result<Opened> {
+        Ssd::open_with(device, known, true)
+    }
+
+    /// The same for an SSD of which nothing counts any more, its log least of all: that may be unreadable.
+    pub fn open_empty(device: &dyn BlockDevice, known: DiskSide) -> Result<Opened> {
+        Ssd::open_with(device, known, false)
+    }
+
+    fn open_with(device: &dyn BlockDevice, known: DiskSide, counts: bool) -> Result<Opened> {
         let mut notes = Vec::new();
         let superblock = Superblock::read(device, &mut notes)?;
         let mut reader = Reader::new(device, Seal::new(&superblock.uuid), notes);
-        let log = reader.table(superblock.layout.log, superblock.layout.log_bytes)?;
+        let (log, log_bytes) = (superblock.layout.log, superblock.layout.log_bytes);
+        let log = if counts { reader.log(log, log_bytes)? } else { reader.table(log, log_bytes)? };
         let layout = superblock.layout.clone();
         layout.tell_lifetimes(device);
         let block_bytes = layout.block_bytes as usize;
         let known = DiskSide { reached: superblock.log_reached.max(known.reached), ..known };
         let mut missing = |backing: Backing| backing.first_missing(device, block_bytes);
-        let scanned = scan(&log, layout.log_unit, superblock.log_id, known, &mut missing)?;
+        let mut scanned = scan(&log, layout.log_unit, superblock.log_id, known, &mut missing)?;
+        let mut lost = scanned.lost.clone();
+        if !counts {
+            scanned.drop_all();
+        }
         // Nothing in the log explains a difference between tables.
         let exact = scanned.lost.is_none() && scanned.residency.is_empty() && scanned.undone.is_none();
         let (complete, disk_had) = (scanned.position.complete, scanned.position.trimmed);
@@ -107,11 +124,11 @@ impl Ssd {
         ssd.residency.slots.raise_high(scanned.slots_high);
         match scanned.lost {
             None => {
-                let mut replay = ssd.load_slots(&mut reader, exact)?;
+                let mut replay = ssd.load_slots(&mut reader, exact, &mut lost)?;
                 scanned.residency.iter().for_each(|record| replay.play(record));
                 ssd.take_over(replay, &mut reader);
                 ssd.drop_unusable(&mut reader);
-                ssd.load_sums(&mut reader, &scanned.residency)?;
+                ssd.load_sums(&mut reader, &scanned.residency, &mut lost)?;
             }
             Some(why) => {
                 reader.notes.push(format!("{why}; everything cached on the SSD is dropped"));
@@ -130,7 +147,7 @@ impl Ssd {
         ssd.compare_bitmaps(&mut reader, exact)?;
         ssd.compare_inode_bitmap(&mut reader, exact)?;
         let records = ssd.records(scanned.operations);
-        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes })
+        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes, lost })
     }
 
     /// An SSD with nothing on it.
@@ -168,7 +185,7 @@ impl Ssd {
     }
 
     /// Reads the slots that were ever used.
-    fn load_slots(&mut self, reader: &mut Reader, exact: bool) -> Result<Replay> {
+    fn load_slots(&mut self, reader: &mut Reader, exact: bool, lost: &mut Option<String>) -> Result<Replay> {
         let layout = self.superblock.layout.clone();
         let high = self.residency.slots.high().min(layout.slot_count);
         let written = self.log.slots_written();
@@ -199,6 +216,7 @@ impl Ssd {
         let orphans = replay.orphans.len();
         if damaged > 0 {
             let note = format!("{damaged} slots of the inode table are damaged; what they held is dropped");
+            lost.get_or_insert_with(|| note.clone());
             reader.notes.push(note);
         }
         // A checkpoint that was cut short leaves entries without an inode too; the log knows them.
@@ -301,7 +319,12 @@ impl Ssd {
     }
 
     /// Reads the checksums of what is bound, then those of the log; drops what has none.
-    fn load_sums(&mut self, reader: &mut Reader, records: &[record::Read]) -> Result<()> {
+    fn load_sums(
+        &mut self,
+        reader: &mut Reader,
+        records: &[record::Read],
+        lost: &mut Option<String>,
+    ) -> Result<()> {
         let mut damaged = Vec::new();
         for section in 0..self.data.len() {
             damaged.push(self.read_sums(reader, section)?);
@@ -320,7 +343,7 @@ impl Ssd {
             }
         }
         if any_damaged {
-            self.drop_without_sums(reader, &damaged, &known);
+            self.drop_without_sums(reader, &damaged, &known, lost);
         }
         Ok(())
     }
@@ -348,8 +371,15 @@ impl Ssd {
         Ok(damaged)
     }
 
-    fn drop_without_sums(&mut self, reader: &mut Reader, damaged: &[Bits], known: &FxHashSet<u32>) {
-        let mut lost = Vec::new();
+    fn drop_without_sums(
+        &mut self,
+        reader: &mut Reader,
+        damaged: &[Bits],
+        known: &FxHashSet<u32>,
+        lost: &mut Option<String>,
+    ) {
+        let trimmed = self.log.trimmed();
+        let (mut gone, mut only_here) = (Vec::new(), 0);
         for node in self.residency.nodes() {
             for piece in node.pieces.iter() {
                 let section = self.section_of_own(piece.at);
@@ -358,19 +388,25 @@ impl Ssd {
                     let at = piece.at + block;
                     damaged[section].get((at - first) / SUMS_PER_SECTOR) && !known.contains(&at)
                 };
+                let before = gone.len();
                 let blocks = (0..piece.len()).filter(without);
-                lost.extend(blocks.map(|block| (node.ino, u64::from(piece.file_block) + u64::from(block))));
+                gone.extend(blocks.map(|block| (node.ino, u64::from(piece.file_block) + u64::from(block))));
+                if piece.state() == WrDone::Ssd && !tag_reached(piece.tag, trimmed) {
+                    only_here += gone.len() - before;
+                }
             }
         }
         for (data, sectors) in self.data.iter_mut().zip(damaged) {
             sectors.iter().for_each(|sector| data.dirty_sums.set(sector / SECTORS_PER_BLOCK));
         }
-        if !lost.is_empty() {
-            reader
-                .notes
-                .push(format!("checksums are damaged; {} blocks without one are dropped", lost.len()));
+        if !gone.is_empty() {
+            let note = format!("checksums are damaged; {} blocks without one are dropped", gone.len());
+            if only_here > 0 {
+                lost.get_or_insert_with(|| note.clone());
+            }
+            reader.notes.push(note);
         }
-        for (ino, block) in lost {
+        for (ino, block) in gone {
             self.discard(ino, (block, block + 1));
         }
     }

@@ -41,6 +41,22 @@ pub(super) struct Scanned {
     pub(super) unbacked: bool,
 }
 
+/// How far ahead of what can be read the incarnation of a log begins whose groups count no more: one that could not be
+/// read must not seem to be newer.
+const INCARNATIONS_AHEAD: u32 = 1 << 10;
+
+impl Scanned {
+    /// Nothing of it counts.
+    pub(super) fn drop_all(&mut self) {
+        self.residency.clear();
+        self.operations.clear();
+        self.undone = None;
+        self.unbacked = false;
+        self.position.incarnation += INCARNATIONS_AHEAD;
+        self.lost = Some("its log is dropped".into());
+    }
+}
+
 /// A valid group.
 #[derive(Clone)]
 struct Candidate {
