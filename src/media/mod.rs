@@ -20,6 +20,7 @@ pub mod crash;
 pub mod disk;
 pub mod faulty;
 pub mod file;
+pub mod guard;
 pub mod metered;
 pub mod nand;
 pub mod nvram;

@@ -11,6 +11,7 @@ mod ext4_journal;
 mod ext4_xattr;
 mod ftl;
 mod fuse;
+mod guard;
 mod layers;
 mod media;
 mod mounts;

@@ -14,6 +14,7 @@ use crate::fs::osd::Format;
 use crate::fs::osdfs::volume as osd;
 use crate::fs::{Caller, FileSystem};
 use crate::media::file::{self, FileDevice};
+use crate::media::guard::{self, Claim, Role, Target};
 use crate::media::nand::Nand;
 use crate::media::{BlockDevice, metered::Metered, overlay::Overlay};
 use crate::units::{parse_size, show_size};
@@ -285,9 +286,10 @@ fn open_nfhybrid(
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
     let mut devices = Devices::new();
     let direct = options.iter().any(|option| option == "direct");
-    let mut half = |role, path: &Path| open_half(role, path, access, direct, &mut devices);
-    let disk = behind_cache(half("disk", path)?, options)?;
-    let ssd = args.ssd.as_deref().map(|path| half("ssd", path)).transpose()?;
+    let (disk, ssd) = claim_halves(path, args.ssd.as_deref(), access)?;
+    let mut half = |role, claim| open_half(role, claim, direct, &mut devices);
+    let disk = behind_cache(half("disk", disk)?, options)?;
+    let ssd = ssd.map(|claim| half("ssd", claim)).transpose()?;
     let manual = access == Access::Read;
     let ahead = prealloc(options)?;
     let options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
@@ -299,18 +301,27 @@ fn open_nfhybrid(
     Ok((Box::new(fs), devices))
 }
 
+/// Claims the halves that are named, both before either is touched.
+fn claim_halves(disk: &Path, ssd: Option<&Path>, access: Access) -> Result<(Arc<Claim>, Option<Arc<Claim>>)> {
+    let role = Role::changed_if(access == Access::Write);
+    let disk = Target::new("--disk", disk, role);
+    let ssd = ssd.map(|path| Target::new("--ssd", path, role));
+    let targets: Vec<Target> = [disk].into_iter().chain(ssd).collect();
+    let mut claims = guard::claim(&targets, false)?.into_iter();
+    Ok((claims.next().ok_or(Error::BadArgument)?, claims.next()))
+}
+
 /// A half's device. One that is only looked at is read through a layer that keeps changes in memory, so that
 /// recovery can be gone through without a trace.
 fn open_half(
     role: &'static str,
-    path: &Path,
-    access: Access,
+    claim: Arc<Claim>,
     direct: bool,
     devices: &mut Devices,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let writable = access == Access::Write;
-    let options = file::Options { writable, exclusive: writable, direct, ..Default::default() };
-    let device = Arc::new(Metered::new(Arc::new(FileDevice::open_with(path, &options)?)));
+    let writable = claim.role() != Role::Read;
+    let options = file::Options { writable, direct, ..Default::default() };
+    let device = Arc::new(Metered::new(Arc::new(FileDevice::over(claim, &options)?)));
     devices.push((role, device.clone()));
     Ok(if writable { device } else { Arc::new(Overlay::new(device)) })
 }

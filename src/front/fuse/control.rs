@@ -6,6 +6,7 @@
 
 use super::caller::loses_sgid;
 use super::counts::Counts;
+use super::farewell::{FAREWELL, Farewell};
 use super::follow::Follower;
 use crate::fs::{FileSystem, SetXattr, acl};
 use crate::media::BlockDevice;
@@ -43,6 +44,8 @@ pub(super) struct Control {
     pub options: Value,
     /// The devices below, by what they are to the file system.
     pub devices: Devices,
+    /// Those who wait for the end.
+    pub farewell: Arc<Farewell>,
     /// When the mount began.
     pub began: Instant,
 }
@@ -78,6 +81,7 @@ impl Control {
     ) -> Result<()> {
         match control_name(name) {
             Some(_) if req.uid() != 0 && req.uid() != self.owner => Err(Error::NotPermitted),
+            Some(FAREWELL) => self.farewell.wait(req.pid(), value),
             Some(name) => fs.control_set(ino, name, value),
             None => {
                 let kill_sgid =
