@@ -63,7 +63,8 @@ fn is_stale(socket: &Path) -> bool {
 
 /// Whether this process listens on a socket.
 fn is_own(socket: &Path) -> bool {
-    let peer = UnixStream::connect(socket).and_then(|stream| Ok(rustix::net::sockopt::socket_peercred(&stream)?));
+    let peer =
+        UnixStream::connect(socket).and_then(|stream| Ok(rustix::net::sockopt::socket_peercred(&stream)?));
     peer.is_ok_and(|peer| peer.pid == rustix::process::getpid())
 }
 

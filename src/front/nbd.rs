@@ -106,7 +106,8 @@ pub fn serve(export: Export, socket: &Path) -> Result<Served> {
     let accepting = Arc::clone(&server);
     let thread = thread::Builder::new().name("nbd".into()).spawn(move || accepting.accept(&listener));
     let thread = thread.map_err(|error| Error::io("a thread", error))?;
-    let mut served = Served { server, thread: Some(thread), socket: socket.to_path_buf(), bound, status: None };
+    let mut served =
+        Served { server, thread: Some(thread), socket: socket.to_path_buf(), bound, status: None };
     let (device, model) = (Arc::clone(&served.server.device), export.model);
     served.status = Some(live::tell(socket, move || state(&device, model.as_ref()))?);
     Ok(served)

@@ -187,7 +187,8 @@ fn what_the_kernel_has_mounted_is_refused_with_its_mount_point() {
     for disk in &names {
         let both: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", disk)];
         let mounted_at = at.to_str().unwrap();
-        for verb in [&["mkfs", "nfhybrid", "--force"][..], &["adopt", "--force"], &["fsck"], &["fsck", "-n"]] {
+        for verb in [&["mkfs", "nfhybrid", "--force"][..], &["adopt", "--force"], &["fsck"], &["fsck", "-n"]]
+        {
             refused(&run(verb, both, &[]), &["mounted on", mounted_at, "umount"]);
         }
         refused(&run(&["mount", "-o", "ro"], both, &["/mnt"]), &["mounted on"]);
@@ -318,7 +319,8 @@ fn an_export_takes_no_file_away_and_only_a_stale_socket_of_its_own() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.take().unwrap()), &mut line).unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.take().unwrap()), &mut line)
+        .unwrap();
     let _ = rustix::process::kill_process(
         rustix::process::Pid::from_child(&server),
         rustix::process::Signal::TERM,
@@ -410,7 +412,8 @@ fn umount_says_that_the_server_died() {
     // It is stopped while it is asked, and killed while it is waited for.
     let place = mounted.path().to_path_buf();
     let busy = File::create(place.join("open")).unwrap();
-    let waiting = std::thread::spawn(move || bimetal().args(["umount", "--lazy"]).arg(place).output().unwrap());
+    let waiting =
+        std::thread::spawn(move || bimetal().args(["umount", "--lazy"]).arg(place).output().unwrap());
     while fs::metadata(mounted.path().join("open")).is_ok() {
         std::thread::yield_now();
     }

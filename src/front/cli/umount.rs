@@ -71,7 +71,10 @@ fn ask_for_farewell(place: &Path) -> Result<Option<File>> {
     match setxattr(place, FAREWELL, number.as_bytes(), XattrFlags::empty()) {
         Ok(()) => Ok(Some(file)),
         Err(why) => {
-            tracing::warn!("{}: its server will not say whether everything was written: {why}", place.display());
+            tracing::warn!(
+                "{}: its server will not say whether everything was written: {why}",
+                place.display()
+            );
             Ok(None)
         }
     }

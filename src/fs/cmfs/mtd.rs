@@ -156,12 +156,10 @@ impl MtdNand {
         let (mut file, name) = (claim.file(), claim.name());
         let mut info = Info::default();
         // SAFETY: the call fills an `mtd_info_user`.
-        unsafe { ioctl(file, MEMGETINFO, &mut info) }.map_err(|why| {
-            Error::invalid(format!("{name}: it is no MTD device: MEMGETINFO: {why}"))
-        })?;
+        unsafe { ioctl(file, MEMGETINFO, &mut info) }
+            .map_err(|why| Error::invalid(format!("{name}: it is no MTD device: MEMGETINFO: {why}")))?;
         let bytes = file.seek(SeekFrom::End(0)).map_err(|why| Error::io(&name, why))?;
-        let geometry =
-            geometry_of(&info, bytes).map_err(|why| Error::invalid(format!("{name}: {why}")))?;
+        let geometry = geometry_of(&info, bytes).map_err(|why| Error::invalid(format!("{name}: {why}")))?;
         geometry.check().map_err(super::error)?;
         let writable = claim.role() != Role::Read;
         let mut device = MtdNand { claim, geometry, writable, failed: 0 };

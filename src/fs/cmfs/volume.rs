@@ -162,7 +162,8 @@ impl Volume<'_> {
     pub fn open(&self, writable: bool) -> Result<Fs<Part, Memory>> {
         let role = Role::changed_if(writable);
         let nvram = self.nvram.map(|path| Target::new("--nvram", path, role));
-        let targets: Vec<Target> = [Target::new("--nand", self.nand, role)].into_iter().chain(nvram).collect();
+        let targets: Vec<Target> =
+            [Target::new("--nand", self.nand, role)].into_iter().chain(nvram).collect();
         let mut claims = guard::claim(&targets, false)?.into_iter();
         let nand = claims.next().ok_or(Error::BadArgument)?;
         let nand: Part = match is_device(self.nand) {

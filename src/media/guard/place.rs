@@ -47,9 +47,7 @@ impl Place {
 
     /// Whether some byte belongs to both.
     pub fn overlaps(&self, other: &Place) -> bool {
-        self.base == other.base
-            && self.range.start < other.range.end
-            && other.range.start < self.range.end
+        self.base == other.base && self.range.start < other.range.end && other.range.start < self.range.end
     }
 
     /// Whether the same bytes belong to both.

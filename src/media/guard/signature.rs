@@ -160,7 +160,8 @@ fn from_table(claim: &Claim, size: u64) -> Result<Option<&'static str>> {
 /// What blkid says; nothing where there is none, or it finds nothing.
 fn from_blkid(claim: &Claim) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let output = Command::new("blkid").env("PATH", path).args(["-p", "-o", "export"]).arg(claim.path()).output();
+    let output =
+        Command::new("blkid").env("PATH", path).args(["-p", "-o", "export"]).arg(claim.path()).output();
     let output = output.ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));

@@ -49,7 +49,9 @@ fn refusal(place: &Place, target: &Target) -> Option<(String, bool)> {
         if let Some(mount) = mounts_of(*number).into_iter().find(|mount| writes || !mount.read_only) {
             let at = mount.at;
             return Some((
-                format!("{name} is in use by the kernel: it is mounted on {at}{through}; unmount it first: umount {at}"),
+                format!(
+                    "{name} is in use by the kernel: it is mounted on {at}{through}; unmount it first: umount {at}"
+                ),
                 false,
             ));
         }
@@ -63,7 +65,9 @@ fn refusal(place: &Place, target: &Target) -> Option<(String, bool)> {
     for (number, _) in &numbers {
         if let Some(holder) = holder_of(*number) {
             return Some((
-                format!("{name} is in use by {holder} (LVM, RAID or device mapper; see lsblk); take that apart first"),
+                format!(
+                    "{name} is in use by {holder} (LVM, RAID or device mapper; see lsblk); take that apart first"
+                ),
                 false,
             ));
         }
@@ -174,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_line_of_mountinfo_says_what_is_mounted_where_and_whether_it_can_be_written() {
-        let line = r"36 35 98:0 /mnt1 /my\040disk rw,noatime master:1 - ext3 /dev/my\134root ro,errors=continue";
+        let line =
+            r"36 35 98:0 /mnt1 /my\040disk rw,noatime master:1 - ext3 /dev/my\134root ro,errors=continue";
         let mount = parse_mount(line).unwrap();
         assert_eq!(mount.number, Some(rustix::fs::makedev(98, 0)));
         assert_eq!((mount.at.as_str(), mount.read_only), ("/my disk", true));

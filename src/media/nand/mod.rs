@@ -28,8 +28,8 @@ pub use profile::{Geometry, NandProfile, PageOrder};
 
 use super::guard::{self, Claim, Role};
 use super::profile::us;
-use super::random::Random;
 use crate::Error;
+use crate::random::Random;
 use crate::time::Time;
 use bytes::Bytes;
 use image::{BadBlock, BlockState, Image};
