@@ -1,7 +1,7 @@
 //! The `bimetal` command: verbs first, one file a verb.
 //!
 //! Exit codes: 0 when all that was asked for was done, 1 when something was not, 2 when the command line makes no
-//! sense. Messages go to standard error, as `bimetal: what: why; remedy`. Under the name `mount.bimetal` the
+//! sense; fsck has those of e2fsck. Messages go to standard error, as `bimetal: what: why; remedy`. Under the name `mount.bimetal` the
 //! command is what mount(8) calls for `mount -t bimetal`.
 
 mod adopt;
@@ -75,7 +75,17 @@ enum Verb {
 /// Runs the command line this process was started with.
 pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let cli = Cli::parse_from(helper::translate(&args).unwrap_or(args));
+    let args = helper::translate(&args).unwrap_or(args);
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        // fsck(8) knows this one by another number.
+        Err(why) if why.use_stderr() && args.get(1).is_some_and(|verb| verb == "fsck") => {
+            // Where standard error is closed, nobody listens.
+            let _ = why.print();
+            return ExitCode::from(fsck::SENSELESS);
+        }
+        Err(why) => why.exit(),
+    };
     let filter = EnvFilter::try_from_env("BIMETAL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

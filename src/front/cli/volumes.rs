@@ -169,6 +169,10 @@ pub struct Problem {
 pub struct FsckReport {
     /// Everything that was wrong.
     pub problems: Vec<Problem>,
+    /// What else there is to say, in sentences.
+    pub notes: Vec<String>,
+    /// What a checker that was called said, line by line.
+    pub said: Vec<String>,
     /// Counts of what was looked at, for people: `inodes`, `blocks`, …
     pub checked: serde_json::Map<String, serde_json::Value>,
 }
@@ -519,30 +523,53 @@ pub fn adopt(args: &NfhybridArgs) -> Result<String> {
     ))
 }
 
-/// Checks a file system that is not mounted, and repairs it if asked to.
-pub fn fsck(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+/// How far a check goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FsckOptions {
+    /// Repair what can be repaired without losing anything.
+    pub repair: bool,
+    /// Repair also what costs something.
+    pub lossy: bool,
+    /// Compare the halves.
+    pub deep: bool,
+}
+
+/// Checks a file system that is not mounted, and repairs it if asked to; `progress` hears what is done now.
+pub fn fsck(args: &VolumeArgs, options: FsckOptions, progress: &dyn Fn(&'static str)) -> Result<FsckReport> {
     match args.kind() {
-        "cmfs" => fsck_cmfs(args, repair),
+        "cmfs" => fsck_cmfs(args, options.repair),
         "osd" => fsck_osd(args),
         "memfs" => Err(Error::invalid("memfs: there is nothing to check; it is gone with its mount")),
-        _ => fsck_nfhybrid(args, repair),
+        _ => fsck_nfhybrid(args, options, progress),
     }
 }
 
-fn fsck_nfhybrid(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+fn fsck_nfhybrid(
+    args: &VolumeArgs,
+    options: FsckOptions,
+    progress: &dyn Fn(&'static str),
+) -> Result<FsckReport> {
     let disk = args
         .disk
         .as_deref()
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
-    let findings = check::check(disk, args.ssd.as_deref(), repair)?;
-    let mut report = FsckReport::default();
-    let problem = |why: String| Problem { what: args.source(), why, repaired: false };
-    report.problems = findings.errors.into_iter().map(problem).collect();
-    let mut count = |name: &str, value: serde_json::Value| report.checked.insert(name.into(), value);
-    count("inodes", findings.inodes.into());
-    count("operations_only_on_ssd", findings.operations_recovered.into());
-    count("notes", findings.notes.into());
-    count("e2fsck", findings.e2fsck.into());
+    let FsckOptions { repair, lossy, deep } = options;
+    let findings =
+        check::check(&check::Plan { disk, ssd: args.ssd.as_deref(), repair, lossy, deep }, progress)?;
+    let problem =
+        |found: check::Problem| Problem { what: found.what, why: found.why, repaired: found.repaired };
+    let mut report = FsckReport {
+        problems: findings.problems.into_iter().map(problem).collect(),
+        notes: findings.notes,
+        said: findings.e2fsck,
+        ..FsckReport::default()
+    };
+    let mut count = |name: &str, value: u64| report.checked.insert(name.into(), value.into());
+    count("inodes", findings.inodes);
+    count("operations_only_on_ssd", findings.operations_recovered);
+    if deep {
+        count("compared_bytes", findings.compared_bytes);
+    }
     Ok(report)
 }
 

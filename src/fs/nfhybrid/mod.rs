@@ -25,7 +25,9 @@ mod promote;
 mod read;
 mod record;
 mod recover;
+
 mod room;
+mod scrub;
 pub mod ssd;
 mod status;
 #[cfg(test)]
@@ -35,6 +37,7 @@ pub mod volume;
 mod write;
 
 pub use policy::Durability;
+pub use scrub::{BadCopy, Scrubbed, Step};
 pub use status::Status;
 
 pub use self::core::Counters;
@@ -228,6 +231,16 @@ impl NfHybrid {
     /// Copies to the SSD what reads brought from the disk, here and now.
     pub fn promote(&self) {
         self.shared.promote();
+    }
+
+    /// Begins a scrub anew.
+    pub fn scrub_start(&self) {
+        self.shared.core.lock().scrub = scrub::Scrub::default();
+    }
+
+    /// Verifies the next copies on the SSD, see [`Step`].
+    pub fn scrub(&self, step: &Step) -> Result<Scrubbed> {
+        self.shared.scrub(step)
     }
 
     /// Stops the committer without another cycle, as if the power were cut; for crash tests.
@@ -489,6 +502,7 @@ fn new_core(
         tables_wait: false,
         scratch: Vec::new(),
         counters: Counters::default(),
+        scrub: scrub::Scrub::default(),
     }
 }
 

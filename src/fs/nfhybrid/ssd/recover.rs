@@ -53,6 +53,8 @@ pub struct Opened {
     pub disk_had: u64,
     /// What was damaged and dropped, or repaired, in words.
     pub notes: Vec<String>,
+    /// What the log has lost of that was durable in it: operations, and so perhaps fsynced data.
+    pub lost: Option<String>,
 }
 
 /// Something the disk may not have.
@@ -104,6 +106,7 @@ impl Ssd {
         let (complete, disk_had) = (scanned.position.complete, scanned.position.trimmed);
         let log = Log::new(layout.log_place(), superblock.log_id, scanned.position);
         let mut ssd = Ssd::empty(superblock, log)?;
+        let lost = scanned.lost.clone();
         ssd.residency.slots.raise_high(scanned.slots_high);
         match scanned.lost {
             None => {
@@ -130,7 +133,7 @@ impl Ssd {
         ssd.compare_bitmaps(&mut reader, exact)?;
         ssd.compare_inode_bitmap(&mut reader, exact)?;
         let records = ssd.records(scanned.operations);
-        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes })
+        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes, lost })
     }
 
     /// An SSD with nothing on it.
