@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod export;
 pub mod fuse;
+pub mod health;
 pub mod memory;
 pub mod nbd;
 pub mod objects;

@@ -19,12 +19,13 @@ macro_rules! need_fuse {
 }
 
 /// A volume in two image files.
-struct Volume {
+pub struct Volume {
     home: TempDir,
 }
 
 impl Volume {
-    fn images() -> Volume {
+    /// Two empty files.
+    pub fn images() -> Volume {
         let home = tempfile::tempdir().expect("a temporary directory");
         for (name, bytes) in [("ssd", 32 << 20), ("disk", 128 << 20)] {
             File::create(home.path().join(name)).unwrap().set_len(bytes).unwrap();
@@ -32,28 +33,32 @@ impl Volume {
         Volume { home }
     }
 
-    fn new() -> Volume {
+    /// Made, and not mounted.
+    pub fn new() -> Volume {
         let volume = Volume::images();
         volume.done(&["mkfs", "nfhybrid"]);
         volume
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    /// A place beside the halves.
+    pub fn at(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
-    fn bytes(&self) -> [Vec<u8>; 2] {
+    /// What SSD and disk half hold.
+    pub fn bytes(&self) -> [Vec<u8>; 2] {
         ["ssd", "disk"].map(|name| fs::read(self.at(name)).unwrap())
     }
 
-    fn mount(&self, more: &[&str]) -> Mounted {
+    /// Mounts it.
+    pub fn mount(&self, more: &[&str]) -> Mounted {
         let (ssd, disk) = (self.at("ssd"), self.at("disk"));
         let halves = ["--ssd", ssd.to_str().unwrap(), "--disk", disk.to_str().unwrap()];
         Mounted::new(&[&halves[..], more].concat())
     }
 
     /// Runs a verb on both halves.
-    fn run(&self, verb: &[&str]) -> Output {
+    pub fn run(&self, verb: &[&str]) -> Output {
         run(verb, &[("--ssd", &self.at("ssd")), ("--disk", &self.at("disk"))], &[])
     }
 
@@ -64,7 +69,8 @@ impl Volume {
     }
 }
 
-fn run(verb: &[&str], places: &[(&str, &Path)], rest: &[&str]) -> Output {
+/// Runs a verb on named places.
+pub fn run(verb: &[&str], places: &[(&str, &Path)], rest: &[&str]) -> Output {
     let mut command = bimetal();
     for name in ["BIMETAL_SSD", "BIMETAL_DISK", "BIMETAL_NAND", "BIMETAL_NVRAM"] {
         command.env_remove(name);
@@ -76,11 +82,13 @@ fn run(verb: &[&str], places: &[(&str, &Path)], rest: &[&str]) -> Output {
     command.args(rest).stdin(Stdio::null()).output().expect("the command runs")
 }
 
-fn out(output: &Output) -> String {
+/// What a command printed.
+pub fn out(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn err(output: &Output) -> String {
+/// What it complained of.
+pub fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 

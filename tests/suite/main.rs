@@ -9,6 +9,7 @@ mod ext4_dir;
 mod ext4_image;
 mod ext4_journal;
 mod ext4_xattr;
+mod fsck;
 mod ftl;
 mod fuse;
 mod guard;

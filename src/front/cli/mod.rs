@@ -20,7 +20,9 @@ mod osd;
 mod progress;
 mod put;
 mod record;
+mod rescue;
 mod screen;
+mod scrub;
 mod status;
 mod umount;
 pub mod volumes;
@@ -57,6 +59,8 @@ enum Verb {
     Status(status::Status),
     Map(map::Map),
     Fsck(fsck::Fsck),
+    Scrub(scrub::Scrub),
+    Rescue(rescue::Rescue),
     Ls(ls::Ls),
     Cat(cat::Cat),
     Put(put::Put),
@@ -111,6 +115,8 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Status(verb) => verb.run(),
         Verb::Map(verb) => verb.run(),
         Verb::Fsck(verb) => verb.run(),
+        Verb::Scrub(verb) => verb.run(),
+        Verb::Rescue(verb) => verb.run(),
         Verb::Ls(verb) => verb.run(),
         Verb::Cat(verb) => verb.run(),
         Verb::Put(verb) => verb.run(),

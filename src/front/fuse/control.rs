@@ -8,6 +8,7 @@ use super::caller::loses_sgid;
 use super::counts::Counts;
 use super::farewell::{FAREWELL, Farewell};
 use super::follow::Follower;
+use crate::front::health::health;
 use crate::fs::{FileSystem, SetXattr, acl};
 use crate::media::BlockDevice;
 use crate::media::metered::Metered;
@@ -112,6 +113,8 @@ impl Control {
         });
         status.insert("front".into(), front);
         status.insert("devices".into(), self.devices_now());
+        let health = health(&status);
+        status.insert("health".into(), health);
         Ok(Value::Object(status).to_string().into_bytes())
     }
 
@@ -123,6 +126,8 @@ impl Control {
                 "size_bytes": info.size_bytes,
                 "requests": meter.requests,
                 "waits": meter.waits,
+                "errors": meter.errors,
+                "last_error": device.last_error(),
             });
             (role.to_string(), shown)
         };

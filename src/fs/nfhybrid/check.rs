@@ -122,7 +122,9 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
         progress("e2fsck looks at the disk half");
         halves.e2fsck(&["-f", "-n"], &mut findings)?;
     } else if !plan.repair {
-        findings.note("The journal of the disk half was not replayed, as nothing may change; e2fsck was not run.");
+        findings.note(
+            "The journal of the disk half was not replayed, as nothing may change; e2fsck was not run.",
+        );
     }
     if !plan.repair {
         return Ok(findings);
@@ -325,7 +327,8 @@ impl Halves {
             }
             findings.note("The SSD's copies are what the repaired disk half has; they stay.");
         } else {
-            findings.note("The SSD's copies are not what the repaired disk half has; the next mount drops them.");
+            findings
+                .note("The SSD's copies are not what the repaired disk half has; the next mount drops them.");
         }
         Ok(())
     }
@@ -346,11 +349,9 @@ impl Halves {
         findings.e2fsck.extend(text.lines().map(str::to_string));
         match code {
             Some(0 | 1) => {}
-            Some(4) if how.contains(&"-n") => findings.problem(
-                DISK,
-                "e2fsck found errors in it; what it said follows.".into(),
-                false,
-            ),
+            Some(4) if how.contains(&"-n") => {
+                findings.problem(DISK, "e2fsck found errors in it; what it said follows.".into(), false)
+            }
             code => {
                 let code = code.map_or("by a signal".into(), |code| format!("with {code}"));
                 findings.problem(DISK, format!("e2fsck ended {code}; what it said follows."), false);
@@ -393,7 +394,9 @@ fn note_damage(device: &dyn BlockDevice, opened: &Opened, findings: &mut Finding
     }
     // In a volume left in order the disk has everything, and damage costs copies only.
     let costs = has_fresh || !opened.records.is_empty();
-    for note in opened.notes.iter().filter(|note| opened.lost.as_ref().is_none_or(|lost| !note.starts_with(lost))) {
+    for note in
+        opened.notes.iter().filter(|note| opened.lost.as_ref().is_none_or(|lost| !note.starts_with(lost)))
+    {
         let loses = costs && note.contains("dropped");
         let cost = if loses { "; some of it the disk half may lack" } else { "; the disk half has it all" };
         findings.problem(TABLES, format!("{note}{cost}."), loses);

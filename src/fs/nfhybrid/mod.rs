@@ -25,6 +25,7 @@ mod promote;
 mod read;
 mod record;
 mod recover;
+pub mod rescue;
 
 mod room;
 mod scrub;

@@ -217,7 +217,8 @@ impl Shared {
         let ssd_block = stretch.found.at.0 + u64::from(index);
         let ssd = core.ssd.as_mut()?;
         let now = ssd.resident(stretch.ino, file_block)?;
-        let same = now.at.0 == ssd_block && ssd.sums(SsdBlock(ssd_block), 1) == [stretch.sums[index as usize]];
+        let same =
+            now.at.0 == ssd_block && ssd.sums(SsdBlock(ssd_block), 1) == [stretch.sums[index as usize]];
         if !same {
             return None;
         }

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use place::Place;
 use rustix::fs::FlockOperation;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -134,6 +134,7 @@ impl Claim {
 /// two are the same, or that one is neither a file nor a device; [`Error::Io`] what the system said. Files that
 /// were made for it are removed again.
 pub fn claim(targets: &[Target], force: bool) -> Result<Vec<Arc<Claim>>> {
+    refuse_same(targets)?;
     let mut claims: Vec<Arc<Claim>> = Vec::new();
     let done = targets.iter().try_for_each(|target| {
         let claim = Arc::new(claim_one(target, &claims, targets)?);
@@ -153,6 +154,21 @@ pub fn claim(targets: &[Target], force: bool) -> Result<Vec<Arc<Claim>>> {
             Err(why)
         }
     }
+}
+
+/// An error if two of the targets that are there share bytes.
+fn refuse_same(targets: &[Target]) -> Result<()> {
+    let mut before: Vec<(&Target, Place)> = Vec::new();
+    for target in targets {
+        // What is not there, or cannot be looked at, is refused or made when it is opened.
+        let Ok(found) = fs::metadata(target.path) else { continue };
+        let place = Place::of(&found);
+        if let Some((other, there)) = before.iter().find(|(_, there)| place.overlaps(there)) {
+            return Err(same(other, target, place.is_same(there)));
+        }
+        before.push((target, place));
+    }
+    Ok(())
 }
 
 /// [`claim`] of one target that has to be there.
@@ -181,7 +197,8 @@ pub fn output(path: &Path) -> Result<File> {
             let text = format!("{} holds {what}; name another file for the output", path.display());
             return Err(Error::Invalid(text));
         }
-        claim.file.set_len(0).map_err(failed)?;
+        let mut file = &claim.file;
+        file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
         // The lock goes with the file that is handed out.
         return claim.file.try_clone().map_err(failed);
     }
