@@ -7,7 +7,6 @@
 
 mod names;
 
-use super::frames::FRAME;
 use super::record::{Record, kind_of};
 use super::ssd::{DiskSide, RecordBody, Resident, Ssd, WrDone};
 use crate::checksum::crc32c;
@@ -250,7 +249,6 @@ impl Rescue {
             Record::Fallocate { ino, size, .. } => self.nodes.entry(ino).or_default().size = size,
             Record::Data { ino, offset, bytes } => {
                 // Whole frames are logged; what is past the end is cut off with the size.
-                debug_assert!(bytes.len() <= FRAME);
                 let file = self.open(ino)?;
                 self.put(&file, ino, offset, bytes)?;
                 self.nodes.entry(ino).or_default().kind.get_or_insert(Kind::File);
