@@ -50,6 +50,9 @@ pub enum Error {
     /// Something a user gave makes no sense; the text names the thing and the remedy.
     #[error("{0}")]
     Invalid(String),
+    /// Somebody else uses a file or device; the text names who, and how to end it.
+    #[error("{0}")]
+    InUse(String),
     /// Two things that do not belong together (an SSD and a disk, a log and its image).
     #[error("{0}")]
     Mismatch(String),

@@ -63,10 +63,12 @@ fn head(text: &mut String, place: &str, status: &Value) -> fmt::Result {
         "{kind} on {place}, mounted {since} (version {version}, process {})",
         number(&front["pid"])
     )?;
-    for (what, why) in [("it has stopped", &status["failure"]), ("the SSD is lost", &status["ssd_lost"])] {
-        if let Some(why) = why.as_str() {
-            writeln!(text, "! {what}: {why}")?;
-        }
+    let health = &status["health"];
+    if let Some(state @ ("degraded" | "stopped")) = health["state"].as_str() {
+        writeln!(text, "! {state}")?;
+    }
+    for why in health["why"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        writeln!(text, "! {why}")?;
     }
     for note in status["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         writeln!(text, "! {note}")?;
@@ -235,14 +237,19 @@ Since then programs wrote 5.0 MiB.
     #[test]
     fn what_is_wrong_comes_first() {
         let mut status = status();
-        status["ssd_lost"] = json!("/dev/nvme0n1p3: write: Input/output error");
+        let why = "the SSD is lost: /dev/nvme0n1p3: write: Input/output error";
+        status["health"] = json!({"state": "degraded", "why": [why]});
         status["notes"] = json!(["the SSD is stale"]);
         status["ssd_half"] = Value::Null;
         let text = screen("/mnt", Space { used: 0, size: 0 }, &status);
-        let lines: Vec<&str> = text.lines().take(3).collect();
+        let lines: Vec<&str> = text.lines().take(4).collect();
         assert_eq!(
             lines[1..],
-            ["! the SSD is lost: /dev/nvme0n1p3: write: Input/output error", "! the SSD is stale"]
+            [
+                "! degraded",
+                "! the SSD is lost: /dev/nvme0n1p3: write: Input/output error",
+                "! the SSD is stale"
+            ]
         );
         assert!(!text.contains("Section"));
     }

@@ -14,6 +14,7 @@ use crate::fs::osd::Format;
 use crate::fs::osdfs::volume as osd;
 use crate::fs::{Caller, FileSystem};
 use crate::media::file::{self, FileDevice};
+use crate::media::guard::{self, Claim, Role, Target};
 use crate::media::nand::Nand;
 use crate::media::{BlockDevice, metered::Metered, overlay::Overlay};
 use crate::units::{parse_size, show_size};
@@ -178,6 +179,10 @@ pub struct Problem {
 pub struct FsckReport {
     /// Everything that was wrong.
     pub problems: Vec<Problem>,
+    /// What else there is to say, in sentences.
+    pub notes: Vec<String>,
+    /// What a checker that was called said, line by line.
+    pub said: Vec<String>,
     /// Counts of what was looked at, for people: `inodes`, `blocks`, …
     pub checked: serde_json::Map<String, serde_json::Value>,
 }
@@ -295,9 +300,10 @@ fn open_nfhybrid(
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
     let mut devices = Devices::new();
     let direct = options.iter().any(|option| option == "direct");
-    let mut half = |role, path: &Path| open_half(role, path, access, direct, &mut devices);
-    let disk = behind_cache(half("disk", path)?, options)?;
-    let ssd = args.ssd.as_deref().map(|path| half("ssd", path)).transpose()?;
+    let (disk, ssd) = claim_halves(path, args.ssd.as_deref(), access)?;
+    let mut half = |role, claim| open_half(role, claim, direct, &mut devices);
+    let disk = behind_cache(half("disk", disk)?, options)?;
+    let ssd = ssd.map(|claim| half("ssd", claim)).transpose()?;
     let manual = access == Access::Read;
     let ahead = prealloc(options)?;
     let mut options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
@@ -310,18 +316,27 @@ fn open_nfhybrid(
     Ok((Box::new(fs), devices))
 }
 
+/// Claims the halves that are named, both before either is touched.
+fn claim_halves(disk: &Path, ssd: Option<&Path>, access: Access) -> Result<(Arc<Claim>, Option<Arc<Claim>>)> {
+    let role = Role::changed_if(access == Access::Write);
+    let disk = Target::new("--disk", disk, role);
+    let ssd = ssd.map(|path| Target::new("--ssd", path, role));
+    let targets: Vec<Target> = [disk].into_iter().chain(ssd).collect();
+    let mut claims = guard::claim(&targets, false)?.into_iter();
+    Ok((claims.next().ok_or(Error::BadArgument)?, claims.next()))
+}
+
 /// A half's device. One that is only looked at is read through a layer that keeps changes in memory, so that
 /// recovery can be gone through without a trace.
 fn open_half(
     role: &'static str,
-    path: &Path,
-    access: Access,
+    claim: Arc<Claim>,
     direct: bool,
     devices: &mut Devices,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let writable = access == Access::Write;
-    let options = file::Options { writable, exclusive: writable, direct, ..Default::default() };
-    let device = Arc::new(Metered::new(Arc::new(FileDevice::open_with(path, &options)?)));
+    let writable = claim.role() != Role::Read;
+    let options = file::Options { writable, direct, ..Default::default() };
+    let device = Arc::new(Metered::new(Arc::new(FileDevice::over(claim, &options)?)));
     devices.push((role, device.clone()));
     Ok(if writable { device } else { Arc::new(Overlay::new(device)) })
 }
@@ -522,30 +537,55 @@ pub fn adopt(args: &NfhybridArgs) -> Result<String> {
     ))
 }
 
-/// Checks a file system that is not mounted, and repairs it if asked to.
-pub fn fsck(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+/// How far a check goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FsckOptions {
+    /// Repair what can be repaired without losing anything.
+    pub repair: bool,
+    /// Repair also what costs something.
+    pub lossy: bool,
+    /// Compare the halves.
+    pub deep: bool,
+}
+
+/// Checks a file system that is not mounted, and repairs it if asked to; `progress` hears what is done now.
+pub fn fsck(args: &VolumeArgs, options: FsckOptions, progress: &dyn Fn(&'static str)) -> Result<FsckReport> {
     match args.kind() {
-        "cmfs" => fsck_cmfs(args, repair),
+        "cmfs" => fsck_cmfs(args, options.repair),
         "osd" => fsck_osd(args),
         "memfs" => Err(Error::invalid("memfs: there is nothing to check; it is gone with its mount")),
-        _ => fsck_nfhybrid(args, repair),
+        _ => fsck_nfhybrid(args, options, progress),
     }
 }
 
-fn fsck_nfhybrid(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+fn fsck_nfhybrid(
+    args: &VolumeArgs,
+    options: FsckOptions,
+    progress: &dyn Fn(&'static str),
+) -> Result<FsckReport> {
     let disk = args
         .disk
         .as_deref()
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
-    let findings = check::check(disk, args.ssd.as_deref(), args.without_ssd, repair)?;
-    let mut report = FsckReport::default();
-    let problem = |why: String| Problem { what: args.source(), why, repaired: false };
-    report.problems = findings.errors.into_iter().map(problem).collect();
-    let mut count = |name: &str, value: serde_json::Value| report.checked.insert(name.into(), value);
-    count("inodes", findings.inodes.into());
-    count("operations_only_on_ssd", findings.operations_recovered.into());
-    count("notes", findings.notes.into());
-    count("e2fsck", findings.e2fsck.into());
+    let FsckOptions { repair, lossy, deep } = options;
+    let findings = check::check(
+        &check::Plan { disk, ssd: args.ssd.as_deref(), without_ssd: args.without_ssd, repair, lossy, deep },
+        progress,
+    )?;
+    let problem =
+        |found: check::Problem| Problem { what: found.what, why: found.why, repaired: found.repaired };
+    let mut report = FsckReport {
+        problems: findings.problems.into_iter().map(problem).collect(),
+        notes: findings.notes,
+        said: findings.e2fsck,
+        ..FsckReport::default()
+    };
+    let mut count = |name: &str, value: u64| report.checked.insert(name.into(), value.into());
+    count("inodes", findings.inodes);
+    count("operations_only_on_ssd", findings.operations_recovered);
+    if deep {
+        count("compared_bytes", findings.compared_bytes);
+    }
     Ok(report)
 }
 

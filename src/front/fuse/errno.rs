@@ -34,6 +34,7 @@ pub fn number(error: &Error) -> i32 {
         Error::Corrupt { .. } => libc::EUCLEAN,
         Error::Unsupported { .. } | Error::NotSupported => libc::EOPNOTSUPP,
         Error::Invalid(_) | Error::BadArgument => libc::EINVAL,
+        Error::InUse(_) => libc::EBUSY,
         Error::NoSpace(_) => libc::ENOSPC,
         Error::NotFound => libc::ENOENT,
         Error::Exists => libc::EEXIST,

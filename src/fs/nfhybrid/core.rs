@@ -111,6 +111,10 @@ pub struct Counters {
     pub bad_sums: u64,
     /// Operations that waited for credits.
     pub throttled: u64,
+    /// Bytes on the SSD that a scrub compared with their checksums.
+    pub scrubbed_bytes: u64,
+    /// Blocks that a scrub found wrong or unreadable on the SSD.
+    pub scrub_bad: u64,
 }
 
 /// Everything under the lock.
@@ -183,6 +187,8 @@ pub struct Core {
     pub scratch: Vec<u8>,
     /// Counters.
     pub counters: Counters,
+    /// How far a scrub has come.
+    pub scrub: super::scrub::Scrub,
 }
 
 impl Core {

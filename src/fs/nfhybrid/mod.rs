@@ -38,7 +38,9 @@ mod recover;
 #[cfg(test)]
 mod recovery_tests;
 mod relog;
+pub mod rescue;
 mod room;
+mod scrub;
 pub mod ssd;
 mod state;
 mod status;
@@ -50,6 +52,7 @@ pub mod volume;
 mod write;
 
 pub use policy::Durability;
+pub use scrub::{BadCopy, Scrubbed, Step};
 use status::Snapshot;
 pub use status::Status;
 
@@ -247,6 +250,16 @@ impl NfHybrid {
         self.shared.promote();
     }
 
+    /// Begins a scrub anew.
+    pub fn scrub_start(&self) {
+        self.shared.core.lock().scrub = scrub::Scrub::default();
+    }
+
+    /// Verifies the next copies on the SSD, see [`Step`].
+    pub fn scrub(&self, step: &Step) -> Result<Scrubbed> {
+        self.shared.scrub(step)
+    }
+
     /// Stops the committer without another cycle, as if the power were cut; for crash tests.
     pub fn abandon(self) {
         self.shared.core.lock().state.ended("abandoned");
@@ -416,6 +429,7 @@ fn new_core(
         tables_wait: false,
         scratch: Vec::new(),
         counters: Counters::default(),
+        scrub: scrub::Scrub::default(),
     }
 }
 

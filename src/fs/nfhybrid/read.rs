@@ -274,8 +274,12 @@ impl Shared {
 
     /// An SSD copy that cannot be read: forget it and go on from the disk.
     fn distrust(&self, core: &mut Core, plan: &Plan, piece: usize, error: &Error) {
-        tracing::warn!(ino = plan.ino.0, %error, "dropping an SSD copy");
         core.counters.bad_sums += 1;
+        // A dying SSD has thousands of these: the first, the second, the fourth, …
+        if core.counters.bad_sums.is_power_of_two() {
+            let count = core.counters.bad_sums;
+            tracing::warn!(ino = plan.ino.0, count, %error, "dropping an SSD copy");
+        }
         let piece = &plan.pieces[piece];
         let op = core.op;
         if let Some(ssd) = &mut core.ssd {

@@ -463,8 +463,16 @@ fn a_check_that_finds_nothing_wrong_leaves_what_the_ssd_caches() {
     };
     // Somebody wrote to it meanwhile: nothing is taken for current. From then on the two go together.
     assert!(!cached("tuned") && cached("again"));
-    let findings = check::check(&paths[0], Some(&paths[1]), false, true).unwrap();
-    assert!(findings.errors.is_empty() && !findings.e2fsck.is_empty(), "{findings:?}");
+    let plan = check::Plan {
+        disk: &paths[0],
+        ssd: Some(&paths[1]),
+        without_ssd: false,
+        repair: true,
+        lossy: false,
+        deep: false,
+    };
+    let findings = check::check(&plan, &|_| ()).unwrap();
+    assert!(findings.problems.is_empty() && !findings.e2fsck.is_empty(), "{findings:?}");
     assert!(cached("checked"), "the check dropped the cache");
     // The checker by itself says no more than that it wrote.
     let checked = std::process::Command::new("/usr/sbin/e2fsck").arg("-fp").arg(&paths[0]).status().unwrap();

@@ -106,7 +106,13 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
             continue;
         }
         if reached < newest.header.durable.get() {
-            lost = Some(format!("group {} of the log was durable and is damaged", reached + 1));
+            let last_op = chain.last().map_or(newest.header.trimmed.get(), |one| one.header.last_op.get());
+            lost = Some(format!(
+                "group {} of the log was durable and is damaged; it and those after it are lost, {} groups with up to {} operations",
+                reached + 1,
+                newest.sequence() - reached,
+                newest.header.last_op.get().saturating_sub(last_op)
+            ));
             break chain;
         }
         // Only groups up to the gap count; start again from the newest of them.
