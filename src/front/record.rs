@@ -307,7 +307,7 @@ impl FileSystem for Recorded {
         })
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
         let answer = self.fs.write(ino, offset, data, kill_suid)?;
         self.note(|log| {
             let (path, len) = (log.of(ino), data.len() as u64);

@@ -11,6 +11,7 @@
 //! attributes           extended attributes and access lists             xattr
 //! orphans              inodes without names, until released
 //! commit, open         freeze, committed, close; open and recovery      journal
+//! credits              what an operation adds to a transaction at most
 //! store                device, superblock, groups, space, buffers
 //! ```
 //!
@@ -38,6 +39,7 @@ mod attributes;
 mod bitmap;
 mod buffers;
 mod commit;
+mod credits;
 mod data;
 mod dir_view;
 mod extent_disk;
@@ -60,6 +62,7 @@ mod store;
 mod superblock;
 
 pub use commit::Frozen;
+pub use credits::TreeChange;
 pub use data::{Mapping, Placed, PlacedRuns};
 pub use inode::{Inode, flag};
 pub use names::{Create, Removed};

@@ -1,6 +1,7 @@
 //! What nfhybrid keeps in memory, behind one lock: both halves, the nodes in use, and the account of what the
 //! disk half does not have yet.
 
+use super::credits::{Needs, Queue};
 use super::cycle::Cycle;
 use super::frames::Frames;
 use super::mount::Touched;
@@ -31,6 +32,8 @@ pub struct Node {
     pub frames: Frames,
     /// Disk blocks promised to them.
     pub reserved: u64,
+    /// What freezing them takes of the journal.
+    pub needs: Needs,
     /// All frames that the SSD's log may lack lie in this range.
     pub touched: Range<u64>,
     /// The frames that were last written one after the other.
@@ -53,6 +56,7 @@ impl Node {
             orphan: false,
             frames: Frames::new(),
             reserved: 0,
+            needs: Needs::default(),
             touched: 0..0,
             stretch: 0..0,
             listed: false,
@@ -80,8 +84,6 @@ pub struct Dirty {
     pub bytes: u64,
     /// When the first of it happened.
     pub since: Option<Time>,
-    /// File-system blocks that overwrite live data and may have to travel through the journal.
-    pub overwrites: u64,
 }
 
 /// Counters of the file system itself.
@@ -107,7 +109,7 @@ pub struct Counters {
     pub promoted_bytes: u64,
     /// Reads whose SSD copy had a wrong checksum.
     pub bad_sums: u64,
-    /// Times a writer was held back by the lag bound.
+    /// Operations that waited for credits.
     pub throttled: u64,
 }
 
@@ -139,6 +141,12 @@ pub struct Core {
     pub committed: u64,
     /// Dirty data and operations since the last freeze.
     pub dirty: Dirty,
+    /// What freezing all dirty data takes of the journal.
+    pub needs: Needs,
+    /// Who waits for credits.
+    pub queue: Queue,
+    /// Bytes a second that commit cycles bring to the disk, once that is known.
+    pub pace: Option<u64>,
     /// The commit cycle under way.
     pub cycle: Option<Cycle>,
     /// What an fsync waits for where no directory says otherwise.

@@ -59,9 +59,18 @@ pub struct Cycle {
     pub since: Option<Time>,
     /// See [`Core::carry`].
     pub carried: Vec<Ino>,
+    /// Images it puts into the journal.
+    pub images: u64,
+    /// When it began.
+    began: Time,
 }
 
 impl Cycle {
+    /// Frozen frames of a file.
+    pub fn count_of(&self, ino: Ino) -> usize {
+        self.frames.get(&ino).map_or(0, BTreeMap::len)
+    }
+
     /// The contents of a frozen frame.
     pub fn frame(&self, ino: Ino, index: u64) -> Option<Bytes> {
         Some(self.frames.get(&ino)?.get(&index)?.bytes.clone())
@@ -107,6 +116,8 @@ struct Files {
     journaled: Vec<(DiskBlock, Bytes)>,
     /// What goes to the SSD.
     placements: Vec<Placement>,
+    /// Blocks the transaction may have.
+    limit: u64,
 }
 
 /// What was written to the SSD and lies on the disk, too: bound as long as the file is as it was then.
@@ -153,10 +164,15 @@ impl Shared {
 
     fn cycle_or_stop(&self) {
         if let Err(error) = self.cycle() {
-            tracing::error!(%error, "the disk half failed; files can be read, not changed");
-            self.core.lock().state.disk_failed(&error);
+            self.stop_with(&error);
         }
         self.progress.notify_all();
+    }
+
+    /// Nothing can be changed any more: the disk failed.
+    pub(super) fn stop_with(&self, error: &Error) {
+        tracing::error!(%error, "the disk half failed; files can be read, not changed");
+        self.core.lock().state.disk_failed(error);
     }
 
     fn cycle_due(&self, core: &Core) -> bool {
@@ -170,7 +186,8 @@ impl Shared {
         core.state.is_running()
             && (core.wanted > core.committed
                 || core.dirty.bytes >= self.lag.bytes / 4
-                || self.journal_need(core) >= self.journal_limit / 2
+                || core.journal_need() >= self.transaction_limit() / 2
+                || core.queue.wants_commit()
                 || core.ops.len_bytes() >= self.ops_limit)
     }
 
@@ -179,17 +196,14 @@ impl Shared {
     }
 
     fn next_deadline(&self, core: &Core) -> Option<Time> {
-        let dirty = core.dirty.since.map(|since| since + self.lag.time / 2);
+        // A file system that has stopped has no cycle to wait for.
+        let dirty =
+            core.dirty.since.filter(|_| core.state.is_running()).map(|since| since + self.lag.time / 2);
         let promote = (!core.promotions.is_empty()).then(|| self.clock.now() + PROMOTE_WAIT);
         match (dirty, promote) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
-    }
-
-    /// Blocks the next transaction will put into the journal.
-    pub(super) fn journal_need(&self, core: &Core) -> u64 {
-        core.dirty.overwrites + core.ext4.dirty_blocks() as u64
     }
 
     /// Wakes the committer if there is reason to run a cycle.
@@ -199,41 +213,12 @@ impl Shared {
         }
     }
 
-    /// Whether writers must wait for the disk.
-    pub(super) fn over_lag(&self, core: &Core) -> bool {
-        core.state.is_running()
-            && (core.at_risk_bytes() > self.lag.bytes
-                || self.journal_need(core) >= self.journal_limit
-                || core.at_risk_since().is_some_and(|since| self.clock.now().since(since) > self.lag.time))
-    }
-
-    /// Waits until the disk is no further behind than allowed.
-    pub(super) fn await_lag(&self) -> Result<()> {
-        let mut core = self.core.lock();
-        while self.over_lag(&core) {
-            core.wanted = core.wanted.max(core.committed + 1);
-            self.work.notify_one();
-            self.await_progress(&mut core);
-        }
-        core.state.check_running()
-    }
-
     /// Waits until a cycle has moved on; without a committer, runs one.
     pub(super) fn await_progress(&self, core: &mut MutexGuard<'_, Core>) {
         if self.manual {
             MutexGuard::unlocked(core, || self.cycle_or_stop());
         } else {
             self.progress.wait(core);
-        }
-    }
-
-    /// Ends a changing operation: wakes the committer, and holds the caller back if the disk is too far behind.
-    pub(super) fn settle(&self, mut core: MutexGuard<'_, Core>) {
-        self.wake_if_due(&mut core);
-        if self.over_lag(&core) {
-            drop(core);
-            // A failure shows at the caller's next operation.
-            let _ = self.await_lag();
         }
     }
 
@@ -260,7 +245,11 @@ impl Shared {
         self.finish_disk(disk, frozen)?;
         self.committed(op, tid)?;
         self.use_ssd(|| if late.is_empty() { self.trim_log() } else { self.bind_late(late) });
-        Ok(())
+        let core = self.core.lock();
+        let alone = self.manual || core.state.is_mounting() || core.stop;
+        drop(core);
+        // There is no checkpointer beside it.
+        if alone { self.checkpoint_here() } else { Ok(()) }
     }
 
     /// Does something on the SSD that may as well not be done.
@@ -273,11 +262,11 @@ impl Shared {
     /// Step 1.
     fn freeze(&self) -> Result<Work> {
         let mut core = self.core.lock();
-        let op = core.op;
-        let mut files = Files::default();
-        let dirty: Dirty = std::mem::take(&mut core.dirty);
+        let (op, account) = (core.op, core.journal_need());
+        let mut files = Files { limit: self.journal_limit(&core), ..Files::default() };
+        let Dirty { bytes, since } = std::mem::take(&mut core.dirty);
         let carried = std::mem::take(&mut core.carried);
-        core.cycle = Some(Cycle { bytes: dirty.bytes, since: dirty.since, carried, ..Cycle::default() });
+        core.cycle = Some(Cycle { bytes, since, carried, began: self.clock.now(), ..Cycle::default() });
         for ino in std::mem::take(&mut core.dirty_nodes) {
             self.freeze_file(&mut core, ino, &mut files)?;
         }
@@ -285,6 +274,9 @@ impl Shared {
         core.ext4.note_written(files.ordered.iter().map(|(_, bytes)| bytes.len() as u64).sum());
         let mut frozen = core.ext4.freeze(self.clock.wall(), Some(&tie.encode()))?;
         frozen.transaction.metadata.append(&mut files.journaled);
+        let images = frozen.transaction.metadata.len() as u64;
+        debug_assert!(images <= account.max(1), "{images} images, {account} accounted for");
+        core.cycle.iter_mut().for_each(|cycle| cycle.images = images);
         core.counters.cycles += 1;
         let Files { ordered, placements, .. } = files;
         Ok(Work { op, frozen, ordered, placements, tie })
@@ -302,6 +294,7 @@ impl Shared {
         let frozen: BTreeMap<u64, FrozenFrame> =
             frames.into_iter().map(|(index, frame)| (index, frame.freeze())).collect();
         let placed = self.place_frozen(core, ino, &frozen, files);
+        core.forget_needs(ino);
         core.ext4.unreserve(promised);
         // Whatever failed: what is in the cycle can be read.
         if let Some(cycle) = &mut core.cycle {
@@ -349,7 +342,7 @@ impl Shared {
             let stop = ((first + count) * per_frame).min(end);
             let Some(len) = stop.checked_sub(start).filter(|&len| len > 0) else { continue };
             let moves = |block: u64| frozen.get(&(block / per_frame)).is_some_and(|frame| frame.moves);
-            for placed in self.place_run(core, ino, start, len as u32, moves)? {
+            for placed in self.place_run(core, ino, start, len as u32, moves, files)? {
                 for number in 0..u64::from(placed.len) {
                     let Some(bytes) = slice(placed.block + number) else { continue };
                     let at = DiskBlock(placed.at.0 + number);
@@ -374,6 +367,7 @@ impl Shared {
         start: u64,
         len: u32,
         moves: impl Fn(u64) -> bool,
+        files: &Files,
     ) -> Result<PlacedRuns> {
         let long = (RELOCATE_BYTES / self.disk_block_bytes as u64) as u32;
         let mut runs = PlacedRuns::new();
@@ -386,7 +380,7 @@ impl Shared {
                 runs.push(placed);
                 continue;
             }
-            if pieces == 0 {
+            if pieces == 0 || !self.fits_to_move(core, ino, placed.len, files)? {
                 self.move_promised(core, ino, placed, &moves, &mut runs)?;
                 continue;
             }
@@ -400,6 +394,13 @@ impl Shared {
             }
         }
         Ok(runs)
+    }
+
+    /// Whether the transaction has room for what a new place for live data changes, beside all else.
+    fn fits_to_move(&self, core: &mut Core, ino: Ino, len: u32, files: &Files) -> Result<bool> {
+        let change = core.ext4.tree_change(ino, len.into())?;
+        let change = change.nodes + core.ext4.group_blocks(change.places);
+        Ok(core.journal_need() + files.journaled.len() as u64 + change <= files.limit)
     }
 
     /// Live data without a long run of free blocks: what was promised new places gets them one by one, the rest goes
@@ -450,7 +451,7 @@ impl Shared {
         }
         drop(core);
         self.write_placements(&placements)?;
-        let gate = self.gate.lock();
+        let gate = self.line.claim();
         match self.make_room(&gate) {
             Err(error @ Error::Ssd(_)) => return Err(error),
             Err(error) => tracing::error!(%error, "the log could not be started anew"),
@@ -503,7 +504,7 @@ impl Shared {
         let Placement { index, run, ref frames, .. } = placement;
         let file_block = (index * self.ssd_blocks_per_frame) as u32;
         let sums = placement.sums(self.ssd_block_bytes);
-        let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
+        let binding = Binding { file_block, run, sums, state: WrDone::Ssd, inode: &inode };
         if ssd.bind(op, ino, &binding).is_ok()
             && let Some(cycle) = &mut core.cycle
         {
@@ -536,7 +537,8 @@ impl Shared {
             let per_frame = self.ssd_blocks_per_frame;
             for (&ino, frames) in &mut cycle.frames {
                 for (index, frame) in frames.iter_mut().filter(|(_, frame)| frame.placed) {
-                    frame.placed = ssd.resident(ino, (index * per_frame) as u32).is_some();
+                    let block = u32::try_from(index * per_frame).ok();
+                    frame.placed = block.is_some_and(|block| ssd.resident(ino, block).is_some());
                 }
             }
         }
@@ -557,7 +559,9 @@ impl Shared {
         core.reuse += 1;
         core.ops.trim(op);
         core.in_log.retain(|_, promised| *promised > op);
+        core.queue.commit_is_done();
         let Some(cycle) = core.cycle.take() else { return Ok(()) };
+        self.note_pace(&mut core, cycle.bytes, cycle.began);
         drop(cycle);
         // Until the SSD is told what recovery did, what is known of it stays as it was found.
         let told = !core.state.ssd_is_fixed();
@@ -565,8 +569,10 @@ impl Shared {
             ssd.trim(op);
         }
         let released = self.release_more(&mut core);
+        self.note_status(&core);
         drop(core);
         self.progress.notify_all();
+        self.home_work.notify_all();
         released
     }
 
@@ -578,7 +584,7 @@ impl Shared {
             !core.state.is_mounting() && core.ssd.as_ref().is_some_and(|ssd| waited || ssd.needs_restart());
         drop(core);
         if due {
-            let _gate = self.gate.lock();
+            let _gate = self.line.claim();
             self.write_tables()?;
         }
         Ok(())
@@ -586,7 +592,7 @@ impl Shared {
 
     /// Binds what a cycle found no room for in the log, emptying that as often as it takes.
     fn bind_late(&self, late: Vec<Settled>) -> Result<()> {
-        let _gate = self.gate.lock();
+        let _gate = self.line.claim();
         let mut late = late.into_iter().peekable();
         while late.peek().is_some() {
             self.empty_log()?;
@@ -654,7 +660,7 @@ impl Shared {
 
     /// Binds a copy of what the disk has, unless the file changed since; how many bytes.
     fn bind_settled(&self, core: &mut Core, Settled { placement, version }: Settled) -> u64 {
-        let Placement { ino, index, run, ref frames } = placement;
+        let Placement { ino, index, run, ref frames, .. } = placement;
         let unchanged = core.is_unchanged(ino, version);
         let copy = if unchanged { self.dup_inode(core, ino) } else { None };
         let sums = placement.sums(self.ssd_block_bytes);
@@ -665,7 +671,7 @@ impl Shared {
             return 0;
         };
         let file_block = (index * self.ssd_blocks_per_frame) as u32;
-        let binding = Binding { file_block, run, sums: &sums, state: WrDone::Both, inode: &inode };
+        let binding = Binding { file_block, run, sums, state: WrDone::Both, inode: &inode };
         ssd.bind(committed, ino, &binding).map_or(0, |()| (frames.len() * FRAME) as u64)
     }
 }

@@ -5,8 +5,9 @@
 //!
 //! - [`core`]: what is kept in memory, behind one lock;
 //! - `names`, `attrs`, `write`, `read`: the operations;
+//! - `credits`: what an operation takes before it begins, and who waits for it;
+//! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle;
 //! - `state`: what a volume may become, and by whose word; `mount`: its beginning and end; `recover`: the log run again;
-//! - `durable`: fsync and the SSD's log; `cycle`: the commit cycle;
 //! - `policy`: which directory uses which section; `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
@@ -15,10 +16,16 @@ mod attrs;
 pub mod check;
 mod control;
 mod core;
+mod credits;
 mod cycle;
 mod durable;
+#[cfg(test)]
+mod durable_tests;
+mod fixed;
 mod frames;
 mod half;
+mod leader;
+mod line;
 mod mount;
 mod names;
 mod oplist;
@@ -30,6 +37,7 @@ mod record;
 mod recover;
 #[cfg(test)]
 mod recovery_tests;
+mod relog;
 mod room;
 pub mod ssd;
 mod state;
@@ -37,10 +45,12 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod tie;
+mod unlogged;
 pub mod volume;
 mod write;
 
 pub use policy::Durability;
+use status::Snapshot;
 pub use status::Status;
 
 pub use self::core::Counters;
@@ -59,6 +69,7 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use frames::{FRAME, Pool};
 use half::SsdHalf;
+use line::Line;
 use mount::Joined;
 use rustc_hash::FxHashMap;
 use ssd::{DupInode, Ssd};
@@ -116,8 +127,10 @@ pub struct Options {
 pub(crate) struct Shared {
     clock: Clock,
     core: Mutex<Core>,
-    /// Held by whoever writes the SSD's log; taken before `core`.
-    gate: Mutex<()>,
+    /// Who may write the SSD's log: its gate is taken before `core`.
+    line: Line,
+    /// What a status last saw.
+    seen: Mutex<Snapshot>,
     /// Tells the committer that there is something to do.
     work: Arc<Condvar>,
     /// Tells waiters that a cycle has moved on.
@@ -133,10 +146,10 @@ pub(crate) struct Shared {
     blocks_per_frame: u64,
     /// SSD blocks in a frame.
     ssd_blocks_per_frame: u64,
-    /// Blocks of a transaction at which writers wait.
-    journal_limit: u64,
-    /// Bytes one write may bring at once.
-    write_limit: usize,
+    /// Tells the checkpointer that images may go home.
+    home_work: Condvar,
+    /// Bytes of operation records that the disk may lack.
+    records_limit: u64,
     /// Bytes of unlogged and logged operation records at which a cycle starts.
     ops_limit: usize,
     /// Bytes an fsync may put into the log at most.
@@ -150,7 +163,8 @@ pub(crate) struct Shared {
 /// A mounted nfhybrid.
 pub struct NfHybrid {
     shared: Arc<Shared>,
-    committer: Mutex<Option<Task>>,
+    /// The committer and the checkpointer.
+    tasks: Mutex<Vec<Task>>,
 }
 
 impl NfHybrid {
@@ -181,12 +195,11 @@ impl NfHybrid {
         let ext4 = Ext4::open(disk.clone(), opening)?;
         let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, &joined, options));
         shared.start(joined, options)?;
-        let committer = (!options.read_only && !options.manual).then(|| {
-            let shared = shared.clone();
-            shared.clock.clone().spawn("commit", Box::new(move || shared.run_cycles()))
-        });
-        let committer = committer.transpose()?;
-        Ok(NfHybrid { shared, committer: Mutex::new(committer) })
+        let fs = NfHybrid { shared, tasks: Mutex::new(Vec::new()) };
+        if !options.read_only && !options.manual {
+            fs.start_tasks()?;
+        }
+        Ok(fs)
     }
 
     /// What was noticed while mounting: damage dropped, operations recovered.
@@ -237,22 +250,32 @@ impl NfHybrid {
     /// Stops the committer without another cycle, as if the power were cut; for crash tests.
     pub fn abandon(self) {
         self.shared.core.lock().state.ended("abandoned");
-        self.stop_committer();
+        self.stop_tasks();
     }
 
-    fn stop_committer(&self) {
+    fn start_tasks(&self) -> Result<()> {
+        let (committing, checkpointing) = (self.shared.clone(), self.shared.clone());
+        let clock = &self.shared.clock;
+        let mut tasks = self.tasks.lock();
+        tasks.push(clock.spawn("commit", Box::new(move || committing.run_cycles()))?);
+        tasks.push(clock.spawn("checkpoint", Box::new(move || checkpointing.run_checkpoints()))?);
+        Ok(())
+    }
+
+    fn stop_tasks(&self) {
         self.shared.core.lock().stop = true;
         self.shared.work.notify_all();
-        let committer = self.committer.lock().take();
-        if let Some(Err(error)) = committer.map(Task::join) {
-            tracing::error!(%error, "a bug: the committer ended early");
+        self.shared.home_work.notify_all();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for error in tasks.into_iter().filter_map(|task| task.join().err()) {
+            tracing::error!(%error, "a bug: the committer or the checkpointer ended early");
         }
     }
 }
 
 impl Drop for NfHybrid {
     fn drop(&mut self) {
-        self.stop_committer();
+        self.stop_tasks();
     }
 }
 
@@ -273,25 +296,20 @@ impl Shared {
         let committed = joined.tie.map_or(0, |tie| tie.op);
         let keep = (options.lag.bytes / FRAME as u64) as usize;
         let work = Arc::new(Condvar::new());
+        let core = new_core(clock.clone(), ext4, committed, State::new(&joined.plan), work.clone(), options);
         Shared {
-            core: Mutex::new(new_core(
-                clock.clone(),
-                ext4,
-                committed,
-                State::new(&joined.plan),
-                work.clone(),
-                options,
-            )),
+            seen: Mutex::new(core.snapshot(clock.now())),
+            core: Mutex::new(core),
             clock,
-            gate: Mutex::new(()),
+            line: Line::default(),
             work,
             progress: Condvar::new(),
             pool: Pool::new(keep, keep.min(4096)),
             lag: options.lag,
             blocks_per_frame: (FRAME / disk_block_bytes) as u64,
             ssd_blocks_per_frame: (FRAME / ssd_block_bytes) as u64,
-            journal_limit: u64::from(journal.capacity()) * 3 / 4,
-            write_limit: ((journal.capacity() / 8) as usize * disk_block_bytes).max(FRAME),
+            home_work: Condvar::new(),
+            records_limit: log_bytes as u64 / 2,
             ops_limit: log_bytes / 4,
             inline_limit: log_bytes / 8,
             ssd_uuid: joined.ssd.as_ref().map_or(joined.tie.map_or([0; 16], |tie| tie.ssd), Ssd::uuid),
@@ -314,6 +332,7 @@ impl Shared {
         }
     }
 
+    /// Waits for a commit if that gives room on the disk back; whether it does.
     fn regain_room(&self) -> Result<bool> {
         let core = self.core.lock();
         let (held, op) = (core.ext4.held_blocks(), core.op);
@@ -376,6 +395,9 @@ fn new_core(
         op: committed,
         committed,
         dirty: Dirty::default(),
+        needs: Default::default(),
+        queue: Default::default(),
+        pace: None,
         cycle: None,
         default_durability: options.durability,
         policy_turn: 0,
@@ -446,8 +468,8 @@ impl FileSystem for NfHybrid {
         self.shared.read(ino, offset, len)
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
-        self.shared.with_room(|| self.shared.write(ino, offset, data, kill_suid))
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+        self.shared.write(ino, offset, data, kill_suid)
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
@@ -475,11 +497,11 @@ impl FileSystem for NfHybrid {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.shared.removexattr(ino, name)
+        self.shared.with_room(|| self.shared.removexattr(ino, name))
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
-        self.shared.with_room(|| self.shared.fallocate(ino, offset, len, what))
+        self.shared.fallocate(ino, offset, len, what)
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
@@ -504,7 +526,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn shutdown(&self) -> Result<()> {
-        self.stop_committer();
+        self.stop_tasks();
         let core = self.shared.core.lock();
         core.state.check_running()?;
         if core.read_only {

@@ -14,13 +14,12 @@
 
 use super::core::Core;
 use super::durable::fill;
-use super::place::submit_gathered;
 use super::ssd::{self, DiskSide, Ssd};
 use super::state::{DiskSays, Phase, Plan, SsdSays, Word, judge};
 use super::tie::{NoTie, Saved, Tie};
 use super::{Options, Recover, Shared, volume};
 use crate::fs::ext4::{Ext4, Look};
-use crate::media::{BlockDevice, wait_all};
+use crate::media::BlockDevice;
 use crate::units::Ino;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -177,7 +176,7 @@ impl Shared {
     }
 
     fn tell_ssd(&self, cached: bool) -> Result<()> {
-        let _gate = self.gate.lock();
+        let _gate = self.line.claim();
         let mut core = self.core.lock();
         let (touched, committed) = (std::mem::take(&mut core.touched), core.committed);
         let Some(ssd) = &mut core.ssd else { return Ok(()) };
@@ -197,6 +196,10 @@ impl Shared {
         }
         ssd.trim(committed);
         self.checkpoint(core)?;
+        if self.core.lock().tables_due {
+            // Half told is not told.
+            return Err(Error::NoSpace("the SSD's log"));
+        }
         self.tables_flushed()?;
         self.advance_log()
     }
@@ -204,7 +207,7 @@ impl Shared {
     /// Writes what the SSD should see when it next meets the disk.
     fn write_identity(&self, clean: bool) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
-        let _gate = self.gate.lock();
+        let _gate = self.line.claim();
         let mut core = self.core.lock();
         let identity = core.ext4.identity();
         let epoch = core.state.epoch();
@@ -234,7 +237,13 @@ impl Shared {
         core.begin();
         drop(core);
         self.cycle()?;
-        let tables = self.flush_tables();
+        while !self.core.lock().releasing.is_empty() {
+            self.cycle()?;
+        }
+        let tables = {
+            let _gate = self.line.claim();
+            self.flush_tables()
+        };
         let close = self.core.lock().ext4.close(now);
         close?;
         // The disk has everything and says so: an SSD that cannot be left in order is found to be current all the same.
@@ -271,32 +280,6 @@ impl Shared {
         core.begin();
         core.wanted = core.op;
         self.work.notify_one();
-    }
-
-    /// Writes a checkpoint of the SSD's tables, with what waits for the log; see [`Shared::tables_flushed`].
-    pub(super) fn checkpoint(&self, mut core: crate::runtime::sync::MutexGuard<'_, Core>) -> Result<()> {
-        let (Some(device), Some(ssd)) = (&self.ssd_device, &mut core.ssd) else { return Ok(()) };
-        let checkpoint = ssd.checkpoint_begin()?;
-        drop(core);
-        self.write_groups(checkpoint.log)?;
-        let tickets = submit_gathered(device.as_ref(), self.clock.now(), checkpoint.tables);
-        wait_all(device.as_ref(), tickets).result?;
-        self.core.lock().tables_wait = true;
-        Ok(())
-    }
-
-    /// Makes tables that were written durable.
-    pub(super) fn tables_flushed(&self) -> Result<()> {
-        let Some(device) = &self.ssd_device else { return Ok(()) };
-        device.flush()?;
-        self.core.lock().tables_durable();
-        Ok(())
-    }
-
-    /// Frees the room in the log that tables took the place of.
-    pub(super) fn advance_log(&self) -> Result<()> {
-        let write = self.core.lock().ssd.as_mut().and_then(Ssd::advance);
-        self.write_groups(write.into_iter().collect())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::core::Core;
+use super::credits::Credits;
 use super::record::{Record, kind_code, rename_code, when};
 use crate::fs::ext4::acl::Acl;
 use crate::fs::ext4::{Create, Removed};
@@ -85,8 +86,10 @@ impl Shared {
     /// See [`crate::fs::FileSystem::create`].
     pub(super) fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
         let name = checked(name)?;
-        let mut core = self.core.lock();
-        core.writable()?;
+        let mut core = self.admitted(parent, |core| {
+            let records = (1024 + node.target.len()) as u64;
+            Ok(Credits { records, ..Credits::blocks(core.ext4.credits_for_create(parent)?) })
+        })?;
         let now = core.clock.wall();
         let directory = core.ext4.inode(parent)?;
         let (parent_mode, parent_gid) = (directory.mode, directory.gid);
@@ -105,17 +108,20 @@ impl Shared {
             gid: if setgid { parent_gid } else { caller.gid },
             rdev: node.rdev,
             target: node.target,
-            now: now,
+            now,
             ino: None,
             generation: None,
         };
         let ino = self.make(&mut core, &spec)?;
-        for (name, value) in inherited.acls() {
-            self.store_xattr(&mut core, ino, name, Some(value), None, now)?;
+        for (attribute, value) in inherited.acls() {
+            if let Err(error) = self.store_xattr(&mut core, ino, attribute, Some(value), None, now) {
+                self.remove_name(&mut core, parent, name, node.kind == Kind::Dir, now)?;
+                return Err(error);
+            }
         }
         core.reference(ino, parent);
         let attr = core.attr(ino)?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(attr)
     }
 
@@ -143,11 +149,11 @@ impl Shared {
     /// See [`crate::fs::FileSystem::unlink`] and [`crate::fs::FileSystem::rmdir`].
     pub(super) fn remove(&self, parent: Ino, name: &[u8], dir: bool) -> Result<()> {
         let name = checked(name)?;
-        let mut core = self.core.lock();
-        core.writable()?;
+        let credits = |core: &mut Core| Ok(Credits::blocks(core.ext4.credits_for_remove(parent, name)?));
+        let mut core = self.admitted(parent, credits)?;
         let now = core.clock.wall();
         self.remove_name(&mut core, parent, name, dir, now)?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(())
     }
 
@@ -186,17 +192,23 @@ impl Shared {
         core.nodes.remove(&ino);
         core.in_log.remove(&ino);
         core.record(&Record::Release { ino: ino.0 });
-        if !core.ext4.release(ino)? {
+        if !self.release_step(core, ino)? {
             core.releasing.push(ino);
         }
         Ok(())
+    }
+
+    /// Frees what one step does, if the journal has room for it; whether the inode is gone.
+    fn release_step(&self, core: &mut Core, ino: Ino) -> Result<bool> {
+        let credits = core.ext4.credits_to_free(ino)?;
+        Ok(self.has_journal_room(core, credits) && core.ext4.release(ino)?)
     }
 
     /// Goes on freeing inodes that are too large to go in one transaction. Called after each commit.
     pub(super) fn release_more(&self, core: &mut Core) -> Result<()> {
         for ino in std::mem::take(&mut core.releasing) {
             core.begin();
-            if !core.ext4.release(ino)? {
+            if !self.release_step(core, ino)? {
                 core.releasing.push(ino);
             }
         }
@@ -206,11 +218,17 @@ impl Shared {
     /// See [`crate::fs::FileSystem::rename`].
     pub(super) fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()> {
         let (name, new_name) = (checked(name)?, checked(new_name)?);
-        let mut core = self.core.lock();
-        core.writable()?;
+        let mut core = self.admitted(to, |core| {
+            let moved = core.ext4.credits_for_rename(to, new_name)?;
+            let white = if how == Rename::Whiteout { core.ext4.credits_for_create(from)? } else { 0 };
+            Ok(Credits::blocks(moved + white))
+        })?;
+        if how == Rename::Whiteout && core.ext4.statfs().inodes_free == 0 {
+            return Err(Error::NoSpace("no free inodes"));
+        }
         let now = core.clock.wall();
         self.move_name(&mut core, from, name, to, new_name, how, now)?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(())
     }
 
@@ -253,8 +271,8 @@ impl Shared {
     /// See [`crate::fs::FileSystem::link`].
     pub(super) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let name = checked(name)?;
-        let mut core = self.core.lock();
-        core.writable()?;
+        let credits = |core: &mut Core| Ok(Credits::blocks(core.ext4.credits_for_link(parent)?));
+        let mut core = self.admitted(parent, credits)?;
         let now = core.clock.wall();
         if core.nodes.get(&ino).is_some_and(|node| node.orphan) {
             return Err(Error::NotFound);
@@ -262,7 +280,7 @@ impl Shared {
         self.add_link(&mut core, ino, parent, name, now)?;
         core.node_of(ino).lookups += 1;
         let attr = core.attr(ino)?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(attr)
     }
 

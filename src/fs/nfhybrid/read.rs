@@ -82,7 +82,8 @@ impl Shared {
         let mut core = self.core.lock();
         core.state.check_readable()?;
         let size = core.inode_of_file(ino)?.size;
-        touch_atime(&mut core, ino)?;
+        touch_atime(self, &mut core, ino)?;
+        self.wake_if_due(&mut core);
         let end = size.min(offset.saturating_add(len as u64));
         if offset >= end {
             return Ok(Later::Now(Vec::new()));
@@ -253,10 +254,14 @@ impl Shared {
     pub(super) fn read_disk(&self, at: DiskBlock, blocks: u32) -> Result<Bytes> {
         let block_bytes = self.disk_block_bytes;
         let request = Request::Read { offset: at.0 * block_bytes as u64, len: blocks as usize * block_bytes };
+        // Looked up before the read as well as after it: meanwhile a checkpoint may write an image home, behind
+        // the read, and let go of it.
+        let newest = |number: usize| self.journal.latest(DiskBlock(at.0 + number as u64));
+        let before: SmallVec<[(usize, Bytes); 4]> =
+            (0..blocks as usize).filter_map(|number| Some((number, newest(number)?))).collect();
         let bytes = self.disk.run(self.clock.now(), request).result?;
-        let newer: SmallVec<[(usize, Bytes); 4]> = (0..blocks as usize)
-            .filter_map(|number| Some((number, self.journal.latest(DiskBlock(at.0 + number as u64))?)))
-            .collect();
+        let after = (0..blocks as usize).filter_map(|number| Some((number, newest(number)?)));
+        let newer: SmallVec<[(usize, Bytes); 4]> = before.into_iter().chain(after).collect();
         if newer.is_empty() {
             return Ok(bytes);
         }
@@ -394,13 +399,14 @@ pub(super) fn has_data(shared: &Shared, core: &mut Core, ino: Ino, index: u64) -
 }
 
 /// The kernel's `relatime`: a read renews an access time that is not after the other times, or a day old.
-fn touch_atime(core: &mut Core, ino: Ino) -> Result<()> {
+fn touch_atime(shared: &Shared, core: &mut Core, ino: Ino) -> Result<()> {
     let now = core.clock.wall();
     let inode = core.ext4.inode(ino)?;
     let due = inode.atime <= inode.mtime
         || inode.atime <= inode.ctime
         || now.sec.saturating_sub(inode.atime.sec) > ATIME_MAX;
-    if due && !core.read_only && core.state.is_running() {
+    // What finds no room in the journal is not stored; the committer makes some.
+    if due && !core.read_only && core.state.is_running() && shared.has_credits_for_access(core) {
         // Alone it is no reason to wake the disk: it goes with the next commit.
         core.ext4.inode_mut(ino)?.atime = now;
     }

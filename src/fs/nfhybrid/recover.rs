@@ -67,6 +67,11 @@ impl Shared {
         core.op = record.op - 1;
         match &record.body {
             RecordBody::Operation(bytes) => return self.apply(&mut core, record.op, bytes),
+            RecordBody::Fresh { ino, run, .. }
+                if record.op <= complete && !self.may_copy(&mut core, *ino, *run)? =>
+            {
+                return Ok(false);
+            }
             RecordBody::Fresh { ino, file_block, run, inode } if record.op <= complete => {
                 match self.copy_back(&mut core, record.op, *ino, *file_block, *run, inode.size) {
                     Err(error @ Error::Ssd(_)) if whole => {
@@ -81,6 +86,16 @@ impl Shared {
             }
         }
         Ok(true)
+    }
+
+    /// Whether a run fits what the transaction has room for; one that fits none on its own gets new places.
+    fn may_copy(&self, core: &mut Core, ino: Ino, run: Run) -> Result<bool> {
+        let blocks = u64::from(run.len) * self.ssd_block_bytes as u64 / self.disk_block_bytes as u64;
+        let alone = core.journal_need() == 0;
+        Ok(alone || !is_live(core, ino)? || {
+            let credits = core.ext4.credits_for_data(ino, blocks)?;
+            self.has_journal_room(core, credits)
+        })
     }
 
     /// What operation `op` bound is not to be used.
@@ -202,7 +217,8 @@ impl Shared {
             }
             Record::Fallocate { ino, what, offset, len, at, .. } => {
                 let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
-                self.allocate_range(core, Ino(ino), offset..end, fallocate_of(what, op)?, stamp(at))
+                let what = fallocate_of(what, op)?;
+                return Ok(self.allocate_range(core, Ino(ino), offset..end, what, stamp(at))? == end);
             }
             Record::Data { ino, offset, bytes } => {
                 offset.checked_add(bytes.len() as u64).ok_or(Error::TooLarge)?;

@@ -1,5 +1,7 @@
 //! nfhybrid on devices in memory, without a mount.
 
+mod pressure;
+
 use super::*;
 use crate::fs::rules;
 use crate::media::ram::Ram;
@@ -11,10 +13,21 @@ pub(super) fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)
 }
 
 pub(super) fn halves_as(disk_mib: u64, ssd_mib: u64, config: &ssd::Config) -> Option<(Arc<Ram>, Arc<Ram>)> {
+    halves_with(disk_mib, ssd_mib, config, &["-b", "4096"])
+}
+
+/// The same with options of mke2fs.
+fn halves_with(
+    disk_mib: u64,
+    ssd_mib: u64,
+    config: &ssd::Config,
+    options: &[&str],
+) -> Option<(Arc<Ram>, Arc<Ram>)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(disk_mib << 20).unwrap();
     let made = Command::new("/usr/sbin/mke2fs")
-        .args(["-q", "-t", "ext4", "-F", "-b", "4096"])
+        .args(["-q", "-t", "ext4", "-F"])
+        .args(options)
         .arg(file.path())
         .status();
     if !made.is_ok_and(|status| status.success()) {
@@ -199,7 +212,9 @@ fn a_promise_outlives_the_log_that_held_it_even_if_it_was_overwritten_since() {
 
 #[test]
 fn a_log_with_more_to_say_than_it_holds_waits_for_the_disk_and_keeps_the_ssd() {
-    let Some((disk, ssd)) = halves(48, 6) else { return };
+    // A journal that takes all of it in one transaction.
+    let options = ["-b", "4096", "-J", "size=16"];
+    let Some((disk, ssd)) = halves_with(64, 6, &ssd::Config::default(), &options) else { return };
     // Nothing goes to the section: it is full of what the disk does not have.
     let fs = open(&disk, Some(&ssd), Options { lag: Lag { bytes: 1 << 30, ..Lag::default() }, ..manual() })
         .unwrap();
@@ -514,7 +529,7 @@ fn filled() -> Option<(Vec<u8>, Vec<u8>, Files)> {
     Some((disk.image(), ssd.image(), files))
 }
 
-fn next(random: &mut u64) -> usize {
+pub(super) fn next(random: &mut u64) -> usize {
     *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*random >> 33) as usize
 }
