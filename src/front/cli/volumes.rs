@@ -93,7 +93,7 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "without-ssd",
         value: None,
-        default: "",
+        default: "off",
         help: "mount the disk half alone although its SSD's log is open, which drops for ever what only that holds",
     },
     OptionSpec {

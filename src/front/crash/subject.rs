@@ -91,7 +91,9 @@ impl Subject for Hybrid {
     }
 
     fn open_alone(&self, device: Arc<dyn BlockDevice>) -> Result<Box<dyn FileSystem>> {
-        Ok(Box::new(NfHybrid::open(device, None, self.manual())?))
+        // A cut left the SSD's log open; what only that held is not looked for.
+        let options = Options { without_ssd: true, ..self.manual() };
+        Ok(Box::new(NfHybrid::open(device, None, options)?))
     }
 
     fn syncs_alone(&self) -> bool {

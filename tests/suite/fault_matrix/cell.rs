@@ -7,7 +7,7 @@ use bimetal::front::crash::history::{Bounds, History};
 use bimetal::front::crash::snapshot::Snapshot;
 use bimetal::front::crash::subject::Hybrid;
 use bimetal::fs::FileSystem;
-use bimetal::fs::nfhybrid::NfHybrid;
+use bimetal::fs::nfhybrid::{NfHybrid, Options};
 use bimetal::media::BlockDevice;
 use bimetal::media::counted::Counts;
 use bimetal::media::faulty::{Effect, Kind, When};
@@ -180,7 +180,7 @@ fn made(volume: &Prepared, rig: &Rig, promise: Promise, story: Story) -> Result<
             false => Err(format!("{what}: other files than before")),
         }
     };
-    let alone = NfHybrid::open(devices[0].clone(), None, options());
+    let alone = NfHybrid::open(devices[0].clone(), None, Options { without_ssd: true, ..options() });
     match (alone, promise) {
         (Ok(fs), Promise::Answer) => drop(whole(&fs, "the disk alone")),
         (Ok(fs), _) => whole(&fs, "the disk alone")?,
@@ -218,7 +218,8 @@ fn held(volume: &Prepared, rig: &Rig, promise: Promise, story: &Story) -> Result
         Promise::Names => names(&checker, &devices, &bounds),
         Promise::OldOrNew => checker.uneven(&own(&devices)).map(drop),
         Promise::Answer => {
-            let opened = NfHybrid::open(own(&devices)[0].clone(), None, options());
+            let opened =
+                NfHybrid::open(own(&devices)[0].clone(), None, Options { without_ssd: true, ..options() });
             if let Ok(fs) = opened {
                 // An error is an answer.
                 let _ = Snapshot::of(&fs);

@@ -398,6 +398,18 @@ mod tests {
     }
 
     #[test]
+    fn the_version_before_is_read_and_written_as_the_present_one() {
+        let superblock = sample(&Ram::new("ssd", 64 << 20));
+        let mut old = superblock.encode().to_vec();
+        old[8..12].copy_from_slice(&2_u32.to_le_bytes());
+        let sum = crc32c(&old[..BYTES - 4]);
+        old[BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
+        let read = Superblock::decode(&old, "test").unwrap();
+        assert_eq!(read, superblock);
+        assert_eq!(read.encode()[8..12], 3_u32.to_le_bytes());
+    }
+
+    #[test]
     fn any_flipped_bit_is_found() {
         let ram = Ram::new("ssd", 64 << 20);
         let superblock = sample(&ram);
