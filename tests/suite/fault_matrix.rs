@@ -180,7 +180,8 @@ fn every_error_on_every_half_in_every_phase_keeps_what_was_promised() {
                 let outcome = watched(phase, half, fault, most);
                 match (known.case(&name), outcome.failures.first()) {
                     (None, Some(why)) => wrong.push(format!("{name}: {why}")),
-                    (Some(case), None) => {
+                    // At some places only, it may keep it by chance.
+                    (Some(case), None) if most == ALL => {
                         wrong.push(format!("{name}: keeps its promise now; take {case} out of known.txt"))
                     }
                     _ => {}
