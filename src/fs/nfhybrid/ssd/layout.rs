@@ -24,6 +24,10 @@ pub(super) const SUMS_PER_BLOCK: u32 = SECTORS_PER_BLOCK * SUMS_PER_SECTOR;
 /// Checksums in one sector.
 pub(super) const SUMS_PER_SECTOR: u32 = (SECTOR_PAYLOAD / 4) as u32;
 
+/// Bytes of a block of the log: the page of the kernel's caches and of any SSD. What is written in smaller steps is read,
+/// changed and written again below us.
+const LOG_UNIT: u32 = TABLE_BLOCK as u32;
+
 /// The largest alignment chosen without being asked for one.
 const ALIGN_MAX: u64 = 1 << 20;
 
@@ -60,6 +64,8 @@ pub(super) struct Layout {
     pub(super) log_bytes: u64,
     /// Bytes of a block of the log.
     pub(super) log_unit: u32,
+    /// Groups of the log may be packed.
+    pub(super) log_packs: bool,
     pub(super) inode_bitmap: u64,
     pub(super) slots: u64,
     pub(super) slot_count: u32,
@@ -126,7 +132,7 @@ impl Layout {
     }
 
     pub(super) fn log_place(&self) -> Place {
-        Place { start: self.log, bytes: self.log_bytes, unit: self.log_unit }
+        Place { start: self.log, bytes: self.log_bytes, unit: self.log_unit, packs: self.log_packs }
     }
 
     pub(super) fn shape(&self, section: &SectionLayout) -> Result<Shape> {
@@ -321,7 +327,8 @@ fn place(device: &DeviceInfo, config: &Config, extents: &[u64]) -> Option<Layout
         threshold_blocks: config.threshold_blocks,
         log,
         log_bytes: config.log_bytes,
-        log_unit: device.block_bytes.max(SECTOR_BYTES as u32),
+        log_unit: LOG_UNIT.max(device.block_bytes),
+        log_packs: true,
         inode_bitmap,
         slots,
         slot_count,

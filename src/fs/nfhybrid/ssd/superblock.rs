@@ -17,8 +17,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// First bytes of a superblock.
 pub(super) const MAGIC: [u8; 8] = *b"BIMETSSD";
 
-/// The version of the format this code reads and writes.
-pub const FORMAT_VERSION: u32 = 2;
+/// The version of the format of new SSDs. Older ones from [`FORMAT_OLDEST`] on are used as they are.
+pub const FORMAT_VERSION: u32 = 3;
+
+/// The oldest version this code reads and writes: the log's groups are never packed.
+const FORMAT_OLDEST: u32 = 2;
 
 const BYTES: usize = TABLE_BLOCK as usize;
 
@@ -110,7 +113,7 @@ impl Superblock {
         section.iter_mut().zip(&layout.sections).for_each(|(raw, section)| *raw = encode_section(section));
         let raw = RawSuperblock {
             magic: MAGIC,
-            version: FORMAT_VERSION.into(),
+            version: if layout.log_packs { FORMAT_VERSION } else { FORMAT_OLDEST }.into(),
             clean: self.clean.into(),
             sections: layout.sections.len() as u8,
             default_section: self.default_section,
@@ -156,8 +159,9 @@ impl Superblock {
         if bytes.len() != BYTES || crc32c(&bytes[..BYTES - 4]).to_le_bytes() != bytes[BYTES - 4..] {
             return Err(corrupt("its checksum is wrong"));
         }
-        if raw.version.get() != FORMAT_VERSION {
-            let why = format!("it has version {}, this program reads {FORMAT_VERSION}", raw.version);
+        if !(FORMAT_OLDEST..=FORMAT_VERSION).contains(&raw.version.get()) {
+            let known = format!("{FORMAT_OLDEST} to {FORMAT_VERSION}");
+            let why = format!("it has version {}, this program reads {known}", raw.version);
             return Err(Error::unsupported(format!("the SSD format ({at})"), why));
         }
         let sections = raw.section.iter().take(raw.sections.into()).map(decode_section);
@@ -170,6 +174,7 @@ impl Superblock {
             log: raw.log.get(),
             log_bytes: raw.log_bytes.get(),
             log_unit: raw.log_unit.get(),
+            log_packs: raw.version.get() > FORMAT_OLDEST,
             inode_bitmap: raw.inode_bitmap.get(),
             slots: raw.slots.get(),
             slot_count: raw.slot_count.get(),
