@@ -67,7 +67,7 @@ fn clients_that_create_fsync_and_unlink_beside_each_other_keep_the_ssd() {
                     let bytes = vec![number as u8; 1 + next(&mut random) % 12_000];
                     let ino = create(fs, &name, &bytes);
                     fsync(fs, ino);
-                    if next(&mut random) % 4 > 0 {
+                    if !next(&mut random).is_multiple_of(4) {
                         fs.unlink(ROOT_INO, name.as_bytes()).unwrap();
                     }
                     fs.forget(ino, 1);
@@ -233,7 +233,10 @@ fn work(fs: &NfHybrid, clients: u64, steps: u64, seed: u64, note: impl Fn(&str, 
                             fs.forget(ino, 1);
                         }
                         _ => {
-                            let all = vec![version; if next(&mut random) % 5 == 0 { 100_000 } else { 6000 }];
+                            let all = vec![
+                                version;
+                                if next(&mut random).is_multiple_of(5) { 100_000 } else { 6000 }
+                            ];
                             fs.write(kept[file], 0, &all, false).unwrap().get().unwrap();
                             fsync(fs, kept[file]);
                             note(&name, version);
@@ -367,13 +370,14 @@ fn cost_of_small_fsyncs_as_a_loop_driver_counts_it() {
         let image = tempfile::NamedTempFile::new().unwrap();
         image.as_file().set_len(64 << 20).unwrap();
         let name = run(&["losetup", "--sector-size", "4096", "-f", "--show", image.path().to_str().unwrap()]);
-        let ssd = Arc::new(crate::media::file::FileDevice::open(std::path::Path::new(&name), true).unwrap());
+        let ssd = crate::media::file::FileDevice::open(std::path::Path::new(&name), true).unwrap();
+        let ssd = Arc::new(crate::media::counted::Counted::new(Arc::new(ssd)));
         let (disk, _) = halves(64, 16).unwrap();
         volume::join_devices(disk.clone(), ssd.clone(), &ssd::Config::default()).unwrap();
         let fs = NfHybrid::open(disk, Some(ssd.clone()), Options::default()).unwrap();
         let ino = create(&fs, "f", &vec![1; if overwrite { RECORDS as usize * 4096 } else { 0 }]);
         fs.commit().unwrap();
-        let (mut random, before) = (1, driver_counts(&name));
+        let (mut random, before, asked) = (1, driver_counts(&name), ssd.counts());
         let start = std::time::Instant::now();
         for number in 0..RECORDS {
             let page: Vec<u8> = (0..4096).map(|_| if noise { next(&mut random) as u8 } else { 7 }).collect();
@@ -388,6 +392,7 @@ fn cost_of_small_fsyncs_as_a_loop_driver_counts_it() {
             "noise {noise}, overwrite {overwrite}: {} writes, {kib:.1} KiB a record, {each:?}",
             after.0 - before.0
         );
+        println!("  asked for: {:?}\n  {:?}", ssd.counts() - asked, fs.status().counters);
         fs.shutdown().unwrap();
         drop(ssd);
         run(&["losetup", "-d", &name]);

@@ -53,12 +53,12 @@ impl Shared {
     /// [`Error::NoSpace`](crate::Error::NoSpace): the log is full; what was appended stays and goes with a later write.
     /// Else those of the SSD's device, which is lost then.
     pub(super) fn write_log<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> Result<()> {
-        if let Some(packing) = core.ssd.as_mut().and_then(Ssd::to_pack) {
+        if let Some(packing) = core.ssd.as_mut().and_then(Ssd::begin_packing) {
             drop(core);
             let packed = packing.pack();
             core = self.core.lock();
             if let Some(ssd) = &mut core.ssd {
-                ssd.packed(packed);
+                ssd.end_packing(packed);
             }
         }
         let (sealed, full) = core.seal_all();

@@ -326,14 +326,14 @@ impl Ssd {
     }
 
     /// What was appended since the last seal, to be packed before it is sealed; `None` where that would gain nothing. What
-    /// comes of it is handed to [`packed`](Ssd::packed) before the next seal.
-    pub fn to_pack(&mut self) -> Option<Packing> {
-        self.log.to_pack()
+    /// comes of it is handed to [`end_packing`](Ssd::end_packing) before the next seal.
+    pub fn begin_packing(&mut self) -> Option<Packing> {
+        self.log.begin_packing()
     }
 
     /// Takes back what was packed.
-    pub fn packed(&mut self, packed: Packed) {
-        self.log.packed(packed);
+    pub fn end_packing(&mut self, packed: Packed) {
+        self.log.end_packing(packed);
     }
 
     /// Closes what was appended into a group to write; `None` when there is nothing. Several groups may

@@ -314,7 +314,7 @@ impl Log {
     }
 
     /// What gathered, closed, to be packed before it is sealed; `None` where that would gain nothing.
-    pub(super) fn to_pack(&mut self) -> Option<Packing> {
+    pub(super) fn begin_packing(&mut self) -> Option<Packing> {
         let unit = self.unit as usize;
         let bytes = self.gathering.buffer.len();
         let alone = self.closed.is_empty() && self.gathering.records > 0;
@@ -328,7 +328,7 @@ impl Log {
     }
 
     /// The batch that was closed to be packed, packed or not.
-    pub(super) fn packed(&mut self, packed: Packed) {
+    pub(super) fn end_packing(&mut self, packed: Packed) {
         self.pause.tried(packed.payload.is_some());
         let is_next = self.batch - self.closed.len() as u64 == packed.batch;
         let (Some(payload), Some(batch)) = (packed.payload, self.closed.front_mut().filter(|_| is_next))

@@ -320,8 +320,8 @@ fn groups_are_whole_pages_and_one_of_4_kib_that_shrink_is_a_single_page() {
         let noise: Vec<u8> = (0..4096).map(|_| random.next() as u8).collect();
         for (record, pages) in [(&noise[..], 2), (&[7; 4096][..], 1)] {
             ssd.append(1, record).unwrap();
-            if let Some(packing) = ssd.to_pack() {
-                ssd.packed(packing.pack());
+            if let Some(packing) = ssd.begin_packing() {
+                ssd.end_packing(packing.pack());
             }
             let group = ssd.seal().unwrap().unwrap();
             assert!(!group.binds, "nothing is bound by it");
@@ -341,10 +341,10 @@ fn packed_groups_are_read_back_and_go_on_to_be_appended_to() {
     let records: Vec<Vec<u8>> = (1..40_u8).map(|op| vec![op; 4096]).collect();
     for (op, record) in (1..).zip(&records) {
         ssd.append(op, record).unwrap();
-        let packing = ssd.to_pack().unwrap();
+        let packing = ssd.begin_packing().unwrap();
         // Another one comes while it is packed.
         ssd.append(op, b"beside it").unwrap();
-        ssd.packed(packing.pack());
+        ssd.end_packing(packing.pack());
         seal_all(&mut ssd, &device);
     }
     let opened = reopen(&device);
@@ -370,7 +370,7 @@ fn an_ssd_of_version_2_with_blocks_of_512_bytes_goes_on_as_it_is() {
     for round in 0..3 {
         let mut ssd = Ssd::open(&device, DiskSide::default()).unwrap().ssd;
         ssd.append(round + 1, &[7; 4096]).unwrap();
-        assert!(ssd.to_pack().is_none());
+        assert!(ssd.begin_packing().is_none());
         let group = ssd.seal().unwrap().unwrap();
         assert_eq!(group.clone().close().len(), 4608);
         (&device as &dyn BlockDevice).write(group.offset, group.clone().close()).unwrap();
