@@ -5,6 +5,7 @@
 //! a mount may find them bound.
 
 use super::log::{LogWrite, Token};
+use super::packing::{Packed, Packing};
 use super::pieces::{PIECE_BLOCKS_MAX, Piece};
 use super::record::{BIND_BYTES, Body, RECORD_HEADER};
 use super::residency::Changes;
@@ -336,6 +337,17 @@ impl Ssd {
             return Ok(());
         }
         Err(Error::invalid(format!("a log record of {} bytes: this log takes {most} at most", payload.len())))
+    }
+
+    /// What was appended since the last seal, to be packed before it is sealed; `None` where that would gain nothing. What
+    /// comes of it is handed to [`end_packing`](Ssd::end_packing) before the next seal.
+    pub fn begin_packing(&mut self) -> Option<Packing> {
+        self.log.begin_packing()
+    }
+
+    /// Takes back what was packed.
+    pub fn end_packing(&mut self, packed: Packed) {
+        self.log.end_packing(packed);
     }
 
     /// Closes what was appended into a group to write; `None` when there is nothing. Several groups may

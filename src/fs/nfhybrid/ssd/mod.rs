@@ -23,7 +23,7 @@
 //! # Reading order
 //!
 //! `segment` (the paper's extents and Algorithm 1), `table` and `section` (Algorithm 2), `pieces` and
-//! `residency` (which block is where), `queue` (replacement), `record`, `log`, `scan` (the log), `sector`,
+//! `residency` (which block is where), `queue` (replacement), `record`, `log`, `packing`, `scan` (the log), `sector`,
 //! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `checkpoint`, `backing`, `recover`.
 
 mod backing;
@@ -34,6 +34,7 @@ mod config;
 mod format;
 mod layout;
 mod log;
+mod packing;
 mod pieces;
 mod queue;
 mod reader;
@@ -53,6 +54,7 @@ mod table;
 pub use checkpoint::Checkpoint;
 pub use config::{Config, SECTION_NAME_MAX, SECTIONS_MAX, SectionConfig, Tie};
 pub use log::{LogWrite, Token};
+pub use packing::{Packed, Packing};
 pub use recover::{Opened, Record, RecordBody};
 pub use status::{SectionStatus, Status};
 pub use superblock::FORMAT_VERSION;

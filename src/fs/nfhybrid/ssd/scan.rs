@@ -17,6 +17,7 @@ use super::backing::Backing;
 use super::log::{
     CHECKSUM_AT, GROUP_HEADER, GROUP_MAGIC, Group, LOG_VERSION, Position, RawGroup, group_checksum,
 };
+use super::packing::{LZ4, PLAIN, unpack};
 use super::record::{self, Body, Limits};
 use crate::Result;
 use bytes::Bytes;
@@ -152,7 +153,13 @@ fn candidate(log: &Bytes, unit: usize, id: u64, block: usize) -> Option<Candidat
     if group[CHECKSUM_AT..CHECKSUM_AT + 4] != group_checksum(&group).to_le_bytes() {
         return None;
     }
-    Some(Candidate { header, blocks: blocks as u32, payload: group.slice(GROUP_HEADER..bytes) })
+    let stored = group.slice(GROUP_HEADER..bytes);
+    let payload = match header.packing.get() {
+        PLAIN => stored,
+        LZ4 => unpack(&stored, log.len())?,
+        _ => return None,
+    };
+    Some(Candidate { header, blocks: blocks as u32, payload })
 }
 
 /// The groups from the tail `newest` names, as far as they lead.
