@@ -6,10 +6,11 @@
 //! - [`core`]: what is kept in memory, behind one lock;
 //! - `names`, `attrs`, `write`, `read`: the operations;
 //! - `durable`: fsync and the SSD's log; `cycle`: the commit cycle; `recover`: mounting;
-//! - `policy`: which directory uses which section; `promote`: copies made by reads;
+//! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
 
+pub mod admission;
 mod attrs;
 pub mod check;
 mod control;
@@ -48,9 +49,11 @@ use crate::media::BlockDevice;
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
+use admission::{Budget, Promote};
 use bytes::Bytes;
 use frames::{FRAME, Pool};
 use parking_lot::{Condvar, Mutex};
+use promote::Promotions;
 use recover::Verdict;
 use rustc_hash::FxHashMap;
 use ssd::{DiskSide, DupInode, Ssd};
@@ -96,6 +99,10 @@ pub struct Options {
     pub recover: Recover,
     /// Change nothing on either half (a log with operations the disk lacks is refused).
     pub read_only: bool,
+    /// What reads bring to the SSD.
+    pub promote: Promote,
+    /// How much of that in a day; `None`: as much as the SSD half holds, see [`Budget::of`].
+    pub promote_budget: Option<Budget>,
     /// No thread of its own: [`NfHybrid::commit`] runs each commit cycle, so that a run can be repeated.
     pub manual: bool,
 }
@@ -305,7 +312,7 @@ impl Shared {
         let keep = (options.lag.bytes / FRAME as u64) as usize;
         let work = Arc::new(Condvar::new());
         Shared {
-            core: Mutex::new(new_core(ext4, committed, joined.epoch, work.clone(), options)),
+            core: Mutex::new(new_core(ext4, committed, joined, work.clone(), options)),
             gate: Mutex::new(()),
             work,
             progress: Condvar::new(),
@@ -436,7 +443,9 @@ impl Shared {
     }
 }
 
-fn new_core(ext4: Ext4, committed: u64, epoch: u64, work: Arc<Condvar>, options: Options) -> Core {
+fn new_core(ext4: Ext4, committed: u64, joined: &Joined, work: Arc<Condvar>, options: Options) -> Core {
+    let capacity = joined.ssd.as_ref().map_or(0, Ssd::data_bytes);
+    let budget = options.promote_budget.unwrap_or_else(|| Budget::of(capacity));
     Core {
         ext4,
         ssd: None,
@@ -452,7 +461,7 @@ fn new_core(ext4: Ext4, committed: u64, epoch: u64, work: Arc<Condvar>, options:
         failure: None,
         default_durability: options.durability,
         policy_turn: 0,
-        epoch,
+        epoch: joined.epoch,
         reuse: 0,
         recovered: 0,
         recovering: false,
@@ -461,7 +470,7 @@ fn new_core(ext4: Ext4, committed: u64, epoch: u64, work: Arc<Condvar>, options:
         wanted: 0,
         stop: false,
         read_only: options.read_only,
-        promotions: Default::default(),
+        promotions: Promotions::new(options.promote, budget, capacity),
         promote_at: Time::ZERO,
         in_log: FxHashMap::default(),
         carried: Vec::new(),

@@ -4,6 +4,7 @@
 //! that was planned from can have been reused meanwhile; else it is planned again.
 
 use super::Shared;
+use super::admission::{DiskRead, PATH};
 use super::core::Core;
 use super::frames::{FRAME, Frame};
 use super::write::frame_of;
@@ -74,6 +75,9 @@ impl Plan {
                 Source::Disk { .. } => 2,
             };
             read_bytes[from] += piece.bytes as u64;
+            if from < 2 {
+                core.promotions.pass(piece.bytes as u64);
+            }
         }
     }
 }
@@ -279,17 +283,20 @@ impl Shared {
         }
     }
 
-    /// Hands what came from the disk to the committer, to be copied to the SSD.
+    /// Hands what came from the disk to the committer, to be copied to the SSD if it is worth it.
     fn offer(&self, core: &mut Core, plan: &Plan, parts: &[Bytes]) {
-        if core.nodes.get(&plan.ino).map(|node| node.version) != Some(plan.version) {
-            return;
-        }
-        for (piece, bytes) in plan.pieces.iter().zip(parts) {
-            if matches!(piece.source, Source::Disk { .. }) {
-                let promotion =
-                    super::promote::Promotion { ino: plan.ino, index: piece.index, bytes: bytes.clone() };
-                core.promotions.offer(promotion, plan.version);
+        let from_disk = |piece: &Piece| matches!(piece.source, Source::Disk { .. });
+        let unchanged = core.nodes.get(&plan.ino).map(|node| node.version) == Some(plan.version);
+        let path = core.path_above(plan.ino);
+        let file_frames = plan.size.div_ceil(FRAME as u64);
+        for (piece, bytes) in plan.pieces.iter().zip(parts).filter(|(piece, _)| from_disk(piece)) {
+            if !unchanged {
+                core.promotions.too_late(bytes.len() as u64);
+                continue;
             }
+            let frames = piece.index..piece.index + (bytes.len() / FRAME) as u64;
+            let read = DiskRead { ino: plan.ino, path, frames, file_frames };
+            core.promotions.offer(&read, bytes, plan.version, Time::now());
         }
         if core.promotions.is_due() {
             self.work.notify_one();
@@ -410,6 +417,19 @@ fn touch_atime(core: &mut Core, ino: Ino) -> Result<()> {
 }
 
 impl Core {
+    /// The directories above a file, as far as they were walked through.
+    fn path_above(&self, ino: Ino) -> [Ino; PATH] {
+        let mut path = [Ino(0); PATH];
+        let mut at = ino;
+        for slot in &mut path {
+            match self.nodes.get(&at).map(|node| node.parent) {
+                Some(parent) if parent != at => (*slot, at) = (parent, parent),
+                _ => break,
+            }
+        }
+        path
+    }
+
     /// An inode that holds contents; an error for directories and the rest.
     pub(super) fn inode_of_file(&mut self, ino: Ino) -> Result<&crate::fs::ext4::Inode> {
         let inode = self.ext4.inode(ino)?;

@@ -1,6 +1,7 @@
 //! What a mount says of itself: one structure, printed as text or JSON by the front ends.
 
 use super::Shared;
+use super::admission::Tally;
 use super::core::Counters;
 use crate::fs::nfhybrid::ssd;
 use crate::time::Time;
@@ -32,8 +33,22 @@ pub struct Status {
     pub ssd_half: Option<ssd::Status>,
     /// The disk's journal.
     pub journal: crate::fs::ext4::journal::JournalStats,
+    /// What became of what the disk was read for: copied to the SSD, or why not.
+    pub promotion: Promotion,
     /// Counters since the mount.
     pub counters: Counters,
+}
+
+/// What reads bring to the SSD.
+#[derive(Clone, Debug, Serialize)]
+pub struct Promotion {
+    /// The policy, as the mount option names it.
+    pub policy: &'static str,
+    /// Bytes of the budget that are left now, if there is one.
+    pub budget_left_bytes: Option<u64>,
+    /// Bytes put before the policy, and what became of them.
+    #[serde(flatten)]
+    pub tally: Tally,
 }
 
 /// How far the disk half is behind, and how far it may be.
@@ -73,6 +88,7 @@ impl Shared {
             operations: (core.op, core.committed),
             ssd_half: ssd.map(ssd::Ssd::status),
             journal: self.journal.stats(),
+            promotion: core.promotions.status(),
             counters: core.counters,
         }
     }
