@@ -11,6 +11,7 @@ test: setup lint
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
 	SEEDS=200 cargo test --quiet --test suite nfhybrid_crash::many_more -- --ignored --nocapture
+	cargo test --quiet --release --lib nfhybrid::tests::misses -- --ignored --nocapture
 	FTL_CASES=1000 cargo test --quiet --release --lib ftl::
 	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture --include-ignored
 	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture --include-ignored

@@ -10,7 +10,7 @@ use crate::front::fuse::{Devices, OptionSpec};
 use crate::fs::cmfs::volume as cmfs;
 use crate::fs::memfs::MemFs;
 use crate::fs::nfhybrid::admission::Budget;
-use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
+use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, Renew, check, ssd, volume};
 use crate::fs::osd::Format;
 use crate::fs::osdfs::volume as osd;
 use crate::fs::{Caller, FileSystem};
@@ -212,6 +212,11 @@ impl VolumeArgs {
         }
     }
 
+    /// Whether this kind of file system takes the mount options about access times.
+    pub fn keeps_access_times(&self) -> bool {
+        self.kind() == "nfhybrid"
+    }
+
     /// The mount options of this kind of file system.
     pub fn options(&self) -> &'static [OptionSpec] {
         match self.kind() {
@@ -364,6 +369,10 @@ fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
             Some(("promote-budget", value)) => parsed.promote_budget = Some(parse_budget(value)?),
             Some(("prealloc" | "cache" | "cache-size", _)) => {}
             None if option == "direct" => {}
+            None if option == "noatime" => parsed.access_times.renew = Renew::Never,
+            None if option == "relatime" => parsed.access_times.renew = Renew::Relative,
+            None if option == "strictatime" => parsed.access_times.renew = Renew::Always,
+            None if option == "nodiratime" => parsed.access_times.dirs = false,
             Some(("recover", "log")) => parsed.recover = Recover::Log,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
             _ => {

@@ -37,7 +37,7 @@ mod workers;
 pub use control::{Devices, PREFIX, RESIDENCY, SECTION, STATUS};
 pub use errno::number as errno_of;
 pub use mount::{SUBTYPE, Unmount, unmount};
-pub use options::{MountOptions, OPTIONS, OptionSpec};
+pub use options::{Atime, MountOptions, OPTIONS, OptionSpec};
 
 use crate::front::record::Recorded;
 use crate::fs::FileSystem;

@@ -18,7 +18,7 @@ const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 impl Shared {
     /// See [`crate::fs::FileSystem::setattr`].
     pub(super) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        let mut core = self.core.lock();
+        let mut core = self.ready(|core| core.look_at(ino));
         core.writable()?;
         let now = core.clock.wall();
         if let Some(size) = set.size {
@@ -110,7 +110,7 @@ impl Shared {
         how: SetXattr,
         kill_sgid: bool,
     ) -> Result<()> {
-        let mut core = self.core.lock();
+        let mut core = self.ready(|core| core.look_at(ino));
         core.writable()?;
         let there = match core.ext4.get_xattr(ino, name) {
             Ok(_) => true,
@@ -169,7 +169,7 @@ impl Shared {
 
     /// See [`crate::fs::FileSystem::removexattr`].
     pub(super) fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        let mut core = self.core.lock();
+        let mut core = self.ready(|core| core.look_at(ino));
         core.writable()?;
         self.store_xattr(&mut core, ino, name, None, None, self.clock.wall())?;
         self.settle(core);

@@ -4,13 +4,15 @@
 //! of file data in sections of different extent sizes. `docs/DESIGN.md` derives the design; in reading order:
 //!
 //! - [`core`]: what is kept in memory, behind one lock;
-//! - `names`, `attrs`, `write`, `read`: the operations;
+//! - `names`, `attrs`, `write`, `read`: the operations; `atime`: access times;
+//! - `miss`: metadata that is not in memory, read without the lock;
 //! - `durable`: fsync and the SSD's log; `cycle`: the commit cycle; `recover`: mounting;
 //! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
 
 pub mod admission;
+mod atime;
 mod attrs;
 pub mod check;
 mod control;
@@ -18,6 +20,7 @@ mod core;
 mod cycle;
 mod durable;
 mod frames;
+mod miss;
 mod names;
 mod oplist;
 mod place;
@@ -35,6 +38,7 @@ mod tie;
 pub mod volume;
 mod write;
 
+pub use atime::{AccessTimes, Renew};
 pub use policy::Durability;
 pub use status::Status;
 
@@ -99,6 +103,8 @@ pub struct Options {
     pub recover: Recover,
     /// Change nothing on either half (a log with operations the disk lacks is refused).
     pub read_only: bool,
+    /// Which access times are kept.
+    pub access_times: AccessTimes,
     /// What reads bring to the SSD.
     pub promote: Promote,
     /// How much of that in a day; `None`: as much as the SSD half holds, see [`Budget::of`].
@@ -490,6 +496,7 @@ fn new_core(
         wanted: 0,
         stop: false,
         read_only: options.read_only,
+        access_times: options.access_times,
         promotions: Promotions::new(options.promote, budget, capacity),
         promote_at: Time::ZERO,
         in_log: FxHashMap::default(),
@@ -515,7 +522,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.shared.core.lock().attr(ino)
+        self.shared.look(|core| core.attr(ino)).map(|(_, attr)| attr)
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -523,7 +530,12 @@ impl FileSystem for NfHybrid {
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.shared.core.lock().ext4.readlink(ino)
+        let (mut core, target) = self.shared.look(|core| {
+            let target = core.ext4.readlink(ino)?;
+            core.touch_atime(ino).map(|()| target)
+        })?;
+        self.shared.wake_if_due(&mut core);
+        Ok(target)
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
@@ -559,7 +571,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
-        self.shared.core.lock().ext4.readdir(ino, from, visit)
+        self.shared.readdir(ino, from, visit)
     }
 
     fn readdir_attrs(&self, ino: Ino, from: u64, visit: &mut VisitAttrs) -> Result<()> {
@@ -567,7 +579,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.shared.core.lock().ext4.get_xattr(ino, name)
+        self.shared.look(|core| core.ext4.get_xattr(ino, name)).map(|(_, value)| value)
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, kill_sgid: bool) -> Result<()> {
@@ -575,7 +587,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.shared.core.lock().ext4.list_xattrs(ino)
+        self.shared.look(|core| core.ext4.list_xattrs(ino)).map(|(_, names)| names)
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {

@@ -20,8 +20,6 @@ use std::sync::Arc;
 
 /// Attempts without the lock before a read is done under it.
 const ATTEMPTS: u32 = 3;
-/// An access time older than this is renewed whatever the other times say (the kernel's `relatime`).
-const ATIME_MAX: i64 = 24 * 3600;
 
 /// Where a stretch of whole frames comes from.
 #[derive(Debug)]
@@ -83,21 +81,32 @@ impl Plan {
 impl Shared {
     /// See [`crate::fs::FileSystem::read`].
     pub(super) fn read(self: &Arc<Shared>, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
-        let mut core = self.core.lock();
-        core.alive()?;
-        let size = core.inode_of_file(ino)?.size;
-        touch_atime(&mut core, ino)?;
-        let end = size.min(offset.saturating_add(len as u64));
-        if offset >= end {
-            return Ok(Later::Now(Vec::new()));
-        }
-        let plan = self.plan(&mut core, ino, offset, end)?;
+        let Some((core, begun)) = self.glance(|core| self.begin_read(core, ino, offset, len))? else {
+            let shared = self.clone();
+            return Ok(Later::Wait(Box::new(move || {
+                let (core, begun) = shared.look(|core| shared.begin_read(core, ino, offset, len))?;
+                drop(core);
+                begun.map_or(Ok(Vec::new()), |(plan, end)| shared.read_planned(plan, offset, end))
+            })));
+        };
         drop(core);
+        let Some((plan, end)) = begun else { return Ok(Later::Now(Vec::new())) };
         if plan.is_from_disk() {
             let shared = self.clone();
             return Ok(Later::Wait(Box::new(move || shared.read_planned(plan, offset, end))));
         }
         self.read_planned(plan, offset, end).map(Later::Now)
+    }
+
+    /// Plans a read and notes the access, in this order: what is missing shows before anything changes. Nothing past
+    /// the end of the file; else the plan, and where the read ends.
+    fn begin_read(&self, core: &mut Core, ino: Ino, offset: u64, len: usize) -> Result<Option<(Plan, u64)>> {
+        core.alive()?;
+        let size = core.inode_of_file(ino)?.size;
+        let end = size.min(offset.saturating_add(len as u64));
+        let plan = if offset < end { Some((self.plan(core, ino, offset, end)?, end)) } else { None };
+        core.touch_atime(ino)?;
+        Ok(plan)
     }
 
     fn read_planned(&self, mut plan: Plan, offset: u64, end: u64) -> Result<Vec<Bytes>> {
@@ -303,8 +312,10 @@ impl Shared {
 
     /// See [`crate::fs::FileSystem::seek`].
     pub(super) fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        let mut core = self.core.lock();
-        let size = core.inode_of_file(ino)?.size;
+        let (mut core, size) = self.look(|core| {
+            core.look_at_data(ino)?;
+            Ok(core.inode_of_file(ino)?.size)
+        })?;
         if offset >= size {
             return Err(Error::NoOffset);
         }
@@ -397,20 +408,6 @@ pub(super) fn has_data(shared: &Shared, core: &mut Core, ino: Ino, index: u64) -
         }
     }
     Ok(false)
-}
-
-/// The kernel's `relatime`: a read renews an access time that is not after the other times, or a day old.
-fn touch_atime(core: &mut Core, ino: Ino) -> Result<()> {
-    let now = core.clock.wall();
-    let inode = core.ext4.inode(ino)?;
-    let due = inode.atime <= inode.mtime
-        || inode.atime <= inode.ctime
-        || now.sec.saturating_sub(inode.atime.sec) > ATIME_MAX;
-    if due && !core.read_only {
-        // Alone it is no reason to wake the disk: it goes with the next commit.
-        core.ext4.inode_mut(ino)?.atime = now;
-    }
-    Ok(())
 }
 
 impl Core {

@@ -6,6 +6,8 @@ use crate::media::ram::Ram;
 use std::process::Command;
 
 mod admission;
+mod atime;
+mod misses;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
 fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {

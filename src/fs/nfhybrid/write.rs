@@ -40,7 +40,7 @@ impl Shared {
             self.write(ino, offset, first, kill_suid)?.get()?;
             return self.write(ino, offset + self.write_limit as u64, rest, kill_suid);
         }
-        let mut core = self.core.lock();
+        let mut core = self.ready(|core| core.look_at_data(ino));
         core.alive()?;
         core.inode_of_file(ino)?;
         if end > core.ext4.size_max() {
@@ -245,7 +245,7 @@ impl Shared {
     /// See [`crate::fs::FileSystem::fallocate`].
     pub(super) fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
         let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
-        let mut core = self.core.lock();
+        let mut core = self.ready(|core| core.look_at_data(ino));
         core.alive()?;
         if len == 0 {
             return Err(Error::BadArgument);
