@@ -3,12 +3,14 @@
 mod cache;
 mod cli;
 mod cmfs;
+mod crash;
 mod docs;
 mod ext4;
 mod ext4_dir;
 mod ext4_image;
 mod ext4_journal;
 mod ext4_xattr;
+mod fault_matrix;
 mod ftl;
 mod fuse;
 mod layers;

@@ -6,7 +6,7 @@
 //! - [`core`]: what is kept in memory, behind one lock;
 //! - `names`, `attrs`, `write`, `read`: the operations; `atime`: access times;
 //! - `miss`: metadata that is not in memory, read without the lock;
-//! - `durable`: fsync and the SSD's log; `cycle`: the commit cycle; `recover`: mounting;
+//! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle; `recover`: mounting;
 //! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
@@ -19,7 +19,11 @@ mod control;
 mod core;
 mod cycle;
 mod durable;
+#[cfg(test)]
+mod durable_tests;
 mod frames;
+mod leader;
+mod line;
 mod miss;
 mod names;
 mod oplist;
@@ -29,17 +33,20 @@ mod promote;
 mod read;
 mod record;
 mod recover;
+mod relog;
 mod room;
 pub mod ssd;
 mod status;
 #[cfg(test)]
 mod tests;
 mod tie;
+mod unlogged;
 pub mod volume;
 mod write;
 
 pub use atime::{AccessTimes, Renew};
 pub use policy::Durability;
+use status::Snapshot;
 pub use status::Status;
 
 pub use self::core::Counters;
@@ -58,6 +65,7 @@ use crate::{Error, Result};
 use admission::{Budget, Promote};
 use bytes::Bytes;
 use frames::{FRAME, Pool};
+use line::Line;
 use promote::Promotions;
 use recover::Verdict;
 use rustc_hash::FxHashMap;
@@ -117,8 +125,10 @@ pub struct Options {
 pub(crate) struct Shared {
     clock: Clock,
     core: Mutex<Core>,
-    /// Held by whoever writes the SSD's log; taken before `core`.
-    gate: Mutex<()>,
+    /// Who may write the SSD's log: its gate is taken before `core`.
+    line: Line,
+    /// What a status last saw.
+    seen: Mutex<Snapshot>,
     /// Tells the committer that there is something to do.
     work: Arc<Condvar>,
     /// Tells waiters that a cycle has moved on.
@@ -328,10 +338,12 @@ impl Shared {
         let committed = tie.map_or(0, |tie| tie.op);
         let keep = (options.lag.bytes / FRAME as u64) as usize;
         let work = Arc::new(Condvar::new());
+        let core = new_core(clock.clone(), ext4, committed, joined, work.clone(), options);
         Shared {
-            core: Mutex::new(new_core(clock.clone(), ext4, committed, joined, work.clone(), options)),
+            seen: Mutex::new(core.snapshot(clock.now())),
+            core: Mutex::new(core),
             clock,
-            gate: Mutex::new(()),
+            line: Line::default(),
             work,
             progress: Condvar::new(),
             pool: Pool::new(keep, keep.min(4096)),
@@ -390,7 +402,7 @@ impl Shared {
     /// Writes what the SSD should see when it next meets the disk.
     fn write_identity(&self, clean: bool) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
-        let _gate = self.gate.lock();
+        let _gate = self.line.claim();
         if let Err(error) = self.flush_tables() {
             self.lose_ssd(&error);
             return Ok(());
