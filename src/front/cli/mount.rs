@@ -80,6 +80,9 @@ impl MountVerb {
                 own.push(option.clone());
             }
         }
+        if self.volume.keeps_access_times() {
+            own.extend(front.access_times());
+        }
         Ok((front, own))
     }
 

@@ -162,7 +162,24 @@ fn costs(text: &mut String, status: &Value) -> fmt::Result {
     let (ssd, disk) = (number(&counters["fsync_ssd"]), number(&counters["fsync_disk"]));
     writeln!(text, "  fsync  {ssd} done by the SSD's log, {disk} by the disk")?;
     let read = |source: usize| size(&counters["read_bytes"][source]);
-    writeln!(text, "  reads  {} from memory, {} from the SSD, {} from the disk", read(0), read(1), read(2))
+    writeln!(text, "  reads  {} from memory, {} from the SSD, {} from the disk", read(0), read(1), read(2))?;
+    copies(text, &status["promotion"])
+}
+
+/// What became of the reads that only the disk could serve.
+fn copies(text: &mut String, promotion: &Value) -> fmt::Result {
+    if number(&promotion["offered_bytes"]) == 0 {
+        return Ok(());
+    }
+    let part = |name: &str| size(&promotion[name]);
+    writeln!(
+        text,
+        "  copies {} of those to the SSD; not {} read for the first time, {} of streams and sweeps, {} over the budget",
+        part("admitted_bytes"),
+        part("refused_first_bytes"),
+        part("refused_swept_bytes"),
+        part("refused_budget_bytes")
+    )
 }
 
 fn device_cost(text: &mut String, name: &str, written: u64, device: &Value) -> fmt::Result {
@@ -199,6 +216,8 @@ mod tests {
                 "sections": [{"name": "small", "size_bytes": 61849600, "extent_bytes": 16384,
                     "resident_bytes": 5242880, "inodes": 1, "hits": 3, "misses": 4}],
             },
+            "promotion": {"policy": "second", "offered_bytes": 2048, "admitted_bytes": 512,
+                "refused_first_bytes": 1536, "refused_swept_bytes": 0, "refused_budget_bytes": 0},
             "counters": {"fsync_ssd": 9, "fsync_disk": 1, "read_bytes": [1024, 0, 2048]},
             "devices": {
                 "ssd": {"requests": {"write_bytes": 7864320, "writes": 6, "reads": 5, "flushes": 2,
@@ -230,6 +249,7 @@ Since then programs wrote 5.0 MiB.
   ssd    7.5 MiB written, 1.50 times that; 6 writes, 5 reads, 3 flushes; waited for 1.5 s
   fsync  9 done by the SSD's log, 1 by the disk
   reads  1.0 KiB from memory, 0 B from the SSD, 2.0 KiB from the disk
+  copies 512 B of those to the SSD; not 1.5 KiB read for the first time, 0 B of streams and sweeps, 0 B over the budget
 ";
         assert_eq!(text, expected, "\n{text}");
     }

@@ -9,7 +9,8 @@ use crate::cache::device::{CachedDevice, PAGE_BYTES};
 use crate::front::fuse::{Devices, OptionSpec};
 use crate::fs::cmfs::volume as cmfs;
 use crate::fs::memfs::MemFs;
-use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
+use crate::fs::nfhybrid::admission::Budget;
+use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, Renew, check, ssd, volume};
 use crate::fs::osd::Format;
 use crate::fs::osdfs::volume as osd;
 use crate::fs::{Caller, FileSystem};
@@ -95,6 +96,18 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
         value: None,
         default: "off",
         help: "mount the disk half alone although its SSD's log is open, which drops for ever what only that holds",
+    },
+    OptionSpec {
+        name: "promote",
+        value: Some("second|first|never"),
+        default: "second",
+        help: "what reads bring to the SSD: what is read twice while as much is read as the SSD holds, no streams, no backups; whatever the disk was read for, at once, as the paper has it; nothing",
+    },
+    OptionSpec {
+        name: "promote-budget",
+        value: Some("SIZE|none"),
+        default: "what the SSD holds, 1GiB at least",
+        help: "how many bytes a day reads may bring to the SSD",
     },
     OptionSpec {
         name: "cache",
@@ -212,6 +225,11 @@ impl VolumeArgs {
             Some(_) => "cmfs",
             None => &self.kind,
         }
+    }
+
+    /// Whether this kind of file system takes the mount options about access times.
+    pub fn keeps_access_times(&self) -> bool {
+        self.kind() == "nfhybrid"
     }
 
     /// The mount options of this kind of file system.
@@ -374,8 +392,14 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
         match option.split_once('=') {
             Some(("lag", value)) => parsed.lag = parse_lag(value)?,
             Some(("durability", value)) => parsed.durability = value.parse()?,
+            Some(("promote", value)) => parsed.promote = value.parse()?,
+            Some(("promote-budget", value)) => parsed.promote_budget = Some(parse_budget(value)?),
             Some(("prealloc" | "cache" | "cache-size", _)) => {}
             None if option == "direct" => {}
+            None if option == "noatime" => parsed.access_times.renew = Renew::Never,
+            None if option == "relatime" => parsed.access_times.renew = Renew::Relative,
+            None if option == "strictatime" => parsed.access_times.renew = Renew::Always,
+            None if option == "nodiratime" => parsed.access_times.dirs = false,
             Some(("recover", "log")) => parsed.recover = Recover::Log,
             Some(("recover", "whole")) => parsed.recover = Recover::Whole,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
@@ -409,6 +433,17 @@ fn parse_lag(text: &str) -> Result<Lag> {
         }
     }
     Ok(lag)
+}
+
+/// Bytes a day, or `none` for no limit.
+fn parse_budget(text: &str) -> Result<Budget> {
+    match (text, parse_size(text)) {
+        ("none", _) => Ok(Budget::new(None)),
+        (_, Ok(bytes)) => Ok(Budget::new(Some(bytes))),
+        (_, Err(_)) => Err(Error::invalid(format!(
+            "promote-budget '{text}' is neither a size nor none; write for example promote-budget=20GiB"
+        ))),
+    }
 }
 
 fn open_memfs(options: &[String]) -> Result<Box<dyn FileSystem>> {

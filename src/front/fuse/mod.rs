@@ -39,7 +39,7 @@ pub use control::{Devices, PREFIX, RESIDENCY, SECTION, STATUS};
 pub use errno::number as errno_of;
 pub use farewell::FAREWELL;
 pub use mount::{SUBTYPE, Unmount, unmount};
-pub use options::{MountOptions, OPTIONS, OptionSpec};
+pub use options::{Atime, MountOptions, OPTIONS, OptionSpec};
 
 use crate::front::record::Recorded;
 use crate::fs::FileSystem;

@@ -427,7 +427,7 @@ impl Store {
         if desc.has(BLOCK_UNINIT) {
             return Ok(BlockMap::new(self.fresh_block_map(group), len));
         }
-        let bytes = self.fetch(desc.block_bitmap)?;
+        let bytes = self.fetch_bitmap(desc.block_bitmap)?;
         let bad = |why: &str| {
             Err(Error::corrupt("a block bitmap", why, format!("group {group}, block {}", desc.block_bitmap)))
         };

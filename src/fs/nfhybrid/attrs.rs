@@ -19,6 +19,7 @@ const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 impl Shared {
     /// See [`crate::fs::FileSystem::setattr`].
     pub(super) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        drop(self.ready(|core| core.look_at(ino)));
         let mut core = self.admitted_to_set(ino, set)?;
         core.check_setattr(ino, set)?;
         let now = core.clock.wall();
@@ -49,6 +50,7 @@ impl Shared {
 
     /// The credits of a change of extended attributes, of so many bytes.
     fn admitted_to_tag(&self, ino: Ino, bytes: usize) -> Result<MutexGuard<'_, Core>> {
+        drop(self.ready(|core| core.look_at(ino)));
         let mut core = self.admitted(ino, |core| {
             let blocks = core.ext4.credits_for_attributes() + core.ext4.credits_for_xattrs();
             Ok(Credits { records: 1024 + bytes as u64, ..Credits::blocks(blocks) })

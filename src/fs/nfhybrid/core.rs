@@ -1,6 +1,7 @@
 //! What nfhybrid keeps in memory, behind one lock: both halves, the nodes in use, and the account of what the
 //! disk half does not have yet.
 
+use super::atime::AccessTimes;
 use super::credits::{Needs, Queue};
 use super::cycle::Cycle;
 use super::frames::Frames;
@@ -109,6 +110,10 @@ pub struct Counters {
     pub promoted_bytes: u64,
     /// Reads whose SSD copy had a wrong checksum.
     pub bad_sums: u64,
+    /// Reads of metadata that was not in memory, made without the lock; each of up to 1 MiB.
+    pub metadata_reads: u64,
+    /// Operations that had to read metadata with the lock held.
+    pub metadata_locked: u64,
     /// Operations that waited for credits.
     pub throttled: u64,
     /// Bytes on the SSD that a scrub compared with their checksums.
@@ -171,6 +176,8 @@ pub struct Core {
     pub stop: bool,
     /// Nothing may change.
     pub read_only: bool,
+    /// Which access times are kept.
+    pub access_times: AccessTimes,
     /// What reads brought from the disk and the SSD may have.
     pub promotions: Promotions,
     /// When waiting promotions go without more company.

@@ -4,14 +4,17 @@
 //! of file data in sections of different extent sizes. `docs/DESIGN.md` derives the design; in reading order:
 //!
 //! - [`core`]: what is kept in memory, behind one lock;
-//! - `names`, `attrs`, `write`, `read`: the operations;
 //! - `credits`: what an operation takes before it begins, and who waits for it;
 //! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle;
 //! - `state`: what a volume may become, and by whose word; `mount`: its beginning and end; `recover`: the log run again;
-//! - `policy`: which directory uses which section; `promote`: copies made by reads;
+//! - `names`, `attrs`, `write`, `read`: the operations; `atime`: access times;
+//! - `miss`: metadata that is not in memory, read without the lock;
+//! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
 
+pub mod admission;
+mod atime;
 mod attrs;
 pub mod check;
 mod control;
@@ -26,6 +29,7 @@ mod frames;
 mod half;
 mod leader;
 mod line;
+mod miss;
 mod mount;
 mod names;
 mod oplist;
@@ -51,6 +55,7 @@ mod unlogged;
 pub mod volume;
 mod write;
 
+pub use atime::{AccessTimes, Renew};
 pub use policy::Durability;
 pub use scrub::{BadCopy, Scrubbed, Step};
 use status::Snapshot;
@@ -69,11 +74,13 @@ use crate::runtime::{self, Clock, Task};
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
+use admission::{Budget, Promote};
 use bytes::Bytes;
 use frames::{FRAME, Pool};
 use half::SsdHalf;
 use line::Line;
 use mount::Joined;
+use promote::Promotions;
 use rustc_hash::FxHashMap;
 use ssd::{DupInode, Ssd};
 use state::State;
@@ -122,6 +129,12 @@ pub struct Options {
     pub without_ssd: bool,
     /// Change nothing on either half (a log with operations the disk lacks is refused).
     pub read_only: bool,
+    /// Which access times are kept.
+    pub access_times: AccessTimes,
+    /// What reads bring to the SSD.
+    pub promote: Promote,
+    /// How much of that in a day; `None`: as much as the SSD half holds, see [`Budget::of`].
+    pub promote_budget: Option<Budget>,
     /// No thread of its own: [`NfHybrid::commit`] runs each commit cycle, so that a run can be repeated.
     pub manual: bool,
 }
@@ -309,7 +322,7 @@ impl Shared {
         let committed = joined.tie.map_or(0, |tie| tie.op);
         let keep = (options.lag.bytes / FRAME as u64) as usize;
         let work = Arc::new(Condvar::new());
-        let core = new_core(clock.clone(), ext4, committed, State::new(&joined.plan), work.clone(), options);
+        let core = new_core(clock.clone(), ext4, committed, joined, work.clone(), options);
         Shared {
             seen: Mutex::new(core.snapshot(clock.now())),
             core: Mutex::new(core),
@@ -390,15 +403,17 @@ fn new_core(
     clock: Clock,
     ext4: Ext4,
     committed: u64,
-    state: State,
+    joined: &Joined,
     work: Arc<Condvar>,
     options: Options,
 ) -> Core {
+    let capacity = joined.ssd.as_ref().map_or(0, Ssd::data_bytes);
+    let budget = options.promote_budget.unwrap_or_else(|| Budget::of(capacity));
     Core {
         clock,
         ext4,
         ssd: None,
-        state,
+        state: State::new(&joined.plan),
         touched: Vec::new(),
         late_notes: Vec::new(),
         nodes: FxHashMap::default(),
@@ -421,7 +436,8 @@ fn new_core(
         wanted: 0,
         stop: false,
         read_only: options.read_only,
-        promotions: Default::default(),
+        access_times: options.access_times,
+        promotions: Promotions::new(options.promote, budget, capacity),
         promote_at: Time::ZERO,
         in_log: FxHashMap::default(),
         carried: Vec::new(),
@@ -447,7 +463,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.shared.core.lock().attr(ino)
+        self.shared.look(|core| core.attr(ino)).map(|(_, attr)| attr)
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -455,7 +471,12 @@ impl FileSystem for NfHybrid {
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.shared.core.lock().ext4.readlink(ino)
+        let (mut core, target) = self.shared.look(|core| {
+            let target = core.ext4.readlink(ino)?;
+            self.shared.note_access(core, ino).map(|()| target)
+        })?;
+        self.shared.wake_if_due(&mut core);
+        Ok(target)
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
@@ -491,7 +512,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
-        self.shared.core.lock().ext4.readdir(ino, from, visit)
+        self.shared.readdir(ino, from, visit)
     }
 
     fn readdir_attrs(&self, ino: Ino, from: u64, visit: &mut VisitAttrs) -> Result<()> {
@@ -499,7 +520,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.shared.core.lock().ext4.get_xattr(ino, name)
+        self.shared.look(|core| core.ext4.get_xattr(ino, name)).map(|(_, value)| value)
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, kill_sgid: bool) -> Result<()> {
@@ -507,7 +528,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.shared.core.lock().ext4.list_xattrs(ino)
+        self.shared.look(|core| core.ext4.list_xattrs(ino)).map(|(_, names)| names)
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {

@@ -20,13 +20,15 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 impl Shared {
     /// See [`crate::fs::FileSystem::lookup`].
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let mut core = self.core.lock();
-        core.state.check_readable()?;
-        let ino = match name {
-            b"." => parent,
-            _ => core.ext4.lookup(parent, checked(name)?)?.ok_or(Error::NotFound)?.0,
-        };
-        let attr = core.attr(ino)?;
+        let (mut core, attr) = self.look(|core| {
+            core.state.check_readable()?;
+            let ino = match name {
+                b"." => parent,
+                _ => core.ext4.lookup(parent, checked(name)?)?.ok_or(Error::NotFound)?.0,
+            };
+            core.attr(ino)
+        })?;
+        let ino = attr.ino;
         match name {
             b"." | b".." => core.node_of(ino).lookups += 1,
             _ => core.reference(ino, parent),
@@ -54,31 +56,64 @@ impl Shared {
         self.wake_if_due(&mut core);
     }
 
+    /// See [`crate::fs::FileSystem::readdir`].
+    pub(super) fn readdir(
+        &self,
+        dir: Ino,
+        mut from: u64,
+        visit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        let mut noted = false;
+        loop {
+            let (mut core, batch) = self.look(|core| {
+                let batch = core.list(dir, from)?;
+                if !noted {
+                    self.note_access(core, dir)?;
+                }
+                Ok(batch)
+            })?;
+            noted = true;
+            self.wake_if_due(&mut core);
+            drop(core);
+            let Some(last) = batch.last() else { return Ok(()) };
+            from = last.next;
+            for listed in &batch {
+                if !visit(listed.entry()) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
     /// See [`crate::fs::FileSystem::readdir_attrs`].
     pub(super) fn readdir_attrs(&self, dir: Ino, mut from: u64, visit: &mut VisitAttrs) -> Result<()> {
-        let mut core = self.core.lock();
-        core.state.check_readable()?;
+        let mut noted = false;
         loop {
-            let mut batch: Vec<(Ino, Kind, u64, Box<[u8]>)> = Vec::with_capacity(READDIR_BATCH);
-            core.ext4.readdir(dir, from, &mut |entry| {
-                batch.push((entry.ino, entry.kind, entry.next, entry.name.into()));
-                batch.len() < READDIR_BATCH
+            let (mut core, batch) = self.look(|core| {
+                core.state.check_readable()?;
+                let batch = core.list(dir, from)?;
+                let attrs =
+                    batch.iter().map(|listed| core.listed_attr(listed)).collect::<Result<Vec<_>>>()?;
+                batch.iter().filter(|listed| listed.kind == Kind::Dir).for_each(|listed| {
+                    core.ext4.hint_entries(listed.ino);
+                });
+                if !noted {
+                    self.note_access(core, dir)?;
+                }
+                Ok((batch, attrs))
             })?;
-            if batch.is_empty() {
-                return Ok(());
-            }
-            for (ino, kind, next, name) in batch {
-                let attr = match &*name {
-                    b"." | b".." => None,
-                    _ => Some(core.attr(ino)?),
-                };
-                if !visit(DirEntry { ino, kind, name: &name, next }, attr.as_ref()) {
+            noted = true;
+            self.wake_if_due(&mut core);
+            let (batch, attrs) = batch;
+            let Some(last) = batch.last() else { return Ok(()) };
+            from = last.next;
+            for (listed, attr) in batch.iter().zip(attrs) {
+                if !visit(listed.entry(), attr.as_ref()) {
                     return Ok(());
                 }
                 if attr.is_some() {
-                    core.reference(ino, dir);
+                    core.reference(listed.ino, dir);
                 }
-                from = next;
             }
         }
     }
@@ -86,6 +121,10 @@ impl Shared {
     /// See [`crate::fs::FileSystem::create`].
     pub(super) fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
         let name = checked(name)?;
+        drop(self.ready(|core| {
+            core.default_acl(parent)?;
+            core.look_at_name(parent, name)
+        }));
         let mut core = self.admitted(parent, |core| {
             let records = (1024 + node.target.len()) as u64;
             Ok(Credits { records, ..Credits::blocks(core.ext4.credits_for_create(parent)?) })
@@ -149,6 +188,7 @@ impl Shared {
     /// See [`crate::fs::FileSystem::unlink`] and [`crate::fs::FileSystem::rmdir`].
     pub(super) fn remove(&self, parent: Ino, name: &[u8], dir: bool) -> Result<()> {
         let name = checked(name)?;
+        drop(self.ready(|core| core.look_at_name(parent, name)));
         let credits = |core: &mut Core| Ok(Credits::blocks(core.ext4.credits_for_remove(parent, name)?));
         let mut core = self.admitted(parent, credits)?;
         let now = core.clock.wall();
@@ -218,6 +258,10 @@ impl Shared {
     /// See [`crate::fs::FileSystem::rename`].
     pub(super) fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()> {
         let (name, new_name) = (checked(name)?, checked(new_name)?);
+        drop(self.ready(|core| {
+            core.look_at_name(from, name)?;
+            core.look_at_name(to, new_name)
+        }));
         let mut core = self.admitted(to, |core| {
             let moved = core.ext4.credits_for_rename(to, new_name)?;
             let white = if how == Rename::Whiteout { core.ext4.credits_for_create(from)? } else { 0 };
@@ -271,6 +315,10 @@ impl Shared {
     /// See [`crate::fs::FileSystem::link`].
     pub(super) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let name = checked(name)?;
+        drop(self.ready(|core| {
+            core.look_at(ino)?;
+            core.look_at_name(parent, name)
+        }));
         let credits = |core: &mut Core| Ok(Credits::blocks(core.ext4.credits_for_link(parent)?));
         let mut core = self.admitted(parent, credits)?;
         let now = core.clock.wall();
@@ -299,7 +347,44 @@ impl Shared {
     }
 }
 
+/// A name of a directory that is being listed.
+struct Listed {
+    ino: Ino,
+    kind: Kind,
+    next: u64,
+    name: Box<[u8]>,
+}
+
+impl Listed {
+    fn entry(&self) -> DirEntry<'_> {
+        DirEntry { ino: self.ino, kind: self.kind, name: &self.name, next: self.next }
+    }
+}
+
 impl Core {
+    /// The next names of a directory, whose inodes are likely to be asked for.
+    fn list(&mut self, dir: Ino, from: u64) -> Result<Vec<Listed>> {
+        let mut batch = Vec::with_capacity(READDIR_BATCH);
+        self.ext4.readdir(dir, from, &mut |entry| {
+            let name = entry.name.into();
+            batch.push(Listed { ino: entry.ino, kind: entry.kind, next: entry.next, name });
+            batch.len() < READDIR_BATCH
+        })?;
+        batch.iter().for_each(|listed| self.ext4.hint_inode(listed.ino));
+        Ok(batch)
+    }
+
+    /// The attributes that go with a name; none with `.` and `..`. All that are missing are missed at once.
+    fn listed_attr(&mut self, listed: &Listed) -> Result<Option<Attr>> {
+        match &*listed.name {
+            b"." | b".." => Ok(None),
+            _ => match self.attr(listed.ino) {
+                Err(_) if self.ext4.has_missed() => Ok(None),
+                attr => attr.map(Some),
+            },
+        }
+    }
+
     /// Attributes of an inode, its dirty data counted in.
     pub(super) fn attr(&mut self, ino: Ino) -> Result<Attr> {
         let promised = self.nodes.get(&ino).map_or(0, |node| node.reserved);

@@ -3,6 +3,7 @@
 //! It is put together from a snapshot, which every commit cycle and every status that gets the lock make anew.
 
 use super::Shared;
+use super::admission::Tally;
 use super::core::{Core, Counters};
 use crate::fs::nfhybrid::ssd;
 use crate::time::Time;
@@ -35,12 +36,26 @@ pub struct Status {
     pub ssd_half: Option<ssd::Status>,
     /// The disk's journal.
     pub journal: crate::fs::ext4::journal::JournalStats,
+    /// What became of what the disk was read for: copied to the SSD, or why not.
+    pub promotion: Promotion,
     /// Counters since the mount.
     pub counters: Counters,
     /// fsyncs that wait for the SSD's log at this moment.
     pub waiting_for_log: usize,
     /// How old the numbers are: the file system was too busy to be asked since.
     pub seconds_old: f64,
+}
+
+/// What reads bring to the SSD.
+#[derive(Clone, Debug, Serialize)]
+pub struct Promotion {
+    /// The policy, as the mount option names it.
+    pub policy: &'static str,
+    /// Bytes of the budget that are left now, if there is one.
+    pub budget_left_bytes: Option<u64>,
+    /// Bytes put before the policy, and what became of them.
+    #[serde(flatten)]
+    pub tally: Tally,
 }
 
 /// How far the disk half is behind, and how far it may be.
@@ -69,6 +84,7 @@ pub(super) struct Snapshot {
     durability: super::Durability,
     operations: (u64, u64),
     ssd_half: Option<ssd::Status>,
+    promotion: Promotion,
     counters: Counters,
 }
 
@@ -86,6 +102,7 @@ impl Core {
             durability: self.default_durability,
             operations: (self.op, self.committed),
             ssd_half: self.ssd.as_ref().map(ssd::Ssd::status),
+            promotion: self.promotions.status(),
             counters: self.counters,
         }
     }
@@ -132,6 +149,7 @@ impl Shared {
             operations: seen.operations,
             ssd_half: seen.ssd_half,
             journal: self.journal.stats(),
+            promotion: seen.promotion,
             counters: seen.counters,
             waiting_for_log: self.line.waiting(),
             seconds_old: since(seen.at),

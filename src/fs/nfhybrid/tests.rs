@@ -7,6 +7,10 @@ use crate::fs::rules;
 use crate::media::ram::Ram;
 use std::process::Command;
 
+mod admission;
+mod atime;
+mod misses;
+
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
 pub(super) fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {
     halves_as(disk_mib, ssd_mib, &ssd::Config::default())
@@ -446,11 +450,12 @@ fn a_lost_ssd_costs_nothing_and_never_comes_back_as_fresh() {
 #[test]
 fn a_read_from_the_disk_is_copied_to_the_ssd_and_read_from_there_next() {
     let Some((disk, ssd)) = halves(32, 16) else { return };
+    let at_first = Options { promote: "first".parse().unwrap(), ..manual() };
     let alone = open(&disk, None, manual()).unwrap();
     let bytes: Vec<u8> = (0..500_000_u32).map(|at| (at / 13) as u8).collect();
     create(&alone, "f", &bytes);
     alone.shutdown().unwrap();
-    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let fs = open(&disk, Some(&ssd), at_first).unwrap();
     assert!(contents(&fs, "f") == bytes);
     fs.promote();
     assert_eq!(fs.status().counters.promoted_bytes, 123 * 4096);
@@ -499,7 +504,8 @@ fn reads_alone_bring_the_newest_to_an_ssd_that_is_full() {
         create(&alone, &format!("{number}"), &vec![number; 1 << 20]);
     }
     alone.shutdown().unwrap();
-    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let at_first = Options { promote: "first".parse().unwrap(), ..manual() };
+    let fs = open(&disk, Some(&ssd), at_first).unwrap();
     let cycles = fs.status().counters.cycles;
     for number in 0..30 {
         let attr = fs.lookup(ROOT_INO, format!("{number}").as_bytes()).unwrap();

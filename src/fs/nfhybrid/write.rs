@@ -37,7 +37,7 @@ impl Shared {
         kill_suid: bool,
     ) -> Result<Later<usize>> {
         let end = offset.checked_add(data.len() as u64).ok_or(Error::TooLarge)?;
-        let mut core = self.core.lock();
+        let mut core = self.ready(|core| core.look_at_data(ino));
         core.writable()?;
         core.check_write(ino, offset, end)?;
         if data.is_empty() {
@@ -310,6 +310,7 @@ impl Shared {
         if len == 0 {
             return Err(Error::BadArgument);
         }
+        drop(self.ready(|core| core.look_at_data(ino)));
         let mut at = offset;
         while at < end {
             at = self.with_room(|| {

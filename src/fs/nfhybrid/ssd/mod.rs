@@ -369,6 +369,12 @@ impl Ssd {
         self.data.len()
     }
 
+    /// Bytes of file data that all sections hold.
+    pub fn data_bytes(&self) -> u64 {
+        let blocks = |section| u64::from(self.extents(section)) * u64::from(self.extent_blocks(section));
+        (0..self.sections()).map(blocks).sum::<u64>() * u64::from(self.block_bytes())
+    }
+
     /// Extents of a section.
     pub fn extents(&self, section: usize) -> u32 {
         self.data[section].section.extents()
