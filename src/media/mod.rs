@@ -21,6 +21,8 @@ pub mod disk;
 pub mod faulty;
 pub mod file;
 pub mod guard;
+#[cfg(test)]
+pub(crate) mod held;
 pub mod metered;
 pub mod nand;
 pub mod nvram;
@@ -31,6 +33,7 @@ mod probe;
 pub mod profile;
 pub mod ram;
 pub mod recorded;
+pub mod sparse;
 pub mod states;
 pub mod timed;
 pub mod timer;

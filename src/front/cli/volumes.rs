@@ -356,7 +356,8 @@ fn value_of<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
     options.iter().rev().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
 }
 
-fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
+/// The options of a mount of nfhybrid; those that are not the file system's own are passed over.
+pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
     let mut parsed = nfhybrid::Options::default();
     for option in options {
         match option.split_once('=') {
