@@ -500,7 +500,10 @@ mod tests {
         };
         assert!(again().is_err());
         drop(served);
+        // A socket alone may be another program's; an export leaves a pair.
         drop(UnixListener::bind(dir.path().join("s")).unwrap());
+        assert!(again().is_err());
+        drop(UnixListener::bind(dir.path().join("s.status")).unwrap());
         let served = again().unwrap();
         connect(&served);
     }

@@ -137,14 +137,10 @@ fn fsck_ends_with_the_codes_of_e2fsck() {
 fn after_e2fsck_repaired_the_disk_half_the_copies_that_are_right_stay() {
     need_fuse!();
     let volume = filled();
-    let wrong = ["-w", "-R", "set_super_value free_blocks_count 7"];
+    let wrong = ["-w", "-R", "set_inode_field /f3 blocks 4242"];
     let debugfs = Command::new("/usr/sbin/debugfs").args(wrong).arg(volume.at("disk")).output().unwrap();
     assert!(debugfs.status.success(), "{}", err(&debugfs));
-    ended(
-        &volume.run(&["fsck", "-n"]),
-        4,
-        &["the disk half: e2fsck found errors", "Free blocks count wrong"],
-    );
+    ended(&volume.run(&["fsck", "-n"]), 4, &["the disk half: e2fsck found errors", "i_blocks is 4242"]);
     ended(&volume.run(&["fsck"]), 1, &["Repaired.", "they stay"]);
     ended(&volume.run(&["fsck", "--deep"]), 0, &["clean"]);
     let mounted = volume.mount(&[]);

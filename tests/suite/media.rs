@@ -127,7 +127,7 @@ fn a_mounted_block_device_is_refused() {
     let opened = FileDevice::open_with(&attached.path, &WRITABLE).map(drop);
     assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
     let error = opened.unwrap_err().to_string();
-    assert!(error.contains("in use by another program (is it mounted?"), "{error}");
+    assert!(error.contains("in use by the kernel: it is mounted on"), "{error}");
     FileDevice::open_with(&attached.path, &WRITABLE).unwrap();
 }
 

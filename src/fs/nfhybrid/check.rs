@@ -10,7 +10,7 @@ use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Opened, RecordBody, Ssd};
 use super::tie::{Saved, Tie};
 use super::volume::{lend, tie_to};
-use super::{NfHybrid, Options};
+use super::{NfHybrid, Options, Recover};
 use crate::checksum::crc32c;
 use crate::fs::ext4::{Ext4, OpenOptions};
 use crate::fs::{FileSystem, Kind};
@@ -218,7 +218,13 @@ impl Halves {
         progress: &dyn Fn(&'static str),
     ) -> Result<Option<bool>> {
         let ssd = self.ssd.as_ref().map(in_memory);
-        let options = Options { manual: true, without_ssd: plan.without_ssd, ..Options::default() };
+        // In memory: what can be brought to the disk is, so that all of it can be looked at.
+        let options = Options {
+            manual: true,
+            without_ssd: plan.without_ssd,
+            recover: Recover::Whole,
+            ..Options::default()
+        };
         let fs = match NfHybrid::open(in_memory(&self.disk), ssd, options) {
             Ok(fs) => fs,
             Err(why @ Error::Corrupt { .. }) => {
@@ -281,7 +287,9 @@ impl Halves {
     fn recover(&self, plan: &Plan, findings: &mut Findings) -> Result<()> {
         findings.changed = true;
         let ssd = self.ssd.clone().map(|ssd| ssd as Arc<dyn BlockDevice>);
-        let options = Options { manual: true, without_ssd: plan.without_ssd, ..Options::default() };
+        let recover = if plan.lossy { Recover::Whole } else { Recover::Log };
+        let options =
+            Options { manual: true, without_ssd: plan.without_ssd, recover, ..Options::default() };
         let fs = NfHybrid::open(self.disk.clone(), ssd, options)?;
         let mut left = 0;
         if plan.deep {

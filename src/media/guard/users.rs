@@ -8,7 +8,7 @@ use super::place::{self, Place};
 use super::{PATIENCE, PAUSE, Target};
 use crate::{Error, Result};
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -60,7 +60,12 @@ fn refusal(place: &Place, target: &Target) -> Option<(String, bool)> {
         return Some((format!("{name} is in use as swap; take it away first: swapoff {name}"), false));
     }
     if !writes {
-        return None;
+        // Two loop devices over a file may be read, but not below somebody who has one for himself.
+        let mut busy = loops.iter().filter(|(device, place)| !is_mounted(place) && is_held(device));
+        let why = busy.next().map(|(device, _)| {
+            format!("{name} is in use by another program through {device}; see lsblk and fuser {device}")
+        });
+        return why.map(|why| (why, true));
     }
     for (number, _) in &numbers {
         if let Some(holder) = holder_of(*number) {
@@ -77,6 +82,12 @@ fn refusal(place: &Place, target: &Target) -> Option<(String, bool)> {
         format!("{name} is in use by {device}; detach it first: losetup -d {device} (losetup -l shows all)"),
         true,
     ))
+}
+
+/// Whether somebody has a device for exclusive use.
+fn is_held(device: &str) -> bool {
+    let taken = fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device);
+    taken.is_err_and(|why| why.raw_os_error() == Some(libc::EBUSY))
 }
 
 /// Whether the kernel has mounted some of it.
