@@ -534,7 +534,8 @@ mod tests {
     #[test]
     fn an_image_in_use_is_refused_by_name() {
         let image = image(4096);
-        let options = Options { exclusive: true, ..Options::default() };
+        // Who only reads shares with readers.
+        let options = Options { writable: true, exclusive: true, ..Options::default() };
         let first = FileDevice::open_with(image.path(), &options).unwrap();
         let error = FileDevice::open_with(image.path(), &options).err().unwrap().to_string();
         assert!(error.contains("in use") && error.contains(&*image.path().to_string_lossy()), "{error}");

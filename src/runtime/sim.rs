@@ -435,8 +435,7 @@ mod tests {
             }
             drop(list);
             tasks.into_iter().for_each(|task| task.join().unwrap());
-            let list = told.0.lock().clone();
-            list
+            told.0.lock().clone()
         })
     }
 

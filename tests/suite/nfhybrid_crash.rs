@@ -573,7 +573,7 @@ fn every_power_cut_leaves_a_past_state_on_the_disk_and_every_promise_on_both() {
 
 #[test]
 fn cuts_and_errors_inside_recovery_and_the_recovery_after_it_cost_nothing() {
-    let strides = Strides { states: 397, cuts: [13, 41], requests: 17 };
+    let strides = Strides { states: 197, cuts: [9, 23], requests: 17 };
     for seed in 31..34 {
         recovery_everywhere(seed, 90, base_disk(24, &["-b", "4096"]), Workload::Plain, strides);
     }

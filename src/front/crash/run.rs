@@ -57,12 +57,15 @@ pub fn settled(subject: &dyn Subject, devices: &[Arc<dyn BlockDevice>]) -> Resul
     overlays.iter().map(|device| frozen(&**device)).collect()
 }
 
+/// How a volume is opened on its devices.
+pub type Opener<'a> = dyn Fn(&[Arc<dyn BlockDevice>]) -> Result<Box<dyn FileSystem>> + 'a;
+
 impl Recording {
     /// Opens the volume on `bases` (which stay as they are) with `open`, and writes down from there on.
     pub fn begin(
         subject: &dyn Subject,
         bases: Vec<Arc<dyn BlockDevice>>,
-        open: &dyn Fn(&[Arc<dyn BlockDevice>]) -> Result<Box<dyn FileSystem>>,
+        open: &Opener,
     ) -> Result<Recording> {
         let before = subject.open(&super::check::own(&bases))?;
         let (start, first) = start_of(&*before)?;

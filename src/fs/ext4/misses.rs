@@ -80,7 +80,7 @@ impl Ext4 {
     pub fn missed(&mut self) -> Option<Wanted> {
         let misses = std::mem::take(self.store.misses.get_mut());
         let block_bits = self.store.geometry.block_bits;
-        misses.missed.then(|| Wanted { runs: misses.runs, block_bits, since: self.store.tid })
+        misses.missed.then_some(Wanted { runs: misses.runs, block_bits, since: self.store.tid })
     }
 
     /// Whether anything was missing since [`Ext4::shun_reads`]: what failed since tells nothing.

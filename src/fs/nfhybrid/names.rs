@@ -484,7 +484,7 @@ fn whiteout_at(parent: Ino, name: &[u8], now: Stamp) -> Create<'_> {
         gid: 0,
         rdev: 0,
         target: b"",
-        now: now,
+        now,
         ino: None,
         generation: None,
     }

@@ -168,7 +168,8 @@ const PHASES: [Phase; 6] =
 #[test]
 fn each_phase_goes_on_to_the_next_and_nowhere_else() {
     use Phase::{Closing, Degraded, Open, Rejoining, Replaying, Settling};
-    let steps: [(fn(&mut State), &[(Phase, Phase)]); 3] = [
+    type Step<'a> = (fn(&mut State), &'a [(Phase, Phase)]);
+    let steps: [Step; 3] = [
         (State::recovered, &[(Replaying, Settling), (Rejoining, Settling)]),
         (State::opened, &[(Settling, Open)]),
         (State::closing, &[(Open, Closing)]),

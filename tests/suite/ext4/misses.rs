@@ -81,7 +81,7 @@ fn what_was_read_before_a_change_that_is_home_and_out_of_memory_again_is_not_tak
     let inos = numbers(&mut fs, 1000);
     let victim = inos[0];
     // Push it out of memory, then miss it, and read what it is now.
-    inos[500..].iter().for_each(|ino| assert_eq!(fs.inode(*ino).expect("an inode").ino, *ino));
+    inos[500..].iter().for_each(|ino| assert_eq!(fs.inode(*ino).expect("an inode").ino(), *ino));
     fs.shun_reads();
     assert!(fs.inode(victim).is_err());
     let wanted = fs.missed().expect("something was missing");
@@ -91,7 +91,7 @@ fn what_was_read_before_a_change_that_is_home_and_out_of_memory_again_is_not_tak
     commit(&mut fs);
     fs.journal().checkpoint(Time::ZERO).expect("everything home");
     for _ in 0..4 {
-        inos[500..].iter().for_each(|ino| assert_eq!(fs.inode(*ino).expect("an inode").ino, *ino));
+        inos[500..].iter().for_each(|ino| assert_eq!(fs.inode(*ino).expect("an inode").ino(), *ino));
     }
     supply(&mut fs, &wanted, &old);
     assert_eq!(fs.inode(victim).expect("the inode").uid, 77);
@@ -103,7 +103,7 @@ fn what_is_in_memory_or_in_the_journal_is_newer_than_what_is_handed_in() {
         let (_dir, path) = image(1000);
         let (disk, mut fs) = open_small(&path);
         let inos = numbers(&mut fs, 1000);
-        inos[500..].iter().for_each(|ino| assert_eq!(fs.inode(*ino).expect("an inode").ino, *ino));
+        inos[500..].iter().for_each(|ino| assert_eq!(fs.inode(*ino).expect("an inode").ino(), *ino));
         fs.shun_reads();
         assert!(fs.inode(inos[0]).is_err());
         let wanted = fs.missed().expect("something was missing");
@@ -179,7 +179,7 @@ fn a_listing_of_a_cold_directory_takes_a_few_long_reads() {
     let listed = disk.counts().reads - before;
     for batch in inos.chunks(64) {
         batch.iter().for_each(|ino| fs.hint_inode(*ino));
-        batch.iter().for_each(|ino| assert_eq!(fs.inode(*ino).expect("an inode").ino, *ino));
+        batch.iter().for_each(|ino| assert_eq!(fs.inode(*ino).expect("an inode").ino(), *ino));
     }
     let all = disk.counts().reads - before;
     println!(

@@ -98,7 +98,9 @@ type Cold = Box<dyn FnOnce(&NfHybrid) + Send>;
 #[test]
 fn while_one_looks_up_what_is_cold_all_others_are_served() {
     let cases: [(&str, Cold); 6] = [
-        ("lookup", Box::new(|fs| drop(fs.lookup(ROOT_INO, b"cold").unwrap()))),
+        ("lookup", Box::new(|fs| {
+            fs.lookup(ROOT_INO, b"cold").unwrap();
+        })),
         ("listing", Box::new(|fs| fs.readdir_attrs(ROOT_INO, 0, &mut |_, _| true).unwrap())),
         ("names", Box::new(|fs| fs.readdir(ROOT_INO, 0, &mut |_| true).unwrap())),
         (
@@ -189,7 +191,9 @@ fn find(fs: &NfHybrid, dir: Ino) -> u64 {
             room > 0
         })
         .unwrap();
-        files.iter().for_each(|ino| drop(fs.getattr(*ino).unwrap()));
+        files.iter().for_each(|ino| {
+            fs.getattr(*ino).unwrap();
+        });
     }
     files.iter().for_each(|ino| fs.forget(*ino, 1));
     let below: u64 = dirs.iter().map(|ino| find(fs, *ino)).sum();
@@ -213,13 +217,14 @@ fn cold_find(disk: Arc<dyn BlockDevice>) -> (u64, u64) {
 }
 
 #[test]
-fn a_find_of_12000_cold_files_reads_the_disk_20_times() {
+fn a_find_of_12000_cold_files_reads_the_disk_30_times() {
     let Some((disk, _)) = halves(128, 16) else { return };
     let disk = disk as Arc<dyn BlockDevice>;
     plant(&disk, 1, 8, 1500);
     let (found, reads) = cold_find(disk);
     assert_eq!(found, 12_000);
-    assert!(reads <= 20, "{reads} reads");
+    // Streams begin small: 25 here, 805 for 600 000 files.
+    assert!(reads <= 30, "{reads} reads");
 }
 
 #[test]

@@ -313,7 +313,7 @@ fn a_remapped_inode_is_in_the_queue_of_each_section_it_has_blocks_in() {
 
 #[test]
 fn groups_are_whole_pages_and_one_of_4_kib_that_shrink_is_a_single_page() {
-    for log_bytes in [64 << 10, 4 << 20] {
+    for log_bytes in [1 << 20, 4 << 20] {
         let config = Config { log_bytes, ..Config::default() };
         let (_, mut ssd) = formatted(64 << 20, &config);
         let mut random = crate::random::Random::new(1, "record");
