@@ -384,9 +384,10 @@ impl Shared {
         self.append_operations(&mut core)?;
         core.append_complete();
         let Some(ssd) = &mut core.ssd else { return Ok(()) };
-        let checkpoint = ssd.checkpoint_begin()?;
+        let mut checkpoint = ssd.checkpoint_begin()?;
         drop(core);
-        self.write_groups(checkpoint.log)?;
+        self.write_groups(std::mem::take(&mut checkpoint.log))?;
+        checkpoint.merge(device.as_ref())?;
         let tickets = submit_gathered(device.as_ref(), checkpoint.tables);
         wait_all(device.as_ref(), tickets).result?;
         self.core.lock().tables_wait = true;

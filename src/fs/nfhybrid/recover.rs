@@ -145,12 +145,14 @@ impl Shared {
         run: Run,
         size: u64,
     ) -> Result<()> {
-        let sums = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len).to_vec()).unwrap_or_default();
+        let Some(mut sums) = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len)) else {
+            return Err(Error::invalid("no SSD"));
+        };
         if !is_live(core, ino)? {
             self.drop_copy(core, op, ino, file_block, run);
             return Ok(());
         }
-        let bytes = match self.read_ssd(run.at, &sums) {
+        let bytes = match self.read_ssd(run.at, &mut sums) {
             Ok(bytes) => bytes,
             Err(error @ Error::Corrupt { .. }) => {
                 // The flush that would have promised it never finished, or the SSD lost it since.
