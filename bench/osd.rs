@@ -9,7 +9,7 @@ use bimetal::front::trace::objects::Made;
 use bimetal::fs::osd::{Content, Format, ObjectId, Options, Store};
 use bimetal::media::nand::{Nand, NandProfile, Payload};
 use bimetal::media::profile;
-use bimetal::media::random::Random;
+use bimetal::random::Random;
 use rustix::time::{ClockId, clock_gettime};
 use std::process::ExitCode;
 use std::time::Duration;

@@ -15,6 +15,8 @@
 
 pub mod checksum;
 pub mod error;
+pub mod random;
+pub mod runtime;
 pub mod time;
 pub mod units;
 

@@ -1,24 +1,19 @@
 //! Instants and spans, in nanoseconds.
 //!
 //! Time is a value handed along, never a global clock: a simulated device answers with the instant its
-//! own time line reaches, a real one with the instant its completion was seen. Both speak [`Time`].
+//! own time line reaches, a real one with the instant its completion was seen. Both speak [`Time`]. What has to know the
+//! present asks its [`crate::runtime::Runtime`].
 
 use std::ops::{Add, AddAssign, Sub};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-/// An instant: nanoseconds since the start of a run (simulated) or of the epoch (live).
+/// An instant: nanoseconds since the start of a run (simulated) or of the machine (live).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
     /// The start of a run.
     pub const ZERO: Time = Time(0);
-
-    /// The wall clock, for live stacks.
-    pub fn now() -> Time {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Time(since.as_nanos() as u64)
-    }
 
     /// The time from `earlier` to here; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
@@ -53,6 +48,13 @@ pub struct Stamp {
     pub sec: i64,
     /// Nanoseconds, 0..1_000_000_000.
     pub nsec: u32,
+}
+
+/// A stamp counted in nanoseconds since the epoch, the epoch itself for one before it: for stores that keep one clock.
+impl From<Stamp> for Time {
+    fn from(stamp: Stamp) -> Time {
+        Time((stamp.sec.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(stamp.nsec.into()))
+    }
 }
 
 impl From<Time> for Stamp {

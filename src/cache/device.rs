@@ -17,11 +17,11 @@
 
 use super::{Below, Config, PageCache, Stats, build};
 use crate::media::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket};
+use crate::runtime::sync::Mutex;
 use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use smallvec::SmallVec;

@@ -16,10 +16,10 @@
 use crate::checksum::crc32c_raw;
 use crate::media::nvram::{Nvram, WORD_BYTES};
 use crate::media::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket, check};
+use crate::runtime::sync::Mutex;
 use crate::time::Time;
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;

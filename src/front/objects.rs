@@ -10,7 +10,7 @@
 use crate::front::trace::objects::{Ask, ObjectRequest, ObjectTrace};
 use crate::fs::osd::{Capacity, Cleaning, Content, Counts, Format, ObjectId, Options, SetTimes, Store};
 use crate::media::nand::{Nand, NandProfile, Payload};
-use crate::media::random::Random;
+use crate::random::Random;
 use crate::time::Time;
 use crate::{Error, Result};
 use rustc_hash::FxHashSet;

@@ -8,7 +8,7 @@ mod greedy;
 use super::*;
 use crate::media::nand::{NandProfile, Page, PageOrder, Payload};
 use crate::media::profile;
-use crate::media::random::Random;
+use crate::random::Random;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

@@ -10,9 +10,9 @@
 //! served one after the other under the supply's lock, which makes every run of one thread repeatable.
 
 use super::overlay::{Blocks, each_block};
-use super::random::Random;
 use super::states::Survival;
 use super::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket, check};
+use crate::random::Random;
 use crate::time::Time;
 use crate::{Error, Result};
 use bytes::Bytes;

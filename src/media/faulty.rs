@@ -3,9 +3,9 @@
 //! Faults are planned ahead or changed while the device is in use. Without any, a request costs one
 //! atomic load more.
 
-use super::random::Random;
 use super::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket};
 use crate::Error;
+use crate::random::Random;
 use crate::time::Time;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;

@@ -32,6 +32,7 @@ use super::buffer::Pool;
 use super::probe;
 use super::uring::{Job, Ring};
 use super::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket, check};
+use crate::runtime::Live;
 use crate::time::Time;
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -325,7 +326,7 @@ impl BlockDevice for FileDevice {
     fn submit(&self, at: Time, request: Request) -> Ticket {
         let Some(ring) = &self.ring else { return Ticket::Done(self.run(at, request)) };
         if let Err(error) = self.check(&request) {
-            return Ticket::Done(Completion { at: Time::now(), result: Err(error) });
+            return Ticket::Done(Completion { at: Live::monotonic(), result: Err(error) });
         }
         let job = match self.job(request) {
             Ok(job) => job,
@@ -343,7 +344,7 @@ impl BlockDevice for FileDevice {
             (Ticket::Pending(number), Some(ring)) => {
                 let (job, result) = ring.wait(number);
                 let result = self.finish(job, result);
-                Completion { at: Time::now(), result }
+                Completion { at: Live::monotonic(), result }
             }
             (Ticket::Pending(number), None) => unreachable!("ticket {number} is not of this device"),
         }
@@ -358,7 +359,7 @@ impl BlockDevice for FileDevice {
 
     fn run(&self, _at: Time, request: Request) -> Completion {
         let result = self.check(&request).and_then(|()| self.serve_named(&request));
-        Completion { at: Time::now(), result }
+        Completion { at: Live::monotonic(), result }
     }
 }
 

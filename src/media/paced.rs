@@ -6,6 +6,7 @@
 
 use super::timer::wake_sharply;
 use super::{BlockDevice, Completion, DeviceInfo, Request, Ticket};
+use crate::runtime::Live;
 use crate::time::Time;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -90,7 +91,7 @@ impl BlockDevice for Paced {
         let found = self.under_way.lock().requests.remove(&number);
         let completion = found.expect("a ticket is this device's and waited for once");
         sleep_until(self.clock.instant(completion.at));
-        Completion { at: Time::now(), result: completion.result }
+        Completion { at: Live::monotonic(), result: completion.result }
     }
 
     fn is_done(&self, ticket: &Ticket) -> bool {

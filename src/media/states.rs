@@ -8,10 +8,10 @@
 //! that were not yet durable, so that walking all prefixes of a log costs about one pass for each rule.
 
 use super::overlay::{Blocks, Overlay, each_block};
-use super::random::Random;
 use super::recorded::{Entry, Event, Log};
 use super::{BlockDevice, Completion, DeviceInfo, Request, Ticket, check};
 use crate::Result;
+use crate::random::Random;
 use crate::time::Time;
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;

@@ -178,6 +178,7 @@ fn record(image: &Image, block_bytes: usize, format: Option<(bool, bool)>, round
         let transaction = Transaction {
             metadata: metadata.into_iter().map(|(block, bytes)| (DiskBlock(block), bytes)).collect(),
             freed: freed.iter().map(|block| (DiskBlock(*block), 1)).collect(),
+            stamp: bimetal::time::Stamp::default(),
         };
         journal.commit(Time(round), transaction).unwrap();
         commits.push(disk.count() - 1);

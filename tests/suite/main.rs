@@ -19,6 +19,7 @@ mod nfhybrid_ace;
 mod nfhybrid_crash;
 mod nfhybrid_kill;
 mod nfhybrid_real;
+mod nfhybrid_sim;
 mod osd;
 mod programs;
 mod ssd;

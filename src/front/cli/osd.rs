@@ -6,7 +6,8 @@ use crate::fs::osd::{Cleaning, Content, ObjectId, Stat, Store};
 use crate::fs::osdfs::{is_a_file, volume};
 use crate::media::nand::NandProfile;
 use crate::media::profile;
-use crate::time::{Stamp, Time};
+use crate::runtime;
+use crate::time::Stamp;
 use crate::{Error, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -143,7 +144,7 @@ const CHUNK: usize = 1 << 20;
 impl Image {
     fn open(&self, writable: bool) -> Result<Store> {
         let mut store = volume::open(&self.nand, &self.device, writable)?;
-        store.arrive(Time::now());
+        store.arrive(runtime::Live::wall_clock().into());
         Ok(store)
     }
 }

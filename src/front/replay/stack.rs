@@ -8,8 +8,8 @@
 use super::report::Measured;
 use crate::front::trace::{Flags, Op, Record};
 use crate::ftl::{self, Ftl};
-use crate::media::random::Random;
 use crate::media::{BlockDevice, Gather, Request};
+use crate::random::Random;
 use crate::time::Time;
 use crate::units::Lpn;
 use crate::{Error, Result};

@@ -5,7 +5,7 @@
 //! programs do that write a new file and rename it; the others overwrite it in place.
 
 use super::objects::{Ask, ObjectRequest, ObjectTrace};
-use crate::media::random::Random;
+use crate::random::Random;
 use crate::time::Time;
 use crate::units::parse_size;
 use crate::{Error, Result};

@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn noise_is_an_error_or_nothing_and_never_a_panic() {
-        let mut random = crate::media::random::Random::new(1, "noise");
+        let mut random = crate::random::Random::new(1, "noise");
         let mut strace = Strace::default();
         let pieces =
             ["7 ", "1.5 ", "read(", "3</a>", ", ", "\"x\"", ") = ", "9", "<... ", "resumed>", "€", "]", "<"];

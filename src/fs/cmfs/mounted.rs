@@ -11,15 +11,15 @@ use crate::fs::{
     Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
     SetTime, SetXattr,
 };
-use crate::time::Time;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::{self, Clock, Task};
+use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
 use cmfs_core::{Fs, MountKind, NewObject, ROOT};
-use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The part under a mounted file system.
@@ -42,12 +42,15 @@ pub struct Options {
 }
 
 struct State {
+    /// When the present call arrived, by the wall.
+    now: Stamp,
     fs: Fs<Part, Memory>,
     /// References by object.
     references: FxHashMap<u32, u64>,
 }
 
 struct Shared {
+    clock: Clock,
     state: Mutex<State>,
     /// Set when the mount ends.
     ended: Mutex<bool>,
@@ -57,20 +60,28 @@ struct Shared {
 /// A cmfs that can be mounted.
 pub struct CmfsFs {
     shared: Arc<Shared>,
-    updater: Mutex<Option<JoinHandle<()>>>,
+    updater: Mutex<Option<Task>>,
     page_bytes: u32,
     checkpoint: Option<usize>,
 }
 
 impl CmfsFs {
+    /// Takes an open file system, live. See [`CmfsFs::new_on`].
+    ///
+    /// # Errors
+    /// As those.
+    pub fn new(fs: Fs<Part, Memory>, options: Options) -> Result<CmfsFs> {
+        CmfsFs::new_on(runtime::live(), fs, options)
+    }
+
     /// Takes an open file system.
     ///
     /// # Errors
-    /// The thread that updates the NVRAM cannot be started.
-    pub fn new(fs: Fs<Part, Memory>, options: Options) -> Result<CmfsFs> {
+    /// The task that updates the NVRAM cannot be started.
+    pub fn new_on(clock: Clock, fs: Fs<Part, Memory>, options: Options) -> Result<CmfsFs> {
         let page_bytes = cmfs_core::Nand::geometry(fs.nand()).page_bytes;
-        let state = Mutex::new(State { fs, references: FxHashMap::default() });
-        let shared = Arc::new(Shared { state, ended: Mutex::new(false), wake: Condvar::new() });
+        let state = Mutex::new(State { now: clock.wall(), fs, references: FxHashMap::default() });
+        let shared = Arc::new(Shared { clock, state, ended: Mutex::new(false), wake: Condvar::new() });
         let updater = match options.manual {
             true => None,
             false => Some(start_updater(shared.clone())?),
@@ -80,7 +91,9 @@ impl CmfsFs {
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut state = self.shared.state.lock();
-        state.fs.set_now(time(Time::now().into()));
+        state.now = self.shared.clock.wall();
+        let now = time(state.now);
+        state.fs.set_now(now);
         work(&mut state)
     }
 
@@ -107,26 +120,27 @@ impl Drop for CmfsFs {
     }
 }
 
-fn start_updater(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
+fn start_updater(shared: Arc<Shared>) -> Result<Task> {
+    let clock = shared.clock.clone();
     let work = move || {
-        let started = std::time::Instant::now();
+        let started = shared.clock.now();
         loop {
+            let due = shared.clock.now() + TICK;
             let mut ended = shared.ended.lock();
             if !*ended {
-                shared.wake.wait_for(&mut ended, TICK);
+                shared.wake.wait_until(&mut ended, &*shared.clock, due);
             }
             if *ended {
                 return;
             }
             drop(ended);
-            let now_ms = started.elapsed().as_millis() as u64;
+            let now_ms = shared.clock.now().since(started).as_millis() as u64;
             if let Err(why) = shared.state.lock().fs.update_if_due(now_ms) {
                 tracing::error!("cmfs: the NVRAM could not be updated: {why}");
             }
         }
     };
-    let builder = std::thread::Builder::new().name("cmfs-update".into());
-    builder.spawn(work).map_err(|why| Error::io("starting a thread", why))
+    clock.spawn("cmfs-update", Box::new(work))
 }
 
 /// The object of an inode number.
@@ -164,7 +178,7 @@ impl State {
         if let Some(perm) = set.perm {
             chmod(&mut self.fs, id, u32::from(perm & 0o7777))?;
         }
-        let now = time(Time::now().into());
+        let now = time(self.now);
         let at = |set: SetTime| match set {
             SetTime::Now => now,
             SetTime::To(stamp) => time(stamp),

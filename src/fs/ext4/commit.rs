@@ -71,7 +71,7 @@ impl Ext4 {
         let freed = join_runs(std::mem::take(&mut self.store.freed));
         self.pending.push_back((tid, freed.clone()));
         self.store.tid += 1;
-        Ok(Frozen { tid, transaction: Transaction { metadata: images, freed } })
+        Ok(Frozen { tid, transaction: Transaction { metadata: images, freed, stamp: now } })
     }
 
     /// Puts another area of the caller into a frozen transaction that was not handed to the journal yet.
@@ -128,7 +128,7 @@ impl Ext4 {
         if self.dirty_blocks() > 0 {
             self.commit_here()?;
         }
-        self.journal().close(Time::now())?;
+        self.journal().close(Time::ZERO)?;
         self.store.sb.set_needs_recovery(false);
         self.store.sb.set_clean();
         self.write_super(now)?;
@@ -139,7 +139,7 @@ impl Ext4 {
     /// Commits what has changed, on this thread. Only where no other commit can be under way.
     pub(super) fn commit_here(&mut self) -> Result<()> {
         let frozen = self.freeze(self.store.clock, None)?;
-        self.journal().commit(Time::now(), frozen.transaction)?;
+        self.journal().commit(Time::ZERO, frozen.transaction)?;
         self.committed(frozen.tid);
         Ok(())
     }

@@ -7,8 +7,8 @@ use crate::cache::nvram::{Choice, NvramCache};
 use crate::media::nvram::Nvram;
 use crate::media::profile;
 use crate::media::ram::Ram;
-use crate::media::random::Random;
 use crate::media::recorded::{Event, Recorder};
+use crate::random::Random;
 use rustc_hash::FxHashMap;
 
 const PAPER: Format = Format { width: Width::Fat16, cluster_bytes: 2048, root_entries: 512 };

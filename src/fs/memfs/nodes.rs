@@ -5,7 +5,8 @@ use super::dir::Dir;
 use super::{GROUP_EXECUTES, Id, ROOT, S_ISGID, S_ISUID, SIZE_MAX};
 use crate::fs::acl::{self, Acl, Inherited};
 use crate::fs::{Attr, Fallocate, Kind};
-use crate::time::{Stamp, Time};
+use crate::runtime::Live;
+use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -14,7 +15,7 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 /// The present, as inodes keep it.
 pub(super) fn now() -> Stamp {
-    Time::now().into()
+    Live::wall_clock()
 }
 
 /// What an inode holds besides its attributes.

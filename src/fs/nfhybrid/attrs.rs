@@ -7,10 +7,10 @@ use super::record::{Record, when};
 use super::write::without_suid;
 use crate::fs::ext4::acl::Acl;
 use crate::fs::{Attr, Kind, SetAttr, SetTime, SetXattr};
-use crate::time::{Stamp, Time};
+use crate::runtime::sync::MutexGuard;
+use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
-use parking_lot::MutexGuard;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
@@ -20,7 +20,7 @@ impl Shared {
     pub(super) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let mut core = self.core.lock();
         core.writable()?;
-        let now = Time::now();
+        let now = core.clock.wall();
         if let Some(size) = set.size {
             while !self.set_size(&mut core, ino, size, now)? {
                 let op = core.op;
@@ -33,9 +33,9 @@ impl Shared {
         Ok(attr)
     }
 
-    fn set_attributes(&self, core: &mut Core, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
+    fn set_attributes(&self, core: &mut Core, ino: Ino, set: &SetAttr, now: Stamp) -> Result<()> {
         let time = |set: SetTime| match set {
-            SetTime::Now => now.into(),
+            SetTime::Now => now,
             SetTime::To(stamp) => stamp,
         };
         let inode = core.ext4.inode_mut(ino)?;
@@ -50,8 +50,8 @@ impl Shared {
         inode.gid = set.gid.unwrap_or(inode.gid);
         inode.atime = set.atime.map_or(inode.atime, time);
         inode.mtime = set.mtime.map_or(inode.mtime, time);
-        inode.ctime = set.ctime.unwrap_or(now.into());
-        core.record_attributes(ino, now)?;
+        inode.ctime = set.ctime.unwrap_or(now);
+        core.record_attributes(ino)?;
         if chmod {
             self.follow_chmod(core, ino, perm, now)?;
         }
@@ -59,7 +59,7 @@ impl Shared {
     }
 
     /// `chmod` on a file with an access ACL changes the ACL's owner, mask and other entries.
-    fn follow_chmod(&self, core: &mut Core, ino: Ino, perm: u16, now: Time) -> Result<()> {
+    fn follow_chmod(&self, core: &mut Core, ino: Ino, perm: u16, now: Stamp) -> Result<()> {
         match core.ext4.get_xattr(ino, ACCESS_ACL) {
             Ok(old) => {
                 let Some(acl) = Acl::from_wire(&old)? else { return Ok(()) };
@@ -79,19 +79,19 @@ impl Shared {
         name: &[u8],
         value: Option<&[u8]>,
         perm: Option<u16>,
-        now: Time,
+        now: Stamp,
     ) -> Result<()> {
         match value {
-            Some(value) => core.ext4.set_xattr(ino, name, value, SetXattr::Either, now.into())?,
-            None => core.ext4.remove_xattr(ino, name, now.into())?,
+            Some(value) => core.ext4.set_xattr(ino, name, value, SetXattr::Either, now)?,
+            None => core.ext4.remove_xattr(ino, name, now)?,
         }
         let inode = core.ext4.inode_mut(ino)?;
-        inode.ctime = now.into();
+        inode.ctime = now;
         if let Some(perm) = perm {
             inode.mode = inode.mode & !0o7777 | perm & 0o7777;
         }
         let perm = inode.mode & 0o7777;
-        core.record(now, &Record::Xattr { ino: ino.0, name, value, perm, at: when(now.into()) });
+        core.record(&Record::Xattr { ino: ino.0, name, value, perm, at: when(now) });
         if name == DEFAULT_ACL {
             core.node_of(ino).default_acl = None;
         }
@@ -122,7 +122,7 @@ impl Shared {
             (SetXattr::Replace, false) => return Err(Error::NoAttribute),
             _ => {}
         }
-        let now = Time::now();
+        let now = core.clock.wall();
         let is_dir = core.ext4.inode(ino)?.kind() == Kind::Dir;
         if name == DEFAULT_ACL && !is_dir {
             return Err(Error::Denied);
@@ -143,7 +143,7 @@ impl Shared {
         ino: Ino,
         value: &[u8],
         kill_sgid: bool,
-        now: Time,
+        now: Stamp,
     ) -> Result<()> {
         let old = core.ext4.inode(ino)?.mode;
         let (mut perm, stored) = match Acl::from_wire(value).map_err(|_| Error::BadArgument)? {
@@ -160,8 +160,8 @@ impl Shared {
             Err(Error::NoAttribute) => {
                 let inode = core.ext4.inode_mut(ino)?;
                 inode.mode = inode.mode & !0o7777 | perm;
-                inode.ctime = now.into();
-                core.record_attributes(ino, now)
+                inode.ctime = now;
+                core.record_attributes(ino)
             }
             other => other,
         }
@@ -171,7 +171,7 @@ impl Shared {
     pub(super) fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let mut core = self.core.lock();
         core.writable()?;
-        self.store_xattr(&mut core, ino, name, None, None, Time::now())?;
+        self.store_xattr(&mut core, ino, name, None, None, self.clock.wall())?;
         self.settle(core);
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Shared {
                 names.join(", ")
             )));
         }
-        self.store_xattr(&mut core, ino, SECTION_XATTR, Some(rule.as_bytes()), None, Time::now())
+        self.store_xattr(&mut core, ino, SECTION_XATTR, Some(rule.as_bytes()), None, self.clock.wall())
     }
 
     /// Sets what an fsync below a directory waits for, or lets it inherit again.
@@ -210,11 +210,11 @@ impl Shared {
             return self.clear_rule(&mut core, ino, DURABILITY_XATTR);
         }
         rule.parse::<Durability>()?;
-        self.store_xattr(&mut core, ino, DURABILITY_XATTR, Some(rule.as_bytes()), None, Time::now())
+        self.store_xattr(&mut core, ino, DURABILITY_XATTR, Some(rule.as_bytes()), None, self.clock.wall())
     }
 
     fn clear_rule(&self, core: &mut Core, ino: Ino, name: &[u8]) -> Result<()> {
-        match self.store_xattr(core, ino, name, None, None, Time::now()) {
+        match self.store_xattr(core, ino, name, None, None, self.clock.wall()) {
             Err(Error::NoAttribute) => Ok(()),
             other => other,
         }
@@ -223,7 +223,7 @@ impl Shared {
 
 impl Core {
     /// Lists the record of an inode's attributes as they are now.
-    pub(super) fn record_attributes(&mut self, ino: Ino, now: Time) -> Result<()> {
+    pub(super) fn record_attributes(&mut self, ino: Ino) -> Result<()> {
         let inode = self.ext4.inode(ino)?;
         let time = |stamp: Stamp| when(stamp);
         let record = Record::Attributes {
@@ -234,7 +234,7 @@ impl Core {
             mtime: time(inode.mtime),
             ctime: time(inode.ctime),
         };
-        self.record(now, &record);
+        self.record(&record);
         Ok(())
     }
 }

@@ -9,10 +9,11 @@ use super::promote::Promotions;
 use super::record::Record;
 use crate::fs::ext4::Ext4;
 use crate::fs::nfhybrid::ssd::Ssd;
+use crate::runtime::Clock;
+use crate::runtime::sync::Condvar;
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
-use parking_lot::Condvar;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -111,6 +112,8 @@ pub struct Counters {
 
 /// Everything under the lock.
 pub struct Core {
+    /// What time it is.
+    pub clock: Clock,
     /// The disk half.
     pub ext4: Ext4,
     /// The SSD half, while there is one.
@@ -222,10 +225,10 @@ impl Core {
     }
 
     /// Begins a changing operation: its number.
-    pub fn begin(&mut self, now: Time) -> u64 {
+    pub fn begin(&mut self) -> u64 {
         self.op += 1;
         if self.dirty.since.is_none() {
-            self.dirty.since = Some(now);
+            self.dirty.since = Some(self.clock.now());
             // Its clock is ticking now.
             self.work.notify_one();
         }
@@ -233,8 +236,8 @@ impl Core {
     }
 
     /// Begins a changing operation and lists its record for the log.
-    pub fn record(&mut self, now: Time, record: &Record) -> u64 {
-        let op = self.begin(now);
+    pub fn record(&mut self, record: &Record) -> u64 {
+        let op = self.begin();
         if self.ssd.is_some() {
             self.ops.push(op, record);
         }

@@ -20,11 +20,11 @@ use super::tie::Tie;
 use crate::fs::ext4::{Frozen, Placed, PlacedRuns};
 use crate::fs::nfhybrid::ssd::{Binding, WrDone};
 use crate::media::{Ticket, wait_all};
+use crate::runtime::sync::MutexGuard;
 use crate::time::Time;
 use crate::units::{DiskBlock, Ino};
 use crate::{Error, Result};
 use bytes::Bytes;
-use parking_lot::MutexGuard;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ impl Shared {
             while !core.stop && !self.cycle_due(&core) && !self.promotion_due(&core) {
                 match self.next_deadline(&core) {
                     Some(wait) => {
-                        let _ = self.work.wait_for(&mut core, wait);
+                        self.work.wait_until(&mut core, &*self.clock, wait);
                     }
                     None => self.work.wait(&mut core),
                 }
@@ -159,7 +159,7 @@ impl Shared {
     fn cycle_due(&self, core: &Core) -> bool {
         self.cycle_wanted(core)
             || core.failure.is_none()
-                && core.dirty.since.is_some_and(|since| Time::now().since(since) >= self.lag.time / 2)
+                && core.dirty.since.is_some_and(|since| self.clock.now().since(since) >= self.lag.time / 2)
     }
 
     /// Reasons for a cycle other than time.
@@ -172,18 +172,16 @@ impl Shared {
     }
 
     fn promotion_due(&self, core: &Core) -> bool {
-        core.promotions.is_due() || (!core.promotions.is_empty() && core.promote_at <= Time::now())
+        core.promotions.is_due() || (!core.promotions.is_empty() && core.promote_at <= self.clock.now())
     }
 
-    fn next_deadline(&self, core: &Core) -> Option<Duration> {
-        let now = Time::now();
-        let dirty = core.dirty.since.map(|since| (since + self.lag.time / 2).since(now));
-        let promote = (!core.promotions.is_empty()).then_some(PROMOTE_WAIT);
-        let wait = match (dirty, promote) {
-            (Some(a), Some(b)) => a.min(b),
-            (a, b) => a.or(b)?,
-        };
-        Some(wait + Duration::from_millis(1))
+    fn next_deadline(&self, core: &Core) -> Option<Time> {
+        let dirty = core.dirty.since.map(|since| since + self.lag.time / 2);
+        let promote = (!core.promotions.is_empty()).then(|| self.clock.now() + PROMOTE_WAIT);
+        match (dirty, promote) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
     }
 
     /// Blocks the next transaction will put into the journal.
@@ -203,7 +201,7 @@ impl Shared {
         core.failure.is_none()
             && (core.at_risk_bytes() > self.lag.bytes
                 || self.journal_need(core) >= self.journal_limit
-                || core.at_risk_since().is_some_and(|since| Time::now().since(since) > self.lag.time))
+                || core.at_risk_since().is_some_and(|since| self.clock.now().since(since) > self.lag.time))
     }
 
     /// Waits until the disk is no further behind than allowed.
@@ -241,7 +239,7 @@ impl Shared {
         let demand = self.core.lock().demand_of_dirty();
         self.make_room_on_ssd(&demand).unwrap_or_else(|error| self.lose_ssd(&error));
         let Work { op, mut frozen, ordered, placements, tie } = self.freeze()?;
-        let disk = submit_gathered(self.disk.as_ref(), ordered);
+        let disk = submit_gathered(self.disk.as_ref(), self.clock.now(), ordered);
         let late = self.finish_ssd(op, placements).unwrap_or_else(|error| {
             self.lose_ssd(&error);
             Vec::new()
@@ -269,7 +267,7 @@ impl Shared {
         let log_open = core.ssd.is_some() && !core.stop;
         let tie = Tie { ssd: self.ssd_uuid, epoch: core.epoch, op, log_open, reached: core.log_reached() };
         core.ext4.note_written(files.ordered.iter().map(|(_, bytes)| bytes.len() as u64).sum());
-        let mut frozen = core.ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
+        let mut frozen = core.ext4.freeze(self.clock.wall(), Some(&tie.encode()))?;
         frozen.transaction.metadata.append(&mut files.journaled);
         core.counters.cycles += 1;
         let Files { ordered, placements, .. } = files;
@@ -508,7 +506,7 @@ impl Shared {
     /// Step 2 and 4 on the disk.
     fn finish_disk(&self, ordered: Vec<Ticket>, frozen: Frozen) -> Result<()> {
         wait_all(self.disk.as_ref(), ordered).result?;
-        self.journal.commit(Time::now(), frozen.transaction)?;
+        self.journal.commit(self.clock.now(), frozen.transaction)?;
         Ok(())
     }
 
@@ -578,7 +576,7 @@ impl Shared {
             let room = self.room_for_promotion(&mut core, &promotion, version);
             placements.extend(room.map(|placement| Settled { placement, version }));
         }
-        core.promote_at = Time::now() + PROMOTE_WAIT;
+        core.promote_at = self.clock.now() + PROMOTE_WAIT;
         drop(core);
         if placements.is_empty() {
             return;

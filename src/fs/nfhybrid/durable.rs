@@ -21,11 +21,10 @@ use super::room::Demand;
 use crate::fs::nfhybrid::ssd::{Binding, LogWrite, Ssd, WrDone};
 use crate::fs::{Kind, Later};
 use crate::media::{Request, wait_all};
-use crate::time::Time;
+use crate::runtime::sync::MutexGuard;
 use crate::units::{Ino, show_size};
 use crate::{Error, Result};
 use bytes::Bytes;
-use parking_lot::MutexGuard;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -173,7 +172,7 @@ impl Shared {
         frames: Vec<(u64, Bytes)>,
     ) -> Vec<Placement> {
         let Some(ssd) = &mut core.ssd else { return Vec::new() };
-        let now = Time::now();
+        let now = self.clock.now();
         let mut placements = Vec::new();
         let stretches: Vec<_> = runs(frames.iter().map(|&(index, _)| index)).collect();
         let mut frames = frames.into_iter();
@@ -283,9 +282,9 @@ impl Shared {
         });
         if alone {
             // `run` stays on this thread: the fsync path.
-            requests.try_for_each(|request| device.run(Time::now(), request).result.map(drop))?;
+            requests.try_for_each(|request| device.run(self.clock.now(), request).result.map(drop))?;
         } else {
-            let tickets: Vec<_> = requests.map(|request| device.submit(Time::now(), request)).collect();
+            let tickets: Vec<_> = requests.map(|request| device.submit(self.clock.now(), request)).collect();
             wait_all(device.as_ref(), tickets).result?;
             device.flush()?;
         }
@@ -388,7 +387,7 @@ impl Shared {
         drop(core);
         self.write_groups(std::mem::take(&mut checkpoint.log))?;
         checkpoint.merge(device.as_ref())?;
-        let tickets = submit_gathered(device.as_ref(), checkpoint.tables);
+        let tickets = submit_gathered(device.as_ref(), self.clock.now(), checkpoint.tables);
         wait_all(device.as_ref(), tickets).result?;
         self.core.lock().tables_wait = true;
         Ok(())
@@ -434,8 +433,7 @@ impl Shared {
         core.reuse += 1;
         core.ops.clear();
         core.promotions.take();
-        let now = Time::now();
-        core.begin(now);
+        core.begin();
         core.wanted = core.op;
         self.work.notify_one();
     }

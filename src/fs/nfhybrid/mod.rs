@@ -45,18 +45,18 @@ use crate::fs::{
     SetXattr, VisitAttrs,
 };
 use crate::media::BlockDevice;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::{self, Clock, Task};
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
 use frames::{FRAME, Pool};
-use parking_lot::{Condvar, Mutex};
 use recover::Verdict;
 use rustc_hash::FxHashMap;
 use ssd::{DiskSide, DupInode, Ssd};
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tie::Tie;
 
@@ -102,6 +102,7 @@ pub struct Options {
 
 /// What all threads of a mount share.
 pub(crate) struct Shared {
+    clock: Clock,
     core: Mutex<Core>,
     /// Held by whoever writes the SSD's log; taken before `core`.
     gate: Mutex<()>,
@@ -137,7 +138,7 @@ pub(crate) struct Shared {
 /// A mounted nfhybrid.
 pub struct NfHybrid {
     shared: Arc<Shared>,
-    committer: Mutex<Option<JoinHandle<()>>>,
+    committer: Mutex<Option<Task>>,
 }
 
 /// The SSD half at mount time.
@@ -153,24 +154,34 @@ struct Joined {
 }
 
 impl NfHybrid {
-    /// Mounts a disk half with its SSD half, or alone. Replays what has to be.
+    /// Mounts a disk half with its SSD half, or alone, live. Replays what has to be.
     pub fn open(
         disk: Arc<dyn BlockDevice>,
         ssd_device: Option<Arc<dyn BlockDevice>>,
         options: Options,
     ) -> Result<NfHybrid> {
+        NfHybrid::open_on(runtime::live(), disk, ssd_device, options)
+    }
+
+    /// The same on a runtime: what waits, waits there, and it says what time it is.
+    pub fn open_on(
+        clock: Clock,
+        disk: Arc<dyn BlockDevice>,
+        ssd_device: Option<Arc<dyn BlockDevice>>,
+        options: Options,
+    ) -> Result<NfHybrid> {
         let opening =
-            OpenOptions { read_only: options.read_only, now: Time::now().into(), ..OpenOptions::default() };
+            OpenOptions { read_only: options.read_only, now: clock.wall(), ..OpenOptions::default() };
         let ext4 = Ext4::open(disk.clone(), opening)?;
         let tie = ext4.tie().as_ref().and_then(Tie::decode);
         let joined = join(&ext4, tie, ssd_device.as_ref(), &disk.info().name, options)?;
-        let shared = Arc::new(Shared::new(disk, ssd_device, ext4, tie, &joined, options));
+        let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, tie, &joined, options));
         shared.start(joined, options)?;
         let committer = (!options.read_only && !options.manual).then(|| {
             let shared = shared.clone();
-            std::thread::Builder::new().name("commit".into()).spawn(move || shared.run_cycles())
+            shared.clock.clone().spawn("commit", Box::new(move || shared.run_cycles()))
         });
-        let committer = committer.transpose().map_err(|error| Error::io("commit thread", error))?;
+        let committer = committer.transpose()?;
         Ok(NfHybrid { shared, committer: Mutex::new(committer) })
     }
 
@@ -228,10 +239,9 @@ impl NfHybrid {
     fn stop_committer(&self) {
         self.shared.core.lock().stop = true;
         self.shared.work.notify_all();
-        if let Some(thread) = self.committer.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the commit thread panicked");
+        let committer = self.committer.lock().take();
+        if let Some(Err(error)) = committer.map(Task::join) {
+            tracing::error!(%error, "a bug: the committer ended early");
         }
     }
 }
@@ -289,6 +299,7 @@ fn join(
 
 impl Shared {
     fn new(
+        clock: Clock,
         disk: Arc<dyn BlockDevice>,
         ssd_device: Option<Arc<dyn BlockDevice>>,
         ext4: Ext4,
@@ -305,7 +316,8 @@ impl Shared {
         let keep = (options.lag.bytes / FRAME as u64) as usize;
         let work = Arc::new(Condvar::new());
         Shared {
-            core: Mutex::new(new_core(ext4, committed, joined.epoch, work.clone(), options)),
+            core: Mutex::new(new_core(clock.clone(), ext4, committed, joined.epoch, work.clone(), options)),
+            clock,
             gate: Mutex::new(()),
             work,
             progress: Condvar::new(),
@@ -346,7 +358,7 @@ impl Shared {
         drop(core);
         let applied = self.replay(&records, complete)?;
         let mut core = self.core.lock();
-        core.begin(Time::now());
+        core.begin();
         core.recovered = applied;
         drop(core);
         if applied > 0 {
@@ -436,8 +448,16 @@ impl Shared {
     }
 }
 
-fn new_core(ext4: Ext4, committed: u64, epoch: u64, work: Arc<Condvar>, options: Options) -> Core {
+fn new_core(
+    clock: Clock,
+    ext4: Ext4,
+    committed: u64,
+    epoch: u64,
+    work: Arc<Condvar>,
+    options: Options,
+) -> Core {
     Core {
+        clock,
         ext4,
         ssd: None,
         ssd_lost: None,
@@ -601,10 +621,10 @@ impl Shared {
             let mut core = self.core.lock();
             self.release(&mut core, ino)?;
         }
-        let now = Time::now();
-        self.core.lock().begin(now);
+        let now = self.clock.wall();
+        self.core.lock().begin();
         self.cycle()?;
-        let close = self.core.lock().ext4.close(now.into());
+        let close = self.core.lock().ext4.close(now);
         close?;
         self.write_identity(true)?;
         self.core.lock().failure = Some("unmounted".into());

@@ -6,7 +6,7 @@ use super::record::{Record, kind_code, rename_code, when};
 use crate::fs::ext4::acl::Acl;
 use crate::fs::ext4::{Create, Removed};
 use crate::fs::{Attr, Caller, DirEntry, Kind, NAME_MAX, NewNode, Rename, VisitAttrs};
-use crate::time::Time;
+use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
 
@@ -85,7 +85,7 @@ impl Shared {
         let name = checked(name)?;
         let mut core = self.core.lock();
         core.writable()?;
-        let now = Time::now();
+        let now = core.clock.wall();
         let directory = core.ext4.inode(parent)?;
         let (parent_mode, parent_gid) = (directory.mode, directory.gid);
         let inherited = core.inherited_acl(parent, node, caller.umask)?;
@@ -103,11 +103,11 @@ impl Shared {
             gid: if setgid { parent_gid } else { caller.gid },
             rdev: node.rdev,
             target: node.target,
-            now: now.into(),
+            now: now,
             ino: None,
             generation: None,
         };
-        let ino = self.make(&mut core, &spec, now)?;
+        let ino = self.make(&mut core, &spec)?;
         for (name, value) in inherited.acls() {
             self.store_xattr(&mut core, ino, name, Some(value), None, now)?;
         }
@@ -118,24 +118,21 @@ impl Shared {
     }
 
     /// Makes an inode and lists the record, also for recovery.
-    pub(super) fn make(&self, core: &mut Core, spec: &Create, now: Time) -> Result<Ino> {
+    pub(super) fn make(&self, core: &mut Core, spec: &Create) -> Result<Ino> {
         let ino = core.ext4.create(spec)?;
         let generation = core.ext4.inode(ino)?.generation;
-        core.record(
-            now,
-            &Record::Create {
-                parent: spec.parent.0,
-                name: spec.name,
-                ino: ino.0,
-                generation,
-                kind: kind_code(spec.kind),
-                perm: spec.perm,
-                owner: (spec.uid, spec.gid),
-                rdev: spec.rdev,
-                target: spec.target,
-                at: when(spec.now),
-            },
-        );
+        core.record(&Record::Create {
+            parent: spec.parent.0,
+            name: spec.name,
+            ino: ino.0,
+            generation,
+            kind: kind_code(spec.kind),
+            perm: spec.perm,
+            owner: (spec.uid, spec.gid),
+            rdev: spec.rdev,
+            target: spec.target,
+            at: when(spec.now),
+        });
         Ok(ino)
     }
 
@@ -144,7 +141,7 @@ impl Shared {
         let name = checked(name)?;
         let mut core = self.core.lock();
         core.writable()?;
-        let now = Time::now();
+        let now = core.clock.wall();
         self.remove_name(&mut core, parent, name, dir, now)?;
         self.settle(core);
         Ok(())
@@ -157,14 +154,11 @@ impl Shared {
         parent: Ino,
         name: &[u8],
         dir: bool,
-        now: Time,
+        now: Stamp,
     ) -> Result<()> {
-        let removed = if dir {
-            core.ext4.rmdir(parent, name, now.into())?
-        } else {
-            core.ext4.unlink(parent, name, now.into())?
-        };
-        core.record(now, &Record::Remove { parent: parent.0, name, dir, at: when(now.into()) });
+        let removed =
+            if dir { core.ext4.rmdir(parent, name, now)? } else { core.ext4.unlink(parent, name, now)? };
+        core.record(&Record::Remove { parent: parent.0, name, dir, at: when(now) });
         self.removed(core, removed)
     }
 
@@ -187,7 +181,7 @@ impl Shared {
         self.drop_frames(core, ino, 0..u64::MAX);
         core.nodes.remove(&ino);
         core.in_log.remove(&ino);
-        core.record(Time::now(), &Record::Release { ino: ino.0 });
+        core.record(&Record::Release { ino: ino.0 });
         if !core.ext4.release(ino)? {
             core.releasing.push(ino);
         }
@@ -197,7 +191,7 @@ impl Shared {
     /// Goes on freeing inodes that are too large to go in one transaction. Called after each commit.
     pub(super) fn release_more(&self, core: &mut Core) -> Result<()> {
         for ino in std::mem::take(&mut core.releasing) {
-            core.begin(Time::now());
+            core.begin();
             if !core.ext4.release(ino)? {
                 core.releasing.push(ino);
             }
@@ -210,7 +204,7 @@ impl Shared {
         let (name, new_name) = (checked(name)?, checked(new_name)?);
         let mut core = self.core.lock();
         core.writable()?;
-        let now = Time::now();
+        let now = core.clock.wall();
         self.move_name(&mut core, from, name, to, new_name, how, now)?;
         self.settle(core);
         Ok(())
@@ -226,17 +220,14 @@ impl Shared {
         to: Ino,
         new_name: &[u8],
         how: Rename,
-        now: Time,
+        now: Stamp,
     ) -> Result<()> {
         let moved = core.ext4.lookup(from, name)?.ok_or(Error::NotFound)?.0;
         let whiteout = how == Rename::Whiteout;
         let how = if whiteout { Rename::Replace } else { how };
-        let removed = core.ext4.rename(from, name, to, new_name, how, now.into())?;
-        let at = when(now.into());
-        core.record(
-            now,
-            &Record::Rename { from: from.0, name, to: to.0, new_name, how: rename_code(how), at },
-        );
+        let removed = core.ext4.rename(from, name, to, new_name, how, now)?;
+        let at = when(now);
+        core.record(&Record::Rename { from: from.0, name, to: to.0, new_name, how: rename_code(how), at });
         if from != to {
             core.moved(moved, to);
             if how == Rename::Exchange
@@ -250,7 +241,7 @@ impl Shared {
         }
         if whiteout {
             // An operation of its own, so that it gets the same inode number when it is run again.
-            self.make(core, &whiteout_at(from, name, now), now)?;
+            self.make(core, &whiteout_at(from, name, now))?;
         }
         removed.map_or(Ok(()), |removed| self.removed(core, removed))
     }
@@ -260,7 +251,7 @@ impl Shared {
         let name = checked(name)?;
         let mut core = self.core.lock();
         core.writable()?;
-        let now = Time::now();
+        let now = core.clock.wall();
         if core.nodes.get(&ino).is_some_and(|node| node.orphan) {
             return Err(Error::NotFound);
         }
@@ -278,10 +269,10 @@ impl Shared {
         ino: Ino,
         parent: Ino,
         name: &[u8],
-        now: Time,
+        now: Stamp,
     ) -> Result<()> {
-        core.ext4.link(ino, parent, name, now.into())?;
-        core.record(now, &Record::Link { ino: ino.0, parent: parent.0, name, at: when(now.into()) });
+        core.ext4.link(ino, parent, name, now)?;
+        core.record(&Record::Link { ino: ino.0, parent: parent.0, name, at: when(now) });
         Ok(())
     }
 }
@@ -376,7 +367,7 @@ impl Inherited {
 }
 
 /// What `RENAME_WHITEOUT` leaves under the old name.
-fn whiteout_at(parent: Ino, name: &[u8], now: Time) -> Create<'_> {
+fn whiteout_at(parent: Ino, name: &[u8], now: Stamp) -> Create<'_> {
     Create {
         parent,
         name,
@@ -386,7 +377,7 @@ fn whiteout_at(parent: Ino, name: &[u8], now: Time) -> Create<'_> {
         gid: 0,
         rdev: 0,
         target: b"",
-        now: now.into(),
+        now: now,
         ino: None,
         generation: None,
     }

@@ -78,26 +78,26 @@ impl Shared {
             let frames = placement.frames.iter().enumerate();
             frames.map(move |(number, frame)| (start + (number * FRAME) as u64, frame.clone()))
         });
-        let tickets = submit_gathered(device.as_ref(), writes.collect());
+        let tickets = submit_gathered(device.as_ref(), self.clock.now(), writes.collect());
         wait_all(device.as_ref(), tickets).result.map(drop)
     }
 }
 
 /// Submits writes sorted by offset, neighbours joined up to 1 MiB.
-pub fn submit_gathered(device: &dyn BlockDevice, mut writes: Vec<(u64, Bytes)>) -> Vec<Ticket> {
+pub fn submit_gathered(device: &dyn BlockDevice, at: Time, mut writes: Vec<(u64, Bytes)>) -> Vec<Ticket> {
     writes.sort_by_key(|&(offset, _)| offset);
     let mut tickets = Vec::new();
     let mut writes = writes.into_iter().peekable();
     while let Some((offset, first)) = writes.next() {
         let mut end = offset + first.len() as u64;
         let mut data = Gather::from_iter([first]);
-        while let Some((_, next)) =
-            writes.next_if(|(at, next)| *at == end && (end - offset) as usize + next.len() <= WRITE_MAX)
-        {
+        while let Some((_, next)) = writes.next_if(|(next_offset, next)| {
+            *next_offset == end && (end - offset) as usize + next.len() <= WRITE_MAX
+        }) {
             end += next.len() as u64;
             data.push(next);
         }
-        tickets.push(device.submit(Time::now(), Request::Write { offset, data, durable: false }));
+        tickets.push(device.submit(at, Request::Write { offset, data, durable: false }));
     }
     tickets
 }
@@ -124,8 +124,11 @@ mod tests {
         let ram = Ram::new("ram", 1 << 16);
         let device: &dyn BlockDevice = &ram;
         let part = |fill: u8| Bytes::from(vec![fill; 4096]);
-        let tickets =
-            submit_gathered(device, vec![(8192, part(3)), (0, part(1)), (4096, part(2)), (20480, part(4))]);
+        let tickets = submit_gathered(
+            device,
+            Time::ZERO,
+            vec![(8192, part(3)), (0, part(1)), (4096, part(2)), (20480, part(4))],
+        );
         assert_eq!(tickets.len(), 2);
         wait_all(device, tickets).result.unwrap();
         let image = ram.image();

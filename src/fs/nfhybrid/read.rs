@@ -12,13 +12,11 @@ use crate::checksum::crc32c;
 use crate::fs::ext4::Mapping;
 use crate::fs::{Kind, Later, Seek};
 use crate::media::Request;
-use crate::time::Time;
 use crate::units::{DiskBlock, Ino, SsdBlock};
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Attempts without the lock before a read is done under it.
 const ATTEMPTS: u32 = 3;
@@ -275,7 +273,7 @@ impl Shared {
     pub(super) fn read_disk(&self, at: DiskBlock, blocks: u32) -> Result<Bytes> {
         let block_bytes = self.disk_block_bytes;
         let request = Request::Read { offset: at.0 * block_bytes as u64, len: blocks as usize * block_bytes };
-        let bytes = self.disk.run(Time::now(), request).result?;
+        let bytes = self.disk.run(self.clock.now(), request).result?;
         let newer: SmallVec<[(usize, Bytes); 4]> = (0..blocks as usize)
             .filter_map(|number| Some((number, self.journal.latest(DiskBlock(at.0 + number as u64))?)))
             .collect();
@@ -417,15 +415,14 @@ pub(super) fn has_data(shared: &Shared, core: &mut Core, ino: Ino, index: u64) -
 
 /// The kernel's `relatime`: a read renews an access time that is not after the other times, or a day old.
 fn touch_atime(core: &mut Core, ino: Ino) -> Result<()> {
-    let now = Time::now();
+    let now = core.clock.wall();
     let inode = core.ext4.inode(ino)?;
-    let stale = Time(now.0).since(Time(inode.atime.sec.max(0) as u64 * 1_000_000_000));
     let due = inode.atime <= inode.mtime
         || inode.atime <= inode.ctime
-        || stale > Duration::from_secs(ATIME_MAX as u64);
+        || now.sec.saturating_sub(inode.atime.sec) > ATIME_MAX;
     if due && !core.read_only {
         // Alone it is no reason to wake the disk: it goes with the next commit.
-        core.ext4.inode_mut(ino)?.atime = now.into();
+        core.ext4.inode_mut(ino)?.atime = now;
     }
     Ok(())
 }

@@ -9,11 +9,10 @@
 use super::Shared;
 use super::core::Core;
 use super::frames::FRAME;
-use super::record::{Record, When, fallocate_of, kind_of, rename_of, stamp};
+use super::record::{Record, fallocate_of, kind_of, rename_of, stamp};
 use super::tie::Tie;
 use crate::fs::ext4::{Create, Ext4};
 use crate::fs::nfhybrid::ssd::{self, Record as LogRecord, RecordBody, Run};
-use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
 
@@ -173,7 +172,7 @@ impl Shared {
             frame.placed = true;
         }
         core.dirty.bytes += bytes.len() as u64;
-        core.dirty.since.get_or_insert(Time::now());
+        core.dirty.since.get_or_insert(self.clock.now());
         Ok(())
     }
 
@@ -205,17 +204,17 @@ impl Shared {
                     ino: Some(Ino(ino)),
                     generation: Some(generation),
                 };
-                self.make(core, &spec, instant(at)).map(drop)
+                self.make(core, &spec).map(drop)
             }
             Record::Link { ino, parent, name, at } => {
-                self.add_link(core, Ino(ino), Ino(parent), name, instant(at))
+                self.add_link(core, Ino(ino), Ino(parent), name, stamp(at))
             }
             Record::Remove { parent, name, dir, at } => {
-                self.remove_name(core, Ino(parent), name, dir, instant(at))
+                self.remove_name(core, Ino(parent), name, dir, stamp(at))
             }
             Record::Rename { from, name, to, new_name, how, at } => {
                 let how = rename_of(how, op)?;
-                self.move_name(core, Ino(from), name, Ino(to), new_name, how, instant(at))
+                self.move_name(core, Ino(from), name, Ino(to), new_name, how, stamp(at))
             }
             Record::Release { ino } => match core.ext4.inode(Ino(ino)) {
                 Ok(inode) if inode.nlink == 0 => self.release(core, Ino(ino)),
@@ -242,20 +241,20 @@ impl Shared {
                 inode.mode = inode.mode & !0o7777 | perm & 0o7777;
                 (inode.uid, inode.gid) = owner;
                 (inode.atime, inode.mtime, inode.ctime) = (stamp(atime), stamp(mtime), stamp(ctime));
-                core.record_attributes(Ino(ino), instant(ctime))
+                core.record_attributes(Ino(ino))
             }
             Record::Truncate { ino, size, old, at } => {
                 // Where the cut-off data never arrived there is nothing to cut, and nothing to fill with zeros.
                 let here = core.ext4.inode(Ino(ino))?.size;
                 let size = if size < old { size.min(here) } else { size };
-                return self.set_size(core, Ino(ino), size, instant(at));
+                return self.set_size(core, Ino(ino), size, stamp(at));
             }
             Record::Xattr { ino, name, value, perm, at } => {
-                self.store_xattr(core, Ino(ino), name, value, Some(perm), instant(at))
+                self.store_xattr(core, Ino(ino), name, value, Some(perm), stamp(at))
             }
             Record::Fallocate { ino, what, offset, len, at, .. } => {
                 let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
-                self.allocate_range(core, Ino(ino), offset..end, fallocate_of(what, op)?, instant(at))
+                self.allocate_range(core, Ino(ino), offset..end, fallocate_of(what, op)?, stamp(at))
             }
             Record::Data { ino, offset, bytes } => {
                 offset.checked_add(bytes.len() as u64).ok_or(Error::TooLarge)?;
@@ -265,7 +264,7 @@ impl Shared {
             }
             Record::Contents { ino, size, perm, mtime, ctime, .. } => {
                 if size < core.ext4.inode(Ino(ino))?.size
-                    && !self.set_size(core, Ino(ino), size, instant(ctime))?
+                    && !self.set_size(core, Ino(ino), size, stamp(ctime))?
                 {
                     return Ok(false);
                 }
@@ -287,8 +286,4 @@ fn is_live(core: &mut Core, ino: Ino) -> Result<bool> {
         Err(Error::Stale | Error::NotFound) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn instant(at: When) -> Time {
-    Time((at.0.max(0) as u64).saturating_mul(1_000_000_000) + u64::from(at.1))
 }

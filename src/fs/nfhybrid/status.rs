@@ -3,7 +3,6 @@
 use super::Shared;
 use super::core::Counters;
 use crate::fs::nfhybrid::ssd;
-use crate::time::Time;
 use serde::Serialize;
 
 /// Numbers of a running mount. Sizes in bytes, times in seconds.
@@ -54,7 +53,7 @@ impl Shared {
         // Before the lock: the device may be busy.
         let disk_cache = self.disk.status();
         let core = self.core.lock();
-        let now = Time::now();
+        let now = self.clock.now();
         let ssd = core.ssd.as_ref();
         Status {
             disk: self.disk.info().name.clone(),

@@ -7,6 +7,7 @@ use crate::fs::ext4::{Ext4, Identity, OpenOptions};
 use crate::fs::{Caller, Kind, NewNode};
 use crate::media::BlockDevice;
 use crate::media::file::FileDevice;
+use crate::runtime;
 use crate::time::Time;
 use crate::units::{Ino, show_size};
 use crate::{Error, Result};
@@ -57,8 +58,10 @@ pub fn adopt(plan: &Plan) -> Result<()> {
     let ssd_device = open(plan.ssd, true)?;
     Ssd::check_config(ssd_device.as_ref(), &plan.config)?;
     let disk = open(plan.disk, true)?;
-    let ext4 =
-        Ext4::open(disk, OpenOptions { read_only: true, now: Time::now().into(), ..OpenOptions::default() })?;
+    let ext4 = Ext4::open(
+        disk,
+        OpenOptions { read_only: true, now: runtime::Live::wall_clock(), ..OpenOptions::default() },
+    )?;
     if let Some(tie) = ext4.tie().as_ref().and_then(Tie::decode)
         && tie.log_open
         && !plan.force
@@ -97,17 +100,18 @@ pub fn join_devices(
     ssd_device: Arc<dyn BlockDevice>,
     config: &ssd::Config,
 ) -> Result<()> {
-    let opening = OpenOptions { read_only: false, now: Time::now().into(), ..OpenOptions::default() };
+    let opening =
+        OpenOptions { read_only: false, now: runtime::Live::wall_clock(), ..OpenOptions::default() };
     let mut ext4 = Ext4::open(disk, opening)?;
     let old = ext4.tie().as_ref().and_then(Tie::decode);
     let epoch = old.map_or(1, |tie| tie.epoch + 1);
     let op = old.map_or(0, |tie| tie.op);
     let uuid = Ssd::format(ssd_device.as_ref(), config, &tie_to(ext4.identity(), epoch))?;
     let tie = Tie { ssd: uuid, epoch, op, log_open: false, reached: (0, 0) };
-    let frozen = ext4.freeze(Time::now().into(), Some(&tie.encode()))?;
-    ext4.journal().commit(Time::now(), frozen.transaction)?;
+    let frozen = ext4.freeze(runtime::Live::wall_clock(), Some(&tie.encode()))?;
+    ext4.journal().commit(Time::ZERO, frozen.transaction)?;
     ext4.committed(frozen.tid);
-    ext4.close(Time::now().into())?;
+    ext4.close(runtime::Live::wall_clock())?;
     let mut ssd = Ssd::open(ssd_device.as_ref(), ssd::DiskSide::default())?.ssd;
     for (offset, bytes) in ssd.mark_clean(tie_to(ext4.identity(), epoch)) {
         ssd_device.write(offset, bytes)?;

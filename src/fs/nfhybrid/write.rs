@@ -8,7 +8,7 @@ use super::record::{Record, fallocate_code, when};
 use super::{Shared, read};
 use crate::fs::ext4::Mapping;
 use crate::fs::{Fallocate, Later};
-use crate::time::Time;
+use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -46,14 +46,14 @@ impl Shared {
         if end > core.ext4.size_max() {
             return Err(Error::TooLarge);
         }
-        let now = Time::now();
+        let now = core.clock.wall();
         self.put(&mut core, ino, offset, data)?;
-        core.begin(now);
+        core.begin();
         core.dirty.bytes += data.len() as u64;
         let inode = core.ext4.inode_mut(ino)?;
         inode.size = inode.size.max(end);
-        inode.mtime = now.into();
-        inode.ctime = now.into();
+        inode.mtime = now;
+        inode.ctime = now;
         if kill_suid {
             inode.mode = without_suid(inode.mode);
         }
@@ -178,7 +178,7 @@ impl Shared {
     /// Lets an operation that made more to lose return at once, or once the disk has caught up.
     pub(super) fn admit(
         self: &Arc<Shared>,
-        mut core: parking_lot::MutexGuard<'_, Core>,
+        mut core: crate::runtime::sync::MutexGuard<'_, Core>,
     ) -> Result<Later<()>> {
         self.wake_if_due(&mut core);
         if !self.over_lag(&core) {
@@ -192,7 +192,7 @@ impl Shared {
 
     /// Sets a file's size: drops what lies past it, zeroes the rest of its last frame. `false`: so many blocks
     /// have to be freed that it takes several transactions; commit and call again.
-    pub(super) fn set_size(&self, core: &mut Core, ino: Ino, size: u64, now: Time) -> Result<bool> {
+    pub(super) fn set_size(&self, core: &mut Core, ino: Ino, size: u64, now: Stamp) -> Result<bool> {
         let old = core.inode_of_file(ino)?.size;
         if size > core.ext4.size_max() {
             return Err(Error::TooLarge);
@@ -201,11 +201,11 @@ impl Shared {
             self.zero(core, ino, size..frame_from(size) * FRAME as u64)?;
             self.drop_frames(core, ino, frame_from(size)..u64::MAX);
         }
-        let done = core.ext4.truncate(ino, size, now.into())?;
+        let done = core.ext4.truncate(ino, size, now)?;
         if size == 0 && old > 0 && core.ssd.is_some() {
             core.carried.push(ino);
         }
-        core.record(now, &Record::Truncate { ino: ino.0, size, old, at: when(now.into()) });
+        core.record(&Record::Truncate { ino: ino.0, size, old, at: when(now) });
         Ok(done)
     }
 
@@ -253,7 +253,7 @@ impl Shared {
         if end > core.ext4.size_max() {
             return Err(Error::TooLarge);
         }
-        let now = Time::now();
+        let now = core.clock.wall();
         self.allocate_range(&mut core, ino, offset..end, what, now)?;
         self.settle(core);
         Ok(())
@@ -266,7 +266,7 @@ impl Shared {
         ino: Ino,
         bytes: Range<u64>,
         what: Fallocate,
-        now: Time,
+        now: Stamp,
     ) -> Result<()> {
         let old = core.inode_of_file(ino)?.size;
         if !matches!(what, Fallocate::Reserve { .. }) {
@@ -283,12 +283,12 @@ impl Shared {
         let size = if grows { old.max(bytes.end) } else { old };
         let inode = core.ext4.inode_mut(ino)?;
         inode.size = size;
-        inode.mtime = now.into();
-        inode.ctime = now.into();
+        inode.mtime = now;
+        inode.ctime = now;
         inode.mode = without_suid(inode.mode);
         let (offset, len) = (bytes.start, bytes.end - bytes.start);
         let what = fallocate_code(what);
-        core.record(now, &Record::Fallocate { ino: ino.0, what, offset, len, size, at: when(now.into()) });
+        core.record(&Record::Fallocate { ino: ino.0, what, offset, len, size, at: when(now) });
         Ok(())
     }
 

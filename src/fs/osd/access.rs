@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn noise_is_an_error_and_never_a_panic() {
-        let mut random = crate::media::random::Random::new(1, "noise");
+        let mut random = crate::random::Random::new(1, "noise");
         for _ in 0..3000 {
             let mut page: Vec<u8> = (0..random.below(100)).map(|_| random.next() as u8).collect();
             if page.len() > 12 {

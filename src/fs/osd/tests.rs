@@ -3,7 +3,7 @@
 use super::*;
 use crate::media::nand::{NandProfile, Payload};
 use crate::media::profile;
-use crate::media::random::Random;
+use crate::random::Random;
 use std::collections::BTreeMap;
 
 /// What an object is.

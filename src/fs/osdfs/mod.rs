@@ -27,16 +27,15 @@ use super::{
     Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
     SetTime, SetXattr,
 };
-use crate::time::{Stamp, Time};
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::{self, Clock, Live, Task};
 use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
 use dir::{Dir, Target};
 use inode::{BLOCK_BYTES, Inode, chmod, is_users, set_access, set_list};
-use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The object of the root directory.
@@ -61,6 +60,7 @@ struct State {
 }
 
 struct Shared {
+    clock: Clock,
     state: Mutex<State>,
     ended: Mutex<bool>,
     wake: Condvar,
@@ -69,7 +69,7 @@ struct Shared {
 /// A file system on an object store.
 pub struct OsdFs {
     shared: Arc<Shared>,
-    committer: Mutex<Option<JoinHandle<()>>>,
+    committer: Mutex<Option<Task>>,
 }
 
 impl OsdFs {
@@ -78,7 +78,7 @@ impl OsdFs {
     /// # Errors
     /// The store has objects, or cannot be written.
     pub fn make(store: &mut Store, caller: &Caller) -> Result<()> {
-        store.arrive(Time::now());
+        store.arrive(Live::wall_clock().into());
         store.hold()?;
         let made = [ROOT, NAMELESS].into_iter().try_for_each(|object| {
             store.create_as(ObjectId(object), DIRECTORY_HINT)?;
@@ -98,13 +98,21 @@ impl OsdFs {
         store.flush()
     }
 
+    /// Takes a store with a file system, live. See [`OsdFs::new_on`].
+    ///
+    /// # Errors
+    /// As those.
+    pub fn new(store: Store, manual: bool) -> Result<OsdFs> {
+        OsdFs::new_on(runtime::live(), store, manual)
+    }
+
     /// Takes a store with a file system. Unless `manual`, a thread makes changes durable after five seconds, and what
     /// was left without a name is removed.
     ///
     /// # Errors
     /// There is no file system on the store; it cannot be read.
-    pub fn new(mut store: Store, manual: bool) -> Result<OsdFs> {
-        store.arrive(Time::now());
+    pub fn new_on(clock: Clock, mut store: Store, manual: bool) -> Result<OsdFs> {
+        store.arrive(clock.wall().into());
         if !store.exists(ObjectId(ROOT))? || Inode::read(&mut store, ROOT)?.kind != Kind::Dir {
             return Err(Error::invalid("the object store has objects, but no file system"));
         }
@@ -113,8 +121,12 @@ impl OsdFs {
         if !manual {
             state.remove_nameless()?;
         }
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), ended: Mutex::new(false), wake: Condvar::new() });
+        let shared = Arc::new(Shared {
+            clock,
+            state: Mutex::new(state),
+            ended: Mutex::new(false),
+            wake: Condvar::new(),
+        });
         let committer = if manual { None } else { Some(start_committer(shared.clone())?) };
         Ok(OsdFs { shared, committer: Mutex::new(committer) })
     }
@@ -130,7 +142,7 @@ impl OsdFs {
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut state = self.shared.state.lock();
-        state.store.arrive(Time::now());
+        state.store.arrive(self.shared.clock.wall().into());
         work(&mut state)
     }
 
@@ -150,26 +162,27 @@ impl Drop for OsdFs {
     }
 }
 
-fn start_committer(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
+fn start_committer(shared: Arc<Shared>) -> Result<Task> {
+    let clock = shared.clock.clone();
     let work = move || {
         loop {
+            let due = shared.clock.now() + COMMIT_EVERY;
             let mut ended = shared.ended.lock();
             if !*ended {
-                shared.wake.wait_for(&mut ended, COMMIT_EVERY);
+                shared.wake.wait_until(&mut ended, &*shared.clock, due);
             }
             if *ended {
                 return;
             }
             drop(ended);
             let mut state = shared.state.lock();
-            state.store.arrive(Time::now());
+            state.store.arrive(shared.clock.wall().into());
             if let Err(why) = state.store.sync() {
                 tracing::error!("osd: changes could not be made durable: {why}");
             }
         }
     };
-    let builder = std::thread::Builder::new().name("osd-commit".into());
-    builder.spawn(work).map_err(|why| Error::io("starting a thread", why))
+    clock.spawn("osd-commit", Box::new(work))
 }
 
 impl State {
@@ -261,7 +274,7 @@ impl State {
         if inode != before {
             inode.write(&mut self.store, object)?;
         }
-        let now = Stamp::from(Time::now());
+        let now = self.store.arrived();
         let at = |time: SetTime| match time {
             SetTime::Now => now,
             SetTime::To(stamp) => stamp,

@@ -4,7 +4,7 @@ use super::*;
 use crate::fs::osd::{Format, Options};
 use crate::media::nand::{Nand, NandProfile, Payload};
 use crate::media::profile;
-use crate::media::random::Random;
+use crate::random::Random;
 use std::collections::BTreeMap;
 
 const ROOT_USER: Caller = Caller { uid: 0, gid: 0, umask: 0 };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::media::profile;
 use crate::media::ram::Ram;
-use crate::media::random::Random;
+use crate::random::Random;
 use proptest::prelude::*;
 
 const SIZE: u64 = 1 << 20;

@@ -108,7 +108,7 @@ fn scale(value: u64, to: u64, from: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::media::profile;
-    use crate::media::random::Random;
+    use crate::random::Random;
 
     const SIZE: u64 = 4 << 30;
 

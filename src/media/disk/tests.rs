@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::media::ram::Ram;
-use crate::media::random::Random;
 use crate::media::{Gather, profile};
+use crate::random::Random;
 
 const SIZE: u64 = 64 << 20;
 const TURN: u64 = 8_333_333;

@@ -27,8 +27,8 @@ use profile::PAGES_MAX;
 pub use profile::{Geometry, NandProfile, PageOrder};
 
 use super::profile::us;
-use super::random::Random;
 use crate::Error;
+use crate::random::Random;
 use crate::time::Time;
 use bytes::Bytes;
 use image::{BadBlock, BlockState, Image};

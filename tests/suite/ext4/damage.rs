@@ -57,7 +57,7 @@ fn victim(options: &str) -> Victim {
     let now = rig.now();
     let frozen = rig.fs.freeze(now, None).expect("a freeze");
     let metadata: BTreeSet<u64> = frozen.transaction.metadata.iter().map(|(block, _)| block.0).collect();
-    rig.fs.journal().commit(Time::now(), frozen.transaction).expect("a commit");
+    rig.fs.journal().commit(Time::ZERO, frozen.transaction).expect("a commit");
     rig.fs.committed(frozen.tid);
     rig.close();
     super::rig::fsck(&rig.image);

@@ -106,7 +106,7 @@ fn names(formats: impl Iterator<Item = &'static Format>) -> String {
 mod tests {
     use super::*;
     use crate::front::trace::{Record, Trace};
-    use crate::media::random::Random;
+    use crate::random::Random;
 
     /// The records of `text` read by the format called `name`, which must also be the one detected.
     pub(super) fn read(name: &str, text: impl Into<Vec<u8>>) -> Result<Vec<Record>> {

@@ -2,7 +2,7 @@
 //!
 //! `gen:NAME:key=value,…` names one; what is not said has the default that `bimetal list` shows. The same
 //! recipe gives the same requests on every machine and in every version: numbers come from
-//! [`Random`](crate::media::random::Random) (streams by name), or, where a generator must agree with a
+//! [`Random`](crate::random::Random) (streams by name), or, where a generator must agree with a
 //! published sequence, from the generator stated there.
 
 mod camera;

@@ -12,7 +12,7 @@
 use super::{Generator, Parameter, SEED, Values, steps};
 use crate::Result;
 use crate::front::trace::{Op, Record, Records};
-use crate::media::random::Random;
+use crate::random::Random;
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -10,7 +10,7 @@
 use super::{Generator, Parameter, RATE, SEED, Values, steps};
 use crate::Result;
 use crate::front::trace::{Op, Record, Records};
-use crate::media::random::Random;
+use crate::random::Random;
 use std::collections::VecDeque;
 
 /// Registry line.

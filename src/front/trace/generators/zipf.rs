@@ -8,7 +8,7 @@
 use super::{Generator, Parameter, RATE, SEED, Values, steps};
 use crate::Result;
 use crate::front::trace::{Op, Record, Records};
-use crate::media::random::Random;
+use crate::random::Random;
 
 /// Registry line.
 pub(super) const GENERATOR: Generator = Generator {

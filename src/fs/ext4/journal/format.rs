@@ -13,7 +13,7 @@
 //! CRC-32C, seeded with the journal's UUID, an image's in its tag (16 bits in v2, 32 in v3).
 
 use crate::checksum::crc32c_raw;
-use crate::time::Time;
+use crate::time::Stamp;
 use crate::{Error, Result};
 use bytes::Bytes;
 
@@ -537,10 +537,10 @@ impl Format {
     }
 
     /// A commit block.
-    pub fn commit(&self, tid: u32, time: Time) -> Bytes {
+    pub fn commit(&self, tid: u32, stamp: Stamp) -> Bytes {
         let mut block = self.start(LogBlock::Commit, tid);
-        put(&mut block, 48, (time.0 / 1_000_000_000).to_be_bytes());
-        put(&mut block, 56, ((time.0 % 1_000_000_000) as u32).to_be_bytes());
+        put(&mut block, 48, (stamp.sec.max(0) as u64).to_be_bytes());
+        put(&mut block, 56, stamp.nsec.to_be_bytes());
         self.finish(LogBlock::Commit, block)
     }
 }

@@ -36,12 +36,13 @@ mod write;
 pub use recovery::Recovery;
 
 use crate::media::{BlockDevice, Request};
-use crate::time::Time;
+use crate::runtime::sync::Mutex;
+use crate::time::{Stamp, Time};
 use crate::units::DiskBlock;
 use crate::{Error, Result};
 use bytes::Bytes;
 use format::Superblock;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::io;
@@ -55,6 +56,8 @@ pub struct Transaction {
     pub metadata: Vec<(DiskBlock, Bytes)>,
     /// Runs of blocks that are free once this transaction is on the disk: first block and number of blocks.
     pub freed: Vec<(DiskBlock, u32)>,
+    /// The wall's time, for the commit block.
+    pub stamp: Stamp,
 }
 
 /// Counts since the journal was loaded.
@@ -98,7 +101,7 @@ struct Log {
     used: u32,
     next_tid: u32,
     /// Commit times never go back: replayers take an older one for a leftover.
-    last_commit: Time,
+    last_commit: Stamp,
     aborted: Option<String>,
     stats: JournalStats,
 }
@@ -145,7 +148,7 @@ impl Journal {
             head: superblock.first(),
             used: 0,
             next_tid: superblock.sequence().wrapping_add(1),
-            last_commit: Time::ZERO,
+            last_commit: Stamp::default(),
             aborted: None,
             stats: JournalStats::default(),
             superblock,
@@ -178,10 +181,10 @@ impl Journal {
         if !log.unreplayed {
             return Ok(Recovery::default());
         }
-        let replayed = recovery::replay(&*self.disk, Time::now(), &log.superblock, &self.blocks)?;
+        let replayed = recovery::replay(&*self.disk, Time::ZERO, &log.superblock, &self.blocks)?;
         let at = self.flush(replayed.done)?;
         log.next_tid = replayed.end.wrapping_add(1);
-        log.last_commit = Time(replayed.committed.saturating_mul(1_000_000_000));
+        log.last_commit = Stamp { sec: replayed.committed as i64, nsec: 0 };
         let next_tid = log.next_tid;
         log.superblock.set_log(0, next_tid);
         log.stats.done_at = self.write_superblock(&mut log, at)?;
@@ -237,9 +240,10 @@ impl Journal {
             log.stats.done_at = self.flush(at)?;
             return Ok(log.next_tid.wrapping_sub(1));
         }
-        let (images, metadata) = (transaction.metadata.len() as u64, transaction.metadata);
+        let (images, stamp, metadata) =
+            (transaction.metadata.len() as u64, transaction.stamp, transaction.metadata);
         self.images.write().committing.extend(metadata.iter().cloned());
-        let done = self.write_transaction(log, at, &metadata, &revokes)?;
+        let done = self.write_transaction(log, at, stamp, &metadata, &revokes)?;
         self.images.write().settle(&revokes);
         log.stats.transactions += 1;
         log.stats.blocks += images;
@@ -254,6 +258,7 @@ impl Journal {
         &self,
         log: &mut Log,
         at: Time,
+        stamp: Stamp,
         metadata: &[(DiskBlock, Bytes)],
         revokes: &[u64],
     ) -> Result<Time> {
@@ -273,7 +278,7 @@ impl Journal {
         let placed = blocks.into_iter().zip(0..).map(|(block, index)| (self.ring_block(log, index), block));
         let at = write_blocks(&*self.disk, at, self.block_bytes as usize, placed)?;
         let at = self.flush(at)?;
-        log.last_commit = log.last_commit.max(at);
+        log.last_commit = log.last_commit.max(stamp);
         let commit = format.commit(tid, log.last_commit);
         let done = self.write_durable(at, self.ring_block(log, commit_at), commit)?;
         log.head = log.ring(commit_at + 1);

@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const BLOCK: usize = 1024;
+const STAMP: Stamp = Stamp { sec: 1_700_000_000, nsec: 5 };
 /// The journal's blocks come first on the disk, in two runs with a gap; homes follow.
 const JOURNAL: u64 = 1024;
 const DISK: u64 = 4096;
@@ -106,6 +107,7 @@ fn put_all(homes: &[(u64, u8)]) -> Transaction {
     Transaction {
         metadata: homes.iter().map(|(n, fill)| (home(*n), image(*fill))).collect(),
         freed: Vec::new(),
+        stamp: STAMP,
     }
 }
 
@@ -234,7 +236,7 @@ fn committed_transactions_are_replayed_in_every_format() {
         journal.commit(Time(1), put_all(&[(1, 1), (2, 1), (3, 1)])).unwrap();
         let magic: Bytes = [&0xC03B_3998_u32.to_be_bytes()[..], &[9; BLOCK - 4]].concat().into();
         let metadata = vec![(home(2), image(2)), (home(5), magic.clone())];
-        journal.commit(Time(2), Transaction { metadata, freed: vec![(home(3), 1)] }).unwrap();
+        journal.commit(Time(2), Transaction { metadata, freed: vec![(home(3), 1)], stamp: STAMP }).unwrap();
         let (recovery, after) = replay(disk.ram.image());
         assert_eq!(recovery, Recovery { transactions: 2, blocks: 3, revoked: 1 });
         assert_eq!([1, 2, 3].map(|n| at_home(&after, n)), [1, 2, 0]);
@@ -273,10 +275,12 @@ fn only_freed_blocks_that_the_log_has_are_revoked() {
     journal.choose_format(true, true).unwrap();
     journal.commit(Time(1), put_all(&[(1, 1), (2, 1), (300, 1)])).unwrap();
     let free = |first: u64, count: u32| vec![(home(first), count)];
-    journal.commit(Time(2), Transaction { metadata: Vec::new(), freed: free(200, 50) }).unwrap();
+    journal
+        .commit(Time(2), Transaction { metadata: Vec::new(), freed: free(200, 50), stamp: STAMP })
+        .unwrap();
     assert_eq!(journal.stats().revokes, 0);
     let metadata = vec![(home(2), image(2))];
-    journal.commit(Time(3), Transaction { metadata, freed: free(0, 1_000_000) }).unwrap();
+    journal.commit(Time(3), Transaction { metadata, freed: free(0, 1_000_000), stamp: STAMP }).unwrap();
     assert_eq!(journal.stats().revokes, 2);
     assert!(!journal.holds(home(1)) && journal.holds(home(2)) && !journal.holds(home(300)));
     journal.close(Time(4)).unwrap();
@@ -288,7 +292,9 @@ fn a_block_that_was_revoked_and_written_again_is_replayed() {
     let disk = Watched::new(formatted(), 512);
     let journal = load(&disk);
     journal.commit(Time(1), put_all(&[(1, 1)])).unwrap();
-    journal.commit(Time(2), Transaction { metadata: Vec::new(), freed: vec![(home(1), 1)] }).unwrap();
+    journal
+        .commit(Time(2), Transaction { metadata: Vec::new(), freed: vec![(home(1), 1)], stamp: STAMP })
+        .unwrap();
     journal.commit(Time(3), put_all(&[(1, 3)])).unwrap();
     let (recovery, after) = replay(disk.ram.image());
     assert_eq!((recovery.revoked, recovery.blocks, at_home(&after, 1)), (1, 1, 3));
@@ -302,7 +308,9 @@ fn version_1_cannot_revoke_and_checkpoints_instead() {
     let disk = Watched::new(image, 512);
     let journal = load(&disk);
     journal.commit(Time(1), put_all(&[(1, 1)])).unwrap();
-    journal.commit(Time(2), Transaction { metadata: Vec::new(), freed: vec![(home(1), 1)] }).unwrap();
+    journal
+        .commit(Time(2), Transaction { metadata: Vec::new(), freed: vec![(home(1), 1)], stamp: STAMP })
+        .unwrap();
     let stats = journal.stats();
     assert_eq!((stats.revokes, stats.checkpoints), (0, 1));
     journal.commit(Time(3), put_all(&[(2, 2)])).unwrap();
@@ -423,11 +431,16 @@ fn a_transaction_that_does_not_fit_is_refused_before_anything_is_written() {
     let many = Transaction {
         metadata: (0..=u64::from(journal.capacity())).map(|n| (home(n), image(1))).collect(),
         freed: Vec::new(),
+        stamp: STAMP,
     };
     assert!(matches!(journal.commit(Time(1), many), Err(Error::Invalid(_))));
-    let far = Transaction { metadata: vec![(DiskBlock(1 << 33), image(1))], freed: Vec::new() };
+    let far = Transaction { metadata: vec![(DiskBlock(1 << 33), image(1))], freed: Vec::new(), stamp: STAMP };
     assert!(matches!(journal.commit(Time(1), far), Err(Error::Invalid(_))));
-    let short = Transaction { metadata: vec![(home(1), Bytes::from_static(&[1; 8]))], freed: Vec::new() };
+    let short = Transaction {
+        metadata: vec![(home(1), Bytes::from_static(&[1; 8]))],
+        freed: Vec::new(),
+        stamp: STAMP,
+    };
     assert!(matches!(journal.commit(Time(1), short), Err(Error::Invalid(_))));
     assert!(disk.take().is_empty());
     journal.commit(Time(1), Transaction::default()).unwrap();
@@ -445,7 +458,7 @@ fn damaged_journals_are_errors_or_replayed_and_never_panics() {
         for round in 1..=6 {
             let freed = vec![(home(round), 2)];
             let metadata = (10..10 + round * 9).map(|n| (home(n), image(round as u8))).collect();
-            journal.commit(Time(round), Transaction { metadata, freed }).unwrap();
+            journal.commit(Time(round), Transaction { metadata, freed, stamp: STAMP }).unwrap();
         }
         let good = disk.ram.image();
         for round in 0..1500 {

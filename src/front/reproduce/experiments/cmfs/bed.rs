@@ -156,7 +156,7 @@ impl Bed {
 
     /// Overwrites pages of the files at random, so many hundredths of all.
     pub fn overwrite(&mut self, file_bytes: usize, percent: u64, seed: u64) -> Result<()> {
-        let mut random = crate::media::random::Random::new(seed, "cmfs overwrite");
+        let mut random = crate::random::Random::new(seed, "cmfs overwrite");
         let pages = (file_bytes / PAGE) as u64;
         for id in self.files.clone() {
             for page in 0..pages {

@@ -3,7 +3,7 @@
 use super::super::super::{Experiment, Findings, Row, Setting};
 use super::bed::{Bed, PART, Took, config};
 use crate::Result;
-use crate::media::random::Random;
+use crate::random::Random;
 use cmfs_core::{Config, Layout};
 
 const MIB: u64 = 1 << 20;
