@@ -1,6 +1,7 @@
 //! Front ends: the FUSE mount, the command line, served images, traces and experiments.
 
 pub mod cli;
+pub mod crash;
 pub mod export;
 pub mod fuse;
 pub mod memory;

@@ -393,12 +393,17 @@ fn visit_with_attrs<F: FileSystem + ?Sized>(
 
 /// The inode at the end of an absolute path, symbolic links not followed; references are given back.
 pub fn resolve(fs: &dyn FileSystem, path: &str) -> Result<Attr> {
+    resolve_bytes(fs, path.as_bytes())
+}
+
+/// [`resolve`] for a path that need not be text.
+pub fn resolve_bytes(fs: &dyn FileSystem, path: &[u8]) -> Result<Attr> {
     let mut attr = fs.getattr(fs.root())?;
-    for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
+    for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
         if attr.kind != Kind::Dir {
             return Err(Error::NotDir);
         }
-        let next = fs.lookup(attr.ino, name.as_bytes())?;
+        let next = fs.lookup(attr.ino, name)?;
         fs.forget(next.ino, 1);
         attr = next;
     }

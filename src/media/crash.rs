@@ -161,8 +161,9 @@ impl Cache {
     fn settle(&mut self, survival: Survival, random: &mut Random) -> Result<()> {
         let unit_bytes = self.unit();
         let mut final_units = std::mem::take(&mut self.durable);
-        for (offset, data) in std::mem::take(&mut self.writes) {
-            let mut fate = survival.draw(random);
+        let writes = std::mem::take(&mut self.writes);
+        let fates = survival.draw(writes.len(), random);
+        for ((offset, data), mut fate) in writes.into_iter().zip(fates) {
             each_block(offset, data, unit_bytes, |unit, bytes| {
                 if fate.next_unit() {
                     final_units.insert(unit, bytes);

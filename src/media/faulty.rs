@@ -34,6 +34,8 @@ pub enum Kind {
 pub enum When {
     /// On the n-th request of its kind from now on (1: the next), once.
     Nth(u64),
+    /// On the n-th request of its kind from now on, and on every later one.
+    FromNth(u64),
     /// On every request of its kind that touches a byte of the range. A flush touches none.
     Touching(Range<u64>),
     /// From an instant on.
@@ -51,8 +53,14 @@ pub enum Effect {
     TornError(i32),
     /// A read gives its bytes with one bit changed, drawn from the seed.
     FlipBit(u64),
+    /// A read gives zeros.
+    Zeros,
+    /// A write is acknowledged and not done.
+    Lose,
     /// The device vanishes with this request: it and all later ones fail with [`Error::Gone`].
     Vanish,
+    /// As `Vanish`, for so many requests of any kind; then it is back with what it held.
+    Blink(u64),
 }
 
 /// One planned fault.
@@ -73,6 +81,8 @@ pub struct Faulty {
     armed: AtomicBool,
     gone: AtomicBool,
     faults: Mutex<Vec<Fault>>,
+    /// Requests for which it is still away.
+    away: AtomicU64,
     struck: AtomicU64,
 }
 
@@ -84,6 +94,7 @@ impl Faulty {
             armed: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             faults: Mutex::default(),
+            away: AtomicU64::new(0),
             struck: AtomicU64::new(0),
         }
     }
@@ -109,6 +120,7 @@ impl Faulty {
     /// Brings it back with what it held.
     pub fn come_back(&self) {
         self.gone.store(false, Relaxed);
+        self.away.store(0, Relaxed);
     }
 
     /// How many requests a fault has struck, those of a device that is gone not counted.
@@ -122,6 +134,11 @@ impl Faulty {
             return Some(Effect::Vanish);
         }
         let mut faults = self.faults.lock();
+        let away = self.away.load(Relaxed);
+        if away > 0 {
+            self.away.store(away - 1, Relaxed);
+            return Some(Effect::Vanish);
+        }
         let mut found = None;
         faults.retain_mut(|fault| {
             let strikes = fits(fault.kind, request) && strikes(&mut fault.when, at, request);
@@ -133,8 +150,10 @@ impl Faulty {
         if found.is_some() {
             self.struck.fetch_add(1, Relaxed);
         }
-        if found == Some(Effect::Vanish) {
-            self.gone.store(true, Relaxed);
+        match found {
+            Some(Effect::Vanish) => self.gone.store(true, Relaxed),
+            Some(Effect::Blink(requests)) => self.away.store(requests.saturating_sub(1), Relaxed),
+            _ => {}
         }
         found
     }
@@ -143,7 +162,14 @@ impl Faulty {
         let name = &self.inner.info().name;
         let failed = |number| Err(Error::io(name, io::Error::from_raw_os_error(number)));
         let result = match effect {
-            Effect::Vanish => Err(Error::Gone { device: name.clone() }),
+            Effect::Vanish | Effect::Blink(_) => Err(Error::Gone { device: name.clone() }),
+            Effect::Lose if matches!(request, Request::Write { .. }) => Ok(Bytes::new()),
+            Effect::Lose => return self.inner.run(at, request),
+            Effect::Zeros => {
+                let completion = self.inner.run(at, request);
+                let zeros = |bytes: Bytes| BytesMut::zeroed(bytes.len()).freeze();
+                return Completion { result: completion.result.map(zeros), ..completion };
+            }
             Effect::Error(number) => failed(number),
             Effect::TornError(number) => {
                 if let Some(half) = self.first_half(request) {
@@ -191,6 +217,10 @@ fn fits(kind: Kind, request: &Request) -> bool {
 fn strikes(when: &mut When, at: Time, request: &Request) -> bool {
     match when {
         When::Nth(left) => {
+            *left = left.saturating_sub(1);
+            *left == 0
+        }
+        When::FromNth(left) => {
             *left = left.saturating_sub(1);
             *left == 0
         }
@@ -296,6 +326,33 @@ mod tests {
         assert_eq!(bits, 1);
         assert_eq!(device.read(0, 4096).unwrap(), read);
         assert_eq!(ram.image(), vec![1; 8192]);
+    }
+
+    #[test]
+    fn from_the_nth_request_of_its_kind_on_every_one_fails() {
+        let (_, faulty) = faulty();
+        faulty.plan(Kind::Write, When::FromNth(2), Effect::Error(libc::EIO));
+        let device: &dyn BlockDevice = &faulty;
+        device.write(0, vec![2; 512]).unwrap();
+        device.write(0, vec![3; 512]).unwrap_err();
+        device.write(0, vec![4; 512]).unwrap_err();
+        assert_eq!((device.read(0, 512).unwrap()[0], faulty.struck()), (2, 2));
+    }
+
+    #[test]
+    fn a_device_is_away_for_some_requests_and_lies_about_a_write_and_a_read() {
+        let (ram, faulty) = faulty();
+        faulty.plan(Kind::Any, When::Nth(2), Effect::Blink(2));
+        faulty.plan(Kind::Write, When::Nth(2), Effect::Lose);
+        let device: &dyn BlockDevice = &faulty;
+        device.write(0, vec![2; 512]).unwrap();
+        assert!(matches!(device.read(0, 512), Err(Error::Gone { .. })));
+        assert!(matches!(device.flush(), Err(Error::Gone { .. })));
+        device.write(0, vec![3; 512]).unwrap();
+        assert_eq!((ram.image()[0], faulty.struck()), (2, 2), "the second write was lost");
+        faulty.plan(Kind::Read, When::Nth(1), Effect::Zeros);
+        assert_eq!(device.read(0, 512).unwrap(), vec![0; 512]);
+        assert_eq!(device.read(0, 512).unwrap(), vec![2; 512]);
     }
 
     #[test]

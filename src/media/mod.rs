@@ -20,6 +20,8 @@ pub mod crash;
 pub mod disk;
 pub mod faulty;
 pub mod file;
+#[cfg(test)]
+pub(crate) mod held;
 pub mod metered;
 pub mod nand;
 pub mod nvram;
@@ -30,6 +32,7 @@ mod probe;
 pub mod profile;
 pub mod ram;
 pub mod recorded;
+pub mod sparse;
 pub mod states;
 pub mod timed;
 pub mod timer;

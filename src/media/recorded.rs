@@ -85,6 +85,11 @@ impl Recorder {
         log.entries.push(Entry { device: 0, event: Event::Mark(note.into()), done });
     }
 
+    /// How many entries there are: whatever has been done by now was done before the entry of this number.
+    pub fn position(&self) -> usize {
+        self.log.lock().entries.len()
+    }
+
     /// A copy of the log as it is now; data is shared.
     pub fn log(&self) -> Log {
         self.log.lock().clone()

@@ -28,21 +28,40 @@ pub enum Survival {
     Subset,
     /// As `Subset`, and half of them are torn: each atomic unit by itself, as drawn.
     Torn,
+    /// All but one, which is drawn: the smallest reordering there is.
+    Without,
+    /// None but one, which is drawn: it went before all the others.
+    Only,
 }
 
 impl Survival {
-    /// Every rule.
+    /// The rules that between them reach every state.
     pub const EVERY: [Survival; 4] = [Survival::All, Survival::Durable, Survival::Subset, Survival::Torn];
 
-    /// How one write that was not durable survives.
-    pub(super) fn draw(self, random: &mut Random) -> Survives {
-        match self {
+    /// And those that reach the likeliest of them soonest.
+    pub const EVERY_WAY: [Survival; 6] = [
+        Survival::All,
+        Survival::Durable,
+        Survival::Subset,
+        Survival::Torn,
+        Survival::Without,
+        Survival::Only,
+    ];
+
+    /// How each of `count` writes that were not durable survives.
+    pub(super) fn draw(self, count: usize, random: &mut Random) -> Vec<Survives> {
+        let chosen = random.clone().below(count as u64) as usize;
+        let one = |index: usize| match self {
             Survival::All => Survives::Whole,
             Survival::Durable => Survives::Nothing,
             Survival::Torn if random.chance(0.5) => Survives::Some(random.split()),
             Survival::Subset | Survival::Torn if random.chance(0.5) => Survives::Whole,
             Survival::Subset | Survival::Torn => Survives::Nothing,
-        }
+            Survival::Without if index != chosen => Survives::Whole,
+            Survival::Only if index == chosen => Survives::Whole,
+            Survival::Without | Survival::Only => Survives::Nothing,
+        };
+        (0..count).map(one).collect()
     }
 }
 
@@ -88,17 +107,16 @@ pub fn crash_states(
     rules: &[Survival],
     seed: u64,
 ) -> impl Iterator<Item = CrashState> + use<> {
-    assert!(bases.len() >= log.devices.len(), "a base for every device of the log");
-    let walk = Arc::new(Walk::new(log, bases));
+    let states = Arc::new(States::new(log, bases));
     let rules = rules.to_vec();
     (0..=log.entries.len()).flat_map(move |cut| {
-        let walk = Arc::clone(&walk);
-        rules.clone().into_iter().map(move |rule| walk.state(cut, rule, seed))
+        let states = Arc::clone(&states);
+        rules.clone().into_iter().map(move |rule| states.at(cut, rule, seed))
     })
 }
 
-/// The log, indexed.
-struct Walk {
+/// A log, indexed, from which any state can be made at once.
+pub struct States {
     entries: Vec<Entry>,
     /// For each entry: the first cut at which it is durable.
     durable_from: Vec<usize>,
@@ -108,11 +126,16 @@ struct Walk {
     atomic: Vec<u32>,
 }
 
-impl Walk {
-    fn new(log: &Log, bases: &[Arc<dyn BlockDevice>]) -> Walk {
+impl States {
+    /// Indexes `log`; `bases` are the devices' contents when recording began, in the log's order.
+    ///
+    /// # Panics
+    /// If there are fewer bases than devices in the log.
+    pub fn new(log: &Log, bases: &[Arc<dyn BlockDevice>]) -> States {
+        assert!(bases.len() >= log.devices.len(), "a base for every device of the log");
         let durable_from = durable_from(log);
         let devices = 0..log.devices.len();
-        Walk {
+        States {
             settled: devices.clone().map(|device| settled(log, device, &durable_from)).collect(),
             histories: devices.map(|device| Arc::new(History::new(log, device, &bases[device]))).collect(),
             atomic: log.devices.iter().map(|info| info.atomic_bytes).collect(),
@@ -121,12 +144,12 @@ impl Walk {
         }
     }
 
-    fn state(&self, cut: usize, survival: Survival, seed: u64) -> CrashState {
-        let device = |number: usize| {
-            let mut random = Random::new(seed, &format!("{survival:?} {number}"));
-            let mut random = Random::new(random.next() ^ cut as u64, "cut");
-            Arc::new(self.device(number, cut, survival, &mut random))
-        };
+    /// The state of a cut before log entry `cut`.
+    ///
+    /// # Panics
+    /// If there are fewer entries.
+    pub fn at(&self, cut: usize, survival: Survival, seed: u64) -> CrashState {
+        let device = |number: usize| self.device_at(number, cut, survival, seed);
         let marks = self.entries[..cut].iter().filter_map(|entry| match &entry.event {
             Event::Mark(note) => Some(note.clone()),
             _ => None,
@@ -135,19 +158,46 @@ impl Walk {
         CrashState { cut, survival, marks: marks.collect(), devices }
     }
 
+    /// What one device holds after a cut; the others may have been cut elsewhere.
+    ///
+    /// # Panics
+    /// If there are fewer devices or entries.
+    pub fn device_at(&self, number: usize, cut: usize, survival: Survival, seed: u64) -> Arc<Overlay> {
+        let mut random = Random::new(seed, &format!("{survival:?} {number}"));
+        let mut random = Random::new(random.next() ^ cut as u64, "cut");
+        Arc::new(self.device(number, cut, survival, &mut random))
+    }
+
+    /// Whether a cut there could leave more than one state: something on some device was not yet durable.
+    pub fn is_open(&self, cut: usize) -> bool {
+        (0..self.histories.len()).any(|device| !self.pending(device, cut).is_empty())
+    }
+
+    /// The changes of a device before the cut that were not durable by then.
+    fn pending(&self, device: usize, cut: usize) -> Vec<usize> {
+        let is_change = |index: &usize| {
+            let entry = &self.entries[*index];
+            let changes = matches!(entry.event, Event::Write { .. } | Event::Discard { .. });
+            entry.device == device && changes && self.durable_from[*index] > cut
+        };
+        (self.settled[device][cut]..cut).filter(is_change).collect()
+    }
+
     /// One device after the cut: what is settled as its base, the rest drawn.
     fn device(&self, number: usize, cut: usize, survival: Survival, random: &mut Random) -> Overlay {
         let history = &self.histories[number];
         let settled = self.settled[number][cut];
         let mut blocks = Blocks::default();
+        let mut fates = survival.draw(self.pending(number, cut).len(), random).into_iter();
         for index in settled..cut {
             let entry = &self.entries[index];
-            if entry.device != number {
+            let changes = matches!(entry.event, Event::Write { .. } | Event::Discard { .. });
+            if entry.device != number || !changes {
                 continue;
             }
             let mut fate = match self.durable_from[index] <= cut {
                 true => Survives::Whole,
-                false => survival.draw(random),
+                false => fates.next().expect("a fate for each change that is not durable"),
             };
             let units = self.atomic[number] / history.info().block_bytes.max(1);
             let mut unit = (u64::MAX, true);
@@ -386,6 +436,19 @@ mod tests {
         let of = |survival: &str| seen.iter().filter(|state| state.0 == survival).count();
         assert_eq!(of("Subset"), 4, "two writes, each there or not");
         assert!(of("Torn") > 20, "of 2 × 16");
+    }
+
+    #[test]
+    fn one_write_is_missing_or_alone_and_any_of_them_may_be_it() {
+        let (log, bases) = example();
+        let states = States::new(&log, &bases);
+        assert!(!states.is_open(3) && states.is_open(5));
+        let seen = |survival| -> std::collections::BTreeSet<[u8; SECTORS]> {
+            (0..32).map(|seed| contents(&states.at(5, survival, seed).devices[0])).collect()
+        };
+        let either = std::collections::BTreeSet::from([[1, 2, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 3, 3, 3, 3]]);
+        assert_eq!(seen(Survival::Without), either, "of two writes one is missing");
+        assert_eq!(seen(Survival::Only), either, "or one is there");
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub const PREEMPT_ONE_IN: u64 = 8;
 /// Bytes of a task's stack.
 const STACK_BYTES: usize = 1 << 20;
 
+/// So often tasks may go on within one instant; more is a loop that waits for nothing.
+const SWITCHES_PER_INSTANT_MAX: u64 = 1_000_000;
+
 /// When a simulation's wall clock starts: 2026-01-01 UTC, in nanoseconds.
 const WALL_START: i128 = 1_767_225_600_000_000_000;
 
@@ -65,6 +68,8 @@ struct State {
     fresh: Vec<Body>,
     panic: Option<Panic>,
     switches: u64,
+    /// Of them at this instant.
+    here: u64,
 }
 
 struct TaskState {
@@ -98,6 +103,13 @@ impl State {
             let task = &mut self.tasks[event.task];
             if task.turn == event.turn && !task.ended {
                 task.turn += 1;
+                self.here = if event.at > self.now { 0 } else { self.here + 1 };
+                assert!(
+                    self.here < SWITCHES_PER_INSTANT_MAX,
+                    "the simulation does not move on from {:?}: {} goes on and on",
+                    self.now,
+                    task.name
+                );
                 self.now = self.now.max(event.at);
                 self.switches += 1;
                 return Some(event.task);
@@ -264,6 +276,7 @@ impl Sim {
             fresh: Vec::new(),
             panic: None,
             switches: 0,
+            here: 0,
         };
         Sim { world: Arc::new(World { seed, state: Mutex::new(state) }) }
     }

@@ -56,7 +56,11 @@ fn write(
 
 fn seal(ssd: &mut Ssd, device: &dyn BlockDevice) {
     while let Some(group) = ssd.seal().unwrap() {
-        let request = Request::Write { offset: group.offset, data: group.data, durable: !group.binds };
+        let request = Request::Write {
+            offset: group.offset,
+            data: [group.clone().close()].into_iter().collect(),
+            durable: !group.binds,
+        };
         device.run(Time::ZERO, request).result.unwrap();
         if group.binds {
             device.flush().unwrap();
@@ -256,7 +260,11 @@ fn a_log_that_lost_its_end_reaches_less_far_than_its_owner_remembers() {
     let mut ssd = Ssd::open(&ram, DiskSide::default()).unwrap().ssd;
     ssd.append(70, b"the last").unwrap();
     let group = ssd.seal().unwrap().unwrap();
-    let request = Request::Write { offset: group.offset, data: group.data, durable: true };
+    let request = Request::Write {
+        offset: group.offset,
+        data: [group.clone().close()].into_iter().collect(),
+        durable: true,
+    };
     (&ram as &dyn BlockDevice).run(Time::ZERO, request).result.unwrap();
     ssd.sealed(group.upto);
     let remembered = ssd.reached();
@@ -280,7 +288,7 @@ fn a_group_whose_data_never_arrived_does_not_count_and_never_will() {
     assert!(group.binds);
     let new = ram.image();
     let torn = new.iter().zip(&old).position(|(new, old)| new != old).unwrap() / BLOCK * BLOCK;
-    device.write(group.offset, group.data.concat()).unwrap();
+    device.write(group.offset, group.clone().close()).unwrap();
     let whole = ram.image();
     assert_eq!(readable(&Ssd::open(&ram, DiskSide::default()).unwrap().ssd, &ram), after);
     device.write(torn as u64, old[torn..torn + BLOCK].to_vec()).unwrap();

@@ -6,6 +6,7 @@
 
 mod adopt;
 mod cat;
+mod crash;
 mod export;
 mod fsck;
 mod generate;
@@ -63,6 +64,7 @@ enum Verb {
     Get(get::Get),
     Osd(osd::Osd),
     Record(record::Record),
+    Crash(Box<crash::Crash>),
     Replay(Box<replay::Args>),
     Reproduce(reproduce::Args),
     Export(export::ExportVerb),
@@ -107,6 +109,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Get(verb) => verb.run(),
         Verb::Osd(verb) => verb.run(),
         Verb::Record(verb) => verb.run(),
+        Verb::Crash(verb) => verb.run(),
         Verb::Replay(verb) => replay::run(&verb).map(|()| ExitCode::SUCCESS),
         Verb::Reproduce(verb) => reproduce::run(&verb).map(|()| ExitCode::SUCCESS),
         Verb::Export(verb) => verb.run(),

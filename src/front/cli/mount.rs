@@ -107,7 +107,7 @@ impl MountVerb {
 }
 
 /// `-o lag=5s,64MiB` comes apart at its comma: a size by itself belongs to the option before it.
-fn joined_lists(options: &[String]) -> Vec<String> {
+pub(super) fn joined_lists(options: &[String]) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     for option in options {
         match joined.last_mut() {

@@ -32,6 +32,17 @@ impl Progress {
         Self::with_style("{spinner} {bytes} {bytes_per_sec} {elapsed} {wide_msg}", "")
     }
 
+    /// Counts up to a known number of `what`.
+    pub fn counting(what: &'static str) -> Self {
+        Self::with_style("{wide_bar} {pos} of {len} {msg} {elapsed}", what)
+    }
+
+    /// So many of so many.
+    pub fn at(&self, done: u64, of: u64) {
+        self.bar.set_length(of);
+        self.bar.set_position(done);
+    }
+
     fn with_style(template: &str, message: &'static str) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(message);
         if let Ok(style) = ProgressStyle::with_template(template) {

@@ -78,6 +78,12 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
     },
     PREALLOC,
     OptionSpec {
+        name: "memory",
+        value: Some("SIZE"),
+        default: "256MiB",
+        help: "memory for what is cached on the SSD, at 22 bytes a file of one piece; beyond it files are evicted",
+    },
+    OptionSpec {
         name: "direct",
         value: None,
         default: "off",
@@ -341,13 +347,15 @@ fn value_of<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
     options.iter().rev().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
 }
 
-fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
+/// The options of a mount of nfhybrid; those that are not the file system's own are passed over.
+pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
     let mut parsed = nfhybrid::Options::default();
     for option in options {
         match option.split_once('=') {
             Some(("lag", value)) => parsed.lag = parse_lag(value)?,
             Some(("durability", value)) => parsed.durability = value.parse()?,
             Some(("prealloc" | "cache" | "cache-size", _)) => {}
+            Some(("memory", value)) => parsed.memory = Some(parse_memory(value)?),
             None if option == "direct" => {}
             Some(("recover", "log")) => parsed.recover = Recover::Log,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
@@ -363,6 +371,20 @@ fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
 
 fn prealloc(options: &[String]) -> Result<u64> {
     value_of(options, "prealloc").map_or(Ok(PREALLOC_BYTES), parse_size)
+}
+
+fn parse_memory(text: &str) -> Result<u64> {
+    let least = nfhybrid::ssd::MEMORY_MIN;
+    let bytes = parse_size(text).map_err(|error| {
+        Error::invalid(format!("mount option memory: {error}; write for example memory=256MiB"))
+    })?;
+    if bytes < least {
+        return Err(Error::invalid(format!(
+            "mount option memory: {text} is too little; it takes {} or more",
+            show_size(least)
+        )));
+    }
+    Ok(bytes)
 }
 
 /// `5s`, `64MiB`, or both with a comma between.

@@ -58,8 +58,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use workers::{Spare, Workers};
 
-/// Threads that wait for devices when all serving ones but one do.
-const WORKERS: usize = 4;
+/// Most threads that wait for devices when all serving ones but one do.
+const WORKERS_MAX: usize = 64;
+
+/// How long such a thread stays without anything to wait for.
+const WORKER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long dropping a mount waits for programs that still use it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -95,7 +98,7 @@ impl Mount {
         options: &MountOptions,
     ) -> Result<Mount> {
         let counts = Arc::new(Counts::new());
-        let workers = Workers::new(WORKERS, counts.clone()).map_err(|why| Error::io("a thread", why))?;
+        let workers = Workers::new(WORKERS_MAX, WORKER_PATIENCE, counts.clone());
         let connection = mount::mount(mountpoint, options)?;
         let unmounter =
             |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };

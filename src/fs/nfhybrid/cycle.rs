@@ -176,7 +176,9 @@ impl Shared {
     }
 
     fn next_deadline(&self, core: &Core) -> Option<Time> {
-        let dirty = core.dirty.since.map(|since| since + self.lag.time / 2);
+        // A file system that has stopped has no cycle to wait for.
+        let dirty =
+            core.dirty.since.filter(|_| core.failure.is_none()).map(|since| since + self.lag.time / 2);
         let promote = (!core.promotions.is_empty()).then(|| self.clock.now() + PROMOTE_WAIT);
         match (dirty, promote) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -415,7 +417,7 @@ impl Shared {
             return Ok(Vec::new());
         }
         self.write_placements(&placements)?;
-        let gate = self.gate.lock();
+        let gate = self.line.claim();
         self.make_room(&gate)?;
         let mut core = self.core.lock();
         if core.ssd.is_none() {
@@ -464,7 +466,7 @@ impl Shared {
         let Placement { index, run, ref frames, .. } = placement;
         let file_block = (index * self.ssd_blocks_per_frame) as u32;
         let sums = placement.sums(self.ssd_block_bytes);
-        let binding = Binding { file_block, run, sums: &sums, state: WrDone::Ssd, inode: &inode };
+        let binding = Binding { file_block, run, sums, state: WrDone::Ssd, inode: &inode };
         if ssd.bind(op, ino, &binding).is_ok()
             && let Some(cycle) = &mut core.cycle
         {
@@ -524,6 +526,7 @@ impl Shared {
             ssd.trim(op);
         }
         let released = self.release_more(&mut core);
+        self.note_status(&core);
         drop(core);
         self.progress.notify_all();
         released
@@ -536,7 +539,7 @@ impl Shared {
         let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| waited || ssd.needs_restart());
         drop(core);
         if due {
-            let _gate = self.gate.lock();
+            let _gate = self.line.claim();
             self.write_tables()?;
         }
         Ok(())
@@ -544,7 +547,7 @@ impl Shared {
 
     /// Binds what a cycle found no room for in the log, emptying that as often as it takes.
     fn bind_late(&self, late: Vec<Settled>) -> Result<()> {
-        let _gate = self.gate.lock();
+        let _gate = self.line.claim();
         let mut late = late.into_iter().peekable();
         while late.peek().is_some() {
             self.empty_log()?;
@@ -612,7 +615,7 @@ impl Shared {
 
     /// Binds a copy of what the disk has, unless the file changed since; how many bytes.
     fn bind_settled(&self, core: &mut Core, Settled { placement, version }: Settled) -> u64 {
-        let Placement { ino, index, run, ref frames } = placement;
+        let Placement { ino, index, run, ref frames, .. } = placement;
         let unchanged = core.is_unchanged(ino, version);
         let copy = if unchanged { self.dup_inode(core, ino) } else { None };
         let sums = placement.sums(self.ssd_block_bytes);
@@ -623,7 +626,7 @@ impl Shared {
             return 0;
         };
         let file_block = (index * self.ssd_blocks_per_frame) as u32;
-        let binding = Binding { file_block, run, sums: &sums, state: WrDone::Both, inode: &inode };
+        let binding = Binding { file_block, run, sums, state: WrDone::Both, inode: &inode };
         ssd.bind(committed, ino, &binding).map_or(0, |()| (frames.len() * FRAME) as u64)
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! - [`core`]: what is kept in memory, behind one lock;
 //! - `names`, `attrs`, `write`, `read`: the operations;
-//! - `durable`: fsync and the SSD's log; `cycle`: the commit cycle; `recover`: mounting;
+//! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle; `recover`: mounting;
 //! - `policy`: which directory uses which section; `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
@@ -16,7 +16,11 @@ mod control;
 mod core;
 mod cycle;
 mod durable;
+#[cfg(test)]
+mod durable_tests;
 mod frames;
+mod leader;
+mod line;
 mod names;
 mod oplist;
 mod place;
@@ -25,16 +29,19 @@ mod promote;
 mod read;
 mod record;
 mod recover;
+mod relog;
 mod room;
 pub mod ssd;
 mod status;
 #[cfg(test)]
 mod tests;
 mod tie;
+mod unlogged;
 pub mod volume;
 mod write;
 
 pub use policy::Durability;
+use status::Snapshot;
 pub use status::Status;
 
 pub use self::core::Counters;
@@ -52,6 +59,7 @@ use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
 use frames::{FRAME, Pool};
+use line::Line;
 use recover::Verdict;
 use rustc_hash::FxHashMap;
 use ssd::{DiskSide, DupInode, Ssd};
@@ -98,14 +106,19 @@ pub struct Options {
     pub read_only: bool,
     /// No thread of its own: [`NfHybrid::commit`] runs each commit cycle, so that a run can be repeated.
     pub manual: bool,
+    /// Bytes of memory that what is cached on the SSD may take, at least [`ssd::MEMORY_MIN`]; [`ssd::MEMORY_DEFAULT`]
+    /// where none is said.
+    pub memory: Option<u64>,
 }
 
 /// What all threads of a mount share.
 pub(crate) struct Shared {
     clock: Clock,
     core: Mutex<Core>,
-    /// Held by whoever writes the SSD's log; taken before `core`.
-    gate: Mutex<()>,
+    /// Who may write the SSD's log: its gate is taken before `core`.
+    line: Line,
+    /// What a status last saw.
+    seen: Mutex<Snapshot>,
     /// Tells the committer that there is something to do.
     work: Arc<Condvar>,
     /// Tells waiters that a cycle has moved on.
@@ -270,7 +283,8 @@ fn join(
         }
         return Ok(joined);
     };
-    let opened = Ssd::open(device.as_ref(), tie.map_or_else(DiskSide::default, |tie| tie.disk_side()))?;
+    let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
+    let opened = Ssd::open_within(device.as_ref(), known, options.memory.unwrap_or(ssd::MEMORY_DEFAULT))?;
     joined.notes = opened.notes;
     let mut ssd = opened.ssd;
     let verdict = recover::judge(&ssd, ext4, tie, opened.disk_had, (&device.info().name, disk_name))?;
@@ -315,10 +329,12 @@ impl Shared {
         let committed = tie.map_or(0, |tie| tie.op);
         let keep = (options.lag.bytes / FRAME as u64) as usize;
         let work = Arc::new(Condvar::new());
+        let core = new_core(clock.clone(), ext4, committed, joined.epoch, work.clone(), options);
         Shared {
-            core: Mutex::new(new_core(clock.clone(), ext4, committed, joined.epoch, work.clone(), options)),
+            seen: Mutex::new(core.snapshot(clock.now())),
+            core: Mutex::new(core),
             clock,
-            gate: Mutex::new(()),
+            line: Line::default(),
             work,
             progress: Condvar::new(),
             pool: Pool::new(keep, keep.min(4096)),
@@ -377,7 +393,7 @@ impl Shared {
     /// Writes what the SSD should see when it next meets the disk.
     fn write_identity(&self, clean: bool) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
-        let _gate = self.gate.lock();
+        let _gate = self.line.claim();
         if let Err(error) = self.flush_tables() {
             self.lose_ssd(&error);
             return Ok(());

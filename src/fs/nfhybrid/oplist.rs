@@ -38,20 +38,37 @@ impl OpList {
         self.bytes.len() - self.logged_bytes
     }
 
-    /// Shows what the log lacks, oldest first, and takes it as logged.
-    pub fn take_unlogged(&mut self, mut show: impl FnMut(u64, &[u8])) {
+    /// Shows what the log lacks, oldest first, and takes it as logged, up to what the taker cannot take.
+    ///
+    /// # Errors
+    /// The taker's.
+    pub fn try_take_unlogged<E>(
+        &mut self,
+        mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         for entry in self.entries.range(self.logged_entries..) {
             let end = self.logged_bytes + entry.len as usize;
-            show(entry.op, &self.bytes[self.logged_bytes..end]);
+            take(entry.op, &self.bytes[self.logged_bytes..end])?;
             self.logged_bytes = end;
+            self.logged_entries += 1;
         }
-        self.logged_entries = self.entries.len();
+        Ok(())
     }
 
-    /// Takes everything as not logged, for a log that starts anew.
-    pub fn forget_logged(&mut self) {
-        self.logged_entries = 0;
-        self.logged_bytes = 0;
+    /// Shows all, oldest first.
+    pub fn show_all(&self, mut show: impl FnMut(u64, &[u8])) {
+        let mut at = 0;
+        for entry in &self.entries {
+            let end = at + entry.len as usize;
+            show(entry.op, &self.bytes[at..end]);
+            at = end;
+        }
+    }
+
+    /// The log has all.
+    pub fn all_logged(&mut self) {
+        self.logged_entries = self.entries.len();
+        self.logged_bytes = self.bytes.len();
     }
 
     /// Drops the records up to `op`: the disk has them.
@@ -73,13 +90,23 @@ impl OpList {
 mod tests {
     use super::*;
 
-    fn ops(list: &mut OpList) -> Vec<u64> {
+    /// The operations the log lacks; the taker refuses what comes after `most` of them.
+    fn take(list: &mut OpList, most: usize) -> Vec<u64> {
         let mut seen = Vec::new();
-        list.take_unlogged(|op, bytes| {
+        let taken = list.try_take_unlogged(|op, bytes| {
+            if seen.len() == most {
+                return Err(());
+            }
             assert_eq!(Record::decode(bytes, op).unwrap(), Record::Release { ino: op * 1000 });
             seen.push(op);
+            Ok(())
         });
+        assert_eq!(taken.is_err(), seen.len() == most);
         seen
+    }
+
+    fn ops(list: &mut OpList) -> Vec<u64> {
+        take(list, usize::MAX)
     }
 
     #[test]
@@ -93,10 +120,19 @@ mod tests {
         list.push(6, &Record::Release { ino: 6000 });
         list.trim(2);
         assert_eq!(ops(&mut list), [6]);
-        list.forget_logged();
-        assert_eq!(ops(&mut list), [3, 4, 5, 6]);
+        let mut all = Vec::new();
+        list.show_all(|op, _| all.push(op));
+        assert_eq!(all, [3, 4, 5, 6]);
         list.clear();
         assert_eq!((list.len_bytes(), ops(&mut list).len()), (0, 0));
+    }
+
+    #[test]
+    fn what_the_log_does_not_take_is_offered_again() {
+        let mut list = OpList::default();
+        (1..=4).for_each(|op| list.push(op, &Record::Release { ino: op * 1000 }));
+        assert_eq!(take(&mut list, 2), [1, 2]);
+        assert_eq!(ops(&mut list), [3, 4]);
     }
 
     #[test]

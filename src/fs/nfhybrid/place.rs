@@ -9,6 +9,7 @@ use crate::time::Time;
 use crate::units::{Ino, SsdBlock};
 use crate::{Result, checksum};
 use bytes::Bytes;
+use std::cell::OnceCell;
 use std::ops::Range;
 
 /// Longest gathered write, bytes.
@@ -24,6 +25,8 @@ pub struct Placement {
     pub run: Run,
     /// The contents, one part a frame.
     pub frames: Vec<Bytes>,
+    /// Checksums of the blocks, once worked out.
+    sums: OnceCell<Vec<u32>>,
 }
 
 impl Placement {
@@ -32,12 +35,20 @@ impl Placement {
         let at = SsdBlock(self.run.at.0 + frames.start as u64 * u64::from(unit));
         let run = Run { at, len: frames.len() as u32 * unit };
         let index = self.index + frames.start as u64;
-        Placement { ino: self.ino, index, run, frames: self.frames[frames].to_vec() }
+        let sums = OnceCell::new();
+        if let Some(all) = self.sums.get() {
+            let blocks = frames.start * unit as usize..frames.end * unit as usize;
+            // A new cell takes what it is given.
+            let _ = sums.set(all[blocks].to_vec());
+        }
+        Placement { ino: self.ino, index, run, frames: self.frames[frames].to_vec(), sums }
     }
 
-    /// Checksums of the blocks, in order.
-    pub fn sums(&self, block_bytes: usize) -> Vec<u32> {
-        self.frames.iter().flat_map(|frame| frame.chunks(block_bytes)).map(checksum::crc32c).collect()
+    /// Checksums of the blocks, in order; worked out while the blocks are written, with no lock held.
+    pub fn sums(&self, block_bytes: usize) -> &[u32] {
+        self.sums.get_or_init(|| {
+            self.frames.iter().flat_map(|frame| frame.chunks(block_bytes)).map(checksum::crc32c).collect()
+        })
     }
 }
 
@@ -61,24 +72,31 @@ impl Shared {
         for run in runs {
             let count = u64::from(run.len) / unit;
             let frames = rest.by_ref().take(count as usize).collect();
-            placements.push(Placement { ino, index, run, frames });
+            placements.push(Placement { ino, index, run, frames, sums: OnceCell::new() });
             index += count;
         }
         placements
     }
 
-    /// Submits the writes of placements to the SSD.
-    pub(super) fn write_placements<'a>(
-        &self,
-        placements: impl IntoIterator<Item = &'a Placement>,
-    ) -> Result<()> {
+    /// Writes placements to the SSD, and works out their checksums meanwhile.
+    ///
+    /// # Errors
+    /// Those of the SSD's device.
+    pub(super) fn write_placements<'a, I>(&self, placements: I) -> Result<()>
+    where
+        I: IntoIterator<Item = &'a Placement, IntoIter: Clone>,
+    {
         let Some(device) = &self.ssd_device else { return Ok(()) };
-        let writes = placements.into_iter().flat_map(|placement| {
+        let placements = placements.into_iter();
+        let writes = placements.clone().flat_map(|placement| {
             let start = placement.run.at.0 * self.ssd_block_bytes as u64;
             let frames = placement.frames.iter().enumerate();
             frames.map(move |(number, frame)| (start + (number * FRAME) as u64, frame.clone()))
         });
         let tickets = submit_gathered(device.as_ref(), self.clock.now(), writes.collect());
+        placements.for_each(|placement| {
+            placement.sums(self.ssd_block_bytes);
+        });
         wait_all(device.as_ref(), tickets).result.map(drop)
     }
 }

@@ -54,7 +54,7 @@ impl Shared {
             return Ok(());
         }
         drop(core);
-        let gate = self.gate.lock();
+        let gate = self.line.claim();
         self.make_room(&gate)?;
         let mut core = self.core.lock();
         self.evict(&mut core, demand);

@@ -1,9 +1,13 @@
 //! What a mount says of itself: one structure, printed as text or JSON by the front ends.
+//!
+//! It is put together from a snapshot, which every commit cycle and every status that gets the lock make anew.
 
 use super::Shared;
-use super::core::Counters;
+use super::core::{Core, Counters};
 use crate::fs::nfhybrid::ssd;
+use crate::time::Time;
 use serde::Serialize;
+use std::time::Duration;
 
 /// Numbers of a running mount. Sizes in bytes, times in seconds.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +37,10 @@ pub struct Status {
     pub journal: crate::fs::ext4::journal::JournalStats,
     /// Counters since the mount.
     pub counters: Counters,
+    /// fsyncs that wait for the SSD's log at this moment.
+    pub waiting_for_log: usize,
+    /// How old the numbers are: the file system was too busy to be asked since.
+    pub seconds_old: f64,
 }
 
 /// How far the disk half is behind, and how far it may be.
@@ -48,31 +56,84 @@ pub struct AtRisk {
     pub limit_seconds: f64,
 }
 
+/// What the lock protects of a status, as of one moment.
+#[derive(Clone)]
+pub(super) struct Snapshot {
+    at: Time,
+    ssd_there: bool,
+    ssd_lost: Option<String>,
+    failure: Option<String>,
+    at_risk_bytes: u64,
+    at_risk_since: Option<Time>,
+    durability: super::Durability,
+    operations: (u64, u64),
+    ssd_half: Option<ssd::Status>,
+    counters: Counters,
+}
+
+impl Core {
+    /// What a status says of it, as of `at`.
+    pub(super) fn snapshot(&self, at: Time) -> Snapshot {
+        Snapshot {
+            at,
+            ssd_there: self.ssd.is_some(),
+            ssd_lost: self.ssd_lost.clone(),
+            failure: self.failure.clone(),
+            at_risk_bytes: self.at_risk_bytes(),
+            at_risk_since: self.at_risk_since(),
+            durability: self.default_durability,
+            operations: (self.op, self.committed),
+            ssd_half: self.ssd.as_ref().map(ssd::Ssd::status),
+            counters: self.counters,
+        }
+    }
+}
+
+/// How often, and how far apart, a status asks for the lock before it says what was seen last.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_micros(200);
+
 impl Shared {
+    /// Numbers of the mount. Never waits for anyone who waits for a device: if the lock is not to be had soon, they are
+    /// those of the last commit cycle or status.
     pub(super) fn status(&self) -> Status {
-        // Before the lock: the device may be busy.
         let disk_cache = self.disk.status();
-        let core = self.core.lock();
+        for _ in 0..TRIES {
+            if let Some(core) = self.core.try_lock() {
+                self.note_status(&core);
+                break;
+            }
+            self.clock.sleep_until(self.clock.now() + PAUSE);
+        }
         let now = self.clock.now();
-        let ssd = core.ssd.as_ref();
+        let seen = self.seen.lock().clone();
+        let since = |then: Time| now.since(then).as_secs_f64();
         Status {
             disk: self.disk.info().name.clone(),
             disk_cache,
-            ssd: ssd.and(self.ssd_device.as_ref()).map(|device| device.info().name.clone()),
-            ssd_lost: core.ssd_lost.clone(),
-            failure: core.failure.clone(),
+            ssd: self.ssd_device.as_ref().filter(|_| seen.ssd_there).map(|device| device.info().name.clone()),
+            ssd_lost: seen.ssd_lost,
+            failure: seen.failure,
             notes: self.notes.clone(),
             at_risk: AtRisk {
-                bytes: core.at_risk_bytes(),
-                seconds: core.at_risk_since().map_or(0.0, |since| now.since(since).as_secs_f64()),
+                bytes: seen.at_risk_bytes,
+                seconds: seen.at_risk_since.map_or(0.0, since),
                 limit_bytes: self.lag.bytes,
                 limit_seconds: self.lag.time.as_secs_f64(),
             },
-            durability: core.default_durability,
-            operations: (core.op, core.committed),
-            ssd_half: ssd.map(ssd::Ssd::status),
+            durability: seen.durability,
+            operations: seen.operations,
+            ssd_half: seen.ssd_half,
             journal: self.journal.stats(),
-            counters: core.counters,
+            counters: seen.counters,
+            waiting_for_log: self.line.waiting(),
+            seconds_old: since(seen.at),
         }
+    }
+
+    /// Remembers what a status would say now.
+    pub(super) fn note_status(&self, core: &Core) {
+        let snapshot = core.snapshot(self.clock.now());
+        *self.seen.lock() = snapshot;
     }
 }

@@ -6,11 +6,11 @@ use crate::media::ram::Ram;
 use std::process::Command;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
-fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {
+pub(super) fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {
     halves_as(disk_mib, ssd_mib, &ssd::Config::default())
 }
 
-fn halves_as(disk_mib: u64, ssd_mib: u64, config: &ssd::Config) -> Option<(Arc<Ram>, Arc<Ram>)> {
+pub(super) fn halves_as(disk_mib: u64, ssd_mib: u64, config: &ssd::Config) -> Option<(Arc<Ram>, Arc<Ram>)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(disk_mib << 20).unwrap();
     let made = Command::new("/usr/sbin/mke2fs")
@@ -45,19 +45,19 @@ fn it_follows_the_rules_all_file_systems_follow() {
     });
 }
 
-fn create(fs: &NfHybrid, name: &str, bytes: &[u8]) -> Ino {
+pub(super) fn create(fs: &NfHybrid, name: &str, bytes: &[u8]) -> Ino {
     let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
     let ino = fs.create(&Caller::default(), ROOT_INO, name.as_bytes(), &node).unwrap().ino;
     fs.write(ino, 0, bytes, false).unwrap().get().unwrap();
     ino
 }
 
-fn contents(fs: &NfHybrid, name: &str) -> Vec<u8> {
+pub(super) fn contents(fs: &NfHybrid, name: &str) -> Vec<u8> {
     let attr = fs.lookup(ROOT_INO, name.as_bytes()).unwrap();
     fs.read(attr.ino, 0, attr.size as usize).unwrap().get().unwrap().concat()
 }
 
-fn manual() -> Options {
+pub(super) fn manual() -> Options {
     Options { manual: true, ..Options::default() }
 }
 
@@ -510,7 +510,7 @@ fn filled() -> Option<(Vec<u8>, Vec<u8>, Files)> {
     Some((disk.image(), ssd.image(), files))
 }
 
-fn next(random: &mut u64) -> usize {
+pub(super) fn next(random: &mut u64) -> usize {
     *random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     (*random >> 33) as usize
 }

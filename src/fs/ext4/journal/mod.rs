@@ -25,7 +25,7 @@
 //! call and all later ones fail, nothing more is written. What was reported as committed stays committed.
 //!
 //! Memory: the newest image of every block in the log, at most three quarters of the log's size.
-//! Locks: one for the log, held through I/O; one for the images, held for look-ups only.
+//! Locks: one for the log, held through I/O; one for the images and one for the counts, held for look-ups only.
 
 mod format;
 mod recovery;
@@ -85,6 +85,8 @@ pub struct Journal {
     /// Where each block of the journal lies on the disk.
     blocks: Box<[DiskBlock]>,
     log: Mutex<Log>,
+    /// The counts as of the last request that ended: whoever asks never waits for one under way.
+    shown: Mutex<JournalStats>,
     images: RwLock<Images>,
 }
 
@@ -154,7 +156,14 @@ impl Journal {
             superblock,
         };
         let blocks = blocks.into_boxed_slice();
-        Ok(Journal { disk, block_bytes, blocks, log: Mutex::new(log), images: RwLock::default() })
+        Ok(Journal {
+            disk,
+            block_bytes,
+            blocks,
+            log: Mutex::new(log),
+            shown: Mutex::default(),
+            images: RwLock::default(),
+        })
     }
 
     /// Whether the log holds transactions of an earlier use; nothing can be committed before [`Self::recover`].
@@ -188,6 +197,7 @@ impl Journal {
         let next_tid = log.next_tid;
         log.superblock.set_log(0, next_tid);
         log.stats.done_at = self.write_superblock(&mut log, at)?;
+        *self.shown.lock() = log.stats;
         log.unreplayed = false;
         Ok(replayed.recovery)
     }
@@ -238,6 +248,7 @@ impl Journal {
         }
         if transaction.metadata.is_empty() && revokes.is_empty() {
             log.stats.done_at = self.flush(at)?;
+            *self.shown.lock() = log.stats;
             return Ok(log.next_tid.wrapping_sub(1));
         }
         let (images, stamp, metadata) =
@@ -249,6 +260,7 @@ impl Journal {
         log.stats.blocks += images;
         log.stats.revokes += revokes.len() as u64;
         log.stats.done_at = done;
+        *self.shown.lock() = log.stats;
         log.next_tid = log.next_tid.wrapping_add(1);
         Ok(log.next_tid.wrapping_sub(1))
     }
@@ -325,9 +337,10 @@ impl Journal {
         log.note(result).map(drop)
     }
 
-    /// Counts since the journal was loaded.
+    /// Counts since the journal was loaded, as of the last transaction or checkpoint that ended. Never waits for one
+    /// under way.
     pub fn stats(&self) -> JournalStats {
-        self.log.lock().stats
+        *self.shown.lock()
     }
 
     /// Step 5. `clean` says in the superblock that there is nothing to replay, instead of where the log goes on.
@@ -350,6 +363,7 @@ impl Journal {
         log.stats.checkpoints += 1;
         log.stats.home_blocks += count;
         log.stats.done_at = done;
+        *self.shown.lock() = log.stats;
         Ok(done)
     }
 

@@ -364,6 +364,17 @@ impl Ssd {
         }
     }
 
+    /// The number of the last batch of the log that something was appended to: all of it is durable once
+    /// [`durable_batch`](Ssd::durable_batch) has come as far.
+    pub fn last_batch(&self) -> u64 {
+        self.log.last_batch()
+    }
+
+    /// Everything up to this batch of the log is durable.
+    pub fn durable_batch(&self) -> u64 {
+        self.log.durable_batch()
+    }
+
     /// Whether everything appended so far is durable.
     pub fn is_durable(&self) -> bool {
         self.log.waiting_bytes() == 0 && self.log.durable_batch() + 1 == self.log.batch()

@@ -7,7 +7,7 @@ use super::log::{Log, Position, first_group};
 use super::sector::{Seal, TABLE_BLOCK};
 use super::superblock::Superblock;
 use crate::Result;
-use crate::media::{BlockDevice, Request};
+use crate::media::{BlockDevice, Gather, Request};
 use crate::time::Time;
 use bytes::Bytes;
 use std::time::Duration;
@@ -85,7 +85,8 @@ fn write_tables(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()>
     };
     let mut log = Log::new(layout.log_place(), superblock.log_id, position);
     if let Some(write) = first_group(&mut log)? {
-        let request = Request::Write { offset: write.offset, data: write.data, durable: true };
+        let offset = write.offset;
+        let request = Request::Write { offset, data: Gather::from_iter([write.close()]), durable: true };
         device.run(Time::ZERO, request).result?;
     }
     Ok(())

@@ -17,10 +17,8 @@
 
 use super::record::{Append, Body};
 use crate::checksum::crc32c;
-use crate::media::Gather;
 use crate::{Error, Result};
-use bytes::BytesMut;
-use smallvec::SmallVec;
+use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -85,14 +83,29 @@ pub struct Token(pub(super) u64);
 pub struct LogWrite {
     /// Device offset, bytes.
     pub offset: u64,
-    /// Whole blocks of the log.
-    pub data: Gather,
+    /// Whole blocks of the log, but for the checksum.
+    open: BytesMut,
     /// To be handed to `sealed` when the write and those of all groups sealed before are durable.
     pub upto: Token,
     /// It binds data blocks that may still be in the device's cache: what makes it durable is to be a flush of
     /// the whole device. It may reach the medium before them; a mount compares what such a group binds with
     /// its checksums.
     pub binds: bool,
+}
+
+impl LogWrite {
+    /// Where it ends on the device, bytes.
+    pub fn end(&self) -> u64 {
+        self.offset + self.open.len() as u64
+    }
+
+    /// What to write: whole blocks of the log. The checksum is worked out here, so that whoever seals under a lock need
+    /// not hold it for that.
+    pub fn close(mut self) -> Bytes {
+        let sum = group_checksum(&self.open);
+        self.open[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+        self.open.freeze()
+    }
 }
 
 /// A group on the log.
@@ -356,8 +369,6 @@ impl Log {
             slots_written: self.slots_written.into(),
         };
         buffer[..GROUP_HEADER].copy_from_slice(header.as_bytes());
-        let sum = group_checksum(&buffer);
-        buffer[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
         self.groups.push_back(Group {
             sequence,
             block,
@@ -372,7 +383,7 @@ impl Log {
         self.head = (block + blocks) % self.blocks;
         LogWrite {
             offset: self.start + u64::from(block) * u64::from(self.unit),
-            data: SmallVec::from_iter([buffer.freeze()]),
+            open: buffer,
             upto: Token(sequence),
             binds: batch.binds,
         }
@@ -450,6 +461,11 @@ impl Log {
     /// The batch that gathers now.
     pub(super) fn batch(&self) -> u64 {
         self.batch
+    }
+
+    /// The last batch that something was appended to.
+    pub(super) fn last_batch(&self) -> u64 {
+        if self.gathering.records > 0 { self.batch } else { self.batch - 1 }
     }
 
     /// Everything up to this batch is durable.

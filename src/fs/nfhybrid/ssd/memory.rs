@@ -29,6 +29,8 @@ const GROWTH: usize = 256 << 10;
 pub struct Memory {
     /// The limit.
     pub limit_bytes: u64,
+    /// All that is held: the sum of the others.
+    pub used_bytes: u64,
     /// What is bound where: slots, index, nodes and pieces.
     pub map_bytes: u64,
     /// The replacement queues.
@@ -43,14 +45,6 @@ pub struct Memory {
     pub waiting_bytes: u64,
 }
 
-impl Memory {
-    /// All of it but the limit.
-    pub fn used_bytes(&self) -> u64 {
-        let fixed = self.map_bytes + self.queue_bytes + self.allocator_bytes + self.waiting_bytes;
-        fixed + self.inode_bytes + self.sum_bytes
-    }
-}
-
 impl Ssd {
     /// Sets how many bytes the SSD half may take, at least [`MEMORY_MIN`]. What exceeds it goes as it can be evicted.
     pub fn set_memory_limit(&mut self, bytes: u64) {
@@ -61,16 +55,19 @@ impl Ssd {
 
     /// Bytes held now.
     pub fn memory(&self) -> Memory {
-        let data = || self.data.iter();
-        Memory {
+        let mut memory = Memory {
             limit_bytes: self.memory_limit as u64,
+            used_bytes: 0,
             map_bytes: self.residency.heap_bytes() as u64,
             queue_bytes: self.queues.heap_bytes() as u64,
             allocator_bytes: self.allocator_bytes() as u64,
             inode_bytes: self.residency.inodes.heap_bytes() as u64,
-            sum_bytes: data().map(|data| data.sums.heap_bytes() as u64).sum(),
+            sum_bytes: self.data.iter().map(|data| data.sums.heap_bytes() as u64).sum(),
             waiting_bytes: self.waiting_bytes() as u64,
-        }
+        };
+        let fixed = memory.map_bytes + memory.queue_bytes + memory.allocator_bytes + memory.waiting_bytes;
+        memory.used_bytes = fixed + memory.inode_bytes + memory.sum_bytes;
+        memory
     }
 
     fn allocator_bytes(&self) -> usize {

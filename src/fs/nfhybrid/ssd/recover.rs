@@ -162,6 +162,7 @@ impl Ssd {
         ssd.compare_inode_bitmap(&mut reader, exact)?;
         ssd.load_inodes_of_fresh(&mut reader)?;
         ssd.note_memory(&mut reader);
+        ssd.keep_to_memory();
         let records = ssd.records(scanned.operations);
         Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes })
     }

@@ -261,7 +261,7 @@ mod tests {
         }
 
         fn put(&mut self, group: &LogWrite) {
-            let data = group.data.concat();
+            let data = group.clone().close();
             self.ring[group.offset as usize..group.offset as usize + data.len()].copy_from_slice(&data);
         }
 

@@ -317,11 +317,11 @@ fn a_4_kib_record_takes_half_a_kib_more_and_small_ones_share_a_write() {
         let (_, mut ssd) = formatted(64 << 20, &config);
         ssd.append(1, &[7; 4096]).unwrap();
         let group = ssd.seal().unwrap().unwrap();
-        let bytes: usize = group.data.iter().map(|part| part.len()).sum();
+        let bytes = group.clone().close().len();
         assert_eq!(bytes, 4608);
         assert!(!group.binds, "nothing is bound by it");
         (2..30).for_each(|op| ssd.append(op, &[1; 100]).unwrap());
-        let bytes: usize = ssd.seal().unwrap().unwrap().data.iter().map(|part| part.len()).sum();
+        let bytes = ssd.seal().unwrap().unwrap().close().len();
         assert_eq!((bytes, ssd.seal().unwrap().is_none()), (3584, true));
         let error = ssd.append(99, &vec![0; log_bytes as usize / 8]).unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error}");
@@ -394,7 +394,7 @@ fn a_full_log_refuses_to_seal_and_goes_on_when_the_disk_has_caught_up() {
         ssd.append(op, &[op as u8; 3000]).unwrap();
         match ssd.seal() {
             Ok(Some(group)) => {
-                (&device as &dyn BlockDevice).write(group.offset, group.data.concat()).unwrap();
+                (&device as &dyn BlockDevice).write(group.offset, group.clone().close()).unwrap();
                 ssd.sealed(group.upto);
             }
             Ok(None) => unreachable!("something waits"),
@@ -429,7 +429,7 @@ fn several_groups_can_be_under_way() {
     assert!(!ssd.is_durable());
     // The second one never arrives.
     for group in [&groups[0], &groups[2]] {
-        (&device as &dyn BlockDevice).write(group.offset, group.data.concat()).unwrap();
+        (&device as &dyn BlockDevice).write(group.offset, group.clone().close()).unwrap();
     }
     let mut opened = reopen(&device);
     assert_eq!(opened.records.iter().map(|record| record.op).collect::<Vec<_>>(), [1]);

@@ -135,7 +135,7 @@ impl Bench {
     fn submit_group(&mut self, group: LogWrite, whole: bool) {
         self.events.push(Event::Sealed { truth: whole.then(|| self.now.clone()) });
         self.sealed += 1;
-        let event = self.submit(group.offset, group.data.concat().into());
+        let event = self.submit(group.offset, group.clone().close());
         let op = if whole { self.next_op - 1 } else { 0 };
         self.under_way.push_back(UnderWay { event, upto: group.upto, binds: group.binds, op });
     }

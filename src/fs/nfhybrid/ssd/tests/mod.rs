@@ -25,7 +25,7 @@ pub(super) fn formatted(bytes: u64, config: &Config) -> (Ram, Ssd) {
 /// Writes everything the log has to write.
 pub(super) fn seal_all(ssd: &mut Ssd, device: &dyn BlockDevice) {
     while let Some(write) = ssd.seal().unwrap() {
-        let bytes: Vec<u8> = write.data.concat();
+        let bytes: Vec<u8> = write.clone().close().to_vec();
         device.write(write.offset, bytes).unwrap();
         ssd.sealed(write.upto);
     }
@@ -35,7 +35,7 @@ pub(super) fn seal_all(ssd: &mut Ssd, device: &dyn BlockDevice) {
 pub(super) fn checkpoint(ssd: &mut Ssd, device: &dyn BlockDevice) {
     let mut checkpoint = ssd.checkpoint_begin().unwrap();
     for write in std::mem::take(&mut checkpoint.log) {
-        device.write(write.offset, write.data.concat()).unwrap();
+        device.write(write.offset, write.clone().close()).unwrap();
         ssd.sealed(write.upto);
     }
     checkpoint.merge(device).unwrap();

@@ -24,8 +24,10 @@ pub struct World {
     pub stop: AtomicBool,
     /// Something was made to fail: errors are not a surprise.
     pub excused: AtomicBool,
-    /// Held by who reads the directory after the clients.
+    /// What went wrong.
     pub errors: Mutex<Vec<String>>,
+    /// What each client does; empty once it has ended.
+    pub doing: parking_lot::Mutex<Vec<&'static str>>,
 }
 
 pub struct Client {
@@ -41,6 +43,11 @@ type Done = Result<(), Error>;
 
 impl Client {
     pub fn run(mut self, steps: usize) {
+        self.work(steps);
+        self.world.doing.lock()[self.number] = "";
+    }
+
+    fn work(&mut self, steps: usize) {
         for _ in 0..steps {
             if self.world.stop.load(Relaxed) {
                 return;
@@ -61,19 +68,21 @@ impl Client {
     }
 
     fn step(&mut self) -> Done {
-        match self.random.below(100) {
-            0..12 => self.create(),
-            12..42 => self.write(),
-            42..62 => self.fsync(),
-            62..70 => self.read(),
-            70..76 => self.truncate(),
-            76..84 => self.rename(),
-            84..91 => self.unlink(),
-            91..94 => self.punch(),
-            94..96 => self.fsync_dir(),
-            96..98 => self.chmod(),
-            _ => self.replace(),
-        }
+        let (doing, step): (_, fn(&mut Client) -> Done) = match self.random.below(100) {
+            0..12 => ("create", Client::create),
+            12..42 => ("write", Client::write),
+            42..62 => ("fsync", Client::fsync),
+            62..70 => ("read", Client::read),
+            70..76 => ("truncate", Client::truncate),
+            76..84 => ("rename", Client::rename),
+            84..91 => ("unlink", Client::unlink),
+            91..94 => ("punch", Client::punch),
+            94..96 => ("fsync of a directory", Client::fsync_dir),
+            96..98 => ("chmod", Client::chmod),
+            _ => ("replace", Client::replace),
+        };
+        self.world.doing.lock()[self.number] = doing;
+        step(self)
     }
 
     fn story<T>(&self, work: impl FnOnce(&mut Story) -> T) -> T {
@@ -273,9 +282,13 @@ impl Client {
 
     fn unlink(&mut self) -> Done {
         let Some((name, _)) = self.pick() else { return Ok(()) };
+        self.unlink_name(&name)
+    }
+
+    fn unlink_name(&self, name: &str) -> Done {
         self.story(|story| {
             story.begin_names(|names| {
-                names.remove(&name);
+                names.remove(name);
             })
         });
         self.world.fs.unlink(self.dir, name.as_bytes())?;
@@ -294,6 +307,13 @@ impl Client {
     fn replace(&mut self) -> Done {
         let Some((to, _)) = self.pick() else { return Ok(()) };
         let from = "saved".to_string();
+        if to == from {
+            return Ok(());
+        }
+        if self.story(|story| story.names().contains_key(&from)) {
+            // Left from before a cut.
+            return self.unlink_name(&from);
+        }
         let now = self.now();
         let (file, data) = self.story(|story| {
             let file = story.new_file(now);

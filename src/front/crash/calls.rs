@@ -1,0 +1,408 @@
+//! Every call that changes a file system or makes it durable, written down with what was seen right after it.
+//!
+//! [`Traced`] is a file system over another. Calls that change something go one at a time, so that their order is
+//! known; calls that wait (an fsync, a write that is held back) do not hold the others up. A call's place among the
+//! requests to the devices is told by a [`Recorder`]: where it began, and where it had returned.
+//!
+//! What a call did is not worked out but looked up: after each the attributes of the inodes it touched are read. The
+//! model of [`history`](super::history) is so one of what programs were shown.
+
+use super::snapshot::{Shape, shape};
+use crate::Result;
+use crate::fs::{
+    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Later, NewNode, Rename, Seek, SetAttr, SetXattr,
+    VisitAttrs,
+};
+use crate::media::recorded::Recorder;
+use crate::units::Ino;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// What was asked for, with inodes by their numbers at the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// A new object under a name.
+    Create {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+        /// The number it got.
+        ino: Ino,
+    },
+    /// One more name.
+    Link {
+        /// The inode.
+        ino: Ino,
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// A name gone, of a file or a directory.
+    Remove {
+        /// The directory.
+        parent: Ino,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// A name moved.
+    Rename {
+        /// The old directory and name.
+        from: (Ino, Vec<u8>),
+        /// The new ones.
+        to: (Ino, Vec<u8>),
+        /// They were swapped.
+        exchange: bool,
+        /// What was left under the old name, if a whiteout was asked for.
+        whiteout: Option<Ino>,
+    },
+    /// Bytes put into a file.
+    Write {
+        /// The file.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: Bytes,
+    },
+    /// A range that reads as zeros, inside the size.
+    Zero {
+        /// The file.
+        ino: Ino,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        len: u64,
+    },
+    /// Attributes, extended ones or the size of an inode.
+    Attributes {
+        /// The inode.
+        ino: Ino,
+    },
+    /// An inode made durable, with the names that lead to it.
+    Sync {
+        /// The inode.
+        ino: Ino,
+    },
+}
+
+/// An inode after a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct After {
+    /// Its number.
+    pub ino: Ino,
+    /// Its shape.
+    pub shape: Shape,
+    /// Its size, bytes.
+    pub size: u64,
+}
+
+/// One call that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What was asked for.
+    pub ask: Ask,
+    /// Log entries before this number were submitted before it began.
+    pub begun: usize,
+    /// It had returned before the entry of this number was submitted; `None`: it never did.
+    pub done: Option<usize>,
+    /// What was seen after it.
+    pub after: Vec<After>,
+}
+
+/// A file system whose changes are written down.
+pub struct Traced {
+    fs: Arc<dyn FileSystem>,
+    recorder: Arc<Recorder>,
+    calls: Arc<Mutex<Vec<Call>>>,
+    /// Held through a call that changes something.
+    turn: Mutex<()>,
+}
+
+impl Traced {
+    /// `fs`, written down from now on; `recorder` has its devices.
+    pub fn new(fs: Arc<dyn FileSystem>, recorder: Arc<Recorder>) -> Traced {
+        Traced { fs, recorder, calls: Arc::default(), turn: Mutex::new(()) }
+    }
+
+    /// What was called so far.
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.lock().clone()
+    }
+
+    /// A look at an inode; nothing if it is gone.
+    fn look(&self, ino: Ino) -> Option<After> {
+        let attr = self.fs.getattr(ino).ok()?;
+        let shape = shape(&*self.fs, &attr).ok()?;
+        Some(After { ino, shape, size: attr.size })
+    }
+
+    /// The inode behind a name, if there is one.
+    fn behind(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        let attr = self.fs.lookup(parent, name).ok()?;
+        self.fs.forget(attr.ino, 1);
+        Some(attr.ino)
+    }
+
+    /// Makes a call in its turn; `told` says what it was, and which inodes it may have touched.
+    fn change<T>(
+        &self,
+        call: impl FnOnce() -> Result<T>,
+        told: impl FnOnce(&T) -> (Ask, Vec<Ino>),
+    ) -> Result<T> {
+        let _turn = self.turn.lock();
+        let begun = self.recorder.position();
+        let answer = call()?;
+        let (ask, touched) = told(&answer);
+        self.write_down(ask, begun, &touched);
+        Ok(answer)
+    }
+
+    fn write_down(&self, ask: Ask, begun: usize, touched: &[Ino]) {
+        let done = Some(self.recorder.position());
+        let after = touched.iter().filter_map(|&ino| self.look(ino)).collect();
+        self.calls.lock().push(Call { ask, begun, done, after });
+    }
+
+    /// A write that failed may have done a part of its work: what is there now is what was written.
+    fn after_failure(&self, ino: Ino, offset: u64, len: usize, begun: usize) {
+        let there = self.fs.read(ino, offset, len).and_then(Later::get);
+        let data = there.map(|parts| Bytes::from(parts.concat())).unwrap_or_default();
+        self.write_down(Ask::Write { ino, offset, data }, begun, &[ino]);
+    }
+
+    fn attributes<T>(&self, ino: Ino, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.change(call, |_| (Ask::Attributes { ino }, vec![ino]))
+    }
+
+    fn remove(&self, parent: Ino, name: &[u8], call: impl FnOnce() -> Result<()>) -> Result<()> {
+        // Looked up outside its turn: another may take the name away before, and then the call fails.
+        let victim = self.behind(parent, name);
+        self.change(call, |()| {
+            let touched = std::iter::once(parent).chain(victim).collect();
+            (Ask::Remove { parent, name: name.to_vec() }, touched)
+        })
+    }
+}
+
+impl FileSystem for Traced {
+    fn root(&self) -> Ino {
+        self.fs.root()
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.fs.lookup(parent, name)
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        self.fs.forget(ino, count);
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.fs.getattr(ino)
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.attributes(ino, || self.fs.setattr(ino, set))
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.fs.readlink(ino)
+    }
+
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
+        self.change(
+            || self.fs.create(caller, parent, name, node),
+            |attr| (Ask::Create { parent, name: name.to_vec(), ino: attr.ino }, vec![attr.ino, parent]),
+        )
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove(parent, name, || self.fs.unlink(parent, name))
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove(parent, name, || self.fs.rmdir(parent, name))
+    }
+
+    fn rename(&self, parent: Ino, name: &[u8], new_parent: Ino, new_name: &[u8], how: Rename) -> Result<()> {
+        let both = [self.behind(parent, name), self.behind(new_parent, new_name)];
+        self.change(
+            || self.fs.rename(parent, name, new_parent, new_name, how),
+            |()| {
+                let whiteout = if how == Rename::Whiteout { self.behind(parent, name) } else { None };
+                let ask = Ask::Rename {
+                    from: (parent, name.to_vec()),
+                    to: (new_parent, new_name.to_vec()),
+                    exchange: how == Rename::Exchange,
+                    whiteout,
+                };
+                let touched = [Some(parent), Some(new_parent), whiteout].into_iter().chain(both);
+                (ask, touched.flatten().collect())
+            },
+        )
+    }
+
+    fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.change(
+            || self.fs.link(ino, parent, name),
+            |_| (Ask::Link { ino, parent, name: name.to_vec() }, vec![ino, parent]),
+        )
+    }
+
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+        self.fs.read(ino, offset, len)
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
+        let _turn = self.turn.lock();
+        let begun = self.recorder.position();
+        match self.fs.write(ino, offset, data, kill_suid) {
+            Ok(answer) => {
+                let data = Bytes::copy_from_slice(data);
+                self.write_down(Ask::Write { ino, offset, data }, begun, &[ino]);
+                Ok(answer)
+            }
+            Err(why) => {
+                self.after_failure(ino, offset, data.len(), begun);
+                Err(why)
+            }
+        }
+    }
+
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<Later<()>> {
+        // Its place in the list is what it covers: everything before.
+        let turn = self.turn.lock();
+        let begun = self.recorder.position();
+        let place = {
+            let mut calls = self.calls.lock();
+            calls.push(Call { ask: Ask::Sync { ino }, begun, done: None, after: Vec::new() });
+            calls.len() - 1
+        };
+        drop(turn);
+        let (calls, recorder) = (self.calls.clone(), self.recorder.clone());
+        let returned = move || calls.lock()[place].done = Some(recorder.position());
+        Ok(match self.fs.fsync(ino, data_only)? {
+            Later::Now(()) => {
+                returned();
+                Later::Now(())
+            }
+            Later::Wait(work) => Later::Wait(Box::new(move || work().inspect(|()| returned()))),
+        })
+    }
+
+    fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        self.fs.readdir(ino, from, visit)
+    }
+
+    fn readdir_attrs(&self, ino: Ino, from: u64, visit: &mut VisitAttrs) -> Result<()> {
+        self.fs.readdir_attrs(ino, from, visit)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.fs.getxattr(ino, name)
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, kill_sgid: bool) -> Result<()> {
+        self.attributes(ino, || self.fs.setxattr(ino, name, value, how, kill_sgid))
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.fs.listxattr(ino)
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.attributes(ino, || self.fs.removexattr(ino, name))
+    }
+
+    fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
+        self.change(
+            || self.fs.fallocate(ino, offset, len, what),
+            |()| match what {
+                Fallocate::Reserve { .. } => (Ask::Attributes { ino }, vec![ino]),
+                Fallocate::Punch | Fallocate::Zero { .. } => (Ask::Zero { ino, offset, len }, vec![ino]),
+            },
+        )
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        self.fs.seek(ino, offset, what)
+    }
+
+    fn statfs(&self) -> Result<FsStat> {
+        self.fs.statfs()
+    }
+
+    fn control_get(&self, ino: Ino, name: &str) -> Result<Vec<u8>> {
+        self.fs.control_get(ino, name)
+    }
+
+    fn control_set(&self, ino: Ino, name: &str, value: &[u8]) -> Result<()> {
+        self.attributes(ino, || self.fs.control_set(ino, name, value))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let place = {
+            let _turn = self.turn.lock();
+            let begun = self.recorder.position();
+            let mut calls = self.calls.lock();
+            let ask = Ask::Sync { ino: self.fs.root() };
+            calls.push(Call { ask, begun, done: None, after: Vec::new() });
+            calls.len() - 1
+        };
+        self.fs.sync()?;
+        self.calls.lock()[place].done = Some(self.recorder.position());
+        Ok(())
+    }
+
+    fn shutdown(&self) -> Result<()> {
+        self.fs.shutdown()
+    }
+}
+
+/// Whether a mode is that of a file.
+pub(super) fn is_file(mode: u32) -> bool {
+    mode & libc::S_IFMT == libc::S_IFREG
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use crate::fs::Kind;
+    use crate::fs::memfs::MemFs;
+
+    fn node(kind: Kind) -> NewNode<'static> {
+        NewNode { kind, perm: 0o644, rdev: 0, target: b"" }
+    }
+
+    #[test]
+    fn each_change_is_there_with_what_was_seen_after_it_and_a_failed_one_is_not() {
+        let traced = Traced::new(Arc::new(MemFs::new(1 << 20, &Caller::default())), Recorder::new());
+        let root = traced.root();
+        let ino = traced.create(&Caller::default(), root, b"a", &node(Kind::File)).unwrap().ino;
+        traced.write(ino, 10, b"abc", false).unwrap().get().unwrap();
+        assert!(matches!(traced.unlink(root, b"none"), Err(Error::NotFound)));
+        traced.fsync(ino, false).unwrap().get().unwrap();
+        traced.unlink(root, b"a").unwrap();
+        let calls = traced.calls();
+        let asks: Vec<&Ask> = calls.iter().map(|call| &call.ask).collect();
+        assert_eq!(
+            asks,
+            [
+                &Ask::Create { parent: root, name: b"a".to_vec(), ino },
+                &Ask::Write { ino, offset: 10, data: Bytes::from_static(b"abc") },
+                &Ask::Sync { ino },
+                &Ask::Remove { parent: root, name: b"a".to_vec() },
+            ]
+        );
+        assert_eq!(calls[1].after[0].size, 13);
+        assert_eq!(
+            calls[3].after.iter().find(|after| after.ino == ino).map(|after| after.shape.nlink),
+            Some(0)
+        );
+        assert!(calls.iter().all(|call| call.done == Some(0)));
+    }
+}

@@ -1,0 +1,330 @@
+//! One state against what was promised.
+//!
+//! - The device that is whole by itself holds exactly the tree of a moment, names, attributes and bytes, and, where
+//!   an fsync is durable there, none before it.
+//! - All devices together hold the names and attributes of one moment, not before the last fsync that had returned
+//!   and not before the moment of the device alone; each file has a size that it had since, and each of its bytes
+//!   is one that was there at that place since: old or new where nothing was synced, never anything else.
+//! - What was recovered ends cleanly, and the device alone then holds just that.
+//!
+//! A look leaves the state as it was. Cost: two or three mounts and as many walks over the whole tree.
+
+use super::history::{Bounds, Edit, History, Id};
+use super::snapshot::{Contents, Snapshot, show};
+use super::subject::Subject;
+use crate::fs::{FileSystem, resolve_bytes};
+use crate::media::BlockDevice;
+use crate::media::overlay::Overlay;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What is wrong with a state, in one line; or nothing.
+pub type Verdict<T = ()> = Result<T, String>;
+
+/// Larger files are compared by their digests only.
+const COMPARED_BYTES: u64 = 256 << 20;
+
+/// The history of a run, and the kind of file system it was of.
+pub struct Checker<'a> {
+    /// How to open it.
+    pub subject: &'a dyn Subject,
+    /// What it was asked for.
+    pub history: &'a History,
+}
+
+/// The devices, each for one look.
+pub fn own(devices: &[Arc<dyn BlockDevice>]) -> Vec<Arc<dyn BlockDevice>> {
+    devices.iter().map(|device| Arc::new(Overlay::new(device.clone())) as Arc<dyn BlockDevice>).collect()
+}
+
+/// An error with the step it happened in.
+pub(super) fn failed<E: std::fmt::Display>(step: &'static str) -> impl Fn(E) -> String {
+    move |why| format!("{step}: {why}")
+}
+
+/// A look that panics found something, too.
+pub(super) fn guarded<T>(look: impl FnOnce() -> Verdict<T>) -> Verdict<T> {
+    catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("it panicked: {}", said.unwrap_or("without a word")))
+    })
+}
+
+impl Checker<'_> {
+    /// The device alone; its moment, the earliest if there are several.
+    pub fn alone(&self, devices: &[Arc<dyn BlockDevice>], bounds: &Bounds) -> Verdict<Option<usize>> {
+        let Some(place) = self.subject.whole_alone() else { return Ok(None) };
+        let device = own(devices).swap_remove(place);
+        let name = self.subject.devices()[place];
+        let found = guarded(|| {
+            let fs = self.subject.open_alone(device).map_err(|why| why.to_string())?;
+            Snapshot::of(&*fs).map_err(|why| why.to_string())
+        });
+        let found = found.map_err(|why| format!("the {name} alone: {why}"))?;
+        let floor = if self.subject.syncs_alone() { bounds.names } else { 0 };
+        let moments = self.history.moments_like(found.fingerprint());
+        match moments.iter().find(|&&moment| (floor..=bounds.begun).contains(&moment)) {
+            Some(&moment) => Ok(Some(moment)),
+            None if moments.iter().any(|&moment| moment < floor) => {
+                Err(format!("the {name} alone lacks what an fsync made durable on both"))
+            }
+            None => Err(format!("the {name} alone is of no moment: {}", self.nearest(&found, bounds))),
+        }
+    }
+
+    /// The device alone after a recovery that was cut: names and attributes of a moment, contents old or new.
+    pub fn alone_mixed(&self, devices: &[Arc<dyn BlockDevice>], bounds: &Bounds) -> Verdict {
+        let Some(place) = self.subject.whole_alone() else { return Ok(()) };
+        let device = own(devices).swap_remove(place);
+        let mut lenient = Bounds::anything(bounds.begun);
+        lenient.raise(bounds.contents);
+        let looked = guarded(|| {
+            let fs = self.subject.open_alone(device).map_err(|why| why.to_string())?;
+            let found = Snapshot::of(&*fs).map_err(|why| why.to_string())?;
+            self.compare(&*fs, &found, &lenient)
+        });
+        looked.map_err(|why| {
+            format!("the {} alone in the middle of a recovery: {why}", self.subject.devices()[place])
+        })
+    }
+
+    /// All devices together. Gives the file system, still open, and what it holds.
+    pub fn together(
+        &self,
+        devices: &[Arc<dyn BlockDevice>],
+        bounds: &Bounds,
+    ) -> Verdict<(Box<dyn FileSystem>, Snapshot)> {
+        guarded(|| {
+            let fs = self.subject.open(devices).map_err(failed("both halves"))?;
+            let found = Snapshot::of(&*fs).map_err(failed("both halves"))?;
+            self.compare(&*fs, &found, bounds)?;
+            Ok((fs, found))
+        })
+    }
+
+    /// Devices that were cut at different instants: refused (`false`), or what was there at some moment.
+    pub fn uneven(&self, devices: &[Arc<dyn BlockDevice>]) -> Verdict<bool> {
+        guarded(|| {
+            let Ok(fs) = self.subject.open(devices) else { return Ok(false) };
+            let found = Snapshot::of(&*fs).map_err(failed("uneven halves"))?;
+            let bounds = Bounds::anything(self.history.end());
+            self.compare(&*fs, &found, &bounds).map_err(failed("uneven halves"))?;
+            Ok(true)
+        })
+    }
+
+    /// Ends what was recovered, and looks whether it is there without the others, and the second time.
+    pub fn end(
+        &self,
+        fs: Box<dyn FileSystem>,
+        found: &Snapshot,
+        devices: &[Arc<dyn BlockDevice>],
+    ) -> Verdict {
+        guarded(|| {
+            fs.shutdown().map_err(failed("the end after recovery"))?;
+            drop(fs);
+            let print = found.fingerprint();
+            if let Some(place) = self.subject.whole_alone() {
+                let device = own(devices).swap_remove(place);
+                let fs = self.subject.open_alone(device).map_err(failed("alone after recovery"))?;
+                let left = Snapshot::of(&*fs).map_err(failed("alone after recovery"))?;
+                if left.fingerprint() != print {
+                    return Err(format!("alone after recovery: {}", difference(found, &left)));
+                }
+            }
+            let fs = self.subject.open(&own(devices)).map_err(failed("the second time"))?;
+            let left = Snapshot::of(&*fs).map_err(failed("the second time"))?;
+            match left.fingerprint() == print {
+                true => Ok(()),
+                false => Err(format!("the second time: {}", difference(found, &left))),
+            }
+        })
+    }
+
+    /// Whether a tree is one that may be there.
+    pub fn compare(&self, fs: &dyn FileSystem, found: &Snapshot, bounds: &Bounds) -> Verdict {
+        let moments = self.history.moments_shaped_like(found.fingerprint());
+        let allowed = moments.iter().rev().filter(|&&moment| (bounds.names..=bounds.begun).contains(&moment));
+        let mut first = None;
+        let mut tried: BTreeSet<Vec<Option<Id>>> = BTreeSet::new();
+        for &moment in allowed {
+            let nodes: Vec<Option<Id>> =
+                found.objects.keys().map(|path| self.history.node(path, moment)).collect();
+            if !tried.insert(nodes.clone()) {
+                continue;
+            }
+            let mut files = found.objects.iter().zip(nodes);
+            let wrong =
+                files.find_map(|((path, seen), id)| self.file(fs, path, seen.contents, id?, bounds).err());
+            match wrong {
+                None => return Ok(()),
+                Some(why) => drop(first.get_or_insert(why)),
+            }
+        }
+        Err(first.unwrap_or_else(|| match moments.iter().any(|&moment| moment < bounds.names) {
+            true => {
+                format!("names or attributes are older than the last fsync: {}", self.nearest(found, bounds))
+            }
+            false => format!("names or attributes are of no moment: {}", self.nearest(found, bounds)),
+        }))
+    }
+
+    fn file(&self, fs: &dyn FileSystem, path: &[u8], seen: Contents, id: Id, bounds: &Bounds) -> Verdict {
+        let floor = bounds.floor(id);
+        let versions = self.history.past(id).versions_within(floor, bounds.begun);
+        if versions.is_empty() || versions.iter().any(|(_, version)| *version == seen) {
+            return Ok(());
+        }
+        if seen.size > COMPARED_BYTES {
+            return Err(format!("{}: none of its versions since the last fsync of it", show(path)));
+        }
+        let attr = resolve_bytes(fs, path).map_err(|why| format!("{}: {why}", show(path)))?;
+        let parts = fs.read(attr.ino, 0, seen.size as usize).and_then(|later| later.get());
+        let bytes = parts.map_err(|why| format!("{}: {why}", show(path)))?.concat();
+        self.mixture(id, &bytes, floor, bounds.begun).map_err(|why| format!("{}: {why}", show(path)))
+    }
+
+    /// Each byte is one that was at its place since `floor`, and the size is one that was.
+    fn mixture(&self, id: Id, found: &[u8], floor: usize, begun: usize) -> Verdict {
+        let edits = &self.history.past(id).edits;
+        let (old, end) = (
+            edits.partition_point(|(moment, _)| *moment <= floor),
+            edits.partition_point(|(moment, _)| *moment <= begun),
+        );
+        let mut now = Replayed { bytes: vec![0; found.len()], size: 0 };
+        for (_, edit) in &edits[..old] {
+            now.apply(edit);
+        }
+        let mut fits = Fits { found, sizes: BTreeSet::from([now.size]), right: vec![false; found.len()] };
+        fits.note(&now.bytes, 0..found.len());
+        for (_, edit) in &edits[old..end] {
+            let range = now.apply(edit);
+            fits.note(&now.bytes, range);
+            fits.sizes.insert(now.size);
+        }
+        fits.verdict(&now.bytes)
+    }
+
+    /// What tells a tree from the moments around it.
+    fn nearest(&self, found: &Snapshot, bounds: &Bounds) -> String {
+        let differing = |moment: usize| self.differences(found, moment);
+        let best =
+            (bounds.names..=bounds.begun).rev().take(200).min_by_key(|&moment| differing(moment).len());
+        let Some(moment) = best else { return "there is no moment to compare it with".into() };
+        let list = differing(moment);
+        let shown = list.iter().take(4).cloned().collect::<Vec<_>>().join("; ");
+        match list.len() {
+            0 => format!(
+                "as after call {moment} but for attributes or contents: {}",
+                self.changed(found, moment)
+            ),
+            count => format!("{count} differences from the tree after call {moment}: {shown}"),
+        }
+    }
+
+    fn differences(&self, found: &Snapshot, moment: usize) -> Vec<String> {
+        let tree = self.history.tree(moment);
+        let missing = tree.keys().filter(|path| !found.objects.contains_key(**path));
+        let missing = missing.map(|path| format!("{} is missing", show(path)));
+        let extra = found.objects.keys().filter(|path| !tree.contains_key(path.as_slice()));
+        missing.chain(extra.map(|path| format!("{} is there", show(path)))).collect()
+    }
+
+    /// Files whose contents are of no version.
+    fn changed(&self, found: &Snapshot, moment: usize) -> String {
+        let wrong = found.objects.iter().filter(|(path, seen)| {
+            let id = self.history.node(path, moment);
+            let versions = id.map(|id| &self.history.past(id).versions);
+            versions.is_some_and(|versions| {
+                !versions.is_empty() && versions.iter().all(|(_, version)| *version != seen.contents)
+            })
+        });
+        let told = wrong.map(|(path, seen)| format!("{} ({} bytes)", show(path), seen.contents.size));
+        told.take(4).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// A file while its edits are applied again, as far as it is looked at.
+struct Replayed {
+    bytes: Vec<u8>,
+    size: u64,
+}
+
+impl Replayed {
+    /// Applies an edit; the range it may have changed.
+    fn apply(&mut self, edit: &Edit) -> std::ops::Range<usize> {
+        let limit = self.bytes.len();
+        let clip = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(limit);
+        match edit {
+            Edit::Write { offset, data } => {
+                let end = offset + data.len() as u64;
+                let range = clip(*offset)..clip(end);
+                self.bytes[range.clone()].copy_from_slice(&data[..range.len()]);
+                self.size = self.size.max(end);
+                range
+            }
+            Edit::Zero { offset, len } => {
+                let end = offset.saturating_add(*len).min(self.size).max(*offset);
+                let range = clip(*offset)..clip(end);
+                self.bytes[range.clone()].fill(0);
+                range
+            }
+            Edit::Size(size) => {
+                let range = clip(*size)..clip(self.size.max(*size));
+                self.bytes[range.clone()].fill(0);
+                self.size = *size;
+                range
+            }
+        }
+    }
+}
+
+/// Which bytes of a file found are right.
+struct Fits<'a> {
+    found: &'a [u8],
+    sizes: BTreeSet<u64>,
+    right: Vec<bool>,
+}
+
+impl Fits<'_> {
+    fn note(&mut self, now: &[u8], range: std::ops::Range<usize>) {
+        for at in range {
+            self.right[at] |= self.found[at] == now.get(at).copied().unwrap_or(0);
+        }
+    }
+
+    fn verdict(&self, now: &[u8]) -> Verdict {
+        let size = self.found.len() as u64;
+        if !self.sizes.contains(&size) {
+            let known: Vec<String> = self.sizes.iter().take(8).map(u64::to_string).collect();
+            return Err(format!("{size} bytes; since the last fsync of it it had {}", known.join(", ")));
+        }
+        let Some(first) = self.right.iter().position(|right| !right) else { return Ok(()) };
+        let count = self.right.iter().filter(|right| !**right).count();
+        let what = match self.found[first] {
+            0 => "zeros where data was".to_string(),
+            byte => format!("{byte:#04x}, in the end it was {:#04x}", now.get(first).copied().unwrap_or(0)),
+        };
+        Err(format!(
+            "{count} of {size} bytes were never so since the last fsync of it; the first at {first}: {what}"
+        ))
+    }
+}
+
+/// The first thing that tells two trees apart.
+pub(super) fn difference(one: &Snapshot, other: &Snapshot) -> String {
+    for (path, seen) in &one.objects {
+        let Some(now) = other.objects.get(path) else { return format!("{} is missing", show(path)) };
+        if now.shape != seen.shape {
+            return format!("{}: {:?} instead of {:?}", show(path), now.shape, seen.shape);
+        }
+        if now.contents != seen.contents {
+            let (now, was) = (now.contents.size, seen.contents.size);
+            return format!("{}: other contents, {now} bytes instead of {was}", show(path));
+        }
+    }
+    let extra = other.objects.keys().find(|path| !one.objects.contains_key(*path));
+    extra.map_or("nothing differs".into(), |path| format!("{} is there", show(path)))
+}

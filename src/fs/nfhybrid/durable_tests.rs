@@ -1,0 +1,317 @@
+//! fsync and the SSD's log when several work at once, and when something fails on the way.
+
+use super::tests::{contents, create, halves, halves_as, manual, next};
+use super::*;
+use crate::media::faulty::{Effect, Faulty, Kind as Requests, When};
+use crate::media::held::Held;
+use crate::media::recorded::Recorder;
+use crate::media::states::{Survival, crash_states};
+use std::collections::BTreeMap;
+use std::thread;
+
+/// A volume with a small log.
+fn small_log(kib: u64) -> Option<(Arc<dyn BlockDevice>, Arc<dyn BlockDevice>)> {
+    let config = ssd::Config { log_bytes: kib << 10, ..ssd::Config::default() };
+    let (disk, ssd) = halves_as(32, 16, &config)?;
+    Some((disk, ssd))
+}
+
+/// The log of a volume of [`small_log`] ends here, and so do its tables long before the data begins.
+const DATA_FROM: u64 = 1 << 20;
+
+fn fsync(fs: &NfHybrid, ino: Ino) {
+    fs.fsync(ino, false).unwrap().get().unwrap();
+}
+
+#[test]
+fn a_file_that_goes_away_while_the_log_is_started_anew_does_not_cost_the_ssd() {
+    let Some((disk, ssd)) = small_log(256) else { return };
+    let ssd = Held::new(ssd);
+    let fs = Arc::new(NfHybrid::open(disk, Some(ssd.clone()), manual()).unwrap());
+    let gone = create(&fs, "gone", &[1; 4096]);
+    fsync(&fs, gone);
+    let other = fs.clone();
+    // The first data written to a section is that of a restart of the log, which has its list by then.
+    ssd.before_write(
+        |offset, _| offset >= DATA_FROM,
+        move || {
+            other.unlink(ROOT_INO, b"gone").unwrap();
+            other.forget(gone, 1);
+        },
+    );
+    for number in 0..60 {
+        let ino = create(&fs, &format!("f{number}"), &[number; 4096]);
+        fsync(&fs, ino);
+    }
+    let status = fs.status();
+    assert!(status.counters.relogs > 0, "the log was never started anew");
+    assert!(fs.lookup(ROOT_INO, b"gone").is_err(), "nothing happened in between");
+    assert_eq!(status.ssd_lost, None);
+    for number in 0..60 {
+        assert_eq!(contents(&fs, &format!("f{number}")), [number; 4096]);
+    }
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn clients_that_create_fsync_and_unlink_beside_each_other_keep_the_ssd() {
+    let Some((disk, ssd)) = small_log(64) else { return };
+    let fs = NfHybrid::open(disk, Some(ssd), Options::default()).unwrap();
+    thread::scope(|scope| {
+        for client in 0..3_u64 {
+            let fs = &fs;
+            scope.spawn(move || {
+                let mut random = client + 1;
+                for number in 0..400 {
+                    let name = format!("{client}-{number}");
+                    let bytes = vec![number as u8; 1 + next(&mut random) % 12_000];
+                    let ino = create(fs, &name, &bytes);
+                    fsync(fs, ino);
+                    if next(&mut random) % 4 > 0 {
+                        fs.unlink(ROOT_INO, name.as_bytes()).unwrap();
+                    }
+                    fs.forget(ino, 1);
+                }
+            });
+        }
+    });
+    let status = fs.status();
+    assert_eq!(status.ssd_lost, None);
+    assert!(status.counters.relogs > 10, "{:?}", status.counters);
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn the_status_never_waits_for_a_device() {
+    let Some((disk, ssd)) = small_log(64) else { return };
+    let disk = Held::new(disk);
+    let fs = NfHybrid::open(disk.clone(), Some(ssd), manual()).unwrap();
+    create(&fs, "f", &[1; 4096]);
+    disk.hold();
+    thread::scope(|scope| {
+        let commit = scope.spawn(|| fs.commit());
+        disk.await_standing(1);
+        // A commit stands in the middle of its first write to the disk.
+        assert!(fs.status().at_risk.bytes > 0);
+        disk.release();
+        commit.join().unwrap().unwrap();
+    });
+    assert_eq!(fs.status().at_risk.bytes, 0);
+    create(&fs, "g", &[1; 5000]);
+    // Whoever holds the lock may be waiting for a device.
+    let core = fs.shared.core.lock();
+    assert_eq!(fs.status().at_risk.bytes, 0, "what was seen last");
+    drop(core);
+    assert_eq!(fs.status().at_risk.bytes, 5000);
+    fs.shutdown().unwrap();
+}
+
+const CLIENTS: usize = 16;
+
+/// A file for each client, with something to fsync.
+fn files_to_fsync(fs: &NfHybrid) -> Vec<Ino> {
+    (0..CLIENTS).map(|client| create(fs, &format!("f{client}"), &[client as u8; 4096])).collect()
+}
+
+/// Lets each client fsync its file in a thread of its own. The first one's write is held until all others wait, and then
+/// `meanwhile` runs.
+fn fsync_together(fs: &NfHybrid, ssd: &Held, files: &[Ino], meanwhile: impl FnOnce()) {
+    ssd.hold();
+    thread::scope(|scope| {
+        for &ino in files {
+            scope.spawn(move || fsync(fs, ino));
+        }
+        ssd.await_standing(1);
+        while fs.shared.line.waiting() < files.len() - 1 {
+            thread::yield_now();
+        }
+        meanwhile();
+        ssd.release();
+    });
+}
+
+#[test]
+fn sixteen_fsyncs_at_once_are_two_writes_of_the_log() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let ssd_held = Held::new(ssd.clone());
+    let fs = NfHybrid::open(disk.clone(), Some(ssd_held.clone()), manual()).unwrap();
+    let files = files_to_fsync(&fs);
+    let before = ssd_held.passed();
+    fsync_together(&fs, &ssd_held, &files, || {});
+    assert_eq!(ssd_held.passed() - before, 2, "writes and flushes");
+    assert_eq!(fs.status().counters.fsync_ssd, CLIENTS as u64);
+    fs.abandon();
+    let fs = NfHybrid::open(disk, Some(ssd), manual()).unwrap();
+    for client in 0..CLIENTS {
+        assert_eq!(contents(&fs, &format!("f{client}")), [client as u8; 4096]);
+    }
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn when_the_write_of_a_group_fails_none_of_it_counts_before_the_disk_has_it() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let faulty = Arc::new(Faulty::new(ssd));
+    let ssd = Held::new(faulty.clone());
+    let fs = NfHybrid::open(disk.clone(), Some(ssd.clone()), manual()).unwrap();
+    let files = files_to_fsync(&fs);
+    // Only the first write fails: the next would go through.
+    fsync_together(&fs, &ssd, &files, || faulty.plan(Requests::Write, When::Nth(1), Effect::Error(5)));
+    let status = fs.status();
+    assert!(status.ssd_lost.is_some());
+    assert_eq!((status.counters.fsync_ssd, status.counters.fsync_disk), (0, CLIENTS as u64));
+    fs.abandon();
+    let fs = NfHybrid::open(disk, None, manual()).unwrap();
+    for client in 0..CLIENTS {
+        assert_eq!(contents(&fs, &format!("f{client}")), [client as u8; 4096]);
+    }
+    fs.shutdown().unwrap();
+}
+
+/// What clients were promised: the version of each file, which all its bytes are.
+type Promises = BTreeMap<String, u8>;
+
+/// Several clients, each with files of its own: overwrites, fsyncs, files that come and go, renames over others. `note`
+/// hears of each promise right after it was made.
+fn work(fs: &NfHybrid, clients: u64, steps: u64, seed: u64, note: impl Fn(&str, u8) + Sync) {
+    thread::scope(|scope| {
+        for client in 0..clients {
+            let note = &note;
+            scope.spawn(move || {
+                let mut random = seed * 100 + client;
+                let kept: Vec<Ino> =
+                    (0..3).map(|file| create(fs, &format!("{client}-{file}"), &[1; 6000])).collect();
+                let over = format!("{client}-over");
+                fsync(fs, create(fs, &over, &[1; 6000]));
+                note(&over, 1);
+                for step in 0..steps {
+                    let version = step as u8 + 2;
+                    let file = next(&mut random) % 3;
+                    let name = format!("{client}-{file}");
+                    match next(&mut random) % 8 {
+                        0 => {
+                            let ino = create(fs, &format!("{client}-gone"), &[7; 9000]);
+                            fsync(fs, ino);
+                            fs.unlink(ROOT_INO, format!("{client}-gone").as_bytes()).unwrap();
+                            fs.forget(ino, 1);
+                        }
+                        1 => {
+                            let new = format!("{client}-new");
+                            let ino = create(fs, &new, &[version; 6000]);
+                            fs.rename(ROOT_INO, new.as_bytes(), ROOT_INO, over.as_bytes(), Rename::Replace)
+                                .unwrap();
+                            fs.forget(ino, 1);
+                        }
+                        _ => {
+                            let all = vec![version; if next(&mut random) % 5 == 0 { 100_000 } else { 6000 }];
+                            fs.write(kept[file], 0, &all, false).unwrap().get().unwrap();
+                            fsync(fs, kept[file]);
+                            note(&name, version);
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Each promised file is there as it was, or newer; one that others were renamed over is one of them, whole.
+fn keeps(fs: &NfHybrid, promises: &Promises, context: &str) {
+    for (name, &version) in promises {
+        let found = contents(fs, name);
+        let now = found.first().copied().unwrap_or(0);
+        assert!(now >= version && found.len() >= 6000, "{context}: {name}: {now}, promised {version}");
+    }
+    for name in promises.keys().filter(|name| name.ends_with("-over")) {
+        let found = contents(fs, name);
+        assert!(
+            found.len() == 6000 && found.iter().all(|byte| *byte == found[0]),
+            "{context}: {name} is torn"
+        );
+    }
+}
+
+#[test]
+fn whatever_an_fsync_returned_for_is_in_every_state_a_power_cut_leaves() {
+    for seed in 1..4 {
+        let Some((disk, ssd)) = small_log([64, 128, 256][seed as usize - 1]) else { return };
+        let recorder = Recorder::new();
+        let bases: Vec<Arc<dyn BlockDevice>> = vec![disk.clone(), ssd.clone()];
+        let bases: Vec<Arc<dyn BlockDevice>> = bases.iter().map(|base| copy(base)).collect();
+        let (disk, ssd) = (Arc::new(recorder.wrap(disk)), Arc::new(recorder.wrap(ssd)));
+        let lag = Lag { bytes: 1 << 20, ..Lag::default() };
+        let fs = NfHybrid::open(disk, Some(ssd), Options { lag, ..Options::default() }).unwrap();
+        work(&fs, 4, 40, seed, |name, version| recorder.mark(format!("{name} {version}")));
+        let counters = fs.status().counters;
+        assert!(counters.relogs > 3 && counters.fsync_ssd > 50, "{counters:?}");
+        assert_eq!(fs.status().ssd_lost, None);
+        fs.abandon();
+        let states = crash_states(&recorder.log(), &bases, &Survival::EVERY, seed);
+        for state in states.skip(seed as usize).step_by(31) {
+            let mut promises = Promises::new();
+            for (name, version) in state.marks.iter().filter_map(|mark| mark.split_once(' ')) {
+                promises.insert(name.to_string(), version.parse().unwrap());
+            }
+            let context = format!("seed {seed}, cut {}, {:?}", state.cut, state.survival);
+            let [disk, ssd] = [0, 1].map(|half| state.devices[half].clone());
+            let fs =
+                NfHybrid::open(disk, Some(ssd), manual()).unwrap_or_else(|why| panic!("{context}: {why}"));
+            keeps(&fs, &promises, &context);
+        }
+    }
+}
+
+/// A device in memory with the same contents.
+fn copy(device: &Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    let bytes = device.read(0, device.info().size_bytes as usize).unwrap();
+    Arc::new(crate::media::ram::Ram::from_bytes(&device.info().name, bytes.to_vec()))
+}
+
+#[test]
+fn an_error_of_the_ssd_in_the_middle_of_fsyncs_breaks_no_promise() {
+    let mut lost = 0;
+    for seed in 1..25_u64 {
+        let Some((disk, ssd)) = small_log(64) else { return };
+        let faulty = Arc::new(Faulty::new(ssd.clone()));
+        let fs = NfHybrid::open(disk.clone(), Some(faulty.clone()), Options::default()).unwrap();
+        let kind = [Requests::Write, Requests::Flush, Requests::Any][seed as usize % 3];
+        faulty.plan(kind, When::Nth(5 + seed * 2), Effect::Error(5));
+        let promises = Mutex::new(Promises::new());
+        work(&fs, 3, 25, seed, |name, version| {
+            promises.lock().insert(name.into(), version);
+        });
+        lost += u32::from(fs.status().ssd_lost.is_some());
+        keeps(&fs, &promises.lock(), &format!("seed {seed}, live"));
+        fs.abandon();
+        let fs = NfHybrid::open(disk, Some(ssd), manual()).unwrap();
+        keeps(&fs, &promises.lock(), &format!("seed {seed}, after a crash"));
+    }
+    assert!(lost > 12, "{lost} faults struck");
+}
+
+#[test]
+fn a_file_renamed_over_another_in_a_bypassed_directory_is_old_or_new_after_a_crash() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let fs = NfHybrid::open(disk.clone(), Some(ssd.clone()), manual()).unwrap();
+    let node = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: b"" };
+    let dir = fs.create(&Caller::default(), ROOT_INO, b"dir", &node).unwrap().ino;
+    fs.map(dir, "bypass").unwrap();
+    let file = |name: &str, fill: u8| {
+        let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+        let ino = fs.create(&Caller::default(), dir, name.as_bytes(), &node).unwrap().ino;
+        fs.write(ino, 0, &[fill; 9000], false).unwrap().get().unwrap();
+    };
+    file("config", 1);
+    fs.commit().unwrap();
+    file("new", 2);
+    fs.rename(dir, b"new", dir, b"config", Rename::Replace).unwrap();
+    // Somebody else's fsync makes the names durable.
+    let other = create(&fs, "other", b"x");
+    fsync(&fs, other);
+    fs.abandon();
+    let fs = NfHybrid::open(disk, Some(ssd), manual()).unwrap();
+    let dir = fs.lookup(ROOT_INO, b"dir").unwrap().ino;
+    let config = fs.lookup(dir, b"config").unwrap();
+    assert_eq!(fs.read(config.ino, 0, 9000).unwrap().get().unwrap().concat(), [2; 9000]);
+    fs.shutdown().unwrap();
+}

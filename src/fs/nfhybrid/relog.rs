@@ -1,0 +1,193 @@
+//! The log started anew, and the tables that take the place of its residency records.
+//!
+//! When the log is half full and the disk has not caught up, it is started anew: data that lay in the log goes
+//! to its section, the live records are written again, the old ones are dropped. The disk's speed never
+//! limits an fsync; only the lag bound does. All of it rides with the fsync that found the log half full, and costs
+//! no flush of its own: the tables are written after it and count from the next flush on.
+//!
+//! Files come and go while data is on its way to a section: which files the log speaks of is settled in the same hold of
+//! the core's lock that appends what it goes on to say.
+
+use super::Shared;
+use super::core::Core;
+use super::durable::{contents_record, data_record, fill};
+use super::frames::FRAME;
+use super::line::Gate;
+use super::place::submit_gathered;
+use super::unlogged::{files_in_log, mark, unlogged_bytes, unplaced_bytes, unplaced_frames};
+use crate::Result;
+use crate::fs::nfhybrid::ssd::Ssd;
+use crate::media::wait_all;
+use crate::units::Ino;
+
+impl Shared {
+    /// Starts the log anew if it is half full.
+    ///
+    /// Where that cannot be done, fsyncs fill it up to three quarters, and wait for the disk then.
+    ///
+    /// # Errors
+    /// Those of the SSD's device.
+    pub(super) fn make_room(&self, gate: &Gate) -> Result<()> {
+        if self.is_restart_due() { self.relog(gate) } else { Ok(()) }
+    }
+
+    /// Whether the log is to be started anew.
+    pub(super) fn is_restart_due(&self) -> bool {
+        let core = self.core.lock();
+        !core.recovering && core.ssd.as_ref().is_some_and(|ssd| restart_due(ssd, core.tables_wait))
+    }
+
+    /// Appends what the log must go on to say; the next write of the log takes it along.
+    ///
+    /// # Errors
+    /// Those of the SSD's device.
+    pub(super) fn relog(&self, _gate: &Gate) -> Result<()> {
+        let mut core = self.core.lock();
+        let mut placements = Vec::new();
+        for ino in files_to_keep(&core) {
+            if let Some(section) = core.policy(ino).section {
+                let frames = unplaced_frames(&mut core, ino);
+                placements.extend(self.room_for(&mut core, section, ino, frames));
+            }
+        }
+        drop(core);
+        self.write_placements(&placements)?;
+        let mut core = self.core.lock();
+        self.bind_placed(&mut core, placements);
+        // Others may have fsynced, written and removed files meanwhile.
+        let files = files_to_keep(&core);
+        let left: usize = files.iter().map(|&ino| unplaced_bytes(&core, ino)).sum();
+        let live = (left + core.ops.len_bytes()) as u64;
+        if core.ssd.as_ref().is_none_or(|ssd| ssd.is_filled(live, fill::RESTART)) {
+            // More to say than the log has room for: the disk must catch up.
+            return Ok(());
+        }
+        if let Err(error) = self.restart(&mut core, &files) {
+            tracing::debug!(%error, "the SSD's log cannot be started anew: the disk must catch up");
+        }
+        Ok(())
+    }
+
+    /// Appends a restart with everything the log must still say, complete.
+    ///
+    /// # Errors
+    /// What keeps an inode from being read, or a record from being logged: the old records go on counting.
+    fn restart(&self, core: &mut Core, files: &[Ino]) -> Result<()> {
+        let live = live_records(core, files)?;
+        let Core { ssd: Some(ssd), .. } = core else { return Ok(()) };
+        ssd.restart(live)?;
+        core.ops.all_logged();
+        for &ino in files {
+            for (index, _) in unplaced_frames(core, ino) {
+                mark(core, ino, index..index + 1, |_, logged| *logged = true);
+            }
+            core.all_logged(ino);
+        }
+        core.counters.relogs += 1;
+        core.tables_due = true;
+        core.carried_along();
+        core.append_complete();
+        Ok(())
+    }
+
+    /// Writes the SSD's tables in place, so that the log's residency records are not needed any more once the
+    /// next flush is done. The caller holds the gate.
+    ///
+    /// What the tables say must not depend on anything that a crash could take back: the log is made complete
+    /// first, and a cycle under way ends before.
+    ///
+    /// # Errors
+    /// Those of the SSD's device, which is lost then.
+    pub(super) fn write_tables(&self) -> Result<()> {
+        let Some(device) = &self.ssd_device else { return Ok(()) };
+        let mut core = self.core.lock();
+        if core.cycle.is_some() || !core.has_room(0, fill::TABLES) || !self.complete_log(&mut core) {
+            core.tables_due = true;
+            return Ok(());
+        }
+        let (mut sealed, full) = core.seal_all();
+        let mut checkpoint = match (&mut core.ssd, full) {
+            (Some(ssd), Ok(())) => Some(ssd.checkpoint_begin()?),
+            _ => None,
+        };
+        core.tables_due = checkpoint.is_none();
+        drop(core);
+        if let Some(checkpoint) = &mut checkpoint {
+            sealed.groups.append(&mut checkpoint.log);
+        }
+        self.write_groups(sealed)?;
+        let Some(mut checkpoint) = checkpoint else { return Ok(()) };
+        self.of_ssd(checkpoint.merge(device.as_ref()))?;
+        let tickets = submit_gathered(device.as_ref(), self.clock.now(), checkpoint.tables);
+        self.of_ssd(wait_all(device.as_ref(), tickets).result)?;
+        self.core.lock().tables_wait = true;
+        Ok(())
+    }
+
+    /// Appends all that the log lacks to be complete; `false` if that cannot be.
+    fn complete_log(&self, core: &mut Core) -> bool {
+        let carried = core.carried(Ino(0));
+        let data: usize = carried.iter().map(|&ino| unlogged_bytes(core, ino)).sum();
+        if !core.has_room(data, fill::TABLES) {
+            return false;
+        }
+        let along = carried.into_iter().try_for_each(|ino| self.append_data(core, ino));
+        let appended = along.and_then(|()| self.append_operations(core));
+        if appended.is_ok() {
+            core.carried_along();
+            core.append_complete();
+        }
+        appended.is_ok()
+    }
+
+    /// The same, durable at the end.
+    pub(super) fn flush_tables(&self) -> Result<()> {
+        let Some(device) = &self.ssd_device else { return Ok(()) };
+        self.write_tables()?;
+        self.of_ssd(device.flush())?;
+        self.core.lock().tables_durable();
+        Ok(())
+    }
+
+    /// The same, and frees the room in the log that the tables take the place of.
+    pub(super) fn empty_log(&self) -> Result<()> {
+        self.flush_tables()?;
+        let sealed = self.core.lock().advance_log();
+        self.write_groups(sealed).map(drop)
+    }
+}
+
+/// Files the log must go on to speak of: those with promised contents that the disk does not have, and those whose data
+/// is to go along with the operations.
+fn files_to_keep(core: &Core) -> Vec<Ino> {
+    let mut files = files_in_log(core);
+    files.extend(core.carried(Ino(0)));
+    files.sort_unstable();
+    files.dedup();
+    files
+}
+
+/// Whether the log is to be started anew. Tables on their way will make room without that.
+fn restart_due(ssd: &Ssd, tables_wait: bool) -> bool {
+    ssd.needs_restart() && !(tables_wait && ssd.used() < ssd.capacity() / 4 * 3)
+}
+
+/// Everything the log must still say, in the order it would be applied.
+fn live_records(core: &mut Core, files: &[Ino]) -> Result<Vec<(u64, Vec<u8>)>> {
+    let mut live = Vec::new();
+    core.ops.show_all(|op, bytes| live.push((op, bytes.to_vec())));
+    let op = core.op;
+    for &ino in files {
+        for (index, bytes) in unplaced_frames(core, ino) {
+            let mut record = Vec::with_capacity(FRAME + 32);
+            data_record(ino, index, &bytes, &mut record);
+            live.push((op, record));
+        }
+        if let Some(record) = contents_record(core, ino)? {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            live.push((op, bytes));
+        }
+    }
+    Ok(live)
+}

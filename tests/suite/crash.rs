@@ -1,0 +1,164 @@
+//! The crash explorer finds what is planted, finds nothing where nothing is, and finds it again by name.
+
+use crate::mounts::{bimetal, no_fuse, skip};
+use bimetal::front::crash::again;
+use bimetal::front::crash::explore::{Explorer, Plan, Tally};
+use bimetal::front::crash::run::{Recording, Run};
+use bimetal::front::crash::save;
+use bimetal::front::crash::subject::Hybrid;
+use bimetal::fs::FileSystem;
+use bimetal::fs::nfhybrid::{NfHybrid, Options, ssd, volume};
+use bimetal::media::BlockDevice;
+use bimetal::media::faulty::{Effect, Faulty, Kind, When};
+use bimetal::media::ram::Ram;
+use std::process::Command;
+use std::sync::Arc;
+
+const DISK_MIB: u64 = 24;
+const SSD_MIB: u64 = 8;
+
+fn halves() -> Option<Vec<Arc<dyn BlockDevice>>> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(DISK_MIB << 20).unwrap();
+    let made = Command::new("/usr/sbin/mke2fs").args(["-q", "-t", "ext4", "-F"]).arg(file.path()).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return None;
+    }
+    let disk = Arc::new(Ram::from_bytes("disk", std::fs::read(file.path()).unwrap()));
+    let ssd = Arc::new(Ram::new("ssd", SSD_MIB << 20));
+    volume::join_devices(disk.clone(), ssd.clone(), &ssd::Config::default()).unwrap();
+    Some(vec![disk, ssd])
+}
+
+fn manual() -> Options {
+    Options { manual: true, ..Options::default() }
+}
+
+/// Some work of three seeds, recorded; `lie`: the SSD acknowledges the writes from the n-th on and does not do them.
+fn recorded(lie: Option<u64>) -> Option<(Hybrid, Run)> {
+    let subject = Hybrid { options: manual() };
+    let open = |devices: &[Arc<dyn BlockDevice>]| -> bimetal::Result<Box<dyn FileSystem>> {
+        // The lie is told above the recorder, so that the medium really lacks what it says it has.
+        let ssd = Faulty::new(devices[1].clone());
+        if let Some(n) = lie {
+            ssd.plan(Kind::Write, When::FromNth(n), Effect::Lose);
+        }
+        Ok(Box::new(NfHybrid::open(devices[0].clone(), Some(Arc::new(ssd)), manual())?))
+    };
+    let recording = Recording::begin(&subject, halves()?, &open).unwrap();
+    let fs = recording.fs();
+    let before = Default::default();
+    for seed in 1..=3 {
+        again::work(&*fs, &before, seed).unwrap();
+    }
+    drop(fs);
+    Some((subject, recording.run("work", &[])))
+}
+
+fn explore(subject: &Hybrid, run: &Run, states: usize) -> Tally {
+    let plan = Plan { states, seed: 5, jobs: 2, examine: 100 };
+    Explorer::new(subject, run).explore(&plan, &|_, _| {})
+}
+
+#[test]
+fn a_healthy_volume_loses_nothing_in_any_state_and_every_sort_of_state_is_seen() {
+    let Some((subject, run)) = recorded(None) else { return skip("mke2fs is not installed") };
+    let tally = explore(&subject, &run, 250);
+    println!("{tally:#?}");
+    assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
+    for (count, least) in [
+        (tally.cuts, 80),
+        (tally.alone, 80),
+        (tally.uneven, 10),
+        (tally.recovery_cuts, 20),
+        (tally.work_cuts, 5),
+        (tally.examined, 1),
+    ] {
+        assert!(count >= least, "{count} of at least {least}: {tally:?}");
+    }
+}
+
+#[test]
+fn an_ssd_that_only_says_that_it_wrote_is_found_and_found_again_by_the_name_of_the_state_from_a_saved_run() {
+    let Some((subject, run)) = recorded(Some(6)) else { return skip("mke2fs is not installed") };
+    let tally = explore(&subject, &run, 120);
+    let cut = tally
+        .failures
+        .iter()
+        .find(|failure| !failure.state.contains('+'))
+        .expect("a lost fsync was not found");
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("run.crash");
+    save::save(&run, &path).unwrap();
+    let again = save::load(&path).unwrap();
+    let found = Explorer::new(&subject, &again).look(&cut.state.parse().unwrap());
+    assert_eq!(found.failures.len(), 1, "{}", cut.state);
+    assert_eq!(found.failures[0].why, cut.why);
+    // The same plan finds the same, from the file too.
+    let told = |tally: &Tally| serde_json::to_string(tally).unwrap();
+    assert_eq!(told(&explore(&subject, &again, 120)), told(&tally));
+}
+
+#[test]
+fn a_saved_run_that_is_damaged_is_refused_and_other_files_are_not_overwritten() {
+    let Some((_, run)) = recorded(None) else { return skip("mke2fs is not installed") };
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("run.crash");
+    save::save(&run, &path).unwrap();
+    let good = std::fs::read(&path).unwrap();
+    for at in [0, 8, 12, 16, 24, good.len() / 2, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[at] ^= 0x40;
+        std::fs::write(&path, bad).unwrap();
+        let why = save::load(&path).err().expect("a damaged run").to_string();
+        assert!(why.contains("run.crash"), "{why}");
+    }
+    std::fs::write(&path, &good[..good.len() - 3]).unwrap();
+    assert!(save::load(&path).is_err());
+    std::fs::write(&path, "my letters").unwrap();
+    assert!(save::save(&run, &path).unwrap_err().to_string().contains("something else"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "my letters");
+}
+
+#[test]
+fn the_command_records_a_program_through_fuse_and_loses_nothing_of_it() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let home = tempfile::tempdir().unwrap();
+    let script =
+        "cd $MNT && mkdir d && for i in 1 2 3; do echo $i > d/t && sync d/t && mv d/t d/$i && sync d; done";
+    let run = bimetal()
+        .current_dir(home.path())
+        .args([
+            "crash",
+            "--json",
+            "--states",
+            "120",
+            "--save",
+            "run.crash",
+            "-o",
+            "lag=100ms",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    let told: serde_json::Value =
+        serde_json::from_slice(&run.stdout).unwrap_or_else(|why| panic!("{why}: {said}"));
+    assert!(run.status.success(), "{told:#}\n{said}");
+    assert!(told["synced"].as_u64() >= Some(6) && told["states"].as_u64() >= Some(100), "{told:#}");
+    assert_eq!(told["exit"], 0);
+    let one = bimetal()
+        .current_dir(home.path())
+        .args(["crash", "--replay", "run.crash", "--state", "9-torn-3+r4-durable-1"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&one.stdout).into_owned();
+    assert!(one.status.success() && text.contains("nothing was lost"), "{text}");
+    let wrong = bimetal().args(["crash", "--replay", "none.crash"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(1));
+}
