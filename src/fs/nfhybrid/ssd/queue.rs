@@ -41,7 +41,7 @@ const AGAIN: u16 = 1 << 14;
 
 impl Entry {
     fn new(section: u8, turn: u64) -> Entry {
-        Entry(MEMBER | u16::from(section) << 9 | turn as u16 % STAMPS)
+        Entry(MEMBER | u16::from(section) << 9 | (turn as u16 % STAMPS))
     }
 
     fn section(self) -> Option<u8> {
