@@ -36,6 +36,9 @@ pub enum Error {
         /// Where: device, offset, block, inode.
         at: String,
     },
+    /// What the SSD half of a volume answered; the disk half has no part in it.
+    #[error("the SSD half failed: {0}")]
+    Ssd(Box<Error>),
     /// A valid thing that we do not drive, by name.
     #[error("{what} is not supported: {why}")]
     Unsupported {
@@ -47,6 +50,9 @@ pub enum Error {
     /// Something a user gave makes no sense; the text names the thing and the remedy.
     #[error("{0}")]
     Invalid(String),
+    /// Somebody else uses a file or device; the text names who, and how to end it.
+    #[error("{0}")]
+    InUse(String),
     /// Two things that do not belong together (an SSD and a disk, a log and its image).
     #[error("{0}")]
     Mismatch(String),
@@ -120,6 +126,26 @@ impl Error {
     /// Something valid that we do not drive, with the reason or remedy.
     pub fn unsupported(what: impl Display, why: impl Display) -> Self {
         Error::Unsupported { what: what.to_string(), why: why.to_string() }
+    }
+
+    /// The same error, as one of a volume's SSD half.
+    pub fn of_ssd(error: Error) -> Self {
+        match error {
+            marked @ Error::Ssd(_) => marked,
+            other => Error::Ssd(Box::new(other)),
+        }
+    }
+
+    /// The same error with what follows from it, and the remedy, in front.
+    pub fn explained(self, text: impl Display) -> Self {
+        match self {
+            Error::Io { what, source } => Error::Io { what: format!("{text}: {what}"), source },
+            Error::Ssd(inner) => Error::Ssd(Box::new(inner.explained(text))),
+            Error::Corrupt { what, why, at } => Error::Corrupt { what: format!("{text}: {what}"), why, at },
+            Error::Gone { device } => Error::Gone { device: format!("{text}: {device}") },
+            Error::Mismatch(why) => Error::Mismatch(format!("{text}: {why}")),
+            other => Error::Invalid(format!("{text}: {other}")),
+        }
     }
 
     /// A senseless request, in words.

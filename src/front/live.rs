@@ -6,6 +6,7 @@
 use crate::{Error, Result};
 use serde_json::Value;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub(super) struct Live {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     socket: PathBuf,
+    bound: Option<(u64, u64)>,
 }
 
 /// Where the state of what is served at `socket` is told.
@@ -32,22 +34,59 @@ pub(super) fn beside(socket: &Path) -> PathBuf {
     name.into()
 }
 
-/// A listener at `socket`; one that nobody listens on any more is replaced.
+/// A listener at `socket`, whose `sibling` is the other of the pair that a served device has. A stale pair of ours is
+/// replaced: two sockets that nobody listens on. Nothing else that is there is touched.
 ///
-/// Fails with [`Error::Io`] if it cannot be made.
-pub(super) fn listen(socket: &Path) -> Result<UnixListener> {
+/// Fails with [`Error::Invalid`] if something else is there, with [`Error::Io`] if it cannot be made.
+pub(super) fn listen(socket: &Path, sibling: &Path) -> Result<UnixListener> {
     let failed = |error| Error::io(format!("{}: listen", socket.display()), error);
-    if UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-        std::fs::remove_file(socket).map_err(failed)?;
+    match std::fs::symlink_metadata(socket) {
+        Ok(_) if is_stale(socket) && (is_stale(sibling) || is_own(sibling)) => {
+            std::fs::remove_file(socket).map_err(failed)?;
+        }
+        Ok(_) => {
+            return Err(Error::invalid(format!(
+                "{} is there already, and is no socket that an ended `bimetal export` left; name another, or remove it",
+                socket.display()
+            )));
+        }
+        Err(_) => {}
     }
     UnixListener::bind(socket).map_err(failed)
 }
 
-/// Tells what `state` gives to all who connect to a new socket at `socket`.
+/// Whether this is a socket that nobody listens on.
+fn is_stale(socket: &Path) -> bool {
+    std::fs::symlink_metadata(socket).is_ok_and(|found| found.file_type().is_socket())
+        && UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Whether this process listens on a socket.
+fn is_own(socket: &Path) -> bool {
+    let peer =
+        UnixStream::connect(socket).and_then(|stream| Ok(rustix::net::sockopt::socket_peercred(&stream)?));
+    peer.is_ok_and(|peer| peer.pid == rustix::process::getpid())
+}
+
+/// The inode of a socket that was bound here, by which it is known again.
+pub(super) fn identity(socket: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(socket).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Removes a socket that was bound here, unless something else stands in its place by now.
+pub(super) fn remove(socket: &Path, bound: Option<(u64, u64)>) {
+    if bound.is_some() && identity(socket) == bound {
+        let _ = std::fs::remove_file(socket);
+    }
+}
+
+/// Tells what `state` gives to all who connect to a new socket [`beside`] that of the device.
 ///
 /// Fails with [`Error::Io`] if that cannot be made.
-pub(super) fn tell(socket: &Path, state: impl Fn() -> Value + Send + 'static) -> Result<Live> {
-    let listener = listen(socket)?;
+pub(super) fn tell(beside_of: &Path, state: impl Fn() -> Value + Send + 'static) -> Result<Live> {
+    let socket = beside(beside_of);
+    let listener = listen(&socket, beside_of)?;
+    let bound = identity(&socket);
     let ended = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&ended);
     let serve = move || {
@@ -64,7 +103,7 @@ pub(super) fn tell(socket: &Path, state: impl Fn() -> Value + Send + 'static) ->
     };
     let thread = thread::Builder::new().name("status".into()).spawn(serve);
     let thread = thread.map_err(|error| Error::io("a thread", error))?;
-    Ok(Live { ended, thread: Some(thread), socket: socket.to_path_buf() })
+    Ok(Live { ended, thread: Some(thread), socket, bound })
 }
 
 /// Asks for the state told at `socket`.
@@ -84,7 +123,7 @@ impl Drop for Live {
         self.ended.store(true, Relaxed);
         // Wakes the thread; it sees that all has ended.
         let woken = UnixStream::connect(&self.socket).is_ok();
-        let _ = std::fs::remove_file(&self.socket);
+        remove(&self.socket, self.bound);
         if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ = thread.join();
         }
@@ -100,9 +139,11 @@ mod tests {
     #[test]
     fn every_caller_gets_the_state_of_the_moment_and_the_socket_goes_with_the_server() {
         let dir = tempfile::tempdir().unwrap();
-        let socket = beside(&dir.path().join("s"));
+        let device = dir.path().join("s");
+        let _listening = listen(&device, &beside(&device)).unwrap();
+        let socket = beside(&device);
         let asked = AtomicU64::new(0);
-        let live = tell(&socket, move || json!({ "asked": asked.fetch_add(1, Relaxed) })).unwrap();
+        let live = tell(&device, move || json!({ "asked": asked.fetch_add(1, Relaxed) })).unwrap();
         for number in 0..3 {
             assert_eq!(ask(&socket).unwrap()["asked"], number);
         }

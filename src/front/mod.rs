@@ -4,6 +4,7 @@ pub mod cli;
 pub mod crash;
 pub mod export;
 pub mod fuse;
+pub mod health;
 pub mod memory;
 pub mod nbd;
 pub mod objects;

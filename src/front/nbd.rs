@@ -76,6 +76,7 @@ pub struct Served {
     server: Arc<Server>,
     thread: Option<JoinHandle<()>>,
     socket: PathBuf,
+    bound: Option<(u64, u64)>,
     /// Tells its state, beside the socket.
     status: Option<Live>,
 }
@@ -91,9 +92,10 @@ struct Server {
 
 /// Serves `export` on a new unix socket at `socket`, and its state beside it.
 ///
-/// Fails with [`Error::Io`] if these cannot be made; those that nobody listens on any more are replaced.
+/// Fails with [`Error::Io`] if these cannot be made; a stale pair of ours is replaced, nothing else.
 pub fn serve(export: Export, socket: &Path) -> Result<Served> {
-    let listener = live::listen(socket)?;
+    let listener = live::listen(socket, &live::beside(socket))?;
+    let bound = live::identity(socket);
     let server = Arc::new(Server {
         device: Arc::new(Counted::new(export.device)),
         clock: Clock::start(),
@@ -104,9 +106,10 @@ pub fn serve(export: Export, socket: &Path) -> Result<Served> {
     let accepting = Arc::clone(&server);
     let thread = thread::Builder::new().name("nbd".into()).spawn(move || accepting.accept(&listener));
     let thread = thread.map_err(|error| Error::io("a thread", error))?;
-    let mut served = Served { server, thread: Some(thread), socket: socket.to_path_buf(), status: None };
+    let mut served =
+        Served { server, thread: Some(thread), socket: socket.to_path_buf(), bound, status: None };
     let (device, model) = (Arc::clone(&served.server.device), export.model);
-    served.status = Some(live::tell(&live::beside(socket), move || state(&device, model.as_ref()))?);
+    served.status = Some(live::tell(socket, move || state(&device, model.as_ref()))?);
     Ok(served)
 }
 
@@ -131,7 +134,7 @@ impl Drop for Served {
         }
         // Wakes the thread that accepts; it sees that all has ended.
         let _ = UnixStream::connect(&self.socket);
-        let _ = std::fs::remove_file(&self.socket);
+        live::remove(&self.socket, self.bound);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

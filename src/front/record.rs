@@ -11,6 +11,7 @@ use crate::fs::{
     Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
     SetXattr, VisitAttrs,
 };
+use crate::media::guard;
 use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -77,7 +78,7 @@ impl Log {
                 name.display()
             )));
         }
-        let file = File::create(name).map_err(|why| Error::io(name.display(), why))?;
+        let file = guard::output(name)?;
         let mut out = BufWriter::with_capacity(1 << 18, file);
         writeln!(out, "{HEAD}").map_err(|why| Error::io(name.display(), why))?;
         let mut log = Log {
@@ -140,7 +141,7 @@ impl Log {
         self.out.flush().map_err(failed)?;
         let list = list_beside(&self.name);
         let failed = |why| Error::io(list.display(), why);
-        let mut out = BufWriter::new(File::create(&list).map_err(failed)?);
+        let mut out = BufWriter::new(guard::output(&list)?);
         writeln!(out, "#path_id,type,size_at_first_open,path").map_err(failed)?;
         for (number, Seen { kind, size, path }) in self.paths.iter().enumerate() {
             // A name with a line end would be two lines.
@@ -307,7 +308,7 @@ impl FileSystem for Recorded {
         })
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
         let answer = self.fs.write(ino, offset, data, kill_suid)?;
         self.note(|log| {
             let (path, len) = (log.of(ino), data.len() as u64);

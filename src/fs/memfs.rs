@@ -405,7 +405,7 @@ impl FileSystem for MemFs {
         Ok(Later::Now(parts))
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
         let end =
             offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Error::TooLarge)?;
         let mut guard = self.state.lock();
@@ -424,7 +424,7 @@ impl FileSystem for MemFs {
         if kill_suid {
             node.kill_suid();
         }
-        Ok(Later::Now(()))
+        Ok(Later::Now(data.len()))
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {

@@ -279,9 +279,10 @@ pub trait FileSystem: Send + Sync {
     /// Reads up to `len` bytes at `offset`; short only at the end of the file. The parts follow one another.
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>>;
 
-    /// Writes all of `data` at `offset`; `kill_suid` clears set-ID bits as POSIX asks. The data is taken at once;
-    /// a [`Later`] answer only holds the writer back while a device is too far behind.
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>>;
+    /// Writes `data` at `offset`; `kill_suid` clears set-ID bits as POSIX asks. The answer is how many bytes were
+    /// written: fewer than all of them only if the space was used up on the way. A [`Later`] answer has a copy of the
+    /// data, and writes it when a device has caught up; a reader sees it once the answer is there.
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>>;
 
     /// Makes an inode (and the names that lead to it) durable; `data_only` may leave times behind.
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<Later<()>>;

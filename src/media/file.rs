@@ -29,6 +29,7 @@
 //! A device must not be carried over a `fork`: its ring belongs to the process that opened it.
 
 use super::buffer::Pool;
+use super::guard::{self, Claim, Role};
 use super::probe;
 use super::uring::{Job, Ring};
 use super::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket, check};
@@ -59,7 +60,7 @@ pub struct Options {
     pub writable: bool,
     /// Go round the kernel's page cache.
     pub direct: bool,
-    /// Refuse a device that somebody else uses (mounted, under a loop device, open in another bimetal).
+    /// Pass it through the [`guard`](super::guard): refuse what somebody else uses, and keep others away.
     pub exclusive: bool,
     /// Queue on an io_uring where the kernel allows one.
     pub queued: bool,
@@ -82,6 +83,8 @@ pub struct FileDevice {
     memory_align: usize,
     pool: Arc<Pool>,
     ring: Option<Ring>,
+    /// Keeps others away.
+    claim: Option<Arc<Claim>>,
 }
 
 impl FileDevice {
@@ -92,10 +95,32 @@ impl FileDevice {
 
     /// Opens an existing file or device.
     ///
-    /// Fails with [`Error::Invalid`] if it is neither, or is wanted exclusively and in use;
+    /// Fails with [`Error::Invalid`] if it is neither; [`Error::InUse`] if it is wanted exclusively and in use;
     /// [`Error::Unsupported`] if its file system has no direct I/O; [`Error::Io`] otherwise.
     pub fn open_with(path: &Path, options: &Options) -> Result<FileDevice> {
-        let name = path.display().to_string();
+        if options.exclusive {
+            return FileDevice::over(guard::claim_path(path, Role::changed_if(options.writable))?, options);
+        }
+        FileDevice::open_named(path, path.display().to_string(), options)
+    }
+
+    /// A device over what a command has claimed; it stays claimed as long as the device is open. Writable only if it
+    /// was claimed for that.
+    ///
+    /// Fails as [`open_with`](FileDevice::open_with).
+    pub fn over(claim: Arc<Claim>, options: &Options) -> Result<FileDevice> {
+        let options = Options { writable: options.writable && claim.role() != Role::Read, ..*options };
+        let mut device = FileDevice::open_named(&claim.path(), claim.name(), &options)?;
+        device.claim = Some(claim);
+        Ok(device)
+    }
+
+    /// What keeps others away from it, if it was opened so.
+    pub fn claim(&self) -> Option<&Arc<Claim>> {
+        self.claim.as_ref()
+    }
+
+    fn open_named(path: &Path, name: String, options: &Options) -> Result<FileDevice> {
         let opened = probe::open(path, &name, options)?;
         let info = DeviceInfo {
             name,
@@ -113,6 +138,7 @@ impl FileDevice {
             direct: options.direct,
             memory_align: opened.memory_align,
             pool: Pool::new(),
+            claim: None,
         })
     }
 

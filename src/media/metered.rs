@@ -7,10 +7,14 @@
 use super::counted::{Counted, Counts};
 use super::{BlockDevice, Completion, DeviceInfo, Request, Ticket};
 use crate::time::Time;
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Failures that follow one another sooner are logged once.
+const BURST: Duration = Duration::from_secs(10);
 
 /// Requests and waits since a device was wrapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -19,6 +23,28 @@ pub struct Meter {
     pub requests: Counts,
     /// How long its users waited.
     pub waits: Waits,
+    /// Requests that failed.
+    pub errors: Errors,
+}
+
+/// Requests that a device failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Errors {
+    /// Reads.
+    pub reads: u64,
+    /// Writes, durable or not, and discards.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Of any kind, that had been queued.
+    pub queued: u64,
+}
+
+impl Errors {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.reads + self.writes + self.flushes + self.queued
+    }
 }
 
 /// Wall time that threads spent waiting for a device, ns.
@@ -41,6 +67,27 @@ pub struct Metered {
     write_ns: AtomicU64,
     durable_ns: AtomicU64,
     queued_ns: AtomicU64,
+    failures: Mutex<Failures>,
+}
+
+/// Failed requests, and when the log last heard of one.
+#[derive(Default)]
+struct Failures {
+    errors: Errors,
+    /// When one was logged, and how many were not since.
+    logged: Option<(Instant, u64)>,
+    last: Option<String>,
+}
+
+/// Which count a failed request belongs to.
+type Count = fn(&mut Errors) -> &mut u64;
+
+fn count_of(request: &Request) -> Count {
+    match request {
+        Request::Read { .. } => |errors| &mut errors.reads,
+        Request::Write { .. } | Request::Discard { .. } => |errors| &mut errors.writes,
+        Request::Flush => |errors| &mut errors.flushes,
+    }
 }
 
 impl Metered {
@@ -53,7 +100,30 @@ impl Metered {
             write_ns: zero(),
             durable_ns: zero(),
             queued_ns: zero(),
+            failures: Mutex::default(),
         }
+    }
+
+    /// What the device said when a request last failed.
+    pub fn last_error(&self) -> Option<String> {
+        self.failures.lock().last.clone()
+    }
+
+    /// Counts a request that failed, and logs it unless that was done a moment ago.
+    fn note(&self, count: Count, completion: Completion) -> Completion {
+        let Err(error) = &completion.result else { return completion };
+        let failures = &mut *self.failures.lock();
+        *count(&mut failures.errors) += 1;
+        failures.last = Some(error.to_string());
+        match &mut failures.logged {
+            Some((when, silent)) if when.elapsed() < BURST => *silent += 1,
+            logged => {
+                let (_, silent) = logged.replace((Instant::now(), 0)).unwrap_or((Instant::now(), 0));
+                let device = &self.info().name;
+                tracing::error!(%error, silent, all = failures.errors.total(), "{device} failed a request");
+            }
+        }
+        completion
     }
 
     /// What was metered so far.
@@ -64,7 +134,7 @@ impl Metered {
             durable_ns: self.durable_ns.load(Relaxed),
             queued_ns: self.queued_ns.load(Relaxed),
         };
-        Meter { requests: self.counted.counts(), waits }
+        Meter { requests: self.counted.counts(), waits, errors: self.failures.lock().errors }
     }
 
     fn waits_of(&self, request: &Request) -> &AtomicU64 {
@@ -98,7 +168,8 @@ impl BlockDevice for Metered {
     }
 
     fn wait(&self, ticket: Ticket) -> Completion {
-        timed(&self.queued_ns, || self.counted.wait(ticket))
+        let completion = timed(&self.queued_ns, || self.counted.wait(ticket));
+        self.note(|errors| &mut errors.queued, completion)
     }
 
     fn is_done(&self, ticket: &Ticket) -> bool {
@@ -106,7 +177,9 @@ impl BlockDevice for Metered {
     }
 
     fn run(&self, at: Time, request: Request) -> Completion {
-        timed(self.waits_of(&request), || self.counted.run(at, request))
+        let count = count_of(&request);
+        let completion = timed(self.waits_of(&request), || self.counted.run(at, request));
+        self.note(count, completion)
     }
 }
 
@@ -125,8 +198,22 @@ mod tests {
         device.flush().unwrap();
         device.read(0, 512).unwrap();
         device.wait(device.submit(Time::ZERO, Request::Flush)).result.unwrap();
-        let Meter { requests, waits } = metered.meter();
+        let Meter { requests, waits, errors } = metered.meter();
+        assert_eq!(errors.total(), 0);
         assert!(waits.durable_ns > 0 && waits.read_ns > 0 && waits.queued_ns > 0);
         assert_eq!((requests.writes, requests.flushes, requests.reads), (1, 2, 1));
+    }
+
+    #[test]
+    fn what_fails_is_counted_by_its_kind_and_told() {
+        let metered = Metered::new(Arc::new(Ram::new("ram", 1 << 20)));
+        let device: &dyn BlockDevice = &metered;
+        for _ in 0..3 {
+            device.read(1 << 20, 512).unwrap_err();
+        }
+        device.write(1 << 20, vec![0; 512]).unwrap_err();
+        let errors = metered.meter().errors;
+        assert_eq!((errors.reads, errors.writes, errors.flushes, errors.total()), (3, 1, 0, 4));
+        assert!(metered.last_error().unwrap().contains("ram"));
     }
 }

@@ -20,6 +20,7 @@ pub mod crash;
 pub mod disk;
 pub mod faulty;
 pub mod file;
+pub mod guard;
 #[cfg(test)]
 pub(crate) mod held;
 pub mod metered;

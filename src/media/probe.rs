@@ -1,14 +1,12 @@
-//! Opening a file or block device: what it is, and that nobody else uses it.
+//! Opening a file or block device, and what it is. That nobody else uses it is for the [`guard`](super::guard).
 
 use super::file::Options;
 use crate::{Error, Result};
-use rustix::fs::{FlockOperation, StatxFlags};
+use rustix::fs::StatxFlags;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 /// What opening found out.
 pub(super) struct Opened {
@@ -23,10 +21,6 @@ pub(super) struct Opened {
     pub memory_align: usize,
 }
 
-/// How often, and how far apart, a device in use is asked for again before it counts as in use.
-const PATIENCE: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(25);
-
 /// Opens `path` as `options` say. `name` is how messages call it.
 pub(super) fn open(path: &Path, name: &str, options: &Options) -> Result<Opened> {
     let failed = |what: &str, error: io::Error| Error::io(format!("{name}: {what}"), error);
@@ -35,10 +29,7 @@ pub(super) fn open(path: &Path, name: &str, options: &Options) -> Result<Opened>
         return Err(Error::invalid(format!("{name} is neither a file nor a block device")));
     }
     let block_device = kind.is_block_device();
-    let mut file = open_file(path, name, options, block_device)?;
-    if options.exclusive {
-        lock(path, name, &file, block_device)?;
-    }
+    let mut file = open_file(path, name, options)?;
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| failed("size", error))?;
     let (block_bytes, memory_align) = alignment(&file, options.direct, block_device);
     let meta = file.metadata().map_err(|error| failed("stat", error))?;
@@ -46,72 +37,14 @@ pub(super) fn open(path: &Path, name: &str, options: &Options) -> Result<Opened>
     Ok(Opened { file, size_bytes, block_device, rotational: rotational(disk), block_bytes, memory_align })
 }
 
-fn open_file(path: &Path, name: &str, options: &Options, block_device: bool) -> Result<File> {
-    let mut flags = 0;
-    if options.direct {
-        flags |= libc::O_DIRECT;
-    }
-    if options.exclusive && block_device {
-        flags |= libc::O_EXCL;
-    }
-    let open = || OpenOptions::new().read(true).write(options.writable).custom_flags(flags).open(path);
-    let mut result = open();
-    // The kernel takes an io_uring apart after its owner has gone; until then it keeps what was open.
-    for _ in 0..PATIENCE {
-        if !matches!(&result, Err(error) if error.raw_os_error() == Some(libc::EBUSY)) {
-            break;
-        }
-        thread::sleep(PAUSE);
-        result = open();
-    }
-    result.map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => in_use(name, "another program (is it mounted? see findmnt)"),
+fn open_file(path: &Path, name: &str, options: &Options) -> Result<File> {
+    let flags = if options.direct { libc::O_DIRECT } else { 0 };
+    let file = OpenOptions::new().read(true).write(options.writable).custom_flags(flags).open(path);
+    file.map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL) if options.direct => {
             Error::unsupported(format!("{name}: direct I/O"), "its file system has none; open it without")
         }
         _ => Error::io(format!("{name}: open"), error),
-    })
-}
-
-fn in_use(name: &str, by: &str) -> Error {
-    Error::invalid(format!("{name} is in use by {by}"))
-}
-
-/// Takes the lock that other bimetals respect, and looks for a loop device over an image file.
-fn lock(path: &Path, name: &str, file: &File, block_device: bool) -> Result<()> {
-    let take = || rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
-    let mut taken = take();
-    for _ in 0..PATIENCE {
-        if taken.is_ok() {
-            break;
-        }
-        thread::sleep(PAUSE);
-        taken = take();
-    }
-    taken.map_err(|_| in_use(name, "another program (is it mounted? see `bimetal status` or fuser)"))?;
-    if block_device {
-        return Ok(());
-    }
-    // The kernel lets go of a loop device a moment after its last user did.
-    for _ in 0..PATIENCE {
-        match loop_device_over(path) {
-            None => return Ok(()),
-            Some(_) => thread::sleep(PAUSE),
-        }
-    }
-    match loop_device_over(path) {
-        Some(device) => Err(in_use(name, &format!("{device} (is it mounted? see losetup -a)"))),
-        None => Ok(()),
-    }
-}
-
-/// The loop device whose backing file is `path`, if there is one.
-fn loop_device_over(path: &Path) -> Option<String> {
-    let path = path.canonicalize().ok()?;
-    fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
-        let backing = fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
-        (Path::new(backing.trim_end_matches('\n')) == path)
-            .then(|| format!("/dev/{}", entry.file_name().to_string_lossy()))
     })
 }
 

@@ -393,7 +393,7 @@ impl Tale {
             return Ok(());
         }
         let alone: Arc<dyn BlockDevice> = Arc::new(Overlay::new(self.halves.disk.clone()));
-        let options = Options { manual: true, ..self.options };
+        let options = Options { manual: true, without_ssd: true, ..self.options };
         let fs = NfHybrid::open_on(self.clock.clone(), alone, None, options)
             .map_err(|error| self.wrong(format!("the disk alone: {error}")))?;
         let covered = Time(self.cut_at.0.saturating_sub(self.options.lag.time.as_nanos() as u64));

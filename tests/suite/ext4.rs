@@ -7,6 +7,7 @@
 mod crash;
 mod damage;
 mod limits;
+mod misses;
 mod model;
 mod random;
 mod rig;

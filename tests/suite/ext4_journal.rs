@@ -137,7 +137,8 @@ fn open(disk: Arc<dyn BlockDevice>, block_bytes: usize, blocks: &[DiskBlock]) ->
     Journal::load(disk, block_bytes as u32, blocks.to_vec()).unwrap()
 }
 
-/// Transactions that overwrite free blocks of an image, free some of them, and write into freed ones in place.
+/// Transactions that overwrite free blocks of an image, free some of them, and write into freed ones in place, with
+/// steps of a checkpoint in between.
 fn record(image: &Image, block_bytes: usize, format: Option<(bool, bool)>, rounds: u64, seed: u64) -> Run {
     let mut rng = SmallRng::seed_from_u64(seed);
     image.debugfs(&["feature needs_recovery"]);
@@ -183,6 +184,9 @@ fn record(image: &Image, block_bytes: usize, format: Option<(bool, bool)>, round
         journal.commit(Time(round), transaction).unwrap();
         commits.push(disk.count() - 1);
         states.push(state.clone());
+        if rng.random_bool(0.5) {
+            journal.step(Time(round), rng.random_range(1..40)).unwrap();
+        }
     }
     journal.close(Time(rounds)).unwrap();
     assert!(rounds < 40 || journal.stats().checkpoints > 2, "the log is gone round");

@@ -101,7 +101,7 @@ impl FileSystem for Odd {
         let whole = self.inner.read(swap(ino), offset, len)?.get()?.concat();
         Ok(Later::Wait(Box::new(move || Ok(whole.chunks(1000).map(Bytes::copy_from_slice).collect()))))
     }
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
         self.inner.write(swap(ino), offset, data, kill_suid)
     }
     fn fsync(&self, _ino: Ino, data_only: bool) -> Result<Later<()>> {

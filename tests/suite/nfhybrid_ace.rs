@@ -283,7 +283,8 @@ impl Run {
     }
 
     fn check_alone(&self, disk: Arc<dyn BlockDevice>) -> Verdict {
-        let fs = NfHybrid::open(disk, None, manual()).map_err(failed("the disk alone"))?;
+        let fs = NfHybrid::open(disk, None, Options { without_ssd: true, ..manual() })
+            .map_err(failed("the disk alone"))?;
         let found = tree_of(&fs).map_err(failed("the disk alone"))?;
         match self.history.contains(&found) {
             true => Ok(()),

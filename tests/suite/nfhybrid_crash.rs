@@ -5,13 +5,16 @@
 //!
 //! - the disk half alone, after a plain journal replay, is exactly the model's tree after some operation N;
 //! - both halves together hold every file as it was at its last fsync, or later;
-//! - nothing fails, panics or differs the second time.
+//! - nothing fails, panics or differs the second time;
+//! - the same holds for cuts inside recovery, at each of its writes, and inside the recovery after that, and where either
+//!   half gives an error to any request of recovery: then the mount goes on or fails, and the next one has everything.
 
 use bimetal::cache::Config;
 use bimetal::cache::device::CachedDevice;
 use bimetal::cache::registry::POLICIES;
 use bimetal::fs::nfhybrid::{NfHybrid, Options, ssd, volume};
 use bimetal::fs::{Caller, Fallocate, FileSystem, Kind, NewNode, Rename, SetAttr};
+use bimetal::media::faulty::{Effect, Faulty, Kind as FaultKind, When};
 use bimetal::media::overlay::Overlay;
 use bimetal::media::ram::Ram;
 use bimetal::media::recorded::Recorder;
@@ -280,6 +283,11 @@ fn manual() -> Options {
     Options { manual: true, ..Options::default() }
 }
 
+/// By the user's word: without the SSD, whatever its log holds.
+fn alone() -> Options {
+    Options { without_ssd: true, ..manual() }
+}
+
 /// What the disk half is put behind.
 type Front<'a> = &'a dyn Fn(Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>;
 
@@ -357,7 +365,7 @@ fn describe(tree: &Tree) -> String {
 /// The disk half alone is the tree after some operation that a commit could have ended with.
 fn check_disk_alone(run: &Run, disk: Arc<dyn BlockDevice>, what: &str) {
     let fs =
-        NfHybrid::open(disk, None, manual()).unwrap_or_else(|error| panic!("{what}: disk alone: {error}"));
+        NfHybrid::open(disk, None, alone()).unwrap_or_else(|error| panic!("{what}: disk alone: {error}"));
     let found = read_tree(&fs);
     let known = run.history.iter().any(|(_, tree)| *tree == found);
     assert!(known, "{what}: the disk alone is no state the file system ever had:\n{}", describe(&found));
@@ -374,11 +382,20 @@ fn is_mixture(found: Option<&Option<Vec<u8>>>, versions: &[Option<&Option<Vec<u8
 
 /// Both halves hold every promise made before the cut.
 fn check_together(run: &Run, state: &CrashState, what: &str) {
-    let disk: Arc<dyn BlockDevice> = state.devices[0].clone();
-    let ssd: Arc<dyn BlockDevice> = state.devices[1].clone();
+    let [disk, ssd] = halves_of(state);
     let fs = NfHybrid::open(disk, Some(ssd), manual()).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let found = read_tree(&fs);
-    let kept = state.marks.iter().filter_map(|mark| mark.strip_prefix("promise ")?.parse::<usize>().ok());
+    check_promises(run, &state.marks, &fs, what);
+    fs.shutdown().unwrap_or_else(|error| panic!("{what}: shutdown after recovery: {error}"));
+}
+
+fn halves_of(state: &CrashState) -> [Arc<dyn BlockDevice>; 2] {
+    [0, 1].map(|half: usize| state.devices[half].clone() as Arc<dyn BlockDevice>)
+}
+
+/// Every promise made before these marks is kept.
+fn check_promises(run: &Run, marks: &[String], fs: &NfHybrid, what: &str) {
+    let found = read_tree(fs);
+    let kept = marks.iter().filter_map(|mark| mark.strip_prefix("promise ")?.parse::<usize>().ok());
     let mut last = BTreeMap::new();
     for number in kept {
         let promise = &run.promises[number];
@@ -387,7 +404,7 @@ fn check_together(run: &Run, state: &CrashState, what: &str) {
     for (path, step) in last {
         // The file as of the promise or any later step, under the name it had then; or gone, if a later
         // step removed or moved it. What gets the name after that was promised nothing.
-        let steps = state.marks.iter().filter_map(|mark| mark.strip_prefix("step ")?.parse::<usize>().ok());
+        let steps = marks.iter().filter_map(|mark| mark.strip_prefix("step ")?.parse::<usize>().ok());
         let begun = (steps.max().unwrap_or(0) + 1).min(run.history.len() - 1);
         let later = &run.history[step..=begun.max(step)];
         if later.iter().any(|(_, tree)| !tree.contains_key(&path)) {
@@ -409,7 +426,109 @@ fn check_together(run: &Run, state: &CrashState, what: &str) {
             was.join("\n")
         );
     }
-    fs.shutdown().unwrap_or_else(|error| panic!("{what}: shutdown after recovery: {error}"));
+}
+
+/// The states a cut can leave while these halves are mounted, recovery and all.
+fn states_of_recovery([disk, ssd]: [Arc<dyn BlockDevice>; 2], seed: u64) -> Vec<CrashState> {
+    let recorder = Recorder::new();
+    let over = |base: &Arc<dyn BlockDevice>| Arc::new(recorder.wrap(Arc::new(Overlay::new(base.clone()))));
+    let (first, second) = (over(&disk), over(&ssd));
+    NfHybrid::open(first, Some(second), manual()).unwrap().abandon();
+    crash_states(&recorder.log(), &[disk, ssd], &Survival::EVERY, seed).collect()
+}
+
+/// How much of what there is to try is tried: every n-th.
+#[derive(Clone, Copy)]
+struct Strides {
+    /// Of the states of the run.
+    states: usize,
+    /// Of the cuts of their recovery, and of the recovery after it.
+    cuts: [usize; 2],
+    /// Of the requests that fail.
+    requests: usize,
+}
+
+fn cuts_of_recovery(run: &Run, state: &CrashState, strides: Strides, what: &str) -> [usize; 2] {
+    let mut counts = [0; 2];
+    let check = |cut: &CrashState, what: &str| {
+        let [disk, ssd] = halves_of(cut);
+        let fs = NfHybrid::open(disk, Some(ssd), manual()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        check_promises(run, &state.marks, &fs, what);
+        fs.shutdown().unwrap_or_else(|error| panic!("{what}: {error}"));
+    };
+    for (at, cut) in states_of_recovery(halves_of(state), state.cut as u64).into_iter().enumerate() {
+        if at % strides.cuts[0] != 0 {
+            continue;
+        }
+        let what = format!("{what}, then cut {} of recovery, {:?}", cut.cut, cut.survival);
+        if counts[0] % 8 == 0 {
+            let deeper = states_of_recovery(halves_of(&cut), at as u64);
+            for deeper in deeper.iter().step_by(strides.cuts[1]) {
+                check(deeper, &format!("{what}, then cut {}, {:?}", deeper.cut, deeper.survival));
+                counts[1] += 1;
+            }
+        }
+        check(&cut, &what);
+        counts[0] += 1;
+    }
+    counts
+}
+
+fn faults_of_recovery(run: &Run, state: &CrashState, strides: Strides, what: &str) -> usize {
+    let mut count = 0;
+    let kinds = [FaultKind::Read, FaultKind::Write, FaultKind::Flush];
+    for (half, kind, lasting) in [0, 1]
+        .into_iter()
+        .flat_map(|half| kinds.map(|kind| [(half, kind, false), (half, kind, true)]))
+        .flatten()
+    {
+        for number in (1..).step_by(strides.requests) {
+            let what = format!("{what}, {kind:?} {number} of half {half} fails, for good: {lasting}");
+            let devices = halves_of(state).map(|half| Arc::new(Overlay::new(half)) as Arc<dyn BlockDevice>);
+            let faulty = Arc::new(Faulty::new(devices[half].clone()));
+            let last = if lasting { number + 400 } else { number };
+            (number..=last).for_each(|n| faulty.plan(kind, When::Nth(n), Effect::Error(5)));
+            let mut used = devices.clone();
+            used[half] = faulty.clone();
+            let [disk, ssd] = used;
+            match NfHybrid::open(disk, Some(ssd), manual()) {
+                Ok(fs) => {
+                    check_promises(run, &state.marks, &fs, &what);
+                    fs.abandon();
+                }
+                Err(error) => assert!(faulty.struck() > 0, "{what}: {error}"),
+            }
+            let [disk, ssd] = devices;
+            let fs = NfHybrid::open(disk, Some(ssd), manual())
+                .unwrap_or_else(|error| panic!("{what}, then healthy: {error}"));
+            check_promises(run, &state.marks, &fs, &format!("{what}, then healthy"));
+            fs.shutdown().unwrap_or_else(|error| panic!("{what}: {error}"));
+            if faulty.struck() == 0 {
+                break;
+            }
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Cuts and errors inside the recovery of the states of a run, and inside the recovery after it.
+fn recovery_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, kind: Workload, strides: Strides) {
+    let (run, bases) = record(seed, steps, disk, kind, &|disk| disk);
+    let log = run.recorder.log();
+    let (mut cuts, mut faults) = ([0; 2], 0);
+    let states = crash_states(&log, &bases, &[Survival::All, Survival::Torn], seed);
+    for (at, state) in states.enumerate() {
+        if at % strides.states != strides.states / 2 {
+            continue;
+        }
+        let what = format!("seed {seed}, cut {} of {}, {:?}", state.cut, log.entries.len(), state.survival);
+        let more = cuts_of_recovery(&run, &state, strides, &what);
+        cuts = [cuts[0] + more[0], cuts[1] + more[1]];
+        faults += faults_of_recovery(&run, &state, strides, &what);
+    }
+    println!("seed {seed}: {} cuts of recovery, {} of the one after, {faults} faults", cuts[0], cuts[1]);
+    assert!(cuts[0] > 10 && cuts[1] > 5 && faults > 10, "{cuts:?}, {faults}");
 }
 
 fn crash_everywhere(
@@ -449,6 +568,28 @@ fn crash_everywhere(
 fn every_power_cut_leaves_a_past_state_on_the_disk_and_every_promise_on_both() {
     for seed in 1..=3 {
         crash_everywhere(seed, 120, base_disk(32, &["-b", "4096"]), 7, Workload::Plain, &|disk| disk);
+    }
+}
+
+#[test]
+fn cuts_and_errors_inside_recovery_and_the_recovery_after_it_cost_nothing() {
+    let strides = Strides { states: 397, cuts: [13, 41], requests: 17 };
+    for seed in 31..34 {
+        recovery_everywhere(seed, 90, base_disk(24, &["-b", "4096"]), Workload::Plain, strides);
+    }
+    recovery_everywhere(34, 60, base_disk(24, &["-b", "1024"]), Workload::Plain, strides);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn many_more_cuts_and_errors_inside_recovery() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(10);
+    for seed in 201..201 + seeds {
+        let block = ["4096", "1024"][seed as usize % 2];
+        let kind = if seed % 5 == 4 { Workload::Scattered } else { Workload::Plain };
+        let disk = base_disk(if seed % 5 == 4 { 48 } else { 24 }, &["-b", block]);
+        let strides = Strides { states: 97, cuts: [5, 11], requests: 3 };
+        recovery_everywhere(seed, 60, disk, kind, strides);
     }
 }
 

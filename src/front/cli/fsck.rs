@@ -1,7 +1,10 @@
 //! `bimetal fsck`: is everything as its format says?
+//!
+//! Exit codes are those of e2fsck: 0 nothing is wrong, 1 what was wrong is repaired, 4 something is left, 8 it could
+//! not be checked, 16 the command line makes no sense.
 
 use super::progress::Progress;
-use super::volumes::{self, VolumeArgs};
+use super::volumes::{self, FsckOptions, FsckReport, VolumeArgs};
 use crate::Result;
 use clap::Args;
 use serde_json::json;
@@ -9,11 +12,25 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  bimetal fsck -n --ssd ssd.img --disk disk.img      look only
-  bimetal fsck --ssd ssd.img --disk disk.img         repair
-Ends with 0 when nothing is wrong any more, with 1 otherwise.";
+  bimetal fsck -n --ssd ssd.img --disk disk.img        look only
+  bimetal fsck --ssd ssd.img --disk disk.img           repair what can be repaired without losing anything
+  bimetal fsck --deep --ssd ssd.img --disk disk.img    compare each copy on the SSD with the disk, too
+Ends with the codes of e2fsck:
+   0  nothing is wrong; nothing was written, and the SSD's copies stay
+   1  something was wrong and is repaired
+   4  something is wrong still, or was lost
+   8  it could not be checked: in use, unreadable, halves that do not belong together
+  16  the command line makes no sense";
+
+/// What a command line without sense ends with.
+pub(super) const SENSELESS: u8 = 16;
+const REPAIRED: u8 = 1;
+const LEFT: u8 = 4;
+const NOT_CHECKED: u8 = 8;
 
 /// Check a file system that is not mounted, and repair it
+///
+/// What is clean is not written to. Without --yes nothing is repaired that loses something.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Fsck {
@@ -22,6 +39,12 @@ pub(super) struct Fsck {
     /// Change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// Repair also what cannot be repaired without losing something
+    #[arg(short = 'y', long, conflicts_with = "dry_run")]
+    yes: bool,
+    /// Compare every copy on the SSD with its checksum and with the disk's block
+    #[arg(long)]
+    deep: bool,
     /// As one JSON object
     #[arg(long)]
     json: bool,
@@ -30,23 +53,54 @@ pub(super) struct Fsck {
 impl Fsck {
     pub fn run(&self) -> Result<ExitCode> {
         let progress = Progress::spinner("checking");
-        let checked = volumes::fsck(&self.volume, !self.dry_run);
+        let options = FsckOptions { repair: !self.dry_run, lossy: self.yes, deep: self.deep };
+        let checked = volumes::fsck(&self.volume, options, &|what| progress.now(what));
         progress.done();
-        let report = checked?;
-        let clean = report.is_clean();
+        let report = match checked {
+            Ok(report) => report,
+            Err(why) => {
+                super::complain(&why);
+                return Ok(ExitCode::from(NOT_CHECKED));
+            }
+        };
         if self.json {
-            let all = json!({"clean": clean, "problems": report.problems, "checked": report.checked});
+            let all = json!({
+                "clean": report.is_clean(),
+                "problems": report.problems,
+                "notes": report.notes,
+                "said": report.said,
+                "checked": report.checked,
+            });
             super::say(&serde_json::to_string_pretty(&all).unwrap_or_default())?;
         } else {
-            for problem in &report.problems {
-                let end = if problem.repaired { " (repaired)" } else { "" };
-                super::say(&format!("{}: {}{end}", problem.what, problem.why))?;
-            }
-            let counts =
-                report.checked.iter().map(|(name, count)| format!("{count} {}", name.replace('_', " ")));
-            let counts: Vec<String> = counts.collect();
-            super::say(&format!("{}; {}", if clean { "clean" } else { "not clean" }, counts.join(", ")))?;
+            super::say(&in_words(&report))?;
         }
-        Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(ExitCode::from(match (report.problems.is_empty(), report.is_clean()) {
+            (true, _) => 0,
+            (false, true) => REPAIRED,
+            (false, false) => LEFT,
+        }))
     }
+}
+
+fn in_words(report: &FsckReport) -> String {
+    let mut lines = Vec::new();
+    for problem in &report.problems {
+        let end = if problem.repaired { " Repaired." } else { "" };
+        lines.push(format!("{}: {}{end}", problem.what, problem.why));
+    }
+    if !report.problems.is_empty() {
+        lines.extend(report.said.iter().map(|line| format!("  {line}")));
+    }
+    lines.extend(report.notes.iter().cloned());
+    let counts = report.checked.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " ")));
+    let counts = counts.collect::<Vec<_>>().join(", ");
+    let left = report.problems.iter().filter(|problem| !problem.repaired).count();
+    lines.push(match (report.problems.len(), left) {
+        (0, _) => format!("The file system is clean. Looked at: {counts}."),
+        (all, 0) => format!("What was wrong ({all}) is repaired. Looked at: {counts}."),
+        (_, 1) => format!("The file system is not clean: one thing is left. Looked at: {counts}."),
+        (_, left) => format!("The file system is not clean: {left} things are left. Looked at: {counts}."),
+    });
+    lines.join("\n")
 }

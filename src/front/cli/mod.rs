@@ -1,7 +1,7 @@
 //! The `bimetal` command: verbs first, one file a verb.
 //!
 //! Exit codes: 0 when all that was asked for was done, 1 when something was not, 2 when the command line makes no
-//! sense. Messages go to standard error, as `bimetal: what: why; remedy`. Under the name `mount.bimetal` the
+//! sense; fsck has those of e2fsck. Messages go to standard error, as `bimetal: what: why; remedy`. Under the name `mount.bimetal` the
 //! command is what mount(8) calls for `mount -t bimetal`.
 
 mod adopt;
@@ -21,7 +21,9 @@ mod osd;
 mod progress;
 mod put;
 mod record;
+mod rescue;
 mod screen;
+mod scrub;
 mod status;
 mod umount;
 pub mod volumes;
@@ -58,6 +60,8 @@ enum Verb {
     Status(status::Status),
     Map(map::Map),
     Fsck(fsck::Fsck),
+    Scrub(scrub::Scrub),
+    Rescue(rescue::Rescue),
     Ls(ls::Ls),
     Cat(cat::Cat),
     Put(put::Put),
@@ -77,7 +81,17 @@ enum Verb {
 /// Runs the command line this process was started with.
 pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let cli = Cli::parse_from(helper::translate(&args).unwrap_or(args));
+    let args = helper::translate(&args).unwrap_or(args);
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        // fsck(8) knows this one by another number.
+        Err(why) if why.use_stderr() && args.get(1).is_some_and(|verb| verb == "fsck") => {
+            // Where standard error is closed, nobody listens.
+            let _ = why.print();
+            return ExitCode::from(fsck::SENSELESS);
+        }
+        Err(why) => why.exit(),
+    };
     let filter = EnvFilter::try_from_env("BIMETAL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -103,6 +117,8 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Status(verb) => verb.run(),
         Verb::Map(verb) => verb.run(),
         Verb::Fsck(verb) => verb.run(),
+        Verb::Scrub(verb) => verb.run(),
+        Verb::Rescue(verb) => verb.run(),
         Verb::Ls(verb) => verb.run(),
         Verb::Cat(verb) => verb.run(),
         Verb::Put(verb) => verb.run(),

@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   bimetal mount --ssd ssd.img --disk disk.img /mnt
   bimetal mount --disk disk.img /mnt                    the SSD is lost: from the disk alone
+  bimetal mount --without-ssd --disk disk.img /mnt      the same after a crash; drops what only the SSD's log holds
   bimetal mount -t memfs -o size=1GiB,root_only /mnt
 `bimetal list mount-option` shows what -o takes.";
 
@@ -78,6 +79,9 @@ impl MountVerb {
             if is_own {
                 own.push(option.clone());
             }
+        }
+        if self.volume.keeps_access_times() {
+            own.extend(front.access_times());
         }
         Ok((front, own))
     }

@@ -4,6 +4,7 @@ use crate::front::objects::{Setup, measure};
 use crate::front::trace::objects::{Made, ObjectTrace};
 use crate::fs::osd::{Cleaning, Content, ObjectId, Stat, Store};
 use crate::fs::osdfs::{is_a_file, volume};
+use crate::media::guard;
 use crate::media::nand::NandProfile;
 use crate::media::profile;
 use crate::runtime;
@@ -222,7 +223,7 @@ fn get(store: &mut Store, id: u64, to: Option<&Path>) -> Result<()> {
     let size = store.stat(id).map_err(|why| named(id, why))?.size;
     let mut output: Box<dyn Write> = match to {
         None => Box::new(io::stdout().lock()),
-        Some(path) => Box::new(File::create(path).map_err(|why| Error::io(&name, why))?),
+        Some(path) => Box::new(guard::output(path)?),
     };
     let mut at = 0;
     while at < size {

@@ -62,6 +62,11 @@ impl Progress {
         Progress { bar, _over: over, failed: 0 }
     }
 
+    /// Says what is done now.
+    pub fn now(&self, message: impl Into<std::borrow::Cow<'static, str>>) {
+        self.bar.set_message(message);
+    }
+
     /// Takes the line away.
     pub fn done(&self) {
         self.bar.finish_and_clear();

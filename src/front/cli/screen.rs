@@ -63,10 +63,12 @@ fn head(text: &mut String, place: &str, status: &Value) -> fmt::Result {
         "{kind} on {place}, mounted {since} (version {version}, process {})",
         number(&front["pid"])
     )?;
-    for (what, why) in [("it has stopped", &status["failure"]), ("the SSD is lost", &status["ssd_lost"])] {
-        if let Some(why) = why.as_str() {
-            writeln!(text, "! {what}: {why}")?;
-        }
+    let health = &status["health"];
+    if let Some(state @ ("degraded" | "stopped")) = health["state"].as_str() {
+        writeln!(text, "! {state}")?;
+    }
+    for why in health["why"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        writeln!(text, "! {why}")?;
     }
     for note in status["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         writeln!(text, "! {note}")?;
@@ -160,7 +162,24 @@ fn costs(text: &mut String, status: &Value) -> fmt::Result {
     let (ssd, disk) = (number(&counters["fsync_ssd"]), number(&counters["fsync_disk"]));
     writeln!(text, "  fsync  {ssd} done by the SSD's log, {disk} by the disk")?;
     let read = |source: usize| size(&counters["read_bytes"][source]);
-    writeln!(text, "  reads  {} from memory, {} from the SSD, {} from the disk", read(0), read(1), read(2))
+    writeln!(text, "  reads  {} from memory, {} from the SSD, {} from the disk", read(0), read(1), read(2))?;
+    copies(text, &status["promotion"])
+}
+
+/// What became of the reads that only the disk could serve.
+fn copies(text: &mut String, promotion: &Value) -> fmt::Result {
+    if number(&promotion["offered_bytes"]) == 0 {
+        return Ok(());
+    }
+    let part = |name: &str| size(&promotion[name]);
+    writeln!(
+        text,
+        "  copies {} of those to the SSD; not {} read for the first time, {} of streams and sweeps, {} over the budget",
+        part("admitted_bytes"),
+        part("refused_first_bytes"),
+        part("refused_swept_bytes"),
+        part("refused_budget_bytes")
+    )
 }
 
 fn device_cost(text: &mut String, name: &str, written: u64, device: &Value) -> fmt::Result {
@@ -197,6 +216,8 @@ mod tests {
                 "sections": [{"name": "small", "size_bytes": 61849600, "extent_bytes": 16384,
                     "resident_bytes": 5242880, "inodes": 1, "hits": 3, "misses": 4}],
             },
+            "promotion": {"policy": "second", "offered_bytes": 2048, "admitted_bytes": 512,
+                "refused_first_bytes": 1536, "refused_swept_bytes": 0, "refused_budget_bytes": 0},
             "counters": {"fsync_ssd": 9, "fsync_disk": 1, "read_bytes": [1024, 0, 2048]},
             "devices": {
                 "ssd": {"requests": {"write_bytes": 7864320, "writes": 6, "reads": 5, "flushes": 2,
@@ -228,6 +249,7 @@ Since then programs wrote 5.0 MiB.
   ssd    7.5 MiB written, 1.50 times that; 6 writes, 5 reads, 3 flushes; waited for 1.5 s
   fsync  9 done by the SSD's log, 1 by the disk
   reads  1.0 KiB from memory, 0 B from the SSD, 2.0 KiB from the disk
+  copies 512 B of those to the SSD; not 1.5 KiB read for the first time, 0 B of streams and sweeps, 0 B over the budget
 ";
         assert_eq!(text, expected, "\n{text}");
     }
@@ -235,14 +257,19 @@ Since then programs wrote 5.0 MiB.
     #[test]
     fn what_is_wrong_comes_first() {
         let mut status = status();
-        status["ssd_lost"] = json!("/dev/nvme0n1p3: write: Input/output error");
+        let why = "the SSD is lost: /dev/nvme0n1p3: write: Input/output error";
+        status["health"] = json!({"state": "degraded", "why": [why]});
         status["notes"] = json!(["the SSD is stale"]);
         status["ssd_half"] = Value::Null;
         let text = screen("/mnt", Space { used: 0, size: 0 }, &status);
-        let lines: Vec<&str> = text.lines().take(3).collect();
+        let lines: Vec<&str> = text.lines().take(4).collect();
         assert_eq!(
             lines[1..],
-            ["! the SSD is lost: /dev/nvme0n1p3: write: Input/output error", "! the SSD is stale"]
+            [
+                "! degraded",
+                "! the SSD is lost: /dev/nvme0n1p3: write: Input/output error",
+                "! the SSD is stale"
+            ]
         );
         assert!(!text.contains("Section"));
     }

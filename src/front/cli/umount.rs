@@ -2,19 +2,26 @@
 
 use super::progress::Progress;
 use super::status;
-use crate::front::fuse::{Unmount, unmount};
+use crate::front::fuse::{FAREWELL, Unmount, unmount};
+use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{MemfdFlags, XattrFlags, memfd_create, setxattr};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::os::fd::OwnedFd;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   bimetal umount /mnt
-  bimetal umount --lazy /mnt        from the tree of names now, for its users when they are done";
+  bimetal umount --lazy /mnt        from the tree of names now, for its users when they are done
+Ends with 0 when the server has written everything and said so; with 1 when it is unmounted but something could not be
+written, or the server died: the message says what is missing and where to look.";
 
 /// Unmount, and wait until the server has written everything and is gone
 ///
@@ -35,8 +42,9 @@ pub(super) struct Umount {
 
 impl Umount {
     pub fn run(&self) -> Result<ExitCode> {
-        let server = server_of(&self.mountpoint);
+        let server = server_of(&self.mountpoint).filter(|_| !self.no_wait);
         let place = self.mountpoint.canonicalize().unwrap_or_else(|_| self.mountpoint.clone());
+        let farewell = if server.is_some() { ask_for_farewell(&place)? } else { None };
         let how = if self.lazy { Unmount::Lazily } else { Unmount::IfIdle };
         unmount(&place, how).map_err(|why| match &why {
             Error::Io { source, .. } if source.raw_os_error() == Some(libc::EBUSY) => {
@@ -44,14 +52,60 @@ impl Umount {
             }
             _ => why,
         })?;
-        if let Some(server) = server.filter(|_| !self.no_wait) {
+        if let Some(server) = server {
             let progress = Progress::spinner("the server writes everything out");
             let ended = poll(&mut [PollFd::new(&server, PollFlags::IN)], None);
             progress.done();
             ended.map_err(|why| Error::io("waiting for the server", why.into()))?;
         }
+        farewell.map_or(Ok(()), |farewell| heed(&place, farewell))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Asks the server to say how it went into a file in memory; `None` if it is too old to know how.
+fn ask_for_farewell(place: &Path) -> Result<Option<File>> {
+    let file = memfd_create("farewell", MemfdFlags::CLOEXEC);
+    let file: File = file.map_err(|why| Error::io("a file in memory", why.into()))?.into();
+    let number = file.as_raw_fd().to_string();
+    match setxattr(place, FAREWELL, number.as_bytes(), XattrFlags::empty()) {
+        Ok(()) => Ok(Some(file)),
+        Err(why) => {
+            tracing::warn!(
+                "{}: its server will not say whether everything was written: {why}",
+                place.display()
+            );
+            Ok(None)
+        }
+    }
+}
+
+/// An error if the server could not write everything out, or died.
+fn heed(place: &Path, mut farewell: File) -> Result<()> {
+    let mut text = String::new();
+    let read = farewell.seek(SeekFrom::Start(0)).and_then(|_| farewell.read_to_string(&mut text));
+    read.map_err(|why| Error::io("a file in memory", why))?;
+    let said: Value = serde_json::from_str(&text).unwrap_or_default();
+    if said["written"] == true {
+        return Ok(());
+    }
+    let place = place.display();
+    let Some(why) = said["why"].as_str() else {
+        return Err(Error::invalid(format!(
+            "{place} is unmounted, but its server died before it said that everything was written; mount it again (what was fsynced is recovered then), and look at its log (bimetal mount --log FILE) and at dmesg"
+        )));
+    };
+    let lost = match (said["operations"][0].as_u64(), said["operations"][1].as_u64()) {
+        (Some(last), Some(disk)) if last > disk => format!(
+            "the disk half lacks the last {} operations and {} of data",
+            last - disk,
+            show_size(said["at_risk_bytes"].as_u64().unwrap_or(0))
+        ),
+        _ => "what was not fsynced may be lost".to_string(),
+    };
+    Err(Error::invalid(format!(
+        "{place} is unmounted, but not everything could be written out: {why}; {lost}. What was fsynced is in the SSD's log: mount both halves again to have it on the disk. See the server's log (bimetal mount --log FILE), dmesg, and bimetal fsck -n"
+    )))
 }
 
 /// The process that serves a mount. A mount whose server is dead has none, and can be unmounted all the same.

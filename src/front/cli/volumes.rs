@@ -9,11 +9,13 @@ use crate::cache::device::{CachedDevice, PAGE_BYTES};
 use crate::front::fuse::{Devices, OptionSpec};
 use crate::fs::cmfs::volume as cmfs;
 use crate::fs::memfs::MemFs;
-use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, check, ssd, volume};
+use crate::fs::nfhybrid::admission::Budget;
+use crate::fs::nfhybrid::{self, Lag, NfHybrid, Recover, Renew, check, ssd, volume};
 use crate::fs::osd::Format;
 use crate::fs::osdfs::volume as osd;
 use crate::fs::{Caller, FileSystem};
 use crate::media::file::{self, FileDevice};
+use crate::media::guard::{self, Claim, Role, Target};
 use crate::media::nand::Nand;
 use crate::media::{BlockDevice, metered::Metered, overlay::Overlay};
 use crate::units::{parse_size, show_size};
@@ -91,9 +93,27 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "recover",
-        value: Some("log|disk"),
+        value: Some("log|whole|disk"),
         default: "log",
-        help: "apply what only the SSD's log holds, or drop it and go by the disk alone",
+        help: "apply what only the SSD's log holds; apply what is whole of a damaged one; or drop it and go by the disk alone",
+    },
+    OptionSpec {
+        name: "without-ssd",
+        value: None,
+        default: "off",
+        help: "mount the disk half alone although its SSD's log is open, which drops for ever what only that holds",
+    },
+    OptionSpec {
+        name: "promote",
+        value: Some("second|first|never"),
+        default: "second",
+        help: "what reads bring to the SSD: what is read twice while as much is read as the SSD holds, no streams, no backups; whatever the disk was read for, at once, as the paper has it; nothing",
+    },
+    OptionSpec {
+        name: "promote-budget",
+        value: Some("SIZE|none"),
+        default: "what the SSD holds, 1GiB at least",
+        help: "how many bytes a day reads may bring to the SSD",
     },
     OptionSpec {
         name: "cache",
@@ -147,6 +167,10 @@ pub struct VolumeArgs {
     /// Disk half: a device or an image file
     #[arg(long, value_name = "DEVICE", env = "BIMETAL_DISK")]
     pub disk: Option<PathBuf>,
+    /// Go by the disk half alone although its SSD's log is open; what only that log holds (what was fsynced last, `lag` at
+    /// most) is dropped for ever
+    #[arg(long, conflicts_with = "ssd")]
+    pub without_ssd: bool,
 }
 
 /// What the opener means to do.
@@ -174,6 +198,10 @@ pub struct Problem {
 pub struct FsckReport {
     /// Everything that was wrong.
     pub problems: Vec<Problem>,
+    /// What else there is to say, in sentences.
+    pub notes: Vec<String>,
+    /// What a checker that was called said, line by line.
+    pub said: Vec<String>,
     /// Counts of what was looked at, for people: `inodes`, `blocks`, …
     pub checked: serde_json::Map<String, serde_json::Value>,
 }
@@ -203,6 +231,11 @@ impl VolumeArgs {
             Some(_) => "cmfs",
             None => &self.kind,
         }
+    }
+
+    /// Whether this kind of file system takes the mount options about access times.
+    pub fn keeps_access_times(&self) -> bool {
+        self.kind() == "nfhybrid"
     }
 
     /// The mount options of this kind of file system.
@@ -291,12 +324,14 @@ fn open_nfhybrid(
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
     let mut devices = Devices::new();
     let direct = options.iter().any(|option| option == "direct");
-    let mut half = |role, path: &Path| open_half(role, path, access, direct, &mut devices);
-    let disk = behind_cache(half("disk", path)?, options)?;
-    let ssd = args.ssd.as_deref().map(|path| half("ssd", path)).transpose()?;
+    let (disk, ssd) = claim_halves(path, args.ssd.as_deref(), access)?;
+    let mut half = |role, claim| open_half(role, claim, direct, &mut devices);
+    let disk = behind_cache(half("disk", disk)?, options)?;
+    let ssd = ssd.map(|claim| half("ssd", claim)).transpose()?;
     let manual = access == Access::Read;
     let ahead = prealloc(options)?;
-    let options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
+    let mut options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
+    options.without_ssd |= args.without_ssd;
     if access == Access::Write {
         crate::front::memory::keep(usize::try_from(ahead).unwrap_or(usize::MAX));
     }
@@ -305,18 +340,27 @@ fn open_nfhybrid(
     Ok((Box::new(fs), devices))
 }
 
+/// Claims the halves that are named, both before either is touched.
+fn claim_halves(disk: &Path, ssd: Option<&Path>, access: Access) -> Result<(Arc<Claim>, Option<Arc<Claim>>)> {
+    let role = Role::changed_if(access == Access::Write);
+    let disk = Target::new("--disk", disk, role);
+    let ssd = ssd.map(|path| Target::new("--ssd", path, role));
+    let targets: Vec<Target> = [disk].into_iter().chain(ssd).collect();
+    let mut claims = guard::claim(&targets, false)?.into_iter();
+    Ok((claims.next().ok_or(Error::BadArgument)?, claims.next()))
+}
+
 /// A half's device. One that is only looked at is read through a layer that keeps changes in memory, so that
 /// recovery can be gone through without a trace.
 fn open_half(
     role: &'static str,
-    path: &Path,
-    access: Access,
+    claim: Arc<Claim>,
     direct: bool,
     devices: &mut Devices,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let writable = access == Access::Write;
-    let options = file::Options { writable, exclusive: writable, direct, ..Default::default() };
-    let device = Arc::new(Metered::new(Arc::new(FileDevice::open_with(path, &options)?)));
+    let writable = claim.role() != Role::Read;
+    let options = file::Options { writable, direct, ..Default::default() };
+    let device = Arc::new(Metered::new(Arc::new(FileDevice::over(claim, &options)?)));
     devices.push((role, device.clone()));
     Ok(if writable { device } else { Arc::new(Overlay::new(device)) })
 }
@@ -354,11 +398,19 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
         match option.split_once('=') {
             Some(("lag", value)) => parsed.lag = parse_lag(value)?,
             Some(("durability", value)) => parsed.durability = value.parse()?,
+            Some(("promote", value)) => parsed.promote = value.parse()?,
+            Some(("promote-budget", value)) => parsed.promote_budget = Some(parse_budget(value)?),
             Some(("prealloc" | "cache" | "cache-size", _)) => {}
             Some(("memory", value)) => parsed.memory = Some(parse_memory(value)?),
             None if option == "direct" => {}
+            None if option == "noatime" => parsed.access_times.renew = Renew::Never,
+            None if option == "relatime" => parsed.access_times.renew = Renew::Relative,
+            None if option == "strictatime" => parsed.access_times.renew = Renew::Always,
+            None if option == "nodiratime" => parsed.access_times.dirs = false,
             Some(("recover", "log")) => parsed.recover = Recover::Log,
+            Some(("recover", "whole")) => parsed.recover = Recover::Whole,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
+            None if option == "without-ssd" => parsed.without_ssd = true,
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option {option}: see `bimetal list mount-option`"
@@ -402,6 +454,17 @@ fn parse_lag(text: &str) -> Result<Lag> {
         }
     }
     Ok(lag)
+}
+
+/// Bytes a day, or `none` for no limit.
+fn parse_budget(text: &str) -> Result<Budget> {
+    match (text, parse_size(text)) {
+        ("none", _) => Ok(Budget::new(None)),
+        (_, Ok(bytes)) => Ok(Budget::new(Some(bytes))),
+        (_, Err(_)) => Err(Error::invalid(format!(
+            "promote-budget '{text}' is neither a size nor none; write for example promote-budget=20GiB"
+        ))),
+    }
 }
 
 fn open_memfs(options: &[String]) -> Result<Box<dyn FileSystem>> {
@@ -530,30 +593,55 @@ pub fn adopt(args: &NfhybridArgs) -> Result<String> {
     ))
 }
 
-/// Checks a file system that is not mounted, and repairs it if asked to.
-pub fn fsck(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+/// How far a check goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FsckOptions {
+    /// Repair what can be repaired without losing anything.
+    pub repair: bool,
+    /// Repair also what costs something.
+    pub lossy: bool,
+    /// Compare the halves.
+    pub deep: bool,
+}
+
+/// Checks a file system that is not mounted, and repairs it if asked to; `progress` hears what is done now.
+pub fn fsck(args: &VolumeArgs, options: FsckOptions, progress: &dyn Fn(&'static str)) -> Result<FsckReport> {
     match args.kind() {
-        "cmfs" => fsck_cmfs(args, repair),
+        "cmfs" => fsck_cmfs(args, options.repair),
         "osd" => fsck_osd(args),
         "memfs" => Err(Error::invalid("memfs: there is nothing to check; it is gone with its mount")),
-        _ => fsck_nfhybrid(args, repair),
+        _ => fsck_nfhybrid(args, options, progress),
     }
 }
 
-fn fsck_nfhybrid(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
+fn fsck_nfhybrid(
+    args: &VolumeArgs,
+    options: FsckOptions,
+    progress: &dyn Fn(&'static str),
+) -> Result<FsckReport> {
     let disk = args
         .disk
         .as_deref()
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
-    let findings = check::check(disk, args.ssd.as_deref(), repair)?;
-    let mut report = FsckReport::default();
-    let problem = |why: String| Problem { what: args.source(), why, repaired: false };
-    report.problems = findings.errors.into_iter().map(problem).collect();
-    let mut count = |name: &str, value: serde_json::Value| report.checked.insert(name.into(), value);
-    count("inodes", findings.inodes.into());
-    count("operations_only_on_ssd", findings.operations_recovered.into());
-    count("notes", findings.notes.into());
-    count("e2fsck", findings.e2fsck.into());
+    let FsckOptions { repair, lossy, deep } = options;
+    let findings = check::check(
+        &check::Plan { disk, ssd: args.ssd.as_deref(), without_ssd: args.without_ssd, repair, lossy, deep },
+        progress,
+    )?;
+    let problem =
+        |found: check::Problem| Problem { what: found.what, why: found.why, repaired: found.repaired };
+    let mut report = FsckReport {
+        problems: findings.problems.into_iter().map(problem).collect(),
+        notes: findings.notes,
+        said: findings.e2fsck,
+        ..FsckReport::default()
+    };
+    let mut count = |name: &str, value: u64| report.checked.insert(name.into(), value.into());
+    count("inodes", findings.inodes);
+    count("operations_only_on_ssd", findings.operations_recovered);
+    if deep {
+        count("compared_bytes", findings.compared_bytes);
+    }
     Ok(report)
 }
 

@@ -55,7 +55,7 @@ fn replace(fs: &dyn FileSystem, dir: Ino, random: &mut Random, name: &str) -> Re
     let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
     let ino = fs.create(&Caller::default(), dir, temporary.as_bytes(), &node)?.ino;
     let written = fs.write(ino, 0, &bytes(random), false)?.get();
-    let synced = written.and_then(|()| fs.fsync(ino, false)?.get());
+    let synced = written.and_then(|_| fs.fsync(ino, false)?.get());
     fs.forget(ino, 1);
     synced?;
     fs.rename(dir, temporary.as_bytes(), dir, name.as_bytes(), Rename::Replace)?;

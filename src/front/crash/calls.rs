@@ -256,14 +256,15 @@ impl FileSystem for Traced {
         self.fs.read(ino, offset, len)
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
         let _turn = self.turn.lock();
         let begun = self.recorder.position();
-        match self.fs.write(ino, offset, data, kill_suid) {
-            Ok(answer) => {
-                let data = Bytes::copy_from_slice(data);
+        // Its place in the list is where it takes effect, so it is waited for here.
+        match self.fs.write(ino, offset, data, kill_suid).and_then(Later::get) {
+            Ok(written) => {
+                let data = Bytes::copy_from_slice(&data[..written]);
                 self.write_down(Ask::Write { ino, offset, data }, begun, &[ino]);
-                Ok(answer)
+                Ok(Later::Now(written))
             }
             Err(why) => {
                 self.after_failure(ino, offset, data.len(), begun);

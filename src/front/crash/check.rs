@@ -16,6 +16,7 @@ use crate::fs::{FileSystem, resolve_bytes};
 use crate::media::BlockDevice;
 use crate::media::overlay::Overlay;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -156,8 +157,11 @@ impl Checker<'_> {
                 continue;
             }
             let mut files = found.objects.iter().zip(nodes);
-            let wrong =
-                files.find_map(|((path, seen), id)| self.file(fs, path, seen.contents, id?, bounds).err());
+            let wrong = files.find_map(|((path, seen), id)| {
+                let id = id?;
+                let floor = bounds.floor(id).max(self.replaced(id, moment));
+                self.file(fs, path, seen.contents, id, floor..=bounds.begun).err()
+            });
             match wrong {
                 None => return Ok(()),
                 Some(why) => drop(first.get_or_insert(why)),
@@ -171,19 +175,31 @@ impl Checker<'_> {
         }))
     }
 
-    fn file(&self, fs: &dyn FileSystem, path: &[u8], seen: Contents, id: Id, bounds: &Bounds) -> Verdict {
-        let floor = bounds.floor(id);
-        let versions = self.history.past(id).versions_within(floor, bounds.begun);
+    /// What is renamed over something is there as it was then or later, where that is promised.
+    fn replaced(&self, id: Id, moment: usize) -> usize {
+        if self.subject.replaces_whole() { self.history.replaced_another(id, moment) } else { 0 }
+    }
+
+    fn file(
+        &self,
+        fs: &dyn FileSystem,
+        path: &[u8],
+        seen: Contents,
+        id: Id,
+        moments: RangeInclusive<usize>,
+    ) -> Verdict {
+        let (floor, begun) = moments.into_inner();
+        let versions = self.history.past(id).versions_within(floor, begun);
         if versions.is_empty() || versions.iter().any(|(_, version)| *version == seen) {
             return Ok(());
         }
         if seen.size > COMPARED_BYTES {
-            return Err(format!("{}: none of its versions since the last fsync of it", show(path)));
+            return Err(format!("{}: none of its versions since it was last made durable", show(path)));
         }
         let attr = resolve_bytes(fs, path).map_err(|why| format!("{}: {why}", show(path)))?;
         let parts = fs.read(attr.ino, 0, seen.size as usize).and_then(|later| later.get());
         let bytes = parts.map_err(|why| format!("{}: {why}", show(path)))?.concat();
-        self.mixture(id, &bytes, floor, bounds.begun).map_err(|why| format!("{}: {why}", show(path)))
+        self.mixture(id, &bytes, floor, begun).map_err(|why| format!("{}: {why}", show(path)))
     }
 
     /// Each byte is one that was at its place since `floor`, and the size is one that was.
@@ -299,7 +315,7 @@ impl Fits<'_> {
         let size = self.found.len() as u64;
         if !self.sizes.contains(&size) {
             let known: Vec<String> = self.sizes.iter().take(8).map(u64::to_string).collect();
-            return Err(format!("{size} bytes; since the last fsync of it it had {}", known.join(", ")));
+            return Err(format!("{size} bytes; since it was last made durable it had {}", known.join(", ")));
         }
         let Some(first) = self.right.iter().position(|right| !right) else { return Ok(()) };
         let count = self.right.iter().filter(|right| !**right).count();
@@ -308,7 +324,7 @@ impl Fits<'_> {
             byte => format!("{byte:#04x}, in the end it was {:#04x}", now.get(first).copied().unwrap_or(0)),
         };
         Err(format!(
-            "{count} of {size} bytes were never so since the last fsync of it; the first at {first}: {what}"
+            "{count} of {size} bytes were never so since it was last made durable; the first at {first}: {what}"
         ))
     }
 }
@@ -327,4 +343,108 @@ pub(super) fn difference(one: &Snapshot, other: &Snapshot) -> String {
     }
     let extra = other.objects.keys().find(|path| !one.objects.contains_key(*path));
     extra.map_or("nothing differs".into(), |path| format!("{} is there", show(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Result;
+    use crate::front::crash::calls::Traced;
+    use crate::front::crash::subject::Devices;
+    use crate::fs::memfs::MemFs;
+    use crate::fs::{Caller, Kind, NewNode, Rename, SetAttr};
+    use crate::media::recorded::Recorder;
+    use crate::units::Ino;
+
+    /// Opens nothing; promises what nfhybrid does.
+    struct Promises;
+
+    impl Subject for Promises {
+        fn devices(&self) -> &'static [&'static str] {
+            &[]
+        }
+        fn serve(&self, _: &Devices) -> Result<Box<dyn FileSystem>> {
+            unreachable!("nothing is opened here")
+        }
+        fn open(&self, _: &Devices) -> Result<Box<dyn FileSystem>> {
+            unreachable!("nothing is opened here")
+        }
+        fn open_alone(&self, _: Arc<dyn BlockDevice>) -> Result<Box<dyn FileSystem>> {
+            unreachable!("nothing is opened here")
+        }
+        fn replaces_whole(&self) -> bool {
+            true
+        }
+    }
+
+    fn file(fs: &dyn FileSystem, name: &[u8]) -> Ino {
+        let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+        fs.create(&Caller::default(), fs.root(), name, &node).unwrap().ino
+    }
+
+    fn write(fs: &dyn FileSystem, ino: Ino, at: u64, data: &[u8]) {
+        fs.write(ino, at, data, false).unwrap().get().unwrap();
+    }
+
+    /// Two files; the first is synced after its first write; a third takes the second's name.
+    fn history() -> History {
+        let memory = Arc::new(MemFs::new(1 << 20, &Caller::default()));
+        let start = Snapshot::of(&*memory).unwrap();
+        let fs = Traced::new(memory, Recorder::new());
+        let (a, b) = (file(&fs, b"a"), file(&fs, b"b"));
+        write(&fs, a, 0, &[1; 8192]);
+        fs.fsync(a, false).unwrap().get().unwrap();
+        write(&fs, b, 0, &[9; 3000]);
+        write(&fs, a, 4096, &[2; 8192]);
+        let c = file(&fs, b"c");
+        write(&fs, c, 0, &[7; 100]);
+        fs.rename(fs.root(), b"c", fs.root(), b"b", Rename::Replace).unwrap();
+        History::new(&start, &[], fs.calls())
+    }
+
+    /// The verdict on `/a` and `/b` with these contents.
+    fn judged(a: &[u8], b: &[u8]) -> Verdict {
+        let history = history();
+        let fs = MemFs::new(1 << 20, &Caller::default());
+        for (name, contents) in [(b"a", a), (b"b", b)] {
+            let ino = file(&fs, name);
+            write(&fs, ino, 0, contents);
+            fs.setattr(ino, &SetAttr { size: Some(contents.len() as u64), ..SetAttr::default() }).unwrap();
+        }
+        let found = Snapshot::of(&fs).unwrap();
+        Checker { subject: &Promises, history: &history }.compare(&fs, &found, &history.bounds(1))
+    }
+
+    #[test]
+    fn old_new_and_half_of_each_are_right_and_nothing_else_is() {
+        let (old, new) = ([1; 8192], [[1; 4096], [2; 4096], [2; 4096]].concat());
+        let mixed = [&[1; 4096][..], &[2; 100], &[1; 3996]].concat();
+        let grown = [&[1; 8192][..], &[0; 4096]].concat();
+        for right in [&old[..], &new, &mixed, &grown] {
+            judged(right, &[7; 100]).unwrap();
+            // The old file under the second name, before the rename.
+            judged(right, &[9; 3000]).unwrap();
+        }
+        let zeros = [&[1; 4096][..], &[0; 4096]].concat();
+        let garbage = [&[1; 8191][..], &[3]].concat();
+        let others = [&[1; 4096][..], &[9; 3000], &[1; 1096]].concat();
+        for (wrong, why) in [
+            (&zeros[..], "zeros where data was"),
+            (&garbage, "1 of 8192 bytes were never so"),
+            (&others, "3000 of 8192 bytes"),
+            (&[1; 4096], "4096 bytes; since"),
+            (&[], "0 bytes; since"),
+        ] {
+            let said = judged(wrong, &[7; 100]).unwrap_err();
+            assert!(said.contains("/a") && said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_took_anothers_name_is_whole() {
+        let half = [&[7; 50][..], &[0; 50]].concat();
+        for wrong in [&half[..], &[1; 100]] {
+            assert!(judged(&[1; 8192], wrong).unwrap_err().contains("/b"));
+        }
+    }
 }

@@ -44,6 +44,7 @@ pub struct History {
     by_shape: FxHashMap<u64, Vec<usize>>,
     paths: FxHashMap<Vec<u8>, Vec<(usize, Option<Id>)>>,
     pasts: Vec<Past>,
+    replacing: FxHashMap<Id, Vec<usize>>,
 }
 
 /// What a cut allows and demands.
@@ -90,9 +91,9 @@ impl History {
             by_whole.entry(print.whole).or_insert_with(Vec::new).push(moment);
             by_shape.entry(print.shape).or_insert_with(Vec::new).push(moment);
         }
-        let Model { nodes, paths, synced, .. } = model;
+        let Model { nodes, paths, synced, replacing, .. } = model;
         let pasts = nodes.into_iter().map(|node| node.past).collect();
-        History { calls, synced, prints, by_whole, by_shape, paths, pasts }
+        History { calls, synced, prints, by_whole, by_shape, paths, pasts, replacing }
     }
 
     /// What was called.
@@ -125,6 +126,8 @@ impl History {
                 *floor = (*floor).max(place);
             }
         }
+        // An fsync that had nothing to do returned at once, where it began.
+        bounds.begun = bounds.begun.max(bounds.names);
         bounds
     }
 
@@ -143,6 +146,12 @@ impl History {
         let bindings = self.paths.get(path)?;
         let count = bindings.partition_point(|(from, _)| *from <= moment);
         bindings[count.checked_sub(1)?].1
+    }
+
+    /// The last moment up to `moment` at which a file was renamed over another; 0 if it never was.
+    pub(super) fn replaced_another(&self, id: Id, moment: usize) -> usize {
+        let renames = self.replacing.get(&id).into_iter().flatten();
+        renames.copied().filter(|at| *at <= moment).max().unwrap_or(0)
     }
 
     /// All paths of a moment, each with its node.
@@ -184,6 +193,8 @@ struct Model {
     print: Fingerprint,
     paths: FxHashMap<Vec<u8>, Vec<(usize, Option<Id>)>>,
     synced: BTreeMap<usize, Id>,
+    /// Moments at which a file took the place of another by a rename.
+    replacing: FxHashMap<Id, Vec<usize>>,
     moment: usize,
 }
 
@@ -197,6 +208,7 @@ impl Model {
             print: Fingerprint::default(),
             paths: FxHashMap::default(),
             synced: BTreeMap::new(),
+            replacing: FxHashMap::default(),
             moment: 0,
         };
         for seen in start.objects.values() {
@@ -303,6 +315,9 @@ impl Model {
         }
         let moved = self.unbind(from.0, &from.1);
         let replaced = self.unbind(to.0, &to.1);
+        if let (Some(id), Some(_), false) = (moved, replaced, exchange) {
+            self.replacing.entry(id).or_default().push(self.moment);
+        }
         self.bind(to.0, &to.1, moved);
         if exchange {
             self.bind(from.0, &from.1, replaced);
@@ -434,6 +449,87 @@ impl Node {
         self.contents.digest = self.contents.digest.wrapping_sub(before).wrapping_add(after);
         if after == 0 {
             self.blocks.remove(&number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::front::crash::calls::Traced;
+    use crate::fs::memfs::MemFs;
+    use crate::fs::{Caller, Fallocate, FileSystem, Kind, NewNode, Rename, SetAttr};
+    use crate::media::recorded::Recorder;
+    use crate::random::Random;
+    use std::sync::Arc;
+
+    fn node(kind: Kind) -> NewNode<'static> {
+        NewNode { kind, perm: 0o644, rdev: 0, target: b"" }
+    }
+
+    /// One call of any sort, on names that collide often; many fail.
+    fn step(fs: &dyn FileSystem, dirs: &mut Vec<Ino>, random: &mut Random) {
+        let name = |random: &mut Random| format!("n{}", random.below(6)).into_bytes();
+        let (a, b) = (name(random), name(random));
+        let dir = dirs[random.below(dirs.len() as u64) as usize];
+        let other = dirs[random.below(dirs.len() as u64) as usize];
+        let found = fs.lookup(dir, &a).ok().filter(|attr| attr.kind == Kind::File);
+        let (at, len) = (random.below(20_000), random.below(9000));
+        let done = match (random.below(12), found) {
+            (0..3, _) => fs.create(&Caller::default(), dir, &a, &node(Kind::File)).map(drop),
+            (3, _) => {
+                let made = fs.create(&Caller::default(), dir, &a, &node(Kind::Dir));
+                made.map(|attr| dirs.push(attr.ino))
+            }
+            (4, _) => {
+                let how = [Rename::Replace, Rename::Exchange, Rename::NoReplace][random.below(3) as usize];
+                fs.rename(dir, &a, other, &b, how)
+            }
+            (5, _) => fs.unlink(dir, &a).or_else(|_| fs.rmdir(dir, &a)),
+            (6, Some(file)) => fs.link(file.ino, other, &b).map(drop),
+            (7, Some(file)) => fs.fallocate(file.ino, at, len + 1, Fallocate::Punch),
+            (8, Some(file)) => {
+                let set = SetAttr { size: Some(at), perm: Some(0o600), ..SetAttr::default() };
+                fs.setattr(file.ino, &set).map(drop)
+            }
+            (_, Some(file)) => {
+                let data: Vec<u8> = (0..len).map(|byte| (byte / 100 + at) as u8).collect();
+                fs.write(file.ino, at, &data, false).map(drop)
+            }
+            (_, None) => Ok(()),
+        };
+        // Whatever does not work changes nothing, and that is looked at, too.
+        let _ = done;
+    }
+
+    #[test]
+    fn after_each_of_many_calls_the_model_is_the_tree_that_is_there() {
+        for seed in 0..6 {
+            let memory = Arc::new(MemFs::new(64 << 20, &Caller::default()));
+            let mut random = Random::new(seed, "calls");
+            let mut dirs = vec![memory.root()];
+            (0..40).for_each(|_| step(&*memory, &mut dirs, &mut random));
+            let mut first = Vec::new();
+            let start = Snapshot::read(&*memory, &mut |ino, at, bytes| {
+                first.push((ino, at, Bytes::copy_from_slice(bytes)));
+            });
+            let start = start.unwrap();
+            let traced = Traced::new(memory.clone(), Recorder::new());
+            let mut seen = vec![start.fingerprint()];
+            for _ in 0..300 {
+                let before = traced.calls().len();
+                step(&traced, &mut dirs, &mut random);
+                if traced.calls().len() > before {
+                    seen.push(Snapshot::of(&*memory).unwrap().fingerprint());
+                }
+            }
+            let history = History::new(&start, &first, traced.calls());
+            assert_eq!(history.end() + 1, seen.len());
+            assert!(seen.len() > 80, "only {} calls", seen.len());
+            for (moment, print) in seen.iter().enumerate() {
+                let told = moment.checked_sub(1).map(|call| &history.calls()[call].ask);
+                assert_eq!(history.print(moment), *print, "seed {seed}, after call {moment}: {told:?}");
+            }
         }
     }
 }

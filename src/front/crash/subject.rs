@@ -38,6 +38,11 @@ pub trait Subject: Send + Sync {
         false
     }
 
+    /// A file renamed over another is there with its contents once the name is, fsync or not.
+    fn replaces_whole(&self) -> bool {
+        false
+    }
+
     /// A check of that device by somebody else's program; what it found wrong.
     fn examine(&self, _device: &dyn BlockDevice) -> Result<()> {
         Ok(())
@@ -86,11 +91,17 @@ impl Subject for Hybrid {
     }
 
     fn open_alone(&self, device: Arc<dyn BlockDevice>) -> Result<Box<dyn FileSystem>> {
-        Ok(Box::new(NfHybrid::open(device, None, self.manual())?))
+        // A cut left the SSD's log open; what only that held is not looked for.
+        let options = Options { without_ssd: true, ..self.manual() };
+        Ok(Box::new(NfHybrid::open(device, None, options)?))
     }
 
     fn syncs_alone(&self) -> bool {
         self.options.durability == Durability::Both
+    }
+
+    fn replaces_whole(&self) -> bool {
+        true
     }
 
     fn examine(&self, device: &dyn BlockDevice) -> Result<()> {

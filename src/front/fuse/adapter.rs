@@ -334,7 +334,7 @@ impl Filesystem for Adapter {
             self.counts.written_bytes.fetch_add(u64::from(written), Relaxed);
             let answer = self.fs.write(self.ino(ino), offset, data, kill_suid);
             self.now_or_later(answer, reply, move |reply, done| match done {
-                Ok(()) => reply.written(written),
+                Ok(written) => reply.written(written as u32),
                 Err(error) => reply.error(errno("write", &error)),
             });
         });

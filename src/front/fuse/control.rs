@@ -6,7 +6,9 @@
 
 use super::caller::loses_sgid;
 use super::counts::Counts;
+use super::farewell::{FAREWELL, Farewell};
 use super::follow::Follower;
+use crate::front::health::health;
 use crate::fs::{FileSystem, SetXattr, acl};
 use crate::media::BlockDevice;
 use crate::media::metered::Metered;
@@ -43,6 +45,8 @@ pub(super) struct Control {
     pub options: Value,
     /// The devices below, by what they are to the file system.
     pub devices: Devices,
+    /// Those who wait for the end.
+    pub farewell: Arc<Farewell>,
     /// When the mount began.
     pub began: Instant,
 }
@@ -78,6 +82,7 @@ impl Control {
     ) -> Result<()> {
         match control_name(name) {
             Some(_) if req.uid() != 0 && req.uid() != self.owner => Err(Error::NotPermitted),
+            Some(FAREWELL) => self.farewell.wait(req.pid(), value),
             Some(name) => fs.control_set(ino, name, value),
             None => {
                 let kill_sgid =
@@ -108,6 +113,8 @@ impl Control {
         });
         status.insert("front".into(), front);
         status.insert("devices".into(), self.devices_now());
+        let health = health(&status);
+        status.insert("health".into(), health);
         Ok(Value::Object(status).to_string().into_bytes())
     }
 
@@ -119,6 +126,8 @@ impl Control {
                 "size_bytes": info.size_bytes,
                 "requests": meter.requests,
                 "waits": meter.waits,
+                "errors": meter.errors,
+                "last_error": device.last_error(),
             });
             (role.to_string(), shown)
         };

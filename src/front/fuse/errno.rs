@@ -14,22 +14,27 @@ pub(super) fn errno(operation: &'static str, error: &Error) -> Errno {
 
 /// Whether a person should hear of it: the world failed, not the caller.
 fn is_trouble(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::Gone { .. } | Error::Corrupt { .. } | Error::Mismatch(_))
+    matches!(
+        error,
+        Error::Io { .. } | Error::Gone { .. } | Error::Corrupt { .. } | Error::Mismatch(_) | Error::Ssd(_)
+    )
 }
 
 /// The errno of an error.
 pub fn number(error: &Error) -> i32 {
     match error {
-        // A device's own reasons are not the caller's, except that an image file's home is full.
+        // A device's own reasons are not the caller's, except that an image file's home is full, or that the disk half
+        // failed and takes no changes any more.
         Error::Io { source, .. } => match source.raw_os_error() {
-            Some(full @ (libc::ENOSPC | libc::EDQUOT)) => full,
+            Some(own @ (libc::ENOSPC | libc::EDQUOT | libc::EROFS)) => own,
             _ => libc::EIO,
         },
-        Error::Gone { .. } | Error::Mismatch(_) => libc::EIO,
+        Error::Gone { .. } | Error::Mismatch(_) | Error::Ssd(_) => libc::EIO,
         // What the kernel's own file systems return for a damaged structure.
         Error::Corrupt { .. } => libc::EUCLEAN,
         Error::Unsupported { .. } | Error::NotSupported => libc::EOPNOTSUPP,
         Error::Invalid(_) | Error::BadArgument => libc::EINVAL,
+        Error::InUse(_) => libc::EBUSY,
         Error::NoSpace(_) => libc::ENOSPC,
         Error::NotFound => libc::ENOENT,
         Error::Exists => libc::EEXIST,

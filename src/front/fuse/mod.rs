@@ -28,6 +28,7 @@ mod caller;
 mod control;
 mod counts;
 mod errno;
+mod farewell;
 mod follow;
 mod mount;
 mod options;
@@ -36,8 +37,9 @@ mod workers;
 
 pub use control::{Devices, PREFIX, RESIDENCY, SECTION, STATUS};
 pub use errno::number as errno_of;
+pub use farewell::FAREWELL;
 pub use mount::{SUBTYPE, Unmount, unmount};
-pub use options::{MountOptions, OPTIONS, OptionSpec};
+pub use options::{Atime, MountOptions, OPTIONS, OptionSpec};
 
 use crate::front::record::Recorded;
 use crate::fs::FileSystem;
@@ -46,6 +48,7 @@ use adapter::Adapter;
 use attr::NodeIds;
 use control::Control;
 use counts::Counts;
+use farewell::Farewell;
 use follow::Follower;
 use fuser::{Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -72,6 +75,7 @@ pub struct Mount {
     fs: Arc<dyn FileSystem>,
     unmounter: Unmounter,
     server: Option<JoinHandle<io::Result<()>>>,
+    farewell: Arc<Farewell>,
 }
 
 /// Takes a [`Mount`] away from another thread, such as one that hears signals.
@@ -104,11 +108,12 @@ impl Mount {
             |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
         let serving = connection.device.try_clone().map_err(|why| Error::io("/dev/fuse", why));
         let fs: Arc<dyn FileSystem> = Arc::new(Recorded::new(fs));
-        let served = Served { fs: fs.clone(), devices, counts, workers };
+        let farewell = Arc::new(Farewell::default());
+        let served = Served { fs: fs.clone(), devices, counts, workers, farewell: farewell.clone() };
         let started = serving.and_then(|device| start(served, device, options));
         let unmounter = unmounter(connection.device);
         match started {
-            Ok(server) => Ok(Mount { fs, unmounter, server: Some(server) }),
+            Ok(server) => Ok(Mount { fs, unmounter, server: Some(server), farewell }),
             Err(why) => {
                 // The first error is the one to report.
                 let _ = unmounter.unmount(Unmount::Lazily);
@@ -155,8 +160,13 @@ impl Mount {
             let _ = self.unmounter.unmount(Unmount::Lazily);
         }
         let shut = self.fs.shutdown();
-        served.map_err(|why| Error::io(format!("serving {}", self.mountpoint().display()), why))?;
-        shut
+        let served = served.map_err(|why| Error::io(format!("serving {}", self.mountpoint().display()), why));
+        let ended = served.and(shut);
+        if let Err(why) = &ended {
+            tracing::error!("unmounting {}: {why}", self.mountpoint().display());
+        }
+        self.farewell.say(&*self.fs, &ended);
+        ended
     }
 }
 
@@ -199,10 +209,11 @@ struct Served {
     devices: Devices,
     counts: Arc<Counts>,
     workers: Workers,
+    farewell: Arc<Farewell>,
 }
 
 fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<JoinHandle<io::Result<()>>> {
-    let Served { fs, devices, counts, workers } = served;
+    let Served { fs, devices, counts, workers, farewell } = served;
     let follower = Follower::new(options.follow).map_err(|why| Error::io("a thread", why))?;
     let follower = Arc::new(follower);
     let adapter = Adapter {
@@ -213,6 +224,7 @@ fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<Join
             follower: follower.clone(),
             options: serde_json::to_value(options).unwrap_or_default(),
             devices,
+            farewell,
             began: Instant::now(),
         },
         fs,

@@ -5,7 +5,7 @@
 //! `_FUSE_COMMFD`; the protocol is in libfuse's `util/fusermount.c`). That also works where `/dev/fuse` itself is
 //! closed to the caller.
 
-use super::options::MountOptions;
+use super::options::{Atime, MountOptions};
 use crate::{Error, Result};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -70,7 +70,10 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> io::Result<Owned
         (!options.suid, MountFlags::NOSUID),
         (!options.dev, MountFlags::NODEV),
         (!options.exec, MountFlags::NOEXEC),
-        (!options.atime, MountFlags::NOATIME),
+        (options.atime == Atime::Never, MountFlags::NOATIME),
+        (options.atime == Atime::Relative, MountFlags::RELATIME),
+        (options.atime == Atime::Always, MountFlags::STRICTATIME),
+        (!options.diratime, MountFlags::NODIRATIME),
     ];
     let flags = flags.iter().filter(|(on, _)| *on).fold(MountFlags::empty(), |all, (_, flag)| all | *flag);
     let data = CString::new(data)?;
@@ -97,7 +100,7 @@ fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd>
         (!options.suid, ",nosuid"),
         (!options.dev, ",nodev"),
         (!options.exec, ",noexec"),
-        (!options.atime, ",noatime"),
+        (options.atime == Atime::Never, ",noatime"),
     ];
     for (on, text) in shared_options(options).into_iter().chain(flags) {
         if on {

@@ -43,6 +43,13 @@ pub const OPTIONS: &[OptionSpec] = &[
     switch("noexec", "exec", "no file can be executed"),
     switch("exec", "exec", "files can be executed"),
     switch("noatime", "relatime", "reading leaves access times alone"),
+    switch(
+        "relatime",
+        "relatime",
+        "reading renews an access time that is not after the file's other times, or a day old",
+    ),
+    switch("strictatime", "relatime", "every read renews the access time"),
+    switch("nodiratime", "off", "reading a directory leaves its access time alone"),
     switch("nofollow", "off", "the serving threads do not move to their clients' processor"),
     OptionSpec {
         name: "threads",
@@ -57,6 +64,17 @@ pub const OPTIONS: &[OptionSpec] = &[
         help: "what `mount` and `df` show as the source",
     },
 ];
+
+/// Which reads renew access times, as mount(8) names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Atime {
+    /// `noatime`.
+    Never,
+    /// `relatime`.
+    Relative,
+    /// `strictatime`.
+    Always,
+}
 
 /// How to mount.
 #[derive(Clone, Debug, Serialize)]
@@ -75,8 +93,10 @@ pub struct MountOptions {
     pub dev: bool,
     /// Let files be executed.
     pub exec: bool,
-    /// Note accesses.
-    pub atime: bool,
+    /// Which reads renew access times.
+    pub atime: Atime,
+    /// Directories have access times, too.
+    pub diratime: bool,
     /// Move the serving threads to their clients' processor.
     pub follow: bool,
     /// Threads that serve.
@@ -97,7 +117,8 @@ impl MountOptions {
             suid: for_root,
             dev: for_root,
             exec: true,
-            atime: true,
+            atime: Atime::Relative,
+            diratime: true,
             follow: true,
             threads: 2,
             fsname: "bimetal".into(),
@@ -114,6 +135,17 @@ impl MountOptions {
         self.allow_other = false;
         self.default_permissions = false;
         self
+    }
+
+    /// The options about access times, for a file system that keeps them itself: the kernel leaves that to it.
+    pub fn access_times(&self) -> Vec<String> {
+        let renew = match self.atime {
+            Atime::Never => "noatime",
+            Atime::Relative => "relatime",
+            Atime::Always => "strictatime",
+        };
+        let dirs = (!self.diratime).then_some("nodiratime");
+        std::iter::once(renew).chain(dirs).map(String::from).collect()
     }
 
     /// Takes in one option, `name` or `name=value`; `false` if it is not one of [`OPTIONS`].
@@ -144,7 +176,10 @@ impl MountOptions {
             "suid" | "nosuid" => self.suid = name == "suid",
             "dev" | "nodev" => self.dev = name == "dev",
             "exec" | "noexec" => self.exec = name == "exec",
-            "noatime" => self.atime = false,
+            "noatime" => self.atime = Atime::Never,
+            "relatime" => self.atime = Atime::Relative,
+            "strictatime" => self.atime = Atime::Always,
+            "nodiratime" => self.diratime = false,
             "nofollow" => self.follow = false,
             "fsname" => self.fsname = value.into(),
             "threads" => {
@@ -178,6 +213,16 @@ mod tests {
             assert!(options.apply(text).unwrap_err().to_string().contains(part), "{text}");
         }
         assert!(!options.apply("lag=5s").unwrap());
+    }
+
+    #[test]
+    fn the_last_word_about_access_times_counts() {
+        let mut options = MountOptions::new(true);
+        assert_eq!(options.access_times(), ["relatime"]);
+        for text in ["noatime", "strictatime", "nodiratime"] {
+            assert!(options.apply(text).unwrap());
+        }
+        assert_eq!(options.access_times(), ["strictatime", "nodiratime"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From the host into a file system.
 
 use super::{Copied, PIECE, Watch, look};
-use crate::fs::{Attr, Caller, FileSystem, Kind, Later, NewNode, SetAttr, SetTime, SetXattr};
+use crate::fs::{Attr, Caller, FileSystem, Kind, NewNode, SetAttr, SetTime, SetXattr};
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -42,7 +42,7 @@ pub fn put_stream(
         match source.read(&mut piece) {
             Ok(0) => break Ok(offset),
             Ok(len) => {
-                if let Err(why) = fs.write(attr.ino, offset, &piece[..len], false).and_then(Later::get) {
+                if let Err(why) = write_all(fs, attr.ino, offset, &piece[..len]) {
                     break Err(why);
                 }
                 offset += len as u64;
@@ -57,6 +57,14 @@ pub fn put_stream(
 }
 
 /// Makes an object; what stood there and is no directory goes.
+/// Writes all of a piece, or says that there is no room for it.
+fn write_all(fs: &dyn FileSystem, ino: Ino, offset: u64, piece: &[u8]) -> Result<()> {
+    match fs.write(ino, offset, piece, false)?.get()? {
+        written if written == piece.len() => Ok(()),
+        _ => Err(Error::NoSpace("the file system is full")),
+    }
+}
+
 fn fresh(fs: &dyn FileSystem, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
     match look(fs, parent, name)? {
         Some(old) if old.kind == Kind::Dir => return Err(Error::IsDir),
@@ -171,7 +179,7 @@ impl Putter<'_> {
             while offset < end {
                 let want = (end - offset).min(PIECE) as usize;
                 file.read_exact_at(&mut piece[..want], offset).map_err(|why| Error::io("reading", why))?;
-                self.fs.write(ino, offset, &piece[..want], false)?.get()?;
+                write_all(self.fs, ino, offset, &piece[..want])?;
                 offset += want as u64;
                 self.copied.bytes += want as u64;
                 self.watch.moved(want as u64);

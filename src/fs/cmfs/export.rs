@@ -6,6 +6,7 @@
 
 use super::error;
 use super::mounted::{Memory, Part};
+use crate::media::guard;
 use crate::{Error, Result};
 use cmfs_core::header::Header;
 use cmfs_core::tags::{Packed, SEQUENCE_LOWEST, TagPlace};
@@ -37,7 +38,7 @@ struct Export<'a> {
 /// Something cannot be read or written.
 pub fn write_image(fs: &mut Fs<Part, Memory>, path: &Path) -> Result<u32> {
     let shape = cmfs_core::Nand::geometry(fs.nand());
-    let file = File::create(path).map_err(|why| Error::io(path.display(), why))?;
+    let file = guard::output(path)?;
     let mut export = Export {
         out: BufWriter::new(file),
         numbers: FxHashMap::default(),

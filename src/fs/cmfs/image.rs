@@ -5,32 +5,21 @@
 //! tags of zeros), and erasing leaves a hole. A bad block is marked as on a part: a byte other than 255 at the
 //! beginning of its first spare area.
 
+use crate::media::guard::{self, Claim, Role};
 use crate::{Error, Result};
 use cmfs_core::tags::{SpareState, TagPlace};
 use cmfs_core::{Geometry, NandError};
-use rustix::fs::{FallocateFlags, FlockOperation};
-use std::fs::{File, OpenOptions};
+use rustix::fs::FallocateFlags;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-/// Opens a file; for writing under a lock.
-pub(super) fn open(path: &Path, writable: bool) -> Result<File> {
-    let file = OpenOptions::new().read(true).write(writable).open(path);
-    let file = file.map_err(|why| Error::io(path.display(), why))?;
-    let how = if writable {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
-    };
-    rustix::fs::flock(&file, how)
-        .map_err(|_| Error::invalid(format!("{}: it is in use by another process", path.display())))?;
-    Ok(file)
-}
+use std::sync::Arc;
 
 /// A NAND part in a file.
 #[derive(Debug)]
 pub struct ImageNand {
-    file: File,
+    /// The file, and who keeps others away from it.
+    claim: Arc<Claim>,
     geometry: Geometry,
     writable: bool,
     /// A page as the file has it.
@@ -42,33 +31,44 @@ impl ImageNand {
     ///
     /// # Errors
     /// The file cannot be opened, is in use, or is no whole number of blocks long.
-    pub fn open(path: &Path, mut geometry: Geometry, writable: bool) -> Result<ImageNand> {
-        let file = open(path, writable)?;
-        let len = file.metadata().map_err(|why| Error::io(path.display(), why))?.len();
+    pub fn open(path: &Path, geometry: Geometry, writable: bool) -> Result<ImageNand> {
+        ImageNand::over(guard::claim_path(path, Role::changed_if(writable))?, geometry)
+    }
+
+    /// [`open`](ImageNand::open) of what a command has claimed; writable if it was claimed for that.
+    ///
+    /// # Errors
+    /// It is no whole number of blocks long, or its length cannot be told.
+    pub fn over(claim: Arc<Claim>, mut geometry: Geometry) -> Result<ImageNand> {
+        let len = claim.file().metadata().map_err(|why| Error::io(claim.name(), why))?.len();
         let page = u64::from(geometry.page_bytes + geometry.spare_bytes);
         let block = page * u64::from(geometry.pages_per_block);
         if len == 0 || !len.is_multiple_of(block) {
             return Err(Error::invalid(format!(
                 "{}: {len} bytes are no whole number of blocks of {} pages of {} + {} bytes; name the part with --device",
-                path.display(),
+                claim.name(),
                 geometry.pages_per_block,
                 geometry.page_bytes,
                 geometry.spare_bytes
             )));
         }
         geometry.blocks = u32::try_from(len / block).unwrap_or(u32::MAX);
-        Ok(ImageNand { file, geometry, writable, buffer: vec![0; page as usize] })
+        let writable = claim.role() != Role::Read;
+        Ok(ImageNand { claim, geometry, writable, buffer: vec![0; page as usize] })
     }
 
-    /// Makes a file of the length that a part of this shape takes.
+    /// Empties a file and gives it the length that a part of this shape takes.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn make(path: &Path, geometry: &Geometry) -> Result<()> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
-        let file = file.map_err(|why| Error::io(path.display(), why))?;
+    pub fn make(claim: &Claim, geometry: &Geometry) -> Result<()> {
         let page = u64::from(geometry.page_bytes + geometry.spare_bytes);
-        file.set_len(page * geometry.pages()).map_err(|why| Error::io(path.display(), why))
+        let resized = claim.file().set_len(0).and_then(|()| claim.file().set_len(page * geometry.pages()));
+        resized.map_err(|why| Error::io(claim.name(), why))
+    }
+
+    fn file(&self) -> &File {
+        self.claim.file()
     }
 
     fn offset(&self, page: u32) -> u64 {
@@ -114,12 +114,12 @@ impl cmfs_core::Nand for ImageNand {
         let mut spare = vec![0; self.geometry.spare_bytes as usize];
         self.read_spare(first, &mut spare)?;
         spare[..2].fill(0);
-        self.file.write_all_at(&spare, self.spare_at(first)).map_err(gone)
+        self.file().write_all_at(&spare, self.spare_at(first)).map_err(gone)
     }
 
     fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
         let at = self.offset(page);
-        self.file.read_exact_at(&mut self.buffer, at).map_err(gone)?;
+        self.claim.file().read_exact_at(&mut self.buffer, at).map_err(gone)?;
         let (from, behind) = self.buffer.split_at(self.geometry.page_bytes as usize);
         data.copy_from_slice(from);
         spare.copy_from_slice(behind);
@@ -128,7 +128,7 @@ impl cmfs_core::Nand for ImageNand {
     }
 
     fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
-        self.file.read_exact_at(spare, self.spare_at(page)).map_err(gone)?;
+        self.file().read_exact_at(spare, self.spare_at(page)).map_err(gone)?;
         as_erased(&mut [], spare);
         Ok(())
     }
@@ -138,7 +138,7 @@ impl cmfs_core::Nand for ImageNand {
             return Err(NandError::Gone);
         }
         let bytes = [data, spare].concat();
-        self.file.write_all_at(&bytes, self.offset(page)).map_err(gone)
+        self.file().write_all_at(&bytes, self.offset(page)).map_err(gone)
     }
 
     fn erase(&mut self, block: u32) -> Result<(), NandError> {
@@ -148,14 +148,14 @@ impl cmfs_core::Nand for ImageNand {
         let first = self.offset(self.geometry.first_page(block));
         let len = self.buffer.len() as u64 * u64::from(self.geometry.pages_per_block);
         let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if rustix::fs::fallocate(&self.file, holes, first, len).is_ok() {
+        if rustix::fs::fallocate(self.file(), holes, first, len).is_ok() {
             return Ok(());
         }
         // Not every file system has holes.
         let zeros = vec![0; self.buffer.len()];
         let pages = self.geometry.pages_per_block as usize;
         (0..pages).try_for_each(|page| {
-            self.file.write_all_at(&zeros, first + (page * zeros.len()) as u64).map_err(gone)
+            self.file().write_all_at(&zeros, first + (page * zeros.len()) as u64).map_err(gone)
         })
     }
 }

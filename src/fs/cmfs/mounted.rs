@@ -391,13 +391,13 @@ impl FileSystem for CmfsFs {
         })
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
         self.with(|state| {
             state.fs.write(id(ino)?, offset, data).map_err(error)?;
             if kill_suid {
                 state.kill_set_id(id(ino)?)?;
             }
-            Ok(Later::Now(()))
+            Ok(Later::Now(data.len()))
         })
     }
 

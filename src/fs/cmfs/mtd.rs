@@ -8,7 +8,7 @@
 //! MEMSETBADBLOCK, ECCGETSTATS, ECCGETLAYOUT. A read of a page that could not be corrected returns its bytes all the
 //! same; that it could not is seen by the count of failures.
 
-use super::image::open;
+use crate::media::guard::{self, Claim, Role};
 use crate::{Error, Result};
 use cmfs_core::{Geometry, NandError};
 use std::fs::File;
@@ -16,6 +16,7 @@ use std::io::{Error as IoError, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Bytes of the spare area that must be ours: tags, their correction, the page's checksum.
 const OWN: std::ops::Range<u32> = 2..34;
@@ -129,7 +130,8 @@ fn failure(why: &IoError) -> NandError {
 /// A NAND part behind an MTD character device.
 #[derive(Debug)]
 pub struct MtdNand {
-    file: File,
+    /// The device, and who keeps others away from it.
+    claim: Arc<Claim>,
     geometry: Geometry,
     writable: bool,
     /// Reads that could not be corrected so far, by the kernel's count.
@@ -143,31 +145,37 @@ impl MtdNand {
     /// It cannot be opened, is in use, is no MTD device or no NAND, or its driver needs bytes of the spare area that
     /// the file system needs.
     pub fn open(path: &Path, writable: bool) -> Result<MtdNand> {
-        let mut file = open(path, writable)?;
+        MtdNand::over(guard::claim_path(path, Role::changed_if(writable))?)
+    }
+
+    /// [`open`](MtdNand::open) of what a command has claimed; writable if it was claimed for that.
+    ///
+    /// # Errors
+    /// As [`open`](MtdNand::open)'s.
+    pub fn over(claim: Arc<Claim>) -> Result<MtdNand> {
+        let (mut file, name) = (claim.file(), claim.name());
         let mut info = Info::default();
         // SAFETY: the call fills an `mtd_info_user`.
-        unsafe { ioctl(&file, MEMGETINFO, &mut info) }.map_err(|why| {
-            Error::invalid(format!("{}: it is no MTD device: MEMGETINFO: {why}", path.display()))
-        })?;
-        let bytes = file.seek(SeekFrom::End(0)).map_err(|why| Error::io(path.display(), why))?;
-        let geometry =
-            geometry_of(&info, bytes).map_err(|why| Error::invalid(format!("{}: {why}", path.display())))?;
+        unsafe { ioctl(file, MEMGETINFO, &mut info) }
+            .map_err(|why| Error::invalid(format!("{name}: it is no MTD device: MEMGETINFO: {why}")))?;
+        let bytes = file.seek(SeekFrom::End(0)).map_err(|why| Error::io(&name, why))?;
+        let geometry = geometry_of(&info, bytes).map_err(|why| Error::invalid(format!("{name}: {why}")))?;
         geometry.check().map_err(super::error)?;
-        let mut device = MtdNand { file, geometry, writable, failed: 0 };
-        device.check_layout(path)?;
+        let writable = claim.role() != Role::Read;
+        let mut device = MtdNand { claim, geometry, writable, failed: 0 };
+        device.check_layout(&name)?;
         device.failed = device.failures();
         Ok(device)
     }
 
     /// Old kernels and some drivers do not tell; then the usual layout is taken for granted.
-    fn check_layout(&self, path: &Path) -> Result<()> {
+    fn check_layout(&self, name: &str) -> Result<()> {
         let mut layout = EccLayout { code_bytes: 0, code_places: [0; 64], free_bytes: 0, free: [[0; 2]; 8] };
         // SAFETY: the call fills an `nand_ecclayout_user`.
-        let told = unsafe { ioctl(&self.file, ECCGETLAYOUT, &mut layout) }.is_ok();
+        let told = unsafe { ioctl(self.claim.file(), ECCGETLAYOUT, &mut layout) }.is_ok();
         if told && !leaves_room(&layout) {
             return Err(Error::invalid(format!(
-                "{}: its driver does not leave bytes {} to {} of the spare area alone",
-                path.display(),
+                "{name}: its driver does not leave bytes {} to {} of the spare area alone",
                 OWN.start,
                 OWN.end - 1
             )));
@@ -179,7 +187,7 @@ impl MtdNand {
     fn failures(&self) -> u32 {
         let mut stats = EccStats::default();
         // SAFETY: the call fills an `mtd_ecc_stats`.
-        match unsafe { ioctl(&self.file, ECCGETSTATS, &mut stats) } {
+        match unsafe { ioctl(self.claim.file(), ECCGETSTATS, &mut stats) } {
             Ok(_) => stats.failed,
             Err(_) => 0,
         }
@@ -192,7 +200,7 @@ impl MtdNand {
     fn block_call(&self, number: libc::Ioctl, block: u32) -> std::io::Result<i32> {
         let mut at = self.offset(self.geometry.first_page(block));
         // SAFETY: both calls that are made so take an offset of 64 bits.
-        unsafe { ioctl(&self.file, number, &mut at) }
+        unsafe { ioctl(self.claim.file(), number, &mut at) }
     }
 }
 
@@ -238,7 +246,7 @@ impl cmfs_core::Nand for MtdNand {
     }
 
     fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
-        match self.file.read_exact_at(data, self.offset(page)) {
+        match self.claim.file().read_exact_at(data, self.offset(page)) {
             Ok(()) => {}
             Err(why) if matches!(why.raw_os_error(), Some(libc::EIO | libc::EBADMSG)) => {
                 return Err(NandError::Unreadable);
@@ -260,7 +268,7 @@ impl cmfs_core::Nand for MtdNand {
             pointer: spare.as_mut_ptr() as u64,
         };
         // SAFETY: the call takes an `mtd_oob_buf64`, whose pointer is valid for its length.
-        match unsafe { ioctl(&self.file, MEMREADOOB64, &mut request) } {
+        match unsafe { ioctl(self.claim.file(), MEMREADOOB64, &mut request) } {
             Ok(_) => Ok(()),
             Err(why) if matches!(why.raw_os_error(), Some(libc::EIO | libc::EBADMSG)) => {
                 Err(NandError::Unreadable)
@@ -283,7 +291,7 @@ impl cmfs_core::Nand for MtdNand {
             padding: [0; 7],
         };
         // SAFETY: the call takes an `mtd_write_req`, whose pointers are valid for their lengths.
-        unsafe { ioctl(&self.file, MEMWRITE, &mut request) }.map(drop).map_err(|why| failure(&why))
+        unsafe { ioctl(self.claim.file(), MEMWRITE, &mut request) }.map(drop).map_err(|why| failure(&why))
     }
 
     fn erase(&mut self, block: u32) -> Result<(), NandError> {
@@ -293,7 +301,7 @@ impl cmfs_core::Nand for MtdNand {
         let length = u64::from(self.geometry.page_bytes) * u64::from(self.geometry.pages_per_block);
         let mut request = EraseInfo { start: self.offset(self.geometry.first_page(block)), length };
         // SAFETY: the call takes an `erase_info_user64`.
-        unsafe { ioctl(&self.file, MEMERASE64, &mut request) }.map(drop).map_err(|why| failure(&why))
+        unsafe { ioctl(self.claim.file(), MEMERASE64, &mut request) }.map(drop).map_err(|why| failure(&why))
     }
 }
 

@@ -4,14 +4,14 @@
 //! that writes back its pages, for DAX it flushes the processor's caches to the medium. Opened for reading, the map is
 //! private, and what is written stays in memory.
 
-use super::image::open;
+use crate::media::guard::{self, Claim, Role};
 use crate::{Error, Result};
 use cmfs_core::NvramError;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
-use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 const WORD: usize = 8;
 /// What a range of `msync` begins with a multiple of: no machine has larger pages.
@@ -20,8 +20,8 @@ const PAGE: usize = 64 << 10;
 /// A mapped memory.
 #[derive(Debug)]
 pub struct MappedNvram {
-    /// Keeps the lock.
-    _file: File,
+    /// Keeps others away.
+    _claim: Arc<Claim>,
     base: *mut u8,
     len: usize,
     shared: bool,
@@ -38,20 +38,28 @@ impl MappedNvram {
     /// # Errors
     /// It cannot be opened or mapped, is in use, or is empty.
     pub fn open(path: &Path, writable: bool) -> Result<MappedNvram> {
-        let failed = |why: std::io::Error| Error::io(path.display(), why);
-        let mut file = open(path, writable)?;
+        MappedNvram::over(guard::claim_path(path, Role::changed_if(writable))?)
+    }
+
+    /// Maps what a command has claimed; what is written stays in it only if it was claimed for that.
+    ///
+    /// # Errors
+    /// It cannot be mapped, or is empty.
+    pub fn over(claim: Arc<Claim>) -> Result<MappedNvram> {
+        let (mut file, writable) = (claim.file(), claim.role() != Role::Read);
+        let failed = |why: std::io::Error| Error::io(claim.name(), why);
         let len = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let len = usize::try_from(len).unwrap_or(0) / WORD * WORD;
         if len == 0 {
-            return Err(Error::invalid(format!("{}: an NVRAM cannot be empty", path.display())));
+            return Err(Error::invalid(format!("{}: an NVRAM cannot be empty", claim.name())));
         }
         let flags = if writable { MapFlags::SHARED } else { MapFlags::PRIVATE };
         // SAFETY: a new map at a place that the kernel chooses; the lock keeps other volumes from the file.
         let base = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, &file, 0)
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0)
         };
         let base = base.map_err(|why| failed(why.into()))?.cast();
-        Ok(MappedNvram { _file: file, base, len, shared: writable, dirty: None })
+        Ok(MappedNvram { _claim: claim, base, len, shared: writable, dirty: None })
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<(), NvramError> {

@@ -5,6 +5,7 @@ use super::mounted::{CmfsFs, Memory, Options, Part};
 use super::mtd::MtdNand;
 use super::nvram::MappedNvram;
 use super::{error, export};
+use crate::media::guard::{self, Claim, Role, Target};
 use crate::media::nand::NandProfile;
 use crate::media::profile;
 use crate::{Error, Result};
@@ -12,6 +13,7 @@ use cmfs_core::ecc::Corrected;
 use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, Problem};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The part that an image is of, unless another is named.
 pub const DEVICE: &str = "slc-2k";
@@ -87,56 +89,55 @@ fn layout_of(path: &Path) -> Result<Layout> {
 /// # Errors
 /// The images cannot be made, or hold something and `force` is not set.
 pub fn make(plan: &Plan) -> Result<(u64, u64)> {
-    let nand = if is_device(&plan.nand) { open_device(plan)? } else { make_image(plan)? };
+    let made = |name, path| Target { make: true, ..Target::new(name, path, Role::Overwritten) };
+    let nvram = plan.nvram.as_deref().map(|path| made("--nvram", path));
+    let targets: Vec<Target> = [made("--nand", &plan.nand)].into_iter().chain(nvram).collect();
+    let mut claims = guard::claim(&targets, plan.force)?.into_iter();
+    let nand = claims.next().ok_or(Error::BadArgument)?;
+    let nand = if is_device(&plan.nand) { open_device(plan, nand)? } else { make_image(plan, nand)? };
     let shape = cmfs_core::Nand::geometry(&nand);
     let bytes = shape.pages() * u64::from(shape.page_bytes);
     let nvram_bytes = plan.nvram_bytes.unwrap_or((bytes / 1000).max(4096)) / 8 * 8;
-    let nvram = plan.nvram.as_deref().map(|path| make_nvram(path, nvram_bytes)).transpose()?;
+    let nvram = claims.next().map(|claim| make_nvram(claim, nvram_bytes)).transpose()?;
     let identity = *uuid::Uuid::new_v4().as_bytes();
     let fs = Fs::format(nand, nvram, config(plan.layout), identity, true).map_err(error)?;
     fs.close().map_err(error)?;
     Ok((bytes, if plan.nvram.is_some() { nvram_bytes } else { 0 }))
 }
 
-/// An MTD device to make a file system on. Whether it holds something is not asked for less than `--force`.
-fn open_device(plan: &Plan) -> Result<Part> {
+/// An MTD device to make a file system on: its spare areas say whether it holds something, too.
+fn open_device(plan: &Plan, claim: Arc<Claim>) -> Result<Part> {
     if plan.size_bytes.is_some() {
         return Err(Error::invalid(format!("{}: a device has its size", plan.nand.display())));
     }
-    let mut nand = MtdNand::open(&plan.nand, true)?;
+    let mut nand = MtdNand::over(claim)?;
     let shape = cmfs_core::Nand::geometry(&nand);
     let mut spare = vec![0; shape.spare_bytes as usize];
     for block in 0..shape.blocks {
         let read = cmfs_core::Nand::read_spare(&mut nand, shape.first_page(block), &mut spare);
         if !plan.force && read.is_ok() && spare.iter().any(|byte| *byte != 0xff) {
-            return Err(holds_something(&plan.nand));
+            return Err(Error::invalid(format!(
+                "{} already holds something in its spare areas; use --force to overwrite it",
+                plan.nand.display()
+            )));
         }
     }
     Ok(Box::new(nand))
 }
 
-/// An image to make a file system in, made if it is not there.
-fn make_image(plan: &Plan) -> Result<Part> {
+/// An image to make a file system in; an empty one gets its length.
+fn make_image(plan: &Plan, claim: Arc<Claim>) -> Result<Part> {
     let mut geometry = geometry_of(&plan.device)?;
     if let Some(bytes) = plan.size_bytes {
         let block = u64::from(geometry.page_bytes) * u64::from(geometry.pages_per_block);
         geometry.blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
         geometry.check().map_err(error)?;
     }
-    let there = plan.nand.metadata().is_ok_and(|meta| meta.len() > 0);
-    if !there || plan.size_bytes.is_some() && plan.force {
-        ImageNand::make(&plan.nand, &geometry)?;
-    } else if !plan.force && !is_blank(&plan.nand)? {
-        return Err(holds_something(&plan.nand));
+    let is_empty = claim.file().metadata().is_ok_and(|found| found.len() == 0);
+    if is_empty || plan.size_bytes.is_some() && plan.force {
+        ImageNand::make(&claim, &geometry)?;
     }
-    Ok(Box::new(Corrected::new(ImageNand::open(&plan.nand, geometry, true)?)))
-}
-
-fn holds_something(path: &Path) -> Error {
-    Error::invalid(format!(
-        "{}: it holds something; --force makes a new file system on it all the same",
-        path.display()
-    ))
+    Ok(Box::new(Corrected::new(ImageNand::over(claim, geometry)?)))
 }
 
 /// A character device is MTD, or nothing that can be a NAND part.
@@ -144,22 +145,13 @@ fn is_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.file_type().is_char_device())
 }
 
-/// A file is made of this size, a device has its own.
-fn make_nvram(path: &Path, bytes: u64) -> Result<MappedNvram> {
-    let is_device = path.metadata().is_ok_and(|meta| !meta.is_file());
-    if !is_device {
-        std::fs::write(path, vec![0; bytes as usize]).map_err(|why| Error::io(path.display(), why))?;
+/// A file is emptied and made of this size, a device has its own.
+fn make_nvram(claim: Arc<Claim>, bytes: u64) -> Result<MappedNvram> {
+    if claim.file().metadata().is_ok_and(|found| found.is_file()) {
+        let resized = claim.file().set_len(0).and_then(|()| claim.file().set_len(bytes));
+        resized.map_err(|why| Error::io(claim.name(), why))?;
     }
-    MappedNvram::open(path, true)
-}
-
-/// Whether a file has only zeros at its beginning.
-fn is_blank(path: &Path) -> Result<bool> {
-    use std::io::Read;
-    let mut front = Vec::new();
-    let file = std::fs::File::open(path).map_err(|why| Error::io(path.display(), why))?;
-    file.take(1 << 20).read_to_end(&mut front).map_err(|why| Error::io(path.display(), why))?;
-    Ok(front.iter().all(|byte| *byte == 0) || front.iter().all(|byte| *byte == 0xff))
+    MappedNvram::over(claim)
 }
 
 impl Volume<'_> {
@@ -168,14 +160,17 @@ impl Volume<'_> {
     /// # Errors
     /// The images cannot be opened, or do not belong together.
     pub fn open(&self, writable: bool) -> Result<Fs<Part, Memory>> {
+        let role = Role::changed_if(writable);
+        let nvram = self.nvram.map(|path| Target::new("--nvram", path, role));
+        let targets: Vec<Target> =
+            [Target::new("--nand", self.nand, role)].into_iter().chain(nvram).collect();
+        let mut claims = guard::claim(&targets, false)?.into_iter();
+        let nand = claims.next().ok_or(Error::BadArgument)?;
         let nand: Part = match is_device(self.nand) {
-            true => Box::new(MtdNand::open(self.nand, writable)?),
-            false => {
-                let image = ImageNand::open(self.nand, geometry_of(self.device)?, writable)?;
-                Box::new(Corrected::new(image))
-            }
+            true => Box::new(MtdNand::over(nand)?),
+            false => Box::new(Corrected::new(ImageNand::over(nand, geometry_of(self.device)?)?)),
         };
-        let nvram = self.nvram.map(|path| MappedNvram::open(path, writable)).transpose()?;
+        let nvram = claims.next().map(MappedNvram::over).transpose()?;
         let nvram = nvram.map(|memory| Box::new(memory) as Memory);
         let config = config(self.nvram.map_or(Ok(Layout::Compact), layout_of)?);
         match self.scan {

@@ -157,7 +157,7 @@ impl Ext4 {
             let why = format!("attributes in block {block}");
             return Err(Error::corrupt("an inode", why, format!("inode {ino}")));
         }
-        let buffer = self.store.load(block, 0)?;
+        let buffer = self.store.load(block)?;
         if !self.store.buffers.is_checked(buffer) {
             if self.store.geometry.features.csum() {
                 xattr::verify_block(self.store.buffers.bytes(buffer), self.store.geometry.seed, block)?;

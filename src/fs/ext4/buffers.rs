@@ -47,6 +47,8 @@ pub(super) struct Buffers {
     dirty_count: usize,
     capacity: usize,
     hand: usize,
+    /// The last transaction that an image of a buffer that is gone went into.
+    gone: u64,
     nothing: Arc<[u8]>,
 }
 
@@ -61,6 +63,7 @@ impl Buffers {
             dirty_count: 0,
             capacity: capacity.max(16),
             hand: 0,
+            gone: 0,
             nothing: Arc::from([]),
         }
     }
@@ -75,6 +78,18 @@ impl Buffers {
     /// Whether a block is cached.
     pub fn has(&self, block: u64) -> bool {
         self.index.contains_key(&block)
+    }
+
+    /// The contents of a cached block, without a mark that it was used.
+    pub fn peek(&self, block: u64) -> Option<Bytes> {
+        let slot = *self.index.get(&block)?;
+        Some(Bytes::from_owner(self.slots[slot as usize].data.clone()))
+    }
+
+    /// The last transaction that an image of a block went into that is not cached any more: contents read from the
+    /// device since an earlier one may be older than what it has now.
+    pub fn gone(&self) -> u64 {
+        self.gone
     }
 
     /// Puts a block in that is not cached; it is clean.
@@ -132,6 +147,7 @@ impl Buffers {
         if entry.dirty {
             self.dirty_count -= 1;
         }
+        self.gone = self.gone.max(entry.frozen);
         entry.dirty = false;
         entry.block = NOWHERE;
         entry.data = self.nothing.clone();

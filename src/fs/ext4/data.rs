@@ -4,6 +4,7 @@
 //! [`Ext4::place`] and [`Ext4::unreserve`] when it gets its blocks, just before [`Ext4::freeze`].
 
 use super::Ext4;
+use super::credits::PREALLOCATE_RUNS;
 use super::extents::{EXTENT_MAX, Extent, Spot, UNWRITTEN_MAX};
 use super::inode::{Inode, flag};
 use super::space::{Claim, Goal, SHORT_FILE_BYTES};
@@ -65,7 +66,7 @@ pub struct Placed {
 pub type PlacedRuns = SmallVec<[Placed; 4]>;
 
 /// Blocks an operation may change before it lets the caller commit, as a part of what a transaction holds.
-const STEP_SHARE: usize = 4;
+pub(super) const STEP_SHARE: usize = 4;
 
 impl Ext4 {
     /// What is at `block`, for at most `max` blocks.
@@ -102,6 +103,9 @@ impl Ext4 {
     /// [`Error::NoSpace`]; see [`Ext4::held_blocks`].
     pub fn reserve(&mut self, blocks: u64) -> Result<()> {
         self.store.check_writable()?;
+        if blocks == 0 {
+            return Ok(());
+        }
         self.store.promise(blocks, self.store.geometry.root_blocks)
     }
 
@@ -219,7 +223,7 @@ impl Ext4 {
 
     /// Frees the blocks from `from` on, the last ones first; `false` if that was enough for one transaction.
     pub(super) fn free_from(&mut self, slot: u32, from: u64) -> Result<bool> {
-        let limit = self.dirty_blocks() + (self.capacity / STEP_SHARE).max(16);
+        let limit = self.dirty_blocks() + self.step_blocks();
         while self.dirty_blocks() < limit {
             let inode = &mut self.inodes.entry(slot).inode;
             let Some(last) = self.store.tree(inode)?.last().filter(|last| last.end() > from) else {
@@ -231,37 +235,61 @@ impl Ext4 {
         Ok(false)
     }
 
-    /// Makes a hole of the `len` blocks from `block` on.
+    /// Makes a hole of the `len` blocks from `block` on, as far as one step goes. The answer is the block up to
+    /// which that is: if it is not the end, go on from there with credits of its own.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the map has to grow and cannot; as [`Ext4::inode_mut`].
-    pub fn punch(&mut self, ino: Ino, block: u64, len: u64) -> Result<()> {
+    pub fn punch(&mut self, ino: Ino, block: u64, len: u64) -> Result<u64> {
         let (from, to) = clip(block, len);
         let slot = self.load_dirty(ino)?;
         let inode = &mut self.inodes.entry(slot).inode;
         self.store.mapped_tree(inode)?;
         let tree = self.store.tree_mut(inode)?;
-        if u64::from(from) >= to {
-            return Ok(());
-        }
         self.store.check_growth(tree, 1, 0, Claim::Promised)?;
-        self.store.cut(inode, from, to)
+        let limit = self.dirty_blocks() + self.step_blocks();
+        let mut at = u64::from(from);
+        while at < to {
+            if self.dirty_blocks() >= limit {
+                return Ok(at);
+            }
+            let inode = &mut self.inodes.entry(slot).inode;
+            match self.store.tree(inode)?.spot(at as u32) {
+                Spot::Hole(end) => at = end,
+                Spot::Extent(extent) => {
+                    let end = extent.end().min(to);
+                    self.store.cut(inode, at as u32, end)?;
+                    at = end;
+                }
+            }
+        }
+        Ok(block.saturating_add(len))
     }
 
-    /// Gives space without data to the holes among the `len` blocks from `block` on.
+    /// Gives space without data to the holes among the `len` blocks from `block` on, as far as one step goes. The
+    /// answer is the block up to which that is: if it is not the end, go on from there with credits of its own.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::TooLarge`], as [`Ext4::inode_mut`]; nothing has changed then.
-    pub fn preallocate(&mut self, ino: Ino, block: u64, len: u64) -> Result<()> {
+    /// [`Error::NoSpace`] if there is not enough for all of it, [`Error::TooLarge`], as [`Ext4::inode_mut`]; this step
+    /// has changed nothing then.
+    pub fn preallocate(&mut self, ino: Ino, block: u64, len: u64) -> Result<u64> {
         let (from, to) = block_range(block, len)?;
         let slot = self.load_dirty(ino)?;
         let inode = &mut self.inodes.entry(slot).inode;
         self.store.mapped_tree(inode)?;
-        let holes = self.store.holes(inode, from, to)?;
+        let mut holes = self.store.holes(inode, from, to)?;
         let blocks = holes.iter().map(|(from, to)| to - u64::from(*from)).sum();
         self.store.check_room(blocks, Claim::Ordinary)?;
-        let found = self.store.take_for(inode, &holes, UNWRITTEN_MAX)?;
-        self.store.add(inode, &found, true)
+        let later = holes.get(PREALLOCATE_RUNS).map_or(to, |hole| hole.0.into());
+        holes.truncate(PREALLOCATE_RUNS);
+        let found = self.store.take_for(inode, &holes, UNWRITTEN_MAX, PREALLOCATE_RUNS)?;
+        self.store.add(inode, &found, true)?;
+        let wanted: u64 = holes.iter().map(|(from, to)| to - u64::from(*from)).sum();
+        let taken: u64 = found.iter().map(|extent| u64::from(extent.len)).sum();
+        Ok(match found.last() {
+            Some(last) if taken < wanted => last.end(),
+            _ => later,
+        })
     }
 
     /// The first block at or after `block` that holds data.
@@ -342,10 +370,10 @@ impl Store {
         Ok(holes)
     }
 
-    /// Takes blocks for holes, in runs of at most `most`; all or nothing.
-    fn take_for(&mut self, inode: &mut Inode, holes: &[(u32, u64)], most: u32) -> Result<Found> {
+    /// Takes blocks for holes, in runs of at most `most`; all or nothing, but no more than `runs` of them.
+    fn take_for(&mut self, inode: &mut Inode, holes: &[(u32, u64)], most: u32, runs: usize) -> Result<Found> {
         let mut found = Found::new();
-        let taken = self.take_all(inode, holes, most, &mut found);
+        let taken = self.take_all(inode, holes, (most, runs), &mut found);
         let sectors = found.iter().map(|extent| u64::from(extent.len)).sum::<u64>()
             * u64::from(self.geometry.block_bytes / 512);
         let fits = self.geometry.features.huge_file() || inode.blocks + sectors <= u64::from(u32::MAX);
@@ -370,13 +398,16 @@ impl Store {
         &mut self,
         inode: &mut Inode,
         holes: &[(u32, u64)],
-        most: u32,
+        (most, runs): (u32, usize),
         found: &mut Found,
     ) -> Result<()> {
         for (from, to) in holes {
             let mut block = *from;
             let mut goal = self.goal(inode, block)?;
             while u64::from(block) < *to {
+                if found.len() >= runs {
+                    return Ok(());
+                }
                 let want = (*to - u64::from(block)).min(u64::from(most.min(EXTENT_MAX))) as u32;
                 let (at, len) = match self.is_short(*to) {
                     true => self.take_for_short(goal, want)?,
@@ -414,7 +445,7 @@ impl Store {
             return self.runs(inode, from, to, &[]);
         }
         let holes = self.holes(inode, from, to)?;
-        let found = self.take_for(inode, &holes, EXTENT_MAX)?;
+        let found = self.take_for(inode, &holes, EXTENT_MAX, usize::MAX)?;
         let runs = self.runs(inode, from, to, &found)?;
         self.add(inode, &found, false)?;
         self.tree(inode)?.write(from, to);
@@ -433,7 +464,7 @@ impl Store {
         self.mapped_tree(inode)?;
         self.tree_mut(inode)?;
         self.check_room(to - u64::from(from), claim)?;
-        let found = self.take_for(inode, &[(from, to)], EXTENT_MAX)?;
+        let found = self.take_for(inode, &[(from, to)], EXTENT_MAX, usize::MAX)?;
         if found.len() > runs {
             self.give_found(&found)?;
             return Err(Error::NoSpace("no long run of free blocks"));

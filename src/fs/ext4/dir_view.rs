@@ -8,8 +8,8 @@ use super::space::{Claim, GRANT};
 use super::store::Store;
 use crate::{Error, Result};
 
-/// Blocks read together when one of a directory is not in memory, bytes.
-const AHEAD_BYTES: u32 = 32 << 10;
+/// The first read of a directory's extent, bytes.
+const FIRST_READ: u64 = 32 << 10;
 
 /// A directory that is being looked at or changed.
 pub(super) struct DirView<'a> {
@@ -37,8 +37,9 @@ impl<'a> DirView<'a> {
             return Err(Error::corrupt("a directory", "a block was never written", self.place(n)));
         }
         let at = extent.at + u64::from(n - extent.block);
-        let left = (extent.end() - u64::from(n) - 1) as u32;
-        let slot = self.store.load(at, left.min((AHEAD_BYTES >> self.store.geometry.block_bits) - 1))?;
+        let bounds = extent.at..extent.at + u64::from(extent.len);
+        let slot =
+            self.store.load_among(at, &bounds, (FIRST_READ >> self.store.geometry.block_bits).max(1))?;
         if !self.store.buffers.is_checked(slot) {
             if self.store.dirs.checksums {
                 dir::verify(self.store.buffers.bytes(slot), self.seed, self.place(n))?;

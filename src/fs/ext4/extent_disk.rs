@@ -25,6 +25,11 @@ pub(super) fn node_entries(block_bytes: u32) -> u16 {
     ((block_bytes as usize - HEADER) / ENTRY) as u16
 }
 
+/// The block of the node below an index entry.
+fn child_of(entry: &[u8]) -> u64 {
+    u64::from(get32(entry, 4)) | u64::from(get16(entry, 8)) << 32
+}
+
 /// How to read an inode's tree.
 pub(super) struct Reader<'a> {
     /// Bytes of a block.
@@ -35,6 +40,8 @@ pub(super) struct Reader<'a> {
     pub ino: u64,
     /// Fetches a node.
     pub read: &'a mut dyn FnMut(u64) -> Result<Bytes>,
+    /// Is told of nodes that will be fetched.
+    pub soon: &'a dyn Fn(u64),
     /// Whether a run of blocks may belong to a file.
     pub allowed: &'a dyn Fn(u64, u64) -> bool,
 }
@@ -93,8 +100,10 @@ impl Reader<'_> {
             let ino = self.ino;
             return extents.push_checked(leaf, &|| format!("inode {ino}, block {at}"));
         }
-        for entry in node[HEADER..].chunks_exact(ENTRY).take(entries) {
-            let child = u64::from(get32(entry, 4)) | u64::from(get16(entry, 8)) << 32;
+        let children = node[HEADER..].chunks_exact(ENTRY).take(entries);
+        children.clone().map(child_of).filter(|child| (self.allowed)(*child, 1)).for_each(self.soon);
+        for entry in children {
+            let child = child_of(entry);
             if !(self.allowed)(child, 1) {
                 return Err(self.bad("a node lies outside the file area", child));
             }
@@ -260,7 +269,15 @@ mod tests {
     fn read(root: &[u8], disk: &HashMap<u64, Vec<u8>>) -> Result<Extents> {
         let mut fetch = |at| disk.get(&at).map(|node| node.clone().into()).ok_or(Error::NotFound);
         let allowed = |at: u64, len: u64| at > 10 && at + len < 1 << 48;
-        Reader { block_bytes: 1024, seed: Some(5), ino: 12, read: &mut fetch, allowed: &allowed }.tree(root)
+        Reader {
+            block_bytes: 1024,
+            seed: Some(5),
+            ino: 12,
+            read: &mut fetch,
+            soon: &|_| (),
+            allowed: &allowed,
+        }
+        .tree(root)
     }
 
     fn tree(count: u32) -> Extents {

@@ -332,9 +332,28 @@ impl Extents {
         (grown + self.index_nodes(grown)).saturating_sub(held + self.index.len())
     }
 
+    /// Nodes that changing `blocks` blocks, each anywhere, writes at most; and node blocks taken or given back.
+    pub fn nodes_to_change(&self, blocks: u64) -> (u64, u64) {
+        let (one, first) = (self.leaves.len() == 1, self.leaves[0].extents.len());
+        // A change in the middle of an extent makes two more; where there is none yet, each block makes one.
+        let most = if one && first == 0 { blocks } else { blocks.saturating_mul(2) };
+        let extents = usize::try_from(most).unwrap_or(usize::MAX / 4);
+        if self.has_room(extents) && !self.has_nodes() {
+            return (0, 0);
+        }
+        if one && self.index.is_empty() && first.saturating_add(extents) <= self.node_entries() {
+            return (1, 2);
+        }
+        let grown = extents.div_ceil(self.node_entries() / 2) + 1;
+        let touched = extents.saturating_mul(2).min(self.leaves.len());
+        let index = self.index_nodes(self.leaves.len() + grown).max(self.index.len());
+        let nodes = (touched + grown + index) as u64;
+        (nodes, nodes)
+    }
+
     /// Whether a few more extents can never need a node, the common case.
     pub fn has_room(&self, extents: usize) -> bool {
-        self.leaves.len() == 1 && self.leaves[0].extents.len() + extents <= ROOT_ENTRIES
+        self.leaves.len() == 1 && self.leaves[0].extents.len().saturating_add(extents) <= ROOT_ENTRIES
     }
 
     /// Whether there is, or was until now, a node block.

@@ -404,6 +404,11 @@ impl Inode {
         put32(&mut self.body, 4, if old { 0 } else { rdev });
     }
 
+    /// Its extents are in memory or in the inode itself: nothing has to be read to know them.
+    pub(super) fn has_flat_tree(&self) -> bool {
+        self.tree.is_some() || self.has(flag::EXTENTS) && self.body[6..8] == [0, 0]
+    }
+
     /// Whether a symbolic link's target is in the inode.
     pub(super) fn is_fast_link(&self) -> bool {
         self.kind() == Kind::Symlink && self.size < BODY_BYTES as u64 && !self.has(flag::EXTENTS)

@@ -16,7 +16,10 @@ use super::group::{INODE_UNINIT, TABLE_ZEROED, bitmap_sum};
 use super::store::Store;
 use crate::units::Ino;
 use crate::{Error, Result};
+use std::ops::Range;
 
+/// The first read of an inode table, bytes.
+const TABLE_READ: u64 = 16 << 10;
 /// Groups looked at for a new directory, at most.
 const SAMPLES_MAX: u32 = 512;
 
@@ -157,17 +160,33 @@ impl Store {
         (block, ((place % per_block) * self.geometry.inode_bytes) as usize)
     }
 
-    /// The buffer of the table block of an inode, read with a few after it.
+    /// The buffer of the table block of an inode, read if need be with others that hold inodes.
     pub fn load_slot(&mut self, ino: Ino) -> Result<(u32, usize)> {
         let (block, offset) = self.slot_of(ino);
         if let Some(slot) = self.buffers.find(block) {
             return Ok((slot, offset));
         }
         let (group, _) = self.geometry.group_of_inode(ino);
-        let end = self.desc(group).table + u64::from(self.geometry.table_blocks());
-        let ahead = (16_384 >> self.geometry.block_bits) - 1;
-        let slot = self.load(block, ahead.min((end - block - 1) as u32))?;
+        let slot =
+            self.load_among(block, &self.used_table(group), (TABLE_READ >> self.geometry.block_bits).max(1))?;
         Ok((slot, offset))
+    }
+
+    /// The blocks of a group's inode table that may hold inodes.
+    fn used_table(&self, group: u32) -> Range<u64> {
+        let desc = self.desc(group);
+        let per_block = self.geometry.block_bytes / self.geometry.inode_bytes;
+        let used = (self.geometry.inodes_per_group - desc.unused_inodes).div_ceil(per_block);
+        desc.table..desc.table + u64::from(used)
+    }
+
+    /// Notes that an inode will be wanted soon.
+    pub fn hint_inode(&self, ino: Ino) {
+        let (block, _) = self.slot_of(ino);
+        let (group, _) = self.geometry.group_of_inode(ino);
+        if self.used_table(group).contains(&block) {
+            self.hint(block);
+        }
     }
 
     /// Has the table block of a free inode in a buffer, and every block of the table up to it valid.
@@ -211,7 +230,7 @@ impl Store {
         let mut map = if desc.has(INODE_UNINIT) {
             Bitmap::zeros(bits)
         } else {
-            let bytes = self.fetch(desc.inode_bitmap)?;
+            let bytes = self.fetch_bitmap(desc.inode_bitmap)?;
             let sum = bitmap_sum(&bytes, inodes, &self.geometry);
             if sum.is_some_and(|sum| sum != desc.inode_sum) {
                 return bad("the checksum is wrong");

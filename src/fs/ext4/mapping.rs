@@ -74,6 +74,7 @@ impl Store {
             seed: self.geometry.features.csum().then_some(inode.seed),
             ino: inode.ino.0,
             read: &mut |at| self.fetch(at),
+            soon: &|at| self.announce(at),
             allowed: &|at, len| self.may_hold_data(at, len),
         };
         Ok((reader.tree(&inode.body)?, Vec::new()))

@@ -11,7 +11,8 @@
 //! attributes           extended attributes and access lists             xattr
 //! orphans              inodes without names, until released
 //! commit, open         freeze, committed, close; open and recovery      journal
-//! store                device, superblock, groups, space, buffers
+//! credits              what an operation adds to a transaction at most
+//! store                device, superblock, groups, space, buffers, ahead, misses
 //! ```
 //!
 //! **Locking.** None: all methods take `&mut self`, the caller has the lock. Only the journal is shared with
@@ -23,8 +24,9 @@
 //! wrong comes back as [`crate::Error::Corrupt`]. Features that are not driven are refused by name at open.
 //!
 //! **Cost.** Warm: a handful of hash lookups and bit operations an operation, no I/O, no allocation but a
-//! new inode's entry. Cold: one read per table block, directory block or bitmap. Memory: [`CacheLimits`],
-//! and what changed until it is on the disk.
+//! new inode's entry. Cold: a read for each stretch of an inode table or directory ([`ahead`]), one for each bitmap;
+//! without the caller's lock, if the caller likes ([`misses`]). Memory: [`CacheLimits`], and what changed until it
+//! is on the disk.
 
 pub mod acl;
 pub mod dir;
@@ -34,10 +36,12 @@ mod htree;
 pub mod journal;
 pub mod xattr;
 
+mod ahead;
 mod attributes;
 mod bitmap;
 mod buffers;
 mod commit;
+mod credits;
 mod data;
 mod dir_view;
 mod extent_disk;
@@ -50,6 +54,7 @@ mod inode_space;
 mod inodes;
 mod le;
 mod mapping;
+mod misses;
 mod names;
 mod open;
 mod orphans;
@@ -60,10 +65,12 @@ mod store;
 mod superblock;
 
 pub use commit::Frozen;
+pub use credits::TreeChange;
 pub use data::{Mapping, Placed, PlacedRuns};
 pub use inode::{Inode, flag};
+pub use misses::Wanted;
 pub use names::{Create, Removed};
-pub use open::{CacheLimits, Identity, OpenOptions};
+pub use open::{CacheLimits, Identity, Look, OpenOptions};
 pub use superblock::{ROOT_INO, TIE_BYTES};
 
 use crate::fs::FsStat;

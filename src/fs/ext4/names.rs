@@ -14,6 +14,7 @@ use crate::fs::{DirEntry, Kind};
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
+use smallvec::SmallVec;
 
 /// What a new inode inherits from its directory.
 const INHERITED: u32 = flag::SYNC | flag::NODUMP | flag::NOATIME | flag::JOURNAL_DATA | flag::DIRSYNC;
@@ -23,6 +24,8 @@ const FOR_FILES: u32 = INHERITED & !flag::DIRSYNC;
 const FOR_OTHERS: u32 = flag::NODUMP | flag::NOATIME;
 /// Names read at once from a directory that does not tell the kinds.
 const BATCH: usize = 64;
+/// Blocks of a directory that are hinted at: longer ones are read in long reads anyway.
+const HINTED: usize = 64;
 
 /// A new inode and its name.
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +225,27 @@ impl Ext4 {
         Ok(Removed { ino, last })
     }
 
+    /// Notes that an inode will be wanted soon: a read that is made anyway may bring it along.
+    pub fn hint_inode(&mut self, ino: Ino) {
+        if self.inodes.find(ino).is_none() && self.store.geometry.is_ordinary(ino) {
+            self.store.hint_inode(ino);
+        }
+    }
+
+    /// Notes that the entries of a directory whose inode is in memory will be wanted soon.
+    pub fn hint_entries(&mut self, ino: Ino) {
+        let Some(slot) = self.inodes.find(ino) else { return };
+        let inode = &mut self.inodes.entry(slot).inode;
+        if inode.kind() != Kind::Dir || !inode.has_flat_tree() {
+            return;
+        }
+        // What is wrong with it will be said when it is used.
+        let Ok(tree) = self.store.tree(inode) else { return };
+        let blocks = tree.iter().flat_map(|extent| extent.at..extent.at + u64::from(extent.len));
+        let blocks: SmallVec<[u64; HINTED]> = blocks.take(HINTED).collect();
+        blocks.iter().for_each(|block| self.store.hint(*block));
+    }
+
     /// Shows the entries after `from` (0 at the start), `.` and `..` first, until `visit` says `false`.
     ///
     /// # Errors
@@ -229,6 +253,9 @@ impl Ext4 {
     pub fn readdir(&mut self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
         self.make_room();
         self.load_dir(ino)?;
+        if from == 0 {
+            self.hint_entries(ino);
+        }
         if !self.store.dirs.filetype {
             return self.readdir_by_inode(ino, from, visit);
         }
@@ -303,7 +330,7 @@ impl Ext4 {
         let super::extents::Spot::Extent(extent) = self.store.tree(inode)?.spot(0) else {
             return Err(bad("it has no block"));
         };
-        let buffer = self.store.load(extent.at, 0)?;
+        let buffer = self.store.load(extent.at)?;
         let target = self.store.buffers.bytes(buffer).get(..len).ok_or_else(|| bad("it is too long"))?;
         Ok(target.to_vec())
     }

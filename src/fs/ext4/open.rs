@@ -14,7 +14,7 @@ use super::inodes::Inodes;
 use super::journal::Journal;
 use super::space::Group;
 use super::store::Store;
-use super::superblock::{SUPER_BYTES, SUPER_OFFSET, Superblock};
+use super::superblock::{SUPER_BYTES, SUPER_OFFSET, Superblock, TIE_BYTES};
 use crate::media::BlockDevice;
 use crate::time::Stamp;
 use crate::units::DiskBlock;
@@ -84,7 +84,35 @@ impl Identity {
     }
 }
 
+/// What a file system says of itself before it is opened, as it will be once its journal is replayed.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Who it is.
+    pub identity: Identity,
+    /// The caller's opaque area; `None` if it was never set.
+    pub tie: Option<[u8; TIE_BYTES]>,
+}
+
 impl Ext4 {
+    /// Looks at the file system on `disk` as opening it for writing would find it; nothing is written.
+    ///
+    /// # Errors
+    /// As [`Ext4::open`], as far as the superblock and the journal show.
+    pub fn look(disk: &Arc<dyn BlockDevice>) -> Result<Look> {
+        let mut sb = read_super(&**disk)?;
+        let name = &disk.info().name;
+        if sb.sound || !sb.needs_recovery() {
+            sb.check_state(name)?;
+        }
+        let (journal, _) = load_journal(disk, &sb)?;
+        let (place, offset) = sb.geometry.super_place();
+        if let Some(block) = journal.preview(place)? {
+            sb = Superblock::read(&block[offset..offset + SUPER_BYTES], disk.info().size_bytes, name)?;
+        }
+        sb.check_state(name)?;
+        Ok(Look { identity: Identity::of(&sb), tie: sb.tie() })
+    }
+
     /// Opens the file system on `disk`; for writing, replays its journal and marks it as in use.
     ///
     /// # Errors

@@ -242,7 +242,7 @@ impl Ext4 {
 
     /// Moves the numbers out of one block of the orphan file.
     fn take_filed(&mut self, block: u64, seed: u32, found: &mut FxHashSet<Ino>) -> Result<()> {
-        let slot = self.store.load(block, 0)?;
+        let slot = self.store.load(block)?;
         let bytes = self.store.buffers.bytes(slot);
         let end = bytes.len() - 8;
         let bad = |why: &str| Err(Error::corrupt("the orphan file", why, format!("block {block}")));

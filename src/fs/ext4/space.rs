@@ -274,6 +274,7 @@ impl Store {
         mut reads: u32,
     ) -> Result<Option<(u32, u32, u32)>> {
         let groups = self.geometry.groups;
+        let mut unread = None;
         for step in 0..groups {
             let group = (first + step) % groups;
             let entry = &self.groups[group as usize];
@@ -286,13 +287,24 @@ impl Store {
                 None => reads -= 1,
                 Some(_) => {}
             }
-            if let Some((at, len)) = self.block_map(group)?.search(want, least)
+            let map = match self.block_map(group) {
+                Ok(map) => map,
+                Err(error) => {
+                    // What cannot be read is not handed out; there are other groups.
+                    unread = Some(error);
+                    continue;
+                }
+            };
+            if let Some((at, len)) = map.search(want, least)
                 && len >= least
             {
                 return Ok(Some((group, at, len)));
             }
         }
-        Ok(None)
+        match unread {
+            Some(error) if least == 1 => Err(error),
+            _ => Ok(None),
+        }
     }
 
     fn take(&mut self, group: u32, at: u32, len: u32) -> (u64, u32) {
@@ -415,7 +427,7 @@ impl Store {
         if desc.has(BLOCK_UNINIT) {
             return Ok(BlockMap::new(self.fresh_block_map(group), len));
         }
-        let bytes = self.fetch(desc.block_bitmap)?;
+        let bytes = self.fetch_bitmap(desc.block_bitmap)?;
         let bad = |why: &str| {
             Err(Error::corrupt("a block bitmap", why, format!("group {group}, block {}", desc.block_bitmap)))
         };

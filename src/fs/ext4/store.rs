@@ -2,10 +2,12 @@
 //! buffer cache. Inodes stand beside it ([`super::Ext4`]), so that one can be changed while blocks are
 //! read, taken and given back.
 
+use super::ahead::Ahead;
 use super::buffers::{Buffers, Seal};
 use super::dir::DirParams;
 use super::group::{Desc, SystemZones};
 use super::journal::Journal;
+use super::misses::Misses;
 use super::open::CacheLimits;
 use super::space::Group;
 use super::superblock::{Geometry, Superblock};
@@ -14,6 +16,8 @@ use crate::time::Stamp;
 use crate::units::DiskBlock;
 use crate::{Error, Result};
 use bytes::Bytes;
+use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Free space and promises on it, blocks.
@@ -62,6 +66,10 @@ pub(super) struct Store {
     pub limits: CacheLimits,
     /// Extent tree nodes that freezing now would write.
     pub changed_nodes: usize,
+    /// What is read together.
+    pub ahead: RefCell<Ahead>,
+    /// What was missing while reading is shunned.
+    pub misses: RefCell<Misses>,
 }
 
 impl Store {
@@ -82,6 +90,8 @@ impl Store {
         let clock = Stamp { sec: sb.write_time().max(sb.made_time()) as i64, nsec: 0 };
         Store {
             buffers: Buffers::new(limits.buffer_bytes >> geometry.block_bits),
+            ahead: RefCell::new(Ahead::new(geometry.block_bits, limits.buffer_bytes >> geometry.block_bits)),
+            misses: RefCell::default(),
             random: uuid ^ (sb.write_time() << 20) ^ u64::from(sb.mount_count()),
             groups: Vec::new(),
             table: Vec::new(),
@@ -116,10 +126,19 @@ impl Store {
         self.disk.read(block << bits, (count as usize) << bits)
     }
 
-    /// The newest committed contents of a block.
+    /// The newest contents of a block: of its buffer, else as committed.
     pub fn fetch(&self, block: u64) -> Result<Bytes> {
+        match self.buffers.peek(block).or_else(|| self.newer(block)) {
+            Some(bytes) => Ok(bytes),
+            None => self.fetch_absent(block),
+        }
+    }
+
+    /// The newest committed contents of a bitmap, which never is in a buffer.
+    pub fn fetch_bitmap(&self, block: u64) -> Result<Bytes> {
         match self.newer(block) {
             Some(bytes) => Ok(bytes),
+            None if self.is_shunned() => Err(super::misses::absent(block)),
             None => self.read_device(block, 1),
         }
     }
@@ -129,8 +148,14 @@ impl Store {
         self.journal.as_ref().and_then(|journal| journal.latest(DiskBlock(block)))
     }
 
-    /// The buffer of a block, read if need be together with up to `ahead` blocks after it.
-    pub fn load(&mut self, block: u64, ahead: u32) -> Result<u32> {
+    /// The buffer of a block, read if need be.
+    pub fn load(&mut self, block: u64) -> Result<u32> {
+        self.load_among(block, &(block..block + 1), 1)
+    }
+
+    /// The buffer of a block, read if need be with others of the blocks in `bounds`, which are of its kind: `least` of
+    /// them to begin with, more if they are read one after the other.
+    pub fn load_among(&mut self, block: u64, bounds: &Range<u64>, least: u64) -> Result<u32> {
         if let Some(slot) = self.buffers.find(block) {
             return Ok(slot);
         }
@@ -140,16 +165,8 @@ impl Store {
         if let Some(bytes) = self.newer(block) {
             return Ok(self.buffers.insert(block, Arc::from(&bytes[..])));
         }
-        let end = (block + 1 + u64::from(ahead)).min(self.geometry.blocks);
-        // Asked before the read: what the journal has home meanwhile, the read sees.
-        let stale = |at: u64| self.buffers.has(at) || self.newer(at).is_some();
-        let wanted: Vec<u64> = (block + 1..end).take_while(|at| !stale(*at)).collect();
-        let bytes = self.read_device(block, 1 + wanted.len() as u32)?;
-        let size = self.block_bytes();
-        for (at, chunk) in wanted.iter().zip(bytes[size..].chunks_exact(size)) {
-            self.buffers.insert(*at, Arc::from(chunk));
-        }
-        Ok(self.buffers.insert(block, Arc::from(&bytes[..size])))
+        let bounds = bounds.start..bounds.end.min(self.geometry.blocks);
+        self.read_in(block, &bounds, least)
     }
 
     /// A buffer of zeros for a block whose old contents are of no matter; dirty.

@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::core::Core;
+use super::credits::Credits;
 use super::policy::{BYPASS, DURABILITY_XATTR, Durability, SECTION_XATTR};
 use super::record::{Record, when};
 use super::write::without_suid;
@@ -18,19 +19,44 @@ const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 impl Shared {
     /// See [`crate::fs::FileSystem::setattr`].
     pub(super) fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        let mut core = self.core.lock();
-        core.writable()?;
+        drop(self.ready(|core| core.look_at(ino)));
+        let mut core = self.admitted_to_set(ino, set)?;
+        core.check_setattr(ino, set)?;
         let now = core.clock.wall();
         if let Some(size) = set.size {
             while !self.set_size(&mut core, ino, size, now)? {
                 let op = core.op;
-                MutexGuard::unlocked(&mut core, || self.await_disk(op))?;
+                drop(core);
+                self.await_disk(op)?;
+                core = self.admitted_to_set(ino, set)?;
             }
         }
         self.set_attributes(&mut core, ino, set, now)?;
         let attr = core.attr(ino)?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(attr)
+    }
+
+    fn admitted_to_set(&self, ino: Ino, set: &SetAttr) -> Result<MutexGuard<'_, Core>> {
+        self.admitted(ino, |core| {
+            let mut blocks = core.ext4.credits_for_attributes() + core.ext4.credits_for_xattrs();
+            if set.size.is_some() {
+                blocks += core.ext4.credits_to_free(ino)?;
+                blocks += core.ext4.credits_for_data(ino, self.blocks_per_frame)?;
+            }
+            Ok(Credits::blocks(blocks))
+        })
+    }
+
+    /// The credits of a change of extended attributes, of so many bytes.
+    fn admitted_to_tag(&self, ino: Ino, bytes: usize) -> Result<MutexGuard<'_, Core>> {
+        drop(self.ready(|core| core.look_at(ino)));
+        let mut core = self.admitted(ino, |core| {
+            let blocks = core.ext4.credits_for_attributes() + core.ext4.credits_for_xattrs();
+            Ok(Credits { records: 1024 + bytes as u64, ..Credits::blocks(blocks) })
+        })?;
+        core.check_tag(ino)?;
+        Ok(core)
     }
 
     fn set_attributes(&self, core: &mut Core, ino: Ino, set: &SetAttr, now: Stamp) -> Result<()> {
@@ -110,8 +136,7 @@ impl Shared {
         how: SetXattr,
         kill_sgid: bool,
     ) -> Result<()> {
-        let mut core = self.core.lock();
-        core.writable()?;
+        let mut core = self.admitted_to_tag(ino, value.len())?;
         let there = match core.ext4.get_xattr(ino, name) {
             Ok(_) => true,
             Err(Error::NoAttribute) => false,
@@ -132,7 +157,7 @@ impl Shared {
         } else {
             self.set_access_acl(&mut core, ino, value, kill_sgid, now)?;
         }
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(())
     }
 
@@ -169,17 +194,15 @@ impl Shared {
 
     /// See [`crate::fs::FileSystem::removexattr`].
     pub(super) fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        let mut core = self.core.lock();
-        core.writable()?;
+        let mut core = self.admitted_to_tag(ino, 0)?;
         self.store_xattr(&mut core, ino, name, None, None, self.clock.wall())?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(())
     }
 
     /// Maps a directory to a section, to `bypass`, or back to what it inherits. No data moves.
     pub(super) fn map_directory(&self, ino: Ino, rule: &str) -> Result<()> {
-        let mut core = self.core.lock();
-        core.writable()?;
+        let mut core = self.admitted_to_tag(ino, 0)?;
         if core.ext4.inode(ino)?.kind() != Kind::Dir {
             return Err(Error::NotDir);
         }
@@ -201,8 +224,7 @@ impl Shared {
 
     /// Sets what an fsync below a directory waits for, or lets it inherit again.
     pub(super) fn set_durability(&self, ino: Ino, rule: &str) -> Result<()> {
-        let mut core = self.core.lock();
-        core.writable()?;
+        let mut core = self.admitted_to_tag(ino, 0)?;
         if core.ext4.inode(ino)?.kind() != Kind::Dir {
             return Err(Error::NotDir);
         }

@@ -1,10 +1,23 @@
-//! Checking a volume: recovery (tried in memory, or really done), a walk over the whole tree, and the disk
-//! half's own checker.
+//! Checking a volume that is not mounted.
+//!
+//! Everything is tried in memory first, over the halves as they are: the SSD's log and tables, recovery, a walk over
+//! the whole tree, the copies on the SSD if that is asked for, and the disk half's own checker. What is found clean is
+//! not written to, not by one byte, so that the SSD's copies stay valid. Only then is anything repaired on the media,
+//! and nothing that loses something unless the user said so. After e2fsck repaired the disk half its tie to the SSD is
+//! renewed if every copy on the SSD still is what the disk has.
 
+use super::scrub::{BadCopy, Step};
+use super::ssd::{DiskSide, Opened, RecordBody, Ssd};
+use super::tie::{Saved, Tie};
+use super::volume::{lend, tie_to};
 use super::{NfHybrid, Options};
+use crate::checksum::crc32c;
+use crate::fs::ext4::{Ext4, OpenOptions};
 use crate::fs::{FileSystem, Kind};
-use crate::media::file::FileDevice;
+use crate::media::file::{self, FileDevice};
+use crate::media::guard::{self, Role, Target};
 use crate::media::{BlockDevice, overlay::Overlay};
+use crate::runtime;
 use crate::units::Ino;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -12,41 +25,417 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+/// Bytes of copies verified between two looks at the progress.
+const STEP_BYTES: u64 = 16 << 20;
+/// So many bad copies are named; the rest is counted.
+const NAMED: usize = 100;
+
+/// What to check, and how far to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The disk half.
+    pub disk: &'a Path,
+    /// The SSD half.
+    pub ssd: Option<&'a Path>,
+    /// Go on without the SSD, whatever its log holds; see [`Options::without_ssd`].
+    pub without_ssd: bool,
+    /// Repair what can be repaired without losing anything; else nothing changes.
+    pub repair: bool,
+    /// Repair also what costs something.
+    pub lossy: bool,
+    /// Compare every copy on the SSD with its checksum and the disk.
+    pub deep: bool,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, Serialize)]
+pub struct Problem {
+    /// The structure, or the file.
+    pub what: String,
+    /// What is wrong, in a sentence.
+    pub why: String,
+    /// Something that was promised is lost by it, or would be by its repair.
+    pub loses: bool,
+    /// It is right now.
+    pub repaired: bool,
+}
+
 /// What a check found.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Findings {
-    /// What recovery and the SSD half's own checks noticed; nothing of it loses data.
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// What else there is to say, in sentences.
     pub notes: Vec<String>,
     /// Operations that only the SSD's log held.
     pub operations_recovered: u64,
     /// Inodes looked at.
     pub inodes: u64,
-    /// What is wrong, each with its place.
-    pub errors: Vec<String>,
-    /// What e2fsck said of the disk half; empty if it was not run (the journal must be replayed first, and
-    /// nothing may be changed).
+    /// Bytes on the SSD that were compared.
+    pub compared_bytes: u64,
+    /// What e2fsck said of the disk half; empty if it was not run.
     pub e2fsck: Vec<String>,
+    /// The volume was written to.
+    pub changed: bool,
 }
 
-/// Checks a volume. With `repair`, recovery is done on the media and e2fsck may repair; else nothing changes.
-pub fn check(disk: &Path, ssd: Option<&Path>, repair: bool) -> Result<Findings> {
-    let mut findings = Findings::default();
-    let open = |path: &Path| -> Result<Arc<dyn BlockDevice>> {
-        let device = Arc::new(FileDevice::open(path, repair)?);
-        Ok(if repair { device } else { Arc::new(Overlay::new(device)) })
-    };
-    let ssd = ssd.map(open).transpose()?;
-    let fs = NfHybrid::open(open(disk)?, ssd, Options::default())?;
-    findings.notes = fs.notes().to_vec();
-    findings.operations_recovered = fs.recovered();
-    walk(&fs, &mut findings);
-    let was_clean = fs.was_clean();
-    fs.shutdown()?;
-    drop(fs);
-    if repair || was_clean {
-        run_e2fsck(disk, repair, &mut findings)?;
+impl Findings {
+    fn problem(&mut self, what: &str, why: String, loses: bool) {
+        self.problems.push(Problem { what: what.into(), why, loses, repaired: false });
     }
+
+    fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// What is wrong and not of the disk half itself counts as repaired.
+    fn repaired(&mut self, what: &[&str]) {
+        for problem in self.problems.iter_mut().filter(|problem| what.contains(&&*problem.what)) {
+            problem.repaired = true;
+        }
+    }
+
+    fn loses(&self) -> bool {
+        self.problems.iter().any(|problem| problem.loses)
+    }
+}
+
+const LOG: &str = "the SSD's log";
+const TABLES: &str = "the SSD's tables";
+const COPIES: &str = "the SSD's copies";
+const DISK: &str = "the disk half";
+
+/// Checks a volume; `progress` hears what is done now.
+///
+/// # Errors
+/// A half is in use or cannot be read, the two do not belong together, or e2fsck cannot be run. What is wrong with the
+/// volume is no error but a finding.
+pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
+    let halves = Halves::claim(plan)?;
+    let mut findings = Findings::default();
+    progress("looking at the SSD's log and tables");
+    let survey = halves.survey(plan, &mut findings)?;
+    if !survey.can_go_on {
+        return Ok(findings);
+    }
+    progress("looking at every file");
+    let Some(was_clean) = halves.try_out(plan, &mut findings, progress)? else { return Ok(findings) };
+    if was_clean {
+        progress("e2fsck looks at the disk half");
+        halves.e2fsck(&["-f", "-n"], &mut findings)?;
+    } else if !plan.repair {
+        findings.note(
+            "The journal of the disk half was not replayed, as nothing may change; e2fsck was not run.",
+        );
+    }
+    if !plan.repair {
+        return Ok(findings);
+    }
+    if findings.loses() && !plan.lossy {
+        findings.note(
+            "Nothing was changed, for a repair would lose what is named. Get off what there is (bimetal rescue, bimetal get), then repair with --yes.",
+        );
+        return Ok(findings);
+    }
+    halves.repair(plan, was_clean, &mut findings, progress)?;
     Ok(findings)
+}
+
+/// Both halves, claimed and open.
+struct Halves {
+    disk: Arc<FileDevice>,
+    ssd: Option<Arc<FileDevice>>,
+}
+
+/// What a first look at the SSD says.
+struct Survey {
+    can_go_on: bool,
+}
+
+fn in_memory(device: &Arc<FileDevice>) -> Arc<dyn BlockDevice> {
+    Arc::new(Overlay::new(device.clone()))
+}
+
+impl Halves {
+    fn claim(plan: &Plan) -> Result<Halves> {
+        let role = Role::changed_if(plan.repair);
+        let ssd = plan.ssd.map(|path| Target::new("--ssd", path, role));
+        let targets: Vec<Target> = [Target::new("--disk", plan.disk, role)].into_iter().chain(ssd).collect();
+        let mut claims = guard::claim(&targets, false)?.into_iter();
+        let options = file::Options { writable: plan.repair, ..Default::default() };
+        let disk = claims.next().ok_or(Error::BadArgument)?;
+        let ssd = claims.next().map(|claim| FileDevice::over(claim, &options).map(Arc::new)).transpose()?;
+        Ok(Halves { disk: Arc::new(FileDevice::over(disk, &options)?), ssd })
+    }
+
+    /// What the disk says of the SSD.
+    fn tie(&self) -> Result<Option<Tie>> {
+        let opening = OpenOptions { now: runtime::Live::wall_clock(), ..OpenOptions::default() };
+        Ok(Tie::decode(Ext4::open(in_memory(&self.disk), opening)?.tie().as_ref()).ok())
+    }
+
+    /// What the SSD has lost by itself, whatever the disk has.
+    fn survey(&self, plan: &Plan, findings: &mut Findings) -> Result<Survey> {
+        let tie = match self.tie() {
+            Ok(tie) => tie,
+            Err(why @ (Error::Corrupt { .. } | Error::Invalid(_))) => {
+                findings.problem(DISK, format!("It cannot be opened: {why}. e2fsck may know more."), true);
+                self.e2fsck(&["-f", "-n"], findings)?;
+                return Ok(Survey { can_go_on: false });
+            }
+            Err(why) => return Err(why),
+        };
+        let Some(device) = &self.ssd else {
+            let is_open = |tie: Tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering);
+            let Some(tie) = tie.filter(|tie| is_open(*tie) && !plan.without_ssd) else {
+                return Ok(Survey { can_go_on: true });
+            };
+            let why = format!(
+                "The SSD half ({}) was not named, and its log may hold operations that the disk half lacks. Name it with --ssd, or drop them for ever with --without-ssd.",
+                uuid::Uuid::from_bytes(tie.ssd)
+            );
+            findings.problem(LOG, why, true);
+            return Ok(Survey { can_go_on: false });
+        };
+        let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
+        match Ssd::open(device.as_ref(), known) {
+            Ok(opened) => note_damage(device.as_ref(), &opened, findings)?,
+            Err(why @ Error::Corrupt { .. }) => {
+                findings.problem(LOG, format!("The SSD half cannot be opened: {why}."), true);
+                return Ok(Survey { can_go_on: false });
+            }
+            Err(why) => return Err(why),
+        }
+        Ok(Survey { can_go_on: true })
+    }
+
+    /// Mounts in memory, and looks at everything. Whether the disk half was left in order; `None` if it cannot be
+    /// mounted.
+    fn try_out(
+        &self,
+        plan: &Plan,
+        findings: &mut Findings,
+        progress: &dyn Fn(&'static str),
+    ) -> Result<Option<bool>> {
+        let ssd = self.ssd.as_ref().map(in_memory);
+        let options = Options { manual: true, without_ssd: plan.without_ssd, ..Options::default() };
+        let fs = match NfHybrid::open(in_memory(&self.disk), ssd, options) {
+            Ok(fs) => fs,
+            Err(why @ Error::Corrupt { .. }) => {
+                findings.problem(DISK, format!("It cannot be mounted: {why}."), true);
+                return Ok(None);
+            }
+            Err(why) => return Err(why),
+        };
+        findings.operations_recovered = fs.recovered();
+        for note in fs.notes().iter().filter(|note| note.contains("stale") || note.contains("is dropped:")) {
+            findings.note(format!("Of the SSD half: {note}."));
+        }
+        walk(&fs, findings);
+        if plan.deep {
+            progress("comparing the SSD's copies with the disk");
+            let bad = compare(&fs, false, findings)?;
+            name_bad(&bad, findings);
+        }
+        let was_clean = fs.was_clean();
+        fs.shutdown()?;
+        Ok(Some(was_clean))
+    }
+
+    /// Repairs on the media what needs it.
+    fn repair(
+        &self,
+        plan: &Plan,
+        was_clean: bool,
+        findings: &mut Findings,
+        progress: &dyn Fn(&'static str),
+    ) -> Result<()> {
+        let disk_is_wrong = findings.problems.iter().any(|problem| problem.what == DISK);
+        let ssd_is_wrong = findings.problems.iter().any(|problem| problem.what != DISK);
+        if !was_clean || ssd_is_wrong {
+            progress("repairing");
+            self.recover(plan, findings)?;
+        }
+        let mut told = Findings::default();
+        if !was_clean {
+            progress("e2fsck looks at the disk half");
+            self.e2fsck(&["-f", "-n"], &mut told)?;
+            findings.e2fsck = std::mem::take(&mut told.e2fsck);
+            findings.problems.append(&mut told.problems);
+        }
+        if disk_is_wrong || findings.problems.iter().any(|problem| problem.what == DISK) {
+            progress("e2fsck repairs the disk half");
+            let how = if plan.lossy { "-y" } else { "-p" };
+            findings.changed = true;
+            self.e2fsck(&["-f", how], &mut told)?;
+            findings.e2fsck.append(&mut told.e2fsck);
+            if told.problems.is_empty() {
+                findings.repaired(&[DISK]);
+            }
+            self.renew_tie(findings)?;
+        }
+        Ok(())
+    }
+
+    /// Mounts on the media, which replays journal and log, drops what was found bad, and ends in order.
+    fn recover(&self, plan: &Plan, findings: &mut Findings) -> Result<()> {
+        findings.changed = true;
+        let ssd = self.ssd.clone().map(|ssd| ssd as Arc<dyn BlockDevice>);
+        let options = Options { manual: true, without_ssd: plan.without_ssd, ..Options::default() };
+        let fs = NfHybrid::open(self.disk.clone(), ssd, options)?;
+        let mut left = 0;
+        if plan.deep {
+            let bad = compare(&fs, true, &mut Findings::default())?;
+            left = bad.iter().filter(|bad| !bad.dropped).count();
+        }
+        fs.shutdown()?;
+        findings.repaired(&[TABLES]);
+        if left == 0 {
+            findings.repaired(&[COPIES]);
+        }
+        // What the log has lost stays lost; but from here on it is in order.
+        if findings.operations_recovered > 0 {
+            findings.note(format!(
+                "{} operations that only the SSD's log held are on the disk half now.",
+                findings.operations_recovered
+            ));
+        }
+        Ok(())
+    }
+
+    /// After e2fsck changed the disk half: if all copies on the SSD are still what the disk has, the SSD hears that
+    /// they count.
+    fn renew_tie(&self, findings: &mut Findings) -> Result<()> {
+        let Some(ssd) = &self.ssd else { return Ok(()) };
+        let opening = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let (identity, tie) = match Ext4::open(self.disk.clone(), opening) {
+            Ok(ext4) => (ext4.identity(), Tie::decode(ext4.tie().as_ref()).ok()),
+            Err(_) => return Ok(()),
+        };
+        let Some(tie) = tie else { return Ok(()) };
+        let mut opened = Ssd::open(ssd.as_ref(), tie.disk_side())?;
+        let writes = opened.ssd.mark_clean(tie_to(identity, tie.epoch));
+        let tried = in_memory(ssd);
+        for (offset, bytes) in &writes {
+            tried.write(*offset, bytes.clone())?;
+        }
+        let options = Options { manual: true, ..Options::default() };
+        let fs = NfHybrid::open(in_memory(&self.disk), Some(tried), options)?;
+        let bad = compare(&fs, false, findings);
+        fs.shutdown()?;
+        if bad.is_ok_and(|bad| bad.is_empty()) {
+            let ssd: &dyn BlockDevice = ssd.as_ref();
+            for (offset, bytes) in writes {
+                ssd.write(offset, bytes)?;
+                ssd.flush()?;
+            }
+            findings.note("The SSD's copies are what the repaired disk half has; they stay.");
+        } else {
+            findings
+                .note("The SSD's copies are not what the repaired disk half has; the next mount drops them.");
+        }
+        Ok(())
+    }
+
+    /// Runs the disk half's own checker.
+    fn e2fsck(&self, how: &[&str], findings: &mut Findings) -> Result<()> {
+        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+        let output = lend(&self.disk, |disk, name| {
+            let output = Command::new("e2fsck").env("PATH", path).args(how).arg(disk).output();
+            let output = output.map_err(|error| {
+                Error::io("e2fsck (from e2fsprogs) checks the disk half and could not be run", error)
+            })?;
+            let text = [&output.stdout[..], &output.stderr[..]].concat();
+            let text = String::from_utf8_lossy(&text).replace(&*disk.to_string_lossy(), name);
+            Ok((output.status.code(), text))
+        })?;
+        let (code, text) = output;
+        findings.e2fsck.extend(text.lines().map(str::to_string));
+        match code {
+            Some(0 | 1) => {}
+            Some(4) if how.contains(&"-n") => {
+                findings.problem(DISK, "e2fsck found errors in it; what it said follows.".into(), false)
+            }
+            code => {
+                let code = code.map_or("by a signal".into(), |code| format!("with {code}"));
+                findings.problem(DISK, format!("e2fsck ended {code}; what it said follows."), false);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What of the SSD is damaged, and what that costs.
+fn note_damage(device: &dyn BlockDevice, opened: &Opened, findings: &mut Findings) -> Result<()> {
+    if let Some(lost) = &opened.lost {
+        findings.problem(
+            LOG,
+            format!("It is damaged: {lost}. What was fsynced with them is lost, and the cached copies are dropped."),
+            true,
+        );
+    }
+    let fresh = opened.records.iter().filter_map(|record| match &record.body {
+        RecordBody::Fresh { ino, file_block, run, .. } if record.op <= opened.complete => {
+            Some((*ino, *file_block, *run))
+        }
+        _ => None,
+    });
+    let size = opened.ssd.block_bytes() as usize;
+    let has_fresh = fresh.clone().next().is_some();
+    for (ino, file_block, run) in fresh {
+        let sums = opened.ssd.sums(run.at, run.len).read_each(device)?;
+        let wrong = (0..run.len as usize).filter(|index| {
+            let block = device.read((run.at.0 + *index as u64) * size as u64, size);
+            !block.is_ok_and(|bytes| sums[*index] == Some(crc32c(&bytes)))
+        });
+        let wrong = wrong.count();
+        if wrong > 0 {
+            let why = format!(
+                "Of inode {ino}, {wrong} blocks from block {file_block} on are damaged, and the disk half lacks them."
+            );
+            findings.problem(LOG, why, true);
+        }
+    }
+    // In a volume left in order the disk has everything, and damage costs copies only.
+    let costs = has_fresh || !opened.records.is_empty();
+    for note in
+        opened.notes.iter().filter(|note| opened.lost.as_ref().is_none_or(|lost| !note.starts_with(lost)))
+    {
+        let loses = costs && note.contains("dropped");
+        let cost = if loses { "; some of it the disk half may lack" } else { "; the disk half has it all" };
+        findings.problem(TABLES, format!("{note}{cost}."), loses);
+    }
+    Ok(())
+}
+
+/// Compares all copies with the disk.
+fn compare(fs: &NfHybrid, heal: bool, findings: &mut Findings) -> Result<Vec<BadCopy>> {
+    let step = Step { bytes: STEP_BYTES, compare: true, heal };
+    let mut bad = Vec::new();
+    fs.scrub_start();
+    loop {
+        let mut found = fs.scrub(&step)?;
+        findings.compared_bytes += found.bytes;
+        bad.append(&mut found.bad);
+        if found.done {
+            return Ok(bad);
+        }
+    }
+}
+
+fn name_bad(bad: &[BadCopy], findings: &mut Findings) {
+    for copy in bad.iter().take(NAMED) {
+        let cost = if copy.on_disk { "the disk half has it" } else { "the disk half lacks it" };
+        let why = format!(
+            "Block {} of inode {} (block {} of the SSD): {}; {cost}.",
+            copy.file_block, copy.ino, copy.ssd_block, copy.why
+        );
+        findings.problem(COPIES, why, !copy.on_disk);
+    }
+    if let Some(more) = bad.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        let loses = bad[NAMED..].iter().any(|copy| !copy.on_disk);
+        findings.problem(COPIES, format!("{more} more blocks are wrong."), loses);
+    }
 }
 
 /// Looks at every inode that has a name.
@@ -63,7 +452,7 @@ fn walk(fs: &NfHybrid, findings: &mut Findings) {
             true
         });
         if let Err(error) = listed {
-            findings.errors.push(format!("{path}/: {error}"));
+            findings.problem(DISK, format!("The directory {path}/ cannot be read: {error}."), false);
         }
         for (ino, name) in entries {
             let path = format!("{path}/{name}");
@@ -74,29 +463,10 @@ fn walk(fs: &NfHybrid, findings: &mut Findings) {
             match fs.getattr(ino).and_then(|attr| fs.check_mapping(ino).map(|()| attr)) {
                 Ok(attr) if attr.kind == Kind::Dir => todo.push((ino, path)),
                 Ok(_) => {}
-                Err(error) => findings.errors.push(format!("{path} (inode {ino}): {error}")),
+                Err(error) => {
+                    findings.problem(DISK, format!("{path} (inode {ino}) cannot be read: {error}."), false)
+                }
             }
         }
     }
-}
-
-fn run_e2fsck(disk: &Path, repair: bool, findings: &mut Findings) -> Result<()> {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let output = Command::new("e2fsck")
-        .env("PATH", path)
-        .args(["-f", if repair { "-p" } else { "-n" }])
-        .arg(disk)
-        .output()
-        .map_err(|error| {
-            Error::io("e2fsck (from e2fsprogs) checks the disk half and could not be run", error)
-        })?;
-    let text =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    findings.e2fsck = text.lines().map(str::to_string).collect();
-    match output.status.code() {
-        Some(0) => {}
-        Some(1) if repair => findings.notes.push("e2fsck repaired the disk half".into()),
-        code => findings.errors.push(format!("e2fsck ended with {code:?}; see what it said")),
-    }
-    Ok(())
 }

@@ -6,9 +6,11 @@
 //! | `bimetal.section` | a directory or file | its section, or `bypass` | a section, `bypass` or `inherit` |
 //! | `bimetal.durability` | a directory or file | `either` or `both` | the same, or `inherit` |
 //! | `bimetal.residency` | a file | what of it is on the SSD, JSON | |
+//! | `bimetal.scrub` | the root | what the last step of a scrub found, JSON | `start`, or a number of bytes to verify next |
 
 use super::Shared;
 use super::policy::{BYPASS, Durability};
+use crate::fs::ext4::ROOT_INO;
 use crate::units::Ino;
 use crate::{Error, Result};
 use serde::Serialize;
@@ -35,6 +37,7 @@ impl Shared {
                 Ok(if durability == Durability::Both { b"both".into() } else { b"either".into() })
             }
             "bimetal.residency" => json(&self.residency(ino)),
+            "bimetal.scrub" if ino == ROOT_INO => json(&self.core.lock().scrub.last),
             _ => Err(Error::NoAttribute),
         }
     }
@@ -44,6 +47,7 @@ impl Shared {
         match name {
             "bimetal.section" => self.map_directory(ino, rule),
             "bimetal.durability" => self.set_durability(ino, rule),
+            "bimetal.scrub" if ino == ROOT_INO => self.order_scrub(rule),
             _ => Err(Error::NotSupported),
         }
     }

@@ -1,19 +1,22 @@
 //! What nfhybrid keeps in memory, behind one lock: both halves, the nodes in use, and the account of what the
 //! disk half does not have yet.
 
+use super::atime::AccessTimes;
+use super::credits::{Needs, Queue};
 use super::cycle::Cycle;
 use super::frames::Frames;
+use super::mount::Touched;
 use super::oplist::OpList;
 use super::policy::{Durability, Policy};
 use super::promote::Promotions;
 use super::record::Record;
+use super::state::State;
 use crate::fs::ext4::Ext4;
 use crate::fs::nfhybrid::ssd::Ssd;
 use crate::runtime::Clock;
 use crate::runtime::sync::Condvar;
 use crate::time::Time;
 use crate::units::Ino;
-use crate::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,6 +33,8 @@ pub struct Node {
     pub frames: Frames,
     /// Disk blocks promised to them.
     pub reserved: u64,
+    /// What freezing them takes of the journal.
+    pub needs: Needs,
     /// All frames that the SSD's log may lack lie in this range.
     pub touched: Range<u64>,
     /// The frames that were last written one after the other.
@@ -52,6 +57,7 @@ impl Node {
             orphan: false,
             frames: Frames::new(),
             reserved: 0,
+            needs: Needs::default(),
             touched: 0..0,
             stretch: 0..0,
             listed: false,
@@ -79,8 +85,6 @@ pub struct Dirty {
     pub bytes: u64,
     /// When the first of it happened.
     pub since: Option<Time>,
-    /// File-system blocks that overwrite live data and may have to travel through the journal.
-    pub overwrites: u64,
 }
 
 /// Counters of the file system itself.
@@ -106,8 +110,16 @@ pub struct Counters {
     pub promoted_bytes: u64,
     /// Reads whose SSD copy had a wrong checksum.
     pub bad_sums: u64,
-    /// Times a writer was held back by the lag bound.
+    /// Reads of metadata that was not in memory, made without the lock; each of up to 1 MiB.
+    pub metadata_reads: u64,
+    /// Operations that had to read metadata with the lock held.
+    pub metadata_locked: u64,
+    /// Operations that waited for credits.
     pub throttled: u64,
+    /// Bytes on the SSD that a scrub compared with their checksums.
+    pub scrubbed_bytes: u64,
+    /// Blocks that a scrub found wrong or unreadable on the SSD.
+    pub scrub_bad: u64,
 }
 
 /// Everything under the lock.
@@ -118,8 +130,12 @@ pub struct Core {
     pub ext4: Ext4,
     /// The SSD half, while there is one.
     pub ssd: Option<Ssd>,
-    /// Why there is none, if there was one.
-    pub ssd_lost: Option<String>,
+    /// What the volume is doing, and may become.
+    pub state: State,
+    /// What recovery changed on the disk; the SSD is to be told.
+    pub touched: Vec<Touched>,
+    /// What was noticed since both halves were looked at.
+    pub late_notes: Vec<String>,
     /// Inodes in use.
     pub nodes: FxHashMap<Ino, Node>,
     /// Unnamed inodes too large to be freed in one transaction.
@@ -134,20 +150,20 @@ pub struct Core {
     pub committed: u64,
     /// Dirty data and operations since the last freeze.
     pub dirty: Dirty,
+    /// What freezing all dirty data takes of the journal.
+    pub needs: Needs,
+    /// Who waits for credits.
+    pub queue: Queue,
+    /// Bytes a second that commit cycles bring to the disk, once that is known.
+    pub pace: Option<u64>,
     /// The commit cycle under way.
     pub cycle: Option<Cycle>,
-    /// Why everything fails since the disk failed.
-    pub failure: Option<String>,
     /// What an fsync waits for where no directory says otherwise.
     pub default_durability: Durability,
     /// Rises when any directory's mapping changes.
     pub policy_turn: u32,
-    /// Which SSD may speak for this disk: rises when one is given up.
-    pub epoch: u64,
     /// Rises whenever freed space becomes reusable; a read in flight compares it.
     pub reuse: u64,
-    /// The log is being replayed: it must not be started anew.
-    pub recovering: bool,
     /// Operations that only the SSD's log held at the mount.
     pub recovered: u64,
     /// Nodes made so far.
@@ -160,6 +176,8 @@ pub struct Core {
     pub stop: bool,
     /// Nothing may change.
     pub read_only: bool,
+    /// Which access times are kept.
+    pub access_times: AccessTimes,
     /// What reads brought from the disk and the SSD may have.
     pub promotions: Promotions,
     /// When waiting promotions go without more company.
@@ -176,17 +194,11 @@ pub struct Core {
     pub scratch: Vec<u8>,
     /// Counters.
     pub counters: Counters,
+    /// How far a scrub has come.
+    pub scrub: super::scrub::Scrub,
 }
 
 impl Core {
-    /// An error once the disk half has failed.
-    pub fn alive(&self) -> Result<()> {
-        match &self.failure {
-            None => Ok(()),
-            Some(why) => Err(Error::io(why, std::io::Error::other("the file system has stopped"))),
-        }
-    }
-
     /// The node of an inode, made if need be.
     pub fn node(&mut self, ino: Ino, parent: Ino) -> &mut Node {
         self.nodes.entry(ino).or_insert_with(|| {

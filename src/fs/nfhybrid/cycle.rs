@@ -7,12 +7,15 @@
 //! 4. Only then the disk: journal, flush, commit record. The operations are no longer at risk.
 //!
 //! At most one cycle is under way; the next freezes only after it. An SSD that fails is left behind (its epoch
-//! is raised in the very transaction that is about to commit); a disk that fails stops the file system.
+//! is raised in the very transaction that is about to commit); a disk that fails ends changes, not reading.
+//! While the log is replayed at a mount, step 3 and the SSD's part of step 2 are left out, and what was changed is
+//! remembered.
 
 use super::Shared;
 use super::core::{Core, Dirty, Node};
 use super::durable::fill;
 use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
+use super::mount::Touched;
 use super::place::{Placement, submit_gathered};
 use super::promote::Promotion;
 use super::room::Demand;
@@ -56,9 +59,18 @@ pub struct Cycle {
     pub since: Option<Time>,
     /// See [`Core::carry`].
     pub carried: Vec<Ino>,
+    /// Images it puts into the journal.
+    pub images: u64,
+    /// When it began.
+    began: Time,
 }
 
 impl Cycle {
+    /// Frozen frames of a file.
+    pub fn count_of(&self, ino: Ino) -> usize {
+        self.frames.get(&ino).map_or(0, BTreeMap::len)
+    }
+
     /// The contents of a frozen frame.
     pub fn frame(&self, ino: Ino, index: u64) -> Option<Bytes> {
         Some(self.frames.get(&ino)?.get(&index)?.bytes.clone())
@@ -104,6 +116,8 @@ struct Files {
     journaled: Vec<(DiskBlock, Bytes)>,
     /// What goes to the SSD.
     placements: Vec<Placement>,
+    /// Blocks the transaction may have.
+    limit: u64,
 }
 
 /// What was written to the SSD and lies on the disk, too: bound as long as the file is as it was then.
@@ -150,24 +164,30 @@ impl Shared {
 
     fn cycle_or_stop(&self) {
         if let Err(error) = self.cycle() {
-            tracing::error!(%error, "the disk failed; the file system has stopped");
-            self.core.lock().failure.get_or_insert(error.to_string());
+            self.stop_with(&error);
         }
         self.progress.notify_all();
     }
 
+    /// Nothing can be changed any more: the disk failed.
+    pub(super) fn stop_with(&self, error: &Error) {
+        tracing::error!(%error, "the disk half failed; files can be read, not changed");
+        self.core.lock().state.disk_failed(error);
+    }
+
     fn cycle_due(&self, core: &Core) -> bool {
         self.cycle_wanted(core)
-            || core.failure.is_none()
+            || core.state.is_running()
                 && core.dirty.since.is_some_and(|since| self.clock.now().since(since) >= self.lag.time / 2)
     }
 
     /// Reasons for a cycle other than time.
     pub(super) fn cycle_wanted(&self, core: &Core) -> bool {
-        core.failure.is_none()
+        core.state.is_running()
             && (core.wanted > core.committed
                 || core.dirty.bytes >= self.lag.bytes / 4
-                || self.journal_need(core) >= self.journal_limit / 2
+                || core.journal_need() >= self.transaction_limit() / 2
+                || core.queue.wants_commit()
                 || core.ops.len_bytes() >= self.ops_limit)
     }
 
@@ -178,7 +198,7 @@ impl Shared {
     fn next_deadline(&self, core: &Core) -> Option<Time> {
         // A file system that has stopped has no cycle to wait for.
         let dirty =
-            core.dirty.since.filter(|_| core.failure.is_none()).map(|since| since + self.lag.time / 2);
+            core.dirty.since.filter(|_| core.state.is_running()).map(|since| since + self.lag.time / 2);
         let promote = (!core.promotions.is_empty()).then(|| self.clock.now() + PROMOTE_WAIT);
         match (dirty, promote) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -186,35 +206,11 @@ impl Shared {
         }
     }
 
-    /// Blocks the next transaction will put into the journal.
-    pub(super) fn journal_need(&self, core: &Core) -> u64 {
-        core.dirty.overwrites + core.ext4.dirty_blocks() as u64
-    }
-
     /// Wakes the committer if there is reason to run a cycle.
     pub(super) fn wake_if_due(&self, core: &mut Core) {
         if core.cycle.is_none() && self.cycle_wanted(core) {
             self.work.notify_one();
         }
-    }
-
-    /// Whether writers must wait for the disk.
-    pub(super) fn over_lag(&self, core: &Core) -> bool {
-        core.failure.is_none()
-            && (core.at_risk_bytes() > self.lag.bytes
-                || self.journal_need(core) >= self.journal_limit
-                || core.at_risk_since().is_some_and(|since| self.clock.now().since(since) > self.lag.time))
-    }
-
-    /// Waits until the disk is no further behind than allowed.
-    pub(super) fn await_lag(&self) -> Result<()> {
-        let mut core = self.core.lock();
-        while self.over_lag(&core) {
-            core.wanted = core.wanted.max(core.committed + 1);
-            self.work.notify_one();
-            self.await_progress(&mut core);
-        }
-        core.alive()
     }
 
     /// Waits until a cycle has moved on; without a committer, runs one.
@@ -226,51 +222,63 @@ impl Shared {
         }
     }
 
-    /// Ends a changing operation: wakes the committer, and holds the caller back if the disk is too far behind.
-    pub(super) fn settle(&self, mut core: MutexGuard<'_, Core>) {
-        self.wake_if_due(&mut core);
-        if self.over_lag(&core) {
-            drop(core);
-            // A failure shows at the caller's next operation.
-            let _ = self.await_lag();
-        }
-    }
-
     /// One commit cycle, start to end.
+    ///
+    /// # Errors
+    /// Of the disk half, which cannot be used further; of step 3 on an SSD that cannot be given up for it.
     pub(super) fn cycle(&self) -> Result<()> {
         let demand = self.core.lock().demand_of_dirty();
-        self.make_room_on_ssd(&demand).unwrap_or_else(|error| self.lose_ssd(&error));
+        self.use_ssd(|| self.make_room_on_ssd(&demand));
         let Work { op, mut frozen, ordered, placements, tie } = self.freeze()?;
         let disk = submit_gathered(self.disk.as_ref(), self.clock.now(), ordered);
-        let late = self.finish_ssd(op, placements).unwrap_or_else(|error| {
-            self.lose_ssd(&error);
-            Vec::new()
-        });
+        let late = match self.finish_ssd(op, placements) {
+            Ok(late) => late,
+            Err(error) if self.ssd_failed(&error) => Vec::new(),
+            Err(error) => {
+                // Without the SSD's word the disk must not go on.
+                let _ = wait_all(self.disk.as_ref(), disk);
+                return Err(error);
+            }
+        };
         self.retie(&mut frozen, tie);
         let tid = frozen.tid;
         self.finish_disk(disk, frozen)?;
         self.committed(op, tid)?;
-        let trimmed = if late.is_empty() { self.trim_log() } else { self.bind_late(late) };
-        trimmed.unwrap_or_else(|error| self.lose_ssd(&error));
-        Ok(())
+        self.use_ssd(|| if late.is_empty() { self.trim_log() } else { self.bind_late(late) });
+        let core = self.core.lock();
+        let alone = self.manual || core.state.is_mounting() || core.stop;
+        drop(core);
+        // There is no checkpointer beside it.
+        if alone { self.checkpoint_here() } else { Ok(()) }
+    }
+
+    /// Does something on the SSD that may as well not be done.
+    pub(super) fn use_ssd(&self, with: impl FnOnce() -> Result<()>) {
+        if let Err(error) = with() {
+            self.ssd_failed(&error);
+        }
     }
 
     /// Step 1.
     fn freeze(&self) -> Result<Work> {
         let mut core = self.core.lock();
-        let op = core.op;
-        let mut files = Files::default();
-        let dirty: Dirty = std::mem::take(&mut core.dirty);
+        let (op, account) = (core.op, core.journal_need());
+        let mut files = Files { limit: self.journal_limit(&core), ..Files::default() };
+        let Dirty { bytes, since } = std::mem::take(&mut core.dirty);
         let carried = std::mem::take(&mut core.carried);
-        core.cycle = Some(Cycle { bytes: dirty.bytes, since: dirty.since, carried, ..Cycle::default() });
+        core.cycle = Some(Cycle { bytes, since, carried, began: self.clock.now(), ..Cycle::default() });
         for ino in std::mem::take(&mut core.dirty_nodes) {
             self.freeze_file(&mut core, ino, &mut files)?;
         }
-        let log_open = core.ssd.is_some() && !core.stop;
-        let tie = Tie { ssd: self.ssd_uuid, epoch: core.epoch, op, log_open, reached: core.log_reached() };
+        let tie = self.tie_of(&core, op);
         core.ext4.note_written(files.ordered.iter().map(|(_, bytes)| bytes.len() as u64).sum());
         let mut frozen = core.ext4.freeze(self.clock.wall(), Some(&tie.encode()))?;
         frozen.transaction.metadata.append(&mut files.journaled);
+        let images = frozen.transaction.metadata.len() as u64;
+        // Live data that gets a new place changes more than it was accounted for, within what the journal takes.
+        let most = account.max(files.limit).max(1);
+        debug_assert!(images <= most, "{images} images, {account} accounted for, {} allowed", files.limit);
+        core.cycle.iter_mut().for_each(|cycle| cycle.images = images);
         core.counters.cycles += 1;
         let Files { ordered, placements, .. } = files;
         Ok(Work { op, frozen, ordered, placements, tie })
@@ -287,18 +295,32 @@ impl Shared {
         let touched = std::mem::take(&mut node.touched);
         let frozen: BTreeMap<u64, FrozenFrame> =
             frames.into_iter().map(|(index, frame)| (index, frame.freeze())).collect();
-        self.place_on_disk(core, ino, &frozen, files)?;
+        let placed = self.place_frozen(core, ino, &frozen, files);
+        core.forget_needs(ino);
         core.ext4.unreserve(promised);
-        if let Some(section) = core.policy(ino).section {
-            let unplaced = frozen.iter().filter(|(_, frame)| !frame.placed);
-            let unplaced = unplaced.map(|(&index, frame)| (index, frame.bytes.clone())).collect();
-            files.placements.extend(self.room_for(core, section, ino, unplaced));
-        }
+        // Whatever failed: what is in the cycle can be read.
         if let Some(cycle) = &mut core.cycle {
             cycle.frames.insert(ino, frozen);
             cycle.touched.insert(ino, touched);
         }
         core.drop_if_idle(ino);
+        placed
+    }
+
+    /// Gives a file's frozen frames their places on both halves.
+    fn place_frozen(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        frozen: &BTreeMap<u64, FrozenFrame>,
+        files: &mut Files,
+    ) -> Result<()> {
+        self.place_on_disk(core, ino, frozen, files)?;
+        if let Some(section) = core.policy(ino).section.filter(|_| !core.state.ssd_is_fixed()) {
+            let unplaced = frozen.iter().filter(|(_, frame)| !frame.placed);
+            let unplaced = unplaced.map(|(&index, frame)| (index, frame.bytes.clone())).collect();
+            files.placements.extend(self.room_for(core, section, ino, unplaced));
+        }
         Ok(())
     }
 
@@ -322,7 +344,7 @@ impl Shared {
             let stop = ((first + count) * per_frame).min(end);
             let Some(len) = stop.checked_sub(start).filter(|&len| len > 0) else { continue };
             let moves = |block: u64| frozen.get(&(block / per_frame)).is_some_and(|frame| frame.moves);
-            for placed in self.place_run(core, ino, start, len as u32, moves)? {
+            for placed in self.place_run(core, ino, start, len as u32, moves, files)? {
                 for number in 0..u64::from(placed.len) {
                     let Some(bytes) = slice(placed.block + number) else { continue };
                     let at = DiskBlock(placed.at.0 + number);
@@ -347,6 +369,7 @@ impl Shared {
         start: u64,
         len: u32,
         moves: impl Fn(u64) -> bool,
+        files: &Files,
     ) -> Result<PlacedRuns> {
         let long = (RELOCATE_BYTES / self.disk_block_bytes as u64) as u32;
         let mut runs = PlacedRuns::new();
@@ -359,7 +382,7 @@ impl Shared {
                 runs.push(placed);
                 continue;
             }
-            if pieces == 0 {
+            if pieces == 0 || !self.fits_to_move(core, ino, placed.len, files)? {
                 self.move_promised(core, ino, placed, &moves, &mut runs)?;
                 continue;
             }
@@ -373,6 +396,13 @@ impl Shared {
             }
         }
         Ok(runs)
+    }
+
+    /// Whether the transaction has room for what a new place for live data changes, beside all else.
+    fn fits_to_move(&self, core: &mut Core, ino: Ino, len: u32, files: &Files) -> Result<bool> {
+        let change = core.ext4.tree_change(ino, len.into())?;
+        let change = change.nodes + core.ext4.group_blocks(change.places);
+        Ok(core.journal_need() + files.journaled.len() as u64 + change <= files.limit)
     }
 
     /// Live data without a long run of free blocks: what was promised new places gets them one by one, the rest goes
@@ -416,9 +446,19 @@ impl Shared {
         if self.ssd_device.is_none() {
             return Ok(Vec::new());
         }
+        let mut core = self.core.lock();
+        if core.state.ssd_is_fixed() {
+            core.touch_frozen(op);
+            return Ok(Vec::new());
+        }
+        drop(core);
         self.write_placements(&placements)?;
         let gate = self.line.claim();
-        self.make_room(&gate)?;
+        match self.make_room(&gate) {
+            Err(error @ Error::Ssd(_)) => return Err(error),
+            Err(error) => tracing::error!(%error, "the log could not be started anew"),
+            Ok(()) => {}
+        }
         let mut core = self.core.lock();
         if core.ssd.is_none() {
             return Ok(Vec::new());
@@ -499,7 +539,8 @@ impl Shared {
             let per_frame = self.ssd_blocks_per_frame;
             for (&ino, frames) in &mut cycle.frames {
                 for (index, frame) in frames.iter_mut().filter(|(_, frame)| frame.placed) {
-                    frame.placed = ssd.resident(ino, (index * per_frame) as u32).is_some();
+                    let block = u32::try_from(index * per_frame).ok();
+                    frame.placed = block.is_some_and(|block| ssd.resident(ino, block).is_some());
                 }
             }
         }
@@ -520,15 +561,20 @@ impl Shared {
         core.reuse += 1;
         core.ops.trim(op);
         core.in_log.retain(|_, promised| *promised > op);
+        core.queue.commit_is_done();
         let Some(cycle) = core.cycle.take() else { return Ok(()) };
+        self.note_pace(&mut core, cycle.bytes, cycle.began);
         drop(cycle);
-        if let Some(ssd) = &mut core.ssd {
+        // Until the SSD is told what recovery did, what is known of it stays as it was found.
+        let told = !core.state.ssd_is_fixed();
+        if let Some(ssd) = core.ssd.as_mut().filter(|_| told) {
             ssd.trim(op);
         }
         let released = self.release_more(&mut core);
         self.note_status(&core);
         drop(core);
         self.progress.notify_all();
+        self.home_work.notify_all();
         released
     }
 
@@ -536,7 +582,8 @@ impl Shared {
     fn trim_log(&self) -> Result<()> {
         let mut core = self.core.lock();
         let waited = std::mem::take(&mut core.tables_due);
-        let due = !core.recovering && core.ssd.as_ref().is_some_and(|ssd| waited || ssd.needs_restart());
+        let due =
+            !core.state.is_mounting() && core.ssd.as_ref().is_some_and(|ssd| waited || ssd.needs_restart());
         drop(core);
         if due {
             let _gate = self.line.claim();
@@ -572,7 +619,7 @@ impl Shared {
     /// Copies to the SSD what reads brought from the disk.
     pub(super) fn promote(&self) {
         let demand = self.core.lock().demand_of_promotions();
-        self.make_room_on_ssd(&demand).unwrap_or_else(|error| self.lose_ssd(&error));
+        self.use_ssd(|| self.make_room_on_ssd(&demand));
         let mut core = self.core.lock();
         let mut placements = Vec::new();
         for (promotion, version) in core.promotions.take() {
@@ -585,7 +632,7 @@ impl Shared {
             return;
         }
         if let Err(error) = self.write_placements(placements.iter().map(|settled| &settled.placement)) {
-            self.lose_ssd(&error);
+            self.ssd_failed(&error);
             return;
         }
         let mut core = self.core.lock();
@@ -672,12 +719,30 @@ impl Core {
     }
 }
 
+impl Core {
+    /// In recovery: the SSD's copies of what this cycle brings to the disk, and the SSD does not have, are old.
+    fn touch_frozen(&mut self, op: u64) {
+        let Core { cycle: Some(cycle), touched, .. } = self else { return };
+        for (&ino, frames) in &cycle.frames {
+            let stale = frames.iter().filter(|(_, frame)| !frame.placed).map(|(&index, _)| index);
+            let stale = runs(stale).map(|(first, count)| first..first + count);
+            touched.extend(stale.map(|frames| Touched { ino, frames, before: op + 1 }));
+        }
+    }
+}
+
 impl Shared {
+    /// What the disk is to say with a transaction that ends with `op`.
+    fn tie_of(&self, core: &Core, op: u64) -> Tie {
+        let lag_tenths = u16::try_from(self.lag.time.as_millis().div_ceil(100)).unwrap_or(u16::MAX);
+        let (epoch, state) = (core.state.epoch(), core.state.saved());
+        Tie { ssd: self.ssd_uuid, epoch, op, state, reached: core.log_reached(), lag_tenths }
+    }
+
     /// Replaces the tie in a frozen transaction: the SSD's log has gone on since, or the SSD is gone.
     fn retie(&self, frozen: &mut Frozen, frozen_tie: Tie) {
         let mut core = self.core.lock();
-        let log_open = frozen_tie.log_open && core.ssd.is_some();
-        let tie = Tie { epoch: core.epoch, log_open, reached: core.log_reached(), ..frozen_tie };
+        let tie = self.tie_of(&core, frozen_tie.op);
         if tie != frozen_tie {
             core.ext4.retie(frozen, &tie.encode());
         }

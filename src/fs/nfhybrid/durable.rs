@@ -26,7 +26,7 @@ use super::unlogged::{mark, unlogged_bytes, unlogged_frames};
 use crate::fs::nfhybrid::ssd::{Binding, WrDone};
 use crate::fs::{Kind, Later};
 use crate::runtime::sync::MutexGuard;
-use crate::units::{Ino, show_size};
+use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Shared {
     /// See [`crate::fs::FileSystem::fsync`].
     pub(super) fn fsync(self: &Arc<Shared>, ino: Ino) -> Result<Later<()>> {
         let mut core = self.core.lock();
-        core.alive()?;
+        core.state.check_readable()?;
         let is_dir = core.ext4.inode(ino)?.kind() == Kind::Dir;
         let policy = core.policy(ino);
         let target = core.op;
@@ -92,7 +92,7 @@ impl Shared {
     /// Makes an inode durable on the SSD, if that can be.
     fn log_inode(&self, ino: Ino) -> Logged {
         let logged = self.try_log_inode(ino).unwrap_or_else(|error| {
-            self.lose_ssd(&error);
+            self.ssd_failed(&error);
             Logged::Disk
         });
         let mut core = self.core.lock();
@@ -234,6 +234,9 @@ impl Shared {
         let Some(ssd) = &mut core.ssd else { return Vec::new() };
         let now = self.clock.now();
         let mut placements = Vec::new();
+        // The SSD counts a file's blocks in 32 bits; what lies beyond stays on the disk alone.
+        let end = u64::from(u32::MAX) / self.ssd_blocks_per_frame;
+        let frames: Vec<_> = frames.into_iter().filter(|&(index, _)| index < end).collect();
         let stretches: Vec<_> = runs(frames.iter().map(|&(index, _)| index)).collect();
         let mut frames = frames.into_iter();
         for (first, count) in stretches {
@@ -308,27 +311,10 @@ impl Shared {
         core.wanted = core.wanted.max(target);
         self.work.notify_one();
         while core.committed < target {
-            core.alive()?;
+            core.state.check_running()?;
             self.await_progress(&mut core);
         }
         Ok(())
-    }
-
-    /// Goes on without the SSD. Everything it alone had is still in memory.
-    pub(super) fn lose_ssd(&self, error: &Error) {
-        let mut core = self.core.lock();
-        let Some(ssd) = core.ssd.take() else { return };
-        let log = format!("{} of {} of its log in use", show_size(ssd.used()), show_size(ssd.capacity()));
-        tracing::error!(%error, "the SSD failed; going on from the disk alone");
-        core.ssd_lost = Some(format!("{error} ({log})"));
-        core.epoch += 1;
-        core.policy_turn += 1;
-        core.reuse += 1;
-        core.ops.clear();
-        core.promotions.take();
-        core.begin();
-        core.wanted = core.op;
-        self.work.notify_one();
     }
 }
 

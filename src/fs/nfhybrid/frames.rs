@@ -81,6 +81,8 @@ pub struct Frame {
     pool: Arc<Pool>,
     /// File-system blocks promised to it since it was made dirty, not yet allocated.
     pub reserved: u32,
+    /// Its blocks that hold live data and keep their place; the others get one when it is frozen.
+    pub live: u32,
     /// All its blocks get new places: those it has were promised others.
     pub moves: bool,
     /// The SSD's log holds this content: nothing to do at the next fsync.
@@ -100,7 +102,7 @@ impl Frame {
     /// A frame whose contents the caller sets in full.
     pub fn unset(pool: &Arc<Pool>) -> Frame {
         let memory = Memory::Own(pool.page());
-        Frame { memory, pool: pool.clone(), reserved: 0, moves: false, logged: false, placed: false }
+        Frame { memory, pool: pool.clone(), reserved: 0, live: 0, moves: false, logged: false, placed: false }
     }
 
     /// A frame that starts as a copy of `old`, which is [`FRAME`] bytes.

@@ -1,7 +1,7 @@
 //! Writing the log, for all who wait: whoever holds the gate seals what anybody appended, writes it durably, and says how
 //! far the log is durable.
 //!
-//! Groups are sealed under the core's lock; their checksums are worked out after it was let go. Neighbouring groups are
+//! Groups are sealed under the core's lock; small ones are packed before, with the lock let go, and the checksums are worked out after it was let go. Neighbouring groups are
 //! one write. One write that binds nothing is durable by itself; else one flush makes all of it durable, with the data
 //! that is bound and the tables that wait.
 //!
@@ -52,7 +52,15 @@ impl Shared {
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace): the log is full; what was appended stays and goes with a later write.
     /// Else those of the SSD's device, which is lost then.
-    pub(super) fn write_log(&self, mut core: MutexGuard<'_, Core>) -> Result<()> {
+    pub(super) fn write_log<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> Result<()> {
+        if let Some(packing) = core.ssd.as_mut().and_then(Ssd::begin_packing) {
+            drop(core);
+            let packed = packing.pack();
+            core = self.core.lock();
+            if let Some(ssd) = &mut core.ssd {
+                ssd.end_packing(packed);
+            }
+        }
         let (sealed, full) = core.seal_all();
         drop(core);
         if self.write_groups(sealed)? {
@@ -88,7 +96,9 @@ impl Shared {
 
     /// Takes an error of the SSD's device for the end of the SSD, here and now.
     pub(super) fn of_ssd<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| self.lose_ssd(error))
+        result.inspect_err(|error| {
+            self.ssd_failed(error);
+        })
     }
 }
 

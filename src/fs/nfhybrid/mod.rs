@@ -4,23 +4,33 @@
 //! of file data in sections of different extent sizes. `docs/DESIGN.md` derives the design; in reading order:
 //!
 //! - [`core`]: what is kept in memory, behind one lock;
-//! - `names`, `attrs`, `write`, `read`: the operations;
-//! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle; `recover`: mounting;
-//! - `policy`: which directory uses which section; `promote`: copies made by reads;
+//! - `credits`: what an operation takes before it begins, and who waits for it;
+//! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle;
+//! - `state`: what a volume may become, and by whose word; `mount`: its beginning and end; `recover`: the log run again;
+//! - `names`, `attrs`, `write`, `read`: the operations; `atime`: access times;
+//! - `miss`: metadata that is not in memory, read without the lock;
+//! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads;
 //! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
 
+pub mod admission;
+mod atime;
 mod attrs;
 pub mod check;
 mod control;
 mod core;
+mod credits;
 mod cycle;
 mod durable;
 #[cfg(test)]
 mod durable_tests;
+mod fixed;
 mod frames;
+mod half;
 mod leader;
 mod line;
+mod miss;
+mod mount;
 mod names;
 mod oplist;
 mod place;
@@ -29,9 +39,14 @@ mod promote;
 mod read;
 mod record;
 mod recover;
+#[cfg(test)]
+mod recovery_tests;
 mod relog;
+pub mod rescue;
 mod room;
+mod scrub;
 pub mod ssd;
+mod state;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -40,7 +55,9 @@ mod unlogged;
 pub mod volume;
 mod write;
 
+pub use atime::{AccessTimes, Renew};
 pub use policy::Durability;
+pub use scrub::{BadCopy, Scrubbed, Step};
 use status::Snapshot;
 pub use status::Status;
 
@@ -57,16 +74,19 @@ use crate::runtime::{self, Clock, Task};
 use crate::time::Time;
 use crate::units::Ino;
 use crate::{Error, Result};
+use admission::{Budget, Promote};
 use bytes::Bytes;
 use frames::{FRAME, Pool};
+use half::SsdHalf;
 use line::Line;
-use recover::Verdict;
+use mount::Joined;
+use promote::Promotions;
 use rustc_hash::FxHashMap;
-use ssd::{DiskSide, DupInode, Ssd};
+use ssd::{DupInode, Ssd};
+use state::State;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tie::Tie;
 
 /// How far the disk half may be behind.
 #[derive(Clone, Copy, Debug)]
@@ -86,9 +106,11 @@ impl Default for Lag {
 /// What to do with an SSD log whose operations the disk lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Recover {
-    /// Apply it.
+    /// Apply it; an error if a part of it is damaged.
     #[default]
     Log,
+    /// Apply what is whole of it.
+    Whole,
     /// Drop it: the disk alone counts.
     Disk,
 }
@@ -102,8 +124,17 @@ pub struct Options {
     pub durability: Durability,
     /// What to do with the SSD's log.
     pub recover: Recover,
+    /// Go on without the SSD, and drop for ever what only its log holds. Without this word a disk half whose SSD's log is
+    /// open is not mounted alone.
+    pub without_ssd: bool,
     /// Change nothing on either half (a log with operations the disk lacks is refused).
     pub read_only: bool,
+    /// Which access times are kept.
+    pub access_times: AccessTimes,
+    /// What reads bring to the SSD.
+    pub promote: Promote,
+    /// How much of that in a day; `None`: as much as the SSD half holds, see [`Budget::of`].
+    pub promote_budget: Option<Budget>,
     /// No thread of its own: [`NfHybrid::commit`] runs each commit cycle, so that a run can be repeated.
     pub manual: bool,
     /// Bytes of memory that what is cached on the SSD may take, at least [`ssd::MEMORY_MIN`]; [`ssd::MEMORY_DEFAULT`]
@@ -134,10 +165,10 @@ pub(crate) struct Shared {
     blocks_per_frame: u64,
     /// SSD blocks in a frame.
     ssd_blocks_per_frame: u64,
-    /// Blocks of a transaction at which writers wait.
-    journal_limit: u64,
-    /// Bytes one write may bring at once.
-    write_limit: usize,
+    /// Tells the checkpointer that images may go home.
+    home_work: Condvar,
+    /// Bytes of operation records that the disk may lack.
+    records_limit: u64,
     /// Bytes of unlogged and logged operation records at which a cycle starts.
     ops_limit: usize,
     /// Bytes an fsync may put into the log at most.
@@ -151,23 +182,16 @@ pub(crate) struct Shared {
 /// A mounted nfhybrid.
 pub struct NfHybrid {
     shared: Arc<Shared>,
-    committer: Mutex<Option<Task>>,
-}
-
-/// The SSD half at mount time.
-struct Joined {
-    ssd: Option<Ssd>,
-    records: Vec<ssd::Record>,
-    /// The log holds everything that was promised up to this operation.
-    complete: u64,
-    /// Cached contents may be old.
-    drop_cached: bool,
-    notes: Vec<String>,
-    epoch: u64,
+    /// The committer and the checkpointer.
+    tasks: Mutex<Vec<Task>>,
 }
 
 impl NfHybrid {
     /// Mounts a disk half with its SSD half, or alone, live. Replays what has to be.
+    ///
+    /// # Errors
+    /// Of halves that may not be mounted so, with neither changed; of recovery, which can be run again: both in words that
+    /// say what to do.
     pub fn open(
         disk: Arc<dyn BlockDevice>,
         ssd_device: Option<Arc<dyn BlockDevice>>,
@@ -185,22 +209,21 @@ impl NfHybrid {
     ) -> Result<NfHybrid> {
         let opening =
             OpenOptions { read_only: options.read_only, now: clock.wall(), ..OpenOptions::default() };
+        let joined = mount::join(&disk, ssd_device.as_ref(), options)?;
+        // Nothing was written before this.
         let ext4 = Ext4::open(disk.clone(), opening)?;
-        let tie = ext4.tie().as_ref().and_then(Tie::decode);
-        let joined = join(&ext4, tie, ssd_device.as_ref(), &disk.info().name, options)?;
-        let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, tie, &joined, options));
+        let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, &joined, options));
         shared.start(joined, options)?;
-        let committer = (!options.read_only && !options.manual).then(|| {
-            let shared = shared.clone();
-            shared.clock.clone().spawn("commit", Box::new(move || shared.run_cycles()))
-        });
-        let committer = committer.transpose()?;
-        Ok(NfHybrid { shared, committer: Mutex::new(committer) })
+        let fs = NfHybrid { shared, tasks: Mutex::new(Vec::new()) };
+        if !options.read_only && !options.manual {
+            fs.start_tasks()?;
+        }
+        Ok(fs)
     }
 
     /// What was noticed while mounting: damage dropped, operations recovered.
-    pub fn notes(&self) -> &[String] {
-        &self.shared.notes
+    pub fn notes(&self) -> Vec<String> {
+        self.shared.all_notes()
     }
 
     /// Operations that only the SSD's log held when this was mounted.
@@ -243,72 +266,46 @@ impl NfHybrid {
         self.shared.promote();
     }
 
-    /// Stops the committer without another cycle, as if the power were cut; for crash tests.
-    pub fn abandon(self) {
-        self.shared.core.lock().failure = Some("abandoned".into());
-        self.stop_committer();
+    /// Begins a scrub anew.
+    pub fn scrub_start(&self) {
+        self.shared.core.lock().scrub = scrub::Scrub::default();
     }
 
-    fn stop_committer(&self) {
+    /// Verifies the next copies on the SSD, see [`Step`].
+    pub fn scrub(&self, step: &Step) -> Result<Scrubbed> {
+        self.shared.scrub(step)
+    }
+
+    /// Stops the committer without another cycle, as if the power were cut; for crash tests.
+    pub fn abandon(self) {
+        self.shared.core.lock().state.ended("abandoned");
+        self.stop_tasks();
+    }
+
+    fn start_tasks(&self) -> Result<()> {
+        let (committing, checkpointing) = (self.shared.clone(), self.shared.clone());
+        let clock = &self.shared.clock;
+        let mut tasks = self.tasks.lock();
+        tasks.push(clock.spawn("commit", Box::new(move || committing.run_cycles()))?);
+        tasks.push(clock.spawn("checkpoint", Box::new(move || checkpointing.run_checkpoints()))?);
+        Ok(())
+    }
+
+    fn stop_tasks(&self) {
         self.shared.core.lock().stop = true;
         self.shared.work.notify_all();
-        let committer = self.committer.lock().take();
-        if let Some(Err(error)) = committer.map(Task::join) {
-            tracing::error!(%error, "a bug: the committer ended early");
+        self.shared.home_work.notify_all();
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for error in tasks.into_iter().filter_map(|task| task.join().err()) {
+            tracing::error!(%error, "a bug: the committer or the checkpointer ended early");
         }
     }
 }
 
 impl Drop for NfHybrid {
     fn drop(&mut self) {
-        self.stop_committer();
+        self.stop_tasks();
     }
-}
-
-/// Opens the SSD half and judges it.
-fn join(
-    ext4: &Ext4,
-    tie: Option<Tie>,
-    device: Option<&Arc<dyn BlockDevice>>,
-    disk_name: &str,
-    options: Options,
-) -> Result<Joined> {
-    let epoch = tie.map_or(0, |tie| tie.epoch);
-    let mut joined =
-        Joined { ssd: None, records: Vec::new(), complete: 0, drop_cached: false, notes: Vec::new(), epoch };
-    let Some(device) = device else {
-        joined.epoch += 1;
-        if tie.is_some_and(|tie| tie.log_open) {
-            joined.notes.push("mounted without its SSD, whose log may hold the last operations".into());
-        }
-        return Ok(joined);
-    };
-    let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
-    let opened = Ssd::open_within(device.as_ref(), known, options.memory.unwrap_or(ssd::MEMORY_DEFAULT))?;
-    joined.notes = opened.notes;
-    let mut ssd = opened.ssd;
-    let verdict = recover::judge(&ssd, ext4, tie, opened.disk_had, (&device.info().name, disk_name))?;
-    joined.records = opened.records;
-    joined.complete = opened.complete;
-    match verdict {
-        Verdict::Current => {}
-        Verdict::LogOnly(why) => {
-            joined.notes.push(format!("the SSD's cached data is dropped: {why}"));
-            joined.drop_cached = true;
-        }
-        Verdict::Stale(why) => {
-            joined.notes.push(format!("the SSD is stale and its contents are dropped: {why}"));
-            joined.records.clear();
-            ssd.drop_all();
-        }
-    }
-    if options.recover == Recover::Disk && !joined.records.is_empty() {
-        joined.notes.push("the SSD's log is dropped, as asked".into());
-        joined.records.clear();
-        ssd.drop_all();
-    }
-    joined.ssd = Some(ssd);
-    Ok(joined)
 }
 
 impl Shared {
@@ -317,7 +314,6 @@ impl Shared {
         disk: Arc<dyn BlockDevice>,
         ssd_device: Option<Arc<dyn BlockDevice>>,
         ext4: Ext4,
-        tie: Option<Tie>,
         joined: &Joined,
         options: Options,
     ) -> Shared {
@@ -326,10 +322,10 @@ impl Shared {
         let config = joined.ssd.as_ref().map(|ssd| ssd.config());
         let ssd_block_bytes = config.as_ref().map_or(FRAME, |config| config.block_bytes as usize);
         let log_bytes = config.map_or(4 << 20, |config| config.log_bytes) as usize;
-        let committed = tie.map_or(0, |tie| tie.op);
+        let committed = joined.tie.map_or(0, |tie| tie.op);
         let keep = (options.lag.bytes / FRAME as u64) as usize;
         let work = Arc::new(Condvar::new());
-        let core = new_core(clock.clone(), ext4, committed, joined.epoch, work.clone(), options);
+        let core = new_core(clock.clone(), ext4, committed, joined, work.clone(), options);
         Shared {
             seen: Mutex::new(core.snapshot(clock.now())),
             core: Mutex::new(core),
@@ -341,78 +337,19 @@ impl Shared {
             lag: options.lag,
             blocks_per_frame: (FRAME / disk_block_bytes) as u64,
             ssd_blocks_per_frame: (FRAME / ssd_block_bytes) as u64,
-            journal_limit: u64::from(journal.capacity()) * 3 / 4,
-            write_limit: ((journal.capacity() / 8) as usize * disk_block_bytes).max(FRAME),
+            home_work: Condvar::new(),
+            records_limit: log_bytes as u64 / 2,
             ops_limit: log_bytes / 4,
             inline_limit: log_bytes / 8,
-            ssd_uuid: joined.ssd.as_ref().map_or(tie.map_or([0; 16], |tie| tie.ssd), Ssd::uuid),
+            ssd_uuid: joined.ssd.as_ref().map_or(joined.tie.map_or([0; 16], |tie| tie.ssd), Ssd::uuid),
             manual: options.manual,
             disk,
-            ssd_device,
+            ssd_device: ssd_device.map(|device| Arc::new(SsdHalf(device)) as Arc<dyn BlockDevice>),
             journal,
             disk_block_bytes,
             ssd_block_bytes,
             notes: joined.notes.clone(),
         }
-    }
-
-    /// Recovery, and both halves marked as in use.
-    fn start(&self, joined: Joined, options: Options) -> Result<()> {
-        let Joined { ssd, records, complete, drop_cached, .. } = joined;
-        let mut core = self.core.lock();
-        core.ssd = ssd;
-        let missing = records.iter().any(|record| record.op > core.committed);
-        if options.read_only {
-            return match missing {
-                true => Err(Error::invalid(
-                    "the SSD's log holds operations the disk does not have; mount read-write once, or without the SSD",
-                )),
-                false => Ok(()),
-            };
-        }
-        core.recovering = true;
-        drop(core);
-        let applied = self.replay(&records, complete)?;
-        let mut core = self.core.lock();
-        core.begin();
-        core.recovered = applied;
-        drop(core);
-        if applied > 0 {
-            tracing::info!(applied, "operations recovered from the SSD's log");
-        }
-        self.cycle()?;
-        let mut core = self.core.lock();
-        core.recovering = false;
-        if let (Some(ssd), true) = (&mut core.ssd, drop_cached) {
-            ssd.drop_all();
-        }
-        drop(core);
-        self.write_identity(false)
-    }
-
-    /// Writes what the SSD should see when it next meets the disk.
-    fn write_identity(&self, clean: bool) -> Result<()> {
-        let Some(device) = &self.ssd_device else { return Ok(()) };
-        let _gate = self.line.claim();
-        if let Err(error) = self.flush_tables() {
-            self.lose_ssd(&error);
-            return Ok(());
-        }
-        let mut core = self.core.lock();
-        let identity = core.ext4.identity();
-        let epoch = core.epoch;
-        let Some(ssd) = &mut core.ssd else { return Ok(()) };
-        let tie = volume::tie_to(identity, epoch);
-        let writes = if clean { ssd.mark_clean(tie) } else { ssd.set_tie(tie) };
-        drop(core);
-        let written = writes.into_iter().try_for_each(|(offset, bytes)| {
-            device.write(offset, bytes)?;
-            device.flush()
-        });
-        if let Err(error) = written {
-            self.lose_ssd(&error);
-        }
-        Ok(())
     }
 
     /// Runs an operation, once more after a commit if it found no room and a commit gives some back: blocks that
@@ -424,6 +361,7 @@ impl Shared {
         }
     }
 
+    /// Waits for a commit if that gives room on the disk back; whether it does.
     fn regain_room(&self) -> Result<bool> {
         let core = self.core.lock();
         let (held, op) = (core.ext4.held_blocks(), core.op);
@@ -468,15 +406,19 @@ fn new_core(
     clock: Clock,
     ext4: Ext4,
     committed: u64,
-    epoch: u64,
+    joined: &Joined,
     work: Arc<Condvar>,
     options: Options,
 ) -> Core {
+    let capacity = joined.ssd.as_ref().map_or(0, Ssd::data_bytes);
+    let budget = options.promote_budget.unwrap_or_else(|| Budget::of(capacity));
     Core {
         clock,
         ext4,
         ssd: None,
-        ssd_lost: None,
+        state: State::new(&joined.plan),
+        touched: Vec::new(),
+        late_notes: Vec::new(),
         nodes: FxHashMap::default(),
         releasing: Vec::new(),
         dirty_nodes: Vec::new(),
@@ -484,20 +426,21 @@ fn new_core(
         op: committed,
         committed,
         dirty: Dirty::default(),
+        needs: Default::default(),
+        queue: Default::default(),
+        pace: None,
         cycle: None,
-        failure: None,
         default_durability: options.durability,
         policy_turn: 0,
-        epoch,
         reuse: 0,
         recovered: 0,
-        recovering: false,
         nodes_made: 0,
         work,
         wanted: 0,
         stop: false,
         read_only: options.read_only,
-        promotions: Default::default(),
+        access_times: options.access_times,
+        promotions: Promotions::new(options.promote, budget, capacity),
         promote_at: Time::ZERO,
         in_log: FxHashMap::default(),
         carried: Vec::new(),
@@ -505,6 +448,7 @@ fn new_core(
         tables_wait: false,
         scratch: Vec::new(),
         counters: Counters::default(),
+        scrub: scrub::Scrub::default(),
     }
 }
 
@@ -522,7 +466,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.shared.core.lock().attr(ino)
+        self.shared.look(|core| core.attr(ino)).map(|(_, attr)| attr)
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -530,7 +474,12 @@ impl FileSystem for NfHybrid {
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.shared.core.lock().ext4.readlink(ino)
+        let (mut core, target) = self.shared.look(|core| {
+            let target = core.ext4.readlink(ino)?;
+            self.shared.note_access(core, ino).map(|()| target)
+        })?;
+        self.shared.wake_if_due(&mut core);
+        Ok(target)
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
@@ -557,8 +506,8 @@ impl FileSystem for NfHybrid {
         self.shared.read(ino, offset, len)
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
-        self.shared.with_room(|| self.shared.write(ino, offset, data, kill_suid))
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+        self.shared.write(ino, offset, data, kill_suid)
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
@@ -566,7 +515,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
-        self.shared.core.lock().ext4.readdir(ino, from, visit)
+        self.shared.readdir(ino, from, visit)
     }
 
     fn readdir_attrs(&self, ino: Ino, from: u64, visit: &mut VisitAttrs) -> Result<()> {
@@ -574,7 +523,7 @@ impl FileSystem for NfHybrid {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.shared.core.lock().ext4.get_xattr(ino, name)
+        self.shared.look(|core| core.ext4.get_xattr(ino, name)).map(|(_, value)| value)
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, kill_sgid: bool) -> Result<()> {
@@ -582,15 +531,15 @@ impl FileSystem for NfHybrid {
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.shared.core.lock().ext4.list_xattrs(ino)
+        self.shared.look(|core| core.ext4.list_xattrs(ino)).map(|(_, names)| names)
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.shared.removexattr(ino, name)
+        self.shared.with_room(|| self.shared.removexattr(ino, name))
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
-        self.shared.with_room(|| self.shared.fallocate(ino, offset, len, what))
+        self.shared.fallocate(ino, offset, len, what)
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
@@ -615,35 +564,13 @@ impl FileSystem for NfHybrid {
     }
 
     fn shutdown(&self) -> Result<()> {
-        self.stop_committer();
+        self.stop_tasks();
         let core = self.shared.core.lock();
-        core.alive()?;
+        core.state.check_running()?;
         if core.read_only {
             return Ok(());
         }
         drop(core);
         self.shared.finish()
-    }
-}
-
-impl Shared {
-    /// The clean end: everything on the disk, the journal empty, both halves marked clean.
-    fn finish(&self) -> Result<()> {
-        let orphans: Vec<Ino> = {
-            let core = self.core.lock();
-            core.nodes.iter().filter(|(_, node)| node.orphan).map(|(&ino, _)| ino).collect()
-        };
-        for ino in orphans {
-            let mut core = self.core.lock();
-            self.release(&mut core, ino)?;
-        }
-        let now = self.clock.wall();
-        self.core.lock().begin();
-        self.cycle()?;
-        let close = self.core.lock().ext4.close(now);
-        close?;
-        self.write_identity(true)?;
-        self.core.lock().failure = Some("unmounted".into());
-        Ok(())
     }
 }

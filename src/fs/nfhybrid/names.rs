@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::core::Core;
+use super::credits::Credits;
 use super::record::{Record, kind_code, rename_code, when};
 use crate::fs::ext4::acl::Acl;
 use crate::fs::ext4::{Create, Removed};
@@ -19,13 +20,15 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 impl Shared {
     /// See [`crate::fs::FileSystem::lookup`].
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let mut core = self.core.lock();
-        core.alive()?;
-        let ino = match name {
-            b"." => parent,
-            _ => core.ext4.lookup(parent, checked(name)?)?.ok_or(Error::NotFound)?.0,
-        };
-        let attr = core.attr(ino)?;
+        let (mut core, attr) = self.look(|core| {
+            core.state.check_readable()?;
+            let ino = match name {
+                b"." => parent,
+                _ => core.ext4.lookup(parent, checked(name)?)?.ok_or(Error::NotFound)?.0,
+            };
+            core.attr(ino)
+        })?;
+        let ino = attr.ino;
         match name {
             b"." | b".." => core.node_of(ino).lookups += 1,
             _ => core.reference(ino, parent),
@@ -42,7 +45,9 @@ impl Shared {
             return;
         }
         if node.orphan {
-            if let Err(error) = self.release(&mut core, ino) {
+            if core.state.is_running()
+                && let Err(error) = self.release(&mut core, ino)
+            {
                 tracing::error!(ino = ino.0, %error, "an unnamed inode could not be freed; recovery will");
             }
         } else {
@@ -51,31 +56,64 @@ impl Shared {
         self.wake_if_due(&mut core);
     }
 
+    /// See [`crate::fs::FileSystem::readdir`].
+    pub(super) fn readdir(
+        &self,
+        dir: Ino,
+        mut from: u64,
+        visit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        let mut noted = false;
+        loop {
+            let (mut core, batch) = self.look(|core| {
+                let batch = core.list(dir, from)?;
+                if !noted {
+                    self.note_access(core, dir)?;
+                }
+                Ok(batch)
+            })?;
+            noted = true;
+            self.wake_if_due(&mut core);
+            drop(core);
+            let Some(last) = batch.last() else { return Ok(()) };
+            from = last.next;
+            for listed in &batch {
+                if !visit(listed.entry()) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
     /// See [`crate::fs::FileSystem::readdir_attrs`].
     pub(super) fn readdir_attrs(&self, dir: Ino, mut from: u64, visit: &mut VisitAttrs) -> Result<()> {
-        let mut core = self.core.lock();
-        core.alive()?;
+        let mut noted = false;
         loop {
-            let mut batch: Vec<(Ino, Kind, u64, Box<[u8]>)> = Vec::with_capacity(READDIR_BATCH);
-            core.ext4.readdir(dir, from, &mut |entry| {
-                batch.push((entry.ino, entry.kind, entry.next, entry.name.into()));
-                batch.len() < READDIR_BATCH
+            let (mut core, batch) = self.look(|core| {
+                core.state.check_readable()?;
+                let batch = core.list(dir, from)?;
+                let attrs =
+                    batch.iter().map(|listed| core.listed_attr(listed)).collect::<Result<Vec<_>>>()?;
+                batch.iter().filter(|listed| listed.kind == Kind::Dir).for_each(|listed| {
+                    core.ext4.hint_entries(listed.ino);
+                });
+                if !noted {
+                    self.note_access(core, dir)?;
+                }
+                Ok((batch, attrs))
             })?;
-            if batch.is_empty() {
-                return Ok(());
-            }
-            for (ino, kind, next, name) in batch {
-                let attr = match &*name {
-                    b"." | b".." => None,
-                    _ => Some(core.attr(ino)?),
-                };
-                if !visit(DirEntry { ino, kind, name: &name, next }, attr.as_ref()) {
+            noted = true;
+            self.wake_if_due(&mut core);
+            let (batch, attrs) = batch;
+            let Some(last) = batch.last() else { return Ok(()) };
+            from = last.next;
+            for (listed, attr) in batch.iter().zip(attrs) {
+                if !visit(listed.entry(), attr.as_ref()) {
                     return Ok(());
                 }
                 if attr.is_some() {
-                    core.reference(ino, dir);
+                    core.reference(listed.ino, dir);
                 }
-                from = next;
             }
         }
     }
@@ -83,8 +121,14 @@ impl Shared {
     /// See [`crate::fs::FileSystem::create`].
     pub(super) fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
         let name = checked(name)?;
-        let mut core = self.core.lock();
-        core.writable()?;
+        drop(self.ready(|core| {
+            core.default_acl(parent)?;
+            core.look_at_name(parent, name)
+        }));
+        let mut core = self.admitted(parent, |core| {
+            let records = (1024 + node.target.len()) as u64;
+            Ok(Credits { records, ..Credits::blocks(core.ext4.credits_for_create(parent)?) })
+        })?;
         let now = core.clock.wall();
         let directory = core.ext4.inode(parent)?;
         let (parent_mode, parent_gid) = (directory.mode, directory.gid);
@@ -103,23 +147,28 @@ impl Shared {
             gid: if setgid { parent_gid } else { caller.gid },
             rdev: node.rdev,
             target: node.target,
-            now: now,
+            now,
             ino: None,
             generation: None,
         };
         let ino = self.make(&mut core, &spec)?;
-        for (name, value) in inherited.acls() {
-            self.store_xattr(&mut core, ino, name, Some(value), None, now)?;
+        for (attribute, value) in inherited.acls() {
+            if let Err(error) = self.store_xattr(&mut core, ino, attribute, Some(value), None, now) {
+                self.remove_name(&mut core, parent, name, node.kind == Kind::Dir, now)?;
+                return Err(error);
+            }
         }
         core.reference(ino, parent);
         let attr = core.attr(ino)?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(attr)
     }
 
     /// Makes an inode and lists the record, also for recovery.
     pub(super) fn make(&self, core: &mut Core, spec: &Create) -> Result<Ino> {
         let ino = core.ext4.create(spec)?;
+        // The number may have been another file's, freed as an orphan at a mount: nothing of that is this one's.
+        self.drop_copies(core, ino, 0..u64::MAX);
         let generation = core.ext4.inode(ino)?.generation;
         core.record(&Record::Create {
             parent: spec.parent.0,
@@ -139,11 +188,12 @@ impl Shared {
     /// See [`crate::fs::FileSystem::unlink`] and [`crate::fs::FileSystem::rmdir`].
     pub(super) fn remove(&self, parent: Ino, name: &[u8], dir: bool) -> Result<()> {
         let name = checked(name)?;
-        let mut core = self.core.lock();
-        core.writable()?;
+        drop(self.ready(|core| core.look_at_name(parent, name)));
+        let credits = |core: &mut Core| Ok(Credits::blocks(core.ext4.credits_for_remove(parent, name)?));
+        let mut core = self.admitted(parent, credits)?;
         let now = core.clock.wall();
         self.remove_name(&mut core, parent, name, dir, now)?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(())
     }
 
@@ -182,17 +232,23 @@ impl Shared {
         core.nodes.remove(&ino);
         core.in_log.remove(&ino);
         core.record(&Record::Release { ino: ino.0 });
-        if !core.ext4.release(ino)? {
+        if !self.release_step(core, ino)? {
             core.releasing.push(ino);
         }
         Ok(())
+    }
+
+    /// Frees what one step does, if the journal has room for it; whether the inode is gone.
+    fn release_step(&self, core: &mut Core, ino: Ino) -> Result<bool> {
+        let credits = core.ext4.credits_to_free(ino)?;
+        Ok(self.has_journal_room(core, credits) && core.ext4.release(ino)?)
     }
 
     /// Goes on freeing inodes that are too large to go in one transaction. Called after each commit.
     pub(super) fn release_more(&self, core: &mut Core) -> Result<()> {
         for ino in std::mem::take(&mut core.releasing) {
             core.begin();
-            if !core.ext4.release(ino)? {
+            if !self.release_step(core, ino)? {
                 core.releasing.push(ino);
             }
         }
@@ -202,11 +258,21 @@ impl Shared {
     /// See [`crate::fs::FileSystem::rename`].
     pub(super) fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()> {
         let (name, new_name) = (checked(name)?, checked(new_name)?);
-        let mut core = self.core.lock();
-        core.writable()?;
+        drop(self.ready(|core| {
+            core.look_at_name(from, name)?;
+            core.look_at_name(to, new_name)
+        }));
+        let mut core = self.admitted(to, |core| {
+            let moved = core.ext4.credits_for_rename(to, new_name)?;
+            let white = if how == Rename::Whiteout { core.ext4.credits_for_create(from)? } else { 0 };
+            Ok(Credits::blocks(moved + white))
+        })?;
+        if how == Rename::Whiteout && core.ext4.statfs().inodes_free == 0 {
+            return Err(Error::NoSpace("no free inodes"));
+        }
         let now = core.clock.wall();
         self.move_name(&mut core, from, name, to, new_name, how, now)?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(())
     }
 
@@ -249,8 +315,12 @@ impl Shared {
     /// See [`crate::fs::FileSystem::link`].
     pub(super) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let name = checked(name)?;
-        let mut core = self.core.lock();
-        core.writable()?;
+        drop(self.ready(|core| {
+            core.look_at(ino)?;
+            core.look_at_name(parent, name)
+        }));
+        let credits = |core: &mut Core| Ok(Credits::blocks(core.ext4.credits_for_link(parent)?));
+        let mut core = self.admitted(parent, credits)?;
         let now = core.clock.wall();
         if core.nodes.get(&ino).is_some_and(|node| node.orphan) {
             return Err(Error::NotFound);
@@ -258,7 +328,7 @@ impl Shared {
         self.add_link(&mut core, ino, parent, name, now)?;
         core.node_of(ino).lookups += 1;
         let attr = core.attr(ino)?;
-        self.settle(core);
+        self.wake_if_due(&mut core);
         Ok(attr)
     }
 
@@ -277,7 +347,44 @@ impl Shared {
     }
 }
 
+/// A name of a directory that is being listed.
+struct Listed {
+    ino: Ino,
+    kind: Kind,
+    next: u64,
+    name: Box<[u8]>,
+}
+
+impl Listed {
+    fn entry(&self) -> DirEntry<'_> {
+        DirEntry { ino: self.ino, kind: self.kind, name: &self.name, next: self.next }
+    }
+}
+
 impl Core {
+    /// The next names of a directory, whose inodes are likely to be asked for.
+    fn list(&mut self, dir: Ino, from: u64) -> Result<Vec<Listed>> {
+        let mut batch = Vec::with_capacity(READDIR_BATCH);
+        self.ext4.readdir(dir, from, &mut |entry| {
+            let name = entry.name.into();
+            batch.push(Listed { ino: entry.ino, kind: entry.kind, next: entry.next, name });
+            batch.len() < READDIR_BATCH
+        })?;
+        batch.iter().for_each(|listed| self.ext4.hint_inode(listed.ino));
+        Ok(batch)
+    }
+
+    /// The attributes that go with a name; none with `.` and `..`. All that are missing are missed at once.
+    fn listed_attr(&mut self, listed: &Listed) -> Result<Option<Attr>> {
+        match &*listed.name {
+            b"." | b".." => Ok(None),
+            _ => match self.attr(listed.ino) {
+                Err(_) if self.ext4.has_missed() => Ok(None),
+                attr => attr.map(Some),
+            },
+        }
+    }
+
     /// Attributes of an inode, its dirty data counted in.
     pub(super) fn attr(&mut self, ino: Ino) -> Result<Attr> {
         let promised = self.nodes.get(&ino).map_or(0, |node| node.reserved);
@@ -347,7 +454,7 @@ impl Core {
 
     /// An error if nothing may change.
     pub(super) fn writable(&self) -> Result<()> {
-        self.alive()?;
+        self.state.check_changeable()?;
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 }

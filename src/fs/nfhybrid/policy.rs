@@ -70,6 +70,10 @@ impl Core {
         };
         while let Some(ino) = chain.pop() {
             policy = self.with_own_rules(ino, policy);
+            if self.ext4.has_missed() {
+                // Not all rules are in memory: this is not to be remembered.
+                return policy;
+            }
             self.node_of(ino).policy = Some((turn, policy));
         }
         policy

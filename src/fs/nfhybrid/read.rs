@@ -4,6 +4,7 @@
 //! that was planned from can have been reused meanwhile; else it is planned again.
 
 use super::Shared;
+use super::admission::{DiskRead, PATH};
 use super::core::Core;
 use super::frames::{FRAME, Frame};
 use super::ssd::{Ssd, Sums};
@@ -20,8 +21,6 @@ use std::sync::Arc;
 
 /// Attempts without the lock before a read is done under it.
 const ATTEMPTS: u32 = 3;
-/// An access time older than this is renewed whatever the other times say (the kernel's `relatime`).
-const ATIME_MAX: i64 = 24 * 3600;
 
 /// Where a stretch of whole frames comes from.
 #[derive(Debug)]
@@ -84,6 +83,9 @@ impl Plan {
                 Source::Disk { .. } => 2,
             };
             read_bytes[from] += piece.bytes as u64;
+            if from < 2 {
+                core.promotions.pass(piece.bytes as u64);
+            }
         }
     }
 }
@@ -91,21 +93,34 @@ impl Plan {
 impl Shared {
     /// See [`crate::fs::FileSystem::read`].
     pub(super) fn read(self: &Arc<Shared>, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
-        let mut core = self.core.lock();
-        core.alive()?;
-        let size = core.inode_of_file(ino)?.size;
-        touch_atime(&mut core, ino)?;
-        let end = size.min(offset.saturating_add(len as u64));
-        if offset >= end {
-            return Ok(Later::Now(Vec::new()));
-        }
-        let plan = self.plan(&mut core, ino, offset, end)?;
+        let Some((mut core, begun)) = self.glance(|core| self.begin_read(core, ino, offset, len))? else {
+            let shared = self.clone();
+            return Ok(Later::Wait(Box::new(move || {
+                let (mut core, begun) = shared.look(|core| shared.begin_read(core, ino, offset, len))?;
+                shared.wake_if_due(&mut core);
+                drop(core);
+                begun.map_or(Ok(Vec::new()), |(plan, end)| shared.read_planned(plan, offset, end))
+            })));
+        };
+        self.wake_if_due(&mut core);
         drop(core);
+        let Some((plan, end)) = begun else { return Ok(Later::Now(Vec::new())) };
         if plan.is_from_disk() {
             let shared = self.clone();
             return Ok(Later::Wait(Box::new(move || shared.read_planned(plan, offset, end))));
         }
         self.read_planned(plan, offset, end).map(Later::Now)
+    }
+
+    /// Plans a read and notes the access, in this order: what is missing shows before anything changes. Nothing past
+    /// the end of the file; else the plan, and where the read ends.
+    fn begin_read(&self, core: &mut Core, ino: Ino, offset: u64, len: usize) -> Result<Option<(Plan, u64)>> {
+        core.state.check_readable()?;
+        let size = core.inode_of_file(ino)?.size;
+        let end = size.min(offset.saturating_add(len as u64));
+        let plan = if offset < end { Some((self.plan(core, ino, offset, end)?, end)) } else { None };
+        self.note_access(core, ino)?;
+        Ok(plan)
     }
 
     fn read_planned(&self, mut plan: Plan, offset: u64, end: u64) -> Result<Vec<Bytes>> {
@@ -219,7 +234,8 @@ impl Shared {
     }
 
     fn piece_on_ssd(&self, core: &Core, ino: Ino, index: u64, max: u64) -> Option<Piece> {
-        let ssd = core.ssd.as_ref()?;
+        // What the SSD holds is of the log's end, and the log is still being replayed.
+        let ssd = core.ssd.as_ref().filter(|_| !core.state.ssd_is_fixed())?;
         let unit = self.ssd_blocks_per_frame;
         let found = ssd.resident(ino, u32::try_from(index * unit).ok()?)?;
         let frames = (u64::from(found.len) / unit).min(max);
@@ -257,13 +273,13 @@ impl Shared {
     /// Reads SSD blocks and checks each against its checksum; checksums that are not in memory are read first.
     pub(super) fn read_ssd(&self, at: SsdBlock, sums: &mut Sums) -> Result<Bytes> {
         let device = self.ssd_device.as_ref().ok_or_else(|| Error::invalid("no SSD"))?;
-        let sums = sums.read(device.as_ref())?;
+        let sums = sums.read(device.as_ref()).map_err(Error::of_ssd)?;
         let block_bytes = self.ssd_block_bytes;
         let bytes = device.read(at.0 * block_bytes as u64, sums.len() * block_bytes)?;
         for (number, (block, &sum)) in bytes.chunks(block_bytes).zip(sums).enumerate() {
             if crc32c(block) != sum {
                 let at = format!("{}, block {}", device.info().name, at.0 + number as u64);
-                return Err(Error::corrupt("cached data", "its checksum is wrong", at));
+                return Err(Error::of_ssd(Error::corrupt("cached data", "its checksum is wrong", at)));
             }
         }
         Ok(bytes)
@@ -273,10 +289,14 @@ impl Shared {
     pub(super) fn read_disk(&self, at: DiskBlock, blocks: u32) -> Result<Bytes> {
         let block_bytes = self.disk_block_bytes;
         let request = Request::Read { offset: at.0 * block_bytes as u64, len: blocks as usize * block_bytes };
+        // Looked up before the read as well as after it: meanwhile a checkpoint may write an image home, behind
+        // the read, and let go of it.
+        let newest = |number: usize| self.journal.latest(DiskBlock(at.0 + number as u64));
+        let before: SmallVec<[(usize, Bytes); 4]> =
+            (0..blocks as usize).filter_map(|number| Some((number, newest(number)?))).collect();
         let bytes = self.disk.run(self.clock.now(), request).result?;
-        let newer: SmallVec<[(usize, Bytes); 4]> = (0..blocks as usize)
-            .filter_map(|number| Some((number, self.journal.latest(DiskBlock(at.0 + number as u64))?)))
-            .collect();
+        let after = (0..blocks as usize).filter_map(|number| Some((number, newest(number)?)));
+        let newer: SmallVec<[(usize, Bytes); 4]> = before.into_iter().chain(after).collect();
         if newer.is_empty() {
             return Ok(bytes);
         }
@@ -289,8 +309,12 @@ impl Shared {
 
     /// An SSD copy that cannot be read: forget it and go on from the disk.
     fn distrust(&self, core: &mut Core, plan: &Plan, piece: usize, error: &Error) {
-        tracing::warn!(ino = plan.ino.0, %error, "dropping an SSD copy");
         core.counters.bad_sums += 1;
+        // A dying SSD has thousands of these: the first, the second, the fourth, …
+        if core.counters.bad_sums.is_power_of_two() {
+            let count = core.counters.bad_sums;
+            tracing::warn!(ino = plan.ino.0, count, %error, "dropping an SSD copy");
+        }
         let piece = &plan.pieces[piece];
         let op = core.op;
         if let Some(ssd) = &mut core.ssd {
@@ -298,17 +322,20 @@ impl Shared {
         }
     }
 
-    /// Hands what came from the disk to the committer, to be copied to the SSD.
+    /// Hands what came from the disk to the committer, to be copied to the SSD if it is worth it.
     fn offer(&self, core: &mut Core, plan: &Plan, parts: &[Bytes]) {
-        if core.nodes.get(&plan.ino).map(|node| node.version) != Some(plan.version) {
-            return;
-        }
-        for (piece, bytes) in plan.pieces.iter().zip(parts) {
-            if matches!(piece.source, Source::Disk { .. }) {
-                let promotion =
-                    super::promote::Promotion { ino: plan.ino, index: piece.index, bytes: bytes.clone() };
-                core.promotions.offer(promotion, plan.version);
+        let from_disk = |piece: &Piece| matches!(piece.source, Source::Disk { .. });
+        let unchanged = core.nodes.get(&plan.ino).map(|node| node.version) == Some(plan.version);
+        let path = core.path_above(plan.ino);
+        let file_frames = plan.size.div_ceil(FRAME as u64);
+        for (piece, bytes) in plan.pieces.iter().zip(parts).filter(|(piece, _)| from_disk(piece)) {
+            if !unchanged {
+                core.promotions.too_late(bytes.len() as u64);
+                continue;
             }
+            let frames = piece.index..piece.index + (bytes.len() / FRAME) as u64;
+            let read = DiskRead { ino: plan.ino, path, frames, file_frames };
+            core.promotions.offer(&read, bytes, plan.version, self.clock.now());
         }
         if core.promotions.is_due() {
             self.work.notify_one();
@@ -317,8 +344,10 @@ impl Shared {
 
     /// See [`crate::fs::FileSystem::seek`].
     pub(super) fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        let mut core = self.core.lock();
-        let size = core.inode_of_file(ino)?.size;
+        let (mut core, size) = self.look(|core| {
+            core.look_at_data(ino)?;
+            Ok(core.inode_of_file(ino)?.size)
+        })?;
         if offset >= size {
             return Err(Error::NoOffset);
         }
@@ -413,21 +442,20 @@ pub(super) fn has_data(shared: &Shared, core: &mut Core, ino: Ino, index: u64) -
     Ok(false)
 }
 
-/// The kernel's `relatime`: a read renews an access time that is not after the other times, or a day old.
-fn touch_atime(core: &mut Core, ino: Ino) -> Result<()> {
-    let now = core.clock.wall();
-    let inode = core.ext4.inode(ino)?;
-    let due = inode.atime <= inode.mtime
-        || inode.atime <= inode.ctime
-        || now.sec.saturating_sub(inode.atime.sec) > ATIME_MAX;
-    if due && !core.read_only {
-        // Alone it is no reason to wake the disk: it goes with the next commit.
-        core.ext4.inode_mut(ino)?.atime = now;
-    }
-    Ok(())
-}
-
 impl Core {
+    /// The directories above a file, as far as they were walked through.
+    fn path_above(&self, ino: Ino) -> [Ino; PATH] {
+        let mut path = [Ino(0); PATH];
+        let mut at = ino;
+        for slot in &mut path {
+            match self.nodes.get(&at).map(|node| node.parent) {
+                Some(parent) if parent != at => (*slot, at) = (parent, parent),
+                _ => break,
+            }
+        }
+        path
+    }
+
     /// An inode that holds contents; an error for directories and the rest.
     pub(super) fn inode_of_file(&mut self, ino: Ino) -> Result<&crate::fs::ext4::Inode> {
         let inode = self.ext4.inode(ino)?;

@@ -1,86 +1,35 @@
-//! Mounting: which SSD may speak for which disk, and what of its log the disk does not have yet.
+//! The log run again: bringing the disk up to what the SSD's log promises.
 //!
-//! The disk's own journal is replayed first; it says which operation N it has. Records after N are then run
-//! through the code that ran them first. Contents that only the SSD finished (10) are copied to the disk if the
-//! log is complete up to them (see [`ssd::Ssd::append_complete`]); else nobody was promised them and they are
-//! dropped (as is everything that only the disk finished, 01). One commit cycle later the mount is an ordinary
-//! one. Running recovery again after it was cut short gives the same result: N moves only with the commit.
+//! The disk says which operation N it has. Records after N are run through the code that ran them first. Contents that
+//! only the SSD finished (10) are copied to the disk if the log is complete up to them (see
+//! [`ssd::Ssd::append_complete`]); else nobody was promised them and they are dropped (as is everything that only the
+//! disk finished, 01).
+//!
+//! What is known of the SSD is of the log's *end*, so nothing here reads a file from it or unbinds anything there: a
+//! record of a file's removal must not take what a later file with its number bound. It stays as it was found, on the
+//! medium and in memory. Which of its copies became old is noted ([`Touched`]), with the operation that made them so, and
+//! applied once the disk has everything: then what that operation or a later one bound stays.
+//!
+//! Running recovery again after it was cut short gives the same result: N moves only with a commit, and the log still
+//! says everything.
 
 use super::Shared;
 use super::core::Core;
 use super::frames::FRAME;
+use super::mount::Touched;
 use super::record::{Record, fallocate_of, kind_of, rename_of, stamp};
-use super::tie::Tie;
-use crate::fs::ext4::{Create, Ext4};
-use crate::fs::nfhybrid::ssd::{self, Record as LogRecord, RecordBody, Run};
+use crate::fs::ext4::Create;
+use crate::fs::nfhybrid::ssd::{Record as LogRecord, RecordBody, Run};
 use crate::units::Ino;
 use crate::{Error, Result};
-
-/// What an SSD is to a disk.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is the disk's own and has missed nothing.
-    Current,
-    /// Its log counts, its cached contents may be old: the disk was checked or repaired meanwhile.
-    LogOnly(&'static str),
-    /// The disk was used without it: nothing on it counts.
-    Stale(&'static str),
-}
-
-/// Compares an SSD's tie with the disk; an error if the two do not belong together.
-///
-/// `disk_had`: the last operation the SSD knows the disk to have had.
-pub fn judge(
-    ssd: &ssd::Ssd,
-    disk: &Ext4,
-    tie: Option<Tie>,
-    disk_had: u64,
-    names: (&str, &str),
-) -> Result<Verdict> {
-    let seen = ssd.tie();
-    let (ssd_name, disk_name) = names;
-    if seen.disk_uuid != disk.identity().uuid {
-        return Err(Error::Mismatch(format!(
-            "{ssd_name} belongs to the disk {}, not to {disk_name} ({}); give the right SSD, or mount without one",
-            uuid::Uuid::from_bytes(seen.disk_uuid),
-            uuid::Uuid::from_bytes(disk.identity().uuid),
-        )));
-    }
-    let Some(tie) = tie else {
-        return Ok(Verdict::Stale("the disk's record of this SSD is gone"));
-    };
-    if tie.ssd != ssd.uuid() {
-        return Err(Error::Mismatch(format!(
-            "{disk_name} was since joined with another SSD ({}), {ssd_name} is {}; give the right one, or mount without",
-            uuid::Uuid::from_bytes(tie.ssd),
-            uuid::Uuid::from_bytes(ssd.uuid()),
-        )));
-    }
-    if tie.epoch != seen.epoch {
-        return Ok(Verdict::Stale("the disk was used after this SSD was lost or left out"));
-    }
-    if tie.op < disk_had {
-        return Ok(Verdict::Stale("the disk is older than the SSD: it lost what it once had"));
-    }
-    let identity = disk.identity_found();
-    if (identity.mount_count, identity.mount_time) != (seen.mount_count, seen.mount_time) {
-        return Ok(Verdict::Stale("the disk was mounted without this SSD"));
-    }
-    if identity.check_time != seen.last_check {
-        return Ok(Verdict::LogOnly("the disk was checked since"));
-    }
-    if ssd.is_clean() && identity.write_time != seen.write_time {
-        return Ok(Verdict::LogOnly("the disk was written to since"));
-    }
-    Ok(Verdict::Current)
-}
 
 impl Shared {
     /// Brings the disk up to what the SSD's log promises. Returns the number of records applied.
     ///
     /// What does not fit one transaction is committed in between, at an operation whose earlier ones are all
     /// applied, so that a recovery cut short goes on from there.
-    pub(super) fn replay(&self, records: &[LogRecord], complete: u64) -> Result<u64> {
+    /// `whole`: contents that cannot be read are left out, with a note, instead of being an error.
+    pub(super) fn replay(&self, records: &[LogRecord], complete: u64, whole: bool) -> Result<u64> {
         let mut core = self.core.lock();
         let disk_has = core.committed;
         if let Some(ssd) = &mut core.ssd {
@@ -93,7 +42,7 @@ impl Shared {
             if record.op <= disk_has {
                 continue;
             }
-            while !self.replay_one(record, complete)? {
+            while !self.replay_one(record, complete, whole)? {
                 self.core.lock().op = record.op - 1;
                 self.cycle()?;
             }
@@ -113,13 +62,24 @@ impl Shared {
     }
 
     /// Applies one record; `false` if it has to be applied again after a commit.
-    fn replay_one(&self, record: &LogRecord, complete: u64) -> Result<bool> {
+    fn replay_one(&self, record: &LogRecord, complete: u64, whole: bool) -> Result<bool> {
         let mut core = self.core.lock();
         core.op = record.op - 1;
         match &record.body {
             RecordBody::Operation(bytes) => return self.apply(&mut core, record.op, bytes),
+            RecordBody::Fresh { ino, run, .. }
+                if record.op <= complete && !self.may_copy(&mut core, *ino, *run)? =>
+            {
+                return Ok(false);
+            }
             RecordBody::Fresh { ino, file_block, run, inode } if record.op <= complete => {
-                self.copy_back(&mut core, record.op, *ino, *file_block, *run, inode.size)?;
+                match self.copy_back(&mut core, record.op, *ino, *file_block, *run, inode.size) {
+                    Err(error @ Error::Ssd(_)) if whole => {
+                        core.late_notes.push(format!("what was fsynced is lost: {error}"));
+                        self.drop_copy(&mut core, record.op, *ino, *file_block, *run);
+                    }
+                    copied => copied?,
+                }
             }
             RecordBody::Fresh { ino, file_block, run, .. } => {
                 self.drop_copy(&mut core, record.op, *ino, *file_block, *run);
@@ -128,10 +88,21 @@ impl Shared {
         Ok(true)
     }
 
+    /// Whether a run fits what the transaction has room for; one that fits none on its own gets new places.
+    fn may_copy(&self, core: &mut Core, ino: Ino, run: Run) -> Result<bool> {
+        let blocks = u64::from(run.len) * self.ssd_block_bytes as u64 / self.disk_block_bytes as u64;
+        let alone = core.journal_need() == 0;
+        Ok(alone || !is_live(core, ino)? || {
+            let credits = core.ext4.credits_for_data(ino, blocks)?;
+            self.has_journal_room(core, credits)
+        })
+    }
+
+    /// What operation `op` bound is not to be used.
     fn drop_copy(&self, core: &mut Core, op: u64, ino: Ino, file_block: u32, run: Run) {
-        if let Some(ssd) = &mut core.ssd {
-            ssd.unbind(op, ino, file_block.into(), run.len.into());
-        }
+        let (first, unit) = (u64::from(file_block), self.ssd_blocks_per_frame);
+        let frames = first / unit..(first + u64::from(run.len)).div_ceil(unit);
+        core.touched.push(Touched { ino, frames, before: op + 1 });
     }
 
     /// State 10: the SSD's copy is written on to the disk.
@@ -151,17 +122,11 @@ impl Shared {
             self.drop_copy(core, op, ino, file_block, run);
             return Ok(());
         }
-        let bytes = match self.read_ssd(run.at, &mut sums) {
-            Ok(bytes) => bytes,
-            Err(error @ Error::Corrupt { .. }) => {
-                // The flush that would have promised it never finished, or the SSD lost it since.
-                tracing::warn!(ino = ino.0, op, %error, "not copied to the disk");
-                self.drop_copy(core, op, ino, file_block, run);
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
         let offset = u64::from(file_block) * self.ssd_block_bytes as u64;
+        let (end, what) = (offset + u64::from(run.len) * self.ssd_block_bytes as u64, "only the SSD has");
+        let bytes = self.read_ssd(run.at, &mut sums).map_err(|error| {
+            error.explained(format!("bytes {offset} to {end} of inode {ino}, which {what}"))
+        })?;
         self.put(core, ino, offset, &bytes)?;
         let reach = size.min(offset + bytes.len() as u64);
         let inode = core.ext4.inode_mut(ino)?;
@@ -179,7 +144,7 @@ impl Shared {
     fn apply(&self, core: &mut Core, op: u64, bytes: &[u8]) -> Result<bool> {
         let record = Record::decode(bytes, op)?;
         self.apply_record(core, op, &record).map_err(|error| match error {
-            Error::Io { .. } | Error::Gone { .. } => error,
+            Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) => error,
             other => Error::corrupt(
                 "SSD log",
                 format!("operation {op} does not fit the disk: {other}; mount with -o recover=disk to drop the log"),
@@ -254,7 +219,8 @@ impl Shared {
             }
             Record::Fallocate { ino, what, offset, len, at, .. } => {
                 let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
-                self.allocate_range(core, Ino(ino), offset..end, fallocate_of(what, op)?, stamp(at))
+                let what = fallocate_of(what, op)?;
+                return Ok(self.allocate_range(core, Ino(ino), offset..end, what, stamp(at))? == end);
             }
             Record::Data { ino, offset, bytes } => {
                 offset.checked_add(bytes.len() as u64).ok_or(Error::TooLarge)?;

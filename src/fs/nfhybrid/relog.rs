@@ -18,6 +18,7 @@ use super::unlogged::{files_in_log, mark, unlogged_bytes, unplaced_bytes, unplac
 use crate::Result;
 use crate::fs::nfhybrid::ssd::Ssd;
 use crate::media::wait_all;
+use crate::runtime::sync::MutexGuard;
 use crate::units::Ino;
 
 impl Shared {
@@ -34,7 +35,7 @@ impl Shared {
     /// Whether the log is to be started anew.
     pub(super) fn is_restart_due(&self) -> bool {
         let core = self.core.lock();
-        !core.recovering && core.ssd.as_ref().is_some_and(|ssd| restart_due(ssd, core.tables_wait))
+        !core.state.is_mounting() && core.ssd.as_ref().is_some_and(|ssd| restart_due(ssd, core.tables_wait))
     }
 
     /// Appends what the log must go on to say; the next write of the log takes it along.
@@ -99,12 +100,21 @@ impl Shared {
     /// # Errors
     /// Those of the SSD's device, which is lost then.
     pub(super) fn write_tables(&self) -> Result<()> {
-        let Some(device) = &self.ssd_device else { return Ok(()) };
         let mut core = self.core.lock();
         if core.cycle.is_some() || !core.has_room(0, fill::TABLES) || !self.complete_log(&mut core) {
             core.tables_due = true;
             return Ok(());
         }
+        self.checkpoint(core)
+    }
+
+    /// Writes a checkpoint of the SSD's tables, with what waits for the log; they are durable with the next flush
+    /// ([`Shared::tables_flushed`]). If the log is full they are due later. The caller holds the gate.
+    ///
+    /// # Errors
+    /// Those of the SSD's device, which is lost then.
+    pub(super) fn checkpoint(&self, mut core: MutexGuard<'_, Core>) -> Result<()> {
+        let Some(device) = &self.ssd_device else { return Ok(()) };
         let (mut sealed, full) = core.seal_all();
         let mut checkpoint = match (&mut core.ssd, full) {
             (Some(ssd), Ok(())) => Some(ssd.checkpoint_begin()?),
@@ -142,8 +152,13 @@ impl Shared {
 
     /// The same, durable at the end.
     pub(super) fn flush_tables(&self) -> Result<()> {
-        let Some(device) = &self.ssd_device else { return Ok(()) };
         self.write_tables()?;
+        self.tables_flushed()
+    }
+
+    /// Makes tables that were written durable.
+    pub(super) fn tables_flushed(&self) -> Result<()> {
+        let Some(device) = &self.ssd_device else { return Ok(()) };
         self.of_ssd(device.flush())?;
         self.core.lock().tables_durable();
         Ok(())
@@ -152,6 +167,11 @@ impl Shared {
     /// The same, and frees the room in the log that the tables take the place of.
     pub(super) fn empty_log(&self) -> Result<()> {
         self.flush_tables()?;
+        self.advance_log()
+    }
+
+    /// Frees the room in the log that tables took the place of.
+    pub(super) fn advance_log(&self) -> Result<()> {
         let sealed = self.core.lock().advance_log();
         self.write_groups(sealed).map(drop)
     }

@@ -50,7 +50,7 @@ impl Shared {
             let has = |section| ssd.has_clean(section, demand.extents(ssd, section));
             (0..ssd.sections()).all(has) && ssd.has_slots(demand.inodes)
         };
-        if core.recovering || core.ssd.as_ref().is_none_or(is_there) {
+        if core.state.is_mounting() || core.ssd.as_ref().is_none_or(is_there) {
             return Ok(());
         }
         drop(core);

@@ -3,6 +3,7 @@
 //! It is put together from a snapshot, which every commit cycle and every status that gets the lock make anew.
 
 use super::Shared;
+use super::admission::Tally;
 use super::core::{Core, Counters};
 use crate::fs::nfhybrid::ssd;
 use crate::time::Time;
@@ -21,7 +22,7 @@ pub struct Status {
     pub ssd: Option<String>,
     /// Why there is no SSD half any more.
     pub ssd_lost: Option<String>,
-    /// Why the file system has stopped.
+    /// Why no change reaches the disk any more: it failed. Files can be read.
     pub failure: Option<String>,
     /// What was noticed while mounting.
     pub notes: Vec<String>,
@@ -35,12 +36,26 @@ pub struct Status {
     pub ssd_half: Option<ssd::Status>,
     /// The disk's journal.
     pub journal: crate::fs::ext4::journal::JournalStats,
+    /// What became of what the disk was read for: copied to the SSD, or why not.
+    pub promotion: Promotion,
     /// Counters since the mount.
     pub counters: Counters,
     /// fsyncs that wait for the SSD's log at this moment.
     pub waiting_for_log: usize,
     /// How old the numbers are: the file system was too busy to be asked since.
     pub seconds_old: f64,
+}
+
+/// What reads bring to the SSD.
+#[derive(Clone, Debug, Serialize)]
+pub struct Promotion {
+    /// The policy, as the mount option names it.
+    pub policy: &'static str,
+    /// Bytes of the budget that are left now, if there is one.
+    pub budget_left_bytes: Option<u64>,
+    /// Bytes put before the policy, and what became of them.
+    #[serde(flatten)]
+    pub tally: Tally,
 }
 
 /// How far the disk half is behind, and how far it may be.
@@ -63,11 +78,13 @@ pub(super) struct Snapshot {
     ssd_there: bool,
     ssd_lost: Option<String>,
     failure: Option<String>,
+    late_notes: Vec<String>,
     at_risk_bytes: u64,
     at_risk_since: Option<Time>,
     durability: super::Durability,
     operations: (u64, u64),
     ssd_half: Option<ssd::Status>,
+    promotion: Promotion,
     counters: Counters,
 }
 
@@ -77,13 +94,15 @@ impl Core {
         Snapshot {
             at,
             ssd_there: self.ssd.is_some(),
-            ssd_lost: self.ssd_lost.clone(),
-            failure: self.failure.clone(),
+            ssd_lost: self.state.ssd_lost().map(String::from),
+            failure: self.state.failure(),
+            late_notes: self.late_notes.clone(),
             at_risk_bytes: self.at_risk_bytes(),
             at_risk_since: self.at_risk_since(),
             durability: self.default_durability,
             operations: (self.op, self.committed),
             ssd_half: self.ssd.as_ref().map(ssd::Ssd::status),
+            promotion: self.promotions.status(),
             counters: self.counters,
         }
     }
@@ -94,6 +113,11 @@ const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Shared {
+    /// What was noticed while mounting.
+    pub(super) fn all_notes(&self) -> Vec<String> {
+        [&self.notes[..], &self.core.lock().late_notes[..]].concat()
+    }
+
     /// Numbers of the mount. Never waits for anyone who waits for a device: if the lock is not to be had soon, they are
     /// those of the last commit cycle or status.
     pub(super) fn status(&self) -> Status {
@@ -114,7 +138,7 @@ impl Shared {
             ssd: self.ssd_device.as_ref().filter(|_| seen.ssd_there).map(|device| device.info().name.clone()),
             ssd_lost: seen.ssd_lost,
             failure: seen.failure,
-            notes: self.notes.clone(),
+            notes: [&self.notes[..], &seen.late_notes[..]].concat(),
             at_risk: AtRisk {
                 bytes: seen.at_risk_bytes,
                 seconds: seen.at_risk_since.map_or(0.0, since),
@@ -125,6 +149,7 @@ impl Shared {
             operations: seen.operations,
             ssd_half: seen.ssd_half,
             journal: self.journal.stats(),
+            promotion: seen.promotion,
             counters: seen.counters,
             waiting_for_log: self.line.waiting(),
             seconds_old: since(seen.at),

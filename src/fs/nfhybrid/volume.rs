@@ -1,12 +1,13 @@
 //! Making and adopting a volume: a disk half and the SSD half that belongs to it.
 
 use super::ssd::{self, Ssd};
-use super::tie::Tie;
-use super::{FileSystem, NfHybrid, Options};
+use super::tie::{Saved, Tie};
+use super::{FileSystem, NfHybrid};
 use crate::fs::ext4::{Ext4, Identity, OpenOptions};
 use crate::fs::{Caller, Kind, NewNode};
 use crate::media::BlockDevice;
-use crate::media::file::FileDevice;
+use crate::media::file::{FileDevice, Options};
+use crate::media::guard::{self, Role, Target};
 use crate::runtime;
 use crate::time::Time;
 use crate::units::{Ino, show_size};
@@ -34,36 +35,48 @@ pub struct Plan<'a> {
     pub config: ssd::Config,
     /// Directories to make and map.
     pub rules: Vec<Rule>,
-    /// Overwrite what is there.
+    /// Overwrite what is there, unless it is in use.
     pub force: bool,
+}
+
+/// Both halves, claimed and open.
+struct Halves {
+    disk: Arc<FileDevice>,
+    ssd: Arc<FileDevice>,
+}
+
+impl Halves {
+    /// Claims both before either is touched.
+    fn claim(plan: &Plan, disk: Role) -> Result<Halves> {
+        let targets =
+            [Target::new("--ssd", plan.ssd, Role::Overwritten), Target::new("--disk", plan.disk, disk)];
+        let mut claims = guard::claim(&targets, plan.force)?.into_iter();
+        let mut open = || {
+            let claim = claims.next().ok_or(Error::BadArgument)?;
+            FileDevice::over(claim, &Options { writable: true, ..Options::default() }).map(Arc::new)
+        };
+        Ok(Halves { ssd: open()?, disk: open()? })
+    }
 }
 
 /// Makes an ext4 on the disk, the SSD half beside it, and the mapped directories.
 pub fn make(plan: &Plan) -> Result<()> {
     check_rules(plan)?;
-    let ssd_device = open(plan.ssd, true)?;
-    Ssd::check_config(ssd_device.as_ref(), &plan.config)?;
-    if !plan.force {
-        refuse_contents(open(plan.disk, false)?.as_ref())?;
-        refuse_contents(ssd_device.as_ref())?;
-    }
-    drop(ssd_device);
-    run_mke2fs(plan.disk)?;
-    join(plan)
+    let Halves { disk, ssd } = Halves::claim(plan, Role::Overwritten)?;
+    Ssd::check_config(&*ssd, &plan.config)?;
+    lend(&disk, run_mke2fs)?;
+    join(plan, disk, ssd)
 }
 
 /// Joins a new SSD half to an ext4 that already holds files; nothing on the disk moves.
 pub fn adopt(plan: &Plan) -> Result<()> {
     check_rules(plan)?;
-    let ssd_device = open(plan.ssd, true)?;
-    Ssd::check_config(ssd_device.as_ref(), &plan.config)?;
-    let disk = open(plan.disk, true)?;
-    let ext4 = Ext4::open(
-        disk,
-        OpenOptions { read_only: true, now: runtime::Live::wall_clock(), ..OpenOptions::default() },
-    )?;
-    if let Some(tie) = ext4.tie().as_ref().and_then(Tie::decode)
-        && tie.log_open
+    let Halves { disk, ssd } = Halves::claim(plan, Role::Changed)?;
+    Ssd::check_config(&*ssd, &plan.config)?;
+    let now = runtime::Live::wall_clock();
+    let ext4 = Ext4::open(disk.clone(), OpenOptions { read_only: true, now, ..OpenOptions::default() })?;
+    if let Ok(tie) = Tie::decode(ext4.tie().as_ref())
+        && matches!(tie.state, Saved::LogOpen | Saved::Recovering)
         && !plan.force
     {
         return Err(Error::invalid(format!(
@@ -72,26 +85,30 @@ pub fn adopt(plan: &Plan) -> Result<()> {
             uuid::Uuid::from_bytes(tie.ssd),
         )));
     }
-    if !plan.force {
-        refuse_contents(ssd_device.as_ref())?;
-    }
-    drop((ext4, ssd_device));
-    join(plan)
+    drop(ext4);
+    join(plan, disk, ssd)
 }
 
-fn join(plan: &Plan) -> Result<()> {
-    let disk = open(plan.disk, true)?;
-    let ssd_device = open(plan.ssd, true)?;
-    join_devices(disk.clone(), ssd_device.clone(), &plan.config)?;
+fn join(plan: &Plan, disk: Arc<dyn BlockDevice>, ssd: Arc<dyn BlockDevice>) -> Result<()> {
+    join_devices(disk.clone(), ssd.clone(), &plan.config)?;
     if plan.rules.is_empty() {
         return Ok(());
     }
-    let fs = NfHybrid::open(disk, Some(ssd_device), Options::default())?;
+    let fs = NfHybrid::open(disk, Some(ssd), super::Options::default())?;
     for rule in &plan.rules {
         let dir = make_path(&fs, &rule.dir)?;
         fs.map(dir, &rule.section)?;
     }
     fs.shutdown()
+}
+
+/// Has another program work on a device that is claimed.
+pub(super) fn lend<T>(device: &FileDevice, work: impl FnOnce(&Path, &str) -> Result<T>) -> Result<T> {
+    let name = &device.info().name;
+    match device.claim() {
+        Some(claim) => claim.lend(|path| work(path, name)),
+        None => work(Path::new(name), name),
+    }
 }
 
 /// Ties a clean ext4 and a new SSD half together. Until the disk knows the SSD, a mount takes it as stale.
@@ -103,11 +120,11 @@ pub fn join_devices(
     let opening =
         OpenOptions { read_only: false, now: runtime::Live::wall_clock(), ..OpenOptions::default() };
     let mut ext4 = Ext4::open(disk, opening)?;
-    let old = ext4.tie().as_ref().and_then(Tie::decode);
+    let old = Tie::decode(ext4.tie().as_ref()).ok();
     let epoch = old.map_or(1, |tie| tie.epoch + 1);
     let op = old.map_or(0, |tie| tie.op);
     let uuid = Ssd::format(ssd_device.as_ref(), config, &tie_to(ext4.identity(), epoch))?;
-    let tie = Tie { ssd: uuid, epoch, op, log_open: false, reached: (0, 0) };
+    let tie = Tie { ssd: uuid, epoch, op, state: Saved::Clean, reached: (0, 0), lag_tenths: 0 };
     let frozen = ext4.freeze(runtime::Live::wall_clock(), Some(&tie.encode()))?;
     ext4.journal().commit(Time::ZERO, frozen.transaction)?;
     ext4.committed(frozen.tid);
@@ -118,6 +135,11 @@ pub fn join_devices(
         ssd_device.flush()?;
     }
     Ok(())
+}
+
+/// How full an SSD's log is, in words.
+pub(super) fn log_use(ssd: &Ssd) -> String {
+    format!("{} of {} of its log in use", show_size(ssd.used()), show_size(ssd.capacity()))
 }
 
 /// What the SSD should see when it next meets the disk.
@@ -165,33 +187,7 @@ fn check_rules(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn open(path: &Path, writable: bool) -> Result<Arc<dyn BlockDevice>> {
-    Ok(Arc::new(FileDevice::open(path, writable)?))
-}
-
-/// Bytes at the start of a device that are looked at for contents.
-const LOOK_BYTES: usize = 64 << 10;
-
-/// An error if the start of a device is not all zeros.
-fn refuse_contents(device: &dyn BlockDevice) -> Result<()> {
-    let info = device.info();
-    let start = device.read(0, LOOK_BYTES.min(info.size_bytes as usize) / 512 * 512)?;
-    if start.iter().all(|&byte| byte == 0) {
-        return Ok(());
-    }
-    let what = match start.get(0x438..0x43A) {
-        Some([0x53, 0xEF]) => "an ext2/3/4 file system (keep its files with `bimetal adopt`)",
-        _ if Ssd::is_here(&start) => "an SSD half of bimetal",
-        _ => "data",
-    };
-    Err(Error::invalid(format!(
-        "{} ({}) already holds {what}; use --force to overwrite it",
-        info.name,
-        show_size(info.size_bytes)
-    )))
-}
-
-fn run_mke2fs(disk: &Path) -> Result<()> {
+fn run_mke2fs(disk: &Path, name: &str) -> Result<()> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let output = Command::new("mke2fs")
         .env("PATH", path)
@@ -204,6 +200,6 @@ fn run_mke2fs(disk: &Path) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::invalid(format!("mke2fs {}: {}", disk.display(), said.trim())))
+    let said = String::from_utf8_lossy(&output.stderr).replace(&*disk.to_string_lossy(), name);
+    Err(Error::invalid(format!("mke2fs {name}: {}", said.trim())))
 }

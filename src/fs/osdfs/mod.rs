@@ -447,13 +447,13 @@ impl FileSystem for OsdFs {
         })
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<()>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
         self.with(|state| {
             state.store.write(ObjectId(ino.0), offset, Content::Bytes(data)).map_err(stale)?;
             if kill_suid {
                 state.kill_set_id(ino.0)?;
             }
-            Ok(Later::Now(()))
+            Ok(Later::Now(data.len()))
         })
     }
 

@@ -3,6 +3,7 @@
 use super::OsdFs;
 use crate::fs::Caller;
 use crate::fs::osd::{Format, Options, Store};
+use crate::media::guard::{self, Role, Target};
 use crate::media::nand::{Nand, NandProfile};
 use crate::media::profile;
 use crate::{Error, Result};
@@ -35,9 +36,12 @@ pub struct Plan {
 /// # Errors
 /// The image cannot be made, or is there and `force` is not set; the part or the placement is none.
 pub fn make(plan: &Plan, caller: &Caller) -> Result<u64> {
-    if !plan.force && plan.nand.metadata().is_ok_and(|meta| meta.len() > 0) {
+    let target = Target { make: true, ..Target::new("--nand", &plan.nand, Role::Overwritten) };
+    let claim = guard::claim(&[target], plan.force)?.pop().ok_or(Error::BadArgument)?;
+    // The file is made anew, however long it is.
+    if !plan.force && claim.file().metadata().is_ok_and(|found| found.len() > 0) {
         return Err(Error::invalid(format!(
-            "{}: it holds something; --force makes a new object store on it all the same",
+            "{} is there already; use --force to overwrite it",
             plan.nand.display()
         )));
     }
@@ -45,7 +49,7 @@ pub fn make(plan: &Plan, caller: &Caller) -> Result<u64> {
     if let Some(bytes) = plan.size_bytes {
         part = part.resized(bytes, BLOCKS_MIN);
     }
-    let nand = Nand::make_image(&plan.nand, part, SEED)?;
+    let nand = Nand::make_image(claim, part, SEED)?;
     let mut store = Store::format(nand, &plan.format, Options::default())?;
     if !plan.bare {
         OsdFs::make(&mut store, caller)?;

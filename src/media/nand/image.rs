@@ -11,13 +11,15 @@
 
 use super::payload::Place;
 use super::profile::Geometry;
+use crate::media::guard::{Claim, Role};
 use crate::{Error, Result};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use rustix::fs::{FallocateFlags, FlockOperation};
-use std::fs::{File, OpenOptions};
+use rustix::fs::FallocateFlags;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"bimetalN";
 const VERSION: u32 = 1;
@@ -46,8 +48,8 @@ pub(super) enum BadBlock {
 
 /// The file of an array.
 pub(super) struct Image {
-    file: File,
-    path: PathBuf,
+    /// The file, and who keeps others away from it.
+    claim: Arc<Claim>,
     geometry: Geometry,
     /// Where the pages begin.
     pages_at: u64,
@@ -69,44 +71,40 @@ fn header(geometry: &Geometry) -> Vec<u8> {
 }
 
 impl Image {
-    /// Makes a file for a new array, and forgets what was in it.
-    pub fn make(path: &Path, geometry: Geometry) -> Result<Image> {
-        let failed = |why| Error::io(path.display(), why);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(failed)?;
-        lock(&file, path, true)?;
-        let image = Image::of(file, path, geometry, true);
-        image.file.set_len(0).map_err(failed)?;
-        image.file.set_len(image.pages_at + geometry.bytes()).map_err(failed)?;
-        image.file.write_all_at(&header(&geometry), 0).map_err(failed)?;
+    /// Makes the array's file anew, in what was claimed for that.
+    pub fn make(claim: Arc<Claim>, geometry: Geometry) -> Result<Image> {
+        let failed = |why| Error::io(claim.name(), why);
+        let image = Image::of(claim.clone(), geometry);
+        image.file().set_len(0).map_err(failed)?;
+        image.file().set_len(image.pages_at + geometry.bytes()).map_err(failed)?;
+        image.file().write_all_at(&header(&geometry), 0).map_err(failed)?;
         Ok(image)
     }
 
     /// Opens the file of an array; how many units and blocks there are the file knows.
-    pub fn open(path: &Path, mut geometry: Geometry, writable: bool) -> Result<Image> {
-        let failed = |why| Error::io(path.display(), why);
-        let file = OpenOptions::new().read(true).write(writable).open(path).map_err(failed)?;
-        lock(&file, path, writable)?;
+    pub fn open(claim: Arc<Claim>, mut geometry: Geometry) -> Result<Image> {
+        let (file, name) = (claim.file(), claim.name());
+        let failed = |why| Error::io(&name, why);
         let mut bytes = vec![0; header(&geometry).len()];
-        let wrong = |why: &str| Error::invalid(format!("{}: {why}", path.display()));
+        let wrong = |why: &str| Error::invalid(format!("{name}: {why}"));
         file.read_exact_at(&mut bytes, 0).map_err(|_| wrong("it is no image of a NAND array"))?;
         if !bytes.starts_with(MAGIC) {
             return Err(wrong("it is no image of a NAND array that bimetal made"));
         }
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
         if number(8) != VERSION {
-            return Err(Error::unsupported(path.display(), format!("it is of version {}", number(8))));
+            return Err(Error::unsupported(&name, format!("it is of version {}", number(8))));
         }
         let (units, blocks) = (number(28), number(32));
         (geometry.channels, geometry.units, geometry.blocks_per_unit) = (number(24), units, blocks);
         if bytes != header(&geometry) || units == 0 || blocks == 0 || units.checked_mul(blocks).is_none() {
             return Err(wrong("it is of another NAND part; name that with --device"));
         }
-        let image = Image::of(file, path, geometry, writable);
-        let len = image.file.metadata().map_err(failed)?.len();
+        let image = Image::of(claim.clone(), geometry);
+        let len = image.file().metadata().map_err(failed)?.len();
         let whole = image.pages_at.checked_add(geometry.bytes());
         if whole != Some(len) {
-            return Err(Error::corrupt(path.display(), format!("it is {len} bytes long"), "its length"));
+            return Err(Error::corrupt(&name, format!("it is {len} bytes long"), "its length"));
         }
         Ok(image)
     }
@@ -117,11 +115,15 @@ impl Image {
         File::open(path).is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok()) && magic == *MAGIC
     }
 
-    fn of(file: File, path: &Path, geometry: Geometry, writable: bool) -> Image {
+    fn of(claim: Arc<Claim>, geometry: Geometry) -> Image {
         let tags = u64::from(geometry.blocks()) * BLOCK_BYTES + geometry.pages() * TAG_BYTES;
         let pages_at = (HEADER_BYTES + tags).div_ceil(ALIGN) * ALIGN;
-        let apart = (!writable).then(FxHashMap::default);
-        Image { file, path: path.into(), geometry, pages_at, apart, changed: false }
+        let apart = (claim.role() == Role::Read).then(FxHashMap::default);
+        Image { claim, geometry, pages_at, apart, changed: false }
+    }
+
+    fn file(&self) -> &File {
+        self.claim.file()
     }
 
     pub fn geometry(&self) -> Geometry {
@@ -129,7 +131,7 @@ impl Image {
     }
 
     fn failed(&self, why: std::io::Error) -> Error {
-        Error::io(self.path.display(), why)
+        Error::io(self.claim.name(), why)
     }
 
     fn tags_at(&self) -> u64 {
@@ -139,7 +141,7 @@ impl Image {
     /// The states of all blocks, and owners and sequences of all pages.
     pub fn load(&self) -> Result<(Vec<BlockState>, Vec<u32>, Vec<u64>)> {
         let mut bytes = vec![0; self.geometry.blocks() as usize * BLOCK_BYTES as usize];
-        self.file.read_exact_at(&mut bytes, HEADER_BYTES).map_err(|why| self.failed(why))?;
+        self.file().read_exact_at(&mut bytes, HEADER_BYTES).map_err(|why| self.failed(why))?;
         let block = |raw: &[u8]| BlockState {
             erases: u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]),
             next_page: u16::from_le_bytes([raw[4], raw[5]]),
@@ -152,14 +154,14 @@ impl Image {
         let blocks: Vec<BlockState> = bytes.chunks_exact(BLOCK_BYTES as usize).map(block).collect();
         if let Some(at) = blocks.iter().position(|b| u32::from(b.next_page) > self.geometry.pages_per_block) {
             let why = "it has more pages than there are";
-            return Err(Error::corrupt(self.path.display(), why, format!("block {at}")));
+            return Err(Error::corrupt(self.claim.name(), why, format!("block {at}")));
         }
         let pages = self.geometry.pages() as usize;
         let (mut owners, mut sequences) = (Vec::with_capacity(pages), Vec::with_capacity(pages));
         let mut chunk = vec![0; TAG_BYTES as usize * self.geometry.pages_per_block as usize];
         for block in 0..u64::from(self.geometry.blocks()) {
             let at = self.tags_at() + block * chunk.len() as u64;
-            self.file.read_exact_at(&mut chunk, at).map_err(|why| self.failed(why))?;
+            self.file().read_exact_at(&mut chunk, at).map_err(|why| self.failed(why))?;
             for raw in chunk.chunks_exact(TAG_BYTES as usize) {
                 owners.push(u32::from_le_bytes(raw[..4].try_into().unwrap_or_default()));
                 sequences.push(u64::from_le_bytes(raw[4..].try_into().unwrap_or_default()));
@@ -179,7 +181,7 @@ impl Image {
         raw[6] = state.bad as u8;
         self.changed = true;
         let at = HEADER_BYTES + u64::from(number) * BLOCK_BYTES;
-        self.file.write_all_at(&raw, at).map_err(|why| self.failed(why))
+        self.file().write_all_at(&raw, at).map_err(|why| self.failed(why))
     }
 
     /// Notes the tags of pages that follow one another, from the one with this index on.
@@ -192,7 +194,7 @@ impl Image {
             .collect();
         self.changed = true;
         let at = self.tags_at() + first as u64 * TAG_BYTES;
-        self.file.write_all_at(&raw, at).map_err(|why| self.failed(why))
+        self.file().write_all_at(&raw, at).map_err(|why| self.failed(why))
     }
 
     /// Keeps the bytes of a page.
@@ -203,7 +205,7 @@ impl Image {
             return Ok(());
         }
         self.changed = true;
-        self.file.write_all_at(data, self.pages_at + offset).map_err(|why| self.failed(why))
+        self.file().write_all_at(data, self.pages_at + offset).map_err(|why| self.failed(why))
     }
 
     /// The bytes of a page.
@@ -215,7 +217,7 @@ impl Image {
             None => {}
         }
         let mut bytes = vec![0; len];
-        self.file.read_exact_at(&mut bytes, self.pages_at + offset).map_err(|why| self.failed(why))?;
+        self.file().read_exact_at(&mut bytes, self.pages_at + offset).map_err(|why| self.failed(why))?;
         Ok(bytes.into())
     }
 
@@ -230,34 +232,32 @@ impl Image {
         self.changed = true;
         let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Where the file system has no holes the old bytes stay: no tag leads to them.
-        let _ = rustix::fs::fallocate(&self.file, holes, self.pages_at + first, pages * page);
+        let _ = rustix::fs::fallocate(self.file(), holes, self.pages_at + first, pages * page);
         Ok(())
     }
 
     /// Has the host keep everything over a power cut of its own.
     pub fn sync(&mut self) -> Result<()> {
         if std::mem::take(&mut self.changed) {
-            rustix::fs::fdatasync(&self.file).map_err(|why| self.failed(why.into()))?;
+            rustix::fs::fdatasync(self.file()).map_err(|why| self.failed(why.into()))?;
         }
         Ok(())
     }
 }
 
-fn lock(file: &File, path: &Path, writable: bool) -> Result<()> {
-    let how = if writable {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
-    };
-    rustix::fs::flock(file, how)
-        .map_err(|_| Error::invalid(format!("{}: it is in use by another process", path.display())))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Nand, NandProfile, Page, Tag};
+    use crate::media::guard::{self, Claim, Role, Target};
     use crate::media::profile;
     use crate::time::Time;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn claim(path: &Path) -> Arc<Claim> {
+        let target = Target { make: true, ..Target::new("--nand", path, Role::Overwritten) };
+        guard::claim(&[target], true).unwrap().remove(0)
+    }
 
     fn part() -> NandProfile {
         let mut part: NandProfile = profile::load("slc-2k").unwrap();
@@ -274,7 +274,7 @@ mod tests {
     fn an_array_in_a_file_is_the_same_when_it_is_opened_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nand");
-        let mut nand = Nand::make_image(&path, part(), 3).unwrap();
+        let mut nand = Nand::make_image(claim(&path), part(), 3).unwrap();
         let good = (0..8).find(|block| !nand.is_bad(*block)).unwrap();
         let page = |byte: u8| vec![byte; 2048];
         nand.program(Time::ZERO, good, 0, tag(7), &page(7)).unwrap();
@@ -306,7 +306,7 @@ mod tests {
         let refused = |part| Nand::open_image(&path, part, true).err().unwrap().to_string();
         std::fs::write(&path, vec![1; 5000]).unwrap();
         assert!(refused(part()).contains("no image"));
-        let nand = Nand::make_image(&path, part(), 1).unwrap();
+        let nand = Nand::make_image(claim(&path), part(), 1).unwrap();
         assert!(refused(part()).contains("in use"));
         drop(nand);
         assert!(refused(profile::load("slc-4k").unwrap()).contains("another NAND part"));

@@ -26,6 +26,7 @@ pub use payload::Payload;
 use profile::PAGES_MAX;
 pub use profile::{Geometry, NandProfile, PageOrder};
 
+use super::guard::{self, Claim, Role};
 use super::profile::us;
 use crate::Error;
 use crate::random::Random;
@@ -36,6 +37,7 @@ use lanes::Lanes;
 use payload::{ImagePayload, Place};
 use serde::Serialize;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What the spare area of a programmed page says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,12 +207,12 @@ impl Nand {
         nand
     }
 
-    /// A new array in a file of its own, made or overwritten; sequence numbers are kept.
+    /// A new array in a file of its own, claimed to be overwritten; sequence numbers are kept.
     ///
     /// # Errors
-    /// The file cannot be made, or is in use.
-    pub fn make_image(path: &Path, profile: NandProfile, seed: u64) -> crate::Result<Nand> {
-        let image = Image::make(path, profile.geometry())?;
+    /// The file cannot be written.
+    pub fn make_image(claim: Arc<Claim>, profile: NandProfile, seed: u64) -> crate::Result<Nand> {
+        let image = Image::make(claim, profile.geometry())?;
         let payload = Payload::Image(ImagePayload(Box::new(image)));
         let mut nand = Nand::new(profile, seed, true, payload);
         for number in 0..nand.geometry.blocks() {
@@ -228,7 +230,8 @@ impl Nand {
     /// # Errors
     /// The file cannot be read, is in use, or is of another part.
     pub fn open_image(path: &Path, profile: NandProfile, writable: bool) -> crate::Result<Nand> {
-        let image = Image::open(path, profile.geometry(), writable)?;
+        let claim = guard::claim_path(path, Role::changed_if(writable))?;
+        let image = Image::open(claim, profile.geometry())?;
         let (blocks, owners, sequences) = image.load()?;
         let geometry = image.geometry();
         let mut nand = Nand::new(profile, 0, false, Payload::Image(ImagePayload(Box::new(image))));

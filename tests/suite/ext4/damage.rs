@@ -32,7 +32,7 @@ fn fill(rig: &mut Rig) -> Result<()> {
     for i in 0..420 {
         rig.write(deep, i * 2048, &i.to_le_bytes())?;
     }
-    rig.fs.preallocate(deep, 1, 1)?;
+    rig.preallocate(deep, 1, 1)?;
     for (i, len) in [(0, 30), (1, 500)] {
         let name = format!("link{i}");
         let target = vec![b't'; len];

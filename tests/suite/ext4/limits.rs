@@ -128,7 +128,7 @@ fn fragmented_files_have_trees_of_depth_two_and_lose_them_again() {
             rig.write(ino, (2 * i + 1) * bytes, &i.to_le_bytes()).unwrap();
             rig.commit_if_large();
         }
-        rig.fs.punch(ino, extents / 2, extents / 3).unwrap();
+        rig.punch(ino, extents / 2, extents / 3).unwrap();
         rig.commit();
         rig.check();
         rig.reopen();
@@ -183,7 +183,7 @@ fn space_that_was_promised_is_there_and_a_full_device_says_so_in_time() {
         assert!(rig.fs.statfs().free < promised / 10);
         let made = rig.create(ROOT_INO, b"no block needed", Kind::File).unwrap();
         assert!(rig.create(ROOT_INO, b"needs a block", Kind::Dir).is_err_and(|error| is_full(&error)));
-        assert!(rig.fs.preallocate(made, 0, 1).is_err_and(|error| is_full(&error)));
+        assert!(rig.preallocate(made, 0, 1).is_err_and(|error| is_full(&error)));
         for block in 0..promised {
             rig.fs.place(made, 2 * block, 1).unwrap_or_else(|error| panic!("block {block}: {error}"));
             rig.fs.unreserve(1);
@@ -244,7 +244,7 @@ fn a_full_device_refuses_every_kind_of_growth_and_stays_consistent() {
     let dir = rig.create(ROOT_INO, b"dir", Kind::Dir).unwrap();
     let mut blocks = 0;
     for step in [512, 64, 8, 1] {
-        while rig.fs.preallocate(hog, blocks, step).is_ok() {
+        while rig.preallocate(hog, blocks, step).is_ok() {
             blocks += step;
         }
     }

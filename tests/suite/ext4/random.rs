@@ -176,7 +176,7 @@ impl Run {
         let Some(ino) = self.any(Some(Kind::File)) else { return Ok(()) };
         let bytes = self.rig.fs.block_bytes() as usize;
         let (block, len) = (self.rng.random_range(0..60), self.rng.random_range(1..30));
-        self.rig.fs.punch(ino, block as u64, len as u64)?;
+        self.rig.punch(ino, block as u64, len as u64)?;
         let data = &mut self.model.node(ino).data;
         let (from, to) = ((block * bytes).min(data.len()), ((block + len) * bytes).min(data.len()));
         data[from..to].fill(0);
@@ -186,7 +186,7 @@ impl Run {
     fn preallocate(&mut self) -> Result<(), Error> {
         let Some(ino) = self.any(Some(Kind::File)) else { return Ok(()) };
         let (block, len) = (self.rng.random_range(0..100), self.rng.random_range(1..50));
-        self.rig.fs.preallocate(ino, block, len)
+        self.rig.preallocate(ino, block, len)
     }
 
     fn link(&mut self) -> Result<(), Error> {

@@ -154,6 +154,25 @@ impl Rig {
         }
     }
 
+    /// Makes a hole, in as many steps as it takes.
+    pub fn punch(&mut self, ino: Ino, block: u64, len: u64) -> Result<()> {
+        let mut at = block;
+        while at < block + len {
+            at = self.fs.punch(ino, at, block + len - at)?;
+            self.commit_if_large();
+        }
+        Ok(())
+    }
+
+    /// Gives space to holes, in as many steps as it takes.
+    pub fn preallocate(&mut self, ino: Ino, block: u64, len: u64) -> Result<()> {
+        let mut at = block;
+        while at < block + len {
+            at = self.fs.preallocate(ino, at, block + len - at)?;
+        }
+        Ok(())
+    }
+
     /// Ends cleanly.
     pub fn close(&mut self) {
         self.commit();

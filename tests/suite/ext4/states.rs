@@ -157,7 +157,7 @@ fn a_cut_that_takes_several_transactions_survives_a_crash_between_them() {
         let mut rig = Rig::new(64 << 10, options);
         let ino = file(&mut rig, "huge");
         let mut block = 0;
-        while rig.fs.preallocate(ino, block, 256).is_ok() {
+        while rig.preallocate(ino, block, 256).is_ok() {
             block += 256;
             rig.commit_if_large();
         }
@@ -395,7 +395,7 @@ fn work_on(rig: &mut Rig) {
         let (ino, _) = rig.fs.lookup(ROOT_INO, name).unwrap().unwrap();
         rig.write(ino, 60_000, &[5; 30_000]).unwrap();
         rig.commit();
-        rig.fs.punch(ino, 3, 4).unwrap();
+        rig.punch(ino, 3, 4).unwrap();
         rig.fs.set_xattr(ino, b"user.large", b"changed", bimetal::fs::SetXattr::Either, at(70)).unwrap();
     }
     let (sparse, _) = rig.fs.lookup(ROOT_INO, b"sparse").unwrap().unwrap();
@@ -534,7 +534,7 @@ fn blocks_taken_and_freed_in_one_transaction_leave_no_trace_in_it() {
     let first: DiskBlock = again[0].at;
     rig.fs.journal().commit(Time::ZERO, frozen.transaction).unwrap();
     // Not committed as far as the file system knows: nothing of it may be handed out again.
-    rig.fs.punch(keep, 0, 100).unwrap();
+    rig.punch(keep, 0, 100).unwrap();
     let other = file(&mut rig, "other");
     assert_ne!(rig.fs.place(other, 0, 1).unwrap()[0].at, first);
     assert_eq!(rig.fs.held_blocks(), 100);

@@ -7,7 +7,7 @@ use bimetal::front::crash::history::{Bounds, History};
 use bimetal::front::crash::snapshot::Snapshot;
 use bimetal::front::crash::subject::Hybrid;
 use bimetal::fs::FileSystem;
-use bimetal::fs::nfhybrid::NfHybrid;
+use bimetal::fs::nfhybrid::{NfHybrid, Options};
 use bimetal::media::BlockDevice;
 use bimetal::media::counted::Counts;
 use bimetal::media::faulty::{Effect, Kind, When};
@@ -180,7 +180,7 @@ fn made(volume: &Prepared, rig: &Rig, promise: Promise, story: Story) -> Result<
             false => Err(format!("{what}: other files than before")),
         }
     };
-    let alone = NfHybrid::open(devices[0].clone(), None, options());
+    let alone = NfHybrid::open(devices[0].clone(), None, Options { without_ssd: true, ..options() });
     match (alone, promise) {
         (Ok(fs), Promise::Answer) => drop(whole(&fs, "the disk alone")),
         (Ok(fs), _) => whole(&fs, "the disk alone")?,
@@ -214,11 +214,12 @@ fn held(volume: &Prepared, rig: &Rig, promise: Promise, story: &Story) -> Result
     }
     let devices = rig.found();
     match promise {
-        Promise::Kept => kept(&checker, &devices, bounds),
+        Promise::Kept => kept(&checker, &devices, bounds, story.calls.is_empty()),
         Promise::Names => names(&checker, &devices, &bounds),
         Promise::OldOrNew => checker.uneven(&own(&devices)).map(drop),
         Promise::Answer => {
-            let opened = NfHybrid::open(own(&devices)[0].clone(), None, options());
+            let opened =
+                NfHybrid::open(own(&devices)[0].clone(), None, Options { without_ssd: true, ..options() });
             if let Ok(fs) = opened {
                 // An error is an answer.
                 let _ = Snapshot::of(&fs);
@@ -228,8 +229,16 @@ fn held(volume: &Prepared, rig: &Rig, promise: Promise, story: &Story) -> Result
     }
 }
 
-fn kept(checker: &Checker, devices: &[Arc<dyn BlockDevice>], mut bounds: Bounds) -> Result<(), String> {
-    if let Some(moment) = checker.alone(devices, &bounds)? {
+/// `recovered`: what was done to the halves is a recovery, which may have got anywhere.
+fn kept(
+    checker: &Checker,
+    devices: &[Arc<dyn BlockDevice>],
+    mut bounds: Bounds,
+    recovered: bool,
+) -> Result<(), String> {
+    if recovered {
+        checker.alone_mixed(devices, &bounds)?;
+    } else if let Some(moment) = checker.alone(devices, &bounds)? {
         bounds.raise(moment);
     }
     let devices = own(devices);

@@ -174,7 +174,7 @@ fn file(fs: &dyn FileSystem, name: &str) -> Result<Ino> {
 }
 
 fn put(fs: &dyn FileSystem, ino: Ino, at: u64, data: &[u8]) -> Result<()> {
-    fs.write(ino, at, data, false)?.get()
+    fs.write(ino, at, data, false)?.get().map(drop)
 }
 
 fn sync(fs: &dyn FileSystem, ino: Ino) -> Result<()> {

@@ -12,22 +12,26 @@
 //! 3. A flush. It also makes durable what the caller wrote in place before the commit.
 //! 4. The commit block, durable. Where the device may tear a block, step 2 has already written zeros in its
 //!    place, so that only its first sector changes.
-//! 5. *Checkpoint*, when more than half of the log is live: all newest images home in the order of their blocks,
-//!    a flush, the superblock, durable, with the log's new beginning. Only then is log space used again.
+//! 5. *Checkpoint*, in steps beside the commits ([`checkpoint`]): images of the oldest transactions home, a flush, the
+//!    superblock, durable, with the log's new beginning. Only then is log space used again.
 //!
-//! So a steady stream of commits costs two writes and one flush each, and a superblock write per half log.
+//! So a steady stream of commits costs two writes and one flush each. A commit that finds no room in the log makes
+//! as many steps as it needs; who calls [`Journal::step`] while [`Journal::wants_step`] keeps it from having to.
 //!
 //! **Revokes.** Once a transaction has freed a block, the block may hold file data that never sees the log, and an
 //! older image in the log must not overwrite it. The freeing transaction carries a revoke for every freed block of
-//! which the log has an image (and for no other); the image is dropped from memory too, so it never goes home.
+//! which the log has an image, home or not (and for no other); it is dropped from memory too, so it never goes home.
 //!
 //! **Errors.** A write or flush that fails leaves unknown what is on the disk: the journal is *aborted*, that
 //! call and all later ones fail, nothing more is written. What was reported as committed stays committed.
 //!
-//! Memory: the newest image of every block in the log, at most three quarters of the log's size.
-//! Locks: one for the log, held through I/O; one for the images and one for the counts, held for look-ups only.
+//! Memory: the newest image of every block in the log that is not home, at most the log's size.
+//! Locks: one for the log, held through the I/O of a commit; one for the images and one for the counts, held for
+//! look-ups only. How much of the log is in use can be seen without any.
 
+mod checkpoint;
 mod format;
+mod images;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -41,12 +45,15 @@ use crate::time::{Stamp, Time};
 use crate::units::DiskBlock;
 use crate::{Error, Result};
 use bytes::Bytes;
+use checkpoint::{Live, STEP_MAX};
 use format::Superblock;
+use images::Images;
 use parking_lot::RwLock;
-use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use write::{records, records_len, write_blocks};
 
 /// What one commit carries.
@@ -69,7 +76,7 @@ pub struct JournalStats {
     pub blocks: u64,
     /// Blocks revoked.
     pub revokes: u64,
-    /// Times the log was emptied.
+    /// Times a checkpoint moved the log's beginning.
     pub checkpoints: u64,
     /// Images written home by checkpoints, blocks.
     pub home_blocks: u64,
@@ -84,10 +91,15 @@ pub struct Journal {
     block_bytes: u32,
     /// Where each block of the journal lies on the disk.
     blocks: Box<[DiskBlock]>,
+    /// Blocks of the ring.
+    ring: u32,
     log: Mutex<Log>,
-    /// The counts as of the last request that ended: whoever asks never waits for one under way.
-    shown: Mutex<JournalStats>,
+    /// Held through a step of a checkpoint; taken before `log`.
+    home: Mutex<()>,
     images: RwLock<Images>,
+    stats: Mutex<JournalStats>,
+    /// Blocks of the ring in use, as of the last commit or step.
+    used: AtomicU32,
 }
 
 /// The state of the ring.
@@ -105,15 +117,8 @@ struct Log {
     /// Commit times never go back: replayers take an older one for a leftover.
     last_commit: Stamp,
     aborted: Option<String>,
-    stats: JournalStats,
-}
-
-/// Images that are in the log (or on the way there) and not yet home.
-#[derive(Default)]
-struct Images {
-    committed: FxHashMap<DiskBlock, Bytes>,
-    /// Those of the transaction being committed.
-    committing: FxHashMap<DiskBlock, Bytes>,
+    /// The transactions in it, oldest first.
+    live: VecDeque<Live>,
 }
 
 impl Journal {
@@ -152,17 +157,19 @@ impl Journal {
             next_tid: superblock.sequence().wrapping_add(1),
             last_commit: Stamp::default(),
             aborted: None,
-            stats: JournalStats::default(),
+            live: VecDeque::new(),
             superblock,
         };
-        let blocks = blocks.into_boxed_slice();
         Ok(Journal {
             disk,
             block_bytes,
-            blocks,
+            blocks: blocks.into_boxed_slice(),
+            ring: log.len(),
             log: Mutex::new(log),
-            shown: Mutex::default(),
+            home: Mutex::new(()),
             images: RwLock::default(),
+            stats: Mutex::default(),
+            used: AtomicU32::new(0),
         })
     }
 
@@ -175,6 +182,18 @@ impl Journal {
     /// never reached the disk, and the file system should be checked. It stays noted until `e2fsck` clears it.
     pub fn was_aborted(&self) -> bool {
         self.log.lock().superblock.error() != 0
+    }
+
+    /// What a block will hold once [`Self::recover`] is done, if that changes it. Nothing is written.
+    ///
+    /// # Errors
+    /// As [`Self::recover`], as far as reading shows.
+    pub fn preview(&self, home: DiskBlock) -> Result<Option<Bytes>> {
+        let log = self.log.lock();
+        match log.unreplayed {
+            false => Ok(None),
+            true => recovery::image_of(&*self.disk, &log.superblock, &self.blocks, home),
+        }
     }
 
     /// Writes the images of all closed transactions home and marks the log empty.
@@ -196,8 +215,8 @@ impl Journal {
         log.last_commit = Stamp { sec: replayed.committed as i64, nsec: 0 };
         let next_tid = log.next_tid;
         log.superblock.set_log(0, next_tid);
-        log.stats.done_at = self.write_superblock(&mut log, at)?;
-        *self.shown.lock() = log.stats;
+        let done_at = self.write_superblock(&mut log, at)?;
+        self.count(|stats| stats.done_at = done_at);
         log.unreplayed = false;
         Ok(replayed.recovery)
     }
@@ -230,39 +249,56 @@ impl Journal {
     /// block numbers the format has no room for, and before [`Self::recover`]; the error that aborted the
     /// journal.
     pub fn commit(&self, at: Time, transaction: Transaction) -> Result<u32> {
-        let mut log = self.log.lock();
-        log.check_ready()?;
-        self.check(&log, &transaction)?;
-        let result = self.commit_locked(&mut log, at, transaction);
-        log.note(result)
+        loop {
+            let mut log = self.log.lock();
+            log.check_ready()?;
+            self.check(&log, &transaction)?;
+            let revokes = self.images.read().to_revoke(&transaction);
+            let needed = records_len(&log.superblock.format(), revokes.len(), &transaction);
+            let unsaid = !revokes.is_empty() && !log.superblock.can_revoke();
+            if log.used > 0 && (unsaid || u64::from(log.used) + needed >= u64::from(self.ring)) {
+                // Nobody made the room ahead.
+                drop(log);
+                self.step(at, STEP_MAX)?;
+                continue;
+            }
+            let result = self.commit_locked(&mut log, at, &transaction, &revokes);
+            let (tid, homing) = log.note(result)?;
+            drop(log);
+            if homing {
+                drop(self.home.lock());
+            }
+            return Ok(tid);
+        }
     }
 
-    fn commit_locked(&self, log: &mut Log, at: Time, transaction: Transaction) -> Result<u32> {
-        let mut at = at;
-        let mut revokes = self.to_revoke(&transaction);
-        let needed = records_len(&log.superblock.format(), revokes.len(), &transaction);
-        let crowded = log.used > log.len() / 2 || u64::from(log.used) + needed >= u64::from(log.len());
-        if crowded || (!revokes.is_empty() && !log.superblock.can_revoke()) {
-            at = self.checkpoint_locked(log, at, false)?;
-            revokes.clear();
+    /// The answer is the transaction's number, and whether a block it has freed is just being written home.
+    fn commit_locked(
+        &self,
+        log: &mut Log,
+        at: Time,
+        transaction: &Transaction,
+        revokes: &[u64],
+    ) -> Result<(u32, bool)> {
+        let metadata = &transaction.metadata;
+        if metadata.is_empty() && revokes.is_empty() {
+            let done_at = self.flush(at)?;
+            self.count(|stats| stats.done_at = done_at);
+            return Ok((log.next_tid.wrapping_sub(1), false));
         }
-        if transaction.metadata.is_empty() && revokes.is_empty() {
-            log.stats.done_at = self.flush(at)?;
-            *self.shown.lock() = log.stats;
-            return Ok(log.next_tid.wrapping_sub(1));
-        }
-        let (images, stamp, metadata) =
-            (transaction.metadata.len() as u64, transaction.stamp, transaction.metadata);
-        self.images.write().committing.extend(metadata.iter().cloned());
-        let done = self.write_transaction(log, at, stamp, &metadata, &revokes)?;
-        self.images.write().settle(&revokes);
-        log.stats.transactions += 1;
-        log.stats.blocks += images;
-        log.stats.revokes += revokes.len() as u64;
-        log.stats.done_at = done;
-        *self.shown.lock() = log.stats;
-        log.next_tid = log.next_tid.wrapping_add(1);
-        Ok(log.next_tid.wrapping_sub(1))
+        self.images.write().begin(metadata);
+        let done_at = self.write_transaction(log, at, transaction, revokes)?;
+        let tid = log.next_tid;
+        let homing = self.images.write().settle(tid, revokes);
+        self.used.store(log.used, Ordering::Release);
+        log.next_tid = tid.wrapping_add(1);
+        self.count(|stats| {
+            stats.transactions += 1;
+            stats.blocks += metadata.len() as u64;
+            stats.revokes += revokes.len() as u64;
+            stats.done_at = done_at;
+        });
+        Ok((tid, homing))
     }
 
     /// Steps 1 to 4 of a commit.
@@ -270,10 +306,10 @@ impl Journal {
         &self,
         log: &mut Log,
         at: Time,
-        stamp: Stamp,
-        metadata: &[(DiskBlock, Bytes)],
+        transaction: &Transaction,
         revokes: &[u64],
     ) -> Result<Time> {
+        let Transaction { metadata, stamp, .. } = transaction;
         let (format, tid, mut at) = (log.superblock.format(), log.next_tid, at);
         if !log.started {
             let head = log.head;
@@ -290,9 +326,12 @@ impl Journal {
         let placed = blocks.into_iter().zip(0..).map(|(block, index)| (self.ring_block(log, index), block));
         let at = write_blocks(&*self.disk, at, self.block_bytes as usize, placed)?;
         let at = self.flush(at)?;
-        log.last_commit = log.last_commit.max(stamp);
+        log.last_commit = log.last_commit.max(*stamp);
         let commit = format.commit(tid, log.last_commit);
         let done = self.write_durable(at, self.ring_block(log, commit_at), commit)?;
+        let revoked = revokes.len().div_ceil(format.revokes_max()) as u32;
+        let parts = Live::parts(log, &format, revoked, commit_at + 1, metadata);
+        log.live.extend(parts);
         log.head = log.ring(commit_at + 1);
         log.used += commit_at + 1;
         Ok(done)
@@ -300,76 +339,45 @@ impl Journal {
 
     /// The newest image of a block that is not home yet, of a committed transaction or the one being committed.
     pub fn latest(&self, block: DiskBlock) -> Option<Bytes> {
-        let images = self.images.read();
-        images.committing.get(&block).or_else(|| images.committed.get(&block)).cloned()
+        self.images.read().latest(block)
     }
 
-    /// Whether a block has an image that is not home yet.
+    /// Whether the log has an image of a block, home or not.
     pub fn holds(&self, block: DiskBlock) -> bool {
-        let images = self.images.read();
-        images.committing.contains_key(&block) || images.committed.contains_key(&block)
+        self.images.read().holds(block)
     }
 
     /// The most images one transaction may carry: a quarter of the log.
     pub fn capacity(&self) -> u32 {
-        self.log.lock().len() / 4
+        self.ring / 4
     }
 
-    /// Writes all images home and empties the log.
-    ///
-    /// # Errors
-    /// The error that aborted the journal; [`Error::Invalid`] before [`Self::recover`].
-    pub fn checkpoint(&self, at: Time) -> Result<()> {
-        let mut log = self.log.lock();
-        log.check_ready()?;
-        let result = self.checkpoint_locked(&mut log, at, false);
-        log.note(result).map(drop)
+    /// Log blocks that a transaction of `images` images takes at most, whatever it revokes.
+    pub fn log_blocks(&self, images: u64) -> u64 {
+        // No look has fewer tags or block numbers in a block.
+        let per_block = u64::from(self.block_bytes) / 32;
+        images + images / per_block + u64::from(self.ring) / per_block + 3
     }
 
-    /// Writes all images home and marks the journal clean, as at unmount. It can be used again afterwards.
-    ///
-    /// # Errors
-    /// As [`Self::checkpoint`].
-    pub fn close(&self, at: Time) -> Result<()> {
-        let mut log = self.log.lock();
-        log.check_ready()?;
-        let result = self.checkpoint_locked(&mut log, at, true);
-        log.note(result).map(drop)
+    /// The most images for which [`Self::log_blocks`] is no more than `room`.
+    pub fn images_in(&self, room: u64) -> u64 {
+        let per_block = u64::from(self.block_bytes) / 32;
+        let images = room.saturating_sub(u64::from(self.ring) / per_block + 3);
+        images - images.div_ceil(per_block + 1)
     }
 
-    /// Counts since the journal was loaded, as of the last transaction or checkpoint that ended. Never waits for one
-    /// under way.
+    /// Counts since the journal was loaded. Never waits for a request under way.
     pub fn stats(&self) -> JournalStats {
-        *self.shown.lock()
+        *self.stats.lock()
     }
 
-    /// Step 5. `clean` says in the superblock that there is nothing to replay, instead of where the log goes on.
-    fn checkpoint_locked(&self, log: &mut Log, at: Time, clean: bool) -> Result<Time> {
-        if log.used == 0 && !(clean && log.started) {
-            return Ok(at);
-        }
-        let mut images: Vec<(DiskBlock, Bytes)> =
-            self.images.read().committed.iter().map(|(home, image)| (*home, image.clone())).collect();
-        images.sort_unstable_by_key(|(home, _)| *home);
-        let count = images.len() as u64;
-        let at = write_blocks(&*self.disk, at, self.block_bytes as usize, images)?;
-        let at = if count > 0 { self.flush(at)? } else { at };
-        let (start, next_tid) = (if clean { 0 } else { log.head }, log.next_tid);
-        log.superblock.set_log(start, next_tid);
-        let done = self.write_superblock(log, at)?;
-        self.images.write().committed.clear();
-        log.started = !clean;
-        log.used = 0;
-        log.stats.checkpoints += 1;
-        log.stats.home_blocks += count;
-        log.stats.done_at = done;
-        *self.shown.lock() = log.stats;
-        Ok(done)
+    fn count(&self, change: impl FnOnce(&mut JournalStats)) {
+        change(&mut self.stats.lock());
     }
 
     fn check(&self, log: &Log, transaction: &Transaction) -> Result<()> {
         let images = &transaction.metadata;
-        if images.len() as u64 > u64::from(log.len() / 4) {
+        if images.len() as u64 > u64::from(self.capacity()) {
             return Err(Error::invalid(format_args!(
                 "a transaction of {} blocks is more than a quarter of the journal",
                 images.len()
@@ -384,30 +392,6 @@ impl Journal {
                 image.len()
             ))),
         }
-    }
-
-    /// The freed blocks of which the log holds an image, in order; not those written again by the transaction.
-    fn to_revoke(&self, transaction: &Transaction) -> Vec<u64> {
-        let images = self.images.read();
-        let held = &images.committed;
-        if held.is_empty() || transaction.freed.is_empty() {
-            return Vec::new();
-        }
-        let mut found = FxHashSet::default();
-        for (first, count) in &transaction.freed {
-            let range = first.0..first.0.saturating_add(u64::from(*count));
-            if (*count as usize) < held.len() {
-                found.extend(range.filter(|block| held.contains_key(&DiskBlock(*block))));
-            } else {
-                found.extend(held.keys().map(|home| home.0).filter(|home| range.contains(home)));
-            }
-        }
-        for (home, _) in &transaction.metadata {
-            found.remove(&home.0);
-        }
-        let mut revokes: Vec<u64> = found.into_iter().collect();
-        revokes.sort_unstable();
-        revokes
     }
 
     /// Where the `index`th block after the head lies on the disk.
@@ -465,15 +449,5 @@ impl Log {
             self.aborted = Some(error.to_string());
         }
         result
-    }
-}
-
-impl Images {
-    /// The transaction being committed is committed, and has freed these blocks.
-    fn settle(&mut self, freed: &[u64]) {
-        for block in freed {
-            self.committed.remove(&DiskBlock(*block));
-        }
-        self.committed.extend(self.committing.drain());
     }
 }

@@ -70,13 +70,16 @@ impl Found {
     }
 }
 
-/// Replays the log that `superblock` describes; flushing and marking it empty are left to the caller.
-pub(super) fn replay(
-    disk: &dyn BlockDevice,
-    at: Time,
-    superblock: &Superblock,
-    blocks: &[DiskBlock],
-) -> Result<Replayed> {
+/// The transactions that count, and the images of them that would go home.
+struct Live<'d> {
+    log: LogReader<'d>,
+    found: Vec<Found>,
+    homes: Homes,
+    revoked: u64,
+    end: u32,
+}
+
+fn live<'d>(disk: &'d dyn BlockDevice, superblock: &Superblock, blocks: &'d [DiskBlock]) -> Result<Live<'d>> {
     let format = superblock.format();
     let mut log = LogReader::new(disk, blocks, format.block_bytes, (superblock.first(), superblock.end()));
     let mut found = scan(&mut log, &format, superblock)?;
@@ -86,13 +89,38 @@ pub(super) fn replay(
     refuse_foreign(&mut log, superblock, whole, end)?;
     found.truncate(whole);
     let (homes, revoked) = newest(&found, &format, disk)?;
-    let recovery = Recovery { transactions: whole as u32, blocks: homes.len() as u64, revoked };
+    Ok(Live { log, found, homes, revoked, end })
+}
+
+/// Replays the log that `superblock` describes; flushing and marking it empty are left to the caller.
+pub(super) fn replay(
+    disk: &dyn BlockDevice,
+    at: Time,
+    superblock: &Superblock,
+    blocks: &[DiskBlock],
+) -> Result<Replayed> {
+    let format = superblock.format();
+    let Live { mut log, found, homes, revoked, end } = live(disk, superblock, blocks)?;
+    let recovery = Recovery { transactions: found.len() as u32, blocks: homes.len() as u64, revoked };
     let images = homes.into_iter().map(|(home, (tag, place))| {
         let image = log.read(place)?;
         Ok((DiskBlock(home), if tag.escaped { Format::unescape(&image) } else { image }))
     });
     let done = write_all(disk, at, format.block_bytes, images)?;
     Ok(Replayed { recovery, end, committed: found.last().map_or(0, |last| last.committed), done })
+}
+
+/// What a replay would write to the block `home`; `None`: nothing. Only reads.
+pub(super) fn image_of(
+    disk: &dyn BlockDevice,
+    superblock: &Superblock,
+    blocks: &[DiskBlock],
+    home: DiskBlock,
+) -> Result<Option<Bytes>> {
+    let Live { mut log, homes, .. } = live(disk, superblock, blocks)?;
+    let found = homes.binary_search_by_key(&home.0, |(home, _)| *home).ok().map(|at| homes[at].1);
+    let image = found.map(|(tag, place)| (tag, log.read(place)));
+    image.map(|(tag, image)| image.map(|i| if tag.escaped { Format::unescape(&i) } else { i })).transpose()
 }
 
 fn end_of(found: &[Found], superblock: &Superblock) -> u32 {

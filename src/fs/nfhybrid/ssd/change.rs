@@ -5,6 +5,7 @@
 //! a mount may find them bound.
 
 use super::log::{LogWrite, Token};
+use super::packing::{Packed, Packing};
 use super::pieces::{PIECE_BLOCKS_MAX, Piece};
 use super::record::{BIND_BYTES, Body, RECORD_HEADER};
 use super::residency::Changes;
@@ -145,6 +146,20 @@ impl Ssd {
         if !changes.removed.is_empty() {
             self.log.append(op, &Body::UnbindOnDisk { ino: ino.0, from: range.0, end: range.1 });
             self.settle(ino.0, range, &changes, Cause { op, on_disk: true });
+        }
+    }
+
+    /// Unbinds, of `len` file blocks from `from` on, what is older than operation `op`, which the disk has: recovery ran
+    /// `op` again, and what later operations bound stays.
+    pub fn unbind_before(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
+        let end = from.saturating_add(len);
+        let before = op.saturating_sub(1) as u32;
+        let Some(node) = self.residency.node(ino.0) else { return };
+        let old = node.pieces.iter().filter(|piece| !piece.is_newer(before));
+        let parts = old.map(|piece| (from.max(piece.file_block.into()), end.min(piece.end())));
+        let parts: SmallVec<[(u64, u64); 8]> = parts.filter(|(from, end)| from < end).collect();
+        for (from, end) in parts {
+            self.unbind(0, ino, from, end - from);
         }
     }
 
@@ -327,6 +342,17 @@ impl Ssd {
             return Ok(());
         }
         Err(Error::invalid(format!("a log record of {} bytes: this log takes {most} at most", payload.len())))
+    }
+
+    /// What was appended since the last seal, to be packed before it is sealed; `None` where that would gain nothing. What
+    /// comes of it is handed to [`end_packing`](Ssd::end_packing) before the next seal.
+    pub fn begin_packing(&mut self) -> Option<Packing> {
+        self.log.begin_packing()
+    }
+
+    /// Takes back what was packed.
+    pub fn end_packing(&mut self, packed: Packed) {
+        self.log.end_packing(packed);
     }
 
     /// Closes what was appended into a group to write; `None` when there is nothing. Several groups may

@@ -33,7 +33,16 @@ impl Ssd {
     /// # Errors
     /// [`crate::Error::Invalid`] for a configuration that makes no sense or does not fit; errors of the device.
     pub fn format(device: &dyn BlockDevice, config: &Config, tie: &Tie) -> Result<[u8; 16]> {
-        let layout = Layout::plan(device.info(), config)?;
+        Ssd::format_as(device, config, tie, Layout::plan(device.info(), config)?)
+    }
+
+    /// The same, laid out as given.
+    pub(super) fn format_as(
+        device: &dyn BlockDevice,
+        config: &Config,
+        tie: &Tie,
+        layout: Layout,
+    ) -> Result<[u8; 16]> {
         let uuid = *Uuid::new_v4().as_bytes();
         let superblock = Superblock {
             uuid,

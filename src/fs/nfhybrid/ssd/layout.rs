@@ -24,6 +24,18 @@ pub(super) const SUMS_PER_BLOCK: u32 = SECTORS_PER_BLOCK * SUMS_PER_SECTOR;
 /// Checksums in one sector.
 pub(super) const SUMS_PER_SECTOR: u32 = (SECTOR_PAYLOAD / 4) as u32;
 
+/// Bytes of a block of the log: the page of the kernel's caches and of any SSD. What is written in smaller steps is read,
+/// changed and written again below us.
+const LOG_UNIT: u32 = TABLE_BLOCK as u32;
+
+/// A smaller log is in sectors: whole pages would leave it room for a few groups only.
+const PAGED_LOG_MIN: u64 = 1 << 20;
+
+/// Bytes of a block of a log of so many bytes.
+fn log_unit(log_bytes: u64) -> u32 {
+    if log_bytes >= PAGED_LOG_MIN { LOG_UNIT } else { SECTOR_BYTES as u32 }
+}
+
 /// The largest alignment chosen without being asked for one.
 const ALIGN_MAX: u64 = 1 << 20;
 
@@ -321,7 +333,7 @@ fn place(device: &DeviceInfo, config: &Config, extents: &[u64]) -> Option<Layout
         threshold_blocks: config.threshold_blocks,
         log,
         log_bytes: config.log_bytes,
-        log_unit: device.block_bytes.max(SECTOR_BYTES as u32),
+        log_unit: log_unit(config.log_bytes).max(device.block_bytes),
         inode_bitmap,
         slots,
         slot_count,

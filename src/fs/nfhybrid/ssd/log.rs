@@ -1,7 +1,7 @@
 //! The circular log: groups of records, each written once, whole, and durably.
 //!
 //! Records gather in memory; [`Log::seal`] closes them into a *group*, one write of whole log blocks (the
-//! superblock's log unit, the device's block from 512 bytes on) with a checksum over all of it. The group's header says where the log's tail was when it was sealed, so the log
+//! superblock's log unit: 4 KiB, in older volumes the device's block from 512 bytes on) with a checksum over all of it. The group's header says where the log's tail was when it was sealed, so the log
 //! needs no pointer elsewhere: the newest group leads to all that count.
 //!
 //! The tail is the first group with something alive in it. Operations die when the disk has them (`trim`)
@@ -15,6 +15,7 @@
 //! sequence numbers go up by one; the *incarnation* goes up with each mount, so that a group left from before
 //! a power cut is never taken for the successor of one written after it.
 
+use super::packing::{LZ4, PACK_MAX, Packed, Packing, Pause};
 use super::record::{Append, Body};
 use crate::checksum::crc32c;
 use crate::{Error, Result};
@@ -35,7 +36,7 @@ pub(super) const LOG_VERSION: u16 = 2;
 pub(super) struct RawGroup {
     pub(super) magic: U32,
     pub(super) version: U16,
-    pub(super) reserved: U16,
+    pub(super) packing: U16,
     pub(super) log_id: U64,
     pub(super) sequence: U64,
     pub(super) tail_sequence: U64,
@@ -141,6 +142,8 @@ struct Batch {
     op_max: u64,
     residency: bool,
     binds: bool,
+    /// How its records are packed.
+    packing: u16,
 }
 
 /// Where a log lies.
@@ -211,6 +214,7 @@ pub(super) struct Log {
     complete: u64,
     /// A restart's first and last batch, until the last is durable.
     restart: Option<(u64, u64)>,
+    pause: Pause,
 }
 
 impl Log {
@@ -246,6 +250,7 @@ impl Log {
             marked: 0,
             complete: position.complete,
             restart: None,
+            pause: Pause::default(),
         }
     }
 
@@ -303,6 +308,35 @@ impl Log {
         self.batch += 1;
     }
 
+    /// What gathered, closed, to be packed before it is sealed; `None` where that would gain nothing.
+    pub(super) fn begin_packing(&mut self) -> Option<Packing> {
+        let unit = self.unit as usize;
+        let bytes = self.gathering.buffer.len();
+        let alone = self.closed.is_empty() && self.gathering.records > 0;
+        if !alone || bytes <= unit || bytes > PACK_MAX || !self.pause.is_over() {
+            return None;
+        }
+        self.close();
+        let plain = self.closed.front()?.buffer[GROUP_HEADER..bytes].to_vec();
+        let limit = bytes.next_multiple_of(unit) - unit - GROUP_HEADER;
+        Some(Packing { batch: self.batch - 1, plain, limit })
+    }
+
+    /// The batch that was closed to be packed, packed or not.
+    pub(super) fn end_packing(&mut self, packed: Packed) {
+        self.pause.tried(packed.payload.is_some());
+        let is_next = self.batch - self.closed.len() as u64 == packed.batch;
+        let (Some(payload), Some(batch)) = (packed.payload, self.closed.front_mut().filter(|_| is_next))
+        else {
+            return;
+        };
+        batch.buffer.truncate(GROUP_HEADER);
+        batch.buffer.extend_from_slice(&payload);
+        batch.bytes = batch.buffer.len();
+        batch.buffer.resize(batch.bytes.next_multiple_of(self.unit as usize), 0);
+        batch.packing = LZ4;
+    }
+
     /// The next group to write; `None` when nothing waits. `slots_high` goes into its header.
     ///
     /// # Errors
@@ -352,7 +386,7 @@ impl Log {
         let header = RawGroup {
             magic: GROUP_MAGIC.into(),
             version: LOG_VERSION.into(),
-            reserved: 0.into(),
+            packing: batch.packing.into(),
             log_id: self.id.into(),
             sequence: sequence.into(),
             tail_sequence: tail.0.into(),

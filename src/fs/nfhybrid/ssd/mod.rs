@@ -23,7 +23,7 @@
 //! # Reading order
 //!
 //! `segment` (the paper's extents and Algorithm 1), `marks`, `table` and `section` (Algorithm 2), `pieces`, `slots`,
-//! `index` and `residency` (which block is where), `queue` (replacement), `record`, `log`, `scan` (the log), `sector`,
+//! `index` and `residency` (which block is where), `queue` (replacement), `record`, `log`, `packing`, `scan` (the log), `sector`,
 //! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `inodes`, `sums` and `memory` (what is
 //! in memory), `checkpoint` and `merge`, `backing`, `replay`, `recover`.
 
@@ -40,6 +40,7 @@ mod log;
 mod marks;
 mod memory;
 mod merge;
+mod packing;
 mod pieces;
 mod queue;
 mod reader;
@@ -62,6 +63,7 @@ pub use checkpoint::Checkpoint;
 pub use config::{Config, SECTION_NAME_MAX, SECTIONS_MAX, SectionConfig, Tie};
 pub use log::{LogWrite, Token};
 pub use memory::{MEMORY_DEFAULT, MEMORY_MIN, Memory};
+pub use packing::{Packed, Packing};
 pub use recover::{Opened, Record, RecordBody};
 pub use status::{SectionStatus, Status};
 pub use sums::Sums;
@@ -380,6 +382,12 @@ impl Ssd {
     /// The number of data sections.
     pub fn sections(&self) -> usize {
         self.data.len()
+    }
+
+    /// Bytes of file data that all sections hold.
+    pub fn data_bytes(&self) -> u64 {
+        let blocks = |section| u64::from(self.extents(section)) * u64::from(self.extent_blocks(section));
+        (0..self.sections()).map(blocks).sum::<u64>() * u64::from(self.block_bytes())
     }
 
     /// Extents of a section.

@@ -38,6 +38,20 @@ impl<'a> Reader<'a> {
         Ok(whole.into())
     }
 
+    /// Reads the log. What cannot be read could hold what nothing else has: it never passes for empty. A piece that
+    /// fails is tried again, a block at a time.
+    pub(super) fn log(&mut self, start: u64, bytes: u64) -> Result<Bytes> {
+        let before = self.notes.len();
+        let whole = self.table(start, bytes)?;
+        match self.notes.drain(before..).next() {
+            None => Ok(whole),
+            Some(why) => {
+                let why = std::io::Error::other(format!("a part of its log cannot be read ({why})"));
+                Err(Error::io(&self.device.info().name, why))
+            }
+        }
+    }
+
     /// Reads a region a block at a time.
     fn blocks(&mut self, start: u64, bytes: u64, whole: &mut Vec<u8>) -> Result<()> {
         for at in (start..start + bytes).step_by(TABLE_BLOCK as usize) {

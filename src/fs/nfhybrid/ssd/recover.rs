@@ -64,6 +64,8 @@ pub struct Opened {
     pub disk_had: u64,
     /// What was damaged and dropped, or repaired, in words.
     pub notes: Vec<String>,
+    /// What durable records of the log, or contents that only the SSD has, were lost to damage, as far as can be told.
+    pub lost: Option<String>,
 }
 
 /// Something the disk may not have.
@@ -98,7 +100,8 @@ impl Ssd {
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] without a valid superblock, [`crate::Error::Unsupported`] for another version,
-    /// [`crate::Error::Mismatch`] for a device that is cut short. Damage elsewhere is noted, not an error.
+    /// [`crate::Error::Mismatch`] for a device that is cut short, what the device says of a log that cannot be read.
+    /// Damage elsewhere is noted, not an error.
     pub fn open(device: &dyn BlockDevice, known: DiskSide) -> Result<Opened> {
         Ssd::open_within(device, known, MEMORY_DEFAULT)
     }
@@ -109,26 +112,50 @@ impl Ssd {
     /// # Errors
     /// As [`Ssd::open`].
     pub fn open_within(device: &dyn BlockDevice, known: DiskSide, memory: u64) -> Result<Opened> {
-        Ssd::open_limited(device, known, memory, usize::MAX)
+        Ssd::open_with(device, known, true, (memory, usize::MAX))
     }
 
-    /// The same with at most `cache_max` bytes of cache.
+    /// The same for an SSD of which nothing counts any more, its log least of all: that may be unreadable.
+    ///
+    /// # Errors
+    /// As [`Ssd::open`], but for the log.
+    pub fn open_empty(device: &dyn BlockDevice, known: DiskSide, memory: u64) -> Result<Opened> {
+        Ssd::open_with(device, known, false, (memory, usize::MAX))
+    }
+
+    /// As [`Ssd::open_within`], with at most `cache_max` bytes of cache.
+    #[cfg(test)]
     pub(super) fn open_limited(
         device: &dyn BlockDevice,
         known: DiskSide,
         memory: u64,
         cache_max: usize,
     ) -> Result<Opened> {
+        Ssd::open_with(device, known, true, (memory, cache_max))
+    }
+
+    /// `counts`: its log does. `memory`: the limit, and that of the cache.
+    fn open_with(
+        device: &dyn BlockDevice,
+        known: DiskSide,
+        counts: bool,
+        (memory, cache_max): (u64, usize),
+    ) -> Result<Opened> {
         let mut notes = Vec::new();
         let superblock = Superblock::read(device, &mut notes)?;
         let mut reader = Reader::new(device, Seal::new(&superblock.uuid), notes);
-        let log = reader.table(superblock.layout.log, superblock.layout.log_bytes)?;
+        let (log, log_bytes) = (superblock.layout.log, superblock.layout.log_bytes);
+        let log = if counts { reader.log(log, log_bytes)? } else { reader.table(log, log_bytes)? };
         let layout = superblock.layout.clone();
         layout.tell_lifetimes(device);
         let block_bytes = layout.block_bytes as usize;
         let known = DiskSide { reached: superblock.log_reached.max(known.reached), ..known };
         let mut missing = |backing: Backing| backing.first_missing(device, block_bytes);
-        let scanned = scan(&log, layout.log_unit, superblock.log_id, known, &mut missing)?;
+        let mut scanned = scan(&log, layout.log_unit, superblock.log_id, known, &mut missing)?;
+        let mut lost = scanned.lost.clone();
+        if !counts {
+            scanned.drop_all();
+        }
         // Nothing in the log explains a difference between tables.
         let exact = scanned.lost.is_none() && scanned.residency.is_empty() && scanned.undone.is_none();
         let (complete, disk_had) = (scanned.position.complete, scanned.position.trimmed);
@@ -138,11 +165,12 @@ impl Ssd {
         ssd.residency.slots.raise_high(scanned.slots_high);
         match scanned.lost {
             None => {
-                let mut replay = ssd.load_slots(&mut reader, exact, &Past::of(&scanned.residency))?;
+                let past = Past::of(&scanned.residency);
+                let mut replay = ssd.load_slots(&mut reader, exact, &past, &mut lost)?;
                 scanned.residency.iter().for_each(|record| replay.play(record));
                 ssd.take_over(replay, &mut reader);
                 ssd.drop_unusable(&mut reader);
-                ssd.load_sums(&mut reader, &scanned.residency)?;
+                ssd.load_sums(&mut reader, &scanned.residency, &mut lost)?;
             }
             Some(why) => {
                 reader.notes.push(format!("{why}; everything cached on the SSD is dropped"));
@@ -160,11 +188,11 @@ impl Ssd {
         ssd.adopt();
         ssd.compare_bitmaps(&mut reader, exact)?;
         ssd.compare_inode_bitmap(&mut reader, exact)?;
-        ssd.load_inodes_of_fresh(&mut reader)?;
+        ssd.load_inodes_of_fresh(&mut reader, &mut lost)?;
+        let records = ssd.records(scanned.operations);
         ssd.note_memory(&mut reader);
         ssd.keep_to_memory();
-        let records = ssd.records(scanned.operations);
-        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes })
+        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes, lost })
     }
 
     /// An SSD with nothing on it.
@@ -205,7 +233,13 @@ impl Ssd {
     }
 
     /// Reads the slots that were ever used. Inodes that the log speaks of are for the replay, all others are taken over.
-    fn load_slots(&mut self, reader: &mut Reader, exact: bool, past: &Past) -> Result<Replay> {
+    fn load_slots(
+        &mut self,
+        reader: &mut Reader,
+        exact: bool,
+        past: &Past,
+        lost: &mut Option<String>,
+    ) -> Result<Replay> {
         let layout = self.superblock.layout.clone();
         let high = self.residency.slots.high().min(layout.slot_count);
         let written = self.log.slots_written();
@@ -227,12 +261,17 @@ impl Ssd {
         })?;
         reader.slots_in(&layout, overflow.iter(), |number, read| match read {
             Ok(Some(slot)) => self.take_overflow(number, &slot, past, &mut replay),
-            Ok(None) | Err(_) => replay.is_dirty(number),
+            // It could be read before.
+            Ok(None) | Err(_) => {
+                damaged += u32::from(number < written);
+                replay.is_dirty(number);
+            }
         })?;
         self.replay_slots(found, &mut replay);
         let orphans = replay.orphans.len();
         if damaged > 0 {
             let note = format!("{damaged} slots of the inode table are damaged; what they held is dropped");
+            lost.get_or_insert_with(|| note.clone());
             reader.notes.push(note);
         }
         // A checkpoint that was cut short leaves entries without an inode too; the log knows them.
@@ -427,9 +466,14 @@ impl Ssd {
         Bits::new(self.data.iter().map(|data| data.section.range().end).max().unwrap_or(0))
     }
 
-    /// Reads the checksums of what is bound, as far as memory has room, and takes those of the log; drops what has
-    /// none.
-    fn load_sums(&mut self, reader: &mut Reader, records: &[record::Read]) -> Result<()> {
+    /// Reads the checksums of what is bound, as far as memory has room, and those of what the disk may not have; takes
+    /// those of the log; drops what has none.
+    fn load_sums(
+        &mut self,
+        reader: &mut Reader,
+        records: &[record::Read],
+        lost: &mut Option<String>,
+    ) -> Result<()> {
         let mut damaged = Vec::new();
         for section in 0..self.data.len() {
             damaged.push(self.read_sums(reader, section)?);
@@ -448,7 +492,7 @@ impl Ssd {
             }
         }
         if any_damaged {
-            self.drop_without_sums(reader, &damaged, &known);
+            self.drop_without_sums(reader, &damaged, &known, lost);
         }
         Ok(())
     }
@@ -466,6 +510,13 @@ impl Ssd {
             }
         }
         sums::keep_first(&mut needed, room / self.superblock.layout.sections.len());
+        // Damage of those that the disk may not have is to be known now.
+        for piece in self.residency.nodes().flat_map(|found| found.pieces.iter()) {
+            if range.contains(&piece.at) && piece.state() == WrDone::Ssd {
+                let start = piece.at - range.start;
+                needed.set_range(start / SUMS_PER_SECTOR..(start + piece.len()).div_ceil(SUMS_PER_SECTOR));
+            }
+        }
         let mut damaged = Bits::new((range.end - range.start).div_ceil(SUMS_PER_SECTOR));
         let start = self.superblock.layout.sections[section].sums;
         reader.sectors(start, &needed, |sector, payload| {
@@ -475,8 +526,15 @@ impl Ssd {
         Ok(damaged)
     }
 
-    fn drop_without_sums(&mut self, reader: &mut Reader, damaged: &[Bits], known: &FxHashSet<u32>) {
-        let mut lost = Vec::new();
+    fn drop_without_sums(
+        &mut self,
+        reader: &mut Reader,
+        damaged: &[Bits],
+        known: &FxHashSet<u32>,
+        lost: &mut Option<String>,
+    ) {
+        let trimmed = self.log.trimmed();
+        let (mut gone, mut only_here) = (Vec::new(), 0);
         for node in self.residency.all() {
             for piece in node.pieces.iter() {
                 let section = self.section_of_own(piece.at);
@@ -485,19 +543,25 @@ impl Ssd {
                     let at = piece.at + block;
                     damaged[section].get((at - first) / SUMS_PER_SECTOR) && !known.contains(&at)
                 };
+                let before = gone.len();
                 let blocks = (0..piece.len()).filter(without);
-                lost.extend(blocks.map(|block| (node.ino, u64::from(piece.file_block) + u64::from(block))));
+                gone.extend(blocks.map(|block| (node.ino, u64::from(piece.file_block) + u64::from(block))));
+                if piece.state() == WrDone::Ssd && !tag_reached(piece.tag, trimmed) {
+                    only_here += gone.len() - before;
+                }
             }
         }
         for (data, sectors) in self.data.iter_mut().zip(damaged) {
             sectors.iter().for_each(|sector| data.dirty_sums.set(sector / SECTORS_PER_BLOCK));
         }
-        if !lost.is_empty() {
-            reader
-                .notes
-                .push(format!("checksums are damaged; {} blocks without one are dropped", lost.len()));
+        if !gone.is_empty() {
+            let note = format!("checksums are damaged; {} blocks without one are dropped", gone.len());
+            if only_here > 0 {
+                lost.get_or_insert_with(|| note.clone());
+            }
+            reader.notes.push(note);
         }
-        for (ino, block) in lost {
+        for (ino, block) in gone {
             self.discard(ino, (block, block + 1));
         }
     }
@@ -532,18 +596,23 @@ impl Ssd {
     }
 
     /// The disk may want the inodes of what it does not have.
-    fn load_inodes_of_fresh(&mut self, reader: &mut Reader) -> Result<()> {
+    fn load_inodes_of_fresh(&mut self, reader: &mut Reader, lost: &mut Option<String>) -> Result<()> {
         let lacks = |head: &u32| self.residency.inodes.get(*head).is_none();
         let fresh =
             self.residency.nodes().filter(|found| found.pieces.iter().any(|p| p.state() == WrDone::Ssd));
         let mut heads: Vec<u32> = fresh.map(|found| found.head).filter(lacks).collect();
         heads.sort_unstable();
-        let layout = self.superblock.layout.clone();
-        reader.slots_in(&layout, heads.into_iter(), |head, read| {
-            if let Ok(Some(Slot { inode: Some(inode), .. })) = read {
-                self.residency.inodes.set(head, inode);
-            }
-        })
+        let (layout, mut damaged) = (self.superblock.layout.clone(), 0);
+        reader.slots_in(&layout, heads.into_iter(), |head, read| match read {
+            Ok(Some(Slot { inode: Some(inode), .. })) => self.residency.inodes.set(head, inode),
+            _ => damaged += 1,
+        })?;
+        if damaged > 0 {
+            let note = format!("{damaged} inodes on the SSD are damaged, of which the disk may not have all");
+            lost.get_or_insert_with(|| note.clone());
+            reader.notes.push(note);
+        }
+        Ok(())
     }
 
     fn note_memory(&self, reader: &mut Reader) {

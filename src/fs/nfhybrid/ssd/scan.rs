@@ -17,6 +17,7 @@ use super::backing::Backing;
 use super::log::{
     CHECKSUM_AT, GROUP_HEADER, GROUP_MAGIC, Group, LOG_VERSION, Position, RawGroup, group_checksum,
 };
+use super::packing::{LZ4, PLAIN, unpack};
 use super::record::{self, Body, Limits};
 use crate::Result;
 use bytes::Bytes;
@@ -39,6 +40,22 @@ pub(super) struct Scanned {
     pub(super) lost: Option<String>,
     /// Whole groups at the end whose data is not there were left out.
     pub(super) unbacked: bool,
+}
+
+/// How far ahead of what can be read the incarnation of a log begins whose groups count no more: one that could not be
+/// read must not seem to be newer.
+const INCARNATIONS_AHEAD: u32 = 1 << 10;
+
+impl Scanned {
+    /// Nothing of it counts.
+    pub(super) fn drop_all(&mut self) {
+        self.residency.clear();
+        self.operations.clear();
+        self.undone = None;
+        self.unbacked = false;
+        self.position.incarnation += INCARNATIONS_AHEAD;
+        self.lost = Some("its log is dropped".into());
+    }
 }
 
 /// A valid group.
@@ -90,7 +107,13 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
             continue;
         }
         if reached < newest.header.durable.get() {
-            lost = Some(format!("group {} of the log was durable and is damaged", reached + 1));
+            let last_op = chain.last().map_or(newest.header.trimmed.get(), |one| one.header.last_op.get());
+            lost = Some(format!(
+                "group {} of the log was durable and is damaged; it and those after it are lost, {} groups with up to {} operations",
+                reached + 1,
+                newest.sequence() - reached,
+                newest.header.last_op.get().saturating_sub(last_op)
+            ));
             break chain;
         }
         // Only groups up to the gap count; start again from the newest of them.
@@ -130,7 +153,13 @@ fn candidate(log: &Bytes, unit: usize, id: u64, block: usize) -> Option<Candidat
     if group[CHECKSUM_AT..CHECKSUM_AT + 4] != group_checksum(&group).to_le_bytes() {
         return None;
     }
-    Some(Candidate { header, blocks: blocks as u32, payload: group.slice(GROUP_HEADER..bytes) })
+    let stored = group.slice(GROUP_HEADER..bytes);
+    let payload = match header.packing.get() {
+        PLAIN => stored,
+        LZ4 => unpack(&stored, log.len())?,
+        _ => return None,
+    };
+    Some(Candidate { header, blocks: blocks as u32, payload })
 }
 
 /// The groups from the tail `newest` names, as far as they lead.

@@ -230,6 +230,34 @@ impl Sums {
     }
 }
 
+impl Sums {
+    /// As [`Sums::read`], for tools that go on past damage: `None` for a block whose checksum is damaged or cannot be
+    /// read.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub fn read_each(&mut self, device: &dyn BlockDevice) -> Result<Vec<Option<u32>>> {
+        let mut each: Vec<Option<u32>> = self.values.iter().copied().map(Some).collect();
+        for missing in self.missing.iter_mut().filter(|missing| missing.bytes.is_none()) {
+            let bytes = match device.read(missing.offset, TABLE_BLOCK as usize) {
+                Err(gone @ Error::Gone { .. }) => return Err(gone),
+                read => read.ok(),
+            };
+            let mut whole = bytes.is_some();
+            for (step, _) in missing.here.iter().enumerate().filter(|(_, here)| !**here) {
+                let sum = bytes
+                    .as_ref()
+                    .and_then(|bytes| sum_in(&self.seal, missing.offset, bytes, missing.index + step));
+                each[missing.first + step] = sum;
+                self.values[missing.first + step] = sum.unwrap_or(0);
+                whole &= sum.is_some();
+            }
+            missing.bytes = bytes.filter(|_| whole);
+        }
+        Ok(each)
+    }
+}
+
 /// A checksum in a block of the table that lies at `offset`; `None` if its sector is damaged.
 fn sum_in(seal: &Seal, offset: u64, block: &[u8], index: usize) -> Option<u32> {
     let (sector, item) = (index / SUMS_PER_SECTOR as usize, index % SUMS_PER_SECTOR as usize);

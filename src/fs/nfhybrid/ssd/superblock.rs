@@ -17,8 +17,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// First bytes of a superblock.
 pub(super) const MAGIC: [u8; 8] = *b"BIMETSSD";
 
-/// The version of the format this code reads and writes.
-pub const FORMAT_VERSION: u32 = 2;
+/// The version of the format this code writes.
+pub const FORMAT_VERSION: u32 = 3;
+
+/// The oldest that it reads: version 2 has the same structures; programs that know no later one must not use an SSD whose
+/// disk half carries the states of version 3.
+const FORMAT_VERSION_MIN: u32 = 2;
 
 const BYTES: usize = TABLE_BLOCK as usize;
 
@@ -156,8 +160,11 @@ impl Superblock {
         if bytes.len() != BYTES || crc32c(&bytes[..BYTES - 4]).to_le_bytes() != bytes[BYTES - 4..] {
             return Err(corrupt("its checksum is wrong"));
         }
-        if raw.version.get() != FORMAT_VERSION {
-            let why = format!("it has version {}, this program reads {FORMAT_VERSION}", raw.version);
+        if !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&raw.version.get()) {
+            let known = format!("this program reads {FORMAT_VERSION_MIN} to {FORMAT_VERSION}");
+            let remedy =
+                "use the program it was made with, or go on without it and make it anew with `bimetal adopt`";
+            let why = format!("it has version {}, {known}; {remedy}", raw.version);
             return Err(Error::unsupported(format!("the SSD format ({at})"), why));
         }
         let sections = raw.section.iter().take(raw.sections.into()).map(decode_section);
@@ -388,6 +395,18 @@ mod tests {
         device.write(0, vec![0; 4096]).unwrap();
         let error = Superblock::read(device, &mut Vec::new()).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_version_before_is_read_and_written_as_the_present_one() {
+        let superblock = sample(&Ram::new("ssd", 64 << 20));
+        let mut old = superblock.encode().to_vec();
+        old[8..12].copy_from_slice(&2_u32.to_le_bytes());
+        let sum = crc32c(&old[..BYTES - 4]);
+        old[BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
+        let read = Superblock::decode(&old, "test").unwrap();
+        assert_eq!(read, superblock);
+        assert_eq!(read.encode()[8..12], 3_u32.to_le_bytes());
     }
 
     #[test]

@@ -1,0 +1,65 @@
+//! `bimetal rescue`: files off an SSD half whose disk half is lost.
+
+use super::progress::Progress;
+use crate::Result;
+use crate::fs::nfhybrid::rescue::rescue;
+use crate::units::show_size;
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  bimetal rescue --ssd /dev/nvme0n1p3 /mnt/usb/rescued
+  less /mnt/usb/rescued/RESCUE.txt                      which files have holes, and how large they are
+Ends with 0 when everything that the SSD holds could be read, with 1 when some of it could not.";
+
+/// Get files off an SSD half alone
+///
+/// The SSD is only read. It has what was fsynced after the disk half's last commit, and copies of what was used much;
+/// files are named as far as its log has their names, else by their inode numbers, in `by-inode`. Where both halves are
+/// there, mount them or use `bimetal get` instead.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Rescue {
+    /// SSD half: a device or an image file
+    #[arg(long, value_name = "DEVICE", env = "BIMETAL_SSD")]
+    ssd: PathBuf,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+    /// A new or empty directory
+    #[arg(value_name = "DEST")]
+    target: PathBuf,
+}
+
+impl Rescue {
+    pub fn run(&self) -> Result<ExitCode> {
+        let progress = Progress::spinner("rescuing");
+        let rescued = rescue(&self.ssd, &self.target, &|what| progress.now(what));
+        progress.done();
+        let rescued = rescued?;
+        if self.json {
+            super::say(&serde_json::to_string_pretty(&rescued).unwrap_or_default())?;
+        } else {
+            for note in &rescued.notes {
+                super::say(&format!("Of the SSD half: {note}."))?;
+            }
+            super::say(&format!(
+                "{} whole files, {} with holes (see RESCUE.txt), {} directories and links; {} of contents. {} files have no name and are in by-inode.",
+                rescued.whole,
+                rescued.partial,
+                rescued.others,
+                show_size(rescued.bytes),
+                rescued.nameless
+            ))?;
+            if rescued.bad_bytes > 0 {
+                super::say(&format!(
+                    "{} on the SSD could not be read or had wrong checksums and are left out.",
+                    show_size(rescued.bad_bytes)
+                ))?;
+            }
+        }
+        Ok(if rescued.bad_bytes == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

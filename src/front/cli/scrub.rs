@@ -1,0 +1,170 @@
+//! `bimetal scrub`: are the copies on the SSD what they were when they were written?
+
+use super::progress::Progress;
+use super::volumes::{self, Access, VolumeArgs};
+use crate::fs::FileSystem;
+use crate::units::{parse_size, show_size};
+use crate::{Error, Result};
+use clap::Args;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  bimetal scrub /mnt                                       a mount, while it is used
+  bimetal scrub --rate 200MiB/s --ssd ssd.img --disk disk.img
+  0 3 * * 0  bimetal scrub --rate 20MiB/s /mnt             each Sunday, in a crontab
+Ends with 0 when every copy is right, with 1 when some were wrong: those that the disk has are dropped.";
+
+/// The attribute of the root that orders a step and tells what it found.
+const SCRUB: &str = "bimetal.scrub";
+/// Bytes of a step.
+const STEP_BYTES: u64 = 1 << 20;
+/// Room for what a step found.
+const ROOM: usize = 64 << 10;
+/// So many bad blocks are named.
+const NAMED: usize = 100;
+
+/// Verify the checksums of all copies on the SSD, and drop the bad ones that the disk has
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Scrub {
+    #[command(flatten)]
+    volume: VolumeArgs,
+    /// Read at most so much a second
+    #[arg(long, value_name = "SIZE/s", default_value = "50MiB/s", value_parser = parse_rate)]
+    rate: u64,
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+    /// The directory that is mounted on; without it the halves, which must not be mounted
+    #[arg(conflicts_with_all = ["nand", "nvram"])]
+    mountpoint: Option<PathBuf>,
+}
+
+/// `50MiB/s` or `50MiB`, bytes a second.
+fn parse_rate(text: &str) -> Result<u64> {
+    match parse_size(text.strip_suffix("/s").unwrap_or(text))? {
+        0 => Err(Error::invalid("a rate of nothing never ends; write for example --rate 50MiB/s")),
+        rate => Ok(rate),
+    }
+}
+
+/// Whoever is asked for the steps.
+enum Scrubbed<'a> {
+    Mount(&'a Path),
+    Volume(Box<dyn FileSystem>),
+}
+
+impl Scrubbed<'_> {
+    fn order(&self, order: &str) -> Result<()> {
+        match self {
+            Scrubbed::Mount(place) => {
+                let set = rustix::fs::setxattr(*place, SCRUB, order.as_bytes(), XattrFlags::empty());
+                set.map_err(|why| refused(place, why))
+            }
+            Scrubbed::Volume(fs) => fs.control_set(fs.root(), SCRUB, order.as_bytes()),
+        }
+    }
+
+    fn found(&self) -> Result<Value> {
+        let text = match self {
+            Scrubbed::Mount(place) => {
+                let mut text = Vec::with_capacity(ROOM);
+                rustix::fs::getxattr(*place, SCRUB, rustix::buffer::spare_capacity(&mut text))
+                    .map_err(|why| refused(place, why))?;
+                text
+            }
+            Scrubbed::Volume(fs) => fs.control_get(fs.root(), SCRUB)?,
+        };
+        serde_json::from_slice(&text).map_err(|why| Error::corrupt("what a scrub found", why, SCRUB))
+    }
+}
+
+fn refused(place: &Path, why: Errno) -> Error {
+    match why {
+        Errno::NODATA | Errno::OPNOTSUPP => Error::invalid(format!(
+            "{}: no nfhybrid is mounted here; only that has copies on an SSD",
+            place.display()
+        )),
+        why => Error::io(format!("scrubbing {}", place.display()), why.into()),
+    }
+}
+
+/// What was found in all.
+#[derive(Default)]
+struct Sum {
+    bytes: u64,
+    bad: Vec<Value>,
+    blocks: u64,
+    left: u64,
+}
+
+impl Scrub {
+    pub fn run(&self) -> Result<ExitCode> {
+        let progress = Progress::spinner("scrubbing");
+        let scrubbed = match &self.mountpoint {
+            Some(place) => Scrubbed::Mount(place),
+            None => Scrubbed::Volume(volumes::open_volume(&self.volume, Access::Write, &[])?),
+        };
+        let summed = self.all(&scrubbed, &progress);
+        progress.done();
+        if let Scrubbed::Volume(fs) = &scrubbed {
+            fs.shutdown()?;
+        }
+        let sum = summed?;
+        self.tell(&sum)?;
+        Ok(if sum.blocks == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn all(&self, scrubbed: &Scrubbed, progress: &Progress) -> Result<Sum> {
+        let (mut sum, began) = (Sum::default(), Instant::now());
+        let step = STEP_BYTES.min(self.rate).to_string();
+        scrubbed.order("start")?;
+        loop {
+            scrubbed.order(&step)?;
+            let found = scrubbed.found()?;
+            sum.bytes += found["bytes"].as_u64().unwrap_or(0);
+            for bad in found["bad"].as_array().into_iter().flatten() {
+                sum.blocks += 1;
+                sum.left += u64::from(bad["dropped"] == false);
+                if sum.bad.len() < NAMED {
+                    sum.bad.push(bad.clone());
+                }
+            }
+            if found["done"] == true {
+                return Ok(sum);
+            }
+            progress.now(format!("scrubbing, {} so far", show_size(sum.bytes)));
+            let due = Duration::from_secs_f64(sum.bytes as f64 / self.rate as f64);
+            thread::sleep(due.saturating_sub(began.elapsed()));
+        }
+    }
+
+    fn tell(&self, sum: &Sum) -> Result<()> {
+        if self.json {
+            let all =
+                json!({"bytes": sum.bytes, "bad_blocks": sum.blocks, "not_healed": sum.left, "bad": sum.bad});
+            return super::say(&serde_json::to_string_pretty(&all).unwrap_or_default());
+        }
+        for bad in &sum.bad {
+            let fate = match (bad["dropped"] == true, bad["on_disk"] == true) {
+                (true, _) => "dropped; the disk has it",
+                (false, true) => "the disk has it",
+                (false, false) => "the disk lacks it",
+            };
+            let why = bad["why"].as_str().unwrap_or("");
+            super::say(&format!("Block {} of inode {}: {why}; {fate}.", bad["file_block"], bad["ino"]))?;
+        }
+        super::say(&match (sum.blocks, sum.left) {
+            (0, _) => format!("Every copy on the SSD is right; {} were read.", show_size(sum.bytes)),
+            (bad, 0) => format!("{bad} bad blocks in {} are dropped.", show_size(sum.bytes)),
+            (bad, left) => format!("{bad} bad blocks in {}; {left} of them remain.", show_size(sum.bytes)),
+        })
+    }
+}

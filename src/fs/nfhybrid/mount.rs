@@ -1,0 +1,301 @@
+//! The beginning and the end of a mount: both halves looked at, judged, brought together, and left in order.
+//!
+//! 1. **Look**: the disk's superblock as its journal will leave it, the SSD's superblock, tables and log. Only reads.
+//! 2. **Judge** (`state`): what may be done, or an error; nothing was written so far.
+//! 3. The disk's own journal is replayed and the disk marked as in use, as any mount of an ext4 does.
+//! 4. **Replay** (`recover`): what only the SSD's log holds goes to the disk, in transactions that say `recovering`. The
+//!    SSD is only read. What of its copies became old is remembered.
+//! 5. **Settle**: the SSD is told: what is old is unbound, its tables and superblock are written.
+//! 6. The disk says `log open`; from now on the log may be used.
+//!
+//! Cut or stopped by an error anywhere, doing it again comes to the same end. Up to 5 the SSD is as it was, so the
+//! log still says everything, and the disk has a number of its operations and says which. From then on until 6 the disk
+//! has everything; since the SSD may have been told half of it, the next mount takes nothing on it for current.
+
+use super::core::Core;
+use super::durable::fill;
+use super::ssd::{self, DiskSide, Ssd};
+use super::state::{DiskSays, Phase, Plan, SsdSays, Word, judge};
+use super::tie::{NoTie, Saved, Tie};
+use super::{Options, Recover, Shared, volume};
+use crate::fs::ext4::{Ext4, Look};
+use crate::media::BlockDevice;
+use crate::units::Ino;
+use crate::{Error, Result};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Both halves as a mount found them, and what it may do.
+pub(super) struct Joined {
+    pub ssd: Option<Ssd>,
+    pub records: Vec<ssd::Record>,
+    /// The log holds everything that was promised up to this operation.
+    pub complete: u64,
+    pub plan: Plan,
+    pub tie: Option<Tie>,
+    pub notes: Vec<String>,
+}
+
+/// Frames of a file whose copies on the SSD are old: all that operations before this one bound.
+pub(super) struct Touched {
+    pub ino: Ino,
+    pub frames: Range<u64>,
+    pub before: u64,
+}
+
+/// Looks at both halves and judges them; writes nothing.
+pub(super) fn join(
+    disk: &Arc<dyn BlockDevice>,
+    device: Option<&Arc<dyn BlockDevice>>,
+    options: Options,
+) -> Result<Joined> {
+    let Look { identity, tie } = Ext4::look(disk)?;
+    let says = DiskSays { name: &disk.info().name, identity, tie: Tie::decode(tie.as_ref()) };
+    let word = Word { without_ssd: options.without_ssd, recover: options.recover };
+    let tie = says.tie.ok();
+    let Some(device) = device else {
+        let plan = judge(&says, None, word)?;
+        let notes = plan.notes.clone();
+        return Ok(Joined { ssd: None, records: Vec::new(), complete: 0, plan, tie, notes });
+    };
+    let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
+    let memory = options.memory.unwrap_or(ssd::MEMORY_DEFAULT);
+    let (mut opened, unread) = open_ssd(device.as_ref(), known, &says, (word, memory))?;
+    let has = tie.map_or(0, |tie| tie.op);
+    let name = &device.info().name;
+    let plan = judge(
+        &says,
+        Some(&SsdSays {
+            name,
+            uuid: opened.ssd.uuid(),
+            seen: *opened.ssd.tie(),
+            clean: opened.ssd.is_clean(),
+            disk_had: opened.disk_had,
+            holds: opened.records.iter().any(|record| record.op > has),
+            lost: opened.lost.as_deref(),
+            unread,
+        }),
+        word,
+    )?;
+    if plan.phase == Phase::Rejoining {
+        opened.records.clear();
+    }
+    let notes = [opened.notes, plan.notes.clone()].concat();
+    let (ssd, records, complete) = (Some(opened.ssd), opened.records, opened.complete);
+    Ok(Joined { ssd, records, complete, plan, tie, notes })
+}
+
+/// Reads the SSD half; where its log cannot be read and the user drops it, without it (`true`).
+fn open_ssd(
+    device: &dyn BlockDevice,
+    known: DiskSide,
+    disk: &DiskSays,
+    (word, memory): (Word, u64),
+) -> Result<(ssd::Opened, bool)> {
+    let failed = match Ssd::open_within(device, known, memory) {
+        Ok(opened) => return Ok((opened, false)),
+        Err(error) => error,
+    };
+    if word.recover == Recover::Disk
+        && let Ok(opened) = Ssd::open_empty(device, known, memory)
+    {
+        return Ok((opened, true));
+    }
+    let holds = match disk.tie {
+        Ok(tie) if matches!(tie.state, Saved::LogOpen | Saved::Recovering) => Some(tie.only_in_log()),
+        Err(NoTie::Damaged) => Some("what was fsynced last".into()),
+        _ => None,
+    };
+    let remedy = match holds {
+        Some(held) => format!(
+            "the SSD half could not be read and nothing was changed; try again, or leave it out with --without-ssd \
+             (-o without-ssd), or keep it with -o recover=disk, which drop {held}"
+        ),
+        None => "the SSD half could not be read and nothing was changed; try again, or leave --ssd out: the disk has \
+                 everything"
+            .into(),
+    };
+    Err(match failed {
+        own @ (Error::Mismatch(_) | Error::Unsupported { .. }) => own,
+        other => other.explained(remedy),
+    })
+}
+
+impl Shared {
+    /// Recovery, and both halves marked as in use.
+    pub(super) fn start(&self, joined: Joined, options: Options) -> Result<()> {
+        let Joined { ssd, records, complete, plan, tie, .. } = joined;
+        let mut core = self.core.lock();
+        core.ssd = ssd;
+        if options.read_only {
+            return match plan.phase {
+                Phase::Replaying => Err(Error::invalid(
+                    "the SSD's log holds operations the disk does not have; mount read-write once, or without the SSD",
+                )),
+                _ => Ok(()),
+            };
+        }
+        if plan.phase == Phase::Rejoining {
+            // Its log took numbers that the disk does not know of; none is used again.
+            core.op = core.ssd.as_ref().map_or(0, Ssd::last_op).max(core.op);
+        }
+        drop(core);
+        let whole = options.recover == Recover::Whole;
+        let applied = self.bring_to_disk(&records, complete, whole).map_err(|error| stopped(error, tie))?;
+        drop(records);
+        let mut core = self.core.lock();
+        core.recovered = applied;
+        core.state.recovered();
+        drop(core);
+        if applied > 0 {
+            tracing::info!(applied, "operations recovered from the SSD's log");
+        }
+        self.settle_ssd(plan.cached);
+        let mut core = self.core.lock();
+        core.state.opened();
+        core.begin();
+        drop(core);
+        self.cycle().map_err(|error| stopped(error, tie))
+    }
+
+    /// What the disk lacks, and what it must say before the SSD is written.
+    fn bring_to_disk(&self, records: &[ssd::Record], complete: u64, whole: bool) -> Result<u64> {
+        if !self.core.lock().state.ssd_is_fixed() {
+            return Ok(0);
+        }
+        let applied = self.replay(records, complete, whole)?;
+        self.core.lock().begin();
+        self.cycle()?;
+        Ok(applied)
+    }
+
+    /// Tells the SSD what recovery did. The disk has everything, so an SSD that cannot be told is given up.
+    fn settle_ssd(&self, cached: bool) {
+        if let Err(error) = self.tell_ssd(cached).and_then(|()| self.write_identity(false)) {
+            self.ssd_failed(&Error::of_ssd(error));
+        }
+    }
+
+    fn tell_ssd(&self, cached: bool) -> Result<()> {
+        let _gate = self.line.claim();
+        let mut core = self.core.lock();
+        let (touched, committed) = (std::mem::take(&mut core.touched), core.committed);
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        let mut cached = cached;
+        for Touched { ino, frames, before } in touched {
+            if ssd.is_filled(0, fill::TABLES) {
+                cached = false;
+            }
+            if !cached {
+                break;
+            }
+            let (from, len) = self.ssd_range(&frames);
+            ssd.unbind_before(before, ino, from, len);
+        }
+        if !cached {
+            ssd.drop_all();
+        }
+        ssd.trim(committed);
+        self.checkpoint(core)?;
+        if self.core.lock().tables_due {
+            // Half told is not told.
+            return Err(Error::NoSpace("the SSD's log"));
+        }
+        self.tables_flushed()?;
+        self.advance_log()
+    }
+
+    /// Writes what the SSD should see when it next meets the disk.
+    fn write_identity(&self, clean: bool) -> Result<()> {
+        let Some(device) = &self.ssd_device else { return Ok(()) };
+        let _gate = self.line.claim();
+        let mut core = self.core.lock();
+        let identity = core.ext4.identity();
+        let epoch = core.state.epoch();
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        let tie = volume::tie_to(identity, epoch);
+        let writes = if clean { ssd.mark_clean(tie) } else { ssd.set_tie(tie) };
+        drop(core);
+        writes.into_iter().try_for_each(|(offset, bytes)| {
+            device.write(offset, bytes)?;
+            device.flush()
+        })
+    }
+
+    /// The clean end: everything on the disk, the journal empty, both halves marked clean.
+    pub(super) fn finish(&self) -> Result<()> {
+        let orphans: Vec<Ino> = {
+            let core = self.core.lock();
+            core.nodes.iter().filter(|(_, node)| node.orphan).map(|(&ino, _)| ino).collect()
+        };
+        for ino in orphans {
+            let mut core = self.core.lock();
+            self.release(&mut core, ino)?;
+        }
+        let now = self.clock.wall();
+        let mut core = self.core.lock();
+        core.state.closing();
+        core.begin();
+        drop(core);
+        self.cycle()?;
+        while !self.core.lock().releasing.is_empty() {
+            self.cycle()?;
+        }
+        let tables = {
+            let _gate = self.line.claim();
+            self.flush_tables()
+        };
+        let close = self.core.lock().ext4.close(now);
+        close?;
+        // The disk has everything and says so: an SSD that cannot be left in order is found to be current all the same.
+        if let Err(error) = tables.and_then(|()| self.write_identity(true)) {
+            tracing::warn!(%error, "the SSD half could not be left in order; nothing is lost");
+        }
+        self.core.lock().state.ended("unmounted");
+        Ok(())
+    }
+
+    /// The one door by which an SSD is given up: for an error of its own device, where the state allows it. Everything it
+    /// alone had is still in memory. Whether there is no SSD from now on.
+    pub(super) fn ssd_failed(&self, error: &Error) -> bool {
+        let mut core = self.core.lock();
+        if core.ssd.is_none() {
+            return true;
+        }
+        if !core.state.ssd_failed(error) {
+            tracing::error!(%error, "the SSD could not be used for once; it is kept");
+            return false;
+        }
+        tracing::error!(%error, "the SSD failed; going on from the disk alone");
+        self.drop_ssd(&mut core);
+        true
+    }
+
+    fn drop_ssd(&self, core: &mut Core) {
+        let Some(ssd) = core.ssd.take() else { return };
+        core.state.note_ssd_lost(volume::log_use(&ssd));
+        core.policy_turn += 1;
+        core.reuse += 1;
+        core.ops.clear();
+        core.promotions.take();
+        core.begin();
+        core.wanted = core.op;
+        self.work.notify_one();
+    }
+}
+
+/// An error of recovery, with what to do about it.
+fn stopped(error: Error, tie: Option<Tie>) -> Error {
+    let held = tie.map_or_else(|| "what was fsynced last".into(), |tie| tie.only_in_log());
+    match error {
+        Error::Ssd(_) => error.explained(format!(
+            "the SSD's log could not be read in full; nothing is lost so far: try again, or say -o recover=whole to bring to \
+             the disk what can be read, or leave the SSD out with --without-ssd (-o without-ssd), which drops {held}"
+        )),
+        Error::Io { .. } | Error::Gone { .. } => error.explained(
+            "the disk half failed while it was brought up to date; nothing is lost, the SSD's log holds it: mount both \
+             halves again, if need be with the disk copied to a good one (ddrescue)",
+        ),
+        other => other,
+    }
+}

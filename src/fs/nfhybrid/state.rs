@@ -1,0 +1,439 @@
+//! The state of a volume: what a mount may do with what it finds, and what may become of it while it runs.
+//!
+//! The disk half's tie carries it ([`Saved`]); the SSD half's superblock says whether it was left in order. Neither
+//! half is written before [`judge`] has allowed it.
+//!
+//! ```text
+//!              judge                         recovered            opened              closing
+//! clean ───────────────────────────────────────────────▶ Settling ───────▶ Open ───────────────▶ Closing ──▶ clean
+//! log open, recovering ─────────▶ Replaying ────────────▶    │              │                       │
+//! any, the SSD's contents dropped ▶ Rejoining ──────────▶    │ the SSD      │ the SSD               │
+//! degraded, clean; no SSD ──────▶ Degraded ◀────────────────┴──failed──────┴──failed───────────────┘
+//! ```
+//!
+//! - **Replaying**: the log is run again on the disk; the SSD is only read, in memory too, and the disk says
+//!   `recovering`. An error ends the mount, and both halves are such that the next one runs it again.
+//! - **Rejoining**: nothing on the SSD counts; the disk says `degraded` with a raised epoch before the SSD is written.
+//! - **Settling**: the disk has everything, the SSD is told so.
+//! - **Open**: the disk said `log open`, durably, before the log took anything.
+//!
+//! **Who may raise the epoch** (which is what makes an SSD stale for ever): a user's word at a mount (`without-ssd`,
+//! `recover=disk`); a mount of a clean disk without its SSD; and [`State::ssd_failed`], for an error that the SSD's
+//! own device gave, in Settling, Open and Closing, where the disk and memory have all there is. Nothing else.
+//!
+//! A disk that fails does not end the mount: [`State::disk_failed`] stops changes, reading goes on.
+
+use super::tie::{NoTie, Saved, Tie};
+use super::{Recover, ssd};
+use crate::fs::ext4::Identity;
+use crate::{Error, Result};
+use std::fmt::Display;
+
+/// What a volume is doing; see the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The SSD's log is being replayed; the SSD is not written.
+    Replaying,
+    /// What the SSD holds is dropped; the disk is about to say so.
+    Rejoining,
+    /// The disk has everything; the SSD is about to be told.
+    Settling,
+    /// In use with both halves.
+    Open,
+    /// The last commit of a mount.
+    Closing,
+    /// In use without an SSD.
+    Degraded,
+}
+
+/// Why nothing, or nothing more, can be done.
+#[derive(Clone, Debug)]
+enum Halt {
+    /// The disk half failed: no changes; reading goes on.
+    Disk(String),
+    /// The mount has ended.
+    Ended(&'static str),
+}
+
+/// The state of a mounted volume.
+#[derive(Debug)]
+pub struct State {
+    phase: Phase,
+    epoch: u64,
+    ssd_lost: Option<String>,
+    halt: Option<Halt>,
+}
+
+impl State {
+    /// Of a mount that was allowed.
+    pub fn new(plan: &Plan) -> State {
+        State { phase: plan.phase, epoch: plan.epoch, ssd_lost: None, halt: None }
+    }
+
+    /// Which SSD may speak for the disk.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What the next commit says of the volume.
+    pub fn saved(&self) -> Saved {
+        match self.phase {
+            Phase::Replaying => Saved::Recovering,
+            Phase::Rejoining | Phase::Degraded => Saved::Degraded,
+            Phase::Settling | Phase::Closing => Saved::Clean,
+            Phase::Open => Saved::LogOpen,
+        }
+    }
+
+    /// The SSD is not to be written, nor what is known of it changed.
+    pub fn ssd_is_fixed(&self) -> bool {
+        matches!(self.phase, Phase::Replaying | Phase::Rejoining)
+    }
+
+    /// The mount is not done: there is no log to be started anew.
+    pub fn is_mounting(&self) -> bool {
+        self.ssd_is_fixed() || self.phase == Phase::Settling
+    }
+
+    /// The disk has all that the SSD's log held.
+    pub fn recovered(&mut self) {
+        if self.ssd_is_fixed() {
+            self.phase = Phase::Settling;
+        }
+    }
+
+    /// The SSD knows it; from the next commit on the log may be used.
+    pub fn opened(&mut self) {
+        if self.phase == Phase::Settling {
+            self.phase = Phase::Open;
+        }
+    }
+
+    /// The next commit is the last.
+    pub fn closing(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Closing;
+        }
+    }
+
+    /// An error where the SSD is used. Whether it is given up for it: for what its own device said, where nothing is lost
+    /// by that; the epoch is raised then, and the next commit carries it.
+    pub fn ssd_failed(&mut self, error: &Error) -> bool {
+        if !matches!(error, Error::Ssd(_)) || self.ssd_is_fixed() || self.phase == Phase::Degraded {
+            return false;
+        }
+        self.phase = Phase::Degraded;
+        self.epoch += 1;
+        self.ssd_lost = Some(error.to_string());
+        true
+    }
+
+    /// Adds to why the SSD was given up.
+    pub fn note_ssd_lost(&mut self, more: impl Display) {
+        if let Some(why) = &mut self.ssd_lost {
+            *why = format!("{why} ({more})");
+        }
+    }
+
+    /// Why the SSD was given up, if it was.
+    pub fn ssd_lost(&self) -> Option<&str> {
+        self.ssd_lost.as_deref()
+    }
+
+    /// The disk half failed: nothing can change any more.
+    pub fn disk_failed(&mut self, error: &Error) {
+        self.halt.get_or_insert_with(|| Halt::Disk(error.to_string()));
+    }
+
+    /// The mount has ended.
+    pub fn ended(&mut self, how: &'static str) {
+        self.halt = Some(Halt::Ended(how));
+    }
+
+    /// Changes reach the disk.
+    pub fn is_running(&self) -> bool {
+        self.halt.is_none()
+    }
+
+    /// Why no change reaches the disk, if none does.
+    pub fn failure(&self) -> Option<String> {
+        self.halt.as_ref().map(|halt| match halt {
+            Halt::Disk(why) => why.clone(),
+            Halt::Ended(how) => (*how).into(),
+        })
+    }
+
+    /// An error if not even reading is possible.
+    pub fn check_readable(&self) -> Result<()> {
+        match &self.halt {
+            Some(Halt::Ended(how)) => Err(Error::io(how, std::io::Error::other("the file system has ended"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if nothing can be made durable on the disk.
+    pub fn check_running(&self) -> Result<()> {
+        self.check_readable()?;
+        match &self.halt {
+            Some(Halt::Disk(why)) => {
+                let source = std::io::Error::other("the disk half failed; files can be read, not changed");
+                Err(Error::io(why, source))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error if nothing may change.
+    pub fn check_changeable(&self) -> Result<()> {
+        self.check_readable()?;
+        match &self.halt {
+            Some(Halt::Disk(why)) => {
+                let what = format!("the disk half failed ({why}); files can be read, not changed");
+                Err(Error::io(what, std::io::Error::from_raw_os_error(libc::EROFS)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the disk half says, before anything is written.
+pub struct DiskSays<'a> {
+    /// Its device's name.
+    pub name: &'a str,
+    /// Who it is.
+    pub identity: Identity,
+    /// Its tie.
+    pub tie: Result<Tie, NoTie>,
+}
+
+/// What the SSD half says, before anything is written.
+pub struct SsdSays<'a> {
+    /// Its device's name.
+    pub name: &'a str,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// What it knows of its disk.
+    pub seen: ssd::Tie,
+    /// It was left in order.
+    pub clean: bool,
+    /// The last operation it knows the disk to have had.
+    pub disk_had: u64,
+    /// Its log holds operations that the disk does not have.
+    pub holds: bool,
+    /// What was durable on it and is damaged.
+    pub lost: Option<&'a str>,
+    /// Its log was not read: the user drops it.
+    pub unread: bool,
+}
+
+/// What the user said.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Word {
+    /// Go on without the SSD, whatever its log holds.
+    pub without_ssd: bool,
+    /// What to do with the log.
+    pub recover: Recover,
+}
+
+/// What a mount is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Where it begins.
+    pub phase: Phase,
+    /// The epoch from now on.
+    pub epoch: u64,
+    /// What the SSD caches counts.
+    pub cached: bool,
+    /// What should be told.
+    pub notes: Vec<String>,
+}
+
+/// What the halves are to each other, if they belong together.
+enum Bond {
+    /// The SSD has missed nothing.
+    Current,
+    /// Its log counts, its cached contents may be old.
+    LogOnly(&'static str),
+    /// The disk went on without it, knowingly.
+    GivenUp,
+    /// One of them missed something, nobody said it may.
+    Apart(&'static str),
+}
+
+/// Decides what a mount may do; an error changes nothing on either half.
+///
+/// # Errors
+/// [`Error::Mismatch`] for halves that do not belong together, or not any more while the SSD's log holds something;
+/// [`Error::Invalid`] where the user's word is needed; [`Error::Corrupt`] for a damaged log; [`Error::Unsupported`] for
+/// a tie of another version.
+pub fn judge(disk: &DiskSays, ssd: Option<&SsdSays>, word: Word) -> Result<Plan> {
+    if let Err(NoTie::Version(version)) = disk.tie {
+        let why = format!("it has version {version}; use the program that wrote it, or a newer one");
+        return Err(Error::unsupported(format!("the tie of {}", disk.name), why));
+    }
+    match ssd {
+        None => judge_alone(disk, word),
+        Some(_) if word.without_ssd => {
+            Err(Error::invalid("without-ssd says to go on without the SSD; leave --ssd out, too"))
+        }
+        Some(ssd) => judge_both(disk, ssd, word),
+    }
+}
+
+fn judge_alone(disk: &DiskSays, word: Word) -> Result<Plan> {
+    let plan = |epoch, note: Option<String>| Plan {
+        phase: Phase::Degraded,
+        epoch,
+        cached: false,
+        notes: note.into_iter().collect(),
+    };
+    match disk.tie {
+        Ok(tie) if matches!(tie.state, Saved::LogOpen | Saved::Recovering) => {
+            let what =
+                format!("{}, which only the log of its SSD ({}) holds", tie.only_in_log(), show(tie.ssd));
+            if !word.without_ssd {
+                return Err(Error::invalid(format!(
+                    "{} was not unmounted: {what}, would be lost; mount it with that SSD, or say --without-ssd \
+                     (-o without-ssd) to drop it for ever",
+                    disk.name
+                )));
+            }
+            Ok(plan(tie.epoch + 1, Some(format!("mounted without its SSD, as asked: dropped is {what}"))))
+        }
+        Ok(tie) if tie.state == Saved::Degraded => Ok(plan(tie.epoch, None)),
+        Ok(tie) => Ok(plan(tie.epoch + 1, None)),
+        Err(NoTie::Damaged) if !word.without_ssd => Err(Error::corrupt(
+            "the tie to the SSD",
+            "its checksum is wrong, so its SSD's log may hold what the disk does not have; say --without-ssd \
+             (-o without-ssd) to go by the disk alone",
+            disk.name,
+        )),
+        // Past any epoch that was ever counted up to.
+        Err(NoTie::Damaged) => Ok(plan((1 << 40) + disk.identity.write_time, None)),
+        Err(_) => Ok(plan(1, None)),
+    }
+}
+
+fn judge_both(disk: &DiskSays, ssd: &SsdSays, word: Word) -> Result<Plan> {
+    let bond = bond(disk, ssd)?;
+    let tie = disk.tie.ok();
+    let known = tie.map_or(0, |tie| tie.epoch);
+    let log_counts =
+        tie.is_some_and(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering)) || ssd.holds;
+    let dropped = |why: String, raised: bool| Plan {
+        phase: Phase::Rejoining,
+        epoch: if raised { known.max(ssd.seen.epoch) + 1 } else { known },
+        cached: false,
+        notes: vec![why],
+    };
+    let asked = word.recover == Recover::Disk;
+    match bond {
+        Bond::GivenUp => {
+            let why = "the disk was used after this SSD was lost or left out";
+            Ok(dropped(format!("the SSD is stale and its contents are dropped: {why}"), false))
+        }
+        Bond::Apart(why) if ssd.clean || asked => {
+            Ok(dropped(format!("the SSD is stale and its contents are dropped: {why}"), true))
+        }
+        Bond::Apart(why) => Err(Error::Mismatch(format!(
+            "{} was not left in order, and its log can no longer be applied to {}: {why}; give the right pair, or say \
+             -o recover=disk to drop what only the log holds",
+            ssd.name, disk.name
+        ))),
+        _ if asked && (ssd.unread || ssd.lost.is_some() || log_counts) => {
+            Ok(dropped("the SSD's log is dropped, as asked".into(), true))
+        }
+        Bond::Current | Bond::LogOnly(_) => {
+            if let (Some(why), true, false) = (ssd.lost, log_counts, word.recover == Recover::Whole) {
+                return Err(damaged(disk, ssd, why));
+            }
+            Ok(replayed(tie, ssd, &bond))
+        }
+    }
+}
+
+fn damaged(disk: &DiskSays, ssd: &SsdSays, why: &str) -> Error {
+    let lost = disk.tie.map_or_else(|_| "what was fsynced last".into(), |tie| tie.only_in_log());
+    Error::corrupt(
+        "the SSD half",
+        format!(
+            "{why}, and the disk does not have {lost}; nothing was changed: try again, or say -o recover=whole to bring to \
+             the disk what is whole of it, or -o recover=disk to drop all of it"
+        ),
+        ssd.name,
+    )
+}
+
+fn replayed(tie: Option<Tie>, ssd: &SsdSays, bond: &Bond) -> Plan {
+    let cut = tie.is_some_and(|tie| tie.state == Saved::Recovering);
+    let mut notes = Vec::new();
+    if let Bond::LogOnly(why) = bond {
+        notes.push(format!("the SSD's cached data is dropped: {why}"));
+    }
+    if cut {
+        notes.push("an earlier recovery was cut short: the SSD's cached data is dropped".into());
+    }
+    Plan {
+        phase: if cut || ssd.holds { Phase::Replaying } else { Phase::Settling },
+        epoch: tie.map_or(0, |tie| tie.epoch),
+        cached: notes.is_empty(),
+        notes,
+    }
+}
+
+/// Compares the halves; an error if they never belonged together.
+fn bond(disk: &DiskSays, ssd: &SsdSays) -> Result<Bond> {
+    let (seen, identity) = (&ssd.seen, &disk.identity);
+    if seen.disk_uuid != identity.uuid {
+        return Err(Error::Mismatch(format!(
+            "{} belongs to the disk {}, not to {} ({}); give the right SSD, or mount without one",
+            ssd.name,
+            show(seen.disk_uuid),
+            disk.name,
+            show(identity.uuid),
+        )));
+    }
+    let tie = match disk.tie {
+        Ok(tie) => tie,
+        Err(NoTie::Damaged) => return Ok(Bond::Apart("the disk's record of this SSD is damaged")),
+        Err(_) => return Ok(Bond::Apart("the disk's record of this SSD is gone")),
+    };
+    if tie.ssd != ssd.uuid {
+        return Err(Error::Mismatch(format!(
+            "{} was since joined with another SSD ({}), {} is {}; give the right one, or mount without",
+            disk.name,
+            show(tie.ssd),
+            ssd.name,
+            show(ssd.uuid),
+        )));
+    }
+    let open = matches!(tie.state, Saved::LogOpen | Saved::Recovering);
+    let checked = identity.check_time != seen.last_check;
+    Ok(match () {
+        () if tie.epoch > seen.epoch && !open => Bond::GivenUp,
+        () if tie.epoch > seen.epoch => Bond::Apart("it is older than the one the disk was last used with"),
+        () if tie.epoch < seen.epoch || tie.op < ssd.disk_had => {
+            Bond::Apart("the disk is older than the SSD: it lost what it once had")
+        }
+        // A check counts mounts from 0 again.
+        () if identity.mount_time != seen.mount_time
+            || identity.mount_count != seen.mount_count && !(identity.mount_count == 0 && checked) =>
+        {
+            Bond::Apart("the disk was mounted without this SSD")
+        }
+        () if checked => Bond::LogOnly("the disk was checked since"),
+        // What we wrote since leaves the journal in use.
+        () if !identity.in_use && identity.write_time != seen.write_time => {
+            Bond::LogOnly("the disk was written to since")
+        }
+        () => Bond::Current,
+    })
+}
+
+fn show(uuid: [u8; 16]) -> uuid::Uuid {
+    uuid::Uuid::from_bytes(uuid)
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,241 @@
+//! Checking, scrubbing and rescuing volumes in image files, by the commands.
+
+use crate::guard::{Volume, err, out, run};
+use crate::mounts::{Mounted, bimetal, no_fuse, skip};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Leaves the test with a message where there is no FUSE.
+macro_rules! need_fuse {
+    () => {
+        if let Some(why) = no_fuse() {
+            return skip(&why);
+        }
+    };
+}
+
+const MARK: &[u8] = b"the block that this test looks for, ";
+
+/// Contents that are found again in an image.
+fn marked(number: usize) -> Vec<u8> {
+    let mut bytes = vec![number as u8; 16 << 10];
+    bytes[..MARK.len()].copy_from_slice(MARK);
+    bytes[MARK.len()..MARK.len() + 4].copy_from_slice(format!("{number:04}").as_bytes());
+    bytes
+}
+
+/// A volume with ten marked files on both halves, left in order.
+fn filled() -> Volume {
+    let volume = Volume::new();
+    let mounted = volume.mount(&[]);
+    for number in 0..10 {
+        write_synced(&mounted.path().join(format!("f{number}")), &marked(number));
+    }
+    assert!(mounted.unmount().status.success());
+    volume
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) {
+    let mut file = File::create(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+}
+
+fn resident_bytes(mounted: &Mounted) -> u64 {
+    let status = mounted.status();
+    let sections = status["ssd_half"]["sections"].as_array().unwrap().clone();
+    sections.iter().map(|section| section["resident_bytes"].as_u64().unwrap()).sum()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("{}{}", out(output), err(output)))
+}
+
+/// A command ended with `wanted` and said all of `parts`.
+fn ended(output: &Output, wanted: i32, parts: &[&str]) {
+    let said = out(output) + &err(output);
+    assert_eq!(code(output), wanted, "{said}");
+    for part in parts {
+        assert!(said.contains(part), "'{part}' in: {said}");
+    }
+}
+
+/// Changes a byte of each place in an image that holds the marked contents of a file.
+fn damage(image: &Path, number: usize) -> usize {
+    let bytes = fs::read(image).unwrap();
+    let wanted = &marked(number)[..MARK.len() + 4];
+    let file = File::options().write(true).open(image).unwrap();
+    let places = (0..bytes.len()).step_by(512).filter(|at| bytes[*at..].starts_with(wanted));
+    places.map(|at| file.write_all_at(b"X", at as u64 + 100).unwrap()).count()
+}
+
+/// Ends the server of a mount as a power cut does.
+fn kill(mounted: Mounted) {
+    let pid = mounted.status()["front"]["pid"].as_i64().unwrap() as i32;
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    let _ = Command::new("umount").arg("-l").arg(mounted.path()).output();
+}
+
+/// Flips a bit of a group in the middle of the SSD's log.
+fn flip_in_log(ssd: &Path) {
+    let bytes = fs::read(ssd).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let log = word(64)..word(64) + word(72);
+    let groups = log.step_by(512).filter(|at| bytes[*at..].starts_with(b"BMLG") && word(at + 8) == word(80));
+    let mut groups: Vec<(usize, usize)> = groups.map(|at| (word(at + 16), at)).collect();
+    groups.sort_unstable();
+    let (_, at) = groups[groups.len() - 40];
+    let file = File::options().write(true).open(ssd).unwrap();
+    file.write_all_at(&[bytes[at + 100] ^ 4], at as u64 + 100).unwrap();
+}
+
+#[test]
+fn a_check_of_a_healthy_volume_changes_no_byte_and_keeps_its_copies() {
+    need_fuse!();
+    let volume = filled();
+    let before = volume.bytes();
+    for verb in [&["fsck"][..], &["fsck", "-n"], &["fsck", "--deep"], &["fsck", "-y"]] {
+        ended(&volume.run(verb), 0, &["The file system is clean."]);
+        assert!(volume.bytes() == before, "{verb:?} wrote to it");
+    }
+    let mounted = volume.mount(&[]);
+    assert!(resident_bytes(&mounted) >= 10 * (16 << 10));
+}
+
+#[test]
+fn what_a_damaged_log_lost_is_an_error_and_nothing_is_repaired_at_its_cost_without_a_word() {
+    need_fuse!();
+    let volume = filled();
+    let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
+    for number in 0..120 {
+        write_synced(&mounted.path().join(format!("late{number}")), &[7; 1000]);
+    }
+    kill(mounted);
+    flip_in_log(&volume.at("ssd"));
+    let before = volume.bytes();
+    for verb in [&["fsck", "-n"][..], &["fsck"]] {
+        let checked = volume.run(verb);
+        ended(&checked, 4, &["the SSD's log: It is damaged", "40 groups", "operations", "not clean"]);
+        assert!(volume.bytes() == before, "{verb:?} wrote to it");
+    }
+    assert!(out(&volume.run(&["fsck"])).contains("bimetal rescue"));
+}
+
+#[test]
+fn fsck_ends_with_the_codes_of_e2fsck() {
+    need_fuse!();
+    ended(&run(&["fsck", "--fast"], &[], &[]), 16, &["--fast"]);
+    ended(&run(&["fsck"], &[("--disk", Path::new("/no/such/disk"))], &[]), 8, &["/no/such/disk"]);
+    ended(&run(&["fsck", "--help"], &[], &[]), 0, &["16"]);
+}
+
+#[test]
+fn after_e2fsck_repaired_the_disk_half_the_copies_that_are_right_stay() {
+    need_fuse!();
+    let volume = filled();
+    let wrong = ["-w", "-R", "set_super_value free_blocks_count 7"];
+    let debugfs = Command::new("/usr/sbin/debugfs").args(wrong).arg(volume.at("disk")).output().unwrap();
+    assert!(debugfs.status.success(), "{}", err(&debugfs));
+    ended(
+        &volume.run(&["fsck", "-n"]),
+        4,
+        &["the disk half: e2fsck found errors", "Free blocks count wrong"],
+    );
+    ended(&volume.run(&["fsck"]), 1, &["Repaired.", "they stay"]);
+    ended(&volume.run(&["fsck", "--deep"]), 0, &["clean"]);
+    let mounted = volume.mount(&[]);
+    assert!(resident_bytes(&mounted) >= 10 * (16 << 10));
+    assert_eq!(fs::read(mounted.path().join("f3")).unwrap(), marked(3));
+}
+
+#[test]
+fn a_deep_check_finds_a_damaged_copy_and_one_that_is_not_what_the_disk_has() {
+    need_fuse!();
+    for half in ["ssd", "disk"] {
+        let volume = filled();
+        assert!(damage(&volume.at(half), 4) > 0, "not on the {half}");
+        ended(&volume.run(&["fsck"]), 0, &["clean"]);
+        let why = if half == "ssd" { "its checksum is wrong" } else { "it is not what the disk has" };
+        ended(&volume.run(&["fsck", "-n", "--deep"]), 4, &[why, "the disk half has it"]);
+        ended(&volume.run(&["fsck", "--deep"]), 1, &[why, "Repaired."]);
+        ended(&volume.run(&["fsck", "-n", "--deep"]), 0, &["clean"]);
+        let mounted = volume.mount(&[]);
+        assert!(resident_bytes(&mounted) >= 9 * (16 << 10), "the others stay");
+        let mut expected = marked(4);
+        if half == "disk" {
+            expected[100] = b'X';
+        }
+        assert!(fs::read(mounted.path().join("f4")).unwrap() == expected);
+    }
+}
+
+#[test]
+fn bad_copies_are_counted_in_the_status_make_the_mount_degraded_and_are_healed_by_a_scrub() {
+    need_fuse!();
+    let volume = filled();
+    let mounted = volume.mount(&[]);
+    let place = mounted.path().to_str().unwrap().to_string();
+    let scrub = || bimetal().args(["scrub", "--rate", "1GiB/s", &place]).output().unwrap();
+    ended(&scrub(), 0, &["Every copy on the SSD is right"]);
+    assert_eq!(mounted.status()["health"]["state"], "ok");
+    assert!(damage(&volume.at("ssd"), 5) > 0 && damage(&volume.at("ssd"), 6) > 0);
+    // One is met by a read, which the disk serves; the other by the scrub.
+    assert!(fs::read(mounted.path().join("f5")).unwrap() == marked(5));
+    let status = mounted.status();
+    assert_eq!(status["health"]["state"], "degraded");
+    assert!(
+        status["health"]["why"][0].as_str().unwrap().contains("checksums were wrong"),
+        "{}",
+        status["health"]
+    );
+    let shown = bimetal().args(["status", &place]).output().unwrap();
+    assert!(out(&shown).contains("! degraded"), "{}", out(&shown));
+    ended(&scrub(), 1, &["its checksum is wrong; dropped; the disk has it", "are dropped"]);
+    assert_eq!(mounted.status()["counters"]["scrub_bad"], 1);
+    ended(&scrub(), 0, &["Every copy on the SSD is right"]);
+    assert!(fs::read(mounted.path().join("f6")).unwrap() == marked(6));
+    drop(mounted);
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let halves: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", &disk)];
+    assert!(damage(&ssd, 7) > 0);
+    ended(&run(&["scrub", "--rate", "1GiB/s"], halves, &[]), 1, &["dropped"]);
+    ended(&run(&["scrub", "--rate", "1GiB/s"], halves, &[]), 0, &["is right"]);
+    ended(&volume.run(&["fsck", "--deep"]), 0, &["clean"]);
+}
+
+#[test]
+fn an_ssd_half_alone_gives_back_what_was_fsynced_and_what_it_has_copies_of() {
+    need_fuse!();
+    let volume = filled();
+    let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
+    fs::create_dir(mounted.path().join("dir")).unwrap();
+    write_synced(&mounted.path().join("dir/new"), b"only in the log");
+    write_synced(&mounted.path().join("large"), &marked(77).repeat(40));
+    fs::hard_link(mounted.path().join("dir/new"), mounted.path().join("second")).unwrap();
+    std::os::unix::fs::symlink("dir/new", mounted.path().join("link")).unwrap();
+    write_synced(&mounted.path().join("last"), b"so that all before is in the log");
+    kill(mounted);
+    let before = volume.bytes();
+    let ssd = volume.at("ssd");
+    let to = volume.at("rescued");
+    let rescued = run(&["rescue"], &[("--ssd", &ssd)], &[to.to_str().unwrap()]);
+    ended(&rescued, 0, &["whole files", "by-inode"]);
+    assert!(volume.bytes() == before, "it is only read");
+    assert_eq!(fs::read(to.join("dir/new")).unwrap(), b"only in the log");
+    assert_eq!(fs::read(to.join("second")).unwrap(), b"only in the log");
+    assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("dir/new"));
+    assert!(fs::read(to.join("large")).unwrap() == marked(77).repeat(40));
+    // The names of the older files are on the disk half only.
+    let nameless = fs::read_dir(to.join("by-inode")).unwrap().flatten();
+    let found: Vec<Vec<u8>> = nameless.map(|entry| fs::read(entry.path()).unwrap()).collect();
+    for number in 0..10 {
+        assert!(found.contains(&marked(number)), "f{number}");
+    }
+    assert!(to.join("RESCUE.txt").exists());
+    let again = run(&["rescue"], &[("--ssd", &ssd)], &[to.to_str().unwrap()]);
+    ended(&again, 1, &["is not empty"]);
+}

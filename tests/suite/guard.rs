@@ -1,0 +1,433 @@
+//! Commands do not touch what is in use, and do not destroy what they were not told to.
+
+use crate::mounts::{Mounted, bimetal, no_fuse, skip};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// Leaves the test with a message where there is no FUSE.
+macro_rules! need_fuse {
+    () => {
+        if let Some(why) = no_fuse() {
+            return skip(&why);
+        }
+    };
+}
+
+/// A volume in two image files.
+pub struct Volume {
+    home: TempDir,
+}
+
+impl Volume {
+    /// Two empty files.
+    pub fn images() -> Volume {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        for (name, bytes) in [("ssd", 32 << 20), ("disk", 128 << 20)] {
+            File::create(home.path().join(name)).unwrap().set_len(bytes).unwrap();
+        }
+        Volume { home }
+    }
+
+    /// Made, and not mounted.
+    pub fn new() -> Volume {
+        let volume = Volume::images();
+        volume.done(&["mkfs", "nfhybrid"]);
+        volume
+    }
+
+    /// A place beside the halves.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// What SSD and disk half hold.
+    pub fn bytes(&self) -> [Vec<u8>; 2] {
+        ["ssd", "disk"].map(|name| fs::read(self.at(name)).unwrap())
+    }
+
+    /// Mounts it.
+    pub fn mount(&self, more: &[&str]) -> Mounted {
+        let (ssd, disk) = (self.at("ssd"), self.at("disk"));
+        let halves = ["--ssd", ssd.to_str().unwrap(), "--disk", disk.to_str().unwrap()];
+        Mounted::new(&[&halves[..], more].concat())
+    }
+
+    /// Runs a verb on both halves.
+    pub fn run(&self, verb: &[&str]) -> Output {
+        run(verb, &[("--ssd", &self.at("ssd")), ("--disk", &self.at("disk"))], &[])
+    }
+
+    fn done(&self, verb: &[&str]) -> String {
+        let done = self.run(verb);
+        assert!(done.status.success(), "{verb:?}: {}", err(&done));
+        out(&done)
+    }
+}
+
+/// Runs a verb on named places.
+pub fn run(verb: &[&str], places: &[(&str, &Path)], rest: &[&str]) -> Output {
+    let mut command = bimetal();
+    for name in ["BIMETAL_SSD", "BIMETAL_DISK", "BIMETAL_NAND", "BIMETAL_NVRAM"] {
+        command.env_remove(name);
+    }
+    command.args(verb);
+    for (name, path) in places {
+        command.arg(name).arg(path);
+    }
+    command.args(rest).stdin(Stdio::null()).output().expect("the command runs")
+}
+
+/// What a command printed.
+pub fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What it complained of.
+pub fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A command failed, and said all of `parts`.
+fn refused(output: &Output, parts: &[&str]) {
+    assert!(!output.status.success(), "it was done: {}", out(output));
+    for part in parts {
+        assert!(err(output).contains(part), "'{part}' in: {}", err(output));
+    }
+}
+
+/// A loop device over a file; detached at the end.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path, more: &[&str]) -> Option<Loop> {
+        let made = Command::new("losetup").args(["-f", "--show"]).args(more).arg(file).output().ok()?;
+        let name = out(&made).trim().to_string();
+        made.status.success().then_some(Loop(name))
+    }
+
+    fn path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// A mount by the kernel; unmounted at the end.
+struct Kernel(PathBuf);
+
+impl Kernel {
+    fn mount(device: &Path, at: PathBuf, options: &str) -> Option<Kernel> {
+        fs::create_dir_all(&at).unwrap();
+        let done = Command::new("mount").args(["-o", options]).arg(device).arg(&at).output().ok()?;
+        done.status.success().then_some(Kernel(at))
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn nothing_that_writes_or_checks_touches_a_mounted_volume_not_even_by_force() {
+    need_fuse!();
+    let volume = Volume::new();
+    let mounted = volume.mount(&[]);
+    fs::write(mounted.path().join("f"), b"precious").unwrap();
+    let verbs: &[&[&str]] = &[
+        &["fsck"],
+        &["fsck", "-n"],
+        &["mkfs", "nfhybrid"],
+        &["mkfs", "nfhybrid", "--force"],
+        &["adopt", "--force"],
+    ];
+    for verb in verbs {
+        let done = volume.run(verb);
+        refused(&done, &["in use", "bimetal umount"]);
+    }
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let both: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", &disk)];
+    refused(&run(&["put"], both, &["/etc/hostname", "/"]), &["in use"]);
+    refused(&run(&["mount", "-o", "ro"], both, &["/mnt"]), &["in use"]);
+    refused(&run(&["mount"], &[("--disk", &disk)], &["/mnt"]), &["in use"]);
+    for half in [&ssd, &disk] {
+        refused(&run(&["mkfs", "osd", "--force"], &[("--nand", half)], &[]), &["in use"]);
+        refused(&run(&["mkfs", "cmfs", "--force"], &[("--nand", half)], &[]), &["in use"]);
+        let served = run(&["export"], &[], &[half.to_str().unwrap(), "--nbd", "/tmp/never"]);
+        refused(&served, &["in use"]);
+    }
+    assert_eq!(fs::read(mounted.path().join("f")).unwrap(), b"precious");
+    assert!(mounted.unmount().status.success());
+    assert!(volume.run(&["fsck"]).status.success());
+    assert!(out(&run(&["cat"], both, &["/f"])).contains("precious"));
+}
+
+#[test]
+fn two_read_only_mounts_live_together_and_keep_writers_away() {
+    need_fuse!();
+    let volume = Volume::new();
+    let (first, second) = (volume.mount(&["-o", "ro"]), volume.mount(&["-o", "ro"]));
+    assert!(fs::read_dir(first.path()).is_ok() && fs::read_dir(second.path()).is_ok());
+    refused(&volume.run(&["adopt", "--force"]), &["in use"]);
+    drop((first, second));
+    volume.done(&["fsck"]);
+}
+
+#[test]
+fn what_the_kernel_has_mounted_is_refused_with_its_mount_point() {
+    need_fuse!();
+    let volume = Volume::new();
+    let Some(device) = Loop::over(&volume.at("disk"), &[]) else { return skip("no loop devices") };
+    let at = volume.at("kernel");
+    let Some(kernel) = Kernel::mount(device.path(), at.clone(), "rw") else { return skip("no mount") };
+    let ssd = volume.at("ssd");
+    let names: [PathBuf; 2] = [device.path().into(), volume.at("disk")];
+    for disk in &names {
+        let both: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", disk)];
+        let mounted_at = at.to_str().unwrap();
+        for verb in [&["mkfs", "nfhybrid", "--force"][..], &["adopt", "--force"], &["fsck"], &["fsck", "-n"]]
+        {
+            refused(&run(verb, both, &[]), &["mounted on", mounted_at, "umount"]);
+        }
+        refused(&run(&["mount", "-o", "ro"], both, &["/mnt"]), &["mounted on"]);
+        // The other way round: it is the SSD half that is mounted.
+        let swapped: &[(&str, &Path)] = &[("--ssd", disk), ("--disk", &ssd)];
+        refused(&run(&["mkfs", "nfhybrid", "--force"], swapped, &[]), &["mounted on"]);
+    }
+    drop(kernel);
+    // A file below a loop device is not written past it.
+    refused(&volume.run(&["mkfs", "nfhybrid", "--force"]), &["losetup -d"]);
+}
+
+#[test]
+fn mkfs_makes_a_volume_on_block_devices_and_fsck_checks_it_there() {
+    need_fuse!();
+    let volume = Volume::images();
+    let (Some(ssd), Some(disk)) = (Loop::over(&volume.at("ssd"), &[]), Loop::over(&volume.at("disk"), &[]))
+    else {
+        return skip("no loop devices");
+    };
+    let both: &[(&str, &Path)] = &[("--ssd", ssd.path()), ("--disk", disk.path())];
+    for verb in [&["mkfs", "nfhybrid"][..], &["fsck"], &["fsck", "-n"]] {
+        let done = run(verb, both, &[]);
+        assert!(done.status.success(), "{verb:?}: {}", err(&done));
+    }
+    let mounted = Mounted::new(&["--ssd", &ssd.0, "--disk", &disk.0]);
+    refused(&run(&["fsck"], both, &[]), &["in use"]);
+    // The files below the devices are in use as well.
+    refused(&volume.run(&["fsck", "-n"]), &["in use"]);
+    drop(mounted);
+}
+
+#[test]
+fn one_thing_under_two_names_is_refused_before_anything_is_written() {
+    need_fuse!();
+    let volume = Volume::images();
+    let (disk, hard) = (volume.at("disk"), volume.at("hard"));
+    fs::hard_link(&disk, &hard).unwrap();
+    let mut names = vec![disk.clone(), hard.clone()];
+    let whole = Loop::over(&disk, &[]);
+    names.extend(whole.iter().map(|device| device.path().to_path_buf()));
+    for ssd in &names {
+        let both: &[(&str, &Path)] = &[("--ssd", ssd), ("--disk", &hard)];
+        refused(&run(&["mkfs", "nfhybrid", "--force"], both, &[]), &["--ssd", "--disk", "are the same"]);
+        let parts: &[(&str, &Path)] = &[("--nand", ssd), ("--nvram", &hard)];
+        refused(&run(&["mkfs", "cmfs", "--force"], parts, &[]), &["--nand", "--nvram", "are the same"]);
+    }
+    drop(whole);
+    assert!(fs::read(&disk).unwrap().iter().all(|byte| *byte == 0), "something was written");
+    // Two halves of one file are two things; half of it and all of it are not.
+    let half = ["--sizelimit", "67108864"];
+    let (Some(front), Some(back)) =
+        (Loop::over(&disk, &half), Loop::over(&disk, &["-o", "67108864", "--sizelimit", "67108864"]))
+    else {
+        return skip("no loop devices");
+    };
+    let Some(all) = Loop::over(&hard, &[]) else { return skip("no loop devices") };
+    let over: &[(&str, &Path)] = &[("--ssd", front.path()), ("--disk", all.path())];
+    refused(&run(&["mkfs", "nfhybrid", "--force"], over, &[]), &["lie over each other"]);
+    drop(all);
+    let apart: &[(&str, &Path)] = &[("--ssd", front.path()), ("--disk", back.path())];
+    let made = run(&["mkfs", "nfhybrid"], apart, &[]);
+    assert!(made.status.success(), "{}", err(&made));
+}
+
+#[test]
+fn mkfs_names_what_it_would_destroy_and_leaves_it_alone() {
+    let volume = Volume::images();
+    let signatures: &[(&str, u64, &[u8])] = &[
+        ("btrfs", 0x10040, b"_BHRfS_M"),
+        ("xfs", 0, b"XFSB"),
+        ("LUKS", 0, b"LUKS\xba\xbe\0\x01"),
+        ("LVM2", 512, b"LABELONE"),
+        ("data", 700_000, b"letters"),
+    ];
+    for (name, at, magic) in signatures {
+        for half in ["ssd", "disk"] {
+            let volume = Volume::images();
+            let file = File::options().write(true).open(volume.at(half)).unwrap();
+            file.write_all_at(magic, *at).unwrap();
+            let before = volume.bytes();
+            refused(&volume.run(&["mkfs", "nfhybrid"]), &[name, "--force"]);
+            assert!(volume.bytes() == before, "{name} on the {half} was touched");
+        }
+    }
+    // Those of the parts of raw flash, too.
+    let letter = volume.at("letter");
+    fs::write(&letter, b"dear all").unwrap();
+    let nand = volume.at("nand");
+    let parts: &[(&str, &Path)] = &[("--nand", &nand), ("--nvram", &letter)];
+    refused(&run(&["mkfs", "cmfs", "--size", "16MiB"], parts, &[]), &["letter", "data", "--force"]);
+    for kind in ["cmfs", "osd"] {
+        refused(&run(&["mkfs", kind], &[("--nand", &letter)], &[]), &["letter", "--force"]);
+    }
+    assert_eq!(fs::read(&letter).unwrap(), b"dear all");
+    assert!(!nand.exists(), "what a refused command made is gone");
+}
+
+#[test]
+fn an_export_takes_no_file_away_and_only_a_stale_socket_of_its_own() {
+    let volume = Volume::images();
+    let image = volume.at("disk");
+    let serve = |socket: &Path| {
+        let places: &[(&str, &Path)] = &[("--nbd", socket)];
+        run(&["export", "--profile", "ssd-tlc", image.to_str().unwrap()], places, &["--no-latency"])
+    };
+    let letter = volume.at("letter");
+    fs::write(&letter, b"dear all").unwrap();
+    refused(&serve(&letter), &["letter is there already"]);
+    assert_eq!(fs::read(&letter).unwrap(), b"dear all");
+    // A socket that another program left.
+    let foreign = volume.at("foreign");
+    drop(UnixListener::bind(&foreign).unwrap());
+    refused(&serve(&foreign), &["foreign is there already"]);
+    assert!(foreign.exists());
+    // A pair that an export left which was killed.
+    let own = volume.at("own");
+    let beside = volume.at("own.status");
+    for socket in [&own, &beside] {
+        drop(UnixListener::bind(socket).unwrap());
+    }
+    let mut server = bimetal()
+        .args(["export", "--profile", "ssd-tlc", "--no-latency"])
+        .arg(&image)
+        .arg("--nbd")
+        .arg(&own)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    let _ = rustix::process::kill_process(
+        rustix::process::Pid::from_child(&server),
+        rustix::process::Signal::TERM,
+    );
+    server.wait().unwrap();
+    assert!(line.starts_with("nbd+unix"), "{line}");
+    assert!(!own.exists() && !beside.exists());
+}
+
+#[test]
+fn a_recording_does_not_go_over_an_image() {
+    need_fuse!();
+    let volume = Volume::new();
+    let image = volume.at("disk.csv");
+    fs::rename(volume.at("disk"), &image).unwrap();
+    let before = fs::read(&image).unwrap();
+    let mounted = Mounted::memfs("size=32MiB");
+    let place = mounted.path().to_str().unwrap();
+    let recorded = run(&["record", place, "-o", image.to_str().unwrap(), "--", "true"], &[], &[]);
+    assert!(!recorded.status.success(), "{}", out(&recorded));
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn umount_of_a_mount_that_could_not_write_everything_out_says_so_and_fails() {
+    need_fuse!();
+    let volume = Volume::new();
+    // A disk half that goes away: it is served by a process that is killed.
+    let served = Served::new(&volume.at("disk"), volume.at("served"));
+    let (ssd, log) = (volume.at("ssd"), volume.at("log"));
+    let device = served.place.join("device");
+    let halves = ["--ssd", ssd.to_str().unwrap(), "--disk", device.to_str().unwrap()];
+    let mounted = Mounted::new(&[&halves[..], &["--log", log.to_str().unwrap()]].concat());
+    let mut file = File::create(mounted.path().join("f")).unwrap();
+    file.write_all(&[7; 100_000]).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    drop(served);
+    let ended = mounted.unmount();
+    assert_eq!(ended.status.code(), Some(1), "{}", err(&ended));
+    for part in ["not everything could be written out", "mount both halves again", "dmesg"] {
+        assert!(err(&ended).contains(part), "{part} in {}", err(&ended));
+    }
+    assert!(fs::read_to_string(&log).unwrap().contains("ERROR"));
+    let again = volume.mount(&[]);
+    assert_eq!(fs::read(again.path().join("f")).unwrap(), vec![7; 100_000]);
+    assert!(again.unmount().status.success());
+}
+
+/// An image served as a device; at the end the server is killed.
+struct Served {
+    server: std::process::Child,
+    place: PathBuf,
+}
+
+impl Served {
+    fn new(image: &Path, place: PathBuf) -> Served {
+        fs::create_dir(&place).unwrap();
+        let mut server = bimetal()
+            .args(["export", "--profile", "hdd-7200", "--no-latency"])
+            .arg(image)
+            .arg("--file")
+            .arg(&place)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut said = std::io::BufReader::new(server.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+        assert!(line.contains("device"), "{line}");
+        Served { server, place }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let _ = Command::new("umount").args(["-q", "-l"]).arg(&self.place).status();
+    }
+}
+
+#[test]
+fn umount_says_that_the_server_died() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=32MiB");
+    let pid = mounted.status()["front"]["pid"].as_i64().unwrap() as i32;
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    // It is stopped while it is asked, and killed while it is waited for.
+    let place = mounted.path().to_path_buf();
+    let busy = File::create(place.join("open")).unwrap();
+    let waiting =
+        std::thread::spawn(move || bimetal().args(["umount", "--lazy"]).arg(place).output().unwrap());
+    while fs::metadata(mounted.path().join("open")).is_ok() {
+        std::thread::yield_now();
+    }
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let ended = waiting.join().unwrap();
+    drop(busy);
+    assert_eq!(ended.status.code(), Some(1), "{}", err(&ended));
+    assert!(err(&ended).contains("its server died"), "{}", err(&ended));
+}
