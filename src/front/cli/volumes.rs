@@ -80,6 +80,12 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
     },
     PREALLOC,
     OptionSpec {
+        name: "memory",
+        value: Some("SIZE"),
+        default: "256MiB",
+        help: "memory for what is cached on the SSD, at 22 bytes a file of one piece; beyond it files are evicted",
+    },
+    OptionSpec {
         name: "direct",
         value: None,
         default: "off",
@@ -395,6 +401,7 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
             Some(("promote", value)) => parsed.promote = value.parse()?,
             Some(("promote-budget", value)) => parsed.promote_budget = Some(parse_budget(value)?),
             Some(("prealloc" | "cache" | "cache-size", _)) => {}
+            Some(("memory", value)) => parsed.memory = Some(parse_memory(value)?),
             None if option == "direct" => {}
             None if option == "noatime" => parsed.access_times.renew = Renew::Never,
             None if option == "relatime" => parsed.access_times.renew = Renew::Relative,
@@ -416,6 +423,20 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
 
 fn prealloc(options: &[String]) -> Result<u64> {
     value_of(options, "prealloc").map_or(Ok(PREALLOC_BYTES), parse_size)
+}
+
+fn parse_memory(text: &str) -> Result<u64> {
+    let least = nfhybrid::ssd::MEMORY_MIN;
+    let bytes = parse_size(text).map_err(|error| {
+        Error::invalid(format!("mount option memory: {error}; write for example memory=256MiB"))
+    })?;
+    if bytes < least {
+        return Err(Error::invalid(format!(
+            "mount option memory: {text} is too little; it takes {} or more",
+            show_size(least)
+        )));
+    }
+    Ok(bytes)
 }
 
 /// `5s`, `64MiB`, or both with a comma between.

@@ -391,10 +391,10 @@ fn note_damage(device: &dyn BlockDevice, opened: &Opened, findings: &mut Finding
     let size = opened.ssd.block_bytes() as usize;
     let has_fresh = fresh.clone().next().is_some();
     for (ino, file_block, run) in fresh {
-        let sums = opened.ssd.sums(run.at, run.len);
+        let sums = opened.ssd.sums(run.at, run.len).read_each(device)?;
         let wrong = (0..run.len as usize).filter(|index| {
             let block = device.read((run.at.0 + *index as u64) * size as u64, size);
-            !block.is_ok_and(|bytes| crc32c(&bytes) == sums[*index])
+            !block.is_ok_and(|bytes| sums[*index] == Some(crc32c(&bytes)))
         });
         let wrong = wrong.count();
         if wrong > 0 {

@@ -137,6 +137,9 @@ pub struct Options {
     pub promote_budget: Option<Budget>,
     /// No thread of its own: [`NfHybrid::commit`] runs each commit cycle, so that a run can be repeated.
     pub manual: bool,
+    /// Bytes of memory that what is cached on the SSD may take, at least [`ssd::MEMORY_MIN`]; [`ssd::MEMORY_DEFAULT`]
+    /// where none is said.
+    pub memory: Option<u64>,
 }
 
 /// What all threads of a mount share.

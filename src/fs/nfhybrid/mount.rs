@@ -59,7 +59,8 @@ pub(super) fn join(
         return Ok(Joined { ssd: None, records: Vec::new(), complete: 0, plan, tie, notes });
     };
     let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
-    let (mut opened, unread) = open_ssd(device.as_ref(), known, &says, word)?;
+    let memory = options.memory.unwrap_or(ssd::MEMORY_DEFAULT);
+    let (mut opened, unread) = open_ssd(device.as_ref(), known, &says, (word, memory))?;
     let has = tie.map_or(0, |tie| tie.op);
     let name = &device.info().name;
     let plan = judge(
@@ -89,14 +90,14 @@ fn open_ssd(
     device: &dyn BlockDevice,
     known: DiskSide,
     disk: &DiskSays,
-    word: Word,
+    (word, memory): (Word, u64),
 ) -> Result<(ssd::Opened, bool)> {
-    let failed = match Ssd::open(device, known) {
+    let failed = match Ssd::open_within(device, known, memory) {
         Ok(opened) => return Ok((opened, false)),
         Err(error) => error,
     };
     if word.recover == Recover::Disk
-        && let Ok(opened) = Ssd::open_empty(device, known)
+        && let Ok(opened) = Ssd::open_empty(device, known, memory)
     {
         return Ok((opened, true));
     }

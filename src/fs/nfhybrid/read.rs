@@ -7,6 +7,7 @@ use super::Shared;
 use super::admission::{DiskRead, PATH};
 use super::core::Core;
 use super::frames::{FRAME, Frame};
+use super::ssd::{Ssd, Sums};
 use super::write::frame_of;
 use crate::checksum::crc32c;
 use crate::fs::ext4::Mapping;
@@ -26,7 +27,7 @@ const ATTEMPTS: u32 = 3;
 enum Source {
     Memory(Bytes),
     Zeros,
-    Ssd { at: SsdBlock, sums: SmallVec<[u32; 8]> },
+    Ssd { at: SsdBlock, sums: Sums },
     Disk { at: DiskBlock, blocks: u32 },
 }
 
@@ -55,6 +56,17 @@ impl Plan {
 
     fn is_from_disk(&self) -> bool {
         self.needs(|source| matches!(source, Source::Disk { .. }))
+    }
+
+    /// Leaves checksums that had to be read to the next reader.
+    fn learn(&self, ssd: &mut Ssd) {
+        for piece in &self.pieces {
+            if let Source::Ssd { sums, .. } = &piece.source
+                && sums.were_read()
+            {
+                ssd.learn(sums);
+            }
+        }
     }
 
     /// Counts it once it was carried out: the bytes read from memory, SSD and disk, and whether the disk was needed.
@@ -113,20 +125,24 @@ impl Shared {
 
     fn read_planned(&self, mut plan: Plan, offset: u64, end: u64) -> Result<Vec<Bytes>> {
         for _ in 0..ATTEMPTS {
-            let fetched = self.fetch(&plan);
+            let fetched = self.fetch(&mut plan);
             let mut core = self.core.lock();
             match fetched {
                 Ok(parts) if plan.reuse == core.reuse => {
                     plan.count(&mut core);
+                    core.ssd.iter_mut().for_each(|ssd| plan.learn(ssd));
                     if plan.section.is_some() && plan.is_from_disk() {
                         self.offer(&mut core, &plan, &parts);
                     }
                     return Ok(cut(&plan, parts, offset, end));
                 }
                 Ok(_) => {}
-                Err(Trouble::Ssd(piece, error)) => self.distrust(&mut core, &plan, piece, &error),
+                Err(Trouble::Ssd(piece, error)) if plan.reuse == core.reuse => {
+                    self.distrust(&mut core, &plan, piece, &error);
+                }
                 Err(Trouble::Disk(error)) if plan.reuse == core.reuse => return Err(error),
-                Err(Trouble::Disk(_)) => {}
+                // Another file may have the blocks by now.
+                Err(Trouble::Ssd(..) | Trouble::Disk(_)) => {}
             }
             let size = core.inode_of_file(plan.ino)?.size;
             if offset >= end.min(size) {
@@ -135,13 +151,17 @@ impl Shared {
             plan = self.plan(&mut core, plan.ino, offset, end.min(size))?;
         }
         let mut core = self.core.lock();
-        let plan = self.plan(&mut core, plan.ino, offset, end)?;
-        match self.fetch(&plan) {
-            Ok(parts) => {
-                plan.count(&mut core);
-                Ok(cut(&plan, parts, offset, end))
+        loop {
+            let mut plan = self.plan(&mut core, plan.ino, offset, end)?;
+            match self.fetch(&mut plan) {
+                Ok(parts) => {
+                    plan.count(&mut core);
+                    return Ok(cut(&plan, parts, offset, end));
+                }
+                // Each time less of the file is on the SSD.
+                Err(Trouble::Ssd(piece, error)) => self.distrust(&mut core, &plan, piece, &error),
+                Err(Trouble::Disk(error)) => return Err(error),
             }
-            Err(Trouble::Disk(error) | Trouble::Ssd(_, error)) => Err(error),
         }
     }
 
@@ -223,7 +243,7 @@ impl Shared {
             return None;
         }
         let sums = ssd.sums(found.at, (frames * unit) as u32);
-        let source = Source::Ssd { at: found.at, sums: SmallVec::from_slice(sums) };
+        let source = Source::Ssd { at: found.at, sums };
         Some(Piece { index, bytes: frames as usize * FRAME, source })
     }
 
@@ -235,10 +255,10 @@ impl Shared {
     }
 
     /// Reads all the device pieces of a plan.
-    fn fetch(&self, plan: &Plan) -> Result<SmallVec<[Bytes; 4]>, Trouble> {
+    fn fetch(&self, plan: &mut Plan) -> Result<SmallVec<[Bytes; 4]>, Trouble> {
         let mut parts = SmallVec::new();
-        for (number, piece) in plan.pieces.iter().enumerate() {
-            parts.push(match &piece.source {
+        for (number, piece) in plan.pieces.iter_mut().enumerate() {
+            parts.push(match &mut piece.source {
                 Source::Memory(bytes) => bytes.clone(),
                 Source::Zeros => Bytes::from(vec![0; piece.bytes]),
                 Source::Ssd { at, sums } => {
@@ -250,9 +270,10 @@ impl Shared {
         Ok(parts)
     }
 
-    /// Reads SSD blocks and checks each against its checksum.
-    pub(super) fn read_ssd(&self, at: SsdBlock, sums: &[u32]) -> Result<Bytes> {
+    /// Reads SSD blocks and checks each against its checksum; checksums that are not in memory are read first.
+    pub(super) fn read_ssd(&self, at: SsdBlock, sums: &mut Sums) -> Result<Bytes> {
         let device = self.ssd_device.as_ref().ok_or_else(|| Error::invalid("no SSD"))?;
+        let sums = sums.read(device.as_ref()).map_err(Error::of_ssd)?;
         let block_bytes = self.ssd_block_bytes;
         let bytes = device.read(at.0 * block_bytes as u64, sums.len() * block_bytes)?;
         for (number, (block, &sum)) in bytes.chunks(block_bytes).zip(sums).enumerate() {
@@ -390,11 +411,11 @@ pub(super) fn load_frame(shared: &Shared, core: &mut Core, ino: Ino, index: u64)
         return Ok(Frame::zeroed(&shared.pool));
     }
     let mut plan = shared.plan(core, ino, start, start + 1)?;
-    let fetched = match shared.fetch(&plan) {
+    let fetched = match shared.fetch(&mut plan) {
         Err(Trouble::Ssd(piece, error)) => {
             shared.distrust(core, &plan, piece, &error);
             plan = shared.plan(core, ino, start, start + 1)?;
-            shared.fetch(&plan)
+            shared.fetch(&mut plan)
         }
         other => other,
     };

@@ -115,14 +115,16 @@ impl Shared {
         run: Run,
         size: u64,
     ) -> Result<()> {
-        let sums = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len).to_vec()).unwrap_or_default();
+        let Some(mut sums) = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len)) else {
+            return Err(Error::invalid("no SSD"));
+        };
         if !is_live(core, ino)? {
             self.drop_copy(core, op, ino, file_block, run);
             return Ok(());
         }
         let offset = u64::from(file_block) * self.ssd_block_bytes as u64;
         let (end, what) = (offset + u64::from(run.len) * self.ssd_block_bytes as u64, "only the SSD has");
-        let bytes = self.read_ssd(run.at, &sums).map_err(|error| {
+        let bytes = self.read_ssd(run.at, &mut sums).map_err(|error| {
             error.explained(format!("bytes {offset} to {end} of inode {ino}, which {what}"))
         })?;
         self.put(core, ino, offset, &bytes)?;

@@ -116,19 +116,19 @@ impl Shared {
     pub(super) fn checkpoint(&self, mut core: MutexGuard<'_, Core>) -> Result<()> {
         let Some(device) = &self.ssd_device else { return Ok(()) };
         let (mut sealed, full) = core.seal_all();
-        let checkpoint = match (&mut core.ssd, full) {
+        let mut checkpoint = match (&mut core.ssd, full) {
             (Some(ssd), Ok(())) => Some(ssd.checkpoint_begin()?),
             _ => None,
         };
         core.tables_due = checkpoint.is_none();
         drop(core);
-        let tables = checkpoint.map(|checkpoint| {
-            sealed.groups.extend(checkpoint.log);
-            checkpoint.tables
-        });
+        if let Some(checkpoint) = &mut checkpoint {
+            sealed.groups.append(&mut checkpoint.log);
+        }
         self.write_groups(sealed)?;
-        let Some(tables) = tables else { return Ok(()) };
-        let tickets = submit_gathered(device.as_ref(), self.clock.now(), tables);
+        let Some(mut checkpoint) = checkpoint else { return Ok(()) };
+        self.of_ssd(checkpoint.merge(device.as_ref()))?;
+        let tickets = submit_gathered(device.as_ref(), self.clock.now(), checkpoint.tables);
         self.of_ssd(wait_all(device.as_ref(), tickets).result)?;
         self.core.lock().tables_wait = true;
         Ok(())

@@ -166,7 +166,12 @@ impl Rescue {
 
     /// Writes the copies of an inode that the disk had, too.
     fn copies(&mut self, ssd: &Ssd, ino: Ino) -> Result<()> {
-        let Some(inode) = ssd.dup_inode(ino) else { return Ok(()) };
+        let Some(inode) = ssd.read_dup_inode(self.device.as_ref(), ino)? else {
+            self.done
+                .notes
+                .push(format!("what the SSD has of inode {ino} is left out: its slot cannot be read"));
+            return Ok(());
+        };
         if inode.mode & TYPE != REGULAR {
             return Ok(());
         }
@@ -188,12 +193,13 @@ impl Rescue {
         self.nodes.entry(ino.0).or_default().kind.get_or_insert(Kind::File);
         while done < found.len {
             let len = BLOCKS.min(found.len - done);
-            let sums = ssd.sums(crate::units::SsdBlock(found.at.0 + u64::from(done)), len);
+            let mut sums = ssd.sums(crate::units::SsdBlock(found.at.0 + u64::from(done)), len);
+            let sums = sums.read_each(self.device.as_ref())?;
             for (index, sum) in (0u64..).zip(sums) {
                 let device: &dyn BlockDevice = self.device.as_ref();
                 let block = found.at.0 + u64::from(done) + index;
                 let read = device.read(block * size, size as usize);
-                let Some(bytes) = read.ok().filter(|bytes| crc32c(bytes) == *sum) else {
+                let Some(bytes) = read.ok().filter(|bytes| sum == Some(crc32c(bytes))) else {
                     self.done.bad_bytes += size;
                     continue;
                 };

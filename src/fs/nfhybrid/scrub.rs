@@ -8,7 +8,7 @@
 use super::Shared;
 use super::core::Core;
 use super::frames::FRAME;
-use super::ssd::{Resident, WrDone};
+use super::ssd::{Resident, Sums, WrDone};
 use crate::checksum::crc32c;
 use crate::fs::ext4::Mapping;
 use crate::units::{Ino, SsdBlock};
@@ -83,7 +83,7 @@ struct Stretch {
     ino: Ino,
     file_block: u32,
     found: Resident,
-    sums: Vec<u32>,
+    sums: Sums,
 }
 
 impl Shared {
@@ -104,15 +104,17 @@ impl Shared {
     pub(super) fn scrub(&self, step: &Step) -> Result<Scrubbed> {
         let mut scrubbed = Scrubbed::default();
         while scrubbed.bytes < step.bytes.max(1) {
-            let Some(stretch) = self.next_stretch() else {
+            let Some(mut stretch) = self.next_stretch() else {
                 scrubbed.done = true;
                 break;
             };
             let bytes = stretch.sums.len() as u64 * self.ssd_block_bytes as u64;
             scrubbed.bytes += bytes;
             self.core.lock().counters.scrubbed_bytes += bytes;
-            for (index, why) in self.verify(&stretch, step.compare)? {
-                scrubbed.bad.extend(self.condemn(&stretch, index, why, step.heal));
+            let sums = self.read_sums(&mut stretch)?;
+            for (index, why) in self.verify(&stretch, &sums, step.compare)? {
+                let sum = sums[index as usize];
+                scrubbed.bad.extend(self.condemn(&stretch, (index, sum), why, step.heal)?);
             }
         }
         Ok(scrubbed)
@@ -138,13 +140,25 @@ impl Shared {
             let found = ssd.resident(ino, file_block)?;
             let len = found.len.min(BLOCKS);
             core.scrub.block = file_block.saturating_add(len);
-            let sums = ssd.sums(found.at, len).to_vec();
+            let sums = ssd.sums(found.at, len);
             return Some(Stretch { ino, file_block, found, sums });
         }
     }
 
+    /// The checksums of a stretch; those that are not in memory are read without the lock, and kept if there is room.
+    fn read_sums(&self, stretch: &mut Stretch) -> Result<Vec<Option<u32>>> {
+        let Some(device) = &self.ssd_device else { return Ok(vec![None; stretch.sums.len()]) };
+        let sums = stretch.sums.read_each(device.as_ref())?;
+        if stretch.sums.were_read()
+            && let Some(ssd) = &mut self.core.lock().ssd
+        {
+            ssd.learn(&stretch.sums);
+        }
+        Ok(sums)
+    }
+
     /// Which blocks of a stretch are wrong, and how.
-    fn verify(&self, stretch: &Stretch, compare: bool) -> Result<Vec<(u32, String)>> {
+    fn verify(&self, stretch: &Stretch, sums: &[Option<u32>], compare: bool) -> Result<Vec<(u32, String)>> {
         let Some(device) = &self.ssd_device else { return Ok(Vec::new()) };
         let size = self.ssd_block_bytes;
         let at = stretch.found.at.0 * size as u64;
@@ -160,7 +174,8 @@ impl Shared {
         let judge = |(index, block): (usize, Result<Bytes>)| {
             let why = match block {
                 Err(error) => Some(format!("it cannot be read: {error}")),
-                Ok(bytes) if crc32c(&bytes) != stretch.sums[index] => Some("its checksum is wrong".into()),
+                Ok(_) if sums[index].is_none() => Some("its checksum cannot be read".into()),
+                Ok(bytes) if sums[index] != Some(crc32c(&bytes)) => Some("its checksum is wrong".into()),
                 Ok(bytes) => {
                     let disk = disk.as_ref().map(|disk| &disk[(index * size).min(disk.len())..]);
                     let part = disk.map(|disk| &disk[..disk.len().min(size)]);
@@ -210,17 +225,24 @@ impl Shared {
 
     /// Looks at a bad block again, counts it, and drops it if that is asked for and the disk has it. `None` if it is
     /// another block by now.
-    fn condemn(&self, stretch: &Stretch, index: u32, why: String, heal: bool) -> Option<BadCopy> {
+    fn condemn(
+        &self,
+        stretch: &Stretch,
+        (index, sum): (u32, Option<u32>),
+        why: String,
+        heal: bool,
+    ) -> Result<Option<BadCopy>> {
         let core = &mut *self.core.lock();
         let op = core.op;
         let file_block = stretch.file_block + index;
         let ssd_block = stretch.found.at.0 + u64::from(index);
-        let ssd = core.ssd.as_mut()?;
-        let now = ssd.resident(stretch.ino, file_block)?;
+        let (Some(ssd), Some(device)) = (core.ssd.as_mut(), &self.ssd_device) else { return Ok(None) };
+        let Some(now) = ssd.resident(stretch.ino, file_block) else { return Ok(None) };
+        // Few are bad, so their checksums may be read under the lock.
         let same =
-            now.at.0 == ssd_block && ssd.sums(SsdBlock(ssd_block), 1) == [stretch.sums[index as usize]];
+            now.at.0 == ssd_block && ssd.sums(SsdBlock(ssd_block), 1).read_each(device.as_ref())? == [sum];
         if !same {
-            return None;
+            return Ok(None);
         }
         let on_disk = now.state == WrDone::Both;
         let dropped = heal && on_disk;
@@ -229,7 +251,7 @@ impl Shared {
             self.unbind(ssd, op, stretch.ino, frame..frame + 1);
         }
         core.counters.scrub_bad += 1;
-        Some(BadCopy { ino: stretch.ino.0, file_block, ssd_block, why, on_disk, dropped })
+        Ok(Some(BadCopy { ino: stretch.ino.0, file_block, ssd_block, why, on_disk, dropped }))
     }
 }
 

@@ -1,15 +1,36 @@
-//! Sets of small numbers as bits.
+//! Sets of small numbers as bits, in chunks that are there only where something was set.
 //!
 //! [`Bits`] has range operations that work a word at a time. [`Pool`] is a set one takes members out of:
 //! `take` goes on from where it last stopped (next fit), so that what is handed out moves over the whole
-//! range in order. A summary bit a word keeps the search short: a set of two million is 512 words to look at.
+//! range in order. It keeps what was taken, so a full pool costs nothing.
+//!
+//! # Memory
+//!
+//! 8 bytes for each 4096 numbers below the limit, and [`CHUNK_HEAP`] bytes for each of these stretches with a
+//! member; a chunk that loses its last one is given back. A set for the 2^28 blocks of 1 TiB costs half a MiB when
+//! it is empty. A pool has a bit a chunk more, by which a search passes over what is taken wholly.
 
 use std::ops::Range;
+
+/// Numbers in a chunk.
+const CHUNK_BITS: u32 = 4096;
+
+const CHUNK_WORDS: usize = (CHUNK_BITS / 64) as usize;
+
+/// Bytes of a chunk with members.
+const CHUNK_HEAP: usize = size_of::<Chunk>();
+
+#[derive(Clone, Debug)]
+struct Chunk {
+    words: [u64; CHUNK_WORDS],
+    ones: u32,
+}
 
 /// A set of the numbers below a fixed limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bits {
-    words: Vec<u64>,
+    chunks: Vec<Option<Box<Chunk>>>,
+    in_use: usize,
 }
 
 /// The words a range touches, each with the mask of its bits that lie in the range.
@@ -23,93 +44,187 @@ fn masks(range: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
+/// The part of a range in each chunk it touches: the chunk, and the range counted from the chunk's first number.
+fn by_chunk(range: Range<u32>) -> impl Iterator<Item = (usize, Range<u32>)> {
+    let chunks =
+        if range.is_empty() { 0..0 } else { range.start / CHUNK_BITS..(range.end - 1) / CHUNK_BITS + 1 };
+    chunks.map(move |chunk| {
+        let first = chunk * CHUNK_BITS;
+        let end = range.end - first;
+        (chunk as usize, range.start.saturating_sub(first)..end.min(CHUNK_BITS))
+    })
+}
+
+fn chunk_of(index: u32) -> (usize, usize, u32) {
+    ((index / CHUNK_BITS) as usize, (index % CHUNK_BITS / 64) as usize, index % 64)
+}
+
 impl Bits {
     /// An empty set for numbers below `limit`.
     pub(super) fn new(limit: u32) -> Bits {
-        Bits { words: vec![0; limit.div_ceil(64) as usize] }
+        Bits::of_chunks(limit.div_ceil(CHUNK_BITS) as usize)
+    }
+
+    fn of_chunks(count: usize) -> Bits {
+        let mut chunks = Vec::new();
+        chunks.resize_with(count, || None);
+        Bits { chunks, in_use: 0 }
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.chunks.capacity() * size_of::<Option<Box<Chunk>>>() + self.in_use * CHUNK_HEAP
     }
 
     pub(super) fn get(&self, index: u32) -> bool {
-        self.words[(index / 64) as usize] >> (index % 64) & 1 == 1
+        let (chunk, word, bit) = chunk_of(index);
+        self.chunks[chunk].as_ref().is_some_and(|chunk| chunk.words[word] >> bit & 1 == 1)
     }
 
     pub(super) fn set(&mut self, index: u32) {
-        self.words[(index / 64) as usize] |= 1 << (index % 64);
+        self.set_range(index..index + 1);
     }
 
     pub(super) fn clear(&mut self, index: u32) {
-        self.words[(index / 64) as usize] &= !(1 << (index % 64));
+        self.clear_range(index..index + 1);
     }
 
     pub(super) fn set_range(&mut self, range: Range<u32>) {
-        masks(range).for_each(|(word, mask)| self.words[word] |= mask);
+        for (number, part) in by_chunk(range) {
+            let place = &mut self.chunks[number];
+            if place.is_none() {
+                self.in_use += 1;
+            }
+            let chunk = place.get_or_insert_with(|| Box::new(Chunk { words: [0; CHUNK_WORDS], ones: 0 }));
+            for (word, mask) in masks(part) {
+                chunk.ones += (mask & !chunk.words[word]).count_ones();
+                chunk.words[word] |= mask;
+            }
+        }
     }
 
     pub(super) fn clear_range(&mut self, range: Range<u32>) {
-        masks(range).for_each(|(word, mask)| self.words[word] &= !mask);
+        for (number, part) in by_chunk(range) {
+            let Some(chunk) = self.chunks[number].as_mut() else { continue };
+            for (word, mask) in masks(part) {
+                chunk.ones -= (mask & chunk.words[word]).count_ones();
+                chunk.words[word] &= !mask;
+            }
+            if chunk.ones == 0 {
+                self.chunks[number] = None;
+                self.in_use -= 1;
+            }
+        }
     }
 
     /// Whether any number of the range is in the set.
     pub(super) fn any(&self, range: Range<u32>) -> bool {
-        masks(range).any(|(word, mask)| self.words[word] & mask != 0)
+        by_chunk(range).any(|(number, part)| {
+            let chunk = self.chunks[number].as_ref();
+            chunk.is_some_and(|chunk| masks(part).any(|(word, mask)| chunk.words[word] & mask != 0))
+        })
     }
 
     /// Whether every number of the range is in the set.
     pub(super) fn all(&self, range: Range<u32>) -> bool {
-        masks(range).all(|(word, mask)| self.words[word] & mask == mask)
+        by_chunk(range).all(|(number, part)| {
+            let chunk = self.chunks[number].as_ref();
+            chunk.is_some_and(|chunk| masks(part).all(|(word, mask)| chunk.words[word] & mask == mask))
+        })
     }
 
     /// Members in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.words.iter().enumerate().flat_map(|(word, &bits)| {
+        let chunks =
+            self.chunks.iter().zip(0u32..).filter_map(|(chunk, number)| Some((chunk.as_ref()?, number)));
+        let words = chunks.flat_map(|(chunk, number)| {
+            chunk.words.iter().zip(0u32..).map(move |(&bits, word)| (bits, number * CHUNK_BITS + word * 64))
+        });
+        words.flat_map(|(bits, first)| {
             let mut left = bits;
             std::iter::from_fn(move || {
                 let bit = (left != 0).then(|| left.trailing_zeros())?;
                 left &= left - 1;
-                Some(word as u32 * 64 + bit)
+                Some(first + bit)
             })
         })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.words.iter().all(|word| *word == 0)
+        self.in_use == 0
     }
 
     /// Empties the set; what was in it.
     pub(super) fn take(&mut self) -> Bits {
-        let empty = vec![0; self.words.len()];
-        Bits { words: std::mem::replace(&mut self.words, empty) }
+        let empty = Bits::of_chunks(self.chunks.len());
+        std::mem::replace(self, empty)
     }
 
     /// Adds every member of `other`, which has the same limit.
     pub(super) fn add_all(&mut self, other: &Bits) {
-        self.words.iter_mut().zip(&other.words).for_each(|(to, from)| *to |= from);
+        for (to, from) in self.chunks.iter_mut().zip(&other.chunks) {
+            let Some(from) = from else { continue };
+            let Some(to) = to else {
+                *to = Some(from.clone());
+                self.in_use += 1;
+                continue;
+            };
+            to.words.iter_mut().zip(&from.words).for_each(|(to, from)| *to |= from);
+            to.ones = to.words.iter().map(|word| word.count_ones()).sum();
+        }
+    }
+
+    /// The first number at or after `from` in its chunk that is not in the set.
+    fn first_absent_in_chunk(&self, from: u32) -> Option<u32> {
+        let (number, start, bit) = chunk_of(from);
+        let Some(chunk) = &self.chunks[number] else { return Some(from) };
+        let absent = |word: usize| {
+            let mask = if word == start { u64::MAX << bit } else { u64::MAX };
+            !chunk.words[word] & mask
+        };
+        let word = (start..CHUNK_WORDS).find(|&word| absent(word) != 0)?;
+        Some(number as u32 * CHUNK_BITS + word as u32 * 64 + absent(word).trailing_zeros())
+    }
+
+    /// Whether the chunk with `index` holds `CHUNK_BITS` members.
+    fn chunk_is_full(&self, index: u32) -> bool {
+        self.chunks[chunk_of(index).0].as_ref().is_some_and(|chunk| chunk.ones == CHUNK_BITS)
     }
 }
 
 /// A set of numbers below a fixed limit, to take members from in a rotating order.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
-    bits: Bits,
-    summary: Bits,
+    /// What is not in the pool, the numbers from the limit to the end of its chunk included.
+    taken: Bits,
+    /// A bit for each chunk that is wholly taken.
+    full: Vec<u64>,
     members: u32,
     limit: u32,
     cursor: u32,
+    /// No member is lower.
+    lowest: u32,
 }
 
 impl Pool {
     /// All numbers below `limit`.
     pub(super) fn full(limit: u32) -> Pool {
-        let mut pool = Pool {
-            bits: Bits::new(limit),
-            summary: Bits::new(limit.div_ceil(64)),
+        let chunks = limit.div_ceil(CHUNK_BITS);
+        let mut taken = Bits::new(limit);
+        taken.set_range(limit..chunks.saturating_mul(CHUNK_BITS));
+        Pool {
+            taken,
+            full: vec![0; chunks.div_ceil(64) as usize],
             members: limit,
             limit,
             cursor: 0,
-        };
-        pool.bits.set_range(0..limit);
-        pool.summary.set_range(0..limit.div_ceil(64));
-        pool
+            lowest: 0,
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.taken.heap_bytes() + self.full.len() * 8
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -117,14 +232,16 @@ impl Pool {
     }
 
     pub(super) fn contains(&self, index: u32) -> bool {
-        self.bits.get(index)
+        !self.taken.get(index)
     }
 
     pub(super) fn insert(&mut self, index: u32) {
         debug_assert!(index < self.limit && !self.contains(index), "{index} is in the pool already");
-        self.bits.set(index);
-        self.summary.set(index / 64);
+        self.taken.clear(index);
+        let chunk = index / CHUNK_BITS;
+        self.full[(chunk / 64) as usize] &= !(1 << (chunk % 64));
         self.members += 1;
+        self.lowest = self.lowest.min(index);
     }
 
     /// Takes `index` out; whether it was in.
@@ -132,9 +249,10 @@ impl Pool {
         if !self.contains(index) {
             return false;
         }
-        self.bits.clear(index);
-        if self.bits.words[(index / 64) as usize] == 0 {
-            self.summary.clear(index / 64);
+        self.taken.set(index);
+        if self.taken.chunk_is_full(index) {
+            let chunk = index / CHUNK_BITS;
+            self.full[(chunk / 64) as usize] |= 1 << (chunk % 64);
         }
         self.members -= 1;
         true
@@ -153,29 +271,30 @@ impl Pool {
 
     /// Takes out the lowest member.
     pub(super) fn take_lowest(&mut self) -> Option<u32> {
-        let index = self.next_from(0)?;
+        let index = self.next_from(self.lowest)?;
         self.remove(index);
+        self.lowest = index;
         Some(index)
     }
 
     fn next_from(&self, from: u32) -> Option<u32> {
-        let word = (from / 64) as usize;
-        let here = self.bits.words[word] & (u64::MAX << (from % 64));
-        if here != 0 {
-            return Some(word as u32 * 64 + here.trailing_zeros());
+        if from >= self.limit {
+            return None;
         }
-        let next = self.next_word(word as u32 + 1)?;
-        Some(next * 64 + self.bits.words[next as usize].trailing_zeros())
+        let here = self.taken.first_absent_in_chunk(from);
+        here.or_else(|| self.taken.first_absent_in_chunk(self.next_open(from / CHUNK_BITS + 1)? * CHUNK_BITS))
     }
 
-    /// The first word at or after `from` with a member in it.
-    fn next_word(&self, from: u32) -> Option<u32> {
+    /// The first chunk at or after `from` that is not wholly taken.
+    fn next_open(&self, from: u32) -> Option<u32> {
+        let chunks = self.limit.div_ceil(CHUNK_BITS);
         let start = (from / 64) as usize;
-        let words = self.summary.words.get(start..)?;
-        words.iter().enumerate().find_map(|(step, &bits)| {
-            let bits = if step == 0 { bits & (u64::MAX << (from % 64)) } else { bits };
+        let words = self.full.get(start..)?;
+        let open = words.iter().enumerate().find_map(|(step, &full)| {
+            let bits = !full & if step == 0 { u64::MAX << (from % 64) } else { u64::MAX };
             (bits != 0).then(|| (start + step) as u32 * 64 + bits.trailing_zeros())
-        })
+        });
+        open.filter(|chunk| *chunk < chunks)
     }
 }
 
@@ -207,8 +326,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_set_costs_nothing_and_what_was_cleared_no_more() {
+        let mut bits = Bits::new(1 << 28);
+        let empty = bits.heap_bytes();
+        assert_eq!(empty, (1 << 28) / CHUNK_BITS as usize * 8);
+        bits.set_range(70_000_000..70_100_000);
+        let held = bits.heap_bytes() - empty;
+        assert!((100_000 / 8..100_000 / 6).contains(&held), "{held}");
+        let taken = bits.take();
+        assert_eq!((bits.heap_bytes(), taken.iter().count()), (empty, 100_000));
+        bits.add_all(&taken);
+        bits.clear_range(70_000_000..70_100_000);
+        assert_eq!((bits.heap_bytes(), bits.is_empty()), (empty, true));
+        let pool = Pool::full(1 << 24);
+        assert!(pool.heap_bytes() < 64 << 10, "{}", pool.heap_bytes());
+    }
+
+    #[test]
     fn a_pool_hands_out_every_member_once_and_goes_round() {
-        for limit in [1, 63, 64, 65, 5000] {
+        for limit in [1, 63, 64, 65, 5000, 4096, 300_000] {
             let mut pool = Pool::full(limit);
             assert!(std::iter::from_fn(|| pool.take()).eq(0..limit));
             pool.insert(limit / 2);

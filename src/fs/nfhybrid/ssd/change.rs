@@ -61,7 +61,10 @@ impl Ssd {
         let mut changes = Changes::default();
         self.residency.carve(ino.0, range.0, range.1, &mut changes);
         let floor = self.data[section].section.range().start;
-        let Ok((slot, head)) = self.residency.bind(ino.0, packed, piece, floor) else {
+        let is_known = self.residency.head_of(ino.0).is_some();
+        let bound =
+            (is_known || self.has_memory(1)).then(|| self.residency.bind(ino.0, packed, piece, floor));
+        let Some(Ok((slot, head))) = bound else {
             self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
             self.settle(ino.0, range, &changes, Cause::of(op));
             self.data[section].section.release(at, run.len);
@@ -96,11 +99,8 @@ impl Ssd {
 
     /// Sees to it that the inode is in the section's queue, at the top.
     pub(super) fn queue(&mut self, ino: u64, section: usize) {
-        let Some(node) = self.residency.node_mut(ino) else { return };
-        let in_section = |handle: &&u32| usize::from(self.queues.section(**handle)) == section;
-        match node.handles.iter().find(in_section) {
-            Some(handle) => self.queues.touch(*handle),
-            None => node.handles.push(self.queues.insert(section as u8, ino)),
+        if let Some(head) = self.residency.head_of(ino) {
+            self.queues.enter(section as u8, head);
         }
     }
 
@@ -121,8 +121,8 @@ impl Ssd {
             self.data[section].section.unbind(piece.at, piece.len());
             self.freed.push_back(Freed { batch, cause, at: piece.at, len: piece.len() });
         }
-        if let Some(node) = self.residency.forget_if_empty(ino) {
-            node.handles.iter().for_each(|handle| self.queues.remove(*handle));
+        if let Some(head) = self.residency.forget_if_empty(ino) {
+            self.queues.leave_all(head);
         }
     }
 
@@ -178,7 +178,7 @@ impl Ssd {
     pub fn forget_on_disk(&mut self, op: u64) {
         self.log.append(op, &Body::ForgetOnDisk { tag: op as u32 });
         let cause = Cause { op, on_disk: true };
-        let all: Vec<u64> = self.residency.nodes().map(|node| node.ino).collect();
+        let all: Vec<u64> = self.residency.all().map(|found| found.ino).collect();
         for ino in all {
             let pieces = self.residency.node(ino).into_iter().flat_map(|node| node.pieces.iter());
             let gone: Vec<Piece> = pieces.filter(|piece| !piece.is_newer(op as u32)).collect();
@@ -193,7 +193,7 @@ impl Ssd {
     /// Unbinds everything of every inode: for an SSD whose disk was used without it.
     pub fn drop_all(&mut self) {
         self.log.append(0, &Body::Forget);
-        let all: Vec<u64> = self.residency.nodes().map(|node| node.ino).collect();
+        let all: Vec<u64> = self.residency.all().map(|found| found.ino).collect();
         for ino in all {
             let mut changes = Changes::default();
             self.residency.carve(ino, 0, u64::MAX, &mut changes);
@@ -243,9 +243,10 @@ impl Ssd {
         self.data[section].section.counts().clean >= extents
     }
 
-    /// Whether the inode table takes so many more inodes, or half of all it has.
+    /// Whether the inode table and memory take so many more inodes, or half of all the table has.
     pub fn has_slots(&self, inodes: u32) -> bool {
-        self.residency.slots.free_for_inodes() >= self.slots_wanted(inodes)
+        let wanted = self.slots_wanted(inodes);
+        self.residency.slots.free_for_inodes() >= wanted && self.has_memory(wanted)
     }
 
     fn slots_wanted(&self, inodes: u32) -> u32 {
@@ -253,15 +254,19 @@ impl Ssd {
     }
 
     /// Evicts inodes when fewer slots of the inode table are free than its threshold, which is that of extents, or
-    /// than `inodes` need, until enough are; from the bottom of the longest queue. How many. As [`Ssd::evict`].
+    /// than `inodes` need, or memory has no room for these, until enough are; from the bottom of the longest queue. How
+    /// many. As [`Ssd::evict`].
     pub fn evict_for_slots(&mut self, inodes: u32, busy: impl FnMut(Ino) -> bool) -> usize {
         let slots = &self.residency.slots;
         let of = |thousandths: u16| (u64::from(slots.count()) * u64::from(thousandths) / 1000) as u32;
         let (wanted, free) = (self.slots_wanted(inodes), slots.free_for_inodes());
-        if free >= of(self.superblock.evict_below).max(wanted) {
+        let short = free < of(self.superblock.evict_below).max(wanted);
+        let slots =
+            if short { of(self.superblock.evict_to).max(wanted).saturating_sub(free) as usize } else { 0 };
+        let lacking = slots.max(self.lacking_for_memory(wanted));
+        if lacking == 0 {
             return 0;
         }
-        let lacking = of(self.superblock.evict_to).max(wanted).saturating_sub(free) as usize;
         let longest = (0..self.sections()).max_by_key(|section| self.queues.len(*section));
         longest.map_or(0, |section| self.evict_until(section, |_, evicted| evicted >= lacking, busy))
     }
@@ -277,11 +282,12 @@ impl Ssd {
             if done(&self.data[section], evicted) || self.is_filled(0, EVICT_FILL) {
                 break;
             }
-            let Some((handle, ino)) = self.queues.victim(section) else { break };
+            let Some(head) = self.queues.victim(section) else { break };
+            let Some(ino) = self.residency.at(head).map(|found| found.ino) else { break };
             if busy(Ino(ino)) {
-                self.queues.touch(handle);
+                self.queues.touch(head);
             } else {
-                evicted += usize::from(self.evict_inode(section, handle, ino));
+                evicted += usize::from(self.evict_inode(section, head, ino));
             }
         }
         self.data[section].evicted_inodes += evicted as u64;
@@ -290,7 +296,7 @@ impl Ssd {
 
     /// Evicts what an inode has in a section, but for blocks in state 10; whether there was anything. It
     /// leaves the section's queue unless something stays.
-    fn evict_inode(&mut self, section: usize, handle: u32, ino: u64) -> bool {
+    fn evict_inode(&mut self, section: usize, head: u32, ino: u64) -> bool {
         let range = self.data[section].section.range();
         let Some(node) = self.residency.node(ino) else { return false };
         let goes = |piece: &Piece| range.contains(&piece.at) && piece.state().on_disk();
@@ -304,10 +310,9 @@ impl Ssd {
             self.unbind(0, Ino(ino), from, end - from);
         }
         if stays {
-            self.queues.touch(handle);
-        } else if let Some(node) = self.residency.node_mut(ino) {
-            node.handles.retain(|other| *other != handle);
-            self.queues.remove(handle);
+            self.queues.touch(head);
+        } else if self.residency.at(head).is_some() {
+            self.queues.leave(section as u8, head);
         }
         !victims.is_empty()
     }

@@ -7,17 +7,21 @@
 use super::bits::Bits;
 use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR};
 use super::log::LogWrite;
+use super::merge::{Lacking, Merge};
 use super::pieces::Piece;
-use super::residency::{Node, SLOTS_PER_BITMAP_BLOCK};
+use super::residency::View;
 use super::section::{EXTENTS_PER_BITMAP_BLOCK, Section};
-use super::sector::{SECTOR_BYTES, SECTOR_PAYLOAD, TABLE_BLOCK};
+use super::sector::{SECTOR_BYTES, SECTOR_PAYLOAD, Seal, TABLE_BLOCK};
+use super::slot::PackedInode;
+use super::slots::SLOTS_PER_BITMAP_BLOCK;
+use super::sums::is_known;
 use super::{Ssd, slot};
 use crate::Result;
 use bytes::{Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-const BLOCK: usize = TABLE_BLOCK as usize;
+pub(super) const BLOCK: usize = TABLE_BLOCK as usize;
 
 /// Marks in one sector of a bitmap.
 pub(super) const EXTENTS_PER_SECTOR: u32 = (SECTOR_PAYLOAD * 4) as u32;
@@ -35,6 +39,9 @@ pub struct Checkpoint {
     pub log: Vec<LogWrite>,
     /// When all of that is durable: table blocks with their device offsets, in any order; then a flush.
     pub tables: Vec<(u64, Bytes)>,
+    /// What is to be added to them by [`Checkpoint::merge`], before they are written.
+    pub(super) merges: Vec<Merge>,
+    pub(super) seal: Seal,
 }
 
 /// Which table blocks are dirty.
@@ -79,7 +86,7 @@ impl Ssd {
         let slots_high = self.residency.slots.high();
         self.checkpoint = Some(UnderWay { batch: self.log.batch(), slots_high, dirty });
         writes.close();
-        Ok(Checkpoint { log, tables: writes.done })
+        Ok(Checkpoint { log, tables: writes.done, merges: writes.merges, seal: self.seal.clone() })
     }
 
     /// The tables of the checkpoint that began last are written and flushed: residency records from before
@@ -89,6 +96,22 @@ impl Ssd {
             assert!(self.log.durable_batch() + 1 >= under_way.batch, "the log was to be durable first");
             self.log.checkpointed(under_way.batch, under_way.slots_high);
         }
+        self.keep_to_memory();
+    }
+
+    /// Whether a block of the inode table is as it is on the SSD.
+    pub(super) fn slots_are_clean(&self, block: u32) -> bool {
+        let under_way = self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.dirty.slots.get(block));
+        !under_way && !self.residency.slots.is_dirty(block)
+    }
+
+    /// Whether a block of a section's checksum table is.
+    pub(super) fn sums_are_clean(&self, section: usize, block: u32) -> bool {
+        let under_way = self
+            .checkpoint
+            .as_ref()
+            .is_some_and(|checkpoint| checkpoint.dirty.sections[section].1.get(block));
+        !under_way && !self.data[section].dirty_sums.get(block)
     }
 
     fn take_dirty(&mut self) -> Dirty {
@@ -136,7 +159,7 @@ impl Ssd {
             let mut bytes = [0; BLOCK];
             for number in first..slots.high().min(first + SLOTS_PER_BITMAP_BLOCK) {
                 let (sector, item) = place(number - first, SLOTS_PER_SECTOR);
-                let used = slots.owner(number).is_some();
+                let used = slots.is_used(number);
                 bytes[sector * SECTOR_BYTES + item / 8] |= u8::from(used) << (item % 8);
             }
             let offset = self.superblock.layout.inode_bitmap + u64::from(block) * TABLE_BLOCK;
@@ -150,18 +173,21 @@ impl Ssd {
         let (slots, per_block) = (&self.residency.slots, layout.slots_per_block());
         let mut sorted = FxHashMap::default();
         for block in dirty.slots.iter() {
-            let mut bytes = [0; BLOCK];
+            let (mut bytes, mut lacking) = (Box::new([0; BLOCK]), 0u16);
             let offset = layout.slots + u64::from(block) * TABLE_BLOCK;
             for (index, bytes) in bytes.chunks_exact_mut(layout.slot_bytes as usize).enumerate() {
                 let number = block * per_block + index as u32;
-                let Some(node) = slots.owner(number).and_then(|owner| self.residency.at(owner)) else {
+                let Some(found) = slots.head_of(number).and_then(|head| self.residency.at(head)) else {
                     continue;
                 };
-                let pieces = pieces_of_slot(node, number, &mut sorted);
+                let pieces = pieces_of_slot(found.ino, found.pieces, number, &mut sorted);
                 let section = pieces.first().and_then(|piece| self.section_of(piece.at)).unwrap_or(0);
+                let is_head = found.head == number;
+                let inode = self.residency.inodes.get(number);
+                lacking |= u16::from(is_head && inode.is_none()) << index;
                 let content = slot::Content {
-                    ino: node.ino,
-                    inode: (node.head == number).then_some(&node.inode),
+                    ino: found.ino,
+                    inode: is_head.then_some(inode.unwrap_or(&PackedInode::ZERO)),
                     section: section as u8,
                     pieces: &pieces,
                 };
@@ -169,7 +195,12 @@ impl Ssd {
                 let address = |block| self.data[self.section_of_own(block)].section.extent_address(block);
                 slot::write(bytes, at, &self.seal, &content, address);
             }
-            writes.add(offset, &bytes);
+            let slot_bytes = layout.slot_bytes as usize;
+            writes.add_or_merge(
+                offset,
+                bytes,
+                (lacking != 0).then_some(Lacking::Inodes { slots: lacking, slot_bytes }),
+            );
         }
     }
 
@@ -178,17 +209,21 @@ impl Ssd {
             self.data.iter().zip(&self.superblock.layout.sections).zip(&dirty.sections)
         {
             for block in blocks.iter() {
-                let first = (block * SUMS_PER_BLOCK) as usize;
-                let mut bytes = [0; BLOCK];
-                let sums = data.sums[first..].chunks(SUMS_PER_SECTOR as usize);
-                for (sector, sums) in bytes.chunks_exact_mut(SECTOR_BYTES).zip(sums) {
-                    for (to, sum) in sector.chunks_exact_mut(4).zip(sums) {
-                        to.copy_from_slice(&sum.to_le_bytes());
+                let mut bytes = Box::new([0; BLOCK]);
+                let (known, sums) = data.sums.get(block).map_or(([0; _], None), |c| (c.known, Some(&c.sums)));
+                for (number, sector) in bytes.chunks_exact_mut(SECTOR_BYTES).enumerate() {
+                    let first = number * SUMS_PER_SECTOR as usize;
+                    for (index, to) in (first..).zip(sector[..SECTOR_PAYLOAD].chunks_exact_mut(4)) {
+                        if let (true, Some(sums)) = (is_known(&known, index), sums) {
+                            to.copy_from_slice(&sums[index].to_le_bytes());
+                        }
                     }
                 }
+                let lives = data.section.live_in(block * SUMS_PER_BLOCK, SUMS_PER_BLOCK);
+                let lacks = lives.into_iter().any(|index| !is_known(&known, index));
                 let offset = layout.sums + u64::from(block) * TABLE_BLOCK;
-                self.seal.close(offset, &mut bytes);
-                writes.add(offset, &bytes);
+                self.seal.close(offset, &mut bytes[..]);
+                writes.add_or_merge(offset, bytes, lacks.then(|| Lacking::Sums { known: Box::new(known) }));
             }
         }
     }
@@ -217,13 +252,13 @@ type Sorted = FxHashMap<u64, Vec<Piece>>;
 /// A node with more pieces is sorted by slot instead of searched.
 const SEARCH_MAX: usize = 48;
 
-/// The pieces of a node that one slot holds.
-fn pieces_of_slot(node: &Node, number: u32, sorted: &mut Sorted) -> SmallVec<[Piece; 11]> {
-    if node.pieces.len() <= SEARCH_MAX {
-        return node.pieces.iter().filter(|piece| piece.slot == number).collect();
+/// The pieces of an inode that one slot holds.
+fn pieces_of_slot(ino: u64, pieces: View<'_>, number: u32, sorted: &mut Sorted) -> SmallVec<[Piece; 11]> {
+    if pieces.len() <= SEARCH_MAX {
+        return pieces.iter().filter(|piece| piece.slot == number).collect();
     }
-    let all = sorted.entry(node.ino).or_insert_with(|| {
-        let mut all: Vec<Piece> = node.pieces.iter().collect();
+    let all = sorted.entry(ino).or_insert_with(|| {
+        let mut all: Vec<Piece> = pieces.iter().collect();
         all.sort_by_key(|piece| piece.slot);
         all
     });
@@ -235,6 +270,7 @@ fn pieces_of_slot(node: &Node, number: u32, sorted: &mut Sorted) -> SmallVec<[Pi
 #[derive(Default)]
 struct Writes {
     done: Vec<(u64, Bytes)>,
+    merges: Vec<Merge>,
     start: u64,
     open: BytesMut,
 }
@@ -247,6 +283,13 @@ impl Writes {
             self.start = offset;
         }
         self.open.extend_from_slice(block);
+    }
+
+    fn add_or_merge(&mut self, offset: u64, bytes: Box<[u8; BLOCK]>, what: Option<Lacking>) {
+        match what {
+            None => self.add(offset, &bytes),
+            Some(what) => self.merges.push(Merge { offset, bytes, what }),
+        }
     }
 
     fn close(&mut self) {

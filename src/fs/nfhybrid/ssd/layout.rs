@@ -10,10 +10,10 @@
 
 use super::config::{Config, SECTION_NAME_MAX, SECTIONS_MAX};
 use super::log::Place;
-use super::residency::SLOTS_PER_BITMAP_BLOCK;
 use super::section::EXTENTS_PER_BITMAP_BLOCK;
 use super::sector::{SECTOR_BYTES, SECTOR_PAYLOAD, SECTORS_PER_BLOCK, TABLE_BLOCK};
 use super::segment::Shape;
+use super::slots::SLOTS_PER_BITMAP_BLOCK;
 use crate::media::{BlockDevice, DeviceInfo};
 use crate::units::show_size;
 use crate::{Error, Result};

@@ -22,9 +22,10 @@
 //!
 //! # Reading order
 //!
-//! `segment` (the paper's extents and Algorithm 1), `table` and `section` (Algorithm 2), `pieces` and
-//! `residency` (which block is where), `queue` (replacement), `record`, `log`, `packing`, `scan` (the log), `sector`,
-//! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `checkpoint`, `backing`, `recover`.
+//! `segment` (the paper's extents and Algorithm 1), `marks`, `table` and `section` (Algorithm 2), `pieces`, `slots`,
+//! `index` and `residency` (which block is where), `queue` (replacement), `record`, `log`, `packing`, `scan` (the log), `sector`,
+//! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `inodes`, `sums` and `memory` (what is
+//! in memory), `checkpoint` and `merge`, `backing`, `replay`, `recover`.
 
 mod backing;
 mod bits;
@@ -32,8 +33,13 @@ mod change;
 mod checkpoint;
 mod config;
 mod format;
+mod index;
+mod inodes;
 mod layout;
 mod log;
+mod marks;
+mod memory;
+mod merge;
 mod packing;
 mod pieces;
 mod queue;
@@ -47,16 +53,20 @@ mod section;
 mod sector;
 pub mod segment;
 mod slot;
+mod slots;
 mod status;
+mod sums;
 mod superblock;
 mod table;
 
 pub use checkpoint::Checkpoint;
 pub use config::{Config, SECTION_NAME_MAX, SECTIONS_MAX, SectionConfig, Tie};
 pub use log::{LogWrite, Token};
+pub use memory::{MEMORY_DEFAULT, MEMORY_MIN, Memory};
 pub use packing::{Packed, Packing};
 pub use recover::{Opened, Record, RecordBody};
 pub use status::{SectionStatus, Status};
+pub use sums::Sums;
 pub use superblock::FORMAT_VERSION;
 
 use crate::time::Stamp;
@@ -197,8 +207,8 @@ pub type SuperblockWrites = [(u64, Bytes); 2];
 #[derive(Debug)]
 struct Data {
     section: Section,
-    /// CRC-32C of every block that is bound.
-    sums: Vec<u32>,
+    /// CRC-32C of bound blocks, as far as they are in memory.
+    sums: sums::SumStore,
     dirty_sums: Bits,
     evict_below: u32,
     evict_to: u32,
@@ -213,7 +223,7 @@ impl Data {
         let start = at - self.section.range().start;
         let end = start + sums.len() as u32;
         self.dirty_sums.set_range(start / SUMS_PER_BLOCK..end.div_ceil(SUMS_PER_BLOCK));
-        self.sums[start as usize..end as usize].iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
+        self.sums.set(start, sums);
     }
 }
 
@@ -277,6 +287,11 @@ pub struct Ssd {
     freed: VecDeque<Freed>,
     fresh: VecDeque<Fresh>,
     checkpoint: Option<checkpoint::UnderWay>,
+    memory_limit: usize,
+    /// Bytes the cache may take, whatever the limit.
+    cache_max: usize,
+    /// Bytes of the cache when it was last looked through.
+    cache_seen: usize,
 }
 
 /// What a block number that no section has says.
@@ -396,20 +411,12 @@ impl Ssd {
 
     /// The inodes with blocks on the SSD, in no particular order.
     pub fn inodes(&self) -> impl Iterator<Item = Ino> + '_ {
-        self.residency.nodes().map(|node| Ino(node.ino))
+        self.residency.all().map(|found| Ino(found.ino))
     }
 
-    /// The CRC-32C of each of `len` bound blocks from `at`, which lie in one section.
-    pub fn sums(&self, at: SsdBlock, len: u32) -> &[u32] {
-        let at = at.0 as u32;
-        let data = &self.data[self.section_of_own(at)];
-        let start = (at - data.section.range().start) as usize;
-        &data.sums[start..start + len as usize]
-    }
-
-    /// The duplicated inode, as of the last bind.
+    /// The duplicated inode, as of the last bind, if it is in memory; [`Ssd::read_dup_inode`] reads it otherwise.
     pub fn dup_inode(&self, ino: Ino) -> Option<DupInode> {
-        self.residency.node(ino.0).map(|node| DupInode::from(&node.inode))
+        self.residency.inodes.get(self.residency.head_of(ino.0)?).map(DupInode::from)
     }
 
     /// What of an inode is on the SSD, in sum.
@@ -424,9 +431,8 @@ impl Ssd {
 
     /// An inode was read: it goes to the head of its queue's highest level.
     pub fn touch(&mut self, ino: Ino) {
-        let Some(node) = self.residency.node(ino.0) else { return };
-        for handle in &node.handles {
-            self.queues.touch(*handle);
+        if let Some(head) = self.residency.head_of(ino.0) {
+            self.queues.touch(head);
         }
     }
 

@@ -1,14 +1,25 @@
-//! The replacement queue of a section: the paper's multilevel circular queue (section 3.5).
+//! The replacement queue of a section: the paper's multilevel circular queue (section 3.5), without links.
 //!
-//! An accessed inode goes to the head of the highest level; victims come from the tail of the lowest. The
-//! paper does not say how inodes sink. Here the levels are a ring: when as many inodes came up to the
-//! highest level as an even share (one level's worth of the members, at least [`QUOTA_MIN`]), the ring
-//! turns by one. Every level becomes the next lower one, and what the lowest held joins the tail of its
-//! neighbour, as the new lowest; its emptied place becomes the highest level. So an inode that is not
-//! accessed while everything else is sinks one level a turn and is a victim after [`LEVELS`] turns, and a
-//! scan of many inodes once each cannot hold the upper levels for longer.
+//! An accessed inode goes to the highest level; victims come from the lowest. The paper does not say how inodes
+//! sink. Here the levels are a ring: when as many inodes came up to the highest level as an even share (one
+//! level's worth of the members, at least [`QUOTA_MIN`]), the ring turns by one. Every level becomes the next lower
+//! one, and what the lowest held joins its neighbour, as the new lowest; its emptied place becomes the highest level.
+//! So an inode that is not accessed while everything else is sinks one level a turn and is a victim after
+//! [`LEVELS`] turns, and a scan of many inodes once each cannot hold the upper levels for longer.
 //!
-//! All links live in one slab shared by the queues of all sections. Every operation is O(1).
+//! What differs from the paper: within a level there is no list. A hand goes round over the slots of the inode table
+//! and takes the next member of the lowest level that has any; one that was accessed again while it was in the
+//! highest level is passed over once. (The paper takes the tail of a list, which costs two links an inode.)
+//!
+//! An inode is known by its head slot, and has a *home*: the section whose ring it is in. Of one with blocks in
+//! further sections these know as of a *guest*; guests are victims when no member of the section has sunk.
+//!
+//! Memory: two bytes for each slot of a stretch of 1024 with a member. Cost: insert, touch and remove O(1); a victim
+//! is found by looking at up to all slots of stretches in which the section has members, at two bytes a slot, but on
+//! average at no more than members there are for each of the lowest level. Every [`STAMPS`]/2 turns of a ring all its
+//! members are looked at.
+
+use std::collections::BTreeSet;
 
 /// Number of levels.
 pub(super) const LEVELS: usize = 8;
@@ -16,179 +27,255 @@ pub(super) const LEVELS: usize = 8;
 /// The ring does not turn before this many inodes came up.
 const QUOTA_MIN: u32 = 64;
 
-/// No node.
-const NONE: u32 = u32::MAX;
+/// Turns that a member's stamp tells apart.
+const STAMPS: u16 = 512;
 
-#[derive(Clone, Copy, Debug)]
-struct Node {
-    ino: u64,
-    previous: u32,
-    next: u32,
-    /// Turn of the ring at which it came to the highest level, and that level's place then.
-    turn: u64,
-    place: u8,
-    section: u8,
+const CHUNK_SLOTS: u32 = 1024;
+
+/// A slot's state: bit 15 a member, bit 14 accessed again, bits 9–13 the section, bits 0–8 the turn it came up in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry(u16);
+
+const MEMBER: u16 = 1 << 15;
+const AGAIN: u16 = 1 << 14;
+
+impl Entry {
+    fn new(section: u8, turn: u64) -> Entry {
+        Entry(MEMBER | u16::from(section) << 9 | (turn as u16 % STAMPS))
+    }
+
+    fn section(self) -> Option<u8> {
+        (self.0 & MEMBER != 0).then_some((self.0 >> 9 & 31) as u8)
+    }
+
+    fn age(self, turn: u64) -> u16 {
+        (turn as u16).wrapping_sub(self.0) % STAMPS
+    }
+
+    fn level(self, turn: u64) -> usize {
+        usize::from(self.age(turn)).min(LEVELS - 1)
+    }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Level {
-    head: u32,
-    tail: u32,
+#[derive(Debug)]
+struct Chunk {
+    entries: [u16; CHUNK_SLOTS as usize],
+    /// Members of each section.
+    members: Box<[u16]>,
 }
-
-const EMPTY: Level = Level { head: NONE, tail: NONE };
 
 /// The ring of one section.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 struct Ring {
-    levels: [Level; LEVELS],
-    /// Place of the highest level; the next lower is the one after it, going round.
-    top: usize,
+    /// Members of each level, the highest first.
+    levels: [u32; LEVELS],
     turn: u64,
     came_up: u32,
-    members: u32,
+    /// The next slot to look at for a victim.
+    hand: u32,
+    /// Head slots of inodes that have blocks here and are at home elsewhere.
+    guests: BTreeSet<u32>,
+    guest_hand: u32,
 }
 
-/// The queues of all sections. A handle (a node's number) is valid from `insert` to `remove`.
+impl Ring {
+    fn members(&self) -> u32 {
+        self.levels.iter().sum()
+    }
+}
+
+/// The queues of all sections.
 #[derive(Debug)]
 pub(super) struct Queues {
-    nodes: Vec<Node>,
-    free: Vec<u32>,
+    chunks: Vec<Option<Box<Chunk>>>,
+    held: usize,
     rings: Vec<Ring>,
 }
 
+fn place(slot: u32) -> (usize, usize) {
+    ((slot / CHUNK_SLOTS) as usize, (slot % CHUNK_SLOTS) as usize)
+}
+
 impl Queues {
-    pub(super) fn new(sections: usize) -> Queues {
-        let ring = Ring { levels: [EMPTY; LEVELS], top: 0, turn: 0, came_up: 0, members: 0 };
-        Queues { nodes: Vec::new(), free: Vec::new(), rings: vec![ring; sections] }
+    /// Empty queues of so many sections, for head slots below `slots`.
+    pub(super) fn new(sections: usize, slots: u32) -> Queues {
+        let mut chunks = Vec::new();
+        chunks.resize_with(slots.div_ceil(CHUNK_SLOTS) as usize, || None);
+        let mut rings = Vec::new();
+        rings.resize_with(sections, Ring::default);
+        Queues { chunks, held: 0, rings }
     }
 
-    /// Members of a section's queue.
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let chunk = size_of::<Chunk>() + 2 * self.rings.len();
+        let guests: usize = self.rings.iter().map(|ring| ring.guests.len() * 6).sum();
+        self.chunks.len() * size_of::<Option<Box<Chunk>>>() + self.held * chunk + guests
+    }
+
+    /// Members of a section's queue, guests included.
     pub(super) fn len(&self, section: usize) -> u32 {
-        self.rings[section].members
+        self.rings[section].members() + self.rings[section].guests.len() as u32
     }
 
-    /// The section whose queue a handle is in.
-    pub(super) fn section(&self, handle: u32) -> u8 {
-        self.nodes[handle as usize].section
+    fn entry(&self, slot: u32) -> Entry {
+        let (chunk, index) = place(slot);
+        Entry(self.chunks[chunk].as_ref().map_or(0, |chunk| chunk.entries[index]))
     }
 
-    /// Puts an inode at the head of a section's highest level.
-    pub(super) fn insert(&mut self, section: u8, ino: u64) -> u32 {
-        let node = Node { ino, previous: NONE, next: NONE, section, turn: 0, place: 0 };
-        let handle = match self.free.pop() {
-            Some(handle) => {
-                self.nodes[handle as usize] = node;
-                handle
-            }
+    /// Puts an inode into a section's queue, at the highest level; if it is there, it is accessed.
+    pub(super) fn enter(&mut self, section: u8, slot: u32) {
+        match self.entry(slot).section() {
             None => {
-                self.nodes.push(node);
-                self.nodes.len() as u32 - 1
+                self.insert(section, slot);
+                self.came_up(section);
             }
-        };
-        self.rings[usize::from(section)].members += 1;
-        self.push_top(handle);
-        self.came_up(section);
-        handle
+            Some(home) if home != section && self.rings[usize::from(section)].guests.insert(slot) => {}
+            Some(_) => self.touch(slot),
+        }
     }
 
-    /// An access: to the head of the highest level.
-    pub(super) fn touch(&mut self, handle: u32) {
-        let section = self.section(handle);
-        let ring = &self.rings[usize::from(section)];
-        let in_top = self.place_of(handle) == ring.top;
-        if in_top && ring.levels[ring.top].head == handle {
+    fn insert(&mut self, section: u8, slot: u32) {
+        let (number, index) = place(slot);
+        let (sections, place) = (self.rings.len(), &mut self.chunks[number]);
+        self.held += usize::from(place.is_none());
+        let chunk = place.get_or_insert_with(|| {
+            Box::new(Chunk { entries: [0; CHUNK_SLOTS as usize], members: vec![0; sections].into() })
+        });
+        let ring = &mut self.rings[usize::from(section)];
+        chunk.entries[index] = Entry::new(section, ring.turn).0;
+        chunk.members[usize::from(section)] += 1;
+        ring.levels[0] += 1;
+    }
+
+    /// An access: to the highest level.
+    pub(super) fn touch(&mut self, slot: u32) {
+        let entry = self.entry(slot);
+        let Some(section) = entry.section() else { return };
+        let ring = &mut self.rings[usize::from(section)];
+        let (level, turn) = (entry.level(ring.turn), ring.turn);
+        let (chunk, index) = place(slot);
+        let Some(chunk) = self.chunks[chunk].as_mut() else { return };
+        if level == 0 {
+            chunk.entries[index] |= AGAIN;
             return;
         }
-        self.unlink(handle);
-        self.push_top(handle);
-        if !in_top {
-            self.came_up(section);
+        chunk.entries[index] = Entry::new(section, turn).0;
+        ring.levels[level] -= 1;
+        ring.levels[0] += 1;
+        self.came_up(section);
+    }
+
+    /// Takes an inode out of a section's queue. If it is in another's as a guest, it is at home there now.
+    pub(super) fn leave(&mut self, section: u8, slot: u32) {
+        if self.entry(slot).section() != Some(section) {
+            self.rings[usize::from(section)].guests.remove(&slot);
+            return;
+        }
+        self.remove(section, slot);
+        let other = self.rings.iter_mut().position(|ring| ring.guests.remove(&slot));
+        if let Some(other) = other {
+            self.insert(other as u8, slot);
         }
     }
 
-    /// Takes an inode out.
-    pub(super) fn remove(&mut self, handle: u32) {
-        self.unlink(handle);
-        self.rings[usize::from(self.nodes[handle as usize].section)].members -= 1;
-        self.free.push(handle);
+    /// Takes an inode out of every queue.
+    pub(super) fn leave_all(&mut self, slot: u32) {
+        while let Some(section) = self.entry(slot).section() {
+            self.leave(section, slot);
+        }
     }
 
-    /// The next victim: the tail of the lowest level that has anything.
-    pub(super) fn victim(&self, section: usize) -> Option<(u32, u64)> {
+    fn remove(&mut self, section: u8, slot: u32) {
+        let (number, index) = place(slot);
+        let Some(chunk) = self.chunks[number].as_mut() else { return };
+        let ring = &mut self.rings[usize::from(section)];
+        ring.levels[Entry(chunk.entries[index]).level(ring.turn)] -= 1;
+        chunk.entries[index] = 0;
+        chunk.members[usize::from(section)] -= 1;
+        if chunk.members.iter().all(|members| *members == 0) {
+            self.chunks[number] = None;
+            self.held -= 1;
+        }
+    }
+
+    /// The head slot of the next victim of a section.
+    pub(super) fn victim(&mut self, section: usize) -> Option<u32> {
         let ring = &self.rings[section];
-        (1..=LEVELS)
-            .map(|step| ring.levels[(ring.top + LEVELS - step) % LEVELS].tail)
-            .find(|tail| *tail != NONE)
-            .map(|tail| (tail, self.nodes[tail as usize].ino))
+        let lowest = (0..LEVELS).rev().find(|level| ring.levels[*level] > 0);
+        match lowest {
+            Some(sunk) if sunk > 0 => self.sweep(section as u8, sunk),
+            _ => self.next_guest(section).or_else(|| self.sweep(section as u8, lowest?)),
+        }
     }
 
-    fn push_top(&mut self, handle: u32) {
-        let section = usize::from(self.nodes[handle as usize].section);
+    /// The next guest; `None` once at the end of each round, so that others have their turn.
+    fn next_guest(&mut self, section: usize) -> Option<u32> {
         let ring = &mut self.rings[section];
-        let level = &mut ring.levels[ring.top];
-        let second = std::mem::replace(&mut level.head, handle);
-        if second == NONE {
-            level.tail = handle;
-        } else {
-            self.nodes[second as usize].previous = handle;
-        }
-        let node = &mut self.nodes[handle as usize];
-        (node.previous, node.next) = (NONE, second);
-        (node.turn, node.place) = (ring.turn, ring.top as u8);
+        let next = ring.guests.range(ring.guest_hand..).next().copied();
+        ring.guest_hand = next.map_or(0, |slot| slot.saturating_add(1));
+        next
     }
 
-    /// The level a node is in now. A node sinks with its level; in the lowest, which also takes in what
-    /// was below, it stays.
-    fn place_of(&self, handle: u32) -> usize {
-        let node = &self.nodes[handle as usize];
-        let ring = &self.rings[usize::from(node.section)];
-        if ring.turn - node.turn < LEVELS as u64 {
-            usize::from(node.place)
-        } else {
-            (ring.top + LEVELS - 1) % LEVELS
+    /// Turns the hand to the next member of a level that was not accessed again.
+    fn sweep(&mut self, section: u8, level: usize) -> Option<u32> {
+        let ring = &mut self.rings[usize::from(section)];
+        let (first, skip) = place(ring.hand);
+        let count = self.chunks.len();
+        // Twice round, and the part of the first chunk before the hand.
+        for step in 0..=2 * count {
+            let number = (first + step) % count;
+            let Some(chunk) = &mut self.chunks[number] else { continue };
+            if chunk.members[usize::from(section)] == 0 {
+                continue;
+            }
+            let from = if step == 0 { skip } else { 0 };
+            for (index, raw) in chunk.entries.iter_mut().enumerate().skip(from) {
+                let entry = Entry(*raw);
+                if entry.section() != Some(section) || entry.level(ring.turn) != level {
+                    continue;
+                }
+                if *raw & AGAIN != 0 {
+                    *raw &= !AGAIN;
+                    continue;
+                }
+                let slot = number as u32 * CHUNK_SLOTS + index as u32;
+                let next = (number + usize::from(index + 1 == CHUNK_SLOTS as usize)) % count;
+                ring.hand = next as u32 * CHUNK_SLOTS + (index as u32 + 1) % CHUNK_SLOTS;
+                return Some(slot);
+            }
         }
-    }
-
-    fn unlink(&mut self, handle: u32) {
-        let place = self.place_of(handle);
-        let Node { previous, next, section, .. } = self.nodes[handle as usize];
-        let level = &mut self.rings[usize::from(section)].levels[place];
-        if previous == NONE {
-            level.head = next;
-        } else {
-            self.nodes[previous as usize].next = next;
-        }
-        if next == NONE {
-            level.tail = previous;
-        } else {
-            self.nodes[next as usize].previous = previous;
-        }
+        None
     }
 
     /// Counts an inode that came up; turns the ring when the quota is reached.
     fn came_up(&mut self, section: u8) {
         let ring = &mut self.rings[usize::from(section)];
         ring.came_up += 1;
-        if ring.came_up < QUOTA_MIN.max(ring.members / LEVELS as u32) {
+        if ring.came_up < QUOTA_MIN.max(ring.members() / LEVELS as u32) {
             return;
         }
         ring.came_up = 0;
         ring.turn += 1;
-        let lowest = (ring.top + LEVELS - 1) % LEVELS;
-        let neighbour = (ring.top + LEVELS - 2) % LEVELS;
-        let sunk = std::mem::replace(&mut ring.levels[lowest], EMPTY);
-        ring.top = lowest;
-        if sunk.head == NONE {
-            return;
+        let sunk = ring.levels[LEVELS - 1];
+        ring.levels.rotate_right(1);
+        ring.levels[0] = 0;
+        ring.levels[LEVELS - 1] += sunk;
+        if ring.turn % u64::from(STAMPS / 2) == 0 {
+            self.renew_stamps(section);
         }
-        let level = &mut ring.levels[neighbour];
-        let before = std::mem::replace(&mut level.tail, sunk.tail);
-        if before == NONE {
-            level.head = sunk.head;
-        } else {
-            self.nodes[before as usize].next = sunk.head;
-            self.nodes[sunk.head as usize].previous = before;
+    }
+
+    /// Stamps that would soon be taken for new ones become the newest of the lowest level.
+    fn renew_stamps(&mut self, section: u8) {
+        let turn = self.rings[usize::from(section)].turn;
+        let lowest = Entry::new(section, turn.wrapping_sub(LEVELS as u64 - 1)).0;
+        let chunks = self.chunks.iter_mut().flatten().filter(|chunk| chunk.members[usize::from(section)] > 0);
+        for raw in chunks.flat_map(|chunk| chunk.entries.iter_mut()) {
+            let entry = Entry(*raw);
+            if entry.section() == Some(section) && entry.age(turn) >= LEVELS as u16 {
+                *raw = lowest | *raw & AGAIN;
+            }
         }
     }
 }
@@ -198,17 +285,17 @@ mod tests {
     use super::*;
     use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-    /// The plain model: levels as vectors, head first.
+    /// The plain model: levels as vectors, of which the order means nothing.
     struct Model {
         levels: Vec<Vec<u32>>,
         came_up: u32,
     }
 
     impl Model {
-        fn top(&mut self, handle: u32) {
-            let was_top = self.levels[0].contains(&handle);
-            self.levels.iter_mut().for_each(|level| level.retain(|&member| member != handle));
-            self.levels[0].insert(0, handle);
+        fn top(&mut self, slot: u32) {
+            let was_top = self.levels[0].contains(&slot);
+            self.levels.iter_mut().for_each(|level| level.retain(|&member| member != slot));
+            self.levels[0].push(slot);
             if was_top {
                 return;
             }
@@ -223,68 +310,87 @@ mod tests {
         }
     }
 
-    fn levels(queues: &Queues) -> Vec<Vec<u32>> {
-        let ring = &queues.rings[0];
-        (0..LEVELS)
-            .map(|step| {
-                let mut found = Vec::new();
-                let mut at = ring.levels[(ring.top + step) % LEVELS].head;
-                while at != NONE {
-                    found.push(at);
-                    at = queues.nodes[at as usize].next;
-                }
-                found
-            })
-            .collect()
+    fn levels(queues: &Queues, slots: u32) -> Vec<Vec<u32>> {
+        let turn = queues.rings[0].turn;
+        let mut found = vec![Vec::new(); LEVELS];
+        for slot in (0..slots).filter(|slot| queues.entry(*slot).section() == Some(0)) {
+            found[queues.entry(slot).level(turn)].push(slot);
+        }
+        found
     }
 
     #[test]
     fn levels_sink_and_accesses_rise_as_in_the_plain_model() {
+        const SLOTS: u32 = 5000;
         let mut random = SmallRng::seed_from_u64(3);
-        let mut queues = Queues::new(1);
+        let mut queues = Queues::new(1, SLOTS);
         let mut model = Model { levels: vec![Vec::new(); LEVELS], came_up: 0 };
-        let mut members = Vec::new();
-        for step in 0..20_000u64 {
+        let (mut free, mut members): (Vec<u32>, Vec<u32>) = ((0..SLOTS).collect(), Vec::new());
+        for step in 0..120_000u64 {
             match random.random_range(0..10) {
-                0..3 => {
-                    let handle = queues.insert(0, step);
-                    model.top(handle);
-                    members.push(handle);
+                0 if !free.is_empty() => {
+                    let slot = free.swap_remove(random.random_range(0..free.len()));
+                    queues.enter(0, slot);
+                    model.top(slot);
+                    members.push(slot);
                 }
-                3..9 if !members.is_empty() => {
-                    let handle = members[random.random_range(0..members.len())];
-                    queues.touch(handle);
-                    model.top(handle);
+                1..9 if !members.is_empty() => {
+                    let slot = members[random.random_range(0..members.len())];
+                    queues.touch(slot);
+                    model.top(slot);
                 }
-                _ if !members.is_empty() => {
-                    let victim = queues.victim(0).unwrap().0;
-                    let expected = model.levels.iter().rev().find_map(|level| level.last().copied());
-                    assert_eq!(Some(victim), expected);
-                    queues.remove(victim);
+                9 if members.len() > 200 => {
+                    let victim = queues.victim(0).unwrap();
+                    let lowest = model.levels.iter().rev().find(|level| !level.is_empty()).unwrap();
+                    assert!(lowest.contains(&victim), "{victim} is not of the lowest level");
+                    queues.leave_all(victim);
                     model.levels.iter_mut().for_each(|level| level.retain(|&member| member != victim));
                     members.retain(|&member| member != victim);
+                    free.push(victim);
                 }
                 _ => {}
             }
-            if step % 500 == 0 {
-                assert_eq!(levels(&queues), model.levels);
+            if step % 5000 == 0 {
+                model.levels.iter_mut().for_each(|level| level.sort_unstable());
+                assert_eq!(levels(&queues, SLOTS), model.levels);
+                let counts: Vec<usize> = queues.rings[0].levels.iter().map(|count| *count as usize).collect();
+                assert_eq!(counts, model.levels.iter().map(Vec::len).collect::<Vec<_>>());
                 assert_eq!(queues.len(0) as usize, members.len());
             }
         }
+        assert!(queues.rings[0].turn > u64::from(STAMPS), "{} turns", queues.rings[0].turn);
     }
 
     #[test]
     fn what_is_accessed_again_outlives_what_is_not() {
-        let mut queues = Queues::new(2);
-        let handles: Vec<u32> = (0..1000).map(|ino| queues.insert(1, ino)).collect();
+        let mut queues = Queues::new(2, 1000);
+        (0..1000).for_each(|slot| queues.enter(1, slot));
         for _ in 0..20 {
-            handles[500..].iter().for_each(|&handle| queues.touch(handle));
+            (500..1000).for_each(|slot| queues.touch(slot));
         }
         for _ in 0..500 {
-            let (handle, ino) = queues.victim(1).unwrap();
-            assert!(ino < 500, "{ino} was accessed again");
-            queues.remove(handle);
+            let slot = queues.victim(1).unwrap();
+            assert!(slot < 500, "{slot} was accessed again");
+            queues.leave_all(slot);
         }
         assert_eq!((queues.len(1), queues.victim(0)), (500, None));
+    }
+
+    #[test]
+    fn a_guest_is_found_where_it_is_and_goes_home_when_its_home_is_gone() {
+        let mut queues = Queues::new(3, 100);
+        for section in [0, 1, 2] {
+            queues.enter(section, 7);
+        }
+        queues.enter(1, 8);
+        assert_eq!([0, 1, 2].map(|section| queues.len(section)), [1, 2, 1]);
+        assert_eq!((queues.victim(0), queues.victim(1), queues.victim(2)), (Some(7), Some(7), Some(7)));
+        queues.leave(0, 7);
+        assert_eq!([0, 1, 2].map(|section| queues.len(section)), [0, 2, 1]);
+        queues.leave_all(7);
+        assert_eq!([0, 1, 2].map(|section| queues.len(section)), [0, 1, 0]);
+        assert_eq!(queues.victim(1), Some(8));
+        queues.leave_all(8);
+        assert_eq!(queues.held, 0);
     }
 }

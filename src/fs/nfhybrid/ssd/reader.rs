@@ -115,4 +115,26 @@ impl<'a> Reader<'a> {
         }
         Ok(())
     }
+
+    /// Reads the slots in `wanted`, ascending, a table block at a time.
+    pub(super) fn slots_in(
+        &mut self,
+        layout: &Layout,
+        wanted: impl Iterator<Item = u32>,
+        mut each: impl FnMut(u32, Result<Option<Slot>, &'static str>),
+    ) -> Result<()> {
+        let (size, per_block) = (layout.slot_bytes as usize, layout.slots_per_block());
+        let mut read: Option<(u32, Bytes)> = None;
+        for number in wanted {
+            let (block, index) = (number / per_block, (number % per_block) as usize * size);
+            let offset = layout.slots + u64::from(block) * TABLE_BLOCK;
+            let bytes = match read.take() {
+                Some((held, bytes)) if held == block => bytes,
+                _ => self.table(offset, TABLE_BLOCK)?,
+            };
+            each(number, slot::read(&bytes[index..index + size], offset + index as u64, &self.seal));
+            read = Some((block, bytes));
+        }
+        Ok(())
+    }
 }

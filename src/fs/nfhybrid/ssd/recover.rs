@@ -18,27 +18,38 @@
 
 use super::backing::Backing;
 use super::checkpoint::{EXTENTS_PER_SECTOR, SLOTS_PER_SECTOR};
-use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR};
+use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR, SectionLayout};
 use super::log::Log;
-use super::pieces::Piece;
+use super::memory::MEMORY_DEFAULT;
+use super::pieces::{Piece, Pieces};
 use super::queue::Queues;
 use super::reader::Reader;
 use super::record::{self, Body};
-use super::replay::{Orphan, Replay};
-use super::residency::{Changes, Residency, SLOTS_PER_BITMAP_BLOCK, Slots};
+use super::replay::{Orphan, Past, Replay, add_gaps};
+use super::residency::{Changes, Residency};
 use super::scan::scan;
 use super::section::{EXTENTS_PER_BITMAP_BLOCK, Section};
 use super::sector::{SECTORS_PER_BLOCK, Seal};
 use super::segment::Marks;
 use super::slot::{self, Entry, Slot};
+use super::slots::{SLOTS_PER_BITMAP_BLOCK, Slots};
+use super::sums::SumStore;
 use super::superblock::Superblock;
-use super::{Bits, Data, DiskSide, DupInode, Fresh, Run, Ssd, WrDone, tag_reached};
+use super::{Bits, Data, DiskSide, DupInode, Fresh, Run, Ssd, WrDone, sums, tag_reached};
 use crate::Result;
 use crate::media::BlockDevice;
-use crate::units::{Ino, SsdBlock};
+use crate::units::{Ino, SsdBlock, show_size};
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Extents whose bitmaps are compared at once: a multiple of what a block of a bitmap has.
+const STRIPE_EXTENTS: u32 = EXTENTS_PER_BITMAP_BLOCK * 64;
+
+/// Clean extents are passed over in stretches of so many.
+const COMPARED_EXTENTS: usize = 508;
 
 /// An SSD that was opened.
 #[derive(Debug)]
@@ -92,15 +103,44 @@ impl Ssd {
     /// [`crate::Error::Mismatch`] for a device that is cut short, what the device says of a log that cannot be read.
     /// Damage elsewhere is noted, not an error.
     pub fn open(device: &dyn BlockDevice, known: DiskSide) -> Result<Opened> {
-        Ssd::open_with(device, known, true)
+        Ssd::open_within(device, known, MEMORY_DEFAULT)
+    }
+
+    /// The same with a limit of memory, see [`Ssd::set_memory_limit`]. What is bound is never too much for a mount: if
+    /// it exceeds the limit, that is noted, and files are evicted as the SSD is used.
+    ///
+    /// # Errors
+    /// As [`Ssd::open`].
+    pub fn open_within(device: &dyn BlockDevice, known: DiskSide, memory: u64) -> Result<Opened> {
+        Ssd::open_with(device, known, true, (memory, usize::MAX))
     }
 
     /// The same for an SSD of which nothing counts any more, its log least of all: that may be unreadable.
-    pub fn open_empty(device: &dyn BlockDevice, known: DiskSide) -> Result<Opened> {
-        Ssd::open_with(device, known, false)
+    ///
+    /// # Errors
+    /// As [`Ssd::open`], but for the log.
+    pub fn open_empty(device: &dyn BlockDevice, known: DiskSide, memory: u64) -> Result<Opened> {
+        Ssd::open_with(device, known, false, (memory, usize::MAX))
     }
 
-    fn open_with(device: &dyn BlockDevice, known: DiskSide, counts: bool) -> Result<Opened> {
+    /// As [`Ssd::open_within`], with at most `cache_max` bytes of cache.
+    #[cfg(test)]
+    pub(super) fn open_limited(
+        device: &dyn BlockDevice,
+        known: DiskSide,
+        memory: u64,
+        cache_max: usize,
+    ) -> Result<Opened> {
+        Ssd::open_with(device, known, true, (memory, cache_max))
+    }
+
+    /// `counts`: its log does. `memory`: the limit, and that of the cache.
+    fn open_with(
+        device: &dyn BlockDevice,
+        known: DiskSide,
+        counts: bool,
+        (memory, cache_max): (u64, usize),
+    ) -> Result<Opened> {
         let mut notes = Vec::new();
         let superblock = Superblock::read(device, &mut notes)?;
         let mut reader = Reader::new(device, Seal::new(&superblock.uuid), notes);
@@ -121,10 +161,12 @@ impl Ssd {
         let (complete, disk_had) = (scanned.position.complete, scanned.position.trimmed);
         let log = Log::new(layout.log_place(), superblock.log_id, scanned.position);
         let mut ssd = Ssd::empty(superblock, log)?;
+        (ssd.memory_limit, ssd.cache_max) = (memory as usize, cache_max);
         ssd.residency.slots.raise_high(scanned.slots_high);
         match scanned.lost {
             None => {
-                let mut replay = ssd.load_slots(&mut reader, exact, &mut lost)?;
+                let past = Past::of(&scanned.residency);
+                let mut replay = ssd.load_slots(&mut reader, exact, &past, &mut lost)?;
                 scanned.residency.iter().for_each(|record| replay.play(record));
                 ssd.take_over(replay, &mut reader);
                 ssd.drop_unusable(&mut reader);
@@ -146,7 +188,10 @@ impl Ssd {
         ssd.adopt();
         ssd.compare_bitmaps(&mut reader, exact)?;
         ssd.compare_inode_bitmap(&mut reader, exact)?;
+        ssd.load_inodes_of_fresh(&mut reader, &mut lost)?;
         let records = ssd.records(scanned.operations);
+        ssd.note_memory(&mut reader);
+        ssd.keep_to_memory();
         Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes, lost })
     }
 
@@ -160,7 +205,7 @@ impl Ssd {
             let first = layout.first_block(section);
             data.push(Data {
                 section: Section::new(layout.shape(section)?, first, extents, superblock.wait),
-                sums: vec![0; section.blocks() as usize],
+                sums: SumStore::default(),
                 dirty_sums: Bits::new(section.blocks().div_ceil(SUMS_PER_BLOCK)),
                 evict_below: of(superblock.evict_below).clamp(1, extents),
                 evict_to: of(superblock.evict_to).clamp(1, extents),
@@ -175,44 +220,54 @@ impl Ssd {
             seal: Seal::new(&superblock.uuid),
             log,
             residency: Residency::new(slots),
-            queues: Queues::new(data.len()),
+            queues: Queues::new(data.len(), layout.slot_count),
             data,
             freed: VecDeque::new(),
             fresh: VecDeque::new(),
             checkpoint: None,
+            memory_limit: MEMORY_DEFAULT as usize,
+            cache_max: usize::MAX,
+            cache_seen: 0,
             superblock,
         })
     }
 
-    /// Reads the slots that were ever used.
-    fn load_slots(&mut self, reader: &mut Reader, exact: bool, lost: &mut Option<String>) -> Result<Replay> {
+    /// Reads the slots that were ever used. Inodes that the log speaks of are for the replay, all others are taken over.
+    fn load_slots(
+        &mut self,
+        reader: &mut Reader,
+        exact: bool,
+        past: &Past,
+        lost: &mut Option<String>,
+    ) -> Result<Replay> {
         let layout = self.superblock.layout.clone();
         let high = self.residency.slots.high().min(layout.slot_count);
         let written = self.log.slots_written();
-        let (mut replay, mut damaged) = (Replay::default(), 0);
-        let mut found: Vec<(u32, Slot)> = Vec::new();
+        let (mut replay, mut damaged) = (Replay::new(layout.slot_count), 0);
+        let (mut found, mut overflow) = (Vec::<(u32, Slot)>::new(), Bits::new(layout.slot_count));
         reader.slots(&layout, high, |number, read| match read {
-            Ok(Some(slot)) => found.push((number, slot)),
+            Ok(Some(_)) if past.forgets_all() => replay.is_dirty(number),
+            Ok(Some(slot)) if past.speaks_of(slot.ino) => found.push((number, slot)),
+            Ok(Some(slot)) if slot.inode.is_some() && self.residency.head_of(slot.ino).is_none() => {
+                self.take_head(number, &slot, past, &mut replay);
+            }
+            Ok(Some(_)) => overflow.set(number),
             Ok(None) => {}
             // What no completed checkpoint wrote may hold anything; the log has all that matters.
             Err(_) => {
                 damaged += u32::from(number < written);
-                replay.dirty.insert(number);
+                replay.is_dirty(number);
             }
         })?;
-        for (number, slot) in &found {
-            if let Some(inode) = slot.inode {
-                replay.load_head(slot.ino, inode, *number);
+        reader.slots_in(&layout, overflow.iter(), |number, read| match read {
+            Ok(Some(slot)) => self.take_overflow(number, &slot, past, &mut replay),
+            // It could be read before.
+            Ok(None) | Err(_) => {
+                damaged += u32::from(number < written);
+                replay.is_dirty(number);
             }
-        }
-        for (number, slot) in found {
-            for entry in slot.entries {
-                match self.piece_of(&entry) {
-                    Some(piece) => replay.load(slot.ino, piece.in_slot(number)),
-                    None => replay.orphans.push(Orphan::of(slot.ino, &entry.piece)),
-                }
-            }
-        }
+        })?;
+        self.replay_slots(found, &mut replay);
         let orphans = replay.orphans.len();
         if damaged > 0 {
             let note = format!("{damaged} slots of the inode table are damaged; what they held is dropped");
@@ -226,10 +281,85 @@ impl Ssd {
         Ok(replay)
     }
 
+    /// Slots of inodes that the log speaks of, heads first.
+    fn replay_slots(&self, found: Vec<(u32, Slot)>, replay: &mut Replay) {
+        for (number, slot) in &found {
+            if let Some(inode) = slot.inode {
+                replay.load_head(slot.ino, inode, *number);
+            }
+        }
+        for (number, slot) in found {
+            for entry in slot.entries {
+                match self.piece_of(&entry) {
+                    Some(piece) => replay.load(slot.ino, piece.in_slot(number)),
+                    None => replay.orphans.push(Orphan::of(slot.ino, &entry.piece)),
+                }
+            }
+        }
+    }
+
+    /// The pieces of a slot of an inode that the log does not speak of.
+    fn pieces_of(&self, number: u32, slot: &Slot, past: &Past, replay: &mut Replay) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for entry in &slot.entries {
+            match self.piece_of(entry) {
+                None => replay.orphans.push(Orphan::of(slot.ino, &entry.piece)),
+                Some(piece) if past.forgets(&piece) => replay.is_dirty(number),
+                Some(piece) if piece.state() == WrDone::Ssd && tag_reached(piece.tag, self.log.trimmed()) => {
+                    replay.is_dirty(number);
+                    pieces.push(piece.with_state(WrDone::Both).in_slot(number));
+                }
+                Some(piece) => pieces.push(piece.in_slot(number)),
+            }
+        }
+        pieces
+    }
+
+    /// Takes over the head slot of an inode that the log does not speak of.
+    fn take_head(&mut self, number: u32, slot: &Slot, past: &Past, replay: &mut Replay) {
+        let mut pieces = Pieces::new();
+        for piece in self.pieces_of(number, slot, past, replay) {
+            let mut gaps = Vec::new();
+            if !add_gaps(piece, |from, end| pieces.first_in(from, end), |gap| gaps.push(gap)) {
+                replay.is_dirty(number);
+            }
+            gaps.into_iter().for_each(|gap| pieces.put(gap));
+        }
+        let left = self.residency.adopt(slot.ino, number, &pieces);
+        left.into_iter().flatten().for_each(|piece| replay.orphans.push(Orphan::of(slot.ino, &piece)));
+        if let Some(inode) = slot.inode
+            && self.residency.inodes.heap_bytes() < self.cache_room() / 8
+        {
+            self.residency.inodes.set(number, inode);
+        }
+    }
+
+    /// The same for a further slot, when all heads were taken over.
+    fn take_overflow(&mut self, number: u32, slot: &Slot, past: &Past, replay: &mut Replay) {
+        if slot.inode.is_some() {
+            // The inode has another head.
+            replay.is_dirty(number);
+        }
+        for piece in self.pieces_of(number, slot, past, replay) {
+            let Some(found) = self.residency.node(slot.ino) else {
+                replay.is_dirty(number);
+                replay.orphans.push(Orphan::of(slot.ino, &piece));
+                continue;
+            };
+            let mut gaps = Vec::new();
+            if !add_gaps(piece, |from, end| found.pieces.first_in(from, end), |gap| gaps.push(gap)) {
+                replay.is_dirty(number);
+            }
+            let left = gaps.into_iter().filter_map(|gap| self.residency.adopt_more(slot.ino, gap));
+            left.for_each(|piece| replay.orphans.push(Orphan::of(slot.ino, &piece)));
+        }
+    }
+
     /// Ends the replay: what was recovered is what is bound.
     fn take_over(&mut self, mut replay: Replay, reader: &mut Reader) {
         let trimmed = self.log.trimmed();
         replay.finish_pieces(|piece| tag_reached(piece.tag, trimmed));
+        self.forget_empty(&mut replay);
         let orphans = std::mem::take(&mut replay.orphans);
         let starts: Vec<u32> = self.data.iter().map(|data| data.section.range().start).collect();
         let placed = replay.finish(&mut self.residency, |_, next| starts.contains(&next.at));
@@ -244,6 +374,16 @@ impl Ssd {
         }
         self.drop_orphans(orphans);
         self.drop_orphans(placed.dropped.iter().map(|(ino, piece)| Orphan::of(*ino, piece)).collect());
+    }
+
+    /// Inodes that were taken over without a piece go.
+    fn forget_empty(&mut self, replay: &mut Replay) {
+        let empty = self.residency.nodes().filter(|found| found.pieces.len() == 0);
+        let empty: Vec<(u64, u32)> = empty.map(|found| (found.ino, found.head)).collect();
+        for (ino, head) in empty {
+            self.residency.forget_if_empty(ino);
+            replay.is_dirty(head);
+        }
     }
 
     /// The piece an entry stands for, if its place is one of a section's extents.
@@ -293,22 +433,25 @@ impl Ssd {
 
     /// Drops pieces that the SSD does not have (the paper's rule) and pieces that share a block.
     fn drop_unusable(&mut self, reader: &mut Reader) {
-        let mut all: Vec<(Piece, u64)> = self
-            .residency
-            .nodes()
-            .flat_map(|node| node.pieces.iter().map(|piece| (piece, node.ino)))
-            .collect();
-        let unwritten: Vec<_> = all.iter().filter(|(piece, _)| !piece.state().on_ssd()).copied().collect();
-        all.sort_unstable_by_key(|(piece, ino)| (piece.at, *ino, piece.file_block));
-        let mut shared = Vec::new();
-        let mut last: Option<(Piece, u64)> = None;
-        for one in all {
-            let end = |piece: &Piece| u64::from(piece.at) + u64::from(piece.len());
-            if let Some(before) = last.filter(|before| end(&before.0) > u64::from(one.0.at)) {
-                shared.extend([before, one]);
+        let (mut claimed, mut disputed) = (self.bits_of_blocks(), self.bits_of_blocks());
+        for piece in self.residency.all().flat_map(|found| found.pieces.iter()) {
+            let blocks = piece.at..piece.at + piece.len();
+            if claimed.any(blocks.clone()) {
+                let twice = blocks.clone().filter(|block| claimed.get(*block));
+                twice.for_each(|block| disputed.set(block));
             }
-            last = last.filter(|before| end(&before.0) > end(&one.0)).or(Some(one));
+            claimed.set_range(blocks);
         }
+        let all = |wanted: &dyn Fn(&Piece) -> bool| -> Vec<(Piece, u64)> {
+            let pieces =
+                self.residency.all().flat_map(|found| found.pieces.iter().map(move |p| (p, found.ino)));
+            let mut found: Vec<_> = pieces.filter(|(piece, _)| wanted(piece)).collect();
+            found.sort_unstable_by_key(|(piece, ino)| (piece.at, *ino, piece.file_block));
+            found
+        };
+        let unwritten = all(&|piece| !piece.state().on_ssd());
+        let is_shared = |piece: &Piece| disputed.any(piece.at..piece.at + piece.len());
+        let shared = if disputed.is_empty() { Vec::new() } else { all(&is_shared) };
         let both = [(unwritten, "were not written to the SSD"), (shared, "share a block with another")];
         for (pieces, why) in both.into_iter().filter(|(pieces, _)| !pieces.is_empty()) {
             reader.notes.push(format!("{} extents of files {why} and are dropped", pieces.len()));
@@ -318,7 +461,13 @@ impl Ssd {
         }
     }
 
-    /// Reads the checksums of what is bound, then those of the log; drops what has none.
+    /// A set for all blocks of the sections.
+    fn bits_of_blocks(&self) -> Bits {
+        Bits::new(self.data.iter().map(|data| data.section.range().end).max().unwrap_or(0))
+    }
+
+    /// Reads the checksums of what is bound, as far as memory has room, and those of what the disk may not have; takes
+    /// those of the log; drops what has none.
     fn load_sums(
         &mut self,
         reader: &mut Reader,
@@ -350,11 +499,20 @@ impl Ssd {
 
     /// Reads the sectors of a section's checksum table that something bound needs; the damaged ones.
     fn read_sums(&mut self, reader: &mut Reader, section: usize) -> Result<Bits> {
+        let room = self.cache_room() / 2;
         let data = &mut self.data[section];
         let range = data.section.range();
         let mut needed = Bits::new((range.end - range.start).div_ceil(SUMS_PER_SECTOR));
-        for piece in self.residency.nodes().flat_map(|node| node.pieces.iter()) {
+        for piece in self.residency.all().flat_map(|found| found.pieces.iter()) {
             if range.contains(&piece.at) {
+                let start = piece.at - range.start;
+                needed.set_range(start / SUMS_PER_SECTOR..(start + piece.len()).div_ceil(SUMS_PER_SECTOR));
+            }
+        }
+        sums::keep_first(&mut needed, room / self.superblock.layout.sections.len());
+        // Damage of those that the disk may not have is to be known now.
+        for piece in self.residency.nodes().flat_map(|found| found.pieces.iter()) {
+            if range.contains(&piece.at) && piece.state() == WrDone::Ssd {
                 let start = piece.at - range.start;
                 needed.set_range(start / SUMS_PER_SECTOR..(start + piece.len()).div_ceil(SUMS_PER_SECTOR));
             }
@@ -363,10 +521,7 @@ impl Ssd {
         let start = self.superblock.layout.sections[section].sums;
         reader.sectors(start, &needed, |sector, payload| {
             let Some(payload) = payload else { return damaged.set(sector) };
-            let first = (sector * SUMS_PER_SECTOR) as usize;
-            for (to, sum) in data.sums[first..].iter_mut().zip(payload.chunks_exact(4)) {
-                *to = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
-            }
+            data.sums.fill(sector, payload);
         })?;
         Ok(damaged)
     }
@@ -380,7 +535,7 @@ impl Ssd {
     ) {
         let trimmed = self.log.trimmed();
         let (mut gone, mut only_here) = (Vec::new(), 0);
-        for node in self.residency.nodes() {
+        for node in self.residency.all() {
             for piece in node.pieces.iter() {
                 let section = self.section_of_own(piece.at);
                 let first = self.data[section].section.range().start;
@@ -425,15 +580,13 @@ impl Ssd {
 
     /// Builds the allocator and the queues from what is bound.
     fn adopt(&mut self) {
-        let mut all: Vec<u64> = self.residency.nodes().map(|node| node.ino).collect();
-        all.sort_unstable();
-        for ino in all {
-            let pieces: Vec<Piece> =
-                self.residency.node(ino).into_iter().flat_map(|n| n.pieces.iter()).collect();
+        for head in 0..self.residency.slots.high() {
+            let Some(found) = self.residency.at(head) else { continue };
+            let (ino, pieces) = (found.ino, found.pieces.iter().collect::<SmallVec<[Piece; 1]>>());
             for piece in pieces {
                 let section = self.section_of_own(piece.at);
                 self.data[section].section.adopt(piece.at, piece.len());
-                self.queue(ino, section);
+                self.queues.enter(section as u8, head);
                 if piece.state() == WrDone::Ssd {
                     let op = self.op_of(&piece);
                     self.fresh.push_back(Fresh { op, ino, from: piece.file_block.into(), end: piece.end() });
@@ -442,29 +595,64 @@ impl Ssd {
         }
     }
 
+    /// The disk may want the inodes of what it does not have.
+    fn load_inodes_of_fresh(&mut self, reader: &mut Reader, lost: &mut Option<String>) -> Result<()> {
+        let lacks = |head: &u32| self.residency.inodes.get(*head).is_none();
+        let fresh =
+            self.residency.nodes().filter(|found| found.pieces.iter().any(|p| p.state() == WrDone::Ssd));
+        let mut heads: Vec<u32> = fresh.map(|found| found.head).filter(lacks).collect();
+        heads.sort_unstable();
+        let (layout, mut damaged) = (self.superblock.layout.clone(), 0);
+        reader.slots_in(&layout, heads.into_iter(), |head, read| match read {
+            Ok(Some(Slot { inode: Some(inode), .. })) => self.residency.inodes.set(head, inode),
+            _ => damaged += 1,
+        })?;
+        if damaged > 0 {
+            let note = format!("{damaged} inodes on the SSD are damaged, of which the disk may not have all");
+            lost.get_or_insert_with(|| note.clone());
+            reader.notes.push(note);
+        }
+        Ok(())
+    }
+
+    fn note_memory(&self, reader: &mut Reader) {
+        if !self.has_memory(0) {
+            reader.notes.push(format!(
+                "what is cached on the SSD needs more memory than the limit of {}; as the SSD is used, the files \
+                 read longest ago are evicted (memory= sets the limit)",
+                show_size(self.memory_limit as u64)
+            ));
+        }
+    }
+
+    /// The duplicated inode, as of the last bind, read from `device` if it is not in memory: for tools without anything
+    /// else to do meanwhile.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn read_dup_inode(&self, device: &dyn BlockDevice, ino: Ino) -> Result<Option<DupInode>> {
+        let Some(head) = self.residency.head_of(ino.0) else { return Ok(None) };
+        let mut found = self.residency.inodes.get(head).copied();
+        if found.is_none() {
+            let mut reader = Reader::new(device, self.seal.clone(), Vec::new());
+            reader.slots_in(&self.superblock.layout, [head].into_iter(), |_, read| {
+                found = read.ok().flatten().filter(|slot| slot.ino == ino.0).and_then(|slot| slot.inode);
+            })?;
+        }
+        Ok(found.as_ref().map(DupInode::from))
+    }
+
     /// Compares the bitmaps with the allocator. `exact`: the log had nothing that explains a difference.
     fn compare_bitmaps(&mut self, reader: &mut Reader, exact: bool) -> Result<()> {
         let (mut differ, mut damaged) = (0u64, 0u64);
         for (data, layout) in self.data.iter_mut().zip(&self.superblock.layout.sections) {
             let section = &mut data.section;
-            let mut media = vec![Marks::default(); section.extents() as usize];
-            for part in 0..section.shape().parts() {
-                let start = layout.bitmaps + u64::from(part) * layout.bitmap_bytes;
-                let mut sectors = Bits::new(section.extents().div_ceil(EXTENTS_PER_SECTOR));
-                sectors.set_range(0..section.extents().div_ceil(EXTENTS_PER_SECTOR));
-                reader.sectors(start, &sectors, |sector, payload| {
-                    let Some(payload) = payload else {
-                        damaged += 1;
-                        return section.dirty().set(sector * EXTENTS_PER_SECTOR / EXTENTS_PER_BITMAP_BLOCK);
-                    };
-                    let marks = media[(sector * EXTENTS_PER_SECTOR) as usize..].iter_mut();
-                    for (item, marks) in marks.take(EXTENTS_PER_SECTOR as usize).enumerate() {
-                        marks.0 |= u64::from(payload[item / 4] >> (item % 4 * 2) & 3) << (2 * part);
-                    }
-                })?;
+            let all = section.extents();
+            for first in (0..all).step_by(STRIPE_EXTENTS as usize) {
+                let extents = first..all.min(first + STRIPE_EXTENTS);
+                let media = read_marks(reader, layout, section, extents, &mut damaged)?;
+                differ += compare_marks(section, first, &media);
             }
-            let wrong = media.iter().enumerate().filter(|(at, marks)| !section.compare(*at as u32, **marks));
-            differ += wrong.count() as u64;
             section.adopted();
         }
         if damaged > 0 {
@@ -488,7 +676,7 @@ impl Ssd {
             let wrong = |slots: &Slots, payload: &[u8]| {
                 let bit = |item: usize| payload[item / 8] >> (item % 8) & 1 == 1;
                 let numbers = (first..slots.high()).take(SLOTS_PER_SECTOR as usize);
-                numbers.enumerate().filter(|(item, slot)| bit(*item) != slots.owner(*slot).is_some()).count()
+                numbers.enumerate().filter(|(item, slot)| bit(*item) != slots.is_used(*slot)).count()
             };
             let count = payload.map(|payload| wrong(slots, payload));
             damaged += u64::from(count.is_none());
@@ -511,20 +699,63 @@ impl Ssd {
     fn records(&self, operations: Vec<(u64, Bytes)>) -> Vec<Record> {
         let operation = |(op, payload)| Record { op, body: RecordBody::Operation(payload) };
         let mut records: Vec<Record> = operations.into_iter().map(operation).collect();
-        let mut inodes: Vec<_> = self.residency.nodes().collect();
-        inodes.sort_unstable_by_key(|node| node.ino);
-        for node in inodes {
-            for piece in node.pieces.iter().filter(|piece| piece.state() == WrDone::Ssd) {
-                let body = RecordBody::Fresh {
-                    ino: Ino(node.ino),
-                    file_block: piece.file_block,
-                    run: Run { at: SsdBlock(piece.at.into()), len: piece.len() },
-                    inode: DupInode::from(&node.inode),
-                };
-                records.push(Record { op: self.op_of(&piece), body });
-            }
+        let pieces =
+            self.residency.nodes().flat_map(|node| node.pieces.iter().map(move |piece| (node, piece)));
+        let mut fresh: Vec<_> = pieces.filter(|(_, piece)| piece.state() == WrDone::Ssd).collect();
+        fresh.sort_unstable_by_key(|(node, piece)| (node.ino, piece.file_block));
+        for (node, piece) in fresh {
+            let body = RecordBody::Fresh {
+                ino: Ino(node.ino),
+                file_block: piece.file_block,
+                run: Run { at: SsdBlock(piece.at.into()), len: piece.len() },
+                inode: self.dup_inode(Ino(node.ino)).unwrap_or_default(),
+            };
+            records.push(Record { op: self.op_of(&piece), body });
         }
         records.sort_by_key(|record| record.op);
         records
     }
+}
+
+/// Reads the marks that the bitmaps have for a stretch of extents; parts in damaged sectors are as free.
+fn read_marks(
+    reader: &mut Reader,
+    layout: &SectionLayout,
+    section: &mut Section,
+    extents: Range<u32>,
+    damaged: &mut u64,
+) -> Result<Vec<Marks>> {
+    let mut media = vec![Marks::default(); extents.len()];
+    let mut sectors = Bits::new(section.extents().div_ceil(EXTENTS_PER_SECTOR));
+    sectors.set_range(extents.start / EXTENTS_PER_SECTOR..extents.end.div_ceil(EXTENTS_PER_SECTOR));
+    for part in 0..section.shape().parts() {
+        let start = layout.bitmaps + u64::from(part) * layout.bitmap_bytes;
+        reader.sectors(start, &sectors, |sector, payload| {
+            let Some(payload) = payload else {
+                *damaged += 1;
+                return section.dirty().set(sector * EXTENTS_PER_SECTOR / EXTENTS_PER_BITMAP_BLOCK);
+            };
+            if payload.iter().all(|byte| *byte == 0) {
+                return;
+            }
+            let marks = media[(sector * EXTENTS_PER_SECTOR - extents.start) as usize..].iter_mut();
+            for (item, marks) in marks.take(EXTENTS_PER_SECTOR as usize).enumerate() {
+                marks.0 |= u64::from(payload[item / 4] >> (item % 4 * 2) & 3) << (2 * part);
+            }
+        })?;
+    }
+    Ok(media)
+}
+
+/// Compares the marks of the media for the extents from `first` on; how many are wrong.
+fn compare_marks(section: &mut Section, first: u32, media: &[Marks]) -> u64 {
+    let mut differ = 0;
+    for (start, marks) in (first..).step_by(COMPARED_EXTENTS).zip(media.chunks(COMPARED_EXTENTS)) {
+        if marks.iter().all(|marks| marks.is_clean()) && section.is_clean(start..start + marks.len() as u32) {
+            continue;
+        }
+        let each = (start..).zip(marks);
+        differ += each.filter(|(extent, marks)| !section.compare(*extent, **marks)).count() as u64;
+    }
+    differ
 }

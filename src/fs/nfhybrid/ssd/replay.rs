@@ -5,8 +5,12 @@
 //! in the state the log ends with, slots included, whatever mixture it began with. While they are played a
 //! slot may hold more than fits, or belong to two inodes: a newer slot meets older records. At the end it
 //! does not, unless a slot was damaged.
+//!
+//! Only inodes that the log speaks of are replayed ([`Past`]). What the tables have of all others is so; it goes into the
+//! map at once, since a mount has no memory for it twice.
 
 use super::WrDone;
+use super::bits::Bits;
 use super::pieces::{Piece, Pieces};
 use super::record::{self, Body};
 use super::residency::Residency;
@@ -36,45 +40,119 @@ struct Inode {
     pieces: Pieces,
 }
 
-/// What is bound, while it is being recovered.
+/// What the log says of inodes on the whole.
 #[derive(Debug, Default)]
+pub(super) struct Past {
+    inodes: FxHashSet<u64>,
+    /// The tables do not count.
+    forget: bool,
+    /// Nothing counts but what was bound in state 10 after each of these.
+    forget_up_to: Vec<u32>,
+}
+
+impl Past {
+    pub(super) fn of(records: &[record::Read]) -> Past {
+        let mut past = Past::default();
+        for record in records {
+            match record {
+                Body::Bind { ino, .. }
+                | Body::Move { ino, .. }
+                | Body::Unbind { ino, .. }
+                | Body::UnbindOnDisk { ino, .. }
+                | Body::UnbindAll { ino }
+                | Body::SetState { ino, .. } => drop(past.inodes.insert(*ino)),
+                Body::Forget => past.forget = true,
+                Body::ForgetOnDisk { tag } => past.forget_up_to.push(*tag),
+                Body::Operation(_) | Body::OperationAgain(_) | Body::RestartBegin | Body::RestartEnd => {}
+                Body::Complete | Body::Undone { .. } => {}
+            }
+        }
+        past
+    }
+
+    /// Whether an inode is to be replayed.
+    pub(super) fn speaks_of(&self, ino: u64) -> bool {
+        self.inodes.contains(&ino)
+    }
+
+    /// Whether nothing that the tables have counts.
+    pub(super) fn forgets_all(&self) -> bool {
+        self.forget
+    }
+
+    /// Whether a piece that the tables have of an inode that the log does not speak of is forgotten.
+    pub(super) fn forgets(&self, piece: &Piece) -> bool {
+        self.forget_up_to.iter().any(|tag| !piece.is_newer(*tag))
+    }
+}
+
+/// Adds what of `piece` overlaps nothing; whether that was all of it.
+///
+/// Two entries overlap when one slot was written and another not. What they disagree about changed since
+/// the last checkpoint, so the log has it. What they do not disagree about must be kept.
+pub(super) fn add_gaps(
+    piece: Piece,
+    first_in: impl Fn(u64, u64) -> Option<Piece>,
+    mut put: impl FnMut(Piece),
+) -> bool {
+    let (mut at, mut whole) = (u64::from(piece.file_block), true);
+    let mut gaps = Vec::new();
+    while at < piece.end() {
+        let next = first_in(at, piece.end());
+        let gap_end = next.map_or(piece.end(), |next| u64::from(next.file_block).max(at));
+        if gap_end > at {
+            gaps.push(piece.from(at).before(gap_end));
+        }
+        whole &= next.is_none();
+        at = next.map_or(piece.end(), |next| next.end());
+    }
+    gaps.into_iter().for_each(&mut put);
+    whole
+}
+
+/// What is bound, while it is being recovered.
+#[derive(Debug)]
 pub(super) struct Replay {
     inodes: FxHashMap<u64, Inode>,
     /// Slots whose contents on the media differ, or may.
-    pub(super) dirty: FxHashSet<u32>,
+    dirty: Bits,
+    slots: u32,
     /// What slots have, and cannot be taken.
     pub(super) orphans: Vec<Orphan>,
 }
 
 impl Replay {
+    /// For a table of so many slots.
+    pub(super) fn new(slots: u32) -> Replay {
+        Replay { inodes: FxHashMap::default(), dirty: Bits::new(slots), slots, orphans: Vec::new() }
+    }
+
+    /// The contents of a slot on the media differ, or may.
+    pub(super) fn is_dirty(&mut self, slot: u32) {
+        if slot < self.slots {
+            self.dirty.set(slot);
+        }
+    }
+
     /// Takes a head slot. If its inode has one already (the number was used again), the log has the truth.
     pub(super) fn load_head(&mut self, ino: u64, inode: PackedInode, head: u32) {
         let found = self.inodes.entry(ino).or_insert_with(|| Inode { head, inode, pieces: Pieces::new() });
         if found.head != head {
-            self.dirty.insert(head);
+            self.is_dirty(head);
         }
     }
 
     /// Takes an entry of a slot; all heads were taken before.
-    ///
-    /// Two entries overlap when one slot was written and another not. What they disagree about changed since
-    /// the last checkpoint, so the log has it. What they do not disagree about must be kept.
     pub(super) fn load(&mut self, ino: u64, piece: Piece) {
         let Some(found) = self.inodes.get_mut(&ino) else {
-            self.dirty.insert(piece.slot);
+            self.is_dirty(piece.slot);
             return self.orphans.push(Orphan::of(ino, &piece));
         };
-        let mut at = u64::from(piece.file_block);
-        while at < piece.end() {
-            let next = found.pieces.first_in(at, piece.end());
-            let gap_end = next.map_or(piece.end(), |next| u64::from(next.file_block).max(at));
-            if gap_end > at {
-                found.pieces.put(piece.from(at).before(gap_end));
-            }
-            if next.is_some() {
-                self.dirty.insert(piece.slot);
-            }
-            at = next.map_or(piece.end(), |next| next.end());
+        let mut gaps = Vec::new();
+        let whole = add_gaps(piece, |from, end| found.pieces.first_in(from, end), |gap| gaps.push(gap));
+        gaps.into_iter().for_each(|gap| found.pieces.put(gap));
+        if !whole {
+            self.is_dirty(piece.slot);
         }
     }
 
@@ -85,13 +163,14 @@ impl Replay {
                 self.carve(*ino, piece.file_block.into(), piece.end());
                 let fresh = || Inode { head: *head, inode: *inode, pieces: Pieces::new() };
                 let found = self.inodes.entry(*ino).or_insert_with(fresh);
-                self.dirty.extend([*head, found.head, piece.slot]);
+                let slots = [*head, found.head, piece.slot];
                 (found.head, found.inode) = (*head, *inode);
                 found.pieces.put(*piece);
+                slots.into_iter().for_each(|slot| self.is_dirty(slot));
             }
             Body::Move { ino, piece } => {
                 self.carve(*ino, piece.file_block.into(), piece.end());
-                self.dirty.insert(piece.slot);
+                self.is_dirty(piece.slot);
                 match self.inodes.get_mut(ino) {
                     Some(found) => found.pieces.put(*piece),
                     None => self.orphans.push(Orphan::of(*ino, piece)),
@@ -132,9 +211,9 @@ impl Replay {
     }
 
     fn carve(&mut self, ino: u64, from: u64, end: u64) {
-        let Some(found) = self.inodes.get_mut(&ino) else { return };
-        while let Some(old) = found.pieces.first_in(from, end) {
-            self.dirty.insert(old.slot);
+        while let Some(found) = self.inodes.get_mut(&ino)
+            && let Some(old) = found.pieces.first_in(from, end)
+        {
             found.pieces.take(old.file_block);
             if u64::from(old.file_block) < from {
                 found.pieces.put(old.before(from));
@@ -142,6 +221,7 @@ impl Replay {
             if old.end() > end {
                 found.pieces.put(old.from(end));
             }
+            self.is_dirty(old.slot);
         }
     }
 
@@ -149,7 +229,7 @@ impl Replay {
         if self.inodes.get(&ino).is_some_and(|found| found.pieces.is_empty())
             && let Some(gone) = self.inodes.remove(&ino)
         {
-            self.dirty.insert(gone.head);
+            self.is_dirty(gone.head);
         }
     }
 
@@ -172,26 +252,30 @@ impl Replay {
 
     /// Ends the replay: everything goes into `residency`, each piece joined with the ones that go on from it
     /// in the same slot unless `apart` says that they lie in different sections.
-    pub(super) fn finish(self, residency: &mut Residency, apart: impl Fn(&Piece, &Piece) -> bool) -> Placed {
-        let mut inodes: Vec<(u64, Inode)> = self.inodes.into_iter().collect();
+    pub(super) fn finish(
+        mut self,
+        residency: &mut Residency,
+        apart: impl Fn(&Piece, &Piece) -> bool,
+    ) -> Placed {
+        let mut inodes: Vec<(u64, Inode)> = std::mem::take(&mut self.inodes).into_iter().collect();
         inodes.sort_unstable_by_key(|(ino, _)| *ino);
         let mut homeless = Vec::new();
-        let mut dirty = self.dirty;
         for (ino, found) in inodes {
             if found.pieces.is_empty() {
-                dirty.insert(found.head);
+                self.is_dirty(found.head);
                 continue;
             }
             let pieces = join(&found.pieces, &apart);
-            let left = residency.adopt(ino, found.head, found.inode, &pieces);
+            let left = residency.adopt(ino, found.head, &pieces);
+            if left.is_some() {
+                residency.inodes.set(found.head, found.inode);
+            }
             let left = left.unwrap_or_else(|| pieces.iter().collect());
             homeless.extend(left.into_iter().map(|piece| (ino, found.inode, piece)));
         }
         // What was taken over is on the media as it is, but for what the replay changed.
         residency.slots.settled();
-        let slots = &mut residency.slots;
-        let count = slots.count();
-        dirty.into_iter().filter(|slot| *slot < count).for_each(|slot| slots.changed(slot));
+        self.dirty.iter().for_each(|slot| residency.slots.changed(slot));
         let mut placed = Placed::default();
         for (ino, inode, piece) in homeless {
             match residency.place(ino, inode, piece) {
@@ -208,7 +292,9 @@ impl Replay {
             let done: Vec<Piece> =
                 found.pieces.iter().filter(|piece| piece.state() == WrDone::Ssd && select(piece)).collect();
             for piece in done {
-                self.dirty.insert(piece.slot);
+                if piece.slot < self.slots {
+                    self.dirty.set(piece.slot);
+                }
                 found.pieces.put(piece.with_state(WrDone::Both));
             }
         }
@@ -243,7 +329,7 @@ fn join(pieces: &Pieces, apart: impl Fn(&Piece, &Piece) -> bool) -> Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::nfhybrid::ssd::residency::Slots;
+    use crate::fs::nfhybrid::ssd::slots::Slots;
 
     const INODE: PackedInode = PackedInode([0; 64]);
 
@@ -258,8 +344,8 @@ mod tests {
         assert!(placed.moved.is_empty() && placed.dropped.is_empty(), "{placed:?}");
         residency.check();
         let mut all: Vec<_> = residency
-            .nodes()
-            .flat_map(|node| node.pieces.iter().map(|p| (node.ino, p.file_block, p.at, p.len(), p.slot)))
+            .all()
+            .flat_map(|node| node.pieces.iter().map(move |p| (node.ino, p.file_block, p.at, p.len(), p.slot)))
             .collect();
         all.sort_unstable();
         all
@@ -275,7 +361,7 @@ mod tests {
             [(0, 2, vec![(5, 300, 1)]), (1, 3, vec![(0, 200, 3), (6, 206, 4)]), (2, 3, vec![(3, 400, 3)])];
         let log = [Body::UnbindAll { ino: 1 }, bind(2, 5, 300, 1, 0, 0), bind(3, 3, 400, 3, 2, 1)];
         for mixture in 0..8 {
-            let mut replay = Replay::default();
+            let mut replay = Replay::new(64);
             let pick = |index: usize| {
                 if mixture >> index & 1 == 1 { new.get(index) } else { old.get(index) }
             };
@@ -299,7 +385,7 @@ mod tests {
 
     #[test]
     fn what_a_record_extended_is_one_piece_again_but_pieces_of_two_slots_stay_two() {
-        let mut replay = Replay::default();
+        let mut replay = Replay::new(64);
         for (file_block, slot) in [(0, 0), (1, 0), (2, 1), (3, 1), (4, 0)] {
             replay.play(&bind(3, file_block, 10 + file_block, 1, slot, 0));
         }
@@ -308,9 +394,9 @@ mod tests {
 
     #[test]
     fn entries_without_an_inode_are_orphans_and_forget_ends_all() {
-        let mut replay = Replay::default();
+        let mut replay = Replay::new(64);
         replay.load(7, Piece::new(1, 10, 2, WrDone::Both, 0).in_slot(5));
-        assert_eq!((replay.orphans.len(), replay.dirty.contains(&5)), (1, true));
+        assert_eq!((replay.orphans.len(), replay.dirty.get(5)), (1, true));
         replay.play(&bind(8, 0, 30, 1, 0, 0));
         replay.play(&Body::Forget);
         assert!(replay.orphans.is_empty());
@@ -319,7 +405,7 @@ mod tests {
 
     #[test]
     fn pieces_that_claim_one_slot_are_moved_and_not_lost() {
-        let mut replay = Replay::default();
+        let mut replay = Replay::new(64);
         replay.play(&bind(1, 0, 10, 1, 0, 0));
         replay.play(&bind(2, 0, 20, 1, 0, 0));
         (0..9).for_each(|i| replay.play(&bind(3, i * 2, 30 + i * 2, 1, 4, 4)));

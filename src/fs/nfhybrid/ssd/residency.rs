@@ -1,147 +1,97 @@
 //! The residency map: which block of which inode is on the SSD, where, and in what state.
 //!
 //! The paper keeps `SSD_active`, `SSD_wr_done` and `SSD_extent[]` per inode. A partly overwritten file has
-//! no single state, so states are kept per piece here and summarised per inode. An inode is found by hash,
-//! its pieces are sorted by file block ([`Pieces`]).
+//! no single state, so states are kept per piece here and summarised per inode. An inode is found by hash
+//! ([`Index`]); its slots say what it has. A file of one piece from its first block on, in state 11, is in its
+//! slot alone; any other has a [`Node`], with its pieces sorted by file block ([`Pieces`]). Before a change an inode
+//! is given a node ([`Residency::open`]), and after it loses the node if it can ([`Residency::close`]).
 //!
 //! Each piece is an entry of one *slot* of the inode table, and stays in that slot for as long as it lives:
 //! a slot is written in place as one sector, so a power cut between the writes of two slots can lose only
 //! what moved from one to the other. The rare moves (a piece cut in two whose slot is full) are reported as
 //! [`Changes::moved`]; they go into the log before either slot is written. The same goes for a piece that
 //! would join two old neighbours: it extends the left one only.
+//!
+//! Memory: for a file of one piece 10 bytes of a slot and 6 to 11 of the index; for others [`NODE_HEAP`] bytes, 10 for
+//! each slot, and [`PIECE_HEAP`] for each piece after the first.
 
 use super::WrDone;
-use super::bits::{Bits, Pool};
+use super::index::Index;
+use super::inodes::Inodes;
 use super::pieces::{Piece, Pieces};
-use super::sector::{SECTOR_PAYLOAD, SECTORS_PER_BLOCK};
 use super::slot::PackedInode;
-use rustc_hash::FxHashMap;
+use super::slots::{ONE_BLOCKS_MAX, Slots, Use};
 use smallvec::SmallVec;
 
-/// One inode with blocks on the SSD.
+/// Bytes of a node in memory.
+const NODE_HEAP: usize = size_of::<Option<Node>>();
+
+/// Bytes of a piece after a node's first: vectors and trees are reckoned two thirds full.
+const PIECE_HEAP: usize = size_of::<Piece>() * 3 / 2;
+
+/// The most that a new file of one piece, or a piece more, takes in memory, with its part of the allocator's bits.
+pub(super) const FILE_BYTES: usize = NODE_HEAP + PIECE_HEAP + 24;
+
+/// One inode that is not said by its slot alone.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) ino: u64,
-    pub(super) pieces: Pieces,
-    pub(super) inode: PackedInode,
+struct Node {
+    ino: u64,
+    pieces: Pieces,
     /// The slot with the duplicated inode.
-    pub(super) head: u32,
+    head: u32,
     /// A slot of it that had room when last looked at.
     room: u32,
-    /// Its handles in the replacement queues, one for each section it has blocks in.
-    pub(super) handles: SmallVec<[u32; 2]>,
 }
 
-/// Which slots of the inode table are whose.
-#[derive(Debug)]
-pub(super) struct Slots {
-    /// Index of the owning node plus one; zero for a free slot.
-    owner: Vec<u32>,
-    used: Vec<u8>,
-    free: Pool,
-    /// Free slots that new inodes may not take: cutting pieces of old ones must go on.
-    reserve: u32,
-    head_entries: u8,
-    overflow_entries: u8,
-    per_block: u32,
-    /// Slots at or after this one were never written.
-    high: u32,
-    dirty: Bits,
-    dirty_bitmap: Bits,
+/// What of an inode is on the SSD.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'a> {
+    pub(super) ino: u64,
+    /// The slot with the duplicated inode.
+    pub(super) head: u32,
+    pub(super) pieces: View<'a>,
 }
 
-/// Slots whose bits share one 4 KiB block of the inode bitmap.
-pub(super) const SLOTS_PER_BITMAP_BLOCK: u32 = SECTORS_PER_BLOCK * SECTOR_PAYLOAD as u32 * 8;
+/// Pieces of an inode.
+#[derive(Clone, Copy)]
+pub(super) enum View<'a> {
+    /// The only one.
+    One(Piece),
+    /// Sorted.
+    Many(&'a Pieces),
+}
 
-impl Slots {
-    /// A free table of `count` slots, `per_block` of them in a 4 KiB block.
-    pub(super) fn new(count: u32, per_block: u32, head_entries: u8, overflow_entries: u8) -> Slots {
-        Slots {
-            owner: vec![0; count as usize],
-            used: vec![0; count as usize],
-            free: Pool::full(count),
-            reserve: (count / 64).min(1024),
-            head_entries,
-            overflow_entries,
-            per_block,
-            high: 0,
-            dirty: Bits::new(count.div_ceil(per_block)),
-            dirty_bitmap: Bits::new(count.div_ceil(SLOTS_PER_BITMAP_BLOCK)),
+impl<'a> View<'a> {
+    pub(super) fn len(self) -> usize {
+        match self {
+            View::One(_) => 1,
+            View::Many(pieces) => pieces.len(),
         }
     }
 
-    pub(super) fn count(&self) -> u32 {
-        self.owner.len() as u32
+    /// The piece that holds `file_block`.
+    pub(super) fn holding(self, file_block: u32) -> Option<Piece> {
+        match self {
+            View::One(piece) => (u64::from(file_block) < piece.end()).then_some(piece),
+            View::Many(pieces) => pieces.holding(file_block),
+        }
     }
 
-    pub(super) fn used(&self) -> u32 {
-        self.count() - self.free.len()
+    /// The first piece with a block at or after `from` that begins before `end`.
+    pub(super) fn first_in(self, from: u64, end: u64) -> Option<Piece> {
+        match self {
+            View::One(piece) => (from < piece.end() && end > 0).then_some(piece),
+            View::Many(pieces) => pieces.first_in(from, end),
+        }
     }
 
-    /// Slots that new inodes may take.
-    pub(super) fn free_for_inodes(&self) -> u32 {
-        self.free.len().saturating_sub(self.reserve)
-    }
-
-    /// The index of the node a slot belongs to.
-    pub(super) fn owner(&self, slot: u32) -> Option<u32> {
-        self.owner[slot as usize].checked_sub(1)
-    }
-
-    /// Blocks of the table with slots that changed since this was last taken.
-    pub(super) fn dirty(&mut self) -> &mut Bits {
-        &mut self.dirty
-    }
-
-    /// Blocks of the inode bitmap that changed since this was last taken.
-    pub(super) fn dirty_bitmap(&mut self) -> &mut Bits {
-        &mut self.dirty_bitmap
-    }
-
-    /// The number of the first slot that was never used. Slots are taken from the lowest on, so that a
-    /// mount reads no more of the table than was ever in use at once.
-    pub(super) fn high(&self) -> u32 {
-        self.high
-    }
-
-    /// Everything is on the media as it is here.
-    pub(super) fn settled(&mut self) {
-        self.dirty.take();
-        self.dirty_bitmap.take();
-    }
-
-    /// Slots below `high` were used at some time.
-    pub(super) fn raise_high(&mut self, high: u32) {
-        self.high = self.high.max(high.min(self.count()));
-    }
-
-    /// Has the slot written again at the next checkpoint.
-    pub(super) fn touch(&mut self, slot: u32) {
-        self.dirty.set(slot / self.per_block);
-    }
-
-    fn take(&mut self, node: u32, slot: u32) {
-        self.owner[slot as usize] = node + 1;
-        self.used[slot as usize] = 0;
-        self.high = self.high.max(slot + 1);
-        self.changed(slot);
-    }
-
-    /// A slot was taken or freed.
-    pub(super) fn changed(&mut self, slot: u32) {
-        self.touch(slot);
-        self.dirty_bitmap.set(slot / SLOTS_PER_BITMAP_BLOCK);
-    }
-
-    fn release(&mut self, slot: u32) {
-        self.owner[slot as usize] = 0;
-        self.free.insert(slot);
-        self.changed(slot);
-    }
-
-    fn room(&self, node: &Node, slot: u32) -> u32 {
-        let entries = if slot == node.head { self.head_entries } else { self.overflow_entries };
-        u32::from(entries - self.used[slot as usize])
+    /// All pieces, sorted.
+    pub(super) fn iter(self) -> impl Iterator<Item = Piece> + 'a {
+        let (one, many) = match self {
+            View::One(piece) => (Some(piece), None),
+            View::Many(pieces) => (None, Some(pieces)),
+        };
+        one.into_iter().chain(many.into_iter().flat_map(Pieces::iter))
     }
 }
 
@@ -161,38 +111,148 @@ pub(super) struct NoSlot;
 /// The map, with the slots that hold it.
 #[derive(Debug)]
 pub(super) struct Residency {
-    by_ino: FxHashMap<u64, u32>,
+    index: Index,
     nodes: Vec<Option<Node>>,
     free_nodes: Vec<u32>,
+    /// Pieces of nodes after the first.
+    more_pieces: usize,
     pub(super) slots: Slots,
+    pub(super) inodes: Inodes,
+}
+
+/// The number of the inode with this head slot.
+fn number(slots: &Slots, nodes: &[Option<Node>], slot: u32) -> u64 {
+    match slots.get(slot) {
+        Use::Head { node } => nodes[node as usize].as_ref().map_or(0, |node| node.ino),
+        _ => slots.ino_low(slot).into(),
+    }
 }
 
 impl Residency {
     pub(super) fn new(slots: Slots) -> Residency {
-        Residency { by_ino: FxHashMap::default(), nodes: Vec::new(), free_nodes: Vec::new(), slots }
+        let inodes = Inodes::new(slots.per_block());
+        Residency {
+            index: Index::new(),
+            nodes: Vec::new(),
+            free_nodes: Vec::new(),
+            more_pieces: 0,
+            slots,
+            inodes,
+        }
     }
 
     /// Number of inodes with blocks on the SSD.
     pub(super) fn len(&self) -> usize {
-        self.by_ino.len()
+        self.index.len()
     }
 
-    /// All inodes, in no order of use.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().flatten()
+    /// Bytes on the heap, but for duplicated inodes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.index.heap_bytes()
+            + self.slots.heap_bytes()
+            + self.nodes.capacity() * NODE_HEAP
+            + self.free_nodes.capacity() * 4
+            + self.more_pieces * PIECE_HEAP
     }
 
-    pub(super) fn node(&self, ino: u64) -> Option<&Node> {
-        self.at(*self.by_ino.get(&ino)?)
+    /// Bytes of nodes and their pieces.
+    pub(super) fn node_bytes(&self) -> usize {
+        (self.nodes.len() - self.free_nodes.len()) * NODE_HEAP + self.more_pieces * PIECE_HEAP
     }
 
-    pub(super) fn node_mut(&mut self, ino: u64) -> Option<&mut Node> {
-        self.nodes.get_mut(*self.by_ino.get(&ino)? as usize)?.as_mut()
+    /// All inodes, in the order of their head slots.
+    pub(super) fn all(&self) -> impl Iterator<Item = Found<'_>> {
+        self.slots.heads().filter_map(|slot| self.at(slot))
     }
 
-    /// The node with an index, as [`Slots::owner`] gives it.
-    pub(super) fn at(&self, index: u32) -> Option<&Node> {
-        self.nodes.get(index as usize)?.as_ref()
+    /// Inodes that are not said by their slot alone: all with a piece in another state than 11 are among them.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = Found<'_>> {
+        self.nodes.iter().flatten().map(found)
+    }
+
+    pub(super) fn node(&self, ino: u64) -> Option<Found<'_>> {
+        self.at(self.head_of(ino)?)
+    }
+
+    /// The head slot of an inode.
+    pub(super) fn head_of(&self, ino: u64) -> Option<u32> {
+        self.index.get(ino, |slot| number(&self.slots, &self.nodes, slot))
+    }
+
+    /// The inode with a head slot.
+    pub(super) fn at(&self, head: u32) -> Option<Found<'_>> {
+        match self.slots.get(head) {
+            Use::One { ino, at, len } => {
+                let piece = Piece::new(0, at, len, WrDone::Both, 0).in_slot(head);
+                Some(Found { ino: ino.into(), head, pieces: View::One(piece) })
+            }
+            Use::Head { node } => self.nodes.get(node as usize)?.as_ref().map(found),
+            Use::Free | Use::Overflow { .. } => None,
+        }
+    }
+
+    /// The number of an inode's node; it gets one if it has none.
+    fn open(&mut self, ino: u64) -> Option<u32> {
+        let head = self.head_of(ino)?;
+        match self.slots.get(head) {
+            Use::Head { node } => Some(node),
+            Use::One { at, len, .. } => {
+                let mut pieces = Pieces::new();
+                pieces.put(Piece::new(0, at, len, WrDone::Both, 0).in_slot(head));
+                let index = self.new_node(Node { ino, pieces, head, room: head });
+                self.slots.set_head(head, ino, index, 1);
+                Some(index)
+            }
+            Use::Free | Use::Overflow { .. } => None,
+        }
+    }
+
+    /// Takes a node away from its inode if its slot can say all of it.
+    fn close(&mut self, index: u32) {
+        let Some(node) = self.nodes[index as usize].as_ref() else { return };
+        let only = if node.pieces.len() == 1 { node.pieces.first_in(0, u64::MAX) } else { None };
+        let Some(piece) = only else { return };
+        let fits = piece.file_block == 0
+            && piece.state() == WrDone::Both
+            && piece.len() <= ONE_BLOCKS_MAX
+            && piece.slot == node.head;
+        if let (true, Ok(ino)) = (fits, u32::try_from(node.ino)) {
+            self.slots.set_one(node.head, ino, piece.at, piece.len());
+            self.drop_node(index);
+        }
+    }
+
+    fn new_node(&mut self, node: Node) -> u32 {
+        let index = self.free_nodes.pop().unwrap_or(self.nodes.len() as u32);
+        if index as usize == self.nodes.len() {
+            self.nodes.push(Some(node));
+        } else {
+            self.nodes[index as usize] = Some(node);
+        }
+        index
+    }
+
+    fn drop_node(&mut self, index: u32) {
+        self.nodes[index as usize] = None;
+        self.free_nodes.push(index);
+        if self.free_nodes.len() == self.nodes.len() {
+            (self.nodes, self.free_nodes) = (Vec::new(), Vec::new());
+        }
+    }
+
+    /// Adds a piece to a node, or replaces the one that begins at the same block.
+    fn put_piece(&mut self, index: u32, piece: Piece) {
+        let Some(node) = self.nodes[index as usize].as_mut() else { return };
+        let before = node.pieces.len();
+        node.pieces.put(piece);
+        self.more_pieces += node.pieces.len().saturating_sub(1) - before.saturating_sub(1);
+    }
+
+    fn take_piece(&mut self, index: u32, file_block: u32) {
+        let Some(node) = self.nodes[index as usize].as_mut() else { return };
+        let before = node.pieces.len();
+        node.pieces.take(file_block);
+        self.more_pieces -= before.saturating_sub(1) - node.pieces.len().saturating_sub(1);
     }
 
     /// Binds `piece`, whose file blocks are bound to nothing. It may extend the piece before it if that
@@ -205,87 +265,98 @@ impl Residency {
         piece: Piece,
         floor: u32,
     ) -> Result<(u32, u32), NoSlot> {
-        let index = match self.by_ino.get(&ino) {
-            Some(index) => *index,
-            None => self.add(ino, inode).ok_or(NoSlot)?,
+        let index = match self.open(ino) {
+            Some(index) => index,
+            None => self.add(ino).ok_or(NoSlot)?,
         };
-        let Some(node) = self.nodes[index as usize].as_mut() else { return Err(NoSlot) };
-        node.inode = inode;
-        self.slots.touch(node.head);
+        let bound = self.bind_in(index, inode, piece, floor);
+        self.close(index);
+        bound
+    }
+
+    fn bind_in(
+        &mut self,
+        index: u32,
+        inode: PackedInode,
+        piece: Piece,
+        floor: u32,
+    ) -> Result<(u32, u32), NoSlot> {
+        let Some(node) = self.nodes[index as usize].as_ref() else { return Err(NoSlot) };
+        let head = node.head;
+        self.inodes.set(head, inode);
+        self.slots.touch(head);
         let left = node.pieces.at_or_before(piece.file_block);
         if let Some(left) = left.filter(|left| left.at >= floor)
             && let Some(longer) = left.extended(&piece)
         {
-            node.pieces.put(longer);
+            self.put_piece(index, longer);
             self.slots.touch(left.slot);
-            return Ok((left.slot, node.head));
+            return Ok((left.slot, head));
         }
-        let head = node.head;
         let slot = self.slot_for(index, left.map(|left| left.slot)).ok_or(NoSlot)?;
         self.put(index, piece.in_slot(slot));
         Ok((slot, head))
     }
 
     /// A new node with a head slot, without pieces. Leaves the reserve of slots alone.
-    fn add(&mut self, ino: u64, inode: PackedInode) -> Option<u32> {
+    fn add(&mut self, ino: u64) -> Option<u32> {
         if self.slots.free_for_inodes() == 0 {
             return None;
         }
         let head = self.slots.free.take_lowest()?;
-        Some(self.add_with_head(ino, inode, head))
+        Some(self.add_with_head(ino, head))
     }
 
-    fn add_with_head(&mut self, ino: u64, inode: PackedInode, head: u32) -> u32 {
-        let node = Node { ino, pieces: Pieces::new(), inode, head, room: head, handles: SmallVec::new() };
-        let index = self.free_nodes.pop().unwrap_or(self.nodes.len() as u32);
-        if index as usize == self.nodes.len() {
-            self.nodes.push(Some(node));
-        } else {
-            self.nodes[index as usize] = Some(node);
-        }
-        self.by_ino.insert(ino, index);
-        self.slots.take(index, head);
+    fn add_with_head(&mut self, ino: u64, head: u32) -> u32 {
+        let index = self.new_node(Node { ino, pieces: Pieces::new(), head, room: head });
+        self.slots.set_head(head, ino, index, 0);
+        self.slots.taken(head);
+        let (slots, nodes) = (&self.slots, &self.nodes);
+        self.index.insert(ino, head, |slot| number(slots, nodes, slot));
         index
     }
 
     fn put(&mut self, index: u32, piece: Piece) {
-        if let Some(node) = self.nodes[index as usize].as_mut() {
-            self.slots.used[piece.slot as usize] += 1;
-            self.slots.touch(piece.slot);
-            node.pieces.put(piece);
-        }
+        self.slots.entry_came(piece.slot);
+        self.put_piece(index, piece);
     }
 
     /// A slot of the node with room for an entry: `near` if it has, else the last one with room, else a new one.
     fn slot_for(&mut self, index: u32, near: Option<u32>) -> Option<u32> {
         let node = self.nodes[index as usize].as_mut()?;
         for slot in [near.unwrap_or(node.head), node.room] {
-            if self.slots.owner(slot) == Some(index) && self.slots.room(node, slot) > 0 {
+            if self.slots.head_of(slot) == Some(node.head) && self.slots.room(slot) > 0 {
                 return Some(slot);
             }
         }
         let slot = self.slots.free.take_lowest()?;
         node.room = slot;
-        self.slots.take(index, slot);
+        self.slots.take_overflow(slot, node.head);
         Some(slot)
     }
 
     /// An entry left a slot.
     fn entry_left(&mut self, index: u32, slot: u32) {
-        self.slots.used[slot as usize] -= 1;
-        self.slots.touch(slot);
+        self.slots.entry_went(slot);
         let Some(node) = self.nodes[index as usize].as_mut() else { return };
-        if self.slots.used[slot as usize] == 0 && slot != node.head {
+        if self.slots.entries(slot) == 0 && slot != node.head {
             self.slots.release(slot);
         } else {
             node.room = slot;
         }
     }
 
+    fn first_in(&self, index: u32, from: u64, end: u64) -> Option<Piece> {
+        self.nodes[index as usize].as_ref()?.pieces.first_in(from, end)
+    }
+
     /// Unbinds file blocks `from..end`. When a remainder finds no slot it goes too.
     pub(super) fn carve(&mut self, ino: u64, from: u64, end: u64, changes: &mut Changes) {
-        let Some(&index) = self.by_ino.get(&ino) else { return };
-        while let Some(old) = self.nodes[index as usize].as_ref().and_then(|n| n.pieces.first_in(from, end)) {
+        if self.node(ino).and_then(|found| found.pieces.first_in(from, end)).is_none() {
+            return;
+        }
+        let Some(index) = self.open(ino) else { return };
+        while let Some(old) = self.first_in(index, from, end) {
             let mut rest = SmallVec::<[Piece; 3]>::new();
             let mut middle = old;
             if u64::from(old.file_block) < from {
@@ -299,14 +370,18 @@ impl Residency {
             changes.removed.push(middle);
             self.replace(index, old, &rest, changes);
         }
+        self.close(index);
     }
 
     /// Puts `parts` (cut from `old`, in order) in the place of `old`.
     fn replace(&mut self, index: u32, old: Piece, parts: &[Piece], changes: &mut Changes) {
-        if let Some(node) = self.nodes[index as usize].as_mut() {
-            node.pieces.take(old.file_block);
+        self.take_piece(index, old.file_block);
+        if parts.is_empty() {
+            self.entry_left(index, old.slot);
+        } else {
+            // The first part takes the entry over.
+            self.slots.entry_went(old.slot);
         }
-        self.entry_left_unless_kept(index, old.slot, parts.is_empty());
         for (at, part) in parts.iter().enumerate() {
             if at == 0 {
                 self.put(index, part.in_slot(old.slot));
@@ -322,40 +397,34 @@ impl Residency {
         }
     }
 
-    /// The entry of a replaced piece: it goes, or is taken over by the first part.
-    fn entry_left_unless_kept(&mut self, index: u32, slot: u32, gone: bool) {
-        if gone {
-            self.entry_left(index, slot);
-        } else {
-            self.slots.used[slot as usize] -= 1;
-        }
-    }
-
-    /// Removes an inode without pieces from the map; its queue handles, if it was removed.
-    pub(super) fn forget_if_empty(&mut self, ino: u64) -> Option<Node> {
-        let index = *self.by_ino.get(&ino)?;
-        if !self.nodes[index as usize].as_ref()?.pieces.is_empty() {
+    /// Removes an inode without pieces from the map; the head slot it had, if it was removed.
+    pub(super) fn forget_if_empty(&mut self, ino: u64) -> Option<u32> {
+        let head = self.head_of(ino)?;
+        let Use::Head { node } = self.slots.get(head) else { return None };
+        if !self.nodes[node as usize].as_ref()?.pieces.is_empty() {
             return None;
         }
-        let node = self.nodes[index as usize].take()?;
-        self.by_ino.remove(&ino);
-        self.free_nodes.push(index);
-        self.slots.release(node.head);
-        Some(node)
+        self.index.remove(ino, head);
+        self.drop_node(node);
+        self.inodes.forget(head);
+        self.slots.release(head);
+        Some(head)
     }
 
     /// Gives state 11 to the pieces in state 10 that touch `from..end` and for which `select` holds.
     pub(super) fn finish(&mut self, ino: u64, (from, end): (u64, u64), select: impl Fn(&Piece) -> bool) {
-        let Some(&index) = self.by_ino.get(&ino) else { return };
-        let Some(node) = self.nodes[index as usize].as_mut() else { return };
+        let Some(Use::Head { node: index }) = self.head_of(ino).map(|head| self.slots.get(head)) else {
+            return;
+        };
         let mut at = from;
-        while let Some(piece) = node.pieces.first_in(at, end) {
+        while let Some(piece) = self.first_in(index, at, end) {
             at = piece.end();
             if piece.state() == WrDone::Ssd && select(&piece) {
-                node.pieces.put(piece.with_state(WrDone::Both));
+                self.put_piece(index, piece.with_state(WrDone::Both));
                 self.slots.touch(piece.slot);
             }
         }
+        self.close(index);
     }
 
     /// Sets the state of every piece (or part of one) in `from..end`. A piece that would have to be cut and
@@ -367,9 +436,9 @@ impl Residency {
         state: WrDone,
         changes: &mut Changes,
     ) {
-        let Some(&index) = self.by_ino.get(&ino) else { return };
+        let Some(index) = self.open(ino) else { return };
         let mut at = from;
-        while let Some(old) = self.nodes[index as usize].as_ref().and_then(|n| n.pieces.first_in(at, end)) {
+        while let Some(old) = self.first_in(index, at, end) {
             at = old.end();
             if old.state() == state {
                 continue;
@@ -384,90 +453,107 @@ impl Residency {
             middle = if right.is_some() { middle.before(end) } else { middle };
             parts.push(middle.with_state(state));
             parts.extend(right);
-            if self.can_cut(index, old.slot, parts.len() as u32 - 1) {
+            if self.can_cut(old.slot, parts.len() as u32 - 1) {
                 self.replace(index, old, &parts, changes);
             }
         }
+        self.close(index);
     }
 
     /// Whether `more` entries find room beside one in `slot`.
-    fn can_cut(&self, index: u32, slot: u32, more: u32) -> bool {
-        let room = self.at(index).map_or(0, |node| self.slots.room(node, slot));
-        more <= room || self.slots.free.len() > 0
+    fn can_cut(&self, slot: u32, more: u32) -> bool {
+        more <= u32::from(self.slots.room(slot)) || self.slots.free.len() > 0
     }
 
     /// Takes over an inode as a mount found it. What of it does not fit into the slots it names, because they
-    /// are another's or full, is returned; `None` if the head slot is another's.
-    pub(super) fn adopt(
-        &mut self,
-        ino: u64,
-        head: u32,
-        inode: PackedInode,
-        pieces: &Pieces,
-    ) -> Option<Vec<Piece>> {
-        if head >= self.slots.count() || !self.slots.free.remove(head) {
+    /// are another's or full, is returned; `None` if the head slot is another's, or the inode is there.
+    pub(super) fn adopt(&mut self, ino: u64, head: u32, pieces: &Pieces) -> Option<Vec<Piece>> {
+        if head >= self.slots.count() || self.head_of(ino).is_some() || !self.slots.free.remove(head) {
             return None;
         }
-        let index = self.add_with_head(ino, inode, head);
-        let mut left = Vec::new();
-        for piece in pieces.iter() {
-            let slot = piece.slot;
-            if slot < self.slots.count() && self.slots.free.remove(slot) {
-                self.slots.take(index, slot);
-            }
-            let stays = slot < self.slots.count()
-                && self.slots.owner(slot) == Some(index)
-                && self.at(index).is_some_and(|node| self.slots.room(node, slot) > 0);
-            if stays {
-                self.put(index, piece);
-            } else {
-                left.push(piece);
-            }
-        }
+        let index = self.add_with_head(ino, head);
+        let left = pieces.iter().filter_map(|piece| self.adopt_piece(index, head, piece)).collect();
+        self.close(index);
         Some(left)
+    }
+
+    /// Takes over a piece of an inode that is there, as a mount found it; it comes back if it does not fit into the
+    /// slot it names.
+    pub(super) fn adopt_more(&mut self, ino: u64, piece: Piece) -> Option<Piece> {
+        let Some((index, head)) = self.open(ino).zip(self.head_of(ino)) else { return Some(piece) };
+        let left = self.adopt_piece(index, head, piece);
+        self.close(index);
+        left
+    }
+
+    fn adopt_piece(&mut self, index: u32, head: u32, piece: Piece) -> Option<Piece> {
+        let slot = piece.slot;
+        if slot < self.slots.count() && self.slots.free.remove(slot) {
+            self.slots.take_overflow(slot, head);
+        }
+        let stays =
+            slot < self.slots.count() && self.slots.head_of(slot) == Some(head) && self.slots.room(slot) > 0;
+        if stays {
+            self.put(index, piece);
+            return None;
+        }
+        Some(piece)
     }
 
     /// Puts a piece that was found at a mount into any slot; where it went.
     pub(super) fn place(&mut self, ino: u64, inode: PackedInode, piece: Piece) -> Option<Piece> {
-        let index = match self.by_ino.get(&ino) {
-            Some(index) => *index,
-            None => self.add(ino, inode)?,
+        let index = match self.open(ino) {
+            Some(index) => index,
+            None => {
+                let index = self.add(ino)?;
+                let head = self.nodes[index as usize].as_ref()?.head;
+                self.inodes.set(head, inode);
+                index
+            }
         };
-        let piece = piece.in_slot(self.slot_for(index, None)?);
-        self.put(index, piece);
-        Some(piece)
+        let slot = self.slot_for(index, None);
+        let placed = slot.map(|slot| piece.in_slot(slot));
+        placed.into_iter().for_each(|piece| self.put(index, piece));
+        self.close(index);
+        placed
     }
 
     /// Checks the slots against the pieces; for tests.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let mut used = vec![0u8; self.slots.owner.len()];
-        for (index, node) in self.nodes.iter().enumerate() {
-            let Some(node) = node else { continue };
-            assert_eq!(self.by_ino.get(&node.ino), Some(&(index as u32)));
-            assert_eq!(self.slots.owner(node.head), Some(index as u32));
+        let mut used = std::collections::BTreeMap::<u32, u8>::new();
+        let mut more = 0;
+        for found in self.all() {
+            assert_eq!(self.head_of(found.ino), Some(found.head));
+            used.entry(found.head).or_default();
+            more +=
+                if matches!(found.pieces, View::Many(_)) { found.pieces.len().saturating_sub(1) } else { 0 };
             let mut end = 0;
-            for piece in node.pieces.iter() {
+            for piece in found.pieces.iter() {
                 assert!(u64::from(piece.file_block) >= end && piece.len() > 0, "{piece:?}");
                 end = piece.end();
-                used[piece.slot as usize] += 1;
-                assert_eq!(self.slots.owner(piece.slot), Some(index as u32));
-                let entries = if piece.slot == node.head {
-                    self.slots.head_entries
-                } else {
-                    self.slots.overflow_entries
-                };
-                assert!(used[piece.slot as usize] <= entries);
+                let used = used.entry(piece.slot).or_default();
+                *used += 1;
+                assert_eq!(self.slots.head_of(piece.slot), Some(found.head));
+                let head = piece.slot == found.head;
+                assert!(*used <= if head { self.slots.head_entries } else { self.slots.overflow_entries });
             }
         }
-        assert_eq!(used, self.slots.used);
+        assert_eq!((self.all().count(), more), (self.len(), self.more_pieces));
         for slot in 0..self.slots.count() {
-            assert_eq!(self.slots.owner(slot).is_none(), self.slots.free.contains(slot), "slot {slot}");
-            if let Some(node) = self.slots.owner(slot).and_then(|owner| self.at(owner)) {
-                assert!(used[slot as usize] > 0 || node.head == slot);
-            }
+            assert_eq!(!self.slots.is_used(slot), self.slots.free.contains(slot), "slot {slot}");
+            let entries = match self.slots.get(slot) {
+                Use::Free => None,
+                Use::One { .. } => Some(1),
+                Use::Head { .. } | Use::Overflow { .. } => Some(self.slots.entries(slot)),
+            };
+            assert_eq!(entries, used.get(&slot).copied(), "slot {slot}");
         }
     }
+}
+
+fn found(node: &Node) -> Found<'_> {
+    Found { ino: node.ino, head: node.head, pieces: View::Many(&node.pieces) }
 }
 
 #[cfg(test)]

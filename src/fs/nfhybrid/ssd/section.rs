@@ -16,10 +16,12 @@
 //! when it is full.
 
 use super::bits::{Bits, Pool};
+use super::marks::{CHUNK_EXTENTS, MarkTable};
 use super::segment::{Mark, Marks, Shape};
 use super::table::Table;
 use super::{Runs, add_run};
 use crate::time::Time;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -42,7 +44,7 @@ pub(super) struct Section {
     shape: Shape,
     first: u32,
     extents: u32,
-    marks: Vec<Marks>,
+    marks: MarkTable,
     reserved: Bits,
     live: Bits,
     dying: Bits,
@@ -61,7 +63,7 @@ impl Section {
             shape,
             first,
             extents,
-            marks: vec![Marks::default(); extents as usize],
+            marks: MarkTable::new(shape, extents),
             reserved: Bits::new(blocks),
             live: Bits::new(blocks),
             dying: Bits::new(blocks),
@@ -84,6 +86,15 @@ impl Section {
     /// The section's blocks on the device.
     pub(super) fn range(&self) -> Range<u32> {
         self.first..self.first + self.extents * self.shape.blocks()
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let bits = [&self.reserved, &self.live, &self.dying, &self.dirty].map(Bits::heap_bytes);
+        bits.iter().sum::<usize>()
+            + self.marks.heap_bytes()
+            + self.clean.heap_bytes()
+            + self.table.heap_bytes()
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -131,7 +142,7 @@ impl Section {
             Some(extent) => extent,
             None => self.clean.take().or_else(|| self.table.choose_past(blocks))?,
         };
-        let pos = self.marks[extent as usize].largest_hole(self.shape)?.pos;
+        let pos = self.marks.get(extent).largest_hole(self.shape)?.pos;
         self.reserve(extent, pos, blocks);
         let mut runs = Runs::new();
         add_run(&mut runs, self.first + extent * self.shape.blocks() + pos, blocks);
@@ -145,9 +156,10 @@ impl Section {
             self.counts.clean_soon -= 1;
         }
         self.reserved.set_range(all.start + pos..all.start + pos + blocks);
-        let marks = &mut self.marks[extent as usize];
+        let mut marks = self.marks.get(extent);
         let was_clean = marks.is_clean();
         marks.bitmap(self.shape, pos, pos + blocks - 1, true);
+        self.marks.set(extent, marks);
         match marks.largest_hole(self.shape) {
             None => {
                 self.counts.full += 1;
@@ -230,7 +242,7 @@ impl Section {
         let base = extent * self.shape.blocks();
         let (first, last) =
             (self.shape.part_at(range.start - base), self.shape.part_at(range.end - 1 - base));
-        let before = self.marks[extent as usize];
+        let before = self.marks.get(extent);
         let mut after = before;
         for part in first..=last {
             let blocks = base + self.shape.start(part)..base + self.shape.start(part + 1);
@@ -240,7 +252,7 @@ impl Section {
         }
         if after != before {
             after.settle(self.shape);
-            self.marks[extent as usize] = after;
+            self.marks.set(extent, after);
             self.rejoin(extent, before);
         }
     }
@@ -254,7 +266,7 @@ impl Section {
         if before.is_full(self.shape) {
             self.counts.full -= 1;
         }
-        let marks = self.marks[extent as usize];
+        let marks = self.marks.get(extent);
         if marks.is_clean() {
             self.table.leave(extent);
             self.clean.insert(extent);
@@ -281,25 +293,32 @@ impl Section {
         if self.clean.remove(extent) {
             self.counts.clean_soon -= 1;
         }
-        let marks = &mut self.marks[extent as usize];
+        let mut marks = self.marks.get(extent);
         let parts = self.shape.part_at(range.start - base)..=self.shape.part_at(range.end - 1 - base);
         for (step, part) in parts.enumerate() {
             if marks.get(part) == Mark::Free {
                 marks.set(part, if step == 0 { Mark::First } else { Mark::Rest });
             }
         }
+        self.marks.set(extent, marks);
+    }
+
+    /// Whether the extents of a stretch are all clean.
+    pub(super) fn is_clean(&self, mut extents: Range<u32>) -> bool {
+        extents.start = extents.start / CHUNK_EXTENTS * CHUNK_EXTENTS;
+        extents.step_by(CHUNK_EXTENTS as usize).all(|extent| self.marks.chunk_is_clean(extent))
     }
 
     /// Takes the marks of the media for an extent where they agree with what was adopted. Otherwise they
     /// are wrong: the extent's marks will be written again, and the answer is `false`.
     pub(super) fn compare(&mut self, extent: u32, media: Marks) -> bool {
-        let own = &mut self.marks[extent as usize];
+        let own = self.marks.get(extent);
         let mut settled = media;
         settled.settle(self.shape);
         let same = settled == media
             && (0..self.shape.parts()).all(|p| (own.get(p) == Mark::Free) == (media.get(p) == Mark::Free));
         if same {
-            *own = media;
+            self.marks.set(extent, media);
         } else {
             self.dirty.set(extent / EXTENTS_PER_BITMAP_BLOCK);
         }
@@ -309,8 +328,12 @@ impl Section {
     /// Ends a mount: partly used extents are set aside until something in them is freed or room is short.
     pub(super) fn adopted(&mut self) {
         for extent in 0..self.extents {
-            let marks = &mut self.marks[extent as usize];
+            if self.marks.chunk_is_clean(extent) {
+                continue;
+            }
+            let mut marks = self.marks.get(extent);
             marks.settle(self.shape);
+            self.marks.set(extent, marks);
             match marks.largest_hole(self.shape) {
                 None => self.counts.full += 1,
                 Some(hole) if !marks.is_clean() => self.table.set_aside(extent, hole),
@@ -321,7 +344,7 @@ impl Section {
 
     /// The marks as the media should have them: parts without a live block are free.
     pub(super) fn media_marks(&self, extent: u32) -> Marks {
-        let mut marks = self.marks[extent as usize];
+        let mut marks = self.marks.get(extent);
         let all = self.extent_blocks(extent);
         if marks.is_clean() || !self.reserved.any(all.clone()) && !self.dying.any(all.clone()) {
             return marks;
@@ -333,6 +356,12 @@ impl Section {
         }
         marks.settle(self.shape);
         marks
+    }
+
+    /// Which of `count` blocks from `start` on are live, counted from `start`; block numbers of the section.
+    pub(super) fn live_in(&self, start: u32, count: u32) -> SmallVec<[usize; 64]> {
+        let end = (self.extents * self.shape.blocks()).min(start + count);
+        (start..end).filter(|block| self.live.get(*block)).map(|block| (block - start) as usize).collect()
     }
 
     fn mark_dirty(&mut self, at: u32, len: u32) {
@@ -357,7 +386,7 @@ impl Section {
     pub(super) fn check(&self) {
         let (mut full, mut soon) = (0, 0);
         for extent in 0..self.extents {
-            let (marks, all) = (self.marks[extent as usize], self.extent_blocks(extent));
+            let (marks, all) = (self.marks.get(extent), self.extent_blocks(extent));
             for part in 0..self.shape.parts() {
                 let blocks = all.start + self.shape.start(part)..all.start + self.shape.start(part + 1);
                 assert_eq!(marks.get(part) != Mark::Free, self.in_use(blocks), "part {part} of {extent}");

@@ -72,6 +72,11 @@ const ENTRY_BYTES: usize = size_of::<RawEntry>();
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PackedInode(pub(super) [u8; INODE_BYTES]);
 
+impl PackedInode {
+    /// All zeros.
+    pub(super) const ZERO: PackedInode = PackedInode([0; INODE_BYTES]);
+}
+
 impl From<&DupInode> for PackedInode {
     fn from(inode: &DupInode) -> PackedInode {
         let raw = RawInode {
@@ -183,6 +188,20 @@ pub(super) fn write(
     bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     header.checksum = seal.checksum(offset, &bytes[4..]).into();
     bytes[..4].copy_from_slice(header.checksum.as_bytes());
+}
+
+/// Completes `bytes` (a head slot at device offset `offset`, written with any inode) with the inode in `media`, which is
+/// the slot as it is on the SSD. If that is damaged or another inode's, it stays as it is.
+pub(super) fn take_inode(bytes: &mut [u8], media: &[u8], offset: u64, seal: &Seal) {
+    let ino = RawHeader::read_from_prefix(bytes).map(|(header, _)| header.ino.get()).ok();
+    match read(media, offset, seal) {
+        Ok(Some(Slot { ino: found, inode: Some(inode), .. })) if Some(found) == ino => {
+            bytes[HEADER_BYTES..HEADER_BYTES + INODE_BYTES].copy_from_slice(&inode.0);
+            let sum = seal.checksum(offset, &bytes[4..]);
+            bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        }
+        _ => bytes.copy_from_slice(media),
+    }
 }
 
 /// Reads a slot: `Ok(None)` when it is free (all zeros), `Err` with the reason when it is damaged.

@@ -1,6 +1,6 @@
 //! Numbers to look at.
 
-use super::Ssd;
+use super::{Memory, Ssd};
 
 /// The numbers of one section.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -50,6 +50,8 @@ pub struct Status {
     pub log_bytes: u64,
     /// Blocks that can be allocated again when the log is durable.
     pub blocks_freed_soon: u64,
+    /// Memory in use for all this, and its limit.
+    pub memory: Memory,
 }
 
 impl Ssd {
@@ -63,6 +65,7 @@ impl Ssd {
             log_used_bytes: self.used(),
             log_bytes: self.capacity(),
             blocks_freed_soon: self.freed.iter().map(|freed| u64::from(freed.len)).sum(),
+            memory: self.memory(),
         }
     }
 

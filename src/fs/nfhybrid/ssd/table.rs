@@ -112,6 +112,15 @@ impl Table {
         }
     }
 
+    /// Bytes on the heap, as far as they grow with the extents in the table: a descriptor and an entry of a list for
+    /// each, and one of the order of joining for those that wait. Trees are reckoned two thirds full.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let descriptor = size_of::<(u32, Descriptor)>() + 1;
+        let entry = size_of::<(u64, u32)>() * 3 / 2;
+        let joined = size_of::<(u64, (u32, Time))>() * 3 / 2;
+        self.descriptors.capacity() * descriptor + self.descriptors.len() * entry + self.joined.len() * joined
+    }
+
     /// Lists whose holes have at least `blocks` blocks: they are the first so many.
     fn fitting(&self, blocks: u32) -> usize {
         self.kinds.partition_point(|&(_, size)| size >= blocks)

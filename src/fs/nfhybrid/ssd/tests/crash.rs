@@ -70,6 +70,8 @@ struct UnderWay {
 
 struct Bench {
     random: SmallRng,
+    /// What the device answers: everything submitted.
+    device: Ram,
     ssd: Ssd,
     events: Vec<Event>,
     now: Truth,
@@ -82,6 +84,8 @@ struct Bench {
     /// Highest operation whose records are durable.
     durable_op: u64,
     clock: Time,
+    /// Checkpoints that took something from the tables.
+    merged: usize,
 }
 
 fn config(seed: u64) -> Config {
@@ -111,6 +115,7 @@ impl Bench {
     }
 
     fn submit(&mut self, offset: u64, data: Bytes) -> usize {
+        (&self.device as &dyn BlockDevice).write(offset, data.clone()).unwrap();
         self.events.push(Event::Submit { offset, data });
         self.events.len() - 1
     }
@@ -261,8 +266,10 @@ impl Bench {
         if !self.sync() {
             return;
         }
-        let Ok(checkpoint) = self.ssd.checkpoint_begin() else { return };
+        let Ok(mut checkpoint) = self.ssd.checkpoint_begin() else { return };
         assert!(checkpoint.log.is_empty(), "all is durable");
+        self.merged += usize::from(checkpoint.needs_merge());
+        checkpoint.merge(&self.device).unwrap();
         for (offset, bytes) in checkpoint.tables {
             self.submit(offset, bytes);
         }
@@ -375,9 +382,16 @@ fn cut(
 }
 
 /// Opens an image and finds which of the allowed truths it holds; `None` if it may be one that is not known.
-fn verify(image: &[u8], allowed: &[Option<Truth>], disk: u64, name: &str) -> Option<(Ssd, Truth)> {
+fn verify(
+    image: &[u8],
+    allowed: &[Option<Truth>],
+    disk: u64,
+    name: &str,
+    cache: usize,
+) -> Option<(Ssd, Truth)> {
     let device = Ram::from_bytes("ssd", image.to_vec());
-    let opened = Ssd::open(&device, DiskSide::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let open = || Ssd::open_limited(&device, DiskSide::default(), MEMORY_DEFAULT, cache);
+    let opened = open().unwrap_or_else(|error| panic!("{name}: {error}"));
     let lost = opened.notes.iter().find(|note| note.contains("dropped") || note.contains("made anew"));
     assert!(lost.is_none(), "{name}: {lost:?}");
     let mut ssd = opened.ssd;
@@ -431,25 +445,41 @@ fn verify(image: &[u8], allowed: &[Option<Truth>], disk: u64, name: &str) -> Opt
     for ((ino, file_block), bound) in &truth.bound {
         let data = (&device as &dyn BlockDevice).read(bound.at * BLOCK as u64, BLOCK).unwrap();
         assert_eq!(data, block_of(bound.content), "{name}: data of block {file_block} of inode {ino}");
-        assert_eq!(ssd.sums(SsdBlock(bound.at), 1), [crc32c(&data)], "{name}");
+        let mut sums = ssd.sums(SsdBlock(bound.at), 1);
+        assert_eq!(sums.read(&device).unwrap(), [crc32c(&data)], "{name}");
+        if bound.content % 3 == 0 {
+            ssd.learn(&sums);
+        }
+        let inode = ssd.read_dup_inode(&device, Ino(*ino)).unwrap();
+        assert!(inode.is_some_and(|inode| inode.size > 0), "{name}: inode {ino}");
     }
-    let again = Ssd::open(&device, DiskSide::default()).unwrap();
+    let again = open().unwrap();
     assert_eq!(again.records, opened.records, "{name}: opening is repeatable");
     Some((ssd, truth.clone()))
 }
 
 /// Random use from an image for some steps, with the cuts to try after it.
-fn run(seed: u64, rounds: usize, steps: usize, cuts: impl Fn(usize) -> Vec<usize>) -> usize {
+/// The number of cuts, and of checkpoints that took something from the tables. `cache`: bytes for what they have.
+fn run(
+    seed: u64,
+    rounds: usize,
+    steps: usize,
+    cache: usize,
+    cuts: impl Fn(usize) -> Vec<usize>,
+) -> (usize, usize) {
     let mut random = SmallRng::seed_from_u64(seed);
     let ram = Ram::new("ssd", DEVICE_BYTES);
     Ssd::format(&ram, &config(seed), &Tie::default()).unwrap();
     let (mut image, mut truth, mut disk, mut tried) = (ram.image(), Truth::default(), 0, 0);
+    let mut merged = 0;
     let (mut next_op, mut next_content) = (1, 1);
     for round in 0..rounds {
         let name = format!("seed {seed} round {round}");
-        let (ssd, _) = verify(&image, &[Some(truth.clone())], disk, &name).expect("one truth");
+        let (ssd, _) = verify(&image, &[Some(truth.clone())], disk, &name, cache).expect("one truth");
         let mut bench = Bench {
             random: SmallRng::seed_from_u64(random.random()),
+            device: Ram::from_bytes("ssd", image.clone()),
+            merged: 0,
             ssd,
             events: vec![Event::Disk { op: disk }],
             now: truth.trimmed(disk),
@@ -468,31 +498,40 @@ fn run(seed: u64, rounds: usize, steps: usize, cuts: impl Fn(usize) -> Vec<usize
             check(&bench.ssd);
         }
         (next_op, next_content) = (bench.next_op, bench.next_content);
+        merged += bench.merged;
         for end in cuts(bench.events.len()) {
             let name = format!("seed {seed} round {round} cut {end}");
             let (image, allowed, disk) = cut(&mut random, &image, &start, &bench.events[..end]);
-            tried += usize::from(verify(&image, &allowed, disk, &name).is_some());
+            tried += usize::from(verify(&image, &allowed, disk, &name, cache).is_some());
         }
         let end = random.random_range(1..=bench.events.len());
         let (after, allowed, disk_after) = cut(&mut random, &image, &start, &bench.events[..end]);
         let name = format!("seed {seed} round {round} end {end}");
-        if let Some((_, found)) = verify(&after, &allowed, disk_after, &name) {
+        if let Some((_, found)) = verify(&after, &allowed, disk_after, &name, cache) {
             (truth, image, disk) = (found, after, disk_after);
         }
     }
-    tried
+    (tried, merged)
 }
 
 #[test]
 fn after_a_cut_at_every_event_the_state_is_that_of_a_group_of_the_log() {
-    let tried = run(1, 6, 150, |events| (1..=events).collect());
-    assert!(tried > 1000, "{tried} cuts");
+    let (tried, merged) = run(1, 6, 150, usize::MAX, |events| (1..=events).collect());
+    assert!(tried > 1000 && merged == 0, "{tried} cuts, {merged} merges");
+}
+
+#[test]
+fn the_same_holds_when_memory_keeps_nothing_that_the_tables_have() {
+    let (tried, merged) = run(2, 6, 150, 0, |events| (1..=events).step_by(2).collect());
+    assert!(tried > 500 && merged > 10, "{tried} cuts, {merged} merges");
+    let merged: usize = (200..206).map(|seed| run(seed, 12, 60, 20_000, |_| Vec::new()).1).sum();
+    assert!(merged > 10, "{merged} merges");
 }
 
 #[test]
 fn many_cuts_one_after_the_other_leave_no_trace_of_what_was_lost() {
     for seed in 100..112 {
-        run(seed, 12, 60, |_| Vec::new());
+        run(seed, 12, 60, usize::MAX, |_| Vec::new());
     }
 }
 
@@ -502,9 +541,10 @@ fn many_cuts_one_after_the_other_leave_no_trace_of_what_was_lost() {
 fn many_more_cuts() {
     let rounds: u64 = std::env::var("CUTS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
     let mut tried = 0;
-    let mut seed = 10_000;
+    let mut seed = 10_000u64;
     while tried < rounds as usize {
-        tried += run(seed, 8, 150, |events| (1..=events).step_by(7).collect());
+        let cache = if seed.is_multiple_of(2) { usize::MAX } else { 0 };
+        tried += run(seed, 8, 150, cache, |events| (1..=events).step_by(7).collect()).0;
         seed += 1;
     }
     println!("{tried} cuts");

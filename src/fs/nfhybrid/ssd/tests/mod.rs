@@ -2,6 +2,7 @@
 
 mod api;
 mod crash;
+mod memory;
 
 use super::*;
 use crate::media::BlockDevice;
@@ -32,11 +33,12 @@ pub(super) fn seal_all(ssd: &mut Ssd, device: &dyn BlockDevice) {
 
 /// A whole checkpoint.
 pub(super) fn checkpoint(ssd: &mut Ssd, device: &dyn BlockDevice) {
-    let checkpoint = ssd.checkpoint_begin().unwrap();
-    for write in checkpoint.log {
+    let mut checkpoint = ssd.checkpoint_begin().unwrap();
+    for write in std::mem::take(&mut checkpoint.log) {
         device.write(write.offset, write.clone().close()).unwrap();
         ssd.sealed(write.upto);
     }
+    checkpoint.merge(device).unwrap();
     for (offset, bytes) in checkpoint.tables {
         device.write(offset, bytes).unwrap();
     }
