@@ -288,8 +288,7 @@ impl Halves {
         findings.changed = true;
         let ssd = self.ssd.clone().map(|ssd| ssd as Arc<dyn BlockDevice>);
         let recover = if plan.lossy { Recover::Whole } else { Recover::Log };
-        let options =
-            Options { manual: true, without_ssd: plan.without_ssd, recover, ..Options::default() };
+        let options = Options { manual: true, without_ssd: plan.without_ssd, recover, ..Options::default() };
         let fs = NfHybrid::open(self.disk.clone(), ssd, options)?;
         let mut left = 0;
         if plan.deep {

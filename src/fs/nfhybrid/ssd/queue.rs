@@ -261,7 +261,7 @@ impl Queues {
         ring.levels.rotate_right(1);
         ring.levels[0] = 0;
         ring.levels[LEVELS - 1] += sunk;
-        if ring.turn % u64::from(STAMPS / 2) == 0 {
+        if ring.turn.is_multiple_of(u64::from(STAMPS / 2)) {
             self.renew_stamps(section);
         }
     }

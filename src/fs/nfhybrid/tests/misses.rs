@@ -98,9 +98,12 @@ type Cold = Box<dyn FnOnce(&NfHybrid) + Send>;
 #[test]
 fn while_one_looks_up_what_is_cold_all_others_are_served() {
     let cases: [(&str, Cold); 6] = [
-        ("lookup", Box::new(|fs| {
-            fs.lookup(ROOT_INO, b"cold").unwrap();
-        })),
+        (
+            "lookup",
+            Box::new(|fs| {
+                fs.lookup(ROOT_INO, b"cold").unwrap();
+            }),
+        ),
         ("listing", Box::new(|fs| fs.readdir_attrs(ROOT_INO, 0, &mut |_, _| true).unwrap())),
         ("names", Box::new(|fs| fs.readdir(ROOT_INO, 0, &mut |_| true).unwrap())),
         (
