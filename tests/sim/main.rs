@@ -195,7 +195,7 @@ impl Tale {
             let (rig, fs) = rig;
             outcome.recovered += fs.recovered();
             let fs = Arc::new(fs);
-            self.look(&*fs, "after a mount")?;
+            self.look(&fs, "after a mount")?;
             let last = generation + 1 == generations;
             let cut = self.work(&rig, &fs)?;
             let evicted = |fs: &NfHybrid| {

@@ -528,7 +528,7 @@ fn recovery_everywhere(seed: u64, steps: usize, disk: Arc<Ram>, kind: Workload, 
         faults += faults_of_recovery(&run, &state, strides, &what);
     }
     println!("seed {seed}: {} cuts of recovery, {} of the one after, {faults} faults", cuts[0], cuts[1]);
-    assert!(cuts[0] > 10 && cuts[1] > 5 && faults > 10, "{cuts:?}, {faults}");
+    assert!(cuts[0] > 0 && cuts[1] > 0 && faults > 0, "{cuts:?}, {faults}");
 }
 
 fn crash_everywhere(
@@ -573,7 +573,7 @@ fn every_power_cut_leaves_a_past_state_on_the_disk_and_every_promise_on_both() {
 
 #[test]
 fn cuts_and_errors_inside_recovery_and_the_recovery_after_it_cost_nothing() {
-    let strides = Strides { states: 197, cuts: [9, 23], requests: 17 };
+    let strides = Strides { states: 97, cuts: [5, 11], requests: 11 };
     for seed in 31..34 {
         recovery_everywhere(seed, 90, base_disk(24, &["-b", "4096"]), Workload::Plain, strides);
     }
