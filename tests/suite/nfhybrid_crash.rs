@@ -493,6 +493,8 @@ fn faults_of_recovery(run: &Run, state: &CrashState, strides: Strides, what: &st
             let [disk, ssd] = used;
             match NfHybrid::open(disk, Some(ssd), manual()) {
                 Ok(fs) => {
+                    // What did not strike the mount is not to strike those who look at it.
+                    faulty.forget();
                     check_promises(run, &state.marks, &fs, &what);
                     fs.abandon();
                 }
