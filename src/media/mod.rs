@@ -39,8 +39,6 @@ pub mod timed;
 pub mod timer;
 mod uring;
 
-/// Kept where it was for those who name it so.
-pub use crate::random;
 use crate::time::Time;
 use crate::{Error, Result};
 use bytes::Bytes;

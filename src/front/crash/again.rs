@@ -3,7 +3,7 @@
 use super::calls::is_file;
 use super::snapshot::Snapshot;
 use crate::fs::{Caller, FileSystem, Kind, NewNode, Rename, SetAttr, resolve_bytes};
-use crate::media::random::Random;
+use crate::random::Random;
 use crate::units::Ino;
 use crate::{Error, Result};
 

@@ -25,7 +25,14 @@ impl Store {
         }
         let (slot, offset) = self.load_slot(ino)?;
         let raw = &self.buffers.bytes(slot)[offset..offset + self.geometry.inode_bytes as usize];
-        Inode::read(raw, ino, &self.geometry)
+        match Inode::read(raw, ino, &self.geometry) {
+            // A table block that was read as zeros has no inodes, and no checksum that would say so.
+            Err(Error::Stale) if self.inode_map(group)?.map.test(place) => {
+                let why = "its slot is blank, and the bitmap says that it is in use";
+                Err(Error::corrupt("an inode", why, format!("inode {ino}")))
+            }
+            read => read,
+        }
     }
 
     /// Stores an inode, whose table block is in a buffer, into its slot.

@@ -233,7 +233,7 @@ impl Shared {
         let disk = submit_gathered(self.disk.as_ref(), self.clock.now(), ordered);
         let late = match self.finish_ssd(op, placements) {
             Ok(late) => late,
-            Err(error) if self.ssd_failed(&error) => Vec::new(),
+            Err(error) if self.ssd_overflowed(&error) || self.ssd_failed(&error) => Vec::new(),
             Err(error) => {
                 // Without the SSD's word the disk must not go on.
                 let _ = wait_all(self.disk.as_ref(), disk);

@@ -15,7 +15,7 @@
 use super::core::Core;
 use super::durable::fill;
 use super::ssd::{self, DiskSide, Ssd};
-use super::state::{DiskSays, Phase, Plan, SsdSays, Word, judge};
+use super::state::{DiskSays, Phase, Plan, SsdSays, State, Word, judge};
 use super::tie::{NoTie, Saved, Tie};
 use super::{Options, Recover, Shared, volume};
 use crate::fs::ext4::{Ext4, Look};
@@ -255,15 +255,28 @@ impl Shared {
         Ok(())
     }
 
-    /// The one door by which an SSD is given up: for an error of its own device, where the state allows it. Everything it
-    /// alone had is still in memory. Whether there is no SSD from now on.
+    /// An SSD is given up for an error of its own device, where the state allows it. Everything it alone had is still in
+    /// memory. Whether there is no SSD from now on.
     pub(super) fn ssd_failed(&self, error: &Error) -> bool {
+        let ended = self.ssd_ended(error, State::ssd_failed);
+        if !ended {
+            tracing::error!(%error, "the SSD could not be used for once; it is kept");
+        }
+        ended
+    }
+
+    /// The same for a log without room for what the next commit counts on.
+    pub(super) fn ssd_overflowed(&self, error: &Error) -> bool {
+        self.ssd_ended(error, State::ssd_overflowed)
+    }
+
+    /// The one door by which an SSD is given up, if `judge` says so.
+    fn ssd_ended(&self, error: &Error, judge: fn(&mut State, &Error) -> bool) -> bool {
         let mut core = self.core.lock();
         if core.ssd.is_none() {
             return true;
         }
-        if !core.state.ssd_failed(error) {
-            tracing::error!(%error, "the SSD could not be used for once; it is kept");
+        if !judge(&mut core.state, error) {
             return false;
         }
         tracing::error!(%error, "the SSD failed; going on from the disk alone");

@@ -119,7 +119,17 @@ impl State {
     /// An error where the SSD is used. Whether it is given up for it: for what its own device said, where nothing is lost
     /// by that; the epoch is raised then, and the next commit carries it.
     pub fn ssd_failed(&mut self, error: &Error) -> bool {
-        if !matches!(error, Error::Ssd(_)) || self.ssd_is_fixed() || self.phase == Phase::Degraded {
+        matches!(error, Error::Ssd(_)) && self.give_up_ssd(error)
+    }
+
+    /// The SSD's log has no room for what the next commit of the disk counts on. Whether the SSD is given up for that: it
+    /// costs the copies, where anything else would end all changes.
+    pub fn ssd_overflowed(&mut self, error: &Error) -> bool {
+        matches!(error, Error::NoSpace(_)) && self.give_up_ssd(error)
+    }
+
+    fn give_up_ssd(&mut self, error: &Error) -> bool {
+        if self.ssd_is_fixed() || self.phase == Phase::Degraded {
             return false;
         }
         self.phase = Phase::Degraded;

@@ -206,6 +206,10 @@ fn an_ssd_is_given_up_once_for_its_own_error_and_never_while_its_log_is_replayed
         assert_eq!(state.epoch(), EPOCH + u64::from(allowed));
         assert!(!state.ssd_failed(&own), "twice");
         assert_eq!(state.epoch(), EPOCH + u64::from(allowed));
+        let mut state = self::state(from);
+        assert!(!state.ssd_overflowed(&own), "that is for its own error");
+        assert_eq!(state.ssd_overflowed(&Error::NoSpace("log")), allowed, "{from:?}");
+        assert_eq!(state.epoch(), EPOCH + u64::from(allowed));
     }
 }
 

@@ -17,6 +17,9 @@ use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Frames by which a write may begin before the end of the stretch it goes on: one write of the kernel's.
+const SWAPPED_FRAMES: u64 = 256;
+
 /// Frame that holds byte `offset`.
 pub fn frame_of(offset: u64) -> u64 {
     offset / FRAME as u64
@@ -189,7 +192,9 @@ impl Shared {
         let node = core.node_of(ino);
         let stretch = &mut node.stretch;
         let long = |frames: &Range<u64>| (frames.end - frames.start) * FRAME as u64 >= RELOCATE_BYTES;
-        let goes_on = (stretch.start..=stretch.end).contains(&written.start);
+        // Threads of one writer may swap; a write elsewhere in the stretch is not the writer's next one.
+        let near = stretch.end.saturating_sub(SWAPPED_FRAMES).max(stretch.start)..=stretch.end;
+        let goes_on = near.contains(&written.start);
         let was_long = goes_on && long(stretch);
         let begin = if goes_on { stretch.clone() } else { written.clone() };
         *stretch = begin.start..begin.end.max(written.end);
@@ -247,11 +252,16 @@ impl Shared {
         if size > core.ext4.size_max() {
             return Err(Error::TooLarge);
         }
+        let rest = size..frame_from(size) * FRAME as u64;
+        // What can fail comes before anything has changed.
+        let held = size < old && self.hold(core, ino, &rest)?;
+        let done = core.ext4.truncate(ino, size, now)?;
+        if held {
+            self.blank(core, ino, &rest);
+        }
         if size < old {
-            self.zero(core, ino, size..frame_from(size) * FRAME as u64)?;
             self.drop_frames(core, ino, frame_from(size)..u64::MAX);
         }
-        let done = core.ext4.truncate(ino, size, now)?;
         if size == 0 && old > 0 && core.ssd.is_some() {
             core.carried.push(ino);
         }
@@ -259,13 +269,20 @@ impl Shared {
         Ok(done)
     }
 
-    /// Zeroes a range inside one frame, if it holds anything.
-    fn zero(&self, core: &mut Core, ino: Ino, range: Range<u64>) -> Result<()> {
+    /// Makes the frame around a range inside it dirty, with its contents as they are, to be [`blank`](Shared::blank)ed.
+    /// `false`: there is nothing to blank.
+    fn hold(&self, core: &mut Core, ino: Ino, range: &Range<u64>) -> Result<bool> {
         if range.is_empty() || !read::has_data(self, core, ino, frame_of(range.start))? {
-            return Ok(());
+            return Ok(false);
         }
         let index = frame_of(range.start);
         self.make_dirty(core, ino, index..index + 1, None)?;
+        Ok(true)
+    }
+
+    /// Zeroes a range inside a frame that is dirty.
+    fn blank(&self, core: &mut Core, ino: Ino, range: &Range<u64>) {
+        let index = frame_of(range.start);
         let node = core.node_of(ino);
         node.version += 1;
         if let Some(frame) = node.frames.get_mut(&index) {
@@ -274,7 +291,6 @@ impl Shared {
             frame.bytes_mut()[start..end].fill(0);
         }
         core.dirty.bytes += FRAME as u64;
-        Ok(())
     }
 
     /// Forgets frames in memory, in the cycle under way and on the SSD.
@@ -393,11 +409,12 @@ impl Shared {
     fn clear_range(&self, core: &mut Core, ino: Ino, bytes: Range<u64>) -> Result<u64> {
         let first = frame_from(bytes.start);
         let last = frame_of(bytes.end);
-        if first > last {
-            self.zero(core, ino, bytes.clone())?;
-            return Ok(bytes.end);
-        }
-        self.zero(core, ino, bytes.start..first * FRAME as u64)?;
+        // What can fail comes before anything has changed.
+        let (head, tail) = match first > last {
+            true => (bytes.clone(), bytes.end..bytes.end),
+            false => (bytes.start..first * FRAME as u64, last * FRAME as u64..bytes.end),
+        };
+        let holds = (self.hold(core, ino, &head)?, self.hold(core, ino, &tail)?);
         let mut reached = last;
         if first < last {
             let per_frame = self.blocks_per_frame;
@@ -407,10 +424,15 @@ impl Shared {
             reached = (to / per_frame).clamp(first, last);
             self.drop_frames(core, ino, first..reached);
         }
-        if reached < last {
+        if holds.0 {
+            self.blank(core, ino, &head);
+        }
+        if first <= last && reached < last {
             return Ok(reached * FRAME as u64);
         }
-        self.zero(core, ino, last * FRAME as u64..bytes.end)?;
+        if holds.1 {
+            self.blank(core, ino, &tail);
+        }
         Ok(bytes.end)
     }
 }

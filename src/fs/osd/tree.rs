@@ -511,7 +511,8 @@ mod tests {
     use super::*;
     use crate::fs::osd::layout::{Extent, Fork};
     use crate::media::nand::{Nand, NandProfile, Payload};
-    use crate::media::{profile, random::Random};
+    use crate::media::profile;
+    use crate::random::Random;
     use std::collections::BTreeMap;
 
     fn flash() -> Flash {

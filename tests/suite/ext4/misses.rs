@@ -1,7 +1,6 @@
 //! Metadata read without the lock, and read ahead: what comes late must not undo what happened meanwhile.
 
-use super::rig::{self, Rig, at};
-use bimetal::fs::Kind;
+use super::rig::{self, Rig, at, plain};
 use bimetal::fs::ext4::{CacheLimits, Create, Ext4, OpenOptions, ROOT_INO, Wanted};
 use bimetal::media::BlockDevice;
 use bimetal::media::counted::Counted;
@@ -30,19 +29,7 @@ fn image(files: u64) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 fn spec(name: &[u8], now: bimetal::time::Stamp) -> Create<'_> {
-    Create {
-        parent: ROOT_INO,
-        name,
-        kind: Kind::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: b"",
-        now,
-        ino: None,
-        generation: None,
-    }
+    Create { name, ..plain(now) }
 }
 
 /// Opens it with so little memory that everything is dropped soon.

@@ -450,6 +450,7 @@ fn no_write_among_random_overwrites_of_a_disk_waits_longer_than_twice_the_lag() 
     println!("{seconds} s: {count} writes, the longest {longest:?}; at most {behind:?} behind; {stats:?}");
     assert!(stats.checkpoints > 3 && stats.home_blocks > 300, "{stats:?}");
     assert!(longest <= Duration::from_secs(10), "{longest:?}");
+    assert!(behind <= Options::default().lag.time, "{behind:?} behind");
 }
 
 #[test]
