@@ -205,10 +205,13 @@ impl Ext4 {
         if size > self.size_max() {
             return Err(Error::TooLarge);
         }
+        let step = self.step_blocks();
         let inode = &mut self.inodes.entry(slot).inode;
         self.store.mapped_tree(inode)?;
         self.store.tree_mut(inode)?;
         let ino = inode.ino;
+        let kept = size.div_ceil(u64::from(self.store.geometry.block_bytes));
+        self.store.maps_to_cut(inode, kept, step)?;
         inode.size = size;
         self.store.note_size(size);
         let done = self.free_from(slot, size.div_ceil(u64::from(self.block_bytes())))?;
@@ -258,6 +261,8 @@ impl Ext4 {
                 Spot::Hole(end) => at = end,
                 Spot::Extent(extent) => {
                     let end = extent.end().min(to);
+                    self.store.maps_of(extent.at, extent.len.into())?;
+                    let inode = &mut self.inodes.entry(slot).inode;
                     self.store.cut(inode, at as u32, end)?;
                     at = end;
                 }
@@ -496,6 +501,26 @@ impl Store {
             at += u64::from(len);
         }
         Ok(runs)
+    }
+
+    /// Reads the bitmaps that giving back the blocks of a range changes, so that it cannot fail half-way; those of the
+    /// last extents first, of so many at most.
+    fn maps_to_cut(&mut self, inode: &mut Inode, from: u64, most: usize) -> Result<()> {
+        let tree = self.tree(inode)?;
+        let mut runs: SmallVec<[(u64, u32); 16]> = SmallVec::new();
+        let mut next = tree.last();
+        while let Some(extent) = next.filter(|extent| extent.end() > from && runs.len() < most) {
+            next = tree.before(extent.block);
+            runs.push((extent.at, extent.len.into()));
+        }
+        runs.into_iter().try_for_each(|(at, len)| self.maps_of(at, len))
+    }
+
+    /// Reads the bitmaps of the groups that a run of blocks lies in.
+    fn maps_of(&mut self, at: u64, len: u32) -> Result<()> {
+        let (first, _) = self.geometry.group_of(at);
+        let (last, _) = self.geometry.group_of(at + u64::from(len) - 1);
+        (first..=last).try_for_each(|group| self.block_map(group).map(drop))
     }
 
     /// Removes a range from an inode's map and gives back its blocks.

@@ -35,6 +35,8 @@ pub struct OpenOptions {
     pub now: Stamp,
     /// What stays in memory.
     pub cache: CacheLimits,
+    /// Where the journal ended when it was looked at, see [`Look::journal_end`].
+    pub journal_end: Option<u32>,
 }
 
 /// What stays in memory although it could be read again. What changed stays in any case, until it is on the disk.
@@ -91,6 +93,8 @@ pub struct Look {
     pub identity: Identity,
     /// The caller's opaque area; `None` if it was never set.
     pub tie: Option<[u8; TIE_BYTES]>,
+    /// The transaction that a replay of the journal ends before, if there is one to do.
+    pub journal_end: Option<u32>,
 }
 
 impl Ext4 {
@@ -106,11 +110,12 @@ impl Ext4 {
         }
         let (journal, _) = load_journal(disk, &sb)?;
         let (place, offset) = sb.geometry.super_place();
-        if let Some(block) = journal.preview(place)? {
+        let (block, journal_end) = journal.preview(place)?;
+        if let Some(block) = block {
             sb = Superblock::read(&block[offset..offset + SUPER_BYTES], disk.info().size_bytes, name)?;
         }
         sb.check_state(name)?;
-        Ok(Look { identity: Identity::of(&sb), tie: sb.tie() })
+        Ok(Look { identity: Identity::of(&sb), tie: sb.tie(), journal_end })
     }
 
     /// Opens the file system on `disk`; for writing, replays its journal and marks it as in use.
@@ -139,7 +144,7 @@ impl Ext4 {
                     disk.info().name
                 )));
             }
-            journal.recover()?;
+            journal.recover_to(options.journal_end)?;
             sb = read_super(&*disk)?;
         }
         sb.check_state(&disk.info().name)?;

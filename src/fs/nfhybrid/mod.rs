@@ -207,9 +207,13 @@ impl NfHybrid {
         ssd_device: Option<Arc<dyn BlockDevice>>,
         options: Options,
     ) -> Result<NfHybrid> {
-        let opening =
-            OpenOptions { read_only: options.read_only, now: clock.wall(), ..OpenOptions::default() };
         let joined = mount::join(&disk, ssd_device.as_ref(), options)?;
+        let opening = OpenOptions {
+            read_only: options.read_only,
+            now: clock.wall(),
+            journal_end: joined.journal_end,
+            ..OpenOptions::default()
+        };
         // Nothing was written before this.
         let ext4 = Ext4::open(disk.clone(), opening)?;
         let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, &joined, options));

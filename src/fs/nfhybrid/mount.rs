@@ -14,6 +14,7 @@
 
 use super::core::Core;
 use super::durable::fill;
+use super::read::read_checked;
 use super::ssd::{self, DiskSide, Ssd};
 use super::state::{DiskSays, Phase, Plan, SsdSays, State, Word, judge};
 use super::tie::{NoTie, Saved, Tie};
@@ -34,6 +35,8 @@ pub(super) struct Joined {
     pub plan: Plan,
     pub tie: Option<Tie>,
     pub notes: Vec<String>,
+    /// See [`Look::journal_end`].
+    pub journal_end: Option<u32>,
 }
 
 /// Frames of a file whose copies on the SSD are old: all that operations before this one bound.
@@ -49,14 +52,14 @@ pub(super) fn join(
     device: Option<&Arc<dyn BlockDevice>>,
     options: Options,
 ) -> Result<Joined> {
-    let Look { identity, tie } = Ext4::look(disk)?;
+    let Look { identity, tie, journal_end } = Ext4::look(disk)?;
     let says = DiskSays { name: &disk.info().name, identity, tie: Tie::decode(tie.as_ref()) };
     let word = Word { without_ssd: options.without_ssd, recover: options.recover };
     let tie = says.tie.ok();
     let Some(device) = device else {
         let plan = judge(&says, None, word)?;
         let notes = plan.notes.clone();
-        return Ok(Joined { ssd: None, records: Vec::new(), complete: 0, plan, tie, notes });
+        return Ok(Joined { ssd: None, records: Vec::new(), complete: 0, plan, tie, notes, journal_end });
     };
     let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
     let memory = options.memory.unwrap_or(ssd::MEMORY_DEFAULT);
@@ -80,9 +83,30 @@ pub(super) fn join(
     if plan.phase == Phase::Rejoining {
         opened.records.clear();
     }
+    if plan.phase == Phase::Replaying && options.recover != Recover::Whole {
+        check_copies(&opened, device.as_ref(), has).map_err(|error| stopped(error, tie))?;
+    }
     let notes = [opened.notes, plan.notes.clone()].concat();
     let (ssd, records, complete) = (Some(opened.ssd), opened.records, opened.complete);
-    Ok(Joined { ssd, records, complete, plan, tie, notes })
+    Ok(Joined { ssd, records, complete, plan, tie, notes, journal_end })
+}
+
+/// Reads what recovery will copy from the SSD, so that what cannot be read is known before anything is written.
+fn check_copies(opened: &ssd::Opened, device: &dyn BlockDevice, disk_has: u64) -> Result<()> {
+    let block_bytes = opened.ssd.block_bytes() as usize;
+    for record in opened.records.iter().filter(|record| (disk_has + 1..=opened.complete).contains(&record.op))
+    {
+        if let ssd::RecordBody::Fresh { ino, file_block, run, .. } = &record.body {
+            let mut sums = opened.ssd.sums(run.at, run.len);
+            read_checked(device, block_bytes, run.at, &mut sums).map_err(|error| {
+                error.explained(format!(
+                    "{} blocks from block {file_block} of inode {ino}, which only the SSD has",
+                    run.len
+                ))
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads the SSD half; where its log cannot be read and the user drops it, without it (`true`).

@@ -12,7 +12,7 @@ use super::write::frame_of;
 use crate::checksum::crc32c;
 use crate::fs::ext4::Mapping;
 use crate::fs::{Kind, Later, Seek};
-use crate::media::Request;
+use crate::media::{BlockDevice, Request};
 use crate::units::{DiskBlock, Ino, SsdBlock};
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
@@ -123,7 +123,7 @@ impl Shared {
         Ok(plan)
     }
 
-    fn read_planned(&self, mut plan: Plan, offset: u64, end: u64) -> Result<Vec<Bytes>> {
+    fn read_planned(&self, mut plan: Plan, offset: u64, mut end: u64) -> Result<Vec<Bytes>> {
         for _ in 0..ATTEMPTS {
             let fetched = self.fetch(&mut plan);
             let mut core = self.core.lock();
@@ -144,13 +144,17 @@ impl Shared {
                 // Another file may have the blocks by now.
                 Err(Trouble::Ssd(..) | Trouble::Disk(_)) => {}
             }
-            let size = core.inode_of_file(plan.ino)?.size;
-            if offset >= end.min(size) {
+            end = end.min(core.inode_of_file(plan.ino)?.size);
+            if offset >= end {
                 return Ok(Vec::new());
             }
-            plan = self.plan(&mut core, plan.ino, offset, end.min(size))?;
+            plan = self.plan(&mut core, plan.ino, offset, end)?;
         }
         let mut core = self.core.lock();
+        end = end.min(core.inode_of_file(plan.ino)?.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
         loop {
             let mut plan = self.plan(&mut core, plan.ino, offset, end)?;
             match self.fetch(&mut plan) {
@@ -273,16 +277,7 @@ impl Shared {
     /// Reads SSD blocks and checks each against its checksum; checksums that are not in memory are read first.
     pub(super) fn read_ssd(&self, at: SsdBlock, sums: &mut Sums) -> Result<Bytes> {
         let device = self.ssd_device.as_ref().ok_or_else(|| Error::invalid("no SSD"))?;
-        let sums = sums.read(device.as_ref()).map_err(Error::of_ssd)?;
-        let block_bytes = self.ssd_block_bytes;
-        let bytes = device.read(at.0 * block_bytes as u64, sums.len() * block_bytes)?;
-        for (number, (block, &sum)) in bytes.chunks(block_bytes).zip(sums).enumerate() {
-            if crc32c(block) != sum {
-                let at = format!("{}, block {}", device.info().name, at.0 + number as u64);
-                return Err(Error::of_ssd(Error::corrupt("cached data", "its checksum is wrong", at)));
-            }
-        }
-        Ok(bytes)
+        read_checked(device.as_ref(), self.ssd_block_bytes, at, sums)
     }
 
     /// Reads disk blocks, taking what the journal has and the blocks do not.
@@ -375,6 +370,24 @@ impl Shared {
         let data = matches!(mapping, Mapping::Data { .. }) || (!whole && has_data(self, core, ino, index)?);
         Ok((data, frames))
     }
+}
+
+/// Reads blocks of an SSD and checks each against its checksum; what fails is an error of the SSD.
+pub(super) fn read_checked(
+    device: &dyn BlockDevice,
+    block_bytes: usize,
+    at: SsdBlock,
+    sums: &mut Sums,
+) -> Result<Bytes> {
+    let sums = sums.read(device).map_err(Error::of_ssd)?;
+    let bytes = device.read(at.0 * block_bytes as u64, sums.len() * block_bytes).map_err(Error::of_ssd)?;
+    for (number, (block, &sum)) in bytes.chunks(block_bytes).zip(sums).enumerate() {
+        if crc32c(block) != sum {
+            let at = format!("{}, block {}", device.info().name, at.0 + number as u64);
+            return Err(Error::of_ssd(Error::corrupt("cached data", "its checksum is wrong", at)));
+        }
+    }
+    Ok(bytes)
 }
 
 enum Trouble {

@@ -20,7 +20,7 @@ use super::mount::Touched;
 use super::record::{Record, fallocate_of, kind_of, rename_of, stamp};
 use crate::fs::ext4::Create;
 use crate::fs::nfhybrid::ssd::{Record as LogRecord, RecordBody, Run};
-use crate::units::Ino;
+use crate::units::{Ino, SsdBlock};
 use crate::{Error, Result};
 
 impl Shared {
@@ -74,9 +74,8 @@ impl Shared {
             }
             RecordBody::Fresh { ino, file_block, run, inode } if record.op <= complete => {
                 match self.copy_back(&mut core, record.op, *ino, *file_block, *run, inode.size) {
-                    Err(error @ Error::Ssd(_)) if whole => {
-                        core.late_notes.push(format!("what was fsynced is lost: {error}"));
-                        self.drop_copy(&mut core, record.op, *ino, *file_block, *run);
+                    Err(Error::Ssd(_)) if whole => {
+                        self.salvage(&mut core, record.op, *ino, *file_block, *run, inode.size)?
                     }
                     copied => copied?,
                 }
@@ -96,6 +95,30 @@ impl Shared {
             let credits = core.ext4.credits_for_data(ino, blocks)?;
             self.has_journal_room(core, credits)
         })
+    }
+
+    /// Copies of a run what can be read, frame by frame; the rest is lost, and noted.
+    fn salvage(
+        &self,
+        core: &mut Core,
+        op: u64,
+        ino: Ino,
+        file_block: u32,
+        run: Run,
+        size: u64,
+    ) -> Result<()> {
+        let unit = self.ssd_blocks_per_frame as u32;
+        for from in (0..run.len).step_by(unit as usize) {
+            let part = Run { at: SsdBlock(run.at.0 + u64::from(from)), len: unit.min(run.len - from) };
+            match self.copy_back(core, op, ino, file_block + from, part, size) {
+                Err(error @ Error::Ssd(_)) => {
+                    core.late_notes.push(format!("what was fsynced is lost: {error}"));
+                    self.drop_copy(core, op, ino, file_block + from, part);
+                }
+                copied => copied?,
+            }
+        }
+        Ok(())
     }
 
     /// What operation `op` bound is not to be used.

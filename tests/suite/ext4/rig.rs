@@ -192,7 +192,7 @@ impl Rig {
         self.waiting.clear();
         let now = self.now();
         self.disk = Arc::new(FileDevice::open(&self.image, true).expect("the image"));
-        let options = OpenOptions { read_only: false, now, cache };
+        let options = OpenOptions { now, cache, ..OpenOptions::default() };
         self.fs = Ext4::open(Arc::clone(&self.disk), options).expect("a file system that opens again");
     }
 

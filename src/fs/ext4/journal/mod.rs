@@ -184,15 +184,19 @@ impl Journal {
         self.log.lock().superblock.error() != 0
     }
 
-    /// What a block will hold once [`Self::recover`] is done, if that changes it. Nothing is written.
+    /// What a block will hold once [`Self::recover`] is done, if that changes it, and the transaction that a replay ends
+    /// before, if there is one to do. Nothing is written.
     ///
     /// # Errors
     /// As [`Self::recover`], as far as reading shows.
-    pub fn preview(&self, home: DiskBlock) -> Result<Option<Bytes>> {
+    pub fn preview(&self, home: DiskBlock) -> Result<(Option<Bytes>, Option<u32>)> {
         let log = self.log.lock();
         match log.unreplayed {
-            false => Ok(None),
-            true => recovery::image_of(&*self.disk, &log.superblock, &self.blocks, home),
+            false => Ok((None, None)),
+            true => {
+                let (image, end) = recovery::image_of(&*self.disk, &log.superblock, &self.blocks, home)?;
+                Ok((image, Some(end)))
+            }
         }
     }
 
@@ -204,12 +208,21 @@ impl Journal {
     /// [`Error::Corrupt`] if a transaction before the last is damaged, [`Error::Unsupported`] if there are fast
     /// commits or asynchronous commits to replay, or what reading and writing say.
     pub fn recover(&self) -> Result<Recovery> {
+        self.recover_to(None)
+    }
+
+    /// The same for a log that was looked at before: it must end where it did then. A log that reads shorter than it is
+    /// (a disk that answers with zeros) looks like one that was cut, and would be emptied.
+    ///
+    /// # Errors
+    /// As [`Self::recover`]; [`Error::Corrupt`] if it ends elsewhere, with nothing written.
+    pub fn recover_to(&self, end: Option<u32>) -> Result<Recovery> {
         let mut log = self.log.lock();
         log.check_alive()?;
         if !log.unreplayed {
             return Ok(Recovery::default());
         }
-        let replayed = recovery::replay(&*self.disk, Time::ZERO, &log.superblock, &self.blocks)?;
+        let replayed = recovery::replay(&*self.disk, Time::ZERO, &log.superblock, &self.blocks, end)?;
         let at = self.flush(replayed.done)?;
         log.next_tid = replayed.end.wrapping_add(1);
         log.last_commit = Stamp { sec: replayed.committed as i64, nsec: 0 };

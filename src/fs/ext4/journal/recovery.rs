@@ -98,29 +98,41 @@ pub(super) fn replay(
     at: Time,
     superblock: &Superblock,
     blocks: &[DiskBlock],
+    expected: Option<u32>,
 ) -> Result<Replayed> {
     let format = superblock.format();
     let Live { mut log, found, homes, revoked, end } = live(disk, superblock, blocks)?;
+    if let Some(before) = expected.filter(|before| *before != end) {
+        let why = format!(
+            "it ends before transaction {end}, and a moment ago before {before}: the disk does not read the same twice"
+        );
+        return Err(Error::corrupt("the journal", why, &disk.info().name));
+    }
     let recovery = Recovery { transactions: found.len() as u32, blocks: homes.len() as u64, revoked };
-    let images = homes.into_iter().map(|(home, (tag, place))| {
+    let images = homes.into_iter().map(|(home, Home { tid, tag, place })| {
         let image = log.read(place)?;
+        if matches!(format.sums, Sums::V2 | Sums::V3) && !format.image_is_right(tid, &tag, &image) {
+            let why = "an image that was right a moment ago is not: the disk does not read the same twice";
+            return Err(Error::corrupt("the journal", why, log.place(place)));
+        }
         Ok((DiskBlock(home), if tag.escaped { Format::unescape(&image) } else { image }))
     });
     let done = write_all(disk, at, format.block_bytes, images)?;
     Ok(Replayed { recovery, end, committed: found.last().map_or(0, |last| last.committed), done })
 }
 
-/// What a replay would write to the block `home`; `None`: nothing. Only reads.
+/// What a replay would write to the block `home` (`None`: nothing), and the transaction it ends before. Only reads.
 pub(super) fn image_of(
     disk: &dyn BlockDevice,
     superblock: &Superblock,
     blocks: &[DiskBlock],
     home: DiskBlock,
-) -> Result<Option<Bytes>> {
-    let Live { mut log, homes, .. } = live(disk, superblock, blocks)?;
-    let found = homes.binary_search_by_key(&home.0, |(home, _)| *home).ok().map(|at| homes[at].1);
-    let image = found.map(|(tag, place)| (tag, log.read(place)));
-    image.map(|(tag, image)| image.map(|i| if tag.escaped { Format::unescape(&i) } else { i })).transpose()
+) -> Result<(Option<Bytes>, u32)> {
+    let Live { mut log, homes, end, .. } = live(disk, superblock, blocks)?;
+    let Ok(at) = homes.binary_search_by_key(&home.0, |(home, _)| *home) else { return Ok((None, end)) };
+    let Home { tag, place, .. } = homes[at].1;
+    let image = log.read(place)?;
+    Ok((Some(if tag.escaped { Format::unescape(&image) } else { image }), end))
 }
 
 fn end_of(found: &[Found], superblock: &Superblock) -> u32 {
@@ -240,7 +252,16 @@ fn refuse_foreign(log: &mut LogReader, superblock: &Superblock, whole: usize, en
     Ok(())
 }
 
-type Homes = Vec<(u64, (Tag, u32))>;
+type Homes = Vec<(u64, Home)>;
+
+/// An image that goes home.
+#[derive(Clone, Copy)]
+struct Home {
+    tid: u32,
+    tag: Tag,
+    /// Its log block.
+    place: u32,
+}
 
 /// The newest image of every block that no revoke holds back, in the order of their homes; and how many images
 /// were held back.
@@ -265,7 +286,7 @@ fn newest(found: &[Found], format: &Format, disk: &dyn BlockDevice) -> Result<(H
                     format_args!("journal block {place}"),
                 ));
             }
-            newest.insert(tag.home, (*tag, *place));
+            newest.insert(tag.home, Home { tid: transaction.tid, tag: *tag, place: *place });
         }
     }
     let mut homes: Homes = newest.into_iter().collect();
