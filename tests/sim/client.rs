@@ -1,8 +1,12 @@
 //! One simulated client: a program that works in its directory, checks what it reads, and tells the oracle.
 
+mod contents;
+mod names;
+mod rest;
+
 use super::oracle::Client as Story;
 use bimetal::Error;
-use bimetal::fs::{Caller, Fallocate, FileSystem, Kind, NewNode, Rename, SetAttr};
+use bimetal::fs::{Caller, Fallocate, FileSystem, Kind, NewNode, Rename, SetAttr, SetXattr};
 use bimetal::random::Random;
 use bimetal::runtime::{Clock, sync::Mutex};
 use bimetal::units::Ino;
@@ -18,6 +22,7 @@ pub type Stories = Arc<parking_lot::Mutex<Vec<Story>>>;
 /// What a client may count on.
 pub struct World {
     pub fs: Arc<dyn FileSystem>,
+    pub hybrid: Arc<bimetal::fs::nfhybrid::NfHybrid>,
     pub clock: Clock,
     pub stories: Stories,
     /// The clients are to end.
@@ -28,6 +33,21 @@ pub struct World {
     pub errors: Mutex<Vec<String>>,
     /// What each client does; empty once it has ended.
     pub doing: parking_lot::Mutex<Vec<&'static str>>,
+    /// Contents that do not pack.
+    pub noise: bool,
+    /// The volume may be full: operations may fail for it, and then have changed nothing.
+    pub small: bool,
+    /// An fsync is durable on both halves.
+    pub both: bool,
+}
+
+/// What a tag looks like at an offset.
+pub fn pattern(noise: bool, tag: u8, offset: u64, len: u64) -> Vec<u8> {
+    if !noise {
+        return vec![tag; len as usize];
+    }
+    let hash = |at: u64| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 53) as u8;
+    (offset..offset + len).map(|at| tag.wrapping_add(hash(at ^ (at >> 7)))).collect()
 }
 
 pub struct Client {
@@ -37,6 +57,10 @@ pub struct Client {
     pub random: Random,
     /// Longest write, bytes.
     pub longest: u64,
+    /// Directories below the own one.
+    pub dirs: Vec<Ino>,
+    /// A file kept open, whatever becomes of its names.
+    pub held: Option<(Ino, usize)>,
 }
 
 type Done = Result<(), Error>;
@@ -44,6 +68,9 @@ type Done = Result<(), Error>;
 impl Client {
     pub fn run(mut self, steps: usize) {
         self.work(steps);
+        if let Some((ino, _)) = self.held.take() {
+            self.world.fs.forget(ino, 1);
+        }
         self.world.doing.lock()[self.number] = "";
     }
 
@@ -68,7 +95,18 @@ impl Client {
     }
 
     fn step(&mut self) -> Done {
-        let (doing, step): (_, fn(&mut Client) -> Done) = match self.random.below(100) {
+        let (doing, step): (_, fn(&mut Client) -> Done) = match self.random.below(160) {
+            100..106 => ("link", Client::link),
+            106..120 => ("held", Client::hold),
+            120..128 => ("look at others", Client::read_other),
+            128..134 => ("rewrite", Client::rewrite),
+            134..140 => ("allocate", Client::allocate),
+            140..144 => ("exchange", Client::exchange),
+            144..148 => ("map", Client::map),
+            148..150 => ("durability", Client::durability),
+            150..154 => ("scrub", Client::scrub),
+            154..156 => ("status", Client::status),
+            156..160 => ("attributes", Client::attributes),
             0..12 => ("create", Client::create),
             12..42 => ("write", Client::write),
             42..62 => ("fsync", Client::fsync),
@@ -85,96 +123,74 @@ impl Client {
         step(self)
     }
 
-    fn story<T>(&self, work: impl FnOnce(&mut Story) -> T) -> T {
+    pub(super) fn story<T>(&self, work: impl FnOnce(&mut Story) -> T) -> T {
         work(&mut self.world.stories.lock()[self.number])
     }
 
-    fn pick(&mut self) -> Option<(String, usize)> {
+    pub(super) fn pick(&mut self) -> Option<(String, usize)> {
         let names = self.story(|story| story.names().clone());
         let count = names.len() as u64;
         names.into_iter().nth(self.random.below(count) as usize)
     }
 
-    fn lookup(&self, name: &str) -> Result<Ino, Error> {
-        self.world.fs.lookup(self.dir, name.as_bytes()).map(|attr| attr.ino)
+    pub(super) fn place<'n>(&self, name: &'n str) -> (Ino, &'n [u8]) {
+        match name.split_once('/') {
+            Some((dir, leaf)) => (self.dirs[usize::from(dir.as_bytes()[1] - b'0')], leaf.as_bytes()),
+            None => (self.dir, name.as_bytes()),
+        }
     }
 
-    fn with_file<T>(&self, name: &str, work: impl FnOnce(Ino) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn lookup(&self, name: &str) -> Result<Ino, Error> {
+        let (dir, leaf) = self.place(name);
+        self.world.fs.lookup(dir, leaf).map(|attr| attr.ino)
+    }
+
+    /// An error for want of space is none where that is to be expected; `undo` takes back what was told.
+    pub(super) fn full<T>(
+        &self,
+        done: Result<T, Error>,
+        undo: impl FnOnce(&mut Story),
+    ) -> Result<Option<T>, Error> {
+        match done {
+            Err(Error::NoSpace(_)) if self.world.small => {
+                self.story(undo);
+                Ok(None)
+            }
+            done => done.map(Some),
+        }
+    }
+
+    pub(super) fn with_file<T>(
+        &self,
+        name: &str,
+        work: impl FnOnce(Ino) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let ino = self.lookup(name)?;
         let done = work(ino);
         self.world.fs.forget(ino, 1);
         done
     }
 
-    fn now(&self) -> bimetal::time::Time {
+    pub(super) fn now(&self) -> bimetal::time::Time {
         self.world.clock.now()
     }
 
-    fn fresh_name(&mut self) -> String {
-        format!("f{}", self.random.below(12))
-    }
-
-    fn create(&mut self) -> Done {
-        let name = self.fresh_name();
-        let now = self.now();
-        let free = self.story(|story| {
-            let free = !story.names().contains_key(&name);
-            if free {
-                let file = story.new_file(now);
-                story.begin_names(|names| {
-                    names.insert(name.clone(), file);
-                });
-            }
-            free
-        });
-        if !free {
-            return Ok(());
+    pub(super) fn fresh_name(&mut self) -> String {
+        let leaf = format!("f{}", self.random.below(12));
+        match self.dirs.len() as u64 {
+            0 => leaf,
+            dirs => match self.random.below(dirs + 2) {
+                dir if dir < dirs => format!("d{dir}/{leaf}"),
+                _ => leaf,
+            },
         }
-        let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
-        let attr = self.world.fs.create(&CALLER, self.dir, name.as_bytes(), &node)?;
-        let now = self.now();
-        self.story(|story| story.names_done(now));
-        self.world.fs.forget(attr.ino, 1);
-        Ok(())
     }
 
-    fn write(&mut self) -> Done {
-        let Some((name, file)) = self.pick() else { return self.create() };
-        let len_now = self.story(|story| story.contents(file).len() as u64);
-        let offset = match self.random.below(4) {
-            0 => len_now,
-            1 => self.random.below(len_now + 1),
-            2 => self.random.below(len_now + 1) / 4096 * 4096,
-            _ => self.random.below(30_000),
-        };
-        let len = match self.random.below(5) {
-            0 => 1 + self.random.below(300),
-            1 | 2 => 4096,
-            3 => 1 + self.random.below(20_000),
-            _ => 1 + self.random.below(self.longest),
-        };
-        if offset + len > 3 << 20 {
-            return Ok(());
-        }
-        let data = self.story(|story| {
-            let data = vec![story.next_tag(); len as usize];
-            let mut contents = story.contents(file).to_vec();
-            contents.resize(contents.len().max((offset + len) as usize), 0);
-            contents[offset as usize..(offset + len) as usize].copy_from_slice(&data);
-            story.begin_contents(file, contents);
-            data
-        });
-        self.with_file(&name, |ino| self.world.fs.write(ino, offset, &data, false)?.get())?;
-        self.contents_done(file);
-        Ok(())
+    pub(super) fn complain(&self, what: String) {
+        self.world.errors.lock().push(format!("client {}: {what}", self.number));
     }
 
-    fn contents_done(&self, file: usize) {
-        let now = self.now();
-        self.story(|story| story.contents_done(file, now));
-    }
-
-    fn fsync(&mut self) -> Done {
+    pub(super) fn fsync(&mut self) -> Done {
         let Some((name, file)) = self.pick() else { return Ok(()) };
         let (version, states) = self.promise_begun(Some(file));
         self.with_file(&name, |ino| self.world.fs.fsync(ino, false)?.get())?;
@@ -182,7 +198,7 @@ impl Client {
         Ok(())
     }
 
-    fn fsync_dir(&mut self) -> Done {
+    pub(super) fn fsync_dir(&mut self) -> Done {
         let (_, states) = self.promise_begun(None);
         self.world.fs.fsync(self.dir, false)?.get()?;
         self.promised(None, &states);
@@ -190,163 +206,20 @@ impl Client {
     }
 
     /// What an fsync that begins now is to make durable: of the file, and the states of names that are done.
-    fn promise_begun(&self, file: Option<usize>) -> (usize, Vec<usize>) {
+    pub(super) fn promise_begun(&self, file: Option<usize>) -> (usize, Vec<usize>) {
         let stories = self.world.stories.lock();
         let version = file.map_or(0, |file| stories[self.number].version(file));
         (version, stories.iter().map(Story::last_done_state).collect())
     }
 
-    fn promised(&self, file: Option<(usize, usize)>, states: &[usize]) {
+    pub(super) fn promised(&self, file: Option<(usize, usize)>, states: &[usize]) {
         let mut stories = self.world.stories.lock();
+        if self.world.both {
+            stories[self.number].promise_events();
+        }
         if let Some((file, version)) = file {
             stories[self.number].promise_contents(file, version);
         }
         stories.iter_mut().zip(states).for_each(|(story, state)| story.promise_names(*state));
-    }
-
-    fn read(&mut self) -> Done {
-        let Some((name, file)) = self.pick() else { return Ok(()) };
-        let expected = self.story(|story| story.contents(file).to_vec());
-        let offset = self.random.below(expected.len() as u64 + 1);
-        let len = 1 + self.random.below(100_000);
-        let found =
-            self.with_file(&name, |ino| self.world.fs.read(ino, offset, len as usize)?.get())?.concat();
-        let end = (offset + len).min(expected.len() as u64);
-        let part = &expected[offset as usize..end as usize];
-        if found != part {
-            let at = found.iter().zip(part).position(|(a, b)| a != b).unwrap_or(found.len().min(part.len()));
-            let why = format!(
-                "client {}: {name} (file {file}) read at {offset}: {} bytes for {}, byte {at} is {:?} and was {:?}",
-                self.number,
-                found.len(),
-                part.len(),
-                found.get(at),
-                part.get(at)
-            );
-            self.world.errors.lock().push(why);
-        }
-        Ok(())
-    }
-
-    fn truncate(&mut self) -> Done {
-        let Some((name, file)) = self.pick() else { return Ok(()) };
-        let len = self.story(|story| story.contents(file).len() as u64);
-        let size = if self.random.chance(0.3) { 0 } else { self.random.below(len * 5 / 4 + 10) };
-        self.story(|story| {
-            let mut contents = story.contents(file).to_vec();
-            contents.resize(size as usize, 0);
-            story.begin_contents(file, contents);
-        });
-        let set = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.with_file(&name, |ino| self.world.fs.setattr(ino, &set))?;
-        self.contents_done(file);
-        Ok(())
-    }
-
-    fn punch(&mut self) -> Done {
-        let Some((name, file)) = self.pick() else { return Ok(()) };
-        let len = self.story(|story| story.contents(file).len() as u64);
-        let (offset, count) = (self.random.below(len + 1), 1 + self.random.below(30_000));
-        self.story(|story| {
-            let mut contents = story.contents(file).to_vec();
-            let end = ((offset + count) as usize).min(contents.len());
-            contents[offset as usize..end].fill(0);
-            story.begin_contents(file, contents);
-        });
-        self.with_file(&name, |ino| self.world.fs.fallocate(ino, offset, count, Fallocate::Punch))?;
-        self.contents_done(file);
-        Ok(())
-    }
-
-    fn rename(&mut self) -> Done {
-        let Some((from, file)) = self.pick() else { return Ok(()) };
-        let to = self.fresh_name();
-        if from == to {
-            return Ok(());
-        }
-        self.story(|story| {
-            let over = story.names().contains_key(&to);
-            story.begin_names(|names| {
-                names.remove(&from);
-                names.insert(to.clone(), file);
-            });
-            if over {
-                story.carry(file);
-            }
-        });
-        self.world.fs.rename(self.dir, from.as_bytes(), self.dir, to.as_bytes(), Rename::Replace)?;
-        let now = self.now();
-        self.story(|story| story.names_done(now));
-        Ok(())
-    }
-
-    fn unlink(&mut self) -> Done {
-        let Some((name, _)) = self.pick() else { return Ok(()) };
-        self.unlink_name(&name)
-    }
-
-    fn unlink_name(&self, name: &str) -> Done {
-        self.story(|story| {
-            story.begin_names(|names| {
-                names.remove(name);
-            })
-        });
-        self.world.fs.unlink(self.dir, name.as_bytes())?;
-        let now = self.now();
-        self.story(|story| story.names_done(now));
-        Ok(())
-    }
-
-    fn chmod(&mut self) -> Done {
-        let Some((name, _)) = self.pick() else { return Ok(()) };
-        let set = SetAttr { perm: Some(0o600 + self.random.below(0o100) as u16), ..SetAttr::default() };
-        self.with_file(&name, |ino| self.world.fs.setattr(ino, &set)).map(drop)
-    }
-
-    /// As editors save: a new file, written, perhaps synced, renamed over the old one.
-    fn replace(&mut self) -> Done {
-        let Some((to, _)) = self.pick() else { return Ok(()) };
-        let from = "saved".to_string();
-        if to == from {
-            return Ok(());
-        }
-        if self.story(|story| story.names().contains_key(&from)) {
-            // Left from before a cut.
-            return self.unlink_name(&from);
-        }
-        let now = self.now();
-        let (file, data) = self.story(|story| {
-            let file = story.new_file(now);
-            story.begin_names(|names| {
-                names.insert(from.clone(), file);
-            });
-            (file, vec![story.next_tag(); 9_000])
-        });
-        let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
-        let attr = self.world.fs.create(&CALLER, self.dir, from.as_bytes(), &node)?;
-        let now = self.now();
-        self.story(|story| {
-            story.names_done(now);
-            story.begin_contents(file, data.clone());
-        });
-        self.world.fs.write(attr.ino, 0, &data, false)?.get()?;
-        self.contents_done(file);
-        if self.random.chance(0.5) {
-            let (version, states) = self.promise_begun(Some(file));
-            self.world.fs.fsync(attr.ino, false)?.get()?;
-            self.promised(Some((file, version)), &states);
-        }
-        self.world.fs.forget(attr.ino, 1);
-        self.story(|story| {
-            story.begin_names(|names| {
-                names.remove(&from);
-                names.insert(to.clone(), file);
-            });
-            story.carry(file);
-        });
-        self.world.fs.rename(self.dir, from.as_bytes(), self.dir, to.as_bytes(), Rename::Replace)?;
-        let now = self.now();
-        self.story(|story| story.names_done(now));
-        Ok(())
     }
 }

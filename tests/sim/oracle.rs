@@ -39,6 +39,16 @@ pub struct Client {
     floor: usize,
     files: Vec<File>,
     tag: u8,
+    /// What was done, in order: after each the state of names, and which file got which version.
+    events: Vec<Event>,
+    /// So many of them are on the disk for sure.
+    events_floor: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Names(usize),
+    Contents(FileId, usize),
 }
 
 impl Client {
@@ -48,6 +58,8 @@ impl Client {
             floor: 0,
             files: Vec::new(),
             tag: 0,
+            events: Vec::new(),
+            events_floor: 0,
         }
     }
 
@@ -71,6 +83,123 @@ impl Client {
         let mut names = self.names().clone();
         change(&mut names);
         self.states.push(At { what: names, done: None });
+        self.events.push(Event::Names(self.states.len() - 1));
+    }
+
+    /// The change of names that was begun last did not happen.
+    pub fn undo_names(&mut self) {
+        self.states.pop();
+        let gone = self.states.len();
+        self.files.iter_mut().for_each(|file| file.carried.retain(|(state, _)| *state < gone));
+        self.events.pop();
+    }
+
+    /// The change of contents that was begun last did not happen.
+    pub fn undo_contents(&mut self, file: FileId) {
+        self.files[file].versions.pop();
+        self.events.pop();
+    }
+
+    pub fn states(&self) -> usize {
+        self.states.len()
+    }
+
+    pub fn last_done_version(&self, file: FileId) -> usize {
+        self.files[file].versions.iter().rposition(|version| version.done.is_some()).unwrap_or(0)
+    }
+
+    /// All that was done is durable on both halves.
+    pub fn promise_events(&mut self) {
+        let done = |event: &Event| match *event {
+            Event::Names(state) => self.states[state].done.is_some(),
+            Event::Contents(file, version) => self.files[file].versions[version].done.is_some(),
+        };
+        self.events_floor = self.events.iter().rposition(done).map_or(0, |at| at + 1);
+    }
+
+    /// Everything that was done is promised.
+    pub fn promise_all(&mut self) {
+        self.floor = self.last_done_state();
+        for at in 0..self.files.len() {
+            self.files[at].floor = self.last_done_version(at);
+        }
+        self.promise_events();
+    }
+
+    /// What is wrong with a read that began when `first` was the file's version.
+    pub fn objection_to_read(
+        &self,
+        file: FileId,
+        first: usize,
+        offset: u64,
+        len: u64,
+        found: &[u8],
+    ) -> Option<String> {
+        let legal = &self.files[file].versions[first..];
+        let ends =
+            |version: &At<Vec<u8>>| (version.what.len() as u64).saturating_sub(offset).min(len) as usize;
+        let (least, most) =
+            (legal.iter().map(ends).min().unwrap_or(0), legal.iter().map(ends).max().unwrap_or(0));
+        if found.len() < least || found.len() > most {
+            return Some(format!("{} bytes, not {least} to {most}", found.len()));
+        }
+        let byte_of = |version: &At<Vec<u8>>, at: usize| version.what.get(at).copied().unwrap_or(0);
+        let wrong = (0..found.len())
+            .find(|&at| legal.iter().all(|version| byte_of(version, at + offset as usize) != found[at]))?;
+        let may: Vec<u8> = legal.iter().map(|version| byte_of(version, wrong + offset as usize)).collect();
+        Some(format!("byte {wrong} of {} is {}, may be {may:?}", found.len(), found[wrong]))
+    }
+
+    /// The disk alone is exactly what it was after some operation, none before what it must have.
+    pub fn objection_to_moment(&self, found: &BTreeMap<String, Vec<u8>>, covered: Time) -> Option<String> {
+        let last_due = self.events.iter().rposition(|event| {
+            let done = match *event {
+                Event::Names(state) => self.states[state].done,
+                Event::Contents(file, version) => self.files[file].versions[version].done,
+            };
+            done.is_some_and(|done| done <= covered)
+        });
+        let floor = last_due.map_or(0, |at| at + 1).max(self.events_floor);
+        let mut closest = None;
+        for count in (0..=self.events.len()).rev() {
+            let (mut state, mut versions) = (0, BTreeMap::new());
+            for event in &self.events[..count] {
+                match *event {
+                    Event::Names(now) => state = now,
+                    Event::Contents(file, version) => drop(versions.insert(file, version)),
+                }
+            }
+            let names = &self.states[state].what;
+            if !names.keys().eq(found.keys()) {
+                continue;
+            }
+            let wrong = names.iter().find(|(name, file)| {
+                let version = versions.get(*file).copied().unwrap_or(0);
+                self.files[**file].versions[version].what != found[*name]
+            });
+            match wrong {
+                None if count >= floor => return None,
+                None => {
+                    return Some(format!(
+                        "it is as of event {count}, must be {floor} of {}",
+                        self.events.len()
+                    ));
+                }
+                Some((name, file)) => {
+                    let version = versions.get(file).copied().unwrap_or(0);
+                    closest.get_or_insert_with(|| {
+                        let was = &self.files[*file].versions[version].what;
+                        let at = was.iter().zip(&found[name]).position(|(a, b)| a != b);
+                        format!(
+                            "event {count}: {name} (file {file}) version {version}: {} bytes, found {}, differ at {at:?}",
+                            was.len(),
+                            found[name].len()
+                        )
+                    });
+                }
+            }
+        }
+        Some(format!("no moment of {} fits (floor {floor}); {closest:?}", self.events.len()))
     }
 
     pub fn names_done(&mut self, now: Time) {
@@ -89,6 +218,8 @@ impl Client {
 
     pub fn begin_contents(&mut self, file: FileId, contents: Vec<u8>) {
         self.files[file].versions.push(At { what: contents, done: None });
+        let version = self.files[file].versions.len() - 1;
+        self.events.push(Event::Contents(file, version));
     }
 
     pub fn contents_done(&mut self, file: FileId, now: Time) {
@@ -201,14 +332,23 @@ impl Client {
     }
 
     /// Goes on from what was found after a mount: that is on the disk now.
-    pub fn go_on_from(&mut self, found: &BTreeMap<String, Vec<u8>>, now: Time) {
+    pub fn go_on_from(
+        &mut self,
+        found: &BTreeMap<String, Vec<u8>>,
+        inodes: &BTreeMap<String, u64>,
+        now: Time,
+    ) {
         let tag = self.tag;
         *self = Client::new();
         self.tag = tag;
         let mut names = Names::new();
+        let mut known = BTreeMap::new();
         for (name, contents) in found {
-            let file = self.new_file(now);
-            self.files[file].versions[0].what = contents.clone();
+            let file = *known.entry(inodes[name]).or_insert_with(|| {
+                let file = self.new_file(now);
+                self.files[file].versions[0].what = contents.clone();
+                file
+            });
             names.insert(name.clone(), file);
         }
         self.states[0] = At { what: names, done: Some(now) };

@@ -188,6 +188,9 @@ pub struct Core {
     pub carried: Vec<Ino>,
     /// The log was started anew: its residency records are to go to the tables.
     pub tables_due: bool,
+    /// The log is filled, and has no room for what it lacks before the tables may be written: nothing is changed until
+    /// the disk has everything, since then it lacks nothing.
+    pub log_full: bool,
     /// Tables were written and are not known to be durable.
     pub tables_wait: bool,
     /// Room to encode records in.

@@ -205,6 +205,9 @@ impl Shared {
     /// What of these credits is missing, `ahead` being taken already.
     fn lack(&self, core: &Core, ino: Ino, need: &Credits, ahead: &Credits) -> Option<Lack> {
         let now = self.clock.now();
+        if core.log_full && core.ssd.is_some() {
+            return Some(Lack::Commit);
+        }
         if core.at_risk_since().is_some_and(|since| now.since(since) > self.lag.time) {
             return Some(Lack::Commit);
         }

@@ -12,7 +12,7 @@
 //! remembered.
 
 use super::Shared;
-use super::core::{Core, Dirty, Node};
+use super::core::{Core, Dirty};
 use super::durable::fill;
 use super::frames::{FRAME, Frames, Frozen as FrozenFrame, runs};
 use super::mount::Touched;
@@ -51,6 +51,9 @@ const PROMOTE_WAIT: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub struct Cycle {
     frames: FxHashMap<Ino, BTreeMap<u64, FrozenFrame>>,
+    /// Stretches, as first frame and count, of which the SSD had older contents at the freeze: whatever happens to the
+    /// file meanwhile, those are stale once the disk has this cycle.
+    stale: BTreeMap<Ino, Vec<(u64, u64)>>,
     /// As in [`super::core::Node::touched`].
     pub touched: FxHashMap<Ino, Range<u64>>,
     /// Bytes that the disk does not have before this cycle ends.
@@ -295,16 +298,31 @@ impl Shared {
         let touched = std::mem::take(&mut node.touched);
         let frozen: BTreeMap<u64, FrozenFrame> =
             frames.into_iter().map(|(index, frame)| (index, frame.freeze())).collect();
+        let stale = self.stale_copies(core, ino, &frozen);
         let placed = self.place_frozen(core, ino, &frozen, files);
         core.forget_needs(ino);
         core.ext4.unreserve(promised);
         // Whatever failed: what is in the cycle can be read.
         if let Some(cycle) = &mut core.cycle {
             cycle.frames.insert(ino, frozen);
+            if !stale.is_empty() {
+                cycle.stale.insert(ino, stale);
+            }
             cycle.touched.insert(ino, touched);
         }
         core.drop_if_idle(ino);
         placed
+    }
+
+    /// Stretches of frozen frames of which the SSD has older contents.
+    fn stale_copies(&self, core: &Core, ino: Ino, frozen: &BTreeMap<u64, FrozenFrame>) -> Vec<(u64, u64)> {
+        let Some(ssd) = &core.ssd else { return Vec::new() };
+        let unplaced = frozen.iter().filter(|(_, frame)| !frame.placed).map(|(&index, _)| index);
+        let older = |&(first, count): &(u64, u64)| {
+            let (from, len) = self.ssd_range(&(first..first + count));
+            ssd.is_any_resident(ino, from, len)
+        };
+        runs(unplaced).filter(older).collect()
     }
 
     /// Gives a file's frozen frames their places on both halves.
@@ -511,19 +529,20 @@ impl Shared {
             && let Some(cycle) = &mut core.cycle
         {
             let range = index..index + frames.len() as u64;
-            cycle.frames_of_mut(ino, range).for_each(|frame| frame.placed = true);
+            cycle.frames_of_mut(ino, range).for_each(|frame| (frame.placed, frame.bound) = (true, true));
         }
         None
     }
 
-    /// The SSD forgets its copies of everything that changes on the disk and is not bound anew. What would take more of
-    /// the log than there is room for is said with one record, which forgets everything else, too.
+    /// The SSD forgets its copies of everything that changes on the disk and was not bound anew by this cycle; what later
+    /// operations bound stays. What would take more of the log than there is room for is said with one record, which
+    /// forgets everything else, too.
     fn unbind_frozen(&self, core: &mut Core, op: u64) {
-        let Core { ssd: Some(ssd), cycle: Some(cycle), nodes, in_log, counters, .. } = core else { return };
+        let Core { ssd: Some(ssd), cycle: Some(cycle), in_log, counters, .. } = core else { return };
         let mut full = false;
-        for (&ino, frames) in &mut cycle.frames {
+        for (ino, stale) in std::mem::take(&mut cycle.stale) {
             let settled = in_log.get(&ino).is_none_or(|&promised| promised <= op);
-            let stale = stale_stretches(frames, nodes.get(&ino), settled);
+            let stale = stale_stretches(&stale, cycle.frames.get_mut(&ino), settled);
             full = ssd.is_filled(stale.len() as u64 * UNBIND_BYTES, fill::UNBINDS);
             if full {
                 break;
@@ -582,12 +601,18 @@ impl Shared {
     fn trim_log(&self) -> Result<()> {
         let mut core = self.core.lock();
         let waited = std::mem::take(&mut core.tables_due);
+        let full = core.log_full;
         let due =
             !core.state.is_mounting() && core.ssd.as_ref().is_some_and(|ssd| waited || ssd.needs_restart());
+        // Another one may have made the room meanwhile.
+        core.log_full &= due;
         drop(core);
         if due {
             let _gate = self.line.claim();
-            self.write_tables()?;
+            if full { self.empty_log()? } else { self.write_tables()? }
+        }
+        if full {
+            self.progress.notify_all();
         }
         Ok(())
     }
@@ -678,28 +703,27 @@ impl Shared {
     }
 }
 
-/// Stretches of frozen frames whose copies on the SSD go, as first frame and count: many of them are joined, if
-/// nothing of the file that is promised lies between.
+/// Stretches whose copies on the SSD go, as first frame and count, without what the cycle bound anew: many of them are
+/// joined, if nothing of the file that is promised lies between.
 fn stale_stretches(
-    frames: &mut BTreeMap<u64, FrozenFrame>,
-    newer: Option<&Node>,
+    stale: &[(u64, u64)],
+    frames: Option<&mut BTreeMap<u64, FrozenFrame>>,
     settled: bool,
 ) -> Vec<(u64, u64)> {
-    let stale = frames.iter().filter(|(index, frame)| {
-        let over = newer.and_then(|node| node.frames.get(index));
-        !frame.placed && !over.is_some_and(|frame| frame.placed)
-    });
-    let stale: Vec<u64> = stale.map(|(&index, _)| index).collect();
-    let stale: Vec<(u64, u64)> = runs(stale).collect();
-    match (stale.first(), stale.last()) {
-        (Some(first), Some(last)) if settled && stale.len() > RUNS_MAX => {
+    let is_bound =
+        |index: &u64| frames.as_ref().and_then(|of| of.get(index)).is_some_and(|frame| frame.bound);
+    let left = stale.iter().flat_map(|&(first, count)| first..first + count).filter(|index| !is_bound(index));
+    let left: Vec<(u64, u64)> = runs(left).collect();
+    match (left.first(), left.last()) {
+        (Some(first), Some(last)) if settled && left.len() > RUNS_MAX => {
             // What lies between loses its copy, too, once the disk has it; until then the log must not take this
             // cycle's copies for promised ones.
             let all = first.0..last.0 + last.1;
-            frames.range_mut(all.clone()).for_each(|(_, frame)| frame.placed = false);
+            let between = frames.into_iter().flat_map(|of| of.range_mut(all.clone()));
+            between.for_each(|(_, frame)| frame.placed = false);
             vec![(all.start, all.end - all.start)]
         }
-        _ => stale,
+        _ => left,
     }
 }
 

@@ -152,7 +152,7 @@ impl Frame {
     /// Ends the frame's dirty life.
     pub fn freeze(mut self) -> Frozen {
         let Frame { moves, logged, placed, .. } = self;
-        Frozen { bytes: self.share(), moves, logged, placed }
+        Frozen { bytes: self.share(), moves, logged, placed, bound: false }
     }
 }
 
@@ -167,6 +167,8 @@ pub struct Frozen {
     pub logged: bool,
     /// As in [`Frame::placed`].
     pub placed: bool,
+    /// The cycle it is in put it into a data section, and bound it there.
+    pub bound: bool,
 }
 
 /// The dirty frames of a file, by frame number (offset / 4096).

@@ -449,6 +449,7 @@ fn new_core(
         in_log: FxHashMap::default(),
         carried: Vec::new(),
         tables_due: false,
+        log_full: false,
         tables_wait: false,
         scratch: Vec::new(),
         counters: Counters::default(),

@@ -22,6 +22,7 @@ use crate::fs::ext4::Create;
 use crate::fs::nfhybrid::ssd::{Record as LogRecord, RecordBody, Run};
 use crate::units::{Ino, SsdBlock};
 use crate::{Error, Result};
+use std::collections::HashMap;
 
 impl Shared {
     /// Brings the disk up to what the SSD's log promises. Returns the number of records applied.
@@ -37,15 +38,13 @@ impl Shared {
         }
         drop(core);
         let complete = complete.max(disk_has);
+        let sizes = sizes_in(records);
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
             if record.op <= disk_has {
                 continue;
             }
-            while !self.replay_one(record, complete, whole)? {
-                self.core.lock().op = record.op - 1;
-                self.cycle()?;
-            }
+            self.replay_record(record, complete, whole, &sizes)?;
             applied += 1;
             let next = records.get(number + 1).map_or(u64::MAX, |next| next.op);
             let mut core = self.core.lock();
@@ -61,88 +60,88 @@ impl Shared {
         Ok(applied)
     }
 
-    /// Applies one record; `false` if it has to be applied again after a commit.
-    fn replay_one(&self, record: &LogRecord, complete: u64, whole: bool) -> Result<bool> {
-        let mut core = self.core.lock();
-        core.op = record.op - 1;
+    /// Applies one record, in parts that fit a transaction.
+    fn replay_record(&self, record: &LogRecord, complete: u64, whole: bool, sizes: &Sizes) -> Result<()> {
+        let op = record.op;
         match &record.body {
-            RecordBody::Operation(bytes) => return self.apply(&mut core, record.op, bytes),
-            RecordBody::Fresh { ino, run, .. }
-                if record.op <= complete && !self.may_copy(&mut core, *ino, *run)? =>
-            {
-                return Ok(false);
+            RecordBody::Operation(bytes) => self.applied(op, |core| self.apply(core, op, bytes, sizes)),
+            RecordBody::Fresh { ino, file_block, run, inode } => {
+                let fresh = Fresh { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
+                let blocks = (self.part_bytes() / self.ssd_block_bytes) as u32;
+                fresh.parts(blocks).try_for_each(|part| {
+                    self.applied(op, |core| match op <= complete {
+                        true => self.copy_if_it_fits(core, op, part, whole),
+                        false => {
+                            self.drop_copy(core, op, part);
+                            Ok(true)
+                        }
+                    })
+                })
             }
-            RecordBody::Fresh { ino, file_block, run, inode } if record.op <= complete => {
-                match self.copy_back(&mut core, record.op, *ino, *file_block, *run, inode.size) {
-                    Err(Error::Ssd(_)) if whole => {
-                        self.salvage(&mut core, record.op, *ino, *file_block, *run, inode.size)?
-                    }
-                    copied => copied?,
-                }
+        }
+    }
+
+    /// Applies something of operation `op`; what says that it does not fit is applied again after a commit.
+    fn applied(&self, op: u64, mut apply: impl FnMut(&mut Core) -> Result<bool>) -> Result<()> {
+        loop {
+            let mut core = self.core.lock();
+            core.op = op - 1;
+            if apply(&mut core)? {
+                return Ok(());
             }
-            RecordBody::Fresh { ino, file_block, run, .. } => {
-                self.drop_copy(&mut core, record.op, *ino, *file_block, *run);
-            }
+            drop(core);
+            self.cycle()?;
+        }
+    }
+
+    /// `false` if the copy does not fit what the transaction has room for.
+    fn copy_if_it_fits(&self, core: &mut Core, op: u64, fresh: Fresh, whole: bool) -> Result<bool> {
+        let blocks = u64::from(fresh.run.len) * self.ssd_block_bytes as u64 / self.disk_block_bytes as u64;
+        if is_live(core, fresh.ino)? && !self.has_room_to_copy(core, fresh.ino, blocks)? {
+            return Ok(false);
+        }
+        match self.copy_back(core, op, fresh) {
+            Err(Error::Ssd(_)) if whole => self.salvage(core, op, fresh)?,
+            copied => copied?,
         }
         Ok(true)
     }
 
-    /// Whether a run fits what the transaction has room for; one that fits none on its own gets new places.
-    fn may_copy(&self, core: &mut Core, ino: Ino, run: Run) -> Result<bool> {
-        let blocks = u64::from(run.len) * self.ssd_block_bytes as u64 / self.disk_block_bytes as u64;
-        let alone = core.journal_need() == 0;
-        Ok(alone || !is_live(core, ino)? || {
-            let credits = core.ext4.credits_for_data(ino, blocks)?;
-            self.has_journal_room(core, credits)
-        })
+    /// Whether so many blocks of a live file fit the transaction beside what is in it.
+    fn has_room_to_copy(&self, core: &mut Core, ino: Ino, blocks: u64) -> Result<bool> {
+        let credits = core.ext4.credits_for_data(ino, blocks)?;
+        Ok(core.journal_need() == 0 || self.has_journal_room(core, credits))
     }
 
     /// Copies of a run what can be read, frame by frame; the rest is lost, and noted.
-    fn salvage(
-        &self,
-        core: &mut Core,
-        op: u64,
-        ino: Ino,
-        file_block: u32,
-        run: Run,
-        size: u64,
-    ) -> Result<()> {
-        let unit = self.ssd_blocks_per_frame as u32;
-        for from in (0..run.len).step_by(unit as usize) {
-            let part = Run { at: SsdBlock(run.at.0 + u64::from(from)), len: unit.min(run.len - from) };
-            match self.copy_back(core, op, ino, file_block + from, part, size) {
+    fn salvage(&self, core: &mut Core, op: u64, fresh: Fresh) -> Result<()> {
+        fresh.parts(self.ssd_blocks_per_frame as u32).try_for_each(|frame| {
+            match self.copy_back(core, op, frame) {
                 Err(error @ Error::Ssd(_)) => {
                     core.late_notes.push(format!("what was fsynced is lost: {error}"));
-                    self.drop_copy(core, op, ino, file_block + from, part);
+                    self.drop_copy(core, op, frame);
+                    Ok(())
                 }
-                copied => copied?,
+                copied => copied,
             }
-        }
-        Ok(())
+        })
     }
 
     /// What operation `op` bound is not to be used.
-    fn drop_copy(&self, core: &mut Core, op: u64, ino: Ino, file_block: u32, run: Run) {
+    fn drop_copy(&self, core: &mut Core, op: u64, Fresh { ino, file_block, run, .. }: Fresh) {
         let (first, unit) = (u64::from(file_block), self.ssd_blocks_per_frame);
         let frames = first / unit..(first + u64::from(run.len)).div_ceil(unit);
         core.touched.push(Touched { ino, frames, before: op + 1 });
     }
 
     /// State 10: the SSD's copy is written on to the disk.
-    fn copy_back(
-        &self,
-        core: &mut Core,
-        op: u64,
-        ino: Ino,
-        file_block: u32,
-        run: Run,
-        size: u64,
-    ) -> Result<()> {
+    fn copy_back(&self, core: &mut Core, op: u64, fresh: Fresh) -> Result<()> {
+        let Fresh { ino, file_block, run, size } = fresh;
         let Some(mut sums) = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len)) else {
             return Err(Error::invalid("no SSD"));
         };
         if !is_live(core, ino)? {
-            self.drop_copy(core, op, ino, file_block, run);
+            self.drop_copy(core, op, fresh);
             return Ok(());
         }
         let offset = u64::from(file_block) * self.ssd_block_bytes as u64;
@@ -150,23 +149,30 @@ impl Shared {
         let bytes = self.read_ssd(run.at, &mut sums).map_err(|error| {
             error.explained(format!("bytes {offset} to {end} of inode {ino}, which {what}"))
         })?;
-        self.put(core, ino, offset, &bytes)?;
-        let reach = size.min(offset + bytes.len() as u64);
-        let inode = core.ext4.inode_mut(ino)?;
-        inode.size = inode.size.max(reach);
+        self.put_as_of(core, ino, offset, &bytes, size)?;
         let first = offset / FRAME as u64;
         let frames = first..first + (bytes.len() / FRAME) as u64;
         for (_, frame) in core.node_of(ino).frames.range_mut(frames) {
             frame.placed = true;
         }
-        core.dirty.bytes += bytes.len() as u64;
         core.dirty.since.get_or_insert(self.clock.now());
         Ok(())
     }
 
-    fn apply(&self, core: &mut Core, op: u64, bytes: &[u8]) -> Result<bool> {
+    /// Brings data to a file that has `size` bytes once its operation is applied in full. The file reaches as far as its
+    /// data at once: a commit in between leaves out what lies past the end.
+    fn put_as_of(&self, core: &mut Core, ino: Ino, offset: u64, bytes: &[u8], size: u64) -> Result<()> {
+        self.put(core, ino, offset, bytes)?;
+        let reach = size.min(offset + bytes.len() as u64);
+        let inode = core.ext4.inode_mut(ino)?;
+        inode.size = inode.size.max(reach);
+        core.dirty.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn apply(&self, core: &mut Core, op: u64, bytes: &[u8], sizes: &Sizes) -> Result<bool> {
         let record = Record::decode(bytes, op)?;
-        self.apply_record(core, op, &record).map_err(|error| match error {
+        self.apply_record(core, op, &record, sizes).map_err(|error| match error {
             Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) => error,
             other => Error::corrupt(
                 "SSD log",
@@ -176,7 +182,7 @@ impl Shared {
         })
     }
 
-    fn apply_record(&self, core: &mut Core, op: u64, record: &Record) -> Result<bool> {
+    fn apply_record(&self, core: &mut Core, op: u64, record: &Record, sizes: &Sizes) -> Result<bool> {
         let done = match *record {
             Record::Create { parent, name, ino, generation, kind, perm, owner, rdev, target, at } => {
                 let spec = Create {
@@ -214,7 +220,7 @@ impl Shared {
             | Record::Fallocate { ino, .. }
             | Record::Data { ino, .. }
             | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
-                true => return self.apply_to_inode(core, op, record),
+                true => return self.apply_to_inode(core, op, record, sizes),
                 // Unlinked later but still open then: nothing of it is left to change.
                 false => Ok(()),
             },
@@ -222,7 +228,7 @@ impl Shared {
         done.map(|()| true)
     }
 
-    fn apply_to_inode(&self, core: &mut Core, op: u64, record: &Record) -> Result<bool> {
+    fn apply_to_inode(&self, core: &mut Core, op: u64, record: &Record, sizes: &Sizes) -> Result<bool> {
         let done = match *record {
             Record::Attributes { ino, perm, owner, atime, mtime, ctime } => {
                 let inode = core.ext4.inode_mut(Ino(ino))?;
@@ -247,9 +253,12 @@ impl Shared {
             }
             Record::Data { ino, offset, bytes } => {
                 offset.checked_add(bytes.len() as u64).ok_or(Error::TooLarge)?;
-                self.put(core, Ino(ino), offset, bytes)?;
-                core.dirty.bytes += bytes.len() as u64;
-                Ok(())
+                let blocks = bytes.len().div_ceil(self.disk_block_bytes) as u64;
+                if !self.has_room_to_copy(core, Ino(ino), blocks)? {
+                    return Ok(false);
+                }
+                // Without a word about its size the file keeps the one it has.
+                self.put_as_of(core, Ino(ino), offset, bytes, sizes.get(&(op, ino)).copied().unwrap_or(0))
             }
             Record::Contents { ino, size, perm, mtime, ctime, .. } => {
                 if size < core.ext4.inode(Ino(ino))?.size
@@ -267,6 +276,42 @@ impl Shared {
         };
         done.map(|()| true)
     }
+}
+
+/// What operation `op` bound on the SSD alone.
+#[derive(Clone, Copy)]
+struct Fresh {
+    ino: Ino,
+    file_block: u32,
+    run: Run,
+    /// Of the file, bytes.
+    size: u64,
+}
+
+impl Fresh {
+    /// The same in parts of at most so many blocks.
+    fn parts(self, blocks: u32) -> impl Iterator<Item = Fresh> {
+        let len = self.run.len;
+        (0..len).step_by(blocks as usize).map(move |from| {
+            let run = Run { at: SsdBlock(self.run.at.0 + u64::from(from)), len: blocks.min(len - from) };
+            Fresh { file_block: self.file_block + from, run, ..self }
+        })
+    }
+}
+
+/// Sizes that files have after an operation, by operation and inode.
+type Sizes = HashMap<(u64, u64), u64>;
+
+/// The sizes that the log says beside the data of files.
+fn sizes_in(records: &[LogRecord]) -> Sizes {
+    let size = |record: &LogRecord| match &record.body {
+        RecordBody::Operation(bytes) => match Record::decode(bytes, record.op) {
+            Ok(Record::Contents { ino, size, .. }) => Some(((record.op, ino), size)),
+            _ => None,
+        },
+        RecordBody::Fresh { .. } => None,
+    };
+    records.iter().filter_map(size).collect()
 }
 
 fn is_live(core: &mut Core, ino: Ino) -> Result<bool> {

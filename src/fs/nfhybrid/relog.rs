@@ -101,10 +101,18 @@ impl Shared {
     /// Those of the SSD's device, which is lost then.
     pub(super) fn write_tables(&self) -> Result<()> {
         let mut core = self.core.lock();
-        if core.cycle.is_some() || !core.has_room(0, fill::TABLES) || !self.complete_log(&mut core) {
+        if core.cycle.is_some() {
             core.tables_due = true;
             return Ok(());
         }
+        // What the disk has no crash takes back.
+        let on_disk = core.committed == core.op;
+        if !on_disk && (!core.has_room(0, fill::TABLES) || !self.complete_log(&mut core)) {
+            core.tables_due = true;
+            core.log_full = core.ssd.as_ref().is_some_and(|ssd| ssd.is_filled(0, fill::RESTART));
+            return Ok(());
+        }
+        core.log_full = false;
         self.checkpoint(core)
     }
 

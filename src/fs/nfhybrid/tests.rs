@@ -10,6 +10,7 @@ use std::process::Command;
 mod admission;
 mod atime;
 mod misses;
+mod recovered;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
 pub(super) fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {

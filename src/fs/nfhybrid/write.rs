@@ -89,7 +89,7 @@ impl Shared {
     }
 
     /// Bytes that one operation brings at most.
-    fn part_bytes(&self) -> usize {
+    pub(super) fn part_bytes(&self) -> usize {
         let by_lag = usize::try_from(self.lag.bytes / 8).unwrap_or(usize::MAX);
         let by_journal = self.transaction_limit() as usize / 4 * self.disk_block_bytes;
         (by_lag.min(by_journal) / FRAME).max(1) * FRAME

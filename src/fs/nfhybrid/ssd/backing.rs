@@ -16,6 +16,7 @@ use crate::{Error, Result};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Most blocks in one read.
 const READ_BLOCKS: usize = 256;
@@ -29,6 +30,13 @@ pub(super) struct Bound {
     sequence: u64,
     /// The tag of a block in state 10.
     fresh: Option<u32>,
+}
+
+impl Bound {
+    /// Whether only the SSD has it, from an operation after the one `tag` stands for.
+    fn is_newer(&self, tag: u32) -> bool {
+        self.fresh.is_some_and(|fresh| !tag_reached(fresh, tag.into()))
+    }
 }
 
 /// What some groups bind, when all of them are played in order.
@@ -53,7 +61,9 @@ impl Backing {
                     self.files.entry(ino).or_default().extend(blocks.zip(bound));
                 }
                 Body::Unbind { ino, from, end } => self.unbind(ino, from, end),
-                Body::UnbindOnDisk { ino, from, end } if op <= disk => self.unbind(ino, from, end),
+                Body::UnbindOnDisk { ino, from, end, tag } if op <= disk => {
+                    self.unbind_up_to(ino, from..end, tag)
+                }
                 Body::UnbindAll { ino } => drop(self.files.remove(&ino)),
                 Body::Forget => self.files.clear(),
                 Body::ForgetOnDisk { tag } if op <= disk => self.forget_up_to(tag),
@@ -63,8 +73,12 @@ impl Backing {
     }
 
     fn forget_up_to(&mut self, tag: u32) {
-        for blocks in self.files.values_mut() {
-            blocks.retain(|_, bound| bound.fresh.is_some_and(|fresh| !tag_reached(fresh, tag.into())));
+        self.files.values_mut().for_each(|blocks| blocks.retain(|_, bound| bound.is_newer(tag)));
+    }
+
+    fn unbind_up_to(&mut self, ino: u64, range: Range<u64>, tag: u32) {
+        if let Some(blocks) = self.files.get_mut(&ino) {
+            blocks.retain(|block, bound| !range.contains(block) || bound.is_newer(tag));
         }
     }
 

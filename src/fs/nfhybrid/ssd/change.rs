@@ -137,27 +137,39 @@ impl Ssd {
         }
     }
 
-    /// The same for contents that only the disk will have: after a crash the blocks are bound as before unless the
-    /// disk has the operation.
+    /// Contents that only the disk will have took the place of what is bound: it is bound as before unless the disk has
+    /// operation `op`. What later operations bound in state 10 stays. Said whether anything is bound or not: what unbound it
+    /// meanwhile may be an operation that a crash takes back.
     pub fn unbind_on_disk(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
-        let range = (from, from.saturating_add(len));
+        let end = from.saturating_add(len);
+        self.log.append(op, &Body::UnbindOnDisk { ino: ino.0, from, end, tag: op as u32 });
         let mut changes = Changes::default();
-        self.residency.carve(ino.0, range.0, range.1, &mut changes);
-        if !changes.removed.is_empty() {
-            self.log.append(op, &Body::UnbindOnDisk { ino: ino.0, from: range.0, end: range.1 });
-            self.settle(ino.0, range, &changes, Cause { op, on_disk: true });
+        for (from, end) in self.older_parts(op as u32, ino, from, end) {
+            self.residency.carve(ino.0, from, end, &mut changes);
         }
+        if !changes.removed.is_empty() {
+            self.settle(ino.0, (from, end), &changes, Cause { op, on_disk: true });
+        }
+    }
+
+    /// What is bound of file blocks `from..end`, but for what operations after the one of `tag` bound in state 10.
+    fn older_parts(&self, tag: u32, ino: Ino, from: u64, end: u64) -> SmallVec<[(u64, u64); 8]> {
+        let Some(node) = self.residency.node(ino.0) else { return SmallVec::new() };
+        let (mut parts, mut at) = (SmallVec::new(), from);
+        while let Some(piece) = node.pieces.first_in(at, end) {
+            at = piece.end();
+            if !piece.is_newer(tag) {
+                parts.push((from.max(piece.file_block.into()), end.min(at)));
+            }
+        }
+        parts
     }
 
     /// Unbinds, of `len` file blocks from `from` on, what is older than operation `op`, which the disk has: recovery ran
     /// `op` again, and what later operations bound stays.
     pub fn unbind_before(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
         let end = from.saturating_add(len);
-        let before = op.saturating_sub(1) as u32;
-        let Some(node) = self.residency.node(ino.0) else { return };
-        let old = node.pieces.iter().filter(|piece| !piece.is_newer(before));
-        let parts = old.map(|piece| (from.max(piece.file_block.into()), end.min(piece.end())));
-        let parts: SmallVec<[(u64, u64); 8]> = parts.filter(|(from, end)| from < end).collect();
+        let parts = self.older_parts(op.saturating_sub(1) as u32, ino, from, end);
         for (from, end) in parts {
             self.unbind(0, ino, from, end - from);
         }

@@ -27,8 +27,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// First bytes of a group: "BMLG".
 pub(super) const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"BMLG");
 
-/// The version of the log's format.
-pub(super) const LOG_VERSION: u16 = 2;
+/// The version of the log's format: since 3 what is unbound on the disk may lie under what later operations bound.
+pub(super) const LOG_VERSION: u16 = 3;
+
+/// The oldest version that is read.
+pub(super) const LOG_VERSION_READ: u16 = 2;
 
 /// The header of a group.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -373,6 +373,12 @@ impl Ssd {
         Some(Resident { at: SsdBlock(piece.at.into()), len: piece.len(), state: piece.state() })
     }
 
+    /// Whether any of `len` file blocks from `from` on is on the SSD.
+    pub fn is_any_resident(&self, ino: Ino, from: u64, len: u64) -> bool {
+        let node = self.residency.node(ino.0);
+        node.is_some_and(|node| node.pieces.first_in(from, from.saturating_add(len)).is_some())
+    }
+
     /// The first file block at or after `from` that is on the SSD.
     pub fn next_resident(&self, ino: Ino, from: u32) -> Option<u32> {
         let piece = self.residency.node(ino.0)?.pieces.first_in(from.into(), u64::MAX)?;

@@ -111,8 +111,14 @@ pub(super) enum Body<P, S> {
     Forget,
     /// Every operation up to this record's is in the log or on the disk, with all the data it was promised.
     Complete,
-    /// As `Unbind`, once the disk has the operation: only the disk has what is there then.
-    UnbindOnDisk { ino: u64, from: u64, end: u64 },
+    /// As `Unbind`, once the disk has the operation, but for what later operations bound in state 10.
+    UnbindOnDisk {
+        ino: u64,
+        from: u64,
+        end: u64,
+        /// The low half of the operation's number.
+        tag: u32,
+    },
     /// As `Forget`, once the disk has the operation, but for what later operations bound in state 10.
     ForgetOnDisk {
         /// The low half of the operation's number.
@@ -202,7 +208,7 @@ impl Append<'_> {
                 buffer.put_slice(raw_bind(ino, &piece, head, inode).as_bytes());
                 sums.iter().for_each(|sum| buffer.put_u32_le(*sum));
             }
-            Body::Unbind { ino, from, end } | Body::UnbindOnDisk { ino, from, end } => {
+            Body::Unbind { ino, from, end } | Body::UnbindOnDisk { ino, from, end, .. } => {
                 buffer.put_slice(raw_range(ino, from, end, 0).as_bytes());
             }
             Body::Undone { limits } => {
@@ -289,7 +295,7 @@ pub(super) fn read(payload: &mut Bytes) -> Option<(u64, Read)> {
             match header.kind {
                 kind::UNBIND => Body::Unbind { ino, from, end },
                 kind::UNBIND_ALL => Body::UnbindAll { ino },
-                kind::UNBIND_ON_DISK => Body::UnbindOnDisk { ino, from, end },
+                kind::UNBIND_ON_DISK => Body::UnbindOnDisk { ino, from, end, tag: op as u32 },
                 kind::UNDONE => Body::Undone { limits: Limits { kept: from, disk: end } },
                 _ => Body::SetState { ino, from, end, state: WrDone::from_bits(raw.state) },
             }
@@ -332,7 +338,7 @@ mod tests {
             Body::Move { ino: 6, piece },
             Body::Forget,
             Body::Complete,
-            Body::UnbindOnDisk { ino: 7, from: 8, end: 9 },
+            Body::UnbindOnDisk { ino: 7, from: 8, end: 9, tag: 300 },
             Body::ForgetOnDisk { tag: 300 },
             Body::Undone { limits: Limits { kept: 10, disk: 4 } },
         ];
@@ -365,7 +371,7 @@ mod tests {
                 (Body::RestartBegin, Body::RestartBegin) => {}
                 (Body::RestartEnd, Body::RestartEnd) | (Body::Forget, Body::Forget) => {}
                 (Body::Complete, Body::Complete) => {}
-                (Body::UnbindOnDisk { .. }, Body::UnbindOnDisk { ino: 7, from: 8, end: 9 }) => {}
+                (Body::UnbindOnDisk { .. }, Body::UnbindOnDisk { ino: 7, from: 8, end: 9, tag: 300 }) => {}
                 (Body::ForgetOnDisk { .. }, Body::ForgetOnDisk { tag: 300 }) => {}
                 (Body::Undone { limits }, Body::Undone { limits: found }) => assert_eq!(*limits, found),
                 (written, found) => panic!("{written:?} was read as {found:?}"),

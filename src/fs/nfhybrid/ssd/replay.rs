@@ -176,10 +176,11 @@ impl Replay {
                     None => self.orphans.push(Orphan::of(*ino, piece)),
                 }
             }
-            Body::Unbind { ino, from, end } | Body::UnbindOnDisk { ino, from, end } => {
+            Body::Unbind { ino, from, end } => {
                 self.carve(*ino, *from, *end);
                 self.drop_if_empty(*ino);
             }
+            Body::UnbindOnDisk { ino, from, end, tag } => self.unbind_up_to(*ino, (*from, *end), *tag),
             Body::UnbindAll { ino } => {
                 self.carve(*ino, 0, u64::MAX);
                 self.drop_if_empty(*ino);
@@ -208,6 +209,20 @@ impl Replay {
             gone.iter().for_each(|piece| self.carve(ino, piece.file_block.into(), piece.end()));
             self.drop_if_empty(ino);
         }
+    }
+
+    /// See [`Body::UnbindOnDisk`].
+    fn unbind_up_to(&mut self, ino: u64, (from, end): (u64, u64), tag: u32) {
+        let mut at = from;
+        while let Some(found) = self.inodes.get(&ino)
+            && let Some(piece) = found.pieces.first_in(at, end)
+        {
+            at = piece.end();
+            if !piece.is_newer(tag) {
+                self.carve(ino, from.max(piece.file_block.into()), end.min(at));
+            }
+        }
+        self.drop_if_empty(ino);
     }
 
     fn carve(&mut self, ino: u64, from: u64, end: u64) {

@@ -15,7 +15,8 @@
 use super::DiskSide;
 use super::backing::Backing;
 use super::log::{
-    CHECKSUM_AT, GROUP_HEADER, GROUP_MAGIC, Group, LOG_VERSION, Position, RawGroup, group_checksum,
+    CHECKSUM_AT, GROUP_HEADER, GROUP_MAGIC, Group, LOG_VERSION, LOG_VERSION_READ, Position, RawGroup,
+    group_checksum,
 };
 use super::packing::{LZ4, PLAIN, unpack};
 use super::record::{self, Body, Limits};
@@ -141,7 +142,7 @@ fn candidate(log: &Bytes, unit: usize, id: u64, block: usize) -> Option<Candidat
     let bytes = header.bytes.get() as usize;
     let blocks = bytes.div_ceil(unit);
     let known = header.magic.get() == GROUP_MAGIC
-        && header.version.get() == LOG_VERSION
+        && (LOG_VERSION_READ..=LOG_VERSION).contains(&header.version.get())
         && header.log_id.get() == id
         && header.block.get() as usize == block;
     let fits = bytes >= GROUP_HEADER && block + blocks <= log.len() / unit;
