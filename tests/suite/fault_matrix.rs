@@ -5,8 +5,7 @@
 //! power cut or in an unmount, and is then mounted with healthy devices and held against what had been promised. A
 //! cell without such a request says so. `BIMETAL_MATRIX_DOC=1` writes the table into docs/reliability.md.
 //!
-//! What a cell promises is in [`promise`]; cells that are known to break it, with the case, in `fault_matrix/known.txt`: one of them
-//! that keeps its promise fails the test, so that the list stays true.
+//! What a cell promises is in [`promise`].
 
 mod cell;
 mod phases;
@@ -98,21 +97,6 @@ const ALL: usize = 400;
 /// A cell that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Cells that break their promise today, each with the case that says why: `fault_matrix/known.txt`.
-struct Known(String);
-
-impl Known {
-    fn read() -> Known {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/fault_matrix/known.txt");
-        Known(std::fs::read_to_string(path).expect("the list of known cells"))
-    }
-
-    fn case(&self, cell: &str) -> Option<&str> {
-        let lines = self.0.lines().filter(|line| !line.starts_with('#'));
-        lines.filter_map(|line| line.split_once(": ")).find(|(known, _)| *known == cell).map(|(_, case)| case)
-    }
-}
-
 fn name_of(phase: Phase, half: Half, fault: Fault) -> String {
     format!("{} / {half:?} / {}", phase.name(), fault.name())
 }
@@ -131,7 +115,7 @@ fn watched(phase: Phase, half: Half, fault: Fault, most: usize) -> Outcome {
     told.recv_timeout(PATIENCE).unwrap_or_else(|_| Outcome::hangs())
 }
 
-fn table(cells: &[(Phase, Half, Fault, Outcome)], known: &Known) -> String {
+fn table(cells: &[(Phase, Half, Fault, Outcome)]) -> String {
     let mut text = String::from("| Phase | Half |");
     Fault::EVERY.iter().for_each(|fault| write!(text, " {} |", fault.name()).expect("a string"));
     text.push_str("\n|---|---|");
@@ -142,8 +126,7 @@ fn table(cells: &[(Phase, Half, Fault, Outcome)], known: &Known) -> String {
             write!(text, "\n| {} | {name} |", phase.name()).expect("a string");
             for fault in Fault::EVERY {
                 let cell = cells.iter().find(|(a, b, c, _)| (*a, *b, *c) == (phase, half, fault));
-                let case = known.case(&name_of(phase, half, fault));
-                let shown = cell.map_or(String::new(), |(.., outcome)| outcome.show(case));
+                let shown = cell.map_or(String::new(), |(.., outcome)| outcome.show());
                 write!(text, " {shown} |").expect("a string");
             }
         }
@@ -168,7 +151,6 @@ fn every_error_on_every_half_in_every_phase_keeps_what_was_promised() {
     }
     let most = if std::env::var("BIMETAL_MATRIX").is_ok_and(|asked| asked == "all") { ALL } else { SOME };
     let only = std::env::var("BIMETAL_MATRIX_ONLY").unwrap_or_default();
-    let known = Known::read();
     let (mut cells, mut wrong) = (Vec::new(), Vec::new());
     for phase in Phase::EVERY {
         for half in [Half::Disk, Half::Ssd] {
@@ -178,14 +160,7 @@ fn every_error_on_every_half_in_every_phase_keeps_what_was_promised() {
                     continue;
                 }
                 let outcome = watched(phase, half, fault, most);
-                match (known.case(&name), outcome.failures.first()) {
-                    (None, Some(why)) => wrong.push(format!("{name}: {why}")),
-                    // At some places only, it may keep it by chance.
-                    (Some(case), None) if most == ALL => {
-                        wrong.push(format!("{name}: keeps its promise now; take {case} out of known.txt"))
-                    }
-                    _ => {}
-                }
+                wrong.extend(outcome.failures.first().map(|why| format!("{name}: {why}")));
                 cells.push((phase, half, fault, outcome));
             }
         }
@@ -194,7 +169,7 @@ fn every_error_on_every_half_in_every_phase_keeps_what_was_promised() {
     let empty = cells.iter().filter(|(.., outcome)| outcome.requests == 0).count();
     println!("{} cells, {strikes} faults placed, {empty} cells without such a request", cells.len());
     if std::env::var_os("BIMETAL_MATRIX_DOC").is_some() {
-        publish(&table(&cells, &known));
+        publish(&table(&cells));
     }
     assert!(!only.is_empty() || strikes > cells.len() / 2, "hardly any fault struck");
     assert!(wrong.is_empty(), "{} cells:\n{}", wrong.len(), wrong.join("\n"));

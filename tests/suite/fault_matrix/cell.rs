@@ -38,14 +38,13 @@ impl Outcome {
     }
 
     /// As the table shows it.
-    pub fn show(&self, known: Option<&str>) -> String {
+    pub fn show(&self) -> String {
         if self.requests == 0 {
             return "–".into();
         }
-        let mut text = match (self.failures.len(), known) {
-            (0, _) => "kept".to_string(),
-            (bad, Some(case)) => format!("**{bad} lost** ({case})"),
-            (bad, None) => format!("**{bad} lost**"),
+        let mut text = match self.failures.len() {
+            0 => "kept".to_string(),
+            bad => format!("**{bad} lost**"),
         };
         text += &format!(" {}", self.placed);
         if self.told > 0 {
