@@ -9,6 +9,7 @@ use std::process::Command;
 
 mod admission;
 mod atime;
+mod groups;
 mod misses;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
