@@ -23,7 +23,7 @@ use super::policy::Durability;
 use super::record::{Record, when};
 use super::room::Demand;
 use super::unlogged::{mark, unlogged_bytes, unlogged_frames};
-use crate::fs::nfhybrid::ssd::{Binding, WrDone};
+use crate::fs::nfhybrid::ssd::{Binding, Ssd, WrDone};
 use crate::fs::{Kind, Later};
 use crate::runtime::sync::MutexGuard;
 use crate::units::Ino;
@@ -103,26 +103,27 @@ impl Shared {
         logged
     }
 
-    /// Appends and joins the line; if the log is full, once more with the log for itself.
+    /// Appends and joins the line; if the log is full, once more after it was emptied.
     ///
     /// # Errors
     /// Those of the SSD's device.
     fn try_log_inode(&self, ino: Ino) -> Result<Logged> {
-        for alone in [false, true] {
+        let mut full_at = None;
+        for _ in 0..2 {
             let carried = self.core.lock().carried(ino);
             let mut placements = self.place_large(ino)?;
             for other in carried {
                 placements.extend(self.place_large(other)?);
             }
-            let gate = match alone {
-                true => Some(self.gate_to_empty_log()?),
-                false => self.gate_if_due()?,
+            let gate = match full_at {
+                Some(used) => self.gate_to_empty_log(used)?,
+                None => self.gate_if_due()?,
             };
             let mut core = self.core.lock();
             self.bind_placed(&mut core, placements);
             match self.append_promise(&mut core, ino) {
                 Appended::Batch(batch) => return self.write_joined(core, gate, batch),
-                Appended::Full => {}
+                Appended::Full => full_at = core.ssd.as_ref().map(Ssd::used),
                 Appended::Not => break,
             }
         }
@@ -143,13 +144,30 @@ impl Shared {
         Ok(Some(gate))
     }
 
-    /// Makes all the room in the log that can be made without the disk, at the price of a few flushes.
-    fn gate_to_empty_log(&self) -> Result<Gate<'_>> {
+    /// Makes all the room in the log that can be made without the disk, at the price of a few flushes; the gate goes with
+    /// it. Whoever finds that others made it, since so many bytes were `used`, needs no gate.
+    fn gate_to_empty_log(&self, used: u64) -> Result<Option<Gate<'_>>> {
+        self.await_tables();
         let gate = self.line.claim();
+        if self.core.lock().ssd.as_ref().is_none_or(|ssd| ssd.used() + ssd.capacity() / 8 <= used) {
+            return Ok(None);
+        }
         self.relog(&gate)?;
         match self.write_log(self.core.lock()) {
-            Ok(()) | Err(Error::NoSpace(_)) => self.empty_log().map(|()| gate),
+            Ok(()) | Err(Error::NoSpace(_)) => self.empty_log().map(|()| Some(gate)),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Where only the tables can make room in the log, waits for the end of the cycle that keeps them from being written.
+    fn await_tables(&self) {
+        let mut core = self.core.lock();
+        let cycle = core.counters.cycles;
+        while core.cycle.is_some() && core.counters.cycles == cycle && core.is_log_held() {
+            if core.state.check_running().is_err() {
+                return;
+            }
+            self.await_progress(&mut core);
         }
     }
 
@@ -186,16 +204,17 @@ impl Shared {
         gate: Option<Gate<'a>>,
         batch: u64,
     ) -> Result<Logged> {
-        let (_gate, core) = match gate.or_else(|| self.line.lead()) {
+        let standing = self.line.stand(batch);
+        let (_gate, core) = match gate.or_else(|| standing.lead()) {
             Some(gate) => (gate, core),
             None => {
                 drop(core);
-                let Some(gate) = self.line.join(batch) else { return Ok(Logged::Done) };
+                let Some(gate) = standing.join() else { return Ok(Logged::Done) };
                 (gate, self.core.lock())
             }
         };
         match self.write_log(core) {
-            Ok(()) | Err(Error::NoSpace(_)) if self.line.has_reached(batch) => Ok(Logged::Done),
+            Ok(()) | Err(Error::NoSpace(_)) if standing.is_served() => Ok(Logged::Done),
             Ok(()) | Err(Error::NoSpace(_)) => Ok(Logged::Disk),
             Err(error) => Err(error),
         }

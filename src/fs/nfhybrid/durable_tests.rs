@@ -6,6 +6,8 @@ use crate::media::faulty::{Effect, Faulty, Kind as Requests, When};
 use crate::media::held::Held;
 use crate::media::recorded::{Entry, Event, Recorder};
 use crate::media::states::{Survival, crash_states};
+use crate::media::timed::{Service, Timed};
+use crate::runtime::Sim;
 use std::collections::BTreeMap;
 use std::thread;
 
@@ -207,51 +209,52 @@ fn when_the_write_of_a_group_fails_none_of_it_counts_before_the_disk_has_it() {
 /// What clients were promised: the version of each file, which all its bytes are.
 type Promises = BTreeMap<String, u8>;
 
-/// Several clients, each with files of its own: overwrites, fsyncs, files that come and go, renames over others. `note`
-/// hears of each promise right after it was made.
-fn work(fs: &NfHybrid, clients: u64, steps: u64, seed: u64, note: impl Fn(&str, u8) + Sync) {
-    thread::scope(|scope| {
-        for client in 0..clients {
-            let note = &note;
-            scope.spawn(move || {
-                let mut random = seed * 100 + client;
-                let kept: Vec<Ino> =
-                    (0..3).map(|file| create(fs, &format!("{client}-{file}"), &[1; 6000])).collect();
-                let over = format!("{client}-over");
-                fsync(fs, create(fs, &over, &[1; 6000]));
-                note(&over, 1);
-                for step in 0..steps {
-                    let version = step as u8 + 2;
-                    let file = next(&mut random) % 3;
-                    let name = format!("{client}-{file}");
-                    match next(&mut random) % 8 {
-                        0 => {
-                            let ino = create(fs, &format!("{client}-gone"), &[7; 9000]);
-                            fsync(fs, ino);
-                            fs.unlink(ROOT_INO, format!("{client}-gone").as_bytes()).unwrap();
-                            fs.forget(ino, 1);
-                        }
-                        1 => {
-                            let new = format!("{client}-new");
-                            let ino = create(fs, &new, &[version; 6000]);
-                            fs.rename(ROOT_INO, new.as_bytes(), ROOT_INO, over.as_bytes(), Rename::Replace)
-                                .unwrap();
-                            fs.forget(ino, 1);
-                        }
-                        _ => {
-                            let all = vec![
-                                version;
-                                if next(&mut random).is_multiple_of(5) { 100_000 } else { 6000 }
-                            ];
-                            fs.write(kept[file], 0, &all, false).unwrap().get().unwrap();
-                            fsync(fs, kept[file]);
-                            note(&name, version);
-                        }
-                    }
-                }
-            });
+/// Hears of each promise right after it was made.
+type Note = Arc<dyn Fn(&str, u8) + Send + Sync>;
+
+/// Several clients, each a task with files of its own: overwrites, fsyncs, files that come and go, renames over others.
+fn work(fs: &Arc<NfHybrid>, clients: u64, steps: u64, seed: u64, note: &Note) {
+    let clock = fs.shared.clock.clone();
+    let tasks: Vec<Task> = (0..clients)
+        .map(|number| {
+            let (fs, note) = (fs.clone(), note.clone());
+            let client = move || client(&fs, number, steps, seed * 100 + number, &note);
+            clock.spawn("client", Box::new(client)).unwrap()
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| task.join().unwrap());
+}
+
+fn client(fs: &NfHybrid, number: u64, steps: u64, seed: u64, note: &Note) {
+    let mut random = seed;
+    let kept: Vec<Ino> = (0..3).map(|file| create(fs, &format!("{number}-{file}"), &[1; 6000])).collect();
+    let over = format!("{number}-over");
+    fsync(fs, create(fs, &over, &[1; 6000]));
+    note(&over, 1);
+    for step in 0..steps {
+        let version = step as u8 + 2;
+        let file = next(&mut random) % 3;
+        match next(&mut random) % 8 {
+            0 => {
+                let ino = create(fs, &format!("{number}-gone"), &[7; 9000]);
+                fsync(fs, ino);
+                fs.unlink(ROOT_INO, format!("{number}-gone").as_bytes()).unwrap();
+                fs.forget(ino, 1);
+            }
+            1 => {
+                let new = format!("{number}-new");
+                let ino = create(fs, &new, &[version; 6000]);
+                fs.rename(ROOT_INO, new.as_bytes(), ROOT_INO, over.as_bytes(), Rename::Replace).unwrap();
+                fs.forget(ino, 1);
+            }
+            _ => {
+                let len = if next(&mut random).is_multiple_of(5) { 100_000 } else { 6000 };
+                fs.write(kept[file], 0, &vec![version; len], false).unwrap().get().unwrap();
+                fsync(fs, kept[file]);
+                note(&format!("{number}-{file}"), version);
+            }
         }
-    });
+    }
 }
 
 /// Each promised file is there as it was, or newer; one that others were renamed over is one of them, whole.
@@ -277,14 +280,25 @@ fn whatever_an_fsync_returned_for_is_in_every_state_a_power_cut_leaves() {
         let recorder = Recorder::new();
         let bases: Vec<Arc<dyn BlockDevice>> = vec![disk.clone(), ssd.clone()];
         let bases: Vec<Arc<dyn BlockDevice>> = bases.iter().map(|base| copy(base)).collect();
-        let (disk, ssd) = (Arc::new(recorder.wrap(disk)), Arc::new(recorder.wrap(ssd)));
-        let lag = Lag { bytes: 1 << 20, ..Lag::default() };
-        let fs = NfHybrid::open(disk, Some(ssd), Options { lag, ..Options::default() }).unwrap();
-        work(&fs, 4, 40, seed, |name, version| recorder.mark(format!("{name} {version}")));
-        let counters = fs.status().counters;
+        let (sim, record) = (Sim::new(seed), recorder.clone());
+        let clock: Clock = Arc::new(sim.clone());
+        let counters = sim.run(move || {
+            let timed = |device, service, name| Arc::new(Timed::drawn(clock.clone(), device, service, name));
+            let disk = timed(Arc::new(record.wrap(disk)), Service::DISK, "disk");
+            let ssd = timed(Arc::new(record.wrap(ssd)), Service::SSD, "ssd");
+            let lag = Lag { bytes: 1 << 20, ..Lag::default() };
+            let options = Options { lag, ..Options::default() };
+            let fs = Arc::new(NfHybrid::open_on(clock.clone(), disk, Some(ssd), options).unwrap());
+            let note: Note = Arc::new(move |name, version| record.mark(format!("{name} {version}")));
+            work(&fs, 4, 40, seed, &note);
+            let counters = fs.status().counters;
+            assert_eq!(fs.status().ssd_lost, None);
+            drop(note);
+            Arc::into_inner(fs).unwrap().abandon();
+            counters
+        });
+        println!("{counters:?}");
         assert!(counters.relogs > 3 && counters.fsync_ssd > 20, "{counters:?}");
-        assert_eq!(fs.status().ssd_lost, None);
-        fs.abandon();
         let states = crash_states(&recorder.log(), &bases, &Survival::EVERY, seed);
         for state in states.skip(seed as usize).step_by(31) {
             let mut promises = Promises::new();
@@ -312,16 +326,18 @@ fn an_error_of_the_ssd_in_the_middle_of_fsyncs_breaks_no_promise() {
     for seed in 1..25_u64 {
         let Some((disk, ssd)) = small_log(64) else { return };
         let faulty = Arc::new(Faulty::new(ssd.clone()));
-        let fs = NfHybrid::open(disk.clone(), Some(faulty.clone()), Options::default()).unwrap();
+        let fs = Arc::new(NfHybrid::open(disk.clone(), Some(faulty.clone()), Options::default()).unwrap());
         let kind = [Requests::Write, Requests::Flush, Requests::Any][seed as usize % 3];
         faulty.plan(kind, When::Nth(5 + seed * 2), Effect::Error(5));
-        let promises = Mutex::new(Promises::new());
-        work(&fs, 3, 25, seed, |name, version| {
-            promises.lock().insert(name.into(), version);
+        let promises = Arc::new(parking_lot::Mutex::new(Promises::new()));
+        let noted = promises.clone();
+        let note: Note = Arc::new(move |name, version| {
+            noted.lock().insert(name.into(), version);
         });
+        work(&fs, 3, 25, seed, &note);
         lost += u32::from(fs.status().ssd_lost.is_some());
         keeps(&fs, &promises.lock(), &format!("seed {seed}, live"));
-        fs.abandon();
+        Arc::into_inner(fs).unwrap().abandon();
         let fs = NfHybrid::open(disk, Some(ssd), manual()).unwrap();
         keeps(&fs, &promises.lock(), &format!("seed {seed}, after a crash"));
     }

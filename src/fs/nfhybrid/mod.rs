@@ -17,6 +17,7 @@ pub mod admission;
 mod atime;
 mod attrs;
 pub mod check;
+mod company;
 mod control;
 mod core;
 mod credits;
@@ -33,6 +34,7 @@ mod miss;
 mod mount;
 mod names;
 mod oplist;
+mod pause;
 mod place;
 mod policy;
 mod promote;
@@ -333,8 +335,8 @@ impl Shared {
         Shared {
             seen: Mutex::new(core.snapshot(clock.now())),
             core: Mutex::new(core),
+            line: Line::new(clock.clone()),
             clock,
-            line: Line::default(),
             work,
             progress: Condvar::new(),
             pool: Pool::new(keep, keep.min(4096)),

@@ -35,7 +35,7 @@ impl Shared {
     /// Whether the log is to be started anew.
     pub(super) fn is_restart_due(&self) -> bool {
         let core = self.core.lock();
-        !core.state.is_mounting() && core.ssd.as_ref().is_some_and(|ssd| restart_due(ssd, core.tables_wait))
+        !core.state.is_mounting() && core.ssd.as_ref().is_some_and(|ssd| restart_due(&core, ssd))
     }
 
     /// Appends what the log must go on to say; the next write of the log takes it along.
@@ -185,6 +185,15 @@ impl Shared {
     }
 }
 
+impl Core {
+    /// Whether a restart would free next to nothing of the log: residency records hold it, and the tables that would take
+    /// their place cannot be written before the cycle under way is over.
+    pub(super) fn is_log_held(&self) -> bool {
+        let held = |ssd: &Ssd| ssd.freed_by_restart() < ssd.capacity() / 8;
+        self.cycle.is_some() && self.ssd.as_ref().is_some_and(held)
+    }
+}
+
 /// Files the log must go on to speak of: those with promised contents that the disk does not have, and those whose data
 /// is to go along with the operations.
 fn files_to_keep(core: &Core) -> Vec<Ino> {
@@ -196,8 +205,8 @@ fn files_to_keep(core: &Core) -> Vec<Ino> {
 }
 
 /// Whether the log is to be started anew. Tables on their way will make room without that.
-fn restart_due(ssd: &Ssd, tables_wait: bool) -> bool {
-    ssd.needs_restart() && !(tables_wait && ssd.used() < ssd.capacity() / 4 * 3)
+fn restart_due(core: &Core, ssd: &Ssd) -> bool {
+    ssd.needs_restart() && !(core.tables_wait && ssd.used() < ssd.capacity() / 4 * 3) && !core.is_log_held()
 }
 
 /// Everything the log must still say, in the order it would be applied.

@@ -458,6 +458,11 @@ impl Ssd {
         self.log.used() >= self.log.capacity() / 2
     }
 
+    /// Bytes of the log that a restart lets go of without a checkpoint after it.
+    pub fn freed_by_restart(&self) -> u64 {
+        self.log.used().saturating_sub(self.log.residency_bytes())
+    }
+
     /// Residency records hold a quarter of the log: time for a checkpoint.
     pub fn needs_checkpoint(&self) -> bool {
         self.log.residency_bytes() >= self.log.capacity() / 4

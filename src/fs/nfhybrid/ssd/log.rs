@@ -15,9 +15,10 @@
 //! sequence numbers go up by one; the *incarnation* goes up with each mount, so that a group left from before
 //! a power cut is never taken for the successor of one written after it.
 
-use super::packing::{LZ4, PACK_MAX, Packed, Packing, Pause};
+use super::packing::{LZ4, PACK_MAX, Packed, Packing};
 use super::record::{Append, Body};
 use crate::checksum::crc32c;
+use crate::fs::nfhybrid::pause::Pause;
 use crate::{Error, Result};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;

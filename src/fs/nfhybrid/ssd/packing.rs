@@ -2,8 +2,8 @@
 //! tenth they do, and the fsync that waits for them writes one page instead of two.
 //!
 //! Only what saves a block of the log is packed, and only groups of a few blocks, where one block is much of it. A log
-//! whose records do not shrink is tried ever more rarely. Packing takes a few microseconds and is done with no lock held:
-//! [`Packing`] takes a batch's records along, [`Packed`] brings them back.
+//! whose records do not shrink is tried ever more rarely (`Pause`). Packing takes a few microseconds and is done with no
+//! lock held: [`Packing`] takes a batch's records along, [`Packed`] brings them back.
 //!
 //! The payload of a packed group is the length of its records (32 bits) and an LZ4 block.
 
@@ -11,9 +11,6 @@ use bytes::Bytes;
 
 /// Groups of more bytes than this are not packed.
 pub(super) const PACK_MAX: usize = 16 << 10;
-
-/// Most groups that are left as they are after one that did not shrink.
-const PAUSE_MAX: u32 = 63;
 
 /// In the header of a group: its records as they are, or packed.
 pub(super) const PLAIN: u16 = 0;
@@ -44,28 +41,6 @@ pub struct Packed {
     pub(super) payload: Option<Vec<u8>>,
 }
 
-/// When to try: not after what did not shrink, for twice as long each time.
-#[derive(Debug, Default)]
-pub(super) struct Pause {
-    left: u32,
-    next: u32,
-}
-
-impl Pause {
-    /// Whether to try now.
-    pub fn is_over(&mut self) -> bool {
-        let over = self.left == 0;
-        self.left = self.left.saturating_sub(1);
-        over
-    }
-
-    /// Hears how it went.
-    pub fn tried(&mut self, shrank: bool) {
-        self.left = if shrank { 0 } else { self.next };
-        self.next = if shrank { 0 } else { (self.next * 2 + 1).min(PAUSE_MAX) };
-    }
-}
-
 /// The records of a packed payload; nothing if it is none, or they would be more than `most` bytes.
 pub(super) fn unpack(payload: &[u8], most: usize) -> Option<Bytes> {
     let (bytes, block) = lz4_flex::block::uncompressed_size(payload).ok()?;
@@ -88,20 +63,5 @@ mod tests {
         assert!(unpack(&packed, 4999).is_none() && unpack(&packed[..9], 5000).is_none());
         assert!(unpack(&[1, 2], 5000).is_none() && unpack(&[0xff; 40], usize::MAX >> 1).is_none());
         assert!(Packing { batch: 7, plain, limit: 40 }.pack().payload.is_none());
-    }
-
-    #[test]
-    fn what_does_not_shrink_is_tried_ever_more_rarely_until_something_does() {
-        let mut pause = Pause::default();
-        let tries = (0..1000).filter(|_| {
-            let over = pause.is_over();
-            if over {
-                pause.tried(false);
-            }
-            over
-        });
-        assert!((10..30).contains(&tries.count()));
-        pause.tried(true);
-        assert!(pause.is_over());
     }
 }
