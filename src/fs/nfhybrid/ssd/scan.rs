@@ -363,6 +363,44 @@ mod tests {
     }
 
     #[test]
+    fn of_groups_under_way_together_those_before_the_first_that_is_not_whole_count_and_no_other_ever() {
+        const GROUPS: u32 = 4;
+        // Each of them is there, torn, or not there: whatever the device made of them within one flush.
+        for state in 0..3_u32.pow(GROUPS) {
+            let mut bench = Bench::new();
+            bench.append(1);
+            let mut whole = true;
+            let mut expected = vec![1];
+            for number in 0..GROUPS {
+                let op = u64::from(number) + 2;
+                bench.log.append(op, &Body::Operation(&[op as u8; 1500]));
+                let group = bench.log.seal(0).unwrap().unwrap();
+                let fate = state / 3_u32.pow(number) % 3;
+                if fate > 0 {
+                    bench.put(&group);
+                }
+                if fate == 1 {
+                    let last = group.end() as usize - UNIT as usize;
+                    bench.ring[last..last + UNIT as usize].fill(0);
+                }
+                whole &= fate == 2;
+                expected.extend(whole.then_some(op));
+            }
+            assert_eq!(bench.found(), (expected.clone(), false), "state {state}");
+            // What is written next may end where one that does not count begins.
+            let mut bench = bench.mount();
+            for op in 10..14 {
+                bench.log.append(op, &Body::Operation(&[op as u8; 1500]));
+                let group = bench.log.seal(0).unwrap().unwrap();
+                bench.put(&group);
+                bench.log.sealed(group.upto);
+                expected.push(op);
+                assert_eq!(bench.found(), (expected.clone(), false), "state {state}, then {op}");
+            }
+        }
+    }
+
+    #[test]
     fn damage_where_the_log_was_durable_is_told_from_a_torn_end() {
         let mut bench = Bench::new();
         bench.append(1);
