@@ -142,6 +142,10 @@ impl<'a> Standing<'a> {
                     state.watched = true;
                     moved.wait_until(&mut state, clock.as_ref(), until);
                     state.watched = false;
+                    if state.durable >= self.batch {
+                        // Those who left the time to this one may have looked before it was served.
+                        moved.notify_all();
+                    }
                 }
             }
         };
