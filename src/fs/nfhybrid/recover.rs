@@ -17,7 +17,7 @@ use super::Shared;
 use super::core::Core;
 use super::frames::FRAME;
 use super::mount::Touched;
-use super::record::{Record, fallocate_of, kind_of, rename_of, stamp};
+use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
 use crate::fs::ext4::Create;
 use crate::fs::nfhybrid::ssd::{Record as LogRecord, RecordBody, Run};
 use crate::units::{Ino, SsdBlock};
@@ -112,7 +112,7 @@ impl Shared {
             let part = Run { at: SsdBlock(run.at.0 + u64::from(from)), len: unit.min(run.len - from) };
             match self.copy_back(core, op, ino, file_block + from, part, size) {
                 Err(error @ Error::Ssd(_)) => {
-                    core.late_notes.push(format!("what was fsynced is lost: {error}"));
+                    core.lost.push((ino, error.to_string()));
                     self.drop_copy(core, op, ino, file_block + from, part);
                 }
                 copied => copied?,
@@ -168,10 +168,16 @@ impl Shared {
         let record = Record::decode(bytes, op)?;
         self.apply_record(core, op, &record).map_err(|error| match error {
             Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) => error,
+            // Something that was read of the disk half; whoever mounts says what to do.
+            Error::Corrupt { ref what, .. } if what != LOG_RECORD => error,
             other => Error::corrupt(
-                "SSD log",
-                format!("operation {op} does not fit the disk: {other}; mount with -o recover=disk to drop the log"),
-                format!("{record:?}").chars().take(200).collect::<String>(),
+                LOG_RECORD,
+                format!(
+                    "{} does not fit the disk half: {other}; get off the SSD half what it holds (bimetal rescue), then \
+                     mount with -o recover=disk, which drops its log",
+                    record.in_words()
+                ),
+                format!("operation {op}"),
             ),
         })
     }
