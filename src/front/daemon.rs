@@ -56,6 +56,25 @@ fn close_inherited() {
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
 }
 
+/// Where the messages of a process in the background go.
+pub(super) struct Messages {
+    nowhere: OwnedFd,
+    messages: OwnedFd,
+}
+
+impl Messages {
+    /// Opens `log`, or nothing, to append to: to be done before anything that a log that cannot be made should not stop.
+    pub fn open(log: Option<&Path>) -> Result<Messages> {
+        let nowhere = open(Path::new("/dev/null"), OFlags::RDWR)?;
+        let messages = match log {
+            Some(path) => open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)
+                .map_err(|why| why.explained("the log of the server (--log)"))?,
+            None => nowhere.try_clone().map_err(|why| Error::io("/dev/null", why))?,
+        };
+        Ok(Messages { nowhere, messages })
+    }
+}
+
 impl Child {
     /// Waits until the child serves; its error, as text, if it does not.
     pub fn wait(mut self) -> Result<()> {
@@ -70,14 +89,9 @@ impl Child {
 }
 
 impl Parent {
-    /// Lets the parent end well. From here on nothing is written to the terminal: messages go to `log`, or
-    /// nowhere.
-    pub fn ready(mut self, log: Option<&Path>) -> Result<()> {
-        let nowhere = open(Path::new("/dev/null"), OFlags::RDWR)?;
-        let messages = match log {
-            Some(path) => open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)?,
-            None => nowhere.try_clone().map_err(|why| Error::io("/dev/null", why))?,
-        };
+    /// Lets the parent end well. From here on nothing is written to the terminal, but to `messages`.
+    pub fn ready(mut self, messages: Messages) -> Result<()> {
+        let Messages { nowhere, messages } = messages;
         let failed = |why: rustix::io::Errno| Error::io("leaving the terminal", why.into());
         rustix::stdio::dup2_stdin(&nowhere).map_err(failed)?;
         rustix::stdio::dup2_stdout(&messages).map_err(failed)?;

@@ -438,6 +438,21 @@ impl Filesystem for Files {
         }
     }
 
+    fn ioctl(
+        &self,
+        _: &fuser::Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: fuser::IoctlFlags,
+        _: u32,
+        _: &[u8],
+        _: u32,
+        reply: fuser::ReplyIoctl,
+    ) {
+        // What asks a file whether it is a device (mkfs does) is told that it is none.
+        reply.error(Errno::ENOTTY);
+    }
+
     fn flush(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.ok();
     }

@@ -4,7 +4,6 @@
 //! blocks. Cost: one map entry a changed block; a read that meets no change is one read of the base.
 
 use super::{BlockDevice, Completion, DeviceInfo, Request, Ticket, check};
-use crate::Result;
 use crate::time::Time;
 use bytes::{Bytes, BytesMut};
 use parking_lot::RwLock;
@@ -35,8 +34,13 @@ impl Overlay {
         self.changed.read().len()
     }
 
-    fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
-        let base = self.base.run(Time::ZERO, Request::Read { offset, len }).result?;
+    fn read(&self, at: Time, offset: u64, len: usize) -> Completion {
+        let Completion { at, result } = self.base.run(at, Request::Read { offset, len });
+        Completion { at, result: result.map(|base| self.cover(offset, len, base)) }
+    }
+
+    /// What was read of the base, with what changed since over it.
+    fn cover(&self, offset: u64, len: usize, base: Bytes) -> Bytes {
         let block_bytes = self.info().block_bytes as usize;
         let first = offset / block_bytes as u64;
         let changed = self.changed.read();
@@ -44,28 +48,30 @@ impl Overlay {
             .filter_map(|index| Some((index, changed.get(&(first + index as u64))?)))
             .peekable();
         if found.peek().is_none() {
-            return Ok(base);
+            return base;
         }
         let mut whole = BytesMut::from(base);
         for (index, block) in found {
             whole[index * block_bytes..(index + 1) * block_bytes].copy_from_slice(block);
         }
-        Ok(whole.freeze())
+        whole.freeze()
     }
 
-    fn serve(&self, request: Request) -> Result<Bytes> {
-        check(self.info(), &request)?;
+    fn serve(&self, at: Time, request: Request) -> Completion {
+        if let Err(why) = check(self.info(), &request) {
+            return Completion { at, result: Err(why) };
+        }
         match request {
-            Request::Read { offset, len } => self.read(offset, len),
+            Request::Read { offset, len } => return self.read(at, offset, len),
             Request::Write { offset, data, .. } => {
                 let mut changed = self.changed.write();
                 each_block(offset, data, self.info().block_bytes, |block, bytes| {
                     changed.insert(block, bytes);
                 });
-                Ok(Bytes::new())
             }
-            Request::Flush | Request::Discard { .. } => Ok(Bytes::new()),
+            Request::Flush | Request::Discard { .. } => {}
         }
+        Completion { at, result: Ok(Bytes::new()) }
     }
 }
 
@@ -92,7 +98,7 @@ impl BlockDevice for Overlay {
     }
 
     fn submit(&self, at: Time, request: Request) -> Ticket {
-        Ticket::Done(Completion { at, result: self.serve(request) })
+        Ticket::Done(self.serve(at, request))
     }
 
     fn wait(&self, ticket: Ticket) -> Completion {

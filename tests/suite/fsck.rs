@@ -18,10 +18,10 @@ macro_rules! need_fuse {
     };
 }
 
-const MARK: &[u8] = b"the block that this test looks for, ";
+pub const MARK: &[u8] = b"the block that this test looks for, ";
 
 /// Contents that are found again in an image.
-fn marked(number: usize) -> Vec<u8> {
+pub fn marked(number: usize) -> Vec<u8> {
     let mut bytes = vec![number as u8; 16 << 10];
     bytes[..MARK.len()].copy_from_slice(MARK);
     bytes[MARK.len()..MARK.len() + 4].copy_from_slice(format!("{number:04}").as_bytes());
@@ -29,23 +29,24 @@ fn marked(number: usize) -> Vec<u8> {
 }
 
 /// A volume with ten marked files on both halves, left in order.
-fn filled() -> Volume {
+pub fn filled() -> Volume {
     let volume = Volume::new();
     let mounted = volume.mount(&[]);
     for number in 0..10 {
         write_synced(&mounted.path().join(format!("f{number}")), &marked(number));
     }
-    assert!(mounted.unmount().status.success());
+    let ended = mounted.unmount();
+    assert!(ended.status.success(), "{}", err(&ended));
     volume
 }
 
-fn write_synced(path: &Path, bytes: &[u8]) {
+pub fn write_synced(path: &Path, bytes: &[u8]) {
     let mut file = File::create(path).unwrap();
     file.write_all(bytes).unwrap();
     file.sync_all().unwrap();
 }
 
-fn resident_bytes(mounted: &Mounted) -> u64 {
+pub fn resident_bytes(mounted: &Mounted) -> u64 {
     let status = mounted.status();
     let sections = status["ssd_half"]["sections"].as_array().unwrap().clone();
     sections.iter().map(|section| section["resident_bytes"].as_u64().unwrap()).sum()
@@ -56,7 +57,7 @@ fn code(output: &Output) -> i32 {
 }
 
 /// A command ended with `wanted` and said all of `parts`.
-fn ended(output: &Output, wanted: i32, parts: &[&str]) {
+pub fn ended(output: &Output, wanted: i32, parts: &[&str]) {
     let said = out(output) + &err(output);
     assert_eq!(code(output), wanted, "{said}");
     for part in parts {
@@ -74,21 +75,21 @@ fn damage(image: &Path, number: usize) -> usize {
 }
 
 /// Ends the server of a mount as a power cut does.
-fn kill(mounted: Mounted) {
+pub fn kill(mounted: Mounted) {
     let pid = mounted.status()["front"]["pid"].as_i64().unwrap() as i32;
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     let _ = Command::new("umount").arg("-l").arg(mounted.path()).output();
 }
 
-/// Flips a bit of a group in the middle of the SSD's log.
-fn flip_in_log(ssd: &Path) {
+/// Flips a bit of a group of the SSD's log, the last but so many.
+pub fn flip_in_log(ssd: &Path, before_last: usize) {
     let bytes = fs::read(ssd).unwrap();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
     let log = word(64)..word(64) + word(72);
     let groups = log.step_by(512).filter(|at| bytes[*at..].starts_with(b"BMLG") && word(at + 8) == word(80));
     let mut groups: Vec<(usize, usize)> = groups.map(|at| (word(at + 16), at)).collect();
     groups.sort_unstable();
-    let (_, at) = groups[groups.len() - 40];
+    let (_, at) = groups[groups.len() - 1 - before_last];
     let file = File::options().write(true).open(ssd).unwrap();
     file.write_all_at(&[bytes[at + 100] ^ 4], at as u64 + 100).unwrap();
 }
@@ -115,7 +116,7 @@ fn what_a_damaged_log_lost_is_an_error_and_nothing_is_repaired_at_its_cost_witho
         write_synced(&mounted.path().join(format!("late{number}")), &[7; 1000]);
     }
     kill(mounted);
-    flip_in_log(&volume.at("ssd"));
+    flip_in_log(&volume.at("ssd"), 39);
     let before = volume.bytes();
     for verb in [&["fsck", "-n"][..], &["fsck"]] {
         let checked = volume.run(verb);

@@ -62,7 +62,7 @@ impl Volume {
         run(verb, &[("--ssd", &self.at("ssd")), ("--disk", &self.at("disk"))], &[])
     }
 
-    fn done(&self, verb: &[&str]) -> String {
+    pub fn done(&self, verb: &[&str]) -> String {
         let done = self.run(verb);
         assert!(done.status.success(), "{verb:?}: {}", err(&done));
         out(&done)
@@ -93,7 +93,7 @@ pub fn err(output: &Output) -> String {
 }
 
 /// A command failed, and said all of `parts`.
-fn refused(output: &Output, parts: &[&str]) {
+pub fn refused(output: &Output, parts: &[&str]) {
     assert!(!output.status.success(), "it was done: {}", out(output));
     for part in parts {
         assert!(err(output).contains(part), "'{part}' in: {}", err(output));
@@ -101,16 +101,16 @@ fn refused(output: &Output, parts: &[&str]) {
 }
 
 /// A loop device over a file; detached at the end.
-struct Loop(String);
+pub struct Loop(pub String);
 
 impl Loop {
-    fn over(file: &Path, more: &[&str]) -> Option<Loop> {
+    pub fn over(file: &Path, more: &[&str]) -> Option<Loop> {
         let made = Command::new("losetup").args(["-f", "--show"]).args(more).arg(file).output().ok()?;
         let name = out(&made).trim().to_string();
         made.status.success().then_some(Loop(name))
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         Path::new(&self.0)
     }
 }

@@ -25,5 +25,7 @@ mod nfhybrid_kill;
 mod nfhybrid_real;
 mod osd;
 mod programs;
+mod refused;
+mod sentences;
 mod ssd;
 mod trace;

@@ -140,7 +140,7 @@ impl Crash {
         }
         let subject = Hybrid { options: volumes::nfhybrid_options(&own)? };
         let bases = match (&self.ssd, &self.disk) {
-            (Some(ssd), Some(disk)) => run::settled(&subject, &[open(disk)?, open(ssd)?])?,
+            (Some(ssd), Some(disk)) => run::settled(&subject, &volumes::halves_to_read(disk, ssd)?)?,
             _ => self.make()?,
         };
         let (run, ended) = run::record(&subject, bases, &front, &own, &self.command)?;

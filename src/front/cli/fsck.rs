@@ -16,7 +16,8 @@ Examples:
   bimetal fsck --ssd ssd.img --disk disk.img           repair what can be repaired without losing anything
   bimetal fsck --deep --ssd ssd.img --disk disk.img    compare each copy on the SSD with the disk, too
 Ends with the codes of e2fsck:
-   0  nothing is wrong; nothing was written, and the SSD's copies stay
+   0  nothing is wrong, and the SSD's copies stay. A volume left in order was not written to; what a crash left only
+      in the SSD's log is on the disk half now, as after any mount, and said (with -n: it is where it was)
    1  something was wrong and is repaired
    4  something is wrong still, or was lost
    8  it could not be checked: in use, unreadable, halves that do not belong together
@@ -67,6 +68,7 @@ impl Fsck {
             let all = json!({
                 "clean": report.is_clean(),
                 "problems": report.problems,
+                "changed": report.changed,
                 "notes": report.notes,
                 "said": report.said,
                 "checked": report.checked,
@@ -95,8 +97,7 @@ fn in_words(report: &FsckReport) -> String {
     lines.extend(report.notes.iter().cloned());
     let counts = report.checked.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " ")));
     let counts = counts.collect::<Vec<_>>().join(", ");
-    let left = report.problems.iter().filter(|problem| !problem.repaired).count();
-    lines.push(match (report.problems.len(), left) {
+    lines.push(match report.counts() {
         (0, _) => format!("The file system is clean. Looked at: {counts}."),
         (all, 0) => format!("What was wrong ({all}) is repaired. Looked at: {counts}."),
         (_, 1) => format!("The file system is not clean: one thing is left. Looked at: {counts}."),

@@ -32,6 +32,13 @@ pub(super) struct Map {
 
 impl Map {
     pub fn run(&self) -> Result<ExitCode> {
+        if !self.dir.starts_with('/') {
+            return Err(Error::invalid(format!(
+                "'{0}' is not seen from the root of {1}: write /{0}",
+                self.dir,
+                self.mountpoint.display()
+            )));
+        }
         let path = self.mountpoint.join(self.dir.trim_start_matches('/'));
         let failed = |why: Errno| match why {
             Errno::NODATA | Errno::OPNOTSUPP => {

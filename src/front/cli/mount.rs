@@ -1,8 +1,8 @@
 //! `bimetal mount`: a file system becomes a directory.
 
 use super::volumes::{self, Access, VolumeArgs};
-use crate::front::daemon::{self, Side};
-use crate::front::fuse::{Mount, MountOptions, OPTIONS, Unmount, Unmounter};
+use crate::front::daemon::{self, Messages, Side};
+use crate::front::fuse::{Mount, MountOptions, OPTIONS, Place, Unmount, Unmounter};
 use crate::front::signals;
 use crate::fs::FileSystem;
 use crate::{Error, Result};
@@ -51,10 +51,10 @@ impl MountVerb {
         }
         match daemon::split()? {
             Side::Parent(child) => child.wait()?,
-            Side::Child(parent) => match self.start(&front, &own) {
+            Side::Child(parent) => match self.start_in_background(&front, &own) {
                 Err(why) => parent.failed(&why),
-                Ok(mount) => {
-                    parent.ready(self.log.as_deref())?;
+                Ok((mount, messages)) => {
+                    parent.ready(messages)?;
                     mount.wait()?;
                 }
             },
@@ -86,19 +86,24 @@ impl MountVerb {
         Ok((front, own))
     }
 
+    fn start_in_background(&self, front: &MountOptions, own: &[String]) -> Result<(Mount, Messages)> {
+        let messages = Messages::open(self.log.as_deref())?;
+        Ok((self.start(front, own)?, messages))
+    }
+
+    /// All that can refuse a mount comes before the volume is written to: the volume is looked at and its recovery tried
+    /// in memory, then the kernel mounts, then the volume is opened, then served.
     fn start(&self, front: &MountOptions, own: &[String]) -> Result<Mount> {
         let signals = signals::hold()?;
         let access = if front.read_only { Access::Read } else { Access::Write };
-        let (fs, devices) = volumes::open_metered(&self.volume, access, own)?;
+        let prepared = volumes::prepare(&self.volume, access, own)?;
+        let place = Place::take(&self.mountpoint, front)?;
+        let (fs, devices) = prepared.begin()?;
         let fs: Arc<dyn FileSystem> = fs.into();
-        let mount = match Mount::over(devices, fs.clone(), &self.mountpoint, front) {
-            Ok(mount) => mount,
-            Err(why) => {
-                // It was opened for nothing; what it says about closing matters less than why.
-                let _ = fs.shutdown();
-                return Err(why);
-            }
-        };
+        let mount = place.serve(devices, fs.clone()).inspect_err(|_| {
+            // It was opened for nothing; what it says about closing matters less than why.
+            let _ = fs.shutdown();
+        })?;
         let unmounter = mount.unmounter();
         let place = mount.mountpoint().to_path_buf();
         let mut before = false;

@@ -4,6 +4,7 @@ use super::progress::Progress;
 use super::volumes::{self, Access, VolumeArgs};
 use crate::front::tree::{self, at, split};
 use crate::fs::{Caller, FileSystem, Kind, resolve};
+use crate::units::Ino;
 use crate::{Error, Result};
 use clap::Args;
 use std::io;
@@ -36,7 +37,9 @@ pub(super) struct Put {
 
 impl Put {
     pub fn run(&self) -> Result<ExitCode> {
-        let fs = volumes::open_volume(&self.volume, Access::Write, &[])?;
+        let prepared = volumes::prepare(&self.volume, Access::Write, &[])?;
+        self.check(&*prepared.look()?)?;
+        let (fs, _) = prepared.begin()?;
         let mut progress = Progress::copying();
         let done = self.sources.iter().try_for_each(|source| self.one(&*fs, source, &mut progress));
         let shut = fs.shutdown();
@@ -47,27 +50,38 @@ impl Put {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn one(&self, fs: &dyn FileSystem, source: &Path, progress: &mut Progress) -> Result<()> {
-        let stream = source.as_os_str() == "-";
+    /// What cannot be done is found out before the volume is opened for writing.
+    fn check(&self, fs: &dyn FileSystem) -> Result<()> {
+        self.sources.iter().try_for_each(|source| {
+            if !is_stream(source) {
+                readable(source).map_err(|why| Error::io(source.display(), why))?;
+            }
+            self.place_of(fs, source).map(drop)
+        })
+    }
+
+    /// The directory and the name that a source is copied to.
+    fn place_of(&self, fs: &dyn FileSystem, source: &Path) -> Result<(Ino, Vec<u8>)> {
         let into = match resolve(fs, &self.target) {
             Ok(attr) if attr.kind == Kind::Dir => Some(attr.ino),
             Ok(_) | Err(Error::NotFound) => None,
             Err(why) => return Err(at(&self.target, why)),
         };
-        let (parent, name) = match into {
-            Some(_) if stream => {
-                return Err(Error::invalid(format!("{}: is a directory; name a file", self.target)));
+        match into {
+            Some(_) if is_stream(source) => {
+                Err(Error::invalid(format!("{}: is a directory; name a file", self.target)))
             }
-            Some(dir) => (dir, last_name(source)?),
+            Some(dir) => Ok((dir, last_name(source)?)),
             None if self.sources.len() > 1 => {
-                return Err(Error::invalid(format!(
-                    "{}: is no directory; several sources need one",
-                    self.target
-                )));
+                Err(Error::invalid(format!("{}: is no directory; several sources need one", self.target)))
             }
-            None => split(fs, &self.target)?,
-        };
-        if stream {
+            None => split(fs, &self.target),
+        }
+    }
+
+    fn one(&self, fs: &dyn FileSystem, source: &Path, progress: &mut Progress) -> Result<()> {
+        let (parent, name) = self.place_of(fs, source)?;
+        if is_stream(source) {
             let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
             let caller = Caller { uid, gid, umask: 0 };
             let put = tree::put_stream(fs, &mut io::stdin().lock(), &caller, parent, &name, progress);
@@ -75,6 +89,20 @@ impl Put {
         }
         tree::put(fs, source, parent, &name, progress);
         Ok(())
+    }
+}
+
+fn is_stream(source: &Path) -> bool {
+    source.as_os_str() == "-"
+}
+
+/// An error if a source is not there, or a file or directory that may not be read.
+fn readable(source: &Path) -> io::Result<()> {
+    let kind = source.symlink_metadata()?.file_type();
+    match () {
+        () if kind.is_file() => std::fs::File::open(source).map(drop),
+        () if kind.is_dir() => std::fs::read_dir(source).map(drop),
+        () => Ok(()),
     }
 }
 

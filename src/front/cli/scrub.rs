@@ -2,6 +2,7 @@
 
 use super::progress::Progress;
 use super::volumes::{self, Access, VolumeArgs};
+use crate::front::fuse::STATUS;
 use crate::fs::FileSystem;
 use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
@@ -19,7 +20,8 @@ Examples:
   bimetal scrub /mnt                                       a mount, while it is used
   bimetal scrub --rate 200MiB/s --ssd ssd.img --disk disk.img
   0 3 * * 0  bimetal scrub --rate 20MiB/s /mnt             each Sunday, in a crontab
-Ends with 0 when every copy is right, with 1 when some were wrong: those that the disk has are dropped.";
+Ends with 0 when every copy is right, with 1 when some were wrong, or dropped before they could be verified: those
+that the disk has are dropped.";
 
 /// The attribute of the root that orders a step and tells what it found.
 const SCRUB: &str = "bimetal.scrub";
@@ -103,23 +105,42 @@ struct Sum {
     bad: Vec<Value>,
     blocks: u64,
     left: u64,
+    /// What was noticed when the volume was opened: copies that were dropped there were not verified.
+    notes: Vec<String>,
+}
+
+/// What a volume noticed when it was opened.
+fn notes_of(fs: &dyn FileSystem) -> Vec<String> {
+    let status = fs.control_get(fs.root(), STATUS).unwrap_or_default();
+    let status: Value = serde_json::from_slice(&status).unwrap_or_default();
+    let notes = status["notes"].as_array().into_iter().flatten();
+    notes.filter_map(|note| note.as_str().map(String::from)).collect()
 }
 
 impl Scrub {
     pub fn run(&self) -> Result<ExitCode> {
+        if self.mountpoint.is_none() && self.volume.ssd.is_none() {
+            return Err(Error::invalid(
+                "scrub verifies the copies on an SSD half, and none is named: give --ssd and --disk, or the directory that \
+                 is mounted on",
+            ));
+        }
         let progress = Progress::spinner("scrubbing");
         let scrubbed = match &self.mountpoint {
             Some(place) => Scrubbed::Mount(place),
             None => Scrubbed::Volume(volumes::open_volume(&self.volume, Access::Write, &[])?),
         };
-        let summed = self.all(&scrubbed, &progress);
+        let mut summed = self.all(&scrubbed, &progress);
+        if let (Scrubbed::Volume(fs), Ok(sum)) = (&scrubbed, &mut summed) {
+            sum.notes = notes_of(&**fs);
+        }
         progress.done();
         if let Scrubbed::Volume(fs) = &scrubbed {
             fs.shutdown()?;
         }
         let sum = summed?;
         self.tell(&sum)?;
-        Ok(if sum.blocks == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if sum.blocks == 0 && sum.notes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     fn all(&self, scrubbed: &Scrubbed, progress: &Progress) -> Result<Sum> {
@@ -148,8 +169,13 @@ impl Scrub {
 
     fn tell(&self, sum: &Sum) -> Result<()> {
         if self.json {
-            let all =
-                json!({"bytes": sum.bytes, "bad_blocks": sum.blocks, "not_healed": sum.left, "bad": sum.bad});
+            let all = json!({
+                "bytes": sum.bytes,
+                "bad_blocks": sum.blocks,
+                "not_healed": sum.left,
+                "bad": sum.bad,
+                "notes": sum.notes,
+            });
             return super::say(&serde_json::to_string_pretty(&all).unwrap_or_default());
         }
         for bad in &sum.bad {
@@ -161,7 +187,13 @@ impl Scrub {
             let why = bad["why"].as_str().unwrap_or("");
             super::say(&format!("Block {} of inode {}: {why}; {fate}.", bad["file_block"], bad["ino"]))?;
         }
+        for note in &sum.notes {
+            super::say(&format!("When the volume was opened: {note}."))?;
+        }
         super::say(&match (sum.blocks, sum.left) {
+            (0, _) if !sum.notes.is_empty() => {
+                format!("What is left of the copies on the SSD is right; {} were read.", show_size(sum.bytes))
+            }
             (0, _) => format!("Every copy on the SSD is right; {} were read.", show_size(sum.bytes)),
             (bad, 0) => format!("{bad} bad blocks in {} are dropped.", show_size(sum.bytes)),
             (bad, left) => format!("{bad} bad blocks in {}; {left} of them remain.", show_size(sum.bytes)),

@@ -3,6 +3,7 @@
 use super::progress::Progress;
 use super::status;
 use crate::front::fuse::{FAREWELL, Unmount, unmount};
+use crate::media::guard::{MountedAt, mounted_at};
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
@@ -11,7 +12,7 @@ use rustix::fs::{MemfdFlags, XattrFlags, memfd_create, setxattr};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ written, or the server died: the message says what is missing and where to look.
 
 /// Unmount, and wait until the server has written everything and is gone
 ///
-/// Plain `umount` works as well, but returns while the server may still be writing; only after this one are the
+/// Takes away mounts of bimetal only. Plain `umount` works as well, but returns while the server may still be writing; only after this one are the
 /// devices free to be checked or mounted otherwise.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -42,9 +43,14 @@ pub(super) struct Umount {
 
 impl Umount {
     pub fn run(&self) -> Result<ExitCode> {
-        let server = server_of(&self.mountpoint).filter(|_| !self.no_wait);
-        let place = self.mountpoint.canonicalize().unwrap_or_else(|_| self.mountpoint.clone());
-        let farewell = if server.is_some() { ask_for_farewell(&place)? } else { None };
+        let place = whole(&self.mountpoint)?;
+        let mounted = ours(&place)?;
+        let server = server_of(&place).filter(|_| !self.no_wait);
+        // Through a read-only mount nothing was changed, so there is nothing to be said of it.
+        let farewell = match server.is_some() && !mounted.read_only {
+            true => ask_for_farewell(&place)?,
+            false => None,
+        };
         let how = if self.lazy { Unmount::Lazily } else { Unmount::IfIdle };
         unmount(&place, how).map_err(|why| match &why {
             Error::Io { source, .. } if source.raw_os_error() == Some(libc::EBUSY) => {
@@ -60,6 +66,39 @@ impl Umount {
         }
         farewell.map_or(Ok(()), |farewell| heed(&place, farewell))?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Types of file system whose mounts are ours: of volumes, and of devices that are exported.
+const OURS: [&str; 2] = ["fuse.bimetal", "fuse.bimetal-device"];
+
+/// The absolute path of a mount point, without links. One whose server is dead cannot be looked at itself.
+fn whole(place: &Path) -> Result<PathBuf> {
+    let failed = |why| Error::io(place.display(), why);
+    match place.canonicalize() {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => {
+            let path = std::path::absolute(place).map_err(failed)?;
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(failed(why));
+            };
+            Ok(parent.canonicalize().map_err(failed)?.join(name))
+        }
+        path => path.map_err(failed),
+    }
+}
+
+/// What is mounted on `place`; an error if that is not ours to take away.
+fn ours(place: &Path) -> Result<MountedAt> {
+    let name = place.display();
+    match mounted_at(place) {
+        Some(mounted) if OURS.contains(&mounted.kind.as_str()) => Ok(mounted),
+        Some(MountedAt { kind, source, .. }) => Err(Error::invalid(format!(
+            "{name}: no mount of bimetal, but {kind} ({source}) is mounted here; if that is meant: umount {name}"
+        ))),
+        None => Err(Error::invalid(format!(
+            "{name}: nothing is mounted here; the mounts of bimetal are shown by: findmnt -t {}",
+            OURS.join(",")
+        ))),
     }
 }
 

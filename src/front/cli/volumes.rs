@@ -22,6 +22,7 @@ use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
 use clap::Args;
 use serde::Serialize;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +58,10 @@ const PREALLOC_BYTES: u64 = 64 << 20;
 
 /// Default of `cache-size`, bytes.
 const CACHE_BYTES: u64 = 64 << 20;
+
+/// What `lag` may be: the tie has room for 109 minutes.
+const LAG_TIME: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+const LAG_BYTES_MIN: u64 = 1 << 20;
 
 /// How far the page cache of a mount reads ahead of a sequential reader.
 const CACHE_READ_AHEAD_PAGES: u32 = 32;
@@ -189,6 +194,8 @@ pub struct Problem {
     pub what: String,
     /// What is wrong with it.
     pub why: String,
+    /// How many things this tells of.
+    pub count: u64,
     /// It is right now.
     pub repaired: bool,
 }
@@ -200,6 +207,8 @@ pub struct FsckReport {
     pub problems: Vec<Problem>,
     /// What else there is to say, in sentences.
     pub notes: Vec<String>,
+    /// The file system was written to.
+    pub changed: bool,
     /// What a checker that was called said, line by line.
     pub said: Vec<String>,
     /// Counts of what was looked at, for people: `inodes`, `blocks`, …
@@ -210,6 +219,13 @@ impl FsckReport {
     /// Whether nothing is wrong any more.
     pub fn is_clean(&self) -> bool {
         self.problems.iter().all(|problem| problem.repaired)
+    }
+
+    /// How many things are wrong: all that were, and those still.
+    pub fn counts(&self) -> (u64, u64) {
+        let count =
+            |all: bool| self.problems.iter().filter(|one| all || !one.repaired).map(|one| one.count).sum();
+        (count(true), count(false))
     }
 }
 
@@ -251,27 +267,64 @@ impl VolumeArgs {
 
 /// Opens a file system with options of its own (those of [`VolumeArgs::options`], as `name` or `name=value`).
 pub fn open_volume(args: &VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn FileSystem>> {
-    open_metered(args, access, options).map(|(fs, _)| fs)
+    prepare(args, access, options)?.begin().map(|(fs, _)| fs)
 }
 
-/// [`open_volume`], and the devices it lies on.
-pub fn open_metered(
-    args: &VolumeArgs,
-    access: Access,
-    options: &[String],
-) -> Result<(Box<dyn FileSystem>, Devices)> {
-    match args.kind() {
-        "cmfs" => {
-            let fs = cmfs_volume(args, options)?.mount(access == Access::Write)?;
-            Ok((Box::new(fs), Devices::new()))
-        }
-        "osd" => {
-            let fs = osd::mount(osd_image(args)?, &args.device, access == Access::Write)?;
-            Ok((Box::new(fs), Devices::new()))
-        }
-        "memfs" => open_memfs(options).map(|fs| (fs, Devices::new())),
-        _ => open_nfhybrid(args, access, options),
+/// A volume that is about to be opened, and the devices it lies on. Nothing was written so far.
+pub struct Prepared<'a> {
+    volume: Volume<'a>,
+    writable: bool,
+    devices: Devices,
+}
+
+enum Volume<'a> {
+    Cmfs(cmfs::Volume<'a>),
+    Osd(&'a Path, &'a str),
+    Memfs(MemFs),
+    NfHybrid(Box<nfhybrid::Prepared>, String),
+}
+
+impl Prepared<'_> {
+    /// The volume as it would be, to see whether what is wanted of it can be done; nothing of it changes.
+    pub fn look(&self) -> Result<Box<dyn FileSystem>> {
+        Ok(match &self.volume {
+            Volume::Cmfs(volume) => Box::new(volume.mount(false)?),
+            Volume::Osd(image, device) => Box::new(osd::mount(image, device, false)?),
+            Volume::Memfs(_) => Box::new(MemFs::new(half_of_memory(), &me())),
+            Volume::NfHybrid(prepared, _) => Box::new(prepared.look()?),
+        })
     }
+
+    /// Opens it.
+    pub fn begin(self) -> Result<(Box<dyn FileSystem>, Devices)> {
+        let fs: Box<dyn FileSystem> = match self.volume {
+            Volume::Cmfs(volume) => Box::new(volume.mount(self.writable)?),
+            Volume::Osd(image, device) => Box::new(osd::mount(image, device, self.writable)?),
+            Volume::Memfs(fs) => Box::new(fs),
+            Volume::NfHybrid(prepared, source) => {
+                let fs = prepared.begin()?;
+                let only = if self.writable { "" } else { "; this only reads: neither half is changed" };
+                fs.notes().iter().for_each(|note| tracing::warn!("{source}: {note}{only}"));
+                Box::new(fs)
+            }
+        };
+        Ok((fs, self.devices))
+    }
+}
+
+/// All of [`open_volume`] that can be done without writing; what refuses it shows here, as far as that is possible.
+pub fn prepare<'a>(args: &'a VolumeArgs, access: Access, options: &[String]) -> Result<Prepared<'a>> {
+    let mut devices = Devices::new();
+    let volume = match args.kind() {
+        "cmfs" => Volume::Cmfs(cmfs_volume(args, options)?),
+        "osd" => Volume::Osd(osd_image(args)?, &args.device),
+        "memfs" => Volume::Memfs(open_memfs(options)?),
+        _ => {
+            let prepared = prepare_nfhybrid(args, access, options, &mut devices)?;
+            Volume::NfHybrid(Box::new(prepared), args.source())
+        }
+    };
+    Ok(Prepared { volume, writable: access == Access::Write, devices })
 }
 
 /// The image of an object store that the command line names.
@@ -313,19 +366,19 @@ pub fn parse_layout(text: &str) -> Result<cmfs_core::Layout> {
     }
 }
 
-fn open_nfhybrid(
+fn prepare_nfhybrid(
     args: &VolumeArgs,
     access: Access,
     options: &[String],
-) -> Result<(Box<dyn FileSystem>, Devices)> {
+    devices: &mut Devices,
+) -> Result<nfhybrid::Prepared> {
     let path = args
         .disk
         .as_deref()
         .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
-    let mut devices = Devices::new();
     let direct = options.iter().any(|option| option == "direct");
     let (disk, ssd) = claim_halves(path, args.ssd.as_deref(), access)?;
-    let mut half = |role, claim| open_half(role, claim, direct, &mut devices);
+    let mut half = |role, claim| open_half(role, claim, direct, devices);
     let disk = behind_cache(half("disk", disk)?, options)?;
     let ssd = ssd.map(|claim| half("ssd", claim)).transpose()?;
     let manual = access == Access::Read;
@@ -335,9 +388,7 @@ fn open_nfhybrid(
     if access == Access::Write {
         crate::front::memory::keep(usize::try_from(ahead).unwrap_or(usize::MAX));
     }
-    let fs = NfHybrid::open(disk, ssd, options)?;
-    fs.notes().iter().for_each(|note| tracing::warn!("{}: {note}", args.source()));
-    Ok((Box::new(fs), devices))
+    NfHybrid::prepare(disk, ssd, options)
 }
 
 /// Claims the halves that are named, both before either is touched.
@@ -348,6 +399,15 @@ fn claim_halves(disk: &Path, ssd: Option<&Path>, access: Access) -> Result<(Arc<
     let targets: Vec<Target> = [disk].into_iter().chain(ssd).collect();
     let mut claims = guard::claim(&targets, false)?.into_iter();
     Ok((claims.next().ok_or(Error::BadArgument)?, claims.next()))
+}
+
+/// Both halves of a volume that is not mounted, to be read: disk, SSD.
+pub fn halves_to_read(disk: &Path, ssd: &Path) -> Result<[Arc<dyn BlockDevice>; 2]> {
+    let (disk, ssd) = claim_halves(disk, Some(ssd), Access::Read)?;
+    let open = |claim| -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(FileDevice::over(claim, &file::Options::default())?))
+    };
+    Ok([open(disk)?, open(ssd.ok_or(Error::BadArgument)?)?])
 }
 
 /// A half's device. One that is only looked at is read through a layer that keeps changes in memory, so that
@@ -374,7 +434,8 @@ fn behind_cache(device: Arc<dyn BlockDevice>, options: &[String]) -> Result<Arc<
             None => Ok(device),
         };
     };
-    let pages = size.map_or(Ok(CACHE_BYTES), parse_size)? / PAGE_BYTES;
+    let bytes = size.map_or(Ok(CACHE_BYTES), |text| in_memory("cache-size", text, 0, "64MiB"))?;
+    let pages = bytes / PAGE_BYTES;
     let pages = u32::try_from(pages).map_err(|_| {
         Error::invalid(format!("mount option cache-size: more than {}", show_size(PAGE_BYTES << 30)))
     })?;
@@ -401,7 +462,10 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
             Some(("promote", value)) => parsed.promote = value.parse()?,
             Some(("promote-budget", value)) => parsed.promote_budget = Some(parse_budget(value)?),
             Some(("prealloc" | "cache" | "cache-size", _)) => {}
-            Some(("memory", value)) => parsed.memory = Some(parse_memory(value)?),
+            Some(("memory", value)) => {
+                let least = nfhybrid::ssd::MEMORY_MIN;
+                parsed.memory = Some(in_memory("memory", value, least, "256MiB")?);
+            }
             None if option == "direct" => {}
             None if option == "noatime" => parsed.access_times.renew = Renew::Never,
             None if option == "relatime" => parsed.access_times.renew = Renew::Relative,
@@ -410,6 +474,12 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
             Some(("recover", "log")) => parsed.recover = Recover::Log,
             Some(("recover", "whole")) => parsed.recover = Recover::Whole,
             Some(("recover", "disk")) => parsed.recover = Recover::Disk,
+            Some(("recover", other)) => {
+                return Err(Error::invalid(format!(
+                    "mount option recover: '{other}' is none of log (apply what only the SSD's log holds), whole (what is \
+                     whole of a damaged one) and disk (drop it)"
+                )));
+            }
             None if option == "without-ssd" => parsed.without_ssd = true,
             _ => {
                 return Err(Error::invalid(format!(
@@ -421,22 +491,32 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
     Ok(parsed)
 }
 
-fn prealloc(options: &[String]) -> Result<u64> {
-    value_of(options, "prealloc").map_or(Ok(PREALLOC_BYTES), parse_size)
+/// The most memory that an option may ask for, bytes.
+fn memory_max() -> u64 {
+    half_of_memory()
 }
 
-fn parse_memory(text: &str) -> Result<u64> {
-    let least = nfhybrid::ssd::MEMORY_MIN;
+/// A size that a mount option gives, of what it takes in memory.
+fn in_memory(name: &str, text: &str, least: u64, example: &str) -> Result<u64> {
     let bytes = parse_size(text).map_err(|error| {
-        Error::invalid(format!("mount option memory: {error}; write for example memory=256MiB"))
+        Error::invalid(format!("mount option {name}: {error}; write for example {name}={example}"))
     })?;
-    if bytes < least {
-        return Err(Error::invalid(format!(
-            "mount option memory: {text} is too little; it takes {} or more",
-            show_size(least)
-        )));
+    let limit = |words: &str, bytes: u64| {
+        let bytes = show_size(bytes);
+        Err(Error::invalid(format!("mount option {name}: {text} is too {words} {bytes}")))
+    };
+    match bytes {
+        less if less < least => limit("little; it takes at least", least),
+        more if more > memory_max() => {
+            limit("much; it takes at most half of this machine's memory,", memory_max())
+        }
+        fits => Ok(fits),
     }
-    Ok(bytes)
+}
+
+fn prealloc(options: &[String]) -> Result<u64> {
+    let given = value_of(options, "prealloc");
+    given.map_or(Ok(PREALLOC_BYTES), |text| in_memory("prealloc", text, 0, "64MiB"))
 }
 
 /// `5s`, `64MiB`, or both with a comma between.
@@ -444,11 +524,13 @@ fn parse_lag(text: &str) -> Result<Lag> {
     let mut lag = Lag::default();
     for part in text.split(',') {
         match (humantime::parse_duration(part), parse_size(part)) {
-            (Ok(time), _) if time.as_millis() >= 100 => lag.time = time,
-            (_, Ok(bytes)) if bytes >= 1 << 20 => lag.bytes = bytes,
+            (Ok(time), _) if LAG_TIME.contains(&time) => lag.time = time,
+            (_, Ok(bytes)) if (LAG_BYTES_MIN..=memory_max()).contains(&bytes) => lag.bytes = bytes,
             _ => {
                 return Err(Error::invalid(format!(
-                    "lag '{text}': '{part}' is neither a time of 100ms or more nor a size of 1MiB or more; write for example lag=5s,64MiB"
+                    "mount option lag: '{part}' is neither a time from 100ms to 1h nor a size from 1MiB to half of this \
+                     machine's memory ({}); write for example lag=5s,64MiB",
+                    show_size(memory_max())
                 )));
             }
         }
@@ -467,16 +549,22 @@ fn parse_budget(text: &str) -> Result<Budget> {
     }
 }
 
-fn open_memfs(options: &[String]) -> Result<Box<dyn FileSystem>> {
+fn open_memfs(options: &[String]) -> Result<MemFs> {
     let mut size = half_of_memory();
     let ahead = prealloc(options)?;
     for option in options {
         if let Some(("size", value)) = option.split_once('=') {
             size = parse_size(value)?;
+            if size > 2 * half_of_memory() {
+                return Err(Error::invalid(format!(
+                    "mount option size: {value} is more than this machine's memory, {}",
+                    show_size(2 * half_of_memory())
+                )));
+            }
         }
     }
     crate::front::memory::keep(usize::try_from(ahead.min(size)).unwrap_or(usize::MAX));
-    Ok(Box::new(MemFs::new(size, &me())))
+    Ok(MemFs::new(size, &me()))
 }
 
 /// Whoever runs this.
@@ -570,11 +658,11 @@ pub fn mkfs_osd(args: &OsdArgs) -> Result<String> {
 fn fsck_osd(args: &VolumeArgs) -> Result<FsckReport> {
     let mut store = osd::open(osd_image(args)?, &args.device, false)?;
     let checked = store.check(true)?;
-    let problem = |why: String| Problem { what: args.source(), why, repaired: false };
+    let problem = |why: String| Problem { what: args.source(), why, count: 1, repaired: false };
     let mut report =
         FsckReport { problems: checked.problems.into_iter().map(problem).collect(), ..FsckReport::default() };
     for problem in crate::fs::osdfs::check(&mut store)? {
-        report.problems.push(Problem { what: args.source(), why: problem, repaired: false });
+        report.problems.push(Problem { what: args.source(), why: problem, count: 1, repaired: false });
     }
     let mut count = |name: &str, value: u64| report.checked.insert(name.into(), value.into());
     count("objects", checked.objects);
@@ -628,11 +716,14 @@ fn fsck_nfhybrid(
         &check::Plan { disk, ssd: args.ssd.as_deref(), without_ssd: args.without_ssd, repair, lossy, deep },
         progress,
     )?;
-    let problem =
-        |found: check::Problem| Problem { what: found.what, why: found.why, repaired: found.repaired };
+    let problem = |found: check::Problem| {
+        let check::Problem { what, why, count, repaired, .. } = found;
+        Problem { what, why, count, repaired }
+    };
     let mut report = FsckReport {
         problems: findings.problems.into_iter().map(problem).collect(),
         notes: findings.notes,
+        changed: findings.changed,
         said: findings.e2fsck,
         ..FsckReport::default()
     };
@@ -653,6 +744,7 @@ fn fsck_cmfs(args: &VolumeArgs, repair: bool) -> Result<FsckReport> {
             object => format!("object {object}, page {}", problem.at),
         },
         why: problem.why.to_string(),
+        count: 1,
         repaired: checked.repaired,
     };
     let mut report =

@@ -85,41 +85,72 @@ pub struct Unmounter {
     device: Arc<OwnedFd>,
 }
 
+/// A directory that the kernel has mounted on for us, and that nobody serves yet: whoever looks there waits. So a file
+/// system need not be opened before it is known that it can be mounted. Dropping it takes the mount away.
+pub struct Place {
+    unmounter: Unmounter,
+    serving: Option<OwnedFd>,
+    options: MountOptions,
+}
+
+impl Place {
+    /// Mounts on the directory `mountpoint`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where there is no FUSE; [`Error::Invalid`] and [`Error::Io`] for a mount point that is not
+    /// there or no directory, and with what the kernel or `fusermount3` said otherwise.
+    pub fn take(mountpoint: &Path, options: &MountOptions) -> Result<Place> {
+        let mount::Connection { device, mountpoint } = mount::mount(mountpoint, options)?;
+        let serving = device.try_clone();
+        let unmounter = Unmounter { mountpoint, device: Arc::new(device) };
+        let mut place = Place { unmounter, serving: None, options: options.clone() };
+        place.serving = Some(serving.map_err(|why| Error::io("/dev/fuse", why))?);
+        Ok(place)
+    }
+
+    /// Serves `fs` there; the mount's status tells what `devices`, on which it lies, were asked for.
+    ///
+    /// Returns when the kernel's first message is answered: from then on the mount works.
+    pub fn serve(mut self, devices: Devices, fs: Arc<dyn FileSystem>) -> Result<Mount> {
+        let device = self.serving.take().ok_or(Error::BadArgument)?;
+        let counts = Arc::new(Counts::new());
+        let workers = Workers::new(WORKERS_MAX, WORKER_PATIENCE, counts.clone());
+        let fs: Arc<dyn FileSystem> = Arc::new(Recorded::new(fs));
+        let farewell = Arc::new(Farewell::default());
+        let served = Served { fs: fs.clone(), devices, counts, workers, farewell: farewell.clone() };
+        match start(served, device, &self.options) {
+            Ok(server) => {
+                let unmounter = self.unmounter.clone();
+                Ok(Mount { fs, unmounter, server: Some(server), farewell })
+            }
+            Err(why) => {
+                self.give_back();
+                Err(why)
+            }
+        }
+    }
+
+    fn give_back(&self) {
+        // Why it is given back is what is reported.
+        let _ = self.unmounter.unmount(Unmount::Lazily);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.serving.is_some() {
+            self.give_back();
+        }
+    }
+}
+
 impl Mount {
     /// Mounts `fs` on the directory `mountpoint` and starts to serve it.
     ///
     /// Returns when the kernel's first message is answered: from then on the mount works. Fails with
     /// [`Error::Unsupported`] where there is no FUSE, and with what the kernel or `fusermount3` said otherwise.
     pub fn new(fs: Arc<dyn FileSystem>, mountpoint: &Path, options: &MountOptions) -> Result<Mount> {
-        Self::over(Devices::new(), fs, mountpoint, options)
-    }
-
-    /// [`new`](Self::new), with the devices `fs` lies on: the mount's status tells what they were asked for.
-    pub fn over(
-        devices: Devices,
-        fs: Arc<dyn FileSystem>,
-        mountpoint: &Path,
-        options: &MountOptions,
-    ) -> Result<Mount> {
-        let counts = Arc::new(Counts::new());
-        let workers = Workers::new(WORKERS_MAX, WORKER_PATIENCE, counts.clone());
-        let connection = mount::mount(mountpoint, options)?;
-        let unmounter =
-            |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
-        let serving = connection.device.try_clone().map_err(|why| Error::io("/dev/fuse", why));
-        let fs: Arc<dyn FileSystem> = Arc::new(Recorded::new(fs));
-        let farewell = Arc::new(Farewell::default());
-        let served = Served { fs: fs.clone(), devices, counts, workers, farewell: farewell.clone() };
-        let started = serving.and_then(|device| start(served, device, options));
-        let unmounter = unmounter(connection.device);
-        match started {
-            Ok(server) => Ok(Mount { fs, unmounter, server: Some(server), farewell }),
-            Err(why) => {
-                // The first error is the one to report.
-                let _ = unmounter.unmount(Unmount::Lazily);
-                Err(why)
-            }
-        }
+        Place::take(mountpoint, options)?.serve(Devices::new(), fs)
     }
 
     /// Where it is mounted.

@@ -121,7 +121,7 @@ impl Ext4 {
     /// # Errors
     /// What the journal or the device says.
     pub fn close(&mut self, now: Stamp) -> Result<()> {
-        if self.store.read_only {
+        if self.store.read_only || self.unmarked {
             return Ok(());
         }
         let now = self.note_time(now);

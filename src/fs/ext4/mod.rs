@@ -105,6 +105,8 @@ pub struct Ext4 {
     capacity: usize,
     /// The caller's area or something else of the superblock alone changed.
     super_dirty: bool,
+    /// The device does not say yet that this is in use.
+    unmarked: bool,
 }
 
 impl Ext4 {

@@ -5,8 +5,8 @@
 //! 2. The journal's inode is read by the descriptor of its group alone, and the journal replayed if there
 //!    is anything in it. Then the superblock is read again.
 //! 3. All descriptors are read and checked.
-//! 4. For writing: the superblock says, in place, that the journal is in use from now on, and counts the
-//!    mount; orphans of the last mount are freed.
+//! 4. For writing: the superblock says, in place, that the journal is in use from now on; orphans of the last mount
+//!    are freed. With [`OpenOptions::lazily`] only once something is about to change.
 
 use super::Ext4;
 use super::group::{Desc, SystemZones};
@@ -31,6 +31,8 @@ const JOURNAL_BLOCKS_MAX: u64 = 1 << 30;
 pub struct OpenOptions {
     /// Change nothing on the device.
     pub read_only: bool,
+    /// Change nothing on the device before [`Ext4::mark_in_use`], if the file system was left in order.
+    pub lazily: bool,
     /// The present, for the superblock's write time.
     pub now: Stamp,
     /// What stays in memory.
@@ -151,7 +153,9 @@ impl Ext4 {
         let found = Identity::of(&sb);
         let store = Store::new(disk, sb, options.cache, options.read_only);
         let mut fs = Ext4::assemble(store, journal, &journal_blocks, found)?;
-        if !options.read_only {
+        let in_order = !found.in_use && fs.store.sb.last_orphan() == 0 && !fs.store.sb.orphan_present();
+        fs.unmarked = options.lazily && in_order && !options.read_only;
+        if !options.read_only && !fs.unmarked {
             fs.begin_writing(options.now)?;
         }
         Ok(fs)
@@ -181,7 +185,25 @@ impl Ext4 {
             found,
             capacity,
             super_dirty: false,
+            unmarked: false,
         })
+    }
+
+    /// Opened lazily, and nothing was written since.
+    pub fn is_unmarked(&self) -> bool {
+        self.unmarked
+    }
+
+    /// Marks a file system that was opened lazily as in use: something is about to change.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn mark_in_use(&mut self, now: Stamp) -> Result<()> {
+        if self.unmarked {
+            self.begin_writing(now)?;
+            self.unmarked = false;
+        }
+        Ok(())
     }
 
     fn begin_writing(&mut self, now: Stamp) -> Result<()> {

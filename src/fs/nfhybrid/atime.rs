@@ -64,7 +64,8 @@ impl Shared {
     /// something it needs is missing.
     pub(super) fn note_access(&self, core: &mut Core, ino: Ino) -> Result<()> {
         // What finds no room in the journal is not stored; the committer makes some.
-        if !core.state.is_running() || !self.has_credits_for_access(core) {
+        // A disk that is not written yet is not written for them alone.
+        if !core.state.is_running() || core.ext4.is_unmarked() || !self.has_credits_for_access(core) {
             return Ok(());
         }
         core.touch_atime(ino)

@@ -6,6 +6,7 @@
 //! and nothing that loses something unless the user said so. After e2fsck repaired the disk half its tie to the SSD is
 //! renewed if every copy on the SSD still is what the disk has.
 
+use super::mount::not_ext4;
 use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Opened, RecordBody, Ssd};
 use super::tie::{Saved, Tie};
@@ -54,6 +55,11 @@ pub struct Problem {
     pub what: String,
     /// What is wrong, in a sentence.
     pub why: String,
+    /// How many things this tells of.
+    pub count: u64,
+    /// The file it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ino: Option<u64>,
     /// Something that was promised is lost by it, or would be by its repair.
     pub loses: bool,
     /// It is right now.
@@ -81,7 +87,24 @@ pub struct Findings {
 
 impl Findings {
     fn problem(&mut self, what: &str, why: String, loses: bool) {
-        self.problems.push(Problem { what: what.into(), why, loses, repaired: false });
+        self.problems.push(Problem { what: what.into(), why, count: 1, ino: None, loses, repaired: false });
+    }
+
+    /// A problem of a file; its path goes before the sentence once it is known.
+    fn problem_in(&mut self, ino: u64, what: &str, why: String, loses: bool) {
+        self.problem(what, why, loses);
+        self.problems.iter_mut().last().into_iter().for_each(|problem| problem.ino = Some(ino));
+    }
+
+    /// Puts the paths of files before what is wrong in them.
+    fn name_files(&mut self, fs: &NfHybrid) {
+        let wanted = self.problems.iter().filter_map(|problem| problem.ino.map(Ino));
+        let paths = fs.paths_of(&wanted.collect());
+        for problem in &mut self.problems {
+            if let Some(path) = problem.ino.take().and_then(|ino| paths.get(&Ino(ino))) {
+                problem.why = format!("{path}: {}", problem.why);
+            }
+        }
     }
 
     fn note(&mut self, text: impl Into<String>) {
@@ -103,7 +126,7 @@ impl Findings {
 const LOG: &str = "the SSD's log";
 const TABLES: &str = "the SSD's tables";
 const COPIES: &str = "the SSD's copies";
-const DISK: &str = "the disk half";
+const DISK: &str = super::mount::DISK_HALF;
 
 /// Checks a volume; `progress` hears what is done now.
 ///
@@ -119,7 +142,9 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
         return Ok(findings);
     }
     progress("looking at every file");
-    let Some(was_clean) = halves.try_out(plan, &mut findings, progress)? else { return Ok(findings) };
+    let Some(was_clean) = halves.try_out_or_repair(plan, &mut findings, progress)? else {
+        return Ok(findings);
+    };
     if was_clean {
         progress("e2fsck looks at the disk half");
         halves.e2fsck(&["-f", "-n"], &mut findings)?;
@@ -178,6 +203,10 @@ impl Halves {
     fn survey(&self, plan: &Plan, findings: &mut Findings) -> Result<Survey> {
         let tie = match self.tie() {
             Ok(tie) => tie,
+            Err(why) if Ssd::is_one(self.disk.as_ref()) => {
+                let ssd = self.ssd.as_ref().map(in_memory);
+                return Err(not_ext4(why, &in_memory(&self.disk), ssd.as_ref()));
+            }
             Err(why @ (Error::Corrupt { .. } | Error::Invalid(_))) => {
                 findings.problem(DISK, format!("It cannot be opened: {why}. e2fsck may know more."), true);
                 self.e2fsck(&["-f", "-n"], findings)?;
@@ -199,7 +228,9 @@ impl Halves {
         };
         let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
         match Ssd::open(device.as_ref(), known) {
-            Ok(opened) => note_damage(device.as_ref(), &opened, findings)?,
+            Ok(opened) => {
+                note_damage(device.as_ref(), &opened, tie, findings)?;
+            }
             Err(why @ Error::Corrupt { .. }) => {
                 findings.problem(LOG, format!("The SSD half cannot be opened: {why}."), true);
                 return Ok(Survey { can_go_on: false });
@@ -207,6 +238,36 @@ impl Halves {
             Err(why) => return Err(why),
         }
         Ok(Survey { can_go_on: true })
+    }
+
+    /// [`Halves::try_out`]; a disk half that is damaged in the way of it is repaired first, if it may be: what was
+    /// fsynced stays in the SSD's log meanwhile.
+    fn try_out_or_repair(
+        &self,
+        plan: &Plan,
+        findings: &mut Findings,
+        progress: &dyn Fn(&'static str),
+    ) -> Result<Option<bool>> {
+        let tried = self.try_out(plan, findings, progress)?;
+        if tried.is_some() || !plan.repair || findings.loses() && !plan.lossy {
+            return Ok(tried);
+        }
+        progress("e2fsck repairs the disk half");
+        let mut told = Findings::default();
+        findings.changed = true;
+        self.e2fsck(&["-f", if plan.lossy { "-y" } else { "-p" }], &mut told)?;
+        findings.e2fsck.append(&mut told.e2fsck);
+        if !told.problems.is_empty() {
+            findings.problems.append(&mut told.problems);
+            if !plan.lossy {
+                findings.note("With --yes e2fsck repairs more; what only the SSD's log holds is kept.");
+            }
+            return Ok(None);
+        }
+        findings.repaired(&[DISK]);
+        findings.note("e2fsck repaired the disk half before the SSD's log was applied to it.");
+        progress("looking at every file");
+        self.try_out(plan, findings, progress)
     }
 
     /// Mounts in memory, and looks at everything. Whether the disk half was left in order; `None` if it cannot be
@@ -227,8 +288,12 @@ impl Halves {
         };
         let fs = match NfHybrid::open(in_memory(&self.disk), ssd, options) {
             Ok(fs) => fs,
+            Err(Error::Corrupt { what, why, .. }) if what == DISK => {
+                findings.problem(DISK, format!("It cannot be mounted as it is: {why}."), false);
+                return Ok(None);
+            }
             Err(why @ Error::Corrupt { .. }) => {
-                findings.problem(DISK, format!("It cannot be mounted: {why}."), true);
+                findings.problem(LOG, format!("It cannot be mounted: {why}."), true);
                 return Ok(None);
             }
             Err(why) => return Err(why),
@@ -243,7 +308,9 @@ impl Halves {
             let bad = compare(&fs, false, findings)?;
             name_bad(&bad, findings);
         }
-        let was_clean = fs.was_clean();
+        findings.name_files(&fs);
+        // After e2fsck the disk half alone looks as if it had been left in order.
+        let was_clean = fs.was_clean() && fs.recovered() == 0;
         fs.shutdown()?;
         Ok(Some(was_clean))
     }
@@ -297,6 +364,9 @@ impl Halves {
         }
         fs.shutdown()?;
         findings.repaired(&[TABLES]);
+        for problem in findings.problems.iter_mut().filter(|problem| problem.what == LOG && !problem.loses) {
+            problem.repaired = true;
+        }
         if left == 0 {
             findings.repaired(&[COPIES]);
         }
@@ -373,8 +443,20 @@ impl Halves {
 }
 
 /// What of the SSD is damaged, and what that costs.
-fn note_damage(device: &dyn BlockDevice, opened: &Opened, findings: &mut Findings) -> Result<()> {
-    if let Some(lost) = &opened.lost {
+fn note_damage(
+    device: &dyn BlockDevice,
+    opened: &Opened,
+    tie: Option<Tie>,
+    findings: &mut Findings,
+) -> Result<()> {
+    let disk_has = tie.map_or(0, |tie| tie.op);
+    let log_open = tie.is_none_or(|tie| tie.state != Saved::Clean)
+        || opened.records.iter().any(|record| record.op > disk_has);
+    if opened.lost.is_some() && !log_open {
+        let why = "A part of it is damaged. Nothing is lost: the volume was left in order, and the disk half has everything. The \
+                   SSD's copies, which that log tells of, are dropped by the next mount.";
+        findings.problem(LOG, why.into(), false);
+    } else if let Some(lost) = &opened.lost {
         findings.problem(
             LOG,
             format!("It is damaged: {lost}. What was fsynced with them is lost, and the cached copies are dropped."),
@@ -382,13 +464,14 @@ fn note_damage(device: &dyn BlockDevice, opened: &Opened, findings: &mut Finding
         );
     }
     let fresh = opened.records.iter().filter_map(|record| match &record.body {
-        RecordBody::Fresh { ino, file_block, run, .. } if record.op <= opened.complete => {
+        RecordBody::Fresh { ino, file_block, run, .. }
+            if (disk_has + 1..=opened.complete).contains(&record.op) =>
+        {
             Some((*ino, *file_block, *run))
         }
         _ => None,
     });
     let size = opened.ssd.block_bytes() as usize;
-    let has_fresh = fresh.clone().next().is_some();
     for (ino, file_block, run) in fresh {
         let sums = opened.ssd.sums(run.at, run.len).read_each(device)?;
         let wrong = (0..run.len as usize).filter(|index| {
@@ -398,17 +481,17 @@ fn note_damage(device: &dyn BlockDevice, opened: &Opened, findings: &mut Finding
         let wrong = wrong.count();
         if wrong > 0 {
             let why = format!(
-                "Of inode {ino}, {wrong} blocks from block {file_block} on are damaged, and the disk half lacks them."
+                "Of inode {ino}, {wrong} of the {} blocks from block {file_block} on are damaged, and the disk half lacks them.",
+                run.len
             );
-            findings.problem(LOG, why, true);
+            findings.problem_in(ino.0, LOG, why, true);
         }
     }
     // In a volume left in order the disk has everything, and damage costs copies only.
-    let costs = has_fresh || !opened.records.is_empty();
     for note in
         opened.notes.iter().filter(|note| opened.lost.as_ref().is_none_or(|lost| !note.starts_with(lost)))
     {
-        let loses = costs && note.contains("dropped");
+        let loses = log_open && note.contains("dropped");
         let cost = if loses { "; some of it the disk half may lack" } else { "; the disk half has it all" };
         findings.problem(TABLES, format!("{note}{cost}."), loses);
     }
@@ -437,11 +520,12 @@ fn name_bad(bad: &[BadCopy], findings: &mut Findings) {
             "Block {} of inode {} (block {} of the SSD): {}; {cost}.",
             copy.file_block, copy.ino, copy.ssd_block, copy.why
         );
-        findings.problem(COPIES, why, !copy.on_disk);
+        findings.problem_in(copy.ino, COPIES, why, !copy.on_disk);
     }
     if let Some(more) = bad.len().checked_sub(NAMED).filter(|more| *more > 0) {
         let loses = bad[NAMED..].iter().any(|copy| !copy.on_disk);
         findings.problem(COPIES, format!("{more} more blocks are wrong."), loses);
+        findings.problems.iter_mut().last().into_iter().for_each(|problem| problem.count = more as u64);
     }
 }
 

@@ -136,6 +136,8 @@ pub struct Core {
     pub touched: Vec<Touched>,
     /// What was noticed since both halves were looked at.
     pub late_notes: Vec<String>,
+    /// Contents that recovery could not bring to the disk: the file, and why.
+    pub lost: Vec<(Ino, String)>,
     /// Inodes in use.
     pub nodes: FxHashMap<Ino, Node>,
     /// Unnamed inodes too large to be freed in one transaction.

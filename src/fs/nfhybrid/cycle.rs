@@ -230,7 +230,10 @@ impl Shared {
     /// # Errors
     /// Of the disk half, which cannot be used further; of step 3 on an SSD that cannot be given up for it.
     pub(super) fn cycle(&self) -> Result<()> {
-        let demand = self.core.lock().demand_of_dirty();
+        let mut core = self.core.lock();
+        core.ext4.mark_in_use(self.clock.wall())?;
+        let demand = core.demand_of_dirty();
+        drop(core);
         self.use_ssd(|| self.make_room_on_ssd(&demand));
         let Work { op, mut frozen, ordered, placements, tie } = self.freeze()?;
         let disk = submit_gathered(self.disk.as_ref(), self.clock.now(), ordered);

@@ -6,7 +6,8 @@
 //! - [`core`]: what is kept in memory, behind one lock;
 //! - `credits`: what an operation takes before it begins, and who waits for it;
 //! - `durable`: fsync; `line`, `leader`, `relog`: who writes the SSD's log, and how; `cycle`: the commit cycle;
-//! - `state`: what a volume may become, and by whose word; `mount`: its beginning and end; `recover`: the log run again;
+//! - `state`: what a volume may become, and by whose word; `prepared`, `mount`: its beginning and end; `recover`: the log
+//!   run again;
 //! - `names`, `attrs`, `write`, `read`: the operations; `atime`: access times;
 //! - `miss`: metadata that is not in memory, read without the lock;
 //! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads;
@@ -34,9 +35,13 @@ mod miss;
 mod mount;
 mod names;
 mod oplist;
+mod paths;
 mod pause;
 mod place;
 mod policy;
+mod prepared;
+#[cfg(test)]
+mod prepared_tests;
 mod promote;
 mod read;
 mod record;
@@ -59,13 +64,14 @@ mod write;
 
 pub use atime::{AccessTimes, Renew};
 pub use policy::Durability;
+pub use prepared::Prepared;
 pub use scrub::{BadCopy, Scrubbed, Step};
 use status::Snapshot;
 pub use status::Status;
 
 pub use self::core::Counters;
 use self::core::{Core, Dirty};
-use crate::fs::ext4::{Ext4, OpenOptions, ROOT_INO, journal::Journal};
+use crate::fs::ext4::{Ext4, ROOT_INO, journal::Journal};
 use crate::fs::{
     Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
     SetXattr, VisitAttrs,
@@ -83,7 +89,7 @@ use half::SsdHalf;
 use line::Line;
 use mount::Joined;
 use promote::Promotions;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use ssd::{DupInode, Ssd};
 use state::State;
 use std::ops::Range;
@@ -209,22 +215,7 @@ impl NfHybrid {
         ssd_device: Option<Arc<dyn BlockDevice>>,
         options: Options,
     ) -> Result<NfHybrid> {
-        let joined = mount::join(&disk, ssd_device.as_ref(), options)?;
-        let opening = OpenOptions {
-            read_only: options.read_only,
-            now: clock.wall(),
-            journal_end: joined.journal_end,
-            ..OpenOptions::default()
-        };
-        // Nothing was written before this.
-        let ext4 = Ext4::open(disk.clone(), opening)?;
-        let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, &joined, options));
-        shared.start(joined, options)?;
-        let fs = NfHybrid { shared, tasks: Mutex::new(Vec::new()) };
-        if !options.read_only && !options.manual {
-            fs.start_tasks()?;
-        }
-        Ok(fs)
+        NfHybrid::prepare_on(clock, disk, ssd_device, options)?.begin()
     }
 
     /// What was noticed while mounting: damage dropped, operations recovered.
@@ -250,6 +241,11 @@ impl NfHybrid {
             core.ext4.next_data(ino, 0)?;
         }
         Ok(())
+    }
+
+    /// A path of each of these inodes that has one.
+    pub fn paths_of(&self, inodes: &FxHashSet<Ino>) -> FxHashMap<Ino, String> {
+        self.shared.core.lock().paths_of(inodes)
     }
 
     /// Numbers of the running mount.
@@ -425,6 +421,7 @@ fn new_core(
         state: State::new(&joined.plan),
         touched: Vec::new(),
         late_notes: Vec::new(),
+        lost: Vec::new(),
         nodes: FxHashMap::default(),
         releasing: Vec::new(),
         dirty_nodes: Vec::new(),

@@ -1,12 +1,15 @@
 //! The beginning and the end of a mount: both halves looked at, judged, brought together, and left in order.
 //!
 //! 1. **Look**: the disk's superblock as its journal will leave it, the SSD's superblock, tables and log. Only reads.
-//! 2. **Judge** (`state`): what may be done, or an error; nothing was written so far.
+//! 2. **Judge** (`state`): what may be done, or an error; then 3 and 4 in memory (`prepared`). Nothing was written so far.
 //! 3. The disk's own journal is replayed and the disk marked as in use, as any mount of an ext4 does.
 //! 4. **Replay** (`recover`): what only the SSD's log holds goes to the disk, in transactions that say `recovering`. The
 //!    SSD is only read. What of its copies became old is remembered.
 //! 5. **Settle**: the SSD is told: what is old is unbound, its tables and superblock are written.
 //! 6. The disk says `log open`; from now on the log may be used.
+//!
+//! A disk alone that was left in order is not written before its first change ([`Ext4::is_unmarked`]): 3 and the raised
+//! epoch come with that.
 //!
 //! Cut or stopped by an error anywhere, doing it again comes to the same end. Up to 5 the SSD is as it was, so the
 //! log still says everything, and the disk has a number of its operations and says which. From then on until 6 the disk
@@ -14,7 +17,7 @@
 
 use super::core::Core;
 use super::durable::fill;
-use super::read::read_checked;
+use super::record::LOG_RECORD;
 use super::ssd::{self, DiskSide, Ssd};
 use super::state::{DiskSays, Phase, Plan, SsdSays, State, Word, judge};
 use super::tie::{NoTie, Saved, Tie};
@@ -52,7 +55,8 @@ pub(super) fn join(
     device: Option<&Arc<dyn BlockDevice>>,
     options: Options,
 ) -> Result<Joined> {
-    let Look { identity, tie, journal_end } = Ext4::look(disk)?;
+    let Look { identity, tie, journal_end } =
+        Ext4::look(disk).map_err(|error| not_ext4(error, disk, device))?;
     let says = DiskSays { name: &disk.info().name, identity, tie: Tie::decode(tie.as_ref()) };
     let word = Word { without_ssd: options.without_ssd, recover: options.recover };
     let tie = says.tie.ok();
@@ -83,30 +87,40 @@ pub(super) fn join(
     if plan.phase == Phase::Rejoining {
         opened.records.clear();
     }
-    if plan.phase == Phase::Replaying && options.recover != Recover::Whole {
-        check_copies(&opened, device.as_ref(), has).map_err(|error| stopped(error, tie))?;
+    let open = tie.is_none_or(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
+    if !open && !opened.records.iter().any(|record| record.op > has) {
+        say_that_nothing_is_lost(&mut opened);
     }
     let notes = [opened.notes, plan.notes.clone()].concat();
     let (ssd, records, complete) = (Some(opened.ssd), opened.records, opened.complete);
     Ok(Joined { ssd, records, complete, plan, tie, notes, journal_end })
 }
 
-/// Reads what recovery will copy from the SSD, so that what cannot be read is known before anything is written.
-fn check_copies(opened: &ssd::Opened, device: &dyn BlockDevice, disk_has: u64) -> Result<()> {
-    let block_bytes = opened.ssd.block_bytes() as usize;
-    for record in opened.records.iter().filter(|record| (disk_has + 1..=opened.complete).contains(&record.op))
-    {
-        if let ssd::RecordBody::Fresh { ino, file_block, run, .. } = &record.body {
-            let mut sums = opened.ssd.sums(run.at, run.len);
-            read_checked(device, block_bytes, run.at, &mut sums).map_err(|error| {
-                error.explained(format!(
-                    "{} blocks from block {file_block} of inode {ino}, which only the SSD has",
-                    run.len
-                ))
-            })?;
-        }
+/// Of a volume that was left in order, the disk half has everything that a damaged log told of.
+fn say_that_nothing_is_lost(opened: &mut ssd::Opened) {
+    let Some(lost) = &opened.lost else { return };
+    for note in opened.notes.iter_mut().filter(|note| note.starts_with(lost) && note.len() > lost.len()) {
+        *note = "a part of the SSD's log is damaged, but nothing is lost: the volume was left in order, so the disk half has \
+                 everything; the SSD's copies, which that log tells of, are dropped"
+            .into();
     }
-    Ok(())
+}
+
+/// A disk half that does not begin as an ext4 does: is it an SSD half?
+pub(super) fn not_ext4(
+    error: Error,
+    disk: &Arc<dyn BlockDevice>,
+    ssd: Option<&Arc<dyn BlockDevice>>,
+) -> Error {
+    if !Ssd::is_one(disk.as_ref()) {
+        return error;
+    }
+    let name = &disk.info().name;
+    let remedy = match ssd {
+        Some(ssd) => format!("exchange them: --ssd {name} --disk {}", ssd.info().name),
+        None => format!("give it as --ssd {name}, with --disk"),
+    };
+    Error::invalid(format!("{name} is an SSD half, and was given as the disk half; {remedy}"))
 }
 
 /// Reads the SSD half; where its log cannot be read and the user drops it, without it (`true`).
@@ -163,12 +177,18 @@ impl Shared {
             // Its log took numbers that the disk does not know of; none is used again.
             core.op = core.ssd.as_ref().map_or(0, Ssd::last_op).max(core.op);
         }
+        if core.ext4.is_unmarked() {
+            return Ok(());
+        }
         drop(core);
         let whole = options.recover == Recover::Whole;
-        let applied = self.bring_to_disk(&records, complete, whole).map_err(|error| stopped(error, tie))?;
+        let applied = self
+            .bring_to_disk(&records, complete, whole)
+            .map_err(|error| stopped(error, &self.disk.info().name, tie))?;
         drop(records);
         let mut core = self.core.lock();
         core.recovered = applied;
+        core.note_lost();
         core.state.recovered();
         drop(core);
         if applied > 0 {
@@ -179,11 +199,11 @@ impl Shared {
         core.state.opened();
         core.begin();
         drop(core);
-        self.cycle().map_err(|error| stopped(error, tie))
+        self.cycle().map_err(|error| stopped(error, &self.disk.info().name, tie))
     }
 
     /// What the disk lacks, and what it must say before the SSD is written.
-    fn bring_to_disk(&self, records: &[ssd::Record], complete: u64, whole: bool) -> Result<u64> {
+    pub(super) fn bring_to_disk(&self, records: &[ssd::Record], complete: u64, whole: bool) -> Result<u64> {
         if !self.core.lock().state.ssd_is_fixed() {
             return Ok(0);
         }
@@ -258,6 +278,10 @@ impl Shared {
         }
         let now = self.clock.wall();
         let mut core = self.core.lock();
+        if core.ext4.is_unmarked() && core.dirty.since.is_none() {
+            core.state.ended("unmounted");
+            return Ok(());
+        }
         core.state.closing();
         core.begin();
         drop(core);
@@ -321,8 +345,11 @@ impl Shared {
     }
 }
 
+/// What errors of a damaged disk half call it.
+pub(super) const DISK_HALF: &str = "the disk half";
+
 /// An error of recovery, with what to do about it.
-fn stopped(error: Error, tie: Option<Tie>) -> Error {
+pub(super) fn stopped(error: Error, disk: &str, tie: Option<Tie>) -> Error {
     let held = tie.map_or_else(|| "what was fsynced last".into(), |tie| tie.only_in_log());
     match error {
         Error::Ssd(_) => error.explained(format!(
@@ -333,6 +360,25 @@ fn stopped(error: Error, tie: Option<Tie>) -> Error {
             "the disk half failed while it was brought up to date; nothing is lost, the SSD's log holds it: mount both \
              halves again, if need be with the disk copied to a good one (ddrescue)",
         ),
-        other => other,
+        other => damaged_disk(other, disk, tie),
     }
+}
+
+/// Damage that was found in the disk half before anything was written, with what to do about it; other errors as they
+/// are.
+pub(super) fn damaged_disk(error: Error, disk: &str, tie: Option<Tie>) -> Error {
+    let Error::Corrupt { what, why, at } = error else { return error };
+    if what == LOG_RECORD || what == DISK_HALF {
+        return Error::Corrupt { what, why, at };
+    }
+    let holds = tie.is_some_and(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
+    let (kept, then) = match holds {
+        true => ("; what was fsynced last is in the SSD's log and is not lost", "mount both halves"),
+        false => ("", "mount it"),
+    };
+    let why = format!(
+        "{what} is damaged: {why} (at {at}){kept}. Repair the disk with e2fsck -f {disk}, then {then} again; bimetal fsck \
+         --yes does both"
+    );
+    Error::corrupt(DISK_HALF, why, disk)
 }

@@ -14,6 +14,9 @@ use crate::time::Stamp;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+/// What errors call a record that makes no sense.
+pub const LOG_RECORD: &str = "log record";
+
 /// A time stamp as seconds and nanoseconds.
 pub type When = (i64, u32);
 
@@ -185,6 +188,38 @@ pub enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// What the operation does, for people.
+    pub fn in_words(&self) -> String {
+        let name = |name: &[u8]| format!("'{}'", String::from_utf8_lossy(name).escape_debug());
+        match self {
+            Record::Create { parent, name: new, ino, .. } => {
+                format!("making {} in directory {parent} as inode {ino}", name(new))
+            }
+            Record::Link { ino, parent, name: new, .. } => {
+                format!("linking inode {ino} as {} in directory {parent}", name(new))
+            }
+            Record::Remove { parent, name: old, .. } => {
+                format!("removing {} from directory {parent}", name(old))
+            }
+            Record::Rename { from, name: old, to, new_name, .. } => {
+                format!("renaming {} of directory {from} to {} of {to}", name(old), name(new_name))
+            }
+            Record::Release { ino } => format!("freeing inode {ino}"),
+            Record::Attributes { ino, .. } => format!("setting attributes of inode {ino}"),
+            Record::Truncate { ino, size, .. } => format!("setting the size of inode {ino} to {size}"),
+            Record::Xattr { ino, name: attribute, .. } => {
+                format!("setting attribute {} of inode {ino}", name(attribute))
+            }
+            Record::Fallocate { ino, offset, len, .. } => {
+                format!("allocating or punching {len} bytes at {offset} of inode {ino}")
+            }
+            Record::Data { ino, offset, bytes } => {
+                format!("writing {} bytes at {offset} of inode {ino}", bytes.len())
+            }
+            Record::Contents { ino, size, .. } => format!("ending a write of inode {ino}, {size} bytes long"),
+        }
+    }
+
     /// Appends the encoding to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = std::mem::take(out);
@@ -197,9 +232,9 @@ impl<'a> Record<'a> {
             Ok((record, [])) => Ok(record),
             Ok((_, rest)) => {
                 let why = format!("{} bytes too many", rest.len());
-                Err(Error::corrupt("log record", why, format!("operation {op}")))
+                Err(Error::corrupt(LOG_RECORD, why, format!("operation {op}")))
             }
-            Err(error) => Err(Error::corrupt("log record", error, format!("operation {op}"))),
+            Err(error) => Err(Error::corrupt(LOG_RECORD, error, format!("operation {op}"))),
         }
     }
 }
@@ -248,7 +283,7 @@ pub fn fallocate_of(code: u8, op: u64) -> Result<Fallocate> {
 }
 
 fn bad_code(what: &str, code: u8, op: u64) -> Error {
-    Error::corrupt("log record", format!("{what} {code} is unknown"), format!("operation {op}"))
+    Error::corrupt(LOG_RECORD, format!("{what} {code} is unknown"), format!("operation {op}"))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::Shared;
 use super::core::Core;
 use super::frames::FRAME;
 use super::mount::Touched;
-use super::record::{Record, fallocate_of, kind_of, rename_of, stamp};
+use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
 use crate::fs::ext4::Create;
 use crate::fs::nfhybrid::ssd::{Record as LogRecord, RecordBody, Run};
 use crate::units::{Ino, SsdBlock};
@@ -118,7 +118,7 @@ impl Shared {
         fresh.parts(self.ssd_blocks_per_frame as u32).try_for_each(|frame| {
             match self.copy_back(core, op, frame) {
                 Err(error @ Error::Ssd(_)) => {
-                    core.late_notes.push(format!("what was fsynced is lost: {error}"));
+                    core.lost.push((frame.ino, error.to_string()));
                     self.drop_copy(core, op, frame);
                     Ok(())
                 }
@@ -174,10 +174,16 @@ impl Shared {
         let record = Record::decode(bytes, op)?;
         self.apply_record(core, op, &record, sizes).map_err(|error| match error {
             Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) => error,
+            // Something that was read of the disk half; whoever mounts says what to do.
+            Error::Corrupt { ref what, .. } if what != LOG_RECORD => error,
             other => Error::corrupt(
-                "SSD log",
-                format!("operation {op} does not fit the disk: {other}; mount with -o recover=disk to drop the log"),
-                format!("{record:?}").chars().take(200).collect::<String>(),
+                LOG_RECORD,
+                format!(
+                    "{} does not fit the disk half: {other}; get off the SSD half what it holds (bimetal rescue), then \
+                     mount with -o recover=disk, which drops its log",
+                    record.in_words()
+                ),
+                format!("operation {op}"),
             ),
         })
     }

@@ -9,14 +9,14 @@ use crate::media::recorded::Recorder;
 use crate::media::states::{CrashState, Survival, crash_states};
 
 /// Both halves after a crash, and what was fsynced.
-struct Crashed {
+pub(super) struct Crashed {
     disk: Vec<u8>,
     ssd: Vec<u8>,
     files: Vec<(String, Vec<u8>)>,
 }
 
 impl Crashed {
-    fn halves(&self) -> (Arc<Ram>, Arc<Ram>) {
+    pub(super) fn halves(&self) -> (Arc<Ram>, Arc<Ram>) {
         let ram = |name, bytes: &Vec<u8>| Arc::new(Ram::from_bytes(name, bytes.clone()));
         (ram("disk", &self.disk), ram("ssd", &self.ssd))
     }
@@ -31,7 +31,7 @@ impl Crashed {
     }
 
     /// Both halves are mounted as they are and must have everything, twice.
-    fn check_mount(&self, disk: Arc<dyn BlockDevice>, ssd: Arc<dyn BlockDevice>, what: &str) {
+    pub(super) fn check_mount(&self, disk: Arc<dyn BlockDevice>, ssd: Arc<dyn BlockDevice>, what: &str) {
         for round in 0..2 {
             let fs = NfHybrid::open(disk.clone(), Some(ssd.clone()), manual())
                 .unwrap_or_else(|error| panic!("{what}, mount {round}: {error}"));
@@ -41,7 +41,7 @@ impl Crashed {
     }
 }
 
-fn fsync(fs: &NfHybrid, ino: Ino) {
+pub(super) fn fsync(fs: &NfHybrid, ino: Ino) {
     fs.fsync(ino, false).unwrap().get().unwrap();
 }
 
@@ -52,7 +52,7 @@ fn unlink(fs: &NfHybrid, name: &str, ino: Ino) {
 
 /// Files that were committed, overwritten, removed, replaced, cut; new ones with their inode numbers, large enough for a
 /// section, and small ones in the log itself.
-fn crashed() -> Option<Crashed> {
+pub(super) fn crashed() -> Option<Crashed> {
     let (disk, ssd) = halves(16, 8)?;
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     let name = |kind: &str, number: u8| format!("{kind}{number}");

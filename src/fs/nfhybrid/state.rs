@@ -362,15 +362,22 @@ fn judge_both(disk: &DiskSays, ssd: &SsdSays, word: Word) -> Result<Plan> {
     }
 }
 
-fn damaged(disk: &DiskSays, ssd: &SsdSays, why: &str) -> Error {
+fn damaged(disk: &DiskSays, half: &SsdSays, why: &str) -> Error {
     let lost = disk.tie.map_or_else(|_| "what was fsynced last".into(), |tie| tie.only_in_log());
+    if why.starts_with(ssd::LOG_ENDS) {
+        return Error::Mismatch(format!(
+            "{}: {why}, and {} does not have {lost}; nothing was changed: give the SSD half as it was left, or say \
+             -o recover=whole to bring to the disk what is there, or -o recover=disk to drop all of it",
+            half.name, disk.name
+        ));
+    }
     Error::corrupt(
         "the SSD half",
         format!(
             "{why}, and the disk does not have {lost}; nothing was changed: try again, or say -o recover=whole to bring to \
              the disk what is whole of it, or -o recover=disk to drop all of it"
         ),
-        ssd.name,
+        half.name,
     )
 }
 

@@ -63,7 +63,7 @@ impl Halves {
 pub fn make(plan: &Plan) -> Result<()> {
     check_rules(plan)?;
     let Halves { disk, ssd } = Halves::claim(plan, Role::Overwritten)?;
-    Ssd::check_config(&*ssd, &plan.config)?;
+    check_config(&*ssd, &plan.config)?;
     lend(&disk, run_mke2fs)?;
     join(plan, disk, ssd)
 }
@@ -72,7 +72,7 @@ pub fn make(plan: &Plan) -> Result<()> {
 pub fn adopt(plan: &Plan) -> Result<()> {
     check_rules(plan)?;
     let Halves { disk, ssd } = Halves::claim(plan, Role::Changed)?;
-    Ssd::check_config(&*ssd, &plan.config)?;
+    check_config(&*ssd, &plan.config)?;
     let now = runtime::Live::wall_clock();
     let ext4 = Ext4::open(disk.clone(), OpenOptions { read_only: true, now, ..OpenOptions::default() })?;
     if let Ok(tie) = Tie::decode(ext4.tie().as_ref())
@@ -87,6 +87,24 @@ pub fn adopt(plan: &Plan) -> Result<()> {
     }
     drop(ext4);
     join(plan, disk, ssd)
+}
+
+/// The largest log: a mount reads all of it into memory.
+const LOG_BYTES_MAX: u64 = 1 << 30;
+
+/// An error if a layout makes no sense on a device.
+fn check_config(ssd: &dyn BlockDevice, config: &ssd::Config) -> Result<()> {
+    let most = LOG_BYTES_MAX.min(ssd.info().size_bytes / 2);
+    if config.log_bytes > most && config.log_bytes > ssd::Config::default().log_bytes {
+        return Err(Error::invalid(format!(
+            "a log (--log) of {}: on {} it takes at most {}, half of the SSD and no more than {}",
+            show_size(config.log_bytes),
+            ssd.info().name,
+            show_size(most),
+            show_size(LOG_BYTES_MAX)
+        )));
+    }
+    Ssd::check_config(ssd, config)
 }
 
 fn join(plan: &Plan, disk: Arc<dyn BlockDevice>, ssd: Arc<dyn BlockDevice>) -> Result<()> {

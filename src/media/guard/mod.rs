@@ -16,6 +16,8 @@ mod place;
 mod signature;
 mod users;
 
+pub use users::{MountedAt, mounted_at};
+
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use place::Place;
@@ -235,6 +237,9 @@ fn claim_opened(
     users::refuse(&place, target)?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let is_block = found.file_type().is_block_device();
+    if is_block && target.role.writes() && place.is_read_only() {
+        return Err(read_only(target));
+    }
     let held = match (is_block, target.role.writes()) {
         (true, true) => Some(hold(&path, target.path)?),
         (true, false) if !users::is_mounted(&place) => drop_held(hold(&path, target.path)?),
@@ -325,6 +330,15 @@ fn hold(path: &Path, name: &Path) -> Result<File> {
         Some(libc::EBUSY) => users::held(name),
         _ => Error::io(format!("{}: open", name.display()), why),
     })
+}
+
+/// The refusal of a device that takes no writes.
+fn read_only(target: &Target) -> Error {
+    let name = target.path.display();
+    Error::invalid(format!(
+        "{name} is a read-only device; look at what is on it with mount -o ro, fsck -n, ls or get, or let it be written: \
+         blockdev --setrw {name}"
+    ))
 }
 
 /// The refusal of two targets that are one.

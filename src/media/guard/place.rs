@@ -50,6 +50,12 @@ impl Place {
         self.base == other.base && self.range.start < other.range.end && other.range.start < self.range.end
     }
 
+    /// Whether it is a device that the kernel lets nobody write.
+    pub fn is_read_only(&self) -> bool {
+        let says = |number: &u64| fs::read_to_string(node(*number).join("ro"));
+        self.numbers.first().and_then(|number| says(number).ok()).is_some_and(|text| text.trim() == "1")
+    }
+
     /// Whether the same bytes belong to both.
     pub fn is_same(&self, other: &Place) -> bool {
         self.base == other.base && self.range == other.range

@@ -12,10 +12,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// A mount of a block device.
+/// A mount.
 #[derive(Debug, PartialEq, Eq)]
 struct MountLine {
     number: Option<u64>,
+    kind: String,
     source: PathBuf,
     at: String,
     read_only: bool,
@@ -122,16 +123,36 @@ fn mounts_of(number: u64) -> Vec<MountLine> {
     table.lines().filter_map(parse_mount).filter(is_of).collect()
 }
 
+/// What is mounted on a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountedAt {
+    /// The type of file system, as `fuse.bimetal`.
+    pub kind: String,
+    /// The source that `mount` shows.
+    pub source: String,
+    /// Nothing can be changed through it.
+    pub read_only: bool,
+}
+
+/// What is mounted on `place`, an absolute path without links: the last of several.
+pub fn mounted_at(place: &Path) -> Option<MountedAt> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let found = table.lines().filter_map(parse_mount).filter(|mount| Path::new(&mount.at) == place).last()?;
+    let MountLine { kind, source, read_only, .. } = found;
+    Some(MountedAt { kind, source: source.to_string_lossy().into_owned(), read_only })
+}
+
 /// A line of mountinfo, as proc(5) has it.
 fn parse_mount(line: &str) -> Option<MountLine> {
     let (front, back) = line.split_once(" - ")?;
     let mut front = front.split(' ').skip(2);
     let number = place::parse_number(front.next()?);
     let at = unescape(front.nth(1)?);
-    let mut back = back.split(' ').skip(1);
+    let mut back = back.split(' ');
+    let kind = unescape(back.next()?);
     let source = unescape(back.next()?).into();
     let read_only = back.next().unwrap_or_default().split(',').any(|option| option == "ro");
-    Some(MountLine { number, source, at, read_only })
+    Some(MountLine { number, kind, source, at, read_only })
 }
 
 /// Blanks and backslashes are octal in the kernel's tables.

@@ -65,6 +65,7 @@ pub use log::{LogWrite, Token};
 pub use memory::{MEMORY_DEFAULT, MEMORY_MIN, Memory};
 pub use packing::{Packed, Packing};
 pub use recover::{Opened, Record, RecordBody};
+pub use scan::LOG_ENDS;
 pub use status::{SectionStatus, Status};
 pub use sums::Sums;
 pub use superblock::FORMAT_VERSION;

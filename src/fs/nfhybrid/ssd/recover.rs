@@ -106,6 +106,12 @@ impl Ssd {
         Ssd::open_within(device, known, MEMORY_DEFAULT)
     }
 
+    /// Whether a device begins as an SSD half does; `false` if it cannot be read.
+    pub fn is_one(device: &dyn BlockDevice) -> bool {
+        let begins = |bytes: bytes::Bytes| bytes.starts_with(&super::superblock::MAGIC);
+        device.info().size_bytes >= 4096 && device.read(0, 4096).is_ok_and(begins)
+    }
+
     /// The same with a limit of memory, see [`Ssd::set_memory_limit`]. What is bound is never too much for a mount: if
     /// it exceeds the limit, that is noted, and files are evicted as the SSD is used.
     ///

@@ -25,6 +25,9 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use zerocopy::FromBytes;
 
+/// How it is said that the log ends before where it is known to have been.
+pub const LOG_ENDS: &str = "the log ends";
+
 /// What a scan found.
 #[derive(Debug)]
 pub(super) struct Scanned {
@@ -122,7 +125,10 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
     };
     let reached = chain.last().map_or((0, 0), Candidate::age);
     if lost.is_none() && reached < at_least {
-        lost = Some(format!("the log ends at group {}, but reached {} before", reached.1, at_least.1));
+        lost = Some(format!(
+            "{LOG_ENDS} at group {}, but reached {} before: this is an older copy of the SSD half, or its last groups are gone",
+            reached.1, at_least.1
+        ));
     }
     Ok(Scanned { unbacked, ..collect(chain, incarnation, lost, known.op) })
 }

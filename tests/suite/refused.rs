@@ -1,0 +1,214 @@
+//! What is refused, fails for something that has nothing to do with the volume, or only looks, has changed no byte.
+
+use crate::fsck::{ended, filled, kill, marked, resident_bytes, write_synced};
+use crate::guard::{Loop, Volume, err, out, refused, run};
+use crate::mounts::{Mounted, no_fuse, skip};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Leaves the test with a message where there is no FUSE.
+macro_rules! need_fuse {
+    () => {
+        if let Some(why) = no_fuse() {
+            return skip(&why);
+        }
+    };
+}
+
+const LATE: usize = 20;
+
+fn late(number: usize) -> (String, Vec<u8>) {
+    (format!("late{number}"), vec![number as u8 + 1; 700 * number + 1])
+}
+
+/// A volume whose last files only the SSD's log has.
+fn crashed() -> Volume {
+    let volume = filled();
+    let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
+    for (name, bytes) in (0..LATE).map(late) {
+        write_synced(&mounted.path().join(name), &bytes);
+    }
+    kill(mounted);
+    volume
+}
+
+/// Everything that was fsynced is there.
+fn check(mounted: &Mounted) {
+    for (name, bytes) in (0..LATE).map(late) {
+        let found = fs::read(mounted.path().join(&name)).unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert!(found == bytes, "{name}");
+    }
+}
+
+/// Runs a verb with both halves, and with the disk alone and the words that drop the SSD's log.
+fn in_every_way(volume: &Volume, verb: &[&str], rest: &[&str]) -> Vec<std::process::Output> {
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let both: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", &disk)];
+    let mut all = vec![run(verb, both, rest), run(&[verb, &["--without-ssd"]].concat(), &both[1..], rest)];
+    if verb[0] == "mount" {
+        all.push(run(&[verb, &["-o", "recover=disk"]].concat(), both, rest));
+        all.push(run(&[verb, &["-o", "without-ssd"]].concat(), &both[1..], rest));
+    }
+    all
+}
+
+#[test]
+fn a_mount_refused_for_its_mount_point_or_its_log_file_has_changed_no_byte() {
+    need_fuse!();
+    let volume = crashed();
+    let before = volume.bytes();
+    let place = volume.at("mnt");
+    fs::create_dir(&place).unwrap();
+    let (place, none) = (place.to_str().unwrap(), volume.at("none"));
+    let none = none.to_str().unwrap();
+    let cases: [(&[&str], &[&str], &str); 4] = [
+        (&["mount"], &[none], "mount point"),
+        (&["mount"], &["/etc/hostname"], "not a directory"),
+        (&["mount", "-f"], &[none], "mount point"),
+        (&["mount", "--log", "/nonexistent/log"], &[place], "/nonexistent/log"),
+    ];
+    for (verb, rest, part) in cases {
+        for done in in_every_way(&volume, verb, rest) {
+            refused(&done, &[part]);
+            assert!(volume.bytes() == before, "{verb:?} {rest:?} changed it: {}", err(&done));
+        }
+    }
+    check(&volume.mount(&[]));
+}
+
+#[test]
+fn a_put_that_cannot_be_done_has_changed_no_byte() {
+    need_fuse!();
+    let volume = crashed();
+    let before = volume.bytes();
+    let cases: [(&[&str], &str); 5] = [
+        (&["/nonexistent", "/"], "/nonexistent"),
+        (&["/etc/hostname", "/no/such/dir/x"], "/no/such/dir"),
+        (&["/etc/hostname", "/etc/passwd", "/f1"], "several sources need one"),
+        (&["/etc/hostname", "/nonexistent", "/"], "/nonexistent"),
+        (&["-", "/"], "name a file"),
+    ];
+    for (rest, part) in cases {
+        for done in in_every_way(&volume, &["put"], rest) {
+            refused(&done, &[part]);
+            assert!(volume.bytes() == before, "put {rest:?} changed it: {}", err(&done));
+        }
+    }
+    volume.done(&["scrub"]);
+    check(&volume.mount(&[]));
+}
+
+#[test]
+fn a_disk_half_alone_that_is_only_read_costs_its_ssd_no_copy() {
+    need_fuse!();
+    let volume = filled();
+    let before = volume.bytes();
+    let disk = volume.at("disk");
+    refused(&run(&["scrub"], &[("--disk", &disk)], &[]), &["--ssd", "mounted"]);
+    let alone = Mounted::new(&["--disk", disk.to_str().unwrap()]);
+    assert!(fs::read(alone.path().join("f3")).unwrap() == marked(3));
+    assert_eq!(fs::read_dir(alone.path()).unwrap().count(), 11);
+    assert!(alone.unmount().status.success());
+    assert!(volume.bytes() == before, "it was written to");
+    let mounted = volume.mount(&[]);
+    assert!(resident_bytes(&mounted) >= 10 * (16 << 10));
+}
+
+#[test]
+fn crash_does_not_copy_halves_that_are_mounted() {
+    need_fuse!();
+    let volume = Volume::new();
+    let mounted = volume.mount(&[]);
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let both: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", &disk)];
+    refused(&run(&["crash"], both, &["--", "true"]), &["in use", "bimetal umount"]);
+    drop(mounted);
+    let looked = run(&["crash", "--states", "5"], both, &["--", "true"]);
+    assert!(looked.status.success(), "{}{}", out(&looked), err(&looked));
+}
+
+#[test]
+fn umount_takes_away_what_is_ours_only() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let place = home.path().to_str().unwrap();
+    refused(&run(&["umount"], &[], &[place]), &[place, "nothing is mounted here", "findmnt"]);
+    let foreign = Command::new("mount").args(["-t", "tmpfs", "bimetal-test", place]).status();
+    if !foreign.is_ok_and(|status| status.success()) {
+        return skip("no tmpfs can be mounted");
+    }
+    let tried = run(&["umount"], &[], &[place]);
+    let still = fs::read_to_string("/proc/self/mountinfo").unwrap().contains(place);
+    Command::new("umount").arg(place).status().unwrap();
+    refused(&tried, &["no mount of bimetal", "tmpfs", "bimetal-test"]);
+    assert!(still, "it was taken away");
+    refused(&run(&["umount"], &[], &["/proc"]), &["no mount of bimetal", "proc"]);
+}
+
+#[test]
+fn a_read_only_mount_is_unmounted_without_a_warning() {
+    need_fuse!();
+    let volume = filled();
+    let before = volume.bytes();
+    let mounted = volume.mount(&["-o", "ro"]);
+    let ended = mounted.unmount();
+    assert!(ended.status.success());
+    assert_eq!(err(&ended), "");
+    assert!(volume.bytes() == before);
+}
+
+#[test]
+fn a_read_only_device_is_refused_with_what_to_do() {
+    need_fuse!();
+    let volume = filled();
+    let Some(device) = Loop::over(&volume.at("disk"), &["-r"]) else { return skip("no loop devices") };
+    let place = volume.at("mnt");
+    fs::create_dir(&place).unwrap();
+    let place = place.to_str().unwrap();
+    let tried = run(&["mount"], &[("--disk", device.path())], &[place]);
+    refused(&tried, &["read-only device", "-o ro", "blockdev --setrw"]);
+    let mounted = Mounted::new(&["-o", "ro", "--disk", device.0.as_str()]);
+    assert!(fs::read(mounted.path().join("f2")).unwrap() == marked(2));
+}
+
+/// Flips a bit of the bitmap of blocks of every group of an ext4.
+fn damage_bitmaps(image: &Path) {
+    let bytes = fs::read(image).unwrap();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let (blocks, first, block_bytes) = (word(1024 + 4), word(1024 + 20), 1024 << word(1024 + 24));
+    let (per_group, desc_bytes) = (word(1024 + 32), word(1024 + 0xFC) >> 16);
+    let file = File::options().write(true).open(image).unwrap();
+    for group in 0..(blocks - first).div_ceil(per_group) {
+        let bitmap = word((first + 1) * block_bytes + group * desc_bytes) * block_bytes + 500;
+        file.write_all_at(&[bytes[bitmap] ^ 4], bitmap as u64).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_disk_half_is_repaired_by_fsck_and_nothing_that_was_fsynced_is_lost_by_it() {
+    need_fuse!();
+    let volume = crashed();
+    damage_bitmaps(&volume.at("disk"));
+    let before = volume.bytes();
+    let place = volume.at("mnt");
+    fs::create_dir(&place).unwrap();
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let both: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", &disk)];
+    let tried = run(&["mount"], both, &[place.to_str().unwrap()]);
+    refused(&tried, &["the disk half is corrupt", "block bitmap", "e2fsck -f", "is not lost"]);
+    for no in ["SSD log", "recover=disk", "parent:"] {
+        assert!(!err(&tried).contains(no), "'{no}' in {}", err(&tried));
+    }
+    assert!(volume.bytes() == before, "the refused mount changed it");
+    ended(&volume.run(&["fsck", "-n"]), 4, &["the disk half", "block bitmap", "e2fsck"]);
+    assert!(volume.bytes() == before, "fsck -n changed it");
+    ended(
+        &volume.run(&["fsck", "--yes"]),
+        1,
+        &["the disk half", "Repaired.", "e2fsck repaired", "operations"],
+    );
+    ended(&volume.run(&["fsck", "-n"]), 0, &["clean"]);
+    check(&volume.mount(&[]));
+}

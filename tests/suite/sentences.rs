@@ -1,0 +1,175 @@
+//! What commands say: the thing, the limit and the remedy, in sentences.
+
+use crate::fsck::{MARK, ended, filled, flip_in_log, kill, write_synced};
+use crate::guard::{Volume, err, out, refused, run};
+use crate::mounts::{Mounted, no_fuse, skip};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+/// Leaves the test with a message where there is no FUSE.
+macro_rules! need_fuse {
+    () => {
+        if let Some(why) = no_fuse() {
+            return skip(&why);
+        }
+    };
+}
+
+#[test]
+fn a_size_beyond_this_machine_or_this_volume_is_refused_with_its_limit() {
+    let volume = Volume::new();
+    let before = volume.bytes();
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let cases = [
+        ("prealloc=99TiB", "half of this machine's memory"),
+        ("memory=99TiB", "half of this machine's memory"),
+        ("memory=1KiB", "at least"),
+        ("cache=lru,cache-size=99TiB", "half of this machine's memory"),
+        ("cache=lru,cache-size=1", "at least"),
+        ("lag=5s,99TiB", "half of this machine's memory"),
+        ("lag=1000h", "100ms to 1h"),
+        ("lag=1ms", "100ms to 1h"),
+        ("threads=65", "1 to 64"),
+        ("promote-budget=x", "promote-budget"),
+        ("recover=x", "whole"),
+    ];
+    for (option, part) in cases {
+        let tried = run(&["mount", "-o", option], &[("--ssd", &ssd), ("--disk", &disk)], &["/nonexistent"]);
+        let name = option.rsplit(',').next().unwrap().split('=').next().unwrap();
+        let name = if option.starts_with("lag") { "lag" } else { name };
+        refused(&tried, &[name, part]);
+    }
+    refused(&run(&["mount", "-t", "memfs", "-o", "size=99TiB"], &[], &["/nonexistent"]), &["size", "memory"]);
+    for (option, value) in
+        [("--log", "99TiB"), ("--log", "1KiB"), ("--log", "31MiB"), ("--flash-block", "3MiB")]
+    {
+        let tried = volume.run(&["mkfs", "nfhybrid", "--force", option, value]);
+        refused(&tried, &[]);
+        assert!(err(&tried).len() > 40, "{option} {value}: {}", err(&tried));
+    }
+    assert!(volume.bytes() == before);
+}
+
+#[test]
+fn map_wants_a_directory_as_seen_from_the_root_of_the_mount() {
+    need_fuse!();
+    let volume = Volume::new();
+    let mounted = volume.mount(&[]);
+    fs::create_dir(mounted.path().join("dir")).unwrap();
+    let place = mounted.path().to_str().unwrap();
+    refused(&run(&["map"], &[], &[place, "dir"]), &["write /dir"]);
+    assert!(run(&["map"], &[], &[place, "/dir"]).status.success());
+}
+
+#[test]
+fn halves_the_wrong_way_round_are_named() {
+    let volume = Volume::new();
+    let before = volume.bytes();
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    for verb in ["mount", "ls", "fsck"] {
+        let rest: &[&str] = if verb == "fsck" { &[] } else { &["/nonexistent"] };
+        let tried = run(&[verb], &[("--ssd", &disk), ("--disk", &ssd)], rest);
+        refused(&tried, &["is an SSD half", "exchange them"]);
+    }
+    assert!(volume.bytes() == before);
+}
+
+#[test]
+fn an_older_copy_of_an_ssd_half_is_not_called_corrupt() {
+    need_fuse!();
+    let volume = filled();
+    let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
+    write_synced(&mounted.path().join("one"), &[1; 100]);
+    let older = fs::read(volume.at("ssd")).unwrap();
+    for number in 0..30 {
+        write_synced(&mounted.path().join(format!("more{number}")), &[2; 3000]);
+    }
+    kill(mounted);
+    // What the disk half says of the log comes with its own commits.
+    let again = volume.mount(&["-o", "lag=1h,1GiB"]);
+    write_synced(&again.path().join("last"), &[3; 100]);
+    kill(again);
+    fs::write(volume.at("ssd"), older).unwrap();
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let tried = run(&["mount"], &[("--ssd", &ssd), ("--disk", &disk)], &["/nonexistent"]);
+    refused(&tried, &["nothing was changed", "older"]);
+    assert!(!err(&tried).contains("corrupt"), "{}", err(&tried));
+}
+
+#[test]
+fn a_read_only_look_at_a_stale_ssd_says_that_it_changes_nothing() {
+    need_fuse!();
+    let volume = filled();
+    let disk = volume.at("disk");
+    let alone = Mounted::new(&["--disk", disk.to_str().unwrap()]);
+    write_synced(&alone.path().join("new"), &[1; 100]);
+    assert!(alone.unmount().status.success());
+    let before = volume.bytes();
+    let listed = run(&["ls"], &[("--ssd", &volume.at("ssd")), ("--disk", &disk)], &["/"]);
+    ended(&listed, 0, &["stale", "this only reads: neither half is changed"]);
+    assert!(volume.bytes() == before);
+}
+
+#[test]
+fn a_damaged_log_of_a_volume_left_in_order_costs_copies_only_and_that_is_said() {
+    need_fuse!();
+    let fresh = || {
+        let volume = filled();
+        let mounted = volume.mount(&[]);
+        for number in 0..5 {
+            write_synced(&mounted.path().join(format!("more{number}")), &[7; 1000]);
+        }
+        assert!(mounted.unmount().status.success());
+        flip_in_log(&volume.at("ssd"), 0);
+        volume
+    };
+    let volume = fresh();
+    ended(&volume.run(&["fsck", "-n"]), 4, &["Nothing is lost", "the disk half has everything"]);
+    let repaired = volume.run(&["fsck"]);
+    ended(&repaired, 1, &["Nothing is lost", "is repaired"]);
+    ended(&volume.run(&["fsck"]), 0, &["clean"]);
+    let volume = fresh();
+    let scrubbed = volume.run(&["scrub"]);
+    ended(&scrubbed, 1, &["nothing is lost", "copies", "are dropped", "What is left of the copies"]);
+    assert!(!out(&scrubbed).contains("Every copy"), "{}", out(&scrubbed));
+    ended(&volume.run(&["scrub"]), 0, &["Every copy on the SSD is right"]);
+}
+
+#[test]
+fn a_deep_check_counts_every_bad_copy_and_names_files_by_their_paths() {
+    need_fuse!();
+    let volume = filled();
+    let mounted = volume.mount(&[]);
+    let mut contents = vec![5; 1 << 20];
+    contents.chunks_mut(4096).for_each(|block| block[..MARK.len()].copy_from_slice(MARK));
+    write_synced(&mounted.path().join("large"), &contents);
+    assert!(mounted.unmount().status.success());
+    let bytes = fs::read(volume.at("ssd")).unwrap();
+    let ssd = File::options().write(true).open(volume.at("ssd")).unwrap();
+    let wanted = &contents[..4096];
+    let places = (0..bytes.len()).step_by(4096).filter(|at| bytes[*at..*at + 4096] == *wanted);
+    let bad = places.map(|at| ssd.write_all_at(b"X", at as u64 + 2000).unwrap()).count();
+    assert!(bad > 150, "{bad} copies");
+    let checked = volume.run(&["fsck", "--deep"]);
+    ended(&checked, 1, &["/large: Block ", &format!("What was wrong ({bad}) is repaired")]);
+    ended(&volume.run(&["fsck", "--deep"]), 0, &["clean"]);
+}
+
+#[test]
+fn a_check_that_only_applies_the_log_ends_with_0_and_says_what_it_did() {
+    need_fuse!();
+    let volume = filled();
+    let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
+    write_synced(&mounted.path().join("late"), &[7; 1000]);
+    kill(mounted);
+    let before = volume.bytes();
+    ended(&volume.run(&["fsck", "-n"]), 0, &["clean"]);
+    assert!(volume.bytes() == before);
+    ended(
+        &volume.run(&["fsck"]),
+        0,
+        &["operations that only the SSD's log held are on the disk half now", "clean"],
+    );
+    let help = out(&run(&["fsck", "--help"], &[], &[]));
+    assert!(help.contains("as after any mount"), "{help}");
+}
