@@ -212,3 +212,25 @@ fn a_damaged_disk_half_is_repaired_by_fsck_and_nothing_that_was_fsynced_is_lost_
     ended(&volume.run(&["fsck", "-n"]), 0, &["clean"]);
     check(&volume.mount(&[]));
 }
+
+#[test]
+fn a_disk_half_that_is_marked_as_having_errors_is_repaired_by_fsck_and_the_log_applied_then() {
+    need_fuse!();
+    let volume = crashed();
+    let disk = volume.at("disk");
+    let tool = |name: &str, args: &[&str]| {
+        let done = Command::new(name).args(args).arg(&disk).output();
+        done.is_ok_and(|output| output.status.code().is_some_and(|code| code < 2))
+    };
+    // Its journal replayed by another, which then met errors.
+    let replayed = tool("/usr/sbin/e2fsck", &["-y", "-E", "journal_only"]);
+    if !replayed || !tool("/usr/sbin/debugfs", &["-w", "-R", "ssv state 2"]) {
+        return skip("no e2fsck or debugfs");
+    }
+    damage_bitmaps(&disk);
+    let before = volume.bytes();
+    ended(&volume.run(&["fsck", "-n"]), 4, &["marked as having errors"]);
+    assert!(volume.bytes() == before, "fsck -n changed it");
+    ended(&volume.run(&["fsck", "--yes"]), 1, &["marked as having errors", "Repaired.", "operations"]);
+    check(&volume.mount(&[]));
+}

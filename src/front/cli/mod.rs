@@ -17,6 +17,7 @@ mod ls;
 mod map;
 mod mkfs;
 mod mount;
+mod options;
 mod osd;
 mod progress;
 mod put;

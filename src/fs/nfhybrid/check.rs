@@ -6,13 +6,16 @@
 //! and nothing that loses something unless the user said so. After e2fsck repaired the disk half its tie to the SSD is
 //! renewed if every copy on the SSD still is what the disk has.
 
+mod findings;
+
+pub use findings::{Findings, Problem};
+
 use super::mount::not_ext4;
 use super::scrub::{BadCopy, Step};
-use super::ssd::{DiskSide, Opened, RecordBody, Ssd};
+use super::ssd::{DiskSide, Ssd};
 use super::tie::{Saved, Tie};
 use super::volume::{lend, tie_to};
 use super::{NfHybrid, Options, Recover};
-use crate::checksum::crc32c;
 use crate::fs::ext4::{Ext4, OpenOptions};
 use crate::fs::{FileSystem, Kind};
 use crate::media::file::{self, FileDevice};
@@ -21,15 +24,13 @@ use crate::media::{BlockDevice, overlay::Overlay};
 use crate::runtime;
 use crate::units::Ino;
 use crate::{Error, Result};
-use serde::Serialize;
+use findings::{COPIES, DISK, LOG, TABLES, name_bad, note_damage};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 /// Bytes of copies verified between two looks at the progress.
 const STEP_BYTES: u64 = 16 << 20;
-/// So many bad copies are named; the rest is counted.
-const NAMED: usize = 100;
 
 /// What to check, and how far to go.
 #[derive(Clone, Copy, Debug)]
@@ -48,86 +49,6 @@ pub struct Plan<'a> {
     pub deep: bool,
 }
 
-/// Something that is wrong.
-#[derive(Clone, Debug, Serialize)]
-pub struct Problem {
-    /// The structure, or the file.
-    pub what: String,
-    /// What is wrong, in a sentence.
-    pub why: String,
-    /// How many things this tells of.
-    pub count: u64,
-    /// The file it is in.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ino: Option<u64>,
-    /// Something that was promised is lost by it, or would be by its repair.
-    pub loses: bool,
-    /// It is right now.
-    pub repaired: bool,
-}
-
-/// What a check found.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Findings {
-    /// What is wrong.
-    pub problems: Vec<Problem>,
-    /// What else there is to say, in sentences.
-    pub notes: Vec<String>,
-    /// Operations that only the SSD's log held.
-    pub operations_recovered: u64,
-    /// Inodes looked at.
-    pub inodes: u64,
-    /// Bytes on the SSD that were compared.
-    pub compared_bytes: u64,
-    /// What e2fsck said of the disk half; empty if it was not run.
-    pub e2fsck: Vec<String>,
-    /// The volume was written to.
-    pub changed: bool,
-}
-
-impl Findings {
-    fn problem(&mut self, what: &str, why: String, loses: bool) {
-        self.problems.push(Problem { what: what.into(), why, count: 1, ino: None, loses, repaired: false });
-    }
-
-    /// A problem of a file; its path goes before the sentence once it is known.
-    fn problem_in(&mut self, ino: u64, what: &str, why: String, loses: bool) {
-        self.problem(what, why, loses);
-        self.problems.iter_mut().last().into_iter().for_each(|problem| problem.ino = Some(ino));
-    }
-
-    /// Puts the paths of files before what is wrong in them.
-    fn name_files(&mut self, fs: &NfHybrid) {
-        let wanted = self.problems.iter().filter_map(|problem| problem.ino.map(Ino));
-        let paths = fs.paths_of(&wanted.collect());
-        for problem in &mut self.problems {
-            if let Some(path) = problem.ino.take().and_then(|ino| paths.get(&Ino(ino))) {
-                problem.why = format!("{path}: {}", problem.why);
-            }
-        }
-    }
-
-    fn note(&mut self, text: impl Into<String>) {
-        self.notes.push(text.into());
-    }
-
-    /// What is wrong and not of the disk half itself counts as repaired.
-    fn repaired(&mut self, what: &[&str]) {
-        for problem in self.problems.iter_mut().filter(|problem| what.contains(&&*problem.what)) {
-            problem.repaired = true;
-        }
-    }
-
-    fn loses(&self) -> bool {
-        self.problems.iter().any(|problem| problem.loses)
-    }
-}
-
-const LOG: &str = "the SSD's log";
-const TABLES: &str = "the SSD's tables";
-const COPIES: &str = "the SSD's copies";
-const DISK: &str = super::mount::DISK_HALF;
-
 /// Checks a volume; `progress` hears what is done now.
 ///
 /// # Errors
@@ -137,8 +58,11 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
     let halves = Halves::claim(plan)?;
     let mut findings = Findings::default();
     progress("looking at the SSD's log and tables");
-    let survey = halves.survey(plan, &mut findings)?;
-    if !survey.can_go_on {
+    let mut survey = halves.survey(plan, &mut findings)?;
+    if survey == Survey::DiskIsDamaged && halves.repair_disk(plan, &mut findings, progress)? {
+        survey = halves.survey(plan, &mut findings)?;
+    }
+    if survey != Survey::GoOn {
         return Ok(findings);
     }
     progress("looking at every file");
@@ -172,9 +96,15 @@ struct Halves {
     ssd: Option<Arc<FileDevice>>,
 }
 
-/// What a first look at the SSD says.
-struct Survey {
-    can_go_on: bool,
+/// What a first look at both halves says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Survey {
+    /// Both can be tried out.
+    GoOn,
+    /// The disk half cannot be opened.
+    DiskIsDamaged,
+    /// There is nothing to be done.
+    Stop,
 }
 
 fn in_memory(device: &Arc<FileDevice>) -> Arc<dyn BlockDevice> {
@@ -208,23 +138,25 @@ impl Halves {
                 return Err(not_ext4(why, &in_memory(&self.disk), ssd.as_ref()));
             }
             Err(why @ (Error::Corrupt { .. } | Error::Invalid(_))) => {
-                findings.problem(DISK, format!("It cannot be opened: {why}. e2fsck may know more."), true);
-                self.e2fsck(&["-f", "-n"], findings)?;
-                return Ok(Survey { can_go_on: false });
+                findings.problem(DISK, format!("It cannot be opened: {why}. e2fsck may know more."), false);
+                if !plan.repair {
+                    self.e2fsck(&["-f", "-n"], findings)?;
+                }
+                return Ok(Survey::DiskIsDamaged);
             }
             Err(why) => return Err(why),
         };
         let Some(device) = &self.ssd else {
             let is_open = |tie: Tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering);
             let Some(tie) = tie.filter(|tie| is_open(*tie) && !plan.without_ssd) else {
-                return Ok(Survey { can_go_on: true });
+                return Ok(Survey::GoOn);
             };
             let why = format!(
                 "The SSD half ({}) was not named, and its log may hold operations that the disk half lacks. Name it with --ssd, or drop them for ever with --without-ssd.",
                 uuid::Uuid::from_bytes(tie.ssd)
             );
             findings.problem(LOG, why, true);
-            return Ok(Survey { can_go_on: false });
+            return Ok(Survey::Stop);
         };
         let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
         match Ssd::open(device.as_ref(), known) {
@@ -233,15 +165,14 @@ impl Halves {
             }
             Err(why @ Error::Corrupt { .. }) => {
                 findings.problem(LOG, format!("The SSD half cannot be opened: {why}."), true);
-                return Ok(Survey { can_go_on: false });
+                return Ok(Survey::Stop);
             }
             Err(why) => return Err(why),
         }
-        Ok(Survey { can_go_on: true })
+        Ok(Survey::GoOn)
     }
 
-    /// [`Halves::try_out`]; a disk half that is damaged in the way of it is repaired first, if it may be: what was
-    /// fsynced stays in the SSD's log meanwhile.
+    /// [`Halves::try_out`]; a disk half that is damaged in the way of it is repaired first, if it may be.
     fn try_out_or_repair(
         &self,
         plan: &Plan,
@@ -249,25 +180,40 @@ impl Halves {
         progress: &dyn Fn(&'static str),
     ) -> Result<Option<bool>> {
         let tried = self.try_out(plan, findings, progress)?;
-        if tried.is_some() || !plan.repair || findings.loses() && !plan.lossy {
+        let of_disk = findings.problems.last().is_some_and(|problem| problem.what == DISK);
+        if tried.is_some() || !of_disk || !self.repair_disk(plan, findings, progress)? {
             return Ok(tried);
+        }
+        progress("looking at every file");
+        self.try_out(plan, findings, progress)
+    }
+
+    /// Has e2fsck repair a disk half that is in the way of everything else, if it may be repaired: what was fsynced stays
+    /// in the SSD's log meanwhile. Whether all is right with it now.
+    fn repair_disk(
+        &self,
+        plan: &Plan,
+        findings: &mut Findings,
+        progress: &dyn Fn(&'static str),
+    ) -> Result<bool> {
+        if !plan.repair || findings.loses() && !plan.lossy {
+            return Ok(false);
         }
         progress("e2fsck repairs the disk half");
         let mut told = Findings::default();
         findings.changed = true;
         self.e2fsck(&["-f", if plan.lossy { "-y" } else { "-p" }], &mut told)?;
         findings.e2fsck.append(&mut told.e2fsck);
-        if !told.problems.is_empty() {
-            findings.problems.append(&mut told.problems);
-            if !plan.lossy {
-                findings.note("With --yes e2fsck repairs more; what only the SSD's log holds is kept.");
-            }
-            return Ok(None);
+        if told.problems.is_empty() {
+            findings.repaired(&[DISK]);
+            findings.note("e2fsck repaired the disk half before the SSD's log was applied to it.");
+            return Ok(true);
         }
-        findings.repaired(&[DISK]);
-        findings.note("e2fsck repaired the disk half before the SSD's log was applied to it.");
-        progress("looking at every file");
-        self.try_out(plan, findings, progress)
+        findings.problems.append(&mut told.problems);
+        if !plan.lossy {
+            findings.note("With --yes e2fsck repairs more; what only the SSD's log holds is kept.");
+        }
+        Ok(false)
     }
 
     /// Mounts in memory, and looks at everything. Whether the disk half was left in order; `None` if it cannot be
@@ -442,62 +388,6 @@ impl Halves {
     }
 }
 
-/// What of the SSD is damaged, and what that costs.
-fn note_damage(
-    device: &dyn BlockDevice,
-    opened: &Opened,
-    tie: Option<Tie>,
-    findings: &mut Findings,
-) -> Result<()> {
-    let disk_has = tie.map_or(0, |tie| tie.op);
-    let log_open = tie.is_none_or(|tie| tie.state != Saved::Clean)
-        || opened.records.iter().any(|record| record.op > disk_has);
-    if opened.lost.is_some() && !log_open {
-        let why = "A part of it is damaged. Nothing is lost: the volume was left in order, and the disk half has everything. The \
-                   SSD's copies, which that log tells of, are dropped by the next mount.";
-        findings.problem(LOG, why.into(), false);
-    } else if let Some(lost) = &opened.lost {
-        findings.problem(
-            LOG,
-            format!("It is damaged: {lost}. What was fsynced with them is lost, and the cached copies are dropped."),
-            true,
-        );
-    }
-    let fresh = opened.records.iter().filter_map(|record| match &record.body {
-        RecordBody::Fresh { ino, file_block, run, .. }
-            if (disk_has + 1..=opened.complete).contains(&record.op) =>
-        {
-            Some((*ino, *file_block, *run))
-        }
-        _ => None,
-    });
-    let size = opened.ssd.block_bytes() as usize;
-    for (ino, file_block, run) in fresh {
-        let sums = opened.ssd.sums(run.at, run.len).read_each(device)?;
-        let wrong = (0..run.len as usize).filter(|index| {
-            let block = device.read((run.at.0 + *index as u64) * size as u64, size);
-            !block.is_ok_and(|bytes| sums[*index] == Some(crc32c(&bytes)))
-        });
-        let wrong = wrong.count();
-        if wrong > 0 {
-            let why = format!(
-                "Of inode {ino}, {wrong} of the {} blocks from block {file_block} on are damaged, and the disk half lacks them.",
-                run.len
-            );
-            findings.problem_in(ino.0, LOG, why, true);
-        }
-    }
-    // In a volume left in order the disk has everything, and damage costs copies only.
-    for note in
-        opened.notes.iter().filter(|note| opened.lost.as_ref().is_none_or(|lost| !note.starts_with(lost)))
-    {
-        let loses = log_open && note.contains("dropped");
-        let cost = if loses { "; some of it the disk half may lack" } else { "; the disk half has it all" };
-        findings.problem(TABLES, format!("{note}{cost}."), loses);
-    }
-    Ok(())
-}
-
 /// Compares all copies with the disk.
 fn compare(fs: &NfHybrid, heal: bool, findings: &mut Findings) -> Result<Vec<BadCopy>> {
     let step = Step { bytes: STEP_BYTES, compare: true, heal };
@@ -510,22 +400,6 @@ fn compare(fs: &NfHybrid, heal: bool, findings: &mut Findings) -> Result<Vec<Bad
         if found.done {
             return Ok(bad);
         }
-    }
-}
-
-fn name_bad(bad: &[BadCopy], findings: &mut Findings) {
-    for copy in bad.iter().take(NAMED) {
-        let cost = if copy.on_disk { "the disk half has it" } else { "the disk half lacks it" };
-        let why = format!(
-            "Block {} of inode {} (block {} of the SSD): {}; {cost}.",
-            copy.file_block, copy.ino, copy.ssd_block, copy.why
-        );
-        findings.problem_in(copy.ino, COPIES, why, !copy.on_disk);
-    }
-    if let Some(more) = bad.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        let loses = bad[NAMED..].iter().any(|copy| !copy.on_disk);
-        findings.problem(COPIES, format!("{more} more blocks are wrong."), loses);
-        findings.problems.iter_mut().last().into_iter().for_each(|problem| problem.count = more as u64);
     }
 }
 

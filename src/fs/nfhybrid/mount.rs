@@ -112,10 +112,12 @@ pub(super) fn not_ext4(
     disk: &Arc<dyn BlockDevice>,
     ssd: Option<&Arc<dyn BlockDevice>>,
 ) -> Error {
-    if !Ssd::is_one(disk.as_ref()) {
-        return error;
-    }
     let name = &disk.info().name;
+    if !Ssd::is_one(disk.as_ref()) {
+        // What is no ext4 at all may be something else, and is not for e2fsck.
+        let is_ext4 = !matches!(&error, Error::Corrupt { what, .. } if what == "the ext4 superblock");
+        return if is_ext4 { damaged_disk(error, name, None) } else { error };
+    }
     let remedy = match ssd {
         Some(ssd) => format!("exchange them: --ssd {name} --disk {}", ssd.info().name),
         None => format!("give it as --ssd {name}, with --disk"),
@@ -371,10 +373,11 @@ pub(super) fn damaged_disk(error: Error, disk: &str, tie: Option<Tie>) -> Error 
     if what == LOG_RECORD || what == DISK_HALF {
         return Error::Corrupt { what, why, at };
     }
-    let holds = tie.is_some_and(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
+    // Where the disk half could not be read so far, its SSD's log may hold something.
+    let holds = tie.is_none_or(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
     let (kept, then) = match holds {
-        true => ("; what was fsynced last is in the SSD's log and is not lost", "mount both halves"),
-        false => ("", "mount it"),
+        true => ("; what only its SSD's log holds is not lost", "mount both halves"),
+        false => ("", "mount"),
     };
     let why = format!(
         "{what} is damaged: {why} (at {at}){kept}. Repair the disk with e2fsck -f {disk}, then {then} again; bimetal fsck \

@@ -18,7 +18,7 @@
 //! - **Open**: the disk said `log open`, durably, before the log took anything.
 //!
 //! **Who may raise the epoch** (which is what makes an SSD stale for ever): a user's word at a mount (`without-ssd`,
-//! `recover=disk`); a mount of a clean disk without its SSD; and [`State::ssd_failed`], for an error that the SSD's
+//! `recover=disk`); the first change of a clean disk that is mounted without its SSD; and [`State::ssd_failed`], for an error that the SSD's
 //! own device gave, in Settling, Open and Closing, where the disk and memory have all there is. Nothing else.
 //!
 //! A disk that fails does not end the mount: [`State::disk_failed`] stops changes, reading goes on.

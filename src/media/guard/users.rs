@@ -137,7 +137,7 @@ pub struct MountedAt {
 /// What is mounted on `place`, an absolute path without links: the last of several.
 pub fn mounted_at(place: &Path) -> Option<MountedAt> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let found = table.lines().filter_map(parse_mount).filter(|mount| Path::new(&mount.at) == place).last()?;
+    let found = table.lines().rev().filter_map(parse_mount).find(|mount| Path::new(&mount.at) == place)?;
     let MountLine { kind, source, read_only, .. } = found;
     Some(MountedAt { kind, source: source.to_string_lossy().into_owned(), read_only })
 }
