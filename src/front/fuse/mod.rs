@@ -102,7 +102,7 @@ impl Mount {
         options: &MountOptions,
     ) -> Result<Mount> {
         let counts = Arc::new(Counts::new());
-        let workers = Workers::new(WORKERS_MAX, WORKER_PATIENCE, counts.clone());
+        let workers = Workers::new(WORKERS_MAX, WORKER_PATIENCE, counts.clone(), crate::runtime::live());
         let connection = mount::mount(mountpoint, options)?;
         let unmounter =
             |device| Unmounter { mountpoint: connection.mountpoint.clone(), device: Arc::new(device) };
