@@ -74,6 +74,25 @@ impl Task {
     }
 }
 
+/// Who runs: a thread, or a task of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// A thread of the machine.
+    Thread(std::thread::ThreadId),
+    /// A task of the simulation that runs on this thread, by its number.
+    Task(usize),
+}
+
+impl Runs {
+    /// Whoever asks.
+    pub fn here() -> Runs {
+        match sim::is_inside() {
+            true => Runs::Task(sim::current_task()),
+            false => Runs::Thread(std::thread::current().id()),
+        }
+    }
+}
+
 /// What joining a task that panicked says.
 fn panicked(name: &str) -> Error {
     Error::io(format!("task {name}"), std::io::Error::other("it panicked"))

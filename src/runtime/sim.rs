@@ -140,6 +140,11 @@ fn with_current<T>(work: impl FnOnce(&Current) -> T) -> T {
     CURRENT.with_borrow(|current| work(current.as_ref().expect("only tasks of a simulation wait in it")))
 }
 
+/// The number of the task that asks.
+pub(super) fn current_task() -> usize {
+    with_current(|current| current.task)
+}
+
 /// Lets the others of this instant go first, now and then.
 pub(super) fn maybe_give_way() {
     let gives_way = with_current(|current| {

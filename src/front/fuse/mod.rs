@@ -114,7 +114,7 @@ impl Place {
     pub fn serve(mut self, devices: Devices, fs: Arc<dyn FileSystem>) -> Result<Mount> {
         let device = self.serving.take().ok_or(Error::BadArgument)?;
         let counts = Arc::new(Counts::new());
-        let workers = Workers::new(WORKERS_MAX, WORKER_PATIENCE, counts.clone());
+        let workers = Workers::new(WORKERS_MAX, WORKER_PATIENCE, counts.clone(), crate::runtime::live());
         let fs: Arc<dyn FileSystem> = Arc::new(Recorded::new(fs));
         let farewell = Arc::new(Farewell::default());
         let served = Served { fs: fs.clone(), devices, counts, workers, farewell: farewell.clone() };

@@ -10,13 +10,12 @@
 //! client waiting too, so the line is never longer than the kernel lets requests be in flight.
 
 use super::counts::Counts;
-use parking_lot::{Condvar, Mutex};
-use std::cell::Cell;
+use crate::runtime::sync::{Condvar, Mutex};
+use crate::runtime::{Clock, Runs};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
 use std::time::Duration;
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -50,8 +49,9 @@ impl Drop for Waiting<'_> {
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<Work>,
-    /// Threads there are.
+    /// Threads there are, and those of them that have begun.
     threads: usize,
+    begun: Vec<Runs>,
     /// Threads that wait for work.
     idle: usize,
     /// How many were started so far, for their names.
@@ -66,6 +66,7 @@ struct Shared {
     /// A thread ended.
     ended: Condvar,
     counts: Arc<Counts>,
+    clock: Clock,
     /// How long a thread waits for work before it ends.
     patience: Duration,
 }
@@ -79,9 +80,10 @@ pub(super) struct Workers {
 impl Workers {
     /// At most `most` threads at once (at least one), none so far. One that has nothing to do for `patience` ends. Their
     /// panics are counted in `counts`.
-    pub fn new(most: usize, patience: Duration, counts: Arc<Counts>) -> Self {
+    pub fn new(most: usize, patience: Duration, counts: Arc<Counts>, clock: Clock) -> Self {
         let (line, arrived, ended) = (Mutex::default(), Condvar::new(), Condvar::new());
-        Workers { shared: Arc::new(Shared { line, arrived, ended, counts, patience }), most: most.max(1) }
+        let shared = Shared { line, arrived, ended, counts, clock, patience };
+        Workers { shared: Arc::new(shared), most: most.max(1) }
     }
 
     /// Puts `work` in line. If it panics, that is logged and what it holds is dropped.
@@ -97,10 +99,10 @@ impl Workers {
         }
         line.threads += 1;
         line.started += 1;
-        let named = thread::Builder::new().name(format!("wait-{}", line.started));
+        let name = format!("wait-{}", line.started);
         drop(line);
         let shared = self.shared.clone();
-        if let Err(why) = named.spawn(move || serve(&shared)) {
+        if let Err(why) = self.shared.clock.spawn(&name, Box::new(move || serve(&shared))) {
             let mut line = self.shared.line.lock();
             line.threads -= 1;
             // Others do it in time; without any, whoever asked has to.
@@ -113,30 +115,31 @@ impl Workers {
 }
 
 fn serve(shared: &Shared) {
-    IS_WORKER.set(true);
+    shared.line.lock().begun.push(Runs::here());
     while let Some(work) = next(shared) {
         do_work(shared, work);
     }
-    shared.line.lock().threads -= 1;
+    let mut line = shared.line.lock();
+    line.threads -= 1;
+    line.begun.retain(|one| *one != Runs::here());
+    drop(line);
     shared.ended.notify_all();
 }
 
 /// The next work; nothing when there will be none, or has been none for too long.
 fn next(shared: &Shared) -> Option<Work> {
+    let due = shared.clock.now() + shared.patience;
     let mut line = shared.line.lock();
     loop {
         if let Some(work) = line.waiting.pop_front() {
             return Some(work);
         }
-        if line.closed {
+        if line.closed || shared.clock.now() >= due {
             return None;
         }
         line.idle += 1;
-        let late = shared.arrived.wait_for(&mut line, shared.patience).timed_out();
+        shared.arrived.wait_until(&mut line, shared.clock.as_ref(), due);
         line.idle -= 1;
-        if late && line.waiting.is_empty() {
-            return None;
-        }
     }
 }
 
@@ -147,18 +150,13 @@ fn do_work(shared: &Shared, work: Work) {
     }
 }
 
-thread_local! {
-    /// This thread is a worker's.
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
-}
-
 impl Drop for Workers {
     fn drop(&mut self) {
         let mut line = self.shared.line.lock();
         line.closed = true;
         self.shared.arrived.notify_all();
         // One of the threads may be the one that drops them.
-        let own = usize::from(IS_WORKER.get());
+        let own = usize::from(line.begun.contains(&Runs::here()));
         while line.threads > own {
             self.shared.ended.wait(&mut line);
         }
@@ -168,6 +166,7 @@ impl Drop for Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::{Runtime, Sim, live};
     use std::sync::Barrier;
     use std::sync::atomic::AtomicU32;
 
@@ -199,7 +198,7 @@ mod tests {
     fn all_work_is_done_before_the_threads_end_and_a_panic_stops_none() {
         let done = Arc::new(AtomicU32::new(0));
         let counts = Arc::new(Counts::new());
-        let workers = Workers::new(2, PATIENCE, counts.clone());
+        let workers = Workers::new(2, PATIENCE, counts.clone(), live());
         for number in 0..100 {
             let done = done.clone();
             workers.run(move || {
@@ -213,7 +212,7 @@ mod tests {
 
     #[test]
     fn as_many_wait_at_once_as_there_is_work_and_no_more_than_allowed() {
-        let workers = Workers::new(16, PATIENCE, Arc::new(Counts::new()));
+        let workers = Workers::new(16, PATIENCE, Arc::new(Counts::new()), live());
         // Each waits for all others, twice.
         let (together, done) = (Arc::new(Barrier::new(16)), Arc::new(AtomicU32::new(0)));
         for _ in 0..32 {
@@ -230,7 +229,7 @@ mod tests {
 
     #[test]
     fn threads_without_work_end_and_others_come_when_there_is_some() {
-        let workers = Workers::new(4, Duration::from_millis(1), Arc::new(Counts::new()));
+        let workers = Workers::new(4, Duration::from_millis(1), Arc::new(Counts::new()), live());
         let done = Arc::new(AtomicU32::new(0));
         for _ in 0..3 {
             let done = done.clone();
@@ -243,5 +242,25 @@ mod tests {
             }
         }
         assert_eq!(done.load(Relaxed), 3);
+    }
+
+    #[test]
+    fn in_virtual_time_as_many_wait_at_once_as_allowed_and_the_others_after_them() {
+        let sim = Sim::new(2);
+        let inner = sim.clone();
+        let (over, done) = sim.run(move || {
+            let workers = Workers::new(4, PATIENCE, Arc::new(Counts::new()), Arc::new(inner.clone()));
+            let done = Arc::new(AtomicU32::new(0));
+            for _ in 0..12 {
+                let (sim, done) = (inner.clone(), done.clone());
+                workers.run(move || {
+                    sim.sleep(Duration::from_secs(1));
+                    done.fetch_add(1, Relaxed);
+                });
+            }
+            drop(workers);
+            (inner.now(), done.load(Relaxed))
+        });
+        assert_eq!((over.0, done), (3_000_000_000, 12));
     }
 }

@@ -262,7 +262,7 @@ mod tests {
                 })
                 .collect();
             tasks.into_iter().for_each(|task| task.join().unwrap());
-            let served = log.lock().1.clone();
+            let (_, served) = log.lock().clone();
             served
         })
     }
