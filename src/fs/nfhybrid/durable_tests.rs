@@ -276,7 +276,8 @@ fn keeps(fs: &NfHybrid, promises: &Promises, context: &str) {
 #[test]
 fn whatever_an_fsync_returned_for_is_in_every_state_a_power_cut_leaves() {
     let seeds = std::env::var("FSYNC_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
-    for seed in 1..=seeds {
+    let from = std::env::var("FSYNC_FROM").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    for seed in from..=seeds {
         let Some((disk, ssd)) = small_log([64, 128, 256][seed as usize % 3]) else { return };
         let recorder = Recorder::new();
         let bases: Vec<Arc<dyn BlockDevice>> = vec![disk.clone(), ssd.clone()];

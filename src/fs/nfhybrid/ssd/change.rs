@@ -388,6 +388,7 @@ impl Ssd {
     pub fn sealed(&mut self, upto: Token) {
         self.log.sealed(upto);
         self.free_settled();
+        self.keep_to_memory();
     }
 
     fn free_settled(&mut self) {
@@ -463,9 +464,10 @@ impl Ssd {
         self.log.used().saturating_sub(self.log.residency_bytes())
     }
 
-    /// Residency records hold a quarter of the log: time for a checkpoint.
+    /// Residency records hold a quarter of the log, or what changed more of memory than there is room for: time for a
+    /// checkpoint.
     pub fn needs_checkpoint(&self) -> bool {
-        self.log.residency_bytes() >= self.log.capacity() / 4
+        self.log.residency_bytes() >= self.log.capacity() / 4 || self.changes_fill_memory()
     }
 
     /// The highest operation number in any record so far.

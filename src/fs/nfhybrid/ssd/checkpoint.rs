@@ -8,6 +8,7 @@ use super::bits::Bits;
 use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR};
 use super::log::LogWrite;
 use super::merge::{Lacking, Merge};
+use super::pages::Page;
 use super::pieces::Piece;
 use super::residency::View;
 use super::section::{EXTENTS_PER_BITMAP_BLOCK, Section};
@@ -17,7 +18,7 @@ use super::slots::SLOTS_PER_BITMAP_BLOCK;
 use super::sums::is_known;
 use super::{Ssd, slot};
 use crate::Result;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -29,15 +30,16 @@ pub(super) const EXTENTS_PER_SECTOR: u32 = (SECTOR_PAYLOAD * 4) as u32;
 /// Bits in one sector of the inode bitmap.
 pub(super) const SLOTS_PER_SECTOR: u32 = (SECTOR_PAYLOAD * 8) as u32;
 
-/// Writes are joined up to so many bytes.
-const WRITE_BYTES_MAX: usize = 1 << 20;
+/// A block of a table to be written.
+pub(super) type Block = Page<[u8; BLOCK]>;
 
 /// What a checkpoint has to write.
 #[derive(Debug)]
 pub struct Checkpoint {
     /// First: everything logged so far, as from [`Ssd::seal`]; groups already under way come before it.
     pub log: Vec<LogWrite>,
-    /// When all of that is durable: table blocks with their device offsets, in any order; then a flush.
+    /// When all of that is durable: table blocks with their device offsets, in any order, best with adjacent ones in one
+    /// write; then a flush.
     pub tables: Vec<(u64, Bytes)>,
     /// What is to be added to them by [`Checkpoint::merge`], before they are written.
     pub(super) merges: Vec<Merge>,
@@ -51,6 +53,14 @@ struct Dirty {
     inode_bitmap: Bits,
     /// For each section: blocks of its bitmaps, blocks of its checksum table.
     sections: Vec<(Bits, Bits)>,
+}
+
+impl Dirty {
+    fn blocks(&self, parts: impl Iterator<Item = u32>) -> usize {
+        let sections = self.sections.iter().zip(parts);
+        let of_sections = sections.map(|((marks, sums), parts)| marks.len() * parts as usize + sums.len());
+        self.slots.len() + self.inode_bitmap.len() + of_sections.sum::<usize>()
+    }
 }
 
 /// A checkpoint that began and did not end.
@@ -77,6 +87,7 @@ impl Ssd {
         while let Some(write) = self.seal()? {
             log.push(write);
         }
+        self.tables_seen = self.table_bytes().max(self.tables_seen / 2);
         let dirty = self.take_dirty();
         let mut writes = Writes::default();
         self.write_bitmaps(&dirty, &mut writes);
@@ -85,7 +96,6 @@ impl Ssd {
         self.write_sums(&dirty, &mut writes);
         let slots_high = self.residency.slots.high();
         self.checkpoint = Some(UnderWay { batch: self.log.batch(), slots_high, dirty });
-        writes.close();
         Ok(Checkpoint { log, tables: writes.done, merges: writes.merges, seal: self.seal.clone() })
     }
 
@@ -97,6 +107,14 @@ impl Ssd {
             self.log.checkpointed(under_way.batch, under_way.slots_high);
         }
         self.keep_to_memory();
+    }
+
+    /// Bytes that the next checkpoint's tables take while they are written, with those of one that began and did not end.
+    pub(super) fn table_bytes(&self) -> usize {
+        let sections = self.data.iter().map(|data| data.section.dirty_blocks() + data.dirty_sums.len());
+        let parts = self.data.iter().map(|data| data.section.shape().parts());
+        let under_way = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.dirty.blocks(parts));
+        (self.residency.slots.dirty_blocks() + sections.sum::<usize>() + under_way) * BLOCK
     }
 
     /// Whether a block of the inode table is as it is on the SSD.
@@ -139,12 +157,10 @@ impl Ssd {
     fn write_bitmaps(&self, dirty: &Dirty, writes: &mut Writes) {
         let sections = self.data.iter().zip(&self.superblock.layout.sections).zip(&dirty.sections);
         for ((data, layout), (blocks, _)) in sections {
-            let mut bitmaps: Vec<[u8; BLOCK]> = vec![[0; BLOCK]; data.section.shape().parts() as usize];
             for block in blocks.iter() {
-                bitmap_blocks(&data.section, block, &mut bitmaps);
-                for (part, bytes) in (0..).zip(&mut bitmaps) {
+                for (part, mut bytes) in (0..).zip(bitmap_blocks(&data.section, block)) {
                     let offset = layout.bitmaps + part * layout.bitmap_bytes + u64::from(block) * TABLE_BLOCK;
-                    self.seal.close(offset, bytes);
+                    self.seal.close(offset, &mut bytes[..]);
                     writes.add(offset, bytes);
                 }
             }
@@ -156,15 +172,15 @@ impl Ssd {
         let slots = &self.residency.slots;
         for block in dirty.inode_bitmap.iter() {
             let first = block * SLOTS_PER_BITMAP_BLOCK;
-            let mut bytes = [0; BLOCK];
+            let mut bytes = Block::zeroed();
             for number in first..slots.high().min(first + SLOTS_PER_BITMAP_BLOCK) {
                 let (sector, item) = place(number - first, SLOTS_PER_SECTOR);
                 let used = slots.is_used(number);
                 bytes[sector * SECTOR_BYTES + item / 8] |= u8::from(used) << (item % 8);
             }
             let offset = self.superblock.layout.inode_bitmap + u64::from(block) * TABLE_BLOCK;
-            self.seal.close(offset, &mut bytes);
-            writes.add(offset, &bytes);
+            self.seal.close(offset, &mut bytes[..]);
+            writes.add(offset, bytes);
         }
     }
 
@@ -173,7 +189,7 @@ impl Ssd {
         let (slots, per_block) = (&self.residency.slots, layout.slots_per_block());
         let mut sorted = FxHashMap::default();
         for block in dirty.slots.iter() {
-            let (mut bytes, mut lacking) = (Box::new([0; BLOCK]), 0u16);
+            let (mut bytes, mut lacking) = (Block::zeroed(), 0u16);
             let offset = layout.slots + u64::from(block) * TABLE_BLOCK;
             for (index, bytes) in bytes.chunks_exact_mut(layout.slot_bytes as usize).enumerate() {
                 let number = block * per_block + index as u32;
@@ -209,13 +225,14 @@ impl Ssd {
             self.data.iter().zip(&self.superblock.layout.sections).zip(&dirty.sections)
         {
             for block in blocks.iter() {
-                let mut bytes = Box::new([0; BLOCK]);
-                let (known, sums) = data.sums.get(block).map_or(([0; _], None), |c| (c.known, Some(&c.sums)));
+                let mut bytes = Block::zeroed();
+                let chunk = data.sums.get(block);
+                let known = chunk.map_or([0; _], |chunk| chunk.known());
                 for (number, sector) in bytes.chunks_exact_mut(SECTOR_BYTES).enumerate() {
                     let first = number * SUMS_PER_SECTOR as usize;
                     for (index, to) in (first..).zip(sector[..SECTOR_PAYLOAD].chunks_exact_mut(4)) {
-                        if let (true, Some(sums)) = (is_known(&known, index), sums) {
-                            to.copy_from_slice(&sums[index].to_le_bytes());
+                        if let Some(sum) = chunk.and_then(|chunk| chunk.get(index)) {
+                            to.copy_from_slice(&sum.to_le_bytes());
                         }
                     }
                 }
@@ -229,9 +246,9 @@ impl Ssd {
     }
 }
 
-/// Fills block `block` of each of a section's bitmaps.
-fn bitmap_blocks(section: &Section, block: u32, bitmaps: &mut [[u8; BLOCK]]) {
-    bitmaps.iter_mut().for_each(|bytes| bytes.fill(0));
+/// Block `block` of each of a section's bitmaps.
+fn bitmap_blocks(section: &Section, block: u32) -> Vec<Block> {
+    let mut bitmaps: Vec<Block> = (0..section.shape().parts()).map(|_| Block::zeroed()).collect();
     let first = block * EXTENTS_PER_BITMAP_BLOCK;
     for extent in first..section.extents().min(first + EXTENTS_PER_BITMAP_BLOCK) {
         let mut marks = section.media_marks(extent).0;
@@ -239,11 +256,12 @@ fn bitmap_blocks(section: &Section, block: u32, bitmaps: &mut [[u8; BLOCK]]) {
             continue;
         }
         let (sector, item) = place(extent - first, EXTENTS_PER_SECTOR);
-        for bytes in &mut *bitmaps {
+        for bytes in &mut bitmaps {
             bytes[sector * SECTOR_BYTES + item / 4] |= (marks as u8 & 3) << (item % 4 * 2);
             marks >>= 2;
         }
     }
+    bitmaps
 }
 
 /// The pieces of a node with many, by slot; made once a checkpoint.
@@ -266,35 +284,22 @@ fn pieces_of_slot(ino: u64, pieces: View<'_>, number: u32, sorted: &mut Sorted) 
     all[from..].iter().take_while(|piece| piece.slot == number).copied().collect()
 }
 
-/// Table blocks to write; adjacent ones are joined.
+/// Table blocks to write.
 #[derive(Default)]
 struct Writes {
     done: Vec<(u64, Bytes)>,
     merges: Vec<Merge>,
-    start: u64,
-    open: BytesMut,
 }
 
 impl Writes {
-    fn add(&mut self, offset: u64, block: &[u8; BLOCK]) {
-        let end = self.start + self.open.len() as u64;
-        if offset != end || self.open.len() >= WRITE_BYTES_MAX {
-            self.close();
-            self.start = offset;
-        }
-        self.open.extend_from_slice(block);
+    fn add(&mut self, offset: u64, block: Block) {
+        self.done.push((offset, Bytes::from_owner(block)));
     }
 
-    fn add_or_merge(&mut self, offset: u64, bytes: Box<[u8; BLOCK]>, what: Option<Lacking>) {
+    fn add_or_merge(&mut self, offset: u64, bytes: Block, what: Option<Lacking>) {
         match what {
-            None => self.add(offset, &bytes),
+            None => self.add(offset, bytes),
             Some(what) => self.merges.push(Merge { offset, bytes, what }),
-        }
-    }
-
-    fn close(&mut self) {
-        if !self.open.is_empty() {
-            self.done.push((self.start, self.open.split().freeze()));
         }
     }
 }

@@ -1,82 +1,92 @@
-//! Duplicated inodes that are in memory, by block of the inode table.
+//! Duplicated inodes that are in memory, by stretches of the inode table: a page holds those of 64 slots.
 //!
 //! Nothing but a checkpoint and a recovery asks for a duplicated inode. What was bound since the last completed
 //! checkpoint is here; of the others as many as memory has room for. A checkpoint that writes a block with
 //! an inode that is not here takes it from the block as it is on the SSD ([`super::merge`]).
 
+use super::pages::Page;
 use super::slot::PackedInode;
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
-/// Slots in a block of the table at most.
-const SLOTS_MAX: usize = 16;
+/// Slots in a stretch.
+const STRETCH: u32 = 64;
 
-const BLOCK_HEAP: usize = size_of::<Block>() + size_of::<(u32, Box<Block>)>() * 3 / 2;
+const STRETCH_HEAP: usize =
+    Page::<[PackedInode; STRETCH as usize]>::BYTES + size_of::<(u32, Stretch)>() * 3 / 2;
 
 #[derive(Debug)]
-struct Block {
-    known: u16,
-    inodes: [PackedInode; SLOTS_MAX],
+struct Stretch {
+    /// Which are here: a bit each.
+    known: u64,
+    inodes: Page<[PackedInode; STRETCH as usize]>,
 }
 
 /// See the file's documentation.
 #[derive(Debug)]
 pub(super) struct Inodes {
-    blocks: FxHashMap<u32, Box<Block>>,
+    stretches: FxHashMap<u32, Stretch>,
+    /// Slots in a block of the table.
     per_block: u32,
+}
+
+fn place(slot: u32) -> (u32, usize) {
+    (slot / STRETCH, (slot % STRETCH) as usize)
 }
 
 impl Inodes {
     pub(super) fn new(per_block: u32) -> Inodes {
-        Inodes { blocks: FxHashMap::default(), per_block }
+        Inodes { stretches: FxHashMap::default(), per_block }
     }
 
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.blocks.len() * BLOCK_HEAP
-    }
-
-    fn place(&self, slot: u32) -> (u32, usize) {
-        (slot / self.per_block, (slot % self.per_block) as usize)
+        self.stretches.len() * STRETCH_HEAP
     }
 
     /// The duplicated inode of a head slot, if it is here.
     pub(super) fn get(&self, slot: u32) -> Option<&PackedInode> {
-        let (block, index) = self.place(slot);
-        let block = self.blocks.get(&block)?;
-        (block.known >> index & 1 == 1).then(|| &block.inodes[index])
+        let (stretch, index) = place(slot);
+        let stretch = self.stretches.get(&stretch)?;
+        (stretch.known >> index & 1 == 1).then(|| &stretch.inodes[index])
     }
 
     pub(super) fn set(&mut self, slot: u32, inode: PackedInode) {
-        let (block, index) = self.place(slot);
-        let none = || Box::new(Block { known: 0, inodes: [PackedInode::ZERO; SLOTS_MAX] });
-        let block = self.blocks.entry(block).or_insert_with(none);
-        block.known |= 1 << index;
-        block.inodes[index] = inode;
+        let (stretch, index) = place(slot);
+        let none = || Stretch { known: 0, inodes: Page::zeroed() };
+        let stretch = self.stretches.entry(stretch).or_insert_with(none);
+        stretch.known |= 1 << index;
+        stretch.inodes[index] = inode;
     }
 
     /// A head slot was given back.
     pub(super) fn forget(&mut self, slot: u32) {
-        let (number, index) = self.place(slot);
-        let Some(block) = self.blocks.get_mut(&number) else { return };
-        block.known &= !(1 << index);
-        if block.known == 0 {
-            self.blocks.remove(&number);
+        let (number, index) = place(slot);
+        let Some(stretch) = self.stretches.get_mut(&number) else { return };
+        stretch.known &= !(1 << index);
+        if stretch.known == 0 {
+            self.stretches.remove(&number);
         }
     }
 
-    /// The blocks with an inode that is here, in no order.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = u32> + '_ {
-        self.blocks.keys().copied()
+    /// All of it; nothing is here any more.
+    pub(super) fn take(&mut self) -> Inodes {
+        std::mem::replace(self, Inodes::new(self.per_block))
     }
 
-    /// Lets go of blocks that `may_go` names until at most `bytes` are held.
-    pub(super) fn shrink_to(&mut self, bytes: usize, mut may_go: impl Iterator<Item = u32>) {
-        while self.heap_bytes() > bytes
-            && let Some(block) = may_go.next()
-        {
-            self.blocks.remove(&block);
-        }
-        self.blocks.shrink_to(self.blocks.len() * 2);
+    /// Lets go of stretches until at most `bytes` are held, but for those with a block of the table that `keep` names.
+    pub(super) fn shrink_to(&mut self, bytes: usize, keep: impl Fn(u32) -> bool) {
+        let mut excess = self.stretches.len().saturating_sub(bytes / STRETCH_HEAP);
+        let per_block = self.per_block;
+        let blocks = |stretch: u32| -> Range<u32> {
+            stretch * STRETCH / per_block..((stretch + 1) * STRETCH).div_ceil(per_block)
+        };
+        self.stretches.retain(|stretch, _| {
+            let goes = excess > 0 && !blocks(*stretch).any(&keep);
+            excess -= usize::from(goes);
+            !goes
+        });
+        self.stretches.shrink_to(self.stretches.len() * 2);
     }
 }
 
@@ -89,13 +99,14 @@ mod tests {
         let mut inodes = Inodes::new(16);
         let of = |slot: u32| PackedInode([slot as u8; 64]);
         (0..1600).for_each(|slot| inodes.set(slot, of(slot)));
-        inodes.shrink_to(30 * BLOCK_HEAP, 10..100);
-        assert!((0..160).all(|slot| inodes.get(slot) == Some(&of(slot))));
-        assert_eq!(inodes.heap_bytes(), 30 * BLOCK_HEAP);
-        inodes.shrink_to(0, 10..100);
-        (0..159).for_each(|slot| inodes.forget(slot));
-        assert_eq!((inodes.get(158), inodes.get(159)), (None, Some(&of(159))));
-        inodes.forget(159);
+        // A block in the middle of the third stretch keeps all of it.
+        inodes.shrink_to(5 * STRETCH_HEAP, |block| block == 9);
+        assert!((128..192).all(|slot| inodes.get(slot) == Some(&of(slot))));
+        assert_eq!(inodes.heap_bytes(), 5 * STRETCH_HEAP);
+        inodes.shrink_to(0, |block| block == 9);
+        (128..191).for_each(|slot| inodes.forget(slot));
+        assert_eq!((inodes.get(190), inodes.get(191)), (None, Some(&of(191))));
+        inodes.forget(191);
         assert_eq!(inodes.heap_bytes(), 0);
     }
 }

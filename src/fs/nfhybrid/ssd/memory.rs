@@ -18,11 +18,15 @@ pub const MEMORY_DEFAULT: u64 = 256 << 20;
 /// The lowest limit that makes sense, in bytes.
 pub const MEMORY_MIN: u64 = 8 << 20;
 
-/// What a file of one piece takes, in bytes: 10 of a slot, 2 of the queue, 10 of the index at its least filled.
-const ONE_PIECE_BYTES: usize = 22;
+/// What a file of one piece takes, in bytes: 10 of a slot, 2 of the queue, 9 of the index at most, and 1 to spare.
+pub(super) const ONE_PIECE_BYTES: usize = 22;
 
 /// The cache is looked at again when it has grown by so many bytes.
 const GROWTH: usize = 256 << 10;
+
+/// Left for what is not counted, the program itself, groups of the log, requests on their way: so much, or five
+/// sixteenths of a small limit.
+const UNCOUNTED: usize = 10 << 20;
 
 /// Bytes held, by what for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -70,6 +74,16 @@ impl Ssd {
         memory
     }
 
+    /// Bytes held now, the cache apart.
+    fn held_bytes(&self) -> usize {
+        self.residency.heap_bytes() + self.queues.heap_bytes() + self.allocator_bytes() + self.waiting_bytes()
+    }
+
+    fn cache_bytes(&self) -> usize {
+        let sums: usize = self.data.iter().map(|data| data.sums.heap_bytes()).sum();
+        sums + self.residency.inodes.heap_bytes()
+    }
+
     fn allocator_bytes(&self) -> usize {
         self.data.iter().map(|data| data.section.heap_bytes() + data.dirty_sums.heap_bytes()).sum()
     }
@@ -106,31 +120,42 @@ impl Ssd {
         }
     }
 
+    /// Bytes that the cache and a checkpoint's tables may have.
+    fn spare_bytes(&self) -> usize {
+        let uncounted = UNCOUNTED.min(self.memory_limit / 16 * 5);
+        self.memory_limit.saturating_sub(self.needed_bytes().max(self.held_bytes()) + uncounted)
+    }
+
     /// Bytes that the cache may have.
     pub(super) fn cache_room(&self) -> usize {
-        self.memory_limit.saturating_sub(self.needed_bytes()).min(self.cache_max)
+        let tables = self.table_bytes().max(self.tables_seen);
+        self.spare_bytes().saturating_sub(tables).min(self.cache_max)
+    }
+
+    /// Whether what changed since the last checkpoint takes so much of what the map leaves that it is time for one.
+    pub(super) fn changes_fill_memory(&self) -> bool {
+        self.table_bytes() > (self.spare_bytes() / 2).max(self.memory_limit / 16).max(GROWTH)
     }
 
     /// Lets go of what the SSD has when the cache is larger than memory has room for.
     pub(super) fn keep_to_memory(&mut self) {
-        let sums = |ssd: &Ssd| ssd.data.iter().map(|data| data.sums.heap_bytes()).sum::<usize>();
-        let held = sums(self) + self.residency.inodes.heap_bytes();
-        let room = self.cache_room();
-        if held <= room || held <= self.cache_seen + GROWTH.min(room / 4) {
+        let (held, room) = (self.cache_bytes(), self.cache_room());
+        if held <= room || held <= self.cache_seen + GROWTH.max(room / 32).min(room / 4) {
             return;
         }
         let goal = room - room / 8;
         let inodes = self.residency.inodes.heap_bytes().min(goal / 4);
-        let clean: Vec<u32> =
-            self.residency.inodes.blocks().filter(|block| self.slots_are_clean(*block)).collect();
-        self.residency.inodes.shrink_to(inodes, clean.into_iter());
-        let (all, left) = (sums(self).max(1), goal.saturating_sub(self.residency.inodes.heap_bytes()));
+        let mut store = self.residency.inodes.take();
+        store.shrink_to(inodes, |block| !self.slots_are_clean(block));
+        self.residency.inodes = store;
+        let left = goal.saturating_sub(self.residency.inodes.heap_bytes());
+        let all = (self.cache_bytes() - self.residency.inodes.heap_bytes()).max(1);
         for section in 0..self.data.len() {
             let share = self.data[section].sums.heap_bytes() as u128 * left as u128 / all as u128;
             let mut store = std::mem::take(&mut self.data[section].sums);
             store.shrink_to(share as usize, |block| !self.sums_are_clean(section, block));
             self.data[section].sums = store;
         }
-        self.cache_seen = sums(self) + self.residency.inodes.heap_bytes();
+        self.cache_seen = self.cache_bytes();
     }
 }

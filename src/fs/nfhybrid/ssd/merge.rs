@@ -6,7 +6,7 @@
 //! ([`super::Checkpoint::merge`]). What turns out to be damaged stays damaged: a slot as it was, so that the next mount
 //! finds it; a checksum as zero, so that its block is found not to fit when it is read.
 
-use super::checkpoint::{BLOCK, Checkpoint};
+use super::checkpoint::{BLOCK, Block, Checkpoint};
 use super::layout::SUMS_PER_SECTOR;
 use super::sector::{SECTOR_BYTES, SECTOR_PAYLOAD, Seal};
 use super::slot;
@@ -19,7 +19,7 @@ use bytes::Bytes;
 #[derive(Debug)]
 pub(super) struct Merge {
     pub(super) offset: u64,
-    pub(super) bytes: Box<[u8; BLOCK]>,
+    pub(super) bytes: Block,
     pub(super) what: Lacking,
 }
 
@@ -75,7 +75,7 @@ impl Checkpoint {
         for mut merge in std::mem::take(&mut self.merges) {
             let media = device.read(merge.offset, BLOCK)?;
             merge.fill(&self.seal, &media);
-            self.tables.push((merge.offset, Bytes::copy_from_slice(&merge.bytes[..])));
+            self.tables.push((merge.offset, Bytes::from_owner(merge.bytes)));
         }
         Ok(())
     }

@@ -22,10 +22,10 @@
 //!
 //! # Reading order
 //!
-//! `segment` (the paper's extents and Algorithm 1), `marks`, `table` and `section` (Algorithm 2), `pieces`, `slots`,
-//! `index` and `residency` (which block is where), `queue` (replacement), `record`, `log`, `packing`, `scan` (the log), `sector`,
-//! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `inodes`, `sums` and `memory` (what is
-//! in memory), `checkpoint` and `merge`, `backing`, `replay`, `recover`.
+//! `segment` (the paper's extents and Algorithm 1), `marks`, `table` and `section` (Algorithm 2), `pieces`, `nodes`,
+//! `slots`, `index` and `residency` (which block is where), `queue` (replacement), `record`, `log`, `packing`, `scan` (the log), `sector`,
+//! `layout`, `superblock`, `slot` (the media), `change` (what binds and unbinds), `pages`, `inodes`, `sums` and `memory`
+//! (what is in memory), `checkpoint` and `merge`, `backing`, `replay`, `recover`.
 
 mod backing;
 mod bits;
@@ -40,7 +40,9 @@ mod log;
 mod marks;
 mod memory;
 mod merge;
+mod nodes;
 mod packing;
+mod pages;
 mod pieces;
 mod queue;
 mod reader;
@@ -293,6 +295,8 @@ pub struct Ssd {
     cache_max: usize,
     /// Bytes of the cache when it was last looked through.
     cache_seen: usize,
+    /// Bytes of a checkpoint's tables, of late.
+    tables_seen: usize,
 }
 
 /// What a block number that no section has says.

@@ -14,11 +14,12 @@
 //! An inode is known by its head slot, and has a *home*: the section whose ring it is in. Of one with blocks in
 //! further sections these know as of a *guest*; guests are victims when no member of the section has sunk.
 //!
-//! Memory: two bytes for each slot of a stretch of 1024 with a member. Cost: insert, touch and remove O(1); a victim
+//! Memory: two bytes for each slot of a stretch of 2048 with a member, and for each stretch and section. Cost: insert, touch and remove O(1); a victim
 //! is found by looking at up to all slots of stretches in which the section has members, at two bytes a slot, but on
 //! average at no more than members there are for each of the lowest level. Every [`STAMPS`]/2 turns of a ring all its
 //! members are looked at.
 
+use super::pages::Page;
 use std::collections::BTreeSet;
 
 /// Number of levels.
@@ -30,7 +31,7 @@ const QUOTA_MIN: u32 = 64;
 /// Turns that a member's stamp tells apart.
 const STAMPS: u16 = 512;
 
-const CHUNK_SLOTS: u32 = 1024;
+const CHUNK_SLOTS: u32 = 2048;
 
 /// A slot's state: bit 15 a member, bit 14 accessed again, bits 9–13 the section, bits 0–8 the turn it came up in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,12 +58,7 @@ impl Entry {
     }
 }
 
-#[derive(Debug)]
-struct Chunk {
-    entries: [u16; CHUNK_SLOTS as usize],
-    /// Members of each section.
-    members: Box<[u16]>,
-}
+type Chunk = Page<[u16; CHUNK_SLOTS as usize]>;
 
 /// The ring of one section.
 #[derive(Debug, Default)]
@@ -87,7 +83,9 @@ impl Ring {
 /// The queues of all sections.
 #[derive(Debug)]
 pub(super) struct Queues {
-    chunks: Vec<Option<Box<Chunk>>>,
+    chunks: Vec<Option<Chunk>>,
+    /// Members of each section in each chunk: those of the first chunk's sections, then of the second's, and so on.
+    members: Vec<u16>,
     held: usize,
     rings: Vec<Ring>,
 }
@@ -103,14 +101,14 @@ impl Queues {
         chunks.resize_with(slots.div_ceil(CHUNK_SLOTS) as usize, || None);
         let mut rings = Vec::new();
         rings.resize_with(sections, Ring::default);
-        Queues { chunks, held: 0, rings }
+        Queues { members: vec![0; chunks.len() * sections], chunks, held: 0, rings }
     }
 
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        let chunk = size_of::<Chunk>() + 2 * self.rings.len();
         let guests: usize = self.rings.iter().map(|ring| ring.guests.len() * 6).sum();
-        self.chunks.len() * size_of::<Option<Box<Chunk>>>() + self.held * chunk + guests
+        let directory = self.chunks.len() * size_of::<Option<Chunk>>() + self.members.len() * 2;
+        directory + self.held * Chunk::BYTES + guests
     }
 
     /// Members of a section's queue, guests included.
@@ -120,7 +118,7 @@ impl Queues {
 
     fn entry(&self, slot: u32) -> Entry {
         let (chunk, index) = place(slot);
-        Entry(self.chunks[chunk].as_ref().map_or(0, |chunk| chunk.entries[index]))
+        Entry(self.chunks[chunk].as_ref().map_or(0, |chunk| chunk[index]))
     }
 
     /// Puts an inode into a section's queue, at the highest level; if it is there, it is accessed.
@@ -137,14 +135,12 @@ impl Queues {
 
     fn insert(&mut self, section: u8, slot: u32) {
         let (number, index) = place(slot);
-        let (sections, place) = (self.rings.len(), &mut self.chunks[number]);
+        let place = &mut self.chunks[number];
         self.held += usize::from(place.is_none());
-        let chunk = place.get_or_insert_with(|| {
-            Box::new(Chunk { entries: [0; CHUNK_SLOTS as usize], members: vec![0; sections].into() })
-        });
+        let chunk = place.get_or_insert_with(Chunk::zeroed);
+        self.members[number * self.rings.len() + usize::from(section)] += 1;
         let ring = &mut self.rings[usize::from(section)];
-        chunk.entries[index] = Entry::new(section, ring.turn).0;
-        chunk.members[usize::from(section)] += 1;
+        chunk[index] = Entry::new(section, ring.turn).0;
         ring.levels[0] += 1;
     }
 
@@ -157,10 +153,10 @@ impl Queues {
         let (chunk, index) = place(slot);
         let Some(chunk) = self.chunks[chunk].as_mut() else { return };
         if level == 0 {
-            chunk.entries[index] |= AGAIN;
+            chunk[index] |= AGAIN;
             return;
         }
-        chunk.entries[index] = Entry::new(section, turn).0;
+        chunk[index] = Entry::new(section, turn).0;
         ring.levels[level] -= 1;
         ring.levels[0] += 1;
         self.came_up(section);
@@ -190,10 +186,12 @@ impl Queues {
         let (number, index) = place(slot);
         let Some(chunk) = self.chunks[number].as_mut() else { return };
         let ring = &mut self.rings[usize::from(section)];
-        ring.levels[Entry(chunk.entries[index]).level(ring.turn)] -= 1;
-        chunk.entries[index] = 0;
-        chunk.members[usize::from(section)] -= 1;
-        if chunk.members.iter().all(|members| *members == 0) {
+        ring.levels[Entry(chunk[index]).level(ring.turn)] -= 1;
+        chunk[index] = 0;
+        let sections = self.rings.len();
+        let members = &mut self.members[number * sections..(number + 1) * sections];
+        members[usize::from(section)] -= 1;
+        if members.iter().all(|members| *members == 0) {
             self.chunks[number] = None;
             self.held -= 1;
         }
@@ -219,6 +217,7 @@ impl Queues {
 
     /// Turns the hand to the next member of a level that was not accessed again.
     fn sweep(&mut self, section: u8, level: usize) -> Option<u32> {
+        let sections = self.rings.len();
         let ring = &mut self.rings[usize::from(section)];
         let (first, skip) = place(ring.hand);
         let count = self.chunks.len();
@@ -226,11 +225,11 @@ impl Queues {
         for step in 0..=2 * count {
             let number = (first + step) % count;
             let Some(chunk) = &mut self.chunks[number] else { continue };
-            if chunk.members[usize::from(section)] == 0 {
+            if self.members[number * sections + usize::from(section)] == 0 {
                 continue;
             }
             let from = if step == 0 { skip } else { 0 };
-            for (index, raw) in chunk.entries.iter_mut().enumerate().skip(from) {
+            for (index, raw) in chunk.iter_mut().enumerate().skip(from) {
                 let entry = Entry(*raw);
                 if entry.section() != Some(section) || entry.level(ring.turn) != level {
                     continue;
@@ -270,8 +269,9 @@ impl Queues {
     fn renew_stamps(&mut self, section: u8) {
         let turn = self.rings[usize::from(section)].turn;
         let lowest = Entry::new(section, turn.wrapping_sub(LEVELS as u64 - 1)).0;
-        let chunks = self.chunks.iter_mut().flatten().filter(|chunk| chunk.members[usize::from(section)] > 0);
-        for raw in chunks.flat_map(|chunk| chunk.entries.iter_mut()) {
+        let members = self.members.chunks(self.rings.len()).map(|members| members[usize::from(section)]);
+        let chunks = self.chunks.iter_mut().zip(members).filter(|(_, members)| *members > 0);
+        for raw in chunks.flat_map(|(chunk, _)| chunk).flat_map(|chunk| chunk.iter_mut()) {
             let entry = Entry(*raw);
             if entry.section() == Some(section) && entry.age(turn) >= LEVELS as u16 {
                 *raw = lowest | *raw & AGAIN;

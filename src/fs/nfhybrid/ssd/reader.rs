@@ -1,15 +1,20 @@
-//! Reading tables at a mount, in large pieces, past what cannot be read.
+//! Reading tables at a mount, in large pieces, one ahead of the one that is looked at, past what cannot be read.
 
 use super::bits::Bits;
 use super::layout::Layout;
 use super::sector::{SECTOR_BYTES, SECTORS_PER_BLOCK, Seal, TABLE_BLOCK};
 use super::slot::{self, Slot};
-use crate::media::BlockDevice;
+use crate::media::{BlockDevice, Request};
+use crate::time::Time;
 use crate::{Error, Result};
 use bytes::Bytes;
+use std::collections::VecDeque;
 
 /// Tables are read in pieces of so many bytes.
 const CHUNK: u64 = 1 << 20;
+
+/// So many pieces are under way at once.
+const UNDER_WAY: usize = 2;
 
 /// Reads tables; what the device cannot read counts as damaged.
 pub(super) struct Reader<'a> {
@@ -26,16 +31,46 @@ impl<'a> Reader<'a> {
 
     /// Reads a region, in whole table blocks. Blocks that cannot be read are zeros, and noted.
     pub(super) fn table(&mut self, start: u64, bytes: u64) -> Result<Bytes> {
+        if bytes <= CHUNK {
+            let read = self.device.read(start, bytes as usize);
+            return self.readable(start, bytes, read);
+        }
         let mut whole = Vec::with_capacity(bytes as usize);
-        for at in (start..start + bytes).step_by(CHUNK as usize) {
-            let len = CHUNK.min(start + bytes - at);
-            match self.device.read(at, len as usize) {
-                Ok(chunk) => whole.extend_from_slice(&chunk),
-                Err(gone @ Error::Gone { .. }) => return Err(gone),
-                Err(_) => self.blocks(at, len, &mut whole)?,
+        self.pieces(start, start + bytes, |_, piece| whole.extend_from_slice(piece))?;
+        Ok(whole.into())
+    }
+
+    /// Reads a region in pieces and hands over each with its place.
+    fn pieces(&mut self, start: u64, end: u64, mut each: impl FnMut(u64, &[u8])) -> Result<()> {
+        let mut starts = (start..end).step_by(CHUNK as usize);
+        let (mut under_way, mut result) = (VecDeque::new(), Ok(()));
+        loop {
+            while result.is_ok()
+                && under_way.len() < UNDER_WAY
+                && let Some(at) = starts.next()
+            {
+                let len = CHUNK.min(end - at);
+                let request = Request::Read { offset: at, len: len as usize };
+                under_way.push_back((at, len, self.device.submit(Time::ZERO, request)));
+            }
+            let Some((at, len, ticket)) = under_way.pop_front() else { return result };
+            let read = self.device.wait(ticket).result;
+            if result.is_ok() {
+                result = self.readable(at, len, read).map(|piece| each(at, &piece));
             }
         }
-        Ok(whole.into())
+    }
+
+    /// What was read of a region, or if that failed, what a block at a time can be.
+    fn readable(&mut self, start: u64, bytes: u64, read: Result<Bytes>) -> Result<Bytes> {
+        match read {
+            Err(Error::Gone { .. }) | Ok(_) => read,
+            Err(_) => {
+                let mut whole = Vec::with_capacity(bytes as usize);
+                self.blocks(start, bytes, &mut whole)?;
+                Ok(whole.into())
+            }
+        }
     }
 
     /// Reads the log. What cannot be read could hold what nothing else has: it never passes for empty. A piece that
@@ -103,17 +138,15 @@ impl<'a> Reader<'a> {
     ) -> Result<()> {
         let (size, per_block) = (layout.slot_bytes as usize, layout.slots_per_block());
         let end = layout.slots + u64::from(high.div_ceil(per_block)) * TABLE_BLOCK;
-        let mut number = 0;
-        for at in (layout.slots..end).step_by(CHUNK as usize) {
-            let bytes = self.table(at, CHUNK.min(end - at))?;
+        let (mut number, seal) = (0, self.seal.clone());
+        self.pieces(layout.slots, end, |at, bytes| {
             for (index, slot) in bytes.chunks_exact(size).enumerate() {
                 if number < high {
-                    each(number, slot::read(slot, at + (index * size) as u64, &self.seal));
+                    each(number, slot::read(slot, at + (index * size) as u64, &seal));
                 }
                 number += 1;
             }
-        }
-        Ok(())
+        })
     }
 
     /// Reads the slots in `wanted`, ascending, a table block at a time.

@@ -20,7 +20,8 @@ use super::backing::Backing;
 use super::checkpoint::{EXTENTS_PER_SECTOR, SLOTS_PER_SECTOR};
 use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR, SectionLayout};
 use super::log::Log;
-use super::memory::MEMORY_DEFAULT;
+use super::marks::MarkTable;
+use super::memory::{MEMORY_DEFAULT, ONE_PIECE_BYTES};
 use super::pieces::{Piece, Pieces};
 use super::queue::Queues;
 use super::reader::Reader;
@@ -47,9 +48,6 @@ use std::ops::Range;
 
 /// Extents whose bitmaps are compared at once: a multiple of what a block of a bitmap has.
 const STRIPE_EXTENTS: u32 = EXTENTS_PER_BITMAP_BLOCK * 64;
-
-/// Clean extents are passed over in stretches of so many.
-const COMPARED_EXTENTS: usize = 508;
 
 /// An SSD that was opened.
 #[derive(Debug)]
@@ -234,6 +232,7 @@ impl Ssd {
             memory_limit: MEMORY_DEFAULT as usize,
             cache_max: usize::MAX,
             cache_seen: 0,
+            tables_seen: 0,
             superblock,
         })
     }
@@ -251,11 +250,17 @@ impl Ssd {
         let written = self.log.slots_written();
         let (mut replay, mut damaged) = (Replay::new(layout.slot_count), 0);
         let (mut found, mut overflow) = (Vec::<(u32, Slot)>::new(), Bits::new(layout.slot_count));
+        let inode_bytes = self.cache_room().saturating_sub(high as usize * ONE_PIECE_BYTES) / 8;
         reader.slots(&layout, high, |number, read| match read {
             Ok(Some(_)) if past.forgets_all() => replay.is_dirty(number),
             Ok(Some(slot)) if past.speaks_of(slot.ino) => found.push((number, slot)),
             Ok(Some(slot)) if slot.inode.is_some() && self.residency.head_of(slot.ino).is_none() => {
                 self.take_head(number, &slot, past, &mut replay);
+                if self.residency.inodes.heap_bytes() < inode_bytes
+                    && let Some(inode) = slot.inode
+                {
+                    self.residency.inodes.set(number, inode);
+                }
             }
             Ok(Some(_)) => overflow.set(number),
             Ok(None) => {}
@@ -305,8 +310,8 @@ impl Ssd {
     }
 
     /// The pieces of a slot of an inode that the log does not speak of.
-    fn pieces_of(&self, number: u32, slot: &Slot, past: &Past, replay: &mut Replay) -> Vec<Piece> {
-        let mut pieces = Vec::new();
+    fn pieces_of(&self, number: u32, slot: &Slot, past: &Past, replay: &mut Replay) -> SmallVec<[Piece; 2]> {
+        let mut pieces = SmallVec::new();
         for entry in &slot.entries {
             match self.piece_of(entry) {
                 None => replay.orphans.push(Orphan::of(slot.ino, &entry.piece)),
@@ -325,7 +330,7 @@ impl Ssd {
     fn take_head(&mut self, number: u32, slot: &Slot, past: &Past, replay: &mut Replay) {
         let mut pieces = Pieces::new();
         for piece in self.pieces_of(number, slot, past, replay) {
-            let mut gaps = Vec::new();
+            let mut gaps = SmallVec::<[Piece; 2]>::new();
             if !add_gaps(piece, |from, end| pieces.first_in(from, end), |gap| gaps.push(gap)) {
                 replay.is_dirty(number);
             }
@@ -333,11 +338,6 @@ impl Ssd {
         }
         let left = self.residency.adopt(slot.ino, number, &pieces);
         left.into_iter().flatten().for_each(|piece| replay.orphans.push(Orphan::of(slot.ino, &piece)));
-        if let Some(inode) = slot.inode
-            && self.residency.inodes.heap_bytes() < self.cache_room() / 8
-        {
-            self.residency.inodes.set(number, inode);
-        }
     }
 
     /// The same for a further slot, when all heads were taken over.
@@ -505,7 +505,7 @@ impl Ssd {
 
     /// Reads the sectors of a section's checksum table that something bound needs; the damaged ones.
     fn read_sums(&mut self, reader: &mut Reader, section: usize) -> Result<Bits> {
-        let room = self.cache_room() / 2;
+        let room = self.cache_room().saturating_sub(self.residency.inodes.heap_bytes()) / 2;
         let data = &mut self.data[section];
         let range = data.section.range();
         let mut needed = Bits::new((range.end - range.start).div_ceil(SUMS_PER_SECTOR));
@@ -656,8 +656,8 @@ impl Ssd {
             let all = section.extents();
             for first in (0..all).step_by(STRIPE_EXTENTS as usize) {
                 let extents = first..all.min(first + STRIPE_EXTENTS);
-                let media = read_marks(reader, layout, section, extents, &mut damaged)?;
-                differ += compare_marks(section, first, &media);
+                let media = read_marks(reader, layout, section, extents.clone(), &mut damaged)?;
+                differ += compare_marks(section, extents, &media);
             }
             section.adopted();
         }
@@ -730,8 +730,9 @@ fn read_marks(
     section: &mut Section,
     extents: Range<u32>,
     damaged: &mut u64,
-) -> Result<Vec<Marks>> {
-    let mut media = vec![Marks::default(); extents.len()];
+) -> Result<MarkTable> {
+    let count = extents.end - extents.start;
+    let mut media = MarkTable::new(section.shape(), count);
     let mut sectors = Bits::new(section.extents().div_ceil(EXTENTS_PER_SECTOR));
     sectors.set_range(extents.start / EXTENTS_PER_SECTOR..extents.end.div_ceil(EXTENTS_PER_SECTOR));
     for part in 0..section.shape().parts() {
@@ -741,27 +742,33 @@ fn read_marks(
                 *damaged += 1;
                 return section.dirty().set(sector * EXTENTS_PER_SECTOR / EXTENTS_PER_BITMAP_BLOCK);
             };
-            if payload.iter().all(|byte| *byte == 0) {
-                return;
-            }
-            let marks = media[(sector * EXTENTS_PER_SECTOR - extents.start) as usize..].iter_mut();
-            for (item, marks) in marks.take(EXTENTS_PER_SECTOR as usize).enumerate() {
-                marks.0 |= u64::from(payload[item / 4] >> (item % 4 * 2) & 3) << (2 * part);
+            let first = sector * EXTENTS_PER_SECTOR - extents.start;
+            for (extent, marks) in in_use(payload).map(|(item, marks)| (first + item, marks)) {
+                if extent < count {
+                    media.set(extent, Marks(media.get(extent).0 | marks << (2 * part)));
+                }
             }
         })?;
     }
     Ok(media)
 }
 
+/// The items of a sector of a bitmap that are not free, and their marks.
+fn in_use(payload: &[u8]) -> impl Iterator<Item = (u32, u64)> {
+    let bytes = (0u32..).zip(payload).filter(|(_, byte)| **byte != 0);
+    bytes.flat_map(|(at, byte)| (0..4).map(move |item| (at * 4 + item, u64::from(byte >> (item * 2) & 3))))
+}
+
 /// Compares the marks of the media for the extents from `first` on; how many are wrong.
-fn compare_marks(section: &mut Section, first: u32, media: &[Marks]) -> u64 {
-    let mut differ = 0;
-    for (start, marks) in (first..).step_by(COMPARED_EXTENTS).zip(media.chunks(COMPARED_EXTENTS)) {
-        if marks.iter().all(|marks| marks.is_clean()) && section.is_clean(start..start + marks.len() as u32) {
+fn compare_marks(section: &mut Section, extents: Range<u32>, media: &MarkTable) -> u64 {
+    let (mut differ, step) = (0, media.chunk_extents());
+    for start in extents.clone().step_by(step as usize) {
+        let end = extents.end.min(start + step);
+        if media.chunk_is_clean(start - extents.start) && section.is_clean(start..end) {
             continue;
         }
-        let each = (start..).zip(marks);
-        differ += each.filter(|(extent, marks)| !section.compare(*extent, **marks)).count() as u64;
+        let wrong = |extent: &u32| !section.compare(*extent, media.get(extent - extents.start));
+        differ += (start..end).filter(wrong).count() as u64;
     }
     differ
 }

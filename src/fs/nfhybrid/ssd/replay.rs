@@ -16,6 +16,7 @@ use super::record::{self, Body};
 use super::residency::Residency;
 use super::slot::PackedInode;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 /// File blocks that a slot says are bound, and that are not.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +97,7 @@ pub(super) fn add_gaps(
     mut put: impl FnMut(Piece),
 ) -> bool {
     let (mut at, mut whole) = (u64::from(piece.file_block), true);
-    let mut gaps = Vec::new();
+    let mut gaps = SmallVec::<[Piece; 2]>::new();
     while at < piece.end() {
         let next = first_in(at, piece.end());
         let gap_end = next.map_or(piece.end(), |next| u64::from(next.file_block).max(at));

@@ -12,36 +12,23 @@
 //! [`Changes::moved`]; they go into the log before either slot is written. The same goes for a piece that
 //! would join two old neighbours: it extends the left one only.
 //!
-//! Memory: for a file of one piece 10 bytes of a slot and 6 to 11 of the index; for others [`NODE_HEAP`] bytes, 10 for
+//! Memory: for a file of one piece 10 bytes of a slot and 7 to 9 of the index; for others [`NODE_HEAP`] bytes, 10 for
 //! each slot, and [`PIECE_HEAP`] for each piece after the first.
 
 use super::WrDone;
 use super::index::Index;
 use super::inodes::Inodes;
+use super::nodes::{NODE_HEAP, Node, Nodes};
 use super::pieces::{Piece, Pieces};
 use super::slot::PackedInode;
 use super::slots::{ONE_BLOCKS_MAX, Slots, Use};
 use smallvec::SmallVec;
-
-/// Bytes of a node in memory.
-const NODE_HEAP: usize = size_of::<Option<Node>>();
 
 /// Bytes of a piece after a node's first: vectors and trees are reckoned two thirds full.
 const PIECE_HEAP: usize = size_of::<Piece>() * 3 / 2;
 
 /// The most that a new file of one piece, or a piece more, takes in memory, with its part of the allocator's bits.
 pub(super) const FILE_BYTES: usize = NODE_HEAP + PIECE_HEAP + 24;
-
-/// One inode that is not said by its slot alone.
-#[derive(Debug)]
-struct Node {
-    ino: u64,
-    pieces: Pieces,
-    /// The slot with the duplicated inode.
-    head: u32,
-    /// A slot of it that had room when last looked at.
-    room: u32,
-}
 
 /// What of an inode is on the SSD.
 #[derive(Clone, Copy)]
@@ -112,8 +99,7 @@ pub(super) struct NoSlot;
 #[derive(Debug)]
 pub(super) struct Residency {
     index: Index,
-    nodes: Vec<Option<Node>>,
-    free_nodes: Vec<u32>,
+    nodes: Nodes,
     /// Pieces of nodes after the first.
     more_pieces: usize,
     pub(super) slots: Slots,
@@ -121,9 +107,9 @@ pub(super) struct Residency {
 }
 
 /// The number of the inode with this head slot.
-fn number(slots: &Slots, nodes: &[Option<Node>], slot: u32) -> u64 {
+fn number(slots: &Slots, nodes: &Nodes, slot: u32) -> u64 {
     match slots.get(slot) {
-        Use::Head { node } => nodes[node as usize].as_ref().map_or(0, |node| node.ino),
+        Use::Head { node } => nodes.get(node).map_or(0, |node| node.ino),
         _ => slots.ino_low(slot).into(),
     }
 }
@@ -131,14 +117,7 @@ fn number(slots: &Slots, nodes: &[Option<Node>], slot: u32) -> u64 {
 impl Residency {
     pub(super) fn new(slots: Slots) -> Residency {
         let inodes = Inodes::new(slots.per_block());
-        Residency {
-            index: Index::new(),
-            nodes: Vec::new(),
-            free_nodes: Vec::new(),
-            more_pieces: 0,
-            slots,
-            inodes,
-        }
+        Residency { index: Index::new(), nodes: Nodes::default(), more_pieces: 0, slots, inodes }
     }
 
     /// Number of inodes with blocks on the SSD.
@@ -150,14 +129,13 @@ impl Residency {
     pub(super) fn heap_bytes(&self) -> usize {
         self.index.heap_bytes()
             + self.slots.heap_bytes()
-            + self.nodes.capacity() * NODE_HEAP
-            + self.free_nodes.capacity() * 4
+            + self.nodes.heap_bytes()
             + self.more_pieces * PIECE_HEAP
     }
 
     /// Bytes of nodes and their pieces.
     pub(super) fn node_bytes(&self) -> usize {
-        (self.nodes.len() - self.free_nodes.len()) * NODE_HEAP + self.more_pieces * PIECE_HEAP
+        self.nodes.len() * NODE_HEAP + self.more_pieces * PIECE_HEAP
     }
 
     /// All inodes, in the order of their head slots.
@@ -167,7 +145,7 @@ impl Residency {
 
     /// Inodes that are not said by their slot alone: all with a piece in another state than 11 are among them.
     pub(super) fn nodes(&self) -> impl Iterator<Item = Found<'_>> {
-        self.nodes.iter().flatten().map(found)
+        self.nodes.iter().map(found)
     }
 
     pub(super) fn node(&self, ino: u64) -> Option<Found<'_>> {
@@ -186,7 +164,7 @@ impl Residency {
                 let piece = Piece::new(0, at, len, WrDone::Both, 0).in_slot(head);
                 Some(Found { ino: ino.into(), head, pieces: View::One(piece) })
             }
-            Use::Head { node } => self.nodes.get(node as usize)?.as_ref().map(found),
+            Use::Head { node } => self.nodes.get(node).map(found),
             Use::Free | Use::Overflow { .. } => None,
         }
     }
@@ -199,7 +177,7 @@ impl Residency {
             Use::One { at, len, .. } => {
                 let mut pieces = Pieces::new();
                 pieces.put(Piece::new(0, at, len, WrDone::Both, 0).in_slot(head));
-                let index = self.new_node(Node { ino, pieces, head, room: head });
+                let index = self.nodes.add(Node { ino, pieces, head, room: head });
                 self.slots.set_head(head, ino, index, 1);
                 Some(index)
             }
@@ -209,7 +187,7 @@ impl Residency {
 
     /// Takes a node away from its inode if its slot can say all of it.
     fn close(&mut self, index: u32) {
-        let Some(node) = self.nodes[index as usize].as_ref() else { return };
+        let Some(node) = self.nodes.get(index) else { return };
         let only = if node.pieces.len() == 1 { node.pieces.first_in(0, u64::MAX) } else { None };
         let Some(piece) = only else { return };
         let fits = piece.file_block == 0
@@ -218,38 +196,20 @@ impl Residency {
             && piece.slot == node.head;
         if let (true, Ok(ino)) = (fits, u32::try_from(node.ino)) {
             self.slots.set_one(node.head, ino, piece.at, piece.len());
-            self.drop_node(index);
-        }
-    }
-
-    fn new_node(&mut self, node: Node) -> u32 {
-        let index = self.free_nodes.pop().unwrap_or(self.nodes.len() as u32);
-        if index as usize == self.nodes.len() {
-            self.nodes.push(Some(node));
-        } else {
-            self.nodes[index as usize] = Some(node);
-        }
-        index
-    }
-
-    fn drop_node(&mut self, index: u32) {
-        self.nodes[index as usize] = None;
-        self.free_nodes.push(index);
-        if self.free_nodes.len() == self.nodes.len() {
-            (self.nodes, self.free_nodes) = (Vec::new(), Vec::new());
+            self.nodes.remove(index);
         }
     }
 
     /// Adds a piece to a node, or replaces the one that begins at the same block.
     fn put_piece(&mut self, index: u32, piece: Piece) {
-        let Some(node) = self.nodes[index as usize].as_mut() else { return };
+        let Some(node) = self.nodes.get_mut(index) else { return };
         let before = node.pieces.len();
         node.pieces.put(piece);
         self.more_pieces += node.pieces.len().saturating_sub(1) - before.saturating_sub(1);
     }
 
     fn take_piece(&mut self, index: u32, file_block: u32) {
-        let Some(node) = self.nodes[index as usize].as_mut() else { return };
+        let Some(node) = self.nodes.get_mut(index) else { return };
         let before = node.pieces.len();
         node.pieces.take(file_block);
         self.more_pieces -= before.saturating_sub(1) - node.pieces.len().saturating_sub(1);
@@ -281,7 +241,7 @@ impl Residency {
         piece: Piece,
         floor: u32,
     ) -> Result<(u32, u32), NoSlot> {
-        let Some(node) = self.nodes[index as usize].as_ref() else { return Err(NoSlot) };
+        let Some(node) = self.nodes.get(index) else { return Err(NoSlot) };
         let head = node.head;
         self.inodes.set(head, inode);
         self.slots.touch(head);
@@ -308,7 +268,7 @@ impl Residency {
     }
 
     fn add_with_head(&mut self, ino: u64, head: u32) -> u32 {
-        let index = self.new_node(Node { ino, pieces: Pieces::new(), head, room: head });
+        let index = self.nodes.add(Node { ino, pieces: Pieces::new(), head, room: head });
         self.slots.set_head(head, ino, index, 0);
         self.slots.taken(head);
         let (slots, nodes) = (&self.slots, &self.nodes);
@@ -323,7 +283,7 @@ impl Residency {
 
     /// A slot of the node with room for an entry: `near` if it has, else the last one with room, else a new one.
     fn slot_for(&mut self, index: u32, near: Option<u32>) -> Option<u32> {
-        let node = self.nodes[index as usize].as_mut()?;
+        let node = self.nodes.get_mut(index)?;
         for slot in [near.unwrap_or(node.head), node.room] {
             if self.slots.head_of(slot) == Some(node.head) && self.slots.room(slot) > 0 {
                 return Some(slot);
@@ -338,7 +298,7 @@ impl Residency {
     /// An entry left a slot.
     fn entry_left(&mut self, index: u32, slot: u32) {
         self.slots.entry_went(slot);
-        let Some(node) = self.nodes[index as usize].as_mut() else { return };
+        let Some(node) = self.nodes.get_mut(index) else { return };
         if self.slots.entries(slot) == 0 && slot != node.head {
             self.slots.release(slot);
         } else {
@@ -347,7 +307,7 @@ impl Residency {
     }
 
     fn first_in(&self, index: u32, from: u64, end: u64) -> Option<Piece> {
-        self.nodes[index as usize].as_ref()?.pieces.first_in(from, end)
+        self.nodes.get(index)?.pieces.first_in(from, end)
     }
 
     /// Unbinds file blocks `from..end`. When a remainder finds no slot it goes too.
@@ -401,11 +361,11 @@ impl Residency {
     pub(super) fn forget_if_empty(&mut self, ino: u64) -> Option<u32> {
         let head = self.head_of(ino)?;
         let Use::Head { node } = self.slots.get(head) else { return None };
-        if !self.nodes[node as usize].as_ref()?.pieces.is_empty() {
+        if !self.nodes.get(node)?.pieces.is_empty() {
             return None;
         }
         self.index.remove(ino, head);
-        self.drop_node(node);
+        self.nodes.remove(node);
         self.inodes.forget(head);
         self.slots.release(head);
         Some(head)
@@ -506,7 +466,7 @@ impl Residency {
             Some(index) => index,
             None => {
                 let index = self.add(ino)?;
-                let head = self.nodes[index as usize].as_ref()?.head;
+                let head = self.nodes.get(index)?.head;
                 self.inodes.set(head, inode);
                 index
             }

@@ -16,7 +16,7 @@
 //! when it is full.
 
 use super::bits::{Bits, Pool};
-use super::marks::{CHUNK_EXTENTS, MarkTable};
+use super::marks::MarkTable;
 use super::segment::{Mark, Marks, Shape};
 use super::table::Table;
 use super::{Runs, add_run};
@@ -305,8 +305,9 @@ impl Section {
 
     /// Whether the extents of a stretch are all clean.
     pub(super) fn is_clean(&self, mut extents: Range<u32>) -> bool {
-        extents.start = extents.start / CHUNK_EXTENTS * CHUNK_EXTENTS;
-        extents.step_by(CHUNK_EXTENTS as usize).all(|extent| self.marks.chunk_is_clean(extent))
+        let step = self.marks.chunk_extents();
+        extents.start = extents.start / step * step;
+        extents.step_by(step as usize).all(|extent| self.marks.chunk_is_clean(extent))
     }
 
     /// Takes the marks of the media for an extent where they agree with what was adopted. Otherwise they
@@ -368,6 +369,11 @@ impl Section {
         let first = (at - self.first) / self.shape.blocks();
         let last = (at + len - 1 - self.first) / self.shape.blocks();
         self.dirty.set_range(first / EXTENTS_PER_BITMAP_BLOCK..last / EXTENTS_PER_BITMAP_BLOCK + 1);
+    }
+
+    /// How many blocks of all bitmaps changed.
+    pub(super) fn dirty_blocks(&self) -> usize {
+        self.dirty.len() * self.shape.parts() as usize
     }
 
     /// Blocks of the bitmaps (each class has as many) whose marks changed since they were last taken.

@@ -9,6 +9,7 @@ use super::pieces::{PIECE_BLOCKS_MAX, Piece};
 use super::sector::Seal;
 use super::{DupInode, WrDone};
 use crate::time::Stamp;
+use smallvec::SmallVec;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -69,7 +70,7 @@ const INODE_BYTES: usize = size_of::<RawInode>();
 const ENTRY_BYTES: usize = size_of::<RawEntry>();
 
 /// A [`DupInode`] in the 64 bytes it has on the SSD and in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, zerocopy::FromZeros)]
 pub(super) struct PackedInode(pub(super) [u8; INODE_BYTES]);
 
 impl PackedInode {
@@ -136,7 +137,7 @@ pub(super) struct Slot {
     pub(super) ino: u64,
     /// Of a head slot.
     pub(super) inode: Option<PackedInode>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: SmallVec<[Entry; 2]>,
 }
 
 /// What goes into a slot.

@@ -12,11 +12,13 @@
 //! overflow        0                 head slot          entries in the slot
 //! ```
 //!
-//! Memory: 8 bytes for each 1024 slots of the table, and [`CHUNK_HEAP`] bytes (10 a slot) for each of these stretches
-//! with a slot in use. Slots are taken from the lowest on, so stretches fill up.
+//! Memory: 8 bytes for each 409 slots of the table, and a page (10 bytes a slot) for each of these stretches with a
+//! slot in use. Slots are taken from the lowest on, so stretches fill up.
 
 use super::bits::{Bits, Pool};
+use super::pages::Page;
 use super::sector::{SECTOR_PAYLOAD, SECTORS_PER_BLOCK};
+use zerocopy::FromZeros;
 
 /// Slots whose bits share one 4 KiB block of the inode bitmap.
 pub(super) const SLOTS_PER_BITMAP_BLOCK: u32 = SECTORS_PER_BLOCK * SECTOR_PAYLOAD as u32 * 8;
@@ -24,11 +26,10 @@ pub(super) const SLOTS_PER_BITMAP_BLOCK: u32 = SECTORS_PER_BLOCK * SECTOR_PAYLOA
 /// The longest piece that a slot holds by itself, in blocks.
 pub(super) const ONE_BLOCKS_MAX: u32 = (1 << 14) - 1;
 
-const CHUNK_SLOTS: u32 = 1024;
+/// As many as fit into a page.
+const CHUNK_SLOTS: u32 = 409;
 
-const CHUNK_HEAP: usize = size_of::<Chunk>();
-
-#[derive(Debug)]
+#[derive(Debug, FromZeros)]
 struct Chunk {
     ino: [u32; CHUNK_SLOTS as usize],
     at: [u32; CHUNK_SLOTS as usize],
@@ -56,7 +57,7 @@ const OVERFLOW: u16 = 3;
 /// See the file's documentation.
 #[derive(Debug)]
 pub(super) struct Slots {
-    chunks: Vec<Option<Box<Chunk>>>,
+    chunks: Vec<Option<Page<Chunk>>>,
     held: usize,
     pub(super) free: Pool,
     count: u32,
@@ -97,8 +98,8 @@ impl Slots {
 
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.chunks.len() * size_of::<Option<Box<Chunk>>>()
-            + self.held * CHUNK_HEAP
+        self.chunks.len() * size_of::<Option<Page<Chunk>>>()
+            + self.held * Page::<Chunk>::BYTES
             + self.free.heap_bytes()
             + self.dirty.heap_bytes()
             + self.dirty_bitmap.heap_bytes()
@@ -158,11 +159,7 @@ impl Slots {
         let (number, index) = place(slot);
         let place = &mut self.chunks[number];
         self.held += usize::from(place.is_none());
-        let new = || {
-            let (ino, at) = ([0; CHUNK_SLOTS as usize], [0; CHUNK_SLOTS as usize]);
-            Box::new(Chunk { ino, at, len_kind: [0; CHUNK_SLOTS as usize], in_use: 0 })
-        };
-        (place.get_or_insert_with(new), index)
+        (place.get_or_insert_with(Page::zeroed), index)
     }
 
     fn put(&mut self, slot: u32, ino: u32, at: u32, len_kind: u16) {
@@ -254,6 +251,11 @@ impl Slots {
     /// Whether a block of the table has slots that changed since [`Slots::dirty`] was last taken.
     pub(super) fn is_dirty(&self, block: u32) -> bool {
         self.dirty.get(block)
+    }
+
+    /// How many blocks of the table and of the inode bitmap changed.
+    pub(super) fn dirty_blocks(&self) -> usize {
+        self.dirty.len() + self.dirty_bitmap.len()
     }
 
     /// Blocks of the inode bitmap that changed since this was last taken.

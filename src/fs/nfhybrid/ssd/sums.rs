@@ -10,6 +10,7 @@
 
 use super::bits::Bits;
 use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR};
+use super::pages::Page;
 use super::sector::{SECTOR_BYTES, Seal, TABLE_BLOCK};
 use crate::media::BlockDevice;
 use crate::{Error, Result};
@@ -22,7 +23,11 @@ const SUMS: usize = SUMS_PER_BLOCK as usize;
 
 const KNOWN_WORDS: usize = SUMS.div_ceil(64);
 
-const CHUNK_HEAP: usize = size_of::<Chunk>() + size_of::<(u32, Box<Chunk>)>() * 3 / 2;
+/// Bytes of the checksums of a table block, of which all are known.
+const CHUNK_HEAP: usize = Page::<[u32; SUMS]>::BYTES + size_of::<(u32, Chunk)>() * 3 / 2;
+
+/// Bytes more of one of which some are not.
+const KNOWN_HEAP: usize = size_of::<Known>() + 16;
 
 /// Which checksums of a table block are meant: a bit each.
 pub(super) type Known = [u64; KNOWN_WORDS];
@@ -30,14 +35,42 @@ pub(super) type Known = [u64; KNOWN_WORDS];
 /// The checksums in memory of one block of the table.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    pub(super) known: Known,
-    pub(super) sums: [u32; SUMS],
+    sums: Page<[u32; SUMS]>,
+    /// `None`: all are.
+    known: Option<Box<Known>>,
     wanted: bool,
 }
 
 impl Chunk {
-    fn get(&self, index: usize) -> Option<u32> {
-        is_known(&self.known, index).then(|| self.sums[index])
+    fn new() -> Chunk {
+        Chunk { sums: Page::zeroed(), known: Some(Box::new([0; KNOWN_WORDS])), wanted: true }
+    }
+
+    /// A checksum, if it is known.
+    pub(super) fn get(&self, index: usize) -> Option<u32> {
+        let known = self.known.as_ref().is_none_or(|known| is_known(known, index));
+        known.then(|| self.sums[index])
+    }
+
+    /// Which are known.
+    pub(super) fn known(&self) -> Known {
+        let all = || std::array::from_fn(|word| u64::MAX >> (word * 64 + 64).saturating_sub(SUMS));
+        self.known.as_ref().map_or_else(all, |known| **known)
+    }
+
+    fn set(&mut self, index: usize, sum: u32) {
+        if let Some(known) = &mut self.known {
+            known[index / 64] |= 1 << (index % 64);
+        }
+        self.sums[index] = sum;
+    }
+
+    /// Whether some are not known, after another look.
+    fn is_partial(&mut self) -> bool {
+        let whole =
+            |known: &Known| known.iter().map(|word| word.count_ones() as usize).sum::<usize>() == SUMS;
+        self.known.take_if(|known| whole(known));
+        self.known.is_some()
     }
 }
 
@@ -48,7 +81,9 @@ pub(super) fn is_known(known: &Known, index: usize) -> bool {
 /// See the file's documentation.
 #[derive(Debug, Default)]
 pub(super) struct SumStore {
-    chunks: FxHashMap<u32, Box<Chunk>>,
+    chunks: FxHashMap<u32, Chunk>,
+    /// Chunks of which some checksums are not known.
+    partial: usize,
     round: u64,
 }
 
@@ -65,17 +100,19 @@ fn by_block(range: Range<u32>) -> impl Iterator<Item = (u32, Range<usize>)> {
 impl SumStore {
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.chunks.len() * CHUNK_HEAP
+        self.chunks.len() * CHUNK_HEAP + self.partial * KNOWN_HEAP
     }
 
     fn chunk(&mut self, block: u32) -> &mut Chunk {
-        let none = || Box::new(Chunk { known: [0; KNOWN_WORDS], sums: [0; SUMS], wanted: true });
-        self.chunks.entry(block).or_insert_with(none)
+        self.chunks.entry(block).or_insert_with(|| {
+            self.partial += 1;
+            Chunk::new()
+        })
     }
 
     /// The checksums in memory of a table block.
     pub(super) fn get(&self, block: u32) -> Option<&Chunk> {
-        self.chunks.get(&block).map(|chunk| &**chunk)
+        self.chunks.get(&block)
     }
 
     /// Takes the checksums of blocks from `start` of the section on.
@@ -83,10 +120,7 @@ impl SumStore {
         let mut sums = sums;
         for (block, range) in by_block(start..start + sums.len() as u32) {
             let chunk = self.chunk(block);
-            for (index, sum) in range.zip(&mut sums) {
-                chunk.known[index / 64] |= 1 << (index % 64);
-                chunk.sums[index] = sum;
-            }
+            range.zip(&mut sums).for_each(|(index, sum)| chunk.set(index, sum));
         }
     }
 
@@ -95,12 +129,15 @@ impl SumStore {
         let per_block = SUMS_PER_BLOCK / SUMS_PER_SECTOR;
         let first = (sector % per_block * SUMS_PER_SECTOR) as usize;
         let chunk = self.chunk(sector / per_block);
+        if chunk.known.is_none() {
+            return;
+        }
         for (index, sum) in (first..).zip(payload.chunks_exact(4)) {
-            if !is_known(&chunk.known, index) {
-                chunk.known[index / 64] |= 1 << (index % 64);
-                chunk.sums[index] = u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]);
+            if chunk.get(index).is_none() {
+                chunk.set(index, u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
             }
         }
+        self.partial -= usize::from(!chunk.is_partial());
     }
 
     /// The checksums of the section's blocks `range`: those that are here, and what to read for the others.
@@ -130,18 +167,20 @@ impl SumStore {
     /// Lets go of table blocks until at most `bytes` are held, but for those that `keep` names.
     pub(super) fn shrink_to(&mut self, bytes: usize, keep: impl Fn(u32) -> bool) {
         for _ in 0..2 {
-            let mut excess = self.chunks.len().saturating_sub(bytes / CHUNK_HEAP);
-            if excess == 0 {
+            let mut held = self.heap_bytes();
+            if held <= bytes {
                 return;
             }
             self.round += 1;
+            let partial = &mut self.partial;
             self.chunks.retain(|block, chunk| {
-                if excess == 0 || keep(*block) {
+                if held <= bytes || keep(*block) || std::mem::take(&mut chunk.wanted) {
                     return true;
                 }
-                let stays = std::mem::take(&mut chunk.wanted);
-                excess -= usize::from(!stays);
-                stays
+                let more = usize::from(chunk.known.is_some());
+                *partial -= more;
+                held -= CHUNK_HEAP + more * KNOWN_HEAP;
+                false
             });
             self.chunks.shrink_to(self.chunks.len() * 2);
         }
@@ -310,15 +349,34 @@ mod tests {
         for block in 0..blocks {
             store.set(block * SUMS_PER_BLOCK + 5, [block, 7].into_iter());
         }
-        store.shrink_to(19 * CHUNK_HEAP, |_| false);
+        store.shrink_to(19 * (CHUNK_HEAP + KNOWN_HEAP), |_| false);
         assert_eq!(store.chunks.len(), 19, "all were new, and then none was");
         store.chunks.values_mut().for_each(|chunk| chunk.wanted = false);
         let wanted: Vec<u32> = store.chunks.keys().copied().take(5).collect();
         wanted.iter().for_each(|block| store.want(block * SUMS_PER_BLOCK..block * SUMS_PER_BLOCK + 1));
         let kept = *store.chunks.keys().find(|block| !wanted.contains(block)).unwrap();
-        store.shrink_to(6 * CHUNK_HEAP, |block| block == kept);
+        store.shrink_to(6 * (CHUNK_HEAP + KNOWN_HEAP), |block| block == kept);
         assert!(wanted.iter().all(|block| store.get(*block).is_some()) && store.get(kept).is_some());
-        assert_eq!(store.heap_bytes(), 6 * CHUNK_HEAP);
+        assert_eq!(store.heap_bytes(), 6 * (CHUNK_HEAP + KNOWN_HEAP));
+    }
+
+    #[test]
+    fn a_block_of_which_all_is_known_needs_no_marks_and_says_so() {
+        let mut store = SumStore::default();
+        store.set(3, [9].into_iter());
+        let payload: Vec<u8> = (0..SUMS_PER_SECTOR).flat_map(|index| (index + 100).to_le_bytes()).collect();
+        let sectors = SUMS_PER_BLOCK / SUMS_PER_SECTOR;
+        (0..sectors - 1).for_each(|sector| store.fill(sector, &payload));
+        assert_eq!(
+            (store.heap_bytes(), store.get(0).unwrap().get(SUMS - 1)),
+            (CHUNK_HEAP + KNOWN_HEAP, None)
+        );
+        store.fill(sectors - 1, &payload);
+        let chunk = store.get(0).unwrap();
+        assert_eq!((chunk.get(3), chunk.get(4), chunk.get(SUMS - 1)), (Some(9), Some(104), Some(226)));
+        assert!((0..SUMS).all(|index| is_known(&chunk.known(), index)));
+        assert_eq!(chunk.known().iter().map(|word| word.count_ones()).sum::<u32>(), SUMS as u32);
+        assert_eq!(store.heap_bytes(), CHUNK_HEAP);
     }
 
     #[test]
