@@ -3,6 +3,7 @@
 use super::Shared;
 use super::core::Core;
 use super::credits::Credits;
+use super::frames::FRAME;
 use super::policy::{BYPASS, DURABILITY_XATTR, Durability, SECTION_XATTR};
 use super::record::{Record, when};
 use super::write::without_suid;
@@ -40,11 +41,14 @@ impl Shared {
     fn admitted_to_set(&self, ino: Ino, set: &SetAttr) -> Result<MutexGuard<'_, Core>> {
         self.admitted(ino, |core| {
             let mut blocks = core.ext4.credits_for_attributes() + core.ext4.credits_for_xattrs();
+            let mut bytes = 0;
             if set.size.is_some() {
                 blocks += core.ext4.credits_to_free(ino)?;
                 blocks += core.ext4.credits_for_data(ino, self.blocks_per_frame)?;
+                // The end is filled with zeros.
+                bytes = FRAME as u64;
             }
-            Ok(Credits::blocks(blocks))
+            Ok(Credits { bytes, ..Credits::blocks(blocks) })
         })
     }
 

@@ -204,7 +204,7 @@ impl Index {
     fn position(&self, hash: u64) -> u64 {
         let (step, rest) = ((hash >> 56) as usize, hash >> 32 & 0xff_ffff);
         let (from, to) = (self.logarithms[step], self.logarithms[step + 1]);
-        from + ((to - from) * rest >> 24)
+        from + (((to - from) * rest) >> 24)
     }
 
     /// The place in the directory of an inode.
@@ -303,7 +303,7 @@ mod tests {
         let (mut index, mut model, mut numbers) =
             (Index::new(), BTreeMap::<u64, u32>::new(), Vec::<u64>::new());
         for _ in 0..200_000 {
-            let ino = random.random_range(0..40_000u64) << random.random_range(0..3u32) * 16;
+            let ino = random.random_range(0..40_000u64) << (random.random_range(0..3u32) * 16);
             let found = index.get(ino, |slot| numbers[slot as usize]);
             assert_eq!(found, model.get(&ino).copied());
             match found {

@@ -25,6 +25,7 @@ pub(super) struct Node {
 /// See the file's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
+    #[expect(clippy::vec_box, reason = "a vector that grows moves pointers, not blocks")]
     blocks: Vec<Box<[Option<Node>; BLOCK_NODES]>>,
     free: Vec<u32>,
     /// Numbers given out so far.
