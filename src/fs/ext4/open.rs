@@ -199,10 +199,19 @@ impl Ext4 {
     /// # Errors
     /// What the device says.
     pub fn mark_in_use(&mut self, now: Stamp) -> Result<()> {
-        if self.unmarked {
-            self.begin_writing(now)?;
-            self.unmarked = false;
+        if !self.unmarked {
+            return Ok(());
         }
+        // What changed in memory since goes with its transaction; there were no orphans to adopt.
+        let as_found = read_super(&*self.store.disk)?;
+        let changed = std::mem::replace(&mut self.store.sb, as_found);
+        self.store.sb.set_needs_recovery(true);
+        let now = self.note_time(now);
+        let written = self.write_super(now);
+        self.store.sb = changed;
+        self.store.sb.set_needs_recovery(true);
+        written?;
+        self.unmarked = false;
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use super::mount::Touched;
 use super::place::{Placement, submit_gathered};
 use super::promote::Promotion;
 use super::room::Demand;
-use super::tie::Tie;
+use super::tie::{Saved, Tie};
 use crate::fs::ext4::{Frozen, Placed, PlacedRuns};
 use crate::fs::nfhybrid::ssd::{Binding, WrDone};
 use crate::media::{Ticket, wait_all};
@@ -268,6 +268,9 @@ impl Shared {
     /// Step 1.
     fn freeze(&self) -> Result<Work> {
         let mut core = self.core.lock();
+        if !core.state.is_mounting() {
+            core.number_contents();
+        }
         let (op, account) = (core.op, core.journal_need());
         let mut files = Files { limit: self.journal_limit(&core), ..Files::default() };
         let Dirty { bytes, since } = std::mem::take(&mut core.dirty);
@@ -639,7 +642,11 @@ impl Shared {
             {
                 core.counters.bound_late += self.bind_settled(&mut core, settled);
             }
-            self.write_log(core)?;
+            if let Err(error) = self.write_log(core) {
+                let mut core = self.core.lock();
+                late.for_each(|settled| core.ssd.iter_mut().for_each(|ssd| ssd.release(settled.placement.run)));
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -769,7 +776,11 @@ impl Shared {
     /// Replaces the tie in a frozen transaction: the SSD's log has gone on since, or the SSD is gone.
     fn retie(&self, frozen: &mut Frozen, frozen_tie: Tie) {
         let mut core = self.core.lock();
-        let tie = self.tie_of(&core, frozen_tie.op);
+        let mut tie = self.tie_of(&core, frozen_tie.op);
+        if tie.epoch != frozen_tie.epoch {
+            // Its log may hold what was fsynced after the freeze; the next transaction has that, and raises the epoch.
+            tie = Tie { state: Saved::Recovering, ..frozen_tie };
+        }
         if tie != frozen_tie {
             core.ext4.retie(frozen, &tie.encode());
         }

@@ -183,6 +183,7 @@ impl Shared {
         if !core.has_room(data, fill::FSYNCS) || most > self.inline_limit {
             return Appended::Full;
         }
+        core.number_contents();
         // What goes along comes before the operations: of several groups a crash may leave the first ones.
         files.pop();
         let along = files.into_iter().try_for_each(|other| self.append_data(core, other));
@@ -267,7 +268,7 @@ impl Shared {
 
     /// Binds what was written to a section, where the file still holds it; the rest is released.
     pub(super) fn bind_placed(&self, core: &mut Core, placements: Vec<Placement>) {
-        let op = core.op;
+        let op = core.number_contents();
         for placement in placements {
             let Placement { ino, index, run, ref frames, .. } = placement;
             let same =

@@ -168,6 +168,10 @@ impl Shared {
         let mut core = self.core.lock();
         core.ssd = ssd;
         if options.read_only {
+            if !plan.cached {
+                // What a mount for writing drops.
+                core.ssd = None;
+            }
             return match plan.phase {
                 Phase::Replaying => Err(Error::invalid(
                     "the SSD's log holds operations the disk does not have; mount read-write once, or without the SSD",

@@ -22,7 +22,7 @@ use crate::fs::ext4::Create;
 use crate::fs::nfhybrid::ssd::{Record as LogRecord, RecordBody, Run};
 use crate::units::{Ino, SsdBlock};
 use crate::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 impl Shared {
     /// Brings the disk up to what the SSD's log promises. Returns the number of records applied.
@@ -38,7 +38,7 @@ impl Shared {
         }
         drop(core);
         let complete = complete.max(disk_has);
-        let sizes = sizes_in(records);
+        let (sizes, changes) = (sizes_in(records), changes_in(records));
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
             if record.op <= disk_has {
@@ -49,7 +49,9 @@ impl Shared {
             let next = records.get(number + 1).map_or(u64::MAX, |next| next.op);
             let mut core = self.core.lock();
             core.op = if next > record.op { record.op } else { record.op - 1 };
-            let crowded = self.cycle_wanted(&core);
+            // An operation beside contents of its number, as older logs have them, cannot be run twice.
+            let may_commit = next > record.op || !changes.contains(&record.op);
+            let crowded = may_commit && self.cycle_wanted(&core);
             drop(core);
             if crowded {
                 self.cycle()?;
@@ -89,6 +91,8 @@ impl Shared {
             if apply(&mut core)? {
                 return Ok(());
             }
+            // A part of it may be done, and have counted it.
+            core.op = op - 1;
             drop(core);
             self.cycle()?;
         }
@@ -318,6 +322,17 @@ fn sizes_in(records: &[LogRecord]) -> Sizes {
         RecordBody::Fresh { .. } => None,
     };
     records.iter().filter_map(size).collect()
+}
+
+/// Numbers of what is no contents: operations that cannot be run again.
+fn changes_in(records: &[LogRecord]) -> HashSet<u64> {
+    let is_change = |record: &&LogRecord| match &record.body {
+        RecordBody::Operation(bytes) => {
+            !matches!(Record::decode(bytes, record.op), Ok(Record::Data { .. } | Record::Contents { .. }))
+        }
+        RecordBody::Fresh { .. } => false,
+    };
+    records.iter().filter(is_change).map(|record| record.op).collect()
 }
 
 fn is_live(core: &mut Core, ino: Ino) -> Result<bool> {

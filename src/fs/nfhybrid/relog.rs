@@ -74,6 +74,7 @@ impl Shared {
     /// # Errors
     /// What keeps an inode from being read, or a record from being logged: the old records go on counting.
     fn restart(&self, core: &mut Core, files: &[Ino]) -> Result<()> {
+        core.number_contents();
         let live = live_records(core, files)?;
         let Core { ssd: Some(ssd), .. } = core else { return Ok(()) };
         ssd.restart(live)?;
@@ -149,6 +150,7 @@ impl Shared {
         if !core.has_room(data, fill::TABLES) {
             return false;
         }
+        core.number_contents();
         let along = carried.into_iter().try_for_each(|ino| self.append_data(core, ino));
         let appended = along.and_then(|()| self.append_operations(core));
         if appended.is_ok() {
