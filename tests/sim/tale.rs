@@ -41,6 +41,8 @@ struct Tale {
     small: bool,
     /// Writes are of one part.
     short: bool,
+    /// The disk half has everything, or went on alone: it may be mounted without its SSD.
+    may_be_alone: bool,
 }
 
 /// What a story came to, to be compared.
@@ -98,6 +100,7 @@ pub fn tell(seed: u64) -> Option<Verdict> {
         noise,
         small,
         short: true,
+        may_be_alone: false,
         seed,
         sim: sim.clone(),
         clock,
@@ -137,7 +140,10 @@ impl Tale {
                     }
                 }
                 false => match fs.shutdown() {
-                    Ok(()) => self.stories.lock().iter_mut().for_each(Story::promise_all),
+                    Ok(()) => {
+                        self.stories.lock().iter_mut().for_each(Story::promise_all);
+                        self.may_be_alone = true;
+                    }
                     // What was made to fail: whoever unmounts is told, and the power goes.
                     Err(_) if rig.disk.struck() + rig.ssd.struck() > 0 => {
                         rig.power.cut().map_err(|error| error.to_string())?;
@@ -169,16 +175,27 @@ impl Tale {
 
     /// Mounts, with recovery cut or failing now and then, until it succeeds.
     fn mounted(&mut self, again: bool, outcome: &mut Outcome) -> Result<(Rig, NfHybrid), String> {
+        let alone = self.may_be_alone && self.random.chance(0.4);
         for attempt in 0..6 {
             let hostile = again && attempt < 5 && self.random.chance(0.45);
-            let cut = (hostile && self.random.chance(0.6)).then(|| 1 + self.random.below(50));
+            let most = if self.random.chance(0.5) { 50 } else { 300 };
+            let cut = (hostile && self.random.chance(0.6)).then(|| 1 + self.random.below(most));
             let rig = self.halves.rig(&self.clock, &mut self.random, cut);
             if hostile && cut.is_none() {
                 rig.break_something(&mut self.random);
             }
-            let mounted = rig.mount(&self.clock, self.options);
+            let mut options = self.options;
+            if hostile && self.random.chance(0.5) {
+                // Recovery commits often.
+                options.lag.bytes = 32 << 10;
+            }
+            let mounted = match alone {
+                true => NfHybrid::open_on(self.clock.clone(), rig.timed[0].clone(), None, options),
+                false => rig.mount(&self.clock, options),
+            };
+            self.may_be_alone = alone;
             self.log.push(format!(
-                "{:?} mount (cut after {cut:?}, hostile {hostile}): {}",
+                "{:?} mount (alone {alone}, cut after {cut:?}, hostile {hostile}): {}",
                 self.clock.now(),
                 mounted.as_ref().map_or_else(|e| e.to_string(), |fs| format!("{:?}", fs.notes()))
             ));

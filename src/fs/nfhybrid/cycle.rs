@@ -644,7 +644,9 @@ impl Shared {
             }
             if let Err(error) = self.write_log(core) {
                 let mut core = self.core.lock();
-                late.for_each(|settled| core.ssd.iter_mut().for_each(|ssd| ssd.release(settled.placement.run)));
+                late.for_each(|settled| {
+                    core.ssd.iter_mut().for_each(|ssd| ssd.release(settled.placement.run))
+                });
                 return Err(error);
             }
         }

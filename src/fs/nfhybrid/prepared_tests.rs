@@ -201,3 +201,64 @@ fn of_a_file_with_a_damaged_frame_exactly_that_is_lost_and_named_by_the_files_pa
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     assert!(read(&fs) == wanted, "after the next mount");
 }
+
+/// A file of the disk alone that loses its last name while it is open, before anything was committed.
+fn unnamed_before_the_first_commit(name: &str) {
+    let Some(both) = in_order() else { return };
+    let fs = open(&both.0, None, manual()).unwrap();
+    if name == "new" {
+        create(&fs, "new", &[1; 5000]);
+    } else {
+        fs.lookup(ROOT_INO, name.as_bytes()).unwrap();
+    }
+    create(&fs, "other", &[2; 5000]);
+    fs.unlink(ROOT_INO, name.as_bytes()).unwrap();
+    let committed = fs.commit().map_err(|error| error.to_string());
+    let failure = fs.status().failure;
+    let made = fs.create(
+        &Caller::default(),
+        ROOT_INO,
+        b"later",
+        &NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" },
+    );
+    let made = made.map(drop).map_err(|error| error.to_string());
+    fs.abandon();
+    let again = open(&both.0, None, manual());
+    let again = again.map(|fs| fs.notes()).map_err(|error| error.to_string());
+    assert!(
+        committed.is_ok() && failure.is_none() && made.is_ok() && again.is_ok(),
+        "commit {committed:?}, failure {failure:?}, then {made:?}, the next mount {again:?}"
+    );
+}
+
+#[test]
+fn a_disk_alone_goes_on_though_a_new_file_is_removed_while_it_is_open() {
+    unnamed_before_the_first_commit("new");
+}
+
+#[test]
+fn a_disk_alone_goes_on_though_an_old_file_is_removed_while_it_is_open() {
+    unnamed_before_the_first_commit("cached");
+}
+
+/// Another program changes a file of the disk half while the volume is not mounted, without a mount: the SSD's copies are old.
+#[test]
+fn what_another_program_wrote_to_the_disk_half_is_read_in_a_mount_for_reading_too() {
+    use std::process::Command;
+    let Some((disk, ssd)) = in_order() else { return };
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let (image, new) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    std::fs::write(image.path(), disk.image()).unwrap();
+    std::fs::write(new.path(), [8; 60_000]).unwrap();
+    for line in ["rm cached".to_string(), format!("write {} cached", new.path().display())] {
+        let done = Command::new("/usr/sbin/debugfs").args(["-w", "-R", &line]).arg(image.path()).output();
+        assert!(done.is_ok(), "{done:?}");
+    }
+    let disk = Arc::new(Ram::from_bytes("disk", std::fs::read(image.path()).unwrap()));
+    let fs = open(&disk, Some(&ssd), Options { read_only: true, ..manual() }).unwrap();
+    let (first, notes) = (contents(&fs, "cached")[0], fs.notes());
+    fs.abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert_eq!(contents(&fs, "cached")[0], 8, "rw: {:?}", fs.notes());
+    assert_eq!(first, 8, "ro, with these notes: {notes:?}");
+}

@@ -150,7 +150,9 @@ impl Shared {
         if !core.has_room(data, fill::TABLES) {
             return false;
         }
-        core.number_contents();
+        if !carried.is_empty() {
+            core.number_contents();
+        }
         let along = carried.into_iter().try_for_each(|ino| self.append_data(core, ino));
         let appended = along.and_then(|()| self.append_operations(core));
         if appended.is_ok() {

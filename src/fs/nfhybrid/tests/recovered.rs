@@ -94,3 +94,125 @@ fn what_is_written_and_not_synced_while_a_commit_is_under_way_does_not_hide_what
         fs.write(ino, 12_288, &[7; 4096], false).unwrap().get().unwrap();
     });
 }
+
+/// A volume with files `a`, `b` and `g`; then `g` is written, names change, and `g` is fsynced: the records of its data and
+/// the last change of names have one number. Recovery, which commits often, is cut before each of its writes to the
+/// disk, and done again. What was not as it should be, by the write.
+fn recovery_cut_amid_an_operation(change: fn(&NfHybrid), wanted: &[(&str, Option<&[u8]>)]) -> Vec<String> {
+    let Some((disk, ssd)) = halves(16, 8) else { return Vec::new() };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    create(&fs, "a", b"A");
+    create(&fs, "b", b"B");
+    let ino = create(&fs, "g", b"old");
+    fs.commit().unwrap();
+    let bytes = noise(1, 60_001);
+    fs.write(ino, 0, &bytes, false).unwrap().get().unwrap();
+    change(&fs);
+    fsync(&fs, ino);
+    assert_eq!(fs.status().counters.fsync_ssd, 1);
+    fs.abandon();
+    let lag = Lag { bytes: 32 << 10, ..Lag::default() };
+    let options = Options { lag, ..manual() };
+    let states = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let held = Held::new(disk.clone());
+    photograph(&held, &disk, &ssd, &states);
+    NfHybrid::open(held, Some(ssd), options).unwrap().abandon();
+    let states = std::mem::take(&mut *states.lock());
+    assert!(states.len() > 5, "{} writes", states.len());
+    let mut wrong = Vec::new();
+    for (number, (disk, ssd)) in states.into_iter().enumerate() {
+        let (disk, ssd) = (Arc::new(Ram::from_bytes("disk", disk)), Arc::new(Ram::from_bytes("ssd", ssd)));
+        let fs = match open(&disk, Some(&ssd), options) {
+            Ok(fs) => fs,
+            Err(error) => {
+                wrong.push(format!("cut before write {number}: {error}"));
+                continue;
+            }
+        };
+        if contents(&fs, "g") != bytes {
+            wrong.push(format!("cut before write {number}: g"));
+        }
+        for (name, wanted) in wanted {
+            let there = fs.lookup(ROOT_INO, name.as_bytes()).ok().map(|_| contents(&fs, name));
+            if there.as_deref() != *wanted {
+                wrong.push(format!("cut before write {number}: {name} is {there:?}"));
+            }
+        }
+        fs.abandon();
+    }
+    wrong
+}
+
+type States = Arc<parking_lot::Mutex<Vec<(Vec<u8>, Vec<u8>)>>>;
+
+/// Takes the images of both halves before each write to the disk.
+fn photograph(held: &Arc<Held>, disk: &Arc<Ram>, ssd: &Arc<Ram>, states: &States) {
+    let (again, disk, ssd, states) = (held.clone(), disk.clone(), ssd.clone(), states.clone());
+    held.before_write(
+        |_, _| true,
+        move || {
+            let mut all = states.lock();
+            if all.len() < 30 {
+                all.push((disk.image(), ssd.image()));
+                drop(all);
+                photograph(&again, &disk, &ssd, &states);
+            }
+        },
+    );
+}
+
+#[test]
+fn recovery_is_cut_after_a_commit_amid_an_operation_that_made_a_name() {
+    let change = |fs: &NfHybrid| _ = create(fs, "f", b"");
+    let wrong = recovery_cut_amid_an_operation(change, &[("f", Some(b"")), ("a", Some(b"A"))]);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn recovery_is_cut_after_a_commit_amid_an_operation_that_removed_a_name() {
+    let change = |fs: &NfHybrid| fs.unlink(ROOT_INO, b"a").unwrap();
+    let wrong = recovery_cut_amid_an_operation(change, &[("a", None), ("b", Some(b"B"))]);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn recovery_is_cut_after_a_commit_amid_an_operation_that_exchanged_names() {
+    let change = |fs: &NfHybrid| fs.rename(ROOT_INO, b"a", ROOT_INO, b"b", Rename::Exchange).unwrap();
+    let wrong = recovery_cut_amid_an_operation(change, &[("a", Some(b"B")), ("b", Some(b"A"))]);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn recovery_is_cut_after_a_commit_amid_an_operation_that_renamed() {
+    let change = |fs: &NfHybrid| fs.rename(ROOT_INO, b"a", ROOT_INO, b"c", Rename::Replace).unwrap();
+    let wrong = recovery_cut_amid_an_operation(change, &[("a", None), ("c", Some(b"A"))]);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The SSD fails while a commit is under way, and the power goes when that commit is done: what was fsynced meanwhile is in
+/// the SSD's log alone, which can be read.
+#[test]
+fn what_was_fsynced_during_a_commit_outlives_the_ssds_failure_in_that_commit() {
+    use crate::media::faulty::{Effect, Faulty, Kind as Struck, When};
+    let Some((disk, ssd)) = halves(32, 8) else { return };
+    let (held, faulty) = (Held::new(disk.clone()), Arc::new(Faulty::new(ssd.clone())));
+    let fs = Arc::new(NfHybrid::open(held.clone(), Some(faulty.clone()), manual()).unwrap());
+    create(&fs, "a", &noise(1, 60_000));
+    let (other, breaks) = (fs.clone(), faulty.clone());
+    held.before_write(
+        |_, _| true,
+        move || {
+            let ino = create(&other, "b", b"fsynced");
+            fsync(&other, ino);
+            assert_eq!(other.status().counters.fsync_ssd, 1);
+            breaks.plan(Struck::Write, When::Nth(1), Effect::Error(libc::EIO));
+        },
+    );
+    fs.commit().unwrap();
+    assert!(fs.status().ssd_lost.is_some());
+    Arc::into_inner(fs).unwrap().abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let notes = fs.notes();
+    assert!(fs.lookup(ROOT_INO, b"b").is_ok(), "b is gone: {notes:?}");
+    assert_eq!(contents(&fs, "b"), b"fsynced");
+}
