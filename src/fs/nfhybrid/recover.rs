@@ -38,7 +38,7 @@ impl Shared {
         }
         drop(core);
         let complete = complete.max(disk_has);
-        let (sizes, changes) = (sizes_in(records), changes_in(records));
+        let (sizes, changes) = (Sizes::of(records, complete), changes_in(records));
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
             if record.op <= disk_has {
@@ -256,9 +256,14 @@ impl Shared {
             Record::Xattr { ino, name, value, perm, at } => {
                 self.store_xattr(core, Ino(ino), name, value, Some(perm), stamp(at))
             }
-            Record::Fallocate { ino, what, offset, len, at, .. } => {
+            Record::Fallocate { ino, what, offset, len, size, at } => {
                 let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
                 let what = fallocate_of(what, op)?;
+                if op <= sizes.complete {
+                    // What was punched at its end is in no record of its contents.
+                    let inode = core.ext4.inode_mut(Ino(ino))?;
+                    inode.size = inode.size.max(size);
+                }
                 return Ok(self.allocate_range(core, Ino(ino), offset..end, what, stamp(at))? == end);
             }
             Record::Data { ino, offset, bytes } => {
@@ -268,7 +273,13 @@ impl Shared {
                     return Ok(false);
                 }
                 // Without a word about its size the file keeps the one it has.
-                self.put_as_of(core, Ino(ino), offset, bytes, sizes.get(&(op, ino)).copied().unwrap_or(0))
+                self.put_as_of(
+                    core,
+                    Ino(ino),
+                    offset,
+                    bytes,
+                    sizes.by_contents.get(&(op, ino)).copied().unwrap_or(0),
+                )
             }
             Record::Contents { ino, size, perm, mtime, ctime, .. } => {
                 if size < core.ext4.inode(Ino(ino))?.size
@@ -309,19 +320,25 @@ impl Fresh {
     }
 }
 
-/// Sizes that files have after an operation, by operation and inode.
-type Sizes = HashMap<(u64, u64), u64>;
+/// What the log says of the sizes of files.
+struct Sizes {
+    /// After an operation, by operation and inode.
+    by_contents: HashMap<(u64, u64), u64>,
+    /// All contents up to this operation are there.
+    complete: u64,
+}
 
-/// The sizes that the log says beside the data of files.
-fn sizes_in(records: &[LogRecord]) -> Sizes {
-    let size = |record: &LogRecord| match &record.body {
-        RecordBody::Operation(bytes) => match Record::decode(bytes, record.op) {
-            Ok(Record::Contents { ino, size, .. }) => Some(((record.op, ino), size)),
-            _ => None,
-        },
-        RecordBody::Fresh { .. } => None,
-    };
-    records.iter().filter_map(size).collect()
+impl Sizes {
+    fn of(records: &[LogRecord], complete: u64) -> Sizes {
+        let size = |record: &LogRecord| match &record.body {
+            RecordBody::Operation(bytes) => match Record::decode(bytes, record.op) {
+                Ok(Record::Contents { ino, size, .. }) => Some(((record.op, ino), size)),
+                _ => None,
+            },
+            RecordBody::Fresh { .. } => None,
+        };
+        Sizes { by_contents: records.iter().filter_map(size).collect(), complete }
+    }
 }
 
 /// Numbers of what is no contents: operations that cannot be run again.
