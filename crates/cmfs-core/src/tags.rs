@@ -20,6 +20,10 @@ pub const SEQUENCE_LOWEST: u32 = 0x1000;
 pub const SEQUENCE_LAST: u32 = 0xefff_ff00;
 /// The sequence number of checkpoint blocks.
 pub const SEQUENCE_CHECKPOINT: u32 = 0x21;
+/// The sequence number of blocks of format records: what YAFFS2 gives to blocks that could not be marked bad.
+pub const SEQUENCE_FORMAT: u32 = 0xffff_0000;
+/// The object that format records belong to.
+pub const FORMAT_OBJECT: u32 = 0x11;
 /// The object that block summaries belong to.
 pub const SUMMARY_OBJECT: u32 = 0x10;
 
@@ -85,6 +89,8 @@ pub enum PageKind {
     Summary,
     /// Part of a checkpoint.
     Checkpoint,
+    /// A format record.
+    Format,
     /// Nothing that we know.
     Unknown,
 }
@@ -113,6 +119,9 @@ impl Packed {
     pub fn kind(&self) -> PageKind {
         if self.sequence == SEQUENCE_CHECKPOINT {
             return PageKind::Checkpoint;
+        }
+        if self.sequence == SEQUENCE_FORMAT {
+            return PageKind::Format;
         }
         if self.chunk & HEADER_FLAG != 0 {
             let Some(kind) = Kind::from_code(self.object >> TYPE_SHIFT) else { return PageKind::Unknown };
@@ -271,7 +280,7 @@ impl TagPlace {
             }
         }
         let tags = Packed::from_bytes(&bytes);
-        if tags.in_log() || tags.sequence == SEQUENCE_CHECKPOINT {
+        if tags.in_log() || matches!(tags.sequence, SEQUENCE_CHECKPOINT | SEQUENCE_FORMAT) {
             SpareState::Tagged(tags)
         } else {
             SpareState::Unreadable

@@ -3,7 +3,7 @@
 use super::Fs;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
-use crate::object::{Details, Kind, LOST_FOUND, ROOT, Rest, Time};
+use crate::object::{Details, Kind, LOST_FOUND, Rest, Time};
 use alloc::vec::Vec;
 
 /// What an object is like.
@@ -124,18 +124,17 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The value of an extended attribute.
     pub fn attribute(&mut self, id: u32, name: &[u8]) -> Result<Vec<u8>> {
         let found = self.rest(id)?.attributes.iter().find(|(other, _)| **other == *name);
-        found.filter(|(name, _)| !is_own(id, name)).map(|(_, value)| value.to_vec()).ok_or(Error::NoAttribute)
+        found.map(|(_, value)| value.to_vec()).ok_or(Error::NoAttribute)
     }
 
     /// The names of all extended attributes.
     pub fn attributes(&mut self, id: u32) -> Result<Vec<Vec<u8>>> {
-        let all = self.rest(id)?.attributes.iter().map(|(name, _)| name.to_vec());
-        Ok(all.filter(|name| !is_own(id, name)).collect())
+        Ok(self.rest(id)?.attributes.iter().map(|(name, _)| name.to_vec()).collect())
     }
 
     /// Sets an extended attribute, or with `None` removes it. All of an object's must fit its header page.
     pub fn set_attribute(&mut self, id: u32, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        if name.is_empty() || name.contains(&0) || is_own(id, name) || id == LOST_FOUND {
+        if name.is_empty() || name.contains(&0) || id == LOST_FOUND {
             return Err(Error::BadArgument);
         }
         let room = (self.geometry.page_bytes as usize).saturating_sub(crate::header::HEADER_BYTES + 96);
@@ -160,9 +159,4 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.details(id)?.ctime = now;
         self.touch(id)
     }
-}
-
-/// Whether an attribute is the file system's own.
-fn is_own(id: u32, name: &[u8]) -> bool {
-    id == ROOT && name == super::log::IDENTITY_ATTRIBUTE
 }

@@ -140,7 +140,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             PageKind::Data { object, index, .. } => {
                 self.objects.get(object).is_some_and(|object| object.map.get(index) == Some(page))
             }
-            PageKind::Summary | PageKind::Checkpoint | PageKind::Unknown => false,
+            PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => false,
         }
     }
 
@@ -164,7 +164,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 self.page = data;
                 done
             }
-            PageKind::Summary | PageKind::Checkpoint | PageKind::Unknown => Ok(()),
+            PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => Ok(()),
         }
     }
 

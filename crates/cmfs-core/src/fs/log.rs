@@ -11,9 +11,6 @@ use crate::tags::{Extra, Packed, PageKind, SEQUENCE_LAST, SUMMARY_OBJECT, SpareS
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The attribute of the root directory that ties a part to its NVRAM.
-pub(super) const IDENTITY_ATTRIBUTE: &[u8] = b"trusted.cmfs.identity";
-
 /// A name that moves together with another.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
@@ -29,6 +26,7 @@ const ANOTHER: &str = "it is another one by its tags";
 impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Writes a page to the log and counts it live; where it went. The sequence number is filled in.
     pub(super) fn append(&mut self, tags: Packed, data: &[u8]) -> Result<u32> {
+        self.begin_session()?;
         self.drop_checkpoint()?;
         loop {
             let (block, page) = self.next_page()?;
@@ -147,6 +145,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Erases one block; which.
     pub(super) fn erase_one(&mut self) -> Result<u32> {
+        self.begin_session()?;
         self.drop_checkpoint()?;
         loop {
             if self.blocks.next_erasable(self.last_block).is_none() {
@@ -180,6 +179,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// A block is given up for good.
     pub(super) fn mark_bad(&mut self, block: u32) -> Result<()> {
+        self.begin_session()?;
         // A block that cannot even be marked will fail again when it is tried after a scan.
         if self.nand.mark_bad(block) == Err(NandError::Gone) {
             return Err(Error::Gone);
@@ -272,14 +272,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The header of an object as it is now.
     fn header_of(&mut self, id: u32, parent: u32, shrink: bool, shadows: u32) -> Result<Header> {
         self.load_details(id, true)?;
-        let identity = self.identity;
         let object = self.object(id)?;
         let details = object.details.as_deref().cloned().unwrap_or_default();
-        let Rest { alias, mut attributes } = details.rest.unwrap_or_default();
-        if id == ROOT {
-            attributes.retain(|(name, _)| **name != *IDENTITY_ATTRIBUTE);
-            attributes.push((IDENTITY_ATTRIBUTE.into(), identity[..].into()));
-        }
+        let Rest { alias, attributes } = details.rest.unwrap_or_default();
         Ok(Header {
             kind: object.kind,
             parent: if id == ROOT { 0 } else { parent },

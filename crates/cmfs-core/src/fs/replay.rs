@@ -86,7 +86,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 Ok(bytes == 0)
             }
             PageKind::Header { object, extra } => self.apply_header(object, extra, page),
-            PageKind::Summary | PageKind::Checkpoint | PageKind::Unknown => Ok(false),
+            PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => Ok(false),
         }
     }
 

@@ -1,0 +1,231 @@
+//! The rows of docs/damage.md: what becomes of the file system when one structure is stale, torn, unreadable, wrong,
+//! missing or another's.
+
+use super::world::{GEOMETRY, Random, TestFs, World, make, small};
+use super::{Config, Fs, Layout, MountKind};
+use crate::error::Error;
+use crate::media::{Geometry, Nand};
+use crate::object::ROOT;
+use crate::ram::{RamNand, RamNvram};
+use crate::record::MAGIC;
+use std::format;
+
+const LAYOUTS: [Layout; 2] = [Layout::Compact, Layout::Paper];
+
+/// A few files, and the media they are on.
+fn some_files(layout: Layout, seed: u64) -> (RamNand, RamNvram, World, Config) {
+    let mut fs = make(GEOMETRY, 16 << 10, small(layout));
+    let (mut world, mut random) = (World::default(), Random::new(seed));
+    for _ in 0..80 {
+        world.step(&mut fs, &mut random, 60_000).unwrap();
+    }
+    world.sync(&mut fs, true).unwrap();
+    let config = *fs.config();
+    let (nand, nvram) = fs.close().unwrap();
+    (nand, nvram.unwrap(), world, config)
+}
+
+/// The pages that hold format records.
+fn record_pages(nand: &mut RamNand) -> alloc::vec::Vec<u32> {
+    let mut page = [0; 2048];
+    let mut spare = [0; 64];
+    let pages = nand.geometry().pages() as u32;
+    let mut holds = |at: &u32| nand.read(*at, &mut page, &mut spare).is_ok() && page[..8] == MAGIC;
+    (0..pages).filter(|at| holds(at)).collect()
+}
+
+fn refused(opened: Result<TestFs, Error>, what: &str) {
+    match opened {
+        Err(Error::Foreign(why)) => assert!(why.contains(what), "{why}"),
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("it mounts"),
+    }
+}
+
+#[test]
+fn a_part_that_is_not_ours_is_refused_by_name_and_not_written() {
+    let config = small(Layout::Compact);
+    for memory in [false, true] {
+        let memory = |nand: &RamNand| memory.then(|| RamNvram::new(4096, nand.power()));
+        let blank = RamNand::new(GEOMETRY);
+        let power = blank.power();
+        refused(Fs::open(blank.clone(), memory(&blank), config), "it is erased");
+        refused(Fs::open_scanning(blank.clone(), memory(&blank), config), "it is erased");
+        let mut other = blank;
+        for page in 0..GEOMETRY.pages() as u32 {
+            let noise = |at: usize| (at * 31 + page as usize * 7) as u8;
+            let (data, spare): (std::vec::Vec<u8>, std::vec::Vec<u8>) =
+                ((0..2048).map(noise).collect(), (3..67).map(noise).collect());
+            other.program(page, &data, &spare).unwrap();
+        }
+        let before = other.dump();
+        let operations = power.operations();
+        refused(Fs::open(other.clone(), memory(&other), config), "something else");
+        assert_eq!((power.operations(), other.dump() == before), (operations, true), "nothing was written");
+    }
+}
+
+#[test]
+fn a_plain_image_of_yaffs2_is_opened_where_it_is_asked_for_and_stays_plain() {
+    let (mut nand, nvram, mut world, config) = some_files(Layout::Compact, 5);
+    for block in [31, 30] {
+        nand.erase(block).unwrap();
+    }
+    refused(Fs::open(nand.clone(), Some(nvram.clone()), config), "tags of YAFFS2");
+    refused(Fs::open(nand.clone(), None, config), "tags of YAFFS2");
+    let config = Config { plain: true, ..config };
+    for round in 0..3 {
+        let mut fs: TestFs = Fs::open(nand, Some(nvram.clone()), config).unwrap();
+        assert_eq!((fs.report().kind, fs.session()), (MountKind::Scanned, 0));
+        assert!(fs.nvram_used().is_none(), "nothing ties it to this NVRAM");
+        world.check_all(&mut fs, "a plain image");
+        world.write(&mut fs, "d0/plain", round * 5000, &[round as u8; 4000]).unwrap();
+        world.sync(&mut fs, false).unwrap();
+        (nand, _) = fs.close().unwrap();
+    }
+    assert_eq!(record_pages(&mut nand), [], "it stays plain");
+}
+
+#[test]
+fn a_part_opened_in_another_shape_is_refused() {
+    let (nand, _, _, config) = some_files(Layout::Compact, 6);
+    // The same part with half of its blocks as large, as a wrong profile has it.
+    struct Wrong(RamNand);
+    impl Nand for Wrong {
+        fn geometry(&self) -> Geometry {
+            Geometry { pages_per_block: 32, blocks: 64, ..self.0.geometry() }
+        }
+        fn is_bad(&mut self, _: u32) -> Result<bool, crate::NandError> {
+            Ok(false)
+        }
+        fn mark_bad(&mut self, _: u32) -> Result<(), crate::NandError> {
+            panic!("it is written")
+        }
+        fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), crate::NandError> {
+            self.0.read(page, data, spare)
+        }
+        fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), crate::NandError> {
+            self.0.read_spare(page, spare)
+        }
+        fn program(&mut self, _: u32, _: &[u8], _: &[u8]) -> Result<(), crate::NandError> {
+            panic!("it is written")
+        }
+        fn erase(&mut self, _: u32) -> Result<(), crate::NandError> {
+            panic!("it is written")
+        }
+    }
+    let opened: Result<Fs<Wrong, RamNvram>, Error> = Fs::open(Wrong(nand), None, config);
+    assert!(matches!(opened.err(), Some(Error::Foreign(why)) if why.contains("another shape")));
+}
+
+#[test]
+fn an_nvram_that_the_nand_was_written_without_is_never_believed() {
+    for layout in LAYOUTS {
+        for seed in 0..25u64 {
+            let (mut nand, mut nvram, mut world, config) = some_files(layout, seed + 100);
+            let mut random = Random::new(seed);
+            for round in 0..4 {
+                let what = format!("{layout:?}, seed {seed}, round {round}");
+                let stale = nvram.clone();
+                // Left out for one mount or several, for a little work or for so much that blocks are used again.
+                for _ in 0..=random.below(3) {
+                    let mut alone: TestFs = Fs::open(nand, None, config).unwrap();
+                    for _ in 0..1 + random.below(if seed % 2 == 0 { 3 } else { 150 }) {
+                        world.step(&mut alone, &mut random, 60_000).unwrap();
+                    }
+                    // Something is written for sure.
+                    world.write(&mut alone, "d0/alone", 0, &[round as u8; 3000]).unwrap();
+                    world.sync(&mut alone, false).unwrap();
+                    (nand, _) = alone.close().unwrap();
+                }
+                let mut fs = Fs::open(nand, Some(stale), config).unwrap();
+                assert_eq!(fs.report().why, "the NAND was written without this NVRAM", "{what}");
+                world.check_all(&mut fs, &what);
+                for _ in 0..random.below(40) {
+                    world.step(&mut fs, &mut random, 60_000).unwrap();
+                }
+                world.sync(&mut fs, true).unwrap();
+                let (closed, memory) = fs.close().unwrap();
+                nvram = memory.unwrap();
+                let mut again = Fs::open(closed, Some(nvram), config).unwrap();
+                assert_ne!(again.report().kind, MountKind::Scanned, "{what}, caught up");
+                world.check_all(&mut again, &what);
+                let (closed, memory) = again.close().unwrap();
+                (nand, nvram) = (closed, memory.unwrap());
+            }
+        }
+    }
+}
+
+/// An NVRAM in whose place another one came, and which comes back.
+#[test]
+fn of_two_nvrams_only_the_one_last_written_with_is_believed() {
+    for layout in LAYOUTS {
+        let (mut nand, one, mut world, config) = some_files(layout, 9);
+        let two = RamNvram::new(16 << 10, nand.power());
+        let mut memories = [one, two];
+        for round in 0..6 {
+            let at = round % 2;
+            let mut fs = Fs::open(nand, Some(memories[at].clone()), config).unwrap();
+            assert_eq!(fs.report().kind == MountKind::Scanned, round > 0, "round {round}");
+            world.check_all(&mut fs, &format!("{layout:?}, round {round}"));
+            world.write(&mut fs, "d1/turns", round * 3000, &[round as u8; 3000]).unwrap();
+            world.sync(&mut fs, true).unwrap();
+            let (closed, memory) = fs.close().unwrap();
+            (nand, memories[at]) = (closed, memory.unwrap());
+        }
+    }
+}
+
+#[test]
+fn no_page_of_format_records_that_rots_costs_the_volume() {
+    let (mut nand, mut nvram, mut world, config) = some_files(Layout::Compact, 3);
+    // As many sessions as it takes to fill a block of records and begin the other.
+    for round in 0..70u8 {
+        let mut fs = Fs::open(nand, Some(nvram), config).unwrap();
+        assert_eq!(fs.report().kind, MountKind::Clean, "round {round}");
+        world.write(&mut fs, "d0/round", 0, &[round; 100]).unwrap();
+        world.sync(&mut fs, true).unwrap();
+        let (closed, memory) = fs.close().unwrap();
+        (nand, nvram) = (closed, memory.unwrap());
+        if round % 23 != 1 && round < 60 {
+            continue;
+        }
+        let pages = record_pages(&mut nand);
+        for page in pages {
+            let mut spoilt = nand.clone();
+            spoilt.spoil(page);
+            for memory in [Some(nvram.clone()), None] {
+                let mut fs: TestFs = Fs::open(spoilt.clone(), memory.clone(), config).unwrap();
+                let expected = if memory.is_some() { MountKind::Clean } else { MountKind::Scanned };
+                assert_eq!(fs.report().kind, expected, "round {round}, page {page}");
+                world.check_all(&mut fs, "a spoilt record");
+                let root = fs.lookup(ROOT, b"d0").unwrap();
+                fs.unlink(root, b"round", false).unwrap();
+                fs.close().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_block_of_records_that_fails_is_replaced() {
+    for (failing, memory) in [(31, true), (30, true), (31, false), (30, false)] {
+        let (mut nand, nvram, mut world, config) = some_files(Layout::Compact, 4);
+        let mut nvram = Some(nvram);
+        for round in 0..4u8 {
+            if round > 0 {
+                nand.fail_next(failing);
+            }
+            let memory = nvram.take().filter(|_| memory);
+            let mut fs = Fs::open(nand, memory, config).unwrap();
+            let what = format!("block {failing}, {round}");
+            world.write(&mut fs, "d0/round", 0, &[round; 100]).unwrap();
+            world.sync(&mut fs, true).unwrap();
+            world.check_all(&mut fs, &what);
+            (nand, nvram) = fs.close().unwrap();
+            let mut fs: TestFs = Fs::open(nand.clone(), None, config).unwrap();
+            world.check_all(&mut fs, &format!("{what}, scanned"));
+        }
+    }
+}
