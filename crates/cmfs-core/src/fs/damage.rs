@@ -6,7 +6,7 @@ use super::{Config, Fs, Layout, MountKind};
 use crate::error::Error;
 use crate::media::{Geometry, Nand};
 use crate::object::ROOT;
-use crate::ram::{RamNand, RamNvram};
+use crate::ram::{Power, RamNand, RamNvram, Torn};
 use crate::record::MAGIC;
 use std::format;
 
@@ -228,4 +228,97 @@ fn a_block_of_records_that_fails_is_replaced() {
             world.check_all(&mut fs, &format!("{what}, scanned"));
         }
     }
+}
+
+/// Writes so much that every block is used several times.
+fn churn(fs: &mut TestFs, world: &mut World, random: &mut Random) {
+    let pages = fs.geometry.pages() as usize * 3;
+    for number in 0..pages / 4 {
+        let at = random.below(12) as usize * 2048;
+        world.write(fs, "d1/hot", at, &[number as u8; 2048 * 4]).unwrap();
+        if number % 16 == 0 {
+            world.sync(fs, false).unwrap();
+        }
+    }
+    world.sync(fs, true).unwrap();
+}
+
+/// What `d0/to` holds, and how many names there are in `d0`.
+fn what_is_there(fs: &mut TestFs) -> (u8, usize) {
+    let dir = fs.lookup(ROOT, b"d0").unwrap();
+    let id = fs.lookup(dir, b"to").unwrap();
+    let mut byte = [0];
+    assert_eq!(fs.read(id, 100, &mut byte).unwrap(), 1);
+    let mut names = 0;
+    fs.list(dir, 0, &mut |_| {
+        names += 1;
+        true
+    })
+    .unwrap();
+    (byte[0], names)
+}
+
+#[test]
+fn what_a_rename_replaced_does_not_come_back_wherever_the_power_went() {
+    let geometry = Geometry { pages_per_block: 16, blocks: 24, ..GEOMETRY };
+    for (layout, linked) in [(Layout::Compact, false), (Layout::Compact, true), (Layout::Paper, false)] {
+        let config = small(layout);
+        let mut fs = make(geometry, 8 << 10, config);
+        let mut world = World::default();
+        world.write(&mut fs, "d0/to", 0, &[1; 5000]).unwrap();
+        world.write(&mut fs, "d0/from", 0, &[2; 5000]).unwrap();
+        if linked {
+            // What is replaced is another name of a third file.
+            world.unlink(&mut fs, "d0/to").unwrap();
+            world.write(&mut fs, "d0/third", 0, &[1; 5000]).unwrap();
+            world.link(&mut fs, "d0/third", "d0/to").unwrap();
+        }
+        world.sync(&mut fs, true).unwrap();
+        let (nand, nvram) = fs.into_media();
+        let nvram = nvram.unwrap();
+        for cut in 1..40 {
+            let power = Power::default();
+            let media = (nand.copy_on(power.clone()), nvram.copy_on(power.clone()));
+            let mut fs = Fs::open(media.0, Some(media.1), config).unwrap();
+            let dir = fs.lookup(ROOT, b"d0").unwrap();
+            power.cut_in(cut, Torn::ALL[cut as usize % 4]);
+            power.set_luck(u64::MAX);
+            let done = fs.rename(dir, b"from", dir, b"to", false);
+            power.on();
+            let (nand, nvram) = fs.into_media();
+            for memory in [nvram, None] {
+                let what = format!("{layout:?}, linked {linked}, cut {cut}, NVRAM {}", memory.is_some());
+                let mut world = world.clone();
+                let mut fs = Fs::open(nand.clone(), memory, config).unwrap();
+                let found = what_is_there(&mut fs);
+                assert!(done.is_err() || found.0 == 2, "{what}");
+                world.forget("d0/to");
+                churn(&mut fs, &mut world, &mut Random::new(cut));
+                // The header that named what it replaced is replaced itself.
+                let to = fs.lookup(dir, b"to").unwrap();
+                fs.set_attribute(to, b"user.later", Some(b"1")).unwrap();
+                fs.update().unwrap();
+                churn(&mut fs, &mut world, &mut Random::new(cut + 1));
+                assert_eq!(what_is_there(&mut fs), found, "{what}, worked on");
+                let (nand, _) = fs.into_media();
+                let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+                assert_eq!(what_is_there(&mut fs), found, "{what}, worked on and scanned");
+                assert_eq!(fs.check(true).unwrap(), [], "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_entries_of_one_name_are_a_problem_to_a_check() {
+    let mut fs = make(GEOMETRY, 16 << 10, Config::default());
+    let mut world = World::default();
+    world.write(&mut fs, "d0/one", 0, &[1; 5000]).unwrap();
+    world.write(&mut fs, "d0/two", 0, &[1; 5000]).unwrap();
+    assert_eq!(fs.check(true).unwrap(), []);
+    let dir = fs.lookup(ROOT, b"d0").unwrap();
+    let two = fs.lookup(dir, b"two").unwrap();
+    fs.details(two).unwrap().name = b"one"[..].into();
+    let problems = fs.check(true).unwrap();
+    assert!(problems.iter().any(|problem| problem.why.contains("has its name")), "{problems:?}");
 }

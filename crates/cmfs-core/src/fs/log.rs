@@ -27,6 +27,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Writes a page to the log and counts it live; where it went. The sequence number is filled in.
     pub(super) fn append(&mut self, tags: Packed, data: &[u8]) -> Result<u32> {
         self.begin_session()?;
+        self.reap()?;
         self.drop_checkpoint()?;
         loop {
             let (block, page) = self.next_page()?;

@@ -293,12 +293,6 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 self.objects.remove(id);
                 continue;
             }
-            if parent == UNLINKED && object.kind == Kind::HardLink {
-                // It was replaced, and its end not written yet.
-                self.objects.remove(id);
-                self.note_object(id);
-                continue;
-            }
             if parent == UNLINKED || parent == DELETED {
                 self.report.to_reap.push(id);
                 continue;
@@ -332,6 +326,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 dir.subdirs += u32::from(kind == Kind::Dir && id != LOST_FOUND);
             }
             if kind == Kind::HardLink
+                && parent != UNLINKED
                 && let Some(object) = self.objects.get_mut(target)
             {
                 object.links += 1;

@@ -5,7 +5,7 @@ use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::header::Header;
 use crate::media::{Nand, Nvram};
-use crate::object::{DELETED, Kind, LOST_FOUND, NONE, Object, ROOT};
+use crate::object::{DELETED, Kind, LOST_FOUND, NONE, Object, ROOT, UNLINKED};
 use crate::tags::{Extra, Packed, PageKind, SpareState};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -126,7 +126,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if let Some(header) = &whole
             && header.shadows != 0
         {
-            self.drop_replayed(header.shadows);
+            self.shadow_replayed(header.shadows);
         }
         if told.parent == DELETED && id != ROOT {
             self.drop_replayed(id);
@@ -172,6 +172,17 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             _ => {}
         }
         self.note_header(id);
+    }
+
+    /// An object was replaced. Flash may not say yet that it is gone: until it does, the NVRAM goes on knowing the object,
+    /// without a name, and it is removed before anything else is written.
+    fn shadow_replayed(&mut self, id: u32) {
+        self.report.to_move.remove(&id);
+        match self.objects.get_mut(id).filter(|_| id > LOST_FOUND) {
+            Some(object) if object.header != NONE => object.parent = UNLINKED,
+            _ => return self.drop_replayed(id),
+        }
+        self.note_object(id);
     }
 
     fn drop_replayed(&mut self, id: u32) {
