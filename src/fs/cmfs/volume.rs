@@ -244,6 +244,11 @@ impl Volume<'_> {
             fs.close().map_err(error)?;
             return Ok(checked);
         }
+        fs.repair().map_err(error)?;
+        if fs.check(true).map_err(error)?.is_empty() {
+            fs.close().map_err(error)?;
+            return Ok(Checked { repaired: true, ..checked });
+        }
         drop(fs);
         let mut fs = Volume { scan: true, ..self.clone() }.open(true)?;
         let left = fs.check(true).map_err(error)?;

@@ -58,6 +58,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The details, with what only the header page has.
     fn rest(&mut self, id: u32) -> Result<&mut Rest> {
         self.load_details(id, true)?;
+        self.ensure_whole(id)?;
         let details = self.object_mut(id)?.details.as_deref_mut();
         details.and_then(|details| details.rest.as_mut()).ok_or(Error::Stale)
     }
@@ -71,7 +72,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub fn attr(&mut self, id: u32) -> Result<Attr> {
         self.ensure_size(id)?;
         if self.object(id)?.kind == Kind::Symlink && self.object(id)?.size == 0 {
-            let size = self.rest(id)?.alias.len() as u64;
+            let size = match self.rest(id) {
+                Ok(rest) => rest.alias.len() as u64,
+                Err(Error::Corrupt { .. }) => 0,
+                Err(error) => return Err(error),
+            };
             self.object_mut(id)?.size = size;
         }
         let pages = self.pages_taken(id)?;
@@ -103,6 +108,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Changes attributes.
     pub fn set_attr(&mut self, id: u32, set: &SetAttr) -> Result<()> {
         let now = self.now;
+        self.details(id)?;
+        self.ensure_whole(id)?;
         let details = self.details(id)?;
         details.mode = set.perm.map_or(details.mode, |perm| details.mode & !0o7777 | perm & 0o7777);
         details.uid = set.uid.unwrap_or(details.uid);

@@ -171,6 +171,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Writes the header again as flash knows the object: a size that was not written yet must not get there
     /// before its data.
     pub(super) fn rewrite_header(&mut self, id: u32) -> Result<()> {
+        self.load_details(id, true)?;
+        self.ensure_whole(id)?;
         let (size, dirty) = (self.object(id)?.size, self.object(id)?.dirty);
         let flash_size = self.object(id)?.flash_size;
         self.object_mut(id)?.size = flash_size;

@@ -1,11 +1,11 @@
 //! The rows of docs/damage.md: what becomes of the file system when one structure is stale, torn, unreadable, wrong,
 //! missing or another's.
 
-use super::world::{GEOMETRY, Random, TestFs, World, make, small};
-use super::{Config, Fs, Layout, MountKind};
+use super::world::{GEOMETRY, Random, TestFs, World, make, node, small};
+use super::{Config, Fs, Layout, MountKind, Names};
 use crate::error::Error;
 use crate::media::{Geometry, Nand};
-use crate::object::ROOT;
+use crate::object::{Kind, NONE, ROOT};
 use crate::ram::{Power, RamNand, RamNvram, Torn};
 use crate::record::MAGIC;
 use std::format;
@@ -321,4 +321,89 @@ fn two_entries_of_one_name_are_a_problem_to_a_check() {
     fs.details(two).unwrap().name = b"one"[..].into();
     let problems = fs.check(true).unwrap();
     assert!(problems.iter().any(|problem| problem.why.contains("has its name")), "{problems:?}");
+}
+
+/// All names in a directory, with what they stand for.
+fn names_in(fs: &mut TestFs, dir: u32) -> std::vec::Vec<(std::vec::Vec<u8>, u32)> {
+    let mut names = std::vec::Vec::new();
+    fs.list(dir, 0, &mut |entry| {
+        names.push((entry.name.to_vec(), entry.id));
+        true
+    })
+    .expect("a listing");
+    names
+}
+
+#[test]
+fn a_header_that_cannot_be_read_is_the_error_of_its_object_alone() {
+    for names in [Names::Off, Names::Auto] {
+        for layout in LAYOUTS {
+            let mut fs = make(GEOMETRY, 16 << 10, Config { names, ..small(layout) });
+            let mut world = World::default();
+            for number in 0..6u8 {
+                world.write(&mut fs, &format!("d{}/f{number}", number % 2), 0, &[number; 5000]).unwrap();
+            }
+            let dirs = [b"d0", b"d1"].map(|name| fs.lookup(ROOT, name).unwrap());
+            fs.create(dirs[0], b"link", &node(Kind::Symlink)).unwrap();
+            world.sync(&mut fs, true).unwrap();
+            let ids = fs.objects.ids();
+            let headers: std::vec::Vec<(u32, u32)> =
+                ids.into_iter().map(|id| (id, fs.objects.get(id).unwrap().header)).collect();
+            let config = *fs.config();
+            let (nand, nvram) = fs.close().unwrap();
+            for (id, header) in headers.into_iter().filter(|(_, header)| *header != NONE) {
+                for repair in [false, true] {
+                    let what = format!("{names:?}, {layout:?}, object {id}, repaired {repair}");
+                    let mut nand = nand.clone();
+                    nand.spoil(header);
+                    let mut fs = Fs::open(nand, nvram.clone(), config).unwrap();
+                    let bad = fs.check(true).unwrap();
+                    assert!(bad.iter().all(|problem| problem.object == id), "{what}: {bad:?}");
+                    assert_eq!(bad.len(), 1, "{what}");
+                    if repair {
+                        assert_eq!(fs.repair().unwrap(), 1, "{what}");
+                        assert_eq!(fs.check(true).unwrap(), [], "{what}");
+                        fs = super::world::reopen(fs, true);
+                        assert_eq!(fs.check(true).unwrap(), [], "{what}, opened again");
+                    }
+                    use_around(&mut fs, dirs, id, &what);
+                    let problems = fs.check(true).unwrap();
+                    let left = problems.iter().all(|problem| problem.object == id && id <= dirs[1]);
+                    assert!(left && (!repair || problems.is_empty()), "{what}: {problems:?}");
+                    fs.close().expect("a clean end");
+                }
+            }
+        }
+    }
+}
+
+/// Everything works but with the object itself, which can be read and removed.
+fn use_around(fs: &mut TestFs, dirs: [u32; 2], damaged: u32, what: &str) {
+    let at_root = names_in(fs, ROOT);
+    assert!(dirs.iter().all(|dir| at_root.iter().any(|(_, id)| id == dir)), "{what}: {at_root:?}");
+    for (dir, count) in dirs.into_iter().zip([4, 3]) {
+        let names = names_in(fs, dir);
+        assert_eq!(names.len(), count, "{what}: {names:?}");
+        for (name, id) in names {
+            assert_eq!(fs.lookup(dir, &name).unwrap(), id, "{what}");
+            let attr = fs.attr(id).unwrap_or_else(|error| panic!("{what}: {error}"));
+            if attr.kind == Kind::File {
+                let mut bytes = [0xee; 5000];
+                assert_eq!(fs.read(id, 0, &mut bytes).unwrap(), 5000, "{what}");
+                assert!(bytes.iter().all(|byte| *byte == bytes[0]) && bytes[0] < 6, "{what}");
+            }
+            if id == damaged {
+                fs.unlink(dir, &name, false).unwrap_or_else(|error| panic!("{what}, removing: {error}"));
+            }
+        }
+        for number in 0..5 {
+            let name = format!("new{number}");
+            let new = fs
+                .create(dir, name.as_bytes(), &node(Kind::File))
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            fs.write(new, 0, &[1; 3000]).unwrap();
+            fs.sync().unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+    }
+    assert!(fs.object(damaged).is_err() || damaged <= dirs[1], "{what}: it is still there");
 }

@@ -231,8 +231,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.object_mut(id)?.details = Some(Box::new(filled));
             return Ok(());
         }
-        self.fetch_header(page, id)?;
-        let header = Header::read(&self.page, u64::from(page))?;
+        let header = match self.fetch_header(page, id) {
+            Ok(()) => Header::read(&self.page, u64::from(page)),
+            Err(error) => Err(error),
+        };
+        let header = match header {
+            Err(Error::Corrupt { .. }) => return self.stand_in(id),
+            header => header?,
+        };
         if self.object(id)?.size_unknown {
             self.learn_size(id, &header)?;
         }
@@ -243,6 +249,57 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
         self.object_mut(id)?.details = Some(Box::new(loaded));
         Ok(())
+    }
+
+    /// An object whose header cannot be read stays to be seen, read and removed: the error is its own alone.
+    fn stand_in(&mut self, id: u32) -> Result<()> {
+        if self.object(id)?.details.is_none() && !self.details_from_store(id)? {
+            let kind = self.object(id)?.kind;
+            self.object_mut(id)?.details = Some(Box::new(Details::stand_in(id, kind)));
+        }
+        if self.object(id)?.size_unknown {
+            self.learn_size(id, &Header::default())?;
+        }
+        let object = self.object_mut(id)?;
+        object.damaged = true;
+        if let Some(details) = object.details.as_deref_mut() {
+            details.rest = Some(Rest::default());
+        }
+        Ok(())
+    }
+
+    /// Fails for an object whose header cannot be read: what is not known of it would be lost if it was changed.
+    pub(super) fn ensure_whole(&mut self, id: u32) -> Result<()> {
+        let object = self.object(id)?;
+        match object.damaged {
+            true => Err(Error::Corrupt {
+                what: "object header",
+                why: "it cannot be read; the object can be read, renamed and removed",
+                at: u64::from(object.header),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives every object whose header cannot be read a new one, under the name it goes by now; how many.
+    ///
+    /// # Errors
+    /// The media are gone or full.
+    pub fn repair(&mut self) -> Result<u32> {
+        let mut repaired = 0;
+        for id in self.objects.ids() {
+            if self.objects.get(id).is_none() {
+                continue;
+            }
+            self.load_details(id, true)?;
+            if self.object(id)?.damaged {
+                self.make_room()?;
+                self.ensure_parent(id)?;
+                self.write_header(id, false, 0)?;
+                repaired += 1;
+            }
+        }
+        Ok(repaired)
     }
 
     /// What the paper's records leave to the header. Pages may have been written behind the end that it knows;
@@ -323,6 +380,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let old = core::mem::replace(&mut object.header, page);
         object.flash_size = object.size;
         object.dirty = false;
+        object.damaged = false;
         self.dirty.remove(&id);
         self.release(old);
         self.note_header(id);
