@@ -22,6 +22,8 @@ pub struct ImageNand {
     claim: Arc<Claim>,
     geometry: Geometry,
     writable: bool,
+    /// Written since it was last brought to the host's disk.
+    dirty: bool,
     /// A page as the file has it.
     buffer: Vec<u8>,
 }
@@ -54,7 +56,7 @@ impl ImageNand {
         }
         geometry.blocks = u32::try_from(len / block).unwrap_or(u32::MAX);
         let writable = claim.role() != Role::Read;
-        Ok(ImageNand { claim, geometry, writable, buffer: vec![0; page as usize] })
+        Ok(ImageNand { claim, geometry, writable, dirty: false, buffer: vec![0; page as usize] })
     }
 
     /// Empties a file and gives it the length that a part of this shape takes.
@@ -114,6 +116,7 @@ impl cmfs_core::Nand for ImageNand {
         let mut spare = vec![0; self.geometry.spare_bytes as usize];
         self.read_spare(first, &mut spare)?;
         spare[..2].fill(0);
+        self.dirty = true;
         self.file().write_all_at(&spare, self.spare_at(first)).map_err(gone)
     }
 
@@ -137,6 +140,7 @@ impl cmfs_core::Nand for ImageNand {
         if !self.writable {
             return Err(NandError::Gone);
         }
+        self.dirty = true;
         let bytes = [data, spare].concat();
         self.file().write_all_at(&bytes, self.offset(page)).map_err(gone)
     }
@@ -145,6 +149,7 @@ impl cmfs_core::Nand for ImageNand {
         if !self.writable {
             return Err(NandError::Gone);
         }
+        self.dirty = true;
         let first = self.offset(self.geometry.first_page(block));
         let len = self.buffer.len() as u64 * u64::from(self.geometry.pages_per_block);
         let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -157,5 +162,13 @@ impl cmfs_core::Nand for ImageNand {
         (0..pages).try_for_each(|page| {
             self.file().write_all_at(&zeros, first + (page * zeros.len()) as u64).map_err(gone)
         })
+    }
+
+    fn sync(&mut self) -> Result<(), NandError> {
+        if self.dirty {
+            self.file().sync_data().map_err(gone)?;
+            self.dirty = false;
+        }
+        Ok(())
     }
 }

@@ -194,6 +194,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.drop_checkpoint()?;
             self.commit(true)?;
         }
+        self.sync_nand()?;
         Ok(written)
     }
 

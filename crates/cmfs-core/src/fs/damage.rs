@@ -407,3 +407,36 @@ fn use_around(fs: &mut TestFs, dirs: [u32; 2], damaged: u32, what: &str) {
     }
     assert!(fs.object(damaged).is_err() || damaged <= dirs[1], "{what}: it is still there");
 }
+
+#[test]
+fn what_was_synced_is_there_after_the_host_of_an_image_lost_its_cache() {
+    for layout in LAYOUTS {
+        for seed in 0..40u64 {
+            for memory in [true, false] {
+                let (nand, nvram, mut world, config) = some_files(layout, seed % 4 + 200);
+                let power = Power::default();
+                let mut nand = nand.copy_on(power.clone());
+                nand.write_back();
+                let nvram = memory.then(|| nvram.copy_on(power.clone()));
+                let mut fs = Fs::open(nand, nvram, config).unwrap();
+                let mut random = Random::new(seed);
+                power.cut_in(20 + seed * 37, Torn::Half);
+                power.set_luck(seed);
+                while world.step(&mut fs, &mut random, 40_000).is_ok() {}
+                assert!(power.is_off(), "the power went");
+                power.on();
+                let (nand, nvram) = fs.into_media();
+                for nvram in [nvram, None] {
+                    let what = format!("{layout:?}, seed {seed}, NVRAM {memory}, {}", nvram.is_some());
+                    let mut world = world.clone();
+                    let mut fs = Fs::open(nand.clone(), nvram, config).unwrap();
+                    world.check_synced(&mut fs, &what);
+                    world.start_over(&mut fs);
+                    world.write(&mut fs, "d0/on", 0, &[4; 5000]).unwrap();
+                    world.sync(&mut fs, true).unwrap();
+                    world.check_all(&mut fs, &what);
+                }
+            }
+        }
+    }
+}

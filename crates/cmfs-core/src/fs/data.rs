@@ -497,7 +497,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             let links: Vec<u32> = self.dirty.iter().copied().filter(leads_here).collect();
             links.into_iter().try_for_each(|link| self.flush_object(link))?;
         }
-        Ok(())
+        self.sync_nand()
     }
 
     /// Makes everything durable. What cannot be for an error of its own keeps nothing else from it.
@@ -515,6 +515,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             }
             from = id + 1;
         }
+        self.sync_nand()?;
         done
     }
 

@@ -93,6 +93,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         fs.write_header(ROOT, false, 0)?;
         fs.update()?;
         fs.write_first_record()?;
+        fs.sync_nand()?;
         Ok(fs)
     }
 
@@ -360,6 +361,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Writes to NVRAM what changed since the last time. `clean` says that flash and memory agree.
     pub(crate) fn commit(&mut self, clean: bool) -> Result<UpdateReport> {
+        // What the NVRAM speaks of is there before it does, and copies are before what they are of is erased.
+        self.sync_nand()?;
         let Some(store) = &mut self.store else {
             self.blocks.committed();
             return Ok(UpdateReport::default());
@@ -379,6 +382,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.stats.commit_bytes += report.bytes;
         self.blocks.committed();
         Ok(report)
+    }
+
+    /// Returns when what was programmed and erased stays.
+    pub(super) fn sync_nand(&mut self) -> Result<()> {
+        self.nand.sync().map_err(|_| Error::Gone)
     }
 
     /// Whether the NVRAM is brought up to date whenever a block is opened.
