@@ -66,7 +66,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
     }
 
-    fn begin_cleaning(&mut self, block: u32) -> Result<()> {
+    pub(super) fn begin_cleaning(&mut self, block: u32) -> Result<()> {
         let entry = self.blocks.get(block);
         let mut pages = self.tags_of(block)?;
         pages.reverse();
@@ -153,6 +153,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 done => done,
             },
             PageKind::Data { object, index, bytes } => {
+                // A page that a truncation shortened says so where it goes: behind the header that cut the file.
+                self.ensure_size(object)?;
+                let begins = u64::from(index) * u64::from(self.geometry.page_bytes);
+                let known = self.object(object)?.flash_size.saturating_sub(begins).max(1);
+                let bytes = u64::from(bytes).min(known) as u32;
                 let mut data = core::mem::take(&mut self.page);
                 let read = self.nand.read(page, &mut data, &mut self.spare);
                 let whole = read.is_ok() && self.place.data_is_whole(&data, &self.spare);

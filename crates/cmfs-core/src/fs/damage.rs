@@ -5,9 +5,10 @@ use super::world::{GEOMETRY, Random, TestFs, World, make, node, small};
 use super::{Config, Fs, Layout, MountKind, Names};
 use crate::error::Error;
 use crate::media::{Geometry, Nand};
-use crate::object::{Kind, NONE, ROOT};
+use crate::object::{Kind, MAX_ID, NONE, ROOT};
 use crate::ram::{Power, RamNand, RamNvram, Torn};
 use crate::record::MAGIC;
+use crate::tags::{Extra, Packed};
 use std::format;
 
 const LAYOUTS: [Layout; 2] = [Layout::Compact, Layout::Paper];
@@ -438,5 +439,77 @@ fn what_was_synced_is_there_after_the_host_of_an_image_lost_its_cache() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn tags_with_an_object_that_cannot_be_take_no_memory_and_cost_nothing() {
+    let (nand, _, world, config) = some_files(Layout::Compact, 21);
+    let fs: TestFs = Fs::open(nand, None, config).unwrap();
+    let block = fs.blocks.next_erasable(0).unwrap();
+    let place = fs.place;
+    let (mut nand, _) = fs.into_media();
+    nand.erase(block).unwrap();
+    let extra = Extra { parent: ROOT, kind: Kind::File, size_or_target: 9, shrink: false, shadows: false };
+    let crafted = [
+        Packed::data(0x2000, 0x0fff_ffff, 0, 2048),
+        Packed::data(0x2000, u32::MAX, 3, 2048),
+        Packed::data(0x2000, 0x101, 0x7fff_0000, 2048),
+        Packed::header(0x2000, 0x0fff_fff0, &extra, 9),
+    ];
+    for (page, tags) in (GEOMETRY.first_page(block)..).zip(crafted) {
+        let mut spare = [0; 64];
+        place.write(&tags, &[1; 2048], &mut spare);
+        nand.program(page, &[1; 2048], &spare).unwrap();
+    }
+    let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+    assert!(fs.objects.ids().iter().all(|id| *id <= MAX_ID));
+    world.check_all(&mut fs, "crafted tags");
+}
+
+#[test]
+fn a_truncation_is_not_undone_by_cleaning_and_a_cut() {
+    for layout in LAYOUTS {
+        let mut fs = make(GEOMETRY, 16 << 10, small(layout));
+        let file = fs.create(ROOT, b"file", &node(Kind::File)).unwrap();
+        fs.write(file, 0, &[7; 3 * 2048]).unwrap();
+        fs.update().unwrap();
+        let page = fs.pages(file)[1];
+        let filler = fs.create(ROOT, b"filler", &node(Kind::File)).unwrap();
+        fs.write(filler, 0, &[8; 100 * 2048]).unwrap();
+        fs.update().unwrap();
+        fs.truncate(file, 3000).unwrap();
+        fs.begin_cleaning(GEOMETRY.block_of(page)).unwrap();
+        while fs.clean(64).unwrap() > 0 && fs.pages(file)[1] == page {}
+        assert_ne!(fs.pages(file)[1], page, "it was moved");
+        let config = *fs.config();
+        let (nand, nvram) = fs.into_media();
+        for memory in [nvram, None] {
+            let what = format!("{layout:?}, NVRAM {}", memory.is_some());
+            let mut fs = Fs::open(nand.clone(), memory, config).unwrap();
+            assert_eq!(fs.attr(file).unwrap().size, 3000, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_full_nvram_is_not_written_with_every_block() {
+    for layout in LAYOUTS {
+        let mut fs = make(GEOMETRY, 700, small(layout));
+        let mut world = World::default();
+        for number in 0..300 {
+            world.write(&mut fs, &format!("d0/n{number}"), number * 1000, &[1; 100]).unwrap();
+        }
+        world.sync(&mut fs, true).unwrap();
+        assert!(fs.nvram_overflows());
+        let before = fs.nvram_mut().unwrap().written_bytes;
+        for number in 0..12 {
+            world.write(&mut fs, "d1/hot", 0, &[number; 64 * 2048]).unwrap();
+            world.sync(&mut fs, false).unwrap();
+        }
+        assert_eq!(fs.nvram_mut().unwrap().written_bytes, before, "{layout:?}");
+        let mut fs = super::world::reopen(fs, true);
+        assert_eq!(fs.report().kind, MountKind::Scanned);
+        world.check_all(&mut fs, "after an overflow");
     }
 }

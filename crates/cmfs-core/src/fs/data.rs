@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The most pages of a file: what the tags have bits for.
-const PAGES_MAX: u64 = 1 << 28;
+pub(super) const PAGES_MAX: u64 = 1 << 28;
 /// Objects that may wait for their header.
 const DIRTY_MAX: usize = 32;
 

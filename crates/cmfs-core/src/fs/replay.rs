@@ -1,11 +1,12 @@
 //! Replaying the log: what each page, in the order in which they were written, means for the state.
 
 use super::Fs;
+use super::data::PAGES_MAX;
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::header::Header;
 use crate::media::{Nand, Nvram};
-use crate::object::{DELETED, Kind, LOST_FOUND, NONE, Object, ROOT, UNLINKED};
+use crate::object::{DELETED, Kind, LOST_FOUND, MAX_ID, NONE, Object, ROOT, UNLINKED};
 use crate::tags::{Extra, Packed, PageKind, SpareState};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -81,6 +82,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Applies one page; whether it keeps older pages dead.
     fn apply(&mut self, page: u32, tags: &Packed) -> Result<bool> {
         match tags.kind() {
+            // No file system has such objects and pages: memory is not taken for them.
+            PageKind::Data { object, .. } | PageKind::Header { object, .. } if object > MAX_ID => Ok(false),
+            PageKind::Data { index, .. } if u64::from(index) >= PAGES_MAX => Ok(false),
             PageKind::Data { object, index, bytes } => {
                 self.apply_data(object, index, bytes, page);
                 Ok(bytes == 0)

@@ -300,6 +300,11 @@ impl<V: Nvram> Store<V> {
 
     /// Brings the NVRAM up to date.
     pub fn commit(&mut self, snapshot: &Snapshot) -> Result<UpdateReport> {
+        // Where records did not fit, the NVRAM says nothing: with every block it is not tried again, only when all is on
+        // flash, every few seconds and at the end.
+        if self.overflow && !snapshot.clean {
+            return Ok(UpdateReport { overflow: true, ..UpdateReport::default() });
+        }
         let report = match self.layout {
             Layout::Compact => self.commit_compact(snapshot)?,
             Layout::Paper => self.commit_paper(snapshot)?,
