@@ -287,13 +287,14 @@ impl TagPlace {
         }
     }
 
-    /// Whether `data` is what the spare area's checksum was made of; true where there is none.
+    /// Whether `data` is what the spare area's checksum was made of; true where there is none. One bit of the checksum
+    /// itself may be wrong: nothing else corrects it. Up to two wrong bits of data are found for certain all the same.
     pub fn data_is_whole(&self, data: &[u8], spare: &[u8]) -> bool {
         let stored = self.ecc.then(|| spare.get(self.crc_place())).flatten();
         match stored {
             Some(&[a, b, c, d]) => {
                 let stored = u32::from_le_bytes([a, b, c, d]);
-                stored == u32::MAX || stored == checksum(data)
+                stored.count_zeros() <= 1 || (stored ^ checksum(data)).count_ones() <= 1
             }
             _ => true,
         }

@@ -2,8 +2,8 @@
 //!
 //! The image is page after page, each followed by its spare area: what `nanddump --oob` writes and what tools
 //! for YAFFS2 read. It is sparse: a page of zeros, data and spare area, was never programmed (no page that was has
-//! tags of zeros), and erasing leaves a hole. A bad block is marked as on a part: a byte other than 255 at the
-//! beginning of its first spare area.
+//! tags of zeros), and erasing leaves a hole. A bad block is marked as on a part: a byte with two or more bits
+//! clear at the beginning of its first spare area.
 
 use crate::media::guard::{self, Claim, Role};
 use crate::{Error, Result};
@@ -108,7 +108,8 @@ impl cmfs_core::Nand for ImageNand {
         self.read_spare(self.geometry.first_page(block), &mut spare)?;
         // Where tags begin at the first byte there is no room for a mark.
         let is_tagged = matches!(TagPlace::IMAGE.read(&spare), SpareState::Tagged(_));
-        Ok(spare.len() >= 34 && spare[0] != 0xff && !is_tagged)
+        // One wrong bit is no mark.
+        Ok(spare.len() >= 34 && spare[0].count_ones() < 7 && !is_tagged)
     }
 
     fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
@@ -170,5 +171,29 @@ impl cmfs_core::Nand for ImageNand {
             self.dirty = false;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cmfs_core::Nand;
+
+    #[test]
+    fn one_wrong_bit_of_the_mark_hides_no_block_and_a_marked_block_is_bad() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nand");
+        let geometry = Geometry { page_bytes: 2048, spare_bytes: 64, pages_per_block: 8, blocks: 8 };
+        File::create(&path).unwrap().set_len(8 * 8 * (2048 + 64)).unwrap();
+        let mut nand = ImageNand::open(&path, geometry, true).unwrap();
+        for bit in 0..8 {
+            let mut spare = [0xff; 64];
+            spare[0] ^= 1 << bit;
+            nand.program(8 * bit, &[7; 2048], &spare).unwrap();
+            assert_eq!(nand.is_bad(bit), Ok(false), "bit {bit}");
+        }
+        nand.mark_bad(3).unwrap();
+        nand.sync().unwrap();
+        assert_eq!((nand.is_bad(3), nand.is_bad(4)), (Ok(true), Ok(false)));
     }
 }

@@ -513,3 +513,25 @@ fn a_full_nvram_is_not_written_with_every_block() {
         world.check_all(&mut fs, "after an overflow");
     }
 }
+
+#[test]
+fn a_wrong_bit_in_the_checksum_of_a_page_costs_nothing() {
+    let (nand, nvram, world, config) = some_files(Layout::Compact, 31);
+    let mut fs = Fs::open(nand.clone(), Some(nvram.clone()), config).unwrap();
+    let pages: std::vec::Vec<u32> = fs.objects.ids().into_iter().flat_map(|id| fs.pages(id)).collect();
+    assert!(pages.len() > 32);
+    fs.check(true).unwrap();
+    for bit in 0..32 {
+        let mut wrong = nand.clone();
+        pages.iter().skip(bit % 7).for_each(|page| wrong.flip(*page, (2048 + 30) * 8 + bit));
+        for memory in [Some(nvram.clone()), None] {
+            let mut fs: TestFs = Fs::open(wrong.clone(), memory, config).unwrap();
+            world.check_all(&mut fs, &format!("bit {bit} of the checksums is wrong"));
+        }
+    }
+    // Of the data every bit counts.
+    let mut wrong = nand;
+    wrong.flip(pages[3], 12345);
+    let mut fs = Fs::open(wrong, Some(nvram), config).unwrap();
+    assert_eq!(fs.check(true).unwrap().len(), 1);
+}
