@@ -212,9 +212,58 @@ fn an_image_made_for_yaffs2_mounts() {
     bytes.resize(fs::metadata(&nand).unwrap().len() as usize, 0xff);
     fs::write(&image, bytes).unwrap();
     let back = images.dir.path().join("back");
-    images.ok(&["get", "--nand", &image, "/tree", back.to_str().unwrap()]);
+    let refused = images.run(&["get", "--nand", &image, "/tree", back.to_str().unwrap()]);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("tags of YAFFS2") && why.contains("--yaffs2"), "{why}");
+    images.ok(&["get", "--yaffs2", "--nand", &image, "/tree", back.to_str().unwrap()]);
     for (name, bytes) in &files {
         assert_eq!(&fs::read(back.join(name)).unwrap(), bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_wrong_device_or_a_part_that_is_not_ours_is_refused_and_stays_as_it_is() {
+    let images = Images::new("compact");
+    let source = images.dir.path().join("tree");
+    tree(&source);
+    images.on(&["put"], &[source.to_str().unwrap(), "/"]);
+    let (nand, blank) = (images.path("nand.img"), images.path("blank.img"));
+    fs::write(&blank, vec![0; fs::metadata(&nand).unwrap().len() as usize]).unwrap();
+    for (image, device, expected) in
+        [(&nand, "slc-4k", "blocks of 64 pages of 2048 + 64 bytes"), (&blank, "slc-2k", "bimetal mkfs cmfs")]
+    {
+        let before = fs::read(image).unwrap();
+        for verb in [&["put", source.to_str().unwrap(), "/"][..], &["ls", "/"], &["fsck"]] {
+            let mut arguments = vec![verb[0], "--nand", image, "--device", device];
+            arguments.extend(&verb[1..]);
+            let output = images.run(&arguments);
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success(), "{arguments:?}");
+            // A length that is no whole number of blocks is refused before the record is looked for.
+            assert!(
+                why.contains(expected) || why.contains("no whole number of blocks"),
+                "{arguments:?}: {why}"
+            );
+        }
+        assert!(fs::read(image).unwrap() == before, "{image} was written");
+    }
+}
+
+#[test]
+fn an_nvram_that_was_left_out_for_a_mount_is_not_believed_and_a_note_says_so() {
+    for layout in ["compact", "paper"] {
+        let images = Images::new(layout);
+        let source = images.dir.path().join("tree");
+        let files = tree(&source);
+        images.on(&["put"], &[source.join("f0.bin").to_str().unwrap(), "/"]);
+        images.ok(&["put", "--nand", &images.path("nand.img"), source.to_str().unwrap(), "/"]);
+        let checked = images.on(&["fsck", "-n"], &[]);
+        assert!(checked.contains("the NAND was written without this NVRAM"), "{checked}");
+        let back = images.dir.path().join("back");
+        images.on(&["get"], &["/tree", back.to_str().unwrap()]);
+        for (name, bytes) in &files {
+            assert_eq!(&fs::read(back.join(name)).unwrap(), bytes, "{layout}: {name}");
+        }
     }
 }
 

@@ -54,7 +54,8 @@ typedef struct cmfs_volume cmfs_volume;
 
 /* Makes a file system; every good block is erased. `identity` are 16 random bytes. `nvram` may be NULL. */
 int cmfs_format(const struct cmfs_nand *nand, const struct cmfs_nvram *nvram, const uint8_t identity[16]);
-/* Opens one; `*volume` is set on success. */
+/* Opens one; `*volume` is set on success. CMFS_ENODEV: the part holds no file system of ours, or the NVRAM is another
+ * part's; nothing was written. */
 int cmfs_mount(const struct cmfs_nand *nand, const struct cmfs_nvram *nvram, cmfs_volume **volume);
 /* 0: clean, 1: recovered after a crash, 2: scanned, 3: from a checkpoint of YAFFS2. */
 int cmfs_mounted_how(const cmfs_volume *volume);

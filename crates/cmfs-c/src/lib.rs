@@ -143,7 +143,7 @@ fn errno(error: Error) -> c_int {
         Error::NotFound | Error::NoAttribute => 2,
         Error::Gone | Error::Corrupt { .. } => 5,
         Error::Exists => 17,
-        Error::Mismatch(_) => 19,
+        Error::Mismatch(_) | Error::Foreign(_) => 19,
         Error::NotDir => 20,
         Error::IsDir => 21,
         Error::BadArgument | Error::NoOffset => 22,

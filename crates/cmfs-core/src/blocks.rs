@@ -23,7 +23,7 @@ pub enum BlockState {
     Emptied,
     /// Nothing points into it.
     Erasable,
-    /// Not to be used.
+    /// Not to be used by the log: it failed, or holds format records.
     Bad,
 }
 
@@ -54,6 +54,11 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// One that is not to be used.
+    pub fn bad(erases: u32) -> Block {
+        Block { state: BlockState::Bad, erases, ..Block::default() }
+    }
+
     fn is_idle(&self) -> bool {
         matches!(self.state, BlockState::Emptied | BlockState::Erasable)
     }

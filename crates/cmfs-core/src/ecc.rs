@@ -176,6 +176,10 @@ impl<N: Nand> Nand for Corrected<N> {
     fn erase(&mut self, block: u32) -> Result<(), NandError> {
         self.nand.erase(block)
     }
+
+    fn sync(&mut self) -> Result<(), NandError> {
+        self.nand.sync()
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub enum Error {
     },
     /// A valid thing that is not driven, or a geometry that cannot be.
     Unsupported(&'static str),
+    /// The part holds no file system of ours.
+    Foreign(&'static str),
     /// NAND and NVRAM do not belong together.
     Mismatch(&'static str),
     /// No page left.
@@ -57,6 +59,7 @@ impl fmt::Display for Error {
             Error::Gone => f.write_str("the medium is gone"),
             Error::Corrupt { what, why, at } => write!(f, "{what} is corrupt: {why} (at {at})"),
             Error::Unsupported(why) => write!(f, "not supported: {why}"),
+            Error::Foreign(why) => write!(f, "the NAND holds no cmfs: {why}"),
             Error::Mismatch(why) => write!(f, "NAND and NVRAM do not belong together: {why}"),
             Error::NoSpace => f.write_str("no space left"),
             Error::NotFound => f.write_str("no such object"),

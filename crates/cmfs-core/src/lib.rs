@@ -35,6 +35,7 @@ mod media;
 mod nvram;
 mod object;
 pub mod ram;
+pub mod record;
 pub mod summary;
 pub mod tags;
 

@@ -70,7 +70,7 @@ pub enum NandError {
 ///
 /// - A page is programmed once between two erases of its block, in ascending order (the file system keeps to
 ///   that); an erased page reads as all ones, data and spare area.
-/// - An operation that returned is on the medium. Of one that was cut off by a power loss, nothing is promised:
+/// - An operation that returned is on the medium; of a part in a file, when [`sync`](Nand::sync) returned. Of one that was cut off by a power loss, nothing is promised:
 ///   the page or block may read as before, as erased, as anything, or not at all.
 /// - Wrong bits of data are corrected below here, or the read fails.
 pub trait Nand {
@@ -94,6 +94,11 @@ pub trait Nand {
 
     /// Erases a block.
     fn erase(&mut self, block: u32) -> Result<(), NandError>;
+
+    /// Returns when what was programmed and erased stays, where that is not so at once: a part in a file.
+    fn sync(&mut self) -> Result<(), NandError> {
+        Ok(())
+    }
 }
 
 /// The non-volatile memory is gone, or an access goes past its end.
@@ -168,6 +173,10 @@ macro_rules! forward {
 
             fn erase(&mut self, block: u32) -> Result<(), NandError> {
                 (**self).erase(block)
+            }
+
+            fn sync(&mut self) -> Result<(), NandError> {
+                (**self).sync()
             }
         }
 

@@ -122,6 +122,8 @@ pub(crate) struct Object {
     pub touched: u64,
     /// Its size is to be read from its header.
     pub size_unknown: bool,
+    /// Its header cannot be read: it goes by a made-up name, or the one in NVRAM, until it gets a new header.
+    pub damaged: bool,
     /// Pages promised to it, from and to.
     pub reserved: Vec<(u32, u32)>,
 }
@@ -142,6 +144,7 @@ impl Object {
             dirty: false,
             touched: 0,
             size_unknown: false,
+            damaged: false,
             reserved: Vec::new(),
         }
     }
@@ -153,6 +156,19 @@ impl Object {
 }
 
 impl Details {
+    /// In place of a header that cannot be read: a name that tells the object, nobody's but the owner of all.
+    pub fn stand_in(id: u32, kind: Kind) -> Details {
+        let mode = match kind {
+            Kind::Dir if id == ROOT => 0o40_755,
+            Kind::Dir => 0o40_700,
+            Kind::Symlink => 0o120_777,
+            Kind::Special => 0o10_000,
+            Kind::File | Kind::HardLink | Kind::Unknown => 0o100_400,
+        };
+        let name = if id == ROOT { alloc::string::String::new() } else { alloc::format!("damaged-{id}") };
+        Details { name: name.into_bytes().into(), mode, ..Details::default() }
+    }
+
     pub fn from_header(header: Header) -> Details {
         Details {
             name: header.name,

@@ -130,6 +130,8 @@ pub struct RamNand {
     counts: Counts,
     /// The next program or erase of this block fails.
     failing: Option<u32>,
+    /// What a cut leaves of a part that is written back: its pages at the last sync, and the cuts it went through.
+    synced: Option<(Vec<PageCell>, u64)>,
 }
 
 impl RamNand {
@@ -143,7 +145,13 @@ impl RamNand {
             power: Power::default(),
             counts: Counts::default(),
             failing: None,
+            synced: None,
         }
+    }
+
+    /// From now on a cut takes everything back to the last sync, as with an image on a host that caches its writes.
+    pub fn write_back(&mut self) {
+        self.synced = Some((self.pages.clone(), self.power.0.cuts.get()));
     }
 
     /// The same part in the same state, on another power supply.
@@ -198,7 +206,12 @@ impl RamNand {
         image
     }
 
-    fn powered(&self) -> Result<(), NandError> {
+    fn powered(&mut self) -> Result<(), NandError> {
+        let cuts = self.power.0.cuts.get();
+        if let Some((pages, seen)) = self.synced.as_mut().filter(|(_, seen)| *seen != cuts) {
+            *seen = cuts;
+            self.pages.clone_from(pages);
+        }
         if self.power.is_off() { Err(NandError::Gone) } else { Ok(()) }
     }
 
@@ -315,6 +328,14 @@ impl Nand for RamNand {
         self.counts.erases += 1;
         self.erases[block as usize] += 1;
         self.cells(block).fill(PageCell::Erased);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), NandError> {
+        self.powered()?;
+        if let Some((pages, _)) = &mut self.synced {
+            pages.clone_from(&self.pages);
+        }
         Ok(())
     }
 }

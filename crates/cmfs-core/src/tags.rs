@@ -20,6 +20,10 @@ pub const SEQUENCE_LOWEST: u32 = 0x1000;
 pub const SEQUENCE_LAST: u32 = 0xefff_ff00;
 /// The sequence number of checkpoint blocks.
 pub const SEQUENCE_CHECKPOINT: u32 = 0x21;
+/// The sequence number of blocks of format records: what YAFFS2 gives to blocks that could not be marked bad.
+pub const SEQUENCE_FORMAT: u32 = 0xffff_0000;
+/// The object that format records belong to.
+pub const FORMAT_OBJECT: u32 = 0x11;
 /// The object that block summaries belong to.
 pub const SUMMARY_OBJECT: u32 = 0x10;
 
@@ -85,6 +89,8 @@ pub enum PageKind {
     Summary,
     /// Part of a checkpoint.
     Checkpoint,
+    /// A format record.
+    Format,
     /// Nothing that we know.
     Unknown,
 }
@@ -113,6 +119,9 @@ impl Packed {
     pub fn kind(&self) -> PageKind {
         if self.sequence == SEQUENCE_CHECKPOINT {
             return PageKind::Checkpoint;
+        }
+        if self.sequence == SEQUENCE_FORMAT {
+            return PageKind::Format;
         }
         if self.chunk & HEADER_FLAG != 0 {
             let Some(kind) = Kind::from_code(self.object >> TYPE_SHIFT) else { return PageKind::Unknown };
@@ -271,20 +280,21 @@ impl TagPlace {
             }
         }
         let tags = Packed::from_bytes(&bytes);
-        if tags.in_log() || tags.sequence == SEQUENCE_CHECKPOINT {
+        if tags.in_log() || matches!(tags.sequence, SEQUENCE_CHECKPOINT | SEQUENCE_FORMAT) {
             SpareState::Tagged(tags)
         } else {
             SpareState::Unreadable
         }
     }
 
-    /// Whether `data` is what the spare area's checksum was made of; true where there is none.
+    /// Whether `data` is what the spare area's checksum was made of; true where there is none. One bit of the checksum
+    /// itself may be wrong: nothing else corrects it. Up to two wrong bits of data are found for certain all the same.
     pub fn data_is_whole(&self, data: &[u8], spare: &[u8]) -> bool {
         let stored = self.ecc.then(|| spare.get(self.crc_place())).flatten();
         match stored {
             Some(&[a, b, c, d]) => {
                 let stored = u32::from_le_bytes([a, b, c, d]);
-                stored == u32::MAX || stored == checksum(data)
+                stored.count_zeros() <= 1 || (stored ^ checksum(data)).count_ones() <= 1
             }
             _ => true,
         }

@@ -115,8 +115,9 @@ impl ExportVerb {
     /// Writes the image for YAFFS2's tools.
     fn write_yaffs2(&self, to: &Path) -> Result<ExitCode> {
         let device = self.profile.as_deref().unwrap_or(volume::DEVICE);
+        let (scan, checkpoint, plain) = (false, None, false);
         let cmfs =
-            Volume { nand: &self.image, nvram: self.nvram.as_deref(), device, scan: false, checkpoint: None };
+            Volume { nand: &self.image, nvram: self.nvram.as_deref(), device, scan, checkpoint, plain };
         let count = cmfs.export(to)?;
         super::say(&format!("{count} objects in {}", to.display()))?;
         Ok(ExitCode::SUCCESS)

@@ -206,6 +206,7 @@ mod tests {
             device: String::new(),
             ssd: None,
             disk: None,
+            yaffs2: false,
             without_ssd: false,
         };
         let mut ls = Ls { volume, long: true, recursive: true, json: false, paths: Vec::new() };

@@ -47,6 +47,9 @@ pub(super) struct Status {
     /// Profile of its NAND
     #[arg(long, value_name = "PROFILE", default_value = crate::fs::cmfs::volume::DEVICE)]
     device: String,
+    /// Its NAND is a plain image of YAFFS2
+    #[arg(long, requires = "nand")]
+    yaffs2: bool,
     /// The directory that is mounted on, or the socket of an exported device
     #[arg(required_unless_present = "nand")]
     mountpoint: Option<PathBuf>,
@@ -73,7 +76,8 @@ impl Status {
     /// How images would be mounted, and what is on them.
     fn of_images(&self, nand: &Path) -> Result<Value> {
         let nvram = self.nvram.as_deref();
-        let fs = Volume { nand, nvram, device: &self.device, scan: false, checkpoint: None }.mount(false)?;
+        let (scan, checkpoint, plain) = (false, None, self.yaffs2);
+        let fs = Volume { nand, nvram, device: &self.device, scan, checkpoint, plain }.mount(false)?;
         let text = fs.control_get(fs.root(), "bimetal.status")?;
         serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, nand.display()))
     }

@@ -60,6 +60,9 @@ pub struct VolumeArgs {
     /// Profile of the NAND part: a built-in name or a file
     #[arg(long, value_name = "PROFILE", default_value = cmfs::DEVICE)]
     pub device: String,
+    /// The NAND is a plain image of YAFFS2, without the format record of cmfs: opened from the NAND alone
+    #[arg(long, requires = "nand")]
+    pub yaffs2: bool,
     /// SSD half: a device or an image file
     #[arg(long, value_name = "DEVICE", env = "BIMETAL_SSD")]
     pub ssd: Option<PathBuf>,
@@ -236,6 +239,7 @@ fn cmfs_volume<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<cmfs::Vol
         device: &args.device,
         scan: false,
         checkpoint: None,
+        plain: args.yaffs2,
     };
     for option in options {
         match option.as_str() {

@@ -2,8 +2,8 @@
 //!
 //! The image is page after page, each followed by its spare area: what `nanddump --oob` writes and what tools
 //! for YAFFS2 read. It is sparse: a page of zeros, data and spare area, was never programmed (no page that was has
-//! tags of zeros), and erasing leaves a hole. A bad block is marked as on a part: a byte other than 255 at the
-//! beginning of its first spare area.
+//! tags of zeros), and erasing leaves a hole. A bad block is marked as on a part: a byte with two or more bits
+//! clear at the beginning of its first spare area.
 
 use crate::media::guard::{self, Claim, Role};
 use crate::{Error, Result};
@@ -22,6 +22,8 @@ pub struct ImageNand {
     claim: Arc<Claim>,
     geometry: Geometry,
     writable: bool,
+    /// Written since it was last brought to the host's disk.
+    dirty: bool,
     /// A page as the file has it.
     buffer: Vec<u8>,
 }
@@ -54,7 +56,7 @@ impl ImageNand {
         }
         geometry.blocks = u32::try_from(len / block).unwrap_or(u32::MAX);
         let writable = claim.role() != Role::Read;
-        Ok(ImageNand { claim, geometry, writable, buffer: vec![0; page as usize] })
+        Ok(ImageNand { claim, geometry, writable, dirty: false, buffer: vec![0; page as usize] })
     }
 
     /// Empties a file and gives it the length that a part of this shape takes.
@@ -106,7 +108,8 @@ impl cmfs_core::Nand for ImageNand {
         self.read_spare(self.geometry.first_page(block), &mut spare)?;
         // Where tags begin at the first byte there is no room for a mark.
         let is_tagged = matches!(TagPlace::IMAGE.read(&spare), SpareState::Tagged(_));
-        Ok(spare.len() >= 34 && spare[0] != 0xff && !is_tagged)
+        // One wrong bit is no mark.
+        Ok(spare.len() >= 34 && spare[0].count_ones() < 7 && !is_tagged)
     }
 
     fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
@@ -114,6 +117,7 @@ impl cmfs_core::Nand for ImageNand {
         let mut spare = vec![0; self.geometry.spare_bytes as usize];
         self.read_spare(first, &mut spare)?;
         spare[..2].fill(0);
+        self.dirty = true;
         self.file().write_all_at(&spare, self.spare_at(first)).map_err(gone)
     }
 
@@ -137,6 +141,7 @@ impl cmfs_core::Nand for ImageNand {
         if !self.writable {
             return Err(NandError::Gone);
         }
+        self.dirty = true;
         let bytes = [data, spare].concat();
         self.file().write_all_at(&bytes, self.offset(page)).map_err(gone)
     }
@@ -145,6 +150,7 @@ impl cmfs_core::Nand for ImageNand {
         if !self.writable {
             return Err(NandError::Gone);
         }
+        self.dirty = true;
         let first = self.offset(self.geometry.first_page(block));
         let len = self.buffer.len() as u64 * u64::from(self.geometry.pages_per_block);
         let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -157,5 +163,37 @@ impl cmfs_core::Nand for ImageNand {
         (0..pages).try_for_each(|page| {
             self.file().write_all_at(&zeros, first + (page * zeros.len()) as u64).map_err(gone)
         })
+    }
+
+    fn sync(&mut self) -> Result<(), NandError> {
+        if self.dirty {
+            self.file().sync_data().map_err(gone)?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cmfs_core::Nand;
+
+    #[test]
+    fn one_wrong_bit_of_the_mark_hides_no_block_and_a_marked_block_is_bad() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nand");
+        let geometry = Geometry { page_bytes: 2048, spare_bytes: 64, pages_per_block: 8, blocks: 8 };
+        File::create(&path).unwrap().set_len(8 * 8 * (2048 + 64)).unwrap();
+        let mut nand = ImageNand::open(&path, geometry, true).unwrap();
+        for bit in 0..8 {
+            let mut spare = [0xff; 64];
+            spare[0] ^= 1 << bit;
+            nand.program(8 * bit, &[7; 2048], &spare).unwrap();
+            assert_eq!(nand.is_bad(bit), Ok(false), "bit {bit}");
+        }
+        nand.mark_bad(3).unwrap();
+        nand.sync().unwrap();
+        assert_eq!((nand.is_bad(3), nand.is_bad(4)), (Ok(true), Ok(false)));
     }
 }

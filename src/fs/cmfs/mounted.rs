@@ -124,6 +124,7 @@ fn start_updater(shared: Arc<Shared>) -> Result<Task> {
     let clock = shared.clock.clone();
     let work = move || {
         let started = shared.clock.now();
+        let mut overflows = false;
         loop {
             let due = shared.clock.now() + TICK;
             let mut ended = shared.ended.lock();
@@ -135,8 +136,17 @@ fn start_updater(shared: Arc<Shared>) -> Result<Task> {
             }
             drop(ended);
             let now_ms = shared.clock.now().since(started).as_millis() as u64;
-            if let Err(why) = shared.state.lock().fs.update_if_due(now_ms) {
-                tracing::error!("cmfs: the NVRAM could not be updated: {why}");
+            match shared.state.lock().fs.update_if_due(now_ms) {
+                Ok(Some(report)) => {
+                    if report.overflow && !overflows {
+                        tracing::warn!(
+                            "cmfs: the NVRAM is too small for what is on the NAND: the next mount will scan"
+                        );
+                    }
+                    overflows = report.overflow;
+                }
+                Ok(None) => {}
+                Err(why) => tracing::error!("cmfs: the NVRAM could not be updated: {why}"),
             }
         }
     };

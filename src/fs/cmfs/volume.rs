@@ -10,6 +10,7 @@ use crate::media::nand::NandProfile;
 use crate::media::profile;
 use crate::{Error, Result};
 use cmfs_core::ecc::Corrected;
+use cmfs_core::record::{MAGIC, Record};
 use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, Problem};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ use std::sync::Arc;
 
 /// The part that an image is of, unless another is named.
 pub const DEVICE: &str = "slc-2k";
+
+/// Bytes at the end of an image in which format records are looked for where they should not be.
+const RECORDS_BYTES: u64 = 48 << 20;
 
 /// Which volume, and how.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub struct Volume<'a> {
     pub scan: bool,
     /// Leave a checkpoint for YAFFS2 at the end, for machines with pointers of so many bytes.
     pub checkpoint: Option<usize>,
+    /// Open a part without a format record, as YAFFS2 and image makers leave it.
+    pub plain: bool,
 }
 
 /// A volume to be made.
@@ -154,6 +160,18 @@ fn make_nvram(claim: Arc<Claim>, bytes: u64) -> Result<MappedNvram> {
     MappedNvram::over(claim)
 }
 
+/// The shape in the last format record of an image, wherever in its end it lies.
+fn shape_in(image: &Path) -> Option<Geometry> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = std::fs::File::open(image).ok().filter(|_| !is_device(image))?;
+    let len = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(RECORDS_BYTES))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(RECORDS_BYTES).read_to_end(&mut bytes).ok()?;
+    let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
+    starts.filter_map(|(at, _)| Record::from_bytes(&bytes[at..]).ok()).last().map(|record| record.geometry)
+}
+
 impl Volume<'_> {
     /// Opens the core. Read-only, nothing on the media changes.
     ///
@@ -172,12 +190,28 @@ impl Volume<'_> {
         };
         let nvram = claims.next().map(MappedNvram::over).transpose()?;
         let nvram = nvram.map(|memory| Box::new(memory) as Memory);
-        let config = config(self.nvram.map_or(Ok(Layout::Compact), layout_of)?);
-        match self.scan {
+        let layout = self.nvram.map_or(Ok(Layout::Compact), layout_of)?;
+        let config = Config { plain: self.plain, ..config(layout) };
+        let opened = match self.scan {
             true => Fs::open_scanning(nand, nvram, config),
             false => Fs::open(nand, nvram, config),
+        };
+        opened.map_err(|why| match why {
+            cmfs_core::Error::Foreign(_) => self.foreign(why),
+            why => error(why),
+        })
+    }
+
+    /// The error for a part that is not ours, with the shape that a format record in its image names.
+    fn foreign(&self, why: cmfs_core::Error) -> Error {
+        let path = self.nand.display();
+        match shape_in(self.nand) {
+            Some(shape) => Error::invalid(format!(
+                "{path}: it is a cmfs on a part of {} blocks of {} pages of {} + {} bytes, which --device {} is not; name that part",
+                shape.blocks, shape.pages_per_block, shape.page_bytes, shape.spare_bytes, self.device
+            )),
+            None => error(why).explained(path),
         }
-        .map_err(error)
     }
 
     /// Opens it as a file system.
@@ -186,7 +220,11 @@ impl Volume<'_> {
     /// As [`open`](Volume::open)'s.
     pub fn mount(&self, writable: bool) -> Result<CmfsFs> {
         let checkpoint = self.checkpoint.filter(|_| writable);
-        CmfsFs::new(self.open(writable)?, Options { manual: !writable, checkpoint })
+        let fs = self.open(writable)?;
+        if self.nvram.is_some() && !fs.report().why.is_empty() {
+            tracing::warn!("cmfs: the NVRAM was not used and the NAND was scanned: {}", fs.report().why);
+        }
+        CmfsFs::new(fs, Options { manual: !writable, checkpoint })
     }
 
     /// Checks the volume; how it was opened, what is wrong, and how many objects there are. With `repair` what the
@@ -205,6 +243,11 @@ impl Volume<'_> {
         if checked.problems.is_empty() {
             fs.close().map_err(error)?;
             return Ok(checked);
+        }
+        fs.repair().map_err(error)?;
+        if fs.check(true).map_err(error)?.is_empty() {
+            fs.close().map_err(error)?;
+            return Ok(Checked { repaired: true, ..checked });
         }
         drop(fs);
         let mut fs = Volume { scan: true, ..self.clone() }.open(true)?;

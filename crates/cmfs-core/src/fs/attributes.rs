@@ -3,7 +3,7 @@
 use super::Fs;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
-use crate::object::{Details, Kind, LOST_FOUND, ROOT, Rest, Time};
+use crate::object::{Details, Kind, LOST_FOUND, Rest, Time};
 use alloc::vec::Vec;
 
 /// What an object is like.
@@ -58,6 +58,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The details, with what only the header page has.
     fn rest(&mut self, id: u32) -> Result<&mut Rest> {
         self.load_details(id, true)?;
+        self.ensure_whole(id)?;
         let details = self.object_mut(id)?.details.as_deref_mut();
         details.and_then(|details| details.rest.as_mut()).ok_or(Error::Stale)
     }
@@ -71,7 +72,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub fn attr(&mut self, id: u32) -> Result<Attr> {
         self.ensure_size(id)?;
         if self.object(id)?.kind == Kind::Symlink && self.object(id)?.size == 0 {
-            let size = self.rest(id)?.alias.len() as u64;
+            let size = match self.rest(id) {
+                Ok(rest) => rest.alias.len() as u64,
+                Err(Error::Corrupt { .. }) => 0,
+                Err(error) => return Err(error),
+            };
             self.object_mut(id)?.size = size;
         }
         let pages = self.pages_taken(id)?;
@@ -103,6 +108,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Changes attributes.
     pub fn set_attr(&mut self, id: u32, set: &SetAttr) -> Result<()> {
         let now = self.now;
+        self.details(id)?;
+        self.ensure_whole(id)?;
         let details = self.details(id)?;
         details.mode = set.perm.map_or(details.mode, |perm| details.mode & !0o7777 | perm & 0o7777);
         details.uid = set.uid.unwrap_or(details.uid);
@@ -124,18 +131,17 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The value of an extended attribute.
     pub fn attribute(&mut self, id: u32, name: &[u8]) -> Result<Vec<u8>> {
         let found = self.rest(id)?.attributes.iter().find(|(other, _)| **other == *name);
-        found.filter(|(name, _)| !is_own(id, name)).map(|(_, value)| value.to_vec()).ok_or(Error::NoAttribute)
+        found.map(|(_, value)| value.to_vec()).ok_or(Error::NoAttribute)
     }
 
     /// The names of all extended attributes.
     pub fn attributes(&mut self, id: u32) -> Result<Vec<Vec<u8>>> {
-        let all = self.rest(id)?.attributes.iter().map(|(name, _)| name.to_vec());
-        Ok(all.filter(|name| !is_own(id, name)).collect())
+        Ok(self.rest(id)?.attributes.iter().map(|(name, _)| name.to_vec()).collect())
     }
 
     /// Sets an extended attribute, or with `None` removes it. All of an object's must fit its header page.
     pub fn set_attribute(&mut self, id: u32, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        if name.is_empty() || name.contains(&0) || is_own(id, name) || id == LOST_FOUND {
+        if name.is_empty() || name.contains(&0) || id == LOST_FOUND {
             return Err(Error::BadArgument);
         }
         let room = (self.geometry.page_bytes as usize).saturating_sub(crate::header::HEADER_BYTES + 96);
@@ -160,9 +166,4 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.details(id)?.ctime = now;
         self.touch(id)
     }
-}
-
-/// Whether an attribute is the file system's own.
-fn is_own(id: u32, name: &[u8]) -> bool {
-    id == ROOT && name == super::log::IDENTITY_ATTRIBUTE
 }

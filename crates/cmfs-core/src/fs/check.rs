@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
 use crate::object::{Kind, LOST_FOUND, NONE, ROOT};
 use crate::tags::{PageKind, SpareState};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// One thing that is wrong.
@@ -27,6 +28,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let mut live = alloc::vec![0u32; self.geometry.blocks as usize];
         for id in self.objects.ids() {
             self.check_object(id, &mut problems);
+            self.check_names(id, &mut problems)?;
             let pages = self.pages_of_object(id);
             for (page, expected) in pages {
                 if let Some(count) = live.get_mut(self.geometry.block_of(page) as usize) {
@@ -72,6 +74,31 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if object.header == NONE && id > LOST_FOUND && !object.dirty {
             problem("it has no header");
         }
+    }
+
+    /// No two entries of a directory have one name.
+    fn check_names(&mut self, dir: u32, problems: &mut Vec<Problem>) -> Result<()> {
+        let Some(entries) = self.objects.get(dir).and_then(|object| object.dir.as_deref()) else {
+            return Ok(());
+        };
+        let entries: Vec<u32> = entries.children.iter().copied().collect();
+        let mut names = BTreeSet::new();
+        for id in entries {
+            match self.load_details(id, false) {
+                Ok(()) => {}
+                Err(Error::Gone) => return Err(Error::Gone),
+                Err(_) => continue,
+            }
+            let name = self.object(id)?.details.as_ref().map(|details| details.name.clone());
+            if name.is_some_and(|name| !names.insert(name)) {
+                problems.push(Problem {
+                    object: id,
+                    why: "another entry of its directory has its name",
+                    at: 0,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The pages of an object: its header (`None`), and its data by index.

@@ -8,7 +8,6 @@ use crate::blocks::BlockState;
 use crate::checkpoint::{self, Contents, PAGE_HEAD, Sums};
 use crate::error::{Error, Result};
 use crate::media::{Nand, NandError, Nvram};
-use crate::object::{NONE, ROOT};
 use crate::summary;
 use crate::tags::{Packed, PageKind, SEQUENCE_CHECKPOINT, SpareState};
 use alloc::vec::Vec;
@@ -41,6 +40,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         (self.sequence, self.last_block) = (state.sequence, state.last_block);
         self.open = state.open.map(|(block, next)| Open { block, next, tags: None });
         blocks.iter().for_each(|block| self.blank_block(*block));
+        self.reserve_record_blocks();
         self.checkpoint = blocks;
         self.report.kind = MountKind::Checkpoint;
         Ok(true)
@@ -120,6 +120,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if self.checkpoint.is_empty() {
             return Ok(());
         }
+        self.begin_session()?;
         let blocks = core::mem::take(&mut self.checkpoint);
         self.commit(false)?;
         for block in blocks {
@@ -193,6 +194,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.drop_checkpoint()?;
             self.commit(true)?;
         }
+        self.sync_nand()?;
         Ok(written)
     }
 
@@ -209,6 +211,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 
     fn program_stream(&mut self, stream: &[u8], blocks: &[u32]) -> Result<()> {
+        self.begin_session()?;
         let pages_per_block = self.geometry.pages_per_block as usize;
         let room = self.geometry.page_bytes as usize - PAGE_HEAD;
         let mut sums = Sums::default();
@@ -246,17 +249,6 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             .collect();
         let is_written = |page: &u32| !matches!(self.read_tags(*page), Ok(SpareState::Erased));
         pages.into_iter().filter(is_written).collect()
-    }
-
-    /// What only the root's header page says of a part that was opened without its NVRAM.
-    pub(super) fn learn_identity(&mut self) -> Result<()> {
-        let root = self.objects.get(ROOT).map_or(NONE, |root| root.header);
-        if root != NONE
-            && let Some(identity) = self.read_identity_of(root)?
-        {
-            self.identity = identity;
-        }
-        Ok(())
     }
 }
 

@@ -66,7 +66,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
     }
 
-    fn begin_cleaning(&mut self, block: u32) -> Result<()> {
+    pub(super) fn begin_cleaning(&mut self, block: u32) -> Result<()> {
         let entry = self.blocks.get(block);
         let mut pages = self.tags_of(block)?;
         pages.reverse();
@@ -140,7 +140,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             PageKind::Data { object, index, .. } => {
                 self.objects.get(object).is_some_and(|object| object.map.get(index) == Some(page))
             }
-            PageKind::Summary | PageKind::Checkpoint | PageKind::Unknown => false,
+            PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => false,
         }
     }
 
@@ -153,6 +153,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 done => done,
             },
             PageKind::Data { object, index, bytes } => {
+                // A page that a truncation shortened says so where it goes: behind the header that cut the file.
+                self.ensure_size(object)?;
+                let begins = u64::from(index) * u64::from(self.geometry.page_bytes);
+                let known = self.object(object)?.flash_size.saturating_sub(begins).max(1);
+                let bytes = u64::from(bytes).min(known) as u32;
                 let mut data = core::mem::take(&mut self.page);
                 let read = self.nand.read(page, &mut data, &mut self.spare);
                 let whole = read.is_ok() && self.place.data_is_whole(&data, &self.spare);
@@ -164,13 +169,15 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 self.page = data;
                 done
             }
-            PageKind::Summary | PageKind::Checkpoint | PageKind::Unknown => Ok(()),
+            PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => Ok(()),
         }
     }
 
     /// Writes the header again as flash knows the object: a size that was not written yet must not get there
     /// before its data.
     pub(super) fn rewrite_header(&mut self, id: u32) -> Result<()> {
+        self.load_details(id, true)?;
+        self.ensure_whole(id)?;
         let (size, dirty) = (self.object(id)?.size, self.object(id)?.dirty);
         let flash_size = self.object(id)?.flash_size;
         self.object_mut(id)?.size = flash_size;

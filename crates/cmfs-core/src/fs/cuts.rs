@@ -102,6 +102,29 @@ fn survive(base: &Base, media: (RamNand, RamNvram, World), seed: u64, again: Opt
     let (nand, nvram) = fs.into_media();
     let mut fs = Fs::open(nand, nvram, base.config).unwrap_or_else(|error| panic!("{what}, again: {error}"));
     world.check_all(&mut fs, &format!("{what}, going on"));
+    lose_nvram(base, fs.into_media(), &mut world, &mut random, what);
+}
+
+/// The NVRAM is lost, and work goes on without it; then it comes back.
+fn lose_nvram(
+    base: &Base,
+    media: (RamNand, Option<RamNvram>),
+    world: &mut World,
+    random: &mut Random,
+    what: &str,
+) {
+    let (nand, nvram) = media;
+    let mut fs = Fs::open(nand, None, base.config).unwrap_or_else(|error| panic!("{what}, alone: {error}"));
+    world.check_all(&mut fs, &format!("{what}, NVRAM lost"));
+    for _ in 0..4 {
+        world.step(&mut fs, random, 30_000).unwrap_or_else(|error| panic!("{what}, alone: {error}"));
+    }
+    world.write(&mut fs, "d0/f0", 0, &[1; 100]).unwrap_or_else(|error| panic!("{what}, alone: {error}"));
+    world.sync(&mut fs, false).expect("a sync");
+    let (nand, _) = fs.into_media();
+    let mut fs = Fs::open(nand, nvram, base.config).unwrap_or_else(|error| panic!("{what}, back: {error}"));
+    assert_eq!(fs.report().kind, super::MountKind::Scanned, "{what}: a stale NVRAM is believed");
+    world.check_all(&mut fs, &format!("{what}, NVRAM back"));
 }
 
 /// Every cut of one series, or as many as asked for.

@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The most pages of a file: what the tags have bits for.
-const PAGES_MAX: u64 = 1 << 28;
+pub(super) const PAGES_MAX: u64 = 1 << 28;
 /// Objects that may wait for their header.
 const DIRTY_MAX: usize = 32;
 
@@ -116,6 +116,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return Err(Error::TooLarge);
         }
         self.ensure_size(id)?;
+        self.ensure_whole(id)?;
         let size = self.file(id)?.size;
         if data.is_empty() {
             return Ok(());
@@ -241,6 +242,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return Err(Error::TooLarge);
         }
         self.ensure_size(id)?;
+        self.ensure_whole(id)?;
         let old = self.file(id)?.size;
         if size > old {
             self.zero_tail(id)?;
@@ -292,6 +294,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Makes the bytes from `from` to `to` zeros, and a hole where whole pages are.
     pub fn punch(&mut self, id: u32, from: u64, to: u64) -> Result<()> {
         self.ensure_size(id)?;
+        self.ensure_whole(id)?;
         let size = self.file(id)?.size;
         let to = to.min(size);
         if from >= to {
@@ -406,6 +409,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub(super) fn touch(&mut self, id: u32) -> Result<()> {
         let creations = self.creations;
         let object = self.object_mut(id)?;
+        if object.damaged {
+            return Ok(());
+        }
         object.dirty = true;
         object.touched = creations;
         self.dirty.insert(id);
@@ -424,7 +430,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let too_many = waiting.len().saturating_sub(DIRTY_MAX);
         for (number, (touched, id)) in waiting.into_iter().enumerate() {
             if touched < before || number < too_many {
-                self.flush_object(id)?;
+                match self.flush_object(id) {
+                    // Its own error: a sync says so.
+                    Ok(()) | Err(Error::Corrupt { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(())
@@ -487,19 +497,26 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             let links: Vec<u32> = self.dirty.iter().copied().filter(leads_here).collect();
             links.into_iter().try_for_each(|link| self.flush_object(link))?;
         }
-        Ok(())
+        self.sync_nand()
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable. What cannot be for an error of its own keeps nothing else from it.
     pub fn sync(&mut self) -> Result<()> {
         self.reap()?;
         for id in self.cache.objects() {
             self.flush_data(id)?;
         }
-        while let Some(id) = self.dirty.first().copied() {
-            self.flush_object(id)?;
+        let (mut done, mut from) = (Ok(()), 0);
+        while let Some(id) = self.dirty.range(from..).next().copied() {
+            match self.flush_object(id) {
+                Ok(()) => {}
+                Err(error @ Error::Corrupt { .. }) => done = done.and(Err(error)),
+                Err(error) => return Err(error),
+            }
+            from = id + 1;
         }
-        Ok(())
+        self.sync_nand()?;
+        done
     }
 
     /// The NAND pages of a file, in order, holes left out.

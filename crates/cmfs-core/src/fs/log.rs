@@ -11,9 +11,6 @@ use crate::tags::{Extra, Packed, PageKind, SEQUENCE_LAST, SUMMARY_OBJECT, SpareS
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The attribute of the root directory that ties a part to its NVRAM.
-pub(super) const IDENTITY_ATTRIBUTE: &[u8] = b"trusted.cmfs.identity";
-
 /// A name that moves together with another.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
@@ -29,6 +26,8 @@ const ANOTHER: &str = "it is another one by its tags";
 impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Writes a page to the log and counts it live; where it went. The sequence number is filled in.
     pub(super) fn append(&mut self, tags: Packed, data: &[u8]) -> Result<u32> {
+        self.begin_session()?;
+        self.reap()?;
         self.drop_checkpoint()?;
         loop {
             let (block, page) = self.next_page()?;
@@ -147,6 +146,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Erases one block; which.
     pub(super) fn erase_one(&mut self) -> Result<u32> {
+        self.begin_session()?;
         self.drop_checkpoint()?;
         loop {
             if self.blocks.next_erasable(self.last_block).is_none() {
@@ -180,6 +180,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// A block is given up for good.
     pub(super) fn mark_bad(&mut self, block: u32) -> Result<()> {
+        self.begin_session()?;
         // A block that cannot even be marked will fail again when it is tried after a scan.
         if self.nand.mark_bad(block) == Err(NandError::Gone) {
             return Err(Error::Gone);
@@ -230,8 +231,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.object_mut(id)?.details = Some(Box::new(filled));
             return Ok(());
         }
-        self.fetch_header(page, id)?;
-        let header = Header::read(&self.page, u64::from(page))?;
+        let header = match self.fetch_header(page, id) {
+            Ok(()) => Header::read(&self.page, u64::from(page)),
+            Err(error) => Err(error),
+        };
+        let header = match header {
+            Err(Error::Corrupt { .. }) => return self.stand_in(id),
+            header => header?,
+        };
         if self.object(id)?.size_unknown {
             self.learn_size(id, &header)?;
         }
@@ -242,6 +249,57 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
         self.object_mut(id)?.details = Some(Box::new(loaded));
         Ok(())
+    }
+
+    /// An object whose header cannot be read stays to be seen, read and removed: the error is its own alone.
+    fn stand_in(&mut self, id: u32) -> Result<()> {
+        if self.object(id)?.details.is_none() && !self.details_from_store(id)? {
+            let kind = self.object(id)?.kind;
+            self.object_mut(id)?.details = Some(Box::new(Details::stand_in(id, kind)));
+        }
+        if self.object(id)?.size_unknown {
+            self.learn_size(id, &Header::default())?;
+        }
+        let object = self.object_mut(id)?;
+        object.damaged = true;
+        if let Some(details) = object.details.as_deref_mut() {
+            details.rest = Some(Rest::default());
+        }
+        Ok(())
+    }
+
+    /// Fails for an object whose header cannot be read: what is not known of it would be lost if it was changed.
+    pub(super) fn ensure_whole(&mut self, id: u32) -> Result<()> {
+        let object = self.object(id)?;
+        match object.damaged {
+            true => Err(Error::Corrupt {
+                what: "object header",
+                why: "it cannot be read; the object can be read, renamed and removed",
+                at: u64::from(object.header),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives every object whose header cannot be read a new one, under the name it goes by now; how many.
+    ///
+    /// # Errors
+    /// The media are gone or full.
+    pub fn repair(&mut self) -> Result<u32> {
+        let mut repaired = 0;
+        for id in self.objects.ids() {
+            if self.objects.get(id).is_none() {
+                continue;
+            }
+            self.load_details(id, true)?;
+            if self.object(id)?.damaged {
+                self.make_room()?;
+                self.ensure_parent(id)?;
+                self.write_header(id, false, 0)?;
+                repaired += 1;
+            }
+        }
+        Ok(repaired)
     }
 
     /// What the paper's records leave to the header. Pages may have been written behind the end that it knows;
@@ -272,14 +330,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The header of an object as it is now.
     fn header_of(&mut self, id: u32, parent: u32, shrink: bool, shadows: u32) -> Result<Header> {
         self.load_details(id, true)?;
-        let identity = self.identity;
         let object = self.object(id)?;
         let details = object.details.as_deref().cloned().unwrap_or_default();
-        let Rest { alias, mut attributes } = details.rest.unwrap_or_default();
-        if id == ROOT {
-            attributes.retain(|(name, _)| **name != *IDENTITY_ATTRIBUTE);
-            attributes.push((IDENTITY_ATTRIBUTE.into(), identity[..].into()));
-        }
+        let Rest { alias, attributes } = details.rest.unwrap_or_default();
         Ok(Header {
             kind: object.kind,
             parent: if id == ROOT { 0 } else { parent },
@@ -327,6 +380,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let old = core::mem::replace(&mut object.header, page);
         object.flash_size = object.size;
         object.dirty = false;
+        object.damaged = false;
         self.dirty.remove(&id);
         self.release(old);
         self.note_header(id);

@@ -7,12 +7,15 @@ mod checkpoint;
 mod clean;
 #[cfg(test)]
 mod cuts;
+#[cfg(test)]
+mod damage;
 mod data;
 mod log;
 mod mount;
 mod names;
 mod replay;
 mod scan;
+mod session;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -36,6 +39,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use cache::Cache;
 use clean::Cleaning;
+use session::Session;
 
 /// How metadata lies in NVRAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +80,8 @@ pub struct Config {
     pub copies_max: u32,
     /// Erases that the most worn block may be ahead of the least worn.
     pub wear_limit: u32,
+    /// Open a part that has no format record, as YAFFS2 and image makers leave it: from the NAND alone.
+    pub plain: bool,
 }
 
 impl Default for Config {
@@ -89,6 +95,7 @@ impl Default for Config {
             reserve_blocks: 5,
             copies_max: 16,
             wear_limit: 32,
+            plain: false,
         }
     }
 }
@@ -174,6 +181,8 @@ pub struct Fs<N: Nand, V: Nvram> {
     /// Ties NAND and NVRAM.
     pub(crate) identity: [u8; 16],
     pub(crate) report: MountReport,
+    /// The sessions of the part; `None`: it has no format record.
+    session: Option<Session>,
     /// Blocks of a checkpoint, to be erased before anything is written.
     checkpoint: Vec<u32>,
     page: Vec<u8>,
@@ -207,6 +216,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             last_update_ms: 0,
             identity: [0; 16],
             report: MountReport::default(),
+            session: None,
             checkpoint: Vec::new(),
             page: alloc::vec![0; geometry.page_bytes as usize],
             spare: alloc::vec![0; geometry.spare_bytes as usize],

@@ -1,22 +1,26 @@
 //! Making a file system, and the ways to open one.
 //!
 //! 1. *Clean*: the NVRAM says where everything is and that nothing was written since. Read: the NVRAM, and of the
-//!    NAND one page (does the identity agree?) and three spare areas (was it written without us? is there a
-//!    checkpoint that must go before a write?).
+//!    NAND one page (the format record: are identity and session the same?) and four spare areas (was it written
+//!    without us, by ourselves or by others? is there a checkpoint that must go before a write?).
 //! 2. *Recovered*: pages were written since. They are in the block that the NVRAM names (compact), or in blocks
 //!    whose sequence numbers differ (paper); these are read and replayed.
 //! 3. *Checkpoint*: as below, but the NAND holds a checkpoint of YAFFS2 that is whole.
 //! 4. *Scanned*: the NVRAM is missing, spoilt, or older than the NAND. Every block's summary is read, or every
 //!    spare area where there is none.
+//!
+//! A part without a format record is refused, unless [`Config::plain`](super::Config::plain) asks for it; then the
+//! NVRAM is left alone, since nothing ties it to the part.
 
+use super::session::Match;
 use super::{Config, Fs, Layout, Open};
+use crate::UpdateReport;
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::media::{Nand, NandError, Nvram};
-use crate::nvram::{Refusal, Snapshot, State, Store};
+use crate::nvram::{Refusal, Snapshot, State, Store, Tie};
 use crate::object::{DELETED, Details, Kind, LOST_FOUND, NONE, Object, ROOT, Rest, UNLINKED};
 use crate::tags::{PageKind, SpareState};
-use crate::{UpdateReport, header::Header};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -81,16 +85,21 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 }
             }
         }
+        fs.plan_sessions()?;
         fs.make_root();
         fs.build_dirs();
-        fs.store = nvram.map(|device| fs.format_store(device)).transpose()?;
+        let memory = fs.session();
+        fs.store = nvram.map(|device| fs.format_store(device, memory)).transpose()?;
         fs.write_header(ROOT, false, 0)?;
         fs.update()?;
+        fs.write_first_record()?;
+        fs.sync_nand()?;
         Ok(fs)
     }
 
-    fn format_store(&self, device: V) -> Result<Store<V>> {
-        Store::format(device, self.config.layout, self.config.names, &self.geometry, self.identity)
+    fn format_store(&self, device: V, memory: u32) -> Result<Store<V>> {
+        let tie = Tie { identity: self.identity, memory, ..Tie::default() };
+        Store::format(device, self.config.layout, self.config.names, &self.geometry, tie)
     }
 
     pub(super) fn make_root(&mut self) {
@@ -104,10 +113,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
     }
 
-    /// Opens a file system: from the NVRAM if it can be, else by a scan. The NVRAM of another NAND is refused.
+    /// Opens a file system: from the NVRAM if it can be, else by a scan.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] for a part without a format record, [`Error::Mismatch`] for the NVRAM of another one.
     pub fn open(nand: N, nvram: Option<V>, config: Config) -> Result<Self> {
         let mut fs = Self::blank(nand, config)?;
         let Some(device) = nvram else {
+            fs.find_session()?;
             fs.scan("there is no NVRAM", false)?;
             return Ok(fs);
         };
@@ -124,6 +137,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             Some(device) => fs.open_without(device, "it was asked for", true),
             None => {
                 let mut fs = fs;
+                fs.find_session()?;
                 fs.scan("it was asked for", true)?;
                 Ok(fs)
             }
@@ -132,18 +146,18 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     fn open_with(mut self, mut store: Store<V>, state: State) -> Result<Self> {
         let modified = state.modified;
+        match self.match_memory(&state.tie)? {
+            Match::Holds => {}
+            Match::Foreign => return Err(Error::Mismatch("their identities differ")),
+            Match::Stale => return self.open_without(store.into_device(), WITHOUT, false),
+            Match::Plain => return self.open_without(store.into_device(), "it has no format record", false),
+        }
         if let Err(refusal) = self.take_state(state) {
             return self.open_without(store.into_device(), refusal.why(), false);
         }
         self.load_link_targets()?;
-        match self.check_tie(modified)? {
-            Tie::Holds => {}
-            Tie::Foreign => return Err(Error::Mismatch("their identities differ")),
-            Tie::Stale => {
-                let fresh = Self::blank(self.nand, self.config)?;
-                let why = "the NAND was written without this NVRAM";
-                return fresh.open_without(store.into_device(), why, false);
-            }
+        if self.others_wrote(modified)? {
+            return self.open_without(store.into_device(), WITHOUT, false);
         }
         self.report.kind = if modified { MountKind::Recovered } else { MountKind::Clean };
         if modified {
@@ -159,26 +173,36 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         Ok(self)
     }
 
+    /// Opens by a scan; the NVRAM is written anew. A session begins with that, so that no NVRAM the part had before is
+    /// taken for this one.
     fn open_without(self, device: V, why: &'static str, all: bool) -> Result<Self> {
-        let mut fs = Self::blank(self.nand, self.config)?;
+        let session = self.session;
+        let mut fs = Self { session, identity: self.identity, ..Self::blank(self.nand, self.config)? };
+        fs.find_session()?;
         fs.scan(why, all)?;
-        // Where the memory cannot even be written, the file system goes on without it.
-        if let Ok(store) = fs.format_store(device) {
+        if fs.session.is_none() {
+            return Ok(fs);
+        }
+        // Where one of the two cannot even be written, the file system goes on without the NVRAM.
+        if let Ok(store) = fs.format_store(device, fs.next_memory()) {
             fs.store = Some(store);
-            fs.commit(false)?;
+            match fs.begin_session() {
+                Ok(()) => drop(fs.commit(false)?),
+                Err(_) => fs.store = None,
+            }
         }
         Ok(fs)
     }
 
     /// Makes what the NVRAM says the state in memory.
     fn take_state(&mut self, state: State) -> Result<(), Refusal> {
-        self.identity = state.identity;
         self.objects = state.objects;
         self.sequence = state.sequence;
         self.last_block = state.last_block;
         for (block, entry) in (0u32..).zip(state.blocks) {
             self.blocks.change(block, |old| *old = entry);
         }
+        self.reserve_record_blocks();
         let open = state.open;
         self.open = open.map(|(block, next)| Open { block, next, tags: None });
         if self.objects.get(ROOT).is_none() {
@@ -216,30 +240,17 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.objects.insert(LOST_FOUND, dir);
     }
 
-    /// Whether the NAND is the one the NVRAM speaks of, and was not written without it.
-    fn check_tie(&mut self, modified: bool) -> Result<Tie> {
-        let root = self.objects.get(ROOT).map_or(NONE, |root| root.header);
-        if root == NONE {
-            return Ok(Tie::Stale);
-        }
-        match self.read_identity(root)? {
-            Some(identity) if self.config.layout == Layout::Paper => self.identity = identity,
-            Some(identity) if identity == self.identity => {}
-            Some(_) => return Ok(Tie::Foreign),
-            None => return Ok(Tie::Stale),
-        }
+    /// Whether another driver, which begins no session, wrote the NAND since the NVRAM did.
+    fn others_wrote(&mut self, modified: bool) -> Result<bool> {
         let open = self.open.as_ref().map(|open| (open.block, open.next));
         if let Some((block, next)) = open
             && !modified
             && next < self.blocks.usable
             && self.read_tags(self.geometry.first_page(block) + next)? != SpareState::Erased
         {
-            return Ok(Tie::Stale);
+            return Ok(true);
         }
-        if self.config.layout == Layout::Compact && self.was_gone_on()? {
-            return Ok(Tie::Stale);
-        }
-        Ok(Tie::Holds)
+        Ok(self.config.layout == Layout::Compact && self.was_gone_on()?)
     }
 
     /// Whether the NAND was written behind the last block: any other driver, and a scan of ours, would have gone on
@@ -255,24 +266,6 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             }
         }
         Ok(true)
-    }
-
-    /// The identity in the root's header; `None` if that page is no root header any more.
-    fn read_identity(&mut self, page: u32) -> Result<Option<[u8; 16]>> {
-        let tags = match self.fetch(page) {
-            Ok(tags) => tags,
-            Err(Error::Gone) => return Err(Error::Gone),
-            Err(_) => return Ok(None),
-        };
-        let header = Header::read(&self.page, u64::from(page)).ok();
-        let is_root = matches!(tags.kind(), PageKind::Header { object: ROOT, .. });
-        let Some(header) = header.filter(|_| is_root) else { return Ok(None) };
-        let found = header.attributes.iter().find(|(name, _)| **name == *super::log::IDENTITY_ATTRIBUTE);
-        let identity = found.and_then(|(_, value)| <[u8; 16]>::try_from(&value[..]).ok());
-        if let Some(root) = self.objects.get_mut(ROOT) {
-            root.details = Some(Box::new(Details::from_header(header)));
-        }
-        Ok(Some(identity.unwrap_or([0; 16])))
     }
 
     /// Brings the rest of memory in line with objects and blocks.
@@ -299,12 +292,6 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 && !self.objects.get(target).is_some_and(|o| o.kind != Kind::HardLink)
             {
                 self.objects.remove(id);
-                continue;
-            }
-            if parent == UNLINKED && object.kind == Kind::HardLink {
-                // It was replaced, and its end not written yet.
-                self.objects.remove(id);
-                self.note_object(id);
                 continue;
             }
             if parent == UNLINKED || parent == DELETED {
@@ -340,6 +327,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 dir.subdirs += u32::from(kind == Kind::Dir && id != LOST_FOUND);
             }
             if kind == Kind::HardLink
+                && parent != UNLINKED
                 && let Some(object) = self.objects.get_mut(target)
             {
                 object.links += 1;
@@ -373,6 +361,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Writes to NVRAM what changed since the last time. `clean` says that flash and memory agree.
     pub(crate) fn commit(&mut self, clean: bool) -> Result<UpdateReport> {
+        // What the NVRAM speaks of is there before it does, and copies are before what they are of is erased.
+        self.sync_nand()?;
         let Some(store) = &mut self.store else {
             self.blocks.committed();
             return Ok(UpdateReport::default());
@@ -392,6 +382,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.stats.commit_bytes += report.bytes;
         self.blocks.committed();
         Ok(report)
+    }
+
+    /// Returns when what was programmed and erased stays.
+    pub(super) fn sync_nand(&mut self) -> Result<()> {
+        self.nand.sync().map_err(|_| Error::Gone)
     }
 
     /// Whether the NVRAM is brought up to date whenever a block is opened.
@@ -431,11 +426,4 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 }
 
-/// What NAND and NVRAM have to do with each other.
-enum Tie {
-    Holds,
-    /// Another part's.
-    Foreign,
-    /// The part was written since.
-    Stale,
-}
+const WITHOUT: &str = "the NAND was written without this NVRAM";

@@ -369,14 +369,29 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return Ok(());
         }
         self.make_room()?;
-        self.remove_object(id)
+        match self.objects.get(id) {
+            Some(_) => self.remove_object(id),
+            None => Ok(()),
+        }
     }
 
-    /// Ends the life of what an earlier mount kept without a name.
+    /// Ends the life of what an earlier mount kept without a name, or replaced without saying so any more: before
+    /// anything else is written, so that flash never says less of it than now.
     pub(super) fn reap(&mut self) -> Result<()> {
-        for id in core::mem::take(&mut self.report.to_reap) {
-            if self.objects.get(id).is_some() {
-                self.discard(id)?;
+        let mut left = core::mem::take(&mut self.report.to_reap);
+        while let Some(id) = left.pop() {
+            if self.objects.get(id).is_none_or(Object::is_named) {
+                continue;
+            }
+            let done = match self.remove_object(id) {
+                // Cleaning, which would write other things first, is for a part without any room.
+                Err(Error::NoSpace) => self.make_room().and_then(|()| self.remove_object(id)),
+                done => done,
+            };
+            if let Err(error) = done {
+                left.push(id);
+                self.report.to_reap = left;
+                return Err(error);
             }
         }
         Ok(())
@@ -445,7 +460,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// One of the links that stand for an object, the directory it is in, and its name.
     fn link_of(&mut self, id: u32) -> Result<(u32, u32, Box<[u8]>)> {
-        let is_link = |object: &Object| object.kind == Kind::HardLink && object.target == id;
+        let is_link =
+            |object: &Object| object.kind == Kind::HardLink && object.target == id && object.is_named();
         let link = self.objects.iter().find(|(_, object)| is_link(object)).map(|(link, _)| link);
         let link =
             link.ok_or(Error::Corrupt { what: "object", why: "its links are gone", at: u64::from(id) })?;
@@ -483,7 +499,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             self.touch_status(stands_for)?;
             self.ensure_dir(moved.to)?;
         }
-        // Cleaning writes headers as they are in memory: none may happen between the two.
+        // Cleaning writes headers as they are in memory, and what an earlier mount left is removed before the first page is
+        // written: none may happen between the two.
+        self.reap()?;
         self.make_room()?;
         self.make_room()?;
         self.keep_together(one.0.id)?;

@@ -1,11 +1,12 @@
 //! Replaying the log: what each page, in the order in which they were written, means for the state.
 
 use super::Fs;
+use super::data::PAGES_MAX;
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::header::Header;
 use crate::media::{Nand, Nvram};
-use crate::object::{DELETED, Kind, LOST_FOUND, NONE, Object, ROOT};
+use crate::object::{DELETED, Kind, LOST_FOUND, MAX_ID, NONE, Object, ROOT, UNLINKED};
 use crate::tags::{Extra, Packed, PageKind, SpareState};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -81,12 +82,15 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Applies one page; whether it keeps older pages dead.
     fn apply(&mut self, page: u32, tags: &Packed) -> Result<bool> {
         match tags.kind() {
+            // No file system has such objects and pages: memory is not taken for them.
+            PageKind::Data { object, .. } | PageKind::Header { object, .. } if object > MAX_ID => Ok(false),
+            PageKind::Data { index, .. } if u64::from(index) >= PAGES_MAX => Ok(false),
             PageKind::Data { object, index, bytes } => {
                 self.apply_data(object, index, bytes, page);
                 Ok(bytes == 0)
             }
             PageKind::Header { object, extra } => self.apply_header(object, extra, page),
-            PageKind::Summary | PageKind::Checkpoint | PageKind::Unknown => Ok(false),
+            PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => Ok(false),
         }
     }
 
@@ -126,7 +130,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if let Some(header) = &whole
             && header.shadows != 0
         {
-            self.drop_replayed(header.shadows);
+            self.shadow_replayed(header.shadows);
         }
         if told.parent == DELETED && id != ROOT {
             self.drop_replayed(id);
@@ -172,6 +176,17 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             _ => {}
         }
         self.note_header(id);
+    }
+
+    /// An object was replaced. Flash may not say yet that it is gone: until it does, the NVRAM goes on knowing the object,
+    /// without a name, and it is removed before anything else is written.
+    fn shadow_replayed(&mut self, id: u32) {
+        self.report.to_move.remove(&id);
+        match self.objects.get_mut(id).filter(|_| id > LOST_FOUND) {
+            Some(object) if object.header != NONE => object.parent = UNLINKED,
+            _ => return self.drop_replayed(id),
+        }
+        self.note_object(id);
     }
 
     fn drop_replayed(&mut self, id: u32) {

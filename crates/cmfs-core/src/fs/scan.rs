@@ -8,7 +8,7 @@ use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
 use crate::object::{LOST_FOUND, ROOT};
-use crate::tags::{SEQUENCE_CHECKPOINT, SpareState, TagPlace};
+use crate::tags::{SEQUENCE_CHECKPOINT, SEQUENCE_FORMAT, SpareState, TagPlace};
 use alloc::vec::Vec;
 
 impl<N: Nand, V: Nvram> Fs<N, V> {
@@ -16,7 +16,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub(super) fn scan(&mut self, why: &'static str, all: bool) -> Result<()> {
         self.report.kind = MountKind::Scanned;
         self.report.why = why;
-        self.find_tags()?;
+        if self.session.is_none() {
+            self.find_tags()?;
+        }
         self.make_root();
         let mut firsts = Vec::new();
         if all || !self.load_checkpoint(&mut firsts)? {
@@ -25,7 +27,6 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 self.scan_block(sequence, block)?;
             }
         }
-        self.learn_identity()?;
         self.drop_headless();
         self.finish_mount();
         self.finish_moves()
@@ -41,8 +42,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
     }
 
-    /// Where the tags are, which each driver decides by itself: the first place that makes sense of a page.
-    fn find_tags(&mut self) -> Result<()> {
+    /// Where the tags are, which each driver decides by itself: the first place that makes sense of a page. False
+    /// where everything is erased.
+    pub(super) fn find_tags(&mut self) -> Result<bool> {
         let usual = TagPlace::for_spare(self.geometry.spare_bytes);
         let places = [
             usual,
@@ -65,7 +67,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             let fits = |place: &&TagPlace| matches!(place.read(&self.spare), SpareState::Tagged(_));
             if let Some(place) = places.iter().find(fits) {
                 self.place = *place;
-                return Ok(());
+                return Ok(true);
             }
             looked += 1;
             // Blocks that were cut off in an erase look like anything.
@@ -77,7 +79,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 });
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// The blocks that hold something, oldest first. What looks erased is erased again before it is used. `firsts` is
@@ -85,7 +87,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     fn order_of_blocks(&mut self, firsts: &[SpareState]) -> Result<Vec<(u32, u32)>> {
         let mut order = Vec::new();
         for block in 0..self.geometry.blocks {
-            if self.is_marked_bad(block)? {
+            if self.holds_records(block) || self.is_marked_bad(block)? {
                 self.blocks.change(block, |entry| entry.state = BlockState::Bad);
                 continue;
             }
@@ -94,8 +96,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                     self.blank_block(block);
                     self.checkpoint.push(block);
                 }
-                Some(sequence) => order.push((sequence, block)),
-                None => self.blank_block(block),
+                Some(sequence) if sequence != SEQUENCE_FORMAT => order.push((sequence, block)),
+                // Erased; or what was a block of records once.
+                _ => self.blank_block(block),
             }
         }
         order.sort_unstable();
@@ -141,17 +144,5 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             (self.sequence, self.last_block) = (sequence, block);
         }
         Ok(())
-    }
-
-    pub(super) fn read_identity_of(&mut self, page: u32) -> Result<Option<[u8; 16]>> {
-        match self.fetch(page) {
-            Err(Error::Gone) => return Err(Error::Gone),
-            Err(_) => return Ok(None),
-            Ok(_) => {}
-        }
-        let header = crate::header::Header::read(&self.page, u64::from(page)).ok();
-        let attributes = header.map(|header| header.attributes).unwrap_or_default();
-        let found = attributes.iter().find(|(name, _)| **name == *super::log::IDENTITY_ATTRIBUTE);
-        Ok(found.and_then(|(_, value)| <[u8; 16]>::try_from(&value[..]).ok()))
     }
 }

@@ -40,6 +40,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Cleans and erases a little, before a page is written: never more than `copies_max` copies and an erase,
     /// unless there is nothing else left.
     pub(super) fn make_room(&mut self) -> Result<()> {
+        // Cleaning must not move what is about to be removed.
+        self.reap()?;
         let low = self.config.reserve_blocks as usize + 2;
         let mut copies = 0;
         if self.cleaning.is_some() || self.free_blocks() < low {

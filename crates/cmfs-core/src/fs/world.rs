@@ -220,7 +220,7 @@ impl World {
         Ok(())
     }
 
-    fn link(&mut self, fs: &mut TestFs, path: &str, to: &str) -> Result<(), Error> {
+    pub fn link(&mut self, fs: &mut TestFs, path: &str, to: &str) -> Result<(), Error> {
         let Some(thing) = self.names.get(path).copied().filter(|_| !self.names.contains_key(to)) else {
             return Ok(());
         };
@@ -396,17 +396,19 @@ impl World {
             let names = self.names.values().filter(|other| **other == thing).count();
             assert_eq!(fs.attr(id).expect("attributes").links as usize, names, "{what}: links of {id}");
         }
-        let mut found = 0;
+        let mut found = Vec::new();
         for dir in ["d0", "d1"] {
-            if let Ok(dir) = fs.lookup(ROOT, dir.as_bytes()) {
-                fs.list(dir, 0, &mut |_| {
-                    found += 1;
+            if let Ok(id) = fs.lookup(ROOT, dir.as_bytes()) {
+                fs.list(id, 0, &mut |entry| {
+                    found.push(format!("{dir}/{}", String::from_utf8_lossy(entry.name)));
                     true
                 })
                 .expect("a listing");
             }
         }
-        assert_eq!(found, self.names.len(), "{what}: there are as many names");
+        found.sort_unstable();
+        let expected: Vec<String> = self.names.keys().cloned().collect();
+        assert_eq!(found, expected, "{what}: there are these names");
         assert_eq!(fs.check(true).expect("a check"), [], "{what}");
     }
 
@@ -453,7 +455,9 @@ impl World {
         for path in open {
             self.names.remove(&path);
             if let Ok(dir) = World::dir(fs, &path) {
-                let _ = fs.unlink(dir, World::name(&path), false);
+                // What never got to flash is not there.
+                let gone = fs.unlink(dir, World::name(&path), false);
+                assert!(matches!(gone, Ok(_) | Err(Error::NotFound)), "{path}: {gone:?}");
             }
         }
         (self.touched, self.changed, self.atomic) = (BTreeSet::new(), BTreeSet::new(), None);

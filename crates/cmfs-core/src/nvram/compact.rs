@@ -10,7 +10,7 @@
 use super::group::{self, Context};
 use super::heap::{Chunk, Key};
 use super::pages::Scale;
-use super::{GROUP, Refusal, Snapshot, State, Store, entries_of};
+use super::{GROUP, Refusal, Snapshot, State, Store, Tie, entries_of};
 use crate::bits::{BitReader, BitWriter};
 use crate::blocks::{Block, BlockState};
 use crate::error::Result;
@@ -25,13 +25,15 @@ use alloc::vec::Vec;
 const MAGIC: u32 = u32::from_le_bytes(*b"CMFS");
 /// In place of the magic while all is written anew.
 const INCOMPLETE: u32 = u32::from_le_bytes(*b"CMF-");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const SLOT_BYTES: usize = 96;
 const CRC_AT: usize = SLOT_BYTES - 4;
 /// Where the number of the last update stands if the NAND was written since.
 const WRITTEN_AT: usize = 2 * SLOT_BYTES;
+/// The last session and the page of its record.
+pub(super) const SESSION_AT: usize = WRITTEN_AT + 8;
 /// Where the heap begins.
-pub(super) const HEAP_AT: usize = WRITTEN_AT + 8;
+pub(super) const HEAP_AT: usize = SESSION_AT + 8;
 /// Number of the update and checksum, before the contents of a record.
 pub(super) const CONTENTS_AT: usize = 8;
 /// Blocks of a block record.
@@ -71,6 +73,7 @@ pub(super) fn unpack(key: Key, bytes: &[u8]) -> Option<u32> {
 struct Super {
     update: u32,
     identity: [u8; 16],
+    memory: u32,
     /// Page bytes, spare bytes, pages a block, blocks, pages a block that hold data.
     shape: [u32; 5],
     sequence: u32,
@@ -90,7 +93,8 @@ impl Super {
         put(8, self.update);
         (32..).step_by(4).zip(self.shape).for_each(|(at, value)| put(at, value));
         let [records, sum] = self.digest;
-        let rest = [self.sequence, self.last_block, self.open_block, self.open_next, records, sum];
+        let rest =
+            [self.sequence, self.last_block, self.open_block, self.open_next, records, sum, self.memory];
         (52..).step_by(4).zip(rest).for_each(|(at, value)| put(at, value));
         bytes[16..32].copy_from_slice(&self.identity);
         let crc = crc32c(&bytes[..CRC_AT]);
@@ -114,6 +118,7 @@ impl Super {
             open_block: word(bytes, 60),
             open_next: word(bytes, 64),
             digest: [68, 72].map(|at| word(bytes, at)),
+            memory: word(bytes, 76),
         })
     }
 }
@@ -209,7 +214,8 @@ impl<V: Nvram> Store<V> {
         let (open_block, open_next) = snapshot.open.unwrap_or((NONE, 0));
         let says = Super {
             update,
-            identity: self.identity,
+            identity: self.tie.identity,
+            memory: self.tie.memory,
             shape: self.shape(snapshot.blocks.usable),
             sequence: snapshot.sequence,
             last_block: snapshot.last_block,
@@ -363,8 +369,15 @@ impl<V: Nvram> Store<V> {
         if self.heap.digest() != says.digest {
             return Err(Refusal::Damaged);
         }
-        let mut state = State {
+        let session = self.heap.read(SESSION_AT, 8)?;
+        let tie = Tie {
             identity: says.identity,
+            memory: says.memory,
+            session: word(&session, 4),
+            page: word(&session, 0),
+        };
+        let mut state = State {
+            tie,
             sequence: says.sequence,
             last_block: says.last_block,
             open: (says.open_block != NONE).then_some((says.open_block, says.open_next)),

@@ -56,10 +56,23 @@ impl From<NvramError> for Error {
     }
 }
 
+/// What an NVRAM says of the part it belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tie {
+    /// The part's random name.
+    pub identity: [u8; 16],
+    /// The session in which the NVRAM was formatted, by which it is known; never 0.
+    pub memory: u32,
+    /// The last session that was begun with it, or was about to be.
+    pub session: u32,
+    /// The page of that one's record.
+    pub page: u32,
+}
+
 /// What an NVRAM says.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub identity: [u8; 16],
+    pub tie: Tie,
     pub objects: Objects,
     pub blocks: Vec<Block>,
     pub sequence: u32,
@@ -90,7 +103,7 @@ pub(crate) struct Store<V> {
     layout: Layout,
     names: Names,
     geometry: Geometry,
-    identity: [u8; 16],
+    tie: Tie,
     /// Number of the last update.
     update: u64,
     modified: bool,
@@ -148,7 +161,7 @@ impl<V: Nvram> Store<V> {
             layout,
             names,
             geometry: *geometry,
-            identity: [0; 16],
+            tie: Tie::default(),
             update: 0,
             modified: false,
             overflow: false,
@@ -167,9 +180,9 @@ impl<V: Nvram> Store<V> {
         layout: Layout,
         names: Names,
         geometry: &Geometry,
-        identity: [u8; 16],
+        tie: Tie,
     ) -> Result<Store<V>> {
-        let mut store = Store { identity, ..Store::new(device, layout, names, geometry) };
+        let mut store = Store { tie, ..Store::new(device, layout, names, geometry) };
         match layout {
             Layout::Compact => store.clear_compact()?,
             Layout::Paper => store.clear_paper()?,
@@ -193,12 +206,29 @@ impl<V: Nvram> Store<V> {
         };
         match state {
             Ok(state) => {
-                store.identity = state.identity;
+                store.tie = state.tie;
                 store.modified = state.modified;
                 Ok((store, state))
             }
             Err(refusal) => Err((store.into_device(), refusal)),
         }
+    }
+
+    /// The number by which it is known.
+    pub fn memory(&self) -> u32 {
+        self.tie.memory
+    }
+
+    /// Says that a session is about to begin, and on which page of the NAND its record will be: one word.
+    pub fn begin_session(&mut self, session: u32, page: u32) -> Result<()> {
+        (self.tie.session, self.tie.page) = (session, page);
+        let at = match self.layout {
+            Layout::Compact => compact::SESSION_AT,
+            Layout::Paper => paper::SESSION_AT,
+        };
+        let word = u64::from(session) << 32 | u64::from(page);
+        self.heap.write(at, &word.to_le_bytes())?;
+        Ok(self.heap.persist()?)
     }
 
     pub fn device_mut(&mut self) -> &mut V {
@@ -270,6 +300,11 @@ impl<V: Nvram> Store<V> {
 
     /// Brings the NVRAM up to date.
     pub fn commit(&mut self, snapshot: &Snapshot) -> Result<UpdateReport> {
+        // Where records did not fit, the NVRAM says nothing: with every block it is not tried again, only when all is on
+        // flash, every few seconds and at the end.
+        if self.overflow && !snapshot.clean {
+            return Ok(UpdateReport { overflow: true, ..UpdateReport::default() });
+        }
         let report = match self.layout {
             Layout::Compact => self.commit_compact(snapshot)?,
             Layout::Paper => self.commit_paper(snapshot)?,
