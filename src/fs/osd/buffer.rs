@@ -215,6 +215,18 @@ impl Buffer {
         }
     }
 
+    /// The objects of which something waits.
+    pub fn objects(&self) -> impl Iterator<Item = u64> + '_ {
+        self.order.iter().filter(|key| self.forks.contains_key(*key)).map(|key| key.0)
+    }
+
+    /// Puts back what was taken of a fork; nothing was written to it since.
+    pub fn put_back(&mut self, key: (u64, Fork), dirty: Dirty) {
+        self.bytes += dirty.pieces.iter().map(|piece| piece.len).sum::<u64>();
+        self.order.push_back(key);
+        self.forks.insert(key, dirty);
+    }
+
     /// Takes everything.
     pub fn take(&mut self) -> Vec<((u64, Fork), Dirty)> {
         self.bytes = 0;

@@ -340,7 +340,7 @@ impl Store {
         let (live, pages) = self.segments.live();
         let good = self.segments.good() as u64;
         Capacity {
-            total: self.room(good),
+            total: self.room(good.saturating_sub(self.segments.rotten() as u64)),
             used: live + pages + self.reserved_bytes + self.buffer.bytes(),
             flash: good * self.segment_bytes(),
             live,
@@ -426,8 +426,31 @@ impl Store {
     }
 
     /// Ends cleanly: opening again has nothing to recover.
+    ///
+    /// # Errors
+    /// Those of [`sync`](Store::sync); [`Error::Corrupt`] names an object of which something written could not be put
+    /// on the flash, since its index cannot be read. All else is there then.
     pub fn close(&mut self) -> Result<()> {
         self.sync()?;
-        self.checkpoint_now(true)
+        self.checkpoint_now(true)?;
+        let left = self.buffer.objects().next();
+        left.map_or(Ok(()), |object| self.check_written(ObjectId(object)))
     }
+
+    /// Whether all that was written to an object is where a flush puts it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: its index cannot be read, so that what was written last stays in memory.
+    pub fn check_written(&mut self, id: ObjectId) -> Result<()> {
+        if self.buffer.objects().all(|object| object != id.0) {
+            return Ok(());
+        }
+        let why = "its index cannot be read, so what was written to it last cannot be kept";
+        Err(Error::corrupt("an object", why, format!("object {id}")))
+    }
+}
+
+/// Whether an error says that something on the flash cannot be read, and no more.
+fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { .. })
 }

@@ -162,6 +162,16 @@ impl Store {
         self.note_access(id.0, now)
     }
 
+    /// Notes that an object was read, now, if that can be noted: a store that is full, or takes no more changes, can
+    /// still be read.
+    pub fn touch_if_possible(&mut self, id: ObjectId) {
+        if self.failed.is_none()
+            && let Err(why) = self.touch(id)
+        {
+            tracing::debug!("osd: object {id} was read, but its access time could not be noted: {why}");
+        }
+    }
+
     fn note_access(&mut self, object: u64, now: Stamp) -> Result<()> {
         self.access.note(object, now, self.placement.journals_once());
         if self.access.is_full(self.flash.page_bytes()) {
@@ -179,12 +189,8 @@ impl Store {
         let onode = self.onode(id.0)?;
         let size = self.size_of(id.0, &onode);
         let len = size.saturating_sub(offset).min(len as u64);
-        if self.options.access_times && self.failed.is_none() {
-            match self.touch(id) {
-                // A full store can still be read.
-                Err(Error::NoSpace(_)) => {}
-                touched => touched?,
-            }
+        if self.options.access_times {
+            self.touch_if_possible(id);
         }
         self.read_fork(id.0, Fork::Data, offset, len)
     }

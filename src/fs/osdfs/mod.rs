@@ -457,8 +457,11 @@ impl FileSystem for OsdFs {
         })
     }
 
-    fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<Later<()>> {
-        self.with(|state| state.store.flush().map(Later::Now))
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
+        self.with(|state| {
+            state.store.flush()?;
+            state.store.check_written(ObjectId(ino.0)).map(Later::Now)
+        })
     }
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
@@ -579,8 +582,9 @@ impl FileSystem for OsdFs {
                 return Ok(());
             }
             state.references.clear();
-            state.remove_nameless()?;
-            state.store.close()
+            let removed = state.remove_nameless();
+            // Whatever became of those, the rest is to be on the flash.
+            state.store.close().and(removed)
         })
     }
 }

@@ -230,3 +230,54 @@ fn an_image_is_made_written_and_read_again() {
     let mut store = volume::open(&nand, "slc-2k", false).unwrap();
     assert!(store.check(true).unwrap().problems.is_empty());
 }
+
+#[test]
+fn an_error_stays_with_its_file_and_the_file_can_be_removed() {
+    let fs = OsdFs::new(store(128), false).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let make = |name: &[u8]| fs.create(&ROOT_USER, fs.root(), name, &node).unwrap().ino;
+    let (rotten, healthy, closed) = (make(b"rotten"), make(b"healthy"), make(b"closed"));
+    // A page of its own.
+    fs.write(rotten, 0, &[1; 2048], false).unwrap();
+    fs.fsync(rotten, false).unwrap();
+    fs.setxattr(closed, b"user.long", &[9; 3000], SetXattr::Either, false).unwrap();
+    fs.sync().unwrap();
+    fs.shared.state.lock().store.spoil(ObjectId(rotten.0), 0);
+    fs.shared.state.lock().store.spoil_attributes(ObjectId(closed.0));
+    fs.write(healthy, 0, &[2; 5000], false).unwrap();
+    fs.write(rotten, 300, &[3; 100], false).unwrap();
+    for ino in [rotten, healthy, closed] {
+        fs.fsync(ino, false).unwrap();
+    }
+    assert!(matches!(fs.read(rotten, 0, 9), Err(Error::Corrupt { .. })));
+    assert_eq!(fs.read(rotten, 300, 100).unwrap().get().unwrap().concat(), [3; 100]);
+    assert!(matches!(fs.lookup(fs.root(), b"closed"), Err(Error::Corrupt { .. })));
+    let mut names = Vec::new();
+    fs.readdir_attrs(fs.root(), 2, &mut |entry, attr| {
+        names.push((String::from_utf8(entry.name.to_vec()).unwrap(), attr.is_some()));
+        true
+    })
+    .unwrap();
+    names.sort();
+    assert_eq!(names, [("closed".into(), false), ("healthy".into(), true), ("rotten".into(), true)]);
+    for (ino, name) in [(rotten, &b"rotten"[..]), (closed, b"closed")] {
+        fs.unlink(fs.root(), name).unwrap();
+        fs.forget(ino, 9);
+    }
+    fs.shutdown().unwrap();
+    let mut store = reopened(fs.into_store());
+    assert!(store.check(true).unwrap().problems.is_empty());
+    assert_eq!(check(&mut store).unwrap(), [""; 0]);
+    let fs = OsdFs::new(store, true).unwrap();
+    assert_eq!(all(&fs)["/healthy"], [2; 5000]);
+}
+
+#[test]
+fn a_shutdown_that_could_not_write_everything_says_so() {
+    let fs = OsdFs::new(store(128), false).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let file = fs.create(&ROOT_USER, fs.root(), b"f", &node).unwrap().ino;
+    fs.write(file, 0, &[1; 300], false).unwrap();
+    fs.shared.state.lock().store.nand_mut().cut_power_in(1);
+    assert!(fs.shutdown().is_err());
+}
