@@ -28,6 +28,8 @@ struct Survivor {
 
 /// Checks for uneven wear happen every so many cleanings.
 const WEAR_CHECK: u64 = 64;
+/// Segments that only what gives room back may use, and the checkpoints and cleanings that it needs.
+const GIVING_SEGMENTS: usize = 3;
 
 impl Store {
     /// Segments that a commit or a checkpoint may need now.
@@ -41,8 +43,17 @@ impl Store {
 
     /// Free segments that nothing but a commit, a checkpoint and the cleaner may use.
     pub(super) fn reserve(&self) -> usize {
+        if self.giving > 0 {
+            // Cleaning what is nearly full costs room before it gains some: not as long as there is enough.
+            return self.least_segments() + 1;
+        }
         let waiting = self.buffer_max.div_ceil(self.segment_bytes()) as usize;
         self.placement.streams_now() + 3 + waiting + self.checkpoint_segments()
+    }
+
+    /// Free segments with which a checkpoint can be made and a segment cleaned.
+    fn least_segments(&self) -> usize {
+        self.checkpoint_segments() + self.placement.streams_now()
     }
 
     /// Checkpoints when one is due, and cleans until enough segments are free.
@@ -73,7 +84,8 @@ impl Store {
             }
             stuck = if self.segments.free() > before { 0 } else { stuck + 1 };
             if stuck > 4 {
-                let enough = self.segments.free() > self.placement.streams_now() + 2;
+                let kept = if self.giving > 0 { 0 } else { GIVING_SEGMENTS };
+                let enough = self.segments.free() > self.least_segments() + kept;
                 return if enough { Ok(()) } else { Err(Error::NoSpace("the object store's flash is full")) };
             }
         }

@@ -2,6 +2,7 @@
 
 use super::Store;
 use super::layout::{Extent, Fork, Key, Value};
+use super::undo::Step;
 use crate::{Error, Result};
 
 impl Store {
@@ -66,10 +67,13 @@ impl Store {
 
     /// Sets or removes an item; the next commit says so.
     pub(super) fn set(&mut self, key: Key, value: Option<Value>) -> Result<Option<Value>> {
+        #[cfg(test)]
+        self.fail_as_planned()?;
         let is_there = value.is_some();
         let old = self.apply(key, value)?;
         if is_there || old.is_some() {
             self.changed.insert(key);
+            self.keep_step(Step::Item(key, old.clone()));
         }
         Ok(old)
     }
@@ -158,6 +162,22 @@ impl Store {
         extent.is_reserved()
             || left.at + u64::from(left.len) == extent.at
                 && self.segments.of_byte(left.at) == self.segments.of_byte(extent.at)
+    }
+
+    /// The change that is planned to fail does.
+    #[cfg(test)]
+    fn fail_as_planned(&mut self) -> Result<()> {
+        match &mut self.fails_in {
+            Some(1) => {
+                self.fails_in = None;
+                Err(Error::corrupt("a leaf", "it was planned so", "a test"))
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Turns a bit of the page that a byte of an object lies on, as damage does.

@@ -116,8 +116,12 @@ impl Store {
             reserved_bytes: state.reserved_bytes,
             clock: state.clock,
             held: 0,
+            giving: 0,
+            steps: super::Steps::default(),
             failed: None,
             counts: Counts::default(),
+            #[cfg(test)]
+            fails_in: None,
             flash,
             segments,
         })
@@ -228,6 +232,17 @@ impl Store {
                 }
             }
             match next {
+                // Each use of a segment has a later number than all before it: a chain that goes back would never end.
+                Some((number, its)) if its <= serial => {
+                    let why = format!(
+                        "use {serial} of segment {segment} leads back to use {its} of segment {number}"
+                    );
+                    return Err(Error::corrupt(
+                        "a chain of the object store",
+                        why,
+                        format!("segment {segment}"),
+                    ));
+                }
                 Some((number, its)) => (segment, serial, index) = (number, its, 0),
                 None => return Ok(found),
             }

@@ -67,6 +67,8 @@ pub(super) struct Tree {
     memory: usize,
     pinned: usize,
     dirty: usize,
+    /// Nodes that were never written.
+    unplaced: usize,
     /// Bytes of memory that cached nodes may take; dirty ones always stay.
     limit: usize,
     /// The cached nodes, and which of them is looked at next when one has to go.
@@ -83,6 +85,7 @@ impl Tree {
     pub fn new(page_bytes: usize, cache_bytes: usize) -> Tree {
         let mut tree = Tree::of(&[NOWHERE], page_bytes, cache_bytes);
         tree.slots[0].taken = true;
+        tree.unplaced = 1;
         tree.free.clear();
         tree.keep(ROOT, Node::empty_leaf(), true);
         tree
@@ -101,6 +104,7 @@ impl Tree {
             memory: 0,
             pinned: 0,
             dirty: 0,
+            unplaced: 0,
             limit: cache_bytes.max(16 * page_bytes),
             clock: Vec::new(),
             hand: 0,
@@ -111,6 +115,11 @@ impl Tree {
     /// The largest item that can always be stored: four of them fit into a node.
     pub fn item_bytes_max(page_bytes: usize) -> usize {
         (page_bytes - HEADER_BYTES) / 4
+    }
+
+    /// Nodes that have no page yet, and will take one each.
+    pub fn unplaced(&self) -> usize {
+        self.unplaced
     }
 
     /// Nodes that differ from their pages.
@@ -399,6 +408,7 @@ impl Tree {
             self.slots.len() as u32 - 1
         });
         self.slots[id as usize].taken = true;
+        self.unplaced += 1;
         id
     }
 
@@ -488,6 +498,8 @@ impl Tree {
         let slot = &mut self.slots[id as usize];
         if slot.addr != NOWHERE {
             self.released.push(Addr(slot.addr));
+        } else {
+            self.unplaced -= 1;
         }
         slot.addr = NOWHERE;
         slot.taken = false;
@@ -530,6 +542,8 @@ impl Tree {
         }
         if slot.addr != NOWHERE {
             self.released.push(Addr(slot.addr));
+        } else {
+            self.unplaced -= 1;
         }
         slot.addr = addr.0;
     }

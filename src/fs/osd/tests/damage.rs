@@ -117,3 +117,73 @@ fn a_rotten_leaf_of_the_index_costs_the_objects_in_it_and_no_sync() {
     assert!(lost.len() < 100 && !store.check(true).unwrap().problems.is_empty());
     store.close().unwrap();
 }
+
+#[test]
+fn an_operation_on_an_object_that_fails_at_any_of_its_changes_has_changed_nothing() {
+    type Operation = fn(&mut Store, ObjectId) -> Result<()>;
+    let operations: [(&str, Operation); 8] = [
+        ("remove", |store, id| store.remove(id)),
+        ("truncate", |store, id| store.truncate(id, 3000)),
+        ("extend", |store, id| store.truncate(id, 30_000)),
+        ("punch", |store, id| store.punch(id, 1000, 9000)),
+        ("reserve", |store, id| store.reserve_range(id, 0, 40_000)),
+        ("long attribute", |store, id| store.set_attribute(id, b"user.a", &[3; 3000])),
+        ("short attribute", |store, id| store.set_attribute(id, b"user.long", b"short")),
+        ("times", |store, id| {
+            let set = Some(Stamp { sec: 5, nsec: 6 });
+            store.set_times(id, &SetTimes { accessed: set, created: set, ..SetTimes::default() })
+        }),
+    ];
+    for (name, operation) in operations {
+        for placement in PLACEMENTS {
+            let mut store = store(placement, 1);
+            let (id, other) = (store.create(0).unwrap(), store.create(0).unwrap());
+            store.arrive(Time(7_000_000_000));
+            for (at, byte) in [(0, 1), (9000, 2), (15_000, 3)] {
+                store.write(id, at, Content::Bytes(&[byte; 5000])).unwrap();
+                store.write(other, at, Content::Bytes(&[byte; 500])).unwrap();
+                store.set_attribute(id, b"user.long", &[byte; 2500]).unwrap();
+                store.touch(id).unwrap();
+                // Something of it is on the flash, and something waits.
+                if byte < 3 {
+                    store.flush().unwrap();
+                }
+            }
+            store.write(id, 4000, Content::Bytes(&[9; 20])).unwrap();
+            let before = (contents(&mut store), store.stat(id).unwrap(), store.buffer.bytes());
+            for changes in 1.. {
+                store.fails_in = Some(changes);
+                let done = operation(&mut store, id);
+                if store.fails_in.take().is_some() {
+                    done.unwrap();
+                    break;
+                }
+                assert!(done.is_err(), "{name}, {placement}, change {changes}");
+                let after = (contents(&mut store), store.stat(id).unwrap(), store.buffer.bytes());
+                assert!(after == before, "{name}, {placement}, change {changes}");
+            }
+            let after = contents(&mut store);
+            store.sync().unwrap();
+            let mut store = reopened(store);
+            assert!(contents(&mut store) == after, "{name}, {placement}");
+            assert_sound(&mut store);
+        }
+    }
+}
+
+#[test]
+fn a_chain_that_leads_back_is_refused_and_named() {
+    let mut store = store("split", 1);
+    store.create(0).unwrap();
+    store.flush().unwrap();
+    let open = store.open[store.placement.place(placement::What::Log)].clone().unwrap();
+    let mut page = layout::Output::default();
+    page.u32(1 << 16);
+    page.u32(open.segment);
+    page.u64(open.serial);
+    page.u64(0);
+    let addr = store.flash.addr(open.segment, open.next);
+    assert!(store.flash.program(addr, layout::PageKind::Summary, open.serial, &page.0).unwrap());
+    let error = Store::open(store.into_nand(), options()).err().unwrap().to_string();
+    assert!(error.contains("leads back"), "{error}");
+}
