@@ -187,3 +187,26 @@ fn a_chain_that_leads_back_is_refused_and_named() {
     let error = Store::open(store.into_nand(), options()).err().unwrap().to_string();
     assert!(error.contains("leads back"), "{error}");
 }
+
+#[test]
+fn the_checkpoint_of_a_large_flash_is_as_long_as_it_needs_to_be() {
+    // As many segments as 16 GiB of blocks of 128 KiB have; what is said of each grows with the bytes written.
+    let format = Format { segment_blocks: 1, placement: "lifetime".into() };
+    let mut store = Store::format(nand(131_072, |_| ()), &format, Options::default()).unwrap();
+    let id = store.create(0).unwrap();
+    let bytes: Vec<u8> = (0..8u32 << 20).map(|n| (n >> 9) as u8).collect();
+    for round in 0..3 {
+        store.write(id, 0, Content::Bytes(&bytes)).unwrap();
+        if round == 1 {
+            store.close().unwrap();
+        } else {
+            store.checkpoint(false).unwrap();
+        }
+        assert!(store.checkpoint_pages.len() > 2048 / 4, "an anchor has no room for its pages");
+        let mut nand = store.into_nand();
+        nand.power_on();
+        store = Store::open(nand, Options::default()).unwrap();
+        assert!(store.read(id, 0, bytes.len()).unwrap() == bytes);
+        assert_sound(&mut store);
+    }
+}
