@@ -200,7 +200,7 @@ pub struct DirEntry<'a> {
 }
 
 /// What the visitor of [`FileSystem::readdir_attrs`] is shown: an entry, and its attributes (none for `.`
-/// and `..`); `false` ends the walk before this entry.
+/// and `..`, and where they cannot be read); `false` ends the walk before this entry.
 pub type VisitAttrs<'a> = dyn FnMut(DirEntry, Option<&Attr>) -> bool + 'a;
 
 /// Numbers of `statfs`, in blocks of `block_bytes`.
@@ -383,6 +383,8 @@ fn visit_with_attrs<F: FileSystem + ?Sized>(
     let attr = match fs.lookup(dir, entry.name) {
         Ok(attr) => attr,
         Err(Error::NotFound) => return Ok(true),
+        // Its name is all that can be shown of it; the others are none the worse.
+        Err(Error::Corrupt { .. } | Error::Stale) => return Ok(visit(entry, None)),
         Err(error) => return Err(error),
     };
     let taken = visit(DirEntry { ino: attr.ino, kind: attr.kind, ..entry }, Some(&attr));

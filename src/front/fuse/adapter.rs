@@ -385,15 +385,14 @@ impl Filesystem for Adapter {
         self.serve(Op::Readdirplus, req, || {
             let done = self.fs.readdir_attrs(self.ino(ino), from, &mut |entry, attr| {
                 let generation = Generation(attr.map_or(0, |attr| attr.generation).into());
-                let shown = attr.map_or_else(|| self.ids.dots_attr(entry.ino), |attr| self.ids.attr(attr));
-                !reply.add(
-                    shown.ino,
-                    entry.next,
-                    OsStr::from_bytes(entry.name),
-                    &REMEMBER,
-                    &shown,
-                    generation,
-                )
+                let dots = matches!(entry.name, b"." | b"..");
+                let shown = match attr {
+                    Some(attr) => self.ids.attr(attr),
+                    None => fuser::FileAttr { kind: file_type(entry.kind), ..self.ids.dots_attr(entry.ino) },
+                };
+                // Node 0: the name is shown, and whoever wants more has to ask.
+                let node = if attr.is_none() && !dots { INodeNo(0) } else { shown.ino };
+                !reply.add(node, entry.next, OsStr::from_bytes(entry.name), &REMEMBER, &shown, generation)
             });
             match done {
                 Ok(()) => reply.ok(),

@@ -70,6 +70,11 @@ impl Access {
         self.unmerged += 1;
     }
 
+    /// Puts back what [`forget`](Access::forget) took.
+    pub fn remember(&mut self, object: u64, at: Stamp) {
+        self.latest.insert(object, at);
+    }
+
     /// Forgets an object.
     pub fn forget(&mut self, object: u64) {
         self.latest.remove(&object);

@@ -55,16 +55,19 @@ impl Store {
             return Err(Error::NotSupported);
         }
         let mut onode = self.onode(object)?;
-        if onode.attribute_bytes > 0 {
-            self.buffer.drop_fork(object, Fork::Attributes);
-            self.unmap(object, Fork::Attributes, 0, OBJECT_BYTES_MAX)?;
-        }
-        onode.changed = self.now();
-        onode.attribute_bytes = if short { 0 } else { bytes.len() as u32 };
-        let inline = (short && !bytes.is_empty()).then(|| Value::Attributes(bytes.as_slice().into()));
-        self.set(Key::attributes(object), inline)?;
-        self.set_onode(object, onode)?;
-        if short { Ok(()) } else { self.put(object, Fork::Attributes, 0, Content::Bytes(&bytes)) }
+        self.whole(|store| {
+            if onode.attribute_bytes > 0 {
+                store.keep_waiting(object, Fork::Attributes, 0, u64::MAX);
+                store.buffer.drop_fork(object, Fork::Attributes);
+                store.unmap(object, Fork::Attributes, 0, OBJECT_BYTES_MAX)?;
+            }
+            onode.changed = store.now();
+            onode.attribute_bytes = if short { 0 } else { bytes.len() as u32 };
+            let inline = (short && !bytes.is_empty()).then(|| Value::Attributes(bytes.as_slice().into()));
+            store.set(Key::attributes(object), inline)?;
+            store.set_onode(object, onode)?;
+            if short { Ok(()) } else { store.put(object, Fork::Attributes, 0, Content::Bytes(&bytes)) }
+        })
     }
 
     /// The value of an attribute.

@@ -62,6 +62,16 @@ impl Piece {
         self.offset + self.len
     }
 
+    fn content(&self) -> Content<'_> {
+        if self.bytes.is_empty() { Content::Count(self.len) } else { Content::Bytes(&self.bytes) }
+    }
+
+    /// A copy of its part within a range that it overlaps.
+    fn within(&self, from: u64, to: u64) -> Piece {
+        let (first, last) = (self.offset.max(from), self.end().min(to));
+        Piece::new(first, self.content().part(first - self.offset, last - first))
+    }
+
     fn append(&mut self, content: Content) {
         self.len += content.len();
         if let Content::Bytes(bytes) = content {
@@ -159,6 +169,15 @@ impl Dirty {
     }
 }
 
+/// What waited of a range of a fork, as it was.
+pub(super) struct Waiting {
+    key: (u64, Fork),
+    /// The end of the fork's pieces, and when it was written to; none if nothing of it waited.
+    state: Option<(u64, Option<Stamp>)>,
+    range: (u64, u64),
+    pieces: Vec<Piece>,
+}
+
 /// The pieces of all objects, in the order in which the objects were first written to.
 #[derive(Default)]
 pub(super) struct Buffer {
@@ -215,6 +234,43 @@ impl Buffer {
         }
     }
 
+    /// A copy of what waits of a range.
+    pub fn save(&self, object: u64, fork: Fork, from: u64, to: u64) -> Waiting {
+        let dirty = self.forks.get(&(object, fork));
+        let pieces = dirty.map_or(&[][..], |dirty| &dirty.pieces);
+        let within = pieces.iter().filter(|piece| piece.offset < to && piece.end() > from);
+        let pieces = within.map(|piece| piece.within(from, to)).collect();
+        let state = dirty.map(|dirty| (dirty.end, dirty.modified));
+        Waiting { key: (object, fork), state, range: (from, to), pieces }
+    }
+
+    /// Makes what waits of a range what it was when it was saved.
+    pub fn restore(&mut self, saved: Waiting) {
+        let (object, fork) = saved.key;
+        let Some((end, modified)) = saved.state else { return self.drop_fork(object, fork) };
+        self.cut(object, fork, saved.range.0, saved.range.1);
+        for piece in &saved.pieces {
+            self.put(object, fork, piece.offset, piece.content(), Stamp::default());
+        }
+        let dirty = self.forks.entry(saved.key).or_insert_with(|| {
+            self.order.push_back(saved.key);
+            Dirty::default()
+        });
+        (dirty.end, dirty.modified) = (end, modified);
+    }
+
+    /// The objects of which something waits.
+    pub fn objects(&self) -> impl Iterator<Item = u64> + '_ {
+        self.order.iter().filter(|key| self.forks.contains_key(*key)).map(|key| key.0)
+    }
+
+    /// Puts back what was taken of a fork; nothing was written to it since.
+    pub fn put_back(&mut self, key: (u64, Fork), dirty: Dirty) {
+        self.bytes += dirty.pieces.iter().map(|piece| piece.len).sum::<u64>();
+        self.order.push_back(key);
+        self.forks.insert(key, dirty);
+    }
+
     /// Takes everything.
     pub fn take(&mut self) -> Vec<((u64, Fork), Dirty)> {
         self.bytes = 0;
@@ -229,6 +285,40 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn what_was_saved_comes_back_whatever_happened_to_its_range(
+            steps in prop::collection::vec((0u64..200, 1u64..60, any::<u8>(), 0u8..4), 1..40), kept in 0usize..40,
+        ) {
+            let mut buffer = Buffer::default();
+            let shown = |buffer: &Buffer| buffer.get(1, Fork::Data).map(|dirty| {
+                (dirty.pieces.clone(), dirty.end, dirty.modified)
+            });
+            let (mut saved, mut before) = (Vec::new(), None);
+            for (number, (offset, len, byte, what)) in steps.into_iter().enumerate() {
+                if number == kept.min(number) && number >= kept && before.is_none() {
+                    before = Some((shown(&buffer), buffer.bytes()));
+                }
+                let (from, to) = if what < 2 { (offset, offset + len) } else { (0, u64::MAX) };
+                if before.is_some() {
+                    saved.push(buffer.save(1, Fork::Data, from, to));
+                }
+                match what {
+                    0 => {
+                        let bytes = vec![byte; len as usize];
+                        let now = Stamp { sec: number as i64, nsec: 0 };
+                        buffer.put(1, Fork::Data, offset, Content::Bytes(&bytes), now);
+                    }
+                    1 => buffer.cut(1, Fork::Data, from, to),
+                    2 => buffer.truncate(1, Fork::Data, offset),
+                    _ => buffer.drop_fork(1, Fork::Data),
+                }
+            }
+            saved.into_iter().rev().for_each(|saved| buffer.restore(saved));
+            if let Some(before) = before {
+                prop_assert_eq!((shown(&buffer), buffer.bytes()), before);
+            }
+        }
+
         #[test]
         fn pieces_are_what_a_plain_array_is(
             steps in prop::collection::vec((0u64..200, 0u64..60, any::<u8>(), any::<bool>()), 1..60),

@@ -15,9 +15,11 @@ use super::tree::NOWHERE;
 use crate::checksum::crc32c;
 use crate::{Error, Result};
 
-/// Tells an anchor of this format from anything else: "bimetalO", version 1.
+/// Tells an anchor of this format from anything else: "bimetalO", version 2.
 const MAGIC: u64 = u64::from_le_bytes(*b"bimetalO");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Lists of pages over one another: one of them has places for the checkpoint of any flash.
+const LEVELS_MAX: u32 = 4;
 /// Good blocks for anchors that a new store begins with.
 const ANCHOR_BLOCKS: u32 = 4;
 /// Anchors are looked for in so many blocks.
@@ -43,6 +45,9 @@ pub(super) struct Anchor {
     pub chains: Vec<ChainStart>,
     pub len: u32,
     pub sum: u32,
+    /// Lists between the anchor and the pages of the checkpoint.
+    pub levels: u32,
+    /// The pages of the checkpoint, or of the list of those, and so on.
     pub pages: Vec<Addr>,
 }
 
@@ -174,6 +179,11 @@ impl State {
 }
 
 impl Anchor {
+    /// Bytes of one with so many chains and pages.
+    fn bytes(chains: usize, pages: usize) -> usize {
+        56 + 20 * chains + 4 * pages
+    }
+
     fn write(&self) -> Vec<u8> {
         let mut out = Output::default();
         out.u64(MAGIC);
@@ -185,6 +195,7 @@ impl Anchor {
         out.u32(self.len);
         out.u32(self.sum);
         out.u32(self.chains.len() as u32);
+        out.u32(self.levels);
         out.u32(self.pages.len() as u32);
         for chain in &self.chains {
             out.u32(chain.stream);
@@ -205,17 +216,29 @@ impl Anchor {
         if version != VERSION {
             return Err(Error::unsupported(
                 format!("an object store of version {version}"),
-                format!("this program knows version {VERSION}"),
+                format!(
+                    "this program knows version {VERSION}; copy the objects with the program that made it, and make the store anew"
+                ),
             ));
         }
         let (segment_blocks, number, commit) = (input.u32()?, input.u64()?, input.u64()?);
         let (kept, len, sum) = (input.u32()?, input.u32()?, input.u32()?);
-        let (chains, pages) = (input.u32()? as usize, input.u32()? as usize);
-        if chains * 20 + pages * 4 > page.len() || !(1..=64).contains(&segment_blocks) {
+        let (chains, levels, pages) = (input.u32()? as usize, input.u32()?, input.u32()? as usize);
+        let fit = chains.saturating_mul(20).saturating_add(pages.saturating_mul(4)) <= page.len();
+        if !fit || levels > LEVELS_MAX || !(1..=64).contains(&segment_blocks) {
             return Err(input.wrong("it lists more than it can hold"));
         }
-        let mut anchor =
-            Anchor { number, segment_blocks, kept, commit, chains: Vec::new(), len, sum, pages: Vec::new() };
+        let mut anchor = Anchor {
+            number,
+            segment_blocks,
+            kept,
+            commit,
+            chains: Vec::new(),
+            len,
+            sum,
+            levels,
+            pages: Vec::new(),
+        };
         for _ in 0..chains {
             let (stream, segment, serial) = (input.u32()?, input.u32()?, input.u64()?);
             anchor.chains.push(ChainStart { stream, segment, serial, index: input.u32()? });
@@ -320,15 +343,28 @@ impl Store {
             }
         }
         let bytes = self.state(clean, &merged).write();
+        let mut pages = self.write_checkpoint_pages(stream, &bytes)?;
+        let (mut first, mut levels) = (0, 0);
+        // What the anchor has no room for is a list by itself, and the anchor names the list's pages.
+        while Anchor::bytes(self.chains.len(), pages.len() - first) > self.flash.page_bytes() {
+            let list: Vec<u8> = pages[first..].iter().flat_map(|addr| addr.0.to_le_bytes()).collect();
+            first = pages.len();
+            levels += 1;
+            pages.extend(self.write_checkpoint_pages(stream, &list)?);
+        }
+        self.write_anchor(&bytes, levels, &pages[first..])?;
+        self.forget_last_checkpoint(pages, merged);
+        Ok(())
+    }
+
+    fn write_checkpoint_pages(&mut self, stream: usize, bytes: &[u8]) -> Result<Vec<Addr>> {
         let mut pages = Vec::new();
         for part in bytes.chunks(self.flash.page_bytes()) {
             let addr = self.append(stream, PageKind::Checkpoint, part, &[])?;
             self.segments.add_page(self.segments.of(addr));
             pages.push(addr);
         }
-        self.write_anchor(&bytes, &pages)?;
-        self.forget_last_checkpoint(pages, merged);
-        Ok(())
+        Ok(pages)
     }
 
     /// Access pages that this checkpoint makes superfluous; none if it does not merge.
@@ -411,7 +447,7 @@ impl Store {
         }
     }
 
-    fn write_anchor(&mut self, bytes: &[u8], pages: &[Addr]) -> Result<()> {
+    fn write_anchor(&mut self, bytes: &[u8], levels: u32, pages: &[Addr]) -> Result<()> {
         self.anchors.number += 1;
         let start = |stream: &usize| {
             self.open[*stream].as_ref().map(|open| ChainStart {
@@ -429,13 +465,11 @@ impl Store {
             chains: self.chains.iter().filter_map(start).collect(),
             len: bytes.len() as u32,
             sum: crc32c(bytes),
+            levels,
             pages: pages.to_vec(),
         };
         let page = anchor.write();
-        if page.len() > self.flash.page_bytes() {
-            let why = "its checkpoint does not fit; use larger segments";
-            return Err(Error::unsupported("an object store of this size", why));
-        }
+        assert!(page.len() <= self.flash.page_bytes(), "the lists were made so that it fits");
         self.counts.index_pages += 1;
         self.counts.checkpoints += 1;
         // What the anchor names must be there before it, and it before what it replaces is erased.
@@ -500,9 +534,11 @@ mod tests {
             chains: vec![chain],
             len: 5,
             sum: 6,
+            levels: 1,
             pages: vec![Addr(3), Addr(4)],
         };
         assert_eq!(Anchor::read(&anchor.write()).unwrap(), anchor);
+        assert_eq!(anchor.write().len(), Anchor::bytes(1, 2));
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use super::flash::Addr;
 use super::layout::{Fork, Key, Value};
 use super::placement::What;
 use super::write_out::Part;
-use super::{Capacity, Cleaning, Store};
+use super::{Capacity, Cleaning, Store, is_damage};
 use crate::{Error, Result};
 
 /// Bytes of flash alive: fork, offset, place.
@@ -28,6 +28,8 @@ struct Survivor {
 
 /// Checks for uneven wear happen every so many cleanings.
 const WEAR_CHECK: u64 = 64;
+/// Segments that only what gives room back may use, and the checkpoints and cleanings that it needs.
+const GIVING_SEGMENTS: usize = 3;
 
 impl Store {
     /// Segments that a commit or a checkpoint may need now.
@@ -41,8 +43,17 @@ impl Store {
 
     /// Free segments that nothing but a commit, a checkpoint and the cleaner may use.
     pub(super) fn reserve(&self) -> usize {
+        if self.giving > 0 {
+            // Cleaning what is nearly full costs room before it gains some: not as long as there is enough.
+            return self.least_segments() + 1;
+        }
         let waiting = self.buffer_max.div_ceil(self.segment_bytes()) as usize;
         self.placement.streams_now() + 3 + waiting + self.checkpoint_segments()
+    }
+
+    /// Free segments with which a checkpoint can be made and a segment cleaned.
+    fn least_segments(&self) -> usize {
+        self.checkpoint_segments() + self.placement.streams_now()
     }
 
     /// Checkpoints when one is due, and cleans until enough segments are free.
@@ -73,7 +84,8 @@ impl Store {
             }
             stuck = if self.segments.free() > before { 0 } else { stuck + 1 };
             if stuck > 4 {
-                let enough = self.segments.free() > self.placement.streams_now() + 2;
+                let kept = if self.giving > 0 { 0 } else { GIVING_SEGMENTS };
+                let enough = self.segments.free() > self.least_segments() + kept;
                 return if enough { Ok(()) } else { Err(Error::NoSpace("the object store's flash is full")) };
             }
         }
@@ -131,24 +143,29 @@ impl Store {
         }
     }
 
-    /// Moves what is alive in a segment elsewhere.
+    /// Moves what is alive in a segment elsewhere. What cannot be read stays where it is, and the segment with it: its
+    /// bytes are those of an object, which says so when it is read and may be removed.
     fn clean(&mut self, victim: u32) -> Result<()> {
         let segment = *self.segments.get(victim);
         self.counts.segments_cleaned += 1;
         self.counts.empty_segments += u64::from(segment.live_bytes == 0 && segment.live_pages == 0);
         let by_checkpoint = segment.live_pages > 0;
+        let mut stays = false;
         if segment.live_bytes > 0 || segment.live_pages > 0 {
             let entries = self.contents_of(victim)?;
             if segment.live_pages > 0 {
-                self.renew_pages(victim, &entries)?;
+                stays |= !self.renew_pages(victim, &entries)?;
                 self.counts.index_copied += u64::from(segment.live_pages) * self.flash.page_bytes() as u64;
             }
             if segment.live_bytes > 0 {
                 self.move_survivors(victim, &entries)?;
             }
-            if self.segments.get(victim).live_bytes > 0 {
-                let at = format!("segment {victim}");
-                return Err(Error::corrupt("the summary of a segment", "something alive is not in it", at));
+            if stays || self.segments.get(victim).live_bytes > 0 {
+                tracing::warn!(
+                    "osd: segment {victim} holds something that cannot be read; it stays as it is"
+                );
+                self.segments.set_rotten(victim);
+                return Ok(());
             }
         }
         self.segments.set_emptied(victim, by_checkpoint);
@@ -168,7 +185,8 @@ impl Store {
         let mut entries = Vec::new();
         let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
         let segment_bytes = self.segments.segment_bytes();
-        self.tree.range(&mut self.flash, all.0, all.1, |key, value| {
+        let lost = |why| tracing::warn!("osd: {why}");
+        self.tree.range_past(&mut self.flash, all, lost, |key, value| {
             if let (Some((fork, offset)), Value::Extent(extent)) = (key.fork(), value)
                 && !extent.is_reserved()
                 && extent.at / segment_bytes * segment_bytes == first
@@ -176,7 +194,6 @@ impl Store {
                 let at = (extent.at - first) as u32;
                 entries.push(Entry::Data { object: key.object, fork, offset, len: extent.len, at });
             }
-            true
         })?;
         let nodes: Vec<_> =
             self.tree.pages().filter(|(_, addr)| self.segments.of(*addr) == segment).collect();
@@ -186,13 +203,18 @@ impl Store {
         Ok(entries)
     }
 
-    /// Has the next checkpoint write the store's own pages that lie in a segment.
-    fn renew_pages(&mut self, segment: u32, entries: &[Entry]) -> Result<()> {
+    /// Has the next checkpoint write the store's own pages that lie in a segment; false if one cannot be read.
+    fn renew_pages(&mut self, segment: u32, entries: &[Entry]) -> Result<bool> {
+        let mut whole = true;
         for entry in entries {
             if let Entry::Node { id, index } = *entry
                 && self.tree.addr(id) == self.flash.addr(segment, index).0
             {
-                self.tree.rewrite(&mut self.flash, id)?;
+                match self.tree.rewrite(&mut self.flash, id) {
+                    Ok(()) => {}
+                    Err(why) if is_damage(&why) => whole = false,
+                    Err(why) => return Err(why),
+                }
             }
         }
         for (number, addr) in self.tables.iter().enumerate() {
@@ -203,7 +225,7 @@ impl Store {
         if self.access.pages.iter().any(|addr| self.segments.of(*addr) == segment) {
             self.merge_accesses()?;
         }
-        Ok(())
+        Ok(whole)
     }
 
     /// Reads what the tree still points to and appends it again.
@@ -213,7 +235,13 @@ impl Store {
         for entry in entries {
             let Entry::Data { object, fork, offset, len, at } = *entry else { continue };
             let (from, to) = (first + u64::from(at), first + u64::from(at) + u64::from(len));
-            for (start, extent) in self.overlapping(object, fork, offset, offset + u64::from(len))? {
+            // With what mapping it elsewhere will need.
+            let around = (offset.saturating_sub(1), offset + u64::from(len) + 1);
+            let found = match self.overlapping(object, fork, around.0, around.1) {
+                Err(why) if is_damage(&why) => continue,
+                found => found?,
+            };
+            for (start, extent) in found {
                 let (low, high) =
                     (extent.at.max(from), (extent.at.wrapping_add(u64::from(extent.len))).min(to));
                 if extent.is_reserved() || low >= high {
@@ -228,13 +256,36 @@ impl Store {
         survivors.dedup_by_key(|survivor| (survivor.object, survivor.fork, survivor.offset, survivor.at));
         let mut parts = Vec::with_capacity(survivors.len());
         for Survivor { object, fork, offset, len, at } in survivors {
-            let mut bytes = vec![0; if self.options.keep_bytes { len as usize } else { 0 }];
-            self.read_bytes(at, len, &mut bytes)?;
-            self.counts.data_copied += len;
-            parts.push(Part { object, fork, piece: Piece { offset, len, bytes } });
+            for piece in self.readable(offset, len, at)? {
+                self.counts.data_copied += piece.len;
+                parts.push(Part { object, fork, piece });
+            }
         }
         let stream = self.placement.place(What::Survivor);
         self.pack(stream, parts)
+    }
+
+    /// What can be read of `len` bytes of the flash at `at`, which are an object's from `offset` on.
+    fn readable(&mut self, offset: u64, len: u64, at: u64) -> Result<Vec<Piece>> {
+        let page_bytes = self.flash.page_bytes() as u64;
+        let (mut pieces, mut done) = (Vec::<Piece>::new(), 0);
+        while done < len {
+            let part = (page_bytes - (at + done) % page_bytes).min(len - done);
+            let mut bytes = vec![0; if self.options.keep_bytes { part as usize } else { 0 }];
+            match self.read_bytes(at + done, part, &mut bytes) {
+                Ok(()) => match pieces.last_mut().filter(|last| last.end() == offset + done) {
+                    Some(last) => {
+                        last.len += part;
+                        last.bytes.append(&mut bytes);
+                    }
+                    None => pieces.push(Piece { offset: offset + done, len: part, bytes }),
+                },
+                Err(why) if is_damage(&why) => {}
+                Err(why) => return Err(why),
+            }
+            done += part;
+        }
+        Ok(pieces)
     }
 
     /// Cleans the whole store once, for tests and measurements; how many segments that was.

@@ -2,6 +2,7 @@
 
 use super::Store;
 use super::layout::{Extent, Fork, Key, Value};
+use super::undo::Step;
 use crate::{Error, Result};
 
 impl Store {
@@ -23,13 +24,16 @@ impl Store {
         Err(Error::corrupt("the index of the object store", why, format!("object {}", key.object)))
     }
 
-    fn account(&mut self, key: Key, value: &Value, more: bool) -> Result<()> {
+    fn account(&mut self, key: Key, value: &Value, more: bool) {
         match value {
             Value::Onode(_) if more => self.objects += 1,
             Value::Onode(_) => self.objects = self.objects.saturating_sub(1),
             Value::Attributes(_) => {}
             Value::Extent(extent) => {
-                self.check_extent(key, *extent)?;
+                if !more && self.check_extent(key, *extent).is_err() {
+                    // It never counted: it was damaged when it was read.
+                    return;
+                }
                 match (extent.is_reserved(), more) {
                     (true, true) => self.reserved_bytes += u64::from(extent.len),
                     (true, false) => {
@@ -40,29 +44,38 @@ impl Store {
                 }
             }
         }
-        Ok(())
     }
 
     /// Sets or removes an item and keeps the counts; it is not noted for the log.
     pub(super) fn apply(&mut self, key: Key, value: Option<Value>) -> Result<Option<Value>> {
-        if let Some(value) = &value {
-            self.account(key, value, true)?;
+        if let Some(Value::Extent(extent)) = &value {
+            self.check_extent(key, *extent)?;
         }
-        let old = match value {
-            Some(value) => self.tree.put(&mut self.flash, key, &value)?,
+        // Nothing is counted before the tree has it: a leaf that cannot be read changes nothing.
+        let old = match &value {
+            Some(value) => self.tree.put(&mut self.flash, key, value)?,
             None => self.tree.delete(&mut self.flash, key)?,
         };
+        if let Some(value) = &value {
+            self.account(key, value, true);
+        }
         if let Some(old) = &old {
-            self.account(key, old, false)?;
+            self.account(key, old, false);
         }
         Ok(old)
     }
 
     /// Sets or removes an item; the next commit says so.
     pub(super) fn set(&mut self, key: Key, value: Option<Value>) -> Result<Option<Value>> {
-        self.changed.insert(key);
-        let set = self.apply(key, value);
-        self.or_fail(set)
+        #[cfg(test)]
+        self.fail_as_planned()?;
+        let is_there = value.is_some();
+        let old = self.apply(key, value)?;
+        if is_there || old.is_some() {
+            self.changed.insert(key);
+            self.keep_step(Step::Item(key, old.clone()));
+        }
+        Ok(old)
     }
 
     /// The extents of a fork that overlap the range, in order.
@@ -149,6 +162,43 @@ impl Store {
         extent.is_reserved()
             || left.at + u64::from(left.len) == extent.at
                 && self.segments.of_byte(left.at) == self.segments.of_byte(extent.at)
+    }
+
+    /// The change that is planned to fail does.
+    #[cfg(test)]
+    fn fail_as_planned(&mut self) -> Result<()> {
+        match &mut self.fails_in {
+            Some(1) => {
+                self.fails_in = None;
+                Err(Error::corrupt("a leaf", "it was planned so", "a test"))
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Turns a bit of the page that a byte of an object lies on, as damage does.
+    #[cfg(test)]
+    pub(crate) fn spoil(&mut self, id: super::ObjectId, offset: u64) {
+        self.spoil_fork(id, Fork::Data, offset);
+    }
+
+    /// As [`spoil`](Store::spoil), of attributes that are too long for the index.
+    #[cfg(test)]
+    pub(crate) fn spoil_attributes(&mut self, id: super::ObjectId) {
+        self.spoil_fork(id, Fork::Attributes, 0);
+    }
+
+    #[cfg(test)]
+    fn spoil_fork(&mut self, id: super::ObjectId, fork: Fork, offset: u64) {
+        let found = self.overlapping(id.0, fork, offset, offset + 1).expect("the index is whole");
+        let (from, extent) = found[0];
+        let at = extent.at + (offset - from);
+        let page_bytes = self.flash.page_bytes() as u64;
+        self.flash.turn_bit(super::Addr((at / page_bytes) as u32), (at % page_bytes) as u32 * 8);
     }
 
     /// Reads `len` bytes of the flash at `at` into `into`; where no bytes are kept, only the time passes.

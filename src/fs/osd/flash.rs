@@ -264,6 +264,13 @@ impl Flash {
         }
     }
 
+    /// Turns a bit of a page, as damage does.
+    #[cfg(test)]
+    pub fn turn_bit(&mut self, addr: Addr, bit: u32) {
+        let (block, page) = self.place(addr);
+        self.nand.turn_bit(block, page, bit).expect("the page was programmed");
+    }
+
     /// Erases what is good of a segment; blocks that fail are bad from now on.
     pub fn erase(&mut self, segment: u32) -> Result<()> {
         let blocks: smallvec::SmallVec<[u32; 16]> = self.blocks_of(segment).collect();

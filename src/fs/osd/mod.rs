@@ -41,6 +41,7 @@ mod segments;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod undo;
 mod write_out;
 
 pub use buffer::Content;
@@ -61,6 +62,7 @@ use rustc_hash::FxHashSet;
 use segments::Segments;
 use serde::Serialize;
 use tree::Tree;
+use undo::Steps;
 
 /// The number of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -273,11 +275,17 @@ pub struct Store {
     reserved_bytes: u64,
     /// Bytes that users wrote, since the store was made: the clock of ages.
     clock: u64,
-    /// Operations that belong together are under way.
+    /// Operations that belong together are under way; so many of them give room back.
     held: u32,
+    giving: u32,
+    /// What operations under way replaced.
+    steps: Steps,
     /// Why nothing can be changed any more.
     failed: Option<String>,
     counts: Counts,
+    /// The change of an item from now that fails (1: the next).
+    #[cfg(test)]
+    pub(crate) fails_in: Option<u32>,
 }
 
 impl Store {
@@ -338,10 +346,11 @@ impl Store {
     /// Space.
     pub fn capacity(&self) -> Capacity {
         let (live, pages) = self.segments.live();
+        let unplaced = self.tree.unplaced() as u64 * self.flash.page_bytes() as u64;
         let good = self.segments.good() as u64;
         Capacity {
-            total: self.room(good),
-            used: live + pages + self.reserved_bytes + self.buffer.bytes(),
+            total: self.room(good.saturating_sub(self.segments.rotten() as u64)),
+            used: live + pages + unplaced + self.reserved_bytes + self.buffer.bytes(),
             flash: good * self.segment_bytes(),
             live,
             objects: self.objects,
@@ -357,24 +366,6 @@ impl Store {
         good.saturating_sub(kept) * pages * self.flash.page_bytes() as u64 / 32 * 31
     }
 
-    /// Keeps automatic commits out until [`release`](Store::release), so that what is between the two is seen
-    /// whole or not at all after a power cut. Nests.
-    ///
-    /// # Errors
-    /// As those of making room.
-    pub fn hold(&mut self) -> Result<()> {
-        if self.held == 0 {
-            self.begin(0)?;
-        }
-        self.held += 1;
-        Ok(())
-    }
-
-    /// The end of what [`hold`](Store::hold) began.
-    pub fn release(&mut self) {
-        self.held = self.held.saturating_sub(1);
-    }
-
     /// Begins an operation that changes something and writes `bytes`: makes room where that is needed.
     fn begin(&mut self, bytes: u64) -> Result<()> {
         self.check_writable()?;
@@ -382,7 +373,7 @@ impl Store {
             self.tree.trim();
             self.make_room()?;
         }
-        if bytes > 0 {
+        if bytes > 0 && self.giving == 0 {
             let capacity = self.capacity();
             if capacity.used + bytes > capacity.total {
                 return Err(Error::NoSpace("the object store is full"));
@@ -413,7 +404,11 @@ impl Store {
     pub fn flush(&mut self) -> Result<()> {
         self.check_writable()?;
         if self.held == 0 {
-            self.make_room()?;
+            // What waits found its room when it came; a full store can be made durable, too.
+            self.giving += 1;
+            let made = self.make_room();
+            self.giving -= 1;
+            made?;
         }
         self.commit_now()
     }
@@ -426,8 +421,31 @@ impl Store {
     }
 
     /// Ends cleanly: opening again has nothing to recover.
+    ///
+    /// # Errors
+    /// Those of [`sync`](Store::sync); [`Error::Corrupt`] names an object of which something written could not be put
+    /// on the flash, since its index cannot be read. All else is there then.
     pub fn close(&mut self) -> Result<()> {
         self.sync()?;
-        self.checkpoint_now(true)
+        self.checkpoint_now(true)?;
+        let left = self.buffer.objects().next();
+        left.map_or(Ok(()), |object| self.check_written(ObjectId(object)))
     }
+
+    /// Whether all that was written to an object is where a flush puts it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: its index cannot be read, so that what was written last stays in memory.
+    pub fn check_written(&mut self, id: ObjectId) -> Result<()> {
+        if self.buffer.objects().all(|object| object != id.0) {
+            return Ok(());
+        }
+        let why = "its index cannot be read, so what was written to it last cannot be kept";
+        Err(Error::corrupt("an object", why, format!("object {id}")))
+    }
+}
+
+/// Whether an error says that something on the flash cannot be read, and no more.
+fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Corrupt { .. })
 }

@@ -1,6 +1,7 @@
 //! What users do with objects.
 
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, Value};
+use super::undo::Step;
 use super::{Content, ObjectId, SetTimes, Stat, Store};
 use crate::time::Stamp;
 use crate::{Error, Result};
@@ -72,16 +73,34 @@ impl Store {
     /// # Errors
     /// [`Error::NotFound`]; those of the flash.
     pub fn remove(&mut self, id: ObjectId) -> Result<()> {
-        self.begin(0)?;
+        self.begin_giving()?;
         self.onode(id.0)?;
-        for fork in [Fork::Data, Fork::Attributes] {
-            self.buffer.drop_fork(id.0, fork);
-            self.unmap(id.0, fork, 0, OBJECT_BYTES_MAX)?;
+        self.whole(|store| {
+            for fork in [Fork::Data, Fork::Attributes] {
+                store.keep_waiting(id.0, fork, 0, u64::MAX);
+                store.buffer.drop_fork(id.0, fork);
+                store.unmap(id.0, fork, 0, OBJECT_BYTES_MAX)?;
+            }
+            store.set(Key::attributes(id.0), None)?;
+            store.set(Key::onode(id.0), None)?;
+            store.forget_access(id.0);
+            Ok(())
+        })
+    }
+
+    fn forget_access(&mut self, object: u64) {
+        if let Some(at) = self.access.get(object) {
+            self.keep_step(Step::Accessed(object, at));
         }
-        self.set(Key::attributes(id.0), None)?;
-        self.set(Key::onode(id.0), None)?;
-        self.access.forget(id.0);
-        Ok(())
+        self.access.forget(object);
+    }
+
+    /// Begins an operation that gives room back: it works on a full store, too.
+    fn begin_giving(&mut self) -> Result<()> {
+        self.giving += 1;
+        let begun = self.begin(0);
+        self.giving -= 1;
+        begun
     }
 
     /// The size as its user sees it, what waits in memory included.
@@ -123,17 +142,19 @@ impl Store {
     /// As [`create`](Store::create); [`Error::NotFound`].
     pub fn set_times(&mut self, id: ObjectId, times: &SetTimes) -> Result<()> {
         self.begin(0)?;
-        self.settle_times(id.0)?;
-        let mut onode = self.onode(id.0)?;
-        onode.created = times.created.unwrap_or(onode.created);
-        onode.modified = times.modified.unwrap_or(onode.modified);
-        onode.changed = times.changed.unwrap_or(onode.changed);
-        if let Some(accessed) = times.accessed {
-            onode.accessed = accessed;
-            onode.access_from = self.access.next;
-            self.access.forget(id.0);
-        }
-        self.set_onode(id.0, onode)
+        self.whole(|store| {
+            store.settle_times(id.0)?;
+            let mut onode = store.onode(id.0)?;
+            onode.created = times.created.unwrap_or(onode.created);
+            onode.modified = times.modified.unwrap_or(onode.modified);
+            onode.changed = times.changed.unwrap_or(onode.changed);
+            if let Some(accessed) = times.accessed {
+                onode.accessed = accessed;
+                onode.access_from = store.access.next;
+                store.forget_access(id.0);
+            }
+            store.set_onode(id.0, onode)
+        })
     }
 
     /// Writes the times of buffered writes into the onode, before they are set otherwise.
@@ -143,6 +164,7 @@ impl Store {
         let mut onode = self.onode(object)?;
         (onode.modified, onode.changed) = (modified, modified);
         self.set_onode(object, onode)?;
+        self.keep_waiting(object, Fork::Data, 0, 0);
         self.buffer.forget_times(object);
         Ok(())
     }
@@ -162,6 +184,16 @@ impl Store {
         self.note_access(id.0, now)
     }
 
+    /// Notes that an object was read, now, if that can be noted: a store that is full, or takes no more changes, can
+    /// still be read.
+    pub fn touch_if_possible(&mut self, id: ObjectId) {
+        if self.failed.is_none()
+            && let Err(why) = self.touch(id)
+        {
+            tracing::debug!("osd: object {id} was read, but its access time could not be noted: {why}");
+        }
+    }
+
     fn note_access(&mut self, object: u64, now: Stamp) -> Result<()> {
         self.access.note(object, now, self.placement.journals_once());
         if self.access.is_full(self.flash.page_bytes()) {
@@ -179,12 +211,8 @@ impl Store {
         let onode = self.onode(id.0)?;
         let size = self.size_of(id.0, &onode);
         let len = size.saturating_sub(offset).min(len as u64);
-        if self.options.access_times && self.failed.is_none() {
-            match self.touch(id) {
-                // A full store can still be read.
-                Err(Error::NoSpace(_)) => {}
-                touched => touched?,
-            }
+        if self.options.access_times {
+            self.touch_if_possible(id);
         }
         self.read_fork(id.0, Fork::Data, offset, len)
     }
@@ -246,8 +274,9 @@ impl Store {
     pub(super) fn put(&mut self, object: u64, fork: Fork, offset: u64, content: Content) -> Result<()> {
         let content = if self.options.keep_bytes { content } else { Content::Count(content.len()) };
         let now = self.now();
+        self.keep_waiting(object, fork, offset, offset + content.len());
         self.buffer.put(object, fork, offset, content, now);
-        if self.buffer.bytes() >= self.buffer_max && self.held == 0 {
+        if self.buffer.bytes() >= self.buffer_max && self.held == 0 && !self.steps.are_kept() {
             let written = self.write_out();
             self.or_fail(written)?;
         }
@@ -273,16 +302,19 @@ impl Store {
         if size > OBJECT_BYTES_MAX {
             return Err(Error::TooLarge);
         }
-        self.begin(0)?;
+        self.begin_giving()?;
         let mut onode = self.onode(id.0)?;
-        if size < self.size_of(id.0, &onode) {
-            self.buffer.truncate(id.0, Fork::Data, size);
-            self.unmap(id.0, Fork::Data, size, OBJECT_BYTES_MAX)?;
-        }
-        let now = self.now();
-        (onode.size, onode.modified, onode.changed) = (size, now, now);
-        self.buffer.forget_times(id.0);
-        self.set_onode(id.0, onode)
+        self.whole(|store| {
+            store.keep_waiting(id.0, Fork::Data, size, u64::MAX);
+            if size < store.size_of(id.0, &onode) {
+                store.buffer.truncate(id.0, Fork::Data, size);
+                store.unmap(id.0, Fork::Data, size, OBJECT_BYTES_MAX)?;
+            }
+            let now = store.now();
+            (onode.size, onode.modified, onode.changed) = (size, now, now);
+            store.buffer.forget_times(id.0);
+            store.set_onode(id.0, onode)
+        })
     }
 
     /// Frees a range: it reads as zeros, the size stays.
@@ -290,19 +322,22 @@ impl Store {
     /// # Errors
     /// As [`write`](Store::write).
     pub fn punch(&mut self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
-        self.begin(0)?;
+        self.begin_giving()?;
         let mut onode = self.onode(id.0)?;
         let end = offset.saturating_add(len).min(OBJECT_BYTES_MAX);
-        if offset < end {
-            self.buffer.cut(id.0, Fork::Data, offset, end);
-            self.unmap(id.0, Fork::Data, offset, end)?;
-        }
-        let now = self.now();
-        // What waits may have made it longer: that stays.
-        onode.size = self.size_of(id.0, &onode);
-        (onode.modified, onode.changed) = (now, now);
-        self.buffer.forget_times(id.0);
-        self.set_onode(id.0, onode)
+        self.whole(|store| {
+            store.keep_waiting(id.0, Fork::Data, offset, end.max(offset));
+            if offset < end {
+                store.buffer.cut(id.0, Fork::Data, offset, end);
+                store.unmap(id.0, Fork::Data, offset, end)?;
+            }
+            let now = store.now();
+            // What waits may have made it longer: that stays.
+            onode.size = store.size_of(id.0, &onode);
+            (onode.modified, onode.changed) = (now, now);
+            store.buffer.forget_times(id.0);
+            store.set_onode(id.0, onode)
+        })
     }
 
     /// Keeps space for what of a range has none; the size stays.
@@ -329,15 +364,17 @@ impl Store {
         if capacity.used.saturating_add(wanted) > capacity.total {
             return Err(Error::NoSpace("the object store is full"));
         }
-        for (mut from, to) in gaps {
-            while from < to {
-                let len = (to - from).min(RESERVATION_BYTES);
-                let extent = Extent { len: len as u32, at: Extent::RESERVED };
-                self.map(id.0, Fork::Data, from, extent)?;
-                from += len;
+        self.whole(|store| {
+            for (mut from, to) in gaps {
+                while from < to {
+                    let len = (to - from).min(RESERVATION_BYTES);
+                    let extent = Extent { len: len as u32, at: Extent::RESERVED };
+                    store.map(id.0, Fork::Data, from, extent)?;
+                    from += len;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// The stretches of an object that may hold something, from `offset` on until `visit` says false.

@@ -69,12 +69,14 @@ impl Store {
         let mut flash = Flash::new(nand, 1);
         let (anchor, anchors) = Anchors::find(&mut flash)?;
         let mut flash = flash.with_segments(anchor.segment_blocks);
-        let state = read_state(&mut flash, &anchor)?;
+        let pages = read_lists(&mut flash, &anchor)?;
+        let state = read_state(&mut flash, &anchor, &pages)?;
         if state.keep_bytes != options.keep_bytes {
             let how = if state.keep_bytes { "keeps" } else { "does not keep" };
             return Err(Error::invalid(format!("the object store {how} the bytes of its objects")));
         }
         let mut store = Store::with(flash, anchors, &state, options)?;
+        store.checkpoint_pages = pages;
         store.restore(&anchor, state)?;
         store.counts = Counts::default();
         Ok(store)
@@ -116,8 +118,12 @@ impl Store {
             reserved_bytes: state.reserved_bytes,
             clock: state.clock,
             held: 0,
+            giving: 0,
+            steps: super::Steps::default(),
             failed: None,
             counts: Counts::default(),
+            #[cfg(test)]
+            fails_in: None,
             flash,
             segments,
         })
@@ -126,7 +132,6 @@ impl Store {
     /// Brings a store to the state of a checkpoint and what was committed since.
     fn restore(&mut self, anchor: &Anchor, state: State) -> Result<()> {
         self.commit = anchor.commit;
-        self.checkpoint_pages = anchor.pages.clone();
         let table = self.read_table(&state)?;
         let cache_bytes = self.options.cache_bytes as usize;
         self.tree = Tree::of(&table, self.flash.page_bytes(), cache_bytes);
@@ -228,6 +233,17 @@ impl Store {
                 }
             }
             match next {
+                // Each use of a segment has a later number than all before it: a chain that goes back would never end.
+                Some((number, its)) if its <= serial => {
+                    let why = format!(
+                        "use {serial} of segment {segment} leads back to use {its} of segment {number}"
+                    );
+                    return Err(Error::corrupt(
+                        "a chain of the object store",
+                        why,
+                        format!("segment {segment}"),
+                    ));
+                }
                 Some((number, its)) => (segment, serial, index) = (number, its, 0),
                 None => return Ok(found),
             }
@@ -287,7 +303,7 @@ impl Store {
                 continue;
             }
             // The checkpoint itself came after what it says.
-            for addr in &anchor.pages {
+            for addr in &self.checkpoint_pages {
                 if self.segments.of(*addr) == open.segment {
                     open.next = open.next.max(self.flash.index_of(*addr) + 1);
                 }
@@ -339,9 +355,38 @@ fn checked(flash: &Flash, addr: Addr) -> Result<Addr> {
     Err(Error::corrupt("a checkpoint of the object store", "a page past the end of the flash", addr.0))
 }
 
-fn read_state(flash: &mut Flash, anchor: &Anchor) -> Result<State> {
+/// All pages of a checkpoint and of the lists of them, those of the checkpoint first.
+fn read_lists(flash: &mut Flash, anchor: &Anchor) -> Result<Vec<Addr>> {
+    let mut wanted = (0..anchor.levels).map(|_| 0).collect::<Vec<usize>>();
+    // How many pages each list names, from the checkpoint's length up.
+    let mut count = (anchor.len as usize).div_ceil(flash.page_bytes());
+    for names in &mut wanted {
+        *names = count;
+        count = (count * 4).div_ceil(flash.page_bytes());
+    }
+    if anchor.pages.len() != count {
+        let why = format!("it lists {} pages of {count}", anchor.pages.len());
+        return Err(Error::corrupt("an anchor of the object store", why, anchor.number));
+    }
+    let (mut list, mut above) = (anchor.pages.clone(), Vec::new());
+    for names in wanted.into_iter().rev() {
+        let mut below = Vec::new();
+        for addr in &list {
+            let page = flash.read(checked(flash, *addr)?, PageKind::Checkpoint)?;
+            let number = |four: &[u8]| u32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+            below.extend(page.chunks_exact(4).map(|four| Addr(number(four))));
+        }
+        below.truncate(names);
+        above.append(&mut list);
+        list = below;
+    }
+    list.append(&mut above);
+    Ok(list)
+}
+
+fn read_state(flash: &mut Flash, anchor: &Anchor, pages: &[Addr]) -> Result<State> {
     let mut bytes = Vec::new();
-    for addr in &anchor.pages {
+    for addr in &pages[..(anchor.len as usize).div_ceil(flash.page_bytes()).min(pages.len())] {
         let addr = checked(flash, *addr)?;
         bytes.extend_from_slice(&flash.read(addr, PageKind::Checkpoint)?);
     }

@@ -49,6 +49,8 @@ pub(super) struct Segment {
     pub live_pages: u32,
     /// It is read again after a power cut: not to be cleaned before the next checkpoint.
     pub pinned: bool,
+    /// What is alive in it cannot be read, or what of the index names it cannot: it is cleaned when all of that is dead.
+    pub rotten: bool,
     /// Bytes written to the store when it was opened.
     pub born: u64,
     /// Bytes written to the store when it was last written to.
@@ -66,6 +68,7 @@ pub(super) struct Segments {
     live_bytes: u64,
     live_pages: u64,
     pinned: usize,
+    rotten: usize,
     bad: usize,
     page_bytes: u32,
     pages: u32,
@@ -74,8 +77,15 @@ pub(super) struct Segments {
 impl Segments {
     /// All of them free but the first `kept`, which are not the store's to write.
     pub fn new(flash: &Flash, kept: u32) -> Segments {
-        let segment =
-            Segment { state: State::Free, live_bytes: 0, live_pages: 0, pinned: false, born: 0, written: 0 };
+        let segment = Segment {
+            state: State::Free,
+            live_bytes: 0,
+            live_pages: 0,
+            pinned: false,
+            rotten: false,
+            born: 0,
+            written: 0,
+        };
         let mut segments = Segments {
             all: vec![segment; flash.segments() as usize],
             free: BTreeSet::new(),
@@ -84,6 +94,7 @@ impl Segments {
             live_bytes: 0,
             live_pages: 0,
             pinned: 0,
+            rotten: 0,
             bad: 0,
             page_bytes: flash.page_bytes() as u32,
             pages: flash.pages_per_segment(),
@@ -173,6 +184,18 @@ impl Segments {
         self.all.len() - self.bad
     }
 
+    /// Segments that hold what cannot be read.
+    pub fn rotten(&self) -> usize {
+        self.rotten
+    }
+
+    /// Not all that is alive in a segment could be moved elsewhere.
+    pub fn set_rotten(&mut self, number: u32) {
+        let segment = &mut self.all[number as usize];
+        self.rotten += usize::from(!segment.rotten);
+        segment.rotten = true;
+    }
+
     pub fn close(&mut self, number: u32) {
         self.all[number as usize].state = State::Closed;
     }
@@ -197,7 +220,9 @@ impl Segments {
 
     /// A segment that holds nothing alive any more, or nothing that the next checkpoint does not write anew.
     pub fn set_emptied(&mut self, number: u32, by_checkpoint: bool) {
-        self.all[number as usize].state = State::Emptied;
+        let segment = &mut self.all[number as usize];
+        segment.state = State::Emptied;
+        self.rotten -= usize::from(std::mem::take(&mut segment.rotten));
         if by_checkpoint { &mut self.emptied_for_checkpoint } else { &mut self.emptied_for_commit }
             .push(number);
     }
@@ -242,7 +267,8 @@ impl Segments {
     pub fn victim(&self, cleaning: Cleaning, clock: u64) -> Option<u32> {
         let worth = self.segment_bytes() - u64::from(self.page_bytes);
         let closed = self.all.iter().enumerate().filter(|(_, segment)| {
-            segment.state == State::Closed && !segment.pinned && self.alive(segment) <= worth
+            let gains = !segment.rotten && self.alive(segment) <= worth || self.alive(segment) == 0;
+            segment.state == State::Closed && !segment.pinned && gains
         });
         let number = match cleaning {
             Cleaning::Greedy => closed.min_by_key(|(_, segment)| self.alive(segment)),
@@ -272,7 +298,7 @@ impl Segments {
         let lags = |number: &u32| flash.wear(*number) < most;
         let closed = (0..self.all.len() as u32).filter(|number| {
             let segment = self.get(*number);
-            segment.state == State::Closed && !segment.pinned
+            segment.state == State::Closed && !segment.pinned && !segment.rotten
         });
         closed.filter(lags).min_by_key(|number| self.get(*number).written)
     }

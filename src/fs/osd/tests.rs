@@ -1,5 +1,7 @@
 //! The store against a model: what it holds, and what it holds after a power cut anywhere.
 
+mod damage;
+
 use super::*;
 use crate::media::nand::{NandProfile, Payload};
 use crate::media::profile;

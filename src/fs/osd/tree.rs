@@ -13,6 +13,7 @@
 //! counted as it is.
 
 use super::flash::{Addr, Flash};
+use super::is_damage;
 use super::layout::{Key, PageKind, Value};
 use super::node::{HEADER_BYTES, Node};
 use crate::{Error, Result};
@@ -66,6 +67,8 @@ pub(super) struct Tree {
     memory: usize,
     pinned: usize,
     dirty: usize,
+    /// Nodes that were never written.
+    unplaced: usize,
     /// Bytes of memory that cached nodes may take; dirty ones always stay.
     limit: usize,
     /// The cached nodes, and which of them is looked at next when one has to go.
@@ -82,6 +85,7 @@ impl Tree {
     pub fn new(page_bytes: usize, cache_bytes: usize) -> Tree {
         let mut tree = Tree::of(&[NOWHERE], page_bytes, cache_bytes);
         tree.slots[0].taken = true;
+        tree.unplaced = 1;
         tree.free.clear();
         tree.keep(ROOT, Node::empty_leaf(), true);
         tree
@@ -100,6 +104,7 @@ impl Tree {
             memory: 0,
             pinned: 0,
             dirty: 0,
+            unplaced: 0,
             limit: cache_bytes.max(16 * page_bytes),
             clock: Vec::new(),
             hand: 0,
@@ -110,6 +115,11 @@ impl Tree {
     /// The largest item that can always be stored: four of them fit into a node.
     pub fn item_bytes_max(page_bytes: usize) -> usize {
         (page_bytes - HEADER_BYTES) / 4
+    }
+
+    /// Nodes that have no page yet, and will take one each.
+    pub fn unplaced(&self) -> usize {
+        self.unplaced
     }
 
     /// Nodes that differ from their pages.
@@ -239,12 +249,18 @@ impl Tree {
     /// Goes down to the leaf that `key` belongs to.
     fn descend(&mut self, flash: &mut Flash, key: Key) -> Result<(u32, Path)> {
         let mut path = Path::new();
+        let leaf = self.descend_along(flash, key, &mut path)?;
+        Ok((leaf, path))
+    }
+
+    /// As [`descend`](Tree::descend); where a node cannot be read, `path` is the way to it.
+    fn descend_along(&mut self, flash: &mut Flash, key: Key, path: &mut Path) -> Result<u32> {
         let mut id = ROOT;
         loop {
             self.load(flash, id)?;
             let node = self.node(id);
             if node.is_leaf() {
-                return Ok((id, path));
+                return Ok(id);
             }
             if path.len() == LEVELS_MAX {
                 return Err(Error::corrupt("the index of the object store", "it is too deep", id));
@@ -337,6 +353,42 @@ impl Tree {
         Ok(())
     }
 
+    /// As [`range`](Tree::range), past nodes that cannot be read: what of them is `lost` is told, with the error.
+    pub fn range_past(
+        &mut self,
+        flash: &mut Flash,
+        (mut from, to): (Key, Key),
+        mut lost: impl FnMut(Error),
+        mut visit: impl FnMut(Key, Value),
+    ) -> Result<()> {
+        while from < to {
+            let mut path = Path::new();
+            let leaf = match self.descend_along(flash, from, &mut path) {
+                Ok(leaf) => Some(leaf),
+                Err(why) if is_damage(&why) => {
+                    lost(why);
+                    None
+                }
+                Err(why) => return Err(why),
+            };
+            let upper = self.upper(&path);
+            if let Some(leaf) = leaf.map(|id| self.node(id)) {
+                for index in leaf.count(|key| key < from)..leaf.len() {
+                    let (key, value) = leaf.leaf_item(index);
+                    if key >= to {
+                        return Ok(());
+                    }
+                    visit(key, value);
+                }
+            }
+            match upper {
+                Some(upper) if upper > from => from = upper,
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
     /// Sets the value at `key`; what was there.
     pub fn put(&mut self, flash: &mut Flash, key: Key, value: &Value) -> Result<Option<Value>> {
         let (id, path) = self.descend(flash, key)?;
@@ -356,6 +408,7 @@ impl Tree {
             self.slots.len() as u32 - 1
         });
         self.slots[id as usize].taken = true;
+        self.unplaced += 1;
         id
     }
 
@@ -393,27 +446,27 @@ impl Tree {
         let Ok(index) = self.node(id).search(key) else { return Ok(None) };
         let (_, value) = self.node(id).leaf_item(index);
         self.change(id, |leaf| leaf.remove(index));
-        self.shrink(flash, id, path)?;
+        self.shrink(flash, id, path);
         Ok(Some(value))
     }
 
     /// Joins a node that holds little with a neighbour, and so on upwards.
-    fn shrink(&mut self, flash: &mut Flash, mut id: u32, mut path: Path) -> Result<()> {
+    fn shrink(&mut self, flash: &mut Flash, mut id: u32, mut path: Path) {
         while let Some((parent, index)) = path.pop() {
             if self.node(id).bytes() * 4 > self.capacity {
-                return Ok(());
+                return;
             }
             let children = self.node(parent);
             let count = children.len();
             if count > 1 {
                 let left = if index + 1 < count { index } else { index - 1 };
                 let (left_id, right_id) = (children.child(left), children.child(left + 1));
-                self.load(flash, left_id)?;
-                self.load(flash, right_id)?;
-                let fits =
-                    (self.node(left_id).bytes() + self.node(right_id).bytes()) * 4 <= self.capacity * 3;
+                // A neighbour that cannot be read stays as it is.
+                let both = self.load(flash, left_id).is_ok() && self.load(flash, right_id).is_ok();
+                let fits = both
+                    && (self.node(left_id).bytes() + self.node(right_id).bytes()) * 4 <= self.capacity * 3;
                 if !fits && self.node(id).len() > 0 {
-                    return Ok(());
+                    return;
                 }
                 if fits {
                     self.join(parent, left, left_id, right_id);
@@ -425,7 +478,7 @@ impl Tree {
             }
             id = parent;
         }
-        self.lower(flash)
+        self.lower(flash);
     }
 
     fn join(&mut self, parent: u32, left: usize, left_id: u32, right_id: u32) {
@@ -445,6 +498,8 @@ impl Tree {
         let slot = &mut self.slots[id as usize];
         if slot.addr != NOWHERE {
             self.released.push(Addr(slot.addr));
+        } else {
+            self.unplaced -= 1;
         }
         slot.addr = NOWHERE;
         slot.taken = false;
@@ -453,15 +508,16 @@ impl Tree {
     }
 
     /// A root with a single child becomes that child.
-    fn lower(&mut self, flash: &mut Flash) -> Result<()> {
+    fn lower(&mut self, flash: &mut Flash) {
         while !self.node(ROOT).is_leaf() && self.node(ROOT).len() == 1 {
             let only = self.node(ROOT).child(0);
-            self.load(flash, only)?;
+            if self.load(flash, only).is_err() {
+                return;
+            }
             let node = self.change(only, |node| std::mem::replace(node, Node::empty_leaf()));
             self.change(ROOT, |root| *root = node);
             self.give_up(only);
         }
-        Ok(())
     }
 
     /// The nodes that a checkpoint has to write.
@@ -486,6 +542,8 @@ impl Tree {
         }
         if slot.addr != NOWHERE {
             self.released.push(Addr(slot.addr));
+        } else {
+            self.unplaced -= 1;
         }
         slot.addr = addr.0;
     }

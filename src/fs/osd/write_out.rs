@@ -11,7 +11,7 @@ use super::append::Entry;
 use super::buffer::{Dirty, Piece};
 use super::layout::{Extent, Fork, PageKind};
 use super::placement::What;
-use super::{Addr, Capacity, Store};
+use super::{Addr, Capacity, Store, is_damage};
 use crate::Result;
 
 /// Bytes of a fork on their way to a page.
@@ -37,6 +37,15 @@ impl Store {
         self.tell_room()?;
         let mut parts: Vec<Vec<Part>> = (0..self.placement.streams()).map(|_| Vec::new()).collect();
         for ((object, fork), dirty) in taken {
+            match self.check_index(object, fork, &dirty) {
+                Ok(()) => {}
+                Err(why) if is_damage(&why) => {
+                    tracing::error!("osd: what was written to object {object} stays in memory: {why}");
+                    self.buffer.put_back((object, fork), dirty);
+                    continue;
+                }
+                Err(why) => return Err(why),
+            }
             let hint = self.settle_onode(object, fork, &dirty)?;
             let bytes = dirty.pieces.iter().map(|piece| piece.len).sum::<u64>();
             let stream = self.placement.place(What::Data { hint });
@@ -55,6 +64,17 @@ impl Store {
         self.share_a_page(&mut parts);
         for (stream, parts) in parts.into_iter().enumerate() {
             self.pack(stream, parts)?;
+        }
+        Ok(())
+    }
+
+    /// Reads all of the index that mapping these pieces will need, so that it cannot fail half-way.
+    fn check_index(&mut self, object: u64, fork: Fork, dirty: &Dirty) -> Result<()> {
+        self.onode(object)?;
+        let block = self.flash.page_bytes() as u64;
+        for piece in &dirty.pieces {
+            let (from, to) = (piece.offset / block * block, piece.end().div_ceil(block) * block);
+            self.overlapping(object, fork, from.saturating_sub(1), to + 1)?;
         }
         Ok(())
     }
@@ -120,7 +140,7 @@ impl Store {
                     break;
                 }
                 let len = piece.offset - from;
-                let mut bytes = self.fetched(extent.at, len)?;
+                let Some(mut bytes) = self.fetched(extent.at, len)? else { break };
                 bytes.append(&mut piece.bytes);
                 piece = Piece { offset: from, len: piece.len + len, bytes };
             }
@@ -131,7 +151,7 @@ impl Store {
                 if from > at || end > last || extent.is_reserved() {
                     break;
                 }
-                let mut bytes = self.fetched(extent.at + (at - from), end - at)?;
+                let Some(mut bytes) = self.fetched(extent.at + (at - from), end - at)? else { break };
                 piece.len += end - at;
                 piece.bytes.append(&mut bytes);
             }
@@ -139,11 +159,17 @@ impl Store {
         Ok(piece)
     }
 
-    fn fetched(&mut self, at: u64, len: u64) -> Result<Vec<u8>> {
+    /// Bytes to be written again with others; none if they cannot be read: they stay where they are.
+    fn fetched(&mut self, at: u64, len: u64) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; if self.options.keep_bytes { len as usize } else { 0 }];
-        self.read_bytes(at, len, &mut bytes)?;
-        self.counts.gathered_bytes += len;
-        Ok(bytes)
+        match self.read_bytes(at, len, &mut bytes) {
+            Ok(()) => {
+                self.counts.gathered_bytes += len;
+                Ok(Some(bytes))
+            }
+            Err(why) if is_damage(&why) => Ok(None),
+            Err(why) => Err(why),
+        }
     }
 
     /// Appends parts to a stream: whole pages first, then the fragments.

@@ -242,15 +242,24 @@ impl State {
             true => Err(Error::NoSpace("the object store is full")),
             false => work(self),
         };
-        self.store.release();
-        done
+        self.end(done)
     }
 
     /// As [`together`](State::together), for what must work on a full store, too.
     fn giving<T>(&mut self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
-        self.store.hold()?;
+        self.store.hold_giving()?;
         let done = work(self);
-        self.store.release();
+        self.end(done)
+    }
+
+    /// The end of an operation: where it failed, what it did so far is taken back, here and in the store.
+    fn end<T>(&mut self, done: Result<T>) -> Result<T> {
+        if done.is_ok() {
+            self.store.release();
+        } else if self.store.take_back() {
+            self.dirs.clear();
+            self.cached = 0;
+        }
         done
     }
 
@@ -451,14 +460,17 @@ impl FileSystem for OsdFs {
         self.with(|state| {
             state.store.write(ObjectId(ino.0), offset, Content::Bytes(data)).map_err(stale)?;
             if kill_suid {
-                state.kill_set_id(ino.0)?;
+                state.giving(|state| state.kill_set_id(ino.0))?;
             }
             Ok(Later::Now(data.len()))
         })
     }
 
-    fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<Later<()>> {
-        self.with(|state| state.store.flush().map(Later::Now))
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
+        self.with(|state| {
+            state.store.flush()?;
+            state.store.check_written(ObjectId(ino.0)).map(Later::Now)
+        })
     }
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
@@ -529,14 +541,19 @@ impl FileSystem for OsdFs {
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         self.with(|state| match is_users(name) {
-            true => state.store.remove_attribute(ObjectId(ino.0), name).map_err(stale),
+            true => state.giving(|state| state.store.remove_attribute(ObjectId(ino.0), name)).map_err(stale),
             false => Err(Error::NoAttribute),
         })
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
         offset.checked_add(len).filter(|end| *end <= 1 << 62 && len > 0).ok_or(Error::TooLarge)?;
-        self.with(|state| state.fallocate(ino.0, offset, len, what).map_err(stale))
+        self.with(|state| match what {
+            Fallocate::Punch => {
+                state.giving(|state| state.fallocate(ino.0, offset, len, what)).map_err(stale)
+            }
+            _ => state.together(|state| state.fallocate(ino.0, offset, len, what)).map_err(stale),
+        })
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
@@ -579,8 +596,9 @@ impl FileSystem for OsdFs {
                 return Ok(());
             }
             state.references.clear();
-            state.remove_nameless()?;
-            state.store.close()
+            let removed = state.remove_nameless();
+            // Whatever became of those, the rest is to be on the flash.
+            state.store.close().and(removed)
         })
     }
 }

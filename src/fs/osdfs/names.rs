@@ -28,10 +28,7 @@ impl State {
     /// Some entries of a directory; noting the access.
     pub(super) fn batch(&mut self, object: u64, from: u64) -> Result<Vec<Listed>> {
         if from == 0 {
-            match self.store.touch(ObjectId(object)) {
-                Err(Error::NoSpace(_)) => {}
-                touched => touched?,
-            }
+            self.store.touch_if_possible(ObjectId(object));
         }
         let (dir, _) = self.dir(object)?;
         let entries = dir.after(from).take(BATCH);
@@ -115,7 +112,13 @@ impl State {
 
     /// What had a name has one less.
     fn drop_name(&mut self, target: Target) -> Result<()> {
-        let mut inode = Inode::read(&mut self.store, target.object)?;
+        let mut inode = match Inode::read(&mut self.store, target.object) {
+            Ok(inode) => inode,
+            // The name was all that was left of it.
+            Err(Error::Stale) => return Ok(()),
+            Err(why @ Error::Corrupt { .. }) => return self.remove_damaged(target.object, &why),
+            Err(why) => return Err(why),
+        };
         inode.nlink = if target.kind == Kind::Dir { 0 } else { inode.nlink.saturating_sub(1) };
         if inode.nlink > 0 {
             inode.write(&mut self.store, target.object)?;
@@ -127,6 +130,16 @@ impl State {
             return self.set_entry(NAMELESS, target.object.to_string().as_bytes(), target);
         }
         self.remove_object(target.object)
+    }
+
+    /// Removes an object of which it cannot be told how many names it has: nobody can open it by any of them. One that
+    /// the index does not lead to any more stays behind without a name.
+    fn remove_damaged(&mut self, object: u64, why: &Error) -> Result<()> {
+        tracing::error!("osd: a file that cannot be read is removed, with all its names: {why}");
+        match self.remove_object(object) {
+            Err(Error::Corrupt { .. }) => Ok(()),
+            removed => removed,
+        }
     }
 
     fn remove_object(&mut self, object: u64) -> Result<()> {
@@ -152,8 +165,18 @@ impl State {
         })
     }
 
-    /// Removes what nobody can hold any more.
+    /// Removes what nobody can hold any more. What cannot be read stays, and is no reason not to mount or unmount.
     pub(super) fn remove_nameless(&mut self) -> Result<()> {
+        match self.remove_readable_nameless() {
+            Err(why @ Error::Corrupt { .. }) => {
+                tracing::error!("osd: what was removed while it was in use could not be freed: {why}");
+                Ok(())
+            }
+            removed => removed,
+        }
+    }
+
+    fn remove_readable_nameless(&mut self) -> Result<()> {
         let left: Vec<Listed> = {
             let (dir, _) = self.dir(NAMELESS)?;
             dir.after(0).map(|(name, target, next)| (name.to_vec(), target, next)).collect()
@@ -163,6 +186,10 @@ impl State {
                 state.remove_entry(NAMELESS, &name)?;
                 match state.remove_object(target.object) {
                     Err(Error::NotFound) => Ok(()),
+                    Err(why @ Error::Corrupt { .. }) => {
+                        tracing::error!("osd: object {} stays without a name: {why}", target.object);
+                        Ok(())
+                    }
                     removed => removed,
                 }
             })?;

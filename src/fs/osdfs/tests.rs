@@ -230,3 +230,189 @@ fn an_image_is_made_written_and_read_again() {
     let mut store = volume::open(&nand, "slc-2k", false).unwrap();
     assert!(store.check(true).unwrap().problems.is_empty());
 }
+
+#[test]
+fn an_error_stays_with_its_file_and_the_file_can_be_removed() {
+    let fs = OsdFs::new(store(128), false).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let make = |name: &[u8]| fs.create(&ROOT_USER, fs.root(), name, &node).unwrap().ino;
+    let (rotten, healthy, closed) = (make(b"rotten"), make(b"healthy"), make(b"closed"));
+    // A page of its own.
+    fs.write(rotten, 0, &[1; 2048], false).unwrap();
+    fs.fsync(rotten, false).unwrap();
+    fs.setxattr(closed, b"user.long", &[9; 3000], SetXattr::Either, false).unwrap();
+    fs.sync().unwrap();
+    fs.shared.state.lock().store.spoil(ObjectId(rotten.0), 0);
+    fs.shared.state.lock().store.spoil_attributes(ObjectId(closed.0));
+    fs.write(healthy, 0, &[2; 5000], false).unwrap();
+    fs.write(rotten, 300, &[3; 100], false).unwrap();
+    for ino in [rotten, healthy, closed] {
+        fs.fsync(ino, false).unwrap();
+    }
+    assert!(matches!(fs.read(rotten, 0, 9), Err(Error::Corrupt { .. })));
+    assert_eq!(fs.read(rotten, 300, 100).unwrap().get().unwrap().concat(), [3; 100]);
+    assert!(matches!(fs.lookup(fs.root(), b"closed"), Err(Error::Corrupt { .. })));
+    let mut names = Vec::new();
+    fs.readdir_attrs(fs.root(), 2, &mut |entry, attr| {
+        names.push((String::from_utf8(entry.name.to_vec()).unwrap(), attr.is_some()));
+        true
+    })
+    .unwrap();
+    names.sort();
+    assert_eq!(names, [("closed".into(), false), ("healthy".into(), true), ("rotten".into(), true)]);
+    for (ino, name) in [(rotten, &b"rotten"[..]), (closed, b"closed")] {
+        fs.unlink(fs.root(), name).unwrap();
+        fs.forget(ino, 9);
+    }
+    fs.shutdown().unwrap();
+    let mut store = reopened(fs.into_store());
+    assert!(store.check(true).unwrap().problems.is_empty());
+    assert_eq!(check(&mut store).unwrap(), [""; 0]);
+    let fs = OsdFs::new(store, true).unwrap();
+    assert_eq!(all(&fs)["/healthy"], [2; 5000]);
+}
+
+#[test]
+fn a_shutdown_that_could_not_write_everything_says_so() {
+    let fs = OsdFs::new(store(128), false).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let file = fs.create(&ROOT_USER, fs.root(), b"f", &node).unwrap().ino;
+    fs.write(file, 0, &[1; 300], false).unwrap();
+    fs.shared.state.lock().store.nand_mut().cut_power_in(1);
+    assert!(fs.shutdown().is_err());
+}
+
+/// Fills a file system with files of `bytes` until it says that it is full; how many.
+fn filled(fs: &OsdFs, bytes: usize) -> u32 {
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    for number in 0.. {
+        let name = format!("f{number:06}");
+        let made = fs.create(&ROOT_USER, fs.root(), name.as_bytes(), &node).and_then(|attr| {
+            let written = fs.write(attr.ino, 0, &vec![7; bytes], false);
+            fs.forget(attr.ino, 1);
+            written.map(drop)
+        });
+        match made {
+            Ok(()) => {}
+            Err(Error::NoSpace(_)) => return number,
+            Err(why) => panic!("file {number}: {why}"),
+        }
+    }
+    unreachable!("it is full some time")
+}
+
+#[test]
+fn a_full_file_system_takes_every_removal_and_truncation() {
+    for bytes in [700, 20_000, 300_000] {
+        for flushes in [false, true] {
+            let fs = OsdFs::new(store(96), true).unwrap();
+            let count = filled(&fs, bytes);
+            // The last bytes, too.
+            let last = fs.lookup(fs.root(), b"f000000").unwrap().ino;
+            while fs.write(last, fs.getattr(last).unwrap().size, &[1; 100], false).is_ok() {}
+            if flushes {
+                fs.sync().unwrap();
+            }
+            let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+            for number in (0..count).rev().step_by(2) {
+                let name = format!("f{number:06}");
+                let ino = fs.lookup(fs.root(), name.as_bytes()).unwrap().ino;
+                fs.setattr(ino, &cut).unwrap_or_else(|why| panic!("{name} of {bytes} bytes: {why}"));
+                fs.forget(ino, 1);
+            }
+            for number in 0..count {
+                let name = format!("f{number:06}");
+                let gone = fs.unlink(fs.root(), name.as_bytes());
+                gone.unwrap_or_else(|why| panic!("{name} of {count} of {bytes} bytes: {why}"));
+                if flushes && number % 8 == 0 {
+                    fs.sync().unwrap();
+                }
+            }
+            fs.forget(last, 9);
+            let again = filled(&fs, bytes);
+            assert!(again >= count * 9 / 10, "{again} of {count} of {bytes} bytes");
+            let mut store = fs.into_store();
+            store.sync().unwrap();
+            let mut store = reopened(store);
+            assert!(store.check(true).unwrap().problems.is_empty());
+            assert_eq!(check(&mut store).unwrap(), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn an_operation_that_fails_at_any_of_its_changes_has_changed_nothing() {
+    let node = |kind| NewNode { kind, perm: 0o755, rdev: 0, target: b"there" };
+    type Operation = fn(&OsdFs, Ino, Ino) -> Result<()>;
+    let operations: [(&str, Operation); 10] = [
+        ("create", |fs, a, _| {
+            let node = NewNode { kind: Kind::File, perm: 0o755, rdev: 0, target: &[] };
+            fs.create(&ROOT_USER, a, b"new", &node).map(drop)
+        }),
+        ("mkdir", |fs, a, _| {
+            let node = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: &[] };
+            fs.create(&ROOT_USER, a, b"new", &node).map(drop)
+        }),
+        ("symlink", |fs, a, _| {
+            let node = NewNode { kind: Kind::Symlink, perm: 0o755, rdev: 0, target: b"there" };
+            fs.create(&ROOT_USER, a, b"new", &node).map(drop)
+        }),
+        ("unlink", |fs, a, _| fs.unlink(a, b"one")),
+        ("rmdir", |fs, a, _| fs.rmdir(a, b"dir")),
+        ("rename", |fs, a, b| fs.rename(a, b"one", b, b"else", Rename::Replace)),
+        ("rename over", |fs, a, b| fs.rename(a, b"one", b, b"two", Rename::Replace)),
+        ("rename of a directory", |fs, a, b| fs.rename(a, b"dir", b, b"else", Rename::Replace)),
+        ("exchange", |fs, a, b| fs.rename(a, b"dir", b, b"two", Rename::Exchange)),
+        ("link", |fs, a, b| {
+            let one = fs.lookup(a, b"one")?.ino;
+            let linked = fs.link(one, b, b"else").map(drop);
+            fs.forget(one, if linked.is_ok() { 2 } else { 1 });
+            linked
+        }),
+    ];
+    for (name, operation) in operations {
+        for flushes in [false, true] {
+            let fs = OsdFs::new(store(64), true).unwrap();
+            let make = |dir, name: &[u8], kind| fs.create(&ROOT_USER, dir, name, &node(kind)).unwrap().ino;
+            let (a, b) = (make(fs.root(), b"a", Kind::Dir), make(fs.root(), b"b", Kind::Dir));
+            for (dir, name) in [(a, &b"one"[..]), (a, b"last"), (b, b"two"), (b, b"last")] {
+                let ino = make(dir, name, Kind::File);
+                fs.write(ino, 0, name, false).unwrap();
+                fs.forget(ino, 1);
+            }
+            let dir = make(a, b"dir", Kind::Dir);
+            fs.forget(dir, 1);
+            if flushes {
+                fs.sync().unwrap();
+            }
+            let before = all(&fs);
+            let attrs = |fs: &OsdFs| {
+                let seen = |ino| fs.getattr(ino).map(|attr| (attr.size, attr.nlink, attr.mtime, attr.ctime));
+                (seen(a).unwrap(), seen(b).unwrap(), fs.statfs().unwrap().inodes_free)
+            };
+            let seen = attrs(&fs);
+            let mut changes = 0;
+            loop {
+                changes += 1;
+                fs.shared.state.lock().store.fails_in = Some(changes);
+                let done = operation(&fs, a, b);
+                let failed = fs.shared.state.lock().store.fails_in.take().is_none();
+                if !failed {
+                    done.unwrap();
+                    break;
+                }
+                assert!(done.is_err(), "{name}, change {changes}");
+                assert_eq!((all(&fs), attrs(&fs)), (before.clone(), seen), "{name}, change {changes}");
+                if flushes {
+                    fs.sync().unwrap();
+                }
+            }
+            assert!(changes > 1 && all(&fs) != before, "{name}: {changes}");
+            let mut store = fs.into_store();
+            store.sync().unwrap();
+            let mut store = reopened(store);
+            assert!(store.check(true).unwrap().problems.is_empty(), "{name}");
+            assert_eq!(check(&mut store).unwrap(), [""; 0], "{name}");
+        }
+    }
+}

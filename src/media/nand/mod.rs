@@ -16,6 +16,7 @@
 //! pages of the system until used), 16 a block. Cost: a few additions an operation, no allocation.
 
 mod copies;
+mod damage;
 mod image;
 mod lanes;
 mod payload;
