@@ -295,7 +295,7 @@ mod tests {
             });
             let (mut saved, mut before) = (Vec::new(), None);
             for (number, (offset, len, byte, what)) in steps.into_iter().enumerate() {
-                if number == kept.min(number) && number >= kept && before.is_none() {
+                if number == kept {
                     before = Some((shown(&buffer), buffer.bytes()));
                 }
                 let (from, to) = if what < 2 { (offset, offset + len) } else { (0, u64::MAX) };
