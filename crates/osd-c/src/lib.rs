@@ -7,7 +7,7 @@ use bimetal::front::fuse::errno_of;
 use bimetal::fs::Caller;
 use bimetal::fs::osd::{Content, Format, ObjectId, Store};
 use bimetal::fs::osdfs::volume::{self, Plan};
-use bimetal::time::{Stamp, Time};
+use bimetal::time::Stamp;
 use bimetal::{Error, Result};
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -68,7 +68,7 @@ fn count(done: Result<usize>) -> i64 {
 unsafe fn with<T>(store: *mut Handle, work: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
     // SAFETY: the caller promises that it is valid and used by nobody else.
     let handle = unsafe { store.as_mut() }.ok_or(Error::BadArgument)?;
-    handle.store.arrive(Time::now());
+    handle.store.arrive(bimetal::runtime::live().now());
     work(&mut handle.store)
 }
 

@@ -169,7 +169,10 @@ fn shape_in(image: &Path) -> Option<Geometry> {
     let mut bytes = Vec::new();
     file.take(RECORDS_BYTES).read_to_end(&mut bytes).ok()?;
     let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
-    starts.filter_map(|(at, _)| Record::from_bytes(&bytes[at..]).ok()).last().map(|record| record.geometry)
+    starts
+        .filter_map(|(at, _)| Record::from_bytes(&bytes[at..]).ok())
+        .next_back()
+        .map(|record| record.geometry)
 }
 
 impl Volume<'_> {
