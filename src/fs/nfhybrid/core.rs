@@ -241,7 +241,7 @@ impl Core {
         }
     }
 
-    /// A number of their own for contents that go to the SSD or the disk: recovery may commit between two records of one
+    /// A number of their own for contents that go to the SSD's log: recovery may commit between two records of one
     /// number, and runs all of them again, which contents stand and a rename does not.
     pub fn number_contents(&mut self) -> u64 {
         self.op += 1;

@@ -268,9 +268,6 @@ impl Shared {
     /// Step 1.
     fn freeze(&self) -> Result<Work> {
         let mut core = self.core.lock();
-        if !core.state.is_mounting() {
-            core.number_contents();
-        }
         let (op, account) = (core.op, core.journal_need());
         let mut files = Files { limit: self.journal_limit(&core), ..Files::default() };
         let Dirty { bytes, since } = std::mem::take(&mut core.dirty);
