@@ -16,7 +16,7 @@ Examples:
     bimetal mkfs nfhybrid --ssd ssd.img --disk disk.img
   A section for small files and one for media, two directories mapped, one kept off the SSD:
     bimetal mkfs nfhybrid --ssd /dev/nvme0n1p3 --disk /dev/sda1 \\
-      --section small=extent:4KiB,size:8GiB --section media=extent:1MiB \\
+      --section small=extent:16KiB,size:8GiB --section media=extent:1MiB \\
       --map /home=small --map /srv/media=media --bypass /backup";
 
 const CMFS_EXAMPLES: &str = "\
