@@ -3,8 +3,8 @@
 .PHONY: test test-long lint setup build demo bench bench-cache man
 
 test: setup lint
-	cargo test --no-run
-	cargo test --quiet
+	cargo test --workspace --no-run
+	cargo test --workspace --quiet
 
 # What takes long or needs the network: fifty kills, all crash workloads, real work in full measure, long crash runs,
 # the miss counts of libCacheSim. Without the network the last says that it was skipped.
@@ -13,16 +13,15 @@ test-long: setup
 	BIMETAL_MATRIX=all cargo test --quiet --release --test suite fault_matrix -- --nocapture
 	SEEDS=200 cargo test --quiet --test suite nfhybrid_crash::many_more_power_cuts -- --ignored --nocapture
 	SEEDS=20 cargo test --quiet --release --test suite nfhybrid_crash::many_more_cuts -- --ignored --nocapture
-	cargo test --quiet --release --lib nfhybrid::tests::misses -- --ignored --nocapture
+	cargo test --quiet --release -p bimetal-nfhybrid --lib tests::misses -- --ignored --nocapture
 	SEEDS=0..10000 cargo test --quiet --test sim -- --nocapture
-	cargo test --quiet --release --lib ten_million_one_block -- --ignored --nocapture
-	FTL_CASES=1000 cargo test --quiet --release --lib ftl::
+	cargo test --quiet --release -p bimetal-nfhybrid --lib ten_million_one_block -- --ignored --nocapture
+	FTL_CASES=1000 cargo test --quiet --release -p bimetal-ftl
 	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture --include-ignored
 	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture --include-ignored
-	CUTS=20000 cargo test --quiet --release --lib ssd::tests::crash -- --include-ignored
+	CUTS=20000 cargo test --quiet --release -p bimetal-nfhybrid --lib ssd::tests::crash -- --include-ignored
 	CUTS=all cargo test --quiet --release -p cmfs-core cuts -- --nocapture
-	CUTS=10 cargo test --quiet --release --lib fs::osd
-	cargo clippy --quiet -p osd-c --all-targets -- -D warnings
+	CUTS=10 cargo test --quiet --release -p bimetal-osd-core -p bimetal-osdfs
 	cargo test --quiet --release -p osd-c
 	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \
 		&& cargo build --quiet --release -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"
@@ -35,7 +34,7 @@ LIBCACHESIM = target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null 
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets -- -D warnings
 
 setup:
 	@sh tests/setup.sh

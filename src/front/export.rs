@@ -9,18 +9,12 @@
 //! writing the blocks around them.
 
 use crate::front::fuse::STATUS;
-use crate::ftl::{
-    self,
-    ssd::{Data, Ssd, SsdProfile},
-};
+use crate::front::stack::{Contents, Layers, Medium, Stack};
 use crate::media::buffer::Pool;
 use crate::media::counted::{Counted, Counts};
-use crate::media::disk::{Disk, DiskProfile};
-use crate::media::nand::NandProfile;
 use crate::media::paced::Clock;
-use crate::media::profile::Described;
 use crate::media::timer::Timer;
-use crate::media::{BlockDevice, Completion, Gather, Request, profile};
+use crate::media::{BlockDevice, Completion, Gather, Request};
 use crate::{Error, Result};
 use bytes::Bytes;
 use fuser::{
@@ -52,8 +46,8 @@ const REQUEST_BYTES: u32 = 1 << 20;
 /// Gives what a model can tell about itself, for `stats` and `bimetal status`.
 pub type ModelStats = Box<dyn Fn() -> Value + Send + Sync>;
 
-/// The profile of the electronics that a bare flash part is put behind.
-const FRAME: &str = "ssd-tlc";
+/// What requests to a model without pages are counted in, bytes.
+const PAGE_BYTES: u64 = 4096;
 /// Room for a status to grow in between asking for its length and for itself.
 const SLACK_BYTES: usize = 1024;
 
@@ -81,44 +75,32 @@ pub(super) fn state(device: &Counted, model: Option<&ModelStats>) -> Value {
 
 /// The simulated device that the profile called `name` (built in, or a path) describes, over the device
 /// that holds its data; and what it can tell about itself. A bare flash part is put behind the electronics of
-/// the profile `ssd-tlc`. `ftl` is the translation layer, as `fast:logs=8`, instead of the profile's own.
+/// the profile `ssd-tlc`. `ftl` is the translation layer, as `fast:logs=8`, instead of the profile's own; `layers` are put over it.
 ///
 /// Fails with [`Error::Invalid`] on a profile of something that is no device of its own, or has no flash.
 pub fn simulated(
-    name: &str,
-    ftl: Option<&str>,
+    (name, ftl): (&str, Option<&str>),
     storage: Arc<dyn BlockDevice>,
+    layers: &Layers,
     seed: u64,
 ) -> Result<(Arc<dyn BlockDevice>, ModelStats)> {
-    let ssd = match profile::kind_of(name)?.as_str() {
-        DiskProfile::KIND if ftl.is_some() => {
-            return Err(Error::invalid(format!("profile {name} describes a disk, which has no FTL")));
+    let medium = Medium::framed(name, ftl)?;
+    let scheme = medium.ftl();
+    let Stack { device, told } = medium.build(Contents::On(storage), None, PAGE_BYTES, seed)?.with(layers)?;
+    let stats = move || {
+        let mut status = told.model.status();
+        if let Some(scheme) = &scheme {
+            status["ftl"] = json!(scheme);
         }
-        DiskProfile::KIND => {
-            let disk = Arc::new(Disk::new(&profile::load(name)?, storage));
-            let told = Arc::clone(&disk);
-            return Ok((disk, Box::new(move || json!(told.stats()))));
+        if let Some(cache) = &told.cache {
+            status["cache"] = json!(cache.status());
         }
-        SsdProfile::KIND => profile::load(name)?,
-        NandProfile::KIND => {
-            let part: NandProfile = profile::load(name)?;
-            SsdProfile { model: part.model, nand: name.into(), ..profile::load(FRAME)? }
+        if let Some(nvram) = &told.nvram {
+            status["nvram"] = json!(nvram.counts());
         }
-        other => {
-            return Err(Error::invalid(format!(
-                "profile {name} describes a {other}, which is not a device by itself: choose a disk, an ssd or a nand"
-            )));
-        }
+        status
     };
-    let ssd = match ftl.map(ftl::scheme_and_settings) {
-        Some((ftl, settings)) => SsdProfile { ftl, settings, ..ssd },
-        None => ssd,
-    };
-    let scheme = ssd.ftl.clone();
-    let ssd = Arc::new(Ssd::new(&ssd, Data::Storage(storage), seed)?);
-    let told = Arc::clone(&ssd);
-    let stats = move || json!({ "ftl": scheme, "memory": told.stats(), "flash": told.report() });
-    Ok((ssd, Box::new(stats)))
+    Ok((device, Box::new(stats)))
 }
 
 /// A device that is being served; dropping it unmounts it.

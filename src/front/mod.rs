@@ -3,17 +3,15 @@
 pub mod cli;
 pub mod crash;
 pub mod export;
-pub mod fuse;
-pub mod health;
 pub mod memory;
 pub mod nbd;
-pub mod objects;
-pub mod record;
-pub mod replay;
-pub mod reproduce;
-pub mod trace;
 pub mod tree;
 
 mod daemon;
 mod live;
 mod signals;
+
+pub use bimetal_fuse as fuse;
+pub use bimetal_fuse::{health, record};
+pub use bimetal_lab::{kinds, names, objects, replay, reproduce, stack};
+pub use bimetal_trace as trace;

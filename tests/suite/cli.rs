@@ -72,6 +72,54 @@ fn everything_there_is_can_be_listed() {
 }
 
 #[test]
+fn every_name_is_listed_for_programs_completed_by_shells_and_near_misses_are_told() {
+    let mut names = Vec::new();
+    for line in out(&run(&["list", "--json"])).lines() {
+        let registry: serde_json::Value = serde_json::from_str(line).expect(line);
+        let entries = registry["entries"].as_array().expect(line);
+        assert!(!entries.is_empty(), "{line}");
+        names.extend(
+            entries.iter().map(|entry| (registry["registry"].as_str().unwrap().to_string(), entry.clone())),
+        );
+    }
+    let of = |registry: &str, name: &str| {
+        let found = names.iter().find(|(of, entry)| of == registry && entry["name"] == name);
+        found.unwrap_or_else(|| panic!("{registry} {name}")).1["options"].clone()
+    };
+    assert_eq!(of("cache", "cflru")[0]["name"], "window");
+    assert_eq!(of("ftl", "page")[0]["default"], "greedy");
+    assert_eq!(
+        of("generator", "zipf").as_array().unwrap().iter().filter(|one| one["name"] == "pages").count(),
+        1
+    );
+    assert_eq!(of("placement", "split-atime")[0]["value"], "64..4194304");
+    assert_eq!(of("type", "nfhybrid")[0]["name"], "lag");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = out(&run(&["completions", shell]));
+        for (registry, entry) in &names {
+            let name = entry["name"].as_str().unwrap();
+            let known = ["cache", "ftl", "device", "placement", "trace-format", "experiment", "type"]
+                .contains(&registry.as_str());
+            // fish is told nothing about what is not an option.
+            let known = known && (registry != "experiment" || shell != "fish");
+            assert!(!known || script.contains(name), "{shell} does not know {registry} {name}");
+        }
+    }
+    for (args, near) in [
+        (&["replay", "gen:ziff"][..], "'zipf'"),
+        (&["replay", "gen:zipf:pagse=5"], "'pages'"),
+        (&["replay", "gen:zipf", "--cache", "cfrlu", "--cache-size", "1MiB"], "'cflru'"),
+        (&["replay", "gen:zipf", "--ftl", "pgae"], "'page'"),
+        (&["replay", "gen:zipf", "--device", "hdd-720"], "'hdd-7200'"),
+        (&["replay", "/dev/null", "--format", "blktrac"], "'blktrace'"),
+        (&["reproduce", "ftl-fig3"], "'ftl-fig2'"),
+    ] {
+        let failed = run(args);
+        assert!(!failed.status.success() && err(&failed).contains(near), "{args:?}: {}", err(&failed));
+    }
+}
+
+#[test]
 fn every_verb_has_a_man_page_and_shells_can_complete_them() {
     let home = tempfile::tempdir().unwrap();
     assert!(run(&["man", home.path().to_str().unwrap()]).status.success());

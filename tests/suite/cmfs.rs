@@ -1,6 +1,6 @@
 //! cmfs from the command line and through FUSE, and its images read by tools that know YAFFS2 from elsewhere.
 
-use crate::mounts::{no_fuse, skip};
+use crate::mounts::{bimetal, no_fuse, once_free, skip};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -121,7 +121,7 @@ fn a_mount_is_a_directory_like_any_other() {
     }
     let status = images.ok(&["status", "--json", place.to_str().unwrap()]);
     assert!(status.contains("\"type\": \"cmfs\""), "{status}");
-    images.ok(&["umount", place.to_str().unwrap()]);
+    assert!(once_free(bimetal().arg("umount").arg(&place)).status.success());
     let listing = images.on(&["ls", "-lR"], &["/"]);
     assert!(listing.contains("f7.bin") && listing.contains("second name"), "{listing}");
     assert!(images.on(&["fsck", "-n"], &[]).starts_with("The file system is clean"));
@@ -278,7 +278,7 @@ fn a_mount_can_leave_a_checkpoint_that_the_next_one_opens_from() {
     for option in ["checkpoint=32", "checkpoint=64"] {
         images.on(&["mount", "-o", option], &[place.to_str().unwrap()]);
         let files = tree(&place.join(option));
-        images.ok(&["umount", place.to_str().unwrap()]);
+        assert!(once_free(bimetal().arg("umount").arg(&place)).status.success());
         let clean = images.on(&["status", "--json"], &[]);
         assert!(clean.contains("\"mounted\": \"clean\""), "{clean}");
         // Without its NVRAM.

@@ -11,7 +11,7 @@ fn text(path: &str) -> String {
 
 /// The variants of the error type, from its source: names in the first column of the enumeration's body.
 fn variants() -> Vec<String> {
-    let source = text("src/error.rs");
+    let source = text("crates/base/src/error.rs");
     let body = source.split("pub enum Error {").nth(1).expect("the error type");
     let body = body.split("\n}").next().expect("its end");
     let name = |line: &str| {

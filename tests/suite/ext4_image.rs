@@ -1,5 +1,6 @@
 //! ext4 images in files, and the programs that look into them.
 
+use crate::mounts::once_free;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -130,8 +131,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let said = run("umount", &[&self.at.path().to_string_lossy()]);
-        if said.code != 0 {
+        if !once_free(Command::new("umount").arg(self.at.path())).status.success() {
             run("umount", &["-l", &self.at.path().to_string_lossy()]);
         }
     }

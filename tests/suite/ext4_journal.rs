@@ -16,6 +16,8 @@ use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 const SECTOR: usize = 512;
@@ -284,7 +286,23 @@ fn the_kernel_replays_our_log() {
     }
 }
 
-/// Makes a log by working in a file system that the kernel has mounted, and copies it while it is live.
+/// Ends a mounted ext4 as a power cut would: its log stays as it is on the device, and nothing is written any more.
+///
+/// A copy of a file system that goes on working is no such state: blocks that were copied early are older than the log
+/// that was copied late, and what e2fsck makes of that is not defined.
+fn shut_down(root: &Path) -> Result<(), String> {
+    /// `EXT4_IOC_SHUTDOWN` of `fs/ext4/ext4.h`, and its flag that drops what is not in the log yet.
+    const SHUTDOWN: libc::Ioctl = 0x8004_587d_u32 as libc::Ioctl;
+    const WITHOUT_LOG: u32 = 2;
+    let dir = fs::File::open(root).unwrap();
+    // SAFETY: the request reads the one word that the pointer names, which outlives the call.
+    match unsafe { libc::ioctl(dir.as_raw_fd(), SHUTDOWN, &WITHOUT_LOG) } {
+        0 => Ok(()),
+        _ => Err(format!("ext4 cannot be shut down here: {}", std::io::Error::last_os_error())),
+    }
+}
+
+/// Makes a log by working in a file system that the kernel has mounted, as a power cut would leave it.
 fn kernel_log(options: &[&str]) -> Result<Image, String> {
     let image = Image::make(64, 4096, options);
     let mounted = image.mount()?;
@@ -305,7 +323,9 @@ fn kernel_log(options: &[&str]) -> Result<Image, String> {
         }
     }
     fs::File::open(&root).unwrap().sync_all().unwrap();
-    Ok(image.with(&image.bytes()))
+    shut_down(&root)?;
+    drop(mounted);
+    Ok(image)
 }
 
 #[test]
@@ -326,7 +346,8 @@ fn a_log_that_the_kernel_wrote_is_replayed_as_e2fsck_does() {
         let (ours, theirs) = (crashed.bytes(), theirs.bytes());
         for (block, (ours, theirs)) in ours.chunks(4096).zip(theirs.chunks(4096)).enumerate() {
             // e2fsck notes in the file system's superblock that it was there.
-            assert!(block == 0 || ours == theirs, "block {block}");
+            let at = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs);
+            assert!(block == 0 || at.is_none(), "block {block} from {at:?}: {ours:x?} for {theirs:x?}");
         }
         let said = crashed.e2fsck(&["-fn"]);
         assert_eq!(said.code, 0, "{}", said.text);

@@ -1,22 +1,13 @@
 //! Checking, scrubbing and rescuing volumes in image files, by the commands.
 
 use crate::guard::{Volume, err, out, run};
-use crate::mounts::{Mounted, bimetal, no_fuse, skip};
+use crate::mounts::{Mounted, bimetal, need_fuse};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
-
-/// Leaves the test with a message where there is no FUSE.
-macro_rules! need_fuse {
-    () => {
-        if let Some(why) = no_fuse() {
-            return skip(&why);
-        }
-    };
-}
 
 pub const MARK: &[u8] = b"the block that this test looks for, ";
 

@@ -1,11 +1,11 @@
 //! Real programs on translation layers and FAT volumes of ours.
 
 use crate::media::{Loop, ext4_lives_on, run};
-use crate::mounts::{bimetal, no_fuse, skip};
+use crate::mounts::{bimetal, no_fuse, once_free, skip};
 use bimetal::front::export::{Export, Served, serve};
 use bimetal::front::nbd;
+use bimetal::front::reproduce::CameraPreset as Preset;
 use bimetal::fs::fat::layout::Width;
-use bimetal::fs::fat::study::Preset;
 use bimetal::fs::fat::{Format, Options, Volume};
 use bimetal::ftl::SCHEMES;
 use bimetal::ftl::ssd::{Data, Ssd, SsdProfile};
@@ -39,8 +39,21 @@ fn the_kernels_ext4_lives_on_every_translation_layer() {
         ext4_lives_on(&served);
         let report = ssd.report();
         assert!(report.ftl.host_writes > 0 && report.ftl.lost_pages == 0, "{}: {report:?}", scheme.name);
+        await_detached(dir.path());
         served.unmount().unwrap();
     }
+}
+
+/// Waits until no loop device lies over a file below `dir` any more: the kernel gives one up a moment after its last user.
+fn await_detached(dir: &Path) {
+    for _ in 0..500 {
+        let listed = Command::new("losetup").arg("-a").output().unwrap().stdout;
+        if !String::from_utf8_lossy(&listed).contains(&*dir.to_string_lossy()) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("a loop device lies over {} still", dir.display());
 }
 
 /// A volume of `bytes` in a file, to write to.
@@ -166,13 +179,13 @@ fn xfs_lives_on(served: &Served) {
         fs::remove_file(mounted.path().join(format!("file{index}"))).unwrap();
     }
     assert!(run("fstrim", &[], mounted.path()));
-    assert!(run("umount", &[], mounted.path()));
+    assert!(once_free(Command::new("umount").arg(mounted.path())).status.success());
     assert!(run("xfs_repair", &["-n"], &attached.path));
     assert!(run("mount", &[&path], mounted.path()));
     for index in 0..100 {
         assert_eq!(fs::read(mounted.path().join(format!("file{index}"))).unwrap(), contents(index));
     }
-    assert!(run("umount", &[], mounted.path()));
+    assert!(once_free(Command::new("umount").arg(mounted.path())).status.success());
 }
 
 #[test]
@@ -192,6 +205,7 @@ fn the_kernels_xfs_lives_on_every_translation_layer() {
         };
         xfs_lives_on(&served);
         assert!(ssd.report().ftl.lost_pages == 0, "{}", scheme.name);
+        await_detached(dir.path());
         served.unmount().unwrap();
     }
 }
@@ -253,7 +267,7 @@ fn the_status_of_an_exported_device_shows_merges_and_wear_as_they_come() {
     let merges = |status: &serde_json::Value| status["model"]["flash"]["switch_merges"].as_u64().unwrap();
     assert_eq!(exported.1, format!("bimetal status {socket}"));
     let before = status_of(&socket);
-    assert_eq!((merges(&before), &before["model"]["ftl"]), (0, &"fast".into()));
+    assert_eq!((merges(&before), &before["model"]["ftl"]), (0, &"fast:logs=8".into()));
     for _ in 0..2 {
         assert!(run("nbdcopy", &[&from], Path::new(&format!("nbd+unix:///?socket={socket}"))));
     }
@@ -283,9 +297,9 @@ fn an_export_that_cannot_be_leaves_nothing_behind() {
     let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
     let (image, socket) = (path("image"), path("socket"));
     for (args, told) in [
-        (&["--ftl", "fastest"][..], "'fastest' is not an FTL"),
+        (&["--ftl", "fastest"][..], "no FTL 'fastest'; did you mean 'fast'"),
         (&["--ftl", "fast:logs=two"], "logs"),
-        (&["--ftl", "page:speed=9"], "no setting 'speed'"),
+        (&["--ftl", "page:speed=9"], "no option 'speed'"),
         (&["--profile", "hdd-7200", "--ftl", "fast"], "a disk, which has no FTL"),
         (&["--profile", "feram"], "not a device by itself"),
         (&["--profile", "/no/such"], "/no/such"),

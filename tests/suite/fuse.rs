@@ -1,6 +1,6 @@
 //! The FUSE front over memfs and over file systems that misbehave.
 
-use crate::mounts::{Mounted, bimetal, no_fuse, skip};
+use crate::mounts::{Mounted, bimetal, need_fuse};
 use bimetal::front::fuse::{Mount, MountOptions, STATUS};
 use bimetal::fs::memfs::MemFs;
 use bimetal::fs::{
@@ -24,15 +24,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
-
-/// Leaves the test with a message where there is no FUSE.
-macro_rules! need_fuse {
-    () => {
-        if let Some(why) = no_fuse() {
-            return skip(&why);
-        }
-    };
-}
 
 /// A memfs that answers in unusual ways: its root is inode 2 (and 1 is a file's number), reads and fsyncs are
 /// left for later, an fsync takes as long as the test wants, a file called `panic` panics, and directories with

@@ -1,6 +1,6 @@
 //! Commands do not touch what is in use, and do not destroy what they were not told to.
 
-use crate::mounts::{Mounted, bimetal, no_fuse, skip};
+use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -8,15 +8,6 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
-
-/// Leaves the test with a message where there is no FUSE.
-macro_rules! need_fuse {
-    () => {
-        if let Some(why) = no_fuse() {
-            return skip(&why);
-        }
-    };
-}
 
 /// A volume in two image files.
 pub struct Volume {
@@ -134,7 +125,7 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = once_free(Command::new("umount").arg(&self.0));
     }
 }
 

@@ -1,76 +1,113 @@
-//! The stack is the folders' order: nothing imports upward.
+//! The layers are packages, and what the compiler does not hold of their order is held here: that a package names only
+//! packages below it (the compiler refuses a circle, and no more), that the libraries for C stay free of what only a
+//! command needs, and that the Rust version this project asks for is the one it takes.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Command;
 
-/// Top to bottom. A folder may use itself and what comes after it.
-const STACK: [&str; 5] = ["front", "fs", "cache", "ftl", "media"];
+/// Top to bottom. A package may use those in the lines below its own.
+const STACK: &[&[&str]] = &[
+    &["bimetal", "cmfs-c", "osd-c"],
+    &["bimetal-lab", "bimetal-fuse"],
+    &["bimetal-trace"],
+    &["bimetal-nfhybrid", "bimetal-cmfs", "bimetal-osdfs", "bimetal-fat", "bimetal-memfs"],
+    &["bimetal-ext4", "bimetal-osd-core", "cmfs-core"],
+    &["bimetal-vfs"],
+    &["bimetal-cache"],
+    &["bimetal-ftl"],
+    &["bimetal-media"],
+    &["bimetal-base"],
+];
 
-fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("source folder").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|ext| ext == "rs") {
-            found.push(path);
-        }
-    }
+/// What a library for C has no use for, and the most packages each may take, itself among them.
+const NOT_FOR_C: [&str; 6] = ["fuser", "plotters", "parquet", "clap", "indicatif", "zstd"];
+const FOR_C: [(&str, usize); 2] = [("osd-c", 55), ("cmfs-c", 16)];
+
+fn cargo(arguments: &[&str]) -> String {
+    let mut cargo = Command::new(env!("CARGO"));
+    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).output().expect("cargo");
+    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
 }
 
-fn layers_named_in(line: &str) -> impl Iterator<Item = usize> + '_ {
-    let code = line.split("//").next().unwrap_or("");
-    STACK
-        .iter()
-        .enumerate()
-        .filter(move |(_, layer)| {
-            code.match_indices("crate::").any(|(at, _)| {
-                let rest = &code[at + "crate::".len()..];
-                let names: Vec<&str> = match rest.strip_prefix('{') {
-                    Some(group) => group.split(',').map(str::trim).collect(),
-                    None => vec![rest],
-                };
-                names.iter().any(|name| {
-                    name.strip_prefix(**layer)
-                        .is_some_and(|after| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
-                })
-            })
-        })
-        .map(|(index, _)| index)
+fn metadata(arguments: &[&str]) -> Vec<Value> {
+    let said = cargo(&[&["metadata", "--offline", "--format-version", "1"], arguments].concat());
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    said["packages"].as_array().expect("packages").clone()
 }
 
-fn upward_imports(own: usize, text: &str) -> Vec<String> {
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| layers_named_in(line).any(|used| used < own))
-        .map(|(number, line)| format!("{}: {}", number + 1, line.trim()))
-        .collect()
+fn rank(name: &str) -> Option<usize> {
+    STACK.iter().position(|line| line.contains(&name))
+}
+
+/// What is wrong with a package that names another, if both are ours.
+fn upward(name: &str, dependency: &str) -> Option<String> {
+    let (own, other) = (rank(name)?, rank(dependency)?);
+    (other <= own).then(|| format!("{name} names {dependency}, which is not below it"))
 }
 
 #[test]
-fn no_layer_imports_from_a_layer_above_it() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+fn a_package_names_only_packages_below_it() {
+    let members = metadata(&["--no-deps"]);
+    let name = |value: &Value| value["name"].as_str().expect("a name").to_string();
     let mut wrong = Vec::new();
-    let mut seen = 0;
-    for (own, layer) in STACK.iter().enumerate() {
-        let mut files = Vec::new();
-        rust_files(&root.join(layer), &mut files);
-        for file in files {
-            seen += 1;
-            let text = fs::read_to_string(&file).expect("readable source");
-            wrong.extend(upward_imports(own, &text).iter().map(|line| format!("{}:{line}", file.display())));
-        }
+    for member in &members {
+        let own = name(member);
+        assert!(rank(&own).is_some(), "{own} has no place in STACK");
+        let dependencies = member["dependencies"].as_array().expect("a list");
+        wrong.extend(dependencies.iter().filter_map(|dependency| upward(&own, &name(dependency))));
     }
-    assert!(seen >= STACK.len(), "the source folders were not found");
-    assert!(wrong.is_empty(), "upward imports:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(
+        members.len(),
+        STACK.iter().map(|line| line.len()).sum::<usize>(),
+        "STACK names who is not there"
+    );
 }
 
 #[test]
-fn an_upward_import_would_be_found() {
-    let media = STACK.len() - 1;
-    for line in ["use crate::fs::Later;", "    crate::front::cli::main()", "use crate::{Error, fs};"] {
-        assert_eq!(upward_imports(media, line).len(), 1, "{line}");
+fn a_dependency_on_what_is_above_or_beside_would_be_found() {
+    for (own, other) in
+        [("bimetal-media", "bimetal-ftl"), ("bimetal-fat", "bimetal-memfs"), ("osd-c", "bimetal")]
+    {
+        assert!(upward(own, other).is_some(), "{own}, {other}");
     }
-    for line in ["use crate::ftl_notes::x;", "// crate::fs is above", "use crate::media::ram;"] {
-        assert!(upward_imports(media, line).is_empty(), "{line}");
+    for (own, other) in [("bimetal-ftl", "bimetal-media"), ("bimetal-ext4", "serde")] {
+        assert!(upward(own, other).is_none(), "{own}, {other}");
     }
+}
+
+#[test]
+fn the_libraries_for_c_take_what_they_need_and_no_more() {
+    for (library, most) in FOR_C {
+        let tree =
+            cargo(&["tree", "--locked", "--offline", "-p", library, "-e", "normal", "--prefix", "none"]);
+        let packages: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        let needless: Vec<_> = NOT_FOR_C.iter().filter(|name| packages.contains(*name)).collect();
+        assert!(needless.is_empty(), "{library} takes {needless:?}");
+        assert!(
+            (2..=most).contains(&packages.len()),
+            "{library} takes {} packages: {packages:?}",
+            packages.len()
+        );
+    }
+}
+
+#[test]
+fn the_rust_version_asked_for_is_what_the_locked_dependencies_need() {
+    let version =
+        |text: &str| text.split('.').map(|part| part.parse().expect("a number")).collect::<Vec<u32>>();
+    let stated = version(env!("CARGO_PKG_RUST_VERSION"));
+    let mut needed = Vec::new();
+    for package in metadata(&["--locked", "--filter-platform", "host-tuple"]) {
+        let own = package["source"].is_null();
+        match package["rust_version"].as_str() {
+            Some(text) if own => assert_eq!(version(text), stated, "{}", package["name"]),
+            Some(text) => needed.push((version(text), package["name"].to_string())),
+            None => assert!(!own, "{} states no version", package["name"]),
+        }
+    }
+    let (highest, by) = needed.into_iter().max().expect("a dependency that states one");
+    assert!(stated >= highest, "rust-version is {stated:?}, but {by} needs {highest:?}");
 }

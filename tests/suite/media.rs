@@ -1,6 +1,8 @@
 //! Real devices: loop devices over image files, as root; and simulated ones served as files.
 
+use crate::mounts::once_free;
 use bimetal::front::export::{Export, STATS, Served, serve, simulated};
+use bimetal::front::stack::Layers;
 use bimetal::media::file::{FileDevice, Options};
 use bimetal::media::ram::Ram;
 use bimetal::media::{BlockDevice, Request};
@@ -125,7 +127,7 @@ fn a_mounted_block_device_is_refused() {
         return println!("skipped: no mke2fs or mount");
     }
     let opened = FileDevice::open_with(&attached.path, &WRITABLE).map(drop);
-    assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
+    assert!(once_free(Command::new("umount").arg(dir.path())).status.success());
     let error = opened.unwrap_err().to_string();
     assert!(error.contains("in use by the kernel: it is mounted on"), "{error}");
     FileDevice::open_with(&attached.path, &WRITABLE).unwrap();
@@ -133,7 +135,8 @@ fn a_mounted_block_device_is_refused() {
 
 /// A simulated device over memory, served without its latency; none where FUSE is not to be had.
 fn served(profile: &str, bytes: u64) -> Option<(TempDir, Served)> {
-    let (device, model) = simulated(profile, None, Arc::new(Ram::new("ram", bytes)), 1).unwrap();
+    let (device, model) =
+        simulated((profile, None), Arc::new(Ram::new("ram", bytes)), &Layers::default(), 1).unwrap();
     let dir = tempfile::tempdir().unwrap();
     match serve(Export { device, real_time: false, model: Some(model) }, dir.path()) {
         Ok(served) => Some((dir, served)),
@@ -199,13 +202,13 @@ pub fn ext4_lives_on(served: &Served) {
         fs::remove_file(mounted.path().join(format!("file{index}"))).unwrap();
     }
     assert!(run("fstrim", &[], mounted.path()) || served.counts().discards == 0);
-    assert!(run("umount", &[], mounted.path()));
+    assert!(once_free(Command::new("umount").arg(mounted.path())).status.success());
     assert!(run("e2fsck", &["-fn"], &attached.path));
     assert!(mount());
     for index in 0..100 {
         assert_eq!(fs::read(mounted.path().join(format!("file{index}"))).unwrap(), contents(index));
     }
-    assert!(run("umount", &[], mounted.path()));
+    assert!(once_free(Command::new("umount").arg(mounted.path())).status.success());
     assert!(served.counts().flushes > 0, "the journal's barriers reach the device");
 }
 

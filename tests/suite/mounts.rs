@@ -1,5 +1,6 @@
 //! Mounts for tests: made by the real command, taken away whatever happens.
 
+use crate::guard::err;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,6 +10,31 @@ use tempfile::TempDir;
 pub fn bimetal() -> Command {
     Command::new(env!("CARGO_BIN_EXE_bimetal"))
 }
+
+/// Runs a command that unmounts, again for some seconds while the place is in use: what another test's thread is about to run
+/// holds this test's files open from its fork until its exec.
+pub fn once_free(command: &mut Command) -> Output {
+    let mut run = || command.output().expect("the command runs");
+    let is_busy = |done: &Output| !done.status.success() && err(done).contains("busy");
+    for _ in 0..200 {
+        let done = run();
+        if !is_busy(&done) {
+            return done;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    run()
+}
+
+/// Leaves the test with a message where there is no FUSE.
+macro_rules! need_fuse {
+    () => {
+        if let Some(why) = $crate::mounts::no_fuse() {
+            return $crate::mounts::skip(&why);
+        }
+    };
+}
+pub(crate) use need_fuse;
 
 /// Why FUSE cannot be used here, if it cannot.
 pub fn no_fuse() -> Option<String> {
@@ -64,7 +90,7 @@ impl Mounted {
 
     /// Unmounts, and waits for the server to end.
     pub fn unmount(&self) -> Output {
-        bimetal().arg("umount").arg(&self.place).output().expect("the command runs")
+        once_free(bimetal().arg("umount").arg(&self.place))
     }
 }
 

@@ -1,7 +1,7 @@
 //! nfhybrid as people use it: made by the command, mounted, driven by real programs, and its disk half then read
 //! by tools that know nothing of it.
 
-use crate::mounts::{Mounted, bimetal, no_fuse, skip};
+use crate::mounts::{Mounted, bimetal, no_fuse, once_free, skip};
 use crate::programs;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub struct KernelMount(pub PathBuf);
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = once_free(Command::new("umount").arg(&self.0));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The object store from the command line and through FUSE.
 
-use crate::mounts::{no_fuse, skip};
+use crate::mounts::{bimetal, no_fuse, once_free, skip};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -50,7 +50,7 @@ impl Image {
 
 #[test]
 fn objects_go_in_and_out_as_streams_and_every_verb_works() {
-    let image = Image::new(&["--bare", "--placement", "split-atime,entries=100"]);
+    let image = Image::new(&["--bare", "--placement", "split-atime:entries=100"]);
     let bytes: Vec<u8> = (0..5_000_000u32).map(|at| (at / 7) as u8).collect();
     let first = String::from_utf8(image.feed(&["osd", "put", "-"], &bytes)).unwrap();
     let first = first.trim();
@@ -63,7 +63,7 @@ fn objects_go_in_and_out_as_streams_and_every_verb_works() {
     assert_eq!(image.ok(&["osd", "ls"]).split_whitespace().collect::<Vec<_>>(), [first, "77"]);
     let stat: serde_json::Value = serde_json::from_str(&image.ok(&["osd", "stat", "77", "--json"])).unwrap();
     assert_eq!(stat["size"], 21);
-    assert!(image.ok(&["osd", "stat"]).contains("split-atime,entries=100"));
+    assert!(image.ok(&["osd", "stat"]).contains("split-atime:entries=100"));
     image.ok(&["osd", "rm", first]);
     assert_eq!(image.ok(&["osd", "ls", "-l"]).lines().count(), 1);
     let gone = image.run(&["osd", "get", first], b"");
@@ -98,7 +98,7 @@ fn a_mount_is_a_directory_and_the_same_files_are_there_without_it() {
     assert_eq!(fs::read(at.join("moved")).unwrap(), vec![4; 300_000]);
     let status = image.ok(&["status", "--json", &place]);
     assert!(status.contains("\"type\": \"osd\""), "{status}");
-    image.ok(&["umount", &place]);
+    assert!(once_free(bimetal().args(["umount", &place])).status.success());
     let checked = image.ok(&["fsck", "-n", "--nand", &nand]);
     assert!(checked.starts_with("The file system is clean"), "{checked}");
     let listing = image.ok(&["ls", "-lR", "--nand", &nand, "/"]);
@@ -157,7 +157,7 @@ fn a_recorded_mount_gives_a_trace_that_replays() {
         "for n in 1 2 3 4 5 6 7 8 9; do cp /bin/true {place}/f$n; done; cat {place}/f*; rm {place}/f1"
     );
     let recorded = image.run(&["record", &place, "-o", &trace, "--", "sh", "-c", &script], b"");
-    image.ok(&["umount", &place]);
+    assert!(once_free(bimetal().args(["umount", &place])).status.success());
     assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
     let text = fs::read_to_string(&trace).unwrap();
     for op in [",create,", ",write,", ",unlink,"] {

@@ -103,13 +103,13 @@ done"#,
         script: r#"
 export HOME=$T GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 git init -q $D/one; cd $D/one
-cp -r "$SOURCE/src" "$SOURCE/docs" .
+cp -r "$SOURCE/crates" "$SOURCE/docs" .
 git add -A; git commit -q -m first
 for i in 1 2 3; do echo $i >> docs/DESIGN.md; git commit -q -am change; done
 git gc -q; git fsck --full --strict
 git clone -q --no-hardlinks $D/one $D/two; git clone -q $D/one $D/three
 git worktree add -q $D/four HEAD~1
-diff -r src $D/two/src; test -z "$(git -C $D/three status --porcelain)""#,
+diff -r crates $D/two/crates; test -z "$(git -C $D/three status --porcelain)""#,
     },
     Program {
         name: "postmark, 2000 files, 5000 transactions",

@@ -1,46 +1,13 @@
 //! What is refused, fails for something that has nothing to do with the volume, or only looks, has changed no byte.
 
-use crate::fsck::{ended, filled, kill, marked, resident_bytes, write_synced};
+use crate::crashed::{check, crashed};
+use crate::fsck::{ended, filled, marked, resident_bytes};
 use crate::guard::{Loop, Volume, err, out, refused, run};
-use crate::mounts::{Mounted, no_fuse, skip};
+use crate::mounts::{Mounted, need_fuse, skip};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-
-/// Leaves the test with a message where there is no FUSE.
-macro_rules! need_fuse {
-    () => {
-        if let Some(why) = no_fuse() {
-            return skip(&why);
-        }
-    };
-}
-
-const LATE: usize = 20;
-
-fn late(number: usize) -> (String, Vec<u8>) {
-    (format!("late{number}"), vec![number as u8 + 1; 700 * number + 1])
-}
-
-/// A volume whose last files only the SSD's log has.
-fn crashed() -> Volume {
-    let volume = filled();
-    let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
-    for (name, bytes) in (0..LATE).map(late) {
-        write_synced(&mounted.path().join(name), &bytes);
-    }
-    kill(mounted);
-    volume
-}
-
-/// Everything that was fsynced is there.
-fn check(mounted: &Mounted) {
-    for (name, bytes) in (0..LATE).map(late) {
-        let found = fs::read(mounted.path().join(&name)).unwrap_or_else(|why| panic!("{name}: {why}"));
-        assert!(found == bytes, "{name}");
-    }
-}
 
 /// Runs a verb with both halves, and with the disk alone and the words that drop the SSD's log.
 fn in_every_way(volume: &Volume, verb: &[&str], rest: &[&str]) -> Vec<std::process::Output> {
@@ -75,7 +42,7 @@ fn a_mount_refused_for_its_mount_point_or_its_log_file_has_changed_no_byte() {
             assert!(volume.bytes() == before, "{verb:?} {rest:?} changed it: {}", err(&done));
         }
     }
-    check(&volume.mount(&[]));
+    check(volume.mount(&[]).path());
 }
 
 #[test]
@@ -97,7 +64,7 @@ fn a_put_that_cannot_be_done_has_changed_no_byte() {
         }
     }
     volume.done(&["scrub"]);
-    check(&volume.mount(&[]));
+    check(volume.mount(&[]).path());
 }
 
 #[test]
@@ -210,7 +177,7 @@ fn a_damaged_disk_half_is_repaired_by_fsck_and_nothing_that_was_fsynced_is_lost_
         &["the disk half", "Repaired.", "e2fsck repaired", "operations"],
     );
     ended(&volume.run(&["fsck", "-n"]), 0, &["clean"]);
-    check(&volume.mount(&[]));
+    check(volume.mount(&[]).path());
 }
 
 #[test]
@@ -232,5 +199,54 @@ fn a_disk_half_that_is_marked_as_having_errors_is_repaired_by_fsck_and_the_log_a
     ended(&volume.run(&["fsck", "-n"]), 4, &["marked as having errors"]);
     assert!(volume.bytes() == before, "fsck -n changed it");
     ended(&volume.run(&["fsck", "--yes"]), 1, &["marked as having errors", "Repaired.", "operations"]);
-    check(&volume.mount(&[]));
+    check(volume.mount(&[]).path());
+}
+
+/// Halves exchanged, cut short, without superblocks, a place that is no directory: each is named, with what to do.
+#[test]
+fn mistaken_halves_are_named_with_what_to_do_and_stay_as_they_are() {
+    let volume = Volume::new();
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let before = volume.bytes();
+    let exchanged = [("--ssd", &*disk), ("--disk", &*ssd)];
+    for verb in [&["adopt"][..], &["adopt", "--force"]] {
+        let remedy = format!("--ssd {} --disk {}", ssd.display(), disk.display());
+        refused(&run(verb, &exchanged, &[]), &["is an SSD half", "exchange them", &remedy]);
+    }
+    let file = volume.at("file");
+    fs::write(&file, b"a file").unwrap();
+    refused(
+        &run(&["rescue"], &[("--ssd", &ssd)], &[file.to_str().unwrap()]),
+        &["no directory", "name a new one"],
+    );
+    assert_eq!(fs::read(&file).unwrap(), b"a file");
+
+    let short = volume.at("short");
+    fs::copy(&disk, &short).unwrap();
+    File::options().write(true).open(&short).unwrap().set_len(50 << 20).unwrap();
+    let halves = [("--ssd", &*ssd), ("--disk", &*short)];
+    let remedy = format!("--size {}", 128 << 20);
+    for verb in [&["ls"][..], &["fsck", "-n"]] {
+        let done = run(verb, &halves, if verb[0] == "ls" { &["/"] } else { &[] });
+        let said = out(&done) + &err(&done);
+        assert!(!done.status.success(), "{verb:?}: {said}");
+        for part in ["128.0 MiB", "50.0 MiB", "cut short", &remedy] {
+            assert!(said.contains(part), "'{part}' in: {said}");
+        }
+        assert!(!said.contains("no ext4"), "{said}");
+    }
+    assert_eq!(fs::metadata(&short).unwrap().len(), 50 << 20);
+
+    let bad = volume.at("bad");
+    let mut bytes = before[0].clone();
+    let end = bytes.len() - 4096;
+    bytes[..4096].fill(0);
+    bytes[end..].fill(0);
+    fs::write(&bad, bytes).unwrap();
+    let to = volume.at("to");
+    refused(
+        &run(&["rescue"], &[("--ssd", &bad)], &[to.to_str().unwrap()]),
+        &["superblock", "of which an SSD half has two", "bimetal ls --disk"],
+    );
+    assert!(volume.bytes() == before);
 }

@@ -2,18 +2,9 @@
 
 use crate::fsck::{MARK, ended, filled, flip_in_log, kill, write_synced};
 use crate::guard::{Volume, err, out, refused, run};
-use crate::mounts::{Mounted, no_fuse, skip};
+use crate::mounts::{Mounted, need_fuse};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-
-/// Leaves the test with a message where there is no FUSE.
-macro_rules! need_fuse {
-    () => {
-        if let Some(why) = no_fuse() {
-            return skip(&why);
-        }
-    };
-}
 
 #[test]
 fn a_size_beyond_this_machine_or_this_volume_is_refused_with_its_limit() {

@@ -182,7 +182,7 @@ fn a_run_is_the_same_whenever_and_beside_whatever_it_is_made() {
 #[test]
 fn a_report_has_every_field_under_its_documented_name() {
     let run =
-        &runs("gen:iometer:size=8MiB,requests=4000 --ftl page --device slc-2k --cache lru --cache-size 1MiB")
+        &runs("gen:iometer:size=8MiB:requests=4000 --ftl page --device slc-2k --cache lru --cache-size 1MiB")
             .unwrap()[0];
     let value = serde_json::to_value(run).unwrap();
     for field in [
@@ -229,7 +229,7 @@ fn a_flush_on_a_disk_takes_the_time_of_its_writes() {
 
 #[test]
 fn the_page_map_loses_nothing_between_what_is_written_and_what_is_programmed() {
-    let line = "gen:iometer:size=64MiB,requests=40000 --ftl page --device slc-4k --device-size 72MiB --precondition fill";
+    let line = "gen:iometer:size=64MiB:requests=40000 --ftl page --device slc-4k --device-size 72MiB --precondition fill";
     let run = &runs(line).unwrap()[0];
     assert_eq!(run.pages_written, 40_000);
     assert_eq!(run.pages_programmed.unwrap(), 40_000 + run.pages_copied.unwrap());
@@ -240,7 +240,7 @@ fn the_page_map_loses_nothing_between_what_is_written_and_what_is_programmed() {
 #[test]
 fn a_larger_cache_of_stack_policy_never_misses_more() {
     let runs =
-        runs("gen:zipf:pages=20000,requests=60000 --cache lru --cache-size 1MiB,4MiB,16MiB,64MiB").unwrap();
+        runs("gen:zipf:pages=20000:requests=60000 --cache lru --cache-size 1MiB,4MiB,16MiB,64MiB").unwrap();
     let ratios: Vec<f64> = runs.iter().map(|run| run.hit_ratio.unwrap()).collect();
     assert!(ratios.is_sorted() && ratios[3] > ratios[0] + 0.2, "{ratios:?}");
 }
@@ -266,7 +266,7 @@ fn results_go_to_files_of_every_kind_and_an_error_leaves_none() {
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the trace");
     let args =
-        replay_args(&format!("gen:iometer:size=4MiB,requests=2000 --ftl page --device slc-2k {outputs}"));
+        replay_args(&format!("gen:iometer:size=4MiB:requests=2000 --ftl page --device slc-2k {outputs}"));
     replay::run(&args).unwrap();
     let csv = std::fs::read_to_string(file("runs.csv")).unwrap();
     assert_eq!(csv.lines().count(), 2);
@@ -282,7 +282,7 @@ fn results_go_to_files_of_every_kind_and_an_error_leaves_none() {
 fn what_cannot_be_replayed_is_refused_with_the_remedy() {
     let ours = data("ext2-seq16.dev.csv.zst").display().to_string();
     for (line, told) in [
-        (format!("{ours} --ftl no-such"), "'no-such' is not an FTL"),
+        (format!("{ours} --ftl no-such"), "no FTL 'no-such'"),
         (format!("{ours} --device hdd-7200 --ftl page"), "is a disk"),
         (format!("{ours} --device none --ftl page"), "flash device"),
         (format!("{ours} --device no-such"), "no-such"),
@@ -303,7 +303,7 @@ fn what_cannot_be_replayed_is_refused_with_the_remedy() {
 #[test]
 fn many_small_files_are_laid_side_by_side_and_their_space_comes_back() {
     let run = &runs(
-        "gen:postmark:files=200,transactions=2000 --fit compact --chunk 16KiB --ftl page --device slc-2k",
+        "gen:postmark:files=200:transactions=2000 --fit compact --chunk 16KiB --ftl page --device slc-2k",
     )
     .unwrap()[0];
     assert!(run.operations["delete"] >= 200 && run.bytes_written > 1 << 20);
@@ -339,7 +339,7 @@ fn the_cameras_operation_counts_are_those_of_other_programs() {
             ],
         ),
     ] {
-        let runs = runs(&format!("gen:camera-vfat:format=yes,metadata={metadata} {line}")).unwrap();
+        let runs = runs(&format!("gen:camera-vfat:format=yes:metadata={metadata} {line}")).unwrap();
         for (run, (copies, erases, merges)) in runs.iter().zip(counts) {
             let found = run.merges.map(|merges| (merges.switch, merges.partial, merges.full));
             assert_eq!((run.pages_copied, run.erases), (Some(copies), Some(erases)), "{}", run.config.run);
@@ -392,6 +392,7 @@ fn experiments_hold_on_the_recorded_traces() {
     let Some(readme) = recorded("README.md") else { return };
     let args = reproduce::Args {
         ids: ["ftl-table1", "ftl-fig2", "trace-inventory", "trace-p2p"].map(str::to_string).to_vec(),
+        stack: Default::default(),
         list: false,
         json: true,
         traces: readme.parent().map(Path::to_path_buf),
@@ -406,6 +407,7 @@ fn experiments_hold_on_the_recorded_traces() {
 fn an_experiment_that_cannot_be_done_is_an_error() {
     let args = reproduce::Args {
         ids: vec!["trace-inventory".to_string()],
+        stack: Default::default(),
         list: false,
         json: false,
         traces: Some("/no/such".into()),

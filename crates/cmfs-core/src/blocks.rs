@@ -73,18 +73,16 @@ impl Block {
 pub(crate) struct Blocks {
     table: Vec<Block>,
     geometry: Geometry,
-    /// Pages of a block that hold data and headers.
-    pub usable: u32,
+    usable: u32,
     /// Erased ones, the least worn first.
     erased: BTreeSet<(u32, u32)>,
     /// Emptied ones the NVRAM may still point into.
     emptied: Vec<u32>,
     /// By sequence number.
     erasable: BTreeSet<(u32, u32)>,
-    /// Live pages in all.
-    pub live: u64,
+    live: u64,
     /// Blocks that are not bad.
-    pub good: u32,
+    good: u32,
     /// Emptied and erasable blocks that guard, by sequence number.
     guarding: BTreeSet<(u32, u32)>,
     /// Emptied and erasable blocks that do not.
@@ -131,8 +129,90 @@ impl Blocks {
         core::mem::take(&mut self.changed)
     }
 
+    /// Pages of a block that hold data and headers.
+    pub fn usable(&self) -> u32 {
+        self.usable
+    }
+
+    /// Live pages in all.
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// What a record says of a block.
+    pub fn put(&mut self, block: u32, entry: Block) {
+        self.change(block, |old| *old = entry);
+    }
+
+    /// The log leaves the block alone.
+    pub fn exclude(&mut self, block: u32) {
+        self.change(block, |entry| *entry = Block::bad(entry.erases));
+    }
+
+    /// The block is marked bad.
+    pub fn mark_bad(&mut self, block: u32) {
+        self.change(block, |entry| entry.state = BlockState::Bad);
+    }
+
+    /// The block looks erased, but may not be.
+    pub fn blank(&mut self, block: u32) {
+        self.change(block, |entry| {
+            *entry = Block { state: BlockState::Erasable, erases: entry.erases, ..Block::default() };
+        });
+    }
+
+    /// The block was erased.
+    pub fn erased(&mut self, block: u32) {
+        self.change(block, |entry| *entry = Block { erases: entry.erases + 1, ..Block::default() });
+    }
+
+    /// The block is the one that pages are written to.
+    pub fn open(&mut self, block: u32, sequence: u32) {
+        self.change(block, |entry| {
+            *entry =
+                Block { state: BlockState::Open, sequence, live: 0, written: 0, guards: false, ..*entry };
+        });
+    }
+
+    /// A page of the open block was programmed, and is live.
+    pub fn programmed(&mut self, block: u32) {
+        self.change(block, |entry| {
+            entry.live += 1;
+            entry.written += 1;
+        });
+    }
+
+    /// A page of the open block failed: nothing more is written to it.
+    pub fn fail(&mut self, block: u32) {
+        self.change(block, |entry| {
+            entry.retire = true;
+            entry.written += 1;
+        });
+        self.close(block);
+    }
+
+    /// The block is emptied next, and then given up.
+    pub fn retire(&mut self, block: u32) {
+        self.change(block, |entry| entry.retire = true);
+    }
+
+    /// The block keeps older pages dead.
+    pub fn guard(&mut self, block: u32) {
+        self.change(block, |entry| entry.guards = true);
+    }
+
+    /// The block was read in a replay up to a page; with a sequence number it is another one than was known.
+    pub fn replayed(&mut self, block: u32, sequence: Option<u32>, end: u32, guards: bool) {
+        let written = end.min(self.usable);
+        self.change(block, |entry| {
+            let (sequence, guarded) = sequence.map_or((entry.sequence, entry.guards), |new| (new, false));
+            let guards = guards || guarded;
+            *entry = Block { state: BlockState::Full, sequence, written, guards, ..*entry };
+        });
+    }
+
     /// Changes a block's entry; queues and counts follow.
-    pub fn change(&mut self, block: u32, change: impl FnOnce(&mut Block)) {
+    fn change(&mut self, block: u32, change: impl FnOnce(&mut Block)) {
         let Some(entry) = self.table.get_mut(block as usize) else { return };
         let old = *entry;
         change(entry);
@@ -229,6 +309,11 @@ impl Blocks {
     /// Erased blocks.
     pub fn erased_count(&self) -> usize {
         self.erased.len()
+    }
+
+    /// The erased blocks in order of place.
+    pub fn erased_in_place(&self) -> impl Iterator<Item = u32> {
+        self.iter().filter(|(_, entry)| entry.state == BlockState::Erased).map(|(block, _)| block)
     }
 
     /// The erased block to write next: of the least worn, the next behind `after`.

@@ -199,7 +199,7 @@ fn write_device(contents: &Contents, to: &mut Writer) {
         let (state, used, flags) = block_word(contents, entry);
         if flags & SUMMARY_BIT != 0 {
             let first = block * pages_per_block;
-            (contents.blocks.usable..pages_per_block).for_each(|page| set(first + page));
+            (contents.blocks.usable()..pages_per_block).for_each(|page| set(first + page));
         }
         infos.words(&[used << 10 | state << 20 | flags, entry.sequence]);
         erased += u32::from(state == STATE_EMPTY);
@@ -221,7 +221,7 @@ fn block_word(contents: &Contents, entry: &Block) -> (u32, u32, u32) {
         BlockState::Bad => STATE_DEAD,
     };
     let is_summed = entry.state == BlockState::Full
-        && entry.written == contents.blocks.usable
+        && entry.written == contents.blocks.usable()
         && contents.summary_pages > 0;
     let summary = if is_summed { SUMMARY_BIT } else { 0 };
     let guards = if entry.guards { SHRINK_BIT } else { 0 };

@@ -26,6 +26,7 @@ mod bits;
 mod blocks;
 mod checkpoint;
 pub mod codec;
+mod dir;
 pub mod ecc;
 mod error;
 mod fs;

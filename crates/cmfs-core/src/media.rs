@@ -31,6 +31,11 @@ impl Geometry {
         page / self.pages_per_block
     }
 
+    /// How many pages `size` bytes of a file take; no file has more than tags have bits for.
+    pub(crate) fn pages_of(&self, size: u64) -> u32 {
+        size.div_ceil(u64::from(self.page_bytes)).min(crate::object::PAGES_MAX) as u32
+    }
+
     /// Whether the file system can be on such a part.
     pub fn check(&self) -> Result<(), Error> {
         if !self.page_bytes.is_power_of_two() || !(512..=65536).contains(&self.page_bytes) {

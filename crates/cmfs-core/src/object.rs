@@ -1,11 +1,12 @@
 //! Objects: files, directories, links, special files, as they are in memory.
 
+use crate::dir::{Dir, key};
+use crate::error::{Error, Result};
 use crate::header::{Attribute, Header};
 use crate::map::PageMap;
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use hashbrown::HashTable;
 
 /// The root directory.
 pub const ROOT: u32 = 1;
@@ -19,6 +20,8 @@ pub(crate) const DELETED: u32 = 4;
 pub const FIRST_ID: u32 = 0x101;
 /// The last one.
 pub const MAX_ID: u32 = 0x3_ffff;
+/// The most pages of a file: what the tags have bits for.
+pub(crate) const PAGES_MAX: u64 = 1 << 28;
 /// No page.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -87,16 +90,6 @@ pub(crate) struct Rest {
     pub attributes: Vec<Attribute>,
 }
 
-/// The children of a directory.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Dir {
-    pub children: BTreeSet<u32>,
-    /// How many of them are directories.
-    pub subdirs: u32,
-    /// By name, once all names are loaded.
-    pub names: Option<HashTable<u32>>,
-}
-
 /// An object.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
@@ -116,16 +109,10 @@ pub(crate) struct Object {
     pub map: PageMap,
     pub dir: Option<Box<Dir>>,
     pub details: Option<Box<Details>>,
-    /// The header on flash is out of date.
-    pub dirty: bool,
-    /// When it was last written to, in creations.
-    pub touched: u64,
     /// Its size is to be read from its header.
     pub size_unknown: bool,
     /// Its header cannot be read: it goes by a made-up name, or the one in NVRAM, until it gets a new header.
     pub damaged: bool,
-    /// Pages promised to it, from and to.
-    pub reserved: Vec<(u32, u32)>,
 }
 
 impl Object {
@@ -141,11 +128,8 @@ impl Object {
             map: PageMap::default(),
             dir: (kind == Kind::Dir).then(Box::default),
             details: None,
-            dirty: false,
-            touched: 0,
             size_unknown: false,
             damaged: false,
-            reserved: Vec::new(),
         }
     }
 
@@ -185,13 +169,18 @@ impl Details {
     }
 }
 
-/// All objects, by number.
+/// All objects, by number. What is dirty is there; what is in a directory has it for its parent, and what is a link
+/// is counted by what it stands for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
     slots: Vec<Option<Box<Object>>>,
     count: u32,
     /// Where the search for a free number goes on.
     next: u32,
+    /// Objects whose header on flash is out of date, and when they were last touched, in creations.
+    dirty: BTreeMap<u32, u64>,
+    /// Counts objects made: what was not touched between two of them is taken for finished.
+    creations: u64,
 }
 
 impl Objects {
@@ -201,6 +190,15 @@ impl Objects {
 
     pub fn get_mut(&mut self, id: u32) -> Option<&mut Object> {
         self.slots.get_mut(id as usize)?.as_deref_mut()
+    }
+
+    /// As [`get`](Objects::get), of one that may be gone.
+    pub fn find(&self, id: u32) -> Result<&Object> {
+        self.get(id).ok_or(Error::Stale)
+    }
+
+    pub fn find_mut(&mut self, id: u32) -> Result<&mut Object> {
+        self.get_mut(id).ok_or(Error::Stale)
     }
 
     /// Puts an object under a number up to [`MAX_ID`].
@@ -220,6 +218,7 @@ impl Objects {
     pub fn remove(&mut self, id: u32) -> Option<Object> {
         let object = self.slots.get_mut(id as usize)?.take()?;
         self.count -= 1;
+        self.dirty.remove(&id);
         Some(*object)
     }
 
@@ -243,5 +242,170 @@ impl Objects {
         let id = (start..=MAX_ID).chain(FIRST_ID..start).find(|id| self.get(*id).is_none())?;
         self.next = id + 1;
         Some(id)
+    }
+
+    /// The header of an object that is there is out of date.
+    pub fn touch(&mut self, id: u32) {
+        self.dirty.insert(id, self.creations);
+    }
+
+    /// The header was written.
+    pub fn written(&mut self, id: u32) {
+        self.dirty.remove(&id);
+    }
+
+    /// The header that was written says less than memory knows.
+    pub fn still_dirty(&mut self, id: u32, touched: u64) {
+        self.dirty.insert(id, touched);
+    }
+
+    pub fn is_dirty(&self, id: u32) -> bool {
+        self.dirty.contains_key(&id)
+    }
+
+    /// When it was touched, if it is dirty.
+    pub fn touched(&self, id: u32) -> Option<u64> {
+        self.dirty.get(&id).copied()
+    }
+
+    /// The numbers from `from` on that are dirty, in order.
+    pub fn dirty_from(&self, from: u32) -> impl Iterator<Item = u32> {
+        self.dirty.range(from..).map(|(id, _)| *id)
+    }
+
+    /// Another object is about to be made: those that were not touched since one before the last was are finished, most
+    /// likely. These, and the oldest of those that are more than `most`, the oldest first.
+    pub fn idle(&mut self, most: usize) -> Vec<u32> {
+        let before = self.creations;
+        self.creations += 1;
+        let mut waiting: Vec<(u64, u32)> = self.dirty.iter().map(|(id, touched)| (*touched, *id)).collect();
+        waiting.sort_unstable();
+        let too_many = waiting.len().saturating_sub(most);
+        let idle = |(number, (touched, id)): (usize, (u64, u32))| {
+            (touched < before || number < too_many).then_some(id)
+        };
+        waiting.into_iter().enumerate().filter_map(idle).collect()
+    }
+
+    pub fn dir(&self, id: u32) -> Result<&Dir> {
+        self.find(id)?.dir.as_deref().ok_or(Error::NotDir)
+    }
+
+    pub fn dir_mut(&mut self, id: u32) -> Result<&mut Dir> {
+        self.find_mut(id)?.dir.as_deref_mut().ok_or(Error::NotDir)
+    }
+
+    /// A directory that takes new names.
+    pub fn living_dir(&self, id: u32) -> Result<()> {
+        self.dir(id)?;
+        if id != ROOT && !self.find(id)?.is_named() {
+            return Err(Error::NotFound);
+        }
+        Ok(())
+    }
+
+    /// The name of an object whose details are in memory.
+    pub fn name_of(&self, id: u32) -> &[u8] {
+        self.get(id).and_then(|object| object.details.as_deref()).map_or(&[], |details| &details.name)
+    }
+
+    /// The entry of a name in a directory whose names are loaded.
+    pub fn entry(&self, dir: u32, name: &[u8]) -> Result<Option<u32>> {
+        Ok(self.dir(dir)?.find(key(name), |id| self.name_of(id) == name))
+    }
+
+    /// What an entry stands for.
+    pub fn resolve(&self, entry: u32) -> Result<u32> {
+        let object = self.find(entry)?;
+        Ok(if object.kind == Kind::HardLink { object.target } else { entry })
+    }
+
+    pub fn add_entry(&mut self, dir: u32, entry: u32) -> Result<()> {
+        let (is_dir, key) = (self.find(entry)?.kind == Kind::Dir, key(self.name_of(entry)));
+        self.dir_mut(dir)?.insert(entry, key, is_dir);
+        Ok(())
+    }
+
+    pub fn remove_entry(&mut self, dir: u32, entry: u32) -> Result<()> {
+        let (is_dir, key) = (self.find(entry)?.kind == Kind::Dir, key(self.name_of(entry)));
+        self.dir_mut(dir)?.remove(entry, key, is_dir);
+        Ok(())
+    }
+
+    /// One of the links that stand for an object.
+    pub fn link_of(&self, id: u32) -> Result<u32> {
+        let is_link =
+            |object: &Object| object.kind == Kind::HardLink && object.target == id && object.is_named();
+        let link = self.iter().find(|(_, object)| is_link(object)).map(|(link, _)| link);
+        link.ok_or(Error::Corrupt { what: "object", why: "its links are gone", at: u64::from(id) })
+    }
+
+    /// Whether a directory is an ancestor of another, or the same.
+    pub fn is_below(&self, mut dir: u32, ancestor: u32) -> bool {
+        // No chain is longer than there are objects.
+        for _ in 0..=self.count {
+            if dir == ancestor {
+                return true;
+            }
+            match self.get(dir) {
+                Some(object) if dir != ROOT => dir = object.parent,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// The pages of all objects, headers and data.
+    pub fn pages(&self) -> impl Iterator<Item = u32> {
+        self.iter().flat_map(|(_, object)| {
+            let header = (object.header != NONE).then_some(object.header);
+            header.into_iter().chain(object.map.iter().map(|(_, page)| page))
+        })
+    }
+
+    /// After objects were found by number: what has no directory goes to `lost+found`, a link to nothing goes. Returns
+    /// those that had no name, and are to be removed.
+    pub fn hang_up_orphans(&mut self) -> Vec<u32> {
+        let mut unnamed = Vec::new();
+        for id in self.ids() {
+            let Some(object) = self.get(id) else { continue };
+            let (parent, target) = (object.parent, object.target);
+            if object.kind == Kind::HardLink && self.get(target).is_none_or(|o| o.kind == Kind::HardLink) {
+                self.remove(id);
+                continue;
+            }
+            if !object.is_named() {
+                unnamed.push(id);
+                continue;
+            }
+            let has_dir = self.get(parent).is_some_and(|dir| dir.kind == Kind::Dir);
+            if id != ROOT
+                && id != LOST_FOUND
+                && (!has_dir || parent == id)
+                && let Some(object) = self.get_mut(id)
+            {
+                object.parent = LOST_FOUND;
+            }
+        }
+        unnamed
+    }
+
+    /// After objects were found by number: directories know what is in them, and what has links how many.
+    pub fn build_dirs(&mut self) {
+        for id in self.ids() {
+            let Some(object) = self.get(id) else { continue };
+            let (kind, parent, target) = (object.kind, object.parent, object.target);
+            if id != ROOT
+                && let Some(dir) = self.get_mut(parent).and_then(|object| object.dir.as_deref_mut())
+            {
+                dir.insert(id, 0, kind == Kind::Dir && id != LOST_FOUND);
+            }
+            if kind == Kind::HardLink
+                && parent != UNLINKED
+                && let Some(object) = self.get_mut(target)
+            {
+                object.links += 1;
+            }
+        }
     }
 }

@@ -3,12 +3,12 @@
 //! What a caller has to keep to is in the header: pointers are valid, or null where that is allowed; a store is used by
 //! one thread at a time and not after `bimetal_osd_close`.
 
-use bimetal::front::fuse::errno_of;
-use bimetal::fs::Caller;
-use bimetal::fs::osd::{Content, Format, ObjectId, Store};
-use bimetal::fs::osdfs::volume::{self, Plan};
-use bimetal::time::Stamp;
-use bimetal::{Error, Result};
+use bimetal_base::time::Stamp;
+use bimetal_base::{Error, Result};
+use bimetal_osd_core::{Content, Format, ObjectId, Store};
+use bimetal_osdfs::volume::{self, Plan};
+use bimetal_vfs::Caller;
+use bimetal_vfs::errno::number as errno_of;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ fn count(done: Result<usize>) -> i64 {
 unsafe fn with<T>(store: *mut Handle, work: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
     // SAFETY: the caller promises that it is valid and used by nobody else.
     let handle = unsafe { store.as_mut() }.ok_or(Error::BadArgument)?;
-    handle.store.arrive(bimetal::runtime::live().now());
+    handle.store.arrive(bimetal_base::runtime::live().now());
     work(&mut handle.store)
 }
 

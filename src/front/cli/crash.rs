@@ -9,6 +9,7 @@ use crate::front::crash::save;
 use crate::front::crash::state::StateId;
 use crate::front::crash::subject::Hybrid;
 use crate::front::fuse::MountOptions;
+use crate::front::kinds::options::nfhybrid_options;
 use crate::fs::nfhybrid::{ssd, volume};
 use crate::media::BlockDevice;
 use crate::media::file::FileDevice;
@@ -96,7 +97,7 @@ impl Crash {
         let (run, subject, exit) = match &self.replay {
             Some(path) => {
                 let run = save::load(path)?;
-                let subject = Hybrid { options: volumes::nfhybrid_options(&run.options)? };
+                let subject = Hybrid { options: nfhybrid_options(&run.options)? };
                 if run.bases.len() != 2 {
                     return Err(Error::invalid(format!("{}: no run of an nfhybrid", path.display())));
                 }
@@ -138,7 +139,7 @@ impl Crash {
                 own.push(option);
             }
         }
-        let subject = Hybrid { options: volumes::nfhybrid_options(&own)? };
+        let subject = Hybrid { options: nfhybrid_options(&own)? };
         let bases = match (&self.ssd, &self.disk) {
             (Some(ssd), Some(disk)) => run::settled(&subject, &volumes::halves_to_read(disk, ssd)?)?,
             _ => self.make()?,

@@ -2,6 +2,10 @@
 
 use crate::Result;
 use crate::front::export::{Export, serve, simulated};
+use crate::front::names;
+use crate::front::stack::Layers;
+use crate::front::stack::args::StackArgs;
+use crate::front::stack::file::Size;
 use crate::front::{nbd, signals};
 use crate::fs::cmfs::volume::{self, Volume};
 use crate::media::file::{FileDevice, Options};
@@ -25,6 +29,8 @@ Examples:
     bimetal export --ftl fast --profile slc-2k --size 64MiB ssd.img --nbd /tmp/nbd --no-latency &
     nbdcopy some.img 'nbd+unix:///?socket=/tmp/nbd'
     bimetal status /tmp/nbd
+  The disk of a stack file, as replay and mount have it:
+    bimetal export --stack hybrid.toml --half disk --file served
   What is in a cmfs, for unyaffs:
     bimetal export nand.img --nvram nvram.img --yaffs2-image files.yaffs2
 `bimetal list device` and `bimetal list ftl` show what there is. The image holds the data; the flash is a model
@@ -43,14 +49,19 @@ const PROFILE: &str = "ssd-tlc";
 pub(super) struct ExportVerb {
     /// Profile of the device: a built-in name or a file; flash parts are put behind the electronics of ssd-tlc
     /// [default: ssd-tlc; of a cmfs, slc-2k]
-    #[arg(long, visible_alias = "device")]
+    #[arg(long, visible_alias = "device", value_parser = names::DEVICE, hide_possible_values = true)]
     profile: Option<String>,
     /// Flash translation layer, as fast or fast:logs=8:level=static [the profile's]
-    #[arg(long, value_name = "SCHEME")]
+    #[arg(long, value_name = "SCHEME", value_parser = names::FTL, hide_possible_values = true)]
     ftl: Option<String>,
     /// Where its data is; of a cmfs, the image of its NAND
-    #[arg(value_name = "IMAGE")]
-    image: PathBuf,
+    #[arg(value_name = "IMAGE", required_unless_present = "stack")]
+    image: Option<PathBuf>,
+    #[command(flatten)]
+    stack: StackArgs,
+    /// Which device of the stack file: device, ssd or disk
+    #[arg(long, value_name = "NAME", requires = "stack", default_value = "device", value_parser = ["device", "ssd", "disk"])]
+    half: String,
     /// Make the image, of this size, if it is not there
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
@@ -75,40 +86,58 @@ pub(super) struct ExportVerb {
 }
 
 impl ExportVerb {
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(mut self) -> Result<ExitCode> {
+        let mut layers = Layers::default();
+        if let Some(stack) = self.stack.one()? {
+            let (device, over) = super::stack::to_export(&stack, &self.half)?;
+            layers = over;
+            self.profile = device.profile.clone().or(self.profile);
+            self.ftl = device.ftl.as_ref().map(ToString::to_string).or(self.ftl);
+            self.size = device.size.map(|Size(bytes)| bytes).or(self.size);
+            self.image = self.image.or(device.image.clone());
+            self.seed = stack.seed;
+        }
         if let Some(image) = &self.yaffs2_image {
             return self.write_yaffs2(image);
         }
         let signals = signals::hold()?;
         let made = self.make_image()?;
-        let served = self.export().and_then(|export| match (&self.file, &self.nbd) {
+        let served = self.export(&layers).and_then(|export| match (&self.file, &self.nbd) {
             (Some(place), _) => as_file(export, place, signals),
             (None, Some(socket)) => over_nbd(export, socket, signals),
             (None, None) => Err(Error::BadArgument),
         });
         if let (Err(_), true) = (&served, made) {
             // Nobody was served: an image that was made for it is empty.
-            let _ = std::fs::remove_file(&self.image);
+            let _ = std::fs::remove_file(self.image()?);
         }
         served.map(|()| ExitCode::SUCCESS)
     }
 
+    fn image(&self) -> Result<&Path> {
+        let image = self.image.as_deref();
+        image.ok_or_else(|| {
+            Error::invalid(format!("{}.image: say where its bytes are kept, or name an IMAGE", self.half))
+        })
+    }
+
     /// Makes the image if that is asked for and there is none; whether it did.
     fn make_image(&self) -> Result<bool> {
-        let Some(size) = self.size.filter(|_| !self.image.exists()) else { return Ok(false) };
+        let image = self.image()?;
+        let Some(size) = self.size.filter(|_| !image.exists()) else { return Ok(false) };
         let make = || -> std::io::Result<File> {
-            let file = OpenOptions::new().write(true).create_new(true).open(&self.image)?;
+            let file = OpenOptions::new().write(true).create_new(true).open(image)?;
             file.set_len(size)?;
             Ok(file)
         };
-        make().map(|_| true).map_err(|why| Error::io(self.image.display(), why))
+        make().map(|_| true).map_err(|why| Error::io(image.display(), why))
     }
 
-    fn export(&self) -> Result<Export> {
+    fn export(&self, layers: &Layers) -> Result<Export> {
         let options = Options { writable: true, exclusive: true, ..Options::default() };
-        let storage: Arc<dyn media::BlockDevice> = Arc::new(FileDevice::open_with(&self.image, &options)?);
+        let storage: Arc<dyn media::BlockDevice> = Arc::new(FileDevice::open_with(self.image()?, &options)?);
         let profile = self.profile.as_deref().unwrap_or(PROFILE);
-        let (device, model) = simulated(profile, self.ftl.as_deref(), storage, self.seed)?;
+        let (device, model) = simulated((profile, self.ftl.as_deref()), storage, layers, self.seed)?;
         Ok(Export { device, real_time: !self.no_latency, model: Some(model) })
     }
 
@@ -117,7 +146,7 @@ impl ExportVerb {
         let device = self.profile.as_deref().unwrap_or(volume::DEVICE);
         let (scan, checkpoint, plain) = (false, None, false);
         let cmfs =
-            Volume { nand: &self.image, nvram: self.nvram.as_deref(), device, scan, checkpoint, plain };
+            Volume { nand: self.image()?, nvram: self.nvram.as_deref(), device, scan, checkpoint, plain };
         let count = cmfs.export(to)?;
         super::say(&format!("{count} objects in {}", to.display()))?;
         Ok(ExitCode::SUCCESS)

@@ -19,7 +19,7 @@ Ends with the codes of e2fsck:
    0  nothing is wrong, and the SSD's copies stay. A volume left in order was not written to; what a crash left only
       in the SSD's log is on the disk half now, as after any mount, and said (with -n: it is where it was)
    1  something was wrong and is repaired
-   4  something is wrong still, or was lost
+   4  something is wrong still, or was lost; or the SSD half was not named, and its log may hold something
    8  it could not be checked: in use, unreadable, halves that do not belong together
   16  the command line makes no sense";
 
@@ -31,7 +31,8 @@ const NOT_CHECKED: u8 = 8;
 
 /// Check a file system that is not mounted, and repair it
 ///
-/// What is clean is not written to. Without --yes nothing is repaired that loses something.
+/// What is clean is not written to. Without --yes nothing is repaired that loses something. With --yes a disk half that is
+/// damaged is repaired by e2fsck first, then what only the SSD's log holds is brought to it.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Fsck {
@@ -53,6 +54,10 @@ pub(super) struct Fsck {
 
 impl Fsck {
     pub fn run(&self) -> Result<ExitCode> {
+        if let Err(why) = self.volume.check_named() {
+            super::complain(&why);
+            return Ok(ExitCode::from(SENSELESS));
+        }
         let progress = Progress::spinner("checking");
         let options = FsckOptions { repair: !self.dry_run, lossy: self.yes, deep: self.deep };
         let checked = volumes::fsck(&self.volume, options, &|what| progress.now(what));

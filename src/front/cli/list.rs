@@ -1,22 +1,27 @@
 //! `bimetal list`: what there is to choose from, printed from the tables the program itself uses.
 
-use super::volumes::{CMFS_OPTIONS, KINDS, MEMFS_OPTIONS, NFHYBRID_OPTIONS};
 use crate::Result;
 use crate::cache::registry::POLICIES;
-use crate::front::fuse::{OPTIONS, OptionSpec, RESIDENCY, SECTION, STATUS};
+use crate::front::fuse::{OPTIONS, RESIDENCY, SECTION, STATUS};
+use crate::front::kinds::{KINDS, Kind};
 use crate::front::record::RECORD;
 use crate::front::reproduce::EXPERIMENTS;
 use crate::front::trace::{FORMATS, GENERATORS};
+use crate::fs::osd::placement;
 use crate::ftl::SCHEMES;
 use crate::media::profile;
+use crate::options::{self, Entry, OptionSpec};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde_json::json;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   bimetal list
   bimetal list mount-option
-  bimetal list cache";
+  bimetal list cache
+  bimetal list --json";
 
 /// Show what there is: types of file system, mount options, device profiles, schemes, policies, experiments
 #[derive(Args, Debug)]
@@ -24,6 +29,9 @@ Examples:
 pub(super) struct List {
     /// What to list; everything without it
     what: Option<Registry>,
+    /// Print JSON, one object a registry and line, with the options of every name
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -42,6 +50,8 @@ enum Registry {
     Ftl,
     /// Page cache policies
     Cache,
+    /// Placements of the object store
+    Placement,
     /// Trace formats that replay reads
     TraceFormat,
     /// Traces that replay makes itself, as gen:NAME
@@ -50,63 +60,86 @@ enum Registry {
     Experiment,
 }
 
-type Row = (String, String);
+/// One name, as it is listed.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    about: String,
+    options: Vec<OptionSpec>,
+}
+
+impl Listed {
+    fn of(name: impl Into<String>, about: impl Into<String>) -> Listed {
+        Listed { name: name.into(), about: about.into(), options: Vec::new() }
+    }
+}
 
 impl List {
     pub fn run(&self) -> Result<ExitCode> {
-        for registry in Registry::value_variants() {
-            if self.what.is_none_or(|what| what == *registry) {
-                let (title, rows) = table(*registry);
-                if self.what.is_none() {
-                    super::say(title)?;
-                }
-                let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-                for (name, text) in rows {
-                    super::say(&format!("  {name:width$}  {text}"))?;
-                }
+        let all = Registry::value_variants().iter().filter(|one| self.what.is_none_or(|what| what == **one));
+        for registry in all {
+            let (title, listed) = table(*registry);
+            if self.json {
+                let name = registry.to_possible_value().map(|value| value.get_name().to_string());
+                super::say(&json!({ "registry": name, "title": title, "entries": listed }).to_string())?;
+                continue;
+            }
+            if self.what.is_none() {
+                super::say(title)?;
+            }
+            let width = listed.iter().map(|one| one.name.len()).max().unwrap_or(0);
+            for Listed { name, about, .. } in listed {
+                super::say(&format!("  {name:width$}  {about}"))?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn table(registry: Registry) -> (&'static str, Vec<Row>) {
-    let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
-    let row = |name: &str, text: &str| (name.to_string(), text.to_string());
+fn entries<M>(registry: &options::Registry<M>) -> Vec<Listed> {
+    let listed =
+        |entry: &&Entry<M>| Listed { options: entry.options.to_vec(), ..Listed::of(entry.name, entry.about) };
+    registry.iter().map(listed).collect()
+}
+
+fn table(registry: Registry) -> (&'static str, Vec<Listed>) {
+    let pairs =
+        |pairs: &[(&str, &str)]| pairs.iter().map(|(name, about)| Listed::of(*name, *about)).collect();
     match registry {
         Registry::Device => {
-            let rows =
-                profile::list().into_iter().map(|one| row(one.name, &format!("{}: {}", one.kind, one.model)));
-            ("Profiles of simulated devices (--device)", rows.collect())
+            let listed = profile::list().into_iter();
+            let listed = listed.map(|one| Listed::of(one.name, format!("{}: {}", one.kind, one.model)));
+            ("Profiles of simulated devices (--device)", listed.collect())
         }
-        Registry::Ftl => (
-            "Flash translation schemes (--ftl)",
-            SCHEMES.iter().map(|one| row(one.name, one.about)).collect(),
-        ),
+        Registry::Ftl => ("Flash translation schemes (--ftl)", entries(&SCHEMES)),
         Registry::Cache => {
-            let rows = POLICIES.iter().map(|one| row(one.name, &format!("{} ({})", one.about, one.source)));
-            ("Page cache policies (--cache)", rows.collect())
+            let from = POLICIES.iter().map(|entry| entry.make.source);
+            let listed = entries(&POLICIES).into_iter().zip(from);
+            let with =
+                |(one, from): (Listed, &str)| Listed { about: format!("{} ({from})", one.about), ..one };
+            ("Page cache policies (--cache)", listed.map(with).collect())
         }
-        Registry::TraceFormat => {
-            ("Trace formats (replay --format)", FORMATS.iter().map(|one| row(one.name, one.about)).collect())
+        Registry::Placement => {
+            ("Placements of the object store (mkfs osd --placement)", entries(&placement::SCHEMES))
         }
-        Registry::Generator => {
-            ("Made traces (replay gen:NAME)", GENERATORS.iter().map(|one| row(one.name, one.about)).collect())
-        }
+        Registry::TraceFormat => ("Trace formats (replay --format)", entries(&FORMATS)),
+        Registry::Generator => ("Made traces (replay gen:NAME)", entries(&GENERATORS)),
         Registry::Experiment => {
-            let rows = EXPERIMENTS.iter().map(|one| row(one.id, &format!("{}: {}", one.figure, one.about)));
-            ("Experiments (reproduce)", rows.collect())
+            let listed =
+                EXPERIMENTS.iter().map(|one| Listed::of(one.id, format!("{}: {}", one.figure, one.about)));
+            ("Experiments (reproduce)", listed.collect())
         }
-        Registry::Type => ("Types of file system (-t)", pairs(KINDS)),
+        Registry::Type => {
+            let kind =
+                |kind: &Kind| Listed { options: kind.options.to_vec(), ..Listed::of(kind.name, kind.about) };
+            ("Types of file system (-t)", KINDS.iter().map(kind).collect())
+        }
         Registry::MountOption => {
-            let all = [
-                ("", OPTIONS),
-                ("nfhybrid: ", NFHYBRID_OPTIONS),
-                ("cmfs: ", CMFS_OPTIONS),
-                ("memfs: ", MEMFS_OPTIONS),
-            ];
-            let rows = all.iter().flat_map(|(kind, specs)| specs.iter().map(|spec| option_row(kind, spec)));
-            ("Mount options (-o)", rows.collect())
+            let own = KINDS
+                .iter()
+                .flat_map(|kind| kind.options.iter().map(|spec| (format!("{}: ", kind.name), spec)));
+            let all = OPTIONS.iter().map(|spec| (String::new(), spec)).chain(own);
+            ("Mount options (-o)", all.map(|(kind, spec)| of_option(&kind, spec)).collect())
         }
         Registry::Section => (
             "Sections (--section NAME=extent:SIZE[,size:SIZE])",
@@ -127,7 +160,7 @@ fn table(registry: Registry) -> (&'static str, Vec<Row>) {
     }
 }
 
-fn option_row(kind: &str, spec: &OptionSpec) -> Row {
+fn of_option(kind: &str, spec: &OptionSpec) -> Listed {
     let name = spec.value.map_or(spec.name.to_string(), |value| format!("{}={value}", spec.name));
-    (name, format!("{kind}{} [{}]", spec.help, spec.default))
+    Listed::of(name, format!("{kind}{} [{}]", spec.help, spec.default))
 }

@@ -208,6 +208,7 @@ mod tests {
             disk: None,
             yaffs2: false,
             without_ssd: false,
+            models: Default::default(),
         };
         let mut ls = Ls { volume, long: true, recursive: true, json: false, paths: Vec::new() };
         let mut out = Vec::new();

@@ -49,6 +49,7 @@ impl Map {
                 self.section.as_deref().unwrap_or_default(),
                 self.mountpoint.display()
             )),
+            Errno::NOTCONN => super::status::dead(&self.mountpoint),
             why => Error::io(path.display(), why.into()),
         };
         match &self.section {

@@ -2,6 +2,7 @@
 
 use super::progress::Progress;
 use super::volumes;
+use crate::front::names;
 use crate::units::parse_size;
 use crate::{Error, Result};
 use clap::{Args, Subcommand};
@@ -54,7 +55,7 @@ pub(super) enum Mkfs {
 #[derive(Args, Clone, Debug)]
 pub struct OsdArgs {
     /// Profile of the part: a built-in name or a file
-    #[arg(long, value_name = "PROFILE", default_value = crate::fs::osdfs::volume::DEVICE)]
+    #[arg(long, value_name = "PROFILE", default_value = crate::fs::osdfs::volume::DEVICE, value_parser = names::DEVICE, hide_possible_values = true)]
     pub device: String,
     /// Image of the NAND, made or overwritten
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
@@ -62,8 +63,8 @@ pub struct OsdArgs {
     /// Size of the image's pages [default: the profile's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
-    /// Where bytes go: combined, split, split-atime or lifetime, with settings as split-atime,entries=4096
-    #[arg(long, value_name = "NAME", default_value = "lifetime")]
+    /// Where bytes go: combined, split, split-atime or lifetime, with settings as split-atime:entries=4096
+    #[arg(long, value_name = "NAME", default_value = "lifetime", value_parser = names::PLACEMENT, hide_possible_values = true)]
     pub placement: String,
     /// Erase blocks of a segment
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -80,7 +81,7 @@ pub struct OsdArgs {
 #[derive(Args, Clone, Debug)]
 pub struct CmfsArgs {
     /// Profile of the part: a built-in name or a file
-    #[arg(long, value_name = "PROFILE", default_value = crate::fs::cmfs::volume::DEVICE)]
+    #[arg(long, value_name = "PROFILE", default_value = crate::fs::cmfs::volume::DEVICE, value_parser = names::DEVICE, hide_possible_values = true)]
     pub device: String,
     /// Image of the NAND, spare areas included, made if it is not there; or an MTD device
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]

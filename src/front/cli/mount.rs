@@ -4,6 +4,7 @@ use super::volumes::{self, Access, VolumeArgs};
 use crate::front::daemon::{self, Messages, Side};
 use crate::front::fuse::{Mount, MountOptions, OPTIONS, Place, Unmount, Unmounter};
 use crate::front::signals;
+use crate::front::stack::args::StackArgs;
 use crate::fs::FileSystem;
 use crate::{Error, Result};
 use clap::Args;
@@ -16,6 +17,7 @@ Examples:
   bimetal mount --ssd ssd.img --disk disk.img /mnt
   bimetal mount --disk disk.img /mnt                    the SSD is lost: from the disk alone
   bimetal mount --without-ssd --disk disk.img /mnt      the same after a crash; drops what only the SSD's log holds
+  bimetal mount --stack hybrid.toml /mnt                what the file says: devices, options, page cache
   bimetal mount -t memfs -o size=1GiB,root_only /mnt
 `bimetal list mount-option` shows what -o takes.";
 
@@ -28,6 +30,8 @@ Examples:
 pub(super) struct MountVerb {
     #[command(flatten)]
     volume: VolumeArgs,
+    #[command(flatten)]
+    stack: StackArgs,
     /// Mount options
     #[arg(short = 'o', long = "options", value_name = "OPTION[=VALUE]", value_delimiter = ',')]
     options: Vec<String>,
@@ -42,7 +46,12 @@ pub(super) struct MountVerb {
 }
 
 impl MountVerb {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(mut self) -> Result<ExitCode> {
+        if let Some(stack) = self.stack.one()? {
+            let options = super::stack::to_mount(&stack, &mut self.volume)?;
+            // What the command line says comes later, and so counts.
+            self.options.splice(0..0, options);
+        }
         let (front, own) = self.sort_options()?;
         if self.foreground {
             let mount = self.start(&front, &own)?;

@@ -53,6 +53,11 @@ impl Rescue {
                 show_size(rescued.bytes),
                 rescued.nameless
             ))?;
+            if rescued.damaged {
+                super::say(
+                    "Files may be missing, or have older contents: what of it is damaged told of them.",
+                )?;
+            }
             if rescued.bad_bytes > 0 {
                 super::say(&format!(
                     "{} on the SSD could not be read or had wrong checksums and are left out.",
@@ -60,6 +65,6 @@ impl Rescue {
                 ))?;
             }
         }
-        Ok(if rescued.bad_bytes == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if rescued.bad_bytes == 0 && !rescued.damaged { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

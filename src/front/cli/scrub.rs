@@ -94,6 +94,7 @@ fn refused(place: &Path, why: Errno) -> Error {
             "{}: no nfhybrid is mounted here; only that has copies on an SSD",
             place.display()
         )),
+        Errno::NOTCONN => super::status::dead(place),
         why => Error::io(format!("scrubbing {}", place.display()), why.into()),
     }
 }

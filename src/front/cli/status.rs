@@ -105,14 +105,16 @@ pub(super) fn read(mountpoint: &Path) -> Result<Value> {
                 "{place}: nothing of bimetal is mounted here; see: bimetal mount --help"
             )));
         }
-        Err(Errno::NOTCONN) => {
-            return Err(Error::invalid(format!(
-                "{place}: its server is dead; take it away with: bimetal umount {place}"
-            )));
-        }
+        Err(Errno::NOTCONN) => return Err(dead(mountpoint)),
         Err(why) => return Err(Error::io(place, why.into())),
     }
     serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, place))
+}
+
+/// What to say of a mount point whose server has ended without unmounting it.
+pub(super) fn dead(mountpoint: &Path) -> Error {
+    let place = mountpoint.display();
+    Error::invalid(format!("{place}: its server is dead; take it away with: bimetal umount {place}"))
 }
 
 /// Nested values indented, sizes as people read them.

@@ -4,14 +4,16 @@
 //! function here.
 
 use super::mkfs::{CmfsArgs, NfhybridArgs, OsdArgs};
-pub use super::options::{CMFS_OPTIONS, MEMFS_OPTIONS, NFHYBRID_OPTIONS, nfhybrid_options};
-use super::options::{half_of_memory, in_memory, prealloc, value_of};
+use super::stack::{Model, Models};
 use crate::cache;
 use crate::cache::device::{CachedDevice, PAGE_BYTES};
 use crate::front::fuse::{Devices, OptionSpec};
+use crate::front::kinds::options::{CMFS_OPTIONS, MEMFS_OPTIONS, NFHYBRID_OPTIONS, nfhybrid_options};
+use crate::front::kinds::options::{half_of_memory, in_memory, prealloc, value_of};
+use crate::front::names;
 use crate::fs::cmfs::volume as cmfs;
 use crate::fs::memfs::MemFs;
-use crate::fs::nfhybrid::{self, NfHybrid, check, ssd, volume};
+use crate::fs::nfhybrid::{self, NfHybrid, Recover, check, ssd, volume};
 use crate::fs::osd::Format;
 use crate::fs::osdfs::volume as osd;
 use crate::fs::{Caller, FileSystem};
@@ -26,14 +28,6 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The kinds of file system, and what each is.
-pub const KINDS: &[(&str, &str)] = &[
-    ("nfhybrid", "a small SSD over a large disk; the disk half is a standard ext4"),
-    ("cmfs", "files on raw NAND, their metadata in a thousandth of NVRAM"),
-    ("osd", "an object store on raw NAND, one translation layer, with names above it"),
-    ("memfs", "an empty file system in memory, gone with the mount"),
-];
 
 /// Default of `cache-size`, bytes.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -58,7 +52,7 @@ pub struct VolumeArgs {
     #[arg(long, value_name = "IMAGE", env = "BIMETAL_NVRAM", requires = "nand")]
     pub nvram: Option<PathBuf>,
     /// Profile of the NAND part: a built-in name or a file
-    #[arg(long, value_name = "PROFILE", default_value = cmfs::DEVICE)]
+    #[arg(long, value_name = "PROFILE", default_value = cmfs::DEVICE, value_parser = names::DEVICE, hide_possible_values = true)]
     pub device: String,
     /// The NAND is a plain image of YAFFS2, without the format record of cmfs: opened from the NAND alone
     #[arg(long, requires = "nand")]
@@ -73,6 +67,9 @@ pub struct VolumeArgs {
     /// most) is dropped for ever
     #[arg(long, conflicts_with = "ssd")]
     pub without_ssd: bool,
+    /// What the halves are like, where they are to be models of other devices.
+    #[arg(skip)]
+    pub models: Models,
 }
 
 /// What the opener means to do.
@@ -146,6 +143,25 @@ impl VolumeArgs {
         }
     }
 
+    fn disk(&self) -> Result<&Path> {
+        let disk = self.disk.as_deref();
+        disk.ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))
+    }
+
+    fn nand(&self) -> Result<&Path> {
+        let nand = self.nand.as_deref();
+        nand.ok_or_else(|| Error::invalid(format!("{}: say where the NAND is: --nand IMAGE", self.kind())))
+    }
+
+    /// An error if what the command line has to name of this kind of file system is missing.
+    pub fn check_named(&self) -> Result<()> {
+        match self.kind() {
+            "cmfs" | "osd" => self.nand().map(drop),
+            "memfs" => Ok(()),
+            _ => self.disk().map(drop),
+        }
+    }
+
     /// Whether this kind of file system takes the mount options about access times.
     pub fn keeps_access_times(&self) -> bool {
         self.kind() == "nfhybrid"
@@ -199,9 +215,12 @@ impl Prepared<'_> {
             Volume::Osd(image, device) => Box::new(osd::mount(image, device, self.writable)?),
             Volume::Memfs(fs) => Box::new(fs),
             Volume::NfHybrid(prepared, source) => {
-                let fs = prepared.begin()?;
                 let only = if self.writable { "" } else { "; this only reads: neither half is changed" };
-                fs.notes().iter().for_each(|note| tracing::warn!("{source}: {note}{only}"));
+                let told = prepared.notes();
+                told.iter().for_each(|note| tracing::warn!("{source}: {note}{only}"));
+                let fs = prepared.begin()?;
+                let later = fs.notes().into_iter().filter(|note| !told.contains(note));
+                later.for_each(|note| tracing::warn!("{source}: {note}{only}"));
                 Box::new(fs)
             }
         };
@@ -226,13 +245,12 @@ pub fn prepare<'a>(args: &'a VolumeArgs, access: Access, options: &[String]) -> 
 
 /// The image of an object store that the command line names.
 fn osd_image(args: &VolumeArgs) -> Result<&Path> {
-    args.nand.as_deref().ok_or_else(|| Error::invalid("osd: say where the NAND is: --nand IMAGE"))
+    args.nand()
 }
 
 /// The cmfs that the command line names.
 fn cmfs_volume<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<cmfs::Volume<'a>> {
-    let nand = args.nand.as_deref();
-    let nand = nand.ok_or_else(|| Error::invalid("cmfs: say where the NAND is: --nand IMAGE"))?;
+    let nand = args.nand()?;
     let mut volume = cmfs::Volume {
         nand,
         nvram: args.nvram.as_deref(),
@@ -270,18 +288,20 @@ fn prepare_nfhybrid(
     options: &[String],
     devices: &mut Devices,
 ) -> Result<nfhybrid::Prepared> {
-    let path = args
-        .disk
-        .as_deref()
-        .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
+    let path = args.disk()?;
     let direct = options.iter().any(|option| option == "direct");
-    let (disk, ssd) = claim_halves(path, args.ssd.as_deref(), access)?;
-    let mut half = |role, claim| open_half(role, claim, direct, devices);
-    let disk = behind_cache(half("disk", disk)?, options)?;
-    let ssd = ssd.map(|claim| half("ssd", claim)).transpose()?;
     let manual = access == Access::Read;
+    let own = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
+    // Whoever says what is to become of its log does not need it written.
+    let only_read = own.recover != Recover::Log || own.without_ssd || args.without_ssd;
+    let (disk, ssd) = claim_halves(path, args.ssd.as_deref(), access, only_read)?;
+    let mut half = |role, claim, model: &Option<Model>| {
+        open_half(role, (claim, model.as_ref()), access, direct, devices)
+    };
+    let disk = behind_cache(half("disk", disk, &args.models.disk)?, options)?;
+    let ssd = ssd.map(|claim| half("ssd", claim, &args.models.ssd)).transpose()?;
     let ahead = prealloc(options)?;
-    let mut options = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
+    let mut options = own;
     options.without_ssd |= args.without_ssd;
     if access == Access::Write {
         crate::front::memory::keep(usize::try_from(ahead).unwrap_or(usize::MAX));
@@ -289,11 +309,18 @@ fn prepare_nfhybrid(
     NfHybrid::prepare(disk, ssd, options)
 }
 
-/// Claims the halves that are named, both before either is touched.
-fn claim_halves(disk: &Path, ssd: Option<&Path>, access: Access) -> Result<(Arc<Claim>, Option<Arc<Claim>>)> {
-    let role = Role::changed_if(access == Access::Write);
-    let disk = Target::new("--disk", disk, role);
-    let ssd = ssd.map(|path| Target::new("--ssd", path, role));
+/// Claims the halves that are named, both before either is touched. With `only_read`, an SSD half that takes no writes is read.
+fn claim_halves(
+    disk: &Path,
+    ssd: Option<&Path>,
+    access: Access,
+    only_read: bool,
+) -> Result<(Arc<Claim>, Option<Arc<Claim>>)> {
+    let writable = access == Access::Write;
+    let disk = Target::new("--disk", disk, Role::changed_if(writable));
+    let of_ssd =
+        |path| nfhybrid::role_of_ssd(path, writable, only_read).map(|role| Target::new("--ssd", path, role));
+    let ssd = ssd.map(of_ssd).transpose()?;
     let targets: Vec<Target> = [disk].into_iter().chain(ssd).collect();
     let mut claims = guard::claim(&targets, false)?.into_iter();
     Ok((claims.next().ok_or(Error::BadArgument)?, claims.next()))
@@ -301,7 +328,7 @@ fn claim_halves(disk: &Path, ssd: Option<&Path>, access: Access) -> Result<(Arc<
 
 /// Both halves of a volume that is not mounted, to be read: disk, SSD.
 pub fn halves_to_read(disk: &Path, ssd: &Path) -> Result<[Arc<dyn BlockDevice>; 2]> {
-    let (disk, ssd) = claim_halves(disk, Some(ssd), Access::Read)?;
+    let (disk, ssd) = claim_halves(disk, Some(ssd), Access::Read, false)?;
     let open = |claim| -> Result<Arc<dyn BlockDevice>> {
         Ok(Arc::new(FileDevice::over(claim, &file::Options::default())?))
     };
@@ -309,18 +336,21 @@ pub fn halves_to_read(disk: &Path, ssd: &Path) -> Result<[Arc<dyn BlockDevice>; 
 }
 
 /// A half's device. One that is only looked at is read through a layer that keeps changes in memory, so that
-/// recovery can be gone through without a trace.
+/// recovery can be gone through without a trace. One that takes no writes refuses them, as a failing SSD does.
 fn open_half(
     role: &'static str,
-    claim: Arc<Claim>,
+    (claim, model): (Arc<Claim>, Option<&Model>),
+    access: Access,
     direct: bool,
     devices: &mut Devices,
 ) -> Result<Arc<dyn BlockDevice>> {
     let writable = claim.role() != Role::Read;
     let options = file::Options { writable, direct, ..Default::default() };
-    let device = Arc::new(Metered::new(Arc::new(FileDevice::over(claim, &options)?)));
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::over(claim, &options)?);
+    let device = model.map_or(Ok(device.clone()), |model| model.over(device))?;
+    let device = Arc::new(Metered::new(device));
     devices.push((role, device.clone()));
-    Ok(if writable { device } else { Arc::new(Overlay::new(device)) })
+    Ok(if access == Access::Write { device } else { Arc::new(Overlay::new(device)) })
 }
 
 /// A half behind the page cache that the options ask for, if they do.
@@ -498,10 +528,7 @@ fn fsck_nfhybrid(
     options: FsckOptions,
     progress: &dyn Fn(&'static str),
 ) -> Result<FsckReport> {
-    let disk = args
-        .disk
-        .as_deref()
-        .ok_or_else(|| Error::invalid("nfhybrid: say where the disk half is: --disk DEVICE"))?;
+    let disk = args.disk()?;
     let FsckOptions { repair, lossy, deep } = options;
     let findings = check::check(
         &check::Plan { disk, ssd: args.ssd.as_deref(), without_ssd: args.without_ssd, repair, lossy, deep },

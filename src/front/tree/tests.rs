@@ -1,6 +1,5 @@
 use super::*;
 use crate::fs::memfs::MemFs;
-use crate::fs::memfs::tests::check_invariants;
 use crate::fs::{Caller, Kind, Seek};
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -102,7 +101,7 @@ fn a_tree_put_and_got_is_the_tree() {
     let copied = put(&inside, &from, inside.root(), b"tree", &mut heard);
     assert_eq!((heard.failures, copied.objects), (vec![], 9));
     assert_eq!(heard.bytes, copied.bytes);
-    check_invariants(&inside);
+    inside.check_invariants();
     let attr = resolve(&inside, "/tree").unwrap();
     let mut heard = Heard::default();
     assert_eq!(get(&inside, &attr, &to, &mut heard).objects, copied.objects);
@@ -147,7 +146,7 @@ fn what_is_there_is_replaced_and_directories_are_filled_up() {
     for path in ["/d/more", "/d/text", "/d/empty"] {
         assert!(resolve(&inside, path).is_ok(), "{path}");
     }
-    check_invariants(&inside);
+    inside.check_invariants();
 }
 
 #[test]

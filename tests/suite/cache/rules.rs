@@ -150,7 +150,7 @@ fn every_option_of_the_registry_has_a_default_that_builds() {
             entry.options.iter().map(|option| format!(":{}={}", option.name, option.default)).collect();
         let text = format!("{}{}", entry.name, options.concat());
         assert_eq!(build(&text, &config()).unwrap().name(), build(entry.name, &config()).unwrap().name());
-        assert!(!entry.about.is_empty() && !entry.source.is_empty());
+        assert!(!entry.about.is_empty() && !entry.make.source.is_empty());
     }
 }
 

@@ -4,11 +4,10 @@ use super::traces::Random;
 use bimetal::cache::Config;
 use bimetal::cache::device::{CachedDevice, PAGE_BYTES};
 use bimetal::cache::registry::POLICIES;
-use bimetal::media::{BlockDevice, Completion, DeviceInfo, Request, Ticket};
+use bimetal::media::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket};
 use bimetal::time::Time;
 use bimetal::{Error, Result};
 use bytes::Bytes;
-use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -209,7 +208,7 @@ impl Run {
             (0..len / SECTOR).flat_map(|_| [self.random.next() as u8; SECTOR as usize]).collect();
         let durable = self.random.one_in(20);
         let write = |data: &[u8]| {
-            let data = SmallVec::from_iter([Bytes::copy_from_slice(data)]);
+            let data = Gather::from_iter([Bytes::copy_from_slice(data)]);
             Request::Write { offset, data, durable }
         };
         // Whether it fails or not, from now on these contents may be there after a power cut.
@@ -293,7 +292,7 @@ fn a_device_that_stays_full_costs_no_page_that_was_accepted() {
         device.set([0; 3], 0);
         let mut accepted = Vec::new();
         for page in 0..40u64 {
-            let data = SmallVec::from_iter([Bytes::from(vec![page as u8 + 1; PAGE_BYTES as usize])]);
+            let data = Gather::from_iter([Bytes::from(vec![page as u8 + 1; PAGE_BYTES as usize])]);
             let write = Request::Write { offset: page * PAGE_BYTES, data, durable: false };
             let ticket = cached.submit(Time::ZERO, write);
             if cached.wait(ticket).result.is_ok() {
@@ -324,7 +323,7 @@ fn a_gap_that_cannot_be_read_keeps_nothing_from_being_written() {
         device.set([100, 0, 0], PAGES);
         let written = || (0..PAGES).filter(|page| page % 8 != 3);
         for page in written() {
-            let data = SmallVec::from_iter([Bytes::from(vec![page as u8 + 1; PAGE_BYTES as usize])]);
+            let data = Gather::from_iter([Bytes::from(vec![page as u8 + 1; PAGE_BYTES as usize])]);
             let write = Request::Write { offset: page * PAGE_BYTES, data, durable: false };
             cached.run(Time::ZERO, write).result.unwrap_or_else(|why| panic!("{}: {why}", entry.name));
         }

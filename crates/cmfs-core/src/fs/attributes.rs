@@ -3,7 +3,7 @@
 use super::Fs;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
-use crate::object::{Details, Kind, LOST_FOUND, Rest, Time};
+use crate::object::{Kind, LOST_FOUND, Time};
 use alloc::vec::Vec;
 
 /// What an object is like.
@@ -55,37 +55,24 @@ pub struct SetAttr {
 }
 
 impl<N: Nand, V: Nvram> Fs<N, V> {
-    /// The details, with what only the header page has.
-    fn rest(&mut self, id: u32) -> Result<&mut Rest> {
-        self.load_details(id, true)?;
-        self.ensure_whole(id)?;
-        let details = self.object_mut(id)?.details.as_deref_mut();
-        details.and_then(|details| details.rest.as_mut()).ok_or(Error::Stale)
-    }
-
-    pub(super) fn details(&mut self, id: u32) -> Result<&mut Details> {
-        self.load_details(id, false)?;
-        self.object_mut(id)?.details.as_deref_mut().ok_or(Error::Stale)
-    }
-
     /// What an object is like.
     pub fn attr(&mut self, id: u32) -> Result<Attr> {
-        self.ensure_size(id)?;
-        if self.object(id)?.kind == Kind::Symlink && self.object(id)?.size == 0 {
-            let size = match self.rest(id) {
+        self.volume.ensure_size(id)?;
+        if self.volume.objects.find(id)?.kind == Kind::Symlink && self.volume.objects.find(id)?.size == 0 {
+            let size = match self.volume.rest(id) {
                 Ok(rest) => rest.alias.len() as u64,
                 Err(Error::Corrupt { .. }) => 0,
                 Err(error) => return Err(error),
             };
-            self.object_mut(id)?.size = size;
+            self.volume.objects.find_mut(id)?.size = size;
         }
         let pages = self.pages_taken(id)?;
-        self.load_details(id, false)?;
-        let object = self.object(id)?;
+        self.volume.load_details(id, false)?;
+        let object = self.volume.objects.find(id)?;
         let details = object.details.as_deref().ok_or(Error::Stale)?;
         let links = match object.kind {
             Kind::Dir if !object.is_named() => 0,
-            Kind::Dir => 2 + object.dir.as_ref().map_or(0, |dir| dir.subdirs),
+            Kind::Dir => 2 + object.dir.as_ref().map_or(0, |dir| dir.subdirs()),
             _ => u32::from(object.is_named()) + object.links,
         };
         Ok(Attr {
@@ -107,36 +94,36 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Changes attributes.
     pub fn set_attr(&mut self, id: u32, set: &SetAttr) -> Result<()> {
-        let now = self.now;
-        self.details(id)?;
-        self.ensure_whole(id)?;
-        let details = self.details(id)?;
+        let now = self.volume.now;
+        self.volume.details(id)?;
+        self.volume.ensure_whole(id)?;
+        let details = self.volume.details(id)?;
         details.mode = set.perm.map_or(details.mode, |perm| details.mode & !0o7777 | perm & 0o7777);
         details.uid = set.uid.unwrap_or(details.uid);
         details.gid = set.gid.unwrap_or(details.gid);
         details.atime = set.atime.unwrap_or(details.atime);
         details.mtime = set.mtime.unwrap_or(details.mtime);
         details.ctime = set.ctime.unwrap_or(now);
-        self.touch(id)
+        self.volume.touch(id)
     }
 
     /// What a symbolic link points at.
     pub fn read_link(&mut self, id: u32) -> Result<Vec<u8>> {
-        if self.object(id)?.kind != Kind::Symlink {
+        if self.volume.objects.find(id)?.kind != Kind::Symlink {
             return Err(Error::BadArgument);
         }
-        Ok(self.rest(id)?.alias.to_vec())
+        Ok(self.volume.rest(id)?.alias.to_vec())
     }
 
     /// The value of an extended attribute.
     pub fn attribute(&mut self, id: u32, name: &[u8]) -> Result<Vec<u8>> {
-        let found = self.rest(id)?.attributes.iter().find(|(other, _)| **other == *name);
+        let found = self.volume.rest(id)?.attributes.iter().find(|(other, _)| **other == *name);
         found.map(|(_, value)| value.to_vec()).ok_or(Error::NoAttribute)
     }
 
     /// The names of all extended attributes.
     pub fn attributes(&mut self, id: u32) -> Result<Vec<Vec<u8>>> {
-        Ok(self.rest(id)?.attributes.iter().map(|(name, _)| name.to_vec()).collect())
+        Ok(self.volume.rest(id)?.attributes.iter().map(|(name, _)| name.to_vec()).collect())
     }
 
     /// Sets an extended attribute, or with `None` removes it. All of an object's must fit its header page.
@@ -144,15 +131,13 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if name.is_empty() || name.contains(&0) || id == LOST_FOUND {
             return Err(Error::BadArgument);
         }
-        let room = (self.geometry.page_bytes as usize).saturating_sub(crate::header::HEADER_BYTES + 96);
-        let now = self.now;
-        let rest = self.rest(id)?;
+        let room = (self.volume.page_bytes() as usize).saturating_sub(crate::header::HEADER_BYTES + 96);
+        let rest = self.volume.rest(id)?;
         let there = rest.attributes.iter().position(|(other, _)| **other == *name);
         let Some(value) = value else {
             let at = there.ok_or(Error::NoAttribute)?;
             rest.attributes.remove(at);
-            self.details(id)?.ctime = now;
-            return self.touch(id);
+            return self.volume.touch_status(id);
         };
         let others = rest.attributes.iter().filter(|(other, _)| **other != *name);
         let taken: usize = others.map(|(name, value)| 5 + name.len() + value.len()).sum();
@@ -163,7 +148,6 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             Some(at) => rest.attributes[at].1 = value.into(),
             None => rest.attributes.push((name.into(), value.into())),
         }
-        self.details(id)?.ctime = now;
-        self.touch(id)
+        self.volume.touch_status(id)
     }
 }

@@ -25,13 +25,13 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// are read whole and held against their checksums.
     pub fn check(&mut self, data: bool) -> Result<Vec<Problem>> {
         let mut problems = Vec::new();
-        let mut live = alloc::vec![0u32; self.geometry.blocks as usize];
-        for id in self.objects.ids() {
+        let mut live = alloc::vec![0u32; self.volume.log.flash.geometry().blocks as usize];
+        for id in self.volume.objects.ids() {
             self.check_object(id, &mut problems);
             self.check_names(id, &mut problems)?;
             let pages = self.pages_of_object(id);
             for (page, expected) in pages {
-                if let Some(count) = live.get_mut(self.geometry.block_of(page) as usize) {
+                if let Some(count) = live.get_mut(self.volume.log.flash.geometry().block_of(page) as usize) {
                     *count += 1;
                 }
                 if let Some(why) = self.check_page(page, id, expected, data)? {
@@ -40,7 +40,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             }
         }
         for (block, count) in (0u32..).zip(live) {
-            let entry = self.blocks.get(block);
+            let entry = self.volume.log.blocks.get(block);
             let idle = matches!(entry.state, BlockState::Erased | BlockState::Emptied | BlockState::Erasable);
             if entry.live != count {
                 problems.push(Problem {
@@ -57,39 +57,41 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 
     fn check_object(&self, id: u32, problems: &mut Vec<Problem>) {
-        let Some(object) = self.objects.get(id) else { return };
+        let Some(object) = self.volume.objects.get(id) else { return };
         let mut problem = |why| problems.push(Problem { object: id, why, at: 0 });
         let named = object.is_named() && id != ROOT;
-        let dir = self.objects.get(object.parent).and_then(|parent| parent.dir.as_deref());
-        if named && !dir.is_some_and(|dir| dir.children.contains(&id)) {
+        let dir = self.volume.objects.get(object.parent).and_then(|parent| parent.dir.as_deref());
+        if named && !dir.is_some_and(|dir| dir.contains(id)) {
             problem("it is not in its directory");
         }
-        if object.kind == Kind::HardLink && self.objects.get(object.target).is_none() {
+        if object.kind == Kind::HardLink && self.volume.objects.get(object.target).is_none() {
             problem("it is a link to nothing");
         }
-        if object.kind == Kind::File && !object.size_unknown && object.map.end() > self.pages_of(object.size)
+        if object.kind == Kind::File
+            && !object.size_unknown
+            && object.map.end() > self.volume.pages_of(object.size)
         {
             problem("it has pages behind its end");
         }
-        if object.header == NONE && id > LOST_FOUND && !object.dirty {
+        if object.header == NONE && id > LOST_FOUND && !self.volume.objects.is_dirty(id) {
             problem("it has no header");
         }
     }
 
     /// No two entries of a directory have one name.
     fn check_names(&mut self, dir: u32, problems: &mut Vec<Problem>) -> Result<()> {
-        let Some(entries) = self.objects.get(dir).and_then(|object| object.dir.as_deref()) else {
+        let Some(entries) = self.volume.objects.get(dir).and_then(|object| object.dir.as_deref()) else {
             return Ok(());
         };
-        let entries: Vec<u32> = entries.children.iter().copied().collect();
+        let entries: Vec<u32> = entries.entries(0).collect();
         let mut names = BTreeSet::new();
         for id in entries {
-            match self.load_details(id, false) {
+            match self.volume.load_details(id, false) {
                 Ok(()) => {}
                 Err(Error::Gone) => return Err(Error::Gone),
                 Err(_) => continue,
             }
-            let name = self.object(id)?.details.as_ref().map(|details| details.name.clone());
+            let name = self.volume.objects.find(id)?.details.as_ref().map(|details| details.name.clone());
             if name.is_some_and(|name| !names.insert(name)) {
                 problems.push(Problem {
                     object: id,
@@ -103,7 +105,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// The pages of an object: its header (`None`), and its data by index.
     fn pages_of_object(&self, id: u32) -> Vec<(u32, Option<u32>)> {
-        let Some(object) = self.objects.get(id) else { return Vec::new() };
+        let Some(object) = self.volume.objects.get(id) else { return Vec::new() };
         let header = (object.header != NONE).then_some((object.header, None));
         header.into_iter().chain(object.map.iter().map(|(index, page)| (page, Some(index)))).collect()
     }
@@ -115,17 +117,17 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         index: Option<u32>,
         data: bool,
     ) -> Result<Option<&'static str>> {
-        if u64::from(page) >= self.geometry.pages() {
+        if u64::from(page) >= self.volume.log.flash.geometry().pages() {
             return Ok(Some("it points past the part's end"));
         }
         let tags = if data {
-            match self.fetch(page) {
+            match self.volume.log.flash.fetch(page) {
                 Ok(tags) => SpareState::Tagged(tags),
                 Err(Error::Gone) => return Err(Error::Gone),
                 Err(_) => return Ok(Some("a page cannot be read")),
             }
         } else {
-            self.read_tags(page)?
+            self.volume.log.flash.read_tags(page)?
         };
         let SpareState::Tagged(tags) = tags else { return Ok(Some("a page has no tags")) };
         let agrees = match (tags.kind(), index) {

@@ -6,17 +6,17 @@
 //! [`Config::wear_limit`](super::Config::wear_limit) erases behind the most worn, it is cleaned too, so that its
 //! cold pages do not keep it from being used.
 
-use super::Fs;
+use super::Stats;
+use super::volume::Volume;
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
-use crate::media::{Nand, NandError, Nvram};
-use crate::summary;
-use crate::tags::{Packed, PageKind, SpareState};
+use crate::media::{Nand, Nvram};
+use crate::tags::{Packed, PageKind};
 use alloc::vec::Vec;
 
 /// A block being cleaned.
 #[derive(Clone, Debug)]
-pub(super) struct Cleaning {
+struct Cleaning {
     block: u32,
     /// Its sequence number: with another it is another block.
     sequence: u32,
@@ -26,15 +26,63 @@ pub(super) struct Cleaning {
     pace: u32,
 }
 
-impl<N: Nand, V: Nvram> Fs<N, V> {
+/// What is being cleaned, and what was.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cleaner {
+    cleaning: Option<Cleaning>,
+    /// How many blocks had been opened when wear was last looked at.
+    looked_at: u32,
+    copies: u64,
+    most_copies: u32,
+    levelled: u64,
+    lost_pages: u64,
+}
+
+impl Cleaner {
+    pub fn count(&self, stats: &mut Stats) {
+        (stats.copies, stats.copies_in_a_pause) = (self.copies, self.most_copies);
+        (stats.levelled, stats.lost_pages) = (self.levelled, self.lost_pages);
+    }
+}
+
+impl<N: Nand, V: Nvram> Volume<N, V> {
+    /// Cleans and erases a little, before a page is written: never more than `copies_max` copies and an erase,
+    /// unless there is nothing else left.
+    pub fn make_room(&mut self) -> Result<()> {
+        // Cleaning must not move what is about to be removed.
+        self.reap()?;
+        let low = self.config.reserve_blocks as usize + 2;
+        let mut copies = 0;
+        let opened = self.log.opened();
+        if self.cleaner.cleaning.is_some() || self.log.blocks.free() < low {
+            copies += self.clean(self.config.copies_max)?;
+        } else if opened - self.cleaner.looked_at >= self.config.wear_limit {
+            self.cleaner.looked_at = opened;
+            if let Some(block) = self.log.blocks.coldest(self.config.wear_limit)
+                && self.begin_cleaning(block).is_ok()
+            {
+                self.cleaner.levelled += 1;
+            }
+        }
+        while self.log.blocks.free() < 2 {
+            let more = self.clean(self.log.flash.geometry().pages_per_block)?;
+            copies += more;
+            if more == 0 && self.cleaner.cleaning.is_none() {
+                break;
+            }
+        }
+        self.cleaner.most_copies = self.cleaner.most_copies.max(copies);
+        self.log.erase_ahead(&self.objects)
+    }
+
     /// Copies a few pages, at most `limit`; how many.
-    pub(super) fn clean(&mut self, limit: u32) -> Result<u32> {
-        if self.cleaning.is_none() {
-            let Some(block) = self.blocks.cheapest() else { return Ok(0) };
+    pub fn clean(&mut self, limit: u32) -> Result<u32> {
+        if self.cleaner.cleaning.is_none() {
+            let Some(block) = self.log.blocks.cheapest() else { return Ok(0) };
             self.begin_cleaning(block)?;
         }
-        let Some(mut cleaning) = self.cleaning.take() else { return Ok(0) };
-        if self.blocks.get(cleaning.block).sequence != cleaning.sequence {
+        let Some(mut cleaning) = self.cleaner.cleaning.take() else { return Ok(0) };
+        if self.log.blocks.get(cleaning.block).sequence != cleaning.sequence {
             return Ok(0);
         }
         let budget = if limit > self.config.copies_max { limit } else { cleaning.pace.min(limit) };
@@ -52,89 +100,33 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if cleaning.pages.is_empty() {
             self.end_cleaning(cleaning.block)?;
         } else {
-            self.cleaning = Some(cleaning);
+            self.cleaner.cleaning = Some(cleaning);
         }
         Ok(copies)
     }
 
-    /// Begins with the least worn block if it is far behind.
-    pub(super) fn level_wear(&mut self) {
-        if let Some(block) = self.blocks.coldest(self.config.wear_limit)
-            && self.begin_cleaning(block).is_ok()
-        {
-            self.stats.levelled += 1;
-        }
-    }
-
-    pub(super) fn begin_cleaning(&mut self, block: u32) -> Result<()> {
-        let entry = self.blocks.get(block);
-        let mut pages = self.tags_of(block)?;
+    pub fn begin_cleaning(&mut self, block: u32) -> Result<()> {
+        let entry = self.log.blocks.get(block);
+        let mut pages = self.log.flash.tags_of(block)?;
         pages.reverse();
-        let gain = self.blocks.usable.saturating_sub(entry.live).max(1);
+        let gain = self.log.blocks.usable().saturating_sub(entry.live).max(1);
         let pace = entry.live.div_ceil(gain) + 1;
-        self.cleaning = Some(Cleaning { block, sequence: entry.sequence, pages, pace });
+        self.cleaner.cleaning = Some(Cleaning { block, sequence: entry.sequence, pages, pace });
         Ok(())
     }
 
     /// A block that still has live pages holds some that cannot be read: it is given up with them.
     fn end_cleaning(&mut self, block: u32) -> Result<()> {
-        let entry = self.blocks.get(block);
+        let entry = self.log.blocks.get(block);
         if entry.live > 0 && entry.state == BlockState::Full {
-            self.stats.lost_pages += u64::from(entry.live);
-            self.mark_bad(block)?;
+            self.cleaner.lost_pages += u64::from(entry.live);
+            self.log.mark_bad(block)?;
         }
         Ok(())
     }
 
-    /// The tags of a block's pages: from its summary, or one by one.
-    pub(crate) fn tags_of(&mut self, block: u32) -> Result<Vec<(u32, Packed)>> {
-        let first = self.geometry.first_page(block);
-        if let Some(tags) = self.read_summary(block)? {
-            return Ok((first..).zip(tags).collect());
-        }
-        let mut found = Vec::new();
-        for page in first..first + self.geometry.pages_per_block {
-            if let SpareState::Tagged(tags) = self.read_tags(page)? {
-                found.push((page, tags));
-            }
-        }
-        Ok(found)
-    }
-
-    /// The tags of one page.
-    pub(super) fn read_tags(&mut self, page: u32) -> Result<SpareState> {
-        match self.nand.read_spare(page, &mut self.spare) {
-            Ok(()) => Ok(self.place.read(&self.spare)),
-            Err(NandError::Unreadable) => Ok(SpareState::Unreadable),
-            Err(_) => Err(Error::Gone),
-        }
-    }
-
-    /// The summary of a full block, if it has one that is whole.
-    pub(super) fn read_summary(&mut self, block: u32) -> Result<Option<Vec<Packed>>> {
-        let count = summary::pages(&self.geometry, true);
-        let usable = self.geometry.pages_per_block - count;
-        let first = self.geometry.first_page(block) + usable;
-        let mut bytes = Vec::new();
-        let mut sequence = 0;
-        for page in first..first + count {
-            match self.nand.read(page, &mut self.page, &mut self.spare) {
-                Ok(()) => {}
-                Err(NandError::Unreadable) => return Ok(None),
-                Err(_) => return Err(Error::Gone),
-            }
-            let SpareState::Tagged(tags) = self.place.read(&self.spare) else { return Ok(None) };
-            if tags.kind() != PageKind::Summary {
-                return Ok(None);
-            }
-            sequence = tags.sequence;
-            bytes.extend_from_slice(&self.page);
-        }
-        Ok(summary::decode(&bytes, sequence, usable))
-    }
-
     /// Whether memory points at a page with these tags.
-    pub(crate) fn is_live(&self, page: u32, tags: &Packed) -> bool {
+    fn is_live(&self, page: u32, tags: &Packed) -> bool {
         match tags.kind() {
             PageKind::Header { object, .. } => self.objects.get(object).is_some_and(|o| o.header == page),
             PageKind::Data { object, index, .. } => {
@@ -146,7 +138,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Moves a live page to the log's end.
     fn move_page(&mut self, page: u32, tags: &Packed) -> Result<()> {
-        self.stats.copies += 1;
+        self.cleaner.copies += 1;
         match tags.kind() {
             PageKind::Header { object, .. } => match self.rewrite_header(object) {
                 Err(Error::Corrupt { .. }) => Ok(()),
@@ -155,39 +147,18 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             PageKind::Data { object, index, bytes } => {
                 // A page that a truncation shortened says so where it goes: behind the header that cut the file.
                 self.ensure_size(object)?;
-                let begins = u64::from(index) * u64::from(self.geometry.page_bytes);
-                let known = self.object(object)?.flash_size.saturating_sub(begins).max(1);
+                let begins = u64::from(index) * self.page_bytes();
+                let known = self.objects.find(object)?.flash_size.saturating_sub(begins).max(1);
                 let bytes = u64::from(bytes).min(known) as u32;
-                let mut data = core::mem::take(&mut self.page);
-                let read = self.nand.read(page, &mut data, &mut self.spare);
-                let whole = read.is_ok() && self.place.data_is_whole(&data, &self.spare);
-                let done = match read {
-                    Err(NandError::Gone) => Err(Error::Gone),
-                    _ if whole => self.put_page(object, index, bytes, &data),
-                    _ => Ok(()),
-                };
-                self.page = data;
+                if self.log.flash.read(page)?.is_none() || !self.log.flash.is_whole() {
+                    return Ok(());
+                }
+                let data = self.log.flash.lend();
+                let done = self.put_page(object, index, bytes, &data);
+                self.log.flash.give_back(data);
                 done
             }
             PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => Ok(()),
         }
-    }
-
-    /// Writes the header again as flash knows the object: a size that was not written yet must not get there
-    /// before its data.
-    pub(super) fn rewrite_header(&mut self, id: u32) -> Result<()> {
-        self.load_details(id, true)?;
-        self.ensure_whole(id)?;
-        let (size, dirty) = (self.object(id)?.size, self.object(id)?.dirty);
-        let flash_size = self.object(id)?.flash_size;
-        self.object_mut(id)?.size = flash_size;
-        let written = self.write_header(id, false, 0);
-        let object = self.object_mut(id)?;
-        object.size = size;
-        object.dirty = dirty || size != flash_size;
-        if object.dirty {
-            self.dirty.insert(id);
-        }
-        written
     }
 }

@@ -233,7 +233,7 @@ fn a_block_of_records_that_fails_is_replaced() {
 
 /// Writes so much that every block is used several times.
 fn churn(fs: &mut TestFs, world: &mut World, random: &mut Random) {
-    let pages = fs.geometry.pages() as usize * 3;
+    let pages = fs.nand().geometry().pages() as usize * 3;
     for number in 0..pages / 4 {
         let at = random.below(12) as usize * 2048;
         world.write(fs, "d1/hot", at, &[number as u8; 2048 * 4]).unwrap();
@@ -319,7 +319,7 @@ fn two_entries_of_one_name_are_a_problem_to_a_check() {
     assert_eq!(fs.check(true).unwrap(), []);
     let dir = fs.lookup(ROOT, b"d0").unwrap();
     let two = fs.lookup(dir, b"two").unwrap();
-    fs.details(two).unwrap().name = b"one"[..].into();
+    fs.volume.details(two).unwrap().name = b"one"[..].into();
     let problems = fs.check(true).unwrap();
     assert!(problems.iter().any(|problem| problem.why.contains("has its name")), "{problems:?}");
 }
@@ -347,9 +347,9 @@ fn a_header_that_cannot_be_read_is_the_error_of_its_object_alone() {
             let dirs = [b"d0", b"d1"].map(|name| fs.lookup(ROOT, name).unwrap());
             fs.create(dirs[0], b"link", &node(Kind::Symlink)).unwrap();
             world.sync(&mut fs, true).unwrap();
-            let ids = fs.objects.ids();
+            let ids = fs.volume.objects.ids();
             let headers: std::vec::Vec<(u32, u32)> =
-                ids.into_iter().map(|id| (id, fs.objects.get(id).unwrap().header)).collect();
+                ids.into_iter().map(|id| (id, fs.volume.objects.get(id).unwrap().header)).collect();
             let config = *fs.config();
             let (nand, nvram) = fs.close().unwrap();
             for (id, header) in headers.into_iter().filter(|(_, header)| *header != NONE) {
@@ -406,7 +406,7 @@ fn use_around(fs: &mut TestFs, dirs: [u32; 2], damaged: u32, what: &str) {
             fs.sync().unwrap_or_else(|error| panic!("{what}: {error}"));
         }
     }
-    assert!(fs.object(damaged).is_err() || damaged <= dirs[1], "{what}: it is still there");
+    assert!(fs.volume.objects.find(damaged).is_err() || damaged <= dirs[1], "{what}: it is still there");
 }
 
 #[test]
@@ -446,8 +446,8 @@ fn what_was_synced_is_there_after_the_host_of_an_image_lost_its_cache() {
 fn tags_with_an_object_that_cannot_be_take_no_memory_and_cost_nothing() {
     let (nand, _, world, config) = some_files(Layout::Compact, 21);
     let fs: TestFs = Fs::open(nand, None, config).unwrap();
-    let block = fs.blocks.next_erasable(0).unwrap();
-    let place = fs.place;
+    let block = fs.volume.log.blocks.next_erasable(0).unwrap();
+    let place = fs.volume.log.flash.place();
     let (mut nand, _) = fs.into_media();
     nand.erase(block).unwrap();
     let extra = Extra { parent: ROOT, kind: Kind::File, size_or_target: 9, shrink: false, shadows: false };
@@ -463,7 +463,7 @@ fn tags_with_an_object_that_cannot_be_take_no_memory_and_cost_nothing() {
         nand.program(page, &[1; 2048], &spare).unwrap();
     }
     let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
-    assert!(fs.objects.ids().iter().all(|id| *id <= MAX_ID));
+    assert!(fs.volume.objects.ids().iter().all(|id| *id <= MAX_ID));
     world.check_all(&mut fs, "crafted tags");
 }
 
@@ -479,8 +479,8 @@ fn a_truncation_is_not_undone_by_cleaning_and_a_cut() {
         fs.write(filler, 0, &[8; 100 * 2048]).unwrap();
         fs.update().unwrap();
         fs.truncate(file, 3000).unwrap();
-        fs.begin_cleaning(GEOMETRY.block_of(page)).unwrap();
-        while fs.clean(64).unwrap() > 0 && fs.pages(file)[1] == page {}
+        fs.volume.begin_cleaning(GEOMETRY.block_of(page)).unwrap();
+        while fs.volume.clean(64).unwrap() > 0 && fs.pages(file)[1] == page {}
         assert_ne!(fs.pages(file)[1], page, "it was moved");
         let config = *fs.config();
         let (nand, nvram) = fs.into_media();
@@ -518,7 +518,7 @@ fn a_full_nvram_is_not_written_with_every_block() {
 fn a_wrong_bit_in_the_checksum_of_a_page_costs_nothing() {
     let (nand, nvram, world, config) = some_files(Layout::Compact, 31);
     let mut fs = Fs::open(nand.clone(), Some(nvram.clone()), config).unwrap();
-    let pages: std::vec::Vec<u32> = fs.objects.ids().into_iter().flat_map(|id| fs.pages(id)).collect();
+    let pages: std::vec::Vec<u32> = fs.volume.objects.ids().into_iter().flat_map(|id| fs.pages(id)).collect();
     assert!(pages.len() > 32);
     fs.check(true).unwrap();
     for bit in 0..32 {

@@ -1,73 +1,254 @@
-//! The log: pages go one after the other into the open block, and headers are among them.
+//! The log: pages go one after the other into the open block, and a full block gets a summary of their tags.
+//!
+//! Invariants: nothing is programmed or erased before the session of this mount has begun, what a checkpoint said
+//! is gone and the NVRAM says that it is out of date; a block is opened only when the NVRAM knows all before it, so
+//! that recovery has one block to read; a block is erased only after a commit that says nothing of it.
 
-use super::{Fs, Open, read_error};
-use crate::blocks::BlockState;
+use super::checkpoint::{self, Checkpoint};
+use super::flash::Flash;
+use super::memory::Memory;
+use super::session::{Match, Session, why_foreign};
+use super::{Config, UpdateReport};
+use crate::blocks::Blocks;
+use crate::checkpoint::Contents;
 use crate::error::{Error, Result};
-use crate::header::{Header, Together};
-use crate::media::{Nand, NandError, Nvram};
-use crate::object::{DELETED, Details, Kind, NONE, ROOT, Rest, UNLINKED};
+use crate::media::{Nand, Nvram};
+use crate::nvram::{Snapshot, State, Store, Tie};
+use crate::object::{NONE, Objects};
 use crate::summary;
-use crate::tags::{Extra, Packed, PageKind, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
-use alloc::boxed::Box;
+use crate::tags::{Packed, PageKind, SEQUENCE_FIRST, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
 use alloc::vec::Vec;
 
-/// A name that moves together with another.
+/// Erased blocks kept ready.
+const ERASED_AHEAD: usize = 2;
+
+/// The block that pages are written to.
 #[derive(Clone, Debug)]
-pub(super) struct Move {
-    pub id: u32,
-    pub to: u32,
-    pub name: Box<[u8]>,
-    /// What goes in the same step; 0: nothing.
-    pub shadows: u32,
+struct Open {
+    block: u32,
+    /// The next page in it.
+    next: u32,
+    /// The tags of the pages before it, for the summary; `None` where they are not all known.
+    tags: Option<Vec<Packed>>,
 }
 
-const ANOTHER: &str = "it is another one by its tags";
+/// The part and the NVRAM, and where the log on them goes on. What the NVRAM is to say of objects comes with each
+/// call that may bring it up to date.
+pub(super) struct Log<N, V> {
+    pub(super) flash: Flash<N>,
+    pub(super) blocks: Blocks,
+    pub(super) memory: Memory<V>,
+    open: Option<Open>,
+    /// The last sequence number given.
+    sequence: u32,
+    /// The last block opened.
+    last_block: u32,
+    /// The sessions of the part; `None`: it has no format record.
+    session: Option<Session>,
+    /// Of YAFFS2, to be erased before anything is written.
+    checkpoint: Checkpoint,
+    /// Blocks that were opened.
+    opened: u32,
+    config: Config,
+}
 
-impl<N: Nand, V: Nvram> Fs<N, V> {
-    /// Writes a page to the log and counts it live; where it went. The sequence number is filled in.
-    pub(super) fn append(&mut self, tags: Packed, data: &[u8]) -> Result<u32> {
-        self.begin_session()?;
-        self.reap()?;
-        self.drop_checkpoint()?;
-        loop {
-            let (block, page) = self.next_page()?;
-            let tags = Packed { sequence: self.blocks.get(block).sequence, ..tags };
-            self.place.write(&tags, data, &mut self.spare);
-            self.announce_change()?;
-            match self.nand.program(page, data, &self.spare) {
-                Ok(()) => {
-                    self.stats.programs += 1;
-                    self.blocks.change(block, |entry| {
-                        entry.live += 1;
-                        entry.written += 1;
-                    });
-                    self.advance(tags)?;
-                    return Ok(page);
-                }
-                Err(NandError::Gone) => return Err(Error::Gone),
-                Err(NandError::Failed | NandError::Unreadable) => self.give_up_open(block),
-            }
+impl<N: Nand, V: Nvram> Log<N, V> {
+    /// A log of which nothing is known yet.
+    pub fn new(nand: N, config: Config) -> Result<Self> {
+        let flash = Flash::new(nand)?;
+        let geometry = flash.geometry();
+        let usable = geometry.pages_per_block - summary::pages(&geometry, config.summaries);
+        Ok(Log {
+            flash,
+            blocks: Blocks::new(geometry, usable),
+            memory: Memory::none(config.layout),
+            open: None,
+            sequence: SEQUENCE_FIRST - 1,
+            last_block: geometry.blocks - 1,
+            session: None,
+            checkpoint: Checkpoint::default(),
+            opened: 0,
+            config,
+        })
+    }
+
+    /// The same part, of which nothing is known but its sessions.
+    pub fn start_over(self) -> Result<Self> {
+        let session = self.session;
+        Ok(Log { session, ..Log::new(self.flash.into_nand(), self.config)? })
+    }
+
+    pub fn config(&self) -> Config {
+        self.config
+    }
+
+    /// The number of the session that is under way, or of the last one; 0 of a part without a format record.
+    pub fn session(&self) -> u32 {
+        self.session.map_or(0, |session| session.number())
+    }
+
+    /// The log leaves the blocks of records alone.
+    fn reserve_record_blocks(&mut self) {
+        for block in self.session.iter().flat_map(Session::blocks) {
+            self.blocks.exclude(block);
         }
     }
 
-    /// The block is not written to any more; what it holds is moved, then it is marked bad.
-    fn give_up_open(&mut self, block: u32) {
-        self.stats.failures += 1;
-        self.open = None;
-        self.blocks.change(block, |entry| {
-            entry.retire = true;
-            entry.written += 1;
-        });
-        self.blocks.close(block);
+    /// Whether a block is one of records.
+    pub fn holds_records(&self, block: u32) -> bool {
+        self.session.is_some_and(|session| session.blocks().contains(&block))
+    }
+
+    /// Makes an erased part ours; the record is [written](Log::write_first_record) at last.
+    pub fn plan_sessions(&mut self, identity: [u8; 16]) -> Result<()> {
+        self.session = Some(Session::plan(self.flash.geometry(), identity, &self.blocks)?);
+        self.reserve_record_blocks();
+        Ok(())
+    }
+
+    pub fn write_first_record(&mut self) -> Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        session.write_first(&mut self.flash, &mut self.memory)
+    }
+
+    /// Finds the format record; a part without is refused, unless such a part was asked for.
+    pub fn find_session(&mut self) -> Result<()> {
+        if self.session.is_none() {
+            self.session = Session::find(&mut self.flash)?;
+        }
+        self.reserve_record_blocks();
+        match self.session {
+            None if !self.config.plain => Err(why_foreign(&mut self.flash)),
+            None => self.flash.find_tags().map(drop),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// What an NVRAM that says this is to the part.
+    pub fn match_memory(&mut self, tie: &Tie) -> Result<Match> {
+        let (found, session) = Session::of_memory(&mut self.flash, tie)?;
+        self.session = session;
+        self.reserve_record_blocks();
+        Ok(found)
+    }
+
+    /// Writes an NVRAM anew as the part's, by the number of a session; false of a part without a format record, which
+    /// has none.
+    pub fn format_memory(&mut self, device: V, number: u32) -> Result<bool> {
+        let Some(session) = &self.session else { return Ok(false) };
+        let (config, geometry) = (&self.config, self.flash.geometry());
+        let store = Store::format(device, config.layout, config.names, &geometry, session.tie(number))?;
+        self.memory.set(Some(store));
+        Ok(true)
+    }
+
+    /// Before the NAND changes for the first time in a mount: a new session begins.
+    pub fn begin_session(&mut self) -> Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        session.begin(&mut self.flash, &mut self.blocks, &mut self.memory, self.last_block)
+    }
+
+    /// Goes on where the NVRAM, or a checkpoint, says; the objects it says there are.
+    pub fn adopt(&mut self, state: State) -> Objects {
+        (self.sequence, self.last_block) = (state.sequence, state.last_block);
+        for (block, entry) in (0u32..).zip(state.blocks) {
+            self.blocks.put(block, entry);
+        }
+        self.open = state.open.map(|(block, next)| Open { block, next, tags: None });
+        self.reserve_record_blocks();
+        state.objects
+    }
+
+    /// The open block and its next page, for a replay: it is not written to any more.
+    pub fn take_open(&mut self) -> Option<(u32, u32)> {
+        self.open.take().map(|open| (open.block, open.next))
+    }
+
+    /// Takes note of a block that holds something, read in a replay.
+    pub fn replayed(&mut self, block: u32, sequence: u32) {
+        if sequence >= self.sequence {
+            (self.sequence, self.last_block) = (sequence, block);
+        }
+    }
+
+    /// Whether another driver, which begins no session, wrote the NAND since the NVRAM did.
+    pub fn others_wrote(&mut self, modified: bool) -> Result<bool> {
+        if let Some(open) = &self.open
+            && !modified
+            && open.next < self.blocks.usable()
+            && self.flash.read_tags(self.flash.geometry().first_page(open.block) + open.next)?
+                != SpareState::Erased
+        {
+            return Ok(true);
+        }
+        Ok(self.config.layout == super::Layout::Compact && self.was_gone_on()?)
+    }
+
+    /// Whether the NAND was written behind the last block: any other driver, and a scan of ours, would have gone on
+    /// in the first erased block there. What a checkpoint takes, which a write would have erased, is passed over.
+    fn was_gone_on(&mut self) -> Result<bool> {
+        let mut after = self.last_block;
+        for _ in 0..self.flash.geometry().blocks {
+            let Some(block) = self.blocks.next_erased_in_place(after) else { return Ok(false) };
+            match self.flash.first_tags(block)? {
+                SpareState::Erased => return Ok(false),
+                SpareState::Tagged(tags) if tags.kind() == PageKind::Checkpoint => after = block,
+                SpareState::Tagged(_) | SpareState::Unreadable => return Ok(true),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The open block and its next page.
+    fn position(&self) -> Option<(u32, u32)> {
+        self.open.as_ref().map(|open| (open.block, open.next))
+    }
+
+    /// Writes to NVRAM what changed since the last time. `clean` says that flash and memory agree.
+    pub fn commit(&mut self, objects: &Objects, clean: bool) -> Result<UpdateReport> {
+        // What the NVRAM speaks of is there before it does, and copies are before what they are of is erased.
+        self.flash.sync()?;
+        let open = self.position();
+        let report = self.memory.commit(&Snapshot {
+            objects,
+            changed_blocks: self.blocks.take_changed(),
+            blocks: &self.blocks,
+            geometry: &self.flash.geometry(),
+            open,
+            sequence: self.sequence,
+            last_block: self.last_block,
+            clean,
+        })?;
+        self.blocks.committed();
+        Ok(report)
+    }
+
+    /// Writes a page and counts it live; where it went. The sequence number is filled in.
+    pub fn append(&mut self, objects: &Objects, tags: Packed, data: &[u8]) -> Result<u32> {
+        self.begin_session()?;
+        self.drop_checkpoint(objects)?;
+        loop {
+            let (block, page) = self.next_page(objects)?;
+            let tags = Packed { sequence: self.blocks.get(block).sequence, ..tags };
+            self.memory.announce()?;
+            if self.flash.program(page, &tags, data)? {
+                self.blocks.programmed(block);
+                self.advance(tags)?;
+                return Ok(page);
+            }
+            // The block is not written to any more; what it holds is moved, then it is marked bad.
+            self.open = None;
+            self.blocks.fail(block);
+        }
     }
 
     /// Where the next page goes: opens a block if none is.
-    fn next_page(&mut self) -> Result<(u32, u32)> {
+    fn next_page(&mut self, objects: &Objects) -> Result<(u32, u32)> {
         if self.open.is_none() {
-            self.open_block()?;
+            self.open_block(objects)?;
         }
         let open = self.open.as_ref().ok_or(Error::NoSpace)?;
-        Ok((open.block, self.geometry.first_page(open.block) + open.next))
+        Ok((open.block, self.flash.geometry().first_page(open.block) + open.next))
     }
 
     /// Takes note of a page written; a full block gets its summary and is closed.
@@ -77,16 +258,12 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if let Some(all) = &mut open.tags {
             all.push(tags);
         }
-        if open.next >= self.blocks.usable {
-            return self.finish_block();
+        if open.next < self.blocks.usable() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn finish_block(&mut self) -> Result<()> {
-        let Some(open) = self.open.take() else { return Ok(()) };
         let block = open.block;
-        if let (true, Some(tags)) = (self.config.summaries, open.tags) {
+        let tags = self.open.take().and_then(|open| open.tags);
+        if let Some(tags) = tags.filter(|_| self.config.summaries) {
             self.write_summary(block, &tags)?;
         }
         self.blocks.close(block);
@@ -96,371 +273,190 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     fn write_summary(&mut self, block: u32, tags: &[Packed]) -> Result<()> {
         let sequence = self.blocks.get(block).sequence;
         let bytes = summary::encode(block, sequence, tags);
-        let page_bytes = self.geometry.page_bytes as usize;
+        let page_bytes = self.flash.geometry().page_bytes as usize;
         for (part, chunk) in bytes.chunks(page_bytes).zip(1..) {
             let mut page = alloc::vec![0xff; page_bytes];
             page[..part.len()].copy_from_slice(part);
             let tags = Packed { sequence, object: SUMMARY_OBJECT, chunk, bytes: part.len() as u32 };
-            self.place.write(&tags, &page, &mut self.spare);
-            let at = self.geometry.first_page(block) + self.blocks.usable + chunk - 1;
-            match self.nand.program(at, &page, &self.spare) {
-                Ok(()) => self.stats.programs += 1,
-                Err(NandError::Gone) => return Err(Error::Gone),
-                Err(_) => {
-                    self.stats.failures += 1;
-                    self.blocks.change(block, |entry| entry.retire = true);
-                    return Ok(());
-                }
+            let at = self.flash.geometry().first_page(block) + self.blocks.usable() + chunk - 1;
+            if !self.flash.program(at, &tags, &page)? {
+                self.blocks.retire(block);
+                return Ok(());
             }
         }
         Ok(())
     }
 
-    /// Opens the next block. The NVRAM knows it before the first page is in it, and knows all before it, so that
-    /// recovery has one block to read.
-    fn open_block(&mut self) -> Result<()> {
+    /// Opens the next block. The NVRAM knows it before the first page is in it.
+    fn open_block(&mut self, objects: &Objects) -> Result<()> {
         let block = match self.blocks.next_erased(self.last_block) {
             Some(block) => block,
-            None => self.erase_one()?,
+            None => self.erase_one(objects)?,
         };
         if self.sequence >= SEQUENCE_LAST {
             return Err(Error::Unsupported("the sequence numbers of this part are used up"));
         }
         self.sequence += 1;
-        let sequence = self.sequence;
-        self.blocks.change(block, |entry| {
-            entry.state = BlockState::Open;
-            entry.sequence = sequence;
-            entry.live = 0;
-            entry.written = 0;
-            entry.guards = false;
-        });
+        self.blocks.open(block, self.sequence);
         self.last_block = block;
+        self.opened += 1;
         self.open = Some(Open { block, next: 0, tags: Some(Vec::new()) });
-        self.since_levelling += 1;
-        if self.commits_per_block() {
-            self.commit(false)?;
+        if self.memory.commits_per_block() {
+            self.commit(objects, false)?;
         }
         Ok(())
     }
 
-    /// Erases one block; which.
-    pub(super) fn erase_one(&mut self) -> Result<u32> {
+    /// How many blocks were opened.
+    pub fn opened(&self) -> u32 {
+        self.opened
+    }
+
+    /// Whether two more pages go into the open block; true if none is.
+    pub fn two_fit(&self) -> bool {
+        self.open.as_ref().is_none_or(|open| open.next + 2 <= self.blocks.usable())
+    }
+
+    /// Erases a block if too few are ready and one can be.
+    pub fn erase_ahead(&mut self, objects: &Objects) -> Result<()> {
+        if self.blocks.erased_count() < ERASED_AHEAD && self.blocks.next_erasable(self.last_block).is_some() {
+            self.erase_one(objects)?;
+        }
+        Ok(())
+    }
+
+    /// Erases one block and returns its number.
+    pub fn erase_one(&mut self, objects: &Objects) -> Result<u32> {
         self.begin_session()?;
-        self.drop_checkpoint()?;
+        self.drop_checkpoint(objects)?;
         loop {
             if self.blocks.next_erasable(self.last_block).is_none() {
                 if self.blocks.waiting() == 0 {
                     return Err(Error::NoSpace);
                 }
-                self.commit(false)?;
+                self.commit(objects, false)?;
             }
             let Some(block) = self.blocks.next_erasable(self.last_block) else { return Err(Error::NoSpace) };
             if self.blocks.get(block).retire {
                 self.mark_bad(block)?;
-                continue;
-            }
-            match self.nand.erase(block) {
-                Ok(()) => {
-                    self.stats.erases += 1;
-                    self.blocks.change(block, |entry| {
-                        let erases = entry.erases + 1;
-                        *entry = crate::blocks::Block { erases, ..Default::default() };
-                    });
-                    return Ok(block);
-                }
-                Err(NandError::Gone) => return Err(Error::Gone),
-                Err(_) => {
-                    self.stats.failures += 1;
-                    self.mark_bad(block)?;
-                }
+            } else if self.erase(block)? {
+                return Ok(block);
             }
         }
+    }
+
+    /// Erases a block; one where that fails is given up, and the answer is false.
+    pub fn erase(&mut self, block: u32) -> Result<bool> {
+        let done = self.flash.erase(block)?;
+        match done {
+            true => self.blocks.erased(block),
+            false => self.mark_bad(block)?,
+        }
+        Ok(done)
     }
 
     /// A block is given up for good.
-    pub(super) fn mark_bad(&mut self, block: u32) -> Result<()> {
+    pub fn mark_bad(&mut self, block: u32) -> Result<()> {
         self.begin_session()?;
-        // A block that cannot even be marked will fail again when it is tried after a scan.
-        if self.nand.mark_bad(block) == Err(NandError::Gone) {
-            return Err(Error::Gone);
-        }
-        self.blocks.change(block, |entry| entry.state = BlockState::Bad);
-        Ok(())
-    }
-
-    /// Reads a page of the log into the page buffer; its tags.
-    pub(super) fn fetch(&mut self, page: u32) -> Result<Packed> {
-        self.nand.read(page, &mut self.page, &mut self.spare).map_err(|error| read_error(error, page))?;
-        let torn = |why| Error::Corrupt { what: "page", why, at: u64::from(page) };
-        match self.place.read(&self.spare) {
-            SpareState::Tagged(tags) if self.place.data_is_whole(&self.page, &self.spare) => Ok(tags),
-            SpareState::Tagged(_) => Err(torn("its checksum is wrong")),
-            SpareState::Erased | SpareState::Unreadable => Err(torn("it has no tags")),
-        }
-    }
-
-    /// As [`fetch`](Fs::fetch), of a page that must be this one of this file.
-    pub(super) fn fetch_data(&mut self, page: u32, id: u32, index: u32) -> Result<()> {
-        match self.fetch(page)?.kind() {
-            PageKind::Data { object, index: own, bytes: 1.. } if (object, own) == (id, index) => Ok(()),
-            _ => Err(Error::Corrupt { what: "page", why: ANOTHER, at: u64::from(page) }),
-        }
-    }
-
-    /// As [`fetch`](Fs::fetch), of a page that must be this object's header.
-    fn fetch_header(&mut self, page: u32, id: u32) -> Result<()> {
-        match self.fetch(page)?.kind() {
-            PageKind::Header { object, .. } if object == id => Ok(()),
-            _ => Err(Error::Corrupt { what: "page", why: ANOTHER, at: u64::from(page) }),
-        }
-    }
-
-    /// Loads what only the header says; with `rest`, what only the header page says.
-    pub(super) fn load_details(&mut self, id: u32, rest: bool) -> Result<()> {
-        let there = self.object(id)?.details.as_ref().map(|details| details.rest.is_some());
-        match there {
-            Some(has_rest) if !rest || has_rest => return Ok(()),
-            None if !rest && self.details_from_store(id)? => return Ok(()),
-            _ => {}
-        }
-        let (page, old) = (self.object(id)?.header, self.object(id)?.details.clone());
-        if page == NONE {
-            let details = old.unwrap_or_default();
-            let filled = Details { rest: Some(details.rest.clone().unwrap_or_default()), ..*details };
-            self.object_mut(id)?.details = Some(Box::new(filled));
-            return Ok(());
-        }
-        let header = match self.fetch_header(page, id) {
-            Ok(()) => Header::read(&self.page, u64::from(page)),
-            Err(error) => Err(error),
-        };
-        let header = match header {
-            Err(Error::Corrupt { .. }) => return self.stand_in(id),
-            header => header?,
-        };
-        if self.object(id)?.size_unknown {
-            self.learn_size(id, &header)?;
-        }
-        let mut loaded = Details::from_header(header);
-        // What is newer in memory stays.
-        if let Some(old) = old {
-            loaded = Details { rest: loaded.rest, ..*old };
-        }
-        self.object_mut(id)?.details = Some(Box::new(loaded));
-        Ok(())
-    }
-
-    /// An object whose header cannot be read stays to be seen, read and removed: the error is its own alone.
-    fn stand_in(&mut self, id: u32) -> Result<()> {
-        if self.object(id)?.details.is_none() && !self.details_from_store(id)? {
-            let kind = self.object(id)?.kind;
-            self.object_mut(id)?.details = Some(Box::new(Details::stand_in(id, kind)));
-        }
-        if self.object(id)?.size_unknown {
-            self.learn_size(id, &Header::default())?;
-        }
-        let object = self.object_mut(id)?;
-        object.damaged = true;
-        if let Some(details) = object.details.as_deref_mut() {
-            details.rest = Some(Rest::default());
-        }
-        Ok(())
-    }
-
-    /// Fails for an object whose header cannot be read: what is not known of it would be lost if it was changed.
-    pub(super) fn ensure_whole(&mut self, id: u32) -> Result<()> {
-        let object = self.object(id)?;
-        match object.damaged {
-            true => Err(Error::Corrupt {
-                what: "object header",
-                why: "it cannot be read; the object can be read, renamed and removed",
-                at: u64::from(object.header),
-            }),
-            false => Ok(()),
-        }
-    }
-
-    /// Gives every object whose header cannot be read a new one, under the name it goes by now; how many.
-    ///
-    /// # Errors
-    /// The media are gone or full.
-    pub fn repair(&mut self) -> Result<u32> {
-        let mut repaired = 0;
-        for id in self.objects.ids() {
-            if self.objects.get(id).is_none() {
-                continue;
-            }
-            self.load_details(id, true)?;
-            if self.object(id)?.damaged {
-                self.make_room()?;
-                self.ensure_parent(id)?;
-                self.write_header(id, false, 0)?;
-                repaired += 1;
-            }
-        }
-        Ok(repaired)
-    }
-
-    /// What the paper's records leave to the header. Pages may have been written behind the end that it knows;
-    /// then the last one says where the end is.
-    fn learn_size(&mut self, id: u32, header: &Header) -> Result<()> {
-        let object = self.object(id)?;
-        let (end, mut size) = (object.map.end(), header.size.max(object.flash_size));
-        if end > self.pages_of(size)
-            && let Some(page) = object.map.get(end - 1)
-        {
-            let valid = match self.read_tags(page)? {
-                SpareState::Tagged(tags) => tags.bytes.min(self.geometry.page_bytes),
-                SpareState::Erased | SpareState::Unreadable => self.geometry.page_bytes,
-            };
-            size = u64::from(end - 1) * u64::from(self.geometry.page_bytes) + u64::from(valid);
-        }
-        let object = self.object_mut(id)?;
-        (object.size, object.flash_size, object.target) = (size, size, header.target);
-        object.size_unknown = false;
-        Ok(())
-    }
-
-    /// Makes sure that the size of a file is known.
-    pub(super) fn ensure_size(&mut self, id: u32) -> Result<()> {
-        if self.object(id)?.size_unknown { self.load_details(id, true) } else { Ok(()) }
-    }
-
-    /// The header of an object as it is now.
-    fn header_of(&mut self, id: u32, parent: u32, shrink: bool, shadows: u32) -> Result<Header> {
-        self.load_details(id, true)?;
-        let object = self.object(id)?;
-        let details = object.details.as_deref().cloned().unwrap_or_default();
-        let Rest { alias, attributes } = details.rest.unwrap_or_default();
-        Ok(Header {
-            kind: object.kind,
-            parent: if id == ROOT { 0 } else { parent },
-            name: details.name,
-            mode: details.mode,
-            uid: details.uid,
-            gid: details.gid,
-            atime: details.atime,
-            mtime: details.mtime,
-            ctime: details.ctime,
-            crtime: details.crtime,
-            size: object.size,
-            target: object.target,
-            alias,
-            rdev: details.rdev,
-            shadows,
-            shrink,
-            together: None,
-            attributes,
-        })
-    }
-
-    /// Writes an object's header, with what it replaces; the old one is dead then.
-    pub(super) fn write_header(&mut self, id: u32, shrink: bool, shadows: u32) -> Result<()> {
-        let parent = self.object(id)?.parent;
-        self.write_header_in(id, parent, shrink, shadows)
-    }
-
-    /// As [`write_header`](Fs::write_header), in another directory. Until the header is on flash the NVRAM, which
-    /// may be updated on the way, goes on saying where the object was; then what it replaces has no name any more.
-    pub(super) fn write_header_in(&mut self, id: u32, parent: u32, shrink: bool, shadows: u32) -> Result<()> {
-        let header = self.header_of(id, parent, shrink, shadows)?;
-        let page = self.append_header(id, &header)?;
-        self.take_header(id, parent, page, shadows)
-    }
-
-    /// An object's header is on a new page now, in a directory.
-    fn take_header(&mut self, id: u32, parent: u32, page: u32, shadows: u32) -> Result<()> {
-        if let Some(replaced) = self.objects.get_mut(shadows) {
-            replaced.parent = UNLINKED;
-            self.note_object(shadows);
-        }
-        let object = self.object_mut(id)?;
-        object.parent = parent;
-        let old = core::mem::replace(&mut object.header, page);
-        object.flash_size = object.size;
-        object.dirty = false;
-        object.damaged = false;
-        self.dirty.remove(&id);
-        self.release(old);
-        self.note_header(id);
-        Ok(())
-    }
-
-    /// Writes the headers of two objects that move in one step. Memory, and with it the NVRAM, goes on saying where
-    /// both were until both are on flash; a replay that finds only one of them finishes the step.
-    pub(super) fn write_together(&mut self, moves: [&Move; 2]) -> Result<()> {
-        let [one, two] = moves;
-        let first = self.header_of_move(one, two)?;
-        let second = self.header_of_move(two, one)?;
-        let page = self.append_header(one.id, &first)?;
-        let other = match self.append_header(two.id, &second) {
-            Ok(other) => other,
-            Err(error) => {
-                self.release(page);
-                return Err(error);
-            }
-        };
-        for (moved, page) in [(one, page), (two, other)] {
-            self.details(moved.id)?.name = moved.name.clone();
-            self.take_header(moved.id, moved.to, page, moved.shadows)?;
-        }
-        Ok(())
-    }
-
-    fn header_of_move(&mut self, own: &Move, other: &Move) -> Result<Header> {
-        let together = Together { object: other.id, parent: other.to, name: other.name.clone() };
-        Ok(Header {
-            name: own.name.clone(),
-            together: Some(together),
-            ..self.header_of(own.id, own.to, false, own.shadows)?
-        })
-    }
-
-    fn append_header(&mut self, id: u32, header: &Header) -> Result<u32> {
-        let mut page = alloc::vec![0; self.geometry.page_bytes as usize];
-        header.write(&mut page)?;
-        let extra = Extra {
-            parent: header.parent,
-            kind: header.kind,
-            size_or_target: match header.kind {
-                Kind::File => header.size as u32,
-                Kind::HardLink => header.target,
-                _ => 0,
-            },
-            shrink: header.shrink,
-            // Whoever scans has to read this page.
-            shadows: header.shadows != 0 || header.together.is_some(),
-        };
-        let size = if header.kind == Kind::File { header.size } else { 0 };
-        let at = self.append(Packed::header(0, id, &extra, size), &page)?;
-        if header.shrink {
-            self.blocks.change(self.geometry.block_of(at), |entry| entry.guards = true);
-        }
-        Ok(at)
-    }
-
-    /// Says on flash that an object is gone. The header is dead at once, and keeps what is older dead.
-    pub(super) fn write_deletion(&mut self, id: u32) -> Result<()> {
-        let kind = self.object(id)?.kind;
-        let header = Header {
-            kind,
-            parent: DELETED,
-            name: b"deleted"[..].into(),
-            shrink: true,
-            mtime: self.now,
-            ctime: self.now,
-            ..Header::default()
-        };
-        let page = self.append_header(id, &header)?;
-        self.release(page);
+        self.flash.mark_bad(block)?;
+        self.blocks.mark_bad(block);
         Ok(())
     }
 
     /// A page is of no use any more.
-    pub(super) fn release(&mut self, page: u32) {
+    pub fn release(&mut self, page: u32) {
         if page != NONE {
-            self.blocks.page_dies(self.geometry.block_of(page));
+            self.blocks.page_dies(self.flash.geometry().block_of(page));
         }
+    }
+
+    /// What a checkpoint says, if there is one that is whole. `firsts` collects what the first pages of blocks say,
+    /// for the scan that follows if not.
+    pub fn load_checkpoint(&mut self, firsts: &mut Vec<SpareState>) -> Result<Option<Objects>> {
+        let usable = self.blocks.usable();
+        let Some((state, found)) = Checkpoint::load(&mut self.flash, usable, firsts)? else {
+            return Ok(None);
+        };
+        let objects = self.adopt(state);
+        found.blocks().iter().for_each(|block| self.blocks.blank(*block));
+        self.checkpoint = found;
+        Ok(Some(objects))
+    }
+
+    /// Looks for a checkpoint beside NVRAM that agrees with the NAND.
+    pub fn find_checkpoint(&mut self) -> Result<()> {
+        self.checkpoint.find(&mut self.flash, &mut self.blocks)
+    }
+
+    /// A block of a checkpoint was met in a scan.
+    pub fn met_checkpoint(&mut self, block: u32) {
+        self.checkpoint.add(&mut self.blocks, block);
+    }
+
+    /// Before the NAND changes: the checkpoint goes; whether there was one. The NVRAM knows before that its blocks are
+    /// not erased.
+    pub fn drop_checkpoint(&mut self, objects: &Objects) -> Result<bool> {
+        if self.checkpoint.blocks().is_empty() {
+            return Ok(false);
+        }
+        self.begin_session()?;
+        let gone = core::mem::take(&mut self.checkpoint);
+        self.commit(objects, false)?;
+        gone.blocks().iter().try_for_each(|block| self.erase(*block).map(drop))?;
+        Ok(true)
+    }
+
+    /// Leaves a checkpoint of what is on flash; whether there was room for it.
+    pub fn leave_checkpoint(&mut self, objects: &Objects, pointer_bytes: usize) -> Result<bool> {
+        let mut stream = self.stream(objects, pointer_bytes);
+        let count = checkpoint::blocks_of(&stream, &self.flash.geometry());
+        // A driver looks for no more, and needs its reserve.
+        let fits = count <= self.flash.geometry().blocks as usize / 16 + 1
+            && self.blocks.free() >= count + self.config.reserve_blocks as usize;
+        if !fits {
+            return Ok(false);
+        }
+        if self.blocks.erased_count() < count {
+            while self.blocks.erased_count() < count {
+                match self.erase_one(objects) {
+                    Ok(_) => {}
+                    Err(Error::NoSpace) => return Ok(false),
+                    Err(error) => return Err(error),
+                }
+            }
+            // The NVRAM looks for a checkpoint where it knows erased blocks.
+            self.commit(objects, true)?;
+            stream = self.stream(objects, pointer_bytes);
+        }
+        let blocks: Vec<u32> = self.blocks.erased_in_place().take(count).collect();
+        self.begin_session()?;
+        let written = checkpoint::program(&mut self.flash, &stream, &blocks)?;
+        blocks.into_iter().for_each(|block| self.met_checkpoint(block));
+        if !written {
+            // A page failed: nothing of it may be taken for a checkpoint.
+            self.drop_checkpoint(objects)?;
+            self.commit(objects, true)?;
+        }
+        self.flash.sync()?;
+        Ok(written)
+    }
+
+    fn stream(&self, objects: &Objects, pointer_bytes: usize) -> Vec<u8> {
+        let geometry = self.flash.geometry();
+        let contents = Contents {
+            objects,
+            blocks: &self.blocks,
+            geometry: &geometry,
+            open: self.position(),
+            sequence: self.sequence,
+            summary_pages: summary::pages(&geometry, self.config.summaries),
+        };
+        crate::checkpoint::write(&contents, pointer_bytes)
+    }
+
+    /// The pages of the checkpoint that was found.
+    #[cfg(test)]
+    pub fn checkpoint_pages(&mut self) -> Vec<u32> {
+        self.checkpoint.pages(&mut self.flash)
     }
 }

@@ -1,4 +1,16 @@
-//! The file system: what it keeps in memory, how it is made and opened.
+//! The file system: what users call, and the owners that it is made of. Each keeps its fields to itself, in a file that says
+//! its invariant; a line knows the lines below it.
+//!
+//! | owner | what is its own |
+//! |---|---|
+//! | [`Fs`] | what users call: files (`data`), names (`names`), `attributes`, opening (`mount`) |
+//! | `Cache`, `Reservations` | contents that wait, and room promised to files |
+//! | `Replay` | a scan or a recovery under way |
+//! | `Volume` | objects with their headers (`headers`), entries of directories (`entries`) and cleaning (`clean`) |
+//! | `Log` | where the next page goes, and what must happen before the first |
+//! | `Session`, `Checkpoint` | the part's format records, a checkpoint of YAFFS2 |
+//! | `Flash`, `Memory` | the part, and the NVRAM that may not be there |
+//! | `Blocks`, `Objects`, `Dir` | tables in memory, beside this folder |
 
 mod attributes;
 mod cache;
@@ -10,15 +22,19 @@ mod cuts;
 #[cfg(test)]
 mod damage;
 mod data;
+mod entries;
+mod flash;
+mod headers;
 mod log;
+mod memory;
 mod mount;
 mod names;
 mod replay;
-mod scan;
+mod reservations;
 mod session;
-mod space;
 #[cfg(test)]
 mod tests;
+mod volume;
 #[cfg(test)]
 mod world;
 
@@ -28,18 +44,14 @@ pub use data::Seek;
 pub use mount::{MountKind, MountReport};
 pub use names::{Entry, NewObject};
 
-use crate::blocks::{Blocks, Wear};
+use crate::blocks::Wear;
 use crate::error::{Error, Result};
-use crate::media::{Geometry, Nand, NandError, Nvram};
+use crate::media::{Nand, Nvram};
 use crate::nvram::Store;
-use crate::object::{Object, Objects, Time};
-use crate::summary;
-use crate::tags::{Packed, TagPlace};
-use alloc::collections::BTreeSet;
-use alloc::vec::Vec;
+use crate::object::Time;
 use cache::Cache;
-use clean::Cleaning;
-use session::Session;
+use reservations::Reservations;
+use volume::Volume;
 
 /// How metadata lies in NVRAM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,16 +146,6 @@ pub struct UpdateReport {
     pub overflow: bool,
 }
 
-/// The block that pages are written to.
-#[derive(Clone, Debug)]
-pub(crate) struct Open {
-    pub block: u32,
-    /// The next page in it.
-    pub next: u32,
-    /// The tags of the pages before it, for the summary; `None` where they are not all known.
-    pub tags: Option<Vec<Packed>>,
-}
-
 /// A file system on a NAND part, with or without NVRAM.
 ///
 /// Objects are named by numbers, [`ROOT`](crate::ROOT) is the root directory. Whoever uses it checks permissions,
@@ -153,105 +155,43 @@ pub(crate) struct Open {
 /// Durable are: what [`sync`](Fs::sync) or [`sync_object`](Fs::sync_object) returned for, and names that were
 /// removed or moved. A rename that replaces writes the moved file first.
 pub struct Fs<N: Nand, V: Nvram> {
-    pub(crate) nand: N,
-    pub(crate) geometry: Geometry,
-    pub(crate) place: TagPlace,
-    pub(crate) config: Config,
-    pub(crate) blocks: Blocks,
-    pub(crate) objects: Objects,
-    pub(crate) open: Option<Open>,
-    /// The last sequence number given.
-    pub(crate) sequence: u32,
-    /// The last block opened.
-    pub(crate) last_block: u32,
+    volume: Volume<N, V>,
     cache: Cache,
-    /// Objects whose header on flash is out of date.
-    dirty: BTreeSet<u32>,
-    /// Objects that pages are promised to, or were.
-    reserving: BTreeSet<u32>,
-    /// Counts objects made: what was not written to between two of them is taken for finished.
-    creations: u64,
-    now: Time,
-    pub(crate) store: Option<Store<V>>,
-    pub(crate) stats: Stats,
-    cleaning: Option<Cleaning>,
-    /// Full blocks since wear was last looked at.
-    since_levelling: u32,
+    reservations: Reservations,
     last_update_ms: u64,
-    /// Ties NAND and NVRAM.
-    pub(crate) identity: [u8; 16],
-    pub(crate) report: MountReport,
-    /// The sessions of the part; `None`: it has no format record.
-    session: Option<Session>,
-    /// Blocks of a checkpoint, to be erased before anything is written.
-    checkpoint: Vec<u32>,
-    page: Vec<u8>,
-    spare: Vec<u8>,
+    report: MountReport,
 }
 
 impl<N: Nand, V: Nvram> Fs<N, V> {
-    /// A state in memory that knows nothing of the medium yet.
-    fn blank(nand: N, config: Config) -> Result<Self> {
-        let geometry = nand.geometry();
-        geometry.check()?;
-        let usable = geometry.pages_per_block - summary::pages(&geometry, config.summaries);
-        Ok(Fs {
-            geometry,
-            place: TagPlace::for_spare(geometry.spare_bytes),
-            config,
-            blocks: Blocks::new(geometry, usable),
-            objects: Objects::default(),
-            open: None,
-            sequence: crate::tags::SEQUENCE_FIRST - 1,
-            last_block: geometry.blocks - 1,
-            cache: Cache::default(),
-            dirty: BTreeSet::new(),
-            reserving: BTreeSet::new(),
-            creations: 0,
-            now: Time::default(),
-            store: None,
-            stats: Stats::default(),
-            cleaning: None,
-            since_levelling: 0,
-            last_update_ms: 0,
-            identity: [0; 16],
-            report: MountReport::default(),
-            session: None,
-            checkpoint: Vec::new(),
-            page: alloc::vec![0; geometry.page_bytes as usize],
-            spare: alloc::vec![0; geometry.spare_bytes as usize],
-            nand,
-        })
-    }
-
     /// Says what time it is: what objects that are changed from now on are stamped with.
     pub fn set_now(&mut self, now: Time) {
-        self.now = now;
+        self.volume.now = now;
     }
 
     /// The part.
     pub fn nand(&self) -> &N {
-        &self.nand
+        self.volume.log.flash.nand()
     }
 
     /// The part, to be watched or tampered with.
     pub fn nand_mut(&mut self) -> &mut N {
-        &mut self.nand
+        self.volume.log.flash.nand_mut()
     }
 
     /// The NVRAM, if there is one.
     pub fn nvram_mut(&mut self) -> Option<&mut V> {
-        self.store.as_mut().map(Store::device_mut)
+        self.volume.log.memory.device_mut()
     }
 
     /// Gives the media back, as they are: nothing is written any more.
     pub fn into_media(self) -> (N, Option<V>) {
-        (self.nand, self.store.map(Store::into_device))
+        let log = self.volume.log;
+        (log.flash.into_nand(), log.memory.into_device())
     }
 
     /// What was done since it was opened.
     pub fn stats(&self) -> Stats {
-        self.stats
+        self.volume.stats()
     }
 
     /// How it was opened.
@@ -261,67 +201,68 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// What was chosen.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.volume.config
+    }
+
+    /// The number of the session that is under way, or of the last one; 0 of a part without a format record.
+    pub fn session(&self) -> u32 {
+        self.volume.log.session()
     }
 
     /// How erases are spread, as far as known: without NVRAM counts begin with the mount.
     pub fn wear(&self) -> Wear {
-        self.blocks.wear()
+        self.volume.log.blocks.wear()
     }
 
     /// Bytes of the NVRAM that records take, and its size.
     pub fn nvram_used(&self) -> Option<(usize, usize)> {
-        self.store.as_ref().map(|store| (store.used_bytes(), store.size_bytes()))
+        self.volume.log.memory.store().map(|store| (store.used_bytes(), store.size_bytes()))
     }
 
     /// Whether records did not fit the NVRAM, so that a mount would scan.
     pub fn nvram_overflows(&self) -> bool {
-        self.store.as_ref().is_some_and(Store::overflows)
+        self.volume.log.memory.store().is_some_and(Store::overflows)
     }
 
     /// How many objects there are, names of links among them.
     pub fn object_count(&self) -> u32 {
-        self.objects.count()
+        self.volume.objects.count()
     }
 
-    fn object(&self, id: u32) -> Result<&Object> {
-        self.objects.get(id).ok_or(Error::Stale)
+    /// Pages that can be live at once.
+    pub fn capacity_pages(&self) -> u64 {
+        self.volume.log.blocks.capacity(self.volume.config.reserve_blocks)
     }
 
-    fn object_mut(&mut self, id: u32) -> Result<&mut Object> {
-        self.objects.get_mut(id).ok_or(Error::Stale)
+    /// Pages that are live or promised.
+    pub fn used_pages(&self) -> u64 {
+        self.pages_in_use() + self.reservations.pages(&self.volume.objects)
     }
 
-    /// The object's record in NVRAM is out of date.
-    pub(crate) fn note_object(&mut self, id: u32) {
-        if let Some(store) = &mut self.store {
-            store.note_object(id);
+    fn pages_in_use(&self) -> u64 {
+        self.volume.log.blocks.live() + self.cache.len() as u64
+    }
+
+    /// Fails if so many more pages do not fit.
+    fn check_room(&self, pages: u64) -> Result<()> {
+        let free = self.capacity_pages().saturating_sub(self.pages_in_use());
+        // Promises are rare, and counting them is not free.
+        let fits =
+            free >= pages && free >= pages.saturating_add(self.reservations.pages(&self.volume.objects));
+        if fits { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// Gives every object whose header cannot be read a new one, under the name it goes by now; how many.
+    ///
+    /// # Errors
+    /// The media are gone or full.
+    pub fn repair(&mut self) -> Result<u32> {
+        let mut repaired = 0;
+        for id in self.volume.objects.ids() {
+            if self.volume.objects.get(id).is_some() {
+                repaired += u32::from(self.volume.repair(id)?);
+            }
         }
-    }
-
-    /// Its header was written anew.
-    pub(crate) fn note_header(&mut self, id: u32) {
-        if let Some(store) = &mut self.store {
-            store.note_header(id);
-        }
-    }
-
-    /// The record of one segment of its map is out of date.
-    pub(crate) fn note_page(&mut self, id: u32, index: u32) {
-        if let Some(store) = &mut self.store {
-            store.note_segment(id, index / crate::map::SEGMENT);
-        }
-    }
-}
-
-/// What a failed NAND read means to the one who asked for a page's contents.
-pub(crate) fn read_error(error: NandError, page: u32) -> Error {
-    match error {
-        NandError::Gone | NandError::Failed => Error::Gone,
-        NandError::Unreadable => Error::Corrupt {
-            what: "page",
-            why: "more bits are wrong than can be corrected",
-            at: u64::from(page),
-        },
+        Ok(repaired)
     }
 }

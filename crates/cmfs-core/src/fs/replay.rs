@@ -1,77 +1,155 @@
-//! Replaying the log: what each page, in the order in which they were written, means for the state.
+//! Replaying the log: what each page, in the order in which they were written, means for the state; and the full scan,
+//! which replays all of it.
+//!
+//! A scan replays blocks in the order of their sequence numbers (ties by place, as image makers leave them). Of a
+//! block with a summary that is whole two spare areas and one page are read, of others all spare areas.
+//!
+//! A replay knows objects by number only: their directories are built when it is over.
 
-use super::Fs;
-use super::data::PAGES_MAX;
+use super::entries::HalfMoves;
+use super::flash::BlockTail;
+use super::log::Log;
+use super::{Layout, MountReport};
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::header::Header;
 use crate::media::{Nand, Nvram};
-use crate::object::{DELETED, Kind, LOST_FOUND, MAX_ID, NONE, Object, ROOT, UNLINKED};
-use crate::tags::{Extra, Packed, PageKind, SpareState};
-use alloc::boxed::Box;
+use crate::object::{DELETED, Kind, LOST_FOUND, MAX_ID, NONE, Object, Objects, PAGES_MAX, ROOT, UNLINKED};
+use crate::tags::{Extra, Packed, PageKind, SEQUENCE_CHECKPOINT, SEQUENCE_FORMAT, SpareState};
 use alloc::vec::Vec;
 
-impl<N: Nand, V: Nvram> Fs<N, V> {
+/// A replay under way.
+pub(super) struct Replay<'a, N, V> {
+    log: &'a mut Log<N, V>,
+    objects: &'a mut Objects,
+    report: &'a mut MountReport,
+    moves: HalfMoves,
+}
+
+impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
+    pub fn new(log: &'a mut Log<N, V>, objects: &'a mut Objects, report: &'a mut MountReport) -> Self {
+        Replay { log, objects, report, moves: HalfMoves::new() }
+    }
+
     /// After a crash: reads what was written since the NVRAM was last updated.
-    pub(super) fn recover(&mut self) -> Result<()> {
-        match self.config.layout {
-            super::Layout::Compact => {
-                if let Some(open) = self.open.take() {
-                    self.replay_tail(open.block, open.next)?;
+    pub fn recover(mut self, layout: Layout) -> Result<HalfMoves> {
+        let open = self.log.take_open();
+        match layout {
+            Layout::Compact => {
+                if let Some((block, next)) = open {
+                    self.replay_tail(block, next, None)?;
                 }
             }
-            super::Layout::Paper => self.recover_by_sequence()?,
+            Layout::Paper => self.recover_by_sequence(open.map(|(block, _)| block))?,
         }
-        self.drop_unborn();
-        self.finish_mount();
-        self.finish_moves()
+        Ok(self.finish())
+    }
+
+    /// Reads all blocks. `firsts` is what is known of their first pages already.
+    pub fn scan(mut self, firsts: &[SpareState]) -> Result<HalfMoves> {
+        for (sequence, block) in self.order_of_blocks(firsts)? {
+            self.scan_block(sequence, block)?;
+        }
+        Ok(self.finish())
     }
 
     /// Replays a block from page `from` on. What follows the last page is not used again before an erase: it may
     /// have been begun.
-    fn replay_tail(&mut self, block: u32, from: u32) -> Result<()> {
-        let (pages, end) = self.read_tail(block, from)?;
+    fn replay_tail(&mut self, block: u32, from: u32, sequence: Option<u32>) -> Result<()> {
+        let tail = self.log.flash.read_tail(block, from)?;
+        self.report.replayed_pages += tail.pages.len() as u32;
+        self.replay(block, sequence, tail)
+    }
+
+    /// Replays what was read of a block; with a sequence number, of one that is another than was known.
+    fn replay(&mut self, block: u32, sequence: Option<u32>, tail: BlockTail) -> Result<()> {
         self.report.blocks_read += 1;
-        self.report.replayed_pages += pages.len() as u32;
-        let guards = self.apply_all(&pages)?;
-        let usable = self.blocks.usable;
-        self.blocks.change(block, |entry| {
-            entry.state = BlockState::Full;
-            entry.written = end.min(usable);
-            entry.guards |= guards;
-        });
+        self.report.unreadable_pages += tail.unreadable;
+        let guards = self.apply_all(&tail.pages)?;
+        self.log.blocks.replayed(block, sequence, tail.end, guards);
+        sequence.into_iter().for_each(|sequence| self.log.replayed(block, sequence));
         Ok(())
     }
 
-    /// The tags of a block's pages from `from` on, the last one checked to be whole, and the first page that is
-    /// erased.
-    pub(super) fn read_tail(&mut self, block: u32, from: u32) -> Result<(Vec<(u32, Packed)>, u32)> {
-        let first = self.geometry.first_page(block);
-        let mut pages = Vec::new();
-        let mut end = from;
-        for page in from..self.geometry.pages_per_block {
-            match self.read_tags(first + page)? {
-                SpareState::Erased => break,
-                SpareState::Tagged(tags) => pages.push((first + page, tags)),
-                SpareState::Unreadable => self.report.unreadable_pages += 1,
+    /// The paper's recovery: a block was touched since if its sequence number on NAND is not the one in NVRAM, or
+    /// if it was open then. One spare area is read for each block, and the pages of those that were touched.
+    fn recover_by_sequence(&mut self, open: Option<u32>) -> Result<()> {
+        let mut touched = Vec::new();
+        for block in 0..self.log.flash.geometry().blocks {
+            let known = self.log.blocks.get(block);
+            if known.state == BlockState::Bad {
+                continue;
             }
-            end = page + 1;
-        }
-        if let Some((last, _)) = pages.last().copied() {
-            match self.fetch(last) {
-                Ok(_) => {}
-                Err(Error::Gone) => return Err(Error::Gone),
-                Err(_) => {
-                    self.report.unreadable_pages += 1;
-                    pages.pop();
-                }
+            let now = match self.log.flash.first_tags(block)? {
+                SpareState::Tagged(tags) if tags.in_log() => tags.sequence,
+                _ => 0,
+            };
+            if now != 0 && (now != known.sequence || Some(block) == open) {
+                touched.push((now, block));
+            } else if now == 0 {
+                // Any of them may have been opened when the power went: nothing here says which.
+                self.log.blocks.blank(block);
             }
         }
-        Ok((pages, end))
+        touched.sort_unstable();
+        for (sequence, block) in touched {
+            self.replay_tail(block, 0, Some(sequence))?;
+        }
+        Ok(())
+    }
+
+    /// The blocks that hold something, oldest first. What looks erased is erased again before it is used. `firsts` is
+    /// what is known of first pages already.
+    fn order_of_blocks(&mut self, firsts: &[SpareState]) -> Result<Vec<(u32, u32)>> {
+        let mut order = Vec::new();
+        for block in 0..self.log.flash.geometry().blocks {
+            if self.log.holds_records(block) || self.log.flash.is_bad(block)? {
+                self.log.blocks.mark_bad(block);
+                continue;
+            }
+            match self.first_sequence(block, firsts.get(block as usize).copied())? {
+                Some(SEQUENCE_CHECKPOINT) => self.log.met_checkpoint(block),
+                Some(sequence) if sequence != SEQUENCE_FORMAT => order.push((sequence, block)),
+                // Erased; or what was a block of records once.
+                _ => self.log.blocks.blank(block),
+            }
+        }
+        order.sort_unstable();
+        Ok(order)
+    }
+
+    /// The sequence number of a block: of its first page, or where that cannot be read of the next.
+    fn first_sequence(&mut self, block: u32, mut known: Option<SpareState>) -> Result<Option<u32>> {
+        let first = self.log.flash.geometry().first_page(block);
+        for page in first..first + self.log.flash.geometry().pages_per_block {
+            let tags = match known.take() {
+                Some(tags) => tags,
+                None => self.log.flash.read_tags(page)?,
+            };
+            match tags {
+                SpareState::Erased => return Ok(None),
+                SpareState::Tagged(tags) => return Ok(Some(tags.sequence)),
+                SpareState::Unreadable => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn scan_block(&mut self, sequence: u32, block: u32) -> Result<()> {
+        let summary = self.log.flash.read_summary(block)?;
+        let first = self.log.flash.geometry().first_page(block);
+        let tail = match summary {
+            Some(tags) => {
+                let end = tags.len() as u32;
+                BlockTail { pages: (first..).zip(tags).collect(), end, unreadable: 0 }
+            }
+            None => self.log.flash.read_tail(block, 0)?,
+        };
+        self.replay(block, Some(sequence), tail)
     }
 
     /// Applies pages in order; whether the block they are in keeps older pages dead.
-    pub(super) fn apply_all(&mut self, pages: &[(u32, Packed)]) -> Result<bool> {
+    fn apply_all(&mut self, pages: &[(u32, Packed)]) -> Result<bool> {
         let mut guards = false;
         for (page, tags) in pages {
             guards |= self.apply(*page, tags)?;
@@ -99,7 +177,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             // Its header may follow.
             self.objects.insert(id, Object::new(Kind::File, 0));
         }
-        let page_bytes = u64::from(self.geometry.page_bytes);
+        let page_bytes = u64::from(self.log.flash.geometry().page_bytes);
         let Some(object) = self.objects.get_mut(id) else { return };
         if bytes == 0 {
             object.map.clear(index);
@@ -109,20 +187,20 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             object.flash_size = object.flash_size.max(end);
             object.size = object.flash_size;
         }
-        self.note_object(id);
-        self.note_page(id, index);
+        self.log.memory.note_object(id);
+        self.log.memory.note_page(id, index);
     }
 
     fn apply_header(&mut self, id: u32, extra: Option<Extra>, page: u32) -> Result<bool> {
         let whole = match extra {
             Some(extra) if !extra.shadows => None,
-            _ => match self.fetch(page) {
+            _ => match self.log.flash.fetch(page) {
                 Err(Error::Gone) => return Err(Error::Gone),
                 Err(_) => {
                     self.report.unreadable_pages += 1;
                     return Ok(false);
                 }
-                Ok(_) => Header::read(&self.page, u64::from(page)).ok(),
+                Ok(_) => Header::read(self.log.flash.page(), u64::from(page)).ok(),
             },
         };
         let told = extra.or_else(|| whole.as_ref().map(extra_of));
@@ -130,10 +208,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if let Some(header) = &whole
             && header.shadows != 0
         {
-            self.shadow_replayed(header.shadows);
+            self.shadow(header.shadows);
         }
         if told.parent == DELETED && id != ROOT {
-            self.drop_replayed(id);
+            self.drop_object(id);
             return Ok(true);
         }
         let size = match &whole {
@@ -141,9 +219,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             _ => u64::from(told.size_or_target),
         };
         self.place_header(id, &told, size, page);
-        self.report.to_move.remove(&id);
+        self.moves.remove(&id);
         if let Some(together) = whole.and_then(|header| header.together) {
-            self.report.to_move.insert(together.object, (together.parent, together.name));
+            self.moves.insert(together.object, (together.parent, together.name));
         }
         Ok(told.shrink)
     }
@@ -152,7 +230,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if self.objects.get(id).is_none_or(|object| object.kind != told.kind) {
             self.objects.insert(id, Object::new(told.kind, told.parent));
         }
-        let pages = self.pages_of(size);
+        let pages = self.log.flash.geometry().pages_of(size);
         let Some(object) = self.objects.get_mut(id) else { return };
         object.header = page;
         object.details = None;
@@ -167,126 +245,42 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 object.flash_size = size;
                 if object.map.end() > pages {
                     object.map.truncate(pages);
-                    if let Some(store) = &mut self.store {
-                        store.note_segments_from(id, pages / crate::map::SEGMENT);
-                    }
+                    self.log.memory.note_pages_from(id, pages);
                 }
             }
             Kind::HardLink => object.target = told.size_or_target,
             _ => {}
         }
-        self.note_header(id);
+        self.log.memory.note_header(id);
     }
 
     /// An object was replaced. Flash may not say yet that it is gone: until it does, the NVRAM goes on knowing the object,
     /// without a name, and it is removed before anything else is written.
-    fn shadow_replayed(&mut self, id: u32) {
-        self.report.to_move.remove(&id);
+    fn shadow(&mut self, id: u32) {
+        self.moves.remove(&id);
         match self.objects.get_mut(id).filter(|_| id > LOST_FOUND) {
             Some(object) if object.header != NONE => object.parent = UNLINKED,
-            _ => return self.drop_replayed(id),
+            _ => return self.drop_object(id),
         }
-        self.note_object(id);
+        self.log.memory.note_object(id);
     }
 
-    fn drop_replayed(&mut self, id: u32) {
-        self.report.to_move.remove(&id);
-        if id != ROOT
-            && id != LOST_FOUND
-            && self.objects.remove(id).is_some()
-            && let Some(store) = &mut self.store
-        {
-            store.note_segments_from(id, 0);
-            store.note_object(id);
+    fn drop_object(&mut self, id: u32) {
+        self.moves.remove(&id);
+        if id != ROOT && id != LOST_FOUND && self.objects.remove(id).is_some() {
+            self.log.memory.note_gone(id);
         }
     }
 
-    /// Finishes steps of two moves of which one got to flash. On media that cannot be written, in memory only.
-    pub(super) fn finish_moves(&mut self) -> Result<()> {
-        for (id, (to, name)) in core::mem::take(&mut self.report.to_move) {
-            let is_dir = self.objects.get(to).is_some_and(|dir| dir.kind == Kind::Dir);
-            if !is_dir || id <= LOST_FOUND || self.objects.get(id).is_none_or(|o| !o.is_named()) {
-                continue;
-            }
-            match self.finish_move(id, to, name) {
-                // Its header cannot be read: it stays where it was.
-                Ok(()) | Err(Error::Corrupt { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn finish_move(&mut self, id: u32, to: u32, name: Box<[u8]>) -> Result<()> {
-        self.load_details(id, true)?;
-        let from = self.object(id)?.parent;
-        if from == to && self.details(id)?.name == name {
-            return Ok(());
-        }
-        self.remove_entry(from, id)?;
-        self.details(id)?.name = name;
-        match self.make_room().and_then(|()| self.write_header_in(id, to, false, 0)) {
-            Ok(()) => {}
-            Err(Error::Gone | Error::NoSpace) => {
-                self.object_mut(id)?.parent = to;
-                self.touch(id)?;
-            }
-            Err(error) => return Err(error),
-        }
-        self.add_entry(to, id)
-    }
-
-    /// Pages of objects whose header was never written belong to nobody.
-    pub(super) fn drop_unborn(&mut self) {
+    /// Pages of objects whose header was never written belong to nobody. Returns the steps that are to be finished.
+    pub fn finish(mut self) -> HalfMoves {
         for id in self.objects.ids() {
             let unborn = self.objects.get(id).is_some_and(|object| object.header == NONE && id > LOST_FOUND);
             if unborn {
-                self.drop_replayed(id);
+                self.drop_object(id);
             }
         }
-    }
-
-    /// The paper's recovery: a block was touched since if its sequence number on NAND is not the one in NVRAM, or
-    /// if it was open then. One spare area is read for each block, and the pages of those that were touched.
-    fn recover_by_sequence(&mut self) -> Result<()> {
-        let open = self.open.take().map(|open| open.block);
-        let mut touched = Vec::new();
-        for block in 0..self.geometry.blocks {
-            let known = self.blocks.get(block);
-            if known.state == BlockState::Bad {
-                continue;
-            }
-            let now = match self.read_tags(self.geometry.first_page(block))? {
-                SpareState::Tagged(tags) if tags.in_log() => tags.sequence,
-                _ => 0,
-            };
-            if now != 0 && (now != known.sequence || Some(block) == open) {
-                touched.push((now, block));
-            } else if now == 0 {
-                // Any of them may have been opened when the power went: nothing here says which.
-                self.blank_block(block);
-            }
-        }
-        touched.sort_unstable();
-        for (sequence, block) in touched {
-            self.blocks.change(block, |entry| {
-                entry.sequence = sequence;
-                entry.guards = false;
-            });
-            if sequence > self.sequence {
-                (self.sequence, self.last_block) = (sequence, block);
-            }
-            self.replay_tail(block, 0)?;
-        }
-        Ok(())
-    }
-
-    /// A block that looks erased, but may not be.
-    pub(super) fn blank_block(&mut self, block: u32) {
-        self.blocks.change(block, |entry| {
-            let erases = entry.erases;
-            *entry = crate::blocks::Block { state: BlockState::Erasable, erases, ..Default::default() };
-        });
+        self.moves
     }
 }
 

@@ -8,15 +8,16 @@
 //! spare area to know. Blocks of records are to the log as bad ones. Cost: one page a mount that writes, an erase
 //! where it has not the NVRAM of the one before.
 
-use super::Fs;
-use crate::blocks::BlockState;
+use super::flash::Flash;
+use super::memory::Memory;
+use crate::blocks::{BlockState, Blocks};
 use crate::error::{Error, Result};
-use crate::media::{Nand, NandError, Nvram};
-use crate::nvram::{Store, Tie};
+use crate::media::{Geometry, Nand, Nvram};
+use crate::nvram::Tie;
 use crate::record::{NoRecord, Record};
 use crate::tags::{PageKind, SpareState};
 
-/// The part's sessions, as far as this mount knows.
+/// The part's sessions, as far as this mount knows. The NAND is not changed before the record is of this mount.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
     /// The newest record.
@@ -42,265 +43,223 @@ pub(super) enum Match {
     Plain,
 }
 
-impl<N: Nand, V: Nvram> Fs<N, V> {
-    /// The number of the session that is under way, or of the last one; 0 of a part without a format record.
-    pub fn session(&self) -> u32 {
-        self.session.map_or(0, |session| session.record.session)
-    }
-
-    /// The number by which an NVRAM that is formatted now is known.
-    pub(super) fn next_memory(&self) -> u32 {
-        self.session().wrapping_add(1)
+impl Session {
+    fn new(record: Record, page: u32, next: Option<u32>) -> Session {
+        let own = record.geometry.block_of(page);
+        let next = next.filter(|next| record.geometry.block_of(*next) == own);
+        Session { record, page, next, begun: false }
     }
 
     /// Makes the part ours, which must be erased at its end: the last two good blocks are for records. What they
     /// are is said before the first page is written, and the record is the last thing that making a file system
-    /// writes: see [`write_first_record`](Fs::write_first_record).
-    pub(super) fn plan_sessions(&mut self) -> Result<()> {
-        let good = |block: &u32| self.blocks.get(*block).state != BlockState::Bad;
-        let mut last = (0..self.geometry.blocks).rev().filter(good);
+    /// writes: see [`write_first`](Session::write_first).
+    pub fn plan(geometry: Geometry, identity: [u8; 16], blocks: &Blocks) -> Result<Session> {
+        let good = |block: &u32| blocks.get(*block).state != BlockState::Bad;
+        let mut last = (0..geometry.blocks).rev().filter(good);
         let (Some(one), Some(two)) = (last.next(), last.next()) else { return Err(Error::NoSpace) };
-        let record = Record {
-            geometry: self.geometry,
-            identity: self.identity,
-            session: 1,
-            memory: 1,
-            blocks: [one, two],
-        };
-        self.adopt(record, self.geometry.first_page(one), None);
-        if let Some(session) = &mut self.session {
-            session.begun = true;
-        }
-        Ok(())
+        let record = Record { geometry, identity, session: 1, memory: 1, blocks: [one, two] };
+        Ok(Session { begun: true, ..Session::new(record, geometry.first_page(one), None) })
     }
 
-    /// Writes the record of a file system that was just made.
-    pub(super) fn write_first_record(&mut self) -> Result<()> {
-        let Some(mut session) = self.session else { return Ok(()) };
-        session.record.memory = self.store.as_ref().map_or(0, Store::memory);
-        if let Some(store) = &mut self.store {
-            store.begin_session(session.record.session, session.page)?;
-        }
-        self.write_records(session, false)
+    /// The last session of a part; `None`: it has no format record.
+    pub fn find<N: Nand>(flash: &mut Flash<N>) -> Result<Option<Session>> {
+        Ok(find_record(flash)?.map(|(page, record)| Session::new(record, page, None)))
     }
 
-    /// Finds the format record; a part without is refused, unless such a part was asked for.
-    pub(super) fn find_session(&mut self) -> Result<()> {
-        if self.session.is_some() {
-            return Ok(());
-        }
-        match self.find_record()? {
-            Some((page, record)) => {
-                self.identity = record.identity;
-                self.adopt(record, page, None);
-                Ok(())
-            }
-            None if self.config.plain => Ok(()),
-            None => Err(self.why_foreign()?),
-        }
-    }
-
-    fn why_foreign(&mut self) -> Result<Error> {
-        Ok(Error::Foreign(match self.find_tags() {
-            Ok(true) if self.place.ecc => {
-                "its pages have tags of YAFFS2, but it has no format record of cmfs"
-            }
-            Ok(false) => "it is erased",
-            Err(Error::Gone) => return Err(Error::Gone),
-            _ => "what it holds is something else, or of another shape",
-        }))
-    }
-
-    /// What an NVRAM that says this is to the part.
-    pub(super) fn match_memory(&mut self, tie: &Tie) -> Result<Match> {
-        if u64::from(tie.page) < self.geometry.pages()
-            && let Some(record) = self.read_record(tie.page)?
+    /// What an NVRAM that says this is to the part, and the part's last session.
+    pub fn of_memory<N: Nand>(flash: &mut Flash<N>, tie: &Tie) -> Result<(Match, Option<Session>)> {
+        let geometry = flash.geometry();
+        // At the beginning of a block there are two records.
+        let behind = |page: u32| page + 1 + u32::from(page.is_multiple_of(geometry.pages_per_block));
+        if u64::from(tie.page) < geometry.pages()
+            && let Some(record) = read_record(flash, tie.page)?
             && (record.identity, record.session, record.memory) == (tie.identity, tie.session, tie.memory)
-            && !self.went_on_beside(&record, tie.page)?
+            && !went_on_beside(flash, &record, tie.page)?
         {
-            self.identity = record.identity;
-            self.adopt(record, tie.page, Some(self.behind(tie.page)));
-            return Ok(Match::Holds);
+            return Ok((Match::Holds, Some(Session::new(record, tie.page, Some(behind(tie.page))))));
         }
-        let Some((page, record)) = self.find_record()? else { return Ok(Match::Plain) };
+        let Some((page, record)) = find_record(flash)? else { return Ok((Match::Plain, None)) };
         if record.identity != tie.identity {
-            return Ok(Match::Foreign);
+            return Ok((Match::Foreign, None));
         }
-        self.identity = record.identity;
         // A session that the NVRAM was told of, and that was cut off before it began.
         let announced = record.session.wrapping_add(1) == tie.session;
         let holds = record.memory == tie.memory && (announced || record.session == tie.session);
-        let here = self.geometry.block_of(page) == self.geometry.block_of(tie.page);
-        self.adopt(record, page, (holds && here && tie.page >= page).then_some(self.behind(tie.page)));
-        Ok(if holds { Match::Holds } else { Match::Stale })
+        let here = geometry.block_of(page) == geometry.block_of(tie.page);
+        let next = (holds && here && tie.page >= page).then_some(behind(tie.page));
+        let found = if holds { Match::Holds } else { Match::Stale };
+        Ok((found, Some(Session::new(record, page, next))))
     }
 
-    /// The page for a record behind the one on this page; at the beginning of a block there are two.
-    fn behind(&self, page: u32) -> u32 {
-        page + 1 + u32::from(page.is_multiple_of(self.geometry.pages_per_block))
+    /// The number of the session that is under way, or of the last one.
+    pub fn number(&self) -> u32 {
+        self.record.session
     }
 
-    /// Whether the block that a record is not in begins with one as new.
-    fn went_on_beside(&mut self, record: &Record, page: u32) -> Result<bool> {
-        let own = self.geometry.block_of(page);
-        let Some(other) = other_of(record, own) else { return Ok(true) };
-        let first = self.geometry.first_page(other);
-        for page in [first, first + 1] {
-            match self.read_tags(page)? {
-                SpareState::Erased => return Ok(false),
-                SpareState::Tagged(tags) => {
-                    return Ok(tags.kind() == PageKind::Format && tags.chunk >= record.session);
-                }
-                SpareState::Unreadable => {}
-            }
+    /// What ties the part to an NVRAM that is formatted now.
+    pub fn tie(&self, memory: u32) -> Tie {
+        Tie { identity: self.record.identity, memory, ..Tie::default() }
+    }
+
+    /// The blocks of records.
+    pub fn blocks(&self) -> [u32; 2] {
+        self.record.blocks
+    }
+
+    /// Writes the record of a file system that was just made.
+    pub fn write_first<N: Nand, V: Nvram>(
+        &mut self,
+        flash: &mut Flash<N>,
+        memory: &mut Memory<V>,
+    ) -> Result<()> {
+        self.record.memory = memory.number();
+        memory.begin_session(self.record.session, self.page)?;
+        self.write(flash, false)
+    }
+
+    /// Before the NAND changes for the first time in a mount: a new session begins. `last` is the block that was
+    /// opened last.
+    pub fn begin<N: Nand, V: Nvram>(
+        &mut self,
+        flash: &mut Flash<N>,
+        blocks: &mut Blocks,
+        memory: &mut Memory<V>,
+        last: u32,
+    ) -> Result<()> {
+        if self.begun {
+            return Ok(());
         }
-        Ok(false)
-    }
-
-    fn adopt(&mut self, record: Record, page: u32, next: Option<u32>) {
-        let own = self.geometry.block_of(page);
-        let next = next.filter(|next| self.geometry.block_of(*next) == own);
-        self.session = Some(Session { record, page, next, begun: false });
-        self.reserve_record_blocks();
-    }
-
-    /// The log leaves the blocks of records alone.
-    pub(super) fn reserve_record_blocks(&mut self) {
-        for block in self.session.iter().flat_map(|session| session.record.blocks) {
-            self.blocks.change(block, |entry| *entry = crate::blocks::Block::bad(entry.erases));
-        }
-    }
-
-    /// Whether a block is one of records.
-    pub(super) fn holds_records(&self, block: u32) -> bool {
-        self.session.is_some_and(|session| session.record.blocks.contains(&block))
-    }
-
-    /// The newest record and its page: blocks of records are the last of the part, unless one failed.
-    fn find_record(&mut self) -> Result<Option<(u32, Record)>> {
-        for block in (0..self.geometry.blocks).rev() {
-            if !self.begins_with_record(block)? || self.is_marked_bad(block)? {
-                continue;
-            }
-            let Some(found) = self.newest_in(block)? else { continue };
-            let Some(other) = other_of(&found.1, block) else { continue };
-            let beside = self.newest_in(other)?.filter(|(_, record)| record.identity == found.1.identity);
-            return Ok([Some(found), beside].into_iter().flatten().max_by_key(|(_, record)| record.session));
-        }
-        Ok(None)
-    }
-
-    fn begins_with_record(&mut self, block: u32) -> Result<bool> {
-        let first = self.geometry.first_page(block);
-        for page in [first, first + 1] {
-            match self.read_tags(page)? {
-                SpareState::Erased => return Ok(false),
-                SpareState::Tagged(tags) => return Ok(tags.kind() == PageKind::Format),
-                SpareState::Unreadable => {}
-            }
-        }
-        Ok(false)
-    }
-
-    /// The last record of a block.
-    fn newest_in(&mut self, block: u32) -> Result<Option<(u32, Record)>> {
-        let first = self.geometry.first_page(block);
-        for page in (first..first + self.geometry.pages_per_block).rev() {
-            if let SpareState::Tagged(tags) = self.read_tags(page)?
-                && tags.kind() == PageKind::Format
-                && let Some(record) = self.read_record(page)?
-            {
-                return Ok(Some((page, record)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The record of a page; a wrong version or shape is an error, since it is ours all the same.
-    fn read_record(&mut self, page: u32) -> Result<Option<Record>> {
-        match self.nand.read(page, &mut self.page, &mut self.spare) {
-            Ok(()) => {}
-            Err(NandError::Gone) => return Err(Error::Gone),
-            Err(_) => return Ok(None),
-        }
-        match Record::from_bytes(&self.page) {
-            Ok(record) if record.geometry != self.geometry => {
-                Err(Error::Foreign("its format record says that the part is of another shape"))
-            }
-            Ok(record) => Ok(Some(record)),
-            Err(NoRecord::Version) => {
-                Err(Error::Unsupported("its format record has a version that is not known here"))
-            }
-            Err(NoRecord::Other) => Ok(None),
-        }
-    }
-
-    /// Before the NAND changes for the first time in a mount: a new session begins.
-    pub(super) fn begin_session(&mut self) -> Result<()> {
-        let Some(old) = self.session.filter(|session| !session.begun) else { return Ok(()) };
-        let memory = self.store.as_ref().map_or(0, Store::memory);
-        let mut record = Record { session: old.record.session.wrapping_add(1), memory, ..old.record };
-        let own = self.geometry.block_of(old.page);
-        let next = old.next.filter(|_| memory != 0 && memory == old.record.memory);
-        let mut page = match (next, other_of(&record, own)) {
+        let (old, number) = (self.record, memory.number());
+        let record = Record { session: old.session.wrapping_add(1), memory: number, ..old };
+        let geometry = flash.geometry();
+        let next = self.next.filter(|_| number != 0 && number == old.memory);
+        let page = match (next, other_of(&record, geometry.block_of(self.page))) {
             (Some(next), _) => next,
-            (None, Some(other)) => self.geometry.first_page(other),
+            (None, Some(other)) => geometry.first_page(other),
             (None, None) => return Err(Error::NoSpace),
         };
+        let mut new = Session { record, page, next: None, begun: true };
         let mut replaced = false;
         loop {
-            if let Some(store) = &mut self.store {
-                store.begin_session(record.session, page)?;
-            }
-            match self.write_records(Session { record, page, next: None, begun: true }, true) {
+            memory.begin_session(new.record.session, new.page)?;
+            match new.write(flash, true) {
                 Ok(()) => break,
-                Err(Error::NoSpace) => {}
+                Err(Error::NoSpace) => new.replace_block(flash, blocks, last)?,
                 Err(error) => return Err(error),
             }
-            page = self.replace_record_block(&mut record, self.geometry.block_of(page))?;
             replaced = true;
         }
-        if replaced && let Some(other) = other_of(&record, self.geometry.block_of(page)) {
+        *self = new;
+        if replaced && let Some(other) = other_of(&new.record, geometry.block_of(new.page)) {
             // What it says of where records are is not true any more.
-            let _ = self.nand.erase(other);
+            let _ = flash.erase(other);
         }
         Ok(())
     }
 
-    /// Another block takes the place of one of records that failed; its first page.
-    fn replace_record_block(&mut self, record: &mut Record, failed: u32) -> Result<u32> {
-        self.stats.failures += 1;
-        if self.nand.mark_bad(failed) == Err(NandError::Gone) {
-            return Err(Error::Gone);
-        }
-        let last = self.last_block;
-        let spare = self.blocks.next_erased(last).or_else(|| self.blocks.next_erasable(last));
+    /// Another block takes the place of the one that failed.
+    fn replace_block<N: Nand>(&mut self, flash: &mut Flash<N>, blocks: &mut Blocks, last: u32) -> Result<()> {
+        let failed = flash.geometry().block_of(self.page);
+        flash.mark_bad(failed)?;
+        let spare = blocks.next_erased(last).or_else(|| blocks.next_erasable(last));
         let spare = spare.ok_or(Error::NoSpace)?;
-        self.blocks.change(spare, |entry| *entry = crate::blocks::Block::bad(entry.erases));
-        record.blocks.iter_mut().filter(|block| **block == failed).for_each(|block| *block = spare);
-        Ok(self.geometry.first_page(spare))
+        blocks.exclude(spare);
+        self.record.blocks.iter_mut().filter(|block| **block == failed).for_each(|block| *block = spare);
+        self.page = flash.geometry().first_page(spare);
+        Ok(())
     }
 
-    /// Writes the record of a session; two of them at the beginning of a block, which is erased before unless it is.
+    /// Writes the record; two of them at the beginning of a block, which is erased before unless it is.
     /// [`Error::NoSpace`] where the block fails.
-    fn write_records(&mut self, session: Session, erase: bool) -> Result<()> {
-        let failed = |error: NandError| if error == NandError::Gone { Error::Gone } else { Error::NoSpace };
-        let block = self.geometry.block_of(session.page);
-        let begins = session.page == self.geometry.first_page(block);
-        if begins && erase {
-            self.nand.erase(block).map_err(failed)?;
-            self.stats.erases += 1;
+    fn write<N: Nand>(&self, flash: &mut Flash<N>, erase: bool) -> Result<()> {
+        let geometry = flash.geometry();
+        let block = geometry.block_of(self.page);
+        let begins = self.page == geometry.first_page(block);
+        if begins && erase && !flash.erase(block)? {
+            return Err(Error::NoSpace);
         }
-        let mut page = alloc::vec![0xff; self.geometry.page_bytes as usize];
-        page[..crate::record::RECORD_BYTES].copy_from_slice(&session.record.to_bytes());
-        self.place.write(&session.record.tags(), &page, &mut self.spare);
-        let last = session.page + u32::from(begins);
-        for at in session.page..=last {
-            self.nand.program(at, &page, &self.spare).map_err(failed)?;
-            self.stats.programs += 1;
+        let mut page = alloc::vec![0xff; geometry.page_bytes as usize];
+        page[..crate::record::RECORD_BYTES].copy_from_slice(&self.record.to_bytes());
+        for at in self.page..=self.page + u32::from(begins) {
+            if !flash.program(at, &self.record.tags(), &page)? {
+                return Err(Error::NoSpace);
+            }
         }
-        self.session = Some(Session { begun: true, ..session });
         Ok(())
+    }
+}
+
+/// Why a part without a format record is refused.
+pub(super) fn why_foreign<N: Nand>(flash: &mut Flash<N>) -> Error {
+    Error::Foreign(match flash.find_tags() {
+        Ok(true) if flash.place().ecc => "its pages have tags of YAFFS2, but it has no format record of cmfs",
+        Ok(false) => "it is erased",
+        Err(Error::Gone) => return Error::Gone,
+        _ => "what it holds is something else, or of another shape",
+    })
+}
+
+/// What the first page of a block of records says: of two, the first that can be read.
+fn first_record<N: Nand>(flash: &mut Flash<N>, block: u32) -> Result<SpareState> {
+    let first = flash.geometry().first_page(block);
+    match flash.read_tags(first)? {
+        SpareState::Unreadable => flash.read_tags(first + 1),
+        found => Ok(found),
+    }
+}
+
+/// Whether the block that a record is not in begins with one as new.
+fn went_on_beside<N: Nand>(flash: &mut Flash<N>, record: &Record, page: u32) -> Result<bool> {
+    let Some(other) = other_of(record, flash.geometry().block_of(page)) else { return Ok(true) };
+    let first = first_record(flash, other)?;
+    Ok(matches!(first, SpareState::Tagged(tags)
+        if tags.kind() == PageKind::Format && tags.chunk >= record.session))
+}
+
+/// The newest record and its page: blocks of records are the last of the part, unless one failed.
+fn find_record<N: Nand>(flash: &mut Flash<N>) -> Result<Option<(u32, Record)>> {
+    for block in (0..flash.geometry().blocks).rev() {
+        let first = first_record(flash, block)?;
+        let is_format = matches!(first, SpareState::Tagged(tags) if tags.kind() == PageKind::Format);
+        if !is_format || flash.is_bad(block)? {
+            continue;
+        }
+        let Some(found) = newest_in(flash, block)? else { continue };
+        let Some(other) = other_of(&found.1, block) else { continue };
+        let beside = newest_in(flash, other)?.filter(|(_, record)| record.identity == found.1.identity);
+        return Ok([Some(found), beside].into_iter().flatten().max_by_key(|(_, record)| record.session));
+    }
+    Ok(None)
+}
+
+/// The last record of a block.
+fn newest_in<N: Nand>(flash: &mut Flash<N>, block: u32) -> Result<Option<(u32, Record)>> {
+    let first = flash.geometry().first_page(block);
+    for page in (first..first + flash.geometry().pages_per_block).rev() {
+        if let SpareState::Tagged(tags) = flash.read_tags(page)?
+            && tags.kind() == PageKind::Format
+            && let Some(record) = read_record(flash, page)?
+        {
+            return Ok(Some((page, record)));
+        }
+    }
+    Ok(None)
+}
+
+/// The record of a page; a wrong version or shape is an error, since it is ours all the same.
+fn read_record<N: Nand>(flash: &mut Flash<N>, page: u32) -> Result<Option<Record>> {
+    if flash.read(page)?.is_none() {
+        return Ok(None);
+    }
+    match Record::from_bytes(flash.page()) {
+        Ok(record) if record.geometry != flash.geometry() => {
+            Err(Error::Foreign("its format record says that the part is of another shape"))
+        }
+        Ok(record) => Ok(Some(record)),
+        Err(NoRecord::Version) => {
+            Err(Error::Unsupported("its format record has a version that is not known here"))
+        }
+        Err(NoRecord::Other) => Ok(None),
     }
 }
 

@@ -400,7 +400,7 @@ fn checkpoints_come_and_go_wherever_the_power_does() {
 fn a_spoilt_checkpoint_costs_a_scan_and_no_file() {
     let (nand, _, world, config) = with_checkpoint(Layout::Compact, 4);
     let mut opened: super::world::TestFs = Fs::open(nand.clone(), None, config).unwrap();
-    let pages = opened.checkpoint_pages();
+    let pages = opened.volume.log.checkpoint_pages();
     assert!(!pages.is_empty() && opened.report().kind == MountKind::Checkpoint);
     for number in 0..60usize {
         let mut nand = nand.clone();

@@ -216,7 +216,7 @@ impl<V: Nvram> Store<V> {
             update,
             identity: self.tie.identity,
             memory: self.tie.memory,
-            shape: self.shape(snapshot.blocks.usable),
+            shape: self.shape(snapshot.blocks.usable()),
             sequence: snapshot.sequence,
             last_block: snapshot.last_block,
             open_block,
@@ -228,7 +228,7 @@ impl<V: Nvram> Store<V> {
     }
 
     fn put_records(&mut self, snapshot: &Snapshot, update: u32) -> Put<()> {
-        let context = self.context(snapshot.blocks.usable);
+        let context = self.context(snapshot.blocks.usable());
         let groups: BTreeSet<u32> = self.objects.iter().map(|id| id / GROUP).collect();
         for group in groups {
             let named = |id: u32| self.named.contains(id);
@@ -311,7 +311,7 @@ impl<V: Nvram> Store<V> {
         for record in records {
             let range = record * BLOCKS..((record + 1) * BLOCKS).min(snapshot.geometry.blocks);
             let blocks: Vec<Block> = range.map(|block| snapshot.blocks.get(block)).collect();
-            let bytes = write_blocks(&blocks, snapshot.blocks.usable);
+            let bytes = write_blocks(&blocks, snapshot.blocks.usable());
             if !self.put(Key::new(Key::BLOCKS, record), update, &bytes)? {
                 return Ok(Err(Full));
             }
@@ -333,8 +333,8 @@ impl<V: Nvram> Store<V> {
             // The group's record says which names are true.
             self.objects.insert(group * GROUP);
             for id in group * GROUP..(group + 1) * GROUP {
-                let clean = snapshot.objects.get(id).is_some_and(|o| o.details.is_some() && !o.dirty);
-                if clean {
+                let loaded = snapshot.objects.get(id).is_some_and(|object| object.details.is_some());
+                if loaded && !snapshot.objects.is_dirty(id) {
                     self.named.insert(id);
                 }
             }

@@ -255,11 +255,6 @@ impl<V: Nvram> Store<V> {
         self.modified
     }
 
-    /// The NVRAM says that the NAND was written since, and goes on saying so.
-    pub fn keep_modified(&mut self) {
-        self.modified = true;
-    }
-
     pub fn note_object(&mut self, id: u32) {
         self.objects.insert(id);
     }

@@ -204,7 +204,7 @@ fn details_of(
         return None;
     }
     match &object.details {
-        Some(details) if !object.dirty => Some(Details { rest: None, ..(**details).clone() }),
+        Some(details) if !objects.is_dirty(id) => Some(Details { rest: None, ..(**details).clone() }),
         Some(_) => None,
         None if named(id) => old.iter().find(|(other, _)| *other == id).map(|(_, details)| details.clone()),
         None => None,

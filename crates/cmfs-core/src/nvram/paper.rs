@@ -76,7 +76,7 @@ fn state_of(code: u32) -> Option<BlockState> {
 /// The device record, before compression.
 fn device_record(snapshot: &Snapshot) -> Vec<u8> {
     let (open, next) = snapshot.open.unwrap_or((NONE, 0));
-    let free = snapshot.blocks.capacity(0).saturating_sub(snapshot.blocks.live);
+    let free = snapshot.blocks.capacity(0).saturating_sub(snapshot.blocks.live());
     let mut to = Vec::new();
     let erased = snapshot.blocks.erased_count() as u32;
     [DEVICE_TYPE, erased, open, next, free as u32].iter().for_each(|value| put(&mut to, *value));

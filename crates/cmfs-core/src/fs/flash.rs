@@ -1,0 +1,302 @@
+//! The part: every access of it goes through here.
+//!
+//! One page is held, the last that was read whole, with its spare area. What the file system programs or erases is
+//! counted; an error of the medium is told from the loss of it: what failed is `false` or `None`, and only
+//! [`Error::Gone`] ends an operation at once.
+
+use super::Stats;
+use crate::error::{Error, Result};
+use crate::media::{Geometry, Nand, NandError};
+use crate::summary;
+use crate::tags::{Packed, PageKind, SpareState, TagPlace};
+use alloc::vec::Vec;
+
+const ANOTHER: &str = "it is another one by its tags";
+
+/// Pages with their tags.
+pub(super) type Tagged = Vec<(u32, Packed)>;
+
+/// What the end of a block says.
+pub(super) struct BlockTail {
+    /// Its pages with tags, the last of them whole.
+    pub pages: Tagged,
+    /// The first page that is erased.
+    pub end: u32,
+    /// Pages that could not be read.
+    pub unreadable: u32,
+}
+
+pub(super) struct Flash<N> {
+    nand: N,
+    geometry: Geometry,
+    place: TagPlace,
+    page: Vec<u8>,
+    spare: Vec<u8>,
+    programs: u64,
+    erases: u64,
+    failures: u64,
+}
+
+impl<N: Nand> Flash<N> {
+    pub fn new(nand: N) -> Result<Flash<N>> {
+        let geometry = nand.geometry();
+        geometry.check()?;
+        Ok(Flash {
+            geometry,
+            place: TagPlace::for_spare(geometry.spare_bytes),
+            page: alloc::vec![0; geometry.page_bytes as usize],
+            spare: alloc::vec![0; geometry.spare_bytes as usize],
+            programs: 0,
+            erases: 0,
+            failures: 0,
+            nand,
+        })
+    }
+
+    pub fn nand(&self) -> &N {
+        &self.nand
+    }
+
+    pub fn nand_mut(&mut self) -> &mut N {
+        &mut self.nand
+    }
+
+    pub fn into_nand(self) -> N {
+        self.nand
+    }
+
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Where the tags are in a spare area.
+    pub fn place(&self) -> TagPlace {
+        self.place
+    }
+
+    pub fn count(&self, stats: &mut Stats) {
+        (stats.programs, stats.erases, stats.failures) = (self.programs, self.erases, self.failures);
+    }
+
+    /// The page that was read last.
+    pub fn page(&self) -> &[u8] {
+        &self.page
+    }
+
+    /// Takes the page that was read last, to be [given back](Flash::give_back).
+    pub fn lend(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.page)
+    }
+
+    pub fn give_back(&mut self, page: Vec<u8>) {
+        self.page = page;
+    }
+
+    /// Reads a page whole; what its spare area says, or `None` if it cannot be read.
+    pub fn read(&mut self, page: u32) -> Result<Option<SpareState>> {
+        match self.nand.read(page, &mut self.page, &mut self.spare) {
+            Ok(()) => Ok(Some(self.place.read(&self.spare))),
+            Err(NandError::Gone) => Err(Error::Gone),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether the page that was read last has the checksum that its spare area says.
+    pub fn is_whole(&self) -> bool {
+        self.place.data_is_whole(&self.page, &self.spare)
+    }
+
+    /// Reads a page that must be one of the log; its tags.
+    pub fn fetch(&mut self, page: u32) -> Result<Packed> {
+        let damaged = |why| Error::Corrupt { what: "page", why, at: u64::from(page) };
+        match self.nand.read(page, &mut self.page, &mut self.spare) {
+            Ok(()) => {}
+            Err(NandError::Gone | NandError::Failed) => return Err(Error::Gone),
+            Err(NandError::Unreadable) => return Err(damaged("more bits are wrong than can be corrected")),
+        }
+        match self.place.read(&self.spare) {
+            SpareState::Tagged(tags) if self.is_whole() => Ok(tags),
+            SpareState::Tagged(_) => Err(damaged("its checksum is wrong")),
+            SpareState::Erased | SpareState::Unreadable => Err(damaged("it has no tags")),
+        }
+    }
+
+    /// As [`fetch`](Flash::fetch), of a page that must be this one of this file.
+    pub fn fetch_data(&mut self, page: u32, id: u32, index: u32) -> Result<()> {
+        match self.fetch(page)?.kind() {
+            PageKind::Data { object, index: own, bytes: 1.. } if (object, own) == (id, index) => Ok(()),
+            _ => Err(Error::Corrupt { what: "page", why: ANOTHER, at: u64::from(page) }),
+        }
+    }
+
+    /// As [`fetch`](Flash::fetch), of a page that must be this object's header.
+    pub fn fetch_header(&mut self, page: u32, id: u32) -> Result<()> {
+        match self.fetch(page)?.kind() {
+            PageKind::Header { object, .. } if object == id => Ok(()),
+            _ => Err(Error::Corrupt { what: "page", why: ANOTHER, at: u64::from(page) }),
+        }
+    }
+
+    /// The tags of one page.
+    pub fn read_tags(&mut self, page: u32) -> Result<SpareState> {
+        match self.nand.read_spare(page, &mut self.spare) {
+            Ok(()) => Ok(self.place.read(&self.spare)),
+            Err(NandError::Unreadable) => Ok(SpareState::Unreadable),
+            Err(_) => Err(Error::Gone),
+        }
+    }
+
+    /// What the first page of a block says.
+    pub fn first_tags(&mut self, block: u32) -> Result<SpareState> {
+        self.read_tags(self.geometry.first_page(block))
+    }
+
+    /// The summary of a full block, if it has one that is whole.
+    pub fn read_summary(&mut self, block: u32) -> Result<Option<Vec<Packed>>> {
+        let count = summary::pages(&self.geometry, true);
+        let usable = self.geometry.pages_per_block - count;
+        let first = self.geometry.first_page(block) + usable;
+        let mut bytes = Vec::new();
+        let mut sequence = 0;
+        for page in first..first + count {
+            match self.read(page)? {
+                Some(SpareState::Tagged(tags)) if tags.kind() == PageKind::Summary => {
+                    sequence = tags.sequence
+                }
+                _ => return Ok(None),
+            }
+            bytes.extend_from_slice(&self.page);
+        }
+        Ok(summary::decode(&bytes, sequence, usable))
+    }
+
+    /// The tags of a block's pages: from its summary, or one by one.
+    pub fn tags_of(&mut self, block: u32) -> Result<Tagged> {
+        let first = self.geometry.first_page(block);
+        if let Some(tags) = self.read_summary(block)? {
+            return Ok((first..).zip(tags).collect());
+        }
+        let mut found = Vec::new();
+        for page in first..first + self.geometry.pages_per_block {
+            if let SpareState::Tagged(tags) = self.read_tags(page)? {
+                found.push((page, tags));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The tags of a block's pages from `from` on, the last one checked to be whole.
+    pub fn read_tail(&mut self, block: u32, from: u32) -> Result<BlockTail> {
+        let first = self.geometry.first_page(block);
+        let mut tail = BlockTail { pages: Vec::new(), end: from, unreadable: 0 };
+        for page in from..self.geometry.pages_per_block {
+            match self.read_tags(first + page)? {
+                SpareState::Erased => break,
+                SpareState::Tagged(tags) => tail.pages.push((first + page, tags)),
+                SpareState::Unreadable => tail.unreadable += 1,
+            }
+            tail.end = page + 1;
+        }
+        if let Some((last, _)) = tail.pages.last().copied() {
+            match self.fetch(last) {
+                Ok(_) => {}
+                Err(Error::Gone) => return Err(Error::Gone),
+                Err(_) => {
+                    tail.unreadable += 1;
+                    tail.pages.pop();
+                }
+            }
+        }
+        Ok(tail)
+    }
+
+    /// Where the tags are, which each driver decides by itself: the first place that makes sense of a page. False
+    /// where everything is erased.
+    pub fn find_tags(&mut self) -> Result<bool> {
+        let usual = TagPlace::for_spare(self.geometry.spare_bytes);
+        let places = [
+            usual,
+            TagPlace::IMAGE,
+            TagPlace::MTD,
+            TagPlace { ecc: false, ..usual },
+            TagPlace { offset: 0, ecc: false },
+        ];
+        let mut looked = 0;
+        for block in 0..self.geometry.blocks {
+            let page = self.geometry.first_page(block);
+            match self.nand.read_spare(page, &mut self.spare) {
+                Ok(()) => {}
+                Err(NandError::Gone) => return Err(Error::Gone),
+                Err(_) => continue,
+            }
+            if self.spare.iter().all(|byte| *byte == 0xff) {
+                continue;
+            }
+            let fits = |place: &&TagPlace| matches!(place.read(&self.spare), SpareState::Tagged(_));
+            if let Some(place) = places.iter().find(fits) {
+                self.place = *place;
+                return Ok(true);
+            }
+            looked += 1;
+            // Blocks that were cut off in an erase look like anything.
+            if looked > 64 {
+                return Err(Error::Corrupt {
+                    what: "NAND",
+                    why: "no page has tags of YAFFS2",
+                    at: u64::from(page),
+                });
+            }
+        }
+        Ok(false)
+    }
+
+    /// Programs a page with its tags; false where that failed.
+    pub fn program(&mut self, page: u32, tags: &Packed, data: &[u8]) -> Result<bool> {
+        self.place.write(tags, data, &mut self.spare);
+        let done = self.nand.program(page, data, &self.spare);
+        let done = self.succeeded(done)?;
+        self.programs += u64::from(done);
+        Ok(done)
+    }
+
+    /// Erases a block; false where that failed.
+    pub fn erase(&mut self, block: u32) -> Result<bool> {
+        let done = self.nand.erase(block);
+        let done = self.succeeded(done)?;
+        self.erases += u64::from(done);
+        Ok(done)
+    }
+
+    fn succeeded(&mut self, done: Result<(), NandError>) -> Result<bool> {
+        match done {
+            Ok(()) => Ok(true),
+            Err(NandError::Gone) => Err(Error::Gone),
+            Err(_) => {
+                self.failures += 1;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether a block is marked bad, or its mark cannot be read.
+    pub fn is_bad(&mut self, block: u32) -> Result<bool> {
+        match self.nand.is_bad(block) {
+            Ok(bad) => Ok(bad),
+            Err(NandError::Gone) => Err(Error::Gone),
+            Err(_) => Ok(true),
+        }
+    }
+
+    /// Marks a block bad. One that cannot even be marked will fail again when it is tried after a scan.
+    pub fn mark_bad(&mut self, block: u32) -> Result<()> {
+        match self.nand.mark_bad(block) {
+            Err(NandError::Gone) => Err(Error::Gone),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns when what was programmed and erased stays.
+    pub fn sync(&mut self) -> Result<()> {
+        self.nand.sync().map_err(|_| Error::Gone)
+    }
+}

@@ -1,0 +1,184 @@
+//! The volume: objects, and the log that says what they are. What has no place on flash yet, contents that wait and
+//! promises, is above ([`Fs`](super::Fs)).
+//!
+//! Invariants: a page is live in the table of blocks exactly if an object points at it; what the log said last of an
+//! object is what memory knows of it, or the object is dirty; what differs from the records in NVRAM is noted.
+
+use super::clean::Cleaner;
+use super::log::Log;
+use super::{Config, Stats, UpdateReport};
+use crate::error::{Error, Result};
+use crate::media::{Nand, Nvram};
+use crate::object::{NONE, Object, Objects, Time};
+use crate::tags::Packed;
+use alloc::vec::Vec;
+
+pub(super) struct Volume<N, V> {
+    pub(super) log: Log<N, V>,
+    pub(super) objects: Objects,
+    pub(super) cleaner: Cleaner,
+    pub(super) config: Config,
+    /// What objects that are changed are stamped with.
+    pub(super) now: Time,
+    /// What is to end before anything else is written: see [`reap`](Volume::reap).
+    to_reap: Vec<u32>,
+}
+
+impl<N: Nand, V: Nvram> Volume<N, V> {
+    pub fn new(log: Log<N, V>, objects: Objects, config: Config) -> Self {
+        let now = Time::default();
+        Volume { log, objects, cleaner: Cleaner::default(), config, now, to_reap: Vec::new() }
+    }
+
+    /// Brings the rest of memory in line with objects and blocks, after a mount found them.
+    pub fn finish_mount(&mut self) {
+        self.to_reap = self.objects.hang_up_orphans();
+        for (id, object) in self.objects.iter() {
+            if object.parent == crate::object::LOST_FOUND {
+                self.log.memory.note_object(id);
+            }
+        }
+        self.objects.build_dirs();
+        self.log.blocks.recount(self.objects.pages());
+    }
+
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        self.log.flash.count(&mut stats);
+        self.log.memory.count(&mut stats);
+        self.cleaner.count(&mut stats);
+        stats
+    }
+
+    /// Writes to NVRAM what changed since the last time. `clean` says that flash and memory agree.
+    pub fn commit(&mut self, clean: bool) -> Result<UpdateReport> {
+        self.log.commit(&self.objects, clean)
+    }
+
+    /// Writes a page to the log and counts it live; where it went.
+    pub fn append(&mut self, tags: Packed, data: &[u8]) -> Result<u32> {
+        self.reap()?;
+        self.log.append(&self.objects, tags, data)
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> u64 {
+        u64::from(self.log.flash.geometry().page_bytes)
+    }
+
+    /// How many pages `size` bytes take.
+    pub fn pages_of(&self, size: u64) -> u32 {
+        self.log.flash.geometry().pages_of(size)
+    }
+
+    /// How many bytes of a file's page are not behind its end.
+    pub fn valid_bytes(&self, size: u64, index: u32) -> u32 {
+        size.saturating_sub(u64::from(index) * self.page_bytes()).min(self.page_bytes()) as u32
+    }
+
+    /// Writes a page of a file to the log.
+    pub fn put_page(&mut self, id: u32, index: u32, bytes: u32, data: &[u8]) -> Result<()> {
+        let page = self.append(Packed::data(0, id, index, bytes), data)?;
+        let end = u64::from(index) * self.page_bytes() + u64::from(bytes);
+        let object = self.objects.find_mut(id)?;
+        let old = object.map.set(index, page);
+        let grows = end > object.flash_size;
+        object.flash_size = object.flash_size.max(end);
+        self.log.release(old.unwrap_or(NONE));
+        self.log.memory.note_page(id, index);
+        if grows {
+            self.log.memory.note_object(id);
+        }
+        Ok(())
+    }
+
+    /// Makes a hole where a page of a file is. A page of no valid bytes tells a scan that older pages of this index are
+    /// dead; to other drivers it is a page of zeros.
+    pub fn mark_hole(&mut self, id: u32, index: u32) -> Result<()> {
+        if self.objects.find(id)?.map.get(index).is_none() {
+            return Ok(());
+        }
+        self.make_room()?;
+        let zeros = alloc::vec![0; self.page_bytes() as usize];
+        let page = self.append(Packed::data(0, id, index, 0), &zeros)?;
+        self.log.blocks.guard(self.log.flash.geometry().block_of(page));
+        self.log.release(page);
+        let old = self.objects.find_mut(id)?.map.clear(index);
+        self.log.release(old.unwrap_or(NONE));
+        self.log.memory.note_page(id, index);
+        Ok(())
+    }
+
+    /// Drops a file's pages from `index` on. Flash has to say that the pages are dead before they are.
+    pub fn cut_pages(&mut self, id: u32, index: u32) -> Result<()> {
+        if self.objects.find(id)?.map.end() <= index {
+            return Ok(());
+        }
+        self.make_room()?;
+        self.ensure_parent(id)?;
+        self.write_header(id, true, 0)?;
+        let gone = self.objects.find_mut(id)?.map.truncate(index);
+        gone.into_iter().for_each(|page| self.log.release(page));
+        self.log.memory.note_pages_from(id, index);
+        Ok(())
+    }
+
+    /// The header of an object is out of date.
+    pub fn touch(&mut self, id: u32) -> Result<()> {
+        if !self.objects.find(id)?.damaged {
+            self.objects.touch(id);
+            self.log.memory.note_object(id);
+        }
+        Ok(())
+    }
+
+    /// The object changed, but not what it holds.
+    pub fn touch_status(&mut self, id: u32) -> Result<()> {
+        let now = self.now;
+        self.details(id)?.ctime = now;
+        self.touch(id)
+    }
+
+    /// What the object holds changed.
+    pub fn touch_contents(&mut self, id: u32) -> Result<()> {
+        let now = self.now;
+        let details = self.details(id)?;
+        (details.mtime, details.ctime) = (now, now);
+        self.touch(id)
+    }
+
+    /// Removes an object that has no entry any more: first on flash, then in memory.
+    pub fn remove_object(&mut self, id: u32) -> Result<()> {
+        let object = self.objects.find(id)?;
+        if object.header != NONE || object.map.count() > 0 {
+            self.write_deletion(id)?;
+        }
+        let Some(object) = self.objects.remove(id) else { return Ok(()) };
+        self.log.release(object.header);
+        object.map.iter().for_each(|(_, page)| self.log.release(page));
+        self.log.memory.note_gone(id);
+        Ok(())
+    }
+
+    /// Ends the life of what an earlier mount kept without a name, or replaced without saying so any more: before
+    /// anything else is written, so that flash never says less of it than now.
+    pub fn reap(&mut self) -> Result<()> {
+        let mut left = core::mem::take(&mut self.to_reap);
+        while let Some(id) = left.pop() {
+            if self.objects.get(id).is_none_or(Object::is_named) {
+                continue;
+            }
+            let done = match self.remove_object(id) {
+                // Cleaning, which would write other things first, is for a part without any room.
+                Err(Error::NoSpace) => self.make_room().and_then(|()| self.remove_object(id)),
+                done => done,
+            };
+            if let Err(error) = done {
+                left.push(id);
+                self.to_reap = left;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}

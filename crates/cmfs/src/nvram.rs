@@ -1,0 +1,152 @@
+//! An NVRAM that is mapped into memory: a file, a `/dev/pmem` device, a file on a DAX file system.
+//!
+//! A word is one store of eight bytes, which no memory tears. `persist` is `msync` of what was written: for a file
+//! that writes back its pages, for DAX it flushes the processor's caches to the medium. Opened for reading, the map is
+//! private, and what is written stays in memory.
+
+use bimetal_base::{Error, Result};
+use bimetal_media::guard::{self, Claim, Role};
+use cmfs_core::NvramError;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use std::io::{Seek, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+const WORD: usize = 8;
+/// What a range of `msync` begins with a multiple of: no machine has larger pages.
+const PAGE: usize = 64 << 10;
+
+/// A mapped memory.
+#[derive(Debug)]
+pub struct MappedNvram {
+    /// Keeps others away.
+    _claim: Arc<Claim>,
+    base: *mut u8,
+    len: usize,
+    shared: bool,
+    /// Bytes written since they were last made to stay.
+    dirty: Option<Range<usize>>,
+}
+
+// SAFETY: the map belongs to this value alone, and every access needs `&mut self`.
+unsafe impl Send for MappedNvram {}
+
+impl MappedNvram {
+    /// Maps a file or device as long as it is.
+    ///
+    /// # Errors
+    /// It cannot be opened or mapped, is in use, or is empty.
+    pub fn open(path: &Path, writable: bool) -> Result<MappedNvram> {
+        MappedNvram::over(guard::claim_path(path, Role::changed_if(writable))?)
+    }
+
+    /// Maps what a command has claimed; what is written stays in it only if it was claimed for that.
+    ///
+    /// # Errors
+    /// It cannot be mapped, or is empty.
+    pub fn over(claim: Arc<Claim>) -> Result<MappedNvram> {
+        let (mut file, writable) = (claim.file(), claim.role() != Role::Read);
+        let failed = |why: std::io::Error| Error::io(claim.name(), why);
+        let len = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let len = usize::try_from(len).unwrap_or(0) / WORD * WORD;
+        if len == 0 {
+            return Err(Error::invalid(format!("{}: an NVRAM cannot be empty", claim.name())));
+        }
+        let flags = if writable { MapFlags::SHARED } else { MapFlags::PRIVATE };
+        // SAFETY: a new map at a place that the kernel chooses; the lock keeps other volumes from the file.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0)
+        };
+        let base = base.map_err(|why| failed(why.into()))?.cast();
+        Ok(MappedNvram { _claim: claim, base, len, shared: writable, dirty: None })
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<(), NvramError> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(()),
+            _ => Err(NvramError),
+        }
+    }
+}
+
+impl Drop for MappedNvram {
+    fn drop(&mut self) {
+        // SAFETY: the map was made by `open`, of this length, and nobody uses it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+    }
+}
+
+impl cmfs_core::Nvram for MappedNvram {
+    fn size_bytes(&self) -> usize {
+        self.len
+    }
+
+    fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
+        self.check(offset, bytes.len())?;
+        // SAFETY: the range was checked to be inside the map, and the buffer is not.
+        unsafe { std::ptr::copy_nonoverlapping(self.base.add(offset), bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
+        self.check(offset, bytes.len())?;
+        let mut at = offset;
+        for part in bytes.chunks(WORD) {
+            match <[u8; WORD]>::try_from(part) {
+                // SAFETY: inside the map as checked; the map begins at a page, so a multiple of 8 is aligned.
+                Ok(word) if at.is_multiple_of(WORD) => unsafe {
+                    self.base.add(at).cast::<u64>().write_volatile(u64::from_ne_bytes(word));
+                },
+                // SAFETY: inside the map as checked, and the bytes are not.
+                _ => unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), self.base.add(at), part.len()) },
+            }
+            at += part.len();
+        }
+        self.dirty = Some(match self.dirty.take() {
+            Some(old) => old.start.min(offset)..old.end.max(at),
+            None => offset..at,
+        });
+        Ok(())
+    }
+
+    fn persist(&mut self) -> Result<(), NvramError> {
+        let Some(dirty) = self.dirty.take().filter(|_| self.shared) else { return Ok(()) };
+        let start = dirty.start / PAGE * PAGE;
+        // SAFETY: from the beginning of a page inside the map to a byte inside it.
+        unsafe { rustix::mm::msync(self.base.add(start).cast(), dirty.end - start, MsyncFlags::SYNC) }
+            .map_err(|_| NvramError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cmfs_core::Nvram;
+
+    #[test]
+    fn what_is_persisted_is_in_the_file_and_a_reader_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nvram");
+        std::fs::write(&path, vec![0; 10_000]).unwrap();
+        let mut memory = MappedNvram::open(&path, true).unwrap();
+        assert!(MappedNvram::open(&path, true).is_err(), "it is in use");
+        memory.write(8, &[1; 16]).unwrap();
+        memory.write(8001, &[2; 5]).unwrap();
+        memory.persist().unwrap();
+        assert_eq!(memory.write(9996, &[0; 8]), Err(NvramError));
+        let file = std::fs::read(&path).unwrap();
+        assert!(file[8..24] == [1; 16] && file[8001..8006] == [2; 5] && file[24] == 0);
+        drop(memory);
+        let mut reader = MappedNvram::open(&path, false).unwrap();
+        reader.write(0, &[9; 8]).unwrap();
+        reader.persist().unwrap();
+        let mut bytes = [0; 24];
+        reader.read(0, &mut bytes).unwrap();
+        assert!(bytes[..8] == [9; 8] && bytes[8..] == [1; 16]);
+        drop(reader);
+        assert_eq!(std::fs::read(&path).unwrap()[0], 0);
+        std::fs::write(&path, b"").unwrap();
+        assert!(MappedNvram::open(&path, true).unwrap_err().to_string().contains("empty"));
+    }
+}

@@ -1,0 +1,283 @@
+//! Volumes by their paths: making, opening, checking.
+
+use super::image::ImageNand;
+use super::mounted::{CmfsFs, Memory, Options, Part};
+use super::mtd::MtdNand;
+use super::nvram::MappedNvram;
+use super::{error, export};
+use bimetal_base::{Error, Result};
+use bimetal_media::guard::{self, Claim, Role, Target};
+use bimetal_media::nand::NandProfile;
+use bimetal_media::profile;
+use cmfs_core::ecc::Corrected;
+use cmfs_core::record::{MAGIC, Record};
+use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, Problem};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The part that an image is of, unless another is named.
+pub const DEVICE: &str = "slc-2k";
+
+/// Bytes at the end of an image in which format records are looked for where they should not be.
+const RECORDS_BYTES: u64 = 48 << 20;
+
+/// Which volume, and how.
+#[derive(Clone, Debug)]
+pub struct Volume<'a> {
+    /// The image of the NAND, or an MTD device.
+    pub nand: &'a Path,
+    /// The NVRAM, a file or a device to map; without, every mount scans.
+    pub nvram: Option<&'a Path>,
+    /// Profile of the part, by name or path; an MTD device tells its shape itself.
+    pub device: &'a str,
+    /// Believe the NAND alone.
+    pub scan: bool,
+    /// Leave a checkpoint for YAFFS2 at the end, for machines with pointers of so many bytes.
+    pub checkpoint: Option<usize>,
+    /// Open a part without a format record, as YAFFS2 and image makers leave it.
+    pub plain: bool,
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The image of the NAND, made if it is not there; or an MTD device.
+    pub nand: PathBuf,
+    /// That of the NVRAM.
+    pub nvram: Option<PathBuf>,
+    /// Profile of the part.
+    pub device: String,
+    /// Size of the NAND where the image is not there yet, bytes of data; `None`: as the profile says.
+    pub size_bytes: Option<u64>,
+    /// Size of the NVRAM, bytes; `None`: a thousandth of the NAND.
+    pub nvram_bytes: Option<u64>,
+    /// How metadata lies in NVRAM.
+    pub layout: Layout,
+    /// Go ahead although the image holds something.
+    pub force: bool,
+}
+
+/// The shape of a part by its profile.
+///
+/// # Errors
+/// There is no such profile, or the file system cannot be on such a part.
+pub fn geometry_of(device: &str) -> Result<Geometry> {
+    let profile: NandProfile = profile::load(device)?;
+    let shape = profile.geometry();
+    let geometry = Geometry {
+        page_bytes: shape.page_bytes,
+        spare_bytes: shape.spare_bytes,
+        pages_per_block: shape.pages_per_block,
+        blocks: shape.blocks(),
+    };
+    geometry.check().map_err(error)?;
+    Ok(geometry)
+}
+
+fn config(layout: Layout) -> Config {
+    Config { layout, names: Names::Auto, ..Config::default() }
+}
+
+/// The layout of an NVRAM: the paper's begins with two words that are 0 or 1, and a chunk of the heap.
+fn layout_of(path: &Path) -> Result<Layout> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|why| Error::io(path.display(), why))?;
+    file.take(16).read_to_end(&mut bytes).map_err(|why| Error::io(path.display(), why))?;
+    let marker = matches!(bytes.get(..8), Some([0 | 1, 0, 0, 0, 0 | 1, 0, 0, 0]));
+    let is_paper = marker && bytes.get(8..16).is_some_and(|head| head != [0; 8]);
+    Ok(if is_paper { Layout::Paper } else { Layout::Compact })
+}
+
+/// Makes a volume; the sizes of NAND and NVRAM, bytes.
+///
+/// # Errors
+/// The images cannot be made, or hold something and `force` is not set.
+pub fn make(plan: &Plan) -> Result<(u64, u64)> {
+    let made = |name, path| Target { make: true, ..Target::new(name, path, Role::Overwritten) };
+    let nvram = plan.nvram.as_deref().map(|path| made("--nvram", path));
+    let targets: Vec<Target> = [made("--nand", &plan.nand)].into_iter().chain(nvram).collect();
+    let mut claims = guard::claim(&targets, plan.force)?.into_iter();
+    let nand = claims.next().ok_or(Error::BadArgument)?;
+    let nand = if is_device(&plan.nand) { open_device(plan, nand)? } else { make_image(plan, nand)? };
+    let shape = cmfs_core::Nand::geometry(&nand);
+    let bytes = shape.pages() * u64::from(shape.page_bytes);
+    let nvram_bytes = plan.nvram_bytes.unwrap_or((bytes / 1000).max(4096)) / 8 * 8;
+    let nvram = claims.next().map(|claim| make_nvram(claim, nvram_bytes)).transpose()?;
+    let identity = *uuid::Uuid::new_v4().as_bytes();
+    let fs = Fs::format(nand, nvram, config(plan.layout), identity, true).map_err(error)?;
+    fs.close().map_err(error)?;
+    Ok((bytes, if plan.nvram.is_some() { nvram_bytes } else { 0 }))
+}
+
+/// An MTD device to make a file system on: its spare areas say whether it holds something, too.
+fn open_device(plan: &Plan, claim: Arc<Claim>) -> Result<Part> {
+    if plan.size_bytes.is_some() {
+        return Err(Error::invalid(format!("{}: a device has its size", plan.nand.display())));
+    }
+    let mut nand = MtdNand::over(claim)?;
+    let shape = cmfs_core::Nand::geometry(&nand);
+    let mut spare = vec![0; shape.spare_bytes as usize];
+    for block in 0..shape.blocks {
+        let read = cmfs_core::Nand::read_spare(&mut nand, shape.first_page(block), &mut spare);
+        if !plan.force && read.is_ok() && spare.iter().any(|byte| *byte != 0xff) {
+            return Err(Error::invalid(format!(
+                "{} already holds something in its spare areas; use --force to overwrite it",
+                plan.nand.display()
+            )));
+        }
+    }
+    Ok(Box::new(nand))
+}
+
+/// An image to make a file system in; an empty one gets its length.
+fn make_image(plan: &Plan, claim: Arc<Claim>) -> Result<Part> {
+    let mut geometry = geometry_of(&plan.device)?;
+    if let Some(bytes) = plan.size_bytes {
+        let block = u64::from(geometry.page_bytes) * u64::from(geometry.pages_per_block);
+        geometry.blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
+        geometry.check().map_err(error)?;
+    }
+    let is_empty = claim.file().metadata().is_ok_and(|found| found.len() == 0);
+    if is_empty || plan.size_bytes.is_some() && plan.force {
+        ImageNand::make(&claim, &geometry)?;
+    }
+    Ok(Box::new(Corrected::new(ImageNand::over(claim, geometry)?)))
+}
+
+/// A character device is MTD, or nothing that can be a NAND part.
+fn is_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.file_type().is_char_device())
+}
+
+/// A file is emptied and made of this size, a device has its own.
+fn make_nvram(claim: Arc<Claim>, bytes: u64) -> Result<MappedNvram> {
+    if claim.file().metadata().is_ok_and(|found| found.is_file()) {
+        let resized = claim.file().set_len(0).and_then(|()| claim.file().set_len(bytes));
+        resized.map_err(|why| Error::io(claim.name(), why))?;
+    }
+    MappedNvram::over(claim)
+}
+
+/// The shape in the last format record of an image, wherever in its end it lies.
+fn shape_in(image: &Path) -> Option<Geometry> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = std::fs::File::open(image).ok().filter(|_| !is_device(image))?;
+    let len = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(RECORDS_BYTES))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(RECORDS_BYTES).read_to_end(&mut bytes).ok()?;
+    let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
+    starts
+        .filter_map(|(at, _)| Record::from_bytes(&bytes[at..]).ok())
+        .next_back()
+        .map(|record| record.geometry)
+}
+
+impl Volume<'_> {
+    /// Opens the core. Read-only, nothing on the media changes.
+    ///
+    /// # Errors
+    /// The images cannot be opened, or do not belong together.
+    pub fn open(&self, writable: bool) -> Result<Fs<Part, Memory>> {
+        let role = Role::changed_if(writable);
+        let nvram = self.nvram.map(|path| Target::new("--nvram", path, role));
+        let targets: Vec<Target> =
+            [Target::new("--nand", self.nand, role)].into_iter().chain(nvram).collect();
+        let mut claims = guard::claim(&targets, false)?.into_iter();
+        let nand = claims.next().ok_or(Error::BadArgument)?;
+        let nand: Part = match is_device(self.nand) {
+            true => Box::new(MtdNand::over(nand)?),
+            false => Box::new(Corrected::new(ImageNand::over(nand, geometry_of(self.device)?)?)),
+        };
+        let nvram = claims.next().map(MappedNvram::over).transpose()?;
+        let nvram = nvram.map(|memory| Box::new(memory) as Memory);
+        let layout = self.nvram.map_or(Ok(Layout::Compact), layout_of)?;
+        let config = Config { plain: self.plain, ..config(layout) };
+        let opened = match self.scan {
+            true => Fs::open_scanning(nand, nvram, config),
+            false => Fs::open(nand, nvram, config),
+        };
+        opened.map_err(|why| match why {
+            cmfs_core::Error::Foreign(_) => self.foreign(why),
+            why => error(why),
+        })
+    }
+
+    /// The error for a part that is not ours, with the shape that a format record in its image names.
+    fn foreign(&self, why: cmfs_core::Error) -> Error {
+        let path = self.nand.display();
+        match shape_in(self.nand) {
+            Some(shape) => Error::invalid(format!(
+                "{path}: it is a cmfs on a part of {} blocks of {} pages of {} + {} bytes, which --device {} is not; name that part",
+                shape.blocks, shape.pages_per_block, shape.page_bytes, shape.spare_bytes, self.device
+            )),
+            None => error(why).explained(path),
+        }
+    }
+
+    /// Opens it as a file system.
+    ///
+    /// # Errors
+    /// As [`open`](Volume::open)'s.
+    pub fn mount(&self, writable: bool) -> Result<CmfsFs> {
+        let checkpoint = self.checkpoint.filter(|_| writable);
+        let fs = self.open(writable)?;
+        if self.nvram.is_some() && !fs.report().why.is_empty() {
+            tracing::warn!("cmfs: the NVRAM was not used and the NAND was scanned: {}", fs.report().why);
+        }
+        CmfsFs::new(fs, Options { manual: !writable, checkpoint })
+    }
+
+    /// Checks the volume; how it was opened, what is wrong, and how many objects there are. With `repair` what the
+    /// NVRAM says wrong is written anew from a scan of the NAND.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn check(&self, repair: bool) -> Result<Checked> {
+        let mut fs = self.open(repair)?;
+        let problems = fs.check(true).map_err(error)?;
+        let checked =
+            Checked { report: fs.report().clone(), problems, objects: fs.object_count(), repaired: false };
+        if !repair {
+            return Ok(checked);
+        }
+        if checked.problems.is_empty() {
+            fs.close().map_err(error)?;
+            return Ok(checked);
+        }
+        fs.repair().map_err(error)?;
+        if fs.check(true).map_err(error)?.is_empty() {
+            fs.close().map_err(error)?;
+            return Ok(Checked { repaired: true, ..checked });
+        }
+        drop(fs);
+        let mut fs = Volume { scan: true, ..self.clone() }.open(true)?;
+        let left = fs.check(true).map_err(error)?;
+        fs.close().map_err(error)?;
+        Ok(Checked { repaired: left.is_empty(), ..checked })
+    }
+
+    /// Writes an image that image makers' tools read; how many objects are in it.
+    ///
+    /// # Errors
+    /// The volume cannot be read, or the image not be written.
+    pub fn export(&self, image: &Path) -> Result<u32> {
+        let mut fs = self.open(false)?;
+        export::write_image(&mut fs, image)
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// How the volume was opened.
+    pub report: MountReport,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// Objects looked at.
+    pub objects: u32,
+    /// What was wrong is right now.
+    pub repaired: bool,
+}

@@ -1,0 +1,339 @@
+//! Where file data lies: looking it up, giving it blocks, taking them away. All in file system blocks.
+//!
+//! Delayed allocation works in three steps: [`Ext4::reserve`] when data is written to memory,
+//! [`Ext4::place`] and [`Ext4::unreserve`] when it gets its blocks, just before [`Ext4::freeze`].
+
+mod tree;
+
+use super::Ext4;
+use super::credits::PREALLOCATE_RUNS;
+use super::extents::{EXTENT_MAX, Extent, Spot, UNWRITTEN_MAX};
+use super::space::{Claim, SHORT_FILE_BYTES};
+use bimetal_base::time::Stamp;
+use bimetal_base::units::{DiskBlock, Ino};
+use bimetal_base::{Error, Result};
+use smallvec::SmallVec;
+
+/// What is at a block of a file, and for how many blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// Nothing; reads as zeros.
+    Hole {
+        /// Blocks.
+        len: u32,
+    },
+    /// Data.
+    Data {
+        /// First block on the device.
+        at: DiskBlock,
+        /// Blocks.
+        len: u32,
+    },
+    /// Space without data; reads as zeros.
+    Unwritten {
+        /// First block on the device.
+        at: DiskBlock,
+        /// Blocks.
+        len: u32,
+    },
+}
+
+impl Mapping {
+    /// Blocks it holds for.
+    pub fn blocks(self) -> u64 {
+        match self {
+            Mapping::Hole { len } | Mapping::Data { len, .. } | Mapping::Unwritten { len, .. } => len.into(),
+        }
+    }
+}
+
+/// A run of blocks that data was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// First block of the file.
+    pub block: u64,
+    /// First block on the device.
+    pub at: DiskBlock,
+    /// Blocks.
+    pub len: u32,
+    /// Nothing on the disk refers to the run as data yet: it may be written in place before the commit. If
+    /// not, it holds live data, and its new contents have to go through the journal.
+    pub fresh: bool,
+}
+
+/// Runs that data was given.
+pub type PlacedRuns = SmallVec<[Placed; 4]>;
+
+/// Blocks an operation may change before it lets the caller commit, as a part of what a transaction holds.
+pub(super) const STEP_SHARE: usize = 4;
+
+impl Ext4 {
+    /// What is at `block`, for at most `max` blocks.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode`].
+    pub fn map(&mut self, ino: Ino, block: u64, max: u32) -> Result<Mapping> {
+        let slot = self.load(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        let tree = self.store.mapped_tree(inode)?;
+        let Some(first) = u32::try_from(block).ok().filter(|block| *block != u32::MAX) else {
+            return Ok(Mapping::Hole { len: max });
+        };
+        Ok(match tree.spot(first) {
+            Spot::Hole(end) => {
+                let open_end = end >= u64::from(u32::MAX);
+                Mapping::Hole { len: if open_end { max } else { max.min((end - block) as u32) } }
+            }
+            Spot::Extent(extent) => {
+                let at = DiskBlock(extent.at + (block - u64::from(extent.block)));
+                let len = max.min((extent.end() - block) as u32);
+                match extent.unwritten {
+                    true => Mapping::Unwritten { at, len },
+                    false => Mapping::Data { at, len },
+                }
+            }
+        })
+    }
+
+    /// Promises `blocks` to data that will be placed later, on behalf of an ordinary user. Blocks in
+    /// unwritten extents need no promise, but one for each keeps a full disk from refusing their place.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; see [`Ext4::held_blocks`].
+    pub fn reserve(&mut self, blocks: u64) -> Result<()> {
+        self.store.check_writable()?;
+        if blocks == 0 {
+            return Ok(());
+        }
+        self.store.promise(blocks, self.store.geometry.root_blocks)
+    }
+
+    /// As [`Ext4::reserve`], on behalf of root: the blocks kept for root count too.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub fn reserve_as_root(&mut self, blocks: u64) -> Result<()> {
+        self.store.check_writable()?;
+        self.store.promise(blocks, 0)
+    }
+
+    /// As [`Ext4::reserve`], for data that is to move when it is overwritten ([`Ext4::relocate_promised`]): that needs
+    /// blocks only for a while, so a part in 16 of the disk must stay free for what has none yet.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub fn reserve_to_move(&mut self, blocks: u64) -> Result<()> {
+        self.store.check_writable()?;
+        let keep = self.store.geometry.root_blocks + self.store.geometry.blocks / 16;
+        self.store.promise(blocks, keep)
+    }
+
+    /// Takes back a promise: the data has its place, or is gone.
+    pub fn unreserve(&mut self, blocks: u64) {
+        debug_assert!(blocks <= self.store.count.promised, "more is taken back than was promised");
+        self.store.count.promised = self.store.count.promised.saturating_sub(blocks);
+    }
+
+    /// Gives blocks to `len` blocks of data from `block` on: holes get new ones, unwritten space becomes
+    /// data. The blocks taken must have been promised, or [`Error::NoSpace`] may come now. The runs are in
+    /// order and cover the whole range.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::TooLarge`], as [`Ext4::inode_mut`]; nothing has changed then.
+    pub fn place(&mut self, ino: Ino, block: u64, len: u32) -> Result<PlacedRuns> {
+        let range = block_range(block, u64::from(len))?;
+        let slot = self.load_dirty(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        self.store.place(inode, range.0, range.1)
+    }
+
+    /// Gives `len` blocks of data from `block` on new blocks in the place of those they have, in at most `runs`
+    /// runs: data that is overwritten as a whole need not travel through the journal then. The old blocks are
+    /// free once the next transaction is on the disk.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], also without such long runs of free blocks; as [`Ext4::inode_mut`]; nothing has
+    /// changed then.
+    pub fn relocate(&mut self, ino: Ino, block: u64, len: u32, runs: usize) -> Result<PlacedRuns> {
+        let range = block_range(block, u64::from(len))?;
+        let slot = self.load_dirty(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        self.store.relocate(inode, range.0, range.1, runs, Claim::Ordinary)
+    }
+
+    /// As [`Ext4::relocate`], of data that blocks were promised to ([`Ext4::reserve_to_move`]), in as many runs as
+    /// it takes.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode_mut`]; nothing has changed then.
+    pub fn relocate_promised(&mut self, ino: Ino, block: u64, len: u32) -> Result<PlacedRuns> {
+        let range = block_range(block, u64::from(len))?;
+        let slot = self.load_dirty(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        self.store.relocate(inode, range.0, range.1, usize::MAX, Claim::Promised)
+    }
+
+    /// Whether a file is so short, and its map so simple, that overwritten blocks can as well get a new place.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode_mut`].
+    pub fn is_short_file(&mut self, ino: Ino) -> Result<bool> {
+        let slot = self.load_dirty(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        let short = inode.size <= SHORT_FILE_BYTES.into();
+        Ok(short && self.store.mapped_tree(inode)?.has_room(2))
+    }
+
+    /// Cuts or extends a file. Blocks past the end are freed; the rest of the last block is the caller's
+    /// to fill with zeros. `false` means that so much has to be freed that it takes several transactions:
+    /// commit and call again, with the inode out of everybody's reach. A crash in between does no harm.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`]; as [`Ext4::inode_mut`].
+    pub fn truncate(&mut self, ino: Ino, size: u64, now: Stamp) -> Result<bool> {
+        let slot = self.load_dirty(ino)?;
+        let now = self.note_time(now);
+        let done = self.resize(slot, size)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        (inode.mtime, inode.ctime) = (now, now);
+        Ok(done)
+    }
+
+    /// Sets the size of a cached inode, marked as changed, and frees what is past it; `false` if not all.
+    pub(super) fn resize(&mut self, slot: u32, size: u64) -> Result<bool> {
+        if size > self.size_max() {
+            return Err(Error::TooLarge);
+        }
+        let step = self.step_blocks();
+        let inode = &mut self.inodes.entry(slot).inode;
+        self.store.mapped_tree(inode)?;
+        self.store.tree_mut(inode)?;
+        let ino = inode.ino;
+        let kept = size.div_ceil(u64::from(self.store.geometry.block_bytes));
+        self.store.maps_to_cut(inode, kept, step)?;
+        inode.size = size;
+        self.store.note_size(size);
+        let done = self.free_from(slot, size.div_ceil(u64::from(self.block_bytes())))?;
+        let entry = self.inodes.entry(slot);
+        match (done, entry.orphan, entry.inode.nlink) {
+            (false, false, _) => self.add_orphan(ino)?,
+            (true, true, 1..) => self.remove_orphan(ino)?,
+            _ => {}
+        }
+        Ok(done)
+    }
+
+    /// Frees the blocks from `from` on, the last ones first; `false` if that was enough for one transaction.
+    pub(super) fn free_from(&mut self, slot: u32, from: u64) -> Result<bool> {
+        let limit = self.dirty_blocks() + self.step_blocks();
+        while self.dirty_blocks() < limit {
+            let inode = &mut self.inodes.entry(slot).inode;
+            let Some(last) = self.store.tree(inode)?.last().filter(|last| last.end() > from) else {
+                return Ok(true);
+            };
+            let first = from.max(u64::from(last.block)) as u32;
+            self.store.cut(inode, first, last.end())?;
+        }
+        Ok(false)
+    }
+
+    /// Makes a hole of the `len` blocks from `block` on, as far as one step goes. The answer is the block up to
+    /// which that is: if it is not the end, go on from there with credits of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the map has to grow and cannot; as [`Ext4::inode_mut`].
+    pub fn punch(&mut self, ino: Ino, block: u64, len: u64) -> Result<u64> {
+        let (from, to) = clip(block, len);
+        let slot = self.load_dirty(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        self.store.mapped_tree(inode)?;
+        let tree = self.store.tree_mut(inode)?;
+        self.store.check_growth(tree, 1, 0, Claim::Promised)?;
+        let limit = self.dirty_blocks() + self.step_blocks();
+        let mut at = u64::from(from);
+        while at < to {
+            if self.dirty_blocks() >= limit {
+                return Ok(at);
+            }
+            let inode = &mut self.inodes.entry(slot).inode;
+            match self.store.tree(inode)?.spot(at as u32) {
+                Spot::Hole(end) => at = end,
+                Spot::Extent(extent) => {
+                    let end = extent.end().min(to);
+                    self.store.maps_of(extent.at, extent.len.into())?;
+                    let inode = &mut self.inodes.entry(slot).inode;
+                    self.store.cut(inode, at as u32, end)?;
+                    at = end;
+                }
+            }
+        }
+        Ok(block.saturating_add(len))
+    }
+
+    /// Gives space without data to the holes among the `len` blocks from `block` on, as far as one step goes. The
+    /// answer is the block up to which that is: if it is not the end, go on from there with credits of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there is not enough for all of it, [`Error::TooLarge`], as [`Ext4::inode_mut`]; this step
+    /// has changed nothing then.
+    pub fn preallocate(&mut self, ino: Ino, block: u64, len: u64) -> Result<u64> {
+        let (from, to) = block_range(block, len)?;
+        let slot = self.load_dirty(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        self.store.mapped_tree(inode)?;
+        let mut holes = self.store.holes(inode, from, to)?;
+        let blocks = holes.iter().map(|(from, to)| to - u64::from(*from)).sum();
+        self.store.check_room(blocks, Claim::Ordinary)?;
+        let later = holes.get(PREALLOCATE_RUNS).map_or(to, |hole| hole.0.into());
+        holes.truncate(PREALLOCATE_RUNS);
+        let found = self.store.take_for(inode, &holes, UNWRITTEN_MAX, PREALLOCATE_RUNS)?;
+        self.store.add(inode, &found, true)?;
+        let wanted: u64 = holes.iter().map(|(from, to)| to - u64::from(*from)).sum();
+        let taken: u64 = found.iter().map(|extent| u64::from(extent.len)).sum();
+        Ok(match found.last() {
+            Some(last) if taken < wanted => last.end(),
+            _ => later,
+        })
+    }
+
+    /// The first block at or after `block` that holds data.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode`].
+    pub fn next_data(&mut self, ino: Ino, block: u64) -> Result<Option<u64>> {
+        let mut at = block;
+        loop {
+            match self.map(ino, at, u32::MAX)? {
+                Mapping::Data { .. } => return Ok(Some(at)),
+                Mapping::Unwritten { len, .. } | Mapping::Hole { len } => at += u64::from(len),
+            }
+            if at >= u64::from(u32::MAX) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The first block at or after `block` that holds no data.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode`].
+    pub fn next_hole(&mut self, ino: Ino, block: u64) -> Result<u64> {
+        let mut at = block;
+        while let Mapping::Data { len, .. } = self.map(ino, at, u32::MAX)? {
+            at += u64::from(len);
+        }
+        Ok(at)
+    }
+}
+
+/// The range as block numbers of a file.
+fn block_range(block: u64, len: u64) -> Result<(u32, u64)> {
+    let end = block.checked_add(len).filter(|end| *end <= u64::from(u32::MAX)).ok_or(Error::TooLarge)?;
+    Ok((block as u32, end))
+}
+
+/// The part of a range that a file can have.
+fn clip(block: u64, len: u64) -> (u32, u64) {
+    let max = u64::from(u32::MAX);
+    (block.min(max) as u32, block.saturating_add(len).min(max))
+}

@@ -1,0 +1,104 @@
+//! The nodes of a file's tree: how many there are to be, which blocks they have, what a change needs of them.
+
+use super::*;
+
+impl Extents {
+    /// Nodes of the index between the root and `leaves` leaves.
+    fn index_nodes(&self, leaves: usize) -> usize {
+        let (mut level, mut nodes) = (leaves, 0);
+        while level > ROOT_ENTRIES {
+            level = level.div_ceil(self.node_entries());
+            nodes += level;
+        }
+        nodes
+    }
+
+    /// How many node blocks are missing. Each must be given with [`Extents::give_node`].
+    pub fn missing_nodes(&self) -> usize {
+        if self.is_flat() {
+            return 0;
+        }
+        let bare = self.leaves.iter().filter(|leaf| leaf.node == 0).count();
+        bare + self.index_nodes(self.leaves.len()).saturating_sub(self.index.len())
+    }
+
+    /// Node blocks that adding `extents` extents may take at most.
+    pub fn nodes_to_add(&self, extents: usize) -> usize {
+        let held = self.leaves.iter().filter(|leaf| leaf.node != 0).count();
+        let grown = self.leaves.len() + extents.div_ceil(self.node_entries() / 2) + 1;
+        let grown =
+            if extents + self.leaves[0].extents.len() <= ROOT_ENTRIES && held == 0 { 0 } else { grown };
+        (grown + self.index_nodes(grown)).saturating_sub(held + self.index.len())
+    }
+
+    /// Nodes that changing `blocks` blocks, each anywhere, writes at most; and node blocks taken or given back.
+    pub fn nodes_to_change(&self, blocks: u64) -> (u64, u64) {
+        let (one, first) = (self.leaves.len() == 1, self.leaves[0].extents.len());
+        // A change in the middle of an extent makes two more; where there is none yet, each block makes one.
+        let most = if one && first == 0 { blocks } else { blocks.saturating_mul(2) };
+        let extents = usize::try_from(most).unwrap_or(usize::MAX / 4);
+        if self.has_room(extents) && !self.has_nodes() {
+            return (0, 0);
+        }
+        if one && self.index.is_empty() && first.saturating_add(extents) <= self.node_entries() {
+            return (1, 2);
+        }
+        let grown = extents.div_ceil(self.node_entries() / 2) + 1;
+        let touched = extents.saturating_mul(2).min(self.leaves.len());
+        let index = self.index_nodes(self.leaves.len() + grown).max(self.index.len());
+        let nodes = (touched + grown + index) as u64;
+        (nodes, nodes)
+    }
+
+    /// Whether a few more extents can never need a node, the common case.
+    pub fn has_room(&self, extents: usize) -> bool {
+        self.leaves.len() == 1 && self.leaves[0].extents.len().saturating_add(extents) <= ROOT_ENTRIES
+    }
+
+    /// Whether there is, or was until now, a node block.
+    pub fn has_nodes(&self) -> bool {
+        self.leaves[0].node != 0 || !self.index.is_empty() || !self.dropped.is_empty()
+    }
+
+    /// Puts a new block in the first place one is missing.
+    pub fn give_node(&mut self, node: u64) {
+        self.index_changed = true;
+        match self.leaves.iter_mut().find(|leaf| leaf.node == 0) {
+            Some(leaf) => {
+                leaf.node = node;
+                leaf.changed = true;
+            }
+            None => self.index.push(node),
+        }
+    }
+
+    /// Takes out every node block that is not needed any more.
+    pub fn spare_nodes(&mut self) -> Vec<u64> {
+        if self.is_flat() && self.leaves[0].node != 0 {
+            self.dropped.push(self.leaves[0].node);
+            self.leaves[0].node = 0;
+            self.index_changed = true;
+        }
+        let wanted = if self.is_flat() { 0 } else { self.index_nodes(self.leaves.len()) };
+        if wanted < self.index.len() {
+            self.dropped.extend(self.index.drain(wanted..));
+            self.index_changed = true;
+        }
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Blocks of nodes in use.
+    #[cfg(test)]
+    pub fn nodes(&self) -> impl Iterator<Item = u64> + '_ {
+        let leaves = self.leaves.iter().map(|leaf| leaf.node).filter(|node| *node != 0);
+        leaves.chain(self.index.iter().copied())
+    }
+
+    /// Nodes that writing the tree now would store.
+    pub fn changed_nodes(&self) -> usize {
+        let leaves = self.leaves.iter().filter(|leaf| leaf.changed && leaf.node != 0).count();
+        let moved = |leaf: &Leaf| leaf.extents.first().is_some_and(|first| first.block != leaf.key);
+        let index = !self.index.is_empty() && (self.index_changed || self.leaves.iter().any(moved));
+        leaves + if index { self.index.len() } else { 0 }
+    }
+}

@@ -1,0 +1,251 @@
+//! Flash translation: what stands between logical pages and NAND, one scheme a file.
+//!
+//! A scheme ([`Ftl`]) owns its [`Nand`] and is opened on it, new or used: what the spare areas say is all
+//! it needs, so that opening after a power cut is the same as opening at all. To add a scheme, write one
+//! file with a [`Scheme`] constant and name it in [`SCHEMES`].
+//!
+//! Every page a scheme programs for the host carries a tag: its logical page, and its [`version`]. So a page
+//! can be checked without its bytes, and of two versions the newer is known.
+
+pub mod bast;
+mod blockmap;
+pub mod device;
+pub mod dftl;
+pub mod fast;
+mod free;
+pub mod nftl;
+pub mod page;
+pub mod settings;
+pub mod ssd;
+pub mod streams;
+
+use bimetal_base::options::{self, Named, Registry};
+use bimetal_base::time::Time;
+use bimetal_base::units::Lpn;
+use bimetal_base::{Error, Result};
+use bimetal_media::nand::{Failure, Nand, NandCounts, Wear};
+use serde::Serialize;
+use settings::Settings;
+use std::io;
+
+/// Opens a scheme on an array, new or used.
+pub type Open = fn(Nand, Settings) -> Result<Box<dyn Ftl>>;
+
+/// A scheme: how to call it, what can be set, how to open it.
+pub type Scheme = options::Entry<Open>;
+
+/// All schemes, by name.
+pub const SCHEMES: Registry<Open> = Registry {
+    what: "FTL",
+    entries: &[&page::SCHEME, &bast::SCHEME, &fast::SCHEME, &nftl::SCHEME, &dftl::SCHEME],
+};
+
+/// The name of a scheme that papers call otherwise.
+fn known_as(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name)
+}
+
+/// Refuses a scheme or a setting that there is not.
+///
+/// # Errors
+/// [`Error::Invalid`] with the nearest name that there is.
+pub fn check(named: &Named) -> Result<()> {
+    SCHEMES.look_up(&Named { name: known_as(&named.name).to_string(), ..named.clone() }).map(drop)
+}
+
+/// Opens scheme `name` on `nand` with `settings` such as `clean=greedy:over-provision=10`.
+pub fn open(name: &str, nand: Nand, settings: &str) -> Result<Box<dyn Ftl>> {
+    (SCHEMES.find(name)?.make)(nand, Settings::parse(name, settings)?)
+}
+
+/// Other names of schemes: what the papers call them.
+const ALIASES: [(&str, &str); 3] = [("log", "bast"), ("log-block", "bast"), ("replacement", "nftl")];
+
+/// A scheme and its settings, from `page:clean=greedy:level=static`, as command lines say them.
+pub fn scheme_and_settings(text: &str) -> (String, String) {
+    let (scheme, settings) = text.split_once(':').unwrap_or((text, ""));
+    (known_as(scheme).to_string(), settings.to_string())
+}
+
+/// A translation layer over the array it owns.
+///
+/// Time goes along: every call says when it arrives, and what it returns says when it is done. A call
+/// that comes while units are busy waits for them.
+pub trait Ftl: Send {
+    /// Pages the host can address: 0 up to this.
+    fn logical_pages(&self) -> u64;
+
+    /// Where a page lies, without an operation.
+    fn find(&self, page: Lpn) -> Option<(u32, u32)>;
+
+    /// Finds and reads a page.
+    ///
+    /// Fails with [`Error::Corrupt`] if its bits cannot be corrected, with [`Error::Gone`] without power.
+    fn read(&mut self, at: Time, page: Lpn) -> Result<Found>;
+
+    /// Writes a page; `data` is a whole page, or empty where the array keeps no bytes. When it is done
+    /// it survives power loss.
+    ///
+    /// Fails with [`Error::Io`] (`EROFS`) once the flash is worn out, with [`Error::Gone`] without power.
+    fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time>;
+
+    /// As [`write`](Ftl::write), of a page whose contents live about as long as those of other pages written with
+    /// the same placement handle: what a host says of a write with NVMe streams or flexible data placement.
+    ///
+    /// Provided: the handle is of no interest.
+    fn write_placed(&mut self, at: Time, page: Lpn, data: &[u8], _handle: u8) -> Result<Time> {
+        self.write(at, page, data)
+    }
+
+    /// How many placement handles it keeps apart, 0 among them.
+    fn handles(&self) -> u8 {
+        1
+    }
+
+    /// Forgets a page: it reads as never written. Not remembered over power loss: then it may read as
+    /// any of its earlier versions.
+    fn trim(&mut self, at: Time, page: Lpn) -> Result<Time>;
+
+    /// What it did beyond what the array counts.
+    fn counts(&self) -> FtlCounts;
+
+    /// Whether it takes no more writes because the flash is worn out.
+    fn is_read_only(&self) -> bool;
+
+    /// The array.
+    fn nand(&self) -> &Nand;
+
+    /// The array, to plan a power cut or turn the power on.
+    fn nand_mut(&mut self) -> &mut Nand;
+
+    /// Gives up everything but the array, as power loss does.
+    fn into_nand(self: Box<Self>) -> Nand;
+}
+
+/// The bits of a version that count copies.
+const COPY_BITS: u32 = 16;
+
+/// A page's version as its tag holds it: the number of the write it comes from (the n-th write since the
+/// array was new has number n) and, below, how often it was copied since.
+pub fn version(write: u64) -> u64 {
+    write << COPY_BITS
+}
+
+/// The number of the write that a version comes from.
+pub fn write_of(version: u64) -> u64 {
+    version >> COPY_BITS
+}
+
+/// The version of one more copy.
+pub(crate) fn copied(version: u64) -> u64 {
+    let copies = (1 << COPY_BITS) - 1;
+    if version & copies == copies { version } else { version + 1 }
+}
+
+/// Marks the owner of a page that stands for contents lost to bit errors, so that no older version of
+/// them ever comes back.
+pub(crate) const LOST: u32 = 1 << 31;
+
+/// Attempts at reading a page with too many wrong bits.
+const READS_MAX: u32 = 3;
+
+/// Whether version `a` is to be used rather than `b`. Of two copies of one write the original: a cut that
+/// interrupts a cleaning then leaves its target with nothing valid, and so the room to begin again.
+fn newer(a: u64, b: u64) -> bool {
+    match write_of(a).cmp(&write_of(b)) {
+        std::cmp::Ordering::Equal => a < b,
+        order => order.is_gt(),
+    }
+}
+
+/// Reads the newest version of `page`, which lies at `place`; when that is done.
+fn read_page(nand: &mut Nand, at: Time, place: (u32, u32), page: Lpn) -> Result<Time> {
+    let mut reads = 1;
+    loop {
+        match nand.read(at, place.0, place.1) {
+            Ok(done) => return Ok(done),
+            Err(Failure::Unreadable) if reads < READS_MAX => reads += 1,
+            Err(failure) => return Err(hopeless(nand, failure, page)),
+        }
+    }
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// When it was done.
+    pub at: Time,
+    /// The block and page it lies in until the next request; none for a page never written.
+    pub place: Option<(u32, u32)>,
+}
+
+/// What a scheme did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FtlCounts {
+    /// Pages the host read.
+    pub host_reads: u64,
+    /// Pages the host wrote.
+    pub host_writes: u64,
+    /// Pages the host gave up.
+    pub host_trims: u64,
+    /// Log blocks that became data blocks as they were.
+    pub switch_merges: u64,
+    /// Log blocks that became data blocks after the rest was copied to them.
+    pub partial_merges: u64,
+    /// Data blocks gathered from several blocks.
+    pub full_merges: u64,
+    /// Pages of the mapping read from flash.
+    pub map_reads: u64,
+    /// Pages of the mapping written to flash.
+    pub map_writes: u64,
+    /// Blocks moved only to spread wear.
+    pub wear_moves: u64,
+    /// Pages whose contents were lost to bit errors.
+    pub lost_pages: u64,
+}
+
+/// Everything there is to tell about a run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Report {
+    /// What the scheme did.
+    #[serde(flatten)]
+    pub ftl: FtlCounts,
+    /// What the array did.
+    pub nand: NandCounts,
+    /// How erases are spread.
+    pub wear: Wear,
+    /// Pages programmed for each page the host wrote; 0 before the first.
+    pub write_amplification: f64,
+}
+
+/// The report of a scheme so far.
+pub fn report(ftl: &dyn Ftl) -> Report {
+    let (counts, nand) = (ftl.counts(), ftl.nand().counts());
+    let write_amplification = match counts.host_writes {
+        0 => 0.0,
+        writes => nand.programs as f64 / writes as f64,
+    };
+    Report { ftl: counts, nand, wear: ftl.nand().wear(), write_amplification }
+}
+
+/// The error of a device whose flash takes no more writes.
+pub(crate) fn worn_out(nand: &Nand) -> Error {
+    let what = format!("{}: the flash is worn out and takes no more writes", nand.profile().model);
+    Error::io(what, io::Error::from_raw_os_error(libc::EROFS))
+}
+
+/// A failure of the array that no scheme can do anything about, as an error.
+pub(crate) fn hopeless(nand: &Nand, failure: Failure, page: Lpn) -> Error {
+    let device = nand.profile().model.clone();
+    match failure {
+        Failure::PowerOff => Error::Gone { device },
+        Failure::Storage(error) => *error,
+        Failure::Unreadable => {
+            Error::corrupt(device, "more bits are wrong than can be corrected", format_args!("page {page}"))
+        }
+        Failure::Program | Failure::Erase => worn_out(nand),
+    }
+}
+
+#[cfg(test)]
+mod tests;

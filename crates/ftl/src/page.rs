@@ -1,0 +1,525 @@
+//! Page map: every logical page anywhere (the scheme of today's SSDs).
+//!
+//! Writes go to one open block a unit, unit after unit. When a unit runs out of free blocks (looked at when
+//! the open block is full, or at each write: `begin`), a closed one is cleaned: its valid pages are copied to the unit's open block for copies and it is erased. Which one:
+//!
+//! - *greedy*: the fewest valid pages;
+//! - *cost-benefit*: the most `age × (1 − u) ÷ 2u` (Kawaguchi, Nishioka, Motoda: A Flash-Memory Based File
+//!   System, USENIX 1995), `u` the part of valid pages, age counted in writes since its last change.
+//!
+//! Of several that are equally good the least worn (`ties=lowest`: the lowest number, which wears the blocks at
+//! the front: greedy cleaning often has a choice).
+//!
+//! Wear levelling. *dynamic*: of the free blocks the least worn is opened next. *static*: besides, when
+//! an erase leaves a block more than `spread` erases ahead of others of its unit, the pages of that one of
+//! them that has not changed for the longest (cold: they keep it from being erased) move to the most worn
+//! free block.
+//!
+//! Placement handles (`handles`): pages that the host writes with the same handle go to an open block of their own.
+//! Copies of all go to one: the handles are *initially isolated*, as NVMe's flexible data placement calls it.
+//!
+//! After power loss the map is what the tags say: of each logical page the version of the latest write, of
+//! its copies the oldest. Blocks that were open go on being written after their last programmed page.
+//!
+//! Invariants: a unit keeps `reserve − 1` free blocks that only copies may use, so that cleaning can always
+//! go on; the number of valid pages of a block is that of map entries that point into it. Memory: 4 bytes
+//! a logical page, 20 a block. Cost: O(1) a request, O(blocks of a unit + pages) a cleaning.
+
+mod blocks;
+mod clean;
+mod level;
+mod recover;
+
+use super::free::Levelling;
+use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
+use super::{Found, Ftl, FtlCounts, LOST, Scheme, hopeless, read_page, version, worn_out};
+use bimetal_base::options::OptionSpec;
+use bimetal_base::time::Time;
+use bimetal_base::units::Lpn;
+use bimetal_base::{Error, Result};
+use bimetal_media::nand::{Failure, Nand, Page, Tag};
+use blocks::{State, Unit};
+use clean::Moving;
+use std::ops::Range;
+
+/// Settings of the page map that a layer on top of it has, too.
+pub(super) const CLEAN: OptionSpec =
+    OptionSpec::of("clean", "greedy|cost-benefit", "greedy", "which block is cleaned");
+pub(super) const STREAMS: OptionSpec = OptionSpec::of(
+    "streams",
+    "two|one",
+    "two",
+    "copies go to a block of their own, or with the host's pages",
+);
+pub(super) const HANDLES: OptionSpec = OptionSpec::of(
+    "handles",
+    "1..8",
+    "1",
+    "placement handles: pages written with different ones go to blocks of their own",
+);
+pub(super) const RESERVE: OptionSpec =
+    OptionSpec::of("reserve", "2..64", "3", "a unit is cleaned until it has so many free blocks");
+pub(super) const BEGIN: OptionSpec = OptionSpec::of(
+    "begin",
+    "full|short",
+    "full",
+    "cleaning begins when the open block is full, or as soon as free blocks are short",
+);
+
+pub(super) const TIES: OptionSpec = OptionSpec::of(
+    "ties",
+    "worn|lowest",
+    "worn",
+    "which of equally good blocks is cleaned: the least worn, or the lowest number",
+);
+
+/// The page map's entry in the list of schemes.
+pub const SCHEME: Scheme = Scheme {
+    name: "page",
+    about: "page map: every logical page anywhere, greedy or cost-benefit cleaning",
+    options: &[CLEAN, STREAMS, HANDLES, RESERVE, BEGIN, TIES, LEVEL, SPREAD, OVER_PROVISION, LOGICAL],
+    make: |nand, mut settings| {
+        let map = PageMap::open(nand, &mut settings, None)?;
+        settings.finish(SCHEME.options)?;
+        Ok(Box::new(map))
+    },
+};
+
+/// A map entry of a page that was never written; else the physical page + 1.
+const UNMAPPED: u32 = 0;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Clean {
+    Greedy,
+    CostBenefit,
+}
+
+/// Where pages are appended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Host,
+    /// The host's, with this placement handle; from 1 on.
+    Placed(u8),
+    Copies,
+    /// The own pages of a layer on top.
+    Own,
+}
+
+/// A page-mapped translation layer.
+///
+/// A layer on top of it can have pages of its own behind the host's, and be told which pages were moved.
+pub struct PageMap {
+    nand: Nand,
+    map: Vec<u32>,
+    /// Pages the host can address; the rest of `map` are a layer's own.
+    host_pages: u64,
+    /// Pages moved since they were last taken; nothing is noted without own pages.
+    moved: Vec<u32>,
+    /// Valid pages of each block.
+    valid: Vec<u16>,
+    /// Number of the last write that changed each block; empty unless cleaning asks for it.
+    changed: Vec<u64>,
+    states: Vec<State>,
+    units: Vec<Unit>,
+    next_unit: usize,
+    next_own_unit: usize,
+    /// The number of the last write.
+    sequence: u64,
+    clean: Clean,
+    levelling: Levelling,
+    spread: u32,
+    one_stream: bool,
+    handles: u8,
+    reserve: usize,
+    /// Blocks of a unit without data of a full device: the reserve, and the open ones.
+    kept: usize,
+    /// Free blocks are counted at each write, not only at those that need one.
+    begins_short: bool,
+    /// Cleaning takes the least worn of equally good blocks, not the lowest.
+    ties_worn: bool,
+    pages_per_block: u32,
+    /// Its logarithm, where it is a power of two.
+    shift: Option<u32>,
+    /// What is moved at once; kept to be used again.
+    moving: Moving,
+    read_only: bool,
+    /// Whether a page ever stood for lost contents.
+    any_lost: bool,
+    counts: FtlCounts,
+}
+
+impl PageMap {
+    /// Opens a page map on `nand`, with as many own pages as one for each `entries` host pages. Takes the
+    /// settings it knows.
+    ///
+    /// Fails with [`Error::Invalid`] on wrong settings or too small an array.
+    pub(super) fn open(nand: Nand, settings: &mut Settings, entries: Option<u64>) -> Result<PageMap> {
+        let clean =
+            settings.choice("clean", &[("greedy", Clean::Greedy), ("cost-benefit", Clean::CostBenefit)])?;
+        let levelling = settings.choice("level", &Levelling::CHOICES)?;
+        let spread = settings.number("spread", 1..=1_000_000, 16)? as u32;
+        let one_stream = settings.choice("streams", &[("two", false), ("one", true)])?;
+        let handles = settings.number("handles", 1..=8, 1)? as u8;
+        let reserve = settings.number("reserve", 2..=64, 3)? as usize;
+        let begins_short = settings.choice("begin", &[("full", false), ("short", true)])?;
+        let ties_worn = settings.choice("ties", &[("worn", true), ("lowest", false)])?;
+        let over_provision = settings.fraction("over-provision", 0.0..=90.0, 7.0)?;
+        let logical = settings.size("logical")?;
+        let streams = if one_stream { 1 } else { 2 } + usize::from(entries.is_some());
+        let scheme = settings.scheme().to_string();
+
+        let asks_age = clean == Clean::CostBenefit || levelling == Levelling::Static;
+        let geometry = *nand.geometry();
+        let blocks = geometry.blocks() as usize;
+        let mut ftl = PageMap {
+            map: Vec::new(),
+            host_pages: 0,
+            moved: Vec::new(),
+            valid: vec![0; blocks],
+            changed: vec![0; if asks_age { blocks } else { 0 }],
+            states: vec![State::Free; blocks],
+            units: (0..geometry.units).map(|_| Unit::new(levelling)).collect(),
+            next_unit: 0,
+            next_own_unit: 0,
+            sequence: 0,
+            clean,
+            levelling,
+            spread,
+            one_stream,
+            handles,
+            reserve,
+            kept: reserve + streams + usize::from(handles - 1),
+            begins_short,
+            ties_worn,
+            pages_per_block: geometry.pages_per_block,
+            shift: geometry.shift(),
+            moving: Moving::default(),
+            read_only: false,
+            any_lost: false,
+            counts: FtlCounts::default(),
+            nand,
+        };
+        ftl.host_pages = ftl.logical_size(&scheme, over_provision, logical, entries)?;
+        let own_pages = entries.map_or(0, |entries| ftl.host_pages.div_ceil(entries));
+        ftl.map = vec![UNMAPPED; (ftl.host_pages + own_pages) as usize];
+        ftl.find_pages()?;
+        Ok(ftl)
+    }
+
+    /// The number of host pages: as asked for, if the array has room for them, own pages and the reserve.
+    fn logical_size(
+        &self,
+        scheme: &str,
+        over_provision: f64,
+        asked_bytes: Option<u64>,
+        entries: Option<u64>,
+    ) -> Result<u64> {
+        let geometry = self.nand.geometry();
+        let pages = u64::from(self.pages_per_block);
+        let good = u64::from(self.nand.good_when_new());
+        let kept = u64::from(geometry.units) * self.kept as u64;
+        let room = good.saturating_sub(kept) * pages;
+        let most = entries.map_or(room, |entries| room - room.div_ceil(entries + 1));
+        let asked = match asked_bytes {
+            Some(bytes) => bytes.div_ceil(u64::from(geometry.page_bytes)),
+            None => ((good * pages) as f64 * (1.0 - over_provision / 100.0)) as u64,
+        };
+        let fits = if asked_bytes.is_some() { asked <= most } else { most > 0 };
+        if !fits || asked == 0 || asked >= u64::from(LOST) {
+            return Err(Error::invalid(format!(
+                "{scheme}: {} has {good} good blocks of {pages} pages: {kept} blocks are needed beside the {asked} \
+                 logical pages",
+                self.nand.profile().model
+            )));
+        }
+        Ok(asked.min(most))
+    }
+
+    fn entry(&self, block: u32, page: u32) -> u32 {
+        block * self.pages_per_block + page + 1
+    }
+
+    fn block_of(&self, entry: u32) -> u32 {
+        match self.shift {
+            Some(shift) => (entry - 1) >> shift,
+            None => (entry - 1) / self.pages_per_block,
+        }
+    }
+
+    fn place_of(&self, entry: u32) -> (u32, u32) {
+        let block = self.block_of(entry);
+        (block, entry - 1 - block * self.pages_per_block)
+    }
+
+    fn sequence_at(&self, entry: u32) -> u64 {
+        let (block, page) = self.place_of(entry);
+        match self.nand.page(block, page) {
+            Page::Programmed(tag) => tag.sequence,
+            _ => 0,
+        }
+    }
+
+    fn look_up(&self, page: Lpn) -> Result<u32> {
+        let pages = self.host_pages;
+        let found = self.map.get(page.0 as usize).filter(|_| page.0 < pages);
+        found.copied().ok_or_else(|| {
+            Error::invalid(format!("page {page} is past the {pages} pages of {}", self.nand.profile().model))
+        })
+    }
+
+    /// Notes that what `entry` points to is no longer valid.
+    fn invalidate(&mut self, entry: u32) {
+        if entry != UNMAPPED {
+            let block = self.block_of(entry) as usize;
+            self.valid[block] -= 1;
+            if let Some(changed) = self.changed.get_mut(block) {
+                *changed = self.sequence;
+            }
+        }
+    }
+
+    /// Points logical page `owner` to a page just programmed.
+    fn point(&mut self, owner: u32, block: u32, page: u32) {
+        let entry = self.entry(block, page);
+        let old = std::mem::replace(&mut self.map[owner as usize], entry);
+        self.valid[block as usize] += 1;
+        self.invalidate(old);
+        if let Some(changed) = self.changed.get_mut(block as usize) {
+            *changed = self.sequence;
+        }
+    }
+
+    /// The next page of `unit` to program for `stream`, after cleaning if need be; none if the unit has no
+    /// room.
+    fn next_page(&mut self, at: Time, unit: usize, stream: Stream) -> Result<Option<(u32, u32)>> {
+        let has_room = self.has_open_now(unit, stream) || self.open_block(at, unit, stream)?;
+        Ok(has_room.then(|| self.take_pages(unit, stream, 1)))
+    }
+
+    /// Whether a block is open for `stream`, and nothing is to be cleaned before it is written to.
+    fn has_open_now(&mut self, unit: usize, stream: Stream) -> bool {
+        (stream == Stream::Copies || !self.begins_short) && self.has_open(unit, stream)
+    }
+
+    /// Has a block open for `stream`, after cleaning if need be; whether there is one.
+    fn open_block(&mut self, at: Time, unit: usize, stream: Stream) -> Result<bool> {
+        let was_open = self.has_open(unit, stream);
+        let cleans = stream != Stream::Copies && (self.begins_short || !was_open);
+        let made_room = !cleans || self.make_room(at, unit)?;
+        // Cleaning may have opened a block, or filled it.
+        let is_open = self.has_open(unit, stream);
+        if is_open {
+            return Ok(made_room || was_open);
+        }
+        if !made_room {
+            return Ok(false);
+        }
+        let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(false) };
+        self.states[block as usize] = State::Open;
+        *self.open_slot(unit, stream) = Some((block, 0));
+        Ok(true)
+    }
+
+    /// Takes the next `count` pages of the block open for `stream`, and closes it after its last; the first of them.
+    fn take_pages(&mut self, unit: usize, stream: Stream, count: u32) -> (u32, u32) {
+        let pages = self.pages_per_block;
+        let slot = self.open_slot(unit, stream);
+        let (block, page) = slot.expect("a block is open");
+        *slot = (page + count < pages).then_some((block, page + count));
+        if slot.is_none() {
+            self.states[block as usize] = State::Closed;
+        }
+        (block, page)
+    }
+
+    fn stream_of(&self, handle: u8) -> Stream {
+        match handle.min(self.handles - 1) {
+            0 => Stream::Host,
+            handle => Stream::Placed(handle),
+        }
+    }
+
+    fn open_slot(&mut self, unit: usize, stream: Stream) -> &mut Option<(u32, u32)> {
+        match stream {
+            Stream::Copies if !self.one_stream => &mut self.units[unit].copies,
+            Stream::Own => &mut self.units[unit].own,
+            Stream::Placed(handle) => &mut self.units[unit].placed[usize::from(handle) - 1],
+            _ => &mut self.units[unit].host,
+        }
+    }
+
+    fn has_open(&mut self, unit: usize, stream: Stream) -> bool {
+        self.open_slot(unit, stream).is_some()
+    }
+
+    fn blocks_of(&self, unit: usize) -> Range<u32> {
+        let count = self.nand.geometry().blocks_per_unit;
+        unit as u32 * count..(unit as u32 + 1) * count
+    }
+
+    /// Whether a page stands for lost contents.
+    fn is_lost(&self, (block, page): (u32, u32)) -> bool {
+        // Looked up only once there is one at all.
+        self.any_lost && matches!(self.nand.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
+    }
+
+    /// No unit has room any more.
+    fn give_up(&mut self) -> Error {
+        self.read_only = true;
+        worn_out(&self.nand)
+    }
+
+    /// The unit whose turn it is. Own pages have turns of their own: often one follows each of the host's, and they
+    /// would all go to the same units.
+    fn turn(&mut self, stream: Stream) -> &mut usize {
+        if stream == Stream::Own { &mut self.next_own_unit } else { &mut self.next_unit }
+    }
+
+    fn take_turn(&mut self, stream: Stream) -> usize {
+        let units = self.units.len();
+        let next = self.turn(stream);
+        let unit = *next;
+        *next = if unit + 1 == units { 0 } else { unit + 1 };
+        unit
+    }
+
+    /// The next page to program for `stream`, of whichever unit is next and has room. A unit ahead in wear misses
+    /// every fourth turn, one further ahead more of them, up to all that others have room for: with less that is valid
+    /// in it, it needs less cleaning.
+    fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<(usize, (u32, u32))> {
+        for _ in 1..self.units.len() {
+            let next = *self.turn(stream);
+            if !self.units[next].misses_its_turn() {
+                break;
+            }
+            self.take_turn(stream);
+        }
+        for _ in 0..self.units.len() {
+            let unit = self.take_turn(stream);
+            if let Some(next) = self.next_page(at, unit, stream)? {
+                return Ok((unit, next));
+            }
+        }
+        Err(self.give_up())
+    }
+}
+
+/// What a layer with pages of its own needs.
+impl PageMap {
+    /// What the map says of a page, the host's or an own one; 0: it was never written.
+    pub(super) fn entry_of(&self, page: u32) -> u32 {
+        self.map[page as usize]
+    }
+
+    /// The place an entry stands for.
+    pub(super) fn place_at(&self, entry: u32) -> Option<(u32, u32)> {
+        (entry != UNMAPPED).then(|| self.place_of(entry))
+    }
+
+    /// Reads an own page that was written.
+    pub(super) fn read_own(&mut self, at: Time, page: u32) -> Result<Time> {
+        let place = self.place_of(self.map[page as usize]);
+        if self.is_lost(place) {
+            return Err(hopeless(&self.nand, Failure::Unreadable, Lpn(page.into())));
+        }
+        read_page(&mut self.nand, at, place, Lpn(page.into()))
+    }
+
+    /// Writes an own page. Its tag has the number of the last write, since it counts as none.
+    pub(super) fn write_own(&mut self, at: Time, page: u32) -> Result<Time> {
+        self.append(at, Stream::Own, Tag { owner: page, sequence: version(self.sequence) }, &[])
+    }
+
+    /// The pages moved since this was last asked.
+    pub(super) fn take_moved(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Programs the next version of a page.
+    fn append(&mut self, at: Time, stream: Stream, tag: Tag, data: &[u8]) -> Result<Time> {
+        loop {
+            let (unit, (block, number)) = self.next_page_of_any(at, stream)?;
+            match self.nand.program(at, block, number, tag, data) {
+                Ok(done) => {
+                    self.point(tag.owner, block, number);
+                    return Ok(done);
+                }
+                Err(Failure::Program) => self.retire(at, unit, block)?,
+                Err(failure) => return Err(hopeless(&self.nand, failure, Lpn(tag.owner.into()))),
+            }
+        }
+    }
+}
+
+impl Ftl for PageMap {
+    fn handles(&self) -> u8 {
+        self.handles
+    }
+
+    fn logical_pages(&self) -> u64 {
+        self.host_pages
+    }
+
+    fn find(&self, page: Lpn) -> Option<(u32, u32)> {
+        let entry = self.look_up(page).unwrap_or(UNMAPPED);
+        (entry != UNMAPPED).then(|| self.place_of(entry))
+    }
+
+    fn read(&mut self, at: Time, page: Lpn) -> Result<Found> {
+        let entry = self.look_up(page)?;
+        self.counts.host_reads += 1;
+        if entry == UNMAPPED {
+            return Ok(Found { at, place: None });
+        }
+        let place = self.place_of(entry);
+        if self.is_lost(place) {
+            return Err(hopeless(&self.nand, Failure::Unreadable, page));
+        }
+        let at = read_page(&mut self.nand, at, place, page)?;
+        Ok(Found { at, place: Some(place) })
+    }
+
+    fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time> {
+        self.write_placed(at, page, data, 0)
+    }
+
+    fn write_placed(&mut self, at: Time, page: Lpn, data: &[u8], handle: u8) -> Result<Time> {
+        self.look_up(page)?;
+        if self.read_only {
+            return Err(worn_out(&self.nand));
+        }
+        let tag = Tag { owner: page.0 as u32, sequence: version(self.sequence + 1) };
+        let done = self.append(at, self.stream_of(handle), tag, data)?;
+        self.sequence += 1;
+        self.counts.host_writes += 1;
+        Ok(done)
+    }
+
+    fn trim(&mut self, at: Time, page: Lpn) -> Result<Time> {
+        let old = self.look_up(page)?;
+        self.counts.host_trims += 1;
+        self.map[page.0 as usize] = UNMAPPED;
+        self.invalidate(old);
+        Ok(at)
+    }
+
+    fn counts(&self) -> FtlCounts {
+        self.counts
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn nand(&self) -> &Nand {
+        &self.nand
+    }
+
+    fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.nand
+    }
+
+    fn into_nand(self: Box<Self>) -> Nand {
+        self.nand
+    }
+}

@@ -1,0 +1,262 @@
+//! The SSD's times by hand, and what survives a power cut.
+
+use super::*;
+use bimetal_base::random::Random;
+use bimetal_media::profile;
+use bimetal_media::ram::Ram;
+use proptest::prelude::*;
+
+const SIZE: u64 = 1 << 20;
+/// One page of slc-2k: bus, then program.
+const PAGE: u64 = 2112 * 25;
+const PROGRAM: u64 = PAGE + 200_000;
+const READ: u64 = 15_000 + PAGE;
+
+/// An SSD on one slc-2k part: 10 µs a command, 1 ns a byte.
+fn profile_of(change: impl FnOnce(&mut SsdProfile)) -> SsdProfile {
+    let mut profile: SsdProfile = profile::load("ssd-tlc").unwrap();
+    profile.nand = "slc-2k".into();
+    (profile.command_us, profile.bus_mb_per_s, profile.write_cache) = (10.0, 1000.0, 16384);
+    profile.settings = String::new();
+    change(&mut profile);
+    profile
+}
+
+fn ssd(change: impl FnOnce(&mut SsdProfile)) -> Ssd {
+    Ssd::new(&profile_of(change), Data::Pages(SIZE), 1).unwrap()
+}
+
+fn write(ssd: &Ssd, at: u64, offset: u64, len: usize, durable: bool) -> u64 {
+    write_placed(ssd, at, (offset, len), durable, 0)
+}
+
+fn write_placed(ssd: &Ssd, at: u64, (offset, len): (u64, usize), durable: bool, handle: u8) -> u64 {
+    let data = Gather::from_iter([Bytes::from(vec![7; len])]).placed(handle);
+    let done = ssd.run(Time(at), Request::Write { offset, data, durable });
+    done.result.unwrap();
+    done.at.0
+}
+
+fn read(ssd: &Ssd, at: u64, offset: u64, len: usize) -> u64 {
+    let done = ssd.run(Time(at), Request::Read { offset, len });
+    done.result.unwrap();
+    done.at.0
+}
+
+fn flush(ssd: &Ssd, at: u64) -> u64 {
+    ssd.run(Time(at), Request::Flush).at.0
+}
+
+#[test]
+fn a_write_is_done_in_memory_and_a_flush_in_the_flash() {
+    let ssd = ssd(|_| ());
+    let written = write(&ssd, 0, 0, 2048, false);
+    assert_eq!(written, 10_000 + 2048);
+    assert_eq!(flush(&ssd, written), written + PROGRAM);
+    assert_eq!(flush(&ssd, 1_000_000), 1_010_000, "nothing left to do");
+    assert_eq!(read(&ssd, 2_000_000, 0, 2048), 2_010_000 + READ + 2048);
+    assert_eq!(read(&ssd, 3_000_000, 8192, 512), 3_010_000 + 512, "never written: nothing to read");
+}
+
+#[test]
+fn what_is_placed_apart_is_not_copied_with_the_rest() {
+    let copied = |handle| {
+        let ssd = Ssd::new(
+            &profile_of(|profile| profile.settings = "handles=2:level=none".into()),
+            Data::Nowhere(8 << 20),
+            1,
+        )
+        .unwrap();
+        let pages = ssd.info().size_bytes / 2048;
+        // The first 256 KiB have the handle.
+        let put = |page| {
+            let handle = if page < 128 { handle } else { 0 };
+            write_placed(&ssd, 0, (page * 2048, 2048), false, handle);
+        };
+        (0..pages).for_each(put);
+        let mut random = Random::new(1, "placed");
+        for round in 0..20_000 {
+            // Three of four writes go to the first 128 pages, the others anywhere.
+            put(if round % 4 == 0 { random.below(pages) } else { random.below(128) });
+        }
+        ssd.report().nand.copies
+    };
+    let (mixed, apart) = (copied(0), copied(1));
+    assert!(apart * 10 < mixed * 9, "{apart} pages copied, {mixed} without handles");
+}
+
+#[test]
+fn what_is_placed_apart_lies_in_other_blocks() {
+    let ssd = ssd(|profile| profile.settings = "handles=2".into());
+    for page in 0..16 {
+        write_placed(&ssd, 0, (page * 2048, 2048), false, 1);
+        write(&ssd, 0, (page + 100) * 2048, 2048, false);
+    }
+    let model = ssd.model.lock();
+    let block = |page| model.ftl.find(Lpn(page)).map(|(block, _)| block);
+    let apart: Vec<_> = (0..16).map(block).collect();
+    assert!(apart.iter().all(Option::is_some));
+    assert!((100..116).all(|page| !apart.contains(&block(page))));
+}
+
+#[test]
+fn sectors_wait_for_their_neighbours() {
+    let ssd = ssd(|_| ());
+    for sector in 0..3 {
+        write(&ssd, 0, sector * 512, 512, false);
+    }
+    assert_eq!(ssd.report().nand.programs, 0);
+    let hit = read(&ssd, 100_000, 512, 1024);
+    assert_eq!(hit, 110_000 + 1024, "from memory");
+    write(&ssd, 200_000, 1536, 512, false);
+    assert_eq!((ssd.report().nand.programs, ssd.stats().completed_pages), (1, 0));
+    // A sector that is flushed alone: its page is read first, then programmed.
+    let at = write(&ssd, 1_000_000, 512, 512, false);
+    assert_eq!(flush(&ssd, at), at + 10_000 + READ + PROGRAM);
+    assert_eq!(ssd.stats(), SsdStats { page_hits: 1, completed_pages: 1, dirty_flushes: 1 });
+}
+
+#[test]
+fn a_durable_write_waits_for_its_own_pages_only() {
+    let ssd = ssd(|_| ());
+    write(&ssd, 0, 0, 512, false);
+    let done = write(&ssd, 0, 4096, 2048, true);
+    assert_eq!(done, 10_000 + 512 + 2048 + PROGRAM, "after the first write's turn on the bus");
+    assert_eq!(ssd.report().nand.programs, 1);
+}
+
+#[test]
+fn a_protected_cache_and_one_that_lies_flush_at_once() {
+    for change in [|p: &mut SsdProfile| p.protected = true, |p: &mut SsdProfile| p.honour_flush = false] {
+        let ssd = ssd(change);
+        assert_eq!(write(&ssd, 0, 0, 2048, true), 12_048);
+        assert_eq!(flush(&ssd, 12_048), 22_048);
+    }
+}
+
+#[test]
+fn a_full_cache_makes_a_write_wait_for_the_first_program() {
+    let ssd = ssd(|profile| profile.write_cache = 4096);
+    write(&ssd, 0, 0, 4096, false);
+    assert_eq!(write(&ssd, 0, 4096, 2048, false), 10_000 + 4096 + PROGRAM);
+    let uncached = self::ssd(|profile| profile.write_cache = 0);
+    assert_eq!(write(&uncached, 0, 0, 2048, false), 12_048 + PROGRAM);
+    assert_eq!(
+        write(&uncached, 1_000_000, 2048, 512, false),
+        1_010_512 + PROGRAM,
+        "nothing to complete it from"
+    );
+}
+
+#[test]
+fn discarded_pages_read_as_zeros_and_cost_no_copies() {
+    let ssd = ssd(|_| ());
+    let device: &dyn BlockDevice = &ssd;
+    device.write(0, vec![7; 8192]).unwrap();
+    device.run(Time(0), Request::Discard { offset: 1024, len: 6144 }).result.unwrap();
+    let read = device.read(0, 8192).unwrap();
+    assert!(read[..2048].iter().all(|&byte| byte == 7), "half a page cannot be given up");
+    assert!(read[2048..6144].iter().all(|&byte| byte == 0));
+    assert!(read[6144..].iter().all(|&byte| byte == 7));
+    assert_eq!(ssd.report().ftl.host_trims, 2);
+}
+
+#[test]
+fn data_beside_the_model_is_kept_and_timed_alike() {
+    let storage = Arc::new(Ram::new("ram", SIZE));
+    let beside = Ssd::new(&profile_of(|_| ()), Data::Storage(storage.clone()), 1).unwrap();
+    let inside = ssd(|_| ());
+    let nowhere = Ssd::new(&profile_of(|_| ()), Data::Nowhere(SIZE), 1).unwrap();
+    let mut random = Random::new(1, "requests");
+    for at in 0..2000u64 {
+        let (offset, len) = (random.below(SIZE / 512 - 16) * 512, (1 + random.below(16)) as usize * 512);
+        let data = Gather::from_iter([Bytes::from(vec![at as u8; len])]);
+        let request = match random.below(4) {
+            0 => Request::Read { offset, len },
+            1 => Request::Flush,
+            2 => Request::Write { offset, data, durable: true },
+            _ => Request::Write { offset, data, durable: false },
+        };
+        let [a, b, c] = [&beside, &inside, &nowhere].map(|ssd| ssd.run(Time(at * 100_000), request.clone()));
+        assert_eq!((a.at, a.result.unwrap()), (b.at, b.result.unwrap()));
+        assert_eq!((b.at, c.result.is_ok()), (c.at, true));
+    }
+    assert_eq!(beside.report().nand, inside.report().nand);
+    let whole = |ssd: &Ssd| (ssd as &dyn BlockDevice).read(0, SIZE as usize).unwrap();
+    assert_eq!(whole(&beside), whole(&inside));
+    assert_eq!(storage.image(), whole(&inside));
+}
+
+#[test]
+fn every_built_in_profile_makes_an_ssd() {
+    for listed in profile::list().into_iter().filter(|listed| listed.kind == "ssd") {
+        let profile: SsdProfile = profile::load(listed.name).unwrap();
+        for size in [64 << 20, 4 << 30] {
+            let ssd = Ssd::new(&profile, Data::Nowhere(size), 1).unwrap();
+            write(&ssd, 0, 0, 65536, true);
+            let flash = ssd.model.lock().ftl.nand().geometry().bytes();
+            assert!(flash < size * 2 + (64 << 20), "{}: {flash} bytes of flash for {size}", listed.name);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write(u64, u64, bool),
+    Flush,
+    Cut(u64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        20 => (0u64..2000, 1u64..12, any::<bool>()).prop_map(|(at, len, durable)| {
+            Op::Write(at, len, durable && at % 4 == 0)
+        }),
+        3 => Just(Op::Flush),
+        1 => (1u64..30).prop_map(Op::Cut),
+    ];
+    proptest::collection::vec(op, 1..300)
+}
+
+proptest! {
+    #![proptest_config(crate::tests::cases(96))]
+
+    /// After a cut each sector shows its last flushed version or one written since.
+    #[test]
+    fn what_was_flushed_survives_any_power_cut(ops in ops(), scheme in 0..crate::SCHEMES.len()) {
+        let mut ssd = ssd(|profile| profile.ftl = crate::SCHEMES[scheme].name.into());
+        let mut versions = vec![vec![0u32]; (SIZE / 512) as usize];
+        for (number, op) in ops.iter().enumerate() {
+            let value = number as u32 + 1;
+            match *op {
+                Op::Cut(after) => ssd.cut_power_in(after),
+                Op::Flush => {
+                    if ssd.run(Time::ZERO, Request::Flush).result.is_ok() {
+                        versions.iter_mut().for_each(|list| drop(list.drain(..list.len() - 1)));
+                    }
+                }
+                Op::Write(at, len, durable) => {
+                    let bytes: Vec<u8> = value.to_le_bytes().repeat(len as usize * 128);
+                    let data = Gather::from_iter([Bytes::from(bytes)]);
+                    let done = ssd.run(Time::ZERO, Request::Write { offset: at * 512, data, durable });
+                    for list in &mut versions[at as usize..(at + len) as usize] {
+                        if durable && done.result.is_ok() {
+                            list.clear();
+                        }
+                        list.push(value);
+                    }
+                }
+            }
+            if ssd.run(Time::ZERO, Request::Read { offset: 0, len: 512 }).result.is_err() {
+                ssd = ssd.restart().unwrap();
+                let whole = (&ssd as &dyn BlockDevice).read(0, SIZE as usize).unwrap();
+                for (sector, (bytes, may)) in whole.chunks(512).zip(&mut versions).enumerate() {
+                    let found = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                    prop_assert!(may.contains(&found), "sector {} shows {} of {:?}", sector, found, may);
+                    prop_assert!(bytes.chunks(4).all(|word| word == &bytes[..4]));
+                    *may = vec![found];
+                }
+            }
+        }
+    }
+}

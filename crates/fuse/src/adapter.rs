@@ -1,0 +1,540 @@
+//! Requests of the FUSE protocol to calls of [`FileSystem`], and the answers back.
+//!
+//! A few threads take the requests, each on the processor of its client; what the file system answers with
+//! [`Later::Wait`] they wait for themselves as long as another thread stays free to serve. A panic below is a bug;
+//! it is logged, its request fails with `EIO`, and the mount goes on serving.
+//!
+//! What is refused on purpose, because the kernel then stops asking and does better by itself: FLUSH, OPEN and
+//! OPENDIR (an open costs no message and keeps the page cache), ACCESS, COPY_FILE_RANGE, locks, POLL, BMAP.
+//! Since OPEN never arrives, `O_TRUNC` must reach us as a truncation: `FUSE_ATOMIC_O_TRUNC` is never agreed to.
+
+use super::agree::{REMEMBER, agree};
+use super::attr::{
+    NodeIds, fallocate_mode, file_type, kind_of_mode, no_such_name, perm, rename_how, set_time, stamp,
+};
+use super::control::Control;
+use super::counts::{Counts, Op};
+use super::errno::errno;
+use super::follow::Follower;
+use super::send::{send_parts, send_statfs, send_xattr};
+use super::workers::{Spare, Workers};
+use bimetal_base::units::Ino;
+use bimetal_base::{Error, Result};
+use bimetal_vfs::{Attr, Caller, FileSystem, Kind, Later, NewNode, Seek, SetAttr, SetXattr};
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::SystemTime;
+
+/// What a mount serves its requests with.
+pub(super) struct Adapter {
+    pub fs: Arc<dyn FileSystem>,
+    pub ids: NodeIds,
+    pub control: Control,
+    pub counts: Arc<Counts>,
+    pub follower: Arc<Follower>,
+    pub spare: Spare,
+    pub workers: Workers,
+    pub writeback: bool,
+    pub default_permissions: bool,
+}
+
+impl Adapter {
+    /// Counts a request and answers it; a panic drops the reply, which makes fuser answer `EIO`.
+    fn serve(&self, op: Op, req: &Request, answer: impl FnOnce()) {
+        self.counts.add(op);
+        self.follower.request_from(req.pid());
+        if catch_unwind(AssertUnwindSafe(answer)).is_err() {
+            self.counts.panics.fetch_add(1, Relaxed);
+            tracing::error!(request = op.name(), "a bug: the request panicked and fails with an I/O error");
+        }
+    }
+
+    fn empty(&self, op: Op, req: &Request, reply: ReplyEmpty, call: impl FnOnce() -> Result<()>) {
+        self.serve(op, req, || match call() {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(op.name(), &error)),
+        });
+    }
+
+    fn entry(&self, op: Op, req: &Request, reply: ReplyEntry, call: impl FnOnce() -> Result<Attr>) {
+        self.serve(op, req, || match call() {
+            Ok(attr) => reply.entry(&REMEMBER, &self.ids.attr(&attr), Generation(attr.generation.into())),
+            Err(Error::NotFound) if op == Op::Lookup => {
+                reply.entry(&REMEMBER, &no_such_name(), Generation(0))
+            }
+            Err(error) => reply.error(errno(op.name(), &error)),
+        });
+    }
+
+    /// Sends an answer that is here at once, or waits for it where that holds up nobody.
+    fn now_or_later<T: 'static, R: Send + 'static>(
+        &self,
+        answer: Result<Later<T>>,
+        reply: R,
+        send: impl FnOnce(R, Result<T>) + Send + 'static,
+    ) {
+        match answer {
+            Ok(Later::Now(value)) => send(reply, Ok(value)),
+            Err(error) => send(reply, Err(error)),
+            Ok(Later::Wait(wait)) => {
+                self.counts.waited.fetch_add(1, Relaxed);
+                match self.spare.take() {
+                    Some(_waiting) => send(reply, wait()),
+                    None => self.workers.run(move || send(reply, wait())),
+                }
+            }
+        }
+    }
+
+    fn fsync_ino(&self, req: &Request, ino: INodeNo, data_only: bool, reply: ReplyEmpty) {
+        self.serve(Op::Fsync, req, || {
+            let answer = self.fs.fsync(self.ids.ino(ino), data_only);
+            self.now_or_later(answer, reply, |reply, done| match done {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno("fsync", &error)),
+            });
+        });
+    }
+
+    fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, umask: u32, node: &NewNode) -> Result<Attr> {
+        let caller = Caller { uid: req.uid(), gid: req.gid(), umask };
+        self.fs.create(&caller, self.ids.ino(parent), name.as_bytes(), node)
+    }
+
+    /// CREATE of a name that someone else made in between opens it, unless `O_EXCL` forbids.
+    fn create_or_open(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        (mode, umask, flags): (u32, u32, i32),
+    ) -> Result<Attr> {
+        let node = NewNode { kind: Kind::File, perm: perm(mode), rdev: 0, target: &[] };
+        match self.make(req, parent, name, umask, &node) {
+            Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
+                let attr = self.fs.lookup(self.ids.ino(parent), name.as_bytes())?;
+                if flags & libc::O_TRUNC == 0 || attr.kind != Kind::File {
+                    return Ok(attr);
+                }
+                self.fs.setattr(
+                    attr.ino,
+                    &SetAttr { size: Some(0), kill_suid: req.uid() != 0, ..Default::default() },
+                )
+            }
+            made => made,
+        }
+    }
+
+    fn ino(&self, node: INodeNo) -> Ino {
+        self.ids.ino(node)
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        agree(config, self.writeback, self.default_permissions);
+        Ok(())
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(Op::Lookup, req, reply, || self.fs.lookup(self.ino(parent), name.as_bytes()));
+    }
+
+    fn forget(&self, req: &Request, ino: INodeNo, count: u64) {
+        self.serve(Op::Forget, req, || self.fs.forget(self.ino(ino), count));
+    }
+
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.serve(Op::Getattr, req, || match self.fs.getattr(self.ino(ino)) {
+            Ok(attr) => reply.attr(&REMEMBER, &self.ids.attr(&attr)),
+            Err(error) => reply.error(errno("getattr", &error)),
+        });
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        // With FUSE_HANDLE_KILLPRIV_V2 clearing set-ID bits is ours: at each change of owner, at a truncation by
+        // someone unprivileged, and when nothing else is asked (chown(-1, -1), fallocate by such a one).
+        let owner_changes = uid.is_some() || gid.is_some();
+        let nothing_else = mode.is_none() && atime.is_none() && mtime.is_none() && ctime.is_none();
+        let kill_suid = owner_changes || if size.is_some() { req.uid() != 0 } else { nothing_else };
+        let set = SetAttr {
+            perm: mode.map(perm),
+            uid,
+            gid,
+            size,
+            atime: atime.map(set_time),
+            mtime: mtime.map(set_time),
+            ctime: ctime.map(stamp),
+            kill_suid,
+        };
+        self.serve(Op::Setattr, req, || match self.fs.setattr(self.ino(ino), &set) {
+            Ok(attr) => reply.attr(&REMEMBER, &self.ids.attr(&attr)),
+            Err(error) => reply.error(errno("setattr", &error)),
+        });
+    }
+
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        self.serve(Op::Readlink, req, || match self.fs.readlink(self.ino(ino)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno("readlink", &error)),
+        });
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        self.entry(Op::Mknod, req, reply, || {
+            let kind = kind_of_mode(mode).ok_or(Error::BadArgument)?;
+            self.make(req, parent, name, umask, &NewNode { kind, perm: perm(mode), rdev, target: &[] })
+        });
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let node = NewNode { kind: Kind::Dir, perm: perm(mode), rdev: 0, target: &[] };
+        self.entry(Op::Mkdir, req, reply, || self.make(req, parent, name, umask, &node));
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        let node = NewNode { kind: Kind::Symlink, perm: 0o777, rdev: 0, target };
+        self.entry(Op::Symlink, req, reply, || self.make(req, parent, name, 0, &node));
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        self.serve(Op::Create, req, || match self.create_or_open(req, parent, name, (mode, umask, flags)) {
+            Ok(attr) => {
+                let generation = Generation(attr.generation.into());
+                let open = FopenFlags::FOPEN_KEEP_CACHE;
+                reply.created(&REMEMBER, &self.ids.attr(&attr), generation, FileHandle(0), open);
+            }
+            Err(error) => reply.error(errno("create", &error)),
+        });
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.empty(Op::Unlink, req, reply, || self.fs.unlink(self.ino(parent), name.as_bytes()));
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.empty(Op::Rmdir, req, reply, || self.fs.rmdir(self.ino(parent), name.as_bytes()));
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.empty(Op::Rename, req, reply, || {
+            let (from, to) = (self.ino(parent), self.ino(new_parent));
+            self.fs.rename(from, name.as_bytes(), to, new_name.as_bytes(), rename_how(flags)?)
+        });
+    }
+
+    fn link(&self, req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(Op::Link, req, reply, || self.fs.link(self.ino(ino), self.ino(parent), name.as_bytes()));
+    }
+
+    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.serve(Op::Read, req, || {
+            let answer = self.fs.read(self.ino(ino), offset, size as usize);
+            self.now_or_later(answer, reply, |reply, read| match read {
+                Ok(parts) => send_parts(reply, &parts),
+                Err(error) => reply.error(errno("read", &error)),
+            });
+        });
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let kill_suid = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        self.serve(Op::Write, req, || {
+            let written = data.len() as u32;
+            self.counts.written_bytes.fetch_add(u64::from(written), Relaxed);
+            let answer = self.fs.write(self.ino(ino), offset, data, kill_suid);
+            self.now_or_later(answer, reply, move |reply, done| match done {
+                Ok(written) => reply.written(written as u32),
+                Err(error) => reply.error(errno("write", &error)),
+            });
+        });
+    }
+
+    fn release(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.empty(Op::Release, req, reply, || Ok(()));
+    }
+
+    fn fsync(&self, req: &Request, ino: INodeNo, _fh: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        self.fsync_ino(req, ino, data_only, reply);
+    }
+
+    fn fsyncdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        self.fsync_ino(req, ino, data_only, reply);
+    }
+
+    fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, from: u64, mut reply: ReplyDirectory) {
+        self.serve(Op::Readdir, req, || {
+            let done = self.fs.readdir(self.ino(ino), from, &mut |entry| {
+                let name = OsStr::from_bytes(entry.name);
+                !reply.add(self.ids.node(entry.ino), entry.next, file_type(entry.kind), name)
+            });
+            match done {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno("readdir", &error)),
+            }
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        from: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        self.serve(Op::Readdirplus, req, || {
+            let done = self.fs.readdir_attrs(self.ino(ino), from, &mut |entry, attr| {
+                let generation = Generation(attr.map_or(0, |attr| attr.generation).into());
+                let dots = matches!(entry.name, b"." | b"..");
+                let shown = match attr {
+                    Some(attr) => self.ids.attr(attr),
+                    None => fuser::FileAttr { kind: file_type(entry.kind), ..self.ids.dots_attr(entry.ino) },
+                };
+                // Node 0: the name is shown, and whoever wants more has to ask.
+                let node = if attr.is_none() && !dots { INodeNo(0) } else { shown.ino };
+                !reply.add(node, entry.next, OsStr::from_bytes(entry.name), &REMEMBER, &shown, generation)
+            });
+            match done {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno("readdirplus", &error)),
+            }
+        });
+    }
+
+    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        self.serve(Op::Statfs, req, || match self.fs.statfs() {
+            Ok(stat) => send_statfs(reply, &stat),
+            Err(error) => reply.error(errno("statfs", &error)),
+        });
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        self.empty(Op::Setxattr, req, reply, || {
+            let how = match flags {
+                libc::XATTR_CREATE => SetXattr::Create,
+                libc::XATTR_REPLACE => SetXattr::Replace,
+                _ => SetXattr::Either,
+            };
+            self.control.setxattr(&*self.fs, req, self.ino(ino), name.as_bytes(), value, how)
+        });
+    }
+
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        self.serve(Op::Getxattr, req, || {
+            let value = self.control.getxattr(&*self.fs, self.ino(ino), name.as_bytes(), size);
+            send_xattr(reply, size, "getxattr", value);
+        });
+    }
+
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        self.serve(Op::Listxattr, req, || {
+            let names = self.fs.listxattr(self.ino(ino)).map(|names| {
+                let shown = names.iter().filter(|name| req.uid() == 0 || !name.starts_with(b"trusted."));
+                shown.flat_map(|name| name.iter().copied().chain([0])).collect()
+            });
+            send_xattr(reply, size, "listxattr", names);
+        });
+    }
+
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.empty(Op::Removexattr, req, reply, || self.fs.removexattr(self.ino(ino), name.as_bytes()));
+    }
+
+    fn ioctl(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        self.serve(Op::Other, req, || reply.error(Errno::ENOTTY));
+    }
+
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        _fh_in: FileHandle,
+        _offset_in: u64,
+        _ino_out: INodeNo,
+        _fh_out: FileHandle,
+        _offset_out: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn poll(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn bmap(&self, _req: &Request, _ino: INodeNo, _blocksize: u32, _block: u64, reply: ReplyBmap) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fallocate(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.empty(Op::Fallocate, req, reply, || {
+            self.fs.fallocate(self.ino(ino), offset, len, fallocate_mode(mode)?)
+        });
+    }
+
+    fn lseek(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.serve(Op::Lseek, req, || {
+            let found = match (u64::try_from(offset), whence) {
+                (Ok(offset), libc::SEEK_DATA) => self.fs.seek(self.ino(ino), offset, Seek::Data),
+                (Ok(offset), libc::SEEK_HOLE) => self.fs.seek(self.ino(ino), offset, Seek::Hole),
+                (Err(_), libc::SEEK_DATA | libc::SEEK_HOLE) => Err(Error::NoOffset),
+                _ => Err(Error::BadArgument),
+            };
+            match found {
+                Ok(offset) => reply.offset(offset as i64),
+                Err(error) => reply.error(errno("lseek", &error)),
+            }
+        });
+    }
+}

@@ -1,0 +1,302 @@
+//! The pace of a run: when each request of the trace arrives at the stack.
+//!
+//! *Closed*: a request arrives as soon as fewer than `queue_depth` are under way. Barriers are kept: a
+//! flush waits for all before it and holds all after it; PREFLUSH is a flush before the request, FUA makes
+//! the write durable and holds what comes after until it is. *Open*: a request arrives when the trace says,
+//! divided by the speed, whatever is under way; its latency then includes the wait for the device.
+//!
+//! Invariants: arrivals never go back in time; a flush is done no earlier than everything before it.
+//! Cost: O(log queue depth) a request.
+
+use super::place::Placer;
+use super::report::Meter;
+use bimetal_base::time::Time;
+use bimetal_base::{Error, Result};
+use bimetal_media::{BlockDevice, Gather, Request};
+use bimetal_trace::{Flags, Op, Record, Trace};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// When requests arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    /// As soon as fewer than this are under way.
+    Closed { queue_depth: u32 },
+    /// At their recorded instants, this many times faster.
+    Open { speed: f64 },
+}
+
+/// Drives a device with a trace.
+pub(super) struct Driver<'a> {
+    pub device: &'a dyn BlockDevice,
+    /// Bytes of its blocks.
+    pub block: u64,
+    /// The end of the run flushes the device: what a cache still holds goes down.
+    pub drain: bool,
+    pub placer: Placer,
+    pub pace: Pace,
+    /// Flushes and the flags that mean one are passed on.
+    pub flush: bool,
+    /// Serve no more than this many requests.
+    pub limit: Option<u64>,
+    /// The first request arrives no earlier.
+    pub start: Time,
+    /// Give up: another run failed.
+    pub stop: &'a AtomicBool,
+}
+
+/// How a run went.
+pub(super) struct Outcome {
+    pub meter: Meter,
+    pub started: Time,
+    pub ended: Time,
+}
+
+/// The instants a run keeps.
+struct Clock {
+    start: Time,
+    /// No request arrives earlier.
+    now: Time,
+    /// When everything so far is done.
+    all_done: Time,
+    /// When each request under way is done (closed).
+    under_way: BinaryHeap<Reverse<Time>>,
+}
+
+/// How often to look whether to give up.
+const LOOK_EVERY: u64 = 4096;
+
+impl Driver<'_> {
+    /// Runs the trace to its end (or the limit).
+    ///
+    /// # Errors
+    /// Of the trace, of placing a request, or of the stack, with the number of the request.
+    pub fn run(mut self, trace: &mut Trace) -> Result<Outcome> {
+        let start = self.start;
+        let mut clock = Clock { start, now: start, all_done: start, under_way: BinaryHeap::new() };
+        let mut meter = Meter::new();
+        let mut last = Time::ZERO;
+        for (number, record) in trace.enumerate() {
+            let record = record?;
+            if self.limit.is_some_and(|limit| meter.requests() >= limit) {
+                break;
+            }
+            if (number as u64).is_multiple_of(LOOK_EVERY) && self.stop.load(Relaxed) {
+                return Err(Error::invalid("another run failed"));
+            }
+            meter.out_of_order += u64::from(record.at < last);
+            last = last.max(record.at);
+            let flags = if self.flush { record.flags } else { Flags::NONE };
+            let record = Record { at: last, flags, ..record };
+            let served = self.serve(&record, &mut clock, &mut meter);
+            served.map_err(|why| placed(why, number))?;
+        }
+        let ended = match self.drain {
+            true => self.ask(clock.all_done, Request::Flush)?.max(clock.all_done),
+            false => clock.all_done,
+        };
+        Ok(Outcome { meter, started: clock.start, ended })
+    }
+
+    fn serve(&mut self, record: &Record, clock: &mut Clock, meter: &mut Meter) -> Result<()> {
+        let asked = self.placer.place(record)?;
+        if asked.is_nothing() || (record.op == Op::Flush && !self.flush) {
+            meter.passed_over += 1;
+            return Ok(());
+        }
+        let before = record.flags.has(Flags::PREFLUSH) && record.op != Op::Flush;
+        let arrived = self.arrival(record, before || record.op == Op::Flush, clock);
+        let mut from = arrived;
+        if before {
+            from = self.ask(from, Request::Flush)?;
+        }
+        let mut done = from;
+        if asked.op == Op::Flush {
+            done = self.ask(from, Request::Flush)?;
+        }
+        for span in asked.spans {
+            if let Some(request) = request(asked.op, record.flags, in_blocks(asked.op, span, self.block)) {
+                done = done.max(self.ask(from, request)?);
+            }
+        }
+        if record.op == Op::Flush {
+            done = done.max(clock.all_done);
+        }
+        clock.all_done = clock.all_done.max(done);
+        if matches!(self.pace, Pace::Closed { .. }) {
+            clock.under_way.push(Reverse(done));
+            if record.op == Op::Flush || record.flags.has(Flags::FUA) {
+                clock.now = clock.now.max(done);
+            }
+        }
+        meter.served(record.op, record.len, arrived, done);
+        Ok(())
+    }
+
+    /// Has a request served; when it is done.
+    fn ask(&self, at: Time, request: Request) -> Result<Time> {
+        let completion = self.device.run(at, request);
+        completion.result.map(|_| completion.at)
+    }
+
+    /// When a request arrives; one that is a barrier after all others.
+    fn arrival(&self, record: &Record, barrier: bool, clock: &mut Clock) -> Time {
+        match self.pace {
+            Pace::Open { speed } => {
+                let since = (record.at.0 as f64 / speed) as u64;
+                clock.now = clock.now.max(Time(clock.start.0.saturating_add(since)));
+            }
+            Pace::Closed { queue_depth } => {
+                if barrier {
+                    clock.now = clock.now.max(clock.all_done);
+                    clock.under_way.clear();
+                }
+                while clock.under_way.len() >= queue_depth as usize {
+                    let Some(Reverse(free)) = clock.under_way.pop() else { break };
+                    clock.now = clock.now.max(free);
+                }
+            }
+        }
+        clock.now
+    }
+}
+
+/// The blocks that a range touches; of a discard, those that lie wholly in it.
+fn in_blocks(op: Op, (offset, len): (u64, u64), block: u64) -> (u64, u64) {
+    if block == 1 {
+        return (offset, len);
+    }
+    let end = offset.saturating_add(len);
+    let (first, last) = match op {
+        Op::Discard => (offset.div_ceil(block), end / block),
+        _ => (offset / block, end.div_ceil(block)),
+    };
+    (first * block, last.saturating_sub(first) * block)
+}
+
+/// What is asked of a range, if there is one. What is metadata carries placement handle 1.
+fn request(op: Op, flags: Flags, (offset, len): (u64, u64)) -> Option<Request> {
+    match op {
+        _ if len == 0 => None,
+        // A range longer than memory is no range of a device.
+        Op::Read => Some(Request::Read { offset, len: usize::try_from(len).unwrap_or(usize::MAX) }),
+        Op::Write => {
+            let data = Gather::absent(len).placed(u8::from(flags.has(Flags::META)));
+            Some(Request::Write { offset, data, durable: flags.has(Flags::FUA) })
+        }
+        _ => Some(Request::Discard { offset, len }),
+    }
+}
+
+/// An error with the request it came of.
+fn placed(why: Error, number: usize) -> Error {
+    match why {
+        Error::Invalid(text) => Error::Invalid(format!("request {}: {text}", number + 1)),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::place::Fit;
+    use super::*;
+    use bimetal_media::counted::Counted;
+    use bimetal_media::void::Void;
+    use bimetal_media::{Completion, DeviceInfo, Ticket};
+    use bimetal_trace::{ReadOptions, Source};
+    use bytes::Bytes;
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+
+    /// Every request takes 100 ns, as many at once as come; a flush 1000.
+    struct Fixed {
+        void: Void,
+        seen: Mutex<Vec<u64>>,
+    }
+
+    impl BlockDevice for Fixed {
+        fn info(&self) -> &DeviceInfo {
+            self.void.info()
+        }
+        fn submit(&self, at: Time, request: Request) -> Ticket {
+            self.seen.lock().push(at.0);
+            let takes = if matches!(request, Request::Flush) { 1000 } else { 100 };
+            Ticket::Done(Completion { at: Time(at.0 + takes), result: Ok(Bytes::new()) })
+        }
+    }
+
+    fn closed(queue_depth: u32) -> Pace {
+        Pace::Closed { queue_depth }
+    }
+
+    fn run(text: &str, pace: Pace) -> (Vec<u64>, Outcome) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let source = Source::parse(file.path().to_str().unwrap(), ReadOptions::default()).unwrap();
+        let device = Fixed { void: Void::new("void", 1 << 30, 512), seen: Mutex::default() };
+        let driver = Driver {
+            device: &device,
+            block: 512,
+            drain: false,
+            placer: Placer::new(Fit::Refuse, None, None, 4096),
+            pace,
+            flush: true,
+            limit: None,
+            start: Time::ZERO,
+            stop: &AtomicBool::new(false),
+        };
+        let outcome = driver.run(&mut source.open().unwrap()).unwrap();
+        (device.seen.into_inner(), outcome)
+    }
+
+    const FOUR: &str = "0,W,0,512,-\n0,W,512,512,-\n0,R,0,512,-\n0,R,0,512,-\n";
+
+    #[test]
+    fn a_closed_loop_keeps_so_many_under_way() {
+        let (arrivals, outcome) = run(FOUR, closed(1));
+        assert_eq!(arrivals, [0, 100, 200, 300]);
+        assert_eq!(outcome.ended, Time(400));
+        assert_eq!(run(FOUR, closed(2)).0, [0, 0, 100, 100]);
+        assert_eq!(run(FOUR, closed(64)).0, [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_flush_is_a_barrier_to_both_sides() {
+        let text = "0,W,0,512,-\n0,W,512,512,-\n0,F,0,0,-\n0,R,0,512,-\n";
+        let (arrivals, outcome) = run(text, closed(64));
+        assert_eq!(arrivals, [0, 0, 100, 1100]);
+        assert_eq!(outcome.meter.requests(), 4);
+    }
+
+    #[test]
+    fn preflush_goes_before_and_fua_holds_what_comes_after() {
+        let text = "0,W,0,512,-\n0,W,512,512,PU\n0,R,0,512,-\n";
+        // The flush at 100, its write at 1100; the read waits for that to be durable.
+        assert_eq!(run(text, closed(64)).0, [0, 100, 1100, 1200]);
+    }
+
+    #[test]
+    fn an_open_loop_keeps_the_recorded_instants() {
+        let text = "0,W,0,512,-\n0.000001,W,512,512,-\n0.0000005,R,0,512,-\n0.000002,R,0,512,-\n";
+        let (arrivals, outcome) = run(text, Pace::Open { speed: 1.0 });
+        assert_eq!(arrivals, [0, 1000, 1000, 2000]);
+        assert_eq!(outcome.meter.out_of_order, 1);
+        assert_eq!(outcome.meter.latency().max, 100);
+        assert_eq!(run(text, Pace::Open { speed: 10.0 }).0, [0, 100, 100, 200]);
+    }
+
+    #[test]
+    fn a_device_is_asked_for_whole_blocks() {
+        let counted = Counted::new(Arc::new(Void::new("void", 1 << 20, 512)));
+        for (op, span) in [(Op::Write, (1000, 100)), (Op::Read, (1000, 3000)), (Op::Discard, (1000, 100))] {
+            if let Some(request) = request(op, Flags::FUA | Flags::META, in_blocks(op, span, 512)) {
+                assert!(!matches!(&request, Request::Write { data, .. } if data.handle() != 1));
+                counted.run(Time::ZERO, request).result.unwrap();
+            }
+        }
+        let counts = counted.counts();
+        assert_eq!((counts.write_bytes, counts.read_bytes, counts.durable_writes), (1024, 3584, 1));
+        assert_eq!(counts.discards, 0);
+    }
+}

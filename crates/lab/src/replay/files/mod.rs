@@ -1,0 +1,98 @@
+//! `bimetal replay --fs`: system calls played on a file system over simulated devices, in virtual time.
+//!
+//! ```text
+//! calls of processes → file system, its tasks → models of its devices        one thread, one seed
+//! ```
+//!
+//! Every process is a task of a simulated runtime ([`Sim`]), and so are the file system's own: who waits for a device
+//! waits in virtual time, and the seed says who goes on first where several could. So a run depends on its command
+//! line alone and can be repeated to the byte. While a program computes no time passes but [`SOFTWARE_MIN`] a call.
+//!
+//! What the calls need that they do not make is made first, and is not counted.
+
+mod fat;
+mod player;
+mod report;
+mod subject;
+mod tree;
+
+pub use report::{CallReport, DeviceReport, FilesReport};
+pub use subject::KINDS;
+pub(super) use subject::{FAT_DEVICE, FLASH_BYTES, PART};
+
+use super::args::{Args, PaceName};
+use bimetal_base::runtime::{Clock, Sim};
+use bimetal_base::{Error, Result};
+use bimetal_trace::ReadOptions;
+use bimetal_trace::calls::Workload;
+use player::Player;
+use report::Config;
+use std::sync::Arc;
+use std::time::Duration;
+use subject::Subject;
+
+/// What a call takes at least, beside the devices: programs do not run in no time, and two of them in turn.
+const SOFTWARE_MIN: Duration = Duration::from_micros(1);
+
+/// Plays the calls that `args` name on the file system they name.
+///
+/// # Errors
+/// Options that do not go together, a malformed trace, a file system that cannot be made, or no call that succeeded.
+pub fn replay(args: &Args) -> Result<FilesReport> {
+    args.check()?;
+    let options = ReadOptions { format: args.format.clone(), ..ReadOptions::default() };
+    let mut workload = Workload::open(args.trace(), &options, args.processes)?;
+    if let Some(limit) = args.requests {
+        workload.calls.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    }
+    if workload.calls.is_empty() {
+        return Err(Error::invalid(format!(
+            "{}: there is no call in it that asks for something",
+            args.trace()
+        )));
+    }
+    let sim = Sim::new(args.seed);
+    let (clock, args): (Clock, _) = (Arc::new(sim.clone()), args.clone());
+    sim.run(move || play(&clock, &args, workload))
+}
+
+fn play(clock: &Clock, args: &Args, workload: Workload) -> Result<FilesReport> {
+    let subject = Subject::make(clock, args)?;
+    play_on(clock, args, workload, subject)
+}
+
+fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> Result<FilesReport> {
+    let speed = (args.pace == PaceName::Open).then_some(args.speed);
+    let software = args.overhead.max(SOFTWARE_MIN);
+    let config = Config {
+        trace: args.trace().to_string(),
+        pace: if speed.is_some() { "open" } else { "closed" },
+        speed,
+        overhead_ns: software.as_nanos() as u64,
+        fsync: !args.no_flush,
+        synced: !args.no_drain,
+        seed: args.seed,
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let processes = workload.processes;
+    let mut player = Arc::new(Player::new(clock.clone(), subject.target.clone(), workload, software, speed));
+    player.furnish(args.seed)?;
+    subject.target.sync()?;
+    let before = subject.counts();
+    let started = clock.now();
+    player.run(!args.no_flush)?;
+    let ended = match args.no_drain {
+        true => clock.now(),
+        false => {
+            subject.target.sync()?;
+            clock.now()
+        }
+    };
+    let (status, devices) = (subject.target.status()?, subject.devices(&before));
+    let report = player.report(args.fs_kind(), processes, ended.since(started), status, devices, config)?;
+    subject.target.close()?;
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Calls on every kind of file system: the same seed twice, several processes, recordings, what cannot be.
+
+use super::*;
+use std::collections::BTreeSet;
+
+fn args(line: &str) -> Args {
+    Args::parse(line).unwrap_or_else(|why| panic!("{line}: {why}"))
+}
+
+/// Whether the program that makes disk halves is here; without it nfhybrid is left out, and said so.
+fn kinds() -> Vec<&'static str> {
+    let has_mke2fs =
+        ["/usr/sbin/mke2fs", "/sbin/mke2fs"].iter().any(|path| std::path::Path::new(path).exists());
+    if !has_mke2fs {
+        println!("skipped: nfhybrid, for want of mke2fs");
+    }
+    KINDS.map(|(name, _)| name).into_iter().filter(|name| has_mke2fs || *name != "nfhybrid").collect()
+}
+
+const SMALL: &str = "--disk-size 96MiB --ssd-size 24MiB --device-size 96MiB";
+
+/// The report as text, and what the block devices hold at the end.
+fn played(line: &str) -> (String, Vec<Vec<u8>>) {
+    let args = args(line);
+    let workload = Workload::open(args.trace(), &ReadOptions::default(), args.processes).unwrap();
+    let sim = Sim::new(args.seed);
+    let clock: Clock = Arc::new(sim.clone());
+    sim.run(move || {
+        let subject = Subject::make(&clock, &args).unwrap();
+        let images = subject.images.clone();
+        let report = play_on(&clock, &args, workload, subject).unwrap();
+        let bytes = images.iter().map(|image| image.image()).collect();
+        (serde_json::to_string(&report).unwrap(), bytes)
+    })
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_the_same_report_twice_on_every_file_system() {
+    for kind in kinds() {
+        let line = |seed| {
+            format!(
+                "gen:postmark:files=60:transactions=400:seed={seed} --fs {kind} --processes 3 --seed {seed} {SMALL}"
+            )
+        };
+        let (first, again, other) = (played(&line(1)), played(&line(1)), played(&line(2)));
+        assert!(first.0 == again.0, "{kind}:\n{}\n{}", first.0, again.0);
+        assert!(first.1 == again.1, "{kind}: other bytes");
+        assert_ne!(first.0, other.0, "{kind}");
+        assert!(first.1.is_empty() || first.1 != other.1, "{kind}");
+        let report: serde_json::Value = serde_json::from_str(&first.0).unwrap();
+        assert_eq!(
+            (&report["failed"], report["processes"].as_u64()),
+            (&0.into(), Some(3)),
+            "{kind}: {report}"
+        );
+        assert!(report["sim_time_ns"].as_u64() > Some(1_000_000), "{kind}: {report}");
+        assert_eq!(report["by_call"]["create"]["count"], report["by_call"]["unlink"]["count"], "{kind}");
+    }
+}
+
+#[test]
+fn every_generator_of_files_runs_on_every_file_system() {
+    for kind in kinds() {
+        for (recipe, calls) in [
+            ("gen:iozone:size=1MiB:record=64KiB", 1 + 6 * 16 + 3 + 1),
+            ("gen:fio-job:size=1MiB:requests=200:fsync=10", 1 + 1 + 1 + 220 + 1),
+            ("gen:bonnie:size=512KiB:block=8KiB:seeks=40:files=30", 0),
+        ] {
+            let report = replay(&args(&format!("{recipe} --fs {kind} {SMALL}"))).unwrap();
+            assert_eq!(report.failed, 0, "{kind} {recipe}: {:?}", report.first_failure);
+            assert!(calls == 0 || report.calls == calls, "{kind} {recipe}: {}", report.calls);
+            assert!(report.bytes_written > 0 && !report.file_system.is_null());
+        }
+    }
+}
+
+#[test]
+fn what_a_disk_and_an_ssd_were_asked_for_is_told_with_merges_and_wear() {
+    if !kinds().contains(&"nfhybrid") {
+        return;
+    }
+    let line = "gen:fio-job:size=4MiB:requests=500:fsync=1 --fs nfhybrid --ftl fast";
+    let report = replay(&args(&format!("{line} {SMALL}"))).unwrap();
+    let (ssd, disk) = (&report.devices["ssd"], &report.devices["disk"]);
+    // A small fsync is a durable write of the log, or a write and a flush, on the SSD alone.
+    assert!(ssd.requests.durable_writes + ssd.requests.flushes >= 500, "{:?}", ssd.requests);
+    assert!(disk.requests.flushes + disk.requests.durable_writes < 100, "{:?}", disk.requests);
+    assert!(report.by_call["fsync"].latency_ns.p50 < 3_000_000, "{:?}", report.by_call["fsync"]);
+    let flash = &ssd.model["flash"];
+    for field in ["switch_merges", "partial_merges", "full_merges", "nand", "wear"] {
+        assert!(!flash[field].is_null(), "{field}: {flash}");
+    }
+    assert!(disk.model["seeks"].as_u64() > Some(0), "{}", disk.model);
+    let table = report.table();
+    for part in ["fsync", "p99", "ssd (ssd-slc", "disk (hdd-7200"] {
+        assert!(table.contains(part), "{table}");
+    }
+}
+
+#[test]
+fn more_clients_share_the_writes_of_the_log() {
+    if !kinds().contains(&"nfhybrid") {
+        return;
+    }
+    let seconds = |processes: u32| {
+        let line = "gen:fio-job:size=256KiB:requests=200:fsync=1 --fs nfhybrid --ssd ssd-tlc";
+        let report = replay(&args(&format!("{line} --processes {processes} --no-drain {SMALL}"))).unwrap();
+        report.sim_time_ns as f64 / 1e9
+    };
+    let (one, four) = (seconds(1), seconds(4));
+    assert!(four < one * 3.0, "four times the work took {four} s, once {one} s");
+}
+
+#[test]
+fn a_recording_is_played_in_its_order_by_its_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.csv");
+    let mut text = String::from("#time_s,pid,op,path_id,offset,length,result\n");
+    // One process makes and moves what the other one reads and removes.
+    for round in 0..40 {
+        let at = f64::from(round) / 10.0;
+        text += &format!("{at},7,create,1,0,0,0\n{at},7,write,1,0,9000,9000\n{at},7,rename,1,2,0,0\n");
+        text += &format!("{at},9,read,2,0,9000,9000\n{at},9,unlink,2,0,0,0\n{at},7,read,3,0,500,500\n");
+    }
+    std::fs::write(&path, text).unwrap();
+    let list =
+        "#path_id,type,size_at_first_open,path\n0,d,-1,/d\n1,f,0,/d/new\n2,f,0,/d/ready\n3,f,500,/etc/x\n";
+    std::fs::write(dir.path().join("t.paths.csv"), list).unwrap();
+    for kind in kinds() {
+        let line = format!("{} --fs {kind} {SMALL}", path.display());
+        let report = replay(&args(&line)).unwrap();
+        assert_eq!((report.failed, report.calls), (0, 240), "{kind}: {:?}", report.first_failure);
+        assert_eq!((report.bytes_written, report.bytes_read), (360_000, 380_000), "{kind}");
+        let open = replay(&args(&format!("{line} --pace open --speed 2 --no-drain"))).unwrap();
+        assert!(open.sim_time_ns >= 1_950_000_000, "{kind}: {}", open.sim_time_ns);
+    }
+}
+
+#[test]
+fn what_strace_prints_is_played() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.strace");
+    let text = r#"7 1700000000.100000 openat(AT_FDCWD</w>, "a", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3</w/a>
+7 1700000000.200000 write(3</w/a>, ""..., 4096) = 4096
+7 1700000000.300000 fsync(3</w/a>) = 0
+8 1700000000.400000 rename("/w/a", "/w/b") = 0
+8 1700000000.500000 openat(AT_FDCWD</w>, "b", O_RDONLY) = 4</w/b>
+8 1700000000.600000 read(4</w/b>, ""..., 4096) = 4096
+7 1700000000.700000 mkdirat(AT_FDCWD</w>, "sub", 0777) = 0
+7 1700000000.800000 unlink("/w/b") = 0
+"#;
+    std::fs::write(&path, text).unwrap();
+    let report = replay(&args(&format!("{} --fs osd {SMALL}", path.display()))).unwrap();
+    assert_eq!((report.failed, report.processes), (0, 2), "{:?}", report.first_failure);
+    let counted: BTreeSet<_> = report.by_call.keys().copied().collect();
+    assert!(
+        ["create", "write", "fsync", "rename", "stat", "read", "mkdir", "unlink"]
+            .iter()
+            .all(|n| counted.contains(n))
+    );
+}
+
+#[test]
+fn what_cannot_be_played_is_refused_with_the_reason() {
+    for (line, told) in [
+        ("gen:postmark --fs ext3", "nfhybrid"),
+        ("gen:postmark --processes 2", "needs --fs"),
+        ("gen:postmark --fs cmfs --fit wrap", "cannot be used with"),
+        ("gen:postmark --fs osd --device hdd-7200", "hdd-7200"),
+        ("gen:postmark --fs nfhybrid --device hdd-7200", "--ssd and --disk"),
+        ("gen:postmark --fs cmfs --cache lru --cache-size 1MiB", "no --cache"),
+        ("gen:postmark --fs fat --device-size 4KiB", "volume"),
+        ("gen:postmark --fs fat --ftl page,fast", "one --ftl"),
+        ("/no/such --fs fat", "/no/such"),
+    ] {
+        let done = Args::parse(line).and_then(|args| replay(&args).map(drop));
+        let why = done.err().unwrap_or_else(|| panic!("{line} was done")).to_string();
+        assert!(why.contains(told), "{line}: {why}");
+    }
+    let full = "gen:fio-job:size=64MiB:requests=1 --fs fat --device-size 32MiB";
+    let report = replay(&args(full)).unwrap();
+    assert!(report.failed > 0 && report.first_failure.unwrap().contains("space"));
+}

@@ -1,0 +1,104 @@
+//! What a stack file says, as what a replay is told.
+
+use super::args::Args;
+use super::files::{FAT_DEVICE, FLASH_BYTES, PART};
+use super::plan::DEFAULT_FLASH;
+use crate::stack::NONE;
+use crate::stack::file::{ByteRange, DeviceKeys, Size, StackFile, Text};
+use bimetal_base::{Error, Result};
+
+/// The stack with what a replay takes where nothing is said: the halves of an nfhybrid, what is under the others, the
+/// memory of a write cache.
+pub(super) fn effective(stack: &StackFile) -> Result<StackFile> {
+    let mut stack = stack.clone();
+    let usual = Args::usual()?;
+    let or = |device: &mut DeviceKeys, profile: &str, bytes: u64| {
+        device.profile.get_or_insert_with(|| profile.to_string());
+        device.size.get_or_insert(Size(bytes));
+    };
+    match stack.fs.as_ref().map(|fs| fs.kind.as_str()) {
+        Some("nfhybrid") => {
+            or(&mut stack.ssd, &usual.ssd, usual.ssd_size);
+            or(&mut stack.disk, &usual.disk, usual.disk_size);
+        }
+        Some("fat") => or(&mut stack.device, FAT_DEVICE, FLASH_BYTES),
+        Some(_) => or(&mut stack.device, PART, FLASH_BYTES),
+        None => {
+            let profile = if stack.device.ftl.is_some() { DEFAULT_FLASH } else { NONE };
+            stack.device.profile.get_or_insert_with(|| profile.to_string());
+        }
+    }
+    if let Some(nvram) = stack.nvram.as_mut() {
+        nvram.size.get_or_insert(Size(usual.nvram_size));
+    }
+    Ok(stack)
+}
+
+impl Args {
+    /// What `bimetal replay` would be told to play the stack.
+    ///
+    /// # Errors
+    /// It says what a replay cannot do, or not what is played.
+    pub fn of_stack(stack: &StackFile) -> Result<Args> {
+        let stack = effective(stack)?;
+        let StackFile { seed, trace, run, device, cache, nvram, fs, ssd, disk, .. } = &stack;
+        let generated = trace.generator.as_ref().map(|named| format!("gen:{named}"));
+        let Some(source) = generated.or_else(|| trace.file.clone()) else {
+            return Err(Error::invalid(
+                "trace: neither file nor generator is said, so there is nothing to play",
+            ));
+        };
+        let refused = |key: &str, why: &str| Err(Error::invalid(format!("{key}: {why}")));
+        let kind = fs.as_ref().map(|fs| fs.kind.clone());
+        let hybrid = kind.as_deref() == Some("nfhybrid");
+        if kind.is_none() && (*ssd != DeviceKeys::default() || *disk != DeviceKeys::default()) {
+            return refused(
+                "ssd, disk",
+                "they are the halves of an nfhybrid; say fs.kind = \"nfhybrid\", or [device]",
+            );
+        }
+        if disk.ftl.is_some() {
+            return refused("disk.ftl", "a disk has no translation layer");
+        }
+        let ftl = if hybrid { &ssd.ftl } else { &device.ftl };
+        let takes = nvram.as_ref().and_then(|nvram| nvram.takes.as_ref());
+        let usual = Args::usual()?;
+        let bytes = |size: &Option<Size>| size.map(|Size(bytes)| bytes);
+        Ok(Args {
+            trace: Some(source),
+            format: trace.format.clone(),
+            columns: trace.columns.as_ref().map(|columns| columns.parse()).transpose()?,
+            event: trace.event,
+            unit: trace.unit,
+            requests: trace.requests,
+            device: device.profile.clone().filter(|_| !hybrid),
+            device_size: bytes(&device.size).filter(|_| !hybrid),
+            ftl: ftl.iter().map(ToString::to_string).collect(),
+            fs: kind,
+            options: stack.mount_options(),
+            ssd: ssd.profile.clone().unwrap_or(usual.ssd),
+            ssd_size: bytes(&ssd.size).unwrap_or(usual.ssd_size),
+            disk: disk.profile.clone().unwrap_or(usual.disk),
+            disk_size: bytes(&disk.size).unwrap_or(usual.disk_size),
+            processes: run.processes,
+            cache: cache.iter().map(|cache| cache.policy.to_string()).collect(),
+            cache_size: cache.iter().map(|cache| cache.size.0).collect(),
+            page: cache.as_ref().map_or(usual.page, |cache| cache.page.0),
+            pace: run.pace,
+            queue_depth: run.queue_depth,
+            speed: run.speed,
+            overhead: run.overhead.0,
+            absorb: run.absorb.clone().map(|Text(ByteRange(range))| range),
+            nvram: takes.cloned().map(|Text(takes)| takes),
+            nvram_size: nvram.as_ref().and_then(|nvram| bytes(&nvram.size)).unwrap_or(usual.nvram_size),
+            place: run.place.clone().map(|Text(takes)| takes),
+            no_flush: !run.flush,
+            fit: run.fit,
+            chunk: run.chunk.0,
+            precondition: run.precondition,
+            no_drain: !run.drain,
+            seed: *seed,
+            ..usual
+        })
+    }
+}

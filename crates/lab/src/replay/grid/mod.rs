@@ -1,0 +1,229 @@
+//! `bimetal replay --stack FILE --set KEY=A,B --out FOLDER`: every combination of values, one row each.
+//!
+//! ```text
+//! stack file × settings → runs, each with its own configuration → rows of a folder
+//! ```
+//!
+//! A row depends on the configuration, the seed, the version and the files that are read, on nothing else: not on the
+//! machine, the time, the number of threads, or whether the grid was killed and went on. How long runs took, and where,
+//! is in a file beside them. A run that fails, or panics, is a row with its error. [`store`] says how rows are kept.
+
+mod row;
+mod store;
+
+use super::args::Args;
+use super::{files, from_stack, one, say};
+use crate::stack::file::{Setting, StackFile, StackText};
+use bimetal_base::{Error, Result};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use store::Store;
+
+pub use row::flatten;
+
+/// More runs than that are taken for a mistake.
+const RUNS_MAX: usize = 1_000_000;
+/// What is done sooner needs no progress.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a grid is told beside its stack.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct GridArgs {
+    /// With --stack: make every combination of the values set, and keep one row a run here: rows.jsonl, rows.parquet. The
+    /// same command goes on with a grid that was interrupted
+    #[arg(long, value_name = "FOLDER", requires = "stack")]
+    pub out: Option<PathBuf>,
+    /// Do nothing but print the commands that do it: 'tasks', one a run that is not done, for job arrays and the like
+    #[arg(long, value_name = "WHAT", requires = "out")]
+    pub emit: Option<Emit>,
+    /// Make this run only; the last one to be made puts the rows together
+    #[arg(long, value_name = "N", requires = "out")]
+    pub only: Option<usize>,
+}
+
+/// What is printed instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Emit {
+    /// One command a run
+    Tasks,
+}
+
+/// A run of a grid.
+pub(super) struct Run {
+    /// What is set.
+    settings: Vec<Setting>,
+    /// All it is.
+    stack: StackFile,
+}
+
+impl Run {
+    /// What is set, and its effective configuration.
+    fn config(&self) -> (Value, Value) {
+        let set = self.settings.iter().map(|setting| (setting.key.clone(), json!(setting.text))).collect();
+        (Value::Object(set), json!(self.stack))
+    }
+}
+
+/// Does what `args` ask for with their stack file: one run as any replay, or a grid.
+pub(super) fn run(args: &Args) -> Result<()> {
+    only_the_stack(args)?;
+    let Some(out) = &args.grid.out else {
+        let Some(stack) = args.stack.one()? else {
+            return Err(Error::BadArgument);
+        };
+        return super::run(&Args { json: args.json, jobs: args.jobs, ..Args::of_stack(&stack)? });
+    };
+    let Some((text, axes)) = args.stack.read()? else { return Err(Error::BadArgument) };
+    let runs = combinations(&text, &axes)?;
+    if let Some(only) = args.grid.only.filter(|only| *only >= runs.len()) {
+        return Err(Error::invalid(format!("--only {only}: the grid has {} runs, from 0 on", runs.len())));
+    }
+    let base = json!(from_stack::effective(&text.with(&[])?)?);
+    let store = Store::new(out, &runs, &base, &axes)?;
+    if args.grid.emit.is_some() {
+        let todo = store.todo(0..runs.len());
+        return todo.into_iter().try_for_each(|run| say(&task(args, run)));
+    }
+    let claim = store.claim(args.grid.only.is_some())?;
+    let todo = match args.grid.only {
+        Some(only) => store.todo(only..only + 1),
+        None => store.todo(0..runs.len()),
+    };
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    make(&store, &runs, &todo, jobs)?;
+    match claim.finish(args.grid.only.is_some())? {
+        Some(failed) => say(&format!(
+            "{} rows in {1}/{2} and {1}/{3}{4}",
+            runs.len(),
+            out.display(),
+            store::JSON,
+            store::PARQUET,
+            match failed {
+                0 => String::new(),
+                failed => format!("; {failed} runs failed, and their rows say why"),
+            }
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Refuses options that say in another way what the stack file says.
+fn only_the_stack(args: &Args) -> Result<()> {
+    let (usual, jobs, json) = (Args::usual()?, args.jobs, args.json);
+    let (stack, grid) = (args.stack.clone(), args.grid.clone());
+    let said = format!("{args:?}");
+    let usual = Args { trace: None, jobs, json, stack, grid, ..usual };
+    match said == format!("{usual:?}") {
+        true => Ok(()),
+        false => Err(Error::invalid(
+            "--stack: what is played, on what and how is said by the file and --set KEY=VALUE; beside them there are --out, \
+             --emit, --only, --jobs and --json",
+        )),
+    }
+}
+
+/// Every combination of the values, the last key's changing fastest.
+///
+/// # Errors
+/// One of them cannot be; nothing was run then.
+fn combinations(text: &StackText, axes: &[Vec<Setting>]) -> Result<Vec<Run>> {
+    let count = axes.iter().try_fold(1usize, |count, axis| count.checked_mul(axis.len()));
+    let Some(count) = count.filter(|count| *count <= RUNS_MAX) else {
+        return Err(Error::invalid(format!("the grid has more than {RUNS_MAX} runs; set fewer values")));
+    };
+    let of = |mut number: usize| {
+        let mut settings: Vec<Setting> = Vec::new();
+        for axis in axes.iter().rev() {
+            settings.push(axis[number % axis.len()].clone());
+            number /= axis.len();
+        }
+        settings.reverse();
+        let stack = from_stack::effective(&text.with(&settings)?)?;
+        // What makes no sense at all is told before anything is done.
+        Args::of_stack(&stack)?;
+        Ok(Run { settings, stack })
+    };
+    (0..count).map(of).collect()
+}
+
+/// Makes the runs that are left, on as many threads.
+fn make(store: &Store, runs: &[Run], todo: &[usize], jobs: usize) -> Result<()> {
+    let bar = ProgressBar::with_draw_target(Some(runs.len() as u64), ProgressDrawTarget::hidden());
+    if let Ok(style) =
+        ProgressStyle::with_template("{wide_bar} {pos} of {len} runs {elapsed} (about {eta} left)")
+    {
+        bar.set_style(style);
+    }
+    bar.set_position((runs.len() - todo.len()) as u64);
+    let (next, began, failure) = (AtomicUsize::new(0), Instant::now(), Mutex::new(None));
+    let work = || {
+        while let Some(run) = todo.get(next.fetch_add(1, Relaxed)) {
+            let started = Instant::now();
+            let row = made(&runs[*run].stack);
+            if let Err(why) = store.keep(*run, row, started.elapsed()) {
+                failure.lock().get_or_insert(why);
+                next.store(todo.len(), Relaxed);
+            }
+            if bar.is_hidden() && began.elapsed() > PATIENCE {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+            }
+            bar.inc(1);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(todo.len()) {
+            scope.spawn(work);
+        }
+    });
+    bar.finish_and_clear();
+    failure.into_inner().map_or(Ok(()), Err)
+}
+
+/// What one run gave, or why it failed.
+fn made(stack: &StackFile) -> Result<Value, String> {
+    catch_unwind(AssertUnwindSafe(|| result(stack).map_err(|why| why.to_string()))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        Err(format!("the program panicked: {text}; please report it"))
+    })
+}
+
+/// Plays a stack once and gives what was measured, as `replay --json` prints it.
+///
+/// # Errors
+/// As those of a replay.
+pub fn result(stack: &StackFile) -> Result<Value> {
+    let args = Args::of_stack(stack)?;
+    Ok(match args.fs {
+        Some(_) => json!(files::replay(&args)?),
+        None => json!(one(&args, &AtomicBool::new(false))?),
+    })
+}
+
+/// The command of one run.
+fn task(args: &Args, run: usize) -> String {
+    let path =
+        |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let mut words = vec!["bimetal".into(), "replay".into(), "--stack".into(), path(&args.stack.stack)];
+    words.extend(args.stack.set.iter().flat_map(|axis| ["--set".to_string(), axis.clone()]));
+    words.extend(["--out".into(), path(&args.grid.out), "--only".into(), run.to_string()]);
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

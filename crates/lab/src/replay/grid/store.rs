@@ -1,0 +1,287 @@
+//! Where the rows of a grid are.
+//!
+//! ```text
+//! FOLDER/grid.json      which grid this is: base configuration, values, version, CRC of each input
+//!        runs/7.json    the row of run 7, while the grid is not done; written whole or not at all
+//!        rows.jsonl     all rows in order, once it is done
+//!        rows.parquet   the same
+//!        times.jsonl    how long each run took, where and when: what rows must not depend on
+//!        lock           held by whoever is at work
+//! ```
+//!
+//! A row counts as there if it can be read and is of the run's configuration, version and inputs; so a row that a
+//! power cut tore, or that somebody put there, is made again. Another grid in the same folder is refused. Several tasks,
+//! on several machines, may make runs of one grid at the same time: each writes files of its own.
+
+use super::Run;
+use super::row::{Row, cells};
+use crate::replay::parquet;
+use crate::replay::rows::write_whole;
+use crate::stack::file::Setting;
+use bimetal_base::{Error, Result};
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// All rows, as JSON lines.
+pub(super) const JSON: &str = "rows.jsonl";
+/// All rows, as Parquet.
+pub(super) const PARQUET: &str = "rows.parquet";
+const MANIFEST: &str = "grid.json";
+const RUNS: &str = "runs";
+const TIMES: &str = "times.jsonl";
+const LOCK: &str = "lock";
+
+/// A folder of rows.
+pub(super) struct Store<'a> {
+    dir: PathBuf,
+    runs: &'a [Run],
+    manifest: Value,
+    /// The CRC-32C of each file that some run reads.
+    inputs: BTreeMap<PathBuf, String>,
+}
+
+impl<'a> Store<'a> {
+    /// The folder `dir` for `runs`. Nothing is written yet.
+    ///
+    /// # Errors
+    /// A file that a run reads cannot be read.
+    pub fn new(dir: &Path, runs: &'a [Run], base: &Value, axes: &[Vec<Setting>]) -> Result<Store<'a>> {
+        let mut inputs = BTreeMap::new();
+        for file in runs.iter().flat_map(|run| run.stack.inputs()) {
+            if let std::collections::btree_map::Entry::Vacant(new) = inputs.entry(file) {
+                let crc = crc_of(new.key())?;
+                new.insert(crc);
+            }
+        }
+        let values = |axis: &Vec<Setting>| {
+            let texts: Vec<String> = axis.iter().map(|setting| setting.text.clone()).collect();
+            (axis.first().map(|setting| setting.key.clone()), texts)
+        };
+        let axes: Vec<_> = axes.iter().map(values).collect();
+        let manifest = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "set": axes,
+            "stack": base,
+            "inputs": inputs.iter().map(|(path, crc)| (path.display().to_string(), json!(crc))).collect::<serde_json::Map<_, _>>(),
+        });
+        Ok(Store { dir: dir.to_path_buf(), runs, manifest, inputs })
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn of_run(&self, run: usize) -> PathBuf {
+        self.at(RUNS).join(format!("{run}.json"))
+    }
+
+    /// Claims the folder for this grid: alone, or `shared` with others who make single runs of it.
+    ///
+    /// # Errors
+    /// It holds another grid, or something else; somebody is at work in it; it cannot be written.
+    pub fn claim(&self, shared: bool) -> Result<Claim<'_>> {
+        let failed = |path: &Path, why| Error::io(path.display(), why);
+        fs::create_dir_all(&self.dir).map_err(|why| failed(&self.dir, why))?;
+        self.check_folder()?;
+        let path = self.at(LOCK);
+        let lock =
+            OpenOptions::new().create(true).append(true).open(&path).map_err(|why| failed(&path, why))?;
+        let how = if shared {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        flock(&lock, how).map_err(|_| {
+            Error::InUse(format!(
+                "{}: another process is at work on this grid; wait for its end",
+                self.dir.display()
+            ))
+        })?;
+        self.check_manifest()?;
+        fs::create_dir_all(self.at(RUNS)).map_err(|why| failed(&self.at(RUNS), why))?;
+        Ok(Claim { store: self, lock })
+    }
+
+    /// Refuses a folder that holds something that is no grid's.
+    fn check_folder(&self) -> Result<()> {
+        let listed = fs::read_dir(&self.dir).map_err(|why| Error::io(self.dir.display(), why))?;
+        let names: Vec<_> = listed.flatten().map(|entry| entry.file_name()).collect();
+        let own = [MANIFEST, LOCK, RUNS, JSON, PARQUET, TIMES];
+        let strange =
+            names.iter().find(|name| !own.iter().any(|own| name.to_string_lossy().starts_with(own)));
+        let alone = !names.iter().any(|name| name == MANIFEST);
+        match strange.filter(|_| alone) {
+            None => Ok(()),
+            Some(name) => Err(Error::invalid(format!(
+                "--out {}: the folder holds something else ({}); name an empty or a new one",
+                self.dir.display(),
+                name.display()
+            ))),
+        }
+    }
+
+    /// Writes which grid this is, or sees whether it is this one.
+    fn check_manifest(&self) -> Result<()> {
+        let path = self.at(MANIFEST);
+        let failed = |why| Error::io(path.display(), why);
+        if !path.exists() {
+            let mut file = tempfile::NamedTempFile::new_in(&self.dir).map_err(failed)?;
+            writeln!(file, "{:#}", self.manifest).map_err(failed)?;
+            // Of several tasks that begin at once one writes it, and the others compare.
+            let _ = file.persist_noclobber(&path);
+        }
+        let text = fs::read_to_string(&path).map_err(failed)?;
+        let there: Value = serde_json::from_str(&text).unwrap_or_default();
+        if there == self.manifest {
+            return Ok(());
+        }
+        let (there, here) = (super::flatten(&there), super::flatten(&self.manifest));
+        let shown = |value: Option<&Value>| value.map_or("nothing".to_string(), Value::to_string);
+        let keys = here.keys().chain(there.keys());
+        let differs = keys.into_iter().find(|key| here.get(*key) != there.get(*key));
+        let differs = differs.map_or(String::new(), |key| {
+            format!("{key} was {} and is {}", shown(there.get(key)), shown(here.get(key)))
+        });
+        Err(Error::Mismatch(format!(
+            "--out {}: the folder holds the rows of another grid ({differs}); name another folder, or remove this one",
+            self.dir.display()
+        )))
+    }
+
+    /// The row that a run has if it fails in no way that has to do with it.
+    fn row(&self, run: usize, result: Result<Value, String>) -> Row {
+        let Run { stack, .. } = &self.runs[run];
+        let (set, config) = self.runs[run].config();
+        let inputs = stack.inputs().into_iter().filter_map(|path| {
+            let crc = self.inputs.get(&path)?.clone();
+            Some((path.display().to_string(), crc))
+        });
+        let (error, result) = match result {
+            Ok(result) => (None, result),
+            Err(why) => (Some(why), Value::Null),
+        };
+        let version = env!("CARGO_PKG_VERSION").to_string();
+        Row { run, set, config, inputs: inputs.collect(), seed: stack.seed, version, error, result }
+    }
+
+    /// Whether a row is of this run, as it is now.
+    fn is_of(&self, row: &Row) -> bool {
+        let expected = || Row {
+            error: row.error.clone(),
+            result: row.result.clone(),
+            ..self.row(row.run, Err(String::new()))
+        };
+        row.run < self.runs.len() && *row == expected()
+    }
+
+    /// The rows that are there, each with its line.
+    fn rows(&self, of: Range<usize>) -> BTreeMap<usize, (Row, String)> {
+        let mut rows = BTreeMap::new();
+        let mut take = |line: String| {
+            let row = serde_json::from_str::<Row>(&line)
+                .ok()
+                .filter(|row| of.contains(&row.run) && self.is_of(row));
+            if let Some(row) = row {
+                rows.insert(row.run, (row, line));
+            }
+        };
+        if let Ok(file) = File::open(self.at(JSON)) {
+            BufReader::new(file).lines().map_while(Result::ok).for_each(&mut take);
+        }
+        for run in of.clone() {
+            let text = fs::read_to_string(self.of_run(run));
+            text.into_iter().for_each(|text| take(text.trim_end().to_string()));
+        }
+        rows
+    }
+
+    /// Those runs of a range that have no row.
+    pub fn todo(&self, of: Range<usize>) -> Vec<usize> {
+        let there = self.rows(of.clone());
+        of.filter(|run| !there.contains_key(run)).collect()
+    }
+
+    /// Keeps the row of a run.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn keep(&self, run: usize, result: Result<Value, String>, took: Duration) -> Result<()> {
+        let path = self.of_run(run);
+        let failed = |why| Error::io(path.display(), why);
+        let text = line(&self.row(run, result))?;
+        write_whole(&path, |file| file.write_all(text.as_bytes()).map_err(failed))?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let text =
+            format!("{}\n", json!({ "run": run, "seconds": took.as_secs_f64(), "host": host, "ended": now }));
+        let path = self.at(TIMES);
+        let times = OpenOptions::new().create(true).append(true).open(&path);
+        times
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|why| Error::io(path.display(), why))
+    }
+}
+
+fn line(row: &Row) -> Result<String> {
+    serde_json::to_string(row).map(|text| text + "\n").map_err(Error::invalid)
+}
+
+/// The CRC-32C of a file's bytes.
+fn crc_of(path: &Path) -> Result<String> {
+    let failed = |why| Error::io(path.display(), why);
+    let mut file = File::open(path).map_err(failed)?;
+    let (mut piece, mut crc) = (vec![0; 1 << 20], 0);
+    loop {
+        match file.read(&mut piece).map_err(failed)? {
+            0 => return Ok(format!("{crc:08x}")),
+            got => crc = crc32c::crc32c_append(crc, &piece[..got]),
+        }
+    }
+}
+
+/// The right to work in a folder.
+pub(super) struct Claim<'a> {
+    store: &'a Store<'a>,
+    lock: File,
+}
+
+impl Claim<'_> {
+    /// If all rows are there, puts them together and says how many tell of a failure; of several tasks that shared the
+    /// folder the last one does.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn finish(self, shared: bool) -> Result<Option<usize>> {
+        let store = self.store;
+        if shared {
+            drop(self.lock);
+            let Ok(lock) = File::open(store.at(LOCK)) else { return Ok(None) };
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+                return Ok(None);
+            }
+            return Claim { store, lock }.finish(false);
+        }
+        let rows = store.rows(0..store.runs.len());
+        if rows.len() < store.runs.len() {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        rows.values().for_each(|(_, line)| text.extend([line, "\n"]));
+        let rows: Vec<Row> = rows.into_values().map(|(row, _)| row).collect();
+        let path = store.at(JSON);
+        write_whole(&path, |file| {
+            file.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why))
+        })?;
+        parquet::write_rows(&store.at(PARQUET), &cells(&rows).map_err(Error::invalid)?)?;
+        let runs = store.at(RUNS);
+        fs::remove_dir_all(&runs).map_err(|why| Error::io(runs.display(), why))?;
+        drop(self.lock);
+        Ok(Some(rows.iter().filter(|row| row.error.is_some()).count()))
+    }
+}

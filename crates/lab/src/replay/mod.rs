@@ -1,0 +1,171 @@
+//! `bimetal replay`: a trace through an optional page cache and a flash translation layer or device, and
+//! what that cost.
+//!
+//! ```text
+//! trace (file or generator) → placing → pace → [cache] → FTL on NAND | device | counting
+//! ```
+//!
+//! Every combination of cache policy, cache size and translation layer is a run; runs go on at the same
+//! time, each with its own pass over the trace and its own stack, in virtual time. So a run's figures do
+//! not depend on the machine or on other runs. Nothing is written or printed before all runs are done.
+
+mod args;
+mod driver;
+pub mod files;
+mod from_stack;
+pub mod grid;
+mod html;
+pub(crate) mod parallel;
+mod parquet;
+pub(super) mod picture;
+mod place;
+mod plan;
+mod plot;
+mod precondition;
+mod progress;
+mod report;
+mod rows;
+
+pub use super::stack::takes::Takes;
+pub use args::{Args, PaceName};
+pub use place::Fit;
+pub use plot::{Kind as Plot, Wanted as WantedPlot};
+pub use precondition::Precondition;
+pub use report::{CacheReport, Latency, Merges, RunConfig, RunReport};
+
+use bimetal_base::{Error, Result};
+use bimetal_trace::{Progress, Source, Summary, summarise};
+pub(super) use rows::aligned;
+
+use driver::{Driver, Pace};
+use plan::{Built, Spec};
+use report::Measured;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Does what the command line asks for: prints and writes the results.
+///
+/// # Errors
+/// Senseless options, a malformed trace, a stack that cannot be built or fails, a file that cannot be
+/// written. Then nothing was printed or written.
+pub fn run(args: &Args) -> Result<()> {
+    if args.stack.stack.is_some() {
+        return grid::run(args);
+    }
+    args.check()?;
+    if args.fs.is_some() {
+        let report = files::replay(args)?;
+        return say(if args.json { json(&report)? } else { report.table() }.trim_end());
+    }
+    let source = args.source()?;
+    if args.info {
+        return info(args, &source);
+    }
+    let runs = replay(args)?;
+    let summary = match args.html.is_some() && source.is_repeatable() {
+        true => Some(summarise(&mut source.open()?)?),
+        false => None,
+    };
+    for plot in &args.plot {
+        plot.draw(&runs)?;
+    }
+    args.csv.as_deref().map(|path| rows::write_csv(path, &runs)).transpose()?;
+    args.parquet.as_deref().map(|path| parquet::write(path, &runs)).transpose()?;
+    args.html
+        .as_deref()
+        .map(|path| html::write(path, &source.name(), summary.as_ref(), &runs))
+        .transpose()?;
+    match args.json {
+        true => runs.iter().try_for_each(|run| say(&json(run)?)),
+        false => say(rows::aligned(&rows::table(&runs)).trim_end()),
+    }
+}
+
+/// Makes the runs and gives their reports, in the order translation layers × policies × sizes.
+///
+/// # Errors
+/// As [`run`].
+pub fn replay(args: &Args) -> Result<Vec<RunReport>> {
+    args.check()?;
+    let source = args.source()?;
+    let specs = plan::specs(args, &source)?;
+    if specs.len() > 1 && !source.is_repeatable() {
+        return Err(Error::invalid("standard input can be read only once; ask for one run or name a file"));
+    }
+    let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let shown = progress::Shown::new(specs.len());
+    let one = |index: usize, stop: &AtomicBool| one_run(args, &source, &specs[index], shown.of(index), stop);
+    parallel::run_all(specs.len(), jobs, one, || shown.draw())
+}
+
+/// Makes the one run that `args` ask for.
+fn one(args: &Args, stop: &AtomicBool) -> Result<RunReport> {
+    args.check()?;
+    let source = args.source()?;
+    let specs = plan::specs(args, &source)?;
+    let [spec] = &specs[..] else {
+        return Err(Error::invalid("one policy, one size, one translation layer"));
+    };
+    one_run(args, &source, spec, &Arc::default(), stop)
+}
+
+fn one_run(
+    args: &Args,
+    source: &Source,
+    spec: &Spec,
+    progress: &Arc<Progress>,
+    stop: &AtomicBool,
+) -> Result<RunReport> {
+    let Built { stack, start, before } = spec.build(args)?;
+    let pace = match args.pace {
+        PaceName::Closed => Pace::Closed { queue_depth: args.queue_depth },
+        PaceName::Open => Pace::Open { speed: args.speed },
+    };
+    let driver = Driver {
+        placer: plan::placer(args, stack.size_bytes()),
+        device: &*stack.device,
+        block: u64::from(stack.device.info().block_bytes),
+        drain: stack.told.cache.is_some() && !args.no_drain,
+        pace,
+        flush: !args.no_flush,
+        limit: args.requests,
+        start,
+        stop,
+    };
+    let mut trace = source.open_watched(progress)?;
+    let outcome = driver.run(&mut trace)?;
+    if outcome.meter.requests() == 0 {
+        let tally = trace.tally();
+        return Err(Error::invalid(format!(
+            "{}: no request was served: {} lines read, {} of them without a request, {} requests passed over \
+             (another unit, no bytes, whole files)",
+            source.name(),
+            tally.lines,
+            tally.skipped,
+            outcome.meter.passed_over
+        )));
+    }
+    let config = spec.config(args, source, &stack);
+    Ok(RunReport::new(&outcome, &before, Measured::of(&stack), config, trace.tally()))
+}
+
+fn info(args: &Args, source: &Source) -> Result<()> {
+    let summary = summarise(&mut source.open()?)?;
+    match args.json {
+        true => say(&json(&summary)?),
+        false => say(rows::show_summary(&source.name(), &summary).trim_end()),
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|why| Error::invalid(why.to_string()))
+}
+
+/// Prints a line of a report. A reader that has heard enough ends the report, not the program.
+pub(super) fn say(text: &str) -> Result<()> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => Err(Error::io("standard output", why)),
+        _ => Ok(()),
+    }
+}

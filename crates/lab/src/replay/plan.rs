@@ -1,0 +1,181 @@
+//! Which runs there are, and the stack of each: every cache policy × size × translation layer asked for.
+
+use super::args::Args;
+use super::place::{Fit, Placer};
+use super::precondition::precondition;
+use super::progress::Shown;
+use super::report::{Measured, RunConfig};
+use crate::stack::{Caching, Contents, Layers, Medium, NONE, Stack};
+use bimetal_base::Result;
+use bimetal_base::time::Time;
+use bimetal_base::units::show_size;
+use bimetal_trace::Source;
+use clap::ValueEnum;
+
+/// The flash under a translation layer when no device was named.
+pub(super) const DEFAULT_FLASH: &str = "slc-4k";
+/// A disk of which nobody said the size.
+const DISK_BYTES: u64 = 512 << 30;
+/// An SSD of which nobody said the size.
+const SSD_BYTES: u64 = 8 << 30;
+/// One run to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Spec {
+    cache: Option<(String, u64)>,
+    medium: Medium,
+    /// Its size, as asked for or as it has to be; none: that of its profile.
+    bytes: Option<u64>,
+    /// What the trace needs of flash that nobody gave a size.
+    needed: Option<u64>,
+    device: String,
+}
+
+/// All runs that `args` ask for.
+///
+/// # Errors
+/// Profiles, schemes or policies that do not exist or do not go together.
+pub(super) fn specs(args: &Args, source: &Source) -> Result<Vec<Spec>> {
+    let device = match &args.device {
+        Some(name) => name.clone(),
+        None if args.ftl.is_empty() => NONE.to_string(),
+        None => DEFAULT_FLASH.to_string(),
+    };
+    let schemes: Vec<Option<&str>> = match args.ftl.is_empty() {
+        true => vec![None],
+        false => args.ftl.iter().map(|ftl| Some(ftl.as_str())).collect(),
+    };
+    let media = schemes.into_iter().map(|ftl| Medium::named(&device, ftl)).collect::<Result<Vec<_>>>()?;
+    let (bytes, needed) = sizes(args, source, &media[0])?;
+    let caches: Vec<Option<(String, u64)>> = match args.cache.is_empty() {
+        true => vec![None],
+        false => args
+            .cache
+            .iter()
+            .flat_map(|policy| args.cache_size.iter().map(|size| Some((policy.clone(), *size))))
+            .collect(),
+    };
+    let spec = |medium: &Medium, cache: &Option<(String, u64)>| {
+        let (cache, medium, device) = (cache.clone(), medium.clone(), device.clone());
+        Spec { cache, medium, bytes, needed, device }
+    };
+    Ok(media.iter().flat_map(|medium| caches.iter().map(move |cache| spec(medium, cache))).collect())
+}
+
+/// The medium's bytes (as asked for, or what the trace needs but at least what is usual), and what flash of which
+/// nobody said the size must have room for.
+fn sizes(args: &Args, source: &Source, medium: &Medium) -> Result<(Option<u64>, Option<u64>)> {
+    let usual = match medium {
+        Medium::None => return Ok((None, None)),
+        _ if args.device_size.is_some() => return Ok((args.device_size, None)),
+        Medium::Flash(..) => return Ok((None, needed(args, source)?)),
+        Medium::Disk(_) => DISK_BYTES,
+        Medium::Ssd(_) => SSD_BYTES,
+    };
+    Ok((Some(needed(args, source)?.unwrap_or(0).max(usual)), None))
+}
+
+/// The bytes that the trace, laid out as asked, needs; none where that cannot or need not be known.
+fn needed(args: &Args, source: &Source) -> Result<Option<u64>> {
+    if args.fit == Fit::Wrap || !source.is_repeatable() {
+        return Ok(None);
+    }
+    let shown = Shown::new(1);
+    let mut placer = placer(args, None);
+    let mut end = 0;
+    let mut count = 0u64;
+    for (number, record) in source.open_watched(shown.of(0))?.enumerate() {
+        shown.draw_sometimes(number);
+        let record = record?;
+        if args.requests.is_some_and(|limit| count >= limit) {
+            break;
+        }
+        let asked = placer.place(&record)?;
+        count += u64::from(!asked.is_nothing());
+        let ends = asked.spans.iter().map(|(offset, len)| offset.saturating_add(*len));
+        end = ends.fold(end, u64::max);
+    }
+    Ok(Some(end))
+}
+
+/// The placer of a run on a device of `size_bytes`.
+pub(super) fn placer(args: &Args, size_bytes: Option<u64>) -> Placer {
+    Placer::new(args.fit, size_bytes, args.unit, args.chunk)
+}
+
+/// A stack ready for the trace.
+pub(super) struct Built {
+    pub stack: Stack,
+    /// When preconditioning ended.
+    pub start: Time,
+    /// What was counted until then.
+    pub before: Measured,
+}
+
+impl Spec {
+    /// Builds the stack and preconditions its device.
+    ///
+    /// # Errors
+    /// A scheme or policy refuses its settings or the device.
+    pub fn build(&self, args: &Args) -> Result<Built> {
+        let bottom = self.medium.build(Contents::Nowhere(self.bytes), self.needed, args.page, args.seed)?;
+        let start = precondition(&bottom, args.precondition, args.seed)?;
+        let before = Measured::of(&bottom);
+        let layers = Layers {
+            place: args.place.clone(),
+            overhead: args.overhead,
+            absorb: args.absorb.clone(),
+            nvram: args.nvram.clone().map(|takes| (takes, args.nvram_size)),
+            cache: self.cache.clone().map(|(policy, bytes)| Caching {
+                policy,
+                bytes,
+                page_bytes: args.page,
+                durable_syncs: true,
+            }),
+        };
+        Ok(Built { stack: bottom.with(&layers)?, start, before })
+    }
+
+    /// The stack as the command line named it: without the cache's size, and with it.
+    fn names(&self) -> (String, String) {
+        let bottom = self.medium.ftl().unwrap_or_else(|| self.device.clone());
+        match &self.cache {
+            Some((policy, bytes)) => {
+                (format!("{policy} / {bottom}"), format!("{policy} {} / {bottom}", show_size(*bytes)))
+            }
+            None => (bottom.clone(), bottom),
+        }
+    }
+
+    /// What the run is, in full.
+    pub fn config(&self, args: &Args, source: &Source, stack: &Stack) -> RunConfig {
+        let word = |value: Option<clap::builder::PossibleValue>| {
+            value.map_or(String::new(), |v| v.get_name().into())
+        };
+        let closed = args.pace == super::args::PaceName::Closed;
+        let (series, run) = self.names();
+        RunConfig {
+            run,
+            series,
+            trace: source.name(),
+            cache: stack.told.cache.as_ref().map(|cache| cache.status().policy),
+            cache_bytes: self.cache.as_ref().map(|(_, bytes)| *bytes),
+            ftl: self.medium.ftl(),
+            device: self.device.clone(),
+            device_bytes: stack.size_bytes(),
+            pace: word(args.pace.to_possible_value()),
+            queue_depth: closed.then_some(args.queue_depth),
+            speed: (!closed).then_some(args.speed),
+            overhead_ns: args.overhead.as_nanos() as u64,
+            absorb: args.absorb.as_ref().map(|range| (range.start, range.end)),
+            place: args.place.as_ref().map(|takes| takes.to_string()),
+            nvram: args.nvram.as_ref().map(|takes| takes.to_string()),
+            nvram_bytes: args.nvram.as_ref().map(|_| args.nvram_size),
+            flush: !args.no_flush,
+            fit: word(args.fit.to_possible_value()),
+            precondition: word(args.precondition.to_possible_value()),
+            drained: !args.no_drain,
+            seed: args.seed,
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}

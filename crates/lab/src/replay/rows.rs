@@ -1,0 +1,246 @@
+//! A run as one row: what the table, the CSV and the Parquet file show.
+
+use super::report::RunReport;
+use bimetal_base::units::show_size;
+use bimetal_base::{Error, Result};
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+
+/// One cell.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Cell {
+    Text(Option<String>),
+    Count(Option<u64>),
+    Number(Option<f64>),
+}
+
+/// The columns of a run, in order: name and value. The names are the JSON's, nested ones joined by `_`.
+pub(super) fn row(run: &RunReport) -> Vec<(&'static str, Cell)> {
+    let text = |text: &Option<String>| Cell::Text(text.clone());
+    let count = |count| Cell::Count(Some(count));
+    let (merges, wear, latency, config) = (run.merges, run.wear, &run.latency_ns, &run.config);
+    vec![
+        ("trace", Cell::Text(Some(config.trace.clone()))),
+        ("cache", text(&config.cache)),
+        ("cache_bytes", Cell::Count(config.cache_bytes)),
+        ("ftl", text(&config.ftl)),
+        ("device", Cell::Text(Some(config.device.clone()))),
+        ("device_bytes", Cell::Count(config.device_bytes)),
+        ("requests", count(run.requests)),
+        ("bytes_read", count(run.bytes_read)),
+        ("bytes_written", count(run.bytes_written)),
+        ("page_bytes", count(run.page_bytes)),
+        ("pages_read", count(run.pages_read)),
+        ("pages_written", count(run.pages_written)),
+        ("pages_programmed", Cell::Count(run.pages_programmed)),
+        ("pages_copied", Cell::Count(run.pages_copied)),
+        ("erases", Cell::Count(run.erases)),
+        ("merges_switch", Cell::Count(merges.map(|merges| merges.switch))),
+        ("merges_partial", Cell::Count(merges.map(|merges| merges.partial))),
+        ("merges_full", Cell::Count(merges.map(|merges| merges.full))),
+        ("write_amplification", Cell::Number(run.write_amplification)),
+        ("hit_ratio", Cell::Number(run.hit_ratio)),
+        ("sim_time_ns", count(run.sim_time_ns)),
+        ("latency_mean_ns", Cell::Number(Some(latency.mean))),
+        ("latency_p50_ns", count(latency.p50)),
+        ("latency_p90_ns", count(latency.p90)),
+        ("latency_p95_ns", count(latency.p95)),
+        ("latency_p99_ns", count(latency.p99)),
+        ("latency_p99_9_ns", count(latency.p99_9)),
+        ("latency_p99_99_ns", count(latency.p99_99)),
+        ("latency_max_ns", count(latency.max)),
+        ("wear_min", Cell::Count(wear.map(|wear| wear.min.into()))),
+        ("wear_mean", Cell::Number(wear.map(|wear| wear.mean))),
+        ("wear_max", Cell::Count(wear.map(|wear| wear.max.into()))),
+        ("wear_sd", Cell::Number(wear.map(|wear| wear.sd))),
+        ("seed", count(config.seed)),
+    ]
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Cell::Text(Some(text)) if text.contains([',', '"', '\n']) => {
+                write!(f, "\"{}\"", text.replace('"', "\"\""))
+            }
+            Cell::Text(Some(text)) => f.write_str(text),
+            Cell::Count(Some(count)) => write!(f, "{count}"),
+            Cell::Number(Some(number)) => write!(f, "{number}"),
+            Cell::Text(None) | Cell::Count(None) | Cell::Number(None) => Ok(()),
+        }
+    }
+}
+
+/// Writes a file whole or not at all: beside it first, then in its place.
+pub(super) fn write_whole(path: &Path, write: impl FnOnce(&mut std::fs::File) -> Result<()>) -> Result<()> {
+    let failed = |why| Error::io(path.display(), why);
+    let mut name = path
+        .file_name()
+        .ok_or_else(|| Error::invalid(format!("{}: not a file name", path.display())))?
+        .to_os_string();
+    name.push(".part");
+    let beside = path.with_file_name(name);
+    let mut file = std::fs::File::create(&beside).map_err(failed)?;
+    let written = write(&mut file).and_then(|()| std::fs::rename(&beside, path).map_err(failed));
+    if written.is_err() {
+        // What is left of it is of no use; that it could not be removed changes nothing.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+/// Writes the runs as CSV, the header first.
+pub(super) fn write_csv(path: &Path, runs: &[RunReport]) -> Result<()> {
+    let mut text = String::new();
+    if let Some(first) = runs.first() {
+        let names: Vec<_> = row(first).into_iter().map(|(name, _)| name).collect();
+        text = names.join(",") + "\n";
+    }
+    for run in runs {
+        let cells: Vec<_> = row(run).into_iter().map(|(_, cell)| cell.to_string()).collect();
+        text += &(cells.join(",") + "\n");
+    }
+    write_whole(path, |file| file.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why)))
+}
+
+/// A span as people read it.
+pub(super) fn show_ns(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+/// The table people read: the columns that say something, one line a run.
+pub(super) fn table(runs: &[RunReport]) -> Vec<Vec<String>> {
+    let dash = || "-".to_string();
+    let optional = |count: Option<u64>| count.map_or_else(dash, |count| count.to_string());
+    let header = [
+        "run",
+        "requests",
+        "hits %",
+        "pages read",
+        "pages written",
+        "programmed",
+        "WA",
+        "erases",
+        "switch/partial/full",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "time",
+    ];
+    let line = |run: &RunReport| {
+        let merges = run.merges.map_or_else(dash, |m| format!("{}/{}/{}", m.switch, m.partial, m.full));
+        vec![
+            run.config.run.clone(),
+            run.requests.to_string(),
+            run.hit_ratio.map_or_else(dash, |ratio| format!("{:.2}", ratio * 100.0)),
+            run.pages_read.to_string(),
+            run.pages_written.to_string(),
+            optional(run.pages_programmed),
+            run.write_amplification.map_or_else(dash, |wa| format!("{wa:.3}")),
+            optional(run.erases),
+            merges,
+            show_ns(run.latency_ns.p50),
+            show_ns(run.latency_ns.p99),
+            show_ns(run.latency_ns.p99_9),
+            show_ns(run.latency_ns.max),
+            show_ns(run.sim_time_ns),
+        ]
+    };
+    let mut lines = vec![header.map(str::to_string).to_vec()];
+    lines.extend(runs.iter().map(line));
+    drop_silent_columns(lines)
+}
+
+/// Leaves out columns in which every run has nothing.
+fn drop_silent_columns(lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let columns = lines.first().map_or(0, Vec::len);
+    let speaks: Vec<bool> = (0..columns).map(|at| lines.iter().skip(1).any(|line| line[at] != "-")).collect();
+    let keep = |line: Vec<String>| {
+        line.into_iter().zip(&speaks).filter(|(_, speaks)| **speaks).map(|(cell, _)| cell).collect()
+    };
+    lines.into_iter().map(keep).collect()
+}
+
+/// Lines in columns, the first left and the others right aligned.
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| {
+        lines.iter().filter_map(|line| line.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for line in lines {
+        for (at, cell) in line.iter().enumerate() {
+            let gap = " ".repeat(widths[at] - cell.chars().count());
+            // Writing to a string cannot fail.
+            let _ = if at == 0 { write!(text, "{cell}{gap}") } else { write!(text, "  {gap}{cell}") };
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+/// What a trace holds, for people.
+pub(super) fn show_summary(name: &str, summary: &bimetal_trace::Summary) -> String {
+    let s = summary;
+    let rows = [
+        ("trace", name.to_string()),
+        ("requests", s.requests.to_string()),
+        ("reads", format!("{} ({})", s.reads, show_size(s.read_bytes))),
+        ("writes", format!("{} ({})", s.writes, show_size(s.written_bytes))),
+        ("flushes", s.flushes.to_string()),
+        ("discards", s.discards.to_string()),
+        ("file operations", s.file_ops.to_string()),
+        ("footprint", show_size(s.footprint_bytes)),
+        ("last byte", show_size(s.end_bytes)),
+        ("not sequential", format!("{:.1} %", s.non_sequential * 100.0)),
+        ("duration", show_ns(s.duration_ns)),
+        ("devices or files", s.units.to_string()),
+        ("lines read", format!("{} ({} without a request)", s.tally.lines, s.tally.skipped)),
+    ];
+    rows.into_iter().map(|(name, value)| format!("{name:17} {value}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_where_csv_needs_it() {
+        assert_eq!(Cell::Text(Some("gen:a:b=1,c=2".into())).to_string(), "\"gen:a:b=1,c=2\"");
+        assert_eq!(Cell::Text(Some("say \"x\"".into())).to_string(), "\"say \"\"x\"\"\"");
+        assert_eq!(Cell::Count(None).to_string(), "");
+        assert_eq!(Cell::Number(Some(1.5)).to_string(), "1.5");
+    }
+
+    #[test]
+    fn columns_line_up_and_silent_ones_are_left_out() {
+        let lines = [["run", "hits", "erases"], ["a", "-", "10"], ["long", "-", "7"]];
+        let lines = lines.map(|line| line.map(str::to_string).to_vec()).to_vec();
+        assert_eq!(aligned(&drop_silent_columns(lines)), "run   erases\na         10\nlong       7\n");
+    }
+
+    #[test]
+    fn spans_have_the_unit_that_suits_them() {
+        let shown = [999, 15_400, 25_000_000, 90_000_000_000].map(show_ns);
+        assert_eq!(shown, ["999 ns", "15.4 µs", "25.0 ms", "90.00 s"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_whole_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.csv");
+        assert!(write_whole(&path, |_| Err(Error::invalid("no"))).is_err());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        write_whole(&path, |file| file.write_all(b"x").map_err(|why| Error::io("x", why))).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"x");
+    }
+}

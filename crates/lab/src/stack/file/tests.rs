@@ -1,0 +1,130 @@
+//! What attacks a stack file.
+
+use super::*;
+
+const TEXT: &str = r#"
+about = "a cache over flash"
+
+[trace]
+generator = { name = "iometer", random = 60, size = "8MiB" }
+
+[device]
+profile = "slc-4k"
+ftl = "page:clean=cost-benefit"
+
+[cache]
+policy = "cflru:window=0.5"
+size = "16MiB"
+"#;
+
+fn told(text: &str) -> String {
+    StackText::parse("my.toml", text).map(drop).unwrap_err().to_string()
+}
+
+fn set(axis: &str) -> Result<StackFile> {
+    StackText::parse("my.toml", TEXT)?.with(&parse_axis(axis)?)
+}
+
+#[test]
+fn it_says_what_it_says_and_has_defaults_for_the_rest() {
+    let stack = StackText::parse("my.toml", TEXT).unwrap().with(&[]).unwrap();
+    assert_eq!(stack.trace.generator.unwrap().to_string(), "iometer:random=60:size=8MiB");
+    let cache = stack.cache.unwrap();
+    assert_eq!(
+        (cache.policy.get("window"), cache.size, cache.page),
+        (Some("0.5"), Size(16 << 20), Size(4096))
+    );
+    assert_eq!((stack.seed, stack.run.queue_depth, stack.run.flush), (1, 1, true));
+    assert!(StackText::parse("empty", "").is_ok());
+}
+
+#[test]
+fn a_key_that_there_is_not_is_refused_with_its_line_and_the_nearest_one() {
+    for (from, to, parts) in [
+        ("[cache]", "[cahce]", &["my.toml:11", "'cahce'", "did you mean 'cache'"][..]),
+        (
+            "size = \"16MiB\"",
+            "sise = \"16MiB\"",
+            &["my.toml:13", "in [cache]", "'sise'", "did you mean 'size'"],
+        ),
+        ("[trace]", "sed = 4\n[trace]", &["my.toml:4", "did you mean 'seed'"]),
+        ("policy = \"cflru:window=0.5\"", "policy = \"cflu\"", &["cache.policy", "did you mean 'cflru'"]),
+        ("window=0.5", "windo=0.5", &["cache.policy", "cflru has no option 'windo'", "'window'"]),
+        ("clean=cost", "clear=cost", &["device.ftl", "page has no option 'clear'", "'clean'"]),
+        ("\"page:", "\"pag:", &["device.ftl", "did you mean 'page'"]),
+        ("slc-4k", "slc4k", &["device.profile", "slc4k", "slc-4k"]),
+        ("\"iometer\"", "\"iometr\"", &["trace.generator", "did you mean 'iometer'"]),
+        ("random = 60", "randm = 60", &["trace.generator", "did you mean 'random'"]),
+    ] {
+        let text = TEXT.replacen(from, to, 1);
+        assert_ne!(text, TEXT, "{from}");
+        let why = told(&text);
+        assert!(parts.iter().all(|part| why.contains(part)), "{to}: {why}");
+    }
+}
+
+#[test]
+fn a_value_that_does_not_fit_is_refused_with_its_line_and_the_right_form() {
+    for (from, to, parts) in [
+        ("size = \"16MiB\"", "size = 16", &["my.toml:13", "size = 16", "a size has a unit", "16MiB"][..]),
+        ("size = \"16MiB\"", "size = \"16\"", &["my.toml:13", "a size has a unit"]),
+        ("size = \"16MiB\"", "size = \"much\"", &["my.toml:13", "'much' is not a size"]),
+        ("size = \"16MiB\"", "size = \"-1MiB\"", &["my.toml:13", "not a size"]),
+        ("size = \"16MiB\"", "", &["'size' is missing"]),
+        ("[trace]", "seed = \"one\"\n[trace]", &["my.toml:4", "expected u64"]),
+        ("[trace]", "seed = -1\n[trace]", &["my.toml:4", "expected u64"]),
+        ("[trace]", "[run]\npace = \"opn\"\n[trace]", &["my.toml:5", "'opn'", "did you mean 'open'"]),
+        ("[trace]", "[run]\noverhead = 5\n[trace]", &["my.toml:5", "250us"]),
+        ("[trace]", "[run]\nabsorb = \"4KiB\"\n[trace]", &["my.toml:5", "0-82KiB"]),
+        ("[trace]", "[fs]\nkind = \"nfhybrd\"\n[trace]", &["did you mean 'nfhybrid'"]),
+        (
+            "[trace]",
+            "[fs]\nkind = \"nfhybrid\"\noptions = { lga = \"1s\" }\n[trace]",
+            &["fs", "did you mean 'lag'"],
+        ),
+        ("[trace]", "[trace]\nfile = \"x\"", &["file and generator exclude"]),
+        ("[trace]", "[trace", &["my.toml:4"]),
+    ] {
+        let text = TEXT.replacen(from, to, 1);
+        assert_ne!(text, TEXT, "{from}");
+        let why = told(&text);
+        assert!(parts.iter().all(|part| why.contains(part)), "{to}: {why}");
+    }
+    assert!(StackText::read(Path::new("/no/such.toml")).unwrap_err().to_string().contains("/no/such.toml"));
+}
+
+#[test]
+fn a_setting_changes_one_key_and_reaches_into_names_with_options() {
+    assert_eq!(set("cache.size=4MiB").unwrap().cache.unwrap().size, Size(4 << 20));
+    assert_eq!(set("cache.policy.window=1/4").unwrap().cache.unwrap().policy.get("window"), Some("1/4"));
+    assert_eq!(set("trace.generator.random=5").unwrap().trace.generator.unwrap().get("random"), Some("5"));
+    assert_eq!(set("device.ftl=fast:logs=8").unwrap().device.ftl.unwrap().name, "fast");
+    assert_eq!(set("run.queue-depth=32").unwrap().run.queue_depth, 32);
+    assert_eq!(set("nvram.takes=heat").unwrap().nvram.unwrap().takes, Some(Text(Takes::Heat(3, 1000))));
+    assert_eq!(set("fs.kind=nfhybrid").unwrap().fs.unwrap().kind, "nfhybrid");
+}
+
+#[test]
+fn a_setting_that_cannot_be_is_refused_in_its_own_words() {
+    for (axis, told) in [
+        ("cache.size", "there is no '='"),
+        ("=5", "no key"),
+        ("cache..size=5", "no key"),
+        ("cache.size=", "a value is missing"),
+        ("cache.size=16MiB,,64MiB", "a value is missing"),
+        ("cache.size=16MiB,16MiB", "there twice"),
+        ("cache.size=64", "--set cache.size=64: a size has a unit"),
+        ("cache.sise=64MiB", "did you mean 'size'"),
+        ("cach.size=64MiB", "did you mean 'cache'"),
+        ("seed=many", "--set seed=many: "),
+        ("seed.more=1", "expected u64"),
+        ("device.profile.more=1", "expected a string"),
+        ("cache.policy=lri", "did you mean 'lru'"),
+        ("run.flush=maybe", "expected a boolean"),
+    ] {
+        let why = set(axis).map(drop).unwrap_err().to_string();
+        assert!(why.contains(told), "{axis}: {why}");
+    }
+    let lag = parse_axis("fs.options.lag=\"5s,64MiB\",\"1s\"").unwrap();
+    assert_eq!(lag.iter().map(Setting::value).collect::<Vec<_>>(), ["5s,64MiB", "1s"].map(Value::from));
+}

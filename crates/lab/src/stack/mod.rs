@@ -1,0 +1,374 @@
+//! One builder of devices: a medium as a profile describes it, and the layers over it.
+//!
+//! ```text
+//! page cache · NVRAM write cache · what is absorbed · software's time · placement handles     Layers
+//! translation layer on NAND | SSD | disk | nothing but counting                               Medium
+//! ```
+//!
+//! Every layer is a [`BlockDevice`] over another one, and so is what comes out. A replay, an experiment, a simulated
+//! mount and `export` differ in what they ask for and where the data lies ([`Contents`]), not in the stack.
+
+pub mod args;
+pub mod file;
+pub mod filters;
+pub mod placing;
+pub mod takes;
+
+use bimetal_base::units::show_size;
+use bimetal_base::{Error, Result};
+use bimetal_cache::{self as cache, device::CachedDevice, nvram::NvramCache};
+use bimetal_ftl::device::FtlDevice;
+use bimetal_ftl::ssd::{Data, Ssd, SsdProfile};
+use bimetal_ftl::{self as ftl, Ftl};
+use bimetal_media::disk::{Disk, DiskProfile};
+use bimetal_media::nand::{Nand, NandProfile, Payload};
+use bimetal_media::nvram::{Nvram, NvramProfile};
+use bimetal_media::profile::{self, Described};
+use bimetal_media::{BlockDevice, void::Void};
+use filters::{Absorbing, CountedPages, Delayed};
+use placing::Placing;
+use serde_json::{Value, json};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use takes::Takes;
+
+/// The medium that only counts.
+pub const NONE: &str = "none";
+/// Bytes of a medium without an end, as good as any.
+const ENDLESS_BYTES: u64 = 1 << 62;
+/// What policies group by where there is no flash below.
+const ERASE_BLOCK_BYTES: u64 = 512 << 10;
+/// The profile of the electronics that a bare flash part is put behind where it must have some.
+const FRAME: &str = "ssd-tlc";
+/// The memory that an NVRAM write cache is made of.
+const NVRAM: &str = "feram";
+/// Blocks that every unit of a resized flash part keeps, so that any scheme has its spares.
+const BLOCKS_MIN: u32 = 16;
+/// How often a flash part may be enlarged until enough fits.
+const ENLARGE_MAX: u32 = 16;
+
+/// What is at the bottom.
+#[derive(Clone, Debug)]
+pub enum Medium {
+    /// Nothing: requests are counted and done at once.
+    None,
+    /// A disk.
+    Disk(Box<DiskProfile>),
+    /// An SSD.
+    Ssd(Box<SsdProfile>),
+    /// A translation layer, by name and settings, on bare flash.
+    Flash(Box<NandProfile>, String, String),
+}
+
+/// Where what is written lies.
+pub enum Contents {
+    /// Nowhere: a medium of so many bytes whose contents nobody asks for. Of bare flash no size is that of its profile.
+    Nowhere(Option<u64>),
+    /// On a device, whose size is the medium's.
+    On(Arc<dyn BlockDevice>),
+}
+
+impl Medium {
+    /// The medium that the profile called `name` (built in, or a path) describes, with the translation layer `ftl`, as
+    /// `fast:logs=8`, instead of its own; bare flash has the page map if nothing else is said.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on a profile of something else, or a translation layer on what has no flash.
+    pub fn named(name: &str, ftl: Option<&str>) -> Result<Medium> {
+        let no_flash = |what| {
+            Err(Error::invalid(format!("{name} is {what}, which has no FTL; --ftl needs a flash device")))
+        };
+        if name == NONE {
+            return if ftl.is_some() { no_flash("no device") } else { Ok(Medium::None) };
+        }
+        let ftl = ftl.map(ftl::scheme_and_settings);
+        match profile::kind_of(name)?.as_str() {
+            DiskProfile::KIND if ftl.is_some() => no_flash("a disk"),
+            DiskProfile::KIND => Ok(Medium::Disk(Box::new(profile::load(name)?))),
+            SsdProfile::KIND => {
+                let mut ssd: SsdProfile = profile::load(name)?;
+                if let Some((scheme, settings)) = ftl {
+                    (ssd.ftl, ssd.settings) = (scheme, settings);
+                }
+                Ok(Medium::Ssd(Box::new(ssd)))
+            }
+            NandProfile::KIND => {
+                let (scheme, settings) = ftl.unwrap_or_else(|| ("page".into(), String::new()));
+                Ok(Medium::Flash(Box::new(profile::load(name)?), scheme, settings))
+            }
+            other => Err(Error::invalid(format!(
+                "profile {name} describes a {other}, which is not a device by itself: choose a disk, an ssd or a nand"
+            ))),
+        }
+    }
+
+    /// The same with electronics around bare flash: the part called `name` behind those of `ssd-tlc`.
+    ///
+    /// # Errors
+    /// As [`Medium::named`].
+    pub fn framed(name: &str, ftl: Option<&str>) -> Result<Medium> {
+        let Medium::Flash(part, ..) = Medium::named(name, ftl)? else { return Medium::named(name, ftl) };
+        let mut ssd = SsdProfile { model: part.model, nand: name.into(), ..profile::load(FRAME)? };
+        if let Some((scheme, settings)) = ftl.map(ftl::scheme_and_settings) {
+            (ssd.ftl, ssd.settings) = (scheme, settings);
+        }
+        Ok(Medium::Ssd(Box::new(ssd)))
+    }
+
+    /// The translation layer as the command line writes it, where there is one.
+    pub fn ftl(&self) -> Option<String> {
+        let (scheme, settings) = match self {
+            Medium::None | Medium::Disk(_) => return None,
+            Medium::Ssd(profile) => (&profile.ftl, &profile.settings),
+            Medium::Flash(_, scheme, settings) => (scheme, settings),
+        };
+        Some(match settings.as_str() {
+            "" => scheme.clone(),
+            settings => format!("{scheme}:{settings}"),
+        })
+    }
+
+    /// Builds it. Bare flash is at least so large that the host has `needed` bytes; pages of `page_bytes` are counted
+    /// on what has none of its own.
+    ///
+    /// # Errors
+    /// A translation layer refuses its settings, or has less room than is needed.
+    pub fn build(
+        &self,
+        contents: Contents,
+        needed: Option<u64>,
+        page_bytes: u64,
+        seed: u64,
+    ) -> Result<Stack> {
+        let storage = |name: &str, bytes: u64| -> Arc<dyn BlockDevice> {
+            Arc::new(Void::new(name, bytes, if name == NONE { 1 } else { 512 }))
+        };
+        let (model, device, page_bytes) = match (self, contents) {
+            (Medium::None, _) => (Model::None, storage(NONE, ENDLESS_BYTES), page_bytes),
+            (Medium::Disk(profile), contents) => {
+                let data = match contents {
+                    Contents::On(device) => device,
+                    Contents::Nowhere(bytes) => storage(&profile.model, bytes.unwrap_or(0)),
+                };
+                let disk = Arc::new(Disk::new(profile, data));
+                (Model::Disk(disk.clone()), disk as Arc<dyn BlockDevice>, page_bytes)
+            }
+            (Medium::Ssd(profile), contents) => {
+                let data = match contents {
+                    Contents::On(device) => Data::Storage(device),
+                    Contents::Nowhere(bytes) => Data::Nowhere(bytes.unwrap_or(0)),
+                };
+                let ssd = Arc::new(Ssd::new(profile, data, seed)?);
+                let page_bytes = profile::load::<NandProfile>(&profile.nand)?.page;
+                (Model::Ssd(ssd.clone()), ssd as Arc<dyn BlockDevice>, page_bytes)
+            }
+            (Medium::Flash(profile, scheme, settings), Contents::Nowhere(bytes)) => {
+                let profile = match bytes {
+                    Some(bytes) => NandProfile::clone(profile).resized(bytes, BLOCKS_MIN),
+                    None => NandProfile::clone(profile),
+                };
+                let flash = open_flash(profile, (scheme, settings), needed, seed)?;
+                let flash = Arc::new(FtlDevice::new(flash));
+                (Model::Flash(flash.clone()), flash.clone() as Arc<dyn BlockDevice>, flash.page_bytes())
+            }
+            (Medium::Flash(..), Contents::On(_)) => {
+                return Err(Error::invalid(
+                    "bare flash keeps no contents: it needs the electronics of an SSD",
+                ));
+            }
+        };
+        let pages = Arc::new(CountedPages::new(device, page_bytes));
+        let device = match &model {
+            Model::Flash(flash) => flash.clone() as Arc<dyn BlockDevice>,
+            _ => pages.clone(),
+        };
+        let erase_block_bytes = self.erase_block_bytes(&model)?;
+        let told = Told { model, pages, erase_block_bytes, absorbed: None, nvram: None, cache: None };
+        Ok(Stack { device, told })
+    }
+
+    fn erase_block_bytes(&self, model: &Model) -> Result<Option<u64>> {
+        Ok(match (self, model) {
+            (Medium::Ssd(profile), _) => {
+                let nand: NandProfile = profile::load(&profile.nand)?;
+                Some(u64::from(nand.pages) * nand.page)
+            }
+            (_, Model::Flash(flash)) => Some(flash.erase_block_bytes()),
+            _ => None,
+        })
+    }
+}
+
+/// Opens a scheme on flash at least so large that it has `needed` bytes for the host.
+fn open_flash(
+    mut profile: NandProfile,
+    (scheme, settings): (&str, &str),
+    needed: Option<u64>,
+    seed: u64,
+) -> Result<Box<dyn Ftl>> {
+    let mut last = None;
+    for _ in 0..ENLARGE_MAX {
+        profile
+            .check()
+            .map_err(|bad| Error::invalid(format!("{}: {} {}", profile.model, bad.field, bad.why)))?;
+        let bytes = profile.geometry().bytes();
+        let nand = Nand::new(profile.clone(), seed, false, Payload::None);
+        let ftl = ftl::open(scheme, nand, settings)?;
+        let logical = ftl.logical_pages() * profile.page;
+        match needed {
+            // As large as its settings let it be.
+            Some(needed) if logical < needed && last == Some(logical) => break,
+            Some(needed) if logical < needed => {
+                last = Some(logical);
+                let larger = bytes as f64 * (needed as f64 / logical.max(1) as f64) * 1.01;
+                profile = profile.resized((larger as u64).max(bytes + 1), BLOCKS_MIN);
+            }
+            _ => return Ok(ftl),
+        }
+    }
+    Err(Error::invalid(format!(
+        "the trace does not fit on {}; say --device-size or --fit wrap",
+        profile.model
+    )))
+}
+
+/// What stands over a medium.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    /// Which writes carry placement handle 1, if not those that come with one.
+    pub place: Option<Takes>,
+    /// Software's time for each request.
+    pub overhead: Duration,
+    /// A range of bytes that never reaches what is below.
+    pub absorb: Option<Range<u64>>,
+    /// What a non-volatile write cache takes, and its bytes.
+    pub nvram: Option<(Takes, u64)>,
+    /// A page cache.
+    pub cache: Option<Caching>,
+}
+
+/// A page cache to be.
+#[derive(Clone, Debug)]
+pub struct Caching {
+    /// Its policy, with options.
+    pub policy: String,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// See [`cache::Config::durable_syncs`].
+    pub durable_syncs: bool,
+}
+
+/// A device, and what its layers can tell.
+pub struct Stack {
+    /// The top.
+    pub device: Arc<dyn BlockDevice>,
+    /// What there is to tell.
+    pub told: Told,
+}
+
+/// The layers of a stack, to be asked what they did.
+pub struct Told {
+    /// What times requests.
+    pub model: Model,
+    /// What reached it.
+    pub pages: Arc<CountedPages>,
+    /// Bytes of an erase block, if there is flash below.
+    pub erase_block_bytes: Option<u64>,
+    /// What was absorbed.
+    pub absorbed: Option<Arc<Absorbing>>,
+    /// The write cache.
+    pub nvram: Option<Arc<NvramCache>>,
+    /// The page cache.
+    pub cache: Option<Arc<CachedDevice>>,
+}
+
+impl Told {
+    /// Bytes of a page, in which what reaches the medium is counted.
+    pub fn page_bytes(&self) -> u64 {
+        self.pages.page_bytes()
+    }
+}
+
+/// A medium that was built.
+pub enum Model {
+    /// Nothing.
+    None,
+    /// A disk.
+    Disk(Arc<Disk>),
+    /// An SSD.
+    Ssd(Arc<Ssd>),
+    /// A translation layer on bare flash.
+    Flash(Arc<FtlDevice>),
+}
+
+impl Model {
+    /// What the flash did, where there is some.
+    pub fn flash(&self) -> Option<ftl::Report> {
+        match self {
+            Model::None | Model::Disk(_) => None,
+            Model::Ssd(ssd) => Some(ssd.report()),
+            Model::Flash(flash) => Some(flash.report()),
+        }
+    }
+
+    /// All it can tell about itself, for a status.
+    pub fn status(&self) -> Value {
+        match self {
+            Model::None => Value::Null,
+            Model::Disk(disk) => json!(disk.stats()),
+            Model::Ssd(ssd) => json!({ "memory": ssd.stats(), "flash": ssd.report() }),
+            Model::Flash(flash) => json!({ "flash": flash.report() }),
+        }
+    }
+}
+
+impl Stack {
+    /// Bytes that can be addressed; none: any.
+    pub fn size_bytes(&self) -> Option<u64> {
+        match self.told.model {
+            Model::None => None,
+            _ => Some(self.device.info().size_bytes),
+        }
+    }
+
+    /// Puts layers over it.
+    ///
+    /// # Errors
+    /// A policy or a choice that does not exist, a cache that is too large or too small.
+    pub fn with(mut self, layers: &Layers) -> Result<Stack> {
+        let (size_bytes, told) = (self.size_bytes(), &mut self.told);
+        let mut top = self.device;
+        if let Some(takes) = &layers.place {
+            top = Arc::new(Placing::new(top, takes)?);
+        }
+        if !layers.overhead.is_zero() {
+            top = Arc::new(Delayed::new(top, layers.overhead));
+        }
+        if let Some(range) = &layers.absorb {
+            if top.keeps_contents() {
+                return Err(Error::invalid("what is absorbed is lost: only a device without contents may"));
+            }
+            top = told.absorbed.insert(Arc::new(Absorbing::new(top, range.clone()))).clone();
+        }
+        if let Some((takes, bytes)) = &layers.nvram {
+            let bytes =
+                usize::try_from(*bytes).map_err(|_| Error::invalid("--nvram-size: more than memory"))?;
+            let memory = Nvram::new(profile::load::<NvramProfile>(NVRAM)?, bytes);
+            top = told.nvram.insert(Arc::new(NvramCache::open(top, memory, takes.choice()?)?)).clone();
+        }
+        if let Some(Caching { policy, bytes, page_bytes, durable_syncs }) = &layers.cache {
+            let capacity = u32::try_from(bytes / page_bytes)
+                .map_err(|_| Error::invalid(format!("a cache of {} is too large", show_size(*bytes))))?;
+            let block = told.erase_block_bytes.unwrap_or(ERASE_BLOCK_BYTES);
+            let config = cache::Config::new(capacity).block_pages((block / page_bytes).max(1) as u32);
+            let config = cache::Config { page_bytes: *page_bytes, durable_syncs: *durable_syncs, ..config };
+            top = told.cache.insert(Arc::new(CachedDevice::new(top, policy, &config)?)).clone();
+        }
+        debug_assert!(size_bytes.is_none_or(|size| top.info().size_bytes <= size));
+        self.device = top;
+        Ok(self)
+    }
+}

@@ -1,0 +1,394 @@
+//! The guard: what every command passes its files and devices through before it touches them.
+//!
+//! A command says what it is going to do to each of its targets ([`Role`]); [`claim`] opens them, locks them, and
+//! refuses what must not be touched, in this order:
+//!
+//! 1. the same bytes named twice (by another path, a hard link, a loop device, a partition of the other);
+//! 2. what another bimetal uses: an exclusive flock(2) by who writes, a shared one by who reads;
+//! 3. what the kernel uses: mounts, swap, device mapper and RAID, loop devices, and anybody's `O_EXCL`;
+//! 4. for what is going to be overwritten, what it holds. This alone can be overridden by `force`.
+//!
+//! The locks are held from before the checks until the [`Claim`] is dropped, so that what was checked is what is
+//! written. Programs that open the device themselves (mke2fs, e2fsck) are lent it, see [`Claim::lend`].
+//! Cost: some reads of `/proc` and `/sys` a target, once a command.
+
+mod place;
+mod signature;
+mod users;
+
+pub use users::{MountedAt, mounted_at};
+
+use bimetal_base::{Error, Result};
+use parking_lot::Mutex;
+use place::Place;
+use rustix::fs::FlockOperation;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// How often, and how far apart, what is in use is asked for again before it counts as in use. The kernel lets go
+/// of a device a moment after its last user did, and udev looks into each that was written.
+const PATIENCE: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// What a command is going to do to a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Its contents are lost.
+    Overwritten,
+    /// Its contents change.
+    Changed,
+    /// Nothing of it changes.
+    Read,
+}
+
+impl Role {
+    /// To change, or only to read.
+    pub fn changed_if(writable: bool) -> Role {
+        if writable { Role::Changed } else { Role::Read }
+    }
+
+    fn writes(self) -> bool {
+        self != Role::Read
+    }
+}
+
+/// A file or device as a command was given it.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// What it is to the command, as `--ssd`.
+    pub name: &'a str,
+    /// Where it is.
+    pub path: &'a Path,
+    /// What is going to happen to it.
+    pub role: Role,
+    /// It is made, empty, if it is not there.
+    pub make: bool,
+}
+
+impl<'a> Target<'a> {
+    /// A target that has to be there.
+    pub fn new(name: &'a str, path: &'a Path, role: Role) -> Target<'a> {
+        Target { name, path, role, make: false }
+    }
+}
+
+/// A file or device that is open and locked until this is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    file: File,
+    path: PathBuf,
+    role: Role,
+    place: Place,
+    /// Of a block device that is written: keeps the kernel and other programs away.
+    held: Mutex<Option<File>>,
+    /// Of a loop device: its backing file, locked so that nobody writes it from behind.
+    _backing: Option<File>,
+    /// It was not there before.
+    made: bool,
+}
+
+impl Claim {
+    /// How messages call it.
+    pub fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// What may be done to it.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The open file. Whoever duplicates it must not outlive the claim.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// A path that leads to what is claimed, whatever its name leads to by now; for this process and its children.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+
+    /// Runs `work`, which has the claimed thing opened by another program for its own exclusive use. The lock
+    /// that other bimetals respect is kept; the program itself holds the device meanwhile.
+    ///
+    /// # Errors
+    /// What `work` says; [`Error::InUse`] if somebody else took the device in between.
+    pub fn lend<T>(&self, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+        let was_held = self.held.lock().take().is_some();
+        let done = work(&self.path());
+        if was_held {
+            *self.held.lock() = Some(hold(&self.path(), &self.path)?);
+        }
+        done
+    }
+}
+
+/// Opens and locks all of `targets`, in their order, or none.
+///
+/// # Errors
+/// [`Error::InUse`] names who uses one of them, [`Error::Invalid`] what one of them holds (unless `force`), that
+/// two are the same, or that one is neither a file nor a device; [`Error::Io`] what the system said. Files that
+/// were made for it are removed again.
+pub fn claim(targets: &[Target], force: bool) -> Result<Vec<Arc<Claim>>> {
+    refuse_same(targets)?;
+    let mut claims: Vec<Arc<Claim>> = Vec::new();
+    let done = targets.iter().try_for_each(|target| {
+        let claim = Arc::new(claim_one(target, &claims, targets)?);
+        claims.push(claim.clone());
+        if target.role == Role::Overwritten && !force {
+            refuse_contents(&claim)?;
+        }
+        Ok(())
+    });
+    match done {
+        Ok(()) => Ok(claims),
+        Err(why) => {
+            for claim in claims.iter().filter(|claim| claim.made) {
+                // What could not be used need not be there; what remains of it is empty.
+                let _ = fs::remove_file(&claim.path);
+            }
+            Err(why)
+        }
+    }
+}
+
+/// An error if two of the targets that are there share bytes.
+fn refuse_same(targets: &[Target]) -> Result<()> {
+    let mut before: Vec<(&Target, Place)> = Vec::new();
+    for target in targets {
+        // What is not there, or cannot be looked at, is refused or made when it is opened.
+        let Ok(found) = fs::metadata(target.path) else { continue };
+        let place = Place::of(&found);
+        if let Some((other, there)) = before.iter().find(|(_, there)| place.overlaps(there)) {
+            return Err(same(other, target, place.is_same(there)));
+        }
+        before.push((target, place));
+    }
+    Ok(())
+}
+
+/// [`claim`] of one target that has to be there.
+///
+/// # Errors
+/// As [`claim`]'s.
+pub fn claim_path(path: &Path, role: Role) -> Result<Arc<Claim>> {
+    claim_one(&Target::new("", path, role), &[], &[]).map(Arc::new)
+}
+
+/// Opens a file for output that a user named, and empties it if it is there. A device, an image with a file system
+/// on it, and what is in use are refused: whoever names one of these has made a mistake.
+///
+/// # Errors
+/// [`Error::Invalid`] and [`Error::InUse`] for these, [`Error::Io`] if it cannot be made.
+pub fn output(path: &Path) -> Result<File> {
+    let failed = |why| Error::io(path.display(), why);
+    let Ok(found) = fs::metadata(path) else { return File::create(path).map_err(failed) };
+    if found.file_type().is_block_device() {
+        let text = format!("{} is a device; name a file for the output", path.display());
+        return Err(Error::Invalid(text));
+    }
+    if found.is_file() {
+        let claim = claim_path(path, Role::Changed)?;
+        if let Some(what) = signature::signature(&claim)? {
+            let text = format!("{} holds {what}; name another file for the output", path.display());
+            return Err(Error::Invalid(text));
+        }
+        let mut file = &claim.file;
+        file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+        // The lock goes with the file that is handed out.
+        return claim.file.try_clone().map_err(failed);
+    }
+    File::create(path).map_err(failed)
+}
+
+fn claim_one(target: &Target, before: &[Arc<Claim>], targets: &[Target]) -> Result<Claim> {
+    let name = target.path.display().to_string();
+    let (file, made) = open(target)?;
+    let done = claim_opened(target, file, made, before, targets);
+    if let (Err(_), true) = (&done, made) {
+        let _ = fs::remove_file(target.path);
+    }
+    done.map_err(|why| match why {
+        Error::Io { what, source } if what.is_empty() => Error::io(name, source),
+        why => why,
+    })
+}
+
+fn claim_opened(
+    target: &Target,
+    file: File,
+    made: bool,
+    before: &[Arc<Claim>],
+    targets: &[Target],
+) -> Result<Claim> {
+    let found = file.metadata().map_err(|why| Error::io("", why))?;
+    let place = Place::of(&found);
+    if let Some(index) = before.iter().position(|other| place.overlaps(&other.place)) {
+        return Err(same(&targets[index], target, place.is_same(&before[index].place)));
+    }
+    lock(&file, target)?;
+    let backing = place.backing.as_deref().map(|path| lock_backing(path, target)).transpose()?.flatten();
+    users::refuse(&place, target)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let is_block = found.file_type().is_block_device();
+    if is_block && target.role.writes() && place.is_read_only() {
+        return Err(read_only(target));
+    }
+    let held = match (is_block, target.role.writes()) {
+        (true, true) => Some(hold(&path, target.path)?),
+        (true, false) if !users::is_mounted(&place) => drop_held(hold(&path, target.path)?),
+        _ => None,
+    };
+    Ok(Claim {
+        file,
+        path: target.path.into(),
+        role: target.role,
+        place,
+        held: Mutex::new(held),
+        _backing: backing,
+        made,
+    })
+}
+
+/// A reader only asks whether somebody holds the device; two readers may.
+fn drop_held(held: File) -> Option<File> {
+    drop(held);
+    None
+}
+
+/// Opens a target as its role needs it; whether it was made.
+fn open(target: &Target) -> Result<(File, bool)> {
+    let failed = |why| Error::io(target.path.display(), why);
+    let mut options = OpenOptions::new();
+    options.read(true).write(target.role.writes());
+    if target.make && !target.path.exists() {
+        let file = options.create_new(true).open(target.path).map_err(failed)?;
+        return Ok((file, true));
+    }
+    let kind = fs::metadata(target.path).map_err(failed)?.file_type();
+    // A FIFO would be waited for; a character device can only be a NAND part or an NVRAM.
+    if !kind.is_file() && !kind.is_block_device() && !kind.is_char_device() {
+        return Err(Error::invalid(format!(
+            "{} is neither a file nor a block device",
+            target.path.display()
+        )));
+    }
+    let opened = options.open(target.path).map_err(|why| match why.raw_os_error() {
+        Some(libc::EROFS) => on_read_only(target),
+        _ => failed(why),
+    });
+    opened.map(|file| (file, false))
+}
+
+/// Tries `what` until it is done or has been tried often enough.
+fn patiently<T>(mut what: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut done = what();
+    for _ in 0..PATIENCE {
+        match &done {
+            Err(why) if matches!(why.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {}
+            _ => break,
+        }
+        thread::sleep(PAUSE);
+        done = what();
+    }
+    done
+}
+
+/// Takes the lock that all bimetals respect.
+fn lock(file: &File, target: &Target) -> Result<()> {
+    let how = match target.role.writes() {
+        true => FlockOperation::NonBlockingLockExclusive,
+        false => FlockOperation::NonBlockingLockShared,
+    };
+    match patiently(|| Ok(rustix::fs::flock(file, how)?)) {
+        Ok(()) => Ok(()),
+        Err(why) if why.raw_os_error() == Some(libc::EAGAIN) => Err(users::locked(target.path, file)),
+        Err(why) => Err(Error::io(format!("{}: lock", target.path.display()), why)),
+    }
+}
+
+/// Locks the file below a loop device: shared, for other loop devices and partitions may lie over other parts of it,
+/// but nobody writes the file itself meanwhile. `None` if it cannot be seen from here.
+fn lock_backing(path: &Path, target: &Target) -> Result<Option<File>> {
+    let Ok(file) = File::open(path) else { return Ok(None) };
+    match patiently(|| Ok(rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?)) {
+        Ok(()) => Ok(Some(file)),
+        Err(why) if why.raw_os_error() == Some(libc::EAGAIN) => {
+            let name = format!("{} (the file below {})", path.display(), target.path.display());
+            Err(users::locked(Path::new(&name), &file))
+        }
+        Err(why) => Err(Error::io(format!("{}: lock", path.display()), why)),
+    }
+}
+
+/// Takes a block device for exclusive use; no mount, no other holder gets it meanwhile.
+fn hold(path: &Path, name: &Path) -> Result<File> {
+    let open = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
+    patiently(open).map_err(|why| match why.raw_os_error() {
+        Some(libc::EBUSY) => users::held(name),
+        _ => Error::io(format!("{}: open", name.display()), why),
+    })
+}
+
+/// What a claimed thing holds, by its signature; `None` where there is none that is known.
+///
+/// # Errors
+/// What reading it says.
+pub fn signature_of(claim: &Claim) -> Result<Option<String>> {
+    signature::signature(claim)
+}
+
+/// Whether a device, or the file system that a file is on, takes no writes.
+pub fn is_read_only(path: &Path) -> bool {
+    let Ok(found) = fs::metadata(path) else { return false };
+    if found.file_type().is_block_device() {
+        return Place::of(&found).is_read_only();
+    }
+    let mounted = rustix::fs::statvfs(path);
+    mounted.is_ok_and(|stat| stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+}
+
+/// The refusal of a device that takes no writes.
+fn read_only(target: &Target) -> Error {
+    let name = target.path.display();
+    Error::invalid(format!(
+        "{name} is a read-only device; look at what is on it with mount -o ro, fsck -n, ls or get, or let it be written: \
+         blockdev --setrw {name}"
+    ))
+}
+
+/// The refusal of a file that takes no writes.
+fn on_read_only(target: &Target) -> Error {
+    let name = target.path.display();
+    Error::invalid(format!(
+        "{name} is on a file system that is mounted read-only; look at what is in it with mount -o ro, fsck -n, ls or get, or \
+         let it be written: mount -o remount,rw of that file system"
+    ))
+}
+
+/// The refusal of two targets that are one.
+fn same(first: &Target, second: &Target, whole: bool) -> Error {
+    let how = if whole { "are the same" } else { "lie over each other" };
+    Error::invalid(format!(
+        "{} {} and {} {} {how}: each would destroy the other; name two different files or devices",
+        first.name,
+        first.path.display(),
+        second.name,
+        second.path.display()
+    ))
+}
+
+/// An error if the claimed thing holds something.
+fn refuse_contents(claim: &Claim) -> Result<()> {
+    let Some(what) = signature::contents(claim)? else { return Ok(()) };
+    Err(Error::invalid(format!("{} already holds {what}; use --force to overwrite it", claim.name())))
+}
+
+#[cfg(test)]
+mod tests;

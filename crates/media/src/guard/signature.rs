@@ -1,0 +1,175 @@
+//! What a file or device holds, as far as its bytes tell.
+//!
+//! Our own formats and a table of magic numbers are looked for first, then libblkid is asked by its program
+//! (`blkid -p`), which knows some hundred more. Where there is no blkid, the table is what there is. Whatever has no
+//! signature but begins with anything else than zeros (or ones, as erased flash reads) is data.
+
+use super::Claim;
+use bimetal_base::units::show_size;
+use bimetal_base::{Error, Result};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+/// Bytes at the beginning that are looked at for anything at all.
+const LOOK_BYTES: u64 = 1 << 20;
+
+/// Where a magic number lies.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// So many bytes from the beginning.
+    Start(u64),
+    /// So many bytes before the end, down to a multiple of the second number.
+    End(u64, u64),
+}
+
+/// Magic numbers: what has them, where, and which bytes. The more telling first.
+const TABLE: &[(&str, At, &[u8])] = &[
+    ("an SSD half of bimetal", At::Start(0), b"BIMETSSD"),
+    ("an SSD half of bimetal", At::End(4096, 4096), b"BIMETSSD"),
+    ("an object store of bimetal", At::Start(0), b"bimetalN"),
+    ("LUKS encryption", At::Start(0), b"LUKS\xba\xbe"),
+    ("BitLocker encryption", At::Start(3), b"-FVE-FS-"),
+    ("an LVM2 volume", At::Start(0), b"LABELONE"),
+    ("an LVM2 volume", At::Start(512), b"LABELONE"),
+    ("an LVM2 volume", At::Start(1024), b"LABELONE"),
+    ("an LVM2 volume", At::Start(1536), b"LABELONE"),
+    ("a member of a Linux RAID", At::Start(0), b"\xfc\x4e\x2b\xa9"),
+    ("a member of a Linux RAID", At::Start(4096), b"\xfc\x4e\x2b\xa9"),
+    ("a member of a Linux RAID", At::End(8192, 4096), b"\xfc\x4e\x2b\xa9"),
+    ("a member of a Linux RAID", At::End(65536, 65536), b"\xfc\x4e\x2b\xa9"),
+    (
+        "a bcache or bcachefs device",
+        At::Start(4120),
+        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
+    ),
+    (
+        "a bcachefs file system",
+        At::Start(4120),
+        b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
+    ),
+    ("an ext2/3/4 file system (keep its files with `bimetal adopt`)", At::Start(0x438), b"\x53\xef"),
+    ("a btrfs file system", At::Start(0x10040), b"_BHRfS_M"),
+    ("an xfs file system", At::Start(0), b"XFSB"),
+    ("an f2fs file system", At::Start(0x400), b"\x10\x20\xf5\xf2"),
+    ("an erofs file system", At::Start(0x400), b"\xe2\xe1\xf5\xe0"),
+    ("a squashfs file system", At::Start(0), b"hsqs"),
+    ("a jfs file system", At::Start(0x8000), b"JFS1"),
+    ("a reiserfs file system", At::Start(0x10034), b"ReIsEr"),
+    ("an NTFS file system", At::Start(3), b"NTFS    "),
+    ("an exFAT file system", At::Start(3), b"EXFAT   "),
+    ("a FAT file system", At::Start(0x52), b"FAT32"),
+    ("a FAT file system", At::Start(0x36), b"FAT1"),
+    ("an APFS container", At::Start(32), b"NXSB"),
+    ("an HFS+ file system", At::Start(0x400), b"H+"),
+    ("an ISO 9660 file system", At::Start(0x8001), b"CD001"),
+    ("swap space", At::Start(4086), b"SWAPSPACE2"),
+    ("swap space", At::Start(4086), b"SWAP-SPACE"),
+    ("swap space", At::Start(16374), b"SWAPSPACE2"),
+    ("swap space", At::Start(65526), b"SWAPSPACE2"),
+    ("an image of a sleeping machine", At::Start(4086), b"S1SUSPEND"),
+    ("a Ceph volume", At::Start(0), b"bluestore block device"),
+    ("a qcow2 image", At::Start(0), b"QFI\xfb"),
+    ("a VHDX image", At::Start(0), b"vhdxfile"),
+    ("a VMDK image", At::Start(0), b"KDMV"),
+    ("a GPT partition table", At::Start(512), b"EFI PART"),
+    ("a GPT partition table", At::Start(4096), b"EFI PART"),
+    ("a GPT partition table", At::End(512, 512), b"EFI PART"),
+    ("an MBR partition table or a boot sector", At::Start(510), b"\x55\xaa"),
+];
+
+/// ZFS keeps rings of uberblocks in labels of 256 KiB; any of them tells.
+const ZFS_LABELS: [u64; 2] = [0, 256 << 10];
+const ZFS_RING: std::ops::Range<u64> = 128 << 10..256 << 10;
+const ZFS_MAGIC: u64 = 0x00ba_b10c;
+
+/// Everything that would be lost: a signature, or data without one.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read.
+pub(super) fn contents(claim: &Claim) -> Result<Option<String>> {
+    if let Some(what) = signature(claim)? {
+        return Ok(Some(what));
+    }
+    let front = read(claim, 0, LOOK_BYTES)?;
+    let blank = front.iter().all(|byte| *byte == 0) || front.iter().all(|byte| *byte == 0xff);
+    Ok((!blank).then(|| "data".to_string()))
+}
+
+/// What the thing is marked to hold, with its size.
+///
+/// # Errors
+/// As [`contents`].
+pub(super) fn signature(claim: &Claim) -> Result<Option<String>> {
+    let size = size_of(claim)?;
+    let name = match from_table(claim, size)? {
+        Some(name) => Some(name.to_string()),
+        None => from_blkid(claim),
+    };
+    Ok(name.map(|name| format!("{name} ({})", show_size(size))))
+}
+
+fn size_of(claim: &Claim) -> Result<u64> {
+    let mut file: &File = claim.file();
+    // A character device has no end that can be sought.
+    Ok(file.seek(SeekFrom::End(0)).unwrap_or(0))
+}
+
+/// Up to `len` bytes; fewer where the thing ends.
+fn read(claim: &Claim, offset: u64, len: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        match claim.file().read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(why) if why.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(why) => return Err(Error::io(format!("{}: read at {offset}", claim.name()), why)),
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+fn from_table(claim: &Claim, size: u64) -> Result<Option<&'static str>> {
+    for (name, at, magic) in TABLE {
+        let offset = match at {
+            At::Start(offset) => Some(*offset),
+            At::End(back, unit) => (size / unit * unit).checked_sub(*back),
+        };
+        if let Some(offset) = offset.filter(|offset| offset + magic.len() as u64 <= size)
+            && read(claim, offset, magic.len() as u64)? == *magic
+        {
+            return Ok(Some(name));
+        }
+    }
+    for label in ZFS_LABELS {
+        let ring = read(claim, label + ZFS_RING.start, ZFS_RING.end - ZFS_RING.start)?;
+        let is_magic = |block: &[u8]| {
+            let word = block.first_chunk().map(|bytes: &[u8; 8]| u64::from_le_bytes(*bytes));
+            word.is_some_and(|word| word == ZFS_MAGIC || word.swap_bytes() == ZFS_MAGIC)
+        };
+        if ring.chunks(1024).any(is_magic) {
+            return Ok(Some("a ZFS pool"));
+        }
+    }
+    Ok(None)
+}
+
+/// What blkid says; nothing where there is none, or it finds nothing.
+fn from_blkid(claim: &Claim) -> Option<String> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let output =
+        Command::new("blkid").env("PATH", path).args(["-p", "-o", "export"]).arg(claim.path()).output();
+    let output = output.ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    match (output.status.code(), value("TYPE"), value("PTTYPE")) {
+        (Some(0), Some(kind), _) => Some(format!("{kind} (says blkid)")),
+        (Some(0), None, Some(table)) => Some(format!("a {table} partition table (says blkid)")),
+        // More than one signature: it will not choose.
+        (Some(8), ..) => Some("several signatures (says blkid)".into()),
+        _ => None,
+    }
+}

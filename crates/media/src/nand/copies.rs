@@ -1,0 +1,122 @@
+//! Copies within the array: page by page, or many at once where nothing can go wrong on the way.
+
+use super::{ERASED, FIRST_OWNER, Failure, Nand, PageOrder, Tag};
+use bimetal_base::time::Time;
+use std::ops::Range;
+
+impl Nand {
+    /// Copies a page to an erased one, which gets `tag`; when it is done. Within a unit of a part that
+    /// can, without the bus.
+    ///
+    /// # Panics
+    /// If the target is not erased or out of order.
+    pub fn copy(&mut self, at: Time, from: (u32, u32), to: (u32, u32), tag: Tag) -> Result<Time, Failure> {
+        if self.until_cut == 0 {
+            return Err(Failure::PowerOff);
+        }
+        let (source, target) = (self.geometry.unit_of(from.0), self.geometry.unit_of(to.0));
+        let sensed = at.0.max(self.lanes.unit_free(source)) + self.timing.command + self.timing.read;
+        let programmable = if self.profile.copy_back && source == target {
+            sensed + self.timing.command
+        } else {
+            let transfer = self.timing.page_transfer;
+            let read = self.lanes.transfer(source, sensed, transfer) + transfer;
+            self.lanes.occupy(source, read);
+            let ready = read.max(self.lanes.unit_free(target));
+            let write = self.timing.command + transfer;
+            self.lanes.transfer(target, ready, write) + write
+        };
+        let done = programmable + self.timing.program;
+        self.lanes.occupy(target, done);
+        self.counts.reads += 1;
+        self.counts.copies += 1;
+        self.sense(from.0, from.1)?;
+        self.settle(to.0, to.1, tag)?;
+        if self.payload.is_kept() {
+            let bytes = self.bytes(from.0, from.1)?;
+            let put = self.payload.put(self.place(to.0, to.1), &bytes);
+            put.map_err(|error| Failure::Storage(Box::new(error)))?;
+        }
+        Ok(Time(done))
+    }
+
+    /// Whether nothing can go wrong when pages are copied within a unit, and nothing but their tags is to be moved:
+    /// no bit errors, failing programs or planned power cut, no bytes, and no need of the bus.
+    pub fn copies_surely(&self) -> bool {
+        !self.has_bit_errors
+            && !self.can_fail
+            && self.until_cut == u64::MAX
+            && !self.payload.is_kept()
+            && self.profile.copy_back
+    }
+
+    /// Copies many pages at once: physical page `sources[i] − 1` to page `to.1 + i` of block `to.0`, except where
+    /// `sources[i]` is 0 or in that block already. What becomes of a page's sequence number is what `renumber`
+    /// says. The same as [`copy`](Nand::copy) for one after the other, and several times as fast.
+    ///
+    /// Does nothing and returns false unless it [`copies_surely`](Nand::copies_surely), within the unit of the target.
+    ///
+    /// # Panics
+    /// If a target is not erased or out of order.
+    pub fn copy_many(
+        &mut self,
+        at: Time,
+        sources: &[u32],
+        (to, begin): (u32, u32),
+        renumber: impl Fn(u64) -> u64,
+    ) -> bool {
+        if !self.copies_surely() || self.is_bad(to) || !self.are_near(sources, to) {
+            return false;
+        }
+        let pages = self.geometry.pages_per_block;
+        let (first, mut copies, mut copied_to) = (to * pages, 0u64, begin..begin);
+        for (offset, source) in (begin..).zip(sources) {
+            let from = source.wrapping_sub(1);
+            if *source == 0 || from.wrapping_sub(first) < pages {
+                continue;
+            }
+            let (from, target) = (from as usize, (first + offset) as usize);
+            let owner = self.owners[from];
+            assert!(owner >= FIRST_OWNER, "there is nothing to copy on physical page {from}");
+            assert!(self.owners[target] == ERASED, "page {offset} of block {to} is not erased");
+            self.owners[target] = owner;
+            if !self.sequences.is_empty() {
+                self.sequences[target] = renumber(self.sequences[from]);
+            }
+            copied_to = if copies == 0 { offset } else { copied_to.start }..offset + 1;
+            copies += 1;
+        }
+        if copies > 0 {
+            self.note_copies(at, to, copied_to, copies);
+        }
+        true
+    }
+
+    /// Whether all `sources` that are no zeros lie in the unit of block `to`.
+    fn are_near(&self, sources: &[u32], to: u32) -> bool {
+        let in_unit = self.geometry.blocks_per_unit * self.geometry.pages_per_block;
+        let first = self.geometry.unit_of(to) * in_unit;
+        // All are looked at, many at a time, since nearly always all are near.
+        sources.iter().fold(true, |near, source| {
+            near & ((*source == 0) | (source.wrapping_sub(1).wrapping_sub(first) < in_unit))
+        })
+    }
+
+    /// What so many copies to pages from the first to the last of `copied_to` of a block took.
+    fn note_copies(&mut self, at: Time, block: u32, copied_to: Range<u32>, copies: u64) {
+        let state = &mut self.blocks[block as usize];
+        let ascending = self.profile.page_order == PageOrder::Ascending;
+        assert!(
+            !ascending || copied_to.start >= u32::from(state.next_page),
+            "page {} of block {block} is out of order",
+            copied_to.start
+        );
+        state.next_page = state.next_page.max(copied_to.end as u16);
+        let unit = self.geometry.unit_of(block);
+        let each = 2 * self.timing.command + self.timing.read + self.timing.program;
+        self.lanes.occupy(unit, at.0.max(self.lanes.unit_free(unit)) + copies * each);
+        self.counts.reads += copies;
+        self.counts.copies += copies;
+        self.counts.programs += copies;
+    }
+}

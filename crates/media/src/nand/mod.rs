@@ -1,0 +1,654 @@
+//! A NAND flash array: what it allows, what it takes, what goes wrong.
+//!
+//! - **Rules.** A page is programmed once between two erases of its block, in the order the part wants.
+//!   Breaking a rule is a bug of the layer above and panics.
+//! - **Time.** Each unit (die, or plane where planes are independent) and each channel has its own time
+//!   line. A read is array → register (the unit), then the bus; a program the bus, then the array; the
+//!   register keeps the unit busy all along. An operation begins when it arrives and its unit is free.
+//! - **Wear.** An erase counts. At the end of its endurance a block fails to erase and is bad. Programs
+//!   and erases may fail before, at a given rate. Bits read wrong, more as the block wears; up to so many
+//!   a code word are corrected, beyond that the page is unreadable (this time).
+//! - **Power.** A cut during a program leaves a torn page, during an erase a torn block: both are
+//!   unreadable until the block is erased.
+//!
+//! Beside its bytes ([`Payload`]) each page has a [`Tag`] in its spare area, by which the layer above
+//! finds its way after power loss. Memory: 4 bytes a page, 8 more with sequence numbers (both are zero
+//! pages of the system until used), 16 a block. Cost: a few additions an operation, no allocation.
+
+mod copies;
+mod damage;
+mod image;
+mod lanes;
+mod payload;
+mod profile;
+
+pub use lanes::Lane;
+pub use payload::Payload;
+use profile::PAGES_MAX;
+pub use profile::{Geometry, NandProfile, PageOrder};
+
+use super::guard::{self, Claim, Role};
+use super::profile::us;
+use bimetal_base::Error;
+use bimetal_base::random::Random;
+use bimetal_base::time::Time;
+use bytes::Bytes;
+use image::{BadBlock, BlockState, Image};
+use lanes::Lanes;
+use payload::{ImagePayload, Place};
+use serde::Serialize;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the spare area of a programmed page says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Whose page it is: a logical page, or what the translation layer makes of it; below 2³² − 2.
+    pub owner: u32,
+    /// Tells versions apart, as the translation layer numbers them; 0 where they are not kept.
+    pub sequence: u64,
+}
+
+/// The state of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// Erased: may be programmed.
+    Erased,
+    /// Cut off in a program or an erase: holds nothing.
+    Torn,
+    /// Programmed.
+    Programmed(Tag),
+}
+
+/// Why an operation did not do what it should.
+#[derive(Debug)]
+pub enum Failure {
+    /// The program failed: the page holds nothing and the block is bad from now on.
+    Program,
+    /// The erase failed: the block is bad from now on.
+    Erase,
+    /// More bits were wrong than can be corrected, or the page is torn or erased.
+    Unreadable,
+    /// There is no power.
+    PowerOff,
+    /// The bytes could not be kept or fetched.
+    Storage(Box<Error>),
+}
+
+/// What was done, since the array was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NandCounts {
+    /// Pages read to the controller.
+    pub reads: u64,
+    /// Spare areas read alone.
+    pub spare_reads: u64,
+    /// Pages programmed, those of copies included.
+    pub programs: u64,
+    /// Pages copied.
+    pub copies: u64,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Programs and erases that failed.
+    pub failures: u64,
+    /// Bits corrected.
+    pub corrected_bits: u64,
+    /// Reads with more wrong bits than can be corrected.
+    pub unreadable: u64,
+}
+
+/// How erases are spread over the blocks that are not bad.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Wear {
+    /// Fewest erases of a block.
+    pub min: u32,
+    /// Mean.
+    pub mean: f64,
+    /// Most erases of a block.
+    pub max: u32,
+    /// Standard deviation.
+    pub sd: f64,
+    /// Blocks bad by now, those from the factory included.
+    pub bad_blocks: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Block {
+    erases: u32,
+    /// Pages below this can no longer be programmed where the order is ascending; at most [`PAGES_MAX`].
+    next_page: u16,
+    bad: bool,
+    /// A random number below this reads without a wrong bit.
+    sure: u64,
+}
+
+// A terabyte of small blocks has four million of them.
+const _: () = assert!(size_of::<Block>() == 16);
+
+/// How long things take, ns.
+struct Timing {
+    read: u64,
+    program: u64,
+    erase: u64,
+    command: u64,
+    page_transfer: u64,
+    spare_transfer: u64,
+}
+
+/// Stored owners: erased and torn pages, then owner + 2.
+const ERASED: u32 = 0;
+const TORN: u32 = 1;
+const FIRST_OWNER: u32 = 2;
+
+/// A NAND array.
+pub struct Nand {
+    profile: NandProfile,
+    geometry: Geometry,
+    timing: Timing,
+    owners: Vec<u32>,
+    /// Empty where sequence numbers are not kept.
+    sequences: Vec<u64>,
+    blocks: Vec<Block>,
+    lanes: Lanes,
+    payload: Payload,
+    counts: NandCounts,
+    random: Random,
+    has_bit_errors: bool,
+    /// Programs and erases until the power goes; 0: it is off.
+    until_cut: u64,
+    /// Programs and erases before those that are planned to fail, and how many those are.
+    planned: (u64, u64),
+    /// Whether programs and erases fail, by chance or planned.
+    can_fail: bool,
+    /// Blocks that were good when it was new.
+    good_when_new: u32,
+}
+
+impl Nand {
+    /// A new array as `profile` says. What is random about it comes from `seed`. Without
+    /// `keep_sequences` it can count and serve, but not be rebuilt after power loss.
+    ///
+    /// # Panics
+    /// If a block has more pages than a profile that was loaded can have.
+    pub fn new(profile: NandProfile, seed: u64, keep_sequences: bool, payload: Payload) -> Nand {
+        let geometry = profile.geometry();
+        assert!(geometry.pages_per_block <= PAGES_MAX, "a block has at most {PAGES_MAX} pages");
+        let bytes = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes);
+        let transfer = |bytes: u64| (bytes as f64 * profile.bus_ns_per_byte) as u64;
+        let timing = Timing {
+            read: us(profile.read_us),
+            program: us(profile.program_us),
+            erase: us(profile.erase_us),
+            command: us(profile.command_us),
+            page_transfer: transfer(bytes),
+            spare_transfer: transfer(u64::from(geometry.spare_bytes)),
+        };
+        let mut factory = Random::new(seed, "factory bad blocks");
+        let mut nand = Nand {
+            owners: vec![ERASED; geometry.pages() as usize],
+            sequences: vec![0; if keep_sequences { geometry.pages() as usize } else { 0 }],
+            blocks: Vec::with_capacity(geometry.blocks() as usize),
+            lanes: Lanes::new(geometry.units, geometry.channels),
+            counts: NandCounts::default(),
+            random: Random::new(seed, "nand"),
+            has_bit_errors: profile.bit_errors_worn > 0.0,
+            until_cut: u64::MAX,
+            planned: (0, 0),
+            can_fail: profile.grown_bad_per_million > 0.0,
+            good_when_new: 0,
+            profile,
+            geometry,
+            timing,
+            payload,
+        };
+        let sure = nand.sure(0);
+        let bad = nand.profile.factory_bad_percent / 100.0;
+        let block = |_| Block { erases: 0, next_page: 0, bad: factory.chance(bad), sure };
+        nand.blocks = (0..geometry.blocks()).map(block).collect();
+        nand.good_when_new = nand.blocks.iter().filter(|block| !block.bad).count() as u32;
+        nand
+    }
+
+    /// A new array in a file of its own, claimed to be overwritten; sequence numbers are kept.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn make_image(claim: Arc<Claim>, profile: NandProfile, seed: u64) -> bimetal_base::Result<Nand> {
+        let image = Image::make(claim, profile.geometry())?;
+        let payload = Payload::Image(ImagePayload(Box::new(image)));
+        let mut nand = Nand::new(profile, seed, true, payload);
+        for number in 0..nand.geometry.blocks() {
+            let bad = if nand.is_bad(number) { BadBlock::Factory } else { BadBlock::No };
+            if let Some(image) = nand.payload.image() {
+                image.put_block(number, BlockState { erases: 0, next_page: 0, bad })?;
+            }
+        }
+        Ok(nand)
+    }
+
+    /// The array in a file, as it was left. `profile` is that of the part; how many blocks there are the file knows.
+    /// Not `writable`, nothing in the file changes.
+    ///
+    /// # Errors
+    /// The file cannot be read, is in use, or is of another part.
+    pub fn open_image(path: &Path, profile: NandProfile, writable: bool) -> bimetal_base::Result<Nand> {
+        let claim = guard::claim_path(path, Role::changed_if(writable))?;
+        let image = Image::open(claim, profile.geometry())?;
+        let (blocks, owners, sequences) = image.load()?;
+        let geometry = image.geometry();
+        let mut nand = Nand::new(profile, 0, false, Payload::Image(ImagePayload(Box::new(image))));
+        nand.lanes = Lanes::new(geometry.units, geometry.channels);
+        (nand.geometry, nand.owners, nand.sequences) = (geometry, owners, sequences);
+        nand.blocks = blocks
+            .iter()
+            .map(|state| Block {
+                erases: state.erases,
+                next_page: state.next_page,
+                bad: state.bad != BadBlock::No,
+                sure: nand.sure(state.erases),
+            })
+            .collect();
+        nand.good_when_new = blocks.iter().filter(|state| state.bad != BadBlock::Factory).count() as u32;
+        Ok(nand)
+    }
+
+    /// Whether a file is an image that [`make_image`](Nand::make_image) made.
+    pub fn is_image(path: &Path) -> bool {
+        Image::is_one(path)
+    }
+
+    /// Has the file of the array, if it lies in one, survive a power cut of the host.
+    ///
+    /// # Errors
+    /// The host cannot write it.
+    pub fn sync(&mut self) -> bimetal_base::Result<()> {
+        self.payload.image().map_or(Ok(()), Image::sync)
+    }
+
+    fn note_block(&mut self, number: u32) -> Result<(), Failure> {
+        let Block { erases, next_page, bad, .. } = self.blocks[number as usize];
+        let Some(image) = self.payload.image() else { return Ok(()) };
+        // Nothing is noted of a block that was bad from the beginning.
+        let bad = if bad { BadBlock::Grown } else { BadBlock::No };
+        image.put_block(number, BlockState { erases, next_page, bad }).map_err(kept)
+    }
+
+    /// Notes a page's tag, and its block, in the file.
+    fn note_page(&mut self, block: u32, page: u32) -> Result<(), Failure> {
+        let index = self.index(block, page);
+        let tag = (self.owners[index], self.sequences.get(index).copied().unwrap_or(0));
+        let Some(image) = self.payload.image() else { return Ok(()) };
+        image.put_tags(index, std::iter::once(tag)).map_err(kept)?;
+        self.note_block(block)
+    }
+
+    /// Notes that a block was erased, in the file.
+    fn note_erased(&mut self, block: u32) -> Result<(), Failure> {
+        let first = self.index(block, 0);
+        let (owner, pages) = (self.owners[first], self.geometry.pages_per_block as usize);
+        let Some(image) = self.payload.image() else { return Ok(()) };
+        image.put_tags(first, std::iter::repeat_n((owner, 0), pages)).map_err(kept)?;
+        self.note_block(block)
+    }
+
+    /// What it was made from.
+    pub fn profile(&self) -> &NandProfile {
+        &self.profile
+    }
+
+    /// The numbers that addresses are made of.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> NandCounts {
+        self.counts
+    }
+
+    /// Whether tags keep their sequence numbers.
+    pub fn keeps_sequences(&self) -> bool {
+        !self.sequences.is_empty()
+    }
+
+    /// Whether pages keep their bytes.
+    pub fn keeps_bytes(&self) -> bool {
+        self.payload.is_kept()
+    }
+
+    /// Whether nothing was ever programmed or erased.
+    pub fn is_new(&self) -> bool {
+        self.counts.programs == 0 && self.counts.erases == 0
+    }
+
+    /// Whether a block is bad: from the factory, or grown.
+    pub fn is_bad(&self, block: u32) -> bool {
+        self.blocks[block as usize].bad
+    }
+
+    /// How many blocks were good when the array was new: what sizes are worked out from, so that they stay.
+    pub fn good_when_new(&self) -> u32 {
+        self.good_when_new
+    }
+
+    /// Erases of a block so far.
+    pub fn erases(&self, block: u32) -> u32 {
+        self.blocks[block as usize].erases
+    }
+
+    /// The first page of a block that can still be programmed in ascending order.
+    pub fn next_page(&self, block: u32) -> u32 {
+        u32::from(self.blocks[block as usize].next_page)
+    }
+
+    /// What a page is, without an operation: what a controller knows from having done it.
+    pub fn page(&self, block: u32, page: u32) -> Page {
+        let index = self.index(block, page);
+        match self.owners[index] {
+            ERASED => Page::Erased,
+            TORN => Page::Torn,
+            owner => Page::Programmed(Tag {
+                owner: owner - FIRST_OWNER,
+                sequence: self.sequences.get(index).copied().unwrap_or(0),
+            }),
+        }
+    }
+
+    /// Whose the pages of a block are, as their tags say; none of a page that is erased or torn.
+    pub fn owners_in(&self, block: u32) -> impl Iterator<Item = Option<u32>> {
+        let first = self.index(block, 0);
+        let pages = &self.owners[first..first + self.geometry.pages_per_block as usize];
+        pages.iter().map(|owner| owner.checked_sub(FIRST_OWNER))
+    }
+
+    /// When the unit of `block` has done all it was asked so far.
+    pub fn free_at(&self, block: u32) -> Time {
+        Time(self.lanes.unit_free(self.geometry.unit_of(block)))
+    }
+
+    /// How erases are spread.
+    pub fn wear(&self) -> Wear {
+        let good = || self.blocks.iter().filter(|block| !block.bad);
+        let count = good().count().max(1) as f64;
+        let mean = good().map(|block| f64::from(block.erases)).sum::<f64>() / count;
+        let square = good().map(|block| (f64::from(block.erases) - mean).powi(2)).sum::<f64>() / count;
+        Wear {
+            min: good().map(|block| block.erases).min().unwrap_or(0),
+            mean,
+            max: self.blocks.iter().map(|block| block.erases).max().unwrap_or(0),
+            sd: square.sqrt(),
+            bad_blocks: self.blocks.iter().filter(|block| block.bad).count() as u32,
+        }
+    }
+
+    /// Reads a page; when it is done.
+    pub fn read(&mut self, at: Time, block: u32, page: u32) -> Result<Time, Failure> {
+        if self.until_cut == 0 {
+            return Err(Failure::PowerOff);
+        }
+        self.counts.reads += 1;
+        let unit = self.geometry.unit_of(block);
+        let sensed = at.0.max(self.lanes.unit_free(unit)) + self.timing.command + self.timing.read;
+        let done = self.lanes.transfer(unit, sensed, self.timing.page_transfer) + self.timing.page_transfer;
+        self.lanes.occupy(unit, done);
+        self.sense(block, page)?;
+        Ok(Time(done))
+    }
+
+    /// Reads a page's spare area alone: what the page is, and when that is known.
+    pub fn read_spare(&mut self, at: Time, block: u32, page: u32) -> Result<(Page, Time), Failure> {
+        if self.until_cut == 0 {
+            return Err(Failure::PowerOff);
+        }
+        self.counts.spare_reads += 1;
+        let unit = self.geometry.unit_of(block);
+        let sensed = at.0.max(self.lanes.unit_free(unit)) + self.timing.command + self.timing.read;
+        let done = self.lanes.transfer(unit, sensed, self.timing.spare_transfer) + self.timing.spare_transfer;
+        self.lanes.occupy(unit, done);
+        Ok((self.page(block, page), Time(done)))
+    }
+
+    /// The bytes of a programmed page; empty where none are kept.
+    pub fn bytes(&self, block: u32, page: u32) -> Result<Bytes, Failure> {
+        self.payload.get(self.place(block, page)).map_err(|error| Failure::Storage(Box::new(error)))
+    }
+
+    /// Programs an erased page with `tag` and (where bytes are kept) `data`, a whole page or nothing; when
+    /// it is done.
+    ///
+    /// # Panics
+    /// If the page is not erased or out of order.
+    pub fn program(
+        &mut self,
+        at: Time,
+        block: u32,
+        page: u32,
+        tag: Tag,
+        data: &[u8],
+    ) -> Result<Time, Failure> {
+        let unit = self.geometry.unit_of(block);
+        let from = at.0.max(self.lanes.unit_free(unit));
+        let transfer = self.timing.command + self.timing.page_transfer;
+        let begin = self.lanes.transfer(unit, from, transfer);
+        let done = begin + transfer + self.timing.program;
+        self.lanes.occupy(unit, done);
+        self.settle(block, page, tag)?;
+        if self.payload.is_kept() && !data.is_empty() {
+            let put = self.payload.put(self.place(block, page), data);
+            put.map_err(|error| Failure::Storage(Box::new(error)))?;
+        }
+        Ok(Time(done))
+    }
+
+    /// Erases a block; when it is done.
+    ///
+    /// # Panics
+    /// If the block is bad.
+    pub fn erase(&mut self, at: Time, block: u32) -> Result<Time, Failure> {
+        let torn = self.spend_power()?;
+        let unit = self.geometry.unit_of(block);
+        let done = at.0.max(self.lanes.unit_free(unit)) + self.timing.command + self.timing.erase;
+        self.lanes.occupy(unit, done);
+        let state = self.blocks[block as usize];
+        assert!(!state.bad, "block {block} is bad and must not be used");
+        if state.erases >= self.profile.endurance || self.fails() {
+            let failed = self.fail(block, Failure::Erase);
+            self.note_block(block)?;
+            return Err(failed);
+        }
+        let sure = self.sure(state.erases + 1);
+        self.blocks[block as usize] = Block { erases: state.erases + 1, next_page: 0, sure, ..state };
+        let first = self.index(block, 0);
+        let pages = first..first + self.geometry.pages_per_block as usize;
+        self.owners[pages].fill(if torn { TORN } else { ERASED });
+        self.counts.erases += 1;
+        self.note_erased(block)?;
+        if torn {
+            return Err(Failure::PowerOff);
+        }
+        let erased = self.payload.erase(self.place(block, 0));
+        erased.map_err(|error| Failure::Storage(Box::new(error)))?;
+        Ok(Time(done))
+    }
+
+    /// Cuts the power in the `count`-th program or erase from now (1: the next).
+    pub fn cut_power_in(&mut self, count: u64) {
+        self.until_cut = count.max(1);
+    }
+
+    /// Has `times` programs and erases fail one after the other, the first of them the `count`-th from now (1: the next).
+    pub fn fail_in(&mut self, count: u64, times: u64) {
+        self.planned = (count.max(1) - 1, times);
+        self.can_fail |= times > 0;
+    }
+
+    /// Turns the power on again; no cut is planned any more, and nothing is busy.
+    pub fn power_on(&mut self) {
+        self.until_cut = u64::MAX;
+        self.lanes.reset();
+    }
+
+    /// Whether the power is off.
+    pub fn is_off(&self) -> bool {
+        self.until_cut == 0
+    }
+
+    /// Counts an operation against the planned cut; whether it is the one that is cut off.
+    fn spend_power(&mut self) -> Result<bool, Failure> {
+        match self.until_cut {
+            0 => return Err(Failure::PowerOff),
+            u64::MAX => return Ok(false),
+            _ => self.until_cut -= 1,
+        }
+        Ok(self.until_cut == 0)
+    }
+
+    /// What becomes of the page of a program, noted in the file of the array.
+    fn settle(&mut self, block: u32, page: u32, tag: Tag) -> Result<(), Failure> {
+        let settled = self.settle_page(block, page, tag);
+        if self.owners[self.index(block, page)] != ERASED {
+            self.note_page(block, page)?;
+        }
+        settled
+    }
+
+    fn settle_page(&mut self, block: u32, page: u32, tag: Tag) -> Result<(), Failure> {
+        let torn = self.spend_power()?;
+        let index = self.index(block, page);
+        let state = &mut self.blocks[block as usize];
+        assert!(!state.bad, "block {block} is bad and must not be used");
+        assert!(self.owners[index] == ERASED, "page {page} of block {block} is not erased");
+        let ascending = self.profile.page_order == PageOrder::Ascending;
+        assert!(
+            !ascending || page >= u32::from(state.next_page),
+            "page {page} of block {block} is out of order"
+        );
+        state.next_page = state.next_page.max(page as u16 + 1);
+        if torn {
+            self.owners[index] = TORN;
+            return Err(Failure::PowerOff);
+        }
+        if self.fails() {
+            self.owners[index] = TORN;
+            return Err(self.fail(block, Failure::Program));
+        }
+        self.owners[index] = tag.owner + FIRST_OWNER;
+        if let Some(sequence) = self.sequences.get_mut(index) {
+            *sequence = tag.sequence;
+        }
+        self.counts.programs += 1;
+        Ok(())
+    }
+
+    /// Whether an operation fails, by chance or as planned.
+    fn fails(&mut self) -> bool {
+        self.can_fail && self.fails_now()
+    }
+
+    fn fails_now(&mut self) -> bool {
+        let rate = self.profile.grown_bad_per_million;
+        match &mut self.planned {
+            (0, 0) => {
+                self.can_fail = rate > 0.0;
+                self.can_fail && self.random.chance(rate / 1e6)
+            }
+            (0, times) => {
+                *times -= 1;
+                true
+            }
+            (before, _) => {
+                *before -= 1;
+                rate > 0.0 && self.random.chance(rate / 1e6)
+            }
+        }
+    }
+
+    fn fail(&mut self, block: u32, failure: Failure) -> Failure {
+        self.blocks[block as usize].bad = true;
+        self.counts.failures += 1;
+        failure
+    }
+
+    /// Whether a page can be read this time.
+    fn sense(&mut self, block: u32, page: u32) -> Result<(), Failure> {
+        if self.owners[self.index(block, page)] < FIRST_OWNER {
+            return Err(Failure::Unreadable);
+        }
+        if !self.has_bit_errors {
+            return Ok(());
+        }
+        let drawn = self.random.next();
+        if drawn < self.blocks[block as usize].sure {
+            return Ok(());
+        }
+        self.correct(block, drawn)
+    }
+
+    /// A read with at least one wrong bit: how many (Poisson, from the number drawn), and in which words.
+    fn correct(&mut self, block: u32, drawn: u64) -> Result<(), Failure> {
+        let mean = self.wrong_bits(self.blocks[block as usize].erases);
+        let uniform = drawn as f64 / u64::MAX as f64;
+        let mut chance = (-mean).exp();
+        let (mut below, mut bits) = (chance, 0u32);
+        while below < uniform && bits < 1 << 16 {
+            bits += 1;
+            chance *= mean / f64::from(bits);
+            below += chance;
+            if chance < f64::MIN_POSITIVE && f64::from(bits) > mean {
+                break;
+            }
+        }
+        let words = u64::from(self.geometry.page_bytes) / self.profile.ecc_bytes;
+        let mut in_words = [0u32; 128];
+        for _ in 0..bits {
+            in_words[self.random.below(words.min(128)) as usize] += 1;
+        }
+        if in_words.iter().any(|&bits| bits > self.profile.ecc_bits) {
+            self.counts.unreadable += 1;
+            return Err(Failure::Unreadable);
+        }
+        self.counts.corrected_bits += u64::from(bits);
+        Ok(())
+    }
+
+    /// Mean number of wrong bits in a page of a block after so many erases.
+    fn wrong_bits(&self, erases: u32) -> f64 {
+        let (new, worn) = (self.profile.bit_errors_new, self.profile.bit_errors_worn);
+        let age = f64::from(erases) / f64::from(self.profile.endurance);
+        (new + (worn - new) * age * age) * f64::from(self.geometry.page_bytes) * 8.0
+    }
+
+    /// The number below which a random one means no wrong bit.
+    fn sure(&self, erases: u32) -> u64 {
+        ((-self.wrong_bits(erases)).exp() * u64::MAX as f64) as u64
+    }
+
+    fn index(&self, block: u32, page: u32) -> usize {
+        debug_assert!(page < self.geometry.pages_per_block);
+        block as usize * self.geometry.pages_per_block as usize + page as usize
+    }
+
+    fn place(&self, block: u32, page: u32) -> Place {
+        let Geometry { pages_per_block, page_bytes, .. } = self.geometry;
+        Place { block, page, pages_per_block, page_bytes }
+    }
+}
+
+fn kept(error: Error) -> Failure {
+    Failure::Storage(Box::new(error))
+}
+
+impl NandProfile {
+    /// The same part without bad blocks, failures and wrong bits: for counts that must come out exactly.
+    pub fn ideal(self) -> NandProfile {
+        NandProfile {
+            factory_bad_percent: 0.0,
+            grown_bad_per_million: 0.0,
+            bit_errors_new: 0.0,
+            bit_errors_worn: 0.0,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! What a NAND profile states, and the geometry that follows.
+
+use crate::profile::{Described, Impossible, size};
+use serde::Deserialize;
+
+/// Most pages a block can have: one past the last is still a `u16`.
+pub(super) const PAGES_MAX: u32 = 1 << 15;
+
+/// The figures of a NAND array. Every field must be given in a profile file; units end the names.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct NandProfile {
+    /// Always `nand`.
+    pub kind: String,
+    /// The part in words.
+    pub model: String,
+    /// Buses.
+    pub channels: u32,
+    /// Chips on a bus.
+    pub chips: u32,
+    /// Dies in a chip; each works by itself.
+    pub dies: u32,
+    /// Planes of a die.
+    pub planes: u32,
+    /// Planes of a die work by themselves, too.
+    pub independent_planes: bool,
+    /// Erase blocks of a plane.
+    pub blocks: u32,
+    /// Pages of a block.
+    pub pages: u32,
+    /// Bytes of a page.
+    #[serde(deserialize_with = "size")]
+    pub page: u64,
+    /// Bytes of a page's spare area.
+    #[serde(deserialize_with = "size")]
+    pub spare: u64,
+    /// In which order the pages of a block may be programmed.
+    pub page_order: PageOrder,
+    /// Array to register.
+    pub read_us: f64,
+    /// Register to array.
+    pub program_us: f64,
+    /// One block.
+    pub erase_us: f64,
+    /// Transfer between controller and register.
+    pub bus_ns_per_byte: f64,
+    /// Command and address cycles of one operation, on the bus.
+    pub command_us: f64,
+    /// A page can be copied within a plane without the bus.
+    pub copy_back: bool,
+    /// Erases a block lasts.
+    pub endurance: u32,
+    /// Blocks that are bad when new, in percent.
+    pub factory_bad_percent: f64,
+    /// Programs and erases that fail and leave the block bad, in a million.
+    pub grown_bad_per_million: f64,
+    /// Probability that a bit reads wrong in a new block …
+    pub bit_errors_new: f64,
+    /// … and in one at the end of its endurance; between, it grows with the square of the erases.
+    pub bit_errors_worn: f64,
+    /// Wrong bits that can be corrected …
+    pub ecc_bits: u32,
+    /// … in this many bytes.
+    #[serde(deserialize_with = "size")]
+    pub ecc_bytes: u64,
+}
+
+/// The order in which pages of a block may be programmed.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum PageOrder {
+    /// Any.
+    Any,
+    /// From the first to the last; some may be left out.
+    Ascending,
+}
+
+/// The numbers that addresses are made of.
+///
+/// Blocks are numbered unit by unit: block `u × blocks_per_unit + i` is the i-th of unit `u`. A unit is
+/// what works by itself (a die, or a plane where planes are independent), and unit `u` is on channel
+/// `u mod channels`. Page `p` of block `b` is physical page `b × pages_per_block + p`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Buses.
+    pub channels: u32,
+    /// What works by itself.
+    pub units: u32,
+    /// Erase blocks of a unit.
+    pub blocks_per_unit: u32,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Bytes of a page's spare area.
+    pub spare_bytes: u32,
+}
+
+impl Geometry {
+    /// Erase blocks in all.
+    pub fn blocks(&self) -> u32 {
+        self.units * self.blocks_per_unit
+    }
+
+    /// Pages in all.
+    pub fn pages(&self) -> u64 {
+        u64::from(self.blocks()) * u64::from(self.pages_per_block)
+    }
+
+    /// Bytes in all, spare areas not counted.
+    pub fn bytes(&self) -> u64 {
+        self.pages() * u64::from(self.page_bytes)
+    }
+
+    /// The unit of a block.
+    pub fn unit_of(&self, block: u32) -> u32 {
+        // Often there is one, and a division takes longer than all else about a page.
+        if self.units == 1 { 0 } else { block / self.blocks_per_unit }
+    }
+
+    /// The logarithm of the pages of a block, where that is a power of two.
+    pub fn shift(&self) -> Option<u32> {
+        self.pages_per_block.is_power_of_two().then(|| self.pages_per_block.trailing_zeros())
+    }
+}
+
+impl NandProfile {
+    /// The numbers that addresses are made of.
+    pub fn geometry(&self) -> Geometry {
+        let dies = self.channels * self.chips * self.dies;
+        let (units, blocks_per_unit) = match self.independent_planes {
+            true => (dies * self.planes, self.blocks),
+            false => (dies, self.blocks * self.planes),
+        };
+        Geometry {
+            channels: self.channels,
+            units,
+            blocks_per_unit,
+            pages_per_block: self.pages,
+            page_bytes: self.page as u32,
+            spare_bytes: self.spare as u32,
+        }
+    }
+
+    /// A part of the same kind with `bytes` or somewhat more.
+    ///
+    /// A smaller part has fewer planes, chips and channels, until each unit has 64 blocks; then it has fewer
+    /// blocks. Every unit keeps `least` blocks.
+    pub fn resized(mut self, bytes: u64, least: u32) -> NandProfile {
+        let block = u64::from(self.pages) * self.page;
+        let units = |part: &NandProfile| u64::from(part.geometry().units);
+        while units(&self) > 1 && bytes / block / units(&self) < 64 {
+            let [planes, chips, dies, channels] =
+                [&mut self.planes, &mut self.chips, &mut self.dies, &mut self.channels];
+            let shrink = if *planes > 1 && self.independent_planes {
+                planes
+            } else if *chips > 1 {
+                chips
+            } else if *dies > 1 {
+                dies
+            } else {
+                channels
+            };
+            *shrink = (*shrink / 2).max(1);
+        }
+        let planes = if self.independent_planes { 1 } else { u64::from(self.planes) };
+        let blocks = bytes.div_ceil(block * units(&self)).max(u64::from(least)).div_ceil(planes);
+        self.blocks = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
+        self
+    }
+}
+
+impl Described for NandProfile {
+    const KIND: &'static str = "nand";
+
+    fn check(&self) -> Result<(), Impossible> {
+        for (value, most, field) in [
+            (self.channels, 1024, "channels"),
+            (self.chips, 1024, "chips"),
+            (self.dies, 64, "dies"),
+            (self.planes, 64, "planes"),
+            (self.blocks, 1 << 24, "blocks"),
+            (self.pages, PAGES_MAX, "pages"),
+            (self.endurance, u32::MAX, "endurance"),
+        ] {
+            let holds = (1..=most).contains(&value);
+            Impossible::unless(holds, field, format_args!("must be from 1 to {most}"))?;
+        }
+        let all = [self.channels, self.chips, self.dies, self.planes, self.blocks, self.pages];
+        let pages = all.iter().try_fold(1u64, |product, value| product.checked_mul(u64::from(*value)));
+        let few = pages.is_some_and(|pages| pages < u64::from(u32::MAX) - 2);
+        Impossible::unless(few, "blocks", "must leave fewer than 2^32 pages in all")?;
+        Impossible::unless(
+            self.page.is_power_of_two() && (512..=65536).contains(&self.page),
+            "page",
+            "must be a power of two from 512 to 65536 bytes",
+        )?;
+        Impossible::unless((8..=self.page).contains(&self.spare), "spare", "must be from 8 to page bytes")?;
+        Impossible::unless(
+            self.ecc_bytes > 0 && self.page.is_multiple_of(self.ecc_bytes),
+            "ecc_bytes",
+            "must divide page",
+        )?;
+        self.check_rates()
+    }
+}
+
+impl NandProfile {
+    fn check_rates(&self) -> Result<(), Impossible> {
+        for (value, least, most, field) in [
+            (self.read_us, 0.0, 1e7, "read_us"),
+            (self.program_us, 0.0, 1e7, "program_us"),
+            (self.erase_us, 0.0, 1e8, "erase_us"),
+            (self.bus_ns_per_byte, 0.0, 1e6, "bus_ns_per_byte"),
+            (self.command_us, 0.0, 1e6, "command_us"),
+            (self.factory_bad_percent, 0.0, 50.0, "factory_bad_percent"),
+            (self.grown_bad_per_million, 0.0, 1e6, "grown_bad_per_million"),
+            (self.bit_errors_new, 0.0, 0.1, "bit_errors_new"),
+            (self.bit_errors_worn, self.bit_errors_new, 0.1, "bit_errors_worn"),
+        ] {
+            let holds = (least..=most).contains(&value);
+            Impossible::unless(holds, field, format_args!("must be from {least} to {most}"))?;
+        }
+        Ok(())
+    }
+}

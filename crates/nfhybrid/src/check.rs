@@ -1,0 +1,520 @@
+//! Checking a volume that is not mounted.
+//!
+//! Everything is tried in memory first, over the halves as they are: the SSD's log and tables, recovery, a walk over
+//! the whole tree, the copies on the SSD if that is asked for, and the disk half's own checker. What is found clean is
+//! not written to, not by one byte, so that the SSD's copies stay valid. Only then is anything repaired on the media,
+//! and nothing that loses something unless the user said so. After e2fsck repaired the disk half its tie to the SSD is
+//! renewed if every copy on the SSD still is what the disk has.
+
+mod findings;
+
+pub use findings::{Findings, Problem};
+
+use super::aftermath::WHAT_IS_LOST;
+use super::half::role_of_ssd;
+use super::mount::{copy_has_tie, not_ext4};
+use super::scrub::{BadCopy, Step};
+use super::ssd::{DiskSide, Ssd};
+use super::tie::{Saved, Tie};
+use super::volume::{lend, tie_to};
+use super::{NfHybrid, Options, Recover};
+use bimetal_base::runtime;
+use bimetal_base::units::Ino;
+use bimetal_base::{Error, Result};
+use bimetal_ext4::{Ext4, OpenOptions};
+use bimetal_media::file::{self, FileDevice};
+use bimetal_media::guard::{self, Role, Target};
+use bimetal_media::{BlockDevice, overlay::Overlay};
+use bimetal_vfs::{FileSystem, Kind};
+use findings::{COPIES, DISK, LOG, TABLES, name_bad, note_damage};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// Bytes of copies verified between two looks at the progress.
+const STEP_BYTES: u64 = 16 << 20;
+
+/// What to check, and how far to go.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The disk half.
+    pub disk: &'a Path,
+    /// The SSD half.
+    pub ssd: Option<&'a Path>,
+    /// Go on without the SSD, whatever its log holds; see [`Options::without_ssd`].
+    pub without_ssd: bool,
+    /// Repair what can be repaired without losing anything; else nothing changes.
+    pub repair: bool,
+    /// Repair also what costs something.
+    pub lossy: bool,
+    /// Compare every copy on the SSD with its checksum and the disk.
+    pub deep: bool,
+}
+
+/// Checks a volume; `progress` hears what is done now.
+///
+/// # Errors
+/// A half is in use or cannot be read, the two do not belong together, or e2fsck cannot be run. What is wrong with the
+/// volume is no error but a finding.
+pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
+    let halves = Halves::claim(plan)?;
+    let mut findings = Findings::default();
+    progress("looking at the SSD's log and tables");
+    let mut survey = halves.survey(plan, &mut findings)?;
+    if survey == Survey::DiskIsDamaged && halves.repair_disk(plan, &mut findings, progress)? {
+        survey = halves.survey(plan, &mut findings)?;
+    }
+    if survey != Survey::GoOn {
+        return Ok(findings);
+    }
+    progress("looking at every file");
+    let Some(was_clean) = halves.try_out_or_repair(plan, &mut findings, progress)? else {
+        return Ok(findings);
+    };
+    if was_clean {
+        progress("e2fsck looks at the disk half");
+        halves.e2fsck(&["-f", "-n"], &mut findings)?;
+    } else if !plan.repair {
+        findings.note(
+            "The journal of the disk half was not replayed, as nothing may change; e2fsck was not run.",
+        );
+    }
+    if !plan.repair {
+        return Ok(findings);
+    }
+    if findings.loses() && !plan.lossy {
+        findings.note(
+            "Nothing was changed, for a repair would lose what is named. Get off what there is (bimetal rescue, bimetal get), then repair with --yes.",
+        );
+        return Ok(findings);
+    }
+    halves.repair(plan, was_clean, &mut findings, progress)?;
+    Ok(findings)
+}
+
+/// Both halves, claimed and open.
+struct Halves {
+    disk: Arc<FileDevice>,
+    ssd: Option<Arc<FileDevice>>,
+}
+
+/// What a first look at both halves says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Survey {
+    /// Both can be tried out.
+    GoOn,
+    /// The disk half cannot be opened.
+    DiskIsDamaged,
+    /// There is nothing to be done.
+    Stop,
+}
+
+fn in_memory(device: &Arc<FileDevice>) -> Arc<dyn BlockDevice> {
+    Arc::new(Overlay::new(device.clone()))
+}
+
+impl Halves {
+    fn claim(plan: &Plan) -> Result<Halves> {
+        let role = Role::changed_if(plan.repair);
+        let of_ssd =
+            |path| role_of_ssd(path, plan.repair, plan.lossy).map(|role| Target::new("--ssd", path, role));
+        let ssd = plan.ssd.map(of_ssd).transpose()?;
+        let targets: Vec<Target> = [Target::new("--disk", plan.disk, role)].into_iter().chain(ssd).collect();
+        let mut claims = guard::claim(&targets, false)?.into_iter();
+        let options = file::Options { writable: plan.repair, ..Default::default() };
+        let disk = claims.next().ok_or(Error::BadArgument)?;
+        let ssd = claims.next().map(|claim| FileDevice::over(claim, &options).map(Arc::new)).transpose()?;
+        Ok(Halves { disk: Arc::new(FileDevice::over(disk, &options)?), ssd })
+    }
+
+    /// The SSD takes no writes any more, and is not to be used from now on.
+    fn ssd_is_only_read(&self) -> bool {
+        let claim = self.ssd.as_ref().and_then(|ssd| ssd.claim());
+        claim.is_some_and(|claim| claim.role() == Role::Read)
+    }
+
+    /// What the disk says of the SSD.
+    fn tie(&self) -> Result<Option<Tie>> {
+        let opening = OpenOptions { now: runtime::Live::wall_clock(), ..OpenOptions::default() };
+        Ok(Tie::decode(Ext4::open(in_memory(&self.disk), opening)?.tie().as_ref()).ok())
+    }
+
+    /// What the SSD has lost by itself, whatever the disk has.
+    fn survey(&self, plan: &Plan, findings: &mut Findings) -> Result<Survey> {
+        let tie = match self.tie() {
+            Ok(tie) => tie,
+            Err(why) if Ssd::is_one(self.disk.as_ref()) => {
+                let ssd = self.ssd.as_ref().map(in_memory);
+                return Err(not_ext4(why, &in_memory(&self.disk), ssd.as_ref()));
+            }
+            Err(why @ (Error::Corrupt { .. } | Error::Invalid(_))) => {
+                return self.survey_damaged_disk(plan, &why, findings);
+            }
+            Err(why) => return Err(why),
+        };
+        let Some(device) = &self.ssd else {
+            let is_open = |tie: Tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering);
+            let Some(tie) = tie.filter(|tie| is_open(*tie) && !plan.without_ssd) else {
+                return Ok(Survey::GoOn);
+            };
+            let why = format!(
+                "The SSD half ({}) was not named, and its log may hold operations that the disk half lacks. Name it with --ssd, or drop them for ever with --without-ssd.",
+                uuid::Uuid::from_bytes(tie.ssd)
+            );
+            findings.problem(LOG, why, true);
+            return Ok(Survey::Stop);
+        };
+        let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
+        match Ssd::open(device.as_ref(), known) {
+            Ok(opened) => {
+                note_damage(device.as_ref(), &opened, tie, findings)?;
+            }
+            Err(why @ Error::Corrupt { .. }) => {
+                self.note_no_ssd(&why, tie, device.as_ref(), findings);
+                return Ok(Survey::Stop);
+            }
+            Err(why) => return Err(why),
+        }
+        Ok(Survey::GoOn)
+    }
+
+    /// A disk half that cannot be opened: e2fsck is for it, if it is one.
+    fn survey_damaged_disk(&self, plan: &Plan, why: &Error, findings: &mut Findings) -> Result<Survey> {
+        let name = &self.disk.info().name;
+        // Neither its magic number nor anything else of an ext4.
+        let is_unknown = matches!(why, Error::Corrupt { what, why, .. }
+            if what == "the ext4 superblock" && why.starts_with("magic"));
+        let disk: Arc<dyn BlockDevice> = self.disk.clone();
+        let claim = self.disk.claim().filter(|_| is_unknown);
+        if let Some(other) = claim.map(|claim| guard::signature_of(claim)).transpose()?.flatten() {
+            // A copy of a superblock that was there before may have survived below it.
+            findings.problem(DISK, format!("It cannot be opened: {name} holds {other}, and no ext4."), false);
+            return Ok(Survey::Stop);
+        }
+        if is_unknown && !copy_has_tie(&disk, None) {
+            let why = format!(
+                "It cannot be opened: {why}. No copy of its superblock that names an SSD half is found either; is {name} the disk half? If it is, and \
+                 its SSD half is there, `bimetal rescue` gets off that what it holds."
+            );
+            findings.problem(DISK, why, false);
+            return Ok(Survey::Stop);
+        }
+        if matches!(why, Error::Corrupt { why, .. } if why.contains("cut short")) {
+            // What e2fsck makes of it would be in the way once it has its size again.
+            findings.problem(DISK, format!("It cannot be opened: {why}."), false);
+            return Ok(Survey::Stop);
+        }
+        // Where it may be repaired, what follows tells how far that came.
+        let then = match plan.repair {
+            true => "",
+            false => " With --yes e2fsck repairs it, then the SSD's log is applied to it.",
+        };
+        findings.problem(DISK, format!("It cannot be opened: {why}.{then}"), false);
+        if !plan.repair {
+            self.e2fsck(&["-f", "-n"], findings)?;
+        }
+        Ok(Survey::DiskIsDamaged)
+    }
+
+    /// An SSD half of which nothing can be read: what that costs, and what can be done.
+    fn note_no_ssd(&self, why: &Error, tie: Option<Tie>, ssd: &dyn BlockDevice, findings: &mut Findings) {
+        let (disk, ssd) = (&self.disk.info().name, &ssd.info().name);
+        let held = tie.filter(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
+        let anew = format!("`bimetal adopt --force --ssd {ssd} --disk {disk}` makes the SSD half anew");
+        let cost = match held {
+            Some(tie) => format!(
+                "The disk half lacks {}, and nothing here can repair that. Find the right SSD half; or go by the disk alone, which \
+                 drops it for ever: `bimetal mount --without-ssd --disk {disk}`. Then {anew}",
+                tie.only_in_log()
+            ),
+            None => format!(
+                "Nothing is lost: the disk half has everything; mount it without --ssd, check it with `bimetal fsck --disk \
+                 {disk}`. {anew}"
+            ),
+        };
+        findings.problem(LOG, format!("The SSD half cannot be opened: {why}. {cost}."), held.is_some());
+    }
+
+    /// [`Halves::try_out`]; a disk half that is damaged in the way of it is repaired first, if it may be.
+    fn try_out_or_repair(
+        &self,
+        plan: &Plan,
+        findings: &mut Findings,
+        progress: &dyn Fn(&'static str),
+    ) -> Result<Option<bool>> {
+        let tried = self.try_out(plan, findings, progress)?;
+        let of_disk = findings.problems.last().is_some_and(|problem| problem.what == DISK);
+        if tried.is_some() || !of_disk || !self.repair_disk(plan, findings, progress)? {
+            return Ok(tried);
+        }
+        progress("looking at every file");
+        self.try_out(plan, findings, progress)
+    }
+
+    /// Has e2fsck repair a disk half that is in the way of everything else, if it may be repaired: what was fsynced stays
+    /// in the SSD's log meanwhile. Whether all is right with it now.
+    fn repair_disk(
+        &self,
+        plan: &Plan,
+        findings: &mut Findings,
+        progress: &dyn Fn(&'static str),
+    ) -> Result<bool> {
+        if !plan.repair || findings.loses() && !plan.lossy {
+            return Ok(false);
+        }
+        progress("e2fsck repairs the disk half");
+        let mut told = Findings::default();
+        findings.changed = true;
+        self.e2fsck(&["-f", if plan.lossy { "-y" } else { "-p" }], &mut told)?;
+        findings.e2fsck.append(&mut told.e2fsck);
+        if told.problems.is_empty() {
+            findings.repaired(&[DISK]);
+            findings.note("e2fsck repaired the disk half before anything else was done with it.");
+            self.renew_tie(findings)?;
+            return Ok(true);
+        }
+        findings.problems.append(&mut told.problems);
+        if !plan.lossy {
+            findings.note("With --yes e2fsck repairs more; what only the SSD's log holds is kept.");
+        }
+        Ok(false)
+    }
+
+    /// Mounts in memory, and looks at everything. Whether the disk half was left in order; `None` if it cannot be
+    /// mounted.
+    fn try_out(
+        &self,
+        plan: &Plan,
+        findings: &mut Findings,
+        progress: &dyn Fn(&'static str),
+    ) -> Result<Option<bool>> {
+        let ssd = self.ssd.as_ref().map(in_memory);
+        // In memory: what can be brought to the disk is, so that all of it can be looked at.
+        let options = Options {
+            manual: true,
+            without_ssd: plan.without_ssd,
+            recover: Recover::Whole,
+            ..Options::default()
+        };
+        let fs = match NfHybrid::open(in_memory(&self.disk), ssd, options) {
+            Ok(fs) => fs,
+            Err(Error::Corrupt { what, why, .. }) if what == DISK => {
+                findings.problem(DISK, format!("It cannot be mounted as it is: {why}."), false);
+                return Ok(None);
+            }
+            Err(why @ Error::Corrupt { .. }) => {
+                findings.problem(LOG, format!("It cannot be mounted: {why}."), true);
+                return Ok(None);
+            }
+            Err(why) => return Err(why),
+        };
+        findings.operations_recovered = fs.recovered();
+        for note in fs.notes().iter().filter(|note| note.contains("stale") || note.contains("is dropped:")) {
+            findings.note(format!("Of the SSD half: {note}."));
+        }
+        // Damage that is found block by block is told where it is.
+        let damaged = findings.problems.iter().any(|problem| problem.what != DISK && problem.loses);
+        for note in fs.notes().iter().filter(|note| damaged && note.starts_with(WHAT_IS_LOST)) {
+            findings.note(format!("W{}.", &note[1..]));
+        }
+        walk(&fs, findings);
+        if plan.deep {
+            progress("comparing the SSD's copies with the disk");
+            let bad = compare(&fs, false, findings)?;
+            name_bad(&bad, findings);
+        }
+        findings.name_files(&fs);
+        // After e2fsck the disk half alone looks as if it had been left in order.
+        let was_clean = fs.was_clean() && fs.recovered() == 0;
+        fs.shutdown()?;
+        Ok(Some(was_clean))
+    }
+
+    /// Repairs on the media what needs it.
+    fn repair(
+        &self,
+        plan: &Plan,
+        was_clean: bool,
+        findings: &mut Findings,
+        progress: &dyn Fn(&'static str),
+    ) -> Result<()> {
+        let of_disk = |problem: &Problem| problem.what == DISK && !problem.repaired;
+        let disk_is_wrong = findings.problems.iter().any(of_disk);
+        let ssd_is_wrong = findings.problems.iter().any(|problem| problem.what != DISK);
+        if !was_clean || ssd_is_wrong {
+            progress("repairing");
+            self.recover(plan, findings)?;
+        }
+        let mut told = Findings::default();
+        if !was_clean {
+            progress("e2fsck looks at the disk half");
+            self.e2fsck(&["-f", "-n"], &mut told)?;
+            findings.e2fsck = std::mem::take(&mut told.e2fsck);
+            findings.problems.append(&mut told.problems);
+        }
+        if disk_is_wrong || findings.problems.iter().any(of_disk) {
+            progress("e2fsck repairs the disk half");
+            let how = if plan.lossy { "-y" } else { "-p" };
+            findings.changed = true;
+            self.e2fsck(&["-f", how], &mut told)?;
+            findings.e2fsck.append(&mut told.e2fsck);
+            if told.problems.is_empty() {
+                findings.repaired(&[DISK]);
+            }
+            self.renew_tie(findings)?;
+        }
+        Ok(())
+    }
+
+    /// Mounts on the media, which replays journal and log, drops what was found bad, and ends in order.
+    fn recover(&self, plan: &Plan, findings: &mut Findings) -> Result<()> {
+        findings.changed = true;
+        let ssd = self.ssd.clone().map(|ssd| ssd as Arc<dyn BlockDevice>);
+        let recover = if plan.lossy { Recover::Whole } else { Recover::Log };
+        let options = Options { manual: true, without_ssd: plan.without_ssd, recover, ..Options::default() };
+        let fs = NfHybrid::open(self.disk.clone(), ssd, options)?;
+        let mut left = 0;
+        if plan.deep {
+            let bad = compare(&fs, true, &mut Findings::default())?;
+            left = bad.iter().filter(|bad| !bad.dropped).count();
+        }
+        fs.shutdown()?;
+        // What was lost stays lost.
+        let of_ssd = |problem: &&mut Problem| [LOG, TABLES].contains(&&*problem.what) && !problem.loses;
+        findings.problems.iter_mut().filter(of_ssd).for_each(|problem| problem.repaired = true);
+        if left == 0 {
+            findings.repaired(&[COPIES]);
+        }
+        if self.ssd_is_only_read() {
+            findings.note("The SSD half takes no writes: it was only read, and the disk half goes on without it. Mount the disk alone.");
+        }
+        // What the log has lost stays lost; but from here on it is in order.
+        if findings.operations_recovered > 0 {
+            findings.note(format!(
+                "{} operations that only the SSD's log held are on the disk half now.",
+                findings.operations_recovered
+            ));
+        }
+        Ok(())
+    }
+
+    /// After e2fsck changed the disk half: if all copies on the SSD are still what the disk has, the SSD hears that
+    /// they count.
+    fn renew_tie(&self, findings: &mut Findings) -> Result<()> {
+        let Some(ssd) = self.ssd.as_ref().filter(|_| !self.ssd_is_only_read()) else { return Ok(()) };
+        let opening = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let (identity, tie) = match Ext4::open(self.disk.clone(), opening) {
+            Ok(ext4) => (ext4.identity(), Tie::decode(ext4.tie().as_ref()).ok()),
+            Err(_) => return Ok(()),
+        };
+        // Not where the log is still to be applied: recovery goes by what the SSD says now.
+        let Some(tie) = tie.filter(|tie| tie.state == Saved::Clean) else { return Ok(()) };
+        let Ok(mut opened) = Ssd::open(ssd.as_ref(), tie.disk_side()) else { return Ok(()) };
+        // Nor to an SSD that e2fsck cannot have parted from this disk: they were not last used together, or it has more.
+        let holds = opened.records.iter().any(|record| record.op > tie.op);
+        let was_theirs = opened.ssd.tie().epoch == tie.epoch && opened.disk_had <= tie.op;
+        if !was_theirs || holds || opened.lost.is_some() || !opened.ssd.is_clean() {
+            return Ok(());
+        }
+        let writes = opened.ssd.mark_clean(tie_to(identity, tie.epoch, (tie.epoch as u32, tie.op)));
+        let tried = in_memory(ssd);
+        for (offset, bytes) in &writes {
+            tried.write(*offset, bytes.clone())?;
+        }
+        let options = Options { manual: true, ..Options::default() };
+        let fs = NfHybrid::open(in_memory(&self.disk), Some(tried), options)?;
+        let before = std::mem::take(&mut findings.compared_bytes);
+        let bad = compare(&fs, false, findings);
+        let copies = std::mem::replace(&mut findings.compared_bytes, before);
+        fs.shutdown()?;
+        if bad.is_ok_and(|bad| bad.is_empty()) {
+            let ssd: &dyn BlockDevice = ssd.as_ref();
+            for (offset, bytes) in writes {
+                ssd.write(offset, bytes)?;
+                ssd.flush()?;
+            }
+            if copies > 0 {
+                findings.note("The SSD's copies are what the repaired disk half has; they stay.");
+            }
+        } else {
+            findings
+                .note("The SSD's copies are not what the repaired disk half has; the next mount drops them.");
+        }
+        Ok(())
+    }
+
+    /// Runs the disk half's own checker.
+    fn e2fsck(&self, how: &[&str], findings: &mut Findings) -> Result<()> {
+        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+        let output = lend(&self.disk, |disk, name| {
+            let output = Command::new("e2fsck").env("PATH", path).args(how).arg(disk).output();
+            let output = output.map_err(|error| {
+                Error::io("e2fsck (from e2fsprogs) checks the disk half and could not be run", error)
+            })?;
+            let text = [&output.stdout[..], &output.stderr[..]].concat();
+            let text = String::from_utf8_lossy(&text).replace(&*disk.to_string_lossy(), name);
+            Ok((output.status.code(), text))
+        })?;
+        let (code, text) = output;
+        findings.e2fsck.extend(text.lines().map(str::to_string));
+        match code {
+            Some(0 | 1) => {}
+            Some(4) if how.contains(&"-n") => {
+                findings.problem(DISK, "e2fsck found errors in it; what it said follows.".into(), false)
+            }
+            code => {
+                let code = code.map_or("by a signal".into(), |code| format!("with {code}"));
+                findings.problem(DISK, format!("e2fsck ended {code}; what it said follows."), false);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Compares all copies with the disk.
+fn compare(fs: &NfHybrid, heal: bool, findings: &mut Findings) -> Result<Vec<BadCopy>> {
+    let step = Step { bytes: STEP_BYTES, compare: true, heal };
+    let mut bad = Vec::new();
+    fs.scrub_start();
+    loop {
+        let mut found = fs.scrub(&step)?;
+        findings.compared_bytes += found.bytes;
+        bad.append(&mut found.bad);
+        if found.done {
+            return Ok(bad);
+        }
+    }
+}
+
+/// Looks at every inode that has a name.
+fn walk(fs: &NfHybrid, findings: &mut Findings) {
+    let mut seen = rustc_hash::FxHashSet::default();
+    let mut todo: Vec<(Ino, String)> = vec![(fs.root(), String::new())];
+    seen.insert(fs.root());
+    while let Some((dir, path)) = todo.pop() {
+        let mut entries = Vec::new();
+        let listed = fs.readdir(dir, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                entries.push((entry.ino, String::from_utf8_lossy(entry.name).into_owned()));
+            }
+            true
+        });
+        if let Err(error) = listed {
+            findings.problem(DISK, format!("The directory {path}/ cannot be read: {error}."), false);
+        }
+        for (ino, name) in entries {
+            let path = format!("{path}/{name}");
+            if !seen.insert(ino) {
+                continue;
+            }
+            findings.inodes += 1;
+            match fs.getattr(ino).and_then(|attr| fs.check_mapping(ino).map(|()| attr)) {
+                Ok(attr) if attr.kind == Kind::Dir => todo.push((ino, path)),
+                Ok(_) => {}
+                Err(error) => {
+                    findings.problem(DISK, format!("{path} (inode {ino}) cannot be read: {error}."), false)
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What a check found: problems, what they cost, and the sentences for them.
+
+use super::super::NfHybrid;
+use super::super::scrub::BadCopy;
+use super::super::ssd::{LOG_ENDS, Opened, RecordBody};
+use super::super::tie::{Saved, Tie};
+use bimetal_base::Result;
+use bimetal_base::checksum::crc32c;
+use bimetal_base::units::Ino;
+use bimetal_media::BlockDevice;
+use serde::Serialize;
+
+/// So many bad copies are named; the rest is counted.
+const NAMED: usize = 100;
+
+/// Something that is wrong.
+#[derive(Clone, Debug, Serialize)]
+pub struct Problem {
+    /// The structure, or the file.
+    pub what: String,
+    /// What is wrong, in a sentence.
+    pub why: String,
+    /// How many things this tells of.
+    pub count: u64,
+    /// The file it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ino: Option<u64>,
+    /// Something that was promised is lost by it, or would be by its repair.
+    pub loses: bool,
+    /// It is right now.
+    pub repaired: bool,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Findings {
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// What else there is to say, in sentences.
+    pub notes: Vec<String>,
+    /// Operations that only the SSD's log held.
+    pub operations_recovered: u64,
+    /// Inodes looked at.
+    pub inodes: u64,
+    /// Bytes on the SSD that were compared.
+    pub compared_bytes: u64,
+    /// What e2fsck said of the disk half; empty if it was not run.
+    pub e2fsck: Vec<String>,
+    /// The volume was written to.
+    pub changed: bool,
+}
+
+impl Findings {
+    pub(super) fn problem(&mut self, what: &str, why: String, loses: bool) {
+        self.problems.push(Problem { what: what.into(), why, count: 1, ino: None, loses, repaired: false });
+    }
+
+    /// A problem of a file; its path goes before the sentence once it is known.
+    fn problem_in(&mut self, ino: u64, what: &str, why: String, loses: bool) {
+        self.problem(what, why, loses);
+        self.problems.iter_mut().last().into_iter().for_each(|problem| problem.ino = Some(ino));
+    }
+
+    /// Puts the paths of files before what is wrong in them.
+    pub(super) fn name_files(&mut self, fs: &NfHybrid) {
+        let wanted = self.problems.iter().filter_map(|problem| problem.ino.map(Ino));
+        let paths = fs.paths_of(&wanted.collect());
+        for problem in &mut self.problems {
+            if let Some(path) = problem.ino.take().and_then(|ino| paths.get(&Ino(ino))) {
+                problem.why = format!("{path}: {}", problem.why);
+            }
+        }
+    }
+
+    pub(super) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// What is wrong and not of the disk half itself counts as repaired.
+    pub(super) fn repaired(&mut self, what: &[&str]) {
+        for problem in self.problems.iter_mut().filter(|problem| what.contains(&&*problem.what)) {
+            problem.repaired = true;
+        }
+    }
+
+    pub(super) fn loses(&self) -> bool {
+        self.problems.iter().any(|problem| problem.loses)
+    }
+}
+
+pub(super) const LOG: &str = "the SSD's log";
+pub(super) const TABLES: &str = "the SSD's tables";
+pub(super) const COPIES: &str = "the SSD's copies";
+pub(super) const DISK: &str = super::super::mount::DISK_HALF;
+
+/// What was durable on the SSD and is damaged, in its log or its tables.
+fn note_lost(opened: &Opened, log_open: bool, findings: &mut Findings) {
+    let Some(lost) = &opened.lost else { return };
+    // What is wrong with the tables is told as it is; of a damaged log it is said what else goes with it.
+    if opened.notes.contains(lost) {
+        let cost = match log_open {
+            true => "; some of it the disk half may lack",
+            false => ". Nothing is lost: the volume was left in order, and the disk half has everything",
+        };
+        return findings.problem(TABLES, format!("{lost}{cost}."), log_open);
+    }
+    if log_open {
+        let why = "What was fsynced with them is lost, and the cached copies are dropped.";
+        return findings.problem(LOG, format!("It is damaged: {lost}. {why}"), true);
+    }
+    let what = match lost.starts_with(LOG_ENDS) {
+        true => "This is an older copy of the SSD half, or the end of its log is gone",
+        false => "A part of it is damaged",
+    };
+    let why = format!(
+        "{what}. Nothing is lost: the volume was left in order, and the disk half has everything. The SSD's copies, which \
+         that log tells of, are dropped by the next mount."
+    );
+    findings.problem(LOG, why, false);
+}
+
+/// What of the SSD is damaged, and what that costs.
+pub(super) fn note_damage(
+    device: &dyn BlockDevice,
+    opened: &Opened,
+    tie: Option<Tie>,
+    findings: &mut Findings,
+) -> Result<()> {
+    let disk_has = tie.map_or(0, |tie| tie.op);
+    let log_open = tie.is_none_or(|tie| tie.state != Saved::Clean)
+        || opened.records.iter().any(|record| record.op > disk_has);
+    note_lost(opened, log_open, findings);
+    let fresh = opened.records.iter().filter_map(|record| match &record.body {
+        RecordBody::Fresh { ino, file_block, run, .. }
+            if (disk_has + 1..=opened.complete).contains(&record.op) =>
+        {
+            Some((*ino, *file_block, *run))
+        }
+        _ => None,
+    });
+    let size = opened.ssd.block_bytes() as usize;
+    for (ino, file_block, run) in fresh {
+        let sums = opened.ssd.sums(run.at, run.len).read_each(device)?;
+        let wrong = (0..run.len as usize).filter(|index| {
+            let block = device.read((run.at.0 + *index as u64) * size as u64, size);
+            !block.is_ok_and(|bytes| sums[*index] == Some(crc32c(&bytes)))
+        });
+        let wrong = wrong.count();
+        if wrong > 0 {
+            let why = format!(
+                "Of inode {ino}, {wrong} of the {} blocks from block {file_block} on are damaged, and the disk half lacks them.",
+                run.len
+            );
+            findings.problem_in(ino.0, LOG, why, true);
+        }
+    }
+    // In a volume left in order the disk has everything, and damage costs copies only.
+    let is_told = |note: &String| opened.lost.as_ref().is_some_and(|lost| note.starts_with(lost));
+    for note in opened.notes.iter().filter(|note| !is_told(note)) {
+        let loses = log_open && note.contains("dropped");
+        let cost = match (loses, log_open) {
+            (true, _) => "; some of it the disk half may lack",
+            (false, true) => "; nothing is lost by it",
+            (false, false) => "; the disk half has it all",
+        };
+        findings.problem(TABLES, format!("{note}{cost}."), loses);
+    }
+    Ok(())
+}
+
+pub(super) fn name_bad(bad: &[BadCopy], findings: &mut Findings) {
+    for copy in bad.iter().take(NAMED) {
+        let cost = if copy.on_disk { "the disk half has it" } else { "the disk half lacks it" };
+        let why = format!(
+            "Block {} of inode {} (block {} of the SSD): {}; {cost}.",
+            copy.file_block, copy.ino, copy.ssd_block, copy.why
+        );
+        findings.problem_in(copy.ino, COPIES, why, !copy.on_disk);
+    }
+    if let Some(more) = bad.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        let loses = bad[NAMED..].iter().any(|copy| !copy.on_disk);
+        findings.problem(COPIES, format!("{more} more blocks are wrong."), loses);
+        findings.problems.iter_mut().last().into_iter().for_each(|problem| problem.count = more as u64);
+    }
+}

@@ -1,0 +1,98 @@
+//! The SSD half's device, whose errors say which half they are of.
+//!
+//! The SSD may be given up for what *it* did, never for what the disk, a full log or a bug did. So whatever its device
+//! answers is marked here, at the one place all requests pass. Cost: one more call a request.
+
+use super::ssd::Ssd;
+use bimetal_base::time::Time;
+use bimetal_base::{Error, Result};
+use bimetal_media::guard::{self, Role};
+use bimetal_media::placed::Placed;
+use bimetal_media::{BlockDevice, Completion, DeviceInfo, Request, Ticket};
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A device whose errors are [`Error::Ssd`].
+pub(super) struct SsdHalf(Arc<dyn BlockDevice>);
+
+impl SsdHalf {
+    /// Over `device`, whose parts are overwritten as `ssd` lays them out.
+    pub fn over(device: Arc<dyn BlockDevice>, ssd: Option<&Ssd>) -> Arc<dyn BlockDevice> {
+        let placed = Placed::new(device, ssd.map(Ssd::lifetimes).unwrap_or_default());
+        Arc::new(SsdHalf(Arc::new(placed)))
+    }
+}
+
+fn marked(completion: Completion) -> Completion {
+    let result: Result<Bytes> = completion.result.map_err(Error::of_ssd);
+    Completion { result, ..completion }
+}
+
+impl BlockDevice for SsdHalf {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&*self.0)
+    }
+
+    fn submit(&self, at: Time, request: Request) -> Ticket {
+        match self.0.submit(at, request) {
+            Ticket::Done(completion) => Ticket::Done(marked(completion)),
+            pending => pending,
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Completion {
+        match ticket {
+            Ticket::Done(completion) => completion,
+            pending => marked(self.0.wait(pending)),
+        }
+    }
+
+    fn run(&self, at: Time, request: Request) -> Completion {
+        marked(self.0.run(at, request))
+    }
+}
+
+/// What a command that changes a volume does to its SSD half: changes it; or reads it, where it takes no writes any more and
+/// the user said what is to become of its log (`only_read`). The mount goes on without it then, as it does when an SSD fails.
+///
+/// # Errors
+/// [`Error::Invalid`] for an SSD half that takes no writes, without that word.
+pub fn role_of_ssd(path: &Path, writable: bool, only_read: bool) -> Result<Role> {
+    if !writable || !guard::is_read_only(path) {
+        return Ok(Role::changed_if(writable));
+    }
+    if only_read {
+        return Ok(Role::Read);
+    }
+    let name = path.display();
+    Err(Error::invalid(format!(
+        "{name} is a read-only device, or on a file system that is mounted read-only. If it can be made writable, do that \
+         (blockdev --setrw {name}). If it takes no writes any more, mount both halves with -o recover=whole, or say bimetal \
+         fsck --yes: what its log holds is brought to the disk, the SSD is only read, and left out from then on. To only look: \
+         mount -o ro, fsck -n, ls or get"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bimetal_media::faulty::{Effect, Faulty, Kind, When};
+    use bimetal_media::ram::Ram;
+
+    #[test]
+    fn its_errors_are_marked_once_and_its_answers_are_as_they_were() {
+        let faulty = Arc::new(Faulty::new(Arc::new(Ram::new("ssd", 8192))));
+        let half = SsdHalf(faulty.clone());
+        let half: &dyn BlockDevice = &half;
+        assert_eq!(half.read(0, 512).unwrap(), vec![0; 512]);
+        faulty.plan(Kind::Read, When::Nth(1), Effect::Error(libc::EIO));
+        let ticket = half.submit(Time::ZERO, Request::Read { offset: 0, len: 512 });
+        let error = half.wait(ticket).result.unwrap_err();
+        assert!(matches!(&error, Error::Ssd(inner) if matches!(**inner, Error::Io { .. })), "{error}");
+    }
+}

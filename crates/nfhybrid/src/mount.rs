@@ -1,0 +1,440 @@
+//! The beginning and the end of a mount: both halves looked at, judged, brought together, and left in order.
+//!
+//! 1. **Look**: the disk's superblock as its journal will leave it, the SSD's superblock, tables and log. Only reads.
+//! 2. **Judge** (`state`): what may be done, or an error; then 3 and 4 in memory (`prepared`). Nothing was written so far.
+//! 3. The disk's own journal is replayed and the disk marked as in use, as any mount of an ext4 does.
+//! 4. **Replay** (`recover`): what only the SSD's log holds goes to the disk, in transactions that say `recovering`. The
+//!    SSD is only read. What of its copies became old is remembered.
+//! 5. **Settle**: the SSD is told: what is old is unbound, its tables and superblock are written.
+//! 6. The disk says `log open`; from now on the log may be used.
+//!
+//! A disk alone that was left in order is not written before its first change ([`Ext4::is_unmarked`]): 3 and the raised
+//! epoch come with that.
+//!
+//! Cut or stopped by an error anywhere, doing it again comes to the same end. Up to 5 the SSD is as it was, so the
+//! log still says everything, and the disk has a number of its operations and says which. From then on until 6 the disk
+//! has everything; since the SSD may have been told half of it, the next mount takes nothing on it for current.
+
+use super::aftermath::Touched;
+use super::core::Core;
+use super::durable::fill;
+use super::record::LOG_RECORD;
+use super::recover::Recovery;
+use super::ssd::{self, DiskSide, Ssd};
+use super::state::{DiskSays, Phase, Plan, SsdSays, State, Word, judge};
+use super::tie::{NoTie, Saved, Tie};
+use super::{Options, Recover, Shared, volume};
+use bimetal_base::{Error, Result};
+use bimetal_ext4::{Ext4, Look};
+use bimetal_media::BlockDevice;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Both halves as a mount found them, and what it may do.
+pub(super) struct Joined {
+    pub ssd: Option<Ssd>,
+    pub records: Vec<ssd::Record>,
+    /// The log holds everything that was promised up to this operation.
+    pub complete: u64,
+    /// See [`Recovery::beyond`].
+    pub beyond: Option<Vec<(u64, Bytes)>>,
+    pub plan: Plan,
+    pub tie: Option<Tie>,
+    pub notes: Vec<String>,
+    /// See [`Look::journal_end`].
+    pub journal_end: Option<u32>,
+}
+
+/// Looks at both halves and judges them; writes nothing.
+pub(super) fn join(
+    disk: &Arc<dyn BlockDevice>,
+    device: Option<&Arc<dyn BlockDevice>>,
+    options: Options,
+    draw: u32,
+) -> Result<Joined> {
+    let Look { identity, tie, journal_end } =
+        Ext4::look(disk).map_err(|error| not_ext4(error, disk, device))?;
+    let tie = match Tie::decode(tie.as_ref()) {
+        // Somebody brought back a superblock that lacks it; it is not as if there had never been an SSD.
+        Err(NoTie::None) if copy_has_tie(disk, Some(identity.uuid)) => Err(NoTie::Damaged),
+        found => found,
+    };
+    let says = DiskSays { name: &disk.info().name, identity, tie };
+    let word = Word { without_ssd: options.without_ssd, recover: options.recover, draw };
+    let tie = says.tie.ok();
+    let Some(device) = device else { return alone(&says, word, Vec::new(), journal_end) };
+    let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
+    let memory = options.memory.unwrap_or(ssd::MEMORY_DEFAULT);
+    let (mut opened, unread) = match open_ssd(device.as_ref(), known, &says, (word, memory))? {
+        Found::Opened(opened, unread) => (*opened, unread),
+        Found::Nothing(why) => {
+            return alone(&says, Word { without_ssd: true, ..word }, vec![why], journal_end);
+        }
+    };
+    let has = tie.map_or(0, |tie| tie.op);
+    let name = &device.info().name;
+    let plan = judge(
+        &says,
+        Some(&SsdSays {
+            name,
+            uuid: opened.ssd.uuid(),
+            seen: *opened.ssd.tie(),
+            clean: opened.ssd.is_clean(),
+            disk_had: opened.disk_had,
+            holds: opened.records.iter().any(|record| record.op > has),
+            lost: opened.lost.as_deref(),
+            unread,
+        }),
+        word,
+    )?;
+    if plan.phase == Phase::Rejoining {
+        opened.records.clear();
+    }
+    let open = tie.is_none_or(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
+    if !open && !opened.records.iter().any(|record| record.op > has) {
+        say_that_nothing_is_lost(&mut opened);
+    }
+    let notes = [opened.notes, plan.notes.clone()].concat();
+    let (ssd, records, complete) = (Some(opened.ssd), opened.records, opened.complete);
+    let beyond = opened.lost.map(|_| opened.beyond);
+    Ok(Joined { ssd, records, complete, beyond, plan, tie, notes, journal_end })
+}
+
+impl Joined {
+    /// What a mount with these options has to run.
+    pub(super) fn recovery(&self, options: Options) -> Recovery<'_> {
+        let whole = options.recover == Recover::Whole;
+        Recovery { records: &self.records, complete: self.complete, whole, beyond: self.beyond.as_deref() }
+    }
+}
+
+/// A mount of the disk half by itself.
+fn alone(says: &DiskSays, word: Word, mut notes: Vec<String>, journal_end: Option<u32>) -> Result<Joined> {
+    let (plan, tie) = (judge(says, None, word)?, says.tie.ok());
+    notes.extend(plan.notes.iter().cloned());
+    let (records, complete, beyond) = (Vec::new(), 0, None);
+    Ok(Joined { ssd: None, records, complete, beyond, plan, tie, notes, journal_end })
+}
+
+/// Of a volume that was left in order, the disk half has everything that a damaged log told of.
+fn say_that_nothing_is_lost(opened: &mut ssd::Opened) {
+    let Some(lost) = &opened.lost else { return };
+    let what = match lost.starts_with(ssd::LOG_ENDS) {
+        true => "this is an older copy of the SSD half, or the end of its log is gone",
+        false => "a part of the SSD's log is damaged",
+    };
+    for note in opened.notes.iter_mut().filter(|note| note.starts_with(lost) && note.len() > lost.len()) {
+        *note = format!(
+            "{what}, but nothing is lost: the volume was left in order, so the disk half has everything; the SSD's copies, \
+             which that log tells of, are dropped"
+        );
+    }
+}
+
+/// Whether the copy of the disk's superblock, of this file system or any, says that it is a disk half.
+pub(super) fn copy_has_tie(disk: &Arc<dyn BlockDevice>, uuid: Option<[u8; 16]>) -> bool {
+    let copy = Ext4::look_at_copy(disk.as_ref());
+    let copy = copy.filter(|copy| uuid.is_none_or(|uuid| uuid == copy.identity.uuid));
+    copy.is_some_and(|copy| !matches!(Tie::decode(copy.tie.as_ref()), Err(NoTie::None)))
+}
+
+/// A disk half that does not begin as an ext4 does: is it an SSD half?
+pub(super) fn not_ext4(
+    error: Error,
+    disk: &Arc<dyn BlockDevice>,
+    ssd: Option<&Arc<dyn BlockDevice>>,
+) -> Error {
+    let name = &disk.info().name;
+    if !Ssd::is_one(disk.as_ref()) {
+        // What is no ext4 at all may be something else, and is not for e2fsck.
+        let is_ext4 = !matches!(&error, Error::Corrupt { what, .. } if what == "the ext4 superblock")
+            || copy_has_tie(disk, None);
+        return if is_ext4 { damaged_disk(error, name, None) } else { error };
+    }
+    let remedy = match ssd {
+        Some(ssd) => format!("exchange them: --ssd {name} --disk {}", ssd.info().name),
+        None => format!("give it as --ssd {name}, with --disk"),
+    };
+    Error::invalid(format!("{name} is an SSD half, and was given as the disk half; {remedy}"))
+}
+
+/// What there is of an SSD half.
+enum Found {
+    /// It, and whether its log was left out.
+    Opened(Box<ssd::Opened>, bool),
+    /// Nothing that could be used, which the user can do without; in words.
+    Nothing(String),
+}
+
+/// Reads the SSD half; where its log cannot be read and the user drops it, without that, and where nothing of it can be
+/// read, without it.
+fn open_ssd(
+    device: &dyn BlockDevice,
+    known: DiskSide,
+    disk: &DiskSays,
+    (word, memory): (Word, u64),
+) -> Result<Found> {
+    let failed = match Ssd::open_within(device, known, memory) {
+        Ok(opened) => return Ok(Found::Opened(Box::new(opened), false)),
+        Err(error) => error,
+    };
+    if word.recover == Recover::Disk
+        && let Ok(opened) = Ssd::open_empty(device, known, memory)
+    {
+        return Ok(Found::Opened(Box::new(opened), true));
+    }
+    if word.recover == Recover::Disk || word.without_ssd {
+        return Ok(Found::Nothing(format!(
+            "the SSD half could not be opened ({failed}): it is left out and not written, as asked"
+        )));
+    }
+    let holds = match disk.tie {
+        Ok(tie) if matches!(tie.state, Saved::LogOpen | Saved::Recovering) => Some(tie.only_in_log()),
+        Err(NoTie::Damaged) => Some("what was fsynced last".into()),
+        _ => None,
+    };
+    let remedy = match holds {
+        Some(held) => format!(
+            "the SSD half could not be read and nothing was changed; try again, or go by the disk alone with -o recover=disk or \
+             without --ssd and with --without-ssd (-o without-ssd), which drop {held}"
+        ),
+        None => "the SSD half could not be read and nothing was changed; try again, or leave --ssd out: the disk has \
+                 everything"
+            .into(),
+    };
+    Err(match failed {
+        own @ (Error::Mismatch(_) | Error::Unsupported { .. }) => own,
+        other => other.explained(remedy),
+    })
+}
+
+impl Shared {
+    /// Recovery, and both halves marked as in use.
+    pub(super) fn start(&self, mut joined: Joined, options: Options) -> Result<()> {
+        let mut core = self.core.lock();
+        core.ssd = joined.ssd.take();
+        let (plan, tie) = (&joined.plan, joined.tie);
+        if options.read_only {
+            if !plan.cached {
+                // What a mount for writing drops.
+                core.ssd = None;
+            }
+            return match plan.phase {
+                Phase::Replaying => Err(Error::invalid(
+                    "the SSD's log holds operations the disk does not have; mount read-write once, or without the SSD",
+                )),
+                _ => Ok(()),
+            };
+        }
+        if plan.phase == Phase::Rejoining {
+            // Its log took numbers that the disk does not know of, and met disks with higher ones; none is used again: it
+            // would pass for one that the disk has.
+            let last = core.ssd.as_ref().map_or(0, Ssd::last_number);
+            core.ops.skip_to(last);
+        }
+        if core.ext4.is_unmarked() {
+            return Ok(());
+        }
+        drop(core);
+        let applied = self
+            .bring_to_disk(&joined.recovery(options))
+            .map_err(|error| stopped(error, &self.disk.info().name, tie))?;
+        let (cached, _) = (joined.plan.cached, drop(joined));
+        let mut core = self.core.lock();
+        core.aftermath.applied(applied);
+        core.note_lost();
+        core.state.recovered();
+        drop(core);
+        if applied > 0 {
+            tracing::info!(applied, "operations recovered from the SSD's log");
+        }
+        self.settle_ssd(cached);
+        let mut core = self.core.lock();
+        let says = self.tie_of(&core, 0);
+        volume::mark_again(&core.ext4, &says)?;
+        core.state.opened();
+        core.begin();
+        drop(core);
+        self.cycle().map_err(|error| stopped(error, &self.disk.info().name, tie))
+    }
+
+    /// What the disk lacks, and what it must say before the SSD is written.
+    pub(super) fn bring_to_disk(&self, log: &Recovery) -> Result<u64> {
+        if !self.core.lock().state.ssd_is_fixed() {
+            return Ok(0);
+        }
+        let applied = self.replay(log)?;
+        self.core.lock().begin();
+        self.cycle()?;
+        Ok(applied)
+    }
+
+    /// Tells the SSD what recovery did. The disk has everything, so an SSD that cannot be told is given up.
+    fn settle_ssd(&self, cached: bool) {
+        if let Err(error) = self.tell_ssd(cached).and_then(|()| self.write_identity(false)) {
+            self.ssd_failed(&Error::of_ssd(error));
+        }
+    }
+
+    fn tell_ssd(&self, cached: bool) -> Result<()> {
+        let _gate = self.line.claim();
+        let mut core = self.core.lock();
+        let (touched, committed) = (core.aftermath.take_touched(), core.ops.committed());
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        let mut cached = cached;
+        for Touched { ino, frames, before } in touched {
+            if ssd.is_filled(0, fill::TABLES) {
+                cached = false;
+            }
+            if !cached {
+                break;
+            }
+            let (from, len) = self.ssd_range(&frames);
+            ssd.unbind_before(before, ino, from, len);
+        }
+        if !cached {
+            ssd.drop_all();
+        }
+        ssd.trim(committed);
+        self.checkpoint(core)?;
+        if self.core.lock().tables.are_due() {
+            // Half told is not told.
+            return Err(Error::NoSpace("the SSD's log"));
+        }
+        self.tables_flushed()?;
+        self.advance_log()
+    }
+
+    /// Writes what the SSD should see when it next meets the disk.
+    fn write_identity(&self, clean: bool) -> Result<()> {
+        let Some(device) = &self.ssd_device else { return Ok(()) };
+        let _gate = self.line.claim();
+        let mut core = self.core.lock();
+        let identity = core.ext4.identity();
+        let (epoch, before) = (core.state.epoch(), (core.state.epoch_before(), core.ops.committed()));
+        let Some(ssd) = &mut core.ssd else { return Ok(()) };
+        let tie = volume::tie_to(identity, epoch, before);
+        let writes = if clean { ssd.mark_clean(tie) } else { ssd.set_tie(tie) };
+        drop(core);
+        writes.into_iter().try_for_each(|(offset, bytes)| {
+            device.write(offset, bytes)?;
+            device.flush()
+        })
+    }
+
+    /// The clean end: everything on the disk, the journal empty, both halves marked clean.
+    pub(super) fn finish(&self) -> Result<()> {
+        let orphans = self.core.lock().nodes.orphans();
+        for ino in orphans {
+            let mut core = self.core.lock();
+            self.release(&mut core, ino)?;
+        }
+        let now = self.clock.wall();
+        let mut core = self.core.lock();
+        if core.ext4.is_unmarked() && core.dirty.since().is_none() {
+            core.state.ended("unmounted");
+            return Ok(());
+        }
+        core.state.closing();
+        core.begin();
+        drop(core);
+        self.cycle()?;
+        // What an SSD that failed meanwhile left to be said goes with one more.
+        let is_done = |core: &Core| !core.nodes.has_half_freed() && core.ops.all_on_disk();
+        while !is_done(&self.core.lock()) {
+            self.cycle()?;
+        }
+        let tables = {
+            let _gate = self.line.claim();
+            self.flush_tables()
+        };
+        let close = self.core.lock().ext4.close(now);
+        close?;
+        // The disk has everything and says so: an SSD that cannot be left in order is found to be current all the same.
+        if let Err(error) = tables.and_then(|()| self.write_identity(true)) {
+            tracing::warn!(%error, "the SSD half could not be left in order; nothing is lost");
+        }
+        self.core.lock().state.ended("unmounted");
+        Ok(())
+    }
+
+    /// An SSD is given up for an error of its own device, where the state allows it. Everything it alone had is still in
+    /// memory. Whether there is no SSD from now on.
+    pub(super) fn ssd_failed(&self, error: &Error) -> bool {
+        let ended = self.ssd_ended(error, State::ssd_failed);
+        if !ended {
+            tracing::error!(%error, "the SSD could not be used for once; it is kept");
+        }
+        ended
+    }
+
+    /// The same for a log without room for what the next commit counts on.
+    pub(super) fn ssd_overflowed(&self, error: &Error) -> bool {
+        self.ssd_ended(error, State::ssd_overflowed)
+    }
+
+    /// The one door by which an SSD is given up, if `judge` says so.
+    fn ssd_ended(&self, error: &Error, judge: fn(&mut State, &Error) -> bool) -> bool {
+        let mut core = self.core.lock();
+        if core.ssd.is_none() {
+            return true;
+        }
+        if !judge(&mut core.state, error) {
+            return false;
+        }
+        tracing::error!(%error, "the SSD failed; going on from the disk alone");
+        self.drop_ssd(&mut core);
+        true
+    }
+
+    fn drop_ssd(&self, core: &mut Core) {
+        let Some(ssd) = core.ssd.take() else { return };
+        core.state.note_ssd_lost(volume::log_use(&ssd));
+        core.rules.changed();
+        core.space_freed();
+        core.ops.forget_records();
+        core.promotions.take();
+        let last = core.begin();
+        core.ops.want(last);
+        self.work.notify_one();
+    }
+}
+
+/// What errors of a damaged disk half call it.
+pub(super) const DISK_HALF: &str = "the disk half";
+
+/// An error of recovery, with what to do about it.
+pub(super) fn stopped(error: Error, disk: &str, tie: Option<Tie>) -> Error {
+    let held = tie.map_or_else(|| "what was fsynced last".into(), |tie| tie.only_in_log());
+    match error {
+        Error::Ssd(_) => error.explained(format!(
+            "the SSD's log could not be read in full; nothing is lost so far: try again, or say -o recover=whole to bring to \
+             the disk what can be read, or leave the SSD out with --without-ssd (-o without-ssd), which drops {held}"
+        )),
+        Error::Io { .. } | Error::Gone { .. } => error.explained(
+            "the disk half failed while it was brought up to date; nothing is lost, the SSD's log holds it: mount both \
+             halves again, if need be with the disk copied to a good one (ddrescue)",
+        ),
+        other => damaged_disk(other, disk, tie),
+    }
+}
+
+/// Damage that was found in the disk half before anything was written, with what to do about it; other errors as they
+/// are.
+pub(super) fn damaged_disk(error: Error, disk: &str, tie: Option<Tie>) -> Error {
+    let Error::Corrupt { what, why, at } = error else { return error };
+    if what == LOG_RECORD || what == DISK_HALF {
+        return Error::Corrupt { what, why, at };
+    }
+    // Where the disk half could not be read so far, its SSD's log may hold something.
+    let holds = tie.is_none_or(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
+    let (kept, then) = match holds {
+        true => ("; what only its SSD's log holds is not lost", "mount both halves"),
+        false => ("", "mount"),
+    };
+    let why = format!(
+        "{what} is damaged: {why} (at {at}){kept}. Repair the disk with e2fsck -f {disk}, then {then} again; bimetal fsck \
+         --yes does both"
+    );
+    Error::corrupt(DISK_HALF, why, disk)
+}

@@ -1,0 +1,347 @@
+//! The operations as the SSD's log carries them.
+//!
+//! Every change of the namespace or of attributes is one record; file contents travel in [`Record::Data`]
+//! records, written when an fsync asks for them. A record says all that is needed to run the operation again
+//! on a disk half that has every earlier one: numbers of new inodes, times, final modes.
+//!
+//! On the medium a record is its Postcard encoding (a published format: variants as varint tags in the order
+//! below, integers as varints, byte strings with a varint length), preceded by nothing; the log frames it with
+//! its operation number, length and checksum. Adding a variant at the end is compatible; anything else raises
+//! the format version of the SSD's superblock.
+
+use bimetal_base::time::Stamp;
+use bimetal_base::{Error, Result};
+use bimetal_vfs::{Fallocate, Kind, Rename};
+use serde::{Deserialize, Serialize};
+
+/// What errors call a record that makes no sense.
+pub const LOG_RECORD: &str = "log record";
+
+/// A time stamp as seconds and nanoseconds.
+pub type When = (i64, u32);
+
+/// [`Stamp`] to its logged form.
+pub fn when(stamp: Stamp) -> When {
+    (stamp.sec, stamp.nsec)
+}
+
+/// The logged form back to a [`Stamp`].
+pub fn stamp(when: When) -> Stamp {
+    Stamp { sec: when.0, nsec: when.1 }
+}
+
+/// One logged operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Record<'a> {
+    /// A new inode under a name.
+    Create {
+        /// Directory.
+        parent: u64,
+        /// Name in it.
+        #[serde(borrow, with = "serde_bytes")]
+        name: &'a [u8],
+        /// The number it got.
+        ino: u64,
+        /// The generation it got.
+        generation: u32,
+        /// [`kind_code`].
+        kind: u8,
+        /// Final permission bits.
+        perm: u16,
+        /// Owner and group.
+        owner: (u32, u32),
+        /// Device number.
+        rdev: u32,
+        /// Target of a symbolic link.
+        #[serde(with = "serde_bytes")]
+        target: &'a [u8],
+        /// When.
+        at: When,
+    },
+    /// Another name of an inode.
+    Link {
+        /// The inode.
+        ino: u64,
+        /// Directory.
+        parent: u64,
+        /// Name in it.
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+        /// When.
+        at: When,
+    },
+    /// A name removed; `dir` says the thing was a directory.
+    Remove {
+        /// Directory.
+        parent: u64,
+        /// Name in it.
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+        /// It was a directory.
+        dir: bool,
+        /// When.
+        at: When,
+    },
+    /// A name moved.
+    Rename {
+        /// Old directory.
+        from: u64,
+        /// Old name.
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+        /// New directory.
+        to: u64,
+        /// New name.
+        #[serde(with = "serde_bytes")]
+        new_name: &'a [u8],
+        /// [`rename_code`].
+        how: u8,
+        /// When.
+        at: When,
+    },
+    /// An inode without names freed.
+    Release {
+        /// The inode.
+        ino: u64,
+    },
+    /// Attributes as they are now (absolute, so that one record serves any change of them).
+    Attributes {
+        /// The inode.
+        ino: u64,
+        /// Permission bits.
+        perm: u16,
+        /// Owner and group.
+        owner: (u32, u32),
+        /// Last access.
+        atime: When,
+        /// Last change of contents.
+        mtime: When,
+        /// Last change of the inode.
+        ctime: When,
+    },
+    /// A new size.
+    Truncate {
+        /// The inode.
+        ino: u64,
+        /// The size in bytes.
+        size: u64,
+        /// The size before, which the medium need not have known: data goes there with fsync or a commit only.
+        old: u64,
+        /// When.
+        at: When,
+    },
+    /// An extended attribute set (or removed: no value).
+    Xattr {
+        /// The inode.
+        ino: u64,
+        /// Full name.
+        #[serde(with = "serde_bytes")]
+        name: &'a [u8],
+        /// Value; `None` removes.
+        #[serde(with = "serde_bytes")]
+        value: Option<&'a [u8]>,
+        /// Permission bits after it (an access ACL changes them).
+        perm: u16,
+        /// When.
+        at: When,
+    },
+    /// A range reserved, punched or zeroed.
+    Fallocate {
+        /// The inode.
+        ino: u64,
+        /// [`fallocate_code`].
+        what: u8,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        len: u64,
+        /// Size of the file after it.
+        size: u64,
+        /// When.
+        at: When,
+    },
+    /// File contents.
+    Data {
+        /// The inode.
+        ino: u64,
+        /// First byte.
+        offset: u64,
+        /// The contents.
+        #[serde(with = "serde_bytes")]
+        bytes: &'a [u8],
+    },
+    /// Size, times and permission bits of a file whose contents were made durable.
+    Contents {
+        /// The inode.
+        ino: u64,
+        /// Its generation.
+        generation: u32,
+        /// The size in bytes.
+        size: u64,
+        /// Permission bits (a write clears set-ID bits).
+        perm: u16,
+        /// Last change of contents.
+        mtime: When,
+        /// Last change of the inode.
+        ctime: When,
+    },
+}
+
+impl<'a> Record<'a> {
+    /// What the operation does, for people.
+    pub fn in_words(&self) -> String {
+        let name = |name: &[u8]| format!("'{}'", String::from_utf8_lossy(name).escape_debug());
+        match self {
+            Record::Create { parent, name: new, ino, .. } => {
+                format!("making {} in directory {parent} as inode {ino}", name(new))
+            }
+            Record::Link { ino, parent, name: new, .. } => {
+                format!("linking inode {ino} as {} in directory {parent}", name(new))
+            }
+            Record::Remove { parent, name: old, .. } => {
+                format!("removing {} from directory {parent}", name(old))
+            }
+            Record::Rename { from, name: old, to, new_name, .. } => {
+                format!("renaming {} of directory {from} to {} of {to}", name(old), name(new_name))
+            }
+            Record::Release { ino } => format!("freeing inode {ino}"),
+            Record::Attributes { ino, .. } => format!("setting attributes of inode {ino}"),
+            Record::Truncate { ino, size, .. } => format!("setting the size of inode {ino} to {size}"),
+            Record::Xattr { ino, name: attribute, .. } => {
+                format!("setting attribute {} of inode {ino}", name(attribute))
+            }
+            Record::Fallocate { ino, offset, len, .. } => {
+                format!("allocating or punching {len} bytes at {offset} of inode {ino}")
+            }
+            Record::Data { ino, offset, bytes } => {
+                format!("writing {} bytes at {offset} of inode {ino}", bytes.len())
+            }
+            Record::Contents { ino, size, .. } => format!("ending a write of inode {ino}, {size} bytes long"),
+        }
+    }
+
+    /// Appends the encoding to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = std::mem::take(out);
+        *out = postcard::to_extend(self, start).expect("encoding to memory cannot fail");
+    }
+
+    /// Reads one encoded record; `op` names it in the error.
+    pub fn decode(bytes: &'a [u8], op: u64) -> Result<Record<'a>> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((record, [])) => Ok(record),
+            Ok((_, rest)) => {
+                let why = format!("{} bytes too many", rest.len());
+                Err(Error::corrupt(LOG_RECORD, why, format!("operation {op}")))
+            }
+            Err(error) => Err(Error::corrupt(LOG_RECORD, error, format!("operation {op}"))),
+        }
+    }
+}
+
+const KINDS: [Kind; 7] =
+    [Kind::File, Kind::Dir, Kind::Symlink, Kind::CharDevice, Kind::BlockDevice, Kind::Fifo, Kind::Socket];
+
+/// A kind's number in the log: its place in the declaration of [`Kind`], from 0.
+pub fn kind_code(kind: Kind) -> u8 {
+    KINDS.iter().position(|&one| one == kind).expect("every kind has a code") as u8
+}
+
+/// The kind of a number in the log.
+pub fn kind_of(code: u8, op: u64) -> Result<Kind> {
+    KINDS.get(usize::from(code)).copied().ok_or_else(|| bad_code("file kind", code, op))
+}
+
+const RENAMES: [Rename; 4] = [Rename::Replace, Rename::NoReplace, Rename::Exchange, Rename::Whiteout];
+
+/// A rename mode's number in the log.
+pub fn rename_code(how: Rename) -> u8 {
+    RENAMES.iter().position(|&one| one == how).expect("every rename mode has a code") as u8
+}
+
+/// The rename mode of a number in the log.
+pub fn rename_of(code: u8, op: u64) -> Result<Rename> {
+    RENAMES.get(usize::from(code)).copied().ok_or_else(|| bad_code("rename mode", code, op))
+}
+
+const FALLOCATES: [Fallocate; 5] = [
+    Fallocate::Reserve { keep_size: false },
+    Fallocate::Reserve { keep_size: true },
+    Fallocate::Punch,
+    Fallocate::Zero { keep_size: false },
+    Fallocate::Zero { keep_size: true },
+];
+
+/// A fallocate mode's number in the log.
+pub fn fallocate_code(what: Fallocate) -> u8 {
+    FALLOCATES.iter().position(|&one| one == what).expect("every mode has a code") as u8
+}
+
+/// The fallocate mode of a number in the log.
+pub fn fallocate_of(code: u8, op: u64) -> Result<Fallocate> {
+    FALLOCATES.get(usize::from(code)).copied().ok_or_else(|| bad_code("fallocate mode", code, op))
+}
+
+fn bad_code(what: &str, code: u8, op: u64) -> Error {
+    Error::corrupt(LOG_RECORD, format!("{what} {code} is unknown"), format!("operation {op}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Record<'static>> {
+        vec![
+            Record::Create {
+                parent: 2,
+                name: b"a",
+                ino: 12,
+                generation: 9,
+                kind: 0,
+                perm: 0o644,
+                owner: (1, 2),
+                rdev: 0,
+                target: b"",
+                at: (-1, 999_999_999),
+            },
+            Record::Xattr { ino: 12, name: b"user.k", value: None, perm: 0o600, at: (1, 2) },
+            Record::Data { ino: 12, offset: 4096, bytes: b"contents" },
+        ]
+    }
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        for record in samples() {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            assert_eq!(Record::decode(&bytes, 1).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn cut_or_padded_records_are_refused() {
+        for record in samples() {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            for cut in 0..bytes.len() {
+                assert!(Record::decode(&bytes[..cut], 1).is_err());
+            }
+            bytes.push(0);
+            assert!(Record::decode(&bytes, 1).is_err());
+        }
+    }
+
+    #[test]
+    fn codes_go_both_ways() {
+        for kind in KINDS {
+            assert_eq!(kind_of(kind_code(kind), 0).unwrap(), kind);
+        }
+        for how in RENAMES {
+            assert_eq!(rename_of(rename_code(how), 0).unwrap(), how);
+        }
+        for what in FALLOCATES {
+            assert_eq!(fallocate_of(fallocate_code(what), 0).unwrap(), what);
+        }
+        assert!(kind_of(7, 0).is_err() && rename_of(9, 0).is_err() && fallocate_of(200, 0).is_err());
+    }
+}

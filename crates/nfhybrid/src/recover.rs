@@ -1,0 +1,389 @@
+//! The log run again: bringing the disk up to what the SSD's log promises.
+//!
+//! The disk says which operation N it has. Records after N are run through the code that ran them first. Contents that
+//! only the SSD finished (10) are copied to the disk if the log is complete up to them (see
+//! [`ssd::Ssd::append_complete`]); else nobody was promised them and they are dropped (as is everything that only the
+//! disk finished, 01).
+//!
+//! What is known of the SSD is of the log's *end*, so nothing here reads a file from it or unbinds anything there: a
+//! record of a file's removal must not take what a later file with its number bound. It stays as it was found, on the
+//! medium and in memory. Which of its copies became old is noted ([`Touched`]), with the operation that made them so, and
+//! applied once the disk has everything: then what that operation or a later one bound stays.
+//!
+//! Running recovery again after it was cut short gives the same result: N moves only with a commit, and the log still
+//! says everything.
+
+use super::Shared;
+use super::aftermath::Touched;
+use super::core::Core;
+use super::frames::FRAME;
+use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
+use crate::ssd::{Record as LogRecord, RecordBody, Run, Ssd};
+use bimetal_base::units::{Ino, SsdBlock};
+use bimetal_base::{Error, Result};
+use bimetal_ext4::Create;
+use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
+
+/// What is to be run.
+pub(super) struct Recovery<'a> {
+    /// Of the log, by operation number.
+    pub records: &'a [LogRecord],
+    /// It holds everything that was promised up to this operation.
+    pub complete: u64,
+    /// Contents that cannot be read are left out, with a note, instead of being an error.
+    pub whole: bool,
+    /// The log lacks durable records, and whole groups behind them hold these operations.
+    pub beyond: Option<&'a [(u64, Bytes)]>,
+}
+
+impl Shared {
+    /// Brings the disk up to what the SSD's log promises. Returns the number of records applied.
+    ///
+    /// What does not fit one transaction is committed in between, at an operation whose earlier ones are all
+    /// applied, so that a recovery cut short goes on from there.
+    pub(super) fn replay(&self, log: &Recovery) -> Result<u64> {
+        let &Recovery { records, complete, whole, .. } = log;
+        let mut core = self.core.lock();
+        let disk_has = core.ops.committed();
+        if let Some(ssd) = &mut core.ssd {
+            ssd.trim(disk_has);
+        }
+        drop(core);
+        let complete = complete.max(disk_has);
+        let (sizes, changes) = (Sizes::of(records, complete), changes_in(records));
+        let mut applied = 0;
+        for (number, record) in records.iter().enumerate() {
+            if record.op <= disk_has {
+                continue;
+            }
+            self.replay_record(record, complete, whole, &sizes)?;
+            applied += 1;
+            let next = records.get(number + 1).map_or(u64::MAX, |next| next.op);
+            let mut core = self.core.lock();
+            core.ops.run_again_after(if next > record.op { record.op } else { record.op - 1 });
+            // An operation beside contents of its number (a commit cycle's, and those of older logs) cannot be run twice.
+            let may_commit = next > record.op || !changes.contains(&record.op);
+            let crowded = may_commit && self.cycle_wanted(&core);
+            drop(core);
+            if crowded {
+                self.cycle()?;
+            }
+        }
+        let mut core = self.core.lock();
+        core.ops.skip_to(records.iter().map(|record| record.op).max().unwrap_or(0));
+        if log.beyond.is_some() {
+            // Numbers that the tables may know, and no record tells of, are not used again.
+            let last = core.ssd.as_ref().map_or(0, Ssd::last_op);
+            core.ops.skip_to(last);
+            self.note_missing(&mut core, log, disk_has)?;
+        } else {
+            self.check_contents(&mut core, log, disk_has)?;
+        }
+        Ok(applied)
+    }
+
+    /// Applies one record, in parts that fit a transaction.
+    fn replay_record(&self, record: &LogRecord, complete: u64, whole: bool, sizes: &Sizes) -> Result<()> {
+        let op = record.op;
+        match &record.body {
+            RecordBody::Operation(bytes) => {
+                let operation = Record::decode(bytes, op)?;
+                let applied = self.applied(op, |core| self.apply(core, op, &operation, sizes));
+                applied.map_err(|error| unfit(error, &operation, op))
+            }
+            RecordBody::Fresh { ino, file_block, run, inode } => {
+                let fresh = Fresh { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
+                let blocks = (self.part_bytes() / self.ssd_block_bytes) as u32;
+                fresh.parts(blocks).try_for_each(|part| {
+                    self.applied(op, |core| match op <= complete {
+                        true => self.copy_if_it_fits(core, op, part, whole),
+                        false => {
+                            self.drop_copy(core, op, part);
+                            Ok(true)
+                        }
+                    })
+                })
+            }
+        }
+    }
+
+    /// Applies something of operation `op`; what says that it does not fit is applied again after a commit. So is what finds
+    /// the disk full, where blocks that were freed wait for that commit.
+    fn applied(&self, op: u64, mut apply: impl FnMut(&mut Core) -> Result<bool>) -> Result<()> {
+        let mut was_full = false;
+        loop {
+            let mut core = self.core.lock();
+            core.ops.run_again_after(op - 1);
+            match apply(&mut core) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(Error::NoSpace(_)) if core.ext4.held_blocks() > 0 && !was_full => was_full = true,
+                Err(error) => return Err(error),
+            }
+            // A part of it may be done, and have counted it.
+            core.ops.run_again_after(op - 1);
+            drop(core);
+            self.cycle()?;
+        }
+    }
+
+    /// `false` if the copy does not fit what the transaction has room for.
+    fn copy_if_it_fits(&self, core: &mut Core, op: u64, fresh: Fresh, whole: bool) -> Result<bool> {
+        let blocks = u64::from(fresh.run.len) * self.ssd_block_bytes as u64 / self.disk_block_bytes as u64;
+        if is_live(core, fresh.ino)? && !self.has_room_to_copy(core, fresh.ino, blocks)? {
+            return Ok(false);
+        }
+        match self.copy_back(core, op, fresh) {
+            Err(Error::Ssd(_)) if whole => self.salvage(core, op, fresh)?,
+            copied => copied?,
+        }
+        Ok(true)
+    }
+
+    /// Whether so many blocks of a live file fit the transaction beside what is in it.
+    fn has_room_to_copy(&self, core: &mut Core, ino: Ino, blocks: u64) -> Result<bool> {
+        let credits = core.ext4.credits_for_data(ino, blocks)?;
+        Ok(core.journal_need() == 0 || self.has_journal_room(core, credits))
+    }
+
+    /// Copies of a run what can be read, frame by frame; the rest is lost, and noted.
+    fn salvage(&self, core: &mut Core, op: u64, fresh: Fresh) -> Result<()> {
+        fresh.parts(self.ssd_blocks_per_frame as u32).try_for_each(|frame| {
+            match self.copy_back(core, op, frame) {
+                Err(error @ Error::Ssd(_)) => {
+                    core.aftermath.lose(frame.ino, error.to_string());
+                    self.drop_copy(core, op, frame);
+                    Ok(())
+                }
+                copied => copied,
+            }
+        })
+    }
+
+    /// What operation `op` bound is not to be used.
+    fn drop_copy(&self, core: &mut Core, op: u64, Fresh { ino, file_block, run, .. }: Fresh) {
+        let (first, unit) = (u64::from(file_block), self.ssd_blocks_per_frame);
+        let frames = first / unit..(first + u64::from(run.len)).div_ceil(unit);
+        core.aftermath.touch(Touched { ino, frames, before: op + 1 });
+    }
+
+    /// State 10: the SSD's copy is written on to the disk.
+    fn copy_back(&self, core: &mut Core, op: u64, fresh: Fresh) -> Result<()> {
+        let Fresh { ino, file_block, run, size } = fresh;
+        let Some(mut sums) = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len)) else {
+            return Err(Error::invalid("no SSD"));
+        };
+        if !is_live(core, ino)? {
+            self.drop_copy(core, op, fresh);
+            return Ok(());
+        }
+        let offset = u64::from(file_block) * self.ssd_block_bytes as u64;
+        let (end, what) = (offset + u64::from(run.len) * self.ssd_block_bytes as u64, "only the SSD has");
+        let bytes = self.read_ssd(run.at, &mut sums).map_err(|error| {
+            error.explained(format!("bytes {offset} to {end} of inode {ino}, which {what}"))
+        })?;
+        self.put_as_of(core, ino, offset, &bytes, size)?;
+        let first = offset / FRAME as u64;
+        let frames = first..first + (bytes.len() / FRAME) as u64;
+        core.node_of(ino).note(frames, |known| known.placed = true);
+        core.dirty.begin(self.clock.now());
+        Ok(())
+    }
+
+    /// Brings data to a file that has `size` bytes once its operation is applied in full. The file reaches as far as its
+    /// data at once: a commit in between leaves out what lies past the end.
+    fn put_as_of(&self, core: &mut Core, ino: Ino, offset: u64, bytes: &[u8], size: u64) -> Result<()> {
+        self.put(core, ino, offset, bytes)?;
+        let reach = size.min(offset + bytes.len() as u64);
+        let inode = core.ext4.inode_mut(ino)?;
+        inode.size = inode.size.max(reach);
+        core.dirty.add(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn apply(&self, core: &mut Core, op: u64, record: &Record, sizes: &Sizes) -> Result<bool> {
+        let done = match *record {
+            Record::Create { parent, name, ino, generation, kind, perm, owner, rdev, target, at } => {
+                let spec = Create {
+                    parent: Ino(parent),
+                    name,
+                    kind: kind_of(kind, op)?,
+                    perm,
+                    uid: owner.0,
+                    gid: owner.1,
+                    rdev,
+                    target,
+                    now: stamp(at),
+                    ino: Some(Ino(ino)),
+                    generation: Some(generation),
+                };
+                self.make(core, &spec).map(drop)
+            }
+            Record::Link { ino, parent, name, at } => {
+                self.add_link(core, Ino(ino), Ino(parent), name, stamp(at))
+            }
+            Record::Remove { parent, name, dir, at } => {
+                self.remove_name(core, Ino(parent), name, dir, stamp(at))
+            }
+            Record::Rename { from, name, to, new_name, how, at } => {
+                let how = rename_of(how, op)?;
+                self.move_name(core, Ino(from), name, Ino(to), new_name, how, stamp(at))
+            }
+            Record::Release { ino } => match core.ext4.inode(Ino(ino)) {
+                Ok(inode) if inode.nlink == 0 => self.release(core, Ino(ino)),
+                _ => Ok(()),
+            },
+            Record::Attributes { ino, .. }
+            | Record::Truncate { ino, .. }
+            | Record::Xattr { ino, .. }
+            | Record::Fallocate { ino, .. }
+            | Record::Data { ino, .. }
+            | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
+                true => return self.apply_to_inode(core, op, record, sizes),
+                // Unlinked later but still open then: nothing of it is left to change.
+                false => Ok(()),
+            },
+        };
+        done.map(|()| true)
+    }
+
+    fn apply_to_inode(&self, core: &mut Core, op: u64, record: &Record, sizes: &Sizes) -> Result<bool> {
+        let done = match *record {
+            Record::Attributes { ino, perm, owner, atime, mtime, ctime } => {
+                let inode = core.ext4.inode_mut(Ino(ino))?;
+                inode.mode = inode.mode & !0o7777 | perm & 0o7777;
+                (inode.uid, inode.gid) = owner;
+                (inode.atime, inode.mtime, inode.ctime) = (stamp(atime), stamp(mtime), stamp(ctime));
+                core.record_attributes(Ino(ino))
+            }
+            Record::Truncate { ino, size, old, at } => {
+                // Where the cut-off data never arrived there is nothing to cut, and nothing to fill with zeros.
+                let here = core.ext4.inode(Ino(ino))?.size;
+                let size = if size < old { size.min(here) } else { size };
+                return self.set_size(core, Ino(ino), size, stamp(at));
+            }
+            Record::Xattr { ino, name, value, perm, at } => {
+                self.store_xattr(core, Ino(ino), name, value, Some(perm), stamp(at))
+            }
+            Record::Fallocate { ino, what, offset, len, size, at } => {
+                let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
+                let what = fallocate_of(what, op)?;
+                if op <= sizes.complete {
+                    // What was punched at its end is in no record of its contents.
+                    let inode = core.ext4.inode_mut(Ino(ino))?;
+                    inode.size = inode.size.max(size);
+                }
+                return Ok(self.allocate_range(core, Ino(ino), offset..end, what, stamp(at))? == end);
+            }
+            Record::Data { ino, offset, bytes } => {
+                offset.checked_add(bytes.len() as u64).ok_or(Error::TooLarge)?;
+                let blocks = bytes.len().div_ceil(self.disk_block_bytes) as u64;
+                if !self.has_room_to_copy(core, Ino(ino), blocks)? {
+                    return Ok(false);
+                }
+                // Without a word about its size the file keeps the one it has.
+                self.put_as_of(
+                    core,
+                    Ino(ino),
+                    offset,
+                    bytes,
+                    sizes.by_contents.get(&(op, ino)).copied().unwrap_or(0),
+                )
+            }
+            Record::Contents { ino, size, perm, mtime, ctime, .. } => {
+                if size < core.ext4.inode(Ino(ino))?.size
+                    && !self.set_size(core, Ino(ino), size, stamp(ctime))?
+                {
+                    return Ok(false);
+                }
+                let inode = core.ext4.inode_mut(Ino(ino))?;
+                inode.size = size;
+                inode.mode = inode.mode & !0o7777 | perm & 0o7777;
+                (inode.mtime, inode.ctime) = (stamp(mtime), stamp(ctime));
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        done.map(|()| true)
+    }
+}
+
+/// What it means that an operation could not be applied.
+fn unfit(error: Error, record: &Record, op: u64) -> Error {
+    match error {
+        Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) => error,
+        // Something that was read of the disk half; whoever mounts says what to do.
+        Error::Corrupt { ref what, .. } if what != LOG_RECORD => error,
+        other => Error::corrupt(
+            LOG_RECORD,
+            format!(
+                "{} does not fit the disk half: {other}; get off the SSD half what it holds (bimetal rescue), then \
+                 mount with -o recover=disk, which drops its log",
+                record.in_words()
+            ),
+            format!("operation {op}"),
+        ),
+    }
+}
+
+/// What operation `op` bound on the SSD alone.
+#[derive(Clone, Copy)]
+struct Fresh {
+    ino: Ino,
+    file_block: u32,
+    run: Run,
+    /// Of the file, bytes.
+    size: u64,
+}
+
+impl Fresh {
+    /// The same in parts of at most so many blocks.
+    fn parts(self, blocks: u32) -> impl Iterator<Item = Fresh> {
+        let len = self.run.len;
+        (0..len).step_by(blocks as usize).map(move |from| {
+            let run = Run { at: SsdBlock(self.run.at.0 + u64::from(from)), len: blocks.min(len - from) };
+            Fresh { file_block: self.file_block + from, run, ..self }
+        })
+    }
+}
+
+/// What the log says of the sizes of files.
+struct Sizes {
+    /// After an operation, by operation and inode.
+    by_contents: HashMap<(u64, u64), u64>,
+    /// All contents up to this operation are there.
+    complete: u64,
+}
+
+impl Sizes {
+    fn of(records: &[LogRecord], complete: u64) -> Sizes {
+        let size = |record: &LogRecord| match &record.body {
+            RecordBody::Operation(bytes) => match Record::decode(bytes, record.op) {
+                Ok(Record::Contents { ino, size, .. }) => Some(((record.op, ino), size)),
+                _ => None,
+            },
+            RecordBody::Fresh { .. } => None,
+        };
+        Sizes { by_contents: records.iter().filter_map(size).collect(), complete }
+    }
+}
+
+/// Numbers of what is no contents: operations that cannot be run again.
+fn changes_in(records: &[LogRecord]) -> HashSet<u64> {
+    let is_change = |record: &&LogRecord| match &record.body {
+        RecordBody::Operation(bytes) => {
+            !matches!(Record::decode(bytes, record.op), Ok(Record::Data { .. } | Record::Contents { .. }))
+        }
+        RecordBody::Fresh { .. } => false,
+    };
+    records.iter().filter(is_change).map(|record| record.op).collect()
+}
+
+fn is_live(core: &mut Core, ino: Ino) -> Result<bool> {
+    match core.ext4.inode(ino) {
+        Ok(inode) => Ok(inode.nlink > 0),
+        Err(Error::Stale | Error::NotFound) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,278 @@
+//! Scrubbing: every copy on the SSD compared with its checksum, and with the disk's block if asked to.
+//!
+//! A scrub goes by inode number, a step of some bytes at a time; whoever orders it decides how fast. The devices are
+//! read without the lock; what is found wrong is looked at again under it, for it may have been replaced meanwhile.
+//! A bad copy that the disk has, too, is dropped: the next read brings it anew. The only copy of something is never
+//! dropped. Cost: the numbers of 65 536 inodes in memory, found again by a pass over all when they are used up.
+
+use super::Shared;
+use super::core::Core;
+use super::frames::FRAME;
+use super::ssd::{Resident, Sums, WrDone};
+use bimetal_base::checksum::crc32c;
+use bimetal_base::units::{Ino, SsdBlock};
+use bimetal_base::{Error, Result};
+use bimetal_ext4::Mapping;
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Numbers of inodes kept at a time.
+const INODES: usize = 1 << 16;
+/// Blocks read at once.
+const BLOCKS: u32 = 256;
+/// The most one order may ask for, bytes: the thread that serves it is busy until it is done.
+const STEP_BYTES_MAX: u64 = 16 << 20;
+
+/// What a step of a scrub does.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Verify about so many bytes.
+    pub bytes: u64,
+    /// Compare with the disk's blocks, too. Only right where nothing else goes on.
+    pub compare: bool,
+    /// Drop what is wrong and the disk has.
+    pub heal: bool,
+}
+
+/// What a step found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Scrubbed {
+    /// Bytes verified.
+    pub bytes: u64,
+    /// What is wrong.
+    pub bad: Vec<BadCopy>,
+    /// It was the last step.
+    pub done: bool,
+}
+
+/// A block on the SSD that is not what it should be.
+#[derive(Clone, Debug, Serialize)]
+pub struct BadCopy {
+    /// The file.
+    pub ino: u64,
+    /// The block in the file, in blocks of the SSD half.
+    pub file_block: u32,
+    /// Where on the SSD it is.
+    pub ssd_block: u64,
+    /// What is wrong with it.
+    pub why: String,
+    /// The disk has it, too: nothing is lost.
+    pub on_disk: bool,
+    /// It was dropped.
+    pub dropped: bool,
+}
+
+/// How far a scrub has come.
+#[derive(Default)]
+pub struct Scrub {
+    /// The inodes to come, by number.
+    inodes: VecDeque<Ino>,
+    /// All inodes below this were taken.
+    next: u64,
+    /// The next block of the first of `inodes`.
+    block: u32,
+    /// There are no more inodes.
+    ended: bool,
+    /// What the last step that was ordered found.
+    pub last: Scrubbed,
+}
+
+/// Copies that lie one behind the other.
+struct Stretch {
+    ino: Ino,
+    file_block: u32,
+    found: Resident,
+    sums: Sums,
+}
+
+impl Shared {
+    /// An order through the mount: `start`, or a number of bytes.
+    pub(super) fn order_scrub(&self, order: &str) -> Result<()> {
+        if order == "start" {
+            self.core.lock().scrub = Scrub::default();
+            return Ok(());
+        }
+        let bytes: u64 = order.parse().map_err(|_| Error::BadArgument)?;
+        let heal = !self.core.lock().is_read_only();
+        let found = self.scrub(&Step { bytes: bytes.min(STEP_BYTES_MAX), compare: false, heal })?;
+        self.core.lock().scrub.last = found;
+        Ok(())
+    }
+
+    /// Runs a step.
+    pub(super) fn scrub(&self, step: &Step) -> Result<Scrubbed> {
+        let mut scrubbed = Scrubbed::default();
+        while scrubbed.bytes < step.bytes.max(1) {
+            let Some(mut stretch) = self.next_stretch() else {
+                scrubbed.done = true;
+                break;
+            };
+            let bytes = stretch.sums.len() as u64 * self.ssd_block_bytes as u64;
+            scrubbed.bytes += bytes;
+            self.core.lock().counters.scrubbed_bytes += bytes;
+            let sums = self.read_sums(&mut stretch)?;
+            for (index, why) in self.verify(&stretch, &sums, step.compare)? {
+                let sum = sums[index as usize];
+                scrubbed.bad.extend(self.condemn(&stretch, (index, sum), why, step.heal)?);
+            }
+        }
+        Ok(scrubbed)
+    }
+
+    fn next_stretch(&self) -> Option<Stretch> {
+        let core = &mut *self.core.lock();
+        loop {
+            let ssd = core.ssd.as_ref()?;
+            let Some(&ino) = core.scrub.inodes.front() else {
+                core.scrub.refill(ssd.inodes());
+                if core.scrub.inodes.is_empty() {
+                    return None;
+                }
+                continue;
+            };
+            let from = core.scrub.block;
+            let Some(file_block) = ssd.next_resident(ino, from) else {
+                core.scrub.inodes.pop_front();
+                core.scrub.block = 0;
+                continue;
+            };
+            let found = ssd.resident(ino, file_block)?;
+            let len = found.len.min(BLOCKS);
+            core.scrub.block = file_block.saturating_add(len);
+            let sums = ssd.sums(found.at, len);
+            return Some(Stretch { ino, file_block, found, sums });
+        }
+    }
+
+    /// The checksums of a stretch; those that are not in memory are read without the lock, and kept if there is room.
+    fn read_sums(&self, stretch: &mut Stretch) -> Result<Vec<Option<u32>>> {
+        let Some(device) = &self.ssd_device else { return Ok(vec![None; stretch.sums.len()]) };
+        let sums = stretch.sums.read_each(device.as_ref())?;
+        if stretch.sums.were_read()
+            && let Some(ssd) = &mut self.core.lock().ssd
+        {
+            ssd.learn(&stretch.sums);
+        }
+        Ok(sums)
+    }
+
+    /// Which blocks of a stretch are wrong, and how.
+    fn verify(&self, stretch: &Stretch, sums: &[Option<u32>], compare: bool) -> Result<Vec<(u32, String)>> {
+        let Some(device) = &self.ssd_device else { return Ok(Vec::new()) };
+        let size = self.ssd_block_bytes;
+        let at = stretch.found.at.0 * size as u64;
+        let blocks: Vec<Result<Bytes>> = match device.read(at, stretch.sums.len() * size) {
+            Ok(bytes) => (0..stretch.sums.len()).map(|i| Ok(bytes.slice(i * size..(i + 1) * size))).collect(),
+            Err(gone @ Error::Gone { .. }) => return Err(gone),
+            Err(_) => (0..stretch.sums.len()).map(|i| device.read(at + (i * size) as u64, size)).collect(),
+        };
+        let disk = match compare && stretch.found.state == WrDone::Both {
+            true => Some(self.disk_contents(stretch)?),
+            false => None,
+        };
+        let judge = |(index, block): (usize, Result<Bytes>)| {
+            let why = match block {
+                Err(error) => Some(format!("it cannot be read: {error}")),
+                Ok(_) if sums[index].is_none() => Some("its checksum cannot be read".into()),
+                Ok(bytes) if sums[index] != Some(crc32c(&bytes)) => Some("its checksum is wrong".into()),
+                Ok(bytes) => {
+                    let disk = disk.as_ref().map(|disk| &disk[(index * size).min(disk.len())..]);
+                    let part = disk.map(|disk| &disk[..disk.len().min(size)]);
+                    part.filter(|part| bytes[..part.len()] != **part)
+                        .map(|_| "it is not what the disk has".into())
+                }
+            };
+            why.map(|why| (index as u32, why))
+        };
+        Ok(blocks.into_iter().enumerate().filter_map(judge).collect())
+    }
+
+    /// What the disk has where a stretch is, as far as the file goes.
+    fn disk_contents(&self, stretch: &Stretch) -> Result<Vec<u8>> {
+        let core = &mut *self.core.lock();
+        let start = u64::from(stretch.file_block) * self.ssd_block_bytes as u64;
+        let wanted = start + (stretch.sums.len() * self.ssd_block_bytes) as u64;
+        let end = core.ext4.inode(stretch.ino)?.size.min(wanted);
+        let mut contents = self.disk_bytes(core, stretch.ino, start, end)?;
+        contents.truncate(end.saturating_sub(start) as usize);
+        Ok(contents)
+    }
+
+    fn disk_bytes(&self, core: &mut Core, ino: Ino, start: u64, end: u64) -> Result<Vec<u8>> {
+        let size = self.disk_block_bytes as u64;
+        let mut contents = Vec::new();
+        let first = start / size * size;
+        let mut at = first;
+        while at < end {
+            let left = u32::try_from((end - at).div_ceil(size)).unwrap_or(u32::MAX);
+            match core.ext4.map(ino, at / size, left)? {
+                Mapping::Data { at: block, len } => {
+                    let len = len.min(left);
+                    contents.extend_from_slice(&self.read_disk(block, len)?);
+                    at += u64::from(len) * size;
+                }
+                hole => {
+                    let len = hole.blocks().clamp(1, u64::from(left));
+                    contents.resize(contents.len() + (len * size) as usize, 0);
+                    at += len * size;
+                }
+            }
+        }
+        contents.drain(..((start - first) as usize).min(contents.len()));
+        Ok(contents)
+    }
+
+    /// Looks at a bad block again, counts it, and drops it if that is asked for and the disk has it. `None` if it is
+    /// another block by now.
+    fn condemn(
+        &self,
+        stretch: &Stretch,
+        (index, sum): (u32, Option<u32>),
+        why: String,
+        heal: bool,
+    ) -> Result<Option<BadCopy>> {
+        let core = &mut *self.core.lock();
+        let op = core.ops.last();
+        let file_block = stretch.file_block + index;
+        let ssd_block = stretch.found.at.0 + u64::from(index);
+        let (Some(ssd), Some(device)) = (core.ssd.as_mut(), &self.ssd_device) else { return Ok(None) };
+        let Some(now) = ssd.resident(stretch.ino, file_block) else { return Ok(None) };
+        // Few are bad, so their checksums may be read under the lock.
+        let same =
+            now.at.0 == ssd_block && ssd.sums(SsdBlock(ssd_block), 1).read_each(device.as_ref())? == [sum];
+        if !same {
+            return Ok(None);
+        }
+        let on_disk = now.state == WrDone::Both;
+        let dropped = heal && on_disk;
+        if dropped {
+            let frame = u64::from(file_block) * self.ssd_block_bytes as u64 / FRAME as u64;
+            self.unbind(ssd, op, stretch.ino, frame..frame + 1);
+        }
+        core.counters.scrub_bad += 1;
+        Ok(Some(BadCopy { ino: stretch.ino.0, file_block, ssd_block, why, on_disk, dropped }))
+    }
+}
+
+impl Scrub {
+    /// Takes the next inodes by number, out of all.
+    fn refill(&mut self, all: impl Iterator<Item = Ino>) {
+        if self.ended {
+            return;
+        }
+        let mut lowest = BinaryHeap::new();
+        self.ended = true;
+        for ino in all.filter(|ino| ino.0 >= self.next) {
+            lowest.push(ino);
+            if lowest.len() > INODES {
+                lowest.pop();
+                self.ended = false;
+            }
+        }
+        let next = lowest.into_sorted_vec();
+        self.next = next.last().map_or(u64::MAX, |last| last.0 + 1);
+        self.inodes = next.into();
+        self.block = 0;
+    }
+}

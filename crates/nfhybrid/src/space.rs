@@ -1,0 +1,213 @@
+//! Giving files space and taking it: sizes, holes, space reserved ahead. What takes more than one transaction goes in steps.
+//!
+//! Invariant: what can fail comes before anything has changed, and a part of a frame is zeroed in a frame that was made
+//! dirty before.
+
+use super::Shared;
+use super::aftermath::Touched;
+use super::core::Core;
+use super::credits::Credits;
+use super::dirty::Needs;
+use super::frames::FRAME;
+use super::partial::{frames_in_part, has_data};
+use super::record::{Record, fallocate_code, when};
+use super::write::{frame_from, frame_of, without_suid};
+use bimetal_base::time::Stamp;
+use bimetal_base::units::Ino;
+use bimetal_base::{Error, Result};
+use bimetal_vfs::Fallocate;
+use std::ops::Range;
+
+impl Shared {
+    /// Sets a file's size: drops what lies past it, zeroes the rest of its last frame. `false`: so many blocks
+    /// have to be freed that it takes several transactions; commit and call again.
+    pub(super) fn set_size(&self, core: &mut Core, ino: Ino, size: u64, now: Stamp) -> Result<bool> {
+        let old = core.inode_of_file(ino)?.size;
+        if size > core.ext4.size_max() {
+            return Err(Error::TooLarge);
+        }
+        let rest = size..frame_from(size) * FRAME as u64;
+        // What can fail comes before anything has changed.
+        let held = size < old && self.hold(core, ino, &rest)?;
+        core.node_of(ino).moves();
+        let done = core.ext4.truncate(ino, size, now)?;
+        if held {
+            self.blank(core, ino, &rest);
+        }
+        if size < old {
+            self.drop_frames(core, ino, frame_from(size)..u64::MAX);
+        }
+        if size == 0 && old > 0 && core.ssd.is_some() {
+            core.promised.carry(ino);
+        }
+        core.record(&Record::Truncate { ino: ino.0, size, old, at: when(now) });
+        Ok(done)
+    }
+
+    /// Makes the frame around a range inside it dirty, with its contents as they are, to be [`blank`](Shared::blank)ed.
+    /// `false`: there is nothing to blank.
+    fn hold(&self, core: &mut Core, ino: Ino, range: &Range<u64>) -> Result<bool> {
+        if range.is_empty() || !has_data(self, core, ino, frame_of(range.start))? {
+            return Ok(false);
+        }
+        let index = frame_of(range.start);
+        self.make_dirty(core, ino, index..index + 1, None)?;
+        Ok(true)
+    }
+
+    /// Zeroes a range inside a frame that is dirty.
+    fn blank(&self, core: &mut Core, ino: Ino, range: &Range<u64>) {
+        let index = frame_of(range.start);
+        let node = core.node_of(ino);
+        node.changed();
+        if let Some((_, frame)) = node.frames_mut(index..index + 1).next() {
+            let start = (range.start - index * FRAME as u64) as usize;
+            let end = (range.end - index * FRAME as u64) as usize;
+            frame.bytes_mut()[start..end].fill(0);
+        }
+        core.dirty.add(FRAME as u64);
+    }
+
+    /// Forgets frames in memory, in the cycle under way and on the SSD.
+    pub(super) fn drop_frames(&self, core: &mut Core, ino: Ino, frames: Range<u64>) {
+        let node = core.node_of(ino);
+        let dropped = node.cut(&frames);
+        let Needs { overwrites, placing, .. } = node.needs();
+        core.ext4.unreserve(dropped.reserved);
+        let placed = dropped.count * self.blocks_per_frame - dropped.live;
+        // If it cannot be worked out, what was noted is more than enough.
+        let _ = core.set_needs(ino, overwrites - dropped.live, placing - placed);
+        if let Some(cycle) = &mut core.cycle {
+            cycle.forget(ino, frames.clone());
+        }
+        self.drop_copies(core, ino, frames);
+    }
+
+    /// Forgets what the SSD has of frames, for the operation about to be recorded.
+    pub(super) fn drop_copies(&self, core: &mut Core, ino: Ino, frames: Range<u64>) {
+        let op = core.ops.last() + 1;
+        if core.state.ssd_is_fixed() {
+            core.aftermath.touch(Touched { ino, frames, before: op });
+        } else if let Some(ssd) = &mut core.ssd {
+            self.unbind(ssd, op, ino, frames);
+        }
+    }
+
+    /// See [`bimetal_vfs::FileSystem::fallocate`]. What takes more than one transaction is done in steps, each an
+    /// operation of its own.
+    pub(super) fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
+        let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
+        if len == 0 {
+            return Err(Error::BadArgument);
+        }
+        self.warm(&mut self.ready(|core| core.look_at_data(ino)), ino, &frames_in_part(offset, end));
+        let mut at = offset;
+        while at < end {
+            at = self.with_room(|| {
+                let mut core = self.admitted(ino, |core| self.credits_to_allocate(core, ino))?;
+                if end > core.ext4.size_max() {
+                    return Err(Error::TooLarge);
+                }
+                core.check_fallocate(ino, what)?;
+                if at == offset && what != Fallocate::Punch {
+                    self.check_room(&mut core, ino, offset..end, what)?;
+                }
+                let now = core.wall();
+                let reached = self.allocate_range(&mut core, ino, at..end, what, now)?;
+                self.wake_if_due(&mut core);
+                Ok(reached)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn credits_to_allocate(&self, core: &mut Core, ino: Ino) -> Result<Credits> {
+        let edges = core.ext4.credits_for_data(ino, 2 * self.blocks_per_frame)?;
+        let steps = core.ext4.credits_to_free(ino)? + core.ext4.credits_to_preallocate(ino)?;
+        Ok(Credits { bytes: 2 * FRAME as u64, ..Credits::blocks(edges + steps) })
+    }
+
+    /// An error if a range cannot have the space it is to get; before anything changes.
+    fn check_room(&self, core: &mut Core, ino: Ino, bytes: Range<u64>, what: Fallocate) -> Result<()> {
+        if matches!(what, Fallocate::Reserve { .. }) {
+            return Ok(()); // Its first step looks at all of it.
+        }
+        core.inode_of_file(ino)?;
+        let block_bytes = self.disk_block_bytes as u64;
+        let blocks = bytes.end.div_ceil(block_bytes) - bytes.start / block_bytes;
+        core.ext4.reserve(blocks)?;
+        core.ext4.unreserve(blocks);
+        Ok(())
+    }
+
+    /// The work of `fallocate`, also for recovery, as far as one step goes: the byte up to which that is.
+    pub(super) fn allocate_range(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        bytes: Range<u64>,
+        what: Fallocate,
+        now: Stamp,
+    ) -> Result<u64> {
+        let old = core.inode_of_file(ino)?.size;
+        let mut reached = bytes.end;
+        if !matches!(what, Fallocate::Reserve { .. }) {
+            reached = self.clear_range(core, ino, bytes.clone())?;
+        }
+        if what != Fallocate::Punch {
+            let block_bytes = FRAME as u64 / self.blocks_per_frame;
+            let first = bytes.start / block_bytes;
+            let last = reached.div_ceil(block_bytes);
+            let to = core.ext4.preallocate(ino, first, last - first)?;
+            if to < last {
+                reached = to * block_bytes;
+            }
+            let Needs { overwrites, placing, .. } = core.node_of(ino).needs();
+            core.set_needs(ino, overwrites, placing)?;
+        }
+        let grows =
+            matches!(what, Fallocate::Reserve { keep_size: false } | Fallocate::Zero { keep_size: false });
+        let size = if grows { old.max(reached) } else { old };
+        let inode = core.ext4.inode_mut(ino)?;
+        inode.size = size;
+        inode.mtime = now;
+        inode.ctime = now;
+        inode.mode = without_suid(inode.mode);
+        let (offset, len) = (bytes.start, reached - bytes.start);
+        let what = fallocate_code(what);
+        core.record(&Record::Fallocate { ino: ino.0, what, offset, len, size, at: when(now) });
+        Ok(reached)
+    }
+
+    /// Makes a range read as zeros and frees its whole blocks, as far as one step goes: the byte up to which that is.
+    fn clear_range(&self, core: &mut Core, ino: Ino, bytes: Range<u64>) -> Result<u64> {
+        let first = frame_from(bytes.start);
+        let last = frame_of(bytes.end);
+        // What can fail comes before anything has changed.
+        let (head, tail) = match first > last {
+            true => (bytes.clone(), bytes.end..bytes.end),
+            false => (bytes.start..first * FRAME as u64, last * FRAME as u64..bytes.end),
+        };
+        let holds = (self.hold(core, ino, &head)?, self.hold(core, ino, &tail)?);
+        let mut reached = last;
+        if first < last {
+            let per_frame = self.blocks_per_frame;
+            core.node_of(ino).moves();
+            let mut to = core.ext4.punch(ino, first * per_frame, (last - first) * per_frame)?;
+            // No frame keeps a part of its blocks.
+            to = core.ext4.punch(ino, to, to.next_multiple_of(per_frame) - to)?;
+            reached = (to / per_frame).clamp(first, last);
+            self.drop_frames(core, ino, first..reached);
+        }
+        if holds.0 {
+            self.blank(core, ino, &head);
+        }
+        if first <= last && reached < last {
+            return Ok(reached * FRAME as u64);
+        }
+        if holds.1 {
+            self.blank(core, ino, &tail);
+        }
+        Ok(bytes.end)
+    }
+}

@@ -1,0 +1,319 @@
+//! Making and adopting a volume: a disk half and the SSD half that belongs to it.
+
+use super::NfHybrid;
+use super::mount::copy_has_tie;
+use super::ssd::{self, Ssd};
+use super::state::raised;
+use super::tie::{NoTie, Saved, TIE_BYTES, Tie};
+use bimetal_base::runtime;
+use bimetal_base::time::{Stamp, Time};
+use bimetal_base::units::{Ino, show_size};
+use bimetal_base::{Error, Result};
+use bimetal_ext4::{Ext4, Identity, Look, OpenOptions};
+use bimetal_media::file::{FileDevice, Options};
+use bimetal_media::guard::{self, Role, Target};
+use bimetal_media::{BlockDevice, DeviceInfo};
+use bimetal_vfs::{Caller, FileSystem, Kind, NewNode};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// A directory and the section (or `bypass`) it is mapped to.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Absolute path inside the volume.
+    pub dir: String,
+    /// Name of a section, or `bypass`.
+    pub section: String,
+}
+
+/// What a new volume should be.
+pub struct Plan<'a> {
+    /// File or device of the disk half.
+    pub disk: &'a Path,
+    /// File or device of the SSD half.
+    pub ssd: &'a Path,
+    /// Layout of the SSD half.
+    pub config: ssd::Config,
+    /// Directories to make and map.
+    pub rules: Vec<Rule>,
+    /// Overwrite what is there, unless it is in use.
+    pub force: bool,
+}
+
+/// Both halves, claimed and open.
+struct Halves {
+    disk: Arc<FileDevice>,
+    ssd: Arc<FileDevice>,
+}
+
+impl Halves {
+    /// Claims both before either is touched.
+    fn claim(plan: &Plan, disk: Role) -> Result<Halves> {
+        let targets =
+            [Target::new("--ssd", plan.ssd, Role::Overwritten), Target::new("--disk", plan.disk, disk)];
+        let mut claims = guard::claim(&targets, plan.force)?.into_iter();
+        let mut open = || {
+            let claim = claims.next().ok_or(Error::BadArgument)?;
+            FileDevice::over(claim, &Options { writable: true, ..Options::default() }).map(Arc::new)
+        };
+        Ok(Halves { ssd: open()?, disk: open()? })
+    }
+}
+
+/// Makes an ext4 on the disk, the SSD half beside it, and the mapped directories.
+pub fn make(plan: &Plan) -> Result<()> {
+    check_rules(plan)?;
+    let Halves { disk, ssd } = Halves::claim(plan, Role::Overwritten)?;
+    check_config(&*ssd, &plan.config)?;
+    check_disk(&*disk)?;
+    lend(&disk, run_mke2fs)?;
+    join(plan, disk, ssd)
+}
+
+/// Joins a new SSD half to an ext4 that already holds files; nothing on the disk moves.
+pub fn adopt(plan: &Plan) -> Result<()> {
+    check_rules(plan)?;
+    // Before the guard says that what is in the SSD's place holds something, which --force would overwrite.
+    if is_ssd_half(plan.disk) {
+        let [ssd, disk] = [plan.ssd, plan.disk].map(Path::display);
+        return Err(Error::invalid(format!(
+            "{disk} is an SSD half, and was given as the disk half; exchange them: --ssd {disk} --disk {ssd}"
+        )));
+    }
+    let Halves { disk, ssd } = Halves::claim(plan, Role::Changed)?;
+    check_config(&*ssd, &plan.config)?;
+    let shared: Arc<dyn BlockDevice> = disk.clone();
+    // As it will be once its journal is replayed.
+    let look = Ext4::look(&shared)?;
+    if !plan.force {
+        check_nothing_is_dropped(&shared, &look)?;
+    }
+    join(plan, disk, ssd)
+}
+
+/// An error if an SSD half that this disk has, or may have, holds what would be lost with it.
+fn check_nothing_is_dropped(disk: &Arc<dyn BlockDevice>, look: &Look) -> Result<()> {
+    let name = &disk.info().name;
+    let force = "or use --force to drop for ever what its SSD's log may hold";
+    match Tie::decode(look.tie.as_ref()) {
+        Ok(tie) if matches!(tie.state, Saved::LogOpen | Saved::Recovering) => Err(Error::invalid(format!(
+            "{name} was not unmounted: {}, which only the log of its SSD ({}) holds, would be lost; mount it with that SSD once, or \
+             use --force to drop it for ever",
+            tie.only_in_log(),
+            uuid::Uuid::from_bytes(tie.ssd),
+        ))),
+        Ok(_) => Ok(()),
+        Err(NoTie::None) if !copy_has_tie(disk, Some(look.identity.uuid)) => Ok(()),
+        Err(NoTie::None | NoTie::Damaged) => Err(Error::corrupt(
+            "the tie to the SSD",
+            format!(
+                "it is damaged, so nobody knows what its SSD alone has; mount it with that SSD once, {force}"
+            ),
+            name,
+        )),
+        Err(NoTie::Version(version)) => {
+            let why =
+                format!("it has version {version}; use the program that wrote it, or a newer one, {force}");
+            Err(Error::unsupported(format!("the tie of {name}"), why))
+        }
+    }
+}
+
+fn is_ssd_half(path: &Path) -> bool {
+    let device =
+        guard::claim_path(path, Role::Read).and_then(|claim| FileDevice::over(claim, &Options::default()));
+    device.is_ok_and(|device| Ssd::is_one(&device))
+}
+
+/// The smallest disk half: mke2fs makes no journal on less.
+const DISK_BYTES_MIN: u64 = 2 << 20;
+
+/// An error if a disk is too small for a disk half.
+fn check_disk(disk: &dyn BlockDevice) -> Result<()> {
+    let DeviceInfo { name, size_bytes, .. } = disk.info();
+    if *size_bytes < DISK_BYTES_MIN {
+        return Err(Error::invalid(format!(
+            "{name} has {}; a disk half takes at least {}, so that an ext4 with a journal fits",
+            show_size(*size_bytes),
+            show_size(DISK_BYTES_MIN)
+        )));
+    }
+    Ok(())
+}
+
+/// The largest log: a mount reads all of it into memory.
+const LOG_BYTES_MAX: u64 = 1 << 30;
+
+/// An error if a layout makes no sense on a device.
+fn check_config(ssd: &dyn BlockDevice, config: &ssd::Config) -> Result<()> {
+    let most = LOG_BYTES_MAX.min(ssd.info().size_bytes / 2);
+    if config.log_bytes > most && config.log_bytes > ssd::Config::default().log_bytes {
+        return Err(Error::invalid(format!(
+            "a log (--log) of {}: on {} it takes at most {}, half of the SSD and no more than {}",
+            show_size(config.log_bytes),
+            ssd.info().name,
+            show_size(most),
+            show_size(LOG_BYTES_MAX)
+        )));
+    }
+    Ssd::check_config(ssd, config)
+}
+
+fn join(plan: &Plan, disk: Arc<dyn BlockDevice>, ssd: Arc<dyn BlockDevice>) -> Result<()> {
+    join_devices(disk.clone(), ssd.clone(), &plan.config)?;
+    if plan.rules.is_empty() {
+        return Ok(());
+    }
+    let fs = NfHybrid::open(disk, Some(ssd), super::Options::default())?;
+    for rule in &plan.rules {
+        let dir = make_path(&fs, &rule.dir)?;
+        fs.map(dir, &rule.section)?;
+    }
+    fs.shutdown()
+}
+
+/// Has another program work on a device that is claimed.
+pub(super) fn lend<T>(device: &FileDevice, work: impl FnOnce(&Path, &str) -> Result<T>) -> Result<T> {
+    let name = &device.info().name;
+    match device.claim() {
+        Some(claim) => claim.lend(|path| work(path, name)),
+        None => work(Path::new(name), name),
+    }
+}
+
+/// When a volume is made, and what identifies its SSD half: where it matters that the same bytes come out.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth {
+    /// The present.
+    pub now: Stamp,
+    /// A UUID.
+    pub identity: [u8; 16],
+}
+
+/// Ties a clean ext4 and a new SSD half together. Until the disk knows the SSD, a mount takes it as stale.
+pub fn join_devices(
+    disk: Arc<dyn BlockDevice>,
+    ssd_device: Arc<dyn BlockDevice>,
+    config: &ssd::Config,
+) -> Result<()> {
+    let identity = *uuid::Uuid::new_v4().as_bytes();
+    join_devices_as(disk, ssd_device, config, &Birth { now: runtime::Live::wall_clock(), identity })
+}
+
+/// [`join_devices`], made then and as said.
+pub fn join_devices_as(
+    disk: Arc<dyn BlockDevice>,
+    ssd_device: Arc<dyn BlockDevice>,
+    config: &ssd::Config,
+    born: &Birth,
+) -> Result<()> {
+    let opening = OpenOptions { read_only: false, now: born.now, ..OpenOptions::default() };
+    let mut ext4 = Ext4::open(disk, opening)?;
+    let old = Tie::decode(ext4.tie().as_ref()).ok();
+    let [a, b, c, d, ..] = born.identity;
+    let epoch = raised(old.map_or(0, |tie| tie.epoch), u32::from_le_bytes([a, b, c, d]));
+    let op = old.map_or(0, |tie| tie.op);
+    let uuid = Ssd::format_named(
+        ssd_device.as_ref(),
+        config,
+        &tie_to(ext4.identity(), epoch, (epoch as u32, op)),
+        born.identity,
+    )?;
+    let tie = Tie { ssd: uuid, epoch, op, state: Saved::Clean, reached: (0, 0), lag_tenths: 0 };
+    let frozen = ext4.freeze(born.now, Some(&tie.encode()))?;
+    ext4.journal().commit(Time::ZERO, frozen.transaction)?;
+    ext4.committed(frozen.tid);
+    // What another copy of the superblock would bring back is older than any log: neither half may go by it alone.
+    ext4.mark_copies(&mark_of(&tie))?;
+    ext4.close(born.now)?;
+    let mut ssd = Ssd::open(ssd_device.as_ref(), ssd::DiskSide::default())?.ssd;
+    for (offset, bytes) in ssd.mark_clean(tie_to(ext4.identity(), epoch, (epoch as u32, op))) {
+        ssd_device.write(offset, bytes)?;
+        ssd_device.flush()?;
+    }
+    Ok(())
+}
+
+/// What the copies of the superblock say that transactions do not carry: go by me for nothing.
+fn mark_of(tie: &Tie) -> [u8; TIE_BYTES] {
+    Tie { op: 0, state: Saved::LogOpen, reached: (0, 0), lag_tenths: 0, ..*tie }.encode()
+}
+
+/// Marks the copies again where a tool (tune2fs, resize2fs) has put the primary over them: it may have said `clean`.
+pub(super) fn mark_again(ext4: &Ext4, tie: &Tie) -> Result<()> {
+    let is_mark = |found: Tie| found.ssd == tie.ssd && found.op == 0 && found.state == Saved::LogOpen;
+    match ext4.marked() {
+        Some(area) if !Tie::decode(Some(&area)).is_ok_and(is_mark) => ext4.mark_copies(&mark_of(tie)),
+        _ => Ok(()),
+    }
+}
+
+/// How full an SSD's log is, in words.
+pub(super) fn log_use(ssd: &Ssd) -> String {
+    format!("{} of {} of its log in use", show_size(ssd.used()), show_size(ssd.capacity()))
+}
+
+/// What the SSD should see when it next meets the disk; `before` and `disk_op`: see [`ssd::Tie`].
+pub(super) fn tie_to(disk: Identity, epoch: u64, (before, disk_op): (u32, u64)) -> ssd::Tie {
+    ssd::Tie {
+        disk_uuid: disk.uuid,
+        epoch,
+        before,
+        disk_op,
+        mount_count: disk.mount_count,
+        mount_time: disk.mount_time,
+        last_check: disk.check_time,
+        write_time: disk.write_time,
+    }
+}
+
+/// The directory at `path`, made with its parents where it is missing.
+fn make_path(fs: &NfHybrid, path: &str) -> Result<Ino> {
+    let mut at = fs.root();
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        let node = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: b"" };
+        let attr = match fs.lookup(at, name.as_bytes()) {
+            Err(Error::NotFound) => fs.create(&Caller::default(), at, name.as_bytes(), &node)?,
+            found => found?,
+        };
+        if attr.kind != Kind::Dir {
+            return Err(Error::invalid(format!("'{path}': '{name}' is not a directory")));
+        }
+        at = attr.ino;
+    }
+    Ok(at)
+}
+
+fn check_rules(plan: &Plan) -> Result<()> {
+    for rule in &plan.rules {
+        if !rule.dir.starts_with('/') {
+            return Err(Error::invalid(format!("'{}' is not an absolute path inside the volume", rule.dir)));
+        }
+        let known = plan.config.sections.iter().any(|section| section.name == rule.section);
+        if !known && rule.section != super::policy::BYPASS {
+            return Err(Error::invalid(format!(
+                "{}: no --section is called '{}'; name one of them, or bypass",
+                rule.dir, rule.section
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn run_mke2fs(disk: &Path, name: &str) -> Result<()> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let output = Command::new("mke2fs")
+        .env("PATH", path)
+        .args(["-q", "-t", "ext4", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1"])
+        .arg(disk)
+        .output()
+        .map_err(|error| {
+            Error::io("mke2fs (from e2fsprogs) makes the disk half and could not be run", error)
+        })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).replace(&*disk.to_string_lossy(), name);
+    Err(Error::invalid(format!("mke2fs {name}: {}", said.trim())))
+}

@@ -1,0 +1,553 @@
+//! Appending pages to segments: one open segment a stream, and what it holds at its end.
+//!
+//! A segment ends with its *summary*: which extents and nodes were written to it, in order, so that the
+//! cleaner need not search the tree. The summary of a segment of a chain also names the segment that goes on
+//! with it. Where a program fails, the page is written to the next position in a good block.
+
+use super::Counts;
+use super::checkpoint::ChainStart;
+use super::flash::{Addr, Flash};
+use super::layout::{Fork, Input, Key, Output, PageKind};
+use super::segments::{Segments, State};
+use bimetal_base::{Error, Result};
+
+/// Something that was written to a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Bytes of an object, from byte `at` of the segment on.
+    Data { object: u64, fork: Fork, offset: u64, len: u32, at: u32 },
+    /// A node of the tree, on page `index`.
+    Node { id: u32, index: u32 },
+}
+
+/// The open segment of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    pub segment: u32,
+    pub serial: u64,
+    /// The next page.
+    pub next: u32,
+    pub entries: Vec<Entry>,
+    /// The most bytes that they take.
+    pub entry_bytes: usize,
+}
+
+/// The most bytes of an entry of a summary: kind, three numbers of 64 bits, two of 32.
+const ENTRY_BYTES_MAX: usize = 1 + 10 + 10 + 5 + 5;
+/// Bytes of a summary page before its part of the entries.
+pub(super) const SUMMARY_HEADER: usize = 24;
+/// The next segment of a chain that has none.
+const NONE: u32 = u32::MAX;
+
+impl Open {
+    /// Notes an entry; goes on with the last one where it can.
+    fn note(&mut self, entry: Entry) {
+        if let (
+            Some(Entry::Data { object, fork, offset, len, at }),
+            Entry::Data { object: other, fork: its, offset: from, len: more, at: place },
+        ) = (self.entries.last_mut(), entry)
+            && (*object, *fork) == (other, its)
+            && *offset + u64::from(*len) == from
+            && *at + *len == place
+        {
+            *len += more;
+            return;
+        }
+        self.entries.push(entry);
+        self.entry_bytes += ENTRY_BYTES_MAX;
+    }
+}
+
+/// The entries as a summary has them.
+pub(super) fn write_entries(entries: &[Entry]) -> Vec<u8> {
+    let mut out = Output::default();
+    for entry in entries {
+        match entry {
+            Entry::Data { object, fork, offset, len, at } => {
+                out.byte(1);
+                Key::extent(*object, *fork, *offset).write(&mut out);
+                out.varint(u64::from(*len));
+                out.varint(u64::from(*at));
+            }
+            Entry::Node { id, index } => {
+                out.byte(2);
+                out.varint(u64::from(*id));
+                out.varint(u64::from(*index));
+            }
+        }
+    }
+    out.0
+}
+
+pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<Entry>> {
+    let mut input = Input::new("the summary of a segment", bytes);
+    let mut entries = Vec::new();
+    while !input.is_empty() {
+        entries.push(match input.byte()? {
+            1 => {
+                let key = Key::read(&mut input)?;
+                let (fork, offset) = key.fork().ok_or_else(|| input.wrong("not the place of an extent"))?;
+                let len = input.below(1 << 32, "a length")? as u32;
+                let at = input.below(1 << 32, "a place")? as u32;
+                Entry::Data { object: key.object, fork, offset, len, at }
+            }
+            2 => Entry::Node {
+                id: input.below(1 << 32, "a node")? as u32,
+                index: input.below(1 << 32, "a page")? as u32,
+            },
+            other => return Err(input.wrong(format_args!("there is no entry of kind {other}"))),
+        });
+    }
+    Ok(entries)
+}
+
+/// One page of a summary.
+pub(super) struct SummaryPage<'a> {
+    pub part: u16,
+    pub parts: u16,
+    /// The segment that goes on with the chain, and the number of its use.
+    pub next: Option<(u32, u64)>,
+    pub bytes: &'a [u8],
+}
+
+pub(super) fn read_summary(page: &[u8]) -> Result<SummaryPage<'_>> {
+    let mut input = Input::new("the summary of a segment", page);
+    let both = input.u32()?;
+    let (next, serial, len) = (input.u32()?, input.u64()?, input.u32()?);
+    input.u32()?;
+    let next = (next != NONE).then_some((next, serial));
+    let bytes = input.take(len as usize)?;
+    Ok(SummaryPage { part: both as u16, parts: (both >> 16) as u16, next, bytes })
+}
+
+/// The flash and its segments, and where each stream goes on.
+///
+/// **Invariant.** What follows the last checkpoint in the chains of the log and of access times can be found from
+/// its anchor, or the chains are *broken*, and the next commit must be a checkpoint.
+pub(super) struct Media {
+    pub(super) flash: Flash,
+    pub(super) segments: Segments,
+    pub(super) counts: Counts,
+    /// Bytes that users wrote, since the store was made: the clock of ages.
+    pub(super) clock: u64,
+    /// The open segment of each stream.
+    open: Vec<Option<Open>>,
+    /// Streams whose segments are read again after a power cut: those of the log and of access times.
+    chains: Vec<usize>,
+    /// The number of the last use of a segment.
+    serial: u64,
+    broken: bool,
+}
+
+impl Media {
+    pub(super) fn new(flash: Flash, kept: u32, streams: usize, chains: Vec<usize>) -> Media {
+        Media {
+            segments: Segments::new(&flash, kept),
+            flash,
+            counts: Counts::default(),
+            clock: 0,
+            open: (0..streams).map(|_| None).collect(),
+            chains,
+            serial: 0,
+            broken: true,
+        }
+    }
+
+    /// Goes on where a checkpoint was made.
+    pub(super) fn set_clocks(&mut self, clock: u64, serial: u64) {
+        (self.clock, self.serial) = (clock, serial);
+    }
+
+    /// After a power cut, numbers of uses go on past any that were given out.
+    pub(super) fn skip_serials(&mut self, gap: u64) {
+        self.serial += if self.broken { gap } else { 0 };
+    }
+
+    /// The number of the last use of a segment.
+    pub(super) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Bytes of a segment.
+    pub(super) fn segment_bytes(&self) -> u64 {
+        self.segments.segment_bytes()
+    }
+
+    pub(super) fn byte_of(&self, addr: Addr) -> u64 {
+        u64::from(addr.0) * self.flash.page_bytes() as u64
+    }
+
+    /// Where the streams are, as a checkpoint after a clean end says it.
+    pub(super) fn open(&self) -> Vec<Option<Open>> {
+        self.open.clone()
+    }
+
+    /// Opens a segment for each chain that has none: after a checkpoint they go on from there.
+    pub(super) fn open_chains(&mut self) -> Result<()> {
+        for chain in self.chains.clone() {
+            if self.open[chain].is_none() {
+                self.open_segment(chain)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the chains go on.
+    pub(super) fn chains(&self) -> Vec<ChainStart> {
+        let start = |stream: &usize| {
+            self.open[*stream].as_ref().map(|open| ChainStart {
+                stream: *stream as u32,
+                segment: open.segment,
+                serial: open.serial,
+                index: open.next,
+            })
+        };
+        self.chains.iter().filter_map(start).collect()
+    }
+
+    /// A checkpoint is there: nothing before it is read again, and what was emptied is free.
+    pub(super) fn settle_checkpoint(&mut self) {
+        let chained: Vec<u32> = self.chains().iter().map(|chain| chain.segment).collect();
+        self.segments.unpin_all_but(&chained);
+        self.broken = false;
+        self.segments.settle(&self.flash, true);
+    }
+
+    /// Appends a page of the store's own, which is alive.
+    pub(super) fn append_own(
+        &mut self,
+        stream: usize,
+        kind: PageKind,
+        data: &[u8],
+        entries: &[Entry],
+    ) -> Result<Addr> {
+        let addr = self.append(stream, kind, data, entries)?;
+        self.segments.add_page(self.segments.of(addr));
+        Ok(addr)
+    }
+
+    /// Closes the streams from `first` on.
+    pub(super) fn close_from(&mut self, first: usize) -> Result<()> {
+        for stream in first..self.open.len() {
+            if let Some(open) = self.open[stream].take() {
+                self.close_segment(stream, open)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a page to a stream, with what is on it; where it went. An entry's place is counted from the
+    /// beginning of the page.
+    pub(super) fn append(
+        &mut self,
+        stream: usize,
+        kind: PageKind,
+        data: &[u8],
+        entries: &[Entry],
+    ) -> Result<Addr> {
+        loop {
+            let open = self.open_for(stream, entries.len())?;
+            let (addr, serial) = (self.flash.addr(open.0, open.1), open.2);
+            let slot = self.open[stream].as_mut().expect("opened above");
+            slot.next += 1;
+            if !self.flash.program(addr, kind, serial, data)? {
+                continue;
+            }
+            self.note_entries(stream, addr, entries);
+            self.segments.touch(open.0, self.clock);
+            count(&mut self.counts, kind);
+            return Ok(addr);
+        }
+    }
+
+    fn note_entries(&mut self, stream: usize, addr: Addr, entries: &[Entry]) {
+        let index = self.flash.index_of(addr);
+        let base = index * self.flash.page_bytes() as u32;
+        let open = self.open[stream].as_mut().expect("a page was appended to it");
+        for entry in entries {
+            open.note(match *entry {
+                Entry::Data { object, fork, offset, len, at } => {
+                    Entry::Data { object, fork, offset, len, at: base + at }
+                }
+                Entry::Node { id, .. } => Entry::Node { id, index },
+            });
+        }
+    }
+
+    /// The segment, page and serial number to write to next, with room for `more` entries in its summary.
+    fn open_for(&mut self, stream: usize, more: usize) -> Result<(u32, u32, u64)> {
+        loop {
+            match self.open[stream].take() {
+                None => self.open_segment(stream)?,
+                Some(mut open) => {
+                    let pages = self.flash.pages_per_segment();
+                    while open.next < pages && self.flash.is_bad(self.flash.addr(open.segment, open.next)) {
+                        open.next += 1;
+                    }
+                    let bytes = open.entry_bytes + more * ENTRY_BYTES_MAX;
+                    let summary = bytes.div_ceil(self.flash.page_bytes() - SUMMARY_HEADER).max(1) as u32;
+                    if open.next < pages && self.flash.good_pages_from(open.segment, open.next) > summary {
+                        let found = (open.segment, open.next, open.serial);
+                        self.open[stream] = Some(open);
+                        return Ok(found);
+                    }
+                    self.close_segment(stream, open)?;
+                }
+            }
+        }
+    }
+
+    /// Takes a free segment, erased.
+    fn fresh_segment(&mut self) -> Result<u32> {
+        loop {
+            let Some(segment) = self.segments.take(false, self.clock) else {
+                return Err(Error::NoSpace("no segment of the object store is free"));
+            };
+            if !self.flash.is_erased(segment) {
+                self.flash.erase(segment)?;
+            }
+            if self.flash.good_pages(segment) > 0 {
+                return Ok(segment);
+            }
+            self.segments.set_bad(segment);
+        }
+    }
+
+    fn open_segment(&mut self, stream: usize) -> Result<()> {
+        let segment = self.fresh_segment()?;
+        self.serial += 1;
+        self.set_open(stream, segment, self.serial);
+        if self.chains.contains(&stream) {
+            // Nothing says that the chain goes on here.
+            self.broken = true;
+        }
+        Ok(())
+    }
+
+    fn set_open(&mut self, stream: usize, segment: u32, serial: u64) {
+        if self.chains.contains(&stream) {
+            self.segments.pin(segment);
+        }
+        self.open[stream] = Some(Open { segment, serial, next: 0, entries: Vec::new(), entry_bytes: 0 });
+    }
+
+    /// Writes a segment's summary; a chain goes on with a new segment.
+    fn close_segment(&mut self, stream: usize, open: Open) -> Result<()> {
+        let next = if self.chains.contains(&stream) {
+            self.serial += 1;
+            Some((self.fresh_segment()?, self.serial))
+        } else {
+            None
+        };
+        let complete = self.write_summary(&open, next)?;
+        self.segments.close(open.segment);
+        if let Some((segment, serial)) = next {
+            self.set_open(stream, segment, serial);
+            self.broken |= !complete;
+        }
+        Ok(())
+    }
+
+    /// Whether the summary is there as a whole.
+    fn write_summary(&mut self, open: &Open, next: Option<(u32, u64)>) -> Result<bool> {
+        let bytes = write_entries(&open.entries);
+        let room = self.flash.page_bytes() - SUMMARY_HEADER;
+        let parts = bytes.len().div_ceil(room).max(1);
+        let mut index = open.next;
+        for part in 0..parts {
+            let body = &bytes[part * room..bytes.len().min((part + 1) * room)];
+            let mut page = Output::default();
+            page.u32(part as u32 | (parts as u32) << 16);
+            page.u32(next.map_or(NONE, |next| next.0));
+            page.u64(next.map_or(0, |next| next.1));
+            page.u32(body.len() as u32);
+            page.u32(0);
+            page.0.extend_from_slice(body);
+            loop {
+                if index >= self.flash.pages_per_segment() {
+                    return Ok(false);
+                }
+                let addr = self.flash.addr(open.segment, index);
+                index += 1;
+                if !self.flash.is_bad(addr)
+                    && self.flash.program(addr, PageKind::Summary, open.serial, &page.0)?
+                {
+                    self.counts.summary_pages += 1;
+                    break;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// What was written to a closed segment; none if it does not say.
+    pub(super) fn summary(&mut self, segment: u32) -> Result<Option<Vec<Entry>>> {
+        let mut index = self.flash.pages_per_segment();
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        while index > 0 {
+            index -= 1;
+            let addr = self.flash.addr(segment, index);
+            if self.flash.is_bad(addr) {
+                continue;
+            }
+            match self.flash.read_tag(addr)? {
+                None if parts.is_empty() => continue,
+                Some(tag) if tag.kind == PageKind::Summary => {}
+                _ => return Ok(None),
+            }
+            let Ok(page) = self.flash.read(addr, PageKind::Summary) else { return Ok(None) };
+            let page = read_summary(&page)?;
+            let due = page.parts.checked_sub(parts.len() as u16 + 1);
+            if due != Some(page.part) {
+                return Ok(None);
+            }
+            parts.push(page.bytes.to_vec());
+            if page.part == 0 {
+                parts.reverse();
+                return read_entries(&parts.concat()).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Closes what is open without a summary, as a power cut does.
+    fn abandon_open(&mut self) {
+        for open in self.open.iter_mut().filter_map(Option::take) {
+            if self.segments.get(open.segment).state == State::Open {
+                self.segments.close(open.segment);
+            }
+        }
+    }
+
+    /// Follows a chain; its log and access pages in order.
+    pub(super) fn follow(&mut self, start: ChainStart) -> Result<Vec<(Addr, PageKind)>> {
+        let mut found = Vec::new();
+        let (mut segment, mut serial, mut index) = (start.segment, start.serial, start.index);
+        loop {
+            if segment as usize >= self.segments.count() {
+                return Err(Error::corrupt("a chain of the object store", "it leads nowhere", segment));
+            }
+            self.serial = self.serial.max(serial);
+            self.segments.set_used(&self.flash, segment, State::Closed);
+            self.segments.pin(segment);
+            let mut next = None;
+            while index < self.flash.pages_per_segment() {
+                let addr = self.flash.addr(segment, index);
+                index += 1;
+                if self.flash.is_bad(addr) && self.flash.read_tag(addr)?.is_none() {
+                    continue;
+                }
+                match self.flash.read_tag(addr)? {
+                    Some(tag) if tag.serial == serial => match tag.kind {
+                        PageKind::Log | PageKind::Access => found.push((addr, tag.kind)),
+                        PageKind::Summary => {
+                            let page = self.flash.read(addr, PageKind::Summary)?;
+                            next = read_summary(&page)?.next;
+                        }
+                        _ => {}
+                    },
+                    _ => break,
+                }
+            }
+            match next {
+                // Each use of a segment has a later number than all before it: a chain that goes back would never end.
+                Some((number, its)) if its <= serial => {
+                    let why = format!(
+                        "use {serial} of segment {segment} leads back to use {its} of segment {number}"
+                    );
+                    return Err(Error::corrupt(
+                        "a chain of the object store",
+                        why,
+                        format!("segment {segment}"),
+                    ));
+                }
+                Some((number, its)) => (segment, serial, index) = (number, its, 0),
+                None => return Ok(found),
+            }
+        }
+    }
+
+    /// What a checkpoint or the log says something of is in use.
+    pub(super) fn close_what_is_used(&mut self) {
+        for number in 0..self.segments.count() as u32 {
+            let segment = self.segments.get(number);
+            if segment.state == State::Free && (segment.live_bytes > 0 || segment.live_pages > 0) {
+                self.segments.set_used(&self.flash, number, State::Closed);
+            }
+        }
+    }
+
+    /// After a clean end: goes on with the segments that were open, where nothing was written to them since.
+    pub(super) fn go_on(
+        &mut self,
+        chains: &[ChainStart],
+        open: Vec<Option<Open>>,
+        checkpoint: &[Addr],
+    ) -> Result<()> {
+        for (stream, open) in open.into_iter().enumerate().take(self.open.len()) {
+            let Some(mut open) = open else { continue };
+            if open.segment as usize >= self.segments.count() {
+                continue;
+            }
+            // The checkpoint itself came after what it says.
+            for addr in checkpoint {
+                if self.segments.of(*addr) == open.segment {
+                    open.next = open.next.max(self.flash.index_of(*addr) + 1);
+                }
+            }
+            let used = self.segments.get(open.segment).state;
+            let ends = open.next >= self.flash.pages_per_segment();
+            if used == State::Bad || ends {
+                continue;
+            }
+            if self.flash.is_blank(self.flash.addr(open.segment, open.next))? {
+                self.segments.set_used(&self.flash, open.segment, State::Open);
+                self.open[stream] = Some(open);
+            }
+        }
+        let at = |stream: usize| self.open[stream].as_ref().map(|open| (open.segment, open.next));
+        let follows = |chain: &ChainStart| {
+            self.open.len() > chain.stream as usize
+                && at(chain.stream as usize) == Some((chain.segment, chain.index))
+        };
+        self.broken = chains.len() != self.chains.len() || !chains.iter().all(follows);
+        if self.broken {
+            self.abandon_open();
+        }
+        Ok(())
+    }
+}
+
+fn count(counts: &mut Counts, kind: PageKind) {
+    *match kind {
+        PageKind::Data => &mut counts.data_pages,
+        PageKind::Log => &mut counts.log_pages,
+        PageKind::Access => &mut counts.access_pages,
+        PageKind::Summary => &mut counts.summary_pages,
+        PageKind::Node | PageKind::Table | PageKind::Checkpoint | PageKind::Anchor => &mut counts.index_pages,
+    } += 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back_and_neighbours_are_one() {
+        let mut open = Open { segment: 0, serial: 1, next: 0, entries: Vec::new(), entry_bytes: 0 };
+        let data = |offset, at| Entry::Data { object: 9, fork: Fork::Data, offset, len: 2048, at };
+        for entry in [data(0, 0), data(2048, 2048), data(8192, 4096), Entry::Node { id: 3, index: 5 }] {
+            open.note(entry);
+        }
+        assert_eq!(open.entries.len(), 3);
+        let bytes = write_entries(&open.entries);
+        assert_eq!(read_entries(&bytes).unwrap(), open.entries);
+        assert!(bytes.len() <= open.entry_bytes);
+        assert!(read_entries(&bytes[..bytes.len() - 1]).is_err());
+        assert!(read_entries(&[7]).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! A check of the whole store: everything counted again and compared.
+
+use super::Store;
+use super::layout::{Extent, Key, Value};
+use super::segments::State;
+use bimetal_base::Result;
+use serde::Serialize;
+
+/// What a check counted and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Objects.
+    pub objects: u64,
+    /// Extents.
+    pub extents: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Nodes of the tree.
+    pub nodes: u64,
+    /// What is wrong, in words.
+    pub problems: Vec<String>,
+}
+
+impl Store {
+    /// Walks over everything and compares it with what the store believes; reads every node, and with `contents`
+    /// every byte of every object.
+    ///
+    /// What cannot be read is a problem, in [`Checked::problems`] as the others.
+    ///
+    /// # Errors
+    /// The flash is gone.
+    pub fn check(&mut self, contents: bool) -> Result<Checked> {
+        let mut checked = Checked::default();
+        let mut extents: Vec<(Key, Extent)> = Vec::new();
+        let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
+        let (mut object, mut sizes) = (None, Vec::new());
+        let mut lost = Vec::new();
+        self.index.tree.range_past(
+            &mut self.index.media.flash,
+            all,
+            |why| lost.push(why.to_string()),
+            |key, value| {
+                if let Value::Onode(onode) = &value {
+                    object = Some(key.object);
+                    sizes.push((key.object, onode.size));
+                } else if object != Some(key.object) {
+                    checked.problems.push(format!("object {} has items but no onode", key.object));
+                }
+                if let Value::Extent(extent) = value {
+                    extents.push((key, extent));
+                }
+            },
+        )?;
+        checked.objects = sizes.len() as u64;
+        checked.extents = extents.len() as u64;
+        checked.nodes = self.index.tree.pages().count() as u64;
+        // With a part of the index the counts say nothing.
+        let whole = lost.is_empty();
+        checked.problems.extend(lost);
+        if whole && self.index.objects() != checked.objects {
+            checked.problems.push(format!(
+                "{} objects are counted, {} are there",
+                self.index.objects(),
+                checked.objects
+            ));
+        }
+        self.check_extents(&extents, &mut checked);
+        if whole {
+            self.check_segments(&extents, &mut checked);
+        }
+        if contents {
+            for (key, extent) in extents {
+                let mut bytes = vec![0; extent.len as usize];
+                if !extent.is_reserved()
+                    && let Err(why) = self.index.read_bytes(extent.at, u64::from(extent.len), &mut bytes)
+                {
+                    checked.problems.push(format!("object {}: {why}", key.object));
+                }
+            }
+        }
+        Ok(checked)
+    }
+
+    fn check_extents(&self, extents: &[(Key, Extent)], checked: &mut Checked) {
+        let span = |key: Key, extent: Extent| {
+            key.fork().map(|(fork, from)| (key.object, fork, from, from + u64::from(extent.len)))
+        };
+        for pair in extents.windows(2) {
+            let [first, second] = [span(pair[0].0, pair[0].1), span(pair[1].0, pair[1].1)];
+            let (Some(first), Some(second)) = (first, second) else { continue };
+            if (first.0, first.1 as u8) == (second.0, second.1 as u8) && first.3 > second.2 {
+                checked
+                    .problems
+                    .push(format!("object {}: two extents overlap at byte {}", first.0, second.2));
+            }
+        }
+        let mut places: Vec<(u64, u64)> = extents
+            .iter()
+            .filter(|(_, e)| !e.is_reserved())
+            .map(|(_, e)| (e.at, e.at + u64::from(e.len)))
+            .collect();
+        places.sort_unstable();
+        checked.bytes = places.iter().map(|(from, to)| to - from).sum();
+        for pair in places.windows(2).filter(|pair| pair[0].1 > pair[1].0) {
+            checked.problems.push(format!("byte {} of the flash belongs to two extents", pair[1].0));
+        }
+    }
+
+    fn check_segments(&self, extents: &[(Key, Extent)], checked: &mut Checked) {
+        let mut live = vec![(0u64, 0u32); self.index.media.segments.count()];
+        for (_, extent) in extents.iter().filter(|(_, extent)| !extent.is_reserved()) {
+            live[self.index.media.segments.of_byte(extent.at) as usize].0 += u64::from(extent.len);
+        }
+        let nodes = self.index.tree.pages().map(|(_, addr)| addr);
+        let pages = nodes.chain(self.checkpoints.tables()).chain(self.checkpoints.pages().iter().copied());
+        for addr in pages.chain(self.access.pages().iter().copied()).chain(self.index.tree.released()) {
+            live[self.index.media.segments.of(addr) as usize].1 += 1;
+        }
+        for (number, (bytes, pages)) in (0..).zip(live) {
+            let segment = self.index.media.segments.get(number);
+            if u64::from(segment.live_bytes) != bytes || segment.live_pages != pages {
+                checked.problems.push(format!(
+                    "segment {number}: {} bytes and {} pages are counted, {bytes} and {pages} are alive",
+                    segment.live_bytes, segment.live_pages
+                ));
+            }
+            if segment.state == State::Free && (bytes > 0 || pages > 0) {
+                checked.problems.push(format!("segment {number} is free but holds something"));
+            }
+        }
+    }
+}

@@ -1,0 +1,586 @@
+//! Checkpoints: the tree as it is, where everything lies, and the anchor that says so.
+//!
+//! A checkpoint writes, in this order: the nodes that changed; the parts of the node table that changed; its
+//! own state (numbers, where the table lies, what is alive in each segment, pages of access times); and,
+//! when all that is on the flash, an *anchor* page. Anchors go one after the other into a few blocks at the
+//! beginning of the flash; when a block is full the next one is erased and used, so the newest anchor is always
+//! there. Only then are the pages of the checkpoint before dead, and segments emptied for it free.
+
+use super::Store;
+use super::append::{Entry, Media, Open, read_entries, write_entries};
+use super::extents::Index;
+use super::flash::{Addr, Flash};
+use super::layout::{Input, Output, PageKind};
+use super::placement::What;
+use super::recover::checked;
+use super::segments::Segments;
+use super::tree::NOWHERE;
+use bimetal_base::checksum::crc32c;
+use bimetal_base::{Error, Result};
+use rustc_hash::FxHashSet;
+
+/// Tells an anchor of this format from anything else: "bimetalO", version 2.
+const MAGIC: u64 = u64::from_le_bytes(*b"bimetalO");
+const VERSION: u32 = 2;
+/// Lists of pages over one another: one of them has places for the checkpoint of any flash.
+const LEVELS_MAX: u32 = 4;
+/// Good blocks for anchors that a new store begins with.
+const ANCHOR_BLOCKS: u32 = 4;
+/// Anchors are looked for in so many blocks.
+const ANCHOR_SEARCH: u32 = 64;
+
+/// Where a chain goes on after a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChainStart {
+    pub stream: u32,
+    pub segment: u32,
+    pub serial: u64,
+    pub index: u32,
+}
+
+/// What an anchor says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Anchor {
+    pub number: u64,
+    pub segment_blocks: u32,
+    /// Segments at the beginning that hold anchors.
+    pub kept: u32,
+    pub commit: u64,
+    pub chains: Vec<ChainStart>,
+    pub len: u32,
+    pub sum: u32,
+    /// Lists between the anchor and the pages of the checkpoint.
+    pub levels: u32,
+    /// The pages of the checkpoint, or of the list of those, and so on.
+    pub pages: Vec<Addr>,
+}
+
+/// The blocks that anchors are written to.
+#[derive(Clone, Debug)]
+pub(super) struct Anchors {
+    /// Blocks, counted across the units.
+    count: u32,
+    /// The one in use, and its next page.
+    at: (u32, u32),
+    number: u64,
+    kept: u32,
+}
+
+/// The state in a checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub next_object: u64,
+    pub next_access: u64,
+    pub clock: u64,
+    pub serial: u64,
+    pub objects: u64,
+    pub reserved_bytes: u64,
+    pub placement: String,
+    pub keep_bytes: bool,
+    pub nodes: u32,
+    pub tables: Vec<u32>,
+    pub access_pages: Vec<Addr>,
+    /// Live bytes, born, written, of each segment.
+    pub segments: Vec<(u32, u64, u64)>,
+    /// The open segments, after a clean end.
+    pub open: Vec<Option<Open>>,
+}
+
+impl State {
+    fn write(&self) -> Vec<u8> {
+        let mut out = Output::default();
+        for number in [
+            self.next_object,
+            self.next_access,
+            self.clock,
+            self.serial,
+            self.objects,
+            self.reserved_bytes,
+            u64::from(self.keep_bytes),
+            u64::from(self.nodes),
+            self.tables.len() as u64,
+            self.access_pages.len() as u64,
+            self.segments.len() as u64,
+            self.open.len() as u64,
+        ] {
+            out.varint(number);
+        }
+        out.bytes(self.placement.as_bytes());
+        self.tables.iter().for_each(|addr| out.u32(*addr));
+        self.access_pages.iter().for_each(|addr| out.u32(addr.0));
+        for (live, born, written) in &self.segments {
+            out.varint(u64::from(*live));
+            out.varint(self.clock.saturating_sub(*born));
+            out.varint(self.clock.saturating_sub(*written));
+        }
+        for open in &self.open {
+            match open {
+                None => out.byte(0),
+                Some(open) => {
+                    out.byte(1);
+                    out.varint(u64::from(open.segment));
+                    out.varint(open.serial);
+                    out.varint(u64::from(open.next));
+                    out.bytes(&write_entries(&open.entries));
+                }
+            }
+        }
+        out.0
+    }
+
+    pub fn read(bytes: &[u8]) -> Result<State> {
+        let mut input = Input::new("a checkpoint of the object store", bytes);
+        let mut numbers = [0; 12];
+        for number in &mut numbers {
+            *number = input.varint()?;
+        }
+        let [next_object, next_access, clock, serial, objects, reserved_bytes, keep, nodes, counts @ ..] =
+            numbers;
+        if counts.iter().any(|count| *count > bytes.len() as u64) || nodes >= u64::from(u32::MAX) {
+            return Err(input.wrong("it lists more than it can hold"));
+        }
+        let placement = String::from_utf8_lossy(input.bytes()?).into_owned();
+        let mut state = State {
+            next_object,
+            next_access,
+            clock,
+            serial,
+            objects,
+            reserved_bytes,
+            placement,
+            keep_bytes: keep != 0,
+            nodes: nodes as u32,
+            ..State::default()
+        };
+        for _ in 0..counts[0] {
+            state.tables.push(input.u32()?);
+        }
+        for _ in 0..counts[1] {
+            state.access_pages.push(Addr(input.u32()?));
+        }
+        for _ in 0..counts[2] {
+            let live = input.below(1 << 32, "live bytes")? as u32;
+            let (born, written) = (input.varint()?, input.varint()?);
+            state.segments.push((live, clock.saturating_sub(born), clock.saturating_sub(written)));
+        }
+        for _ in 0..counts[3] {
+            state.open.push(Self::read_open(&mut input)?);
+        }
+        Ok(state)
+    }
+
+    fn read_open(input: &mut Input) -> Result<Option<Open>> {
+        if input.byte()? == 0 {
+            return Ok(None);
+        }
+        let segment = input.below(1 << 32, "a segment")? as u32;
+        let serial = input.varint()?;
+        let next = input.below(1 << 32, "a page")? as u32;
+        let entries = read_entries(input.bytes()?)?;
+        let entry_bytes = entries.len() * 31;
+        Ok(Some(Open { segment, serial, next, entries, entry_bytes }))
+    }
+}
+
+impl Anchor {
+    /// Bytes of one with so many chains and pages.
+    fn bytes(chains: usize, pages: usize) -> usize {
+        56 + 20 * chains + 4 * pages
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut out = Output::default();
+        out.u64(MAGIC);
+        out.u32(VERSION);
+        out.u32(self.segment_blocks);
+        out.u64(self.number);
+        out.u64(self.commit);
+        out.u32(self.kept);
+        out.u32(self.len);
+        out.u32(self.sum);
+        out.u32(self.chains.len() as u32);
+        out.u32(self.levels);
+        out.u32(self.pages.len() as u32);
+        for chain in &self.chains {
+            out.u32(chain.stream);
+            out.u32(chain.segment);
+            out.u64(chain.serial);
+            out.u32(chain.index);
+        }
+        self.pages.iter().for_each(|addr| out.u32(addr.0));
+        out.0
+    }
+
+    pub fn read(page: &[u8]) -> Result<Anchor> {
+        let mut input = Input::new("an anchor of the object store", page);
+        let (magic, version) = (input.u64()?, input.u32()?);
+        if magic != MAGIC {
+            return Err(input.wrong("its magic number is another's"));
+        }
+        if version != VERSION {
+            return Err(Error::unsupported(
+                format!("an object store of version {version}"),
+                format!(
+                    "this program knows version {VERSION}; copy the objects with the program that made it, and make the store anew"
+                ),
+            ));
+        }
+        let (segment_blocks, number, commit) = (input.u32()?, input.u64()?, input.u64()?);
+        let (kept, len, sum) = (input.u32()?, input.u32()?, input.u32()?);
+        let (chains, levels, pages) = (input.u32()? as usize, input.u32()?, input.u32()? as usize);
+        let fit = chains.saturating_mul(20).saturating_add(pages.saturating_mul(4)) <= page.len();
+        if !fit || levels > LEVELS_MAX || !(1..=64).contains(&segment_blocks) {
+            return Err(input.wrong("it lists more than it can hold"));
+        }
+        let mut anchor = Anchor {
+            number,
+            segment_blocks,
+            kept,
+            commit,
+            chains: Vec::new(),
+            len,
+            sum,
+            levels,
+            pages: Vec::new(),
+        };
+        for _ in 0..chains {
+            let (stream, segment, serial) = (input.u32()?, input.u32()?, input.u64()?);
+            anchor.chains.push(ChainStart { stream, segment, serial, index: input.u32()? });
+        }
+        for _ in 0..pages {
+            anchor.pages.push(Addr(input.u32()?));
+        }
+        Ok(anchor)
+    }
+}
+
+impl Anchors {
+    /// For a new store on `flash`, which is seen with one block a segment.
+    pub fn new(flash: &mut Flash, segment_blocks: u32) -> Result<Anchors> {
+        let good = |number: &u32| flash.good_pages(*number) > 0;
+        let last = (0..flash.segments().min(ANCHOR_SEARCH)).filter(good).nth(ANCHOR_BLOCKS as usize - 1);
+        let last = last.ok_or_else(|| Error::invalid("too few good blocks for an object store"))?;
+        let kept = (last + 1).div_ceil(segment_blocks);
+        // Not the first block, so that the first anchor erases it.
+        Ok(Anchors { count: last + 1, at: (last, u32::MAX), number: 0, kept })
+    }
+
+    /// Finds the newest anchor on `flash`, which is seen with one block a segment.
+    pub fn find(flash: &mut Flash) -> Result<(Anchor, Anchors)> {
+        let mut blocks = Vec::new();
+        for block in 0..flash.segments().min(ANCHOR_SEARCH) {
+            if let Some(tag) =
+                flash.read_tag(flash.addr(block, 0))?.filter(|tag| tag.kind == PageKind::Anchor)
+            {
+                blocks.push((tag.serial, block));
+            }
+        }
+        blocks.sort_unstable();
+        let mut why = Error::invalid("there is no object store on this flash");
+        for (_, block) in blocks.into_iter().rev() {
+            let pages = flash.pages_per_segment();
+            let mut used = 0;
+            while used < pages && !flash.is_blank(flash.addr(block, used))? {
+                used += 1;
+            }
+            for page in (0..used).rev() {
+                match flash
+                    .read(flash.addr(block, page), PageKind::Anchor)
+                    .and_then(|page| Anchor::read(&page))
+                {
+                    Ok(anchor) => {
+                        let anchors = Anchors {
+                            count: (anchor.kept * anchor.segment_blocks).min(flash.segments()),
+                            at: (block, used),
+                            number: anchor.number,
+                            kept: anchor.kept,
+                        };
+                        return Ok((anchor, anchors));
+                    }
+                    Err(error @ Error::Gone { .. }) => return Err(error),
+                    Err(error) => why = error,
+                }
+            }
+        }
+        Err(why)
+    }
+
+    /// Writes the next anchor, into the next block where this one is full or fails.
+    fn write(&mut self, flash: &mut Flash, page: &[u8]) -> Result<()> {
+        let pages = flash.pages_per_block();
+        for _ in 0..2 * self.count {
+            let (block, next) = self.at;
+            if next >= pages || flash.raw_is_bad(block) {
+                let block = (block + 1) % self.count;
+                self.at = (block, pages);
+                if !flash.raw_is_bad(block) && flash.raw_erase(block)? {
+                    self.at = (block, 0);
+                }
+                continue;
+            }
+            self.at.1 += 1;
+            if flash.raw_program(block, next, PageKind::Anchor, self.number, page)? {
+                return Ok(());
+            }
+        }
+        Err(flash.worn_out())
+    }
+}
+
+/// Where the last checkpoint lies, and the node table that it names.
+///
+/// **Invariant.** Pages of the last checkpoint, and of the tables it names, are alive until the next one is there.
+pub(super) struct Checkpoints {
+    anchors: Anchors,
+    /// Pages of the node table, and those that differ from it.
+    tables: Vec<u32>,
+    dirty: FxHashSet<u32>,
+    /// Pages of the table that the next checkpoint replaces.
+    old: Vec<Addr>,
+    pages: Vec<Addr>,
+}
+
+/// Nodes that one page of the node table has places for.
+fn nodes_per_table(media: &Media) -> u32 {
+    (media.flash.page_bytes() / 4) as u32
+}
+
+impl Checkpoints {
+    pub fn new(anchors: Anchors, tables: Vec<u32>, pages: Vec<Addr>) -> Checkpoints {
+        Checkpoints { anchors, tables, dirty: FxHashSet::default(), old: Vec::new(), pages }
+    }
+
+    /// Segments at the beginning that hold anchors.
+    pub fn kept(&self) -> u32 {
+        self.anchors.kept
+    }
+
+    /// The pages of the last checkpoint.
+    pub fn pages(&self) -> &[Addr] {
+        &self.pages
+    }
+
+    /// The pages of the node table.
+    pub fn tables(&self) -> impl Iterator<Item = Addr> {
+        self.tables.iter().filter(|addr| **addr != NOWHERE).map(|addr| Addr(*addr))
+    }
+
+    /// The pages of the node table that lie in a segment are written again.
+    pub fn renew_tables(&mut self, segments: &Segments, segment: u32) {
+        let lies = |addr: u32| addr != NOWHERE && segments.of(Addr(addr)) == segment;
+        let there = (0..).zip(&self.tables).filter(|(_, addr)| lies(**addr)).map(|(number, _)| number);
+        self.dirty.extend(there);
+    }
+
+    /// The node table.
+    pub fn read_table(&self, media: &mut Media, nodes: u32) -> Result<Vec<u32>> {
+        let mut table = Vec::with_capacity(nodes as usize);
+        for addr in &self.tables {
+            let page = media.flash.read(checked(&media.flash, Addr(*addr))?, PageKind::Table)?;
+            table.extend(
+                page.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])),
+            );
+        }
+        if table.len() < nodes as usize || nodes == 0 {
+            return Err(Error::corrupt("the node table of the object store", "it is too short", nodes));
+        }
+        table.truncate(nodes as usize);
+        for addr in table.iter().filter(|addr| **addr != NOWHERE) {
+            checked(&media.flash, Addr(*addr))?;
+        }
+        Ok(table)
+    }
+
+    /// Writes the nodes that changed, and the parts of their table.
+    pub fn write_index(&mut self, index: &mut Index, stream: usize) -> Result<()> {
+        let Index { media, tree, .. } = index;
+        let per_table = nodes_per_table(media);
+        for id in tree.dirty_nodes() {
+            let mut page = Output::default();
+            tree.encode(id, &mut page);
+            let addr = media.append_own(stream, PageKind::Node, &page.0, &[Entry::Node { id, index: 0 }])?;
+            tree.wrote(id, addr);
+            self.dirty.insert(id / per_table);
+        }
+        self.dirty.extend(tree.take_given_up().into_iter().map(|id| id / per_table));
+        let count = (tree.table_len() as u32).div_ceil(per_table);
+        self.tables.resize(count as usize, NOWHERE);
+        let mut dirty: Vec<u32> = self.dirty.drain().filter(|number| *number < count).collect();
+        dirty.sort_unstable();
+        for number in dirty {
+            let mut page = Output::default();
+            for id in number * per_table..(number + 1) * per_table {
+                page.u32(tree.addr(id));
+            }
+            let addr = media.append_own(stream, PageKind::Table, &page.0, &[])?;
+            let old = std::mem::replace(&mut self.tables[number as usize], addr.0);
+            if old != NOWHERE {
+                self.old.push(Addr(old));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what a checkpoint says, and the anchor that names it; the pages before are dead, and so are those of the
+    /// journal that were `merged`.
+    pub fn write(&mut self, index: &mut Index, stream: usize, bytes: &[u8], merged: Vec<Addr>) -> Result<()> {
+        let media = &mut index.media;
+        let mut pages = write_pages(media, stream, bytes)?;
+        let (mut first, mut levels) = (0, 0);
+        // What the anchor has no room for is a list by itself, and the anchor names the list's pages.
+        while Anchor::bytes(media.chains().len(), pages.len() - first) > media.flash.page_bytes() {
+            let list: Vec<u8> = pages[first..].iter().flat_map(|addr| addr.0.to_le_bytes()).collect();
+            first = pages.len();
+            levels += 1;
+            pages.extend(write_pages(media, stream, &list)?);
+        }
+        self.anchors.number += 1;
+        let anchor = Anchor {
+            number: self.anchors.number,
+            segment_blocks: media.flash.segment_blocks(),
+            kept: self.anchors.kept,
+            commit: index.log.commit(),
+            chains: media.chains(),
+            len: bytes.len() as u32,
+            sum: crc32c(bytes),
+            levels,
+            pages: pages[first..].to_vec(),
+        };
+        let page = anchor.write();
+        assert!(page.len() <= media.flash.page_bytes(), "the lists were made so that it fits");
+        media.counts.index_pages += 1;
+        media.counts.checkpoints += 1;
+        // What the anchor names must be there before it, and it before what it replaces is erased.
+        media.flash.sync()?;
+        self.anchors.write(&mut media.flash, &page)?;
+        media.flash.sync()?;
+        // The new checkpoint is there: nothing else of the store's own is needed any more.
+        let old = std::mem::replace(&mut self.pages, pages);
+        let tables = std::mem::take(&mut self.old);
+        for addr in old.into_iter().chain(tables).chain(merged).chain(index.tree.take_released()) {
+            media.segments.drop_page(media.segments.of(addr));
+        }
+        index.log.start_over();
+        media.settle_checkpoint();
+        Ok(())
+    }
+}
+
+fn write_pages(media: &mut Media, stream: usize, bytes: &[u8]) -> Result<Vec<Addr>> {
+    let parts = bytes.chunks(media.flash.page_bytes());
+    parts.map(|part| media.append_own(stream, PageKind::Checkpoint, part, &[])).collect()
+}
+
+impl Store {
+    /// A checkpoint, after which nothing is to be recovered if it is `clean` and the last thing done.
+    pub(super) fn checkpoint_now(&mut self, clean: bool) -> Result<()> {
+        let done = self.checkpoint(clean);
+        self.or_fail(done)
+    }
+
+    pub(super) fn checkpoint(&mut self, clean: bool) -> Result<()> {
+        self.write_out()?;
+        let merged = self.merge_if_due(clean)?;
+        let stream = self.placement.place(What::Index);
+        self.checkpoints.write_index(&mut self.index, stream)?;
+        // The chains go on from where they are after the last page of this checkpoint.
+        self.index.media.open_chains()?;
+        let bytes = self.state(clean, &merged).write();
+        self.checkpoints.write(&mut self.index, stream, &bytes, merged)
+    }
+
+    /// Access pages that this checkpoint makes superfluous; none if it does not merge.
+    fn merge_if_due(&mut self, clean: bool) -> Result<Vec<Addr>> {
+        if !self.access.is_used() {
+            return Ok(Vec::new());
+        }
+        // Nothing of the journal is waiting after a merge; half-way there is no hurry.
+        let due = self.access.is_due() || clean && self.access.waiting() > 0;
+        if due {
+            self.access.merge(&mut self.index)?;
+        } else if self.journal_is_crowded() {
+            let stream = self.placement.place(What::Access);
+            return self.access.shorten(&mut self.index, stream);
+        }
+        Ok(self.access.take_merged())
+    }
+
+    fn state(&self, clean: bool, merged: &[Addr]) -> State {
+        debug_assert!(merged.first().is_none_or(|addr| !self.access.pages().contains(addr)));
+        let media = &self.index.media;
+        let segment = |number: u32| {
+            let segment = media.segments.get(number);
+            (segment.live_bytes, segment.born, segment.written)
+        };
+        State {
+            next_object: self.next_object,
+            next_access: self.access.next(),
+            clock: media.clock,
+            serial: media.serial(),
+            objects: self.index.objects(),
+            reserved_bytes: self.index.reserved_bytes(),
+            placement: self.placement_text.clone(),
+            keep_bytes: self.options.keep_bytes,
+            nodes: self.index.tree.table_len() as u32,
+            tables: self.checkpoints.tables.clone(),
+            access_pages: self.access.pages().to_vec(),
+            segments: (0..media.segments.count() as u32).map(segment).collect(),
+            open: if clean { media.open() } else { Vec::new() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_state_and_an_anchor_come_back() {
+        let open = Open {
+            segment: 3,
+            serial: 9,
+            next: 4,
+            entries: vec![Entry::Node { id: 1, index: 2 }],
+            entry_bytes: 31,
+        };
+        let state = State {
+            next_object: 5,
+            clock: 1000,
+            placement: "split,entries=3".into(),
+            tables: vec![7, NOWHERE],
+            access_pages: vec![Addr(9)],
+            segments: vec![(4096, 10, 990)],
+            open: vec![None, Some(open)],
+            ..State::default()
+        };
+        let back = State::read(&state.write()).unwrap();
+        assert_eq!(format!("{back:?}"), format!("{state:?}"));
+        let chain = ChainStart { stream: 1, segment: 2, serial: 3, index: 4 };
+        let anchor = Anchor {
+            number: 8,
+            segment_blocks: 2,
+            kept: 1,
+            commit: 5,
+            chains: vec![chain],
+            len: 5,
+            sum: 6,
+            levels: 1,
+            pages: vec![Addr(3), Addr(4)],
+        };
+        assert_eq!(Anchor::read(&anchor.write()).unwrap(), anchor);
+        assert_eq!(anchor.write().len(), Anchor::bytes(1, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_an_error_or_a_value_and_never_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = State::read(&bytes);
+            if bytes.len() > 12 {
+                bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
+                bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+            }
+            let _ = Anchor::read(&bytes);
+        }
+    }
+}

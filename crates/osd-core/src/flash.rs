@@ -1,0 +1,383 @@
+//! The flash as the store sees it: pages of segments, each with its kind, serial number and checksum.
+//!
+//! A segment is a few erase blocks, on different units where there are several, so that consecutive pages
+//! work at the same time. Page `i` of segment `s` is page `i ÷ k` of the segment's block `i mod k`. A block
+//! that is bad leaves gaps: its pages are passed over by whoever appends.
+//!
+//! The spare area of each page holds, as its tag, a checksum over the page (31 bits of CRC-32C, begun with
+//! the other two), the serial number of the segment's use, and the kind of page. Data pages of a store
+//! that keeps no bytes have no checksum.
+
+use super::layout::PageKind;
+use bimetal_base::checksum::crc32c_raw;
+use bimetal_base::time::Time;
+use bimetal_base::{Error, Result};
+use bimetal_media::nand::{Failure, Nand, Page, Tag};
+use bytes::Bytes;
+
+/// A page of the flash, numbered segment by segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Addr(pub u32);
+
+/// Attempts at reading a page with too many wrong bits.
+const READS_MAX: u32 = 3;
+const KIND_BITS: u32 = 8;
+const SUM_MASK: u32 = 0x7fff_ffff;
+
+/// What a programmed page says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageTag {
+    pub kind: PageKind,
+    /// The number of the use of the segment that it was written in.
+    pub serial: u64,
+    sum: u32,
+}
+
+/// The array, in segments.
+pub(super) struct Flash {
+    nand: Nand,
+    blocks_per_segment: u32,
+    pages_per_block: u32,
+    page_bytes: usize,
+    /// When what is asked arrives.
+    pub now: Time,
+    /// When all that was asked so far is done.
+    pub done: Time,
+    /// A whole page to program from.
+    scratch: Vec<u8>,
+}
+
+impl Flash {
+    pub fn new(nand: Nand, blocks_per_segment: u32) -> Flash {
+        let geometry = *nand.geometry();
+        Flash {
+            blocks_per_segment,
+            pages_per_block: geometry.pages_per_block,
+            page_bytes: geometry.page_bytes as usize,
+            now: Time::ZERO,
+            done: Time::ZERO,
+            scratch: vec![0; geometry.page_bytes as usize],
+            nand,
+        }
+    }
+
+    pub fn nand(&self) -> &Nand {
+        &self.nand
+    }
+
+    pub fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.nand
+    }
+
+    pub fn into_nand(self) -> Nand {
+        self.nand
+    }
+
+    /// What is programmed so far survives a power cut of the host, too, where the array lies in a file.
+    pub fn sync(&mut self) -> Result<()> {
+        self.nand.sync()
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    pub fn pages_per_segment(&self) -> u32 {
+        self.blocks_per_segment * self.pages_per_block
+    }
+
+    pub fn pages_per_block(&self) -> u32 {
+        self.pages_per_block
+    }
+
+    /// Erase blocks of a segment.
+    pub fn segment_blocks(&self) -> u32 {
+        self.blocks_per_segment
+    }
+
+    /// The same array with another size of segments.
+    pub fn with_segments(self, blocks: u32) -> Flash {
+        Flash { blocks_per_segment: blocks, ..self }
+    }
+
+    /// Whole segments of the array.
+    pub fn segments(&self) -> u32 {
+        self.nand.geometry().blocks() / self.blocks_per_segment
+    }
+
+    pub fn addr(&self, segment: u32, index: u32) -> Addr {
+        Addr(segment * self.pages_per_segment() + index)
+    }
+
+    pub fn segment_of(&self, addr: Addr) -> u32 {
+        addr.0 / self.pages_per_segment()
+    }
+
+    pub fn index_of(&self, addr: Addr) -> u32 {
+        addr.0 % self.pages_per_segment()
+    }
+
+    /// The erase block that is number `index` when blocks are counted across the units.
+    fn block(&self, index: u32) -> u32 {
+        let geometry = self.nand.geometry();
+        index % geometry.units * geometry.blocks_per_unit + index / geometry.units
+    }
+
+    fn place(&self, addr: Addr) -> (u32, u32) {
+        let (segment, index) = (self.segment_of(addr), self.index_of(addr));
+        let block = segment * self.blocks_per_segment + index % self.blocks_per_segment;
+        (self.block(block), index / self.blocks_per_segment)
+    }
+
+    fn blocks_of(&self, segment: u32) -> impl Iterator<Item = u32> + '_ {
+        let first = segment * self.blocks_per_segment;
+        (first..first + self.blocks_per_segment).map(|index| self.block(index))
+    }
+
+    /// Pages of a segment that are in good blocks.
+    pub fn good_pages(&self, segment: u32) -> u32 {
+        let good = self.blocks_of(segment).filter(|block| !self.nand.is_bad(*block)).count();
+        good as u32 * self.pages_per_block
+    }
+
+    /// Pages from `index` on that are in good blocks.
+    pub fn good_pages_from(&self, segment: u32, index: u32) -> u32 {
+        let rest = self.pages_per_segment() - index;
+        if self.good_pages(segment) == self.pages_per_segment() {
+            return rest;
+        }
+        let good = |index: &u32| !self.is_bad(self.addr(segment, *index));
+        (index..self.pages_per_segment()).filter(good).count() as u32
+    }
+
+    /// Whether the block of a page is bad.
+    pub fn is_bad(&self, addr: Addr) -> bool {
+        self.nand.is_bad(self.place(addr).0)
+    }
+
+    /// Erases of the most worn block of a segment that is still good.
+    pub fn wear(&self, segment: u32) -> u32 {
+        let good = self.blocks_of(segment).filter(|block| !self.nand.is_bad(*block));
+        good.map(|block| self.nand.erases(block)).max().unwrap_or(u32::MAX)
+    }
+
+    /// Whether every page of a segment can be programmed: what a controller knows from having erased it.
+    pub fn is_erased(&self, segment: u32) -> bool {
+        let mut good = self.blocks_of(segment).filter(|block| !self.nand.is_bad(*block));
+        good.all(|block| self.nand.next_page(block) == 0 && matches!(self.nand.page(block, 0), Page::Erased))
+    }
+
+    fn tag_of(page: Page) -> Option<PageTag> {
+        let Page::Programmed(tag) = page else { return None };
+        let kind = PageKind::from_number((tag.sequence & ((1 << KIND_BITS) - 1)) as u8)?;
+        Some(PageTag { kind, serial: tag.sequence >> KIND_BITS, sum: tag.owner })
+    }
+
+    /// Reads the spare area alone; none if the page is erased, torn or of somebody else.
+    pub fn read_tag(&mut self, addr: Addr) -> Result<Option<PageTag>> {
+        let (block, page) = self.place(addr);
+        match self.nand.read_spare(self.now, block, page) {
+            Ok((page, done)) => {
+                self.done = self.done.max(done);
+                Ok(Self::tag_of(page))
+            }
+            Err(failure) => Err(self.hopeless(failure, addr)),
+        }
+    }
+
+    /// Whether nothing was ever written to a page since its block was erased: what its spare area shows.
+    pub fn is_blank(&mut self, addr: Addr) -> Result<bool> {
+        let (block, page) = self.place(addr);
+        match self.nand.read_spare(self.now, block, page) {
+            Ok((page, _)) => Ok(page == Page::Erased),
+            Err(failure) => Err(self.hopeless(failure, addr)),
+        }
+    }
+
+    /// Reads a page without looking at its bytes.
+    pub fn sense(&mut self, addr: Addr) -> Result<()> {
+        let (block, page) = self.place(addr);
+        for left in (0..READS_MAX).rev() {
+            match self.nand.read(self.now, block, page) {
+                Ok(done) => {
+                    self.done = self.done.max(done);
+                    return Ok(());
+                }
+                Err(Failure::Unreadable) if left > 0 => {}
+                Err(failure) => return Err(self.hopeless(failure, addr)),
+            }
+        }
+        Err(self.hopeless(Failure::Unreadable, addr))
+    }
+
+    /// Reads a page of this kind and checks it.
+    ///
+    /// Fails with [`Error::Corrupt`] if it is not readable, of another kind, or its checksum is wrong.
+    pub fn read(&mut self, addr: Addr, kind: PageKind) -> Result<Bytes> {
+        self.sense(addr)?;
+        let (block, page) = self.place(addr);
+        let bytes = self.nand.bytes(block, page).map_err(|failure| self.hopeless(failure, addr))?;
+        let Some(tag) = Self::tag_of(self.nand.page(block, page)) else {
+            return Err(self.corrupt(addr, "its spare area is not of this store"));
+        };
+        if tag.kind != kind {
+            return Err(self.corrupt(addr, format!("it is a {:?} page, not a {kind:?} page", tag.kind)));
+        }
+        if tag.sum != checksum(kind, tag.serial, &bytes) {
+            return Err(self.corrupt(addr, "its checksum is wrong"));
+        }
+        Ok(bytes)
+    }
+
+    /// Programs a page with `data` (shorter than a page: filled up with zeros), or with nothing. False: the
+    /// program failed and the block is bad now.
+    pub fn program(&mut self, addr: Addr, kind: PageKind, serial: u64, data: &[u8]) -> Result<bool> {
+        let (block, page) = self.place(addr);
+        self.program_at(block, page, kind, serial, data)
+    }
+
+    fn program_at(
+        &mut self,
+        block: u32,
+        page: u32,
+        kind: PageKind,
+        serial: u64,
+        data: &[u8],
+    ) -> Result<bool> {
+        let sequence = serial << KIND_BITS | kind as u64;
+        let programmed = if data.is_empty() {
+            self.nand.program(self.now, block, page, Tag { owner: 0, sequence }, &[])
+        } else {
+            self.scratch[..data.len()].copy_from_slice(data);
+            self.scratch[data.len()..].fill(0);
+            let owner = checksum(kind, serial, &self.scratch);
+            self.nand.program(self.now, block, page, Tag { owner, sequence }, &self.scratch)
+        };
+        match programmed {
+            Ok(done) => {
+                self.done = self.done.max(done);
+                Ok(true)
+            }
+            Err(Failure::Program) => Ok(false),
+            Err(failure) => Err(self.hopeless(failure, Addr(0))),
+        }
+    }
+
+    /// Turns a bit of a page, as damage does.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn turn_bit(&mut self, addr: Addr, bit: u32) {
+        let (block, page) = self.place(addr);
+        self.nand.turn_bit(block, page, bit).expect("the page was programmed");
+    }
+
+    /// Erases what is good of a segment; blocks that fail are bad from now on.
+    pub fn erase(&mut self, segment: u32) -> Result<()> {
+        let blocks: smallvec::SmallVec<[u32; 16]> = self.blocks_of(segment).collect();
+        for block in blocks {
+            if self.nand.is_bad(block) {
+                continue;
+            }
+            match self.nand.erase(self.now, block) {
+                Ok(done) => self.done = self.done.max(done),
+                Err(Failure::Erase) => {}
+                Err(failure) => return Err(self.hopeless(failure, self.addr(segment, 0))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the block that is number `index` across the units is bad.
+    pub fn raw_is_bad(&self, index: u32) -> bool {
+        self.nand.is_bad(self.block(index))
+    }
+
+    /// Erases one block; false: it failed and is bad now.
+    pub fn raw_erase(&mut self, index: u32) -> Result<bool> {
+        match self.nand.erase(self.now, self.block(index)) {
+            Ok(done) => {
+                self.done = self.done.max(done);
+                Ok(true)
+            }
+            Err(Failure::Erase) => Ok(false),
+            Err(failure) => Err(self.hopeless(failure, Addr(0))),
+        }
+    }
+
+    /// Programs a page of one block; false: it failed and the block is bad now.
+    pub fn raw_program(
+        &mut self,
+        index: u32,
+        page: u32,
+        kind: PageKind,
+        serial: u64,
+        data: &[u8],
+    ) -> Result<bool> {
+        self.program_at(self.block(index), page, kind, serial, data)
+    }
+
+    fn corrupt(&self, addr: Addr, why: impl std::fmt::Display) -> Error {
+        let (segment, index) = (self.segment_of(addr), self.index_of(addr));
+        let at = format!("{}: page {index} of segment {segment}", self.nand.profile().model);
+        Error::corrupt("a page of the object store", why, at)
+    }
+
+    /// A failure of the array that nothing can be done about, as an error.
+    fn hopeless(&self, failure: Failure, addr: Addr) -> Error {
+        match failure {
+            Failure::PowerOff => Error::Gone { device: self.nand.profile().model.clone() },
+            Failure::Storage(error) => *error,
+            Failure::Unreadable => self.corrupt(addr, "more bits are wrong than can be corrected"),
+            Failure::Program | Failure::Erase => self.worn_out(),
+        }
+    }
+
+    /// The error of an array that takes no more writes.
+    pub fn worn_out(&self) -> Error {
+        let what = format!("{}: the flash is worn out and takes no more writes", self.nand.profile().model);
+        Error::io(what, std::io::Error::from_raw_os_error(libc::EROFS))
+    }
+}
+
+/// The checksum of a page: over its bytes, begun with its kind and serial number.
+fn checksum(kind: PageKind, serial: u64, bytes: &[u8]) -> u32 {
+    let seed = crc32c_raw(kind as u32, &serial.to_le_bytes());
+    crc32c_raw(seed, bytes) & SUM_MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bimetal_media::nand::{NandProfile, Payload};
+    use bimetal_media::profile;
+
+    fn flash(change: impl FnOnce(&mut NandProfile)) -> Flash {
+        let mut profile = profile::load::<NandProfile>("slc-2k").unwrap().ideal();
+        profile.blocks = 16;
+        change(&mut profile);
+        Flash::new(Nand::new(profile, 1, true, Payload::memory()), 2)
+    }
+
+    #[test]
+    fn a_segment_spreads_over_units_and_its_pages_are_programmed_in_order() {
+        let mut flash = flash(|profile| profile.chips = 2);
+        let units: Vec<u32> = (0..4).map(|page| flash.place(Addr(page)).0 / 16).collect();
+        assert_eq!(units, [0, 1, 0, 1]);
+        for page in 0..flash.pages_per_segment() {
+            assert!(flash.program(flash.addr(3, page), PageKind::Data, 7, &[page as u8; 9]).unwrap());
+        }
+        let read = flash.read(flash.addr(3, 100), PageKind::Data).unwrap();
+        assert_eq!((&read[..9], read[9]), (&[100u8; 9][..], 0));
+        assert_eq!(flash.read_tag(flash.addr(3, 5)).unwrap().unwrap().serial, 7);
+    }
+
+    #[test]
+    fn a_page_of_another_kind_or_with_other_bytes_is_refused() {
+        let mut flash = flash(|_| ());
+        let addr = flash.addr(0, 0);
+        flash.program(addr, PageKind::Node, 1, b"node").unwrap();
+        assert!(flash.read(addr, PageKind::Data).is_err());
+        assert_ne!(checksum(PageKind::Node, 1, b"a"), checksum(PageKind::Node, 2, b"a"));
+        assert_ne!(checksum(PageKind::Node, 1, b"a"), checksum(PageKind::Data, 1, b"a"));
+    }
+}

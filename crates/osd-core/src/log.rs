@@ -1,0 +1,269 @@
+//! Commits: the log of changed items.
+//!
+//! A commit is a run of log pages with one number. Each page says which part it is and whether it is the
+//! last; a commit whose last page is missing never happened. The records say what an item is now, not how
+//! it changed: applying them in order gives the state after the commit, however often it is done.
+
+use super::Store;
+use super::append::Media;
+use super::extents::Index;
+use super::flash::Addr;
+use super::layout::{Input, Key, Output, PageKind, Value};
+use super::placement::What;
+use super::tree::Tree;
+use bimetal_base::{Error, Result};
+use rustc_hash::FxHashSet;
+
+/// Bytes of a log page before its records.
+pub(super) const LOG_HEADER: usize = 20;
+const LAST: u32 = 1 << 31;
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// Numbers of the store: the next object, the next entry of the access journal, the clock.
+    Numbers { next_object: u64, next_access: u64, clock: u64 },
+    /// The item is so now.
+    Put(Key, Value),
+    /// The item is gone.
+    Delete(Key),
+}
+
+impl Record {
+    fn write(&self, out: &mut Output) {
+        match self {
+            Record::Numbers { next_object, next_access, clock } => {
+                out.byte(1);
+                out.varint(*next_object);
+                out.varint(*next_access);
+                out.varint(*clock);
+            }
+            Record::Put(key, value) => {
+                out.byte(2);
+                key.write(out);
+                value.write(out);
+            }
+            Record::Delete(key) => {
+                out.byte(3);
+                key.write(out);
+            }
+        }
+    }
+
+    fn read(input: &mut Input) -> Result<Record> {
+        Ok(match input.byte()? {
+            1 => Record::Numbers {
+                next_object: input.varint()?,
+                next_access: input.varint()?,
+                clock: input.varint()?,
+            },
+            2 => {
+                let key = Key::read(input)?;
+                Record::Put(key, Value::read(key, input)?)
+            }
+            3 => Record::Delete(Key::read(input)?),
+            other => return Err(input.wrong(format_args!("there is no record of kind {other}"))),
+        })
+    }
+}
+
+/// A log page as it is read back.
+pub(super) struct LogPage {
+    pub commit: u64,
+    pub part: u32,
+    pub last: bool,
+    pub records: Vec<Record>,
+}
+
+pub(super) fn read_page(page: &[u8]) -> Result<LogPage> {
+    let mut input = Input::new("a log page of the object store", page);
+    let (commit, part, len) = (input.u64()?, input.u32()?, input.u32()?);
+    input.u32()?;
+    let mut body = Input::new("a log page of the object store", input.take(len as usize)?);
+    let mut records = Vec::new();
+    while !body.is_empty() {
+        records.push(Record::read(&mut body)?);
+    }
+    Ok(LogPage { commit, part: part & !LAST, last: part & LAST != 0, records })
+}
+
+/// The log: items that changed since the last commit, and how far it is.
+#[derive(Default)]
+pub(super) struct Log {
+    changed: FxHashSet<Key>,
+    /// The number of the last commit.
+    commit: u64,
+    /// Log pages since the last checkpoint.
+    pages: u64,
+}
+
+impl Log {
+    /// An item changed.
+    pub fn note(&mut self, key: Key) {
+        self.changed.insert(key);
+    }
+
+    /// How many items changed.
+    pub fn len(&self) -> usize {
+        self.changed.len()
+    }
+
+    /// The number of the last commit.
+    pub fn commit(&self) -> u64 {
+        self.commit
+    }
+
+    /// Log pages since the last checkpoint.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// A checkpoint says all that the log did.
+    pub fn start_over(&mut self) {
+        self.changed.clear();
+        self.pages = 0;
+    }
+
+    /// Writes the changed items as the next commit.
+    pub fn write(
+        &mut self,
+        media: &mut Media,
+        tree: &mut Tree,
+        stream: usize,
+        numbers: &Record,
+    ) -> Result<()> {
+        self.commit += 1;
+        let mut page = Output::default();
+        numbers.write(&mut page);
+        let mut keys: Vec<Key> = self.changed.drain().collect();
+        keys.sort_unstable();
+        let (mut part, room) = (0, media.flash.page_bytes() - LOG_HEADER);
+        for key in keys {
+            let record = match tree.get(&mut media.flash, key)? {
+                Some(value) => Record::Put(key, value),
+                None => Record::Delete(key),
+            };
+            let before = page.0.len();
+            record.write(&mut page);
+            if page.0.len() > room {
+                let next = page.0.split_off(before);
+                self.append(media, stream, part, &page.0)?;
+                (part, page.0) = (part + 1, next);
+            }
+        }
+        self.append(media, stream, part | LAST, &page.0)
+    }
+
+    fn append(&mut self, media: &mut Media, stream: usize, part: u32, records: &[u8]) -> Result<()> {
+        let mut page = Output::default();
+        page.u64(self.commit);
+        page.u32(part);
+        page.u32(records.len() as u32);
+        page.u32(0);
+        page.0.extend_from_slice(records);
+        media.append(stream, PageKind::Log, &page.0, &[])?;
+        self.pages += 1;
+        Ok(())
+    }
+
+    /// The records of the commits after number `commit` that are complete, in order.
+    pub fn read(&mut self, media: &mut Media, commit: u64, pages: &[Addr]) -> Result<Vec<Record>> {
+        self.commit = commit;
+        let (mut all, mut whole, mut part) = (Vec::new(), 0, 0);
+        for addr in pages {
+            let page = media.flash.read(*addr, PageKind::Log)?;
+            let LogPage { commit, part: its, last, records } = read_page(&page)?;
+            if commit != self.commit + 1 || its != part {
+                let why = format!("part {its} of commit {commit} follows part {part} of {}", self.commit + 1);
+                return Err(Error::corrupt("the log of the object store", why, addr.0));
+            }
+            self.pages += 1;
+            part += 1;
+            all.extend(records);
+            if last {
+                (self.commit, whole, part) = (commit, all.len(), 0);
+            }
+        }
+        all.truncate(whole);
+        Ok(all)
+    }
+}
+
+impl Store {
+    /// Commits whatever there is to commit.
+    pub(super) fn commit_now(&mut self) -> Result<()> {
+        let committed = self.commit_all();
+        self.or_fail(committed)
+    }
+
+    pub(super) fn commit_all(&mut self) -> Result<()> {
+        self.write_out()?;
+        if self.index.log.len() == 0 {
+            // What died so far died with an earlier commit.
+            self.settle_commit();
+            return Ok(());
+        }
+        if self.index.media.is_broken() {
+            return self.checkpoint(false);
+        }
+        let stream = self.placement.place(What::Log);
+        let numbers = Record::Numbers {
+            next_object: self.next_object,
+            next_access: self.access.next(),
+            clock: self.index.media.clock,
+        };
+        let Index { media, tree, log, .. } = &mut self.index;
+        log.write(media, tree, stream, &numbers)?;
+        // The chain may have broken in the middle of it.
+        if media.is_broken() {
+            return self.checkpoint(false);
+        }
+        media.counts.commits += 1;
+        media.flash.sync()?;
+        self.settle_commit();
+        Ok(())
+    }
+
+    /// What was emptied is free, but for what a checkpoint must say.
+    fn settle_commit(&mut self) {
+        let Media { segments, flash, .. } = &mut self.index.media;
+        segments.settle(flash, false);
+    }
+
+    /// Writes the access times that wait.
+    pub(super) fn write_accesses(&mut self) -> Result<()> {
+        let stream = self.placement.place(What::Access);
+        self.access.write(&mut self.index.media, stream)?;
+        // Pages that the chain does not lead to would not be found again.
+        if self.index.media.is_broken() && self.held == 0 { self.checkpoint(false) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Extent, Fork};
+
+    #[test]
+    fn records_come_back() {
+        let key = Key::extent(9, Fork::Attributes, 77);
+        let records = [
+            Record::Numbers { next_object: 5, next_access: 1 << 40, clock: 3 },
+            Record::Put(key, Value::Extent(Extent { len: 5, at: Extent::RESERVED })),
+            Record::Put(Key::attributes(9), Value::Attributes(b"abc"[..].into())),
+            Record::Delete(key),
+        ];
+        let mut out = Output::default();
+        records.iter().for_each(|record| record.write(&mut out));
+        let mut page = Output::default();
+        page.u64(12);
+        page.u32(3 | LAST);
+        page.u32(out.0.len() as u32);
+        page.u32(0);
+        page.0.extend_from_slice(&out.0);
+        page.0.resize(2048, 0);
+        let read = read_page(&page.0).unwrap();
+        assert_eq!((read.commit, read.part, read.last), (12, 3, true));
+        assert_eq!(read.records, records);
+    }
+}

@@ -1,0 +1,249 @@
+//! Making a store, and opening one: the newest anchor, its checkpoint, and the log after it.
+//!
+//! 1. The anchor with the highest number that reads well says where the checkpoint is.
+//! 2. The checkpoint says where the node table is and what is alive in each segment.
+//! 3. Each chain is followed from where the anchor says, page after page, from a segment's summary to the next
+//!    segment, to the first page that is not of it. Complete commits are applied in order.
+//! 4. Access times that are not merged are taken up.
+//!
+//! Nothing is written before the first change; that one begins with a checkpoint, unless the store was closed.
+//! Cost: the pages since the last checkpoint, one spare area each, and the checkpoint itself.
+
+use super::append::Media;
+use super::checkpoint::{Anchor, Anchors, Checkpoints, State};
+use super::extents::Index;
+use super::flash::{Addr, Flash};
+use super::layout::PageKind;
+use super::log::Record;
+use super::placement::{self, What};
+use super::tree::Tree;
+use super::{Access, Buffer, Counts, Format, Options, Store};
+use bimetal_base::checksum::crc32c;
+use bimetal_base::time::Time;
+use bimetal_base::{Error, Result};
+use bimetal_media::nand::Nand;
+
+/// Smaller pages hold too little of an index.
+const PAGE_BYTES_MIN: u64 = 2048;
+/// After a power cut, numbers of uses of segments go on so much later, past any that were given out.
+const SERIAL_GAP: u64 = 1 << 20;
+
+impl Store {
+    /// Makes an empty store on an array, whatever was on it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the array or a segment is too small, or the placement is none;
+    /// [`Error::Unsupported`] for pages below 2 KiB or an array that keeps no sequence numbers.
+    pub fn format(nand: Nand, format: &Format, options: Options) -> Result<Store> {
+        check_array(&nand)?;
+        if !(1..=64).contains(&format.segment_blocks) {
+            return Err(Error::invalid("a segment has from 1 to 64 erase blocks"));
+        }
+        let mut flash = Flash::new(nand, 1);
+        for block in 0..flash.segments().min(64) {
+            if !flash.raw_is_bad(block) && !flash.is_erased(block) {
+                flash.raw_erase(block)?;
+            }
+        }
+        let anchors = Anchors::new(&mut flash, format.segment_blocks)?;
+        let flash = flash.with_segments(format.segment_blocks);
+        let state = State { next_object: 1, placement: format.placement.clone(), ..State::default() };
+        let mut store =
+            Store::with(flash, Checkpoints::new(anchors, Vec::new(), Vec::new()), &state, options)?;
+        if store.capacity().total == 0 {
+            let segments = store.index.media.segments.count();
+            return Err(Error::invalid(format!("{segments} segments are too few for an object store")));
+        }
+        store.checkpoint_now(false)?;
+        store.index.media.counts = Counts::default();
+        Ok(store)
+    }
+
+    /// Opens the store on an array.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is none; [`Error::Corrupt`] if it cannot be read;
+    /// [`Error::Unsupported`] if it is of another version.
+    pub fn open(nand: Nand, options: Options) -> Result<Store> {
+        check_array(&nand)?;
+        let mut flash = Flash::new(nand, 1);
+        let (anchor, anchors) = Anchors::find(&mut flash)?;
+        let mut flash = flash.with_segments(anchor.segment_blocks);
+        let pages = read_lists(&mut flash, &anchor)?;
+        let state = read_state(&mut flash, &anchor, &pages)?;
+        if state.keep_bytes != options.keep_bytes {
+            let how = if state.keep_bytes { "keeps" } else { "does not keep" };
+            return Err(Error::invalid(format!("the object store {how} the bytes of its objects")));
+        }
+        let checkpoints = Checkpoints::new(anchors, state.tables.clone(), pages);
+        let mut store = Store::with(flash, checkpoints, &state, options)?;
+        store.restore(&anchor, state)?;
+        store.index.media.counts = Counts::default();
+        Ok(store)
+    }
+
+    fn with(flash: Flash, checkpoints: Checkpoints, state: &State, options: Options) -> Result<Store> {
+        let mut placement = placement::make(&state.placement.replace(',', ":"))?;
+        placement.size(u64::from(flash.segments()));
+        let page_bytes = flash.page_bytes();
+        let mut chains = vec![placement.place(What::Log), placement.place(What::Access)];
+        chains.dedup();
+        let mut media = Media::new(flash, checkpoints.kept(), placement.streams(), chains);
+        media.set_clocks(state.clock, state.serial);
+        let bytes = media.segments.count() as u64 * media.segment_bytes();
+        let tree = Tree::new(page_bytes, options.cache_bytes as usize);
+        let mut index = Index::new(media, tree, options.keep_bytes);
+        index.set_counts(state.objects, state.reserved_bytes);
+        Ok(Store {
+            index,
+            checkpoints,
+            buffer: Buffer::default(),
+            access: Access::new(state.next_access, placement.journal_entries()),
+            placement,
+            placement_text: state.placement.clone(),
+            buffer_max: options.buffer_bytes.min(bytes / 32).max(page_bytes as u64),
+            options,
+            next_object: state.next_object,
+            held: 0,
+            giving: 0,
+            failed: None,
+        })
+    }
+
+    /// Brings a store to the state of a checkpoint and what was committed since.
+    fn restore(&mut self, anchor: &Anchor, state: State) -> Result<()> {
+        let table = self.checkpoints.read_table(&mut self.index.media, state.nodes)?;
+        let page_bytes = self.index.media.flash.page_bytes();
+        self.index.tree = Tree::of(&table, page_bytes, self.options.cache_bytes as usize);
+        self.restore_segments(&state)?;
+        let mut found = Vec::new();
+        for chain in &anchor.chains {
+            found.extend(self.index.media.follow(*chain)?);
+        }
+        for addr in &state.access_pages {
+            self.access.restore_page(&mut self.index, *addr)?;
+        }
+        let of_kind = |kind: PageKind| found.iter().filter(move |page| page.1 == kind).map(|page| page.0);
+        let logged: Vec<Addr> = of_kind(PageKind::Log).collect();
+        let Index { media, log, .. } = &mut self.index;
+        for record in log.read(media, anchor.commit, &logged)? {
+            self.apply_record(record)?;
+        }
+        for addr in of_kind(PageKind::Access) {
+            self.access.restore_page(&mut self.index, addr)?;
+        }
+        let media = &mut self.index.media;
+        media.close_what_is_used();
+        if found.is_empty() {
+            media.go_on(&anchor.chains, state.open, self.checkpoints.pages())?;
+        }
+        media.skip_serials(SERIAL_GAP);
+        Ok(())
+    }
+
+    fn apply_record(&mut self, record: Record) -> Result<()> {
+        match record {
+            Record::Numbers { next_object, next_access, clock } => {
+                self.next_object = self.next_object.max(next_object);
+                self.access.pass(next_access);
+                self.index.media.clock = self.index.media.clock.max(clock);
+            }
+            Record::Put(key, value) => drop(self.index.apply(key, Some(value))?),
+            Record::Delete(key) => drop(self.index.apply(key, None)?),
+        }
+        Ok(())
+    }
+
+    fn restore_segments(&mut self, state: &State) -> Result<()> {
+        if state.segments.len() != self.index.media.segments.count() {
+            let why = format!(
+                "it lists {} segments of {}",
+                state.segments.len(),
+                self.index.media.segments.count()
+            );
+            return Err(Error::corrupt("a checkpoint of the object store", why, "its segments"));
+        }
+        for (number, (live, born, written)) in (0..).zip(&state.segments) {
+            self.index.media.segments.add_bytes(number, *live);
+            self.index.media.segments.set_age(number, *born, *written);
+        }
+        let nodes: Vec<Addr> = self.index.tree.pages().map(|(_, addr)| addr).collect();
+        let tables = self.checkpoints.tables();
+        for addr in nodes.into_iter().chain(tables).chain(self.checkpoints.pages().iter().copied()) {
+            let media = &mut self.index.media;
+            media.segments.add_page(media.segments.of(checked(&media.flash, addr)?));
+        }
+        Ok(())
+    }
+}
+
+fn check_array(nand: &Nand) -> Result<()> {
+    let geometry = nand.geometry();
+    if u64::from(geometry.page_bytes) < PAGE_BYTES_MIN {
+        return Err(Error::unsupported(
+            format!("an object store on pages of {} bytes", geometry.page_bytes),
+            format!("it needs pages of {PAGE_BYTES_MIN} bytes or more"),
+        ));
+    }
+    if !nand.keeps_sequences() || !nand.keeps_bytes() {
+        return Err(Error::unsupported(
+            "an object store on an array without sequence numbers or bytes",
+            "make it with them",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn checked(flash: &Flash, addr: Addr) -> Result<Addr> {
+    if flash.segment_of(addr) < flash.segments() {
+        return Ok(addr);
+    }
+    Err(Error::corrupt("a checkpoint of the object store", "a page past the end of the flash", addr.0))
+}
+
+/// All pages of a checkpoint and of the lists of them, those of the checkpoint first.
+fn read_lists(flash: &mut Flash, anchor: &Anchor) -> Result<Vec<Addr>> {
+    let mut wanted = (0..anchor.levels).map(|_| 0).collect::<Vec<usize>>();
+    // How many pages each list names, from the checkpoint's length up.
+    let mut count = (anchor.len as usize).div_ceil(flash.page_bytes());
+    for names in &mut wanted {
+        *names = count;
+        count = (count * 4).div_ceil(flash.page_bytes());
+    }
+    if anchor.pages.len() != count {
+        let why = format!("it lists {} pages of {count}", anchor.pages.len());
+        return Err(Error::corrupt("an anchor of the object store", why, anchor.number));
+    }
+    let (mut list, mut above) = (anchor.pages.clone(), Vec::new());
+    for names in wanted.into_iter().rev() {
+        let mut below = Vec::new();
+        for addr in &list {
+            let page = flash.read(checked(flash, *addr)?, PageKind::Checkpoint)?;
+            let number = |four: &[u8]| u32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+            below.extend(page.chunks_exact(4).map(|four| Addr(number(four))));
+        }
+        below.truncate(names);
+        above.append(&mut list);
+        list = below;
+    }
+    list.append(&mut above);
+    Ok(list)
+}
+
+fn read_state(flash: &mut Flash, anchor: &Anchor, pages: &[Addr]) -> Result<State> {
+    let mut bytes = Vec::new();
+    for addr in &pages[..(anchor.len as usize).div_ceil(flash.page_bytes()).min(pages.len())] {
+        let addr = checked(flash, *addr)?;
+        bytes.extend_from_slice(&flash.read(addr, PageKind::Checkpoint)?);
+    }
+    bytes.truncate(anchor.len as usize);
+    if bytes.len() != anchor.len as usize || crc32c(&bytes) != anchor.sum {
+        return Err(Error::corrupt(
+            "a checkpoint of the object store",
+            "its checksum is wrong",
+            anchor.number,
+        ));
+    }
+    flash.now = Time::ZERO;
+    State::read(&bytes)
+}

@@ -1,0 +1,212 @@
+//! Single pages that cannot be read: what it costs, and what it must not cost. The rows are those of docs/damage.md.
+
+use super::*;
+
+/// A store whose nodes hardly stay in memory.
+fn forgetful(placement: &str) -> Store {
+    let format = Format { segment_blocks: 1, placement: placement.into() };
+    let options = Options { cache_bytes: 0, ..options() };
+    Store::format(nand(256, |_| ()), &format, options).unwrap()
+}
+
+fn is_corrupt<T>(result: Result<T>) -> bool {
+    matches!(result, Err(Error::Corrupt { .. }))
+}
+
+#[test]
+fn a_rotten_page_costs_only_the_bytes_on_it() {
+    for placement in PLACEMENTS {
+        let mut store = store(placement, 1);
+        let (rotten, healthy) = (store.create(0).unwrap(), store.create(0).unwrap());
+        store.write(rotten, 0, Content::Bytes(&[1; 300])).unwrap();
+        store.flush().unwrap();
+        store.spoil(rotten, 0);
+        store.write(healthy, 0, Content::Bytes(&[2; 3000])).unwrap();
+        // The write-out would keep this together with what cannot be read.
+        store.write(rotten, 300, Content::Bytes(&[3; 100])).unwrap();
+        store.sync().unwrap();
+        let mut store = reopened(store);
+        assert_eq!(store.read(healthy, 0, 9000).unwrap(), [2; 3000], "{placement}");
+        assert_eq!(store.read(rotten, 300, 100).unwrap(), [3; 100], "{placement}");
+        assert!(is_corrupt(store.read(rotten, 299, 1)), "{placement}");
+        let problems = store.check(true).unwrap().problems;
+        assert!(problems.len() == 1 && problems[0].contains("object 1"), "{placement}: {problems:?}");
+        // Overwritten, it is whole again.
+        store.write(rotten, 0, Content::Bytes(&[4; 300])).unwrap();
+        store.flush().unwrap();
+        assert_eq!(store.read(rotten, 0, 300).unwrap(), [4; 300], "{placement}");
+        store.remove(rotten).unwrap();
+        store.close().unwrap();
+        assert_sound(&mut reopened(store));
+    }
+}
+
+#[test]
+fn the_cleaner_leaves_what_it_cannot_read_and_the_rest_goes_on() {
+    for placement in PLACEMENTS {
+        let mut store = store(placement, 1);
+        let ids: Vec<ObjectId> = (0..40).map(|_| store.create(0).unwrap()).collect();
+        for (byte, id) in (0..).zip(&ids) {
+            store.write(*id, 0, Content::Bytes(&[byte; 9000])).unwrap();
+        }
+        store.flush().unwrap();
+        store.spoil(ids[7], 4096);
+        for _ in 0..3 {
+            store.clean_all().unwrap();
+        }
+        assert_eq!(store.index.media.segments.rotten(), 1, "{placement}");
+        let mut store = reopened(store);
+        for (byte, id) in (0..).zip(&ids).filter(|(_, id)| **id != ids[7]) {
+            assert_eq!(store.read(*id, 0, 9000).unwrap(), [byte; 9000], "{placement}");
+        }
+        assert_eq!(store.read(ids[7], 0, 4096).unwrap(), [7; 4096], "{placement}");
+        assert!(is_corrupt(store.read(ids[7], 4096, 2048)), "{placement}");
+        assert_eq!(store.read(ids[7], 6144, 9000).unwrap(), [7; 2856], "{placement}");
+        store.clean_all().unwrap();
+        store.remove(ids[7]).unwrap();
+        store.flush().unwrap();
+        store.clean_all().unwrap();
+        assert_eq!(store.index.media.segments.rotten(), 0, "{placement}");
+        assert_sound(&mut store);
+    }
+}
+
+/// Damages a leaf of the index that is not in memory; the objects in it.
+fn spoil_leaf(store: &mut Store, ids: &[ObjectId], wanted: ObjectId) -> Vec<ObjectId> {
+    let pages: Vec<_> = store.index.tree.pages().filter(|(id, _)| *id != 0).collect();
+    for (id, addr) in pages {
+        let page = store.index.media.flash.read(addr, layout::PageKind::Node).unwrap();
+        let node = node::Node::decode(id, &page).unwrap();
+        let holds = |object: &ObjectId| node.search(layout::Key::onode(object.0)).is_ok();
+        if node.is_leaf() && holds(&wanted) {
+            store.index.media.flash.turn_bit(addr, 99);
+            return ids.iter().copied().filter(holds).collect();
+        }
+    }
+    panic!("no leaf has object {wanted}");
+}
+
+#[test]
+fn a_rotten_leaf_of_the_index_costs_the_objects_in_it_and_no_sync() {
+    let mut store = forgetful("lifetime");
+    let ids: Vec<ObjectId> = (0..2000).map(|_| store.create(0).unwrap()).collect();
+    ids.iter().for_each(|id| store.write(*id, 0, Content::Bytes(&id.0.to_le_bytes())).unwrap());
+    store.checkpoint(false).unwrap();
+    let (waiting, other) = (ids[1000], ids[100]);
+    store.write(waiting, 8, Content::Bytes(b"waits")).unwrap();
+    store.write(other, 8, Content::Bytes(b"waits")).unwrap();
+    let lost = spoil_leaf(&mut store, &ids, waiting);
+    // Its leaf leaves memory.
+    ids[..500].iter().for_each(|id| drop(store.read(*id, 0, 8).unwrap()));
+    store.index.tree.trim();
+    assert!(is_corrupt(store.stat(waiting)));
+    store.sync().unwrap();
+    assert!(is_corrupt(store.check_written(waiting)));
+    store.check_written(other).unwrap();
+    store.clean_all().unwrap();
+    let fresh = store.create(0).unwrap();
+    store.write(fresh, 0, Content::Bytes(&[5; 5000])).unwrap();
+    assert!(is_corrupt(store.close()), "what waits is lost, and that is said");
+    let mut store = reopened(store);
+    assert_eq!(store.read(fresh, 0, 5000).unwrap(), [5; 5000]);
+    assert_eq!(store.read(other, 8, 9).unwrap(), b"waits");
+    for id in &ids {
+        let read = store.read(*id, 0, 8);
+        assert_eq!(is_corrupt(read), lost.contains(id), "object {id}");
+    }
+    assert!(lost.len() < 100 && !store.check(true).unwrap().problems.is_empty());
+    store.close().unwrap();
+}
+
+#[test]
+fn an_operation_on_an_object_that_fails_at_any_of_its_changes_has_changed_nothing() {
+    type Operation = fn(&mut Store, ObjectId) -> Result<()>;
+    let operations: [(&str, Operation); 8] = [
+        ("remove", |store, id| store.remove(id)),
+        ("truncate", |store, id| store.truncate(id, 3000)),
+        ("extend", |store, id| store.truncate(id, 30_000)),
+        ("punch", |store, id| store.punch(id, 1000, 9000)),
+        ("reserve", |store, id| store.reserve_range(id, 0, 40_000)),
+        ("long attribute", |store, id| store.set_attribute(id, b"user.a", &[3; 3000])),
+        ("short attribute", |store, id| store.set_attribute(id, b"user.long", b"short")),
+        ("times", |store, id| {
+            let set = Some(Stamp { sec: 5, nsec: 6 });
+            store.set_times(id, &SetTimes { accessed: set, created: set, ..SetTimes::default() })
+        }),
+    ];
+    for (name, operation) in operations {
+        for placement in PLACEMENTS {
+            let mut store = store(placement, 1);
+            let (id, other) = (store.create(0).unwrap(), store.create(0).unwrap());
+            store.arrive(Time(7_000_000_000));
+            for (at, byte) in [(0, 1), (9000, 2), (15_000, 3)] {
+                store.write(id, at, Content::Bytes(&[byte; 5000])).unwrap();
+                store.write(other, at, Content::Bytes(&[byte; 500])).unwrap();
+                store.set_attribute(id, b"user.long", &[byte; 2500]).unwrap();
+                store.touch(id).unwrap();
+                // Something of it is on the flash, and something waits.
+                if byte < 3 {
+                    store.flush().unwrap();
+                }
+            }
+            store.write(id, 4000, Content::Bytes(&[9; 20])).unwrap();
+            let before = (contents(&mut store), store.stat(id).unwrap(), store.buffer.bytes());
+            for changes in 1.. {
+                store.fail_in(changes);
+                let done = operation(&mut store, id);
+                if store.has_not_failed() {
+                    done.unwrap();
+                    break;
+                }
+                assert!(done.is_err(), "{name}, {placement}, change {changes}");
+                let after = (contents(&mut store), store.stat(id).unwrap(), store.buffer.bytes());
+                assert!(after == before, "{name}, {placement}, change {changes}");
+            }
+            let after = contents(&mut store);
+            store.sync().unwrap();
+            let mut store = reopened(store);
+            assert!(contents(&mut store) == after, "{name}, {placement}");
+            assert_sound(&mut store);
+        }
+    }
+}
+
+#[test]
+fn a_chain_that_leads_back_is_refused_and_named() {
+    let mut store = store("split", 1);
+    store.create(0).unwrap();
+    store.flush().unwrap();
+    let open = store.index.media.open()[store.placement.place(placement::What::Log)].clone().unwrap();
+    let mut page = layout::Output::default();
+    page.u32(1 << 16);
+    page.u32(open.segment);
+    page.u64(open.serial);
+    page.u64(0);
+    let addr = store.index.media.flash.addr(open.segment, open.next);
+    assert!(store.index.media.flash.program(addr, layout::PageKind::Summary, open.serial, &page.0).unwrap());
+    let error = Store::open(store.into_nand(), options()).err().unwrap().to_string();
+    assert!(error.contains("leads back"), "{error}");
+}
+
+#[test]
+fn the_checkpoint_of_a_large_flash_is_as_long_as_it_needs_to_be() {
+    // As many segments as 16 GiB of blocks of 128 KiB have; what is said of each grows with the bytes written.
+    let format = Format { segment_blocks: 1, placement: "lifetime".into() };
+    let mut store = Store::format(nand(131_072, |_| ()), &format, Options::default()).unwrap();
+    let id = store.create(0).unwrap();
+    let bytes: Vec<u8> = (0..8u32 << 20).map(|n| (n >> 9) as u8).collect();
+    for round in 0..3 {
+        store.write(id, 0, Content::Bytes(&bytes)).unwrap();
+        if round == 1 {
+            store.close().unwrap();
+        } else {
+            store.checkpoint(false).unwrap();
+        }
+        assert!(store.checkpoints.pages().len() > 2048 / 4, "an anchor has no room for its pages");
+        let mut nand = store.into_nand();
+        nand.power_on();
+        store = Store::open(nand, Options::default()).unwrap();
+        assert!(store.read(id, 0, bytes.len()).unwrap() == bytes);
+        assert_sound(&mut store);
+    }
+}

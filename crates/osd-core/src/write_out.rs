@@ -1,0 +1,275 @@
+//! Write-out: what waits in memory is packed into pages and appended.
+//!
+//! A piece is cut at multiples of the page size of its object's offsets, so that later writes of aligned
+//! blocks replace whole pages. Whole pages go out as they are. What is shorter (*fragments*) is packed, several
+//! to a page. A write that begins or ends within a block whose neighbouring bytes are a fragment takes those
+//! along, so that a block is not scattered over ever more pages.
+//!
+//! Cost: one program a page; two look-ups in the tree for a piece that is not aligned.
+
+use super::append::Entry;
+use super::buffer::{Dirty, Piece};
+use super::extents::Index;
+use super::layout::{Extent, Fork, PageKind};
+use super::placement::What;
+use super::{Capacity, Store, is_damage};
+use bimetal_base::Result;
+
+/// Bytes of a fork on their way to a page.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub object: u64,
+    pub fork: Fork,
+    pub piece: Piece,
+}
+
+/// Pages that follow one another in a segment and in an object.
+struct Run {
+    object: u64,
+    fork: Fork,
+    offset: u64,
+    extent: Extent,
+}
+
+impl Store {
+    /// Writes everything that waits; nothing of it is durable before the next commit.
+    pub(super) fn write_out(&mut self) -> Result<()> {
+        let taken = self.buffer.take();
+        self.tell_room()?;
+        let mut parts: Vec<Vec<Part>> = (0..self.placement.streams()).map(|_| Vec::new()).collect();
+        for ((object, fork), dirty) in taken {
+            match self.index.check_index(object, fork, &dirty) {
+                Ok(()) => {}
+                Err(why) if is_damage(&why) => {
+                    tracing::error!("osd: what was written to object {object} stays in memory: {why}");
+                    self.buffer.put_back((object, fork), dirty);
+                    continue;
+                }
+                Err(why) => return Err(why),
+            }
+            let hint = self.index.settle_onode(object, fork, &dirty)?;
+            let bytes = dirty.pieces.iter().map(|piece| piece.len).sum::<u64>();
+            let stream = self.placement.place(What::Data { hint });
+            self.index.media.clock += bytes;
+            self.index.media.counts.data_bytes += bytes;
+            let ends: Vec<(u64, u64)> =
+                dirty.pieces.iter().map(|piece| (piece.offset, piece.end())).collect();
+            for (number, piece) in dirty.pieces.into_iter().enumerate() {
+                // What other pieces replace must not come back with this one.
+                let before = if number == 0 { 0 } else { ends[number - 1].1 };
+                let after = ends.get(number + 1).map_or(u64::MAX, |next| next.0);
+                let piece = self.index.gather(object, fork, piece, (before, after))?;
+                parts[stream].push(Part { object, fork, piece });
+            }
+        }
+        share_a_page(&mut parts, self.index.media.flash.page_bytes());
+        for (stream, parts) in parts.into_iter().enumerate() {
+            self.index.pack(stream, parts)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the placement how much room objects leave, and closes what it writes to no more.
+    fn tell_room(&mut self) -> Result<()> {
+        let Capacity { flash, live, .. } = self.capacity();
+        self.placement.room(flash.saturating_sub(live) / self.index.media.segment_bytes());
+        self.index.media.close_from(self.placement.streams_now())
+    }
+}
+
+/// What fits one page goes into one, in the stream of most of it: a page that is mostly empty costs more than
+/// a neighbour that lives longer.
+fn share_a_page(parts: &mut [Vec<Part>], page_bytes: usize) {
+    let bytes = |parts: &Vec<Part>| parts.iter().map(|part| part.piece.len).sum::<u64>();
+    if parts.iter().map(bytes).sum::<u64>() >= page_bytes as u64 {
+        return;
+    }
+    let Some(most) = (0..parts.len()).max_by_key(|stream| bytes(&parts[*stream])) else { return };
+    for stream in (0..parts.len()).filter(|stream| *stream != most) {
+        let moved = std::mem::take(&mut parts[stream]);
+        parts[most].extend(moved);
+    }
+}
+
+impl Index {
+    /// Reads all of the index that mapping these pieces will need, so that it cannot fail half-way.
+    pub(super) fn check_index(&mut self, object: u64, fork: Fork, dirty: &Dirty) -> Result<()> {
+        self.onode(object)?;
+        let block = self.media.flash.page_bytes() as u64;
+        for piece in &dirty.pieces {
+            let (from, to) = (piece.offset / block * block, piece.end().div_ceil(block) * block);
+            self.overlapping(object, fork, from.saturating_sub(1), to + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Brings an onode up to what was written; what its owner said of its lifetime.
+    pub(super) fn settle_onode(&mut self, object: u64, fork: Fork, dirty: &Dirty) -> Result<u8> {
+        let mut onode = self.onode(object)?;
+        let hint = onode.hint;
+        if fork == Fork::Data {
+            let grown = onode.size.max(dirty.end);
+            if grown != onode.size || dirty.modified.is_some() {
+                onode.size = grown;
+                onode.modified = dirty.modified.unwrap_or(onode.modified);
+                onode.changed = dirty.modified.unwrap_or(onode.changed);
+                self.set_onode(object, onode)?;
+            }
+        }
+        Ok(hint)
+    }
+
+    /// Takes along the fragments between `before` and `after` that a piece touches within its first and last
+    /// block.
+    pub(super) fn gather(
+        &mut self,
+        object: u64,
+        fork: Fork,
+        mut piece: Piece,
+        (before, after): (u64, u64),
+    ) -> Result<Piece> {
+        let block = self.media.flash.page_bytes() as u64;
+        let first = (piece.offset / block * block).max(before);
+        let last = (piece.end().div_ceil(block) * block).min(after);
+        if first < piece.offset {
+            for (from, extent) in self.overlapping(object, fork, first, piece.offset)?.into_iter().rev() {
+                let end = from + u64::from(extent.len);
+                if from < first || end < piece.offset || extent.is_reserved() {
+                    break;
+                }
+                let len = piece.offset - from;
+                let Some(mut bytes) = self.fetched(extent.at, len)? else { break };
+                bytes.append(&mut piece.bytes);
+                piece = Piece { offset: from, len: piece.len + len, bytes };
+            }
+        }
+        if piece.end() < last {
+            for (from, extent) in self.overlapping(object, fork, piece.end(), last)? {
+                let (at, end) = (piece.end(), from + u64::from(extent.len));
+                if from > at || end > last || extent.is_reserved() {
+                    break;
+                }
+                let Some(mut bytes) = self.fetched(extent.at + (at - from), end - at)? else { break };
+                piece.len += end - at;
+                piece.bytes.append(&mut bytes);
+            }
+        }
+        Ok(piece)
+    }
+
+    /// Bytes to be written again with others; none if they cannot be read: they stay where they are.
+    fn fetched(&mut self, at: u64, len: u64) -> Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; if self.keep_bytes { len as usize } else { 0 }];
+        match self.read_bytes(at, len, &mut bytes) {
+            Ok(()) => {
+                self.media.counts.gathered_bytes += len;
+                Ok(Some(bytes))
+            }
+            Err(why) if is_damage(&why) => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Appends parts to a stream: whole pages first, then the fragments.
+    pub(super) fn pack(&mut self, stream: usize, parts: Vec<Part>) -> Result<()> {
+        let page = self.media.flash.page_bytes() as u64;
+        let mut fragments = Vec::new();
+        for Part { object, fork, mut piece } in parts {
+            if piece.len < page {
+                fragments.push(Part { object, fork, piece });
+                continue;
+            }
+            let head = (page - piece.offset % page) % page;
+            if head > 0 {
+                let rest = piece.split_off(piece.offset + head);
+                fragments.push(Part { object, fork, piece });
+                piece = rest;
+            }
+            let whole = piece.len / page * page;
+            let tail = piece.split_off(piece.offset + whole);
+            self.write_pages(stream, object, fork, &piece)?;
+            if tail.len > 0 {
+                fragments.push(Part { object, fork, piece: tail });
+            }
+        }
+        self.write_fragments(stream, fragments)
+    }
+
+    /// Appends a piece of whole pages.
+    fn write_pages(&mut self, stream: usize, object: u64, fork: Fork, piece: &Piece) -> Result<()> {
+        let page = self.media.flash.page_bytes();
+        let mut run: Option<Run> = None;
+        for index in 0..piece.len as usize / page {
+            let offset = piece.offset + (index * page) as u64;
+            let data = piece.bytes.get(index * page..(index + 1) * page).unwrap_or_default();
+            let entry = Entry::Data { object, fork, offset, len: page as u32, at: 0 };
+            let addr = self.media.append(stream, PageKind::Data, data, &[entry])?;
+            let extent = Extent { len: page as u32, at: self.media.byte_of(addr) };
+            run = Some(match run {
+                Some(mut run) if self.goes_on(&run, extent) => {
+                    run.extent.len += extent.len;
+                    run
+                }
+                other => {
+                    self.map_run(other)?;
+                    Run { object, fork, offset, extent }
+                }
+            });
+        }
+        self.map_run(run)
+    }
+
+    fn goes_on(&self, run: &Run, extent: Extent) -> bool {
+        run.extent.at + u64::from(run.extent.len) == extent.at
+            && self.media.segments.of_byte(run.extent.at) == self.media.segments.of_byte(extent.at)
+    }
+
+    fn map_run(&mut self, run: Option<Run>) -> Result<()> {
+        match run {
+            Some(run) => self.map(run.object, run.fork, run.offset, run.extent),
+            None => Ok(()),
+        }
+    }
+
+    /// Packs fragments into pages, one behind the other; one is split only where much room would be lost.
+    fn write_fragments(&mut self, stream: usize, fragments: Vec<Part>) -> Result<()> {
+        let page = self.media.flash.page_bytes() as u64;
+        let (mut bytes, mut used, mut entries) = (Vec::new(), 0, Vec::new());
+        for mut part in fragments {
+            while part.piece.len > 0 {
+                let room = page - used;
+                if part.piece.len > room && room < page / 4 || room == 0 {
+                    self.write_page(stream, &bytes, &entries)?;
+                    (used, entries) = (0, Vec::new());
+                    bytes.clear();
+                    continue;
+                }
+                let rest = part.piece.split_off(part.piece.offset + part.piece.len.min(room));
+                let (len, offset) = (part.piece.len as u32, part.piece.offset);
+                entries.push(Entry::Data {
+                    object: part.object,
+                    fork: part.fork,
+                    offset,
+                    len,
+                    at: used as u32,
+                });
+                bytes.extend_from_slice(&part.piece.bytes);
+                used += u64::from(len);
+                part.piece = rest;
+            }
+        }
+        if entries.is_empty() { Ok(()) } else { self.write_page(stream, &bytes, &entries) }
+    }
+
+    /// Appends a page of fragments.
+    fn write_page(&mut self, stream: usize, bytes: &[u8], entries: &[Entry]) -> Result<()> {
+        let addr = self.media.append(stream, PageKind::Data, bytes, entries)?;
+        let base = self.media.byte_of(addr);
+        for entry in entries {
+            if let Entry::Data { object, fork, offset, len, at } = *entry {
+                self.map(object, fork, offset, Extent { len, at: base + u64::from(at) })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,418 @@
+//! The rules of every file system, names against a model under power cuts, and images.
+
+use super::*;
+use bimetal_base::random::Random;
+use bimetal_media::nand::{Nand, NandProfile, Payload};
+use bimetal_media::profile;
+use bimetal_osd_core::{Format, Options};
+use std::collections::BTreeMap;
+
+const ROOT_USER: Caller = Caller { uid: 0, gid: 0, umask: 0 };
+
+fn store(blocks: u32) -> Store {
+    let mut part: NandProfile = profile::load("slc-2k").unwrap();
+    (part.blocks, part.planes, part.factory_bad_percent) = (blocks, 1, 0.0);
+    let nand = Nand::new(part, 1, true, Payload::memory());
+    let options = Options { buffer_bytes: 64 << 10, ..Options::default() };
+    let mut store = Store::format(nand, &Format::default(), options).unwrap();
+    OsdFs::make(&mut store, &ROOT_USER).unwrap();
+    store
+}
+
+fn reopened(store: Store) -> Store {
+    let mut nand = store.into_nand();
+    nand.power_on();
+    Store::open(nand, Options { buffer_bytes: 64 << 10, ..Options::default() }).unwrap()
+}
+
+#[test]
+fn it_keeps_the_rules_of_every_file_system() {
+    bimetal_vfs::rules::check(|| Box::new(OsdFs::new(store(256), true).unwrap()));
+}
+
+/// All files below a directory, by path, with their contents.
+fn tree(fs: &OsdFs, dir: Ino, path: &str, found: &mut BTreeMap<String, Vec<u8>>) {
+    let mut entries = Vec::new();
+    fs.readdir(dir, 0, &mut |entry| {
+        entries.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.ino, entry.kind));
+        true
+    })
+    .unwrap();
+    for (name, ino, kind) in entries.into_iter().filter(|(name, ..)| name != "." && name != "..") {
+        let path = format!("{path}/{name}");
+        if kind == Kind::Dir {
+            assert_eq!(fs.lookup(ino, b"..").unwrap().ino, dir, "{path}");
+            fs.forget(dir, 1);
+            found.insert(format!("{path}/"), Vec::new());
+            tree(fs, ino, &path, found);
+        } else {
+            let bytes = fs.read(ino, 0, 1 << 20).unwrap().get().unwrap().concat();
+            found.insert(path, bytes);
+        }
+    }
+}
+
+fn all(fs: &OsdFs) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    tree(fs, fs.root(), "", &mut found);
+    found
+}
+
+/// One random operation on a few names in two directories; an error that is none of the media's is no matter.
+fn step(fs: &OsdFs, random: &mut Random) -> Result<()> {
+    let name = |random: &mut Random| format!("n{}", random.below(6)).into_bytes();
+    let dir = |random: &mut Random| -> Result<Ino> {
+        let fallback = fs.root();
+        match fs.lookup(fs.root(), [&b"a"[..], b"b"][random.below(2) as usize]) {
+            Ok(attr) => {
+                fs.forget(attr.ino, 1);
+                Ok(if random.chance(0.8) { attr.ino } else { fallback })
+            }
+            Err(Error::NotFound) => Ok(fallback),
+            Err(why) => Err(why),
+        }
+    };
+    let (at, one) = (dir(random)?, name(random));
+    let node = |kind| NewNode { kind, perm: 0o755, rdev: 0, target: b"there" };
+    let done = match random.below(10) {
+        0 => fs.create(&ROOT_USER, fs.root(), [&b"a"[..], b"b"][random.below(2) as usize], &node(Kind::Dir)),
+        1..4 => fs.create(&ROOT_USER, at, &one, &node(Kind::File)).and_then(|attr| {
+            fs.write(attr.ino, 0, &vec![random.next() as u8; 1 + random.below(3000) as usize], false)?;
+            Ok(attr)
+        }),
+        4 => fs.unlink(at, &one).map(|()| fs.getattr(fs.root()).unwrap()),
+        5 => fs.rmdir(fs.root(), &one).map(|()| fs.getattr(fs.root()).unwrap()),
+        6..9 => {
+            let (to, other) = (dir(random)?, name(random));
+            let how = [Rename::Replace, Rename::Exchange, Rename::NoReplace][random.below(3) as usize];
+            fs.rename(at, &one, to, &other, how).and_then(|()| fs.getattr(fs.root()))
+        }
+        _ => fs.lookup(at, &one).and_then(|attr| {
+            let name = name(random);
+            let linked = fs.link(attr.ino, at, &name);
+            fs.forget(attr.ino, 1);
+            linked
+        }),
+    };
+    match done {
+        Ok(attr) if attr.ino != fs.root() => fs.forget(attr.ino, 1),
+        Err(why @ (Error::Gone { .. } | Error::Corrupt { .. } | Error::Io { .. })) => return Err(why),
+        _ => {}
+    }
+    Ok(())
+}
+
+#[test]
+fn names_are_as_they_were_at_an_instant_since_the_last_fsync_whatever_cuts_the_power() {
+    let mut cut = 1;
+    loop {
+        let mut store = store(64);
+        store.nand_mut().cut_power_in(cut);
+        let fs = OsdFs::new(store, true).unwrap();
+        let mut random = Random::new(cut % 5, "names");
+        let mut states = vec![all(&fs)];
+        let mut was_cut = false;
+        for _ in 0..100 {
+            // A new file and its contents are two operations: the state between counts, too.
+            let before = states.last().cloned().unwrap();
+            was_cut = step(&fs, &mut random).is_err();
+            if was_cut {
+                break;
+            }
+            let after = all(&fs);
+            let fresh = after.iter().filter(|(path, _)| !before.contains_key(*path));
+            let mut between = after.clone();
+            fresh.for_each(|(path, _)| drop(between.insert(path.clone(), Vec::new())));
+            states.extend([between, after]);
+            if random.chance(0.4) {
+                was_cut = fs.fsync(fs.root(), false).map(drop).is_err();
+                if was_cut {
+                    break;
+                }
+                states = vec![states.pop().unwrap()];
+            }
+        }
+        let mut store = reopened(fs.into_store());
+        let checked = store.check(true).unwrap();
+        assert!(checked.problems.is_empty(), "cut {cut}: {:?}", checked.problems);
+        assert_eq!(check(&mut store).unwrap(), [""; 0], "cut {cut}");
+        let fs = OsdFs::new(store, false).unwrap();
+        let found = all(&fs);
+        // What was under way may have happened, too; its state is not known, so at most one step is missing.
+        let known =
+            states.contains(&found) || was_cut && states.last().is_some_and(|last| near(last, &found));
+        assert!(known, "cut {cut}: {found:?}");
+        fs.shutdown().unwrap();
+        if !was_cut {
+            break;
+        }
+        cut += 2;
+    }
+    assert!(cut > 40, "the power went {cut} times");
+}
+
+/// Whether two trees differ in no more than the names one operation touches.
+fn near(a: &BTreeMap<String, Vec<u8>>, b: &BTreeMap<String, Vec<u8>>) -> bool {
+    let differ = |x: &BTreeMap<String, Vec<u8>>, y: &BTreeMap<String, Vec<u8>>| {
+        x.iter().filter(|(path, bytes)| y.get(*path) != Some(bytes)).count()
+    };
+    differ(a, b).max(differ(b, a)) <= 2
+}
+
+#[test]
+fn what_was_held_without_a_name_is_gone_after_a_crash() {
+    let fs = OsdFs::new(store(64), true).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let held = fs.create(&ROOT_USER, fs.root(), b"f", &node).unwrap().ino;
+    fs.write(held, 0, &[1; 5000], false).unwrap();
+    fs.unlink(fs.root(), b"f").unwrap();
+    fs.fsync(held, false).unwrap();
+    assert_eq!(fs.read(held, 0, 9).unwrap().get().unwrap().concat(), [1; 9]);
+    let mut store = reopened(fs.into_store());
+    assert_eq!(store.capacity().objects, 3);
+    let fs = OsdFs::new(store, false).unwrap();
+    assert!(matches!(fs.getattr(held), Err(Error::Stale)));
+    store = fs.into_store();
+    assert_eq!(store.capacity().objects, 2);
+}
+
+#[test]
+fn a_large_directory_keeps_its_room_and_its_places() {
+    let fs = OsdFs::new(store(128), true).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let make = |number: u32| {
+        let name = format!("file {number:05}");
+        let attr = fs.create(&ROOT_USER, fs.root(), name.as_bytes(), &node).unwrap();
+        fs.forget(attr.ino, 1);
+    };
+    (0..3000).for_each(make);
+    let size = fs.getattr(fs.root()).unwrap().size;
+    for number in (0..3000).step_by(3) {
+        fs.unlink(fs.root(), format!("file {number:05}").as_bytes()).unwrap();
+    }
+    (5000..6000).for_each(make);
+    assert_eq!(fs.getattr(fs.root()).unwrap().size, size);
+    assert_eq!(all(&fs).len(), 3000);
+    let store = fs.into_store();
+    let fs = OsdFs::new(store, true).unwrap();
+    assert_eq!(all(&fs).len(), 3000);
+    for (path, _) in all(&fs) {
+        fs.unlink(fs.root(), &path.as_bytes()[1..]).unwrap();
+    }
+    assert_eq!(fs.getattr(fs.root()).unwrap().size, 0);
+}
+
+#[test]
+fn an_image_is_made_written_and_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let nand = dir.path().join("nand");
+    let plan = volume::Plan {
+        nand: nand.clone(),
+        device: "slc-2k".into(),
+        size_bytes: Some(32 << 20),
+        format: Format::default(),
+        bare: false,
+        force: false,
+    };
+    volume::make(&plan, &ROOT_USER).unwrap();
+    assert!(volume::make(&plan, &ROOT_USER).unwrap_err().to_string().contains("--force"));
+    let fs = volume::mount(&nand, "slc-2k", true).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let file = fs.create(&ROOT_USER, fs.root(), b"f", &node).unwrap().ino;
+    fs.write(file, 0, &vec![3; 100_000], false).unwrap();
+    fs.shutdown().unwrap();
+    drop(fs);
+    for writable in [false, true] {
+        let fs = volume::mount(&nand, "slc-2k", writable).unwrap();
+        assert_eq!(all(&fs)["/f"], vec![3; 100_000]);
+        fs.shutdown().unwrap();
+    }
+    let mut store = volume::open(&nand, "slc-2k", false).unwrap();
+    assert!(store.check(true).unwrap().problems.is_empty());
+}
+
+#[test]
+fn an_error_stays_with_its_file_and_the_file_can_be_removed() {
+    let fs = OsdFs::new(store(128), false).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let make = |name: &[u8]| fs.create(&ROOT_USER, fs.root(), name, &node).unwrap().ino;
+    let (rotten, healthy, closed) = (make(b"rotten"), make(b"healthy"), make(b"closed"));
+    // A page of its own.
+    fs.write(rotten, 0, &[1; 2048], false).unwrap();
+    fs.fsync(rotten, false).unwrap();
+    fs.setxattr(closed, b"user.long", &[9; 3000], SetXattr::Either, false).unwrap();
+    fs.sync().unwrap();
+    fs.shared.state.lock().store.spoil(ObjectId(rotten.0), 0);
+    fs.shared.state.lock().store.spoil_attributes(ObjectId(closed.0));
+    fs.write(healthy, 0, &[2; 5000], false).unwrap();
+    fs.write(rotten, 300, &[3; 100], false).unwrap();
+    for ino in [rotten, healthy, closed] {
+        fs.fsync(ino, false).unwrap();
+    }
+    assert!(matches!(fs.read(rotten, 0, 9), Err(Error::Corrupt { .. })));
+    assert_eq!(fs.read(rotten, 300, 100).unwrap().get().unwrap().concat(), [3; 100]);
+    assert!(matches!(fs.lookup(fs.root(), b"closed"), Err(Error::Corrupt { .. })));
+    let mut names = Vec::new();
+    fs.readdir_attrs(fs.root(), 2, &mut |entry, attr| {
+        names.push((String::from_utf8(entry.name.to_vec()).unwrap(), attr.is_some()));
+        true
+    })
+    .unwrap();
+    names.sort();
+    assert_eq!(names, [("closed".into(), false), ("healthy".into(), true), ("rotten".into(), true)]);
+    for (ino, name) in [(rotten, &b"rotten"[..]), (closed, b"closed")] {
+        fs.unlink(fs.root(), name).unwrap();
+        fs.forget(ino, 9);
+    }
+    fs.shutdown().unwrap();
+    let mut store = reopened(fs.into_store());
+    assert!(store.check(true).unwrap().problems.is_empty());
+    assert_eq!(check(&mut store).unwrap(), [""; 0]);
+    let fs = OsdFs::new(store, true).unwrap();
+    assert_eq!(all(&fs)["/healthy"], [2; 5000]);
+}
+
+#[test]
+fn a_shutdown_that_could_not_write_everything_says_so() {
+    let fs = OsdFs::new(store(128), false).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let file = fs.create(&ROOT_USER, fs.root(), b"f", &node).unwrap().ino;
+    fs.write(file, 0, &[1; 300], false).unwrap();
+    fs.shared.state.lock().store.nand_mut().cut_power_in(1);
+    assert!(fs.shutdown().is_err());
+}
+
+/// Fills a file system with files of `bytes` until it says that it is full; how many.
+fn filled(fs: &OsdFs, bytes: usize) -> u32 {
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    for number in 0.. {
+        let name = format!("f{number:06}");
+        let made = fs.create(&ROOT_USER, fs.root(), name.as_bytes(), &node).and_then(|attr| {
+            let written = fs.write(attr.ino, 0, &vec![7; bytes], false);
+            fs.forget(attr.ino, 1);
+            written.map(drop)
+        });
+        match made {
+            Ok(()) => {}
+            Err(Error::NoSpace(_)) => return number,
+            Err(why) => panic!("file {number}: {why}"),
+        }
+    }
+    unreachable!("it is full some time")
+}
+
+#[test]
+fn a_full_file_system_takes_every_removal_and_truncation() {
+    for bytes in [700, 20_000, 300_000] {
+        for flushes in [false, true] {
+            let fs = OsdFs::new(store(96), true).unwrap();
+            let count = filled(&fs, bytes);
+            // The last bytes, too.
+            let last = fs.lookup(fs.root(), b"f000000").unwrap().ino;
+            while fs.write(last, fs.getattr(last).unwrap().size, &[1; 100], false).is_ok() {}
+            if flushes {
+                fs.sync().unwrap();
+            }
+            let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+            for number in (0..count).rev().step_by(2) {
+                let name = format!("f{number:06}");
+                let ino = fs.lookup(fs.root(), name.as_bytes()).unwrap().ino;
+                fs.setattr(ino, &cut).unwrap_or_else(|why| panic!("{name} of {bytes} bytes: {why}"));
+                fs.forget(ino, 1);
+            }
+            for number in 0..count {
+                let name = format!("f{number:06}");
+                let gone = fs.unlink(fs.root(), name.as_bytes());
+                gone.unwrap_or_else(|why| panic!("{name} of {count} of {bytes} bytes: {why}"));
+                if flushes && number % 8 == 0 {
+                    fs.sync().unwrap();
+                }
+            }
+            fs.forget(last, 9);
+            let again = filled(&fs, bytes);
+            assert!(again >= count * 9 / 10, "{again} of {count} of {bytes} bytes");
+            let mut store = fs.into_store();
+            store.sync().unwrap();
+            let mut store = reopened(store);
+            assert!(store.check(true).unwrap().problems.is_empty());
+            assert_eq!(check(&mut store).unwrap(), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn an_operation_that_fails_at_any_of_its_changes_has_changed_nothing() {
+    let node = |kind| NewNode { kind, perm: 0o755, rdev: 0, target: b"there" };
+    type Operation = fn(&OsdFs, Ino, Ino) -> Result<()>;
+    let operations: [(&str, Operation); 10] = [
+        ("create", |fs, a, _| {
+            let node = NewNode { kind: Kind::File, perm: 0o755, rdev: 0, target: &[] };
+            fs.create(&ROOT_USER, a, b"new", &node).map(drop)
+        }),
+        ("mkdir", |fs, a, _| {
+            let node = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: &[] };
+            fs.create(&ROOT_USER, a, b"new", &node).map(drop)
+        }),
+        ("symlink", |fs, a, _| {
+            let node = NewNode { kind: Kind::Symlink, perm: 0o755, rdev: 0, target: b"there" };
+            fs.create(&ROOT_USER, a, b"new", &node).map(drop)
+        }),
+        ("unlink", |fs, a, _| fs.unlink(a, b"one")),
+        ("rmdir", |fs, a, _| fs.rmdir(a, b"dir")),
+        ("rename", |fs, a, b| fs.rename(a, b"one", b, b"else", Rename::Replace)),
+        ("rename over", |fs, a, b| fs.rename(a, b"one", b, b"two", Rename::Replace)),
+        ("rename of a directory", |fs, a, b| fs.rename(a, b"dir", b, b"else", Rename::Replace)),
+        ("exchange", |fs, a, b| fs.rename(a, b"dir", b, b"two", Rename::Exchange)),
+        ("link", |fs, a, b| {
+            let one = fs.lookup(a, b"one")?.ino;
+            let linked = fs.link(one, b, b"else").map(drop);
+            fs.forget(one, if linked.is_ok() { 2 } else { 1 });
+            linked
+        }),
+    ];
+    for (name, operation) in operations {
+        for flushes in [false, true] {
+            let fs = OsdFs::new(store(64), true).unwrap();
+            let make = |dir, name: &[u8], kind| fs.create(&ROOT_USER, dir, name, &node(kind)).unwrap().ino;
+            let (a, b) = (make(fs.root(), b"a", Kind::Dir), make(fs.root(), b"b", Kind::Dir));
+            for (dir, name) in [(a, &b"one"[..]), (a, b"last"), (b, b"two"), (b, b"last")] {
+                let ino = make(dir, name, Kind::File);
+                fs.write(ino, 0, name, false).unwrap();
+                fs.forget(ino, 1);
+            }
+            let dir = make(a, b"dir", Kind::Dir);
+            fs.forget(dir, 1);
+            if flushes {
+                fs.sync().unwrap();
+            }
+            let before = all(&fs);
+            let attrs = |fs: &OsdFs| {
+                let seen = |ino| fs.getattr(ino).map(|attr| (attr.size, attr.nlink, attr.mtime, attr.ctime));
+                (seen(a).unwrap(), seen(b).unwrap(), fs.statfs().unwrap().inodes_free)
+            };
+            let seen = attrs(&fs);
+            let mut changes = 0;
+            loop {
+                changes += 1;
+                fs.shared.state.lock().store.fail_in(changes);
+                let done = operation(&fs, a, b);
+                let failed = !fs.shared.state.lock().store.has_not_failed();
+                if !failed {
+                    done.unwrap();
+                    break;
+                }
+                assert!(done.is_err(), "{name}, change {changes}");
+                assert_eq!((all(&fs), attrs(&fs)), (before.clone(), seen), "{name}, change {changes}");
+                if flushes {
+                    fs.sync().unwrap();
+                }
+            }
+            assert!(changes > 1 && all(&fs) != before, "{name}: {changes}");
+            let mut store = fs.into_store();
+            store.sync().unwrap();
+            let mut store = reopened(store);
+            assert!(store.check(true).unwrap().problems.is_empty(), "{name}");
+            assert_eq!(check(&mut store).unwrap(), [""; 0], "{name}");
+        }
+    }
+}

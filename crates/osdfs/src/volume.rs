@@ -1,0 +1,80 @@
+//! Object stores by the paths of their images: making and opening, with a file system or without.
+
+use super::OsdFs;
+use bimetal_base::{Error, Result};
+use bimetal_media::guard::{self, Role, Target};
+use bimetal_media::nand::{Nand, NandProfile};
+use bimetal_media::profile;
+use bimetal_osd_core::{Format, Options, Store};
+use bimetal_vfs::Caller;
+use std::path::{Path, PathBuf};
+
+/// The part that an image is of, unless another is named.
+pub const DEVICE: &str = "slc-2k";
+/// Units keep so many blocks, however small the image.
+const BLOCKS_MIN: u32 = 32;
+
+/// A store to be made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The image of the NAND, made or overwritten.
+    pub nand: PathBuf,
+    /// Profile of the part.
+    pub device: String,
+    /// Bytes of the image's pages; `None`: as the profile says.
+    pub size_bytes: Option<u64>,
+    /// Segments and placement.
+    pub format: Format,
+    /// Without a file system: objects by their numbers only.
+    pub bare: bool,
+    /// Go ahead although the image is there.
+    pub force: bool,
+}
+
+/// Makes a store; what objects can fill of it, bytes.
+///
+/// # Errors
+/// The image cannot be made, or is there and `force` is not set; the part or the placement is none.
+pub fn make(plan: &Plan, caller: &Caller) -> Result<u64> {
+    let target = Target { make: true, ..Target::new("--nand", &plan.nand, Role::Overwritten) };
+    let claim = guard::claim(&[target], plan.force)?.pop().ok_or(Error::BadArgument)?;
+    // The file is made anew, however long it is.
+    if !plan.force && claim.file().metadata().is_ok_and(|found| found.len() > 0) {
+        return Err(Error::invalid(format!(
+            "{} is there already; use --force to overwrite it",
+            plan.nand.display()
+        )));
+    }
+    let mut part: NandProfile = profile::load(&plan.device)?;
+    if let Some(bytes) = plan.size_bytes {
+        part = part.resized(bytes, BLOCKS_MIN);
+    }
+    let nand = Nand::make_image(claim, part, SEED)?;
+    let mut store = Store::format(nand, &plan.format, Options::default())?;
+    if !plan.bare {
+        OsdFs::make(&mut store, caller)?;
+    }
+    let total = store.capacity().total;
+    store.close()?;
+    Ok(total)
+}
+
+/// Which blocks of a new image are bad.
+const SEED: u64 = 1;
+
+/// Opens a store. Not `writable`, nothing in the image changes.
+///
+/// # Errors
+/// The image cannot be read, is in use or of another part; there is no store on it.
+pub fn open(nand: &Path, device: &str, writable: bool) -> Result<Store> {
+    let nand = Nand::open_image(nand, profile::load(device)?, writable)?;
+    Store::open(nand, Options::default())
+}
+
+/// Opens the file system on a store.
+///
+/// # Errors
+/// As [`open`]; there is no file system.
+pub fn mount(nand: &Path, device: &str, writable: bool) -> Result<OsdFs> {
+    OsdFs::new(open(nand, device, writable)?, !writable)
+}

@@ -1,0 +1,528 @@
+//! System calls as programs made them: by process, on paths, in the order of the trace.
+//!
+//! They come from a recording (`NAME.csv`, with its list of paths, as `bimetal record` writes it), from strace's output, or
+//! from any trace of files, generated or not: then each unit is a file in the directory of its process. What a trace
+//! uses without making it was there before ([`Workload::initial`]), as large as what is read of it. Calls that failed,
+//! and those that ask nothing of a file system (`lseek`, `close`, `mmap`), are left out. Memory: 40 bytes a call.
+
+use super::fields::{Fields, Wrong};
+use super::formats::syscall::{HEADER, parse};
+use super::input::Input;
+use super::objects::each_line;
+use super::strace::{self, Strace};
+use super::{Op, ReadOptions, Source};
+use bimetal_base::time::Time;
+use bimetal_base::{Error, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is asked of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Make a file.
+    Create,
+    /// Make a directory.
+    Mkdir,
+    /// Make a symbolic link of so many bytes.
+    Symlink(u64),
+    /// Read a range: first byte, bytes.
+    Read(u64, u64),
+    /// Write a range.
+    Write(u64, u64),
+    /// Make the file durable.
+    Fsync,
+    /// Cut or extend it to this size.
+    Truncate(u64),
+    /// Give a range space.
+    Allocate(u64, u64),
+    /// Give a range's space back.
+    Punch(u64, u64),
+    /// Remove a name.
+    Unlink,
+    /// Remove a directory.
+    Rmdir,
+    /// Move the name to this path.
+    Rename(u32),
+    /// Give it this path, too.
+    Link(u32),
+    /// List a directory.
+    List,
+    /// Look it up.
+    Stat,
+    /// Change its mode, owner or times.
+    SetAttributes,
+    /// Where it points.
+    Readlink,
+}
+
+impl Deed {
+    /// The names of all, in the order of [`Deed::index`].
+    pub const NAMES: [&str; 17] = [
+        "create", "mkdir", "symlink", "read", "write", "fsync", "truncate", "allocate", "punch", "unlink",
+        "rmdir", "rename", "link", "list", "stat", "setattr", "readlink",
+    ];
+
+    /// Which of the names it has.
+    pub fn index(self) -> usize {
+        match self {
+            Deed::Create => 0,
+            Deed::Mkdir => 1,
+            Deed::Symlink(_) => 2,
+            Deed::Read(..) => 3,
+            Deed::Write(..) => 4,
+            Deed::Fsync => 5,
+            Deed::Truncate(_) => 6,
+            Deed::Allocate(..) => 7,
+            Deed::Punch(..) => 8,
+            Deed::Unlink => 9,
+            Deed::Rmdir => 10,
+            Deed::Rename(_) => 11,
+            Deed::Link(_) => 12,
+            Deed::List => 13,
+            Deed::Stat => 14,
+            Deed::SetAttributes => 15,
+            Deed::Readlink => 16,
+        }
+    }
+
+    /// Whether it makes, moves or removes a name.
+    pub fn changes_names(self) -> bool {
+        use Deed::{Create, Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
+        matches!(self, Create | Mkdir | Symlink(_) | Unlink | Rmdir | Rename(_) | Link(_))
+    }
+
+    fn makes(self) -> bool {
+        matches!(self, Deed::Create | Deed::Mkdir | Deed::Symlink(_))
+    }
+}
+
+/// One call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// When it was made, since the beginning.
+    pub at: Time,
+    /// By which process, from 0.
+    pub process: u32,
+    /// On which path.
+    pub path: u32,
+    /// What it asks.
+    pub deed: Deed,
+}
+
+/// A name in a directory. Path 0 is the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The path of the directory.
+    pub parent: u32,
+    /// The name.
+    pub name: Box<[u8]>,
+}
+
+/// What a path is that was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Was {
+    /// A file of so many bytes.
+    File(u64),
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+}
+
+/// The calls of one or several processes.
+#[derive(Clone, Debug, Default)]
+pub struct Workload {
+    /// All paths by number.
+    pub places: Vec<Place>,
+    /// What was there before, directories before what is in them.
+    pub initial: Vec<(u32, Was)>,
+    /// The calls.
+    pub calls: Vec<Call>,
+    /// How many processes make them.
+    pub processes: u32,
+    /// They are begun in this order; those of a generator's processes are not.
+    pub ordered: bool,
+}
+
+/// Paths by their names.
+#[derive(Default)]
+struct Paths {
+    places: Vec<Place>,
+    numbers: FxHashMap<(u32, Box<[u8]>), u32>,
+    /// Paths with something below them.
+    parents: FxHashSet<u32>,
+}
+
+impl Paths {
+    fn new() -> Paths {
+        Paths { places: vec![Place { parent: 0, name: Box::default() }], ..Paths::default() }
+    }
+
+    fn below(&mut self, parent: u32, name: &[u8]) -> u32 {
+        let next = self.places.len() as u32;
+        let name: Box<[u8]> = name.into();
+        *self.numbers.entry((parent, name)).or_insert_with_key(|(parent, name)| {
+            self.places.push(Place { parent: *parent, name: name.clone() });
+            self.parents.insert(*parent);
+            next
+        })
+    }
+
+    fn of(&mut self, text: &[u8]) -> u32 {
+        let names = text.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        names.fold(0, |parent, name| self.below(parent, &name[..name.len().min(bimetal_vfs::NAME_MAX)]))
+    }
+}
+
+impl Workload {
+    /// The calls of what `text` names: a recording, strace's output, another trace of files, or a generator. Of the last
+    /// two there are `processes`, each in a directory of its own; a generator's differ in their seed.
+    ///
+    /// # Errors
+    /// A file cannot be read, or a line is not what it should be; a generator or a parameter that there is not.
+    pub fn open(text: &str, options: &ReadOptions, processes: u32) -> Result<Workload> {
+        if !text.starts_with("gen:") && options.format.is_none() {
+            let first = Input::open(Path::new(text), &Arc::default())?.peek(4096)?;
+            let is_strace = strace::is_strace(first.split(|byte| *byte == b'\n').next().unwrap_or_default());
+            if is_strace || first.starts_with(HEADER) {
+                if processes > 1 {
+                    return Err(Error::invalid("--processes: a recording has its own processes"));
+                }
+                let path = Path::new(text);
+                return if is_strace { Workload::of_strace(path) } else { Workload::recorded(path) };
+            }
+        }
+        Workload::of_files(text, options, processes)
+    }
+
+    /// A path in words.
+    pub fn shown(&self, path: u32) -> String {
+        match path {
+            0 => String::new(),
+            _ => {
+                let place = &self.places[path as usize];
+                format!("{}/{}", self.shown(place.parent), String::from_utf8_lossy(&place.name))
+            }
+        }
+    }
+
+    fn recorded(path: &Path) -> Result<Workload> {
+        let name = path.display().to_string();
+        let list = name.replacen(".csv", ".paths.csv", 1);
+        let mut paths = Paths::new();
+        let mut known = Vec::new();
+        if list != name && Path::new(&list).exists() {
+            each_line(Path::new(&list), |line| {
+                let mut fields = Fields::<b','>::of(line);
+                fields.u32("path")?;
+                let kind = fields.text("type")?.first().copied();
+                let size = fields.text("size")?;
+                let size = std::str::from_utf8(size).ok().and_then(|text| text.parse::<i64>().ok());
+                let skip = line.iter().enumerate().filter(|(_, byte)| **byte == b',').nth(2);
+                let text = skip.map_or(&[][..], |(at, _)| &line[at + 1..]);
+                known.push((paths.of(text), kind, size.map_or(0, |size| size.max(0) as u64)));
+                Ok(())
+            })?;
+        }
+        let mut reader = Reader::new(paths);
+        let number = |reader: &mut Reader, path: u32| match known.get(path as usize) {
+            Some((number, ..)) => *number,
+            None => reader.paths.of(format!("path-{path}").as_bytes()),
+        };
+        for (number, kind, size) in &known {
+            let was = match kind {
+                Some(b'd') => Was::Dir,
+                Some(b'l') => Was::Symlink,
+                _ => Was::File(*size),
+            };
+            reader.told.insert(*number, was);
+        }
+        each_line(path, |line| {
+            let Some(call) = parse(line)? else { return Ok(()) };
+            let path = number(&mut reader, call.path);
+            let other = match call.name {
+                b"rename" | b"link" => {
+                    let other = u32::try_from(call.offset)
+                        .map_err(|_| Wrong::new(5, "offset", "is not a path's number"))?;
+                    number(&mut reader, other)
+                }
+                _ => 0,
+            };
+            reader.call(
+                (call.at, call.process, path),
+                deed(call.name, other, call.offset, call.len, call.result),
+            );
+            Ok(())
+        })?;
+        Ok(reader.done())
+    }
+
+    fn of_strace(path: &Path) -> Result<Workload> {
+        let (mut strace, mut calls) = (Strace::default(), Vec::new());
+        each_line(path, |line| {
+            calls.extend(strace.line(line)?);
+            Ok(())
+        })?;
+        let mut reader = Reader::new(Paths::new());
+        let numbers: Vec<u32> = strace.paths.iter().map(|text| reader.paths.of(text.as_bytes())).collect();
+        let began = calls.first().map_or(0, |call| call.at_ns);
+        for call in &calls {
+            let path = numbers[call.path as usize];
+            let name = match call.name {
+                // With O_CREAT: of what was never seen nobody knows whether it was there.
+                "opencreate" if reader.there.get(&path).copied().unwrap_or(false) => "open",
+                "opencreate" => "create",
+                name => name,
+            };
+            let other = if matches!(name, "rename" | "link") { numbers[call.offset as usize] } else { 0 };
+            let at = Time(call.at_ns.saturating_sub(began));
+            reader.call(
+                (at, call.process, path),
+                deed(name.as_bytes(), other, call.offset, call.len, call.result),
+            );
+        }
+        Ok(reader.done())
+    }
+
+    fn of_files(text: &str, options: &ReadOptions, processes: u32) -> Result<Workload> {
+        let mut reader = Reader::new(Paths::new());
+        for process in 0..processes {
+            let source = Source::parse(text, options.clone())?.of_process(process)?;
+            let dir = reader.paths.of(format!("p{process}").as_bytes());
+            reader.told.insert(dir, Was::Dir);
+            for record in source.open()? {
+                let record = record?;
+                let path = reader.paths.below(dir, format!("f{}", record.unit).as_bytes());
+                let deed = match record.op {
+                    Op::Read => Deed::Read(record.offset, record.len),
+                    Op::Write => Deed::Write(record.offset, record.len),
+                    Op::Flush => Deed::Fsync,
+                    Op::Discard => Deed::Punch(record.offset, record.len),
+                    Op::Allocate => Deed::Allocate(record.offset, record.len),
+                    Op::Truncate => Deed::Truncate(record.offset),
+                    Op::Create => Deed::Create,
+                    Op::Delete => Deed::Unlink,
+                };
+                reader.call((record.at, process, path), Some(deed));
+            }
+        }
+        Ok(Workload { ordered: false, ..reader.done() })
+    }
+}
+
+/// What a call of a trace asks, if it is one that is played.
+fn deed(name: &[u8], other: u32, offset: u64, len: u64, result: u64) -> Option<Deed> {
+    Some(match name {
+        b"read" if result > 0 => Deed::Read(offset, result),
+        b"write" if result > 0 => Deed::Write(offset, result),
+        b"fsync" | b"fdatasync" => Deed::Fsync,
+        b"create" => Deed::Create,
+        b"mkdir" => Deed::Mkdir,
+        b"symlink" => Deed::Symlink(len.clamp(1, 4095)),
+        b"opentrunc" => Deed::Truncate(0),
+        b"truncate" => Deed::Truncate(len),
+        b"unlink" => Deed::Unlink,
+        b"rmdir" => Deed::Rmdir,
+        b"rename" => Deed::Rename(other),
+        b"link" => Deed::Link(other),
+        b"setattr" => Deed::SetAttributes,
+        b"readlink" => Deed::Readlink,
+        b"getdents" | b"opendir" => Deed::List,
+        b"open" | b"stat" | b"fstat" | b"access" => Deed::Stat,
+        _ => return None,
+    })
+}
+
+/// Gathers calls, and finds out what was there before them.
+struct Reader {
+    paths: Paths,
+    calls: Vec<Call>,
+    /// Processes by the number the trace gives them.
+    processes: FxHashMap<u32, u32>,
+    /// Whether a path is there now; none: nothing was said yet.
+    there: FxHashMap<u32, bool>,
+    /// What the trace's list of paths says a path was.
+    told: FxHashMap<u32, Was>,
+    initial: FxHashMap<u32, Was>,
+}
+
+impl Reader {
+    fn new(paths: Paths) -> Reader {
+        Reader {
+            paths,
+            calls: Vec::new(),
+            processes: FxHashMap::default(),
+            there: FxHashMap::from_iter([(0, true)]),
+            told: FxHashMap::default(),
+            initial: FxHashMap::default(),
+        }
+    }
+
+    /// A path is used that nobody made: it was there, and so were its directories. In a directory that the trace made it
+    /// cannot have been; then somebody makes it now, unseen.
+    fn was(&mut self, (at, process): (Time, u32), path: u32, as_what: Was) {
+        if self.there.contains_key(&path) {
+            return;
+        }
+        self.there.insert(path, true);
+        let was = match (as_what, self.told.get(&path).copied()) {
+            (Was::Dir, _) => Was::Dir,
+            (Was::File(end), Some(Was::File(size))) => Was::File(size.max(end)),
+            (_, Some(told)) => told,
+            (was, None) => was,
+        };
+        let parent = self.paths.places[path as usize].parent;
+        self.was((at, process), parent, Was::Dir);
+        if parent == 0 || self.initial.contains_key(&parent) {
+            self.initial.insert(path, was);
+            return;
+        }
+        let deed = match was {
+            Was::File(_) => Deed::Create,
+            Was::Dir => Deed::Mkdir,
+            Was::Symlink => Deed::Symlink(1),
+        };
+        self.calls.push(Call { at, process, path, deed });
+    }
+
+    fn call(&mut self, (at, process, path): (Time, u32, u32), deed: Option<Deed>) {
+        let Some(deed) = deed else { return };
+        let next = self.processes.len() as u32;
+        let process = *self.processes.entry(process).or_insert(next);
+        let who = (at, process);
+        match deed {
+            _ if path == 0 && deed.changes_names() => return,
+            deed if deed.makes() => {
+                self.was(who, self.paths.places[path as usize].parent, Was::Dir);
+                self.there.insert(path, true);
+            }
+            Deed::List | Deed::Rmdir => self.was(who, path, Was::Dir),
+            Deed::Readlink => self.was(who, path, Was::Symlink),
+            Deed::Read(offset, len) => self.was(who, path, Was::File(offset + len)),
+            _ => self.was(who, path, Was::File(0)),
+        }
+        match deed {
+            Deed::Unlink | Deed::Rmdir => drop(self.there.insert(path, false)),
+            Deed::Rename(to) | Deed::Link(to) => {
+                self.was(who, self.paths.places[to as usize].parent, Was::Dir);
+                self.there.insert(to, true);
+                if matches!(deed, Deed::Rename(_)) && to != path {
+                    self.there.insert(path, false);
+                    self.moved(path, to);
+                }
+            }
+            // What is read of a file that was there tells how large it was, until it is written.
+            Deed::Read(offset, len) => {
+                if let Some(Was::File(size)) = self.initial.get_mut(&path) {
+                    *size = (*size).max(offset + len);
+                }
+            }
+            _ => {}
+        }
+        self.calls.push(Call { at, process, path, deed });
+    }
+
+    /// What was in a directory is in another one now.
+    fn moved(&mut self, from: u32, to: u32) {
+        if !self.paths.parents.contains(&from) {
+            return;
+        }
+        let mut moved = FxHashMap::from_iter([(from, to)]);
+        for path in from + 1..self.paths.places.len() as u32 {
+            let place = self.paths.places[path as usize].clone();
+            let Some(parent) = moved.get(&place.parent).copied() else { continue };
+            if self.there.get(&path) == Some(&true) {
+                let new = self.paths.below(parent, &place.name);
+                moved.insert(path, new);
+                self.there.extend([(path, false), (new, true)]);
+            }
+        }
+    }
+
+    fn done(self) -> Workload {
+        let mut initial: Vec<(u32, Was)> = self.initial.into_iter().collect();
+        // A directory has a lower number than what is in it.
+        initial.sort_unstable_by_key(|(path, _)| *path);
+        let processes = self.processes.len().max(1) as u32;
+        Workload { places: self.paths.places, initial, calls: self.calls, processes, ordered: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "#time_s,pid,op,path_id,offset,length,result\n";
+
+    #[test]
+    fn a_recording_has_its_paths_its_processes_and_what_was_there_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.csv");
+        let calls = "0,7,read,1,100,50,50\n0,8,create,2,0,0,0\n0,8,write,2,0,9,9\n0,8,rename,2,1,0,0\n\
+                     0,7,lseek,1,0,0,0\n0,7,rmdir,0,0,0,-39\n0,8,unlink,3,0,0,0\n";
+        std::fs::write(&path, format!("{HEAD}{calls}")).unwrap();
+        let list = "#path_id,type,size_at_first_open,path\n0,d,-1,/d\n1,f,120,/d/a\n2,f,0,/d/b\n3,l,0,/l\n";
+        std::fs::write(dir.path().join("t.paths.csv"), list).unwrap();
+        let options = ReadOptions::default();
+        let workload = Workload::open(path.to_str().unwrap(), &options, 1).unwrap();
+        let calls: Vec<_> = workload
+            .calls
+            .iter()
+            .map(|call| (call.process, workload.shown(call.path), Deed::NAMES[call.deed.index()]))
+            .collect();
+        let expected = [
+            (0, "/d/a".to_string(), "read"),
+            (1, "/d/b".into(), "create"),
+            (1, "/d/b".into(), "write"),
+            (1, "/d/b".into(), "rename"),
+            (1, "/l".into(), "unlink"),
+        ];
+        assert_eq!(calls, expected);
+        let initial: Vec<_> =
+            workload.initial.iter().map(|(path, was)| (workload.shown(*path), *was)).collect();
+        let expected =
+            [("/d".to_string(), Was::Dir), ("/d/a".into(), Was::File(150)), ("/l".into(), Was::Symlink)];
+        assert_eq!(initial, expected);
+        assert_eq!((workload.processes, workload.ordered), (2, true));
+        assert!(Workload::open(path.to_str().unwrap(), &options, 2).is_err());
+    }
+
+    #[test]
+    fn what_moves_with_its_directory_or_is_made_unseen_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.csv");
+        let calls =
+            "0,1,mkdir,0,0,0,0\n0,1,create,1,0,0,0\n0,1,rename,0,2,0,0\n0,1,read,3,0,5,5\n0,1,read,4,0,7,7\n";
+        std::fs::write(&path, format!("{HEAD}{calls}")).unwrap();
+        let list = "#path_id,type,size_at_first_open,path\n0,d,-1,/a\n1,f,0,/a/x\n2,d,0,/b\n3,f,0,/b/x\n4,f,9,/b/y\n";
+        std::fs::write(dir.path().join("t.paths.csv"), list).unwrap();
+        let workload = Workload::open(path.to_str().unwrap(), &ReadOptions::default(), 1).unwrap();
+        let calls: Vec<_> =
+            workload.calls.iter().map(|c| (Deed::NAMES[c.deed.index()], workload.shown(c.path))).collect();
+        let expected = [
+            ("mkdir", "/a"),
+            ("create", "/a/x"),
+            ("rename", "/a"),
+            ("read", "/b/x"),
+            ("create", "/b/y"),
+            ("read", "/b/y"),
+        ];
+        assert_eq!(calls, expected.map(|(name, path)| (name, path.to_string())));
+        assert!(workload.initial.is_empty());
+    }
+
+    #[test]
+    fn a_generators_processes_have_directories_and_seeds_of_their_own() {
+        let recipe = "gen:postmark:files=20:transactions=50";
+        let workload = Workload::open(recipe, &ReadOptions::default(), 3).unwrap();
+        assert_eq!((workload.processes, workload.initial.len()), (3, 3));
+        let of = |process: u32| {
+            let own = workload.calls.iter().filter(move |call| call.process == process);
+            own.map(|call| (call.deed, workload.places[call.path as usize].name.clone())).collect::<Vec<_>>()
+        };
+        assert_ne!(of(0), of(1));
+        let one = Workload::open(recipe, &ReadOptions::default(), 1).unwrap();
+        assert_eq!(one.calls.len(), of(0).len());
+    }
+}

@@ -1,0 +1,133 @@
+//! libCacheSim's `oracleGeneral` records: requests for objects by number.
+//!
+//! 24 bytes each, little endian: u32 seconds, u64 object, u32 bytes, i64 index of the object's next
+//! request (-1: none; not used here). An object is taken for one page of [`PAGE_BYTES`], read whole, so
+//! that object n is page n; object numbers of 2⁵² and more do not fit that and are refused.
+
+use super::super::input::Input;
+use super::super::lines::Likeness;
+use super::super::window::Window;
+use super::super::{BATCH, Op, Record, Records, Tally};
+use super::{Format, Head, Make};
+use bimetal_base::time::Time;
+use bimetal_base::{Error, Result};
+
+const RECORD_BYTES: usize = 24;
+const PAGE_BYTES: u64 = 4096;
+
+/// Registry line.
+pub const FORMAT: Format = Format {
+    name: "oracle",
+    about: "libCacheSim oracleGeneral binary: objects read, one page of 4 KiB each",
+    options: &[],
+    make: Make { detects, open: |input, _| Ok(Box::new(Oracle::new(input))) },
+};
+
+/// One record's fields.
+struct Raw {
+    seconds: u32,
+    object: u64,
+    bytes: u32,
+    next: i64,
+}
+
+impl Raw {
+    fn of(bytes: &[u8; RECORD_BYTES]) -> Raw {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x] = *bytes;
+        Raw {
+            seconds: u32::from_le_bytes([a, b, c, d]),
+            object: u64::from_le_bytes([e, f, g, h, i, j, k, l]),
+            bytes: u32::from_le_bytes([m, n, o, p]),
+            next: i64::from_le_bytes([q, r, s, t, u, v, w, x]),
+        }
+    }
+}
+
+/// Binary records have no magic; what they hold must be in order and within reason.
+fn detects(head: &Head) -> Likeness {
+    let (records, rest) = head.bytes.as_chunks::<RECORD_BYTES>();
+    let mut last = 0;
+    let sound = |(number, bytes): (usize, &[u8; RECORD_BYTES])| {
+        let raw = Raw::of(bytes);
+        let in_order = raw.seconds >= last;
+        last = raw.seconds;
+        in_order && raw.bytes > 0 && raw.bytes < 1 << 30 && (raw.next == -1 || raw.next > number as i64)
+    };
+    let whole = !records.is_empty() && (rest.is_empty() || !head.whole);
+    Likeness::full_if(whole && records.iter().enumerate().all(sound))
+}
+
+struct Oracle {
+    name: String,
+    window: Window,
+    zero: Option<u32>,
+    tally: Tally,
+}
+
+impl Oracle {
+    fn new(input: Input) -> Oracle {
+        Oracle { name: input.name, window: Window::new(input.bytes), zero: None, tally: Tally::default() }
+    }
+
+    fn corrupt(&self, why: impl std::fmt::Display) -> Error {
+        Error::corrupt(format!("oracle trace {}", self.name), why, format!("record {}", self.tally.lines + 1))
+    }
+}
+
+impl Records for Oracle {
+    fn fill(&mut self, batch: &mut Vec<Record>) -> Result<()> {
+        for _ in 0..BATCH {
+            if !self.window.has(RECORD_BYTES).map_err(|why| Error::io(&self.name, why))? {
+                return match self.window.bytes() {
+                    [] => Ok(()),
+                    _ => Err(self.corrupt("the file ends within a record")),
+                };
+            }
+            let Some(bytes) = self.window.bytes().first_chunk() else { return Ok(()) };
+            let raw = Raw::of(bytes);
+            let Some(offset) = raw.object.checked_mul(PAGE_BYTES) else {
+                return Err(self.corrupt(format!("field 2 (object) is {}, too large for a page", raw.object)));
+            };
+            self.window.use_up(RECORD_BYTES);
+            self.tally.lines += 1;
+            let seconds = raw.seconds.saturating_sub(*self.zero.get_or_insert(raw.seconds));
+            batch.push(Record::new(Time(u64::from(seconds) * 1_000_000_000), Op::Read, offset, PAGE_BYTES));
+        }
+        Ok(())
+    }
+
+    fn tally(&self) -> Tally {
+        self.tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::read;
+    use super::*;
+
+    fn record(seconds: u32, object: u64, next: i64) -> Vec<u8> {
+        let parts: [&[u8]; 4] =
+            [&seconds.to_le_bytes(), &object.to_le_bytes(), &4096u32.to_le_bytes(), &next.to_le_bytes()];
+        parts.concat()
+    }
+
+    #[test]
+    fn an_object_is_a_page() {
+        let records =
+            read("oracle", [record(5, 7, 2), record(6, 1 << 40, -1), record(6, 7, -1)].concat()).unwrap();
+        assert_eq!(records[0], Record::new(Time::ZERO, Op::Read, 7 * 4096, 4096));
+        assert_eq!((records[1].at, records[1].offset), (Time(1_000_000_000), 1 << 52));
+        assert_eq!(records[2].offset, 7 * 4096);
+    }
+
+    #[test]
+    fn a_cut_record_and_an_object_without_a_page_are_placed() {
+        let mut bytes = [record(5, 7, -1), record(6, 8, -1)].concat();
+        bytes.pop();
+        let error = read("oracle", bytes).unwrap_err().to_string();
+        assert!(error.contains("record 2") && error.contains("ends within"), "{error}");
+        let error = read("oracle", record(5, 1 << 60, -1)).unwrap_err().to_string();
+        assert!(error.contains("record 1") && error.contains("field 2"), "{error}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Where requests come from: a file in some format, or a generator.
+
+use super::formats::{self, Columns, Event, Head, blktrace};
+use super::input::{Input, Progress, STDIN};
+use super::{Trace, generators};
+use bimetal_base::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What makes a name a generator's.
+const GENERATED: &str = "gen:";
+/// How much of a file its format is told from.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// How to read a file.
+#[derive(Clone, Debug, Default)]
+pub struct ReadOptions {
+    /// The format's name; told from the file without it.
+    pub format: Option<String>,
+    /// Of CSV: what the columns are; told from the header without it.
+    pub columns: Option<Columns>,
+    /// Of blktrace and blkparse: which event is the request.
+    pub event: Event,
+}
+
+/// A source of requests that can be opened any number of times (standard input: once).
+#[derive(Clone, Debug)]
+pub struct Source {
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    File { path: PathBuf, options: ReadOptions },
+    Generated(generators::Recipe),
+}
+
+impl Source {
+    /// From a command line: a path, `-` for standard input, or `gen:NAME:option=value:…`.
+    ///
+    /// # Errors
+    /// A generator or a parameter that there is not.
+    pub fn parse(text: &str, options: ReadOptions) -> Result<Source> {
+        let kind = match text.strip_prefix(GENERATED) {
+            Some(recipe) => Kind::Generated(generators::Recipe::parse(recipe)?),
+            None => Kind::File { path: PathBuf::from(text), options },
+        };
+        Ok(Source { kind })
+    }
+
+    /// The file at `path`, its format told from its contents.
+    pub fn file(path: impl Into<PathBuf>) -> Source {
+        Source { kind: Kind::File { path: path.into(), options: ReadOptions::default() } }
+    }
+
+    /// Whether it can be opened more than once.
+    pub fn is_repeatable(&self) -> bool {
+        !matches!(&self.kind, Kind::File { path, .. } if path.as_os_str() == STDIN)
+    }
+
+    /// What reports call it: the path, or the generator with all of its parameters.
+    pub fn name(&self) -> String {
+        match &self.kind {
+            Kind::File { path, .. } => path.display().to_string(),
+            Kind::Generated(recipe) => format!("{GENERATED}{recipe}"),
+        }
+    }
+
+    /// The same for one of several processes: of a generator with a seed, another seed for each after the first.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn of_process(self, process: u32) -> Result<Source> {
+        Ok(match self.kind {
+            Kind::Generated(recipe) => Source { kind: Kind::Generated(recipe.of_process(process)?) },
+            kind => Source { kind },
+        })
+    }
+
+    /// Begins a pass.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is in no known format.
+    pub fn open(&self) -> Result<Trace> {
+        self.open_watched(&Arc::default())
+    }
+
+    /// Begins a pass whose progress somebody watches.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_watched(&self, progress: &Arc<Progress>) -> Result<Trace> {
+        let records = match &self.kind {
+            Kind::Generated(recipe) => recipe.begin()?,
+            Kind::File { path, options } => {
+                let mut input = open_file(path, progress)?;
+                let format = match &options.format {
+                    Some(name) => formats::FORMATS.find(name)?,
+                    None if options.columns.is_some() => &formats::csv::FORMAT,
+                    None => {
+                        let bytes = input.peek(HEAD_BYTES)?;
+                        formats::detect(
+                            &input.name,
+                            &Head { bytes: &bytes, whole: bytes.len() < HEAD_BYTES },
+                        )?
+                    }
+                };
+                (format.make.open)(input, options)?
+            }
+        };
+        Ok(Trace::new(self.name(), records))
+    }
+}
+
+fn open_file(path: &Path, progress: &Arc<Progress>) -> Result<Input> {
+    let mut files = blktrace::siblings(path).into_iter();
+    let first = files.next().ok_or_else(|| Error::invalid(format!("{}: no such file", path.display())))?;
+    let mut input = Input::open(&first, progress)?;
+    input.others = files.map(|file| Input::open(&file, progress)).collect::<Result<_>>()?;
+    Ok(input)
+}
