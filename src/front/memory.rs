@@ -6,7 +6,7 @@
 
 /// Makes this process keep freed memory, and touches `ahead_bytes` of it now. To be called once, before threads
 /// are started. Without effect on systems whose C library is not glibc.
-pub fn keep(ahead_bytes: usize) {
+pub fn preallocate(ahead_bytes: usize) {
     #[cfg(target_env = "gnu")]
     {
         const HUGE: i32 = 1 << 30;

@@ -122,8 +122,8 @@ fn the_copy_of_the_superblock_follows_each_commit_whatever_the_disk_half_was_mad
         (0..10).for_each(|number| write_synced(&mounted.path().join(format!("f{number}")), &marked(number)));
         drop(mounted);
         let bytes = fs::read(&disk).unwrap();
-        let tie = |at: usize| &bytes[at + 0x3C4..at + 0x3FC];
-        assert_eq!(tie(1024), tie(at as usize), "{options:?}");
+        let pairing = |at: usize| &bytes[at + 0x3C4..at + 0x3FC];
+        assert_eq!(pairing(1024), pairing(at as usize), "{options:?}");
         ended(&tool("e2fsck", &["-fn"], &disk), 0, &[]);
         crash(&volume);
         put_at(&disk, 1024, &[0; 1024]);
@@ -434,7 +434,7 @@ fn adopting_a_disk_half_whose_record_of_its_ssd_is_damaged_takes_the_users_word(
     let new = volume.at("new");
     File::create(&new).unwrap().set_len(32 << 20).unwrap();
     let (before, halves) = (volume.bytes(), [("--ssd", &*new), ("--disk", &*disk)]);
-    refused(&run(&["adopt"], &halves, &[]), &["the tie to the SSD", "damaged", "--force"]);
+    refused(&run(&["adopt"], &halves, &[]), &["the pairing to the SSD", "damaged", "--force"]);
     assert!(volume.bytes() == before, "it was changed");
     assert!(run(&["adopt", "--force"], &halves, &[]).status.success());
 }

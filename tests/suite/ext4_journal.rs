@@ -350,7 +350,8 @@ fn a_log_that_the_kernel_wrote_is_replayed_as_e2fsck_does() {
         let after = [ours.bytes(), theirs.bytes()];
         for (block, (ours, theirs)) in after[0].chunks(4096).zip(after[1].chunks(4096)).enumerate() {
             // e2fsck notes in the file system's superblock that it was there.
-            let Some(at) = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs && block > 0) else {
+            let Some(at) = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs && block > 0)
+            else {
                 continue;
             };
             let part = at..(at + 16).min(4096);

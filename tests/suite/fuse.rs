@@ -4,7 +4,7 @@ use crate::mounts::{Mounted, bimetal, need_fuse};
 use bimetal::front::fuse::{Mount, MountOptions, STATUS};
 use bimetal::fs::memfs::MemFs;
 use bimetal::fs::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Later, NewNode, Rename, Seek, SetAttr, SetXattr,
+    Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, NewNode, Rename, Seek, SetAttr, SetXattr,
 };
 use bimetal::units::Ino;
 use bimetal::{Error, Result};
@@ -88,16 +88,16 @@ impl FileSystem for Odd {
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         swapped(self.inner.link(swap(ino), swap(parent), name))
     }
-    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>> {
         let whole = self.inner.read(swap(ino), offset, len)?.get()?.concat();
-        Ok(Later::Wait(Box::new(move || Ok(whole.chunks(1000).map(Bytes::copy_from_slice).collect()))))
+        Ok(Deferred::Wait(Box::new(move || Ok(whole.chunks(1000).map(Bytes::copy_from_slice).collect()))))
     }
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>> {
         self.inner.write(swap(ino), offset, data, kill_suid)
     }
-    fn fsync(&self, _ino: Ino, data_only: bool) -> Result<Later<()>> {
+    fn fsync(&self, _ino: Ino, data_only: bool) -> Result<Deferred<()>> {
         let wait = self.fsync_may_end.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(Later::Wait(Box::new(move || match (wait, data_only) {
+        Ok(Deferred::Wait(Box::new(move || match (wait, data_only) {
             (Some(wait), _) => wait.recv().map_err(|_| Error::Gone { device: "the test".into() }),
             (None, true) => panic!("as intended"),
             (None, false) => Err(Error::Gone { device: "the SSD".into() }),

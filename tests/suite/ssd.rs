@@ -3,7 +3,7 @@
 use bimetal::Error;
 use bimetal::checksum::crc32c;
 use bimetal::fs::nfhybrid::ssd::{
-    Binding, Config, DiskSide, DupInode, RecordBody, Run, SectionConfig, Ssd, Tie, WrDone,
+    Binding, Config, CopyState, DiskSide, DupInode, Pairing, RecordBody, Run, SectionConfig, Ssd,
 };
 use bimetal::media::file::FileDevice;
 use bimetal::media::ram::Ram;
@@ -47,7 +47,7 @@ fn write(
         device.write(run.at.0 * BLOCK as u64, data.clone()).unwrap();
         let sums: Vec<u32> = data.chunks(BLOCK).map(crc32c).collect();
         let inode = DupInode { size: op, ..DupInode::default() };
-        let binding = Binding { file_block: at, run, sums: &sums, state: WrDone::Both, inode: &inode };
+        let binding = Binding { file_block: at, run, sums: &sums, state: CopyState::Both, inode: &inode };
         ssd.bind(op, Ino(ino), &binding).unwrap();
         contents.extend((at..at + run.len).map(|block| ((ino, block), op as u8)));
         at += run.len;
@@ -81,7 +81,7 @@ fn checkpoint(ssd: &mut Ssd, device: &dyn BlockDevice) {
 /// A device with tables and a log with everything after them; what there was at the end of each group since, and
 /// how far the log reached at the checkpoint, as the disk would know it.
 fn populated(device: &dyn BlockDevice) -> (Vec<Contents>, (u32, u64)) {
-    Ssd::format(device, &config(), &Tie::default()).unwrap();
+    Ssd::format(device, &config(), &Pairing::default()).unwrap();
     let mut ssd = Ssd::open(device, DiskSide::default()).unwrap().ssd;
     let mut contents = Contents::new();
     let (mut history, mut reached) = (Vec::new(), (0, 0));
@@ -336,7 +336,7 @@ fn superblocks_that_are_gone_swapped_or_foreign_are_handled() {
 fn tables_of_an_earlier_format_do_not_come_back() {
     let ram = Ram::new("ssd", BYTES);
     populated(&ram);
-    Ssd::format(&ram, &config(), &Tie::default()).unwrap();
+    Ssd::format(&ram, &config(), &Pairing::default()).unwrap();
     let opened = Ssd::open(&ram, DiskSide::default()).unwrap();
     assert!(opened.notes.is_empty() && opened.records.is_empty());
     assert_eq!(opened.ssd.inodes().count(), 0);
@@ -348,7 +348,7 @@ fn tables_of_an_earlier_format_do_not_come_back() {
 fn an_impossible_format_writes_nothing() {
     let ram = Ram::new("ssd", BYTES);
     let contents = populated(&ram).0.pop().unwrap();
-    let error = Ssd::format(&ram, &Config::default(), &Tie::default()).unwrap_err();
+    let error = Ssd::format(&ram, &Config::default(), &Pairing::default()).unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error}");
     assert_eq!(readable(&Ssd::open(&ram, DiskSide::default()).unwrap().ssd, &ram), contents);
 }
@@ -356,7 +356,7 @@ fn an_impossible_format_writes_nothing() {
 #[test]
 fn runs_of_other_than_allocated_blocks_are_a_bug_of_the_caller() {
     let ram = Ram::new("ssd", BYTES);
-    Ssd::format(&ram, &config(), &Tie::default()).unwrap();
+    Ssd::format(&ram, &config(), &Pairing::default()).unwrap();
     let mut ssd = Ssd::open(&ram, DiskSide::default()).unwrap().ssd;
     let run = ssd.allocate(0, 2, Time(1)).unwrap()[0];
     let wrong = Run { at: SsdBlock(run.at.0 + 1), len: 2 };

@@ -37,7 +37,7 @@ const IN_USE: u64 = 1 << 32;
 const BLOCK_BYTES_MIN: u32 = 512;
 
 /// Which writes the cache takes by itself.
-pub enum Choice {
+pub enum Admission {
     /// None but those it is told to.
     Told,
     /// Those to these ranges of bytes.
@@ -85,7 +85,7 @@ pub struct NvramCache {
 
 struct State {
     nvram: Nvram,
-    choice: Choice,
+    choice: Admission,
     /// Bytes of a block.
     block: usize,
     /// The record of each block here.
@@ -111,7 +111,7 @@ impl NvramCache {
     /// Opens the cache that `nvram` holds (a memory of zeros: none yet) above `below`.
     ///
     /// Fails with [`Error::Invalid`] if not even two blocks fit into the memory.
-    pub fn open(below: Arc<dyn BlockDevice>, nvram: Nvram, choice: Choice) -> Result<NvramCache> {
+    pub fn open(below: Arc<dyn BlockDevice>, nvram: Nvram, choice: Admission) -> Result<NvramCache> {
         let mut info = below.info().clone();
         info.block_bytes = info.block_bytes.max(BLOCK_BYTES_MIN);
         info.size_bytes -= info.size_bytes % u64::from(info.block_bytes);
@@ -124,7 +124,7 @@ impl NvramCache {
             )));
         }
         let choice = match choice {
-            Choice::Ranges(ranges) => Choice::Ranges(in_order(ranges)),
+            Admission::Ranges(ranges) => Admission::Ranges(in_order(ranges)),
             other => other,
         };
         let mut state = State {
@@ -258,7 +258,7 @@ impl NvramCache {
             }
             from += run_len;
         }
-        if let Choice::Selected(select) = &mut state.choice {
+        if let Admission::Selected(select) = &mut state.choice {
             for (index, bytes) in data.chunks(self.block).enumerate() {
                 select.written(first + index as u64, bytes);
             }
@@ -298,14 +298,14 @@ impl State {
     fn takes(&mut self, block: u64) -> bool {
         self.writes += 1;
         let chosen = match &self.choice {
-            Choice::Told => false,
-            Choice::Selected(select) => select.takes(block),
-            Choice::Ranges(ranges) => {
+            Admission::Told => false,
+            Admission::Selected(select) => select.takes(block),
+            Admission::Ranges(ranges) => {
                 let (start, end) = (block * self.block as u64, (block + 1) * self.block as u64);
                 let after = ranges.partition_point(|range| range.start <= start);
                 ranges[..after].last().is_some_and(|range| end <= range.end)
             }
-            &Choice::Heat { writes, within } => {
+            &Admission::Heat { writes, within } => {
                 let (count, last) = self.heat.get(&block).copied().unwrap_or((0, self.writes));
                 let count = if self.writes - last > within { 1 } else { count + 1 };
                 self.heat.insert(block, (count, self.writes));
@@ -471,11 +471,11 @@ mod tests {
         (Arc::new(Ram::new("ram", 64 * 512)), Nvram::new(profile, blocks * (TAG_BYTES + 512)))
     }
 
-    fn in_range(blocks: Range<u64>) -> Choice {
-        Choice::Ranges(std::iter::once(blocks.start * 512..blocks.end * 512).collect())
+    fn in_range(blocks: Range<u64>) -> Admission {
+        Admission::Ranges(std::iter::once(blocks.start * 512..blocks.end * 512).collect())
     }
 
-    fn open(blocks: usize, choice: Choice) -> NvramCache {
+    fn open(blocks: usize, choice: Admission) -> NvramCache {
         let (below, nvram) = parts(blocks);
         NvramCache::open(below, nvram, choice).unwrap()
     }
@@ -520,7 +520,7 @@ mod tests {
     #[test]
     fn ranges_may_come_in_any_order_and_overlap() {
         let ranges = [4096..6144, 0..512, 512..1024, 5000..5632].to_vec();
-        let cache = open(8, Choice::Ranges(ranges));
+        let cache = open(8, Admission::Ranges(ranges));
         (0..14).for_each(|block| drop(write(&cache, block, 1).unwrap()));
         let absorbed: Vec<u64> = (0..14).filter(|block| value(&*cache.below, *block) == 0).collect();
         assert_eq!(absorbed, [0, 1, 8, 9, 10, 11]);
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn blocks_written_again_soon_are_hot() {
-        let cache = open(8, Choice::Heat { writes: 3, within: 6 });
+        let cache = open(8, Admission::Heat { writes: 3, within: 6 });
         for round in 0..4 {
             write(&cache, 1, round).unwrap();
             write(&cache, 10 + u64::from(round), 1).unwrap();
@@ -544,14 +544,14 @@ mod tests {
 
     #[test]
     fn an_absorbed_write_takes_the_memorys_time() {
-        let cache = open(8, Choice::Told);
+        let cache = open(8, Admission::Told);
         let done = cache.write_absorbed(Time(1000), 512, &[1; 512]).unwrap();
         assert_eq!(done, Time(1000 + (512 + 24) * 55));
         let again = cache.write_absorbed(done, 512, &[2; 512]).unwrap();
         assert_eq!(again, done + std::time::Duration::from_nanos((512 + 24 + 8) * 55));
         assert!(cache.write_absorbed(Time(0), 64 * 512, &[0; 512]).is_err());
         let (below, nvram) = parts(1);
-        assert!(NvramCache::open(below, nvram, Choice::Told).is_err());
+        assert!(NvramCache::open(below, nvram, Admission::Told).is_err());
     }
 
     proptest! {

@@ -47,9 +47,9 @@ pub struct Make {
     /// Where it was published.
     pub source: &'static str,
     /// Makes a cache over dense page numbers.
-    pub dense: fn(&Order) -> Result<Box<dyn PageCache>>,
+    pub dense: fn(&BuildContext) -> Result<Box<dyn PageCache>>,
     /// Makes a cache over any page numbers.
-    pub sparse: fn(&Order) -> Result<Box<dyn PageCache>>,
+    pub sparse: fn(&BuildContext) -> Result<Box<dyn PageCache>>,
 }
 
 /// All policies and their options as a Markdown list: what `docs/cache.md` holds.
@@ -78,7 +78,7 @@ pub fn build(policy: &str, config: &Config) -> Result<Box<dyn PageCache>> {
     if config.capacity > 1 << 30 {
         return Err(Error::invalid(format!("a cache of {} pages is more than 2^30", config.capacity)));
     }
-    let order = Order { entry, named: &named, config };
+    let order = BuildContext { entry, named: &named, config };
     match config.space {
         Some(space) if space <= DENSE_PAGES_MAX => (entry.make.dense)(&order),
         _ => (entry.make.sparse)(&order),
@@ -86,13 +86,13 @@ pub fn build(policy: &str, config: &Config) -> Result<Box<dyn PageCache>> {
 }
 
 /// What a policy is made from: its options and the cache's configuration.
-pub struct Order<'a> {
+pub struct BuildContext<'a> {
     entry: &'static Entry,
     named: &'a Named,
     config: &'a Config,
 }
 
-impl Order<'_> {
+impl BuildContext<'_> {
     /// The cache's configuration.
     pub fn config(&self) -> &Config {
         self.config

@@ -14,7 +14,7 @@ use bimetal_base::{Error, Result};
 use bimetal_vfs::acl::Acl;
 use bimetal_vfs::adapter::{self, BATCH, Listed, Mode, Objects, References, Ticker};
 use bimetal_vfs::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Later, NewNode, Rename, Seek, SetAttr, SetTime,
+    Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, NewNode, Rename, Seek, SetAttr, SetTime,
     SetXattr,
 };
 use bytes::Bytes;
@@ -359,7 +359,7 @@ impl FileSystem for CmfsFs {
         })
     }
 
-    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>> {
         self.with(|state| {
             let target = id(ino)?;
             let size = state.fs.attr(target).map_err(error)?.size;
@@ -367,22 +367,22 @@ impl FileSystem for CmfsFs {
             let mut bytes = vec![0; len];
             let there = state.fs.read(target, offset, &mut bytes).map_err(error)?;
             bytes.truncate(there);
-            Ok(Later::Now(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] }))
+            Ok(Deferred::Now(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] }))
         })
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>> {
         self.with(|state| {
             state.fs.write(id(ino)?, offset, data).map_err(error)?;
             if kill_suid {
                 state.kill_set_id(ino.0)?;
             }
-            Ok(Later::Now(data.len()))
+            Ok(Deferred::Now(data.len()))
         })
     }
 
-    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
-        self.with(|state| state.fs.sync_object(id(ino)?).map_err(error).map(Later::Now))
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Deferred<()>> {
+        self.with(|state| state.fs.sync_object(id(ino)?).map_err(error).map(Deferred::Now))
     }
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The tie, once more: in the copy of the superblock that e2fsck falls back to.
+//! The pairing, once more: in the copy of the superblock that e2fsck falls back to.
 //!
 //! **Problem.** Where the primary superblock or the descriptor table is damaged, e2fsck takes the first copy of the
 //! superblock, in block group 1, replays the journal, and writes what the copy says over the primary. What exists in the
@@ -19,9 +19,9 @@
 use super::Ext4;
 use super::le::{get16, get32, put32};
 use super::open::{Identity, Look};
-use super::steady::Steady;
 use super::store::Store;
-use super::superblock::{CHECKSUM, Geometry, SUPER_BYTES, Superblock, TIE, TIE_BYTES, is_sound};
+use super::superblock::{CHECKSUM, Geometry, PAIRING, PAIRING_BYTES, SUPER_BYTES, Superblock, is_sound};
+use super::torn_safe::TornSafeChecksum;
 use bimetal_base::Result;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::units::DiskBlock;
@@ -35,7 +35,7 @@ const MARKED_MAX: usize = 32;
 pub(super) struct Backup {
     place: DiskBlock,
     block: Vec<u8>,
-    steady: Steady,
+    steady: TornSafeChecksum,
     summed: bool,
 }
 
@@ -54,7 +54,7 @@ impl Backup {
             tracing::debug!(group, "this copy of the superblock cannot be used");
             return None;
         }
-        let (steady, summed) = (Steady::new(raw), geometry.features.csum());
+        let (steady, summed) = (TornSafeChecksum::new(raw), geometry.features.csum());
         Some(Backup { place: DiskBlock(place), block, steady, summed })
     }
 
@@ -80,10 +80,10 @@ impl Ext4 {
     ///
     /// # Errors
     /// What the device says.
-    pub fn mark_copies(&self, area: &[u8; TIE_BYTES]) -> Result<()> {
+    pub fn mark_copies(&self, area: &[u8; PAIRING_BYTES]) -> Result<()> {
         let (store, geometry) = (&self.store, &self.store.geometry);
         for mut copy in self.other_copies() {
-            copy.block[TIE].copy_from_slice(area);
+            copy.block[PAIRING].copy_from_slice(area);
             let (place, image) = copy.sealed();
             store.disk.write(place.0 << geometry.block_bits, image)?;
         }
@@ -92,9 +92,9 @@ impl Ext4 {
 
     /// The area of the caller in the first copy that transactions do not carry, if there is such a copy. Tools that change
     /// the superblock write all copies.
-    pub fn marked(&self) -> Option<[u8; TIE_BYTES]> {
+    pub fn marked(&self) -> Option<[u8; PAIRING_BYTES]> {
         let copy = self.other_copies().next()?;
-        copy.block[TIE].try_into().ok()
+        copy.block[PAIRING].try_into().ok()
     }
 
     fn other_copies(&self) -> impl Iterator<Item = Backup> {
@@ -114,7 +114,7 @@ impl Ext4 {
             let raw = (end <= info.size_bytes).then(|| disk.read(place, SUPER_BYTES).ok()).flatten()?;
             let copy = Superblock::read(&raw, info.size_bytes, &info.name).ok()?;
             let fits = copy.geometry.block_bits == bits && is_copy(&raw, 1, &copy.geometry);
-            fits.then(|| Look { identity: Identity::of(&copy), tie: copy.tie(), journal_end: None })
+            fits.then(|| Look { identity: Identity::of(&copy), pairing: copy.pairing(), journal_end: None })
         })
     }
 }

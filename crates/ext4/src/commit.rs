@@ -7,7 +7,7 @@ use super::dir;
 use super::group::bitmap_sum;
 use super::journal::Transaction;
 use super::store::Store;
-use super::superblock::{SUPER_BYTES, TIE_BYTES};
+use super::superblock::{PAIRING_BYTES, SUPER_BYTES};
 use bimetal_base::Result;
 use bimetal_base::time::{Stamp, Time};
 use bimetal_base::units::DiskBlock;
@@ -26,8 +26,8 @@ type Images = Vec<(DiskBlock, Bytes)>;
 
 impl Ext4 {
     /// The caller's opaque area in the superblock; `None` if it was never set.
-    pub fn tie(&self) -> Option<[u8; TIE_BYTES]> {
-        self.store.sb.tie()
+    pub fn pairing(&self) -> Option<[u8; PAIRING_BYTES]> {
+        self.store.sb.pairing()
     }
 
     /// Blocks the running transaction would write, at most. To be kept below the journal's capacity by
@@ -47,12 +47,12 @@ impl Ext4 {
     }
 
     /// Ends the running transaction and begins a new one. All that changed is in the answer, the superblock
-    /// always; `now` becomes its write time, `tie` (if given) the caller's area.
+    /// always; `now` becomes its write time, `pairing` (if given) the caller's area.
     ///
     /// # Errors
     /// A table block that had to be read again and could not be, or a directory block left half made by an
     /// earlier error. The file system is not to be used further.
-    pub fn freeze(&mut self, now: Stamp, tie: Option<&[u8; TIE_BYTES]>) -> Result<Frozen> {
+    pub fn freeze(&mut self, now: Stamp, pairing: Option<&[u8; PAIRING_BYTES]>) -> Result<Frozen> {
         self.store.check_writable()?;
         let now = self.note_time(now);
         let tid = self.store.tid;
@@ -64,8 +64,8 @@ impl Ext4 {
         let mut images = Images::with_capacity(self.dirty_blocks());
         self.store.freeze_groups(tid, &mut images);
         self.store.freeze_buffers(tid, &mut images)?;
-        if let Some(tie) = tie {
-            self.store.sb.set_tie(tie);
+        if let Some(pairing) = pairing {
+            self.store.sb.set_pairing(pairing);
         }
         let blocks = (images.len() + self.super_blocks()) as u64;
         let kib = (blocks << self.store.geometry.block_bits) >> 10;
@@ -82,13 +82,13 @@ impl Ext4 {
     }
 
     /// Puts another area of the caller into a frozen transaction that was not handed to the journal yet.
-    pub fn retie(&mut self, frozen: &mut Frozen, tie: &[u8; TIE_BYTES]) {
+    pub fn refresh_pairing(&mut self, frozen: &mut Frozen, pairing: &[u8; PAIRING_BYTES]) {
         let (place, offset) = self.store.geometry.super_place();
-        self.store.sb.set_tie(tie);
+        self.store.sb.set_pairing(pairing);
         for (block, image) in &mut frozen.transaction.metadata {
             if *block == place {
                 let mut bytes = image.to_vec();
-                self.store.sb.retie(&mut bytes[offset..offset + SUPER_BYTES], tie);
+                self.store.sb.refresh_pairing(&mut bytes[offset..offset + SUPER_BYTES], pairing);
                 *image = bytes.into();
             }
         }

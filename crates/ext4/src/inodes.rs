@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 const STEPS_MAX: usize = 64;
 
 /// A cached inode.
-pub(super) struct Entry {
+pub(super) struct CachedInode {
     pub inode: Inode,
     pub dirty: bool,
     /// On the orphan list.
@@ -24,7 +24,7 @@ pub(super) struct Entry {
 /// Cached inodes.
 pub(super) struct Inodes {
     index: FxHashMap<Ino, u32>,
-    slots: Vec<Option<Entry>>,
+    slots: Vec<Option<CachedInode>>,
     free: Vec<u32>,
     dirty: Vec<u32>,
     capacity: usize,
@@ -50,7 +50,7 @@ impl Inodes {
     }
 
     /// The entry in a slot that [`Inodes::find`] or [`Inodes::insert`] gave.
-    pub fn entry(&mut self, slot: u32) -> &mut Entry {
+    pub fn entry(&mut self, slot: u32) -> &mut CachedInode {
         let entry = self.slots[slot as usize].as_mut().expect("a slot in use");
         entry.used = true;
         entry
@@ -60,7 +60,7 @@ impl Inodes {
     pub fn insert(&mut self, inode: Inode) -> u32 {
         self.remove(inode.ino);
         let ino = inode.ino;
-        let entry = Some(Entry { inode, dirty: false, orphan: false, used: true, frozen: 0 });
+        let entry = Some(CachedInode { inode, dirty: false, orphan: false, used: true, frozen: 0 });
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = entry;

@@ -61,9 +61,9 @@ mod open;
 mod orphans;
 mod renames;
 mod space;
-mod steady;
 mod store;
 mod superblock;
+mod torn_safe;
 
 pub use commit::Frozen;
 pub use credits::TreeChange;
@@ -72,7 +72,7 @@ pub use inode::{Inode, flag};
 pub use misses::Wanted;
 pub use names::{Create, Removed};
 pub use open::{CacheLimits, Identity, Look, OpenOptions};
-pub use superblock::{ROOT_INO, TIE_BYTES};
+pub use superblock::{PAIRING_BYTES, ROOT_INO};
 
 use backup::Backup;
 use bimetal_base::time::Stamp;

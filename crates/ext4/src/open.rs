@@ -16,7 +16,7 @@ use super::inodes::Inodes;
 use super::journal::Journal;
 use super::space::Group;
 use super::store::Store;
-use super::superblock::{SUPER_BYTES, SUPER_OFFSET, Superblock, TIE_BYTES};
+use super::superblock::{PAIRING_BYTES, SUPER_BYTES, SUPER_OFFSET, Superblock};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::DiskBlock;
 use bimetal_base::{Error, Result};
@@ -96,7 +96,7 @@ pub struct Look {
     /// Who it is.
     pub identity: Identity,
     /// The caller's opaque area; `None` if it was never set.
-    pub tie: Option<[u8; TIE_BYTES]>,
+    pub pairing: Option<[u8; PAIRING_BYTES]>,
     /// The transaction that a replay of the journal ends before, if there is one to do.
     pub journal_end: Option<u32>,
 }
@@ -119,7 +119,7 @@ impl Ext4 {
             sb = Superblock::read(&block[offset..offset + SUPER_BYTES], disk.info().size_bytes, name)?;
         }
         sb.check_state(name)?;
-        Ok(Look { identity: Identity::of(&sb), tie: sb.tie(), journal_end })
+        Ok(Look { identity: Identity::of(&sb), pairing: sb.pairing(), journal_end })
     }
 
     /// Opens the file system on `disk`; for writing, replays its journal and marks it as in use.

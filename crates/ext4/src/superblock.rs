@@ -3,11 +3,11 @@
 //!
 //! Source: `Documentation/filesystems/ext4/super.rst` of Linux (offsets and checksum), and the checks the
 //! kernel makes at mount time. The last 56 bytes of `s_reserved` (0x3C4..0x3FC), which Linux and
-//! e2fsprogs leave alone, hold an opaque area of the caller: the *tie*.
+//! e2fsprogs leave alone, hold an opaque area of the caller: the *pairing*.
 
 use super::features::{self, compat, incompat, ro_compat};
 use super::le::{get16, get32, put16, put32, put64};
-use super::steady::Steady;
+use super::torn_safe::TornSafeChecksum;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::time::Stamp;
 use bimetal_base::units::{DiskBlock, Ino, show_size};
@@ -19,15 +19,15 @@ pub(super) const SUPER_OFFSET: u64 = 1024;
 /// How long it is, bytes.
 pub(super) const SUPER_BYTES: usize = 1024;
 /// Length of the caller's opaque area in the superblock, bytes.
-pub const TIE_BYTES: usize = 56;
+pub const PAIRING_BYTES: usize = 56;
 /// The root directory.
 pub const ROOT_INO: Ino = Ino(2);
 
 /// Where that is in the superblock.
-pub(super) const TIE: Range<usize> = 0x3C4..0x3FC;
+pub(super) const PAIRING: Range<usize> = 0x3C4..0x3FC;
 /// What the first copy shares with the primary at all times: mount time, mount count, check time (low and high parts), and
 /// the caller's area.
-const CARRIED: [Range<usize>; 6] = [0x2C..0x30, 0x34..0x36, 0x40..0x44, 0x275..0x276, 0x277..0x278, TIE];
+const CARRIED: [Range<usize>; 6] = [0x2C..0x30, 0x34..0x36, 0x40..0x44, 0x275..0x276, 0x277..0x278, PAIRING];
 /// Where the superblock's checksum is.
 pub(super) const CHECKSUM: usize = 0x3FC;
 const MAGIC: u16 = 0xEF53;
@@ -403,7 +403,7 @@ impl Geometry {
 pub(super) struct Superblock {
     raw: Box<[u8]>,
     pub geometry: Geometry,
-    steady: Steady,
+    steady: TornSafeChecksum,
     /// Its checksum held when it was read.
     pub sound: bool,
 }
@@ -436,7 +436,7 @@ impl Superblock {
             let is_damaged = get16(raw, 0x38) == MAGIC && !is_sound(raw);
             if is_damaged { damaged(device) } else { error }
         })?;
-        Ok(Superblock { raw: raw.into(), geometry, steady: Steady::new(raw), sound: is_sound(raw) })
+        Ok(Superblock { raw: raw.into(), geometry, steady: TornSafeChecksum::new(raw), sound: is_sound(raw) })
     }
 
     /// An error met while going by this superblock: what a damaged one says is not to be believed, its features least of all.
@@ -582,9 +582,9 @@ impl Superblock {
         self.time(0x108, 0x276)
     }
 
-    /// Puts another tie into a sealed copy of a superblock.
-    pub fn retie(&self, raw: &mut [u8], tie: &[u8; TIE_BYTES]) {
-        raw[TIE].copy_from_slice(tie);
+    /// Puts another pairing into a sealed copy of a superblock.
+    pub fn refresh_pairing(&self, raw: &mut [u8], pairing: &[u8; PAIRING_BYTES]) {
+        raw[PAIRING].copy_from_slice(pairing);
         if self.geometry.features.csum() {
             self.steady.settle(raw);
             let sum = crc32c_raw(!0, &raw[..CHECKSUM]);
@@ -608,9 +608,9 @@ impl Superblock {
     }
 
     /// The caller's opaque area; `None` if it is all zeros (never written).
-    pub fn tie(&self) -> Option<[u8; TIE_BYTES]> {
-        let tie: [u8; TIE_BYTES] = std::array::from_fn(|i| self.raw[TIE.start + i]);
-        (tie != [0; TIE_BYTES]).then_some(tie)
+    pub fn pairing(&self) -> Option<[u8; PAIRING_BYTES]> {
+        let pairing: [u8; PAIRING_BYTES] = std::array::from_fn(|i| self.raw[PAIRING.start + i]);
+        (pairing != [0; PAIRING_BYTES]).then_some(pairing)
     }
 
     /// Brings a copy of the superblock up to what this one says of its caller, and of mounts and checks.
@@ -621,8 +621,8 @@ impl Superblock {
     }
 
     /// Replaces the caller's opaque area.
-    pub fn set_tie(&mut self, tie: &[u8; TIE_BYTES]) {
-        self.raw[TIE].copy_from_slice(tie);
+    pub fn set_pairing(&mut self, pairing: &[u8; PAIRING_BYTES]) {
+        self.raw[PAIRING].copy_from_slice(pairing);
     }
 }
 

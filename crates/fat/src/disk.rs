@@ -41,7 +41,7 @@ pub struct VolumeCounts {
 
 /// What is written first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum UpdateOrder {
     /// The data, the FATs, then the directories that lead there.
     Add,
     /// The directories, then the FATs.
@@ -148,20 +148,20 @@ impl Disk {
     }
 
     /// Where a sector comes in the order of writing.
-    fn rank(&self, sector: u64, order: Order) -> u32 {
+    fn rank(&self, sector: u64, order: UpdateOrder) -> u32 {
         let rank = match self.layout.use_of(sector) {
             Use::Cluster if self.is_data(sector) => 0,
             Use::Reserved => 1,
             Use::Fat(number) => 2 + number,
             Use::Cluster | Use::Root => 9,
         };
-        if order == Order::Remove { 9 - rank } else { rank }
+        if order == UpdateOrder::Remove { 9 - rank } else { rank }
     }
 
     /// Writes what was changed.
     ///
     /// Fails as the device does; from then on the volume is read-only.
-    pub fn sync(&mut self, order: Order) -> Result<()> {
+    pub fn sync(&mut self, order: UpdateOrder) -> Result<()> {
         let mut sectors: Vec<u64> = self.changed.keys().copied().collect();
         sectors.sort_by_key(|sector| (self.rank(*sector, order), *sector));
         for sector in sectors {

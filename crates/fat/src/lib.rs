@@ -29,7 +29,7 @@ use bimetal_cache::nvram::NvramCache;
 use bimetal_media::placed::Placed;
 use bimetal_media::{BlockDevice, Request};
 use clock::CLOCK;
-use disk::{Disk, Order};
+use disk::{Disk, UpdateOrder};
 use layout::Width;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -183,7 +183,7 @@ impl Volume {
 
     /// Space in all and left.
     pub fn space(&self) -> Result<Space> {
-        let stats = self.run(Order::Add, || self.fat.stats())?;
+        let stats = self.run(UpdateOrder::Add, || self.fat.stats())?;
         Ok(Space {
             cluster_bytes: u64::from(stats.cluster_size()),
             clusters: stats.total_clusters(),
@@ -195,25 +195,25 @@ impl Volume {
     ///
     /// Fails with [`Error::NoSpace`] if the directory is full, with [`Error::NotFound`] without it.
     pub fn create(&self, path: &str) -> Result<File<'_>> {
-        let inner = self.run(Order::Add, || self.fat.root_dir().create_file(path))?;
+        let inner = self.run(UpdateOrder::Add, || self.fat.root_dir().create_file(path))?;
         Ok(File { inner, volume: self })
     }
 
     /// Opens a file. Fails with [`Error::NotFound`] or [`Error::IsDir`].
     pub fn open_file(&self, path: &str) -> Result<File<'_>> {
-        let inner = self.run(Order::Add, || self.fat.root_dir().open_file(path))?;
+        let inner = self.run(UpdateOrder::Add, || self.fat.root_dir().open_file(path))?;
         Ok(File { inner, volume: self })
     }
 
     /// Makes a directory. Fails with [`Error::Exists`] and as [`create`](Volume::create) does.
     pub fn make_dir(&self, path: &str) -> Result<()> {
-        let exists = self.run(Order::Add, || self.fat.root_dir().open_dir(path).map(drop));
+        let exists = self.run(UpdateOrder::Add, || self.fat.root_dir().open_dir(path).map(drop));
         match exists {
             Err(Error::NotFound) => {}
             Ok(()) | Err(Error::NotDir) => return Err(Error::Exists),
             Err(other) => return Err(other),
         }
-        self.run(Order::Add, || {
+        self.run(UpdateOrder::Add, || {
             self.fat.root_dir().create_dir(path)?;
             self.disk.lock().straighten_new_directory();
             Ok(())
@@ -222,7 +222,7 @@ impl Volume {
 
     /// Deletes a file or an empty directory. Fails with [`Error::NotFound`] or [`Error::NotEmpty`].
     pub fn remove(&self, path: &str) -> Result<()> {
-        self.run(Order::Remove, || self.fat.root_dir().remove(path))
+        self.run(UpdateOrder::Remove, || self.fat.root_dir().remove(path))
     }
 
     /// Renames a file or a directory, or moves a file to another directory.
@@ -232,15 +232,16 @@ impl Volume {
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         let root = self.fat.root_dir();
         let parent = |path: &str| path.trim_matches('/').rsplit_once('/').map(|(dir, _)| dir.to_lowercase());
-        if parent(from) != parent(to) && self.run(Order::Add, || root.open_dir(from).map(drop)).is_ok() {
+        if parent(from) != parent(to) && self.run(UpdateOrder::Add, || root.open_dir(from).map(drop)).is_ok()
+        {
             return Err(Error::NotSupported);
         }
-        self.run(Order::Add, || root.rename(from, &self.fat.root_dir(), to))
+        self.run(UpdateOrder::Add, || root.rename(from, &self.fat.root_dir(), to))
     }
 
     /// The entries of a directory, in its order; `""` is the root.
     pub fn list(&self, path: &str) -> Result<Vec<Entry>> {
-        self.run(Order::Add, || {
+        self.run(UpdateOrder::Add, || {
             let root = self.fat.root_dir();
             let dir = if path.is_empty() { root } else { root.open_dir(path)? };
             let shown = |entry: &fatfs::DirEntry<'_, Handle>| {
@@ -267,7 +268,7 @@ impl Volume {
 
     /// Writes what a lazy volume has gathered.
     pub fn sync(&self) -> Result<()> {
-        self.disk.lock().sync(Order::Add)
+        self.disk.lock().sync(UpdateOrder::Add)
     }
 
     /// Marks the volume as no longer in use, and writes what is left to be written.
@@ -275,12 +276,12 @@ impl Volume {
         let Volume { fat, disk, .. } = self;
         fat.unmount().map_err(from_io)?;
         let mut disk = disk.lock();
-        disk.sync(Order::Add)?;
+        disk.sync(UpdateOrder::Add)?;
         Ok(disk.now)
     }
 
     /// Runs an operation and writes what it changed; all or nothing as far as memory goes.
-    fn run<T>(&self, order: Order, operation: impl FnOnce() -> io::Result<T>) -> Result<T> {
+    fn run<T>(&self, order: UpdateOrder, operation: impl FnOnce() -> io::Result<T>) -> Result<T> {
         clock::set(self.now());
         let result = operation();
         let mut disk = self.disk.lock();
@@ -328,7 +329,7 @@ impl File<'_> {
             return Ok(0);
         }
         inner.seek(SeekFrom::Start(offset)).map_err(from_io)?;
-        volume.run(Order::Add, || {
+        volume.run(UpdateOrder::Add, || {
             volume.in_contents(true);
             let mut done = 0;
             let read = loop {
@@ -368,7 +369,7 @@ impl File<'_> {
     fn write_piece(&mut self, offset: u64, piece: &[u8]) -> Result<()> {
         let (inner, volume) = (&mut self.inner, self.volume);
         inner.seek(SeekFrom::Start(offset)).map_err(from_io)?;
-        volume.run(Order::Add, || {
+        volume.run(UpdateOrder::Add, || {
             volume.in_contents(true);
             let written = inner.write_all(piece);
             volume.in_contents(false);
@@ -383,7 +384,7 @@ impl File<'_> {
         }
         let inner = &mut self.inner;
         inner.seek(SeekFrom::Start(len)).map_err(from_io)?;
-        self.volume.run(Order::Remove, || {
+        self.volume.run(UpdateOrder::Remove, || {
             inner.truncate()?;
             inner.flush()
         })

@@ -4,7 +4,7 @@ use super::check::{Usage, check};
 use super::metadata::Metadata;
 use super::*;
 use bimetal_base::random::Random;
-use bimetal_cache::nvram::{Choice, NvramCache};
+use bimetal_cache::nvram::{Admission, NvramCache};
 use bimetal_media::nvram::Nvram;
 use bimetal_media::profile;
 use bimetal_media::ram::Ram;
@@ -187,7 +187,7 @@ fn metadata_goes_to_the_cache_and_the_device_sees_data_alone() {
     let recorder = Recorder::new();
     let nvram = Nvram::new(profile::load("feram").unwrap(), 128 << 10);
     let device: Arc<dyn BlockDevice> = Arc::new(recorder.wrap(below));
-    let cache = Arc::new(NvramCache::open(Arc::clone(&device), nvram, Choice::Told).unwrap());
+    let cache = Arc::new(NvramCache::open(Arc::clone(&device), nvram, Admission::Told).unwrap());
     let options = Options { lazy: false, cache: Some(Arc::clone(&cache)) };
     let volume = Volume::open(Arc::clone(&cache) as Arc<dyn BlockDevice>, Time::ZERO, options).unwrap();
     volume.make_dir("dir").unwrap();
@@ -213,7 +213,7 @@ fn metadata_goes_to_the_cache_and_the_device_sees_data_alone() {
     // Power lost: the device alone is an old volume, with the memory it is all there.
     let (below, nvram) = Arc::into_inner(cache).unwrap().into_parts();
     assert!(open(&below).list("").unwrap().is_empty());
-    let again: Arc<dyn BlockDevice> = Arc::new(NvramCache::open(below, nvram, Choice::Told).unwrap());
+    let again: Arc<dyn BlockDevice> = Arc::new(NvramCache::open(below, nvram, Admission::Told).unwrap());
     let volume = open(&again);
     assert!((0..20).all(|number| volume.read(&format!("dir/{number}")).unwrap() == vec![number; 5000]));
     assert_eq!(usage(&again).unwrap().lost_clusters, 0);
@@ -232,7 +232,7 @@ fn a_cache_below_the_file_system_finds_old_and_new_directories_by_itself() {
         // Directories of one sector each; FAT32's root is one.
         let roots = usize::from(width == Width::Fat32);
         assert_eq!(metadata.ranges().len(), 1 + 2 + roots, "FATs (and root), old, old/deep");
-        let cache = NvramCache::open(below, nvram, Choice::Selected(Box::new(metadata))).unwrap();
+        let cache = NvramCache::open(below, nvram, Admission::Selected(Box::new(metadata))).unwrap();
         let cache = Arc::new(cache);
         let volume = open(&(Arc::clone(&cache) as Arc<dyn BlockDevice>));
         volume.make_dir("new").unwrap();

@@ -165,7 +165,7 @@ fn read_page(nand: &mut Nand, at: Time, place: (u32, u32), page: Lpn) -> Result<
         match nand.read(at, place.0, place.1) {
             Ok(done) => return Ok(done),
             Err(Failure::Unreadable) if reads < READS_MAX => reads += 1,
-            Err(failure) => return Err(hopeless(nand, failure, page)),
+            Err(failure) => return Err(into_error(nand, failure, page)),
         }
     }
 }
@@ -235,7 +235,7 @@ pub(crate) fn worn_out(nand: &Nand) -> Error {
 }
 
 /// A failure of the array that no scheme can do anything about, as an error.
-pub(crate) fn hopeless(nand: &Nand, failure: Failure, page: Lpn) -> Error {
+pub(crate) fn into_error(nand: &Nand, failure: Failure, page: Lpn) -> Error {
     let device = nand.profile().model.clone();
     match failure {
         Failure::PowerOff => Error::Gone { device },

@@ -8,19 +8,19 @@
 //! OPENDIR (an open costs no message and keeps the page cache), ACCESS, COPY_FILE_RANGE, locks, POLL, BMAP.
 //! Since OPEN never arrives, `O_TRUNC` must reach us as a truncation: `FUSE_ATOMIC_O_TRUNC` is never agreed to.
 
-use super::agree::{REMEMBER, agree};
+use super::affinity::CpuAffinity;
 use super::attr::{
     NodeIds, fallocate_mode, file_type, kind_of_mode, no_such_name, perm, rename_how, set_time, stamp,
 };
 use super::control::Control;
 use super::counts::{Counts, Op};
 use super::errno::errno;
-use super::follow::Follower;
+use super::negotiate::{REMEMBER, negotiate};
 use super::send::{send_parts, send_statfs, send_xattr};
 use super::workers::{Spare, Workers};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_vfs::{Attr, Caller, FileSystem, Kind, Later, NewNode, Seek, SetAttr, SetXattr};
+use bimetal_vfs::{Attr, Caller, Deferred, FileSystem, Kind, NewNode, Seek, SetAttr, SetXattr};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
     INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
@@ -43,7 +43,7 @@ pub(super) struct Adapter {
     pub ids: NodeIds,
     pub control: Control,
     pub counts: Arc<Counts>,
-    pub follower: Arc<Follower>,
+    pub follower: Arc<CpuAffinity>,
     pub spare: Spare,
     pub workers: Workers,
     pub writeback: bool,
@@ -81,14 +81,14 @@ impl Adapter {
     /// Sends an answer that is here at once, or waits for it where that holds up nobody.
     fn now_or_later<T: 'static, R: Send + 'static>(
         &self,
-        answer: Result<Later<T>>,
+        answer: Result<Deferred<T>>,
         reply: R,
         send: impl FnOnce(R, Result<T>) + Send + 'static,
     ) {
         match answer {
-            Ok(Later::Now(value)) => send(reply, Ok(value)),
+            Ok(Deferred::Now(value)) => send(reply, Ok(value)),
             Err(error) => send(reply, Err(error)),
-            Ok(Later::Wait(wait)) => {
+            Ok(Deferred::Wait(wait)) => {
                 self.counts.waited.fetch_add(1, Relaxed);
                 match self.spare.take() {
                     Some(_waiting) => send(reply, wait()),
@@ -144,7 +144,7 @@ impl Adapter {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        agree(config, self.writeback, self.default_permissions);
+        negotiate(config, self.writeback, self.default_permissions);
         Ok(())
     }
 

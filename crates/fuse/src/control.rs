@@ -4,10 +4,10 @@
 //! file system by itself. Names that start with `bimetal.` never reach stored attributes, and a listing does not
 //! show them, so that nothing copies them. Reading is free to all; setting is for root and for whoever mounted.
 
+use super::affinity::CpuAffinity;
 use super::caller::loses_sgid;
 use super::counts::Counts;
 use super::farewell::{FAREWELL, Farewell};
-use super::follow::Follower;
 use crate::health::health;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -40,7 +40,7 @@ pub(super) struct Control {
     /// Who mounted.
     pub owner: u32,
     pub counts: Arc<Counts>,
-    pub follower: Arc<Follower>,
+    pub follower: Arc<CpuAffinity>,
     /// The options of the mount, shown in the status.
     pub options: Value,
     /// The devices below, by what they are to the file system.

@@ -24,16 +24,16 @@
 //! `fuseblk` and virtiofs servers only: `sync` does not reach a FUSE file system, fsync does), io_uring.
 
 mod adapter;
-mod agree;
+mod affinity;
 mod attr;
 mod caller;
 mod control;
 mod counts;
 mod errno;
 mod farewell;
-mod follow;
 pub mod health;
 mod mount;
+mod negotiate;
 mod options;
 pub mod record;
 mod send;
@@ -46,13 +46,13 @@ pub use options::{Atime, MountOptions, OPTIONS, OptionSpec};
 
 use crate::record::Recorded;
 use adapter::Adapter;
+use affinity::CpuAffinity;
 use attr::NodeIds;
 use bimetal_base::{Error, Result};
 use bimetal_vfs::FileSystem;
 use control::Control;
 use counts::Counts;
 use farewell::Farewell;
-use follow::Follower;
 use fuser::{Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -249,7 +249,7 @@ struct Served {
 
 fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<JoinHandle<io::Result<()>>> {
     let Served { fs, devices, counts, workers, farewell } = served;
-    let follower = Follower::new(options.follow).map_err(|why| Error::io("a thread", why))?;
+    let follower = CpuAffinity::new(options.follow).map_err(|why| Error::io("a thread", why))?;
     let follower = Arc::new(follower);
     let adapter = Adapter {
         ids: NodeIds::new(fs.root()),

@@ -11,7 +11,7 @@ use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_media::guard;
 use bimetal_vfs::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
+    Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, Kind, NewNode, Rename, Seek, SetAttr,
     SetXattr, VisitAttrs,
 };
 use bytes::Bytes;
@@ -286,7 +286,7 @@ impl FileSystem for Recorded {
         Ok(attr)
     }
 
-    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>> {
         let answer = self.fs.read(ino, offset, len)?;
         if !self.on.load(Relaxed) {
             return Ok(answer);
@@ -300,15 +300,15 @@ impl FileSystem for Recorded {
             }
         };
         Ok(match answer {
-            Later::Now(parts) => {
+            Deferred::Now(parts) => {
                 note(&parts);
-                Later::Now(parts)
+                Deferred::Now(parts)
             }
-            Later::Wait(work) => Later::Wait(Box::new(move || work().inspect(|parts| note(parts)))),
+            Deferred::Wait(work) => Deferred::Wait(Box::new(move || work().inspect(|parts| note(parts)))),
         })
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>> {
         let answer = self.fs.write(ino, offset, data, kill_suid)?;
         self.note(|log| {
             let (path, len) = (log.of(ino), data.len() as u64);
@@ -317,7 +317,7 @@ impl FileSystem for Recorded {
         Ok(answer)
     }
 
-    fn fsync(&self, ino: Ino, data_only: bool) -> Result<Later<()>> {
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<Deferred<()>> {
         let op = if data_only { "fdatasync" } else { "fsync" };
         self.on(ino, op, self.fs.fsync(ino, data_only))
     }
@@ -410,7 +410,7 @@ impl FileSystem for Recorded {
 mod tests {
     use super::*;
     use bimetal_memfs::MemFs;
-    use bimetal_trace::objects::{Ask, ObjectTrace};
+    use bimetal_trace::objects::{ObjectOp, ObjectTrace};
 
     #[test]
     fn what_is_asked_of_a_mount_comes_back_as_a_trace_of_objects() {
@@ -436,11 +436,11 @@ mod tests {
         let asks: Vec<_> = trace.requests.iter().filter(|one| one.object != 2).collect();
         let asks: Vec<_> = asks.into_iter().map(|one| (one.object, one.ask)).collect();
         let expected = [
-            (0, Ask::Read { offset: 4000, len: 1000 }),
-            (1, Ask::Create),
-            (1, Ask::Write { offset: 10, len: 100 }),
-            (0, Ask::Remove),
-            (1, Ask::Flush),
+            (0, ObjectOp::Read { offset: 4000, len: 1000 }),
+            (1, ObjectOp::Create),
+            (1, ObjectOp::Write { offset: 10, len: 100 }),
+            (0, ObjectOp::Remove),
+            (1, ObjectOp::Flush),
         ];
         assert_eq!(asks, expected);
     }

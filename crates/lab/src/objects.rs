@@ -12,7 +12,7 @@ use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use bimetal_media::nand::{Nand, NandProfile, Payload};
 use bimetal_osd_core::{Capacity, Cleaning, Content, Counts, Format, ObjectId, Options, SetTimes, Store};
-use bimetal_trace::objects::{Ask, ObjectRequest, ObjectTrace};
+use bimetal_trace::objects::{ObjectOp, ObjectRequest, ObjectTrace};
 use rustc_hash::FxHashSet;
 use std::time::Duration;
 
@@ -155,18 +155,18 @@ impl<'a> Driver<'a> {
     fn serve(&mut self, request: &ObjectRequest) -> Result<()> {
         let known = self.ids[request.object as usize];
         match request.ask {
-            Ask::Create => {
+            ObjectOp::Create => {
                 if let Some(old) = known {
                     self.store.remove(old)?;
                 }
                 self.turn_over()?;
                 self.create(request.object).map(drop)
             }
-            Ask::Remove => match self.ids[request.object as usize].take() {
+            ObjectOp::Remove => match self.ids[request.object as usize].take() {
                 Some(id) => self.store.remove(id),
                 None => Ok(()),
             },
-            Ask::Flush => self.store.flush(),
+            ObjectOp::Flush => self.store.flush(),
             other => {
                 let id = match known {
                     Some(id) => id,
@@ -177,20 +177,20 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn change(&mut self, id: ObjectId, ask: Ask) -> Result<()> {
+    fn change(&mut self, id: ObjectId, ask: ObjectOp) -> Result<()> {
         match ask {
-            Ask::Read { offset, len } if self.read_flash => {
+            ObjectOp::Read { offset, len } if self.read_flash => {
                 let len = usize::try_from(len).map_err(|_| Error::TooLarge)?;
                 self.store.read(id, offset, len).map(drop)
             }
-            Ask::Read { .. } | Ask::Touch => self.store.touch(id),
-            Ask::Write { offset, len } => self.store.write(id, offset, Content::Count(len)),
-            Ask::Truncate(size) => self.store.truncate(id, size),
-            Ask::SetAttributes => {
+            ObjectOp::Read { .. } | ObjectOp::Touch => self.store.touch(id),
+            ObjectOp::Write { offset, len } => self.store.write(id, offset, Content::Count(len)),
+            ObjectOp::Truncate(size) => self.store.truncate(id, size),
+            ObjectOp::SetAttributes => {
                 let changed = Some(self.store.done().into());
                 self.store.set_times(id, &SetTimes { changed, ..SetTimes::default() })
             }
-            Ask::Create | Ask::Remove | Ask::Flush => Ok(()),
+            ObjectOp::Create | ObjectOp::Remove | ObjectOp::Flush => Ok(()),
         }
     }
 

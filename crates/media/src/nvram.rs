@@ -3,7 +3,7 @@
 //! It is addressed directly, so an access takes the caller's time and nothing waits. A power cut stops a write
 //! between two words of [`WORD_BYTES`] bytes: the words before are written, the rest is not.
 
-use super::profile::{Described, Impossible};
+use super::profile::{Described, InvalidField};
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -31,13 +31,13 @@ pub struct NvramProfile {
 impl Described for NvramProfile {
     const KIND: &'static str = "nvram";
 
-    fn check(&self) -> Result<(), Impossible> {
+    fn check(&self) -> Result<(), InvalidField> {
         for (value, field) in [
             (self.read_ns_per_byte, "read_ns_per_byte"),
             (self.write_ns_per_byte, "write_ns_per_byte"),
             (self.access_ns, "access_ns"),
         ] {
-            Impossible::unless((0.0..=1e6).contains(&value), field, "must be from 0 to 1000000")?;
+            InvalidField::unless((0.0..=1e6).contains(&value), field, "must be from 0 to 1000000")?;
         }
         Ok(())
     }

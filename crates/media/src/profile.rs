@@ -36,22 +36,22 @@ pub trait Described: DeserializeOwned {
     const KIND: &'static str;
 
     /// Refuses impossible values.
-    fn check(&self) -> Result<(), Impossible>;
+    fn check(&self) -> Result<(), InvalidField>;
 }
 
 /// A field with a value that cannot be.
 #[derive(Debug)]
-pub struct Impossible {
+pub struct InvalidField {
     /// The field's name.
     pub field: &'static str,
     /// Why it cannot be.
     pub why: String,
 }
 
-impl Impossible {
+impl InvalidField {
     /// Passes if `holds`, else names the field and what it must be.
-    pub fn unless(holds: bool, field: &'static str, why: impl Display) -> Result<(), Impossible> {
-        if holds { Ok(()) } else { Err(Impossible { field, why: why.to_string() }) }
+    pub fn unless(holds: bool, field: &'static str, why: impl Display) -> Result<(), InvalidField> {
+        if holds { Ok(()) } else { Err(InvalidField { field, why: why.to_string() }) }
     }
 }
 

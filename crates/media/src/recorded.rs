@@ -39,7 +39,7 @@ pub enum Event {
 
 /// One line of the log.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct RecordedEvent {
     /// Which device, in the order they were wrapped; of no meaning for a mark.
     pub device: usize,
     /// What happened.
@@ -53,7 +53,7 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     /// All events in the order of their submission.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<RecordedEvent>,
     /// The devices, by their number.
     pub devices: Vec<DeviceInfo>,
 }
@@ -82,7 +82,7 @@ impl Recorder {
     pub fn mark(&self, note: impl Into<String>) {
         let mut log = self.log.lock();
         let done = Some(log.entries.len() + 1);
-        log.entries.push(Entry { device: 0, event: Event::Mark(note.into()), done });
+        log.entries.push(RecordedEvent { device: 0, event: Event::Mark(note.into()), done });
     }
 
     /// How many entries there are: whatever has been done by now was done before the entry of this number.
@@ -110,7 +110,7 @@ impl Recorder {
             Request::Discard { offset, len } => Event::Discard { offset: *offset, len: *len },
         };
         let mut log = self.log.lock();
-        log.entries.push(Entry { device, event, done: None });
+        log.entries.push(RecordedEvent { device, event, done: None });
         Some(log.entries.len() - 1)
     }
 

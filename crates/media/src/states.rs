@@ -8,7 +8,7 @@
 //! that were not yet durable, so that walking all prefixes of a log costs about one pass for each rule.
 
 use super::overlay::{Blocks, Overlay, each_block};
-use super::recorded::{Entry, Event, Log};
+use super::recorded::{Event, Log, RecordedEvent};
 use super::{BlockDevice, Completion, DeviceInfo, Request, Ticket, check};
 use bimetal_base::Result;
 use bimetal_base::random::Random;
@@ -117,7 +117,7 @@ pub fn crash_states(
 
 /// A log, indexed, from which any state can be made at once.
 pub struct States {
-    entries: Vec<Entry>,
+    entries: Vec<RecordedEvent>,
     /// For each entry: the first cut at which it is durable.
     durable_from: Vec<usize>,
     histories: Vec<Arc<History>>,
@@ -465,7 +465,7 @@ mod tests {
     fn a_flush_covers_only_what_was_done_before_it() {
         let data = |byte: u8| Gather::from_iter([Bytes::from(vec![byte; 512])]);
         use crate::Gather;
-        let entry = |event, done| Entry { device: 0, event, done };
+        let entry = |event, done| RecordedEvent { device: 0, event, done };
         let write = |offset, byte| Event::Write { offset, data: data(byte), durable: false };
         let entries = vec![
             entry(write(0, 1), Some(3)),

@@ -29,39 +29,39 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     /// Earliest first; equal instants in the order they came.
-    heap: BinaryHeap<Reverse<Entry>>,
+    heap: BinaryHeap<Reverse<Alarm>>,
     count: u64,
     closed: bool,
 }
 
-struct Entry {
+struct Alarm {
     due: Instant,
     number: u64,
     action: Action,
 }
 
-impl Entry {
+impl Alarm {
     fn key(&self) -> (Instant, u64) {
         (self.due, self.number)
     }
 }
 
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
+impl PartialEq for Alarm {
+    fn eq(&self, other: &Alarm) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Entry {}
+impl Eq for Alarm {}
 
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
+impl PartialOrd for Alarm {
+    fn partial_cmp(&self, other: &Alarm) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
-    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+impl Ord for Alarm {
+    fn cmp(&self, other: &Alarm) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
     }
 }
@@ -88,7 +88,7 @@ impl Timer {
         let mut queue = self.shared.queue.lock();
         queue.count += 1;
         let number = queue.count;
-        queue.heap.push(Reverse(Entry { due, number, action: Box::new(action) }));
+        queue.heap.push(Reverse(Alarm { due, number, action: Box::new(action) }));
         let is_first = queue.heap.peek().is_some_and(|Reverse(first)| first.number == number);
         drop(queue);
         if is_first {

@@ -25,7 +25,7 @@ use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_vfs::acl::{self, Acl};
 use bimetal_vfs::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NAME_MAX, NewNode, Rename, Seek,
+    Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, Kind, NAME_MAX, NewNode, Rename, Seek,
     SetAttr, SetTime, SetXattr, VisitAttrs,
 };
 use bytes::Bytes;
@@ -393,7 +393,7 @@ impl FileSystem for MemFs {
         Ok(state.nodes.get(id).attr(id))
     }
 
-    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>> {
         let mut state = self.state.lock();
         let id = state.nodes.id(ino)?;
         let node = state.nodes.get_mut(id);
@@ -403,10 +403,10 @@ impl FileSystem for MemFs {
         if offset < end {
             node.data()?.read(offset..end, &mut parts);
         }
-        Ok(Later::Now(parts))
+        Ok(Deferred::Now(parts))
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>> {
         let end =
             offset.checked_add(data.len() as u64).filter(|end| *end <= SIZE_MAX).ok_or(Error::TooLarge)?;
         let mut guard = self.state.lock();
@@ -425,11 +425,11 @@ impl FileSystem for MemFs {
         if kill_suid {
             node.kill_suid();
         }
-        Ok(Later::Now(data.len()))
+        Ok(Deferred::Now(data.len()))
     }
 
-    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
-        self.with(ino, |_, _| Ok(Later::Now(())))
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Deferred<()>> {
+        self.with(ino, |_, _| Ok(Deferred::Now(())))
     }
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {

@@ -15,7 +15,7 @@ use super::frames::FRAME;
 use super::node::Node;
 use super::place::Placement;
 use super::room::Demand;
-use super::ssd::{Binding, WrDone};
+use super::ssd::{Binding, CopyState};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use smallvec::SmallVec;
@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 const UNBIND_BYTES: u64 = 96;
 
 /// What was written to the SSD and lies on the disk, too: bound as long as the file is as it was then.
-pub(super) struct Settled {
+pub(super) struct DeferredBinding {
     pub placement: Placement,
     /// See [`Node::version`].
     pub version: u64,
@@ -34,7 +34,7 @@ impl Shared {
     /// Step 2 and 3 on the SSD: data, then the records of what it holds and no longer holds, durable.
     ///
     /// Returns what was written and found the log too full to be bound.
-    pub(super) fn finish_ssd(&self, op: u64, placements: Vec<Placement>) -> Result<Vec<Settled>> {
+    pub(super) fn finish_ssd(&self, op: u64, placements: Vec<Placement>) -> Result<Vec<DeferredBinding>> {
         if self.ssd_device.is_none() {
             return Ok(Vec::new());
         }
@@ -63,7 +63,7 @@ impl Shared {
 
     /// Binds what this cycle wrote, unless newer data stands over it or it was cut off meanwhile. Returns what the log
     /// has no room for.
-    fn bind_frozen(&self, core: &mut Core, op: u64, placements: Vec<Placement>) -> Vec<Settled> {
+    fn bind_frozen(&self, core: &mut Core, op: u64, placements: Vec<Placement>) -> Vec<DeferredBinding> {
         let unit = self.ssd_blocks_per_frame as u32;
         let mut late = Vec::new();
         for placement in placements {
@@ -83,13 +83,13 @@ impl Shared {
     }
 
     /// Binds a stretch of frozen frames that nothing newer covers; gives it back if the log has no room for that.
-    fn bind_part(&self, core: &mut Core, op: u64, placement: Placement) -> Option<Settled> {
+    fn bind_part(&self, core: &mut Core, op: u64, placement: Placement) -> Option<DeferredBinding> {
         let ino = placement.ino;
         let copy = self.dup_inode(core, ino);
         let ssd = core.ssd.as_mut()?;
         let inode = match (copy, core.nodes.get(ino)) {
             (Some(inode), _) if !ssd.is_filled(0, fill::BINDS) => inode,
-            (Some(_), Some(node)) => return Some(Settled { placement, version: node.version() }),
+            (Some(_), Some(node)) => return Some(DeferredBinding { placement, version: node.version() }),
             _ => {
                 ssd.release(placement.run);
                 return None;
@@ -98,7 +98,7 @@ impl Shared {
         let Placement { index, run, ref frames, .. } = placement;
         let file_block = (index * self.ssd_blocks_per_frame) as u32;
         let sums = placement.sums(self.ssd_block_bytes);
-        let binding = Binding { file_block, run, sums, state: WrDone::Ssd, inode: &inode };
+        let binding = Binding { file_block, run, sums, state: CopyState::Ssd, inode: &inode };
         if ssd.bind(op, ino, &binding).is_ok()
             && let Some(cycle) = &mut core.cycle
         {
@@ -136,7 +136,7 @@ impl Shared {
     }
 
     /// Binds what a cycle found no room for in the log, emptying that as often as it takes.
-    pub(super) fn bind_late(&self, late: Vec<Settled>) -> Result<()> {
+    pub(super) fn bind_late(&self, late: Vec<DeferredBinding>) -> Result<()> {
         let _gate = self.line.claim();
         let mut late = late.into_iter().peekable();
         while late.peek().is_some() {
@@ -166,7 +166,11 @@ impl Shared {
     }
 
     /// Binds a copy of what the disk has, unless the file changed since; how many bytes.
-    pub(super) fn bind_settled(&self, core: &mut Core, Settled { placement, version }: Settled) -> u64 {
+    pub(super) fn bind_settled(
+        &self,
+        core: &mut Core,
+        DeferredBinding { placement, version }: DeferredBinding,
+    ) -> u64 {
         let Placement { ino, index, run, ref frames, .. } = placement;
         let unchanged = core.is_unchanged(ino, version);
         let copy = if unchanged { self.dup_inode(core, ino) } else { None };
@@ -178,7 +182,7 @@ impl Shared {
             return 0;
         };
         let file_block = (index * self.ssd_blocks_per_frame) as u32;
-        let binding = Binding { file_block, run, sums, state: WrDone::Both, inode: &inode };
+        let binding = Binding { file_block, run, sums, state: CopyState::Both, inode: &inode };
         ssd.bind(committed, ino, &binding).map_or(0, |()| (frames.len() * FRAME) as u64)
     }
 }

@@ -5,8 +5,8 @@ use bimetal_base::Result;
 use bimetal_base::units::Ino;
 use bimetal_ext4::ROOT_INO;
 use bimetal_vfs::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Later, NewNode, Rename, Seek, SetAttr, SetXattr,
-    VisitAttrs,
+    Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, NewNode, Rename, Seek, SetAttr,
+    SetXattr, VisitAttrs,
 };
 use bytes::Bytes;
 
@@ -60,15 +60,15 @@ impl FileSystem for NfHybrid {
         self.shared.with_room(|| self.shared.link(ino, parent, name))
     }
 
-    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>> {
         self.shared.read(ino, offset, len)
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>> {
         self.shared.write(ino, offset, data, kill_suid)
     }
 
-    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Deferred<()>> {
         self.shared.fsync(ino)
     }
 

@@ -3,7 +3,7 @@
 //! Everything is tried in memory first, over the halves as they are: the SSD's log and tables, recovery, a walk over
 //! the whole tree, the copies on the SSD if that is asked for, and the disk half's own checker. What is found clean is
 //! not written to, not by one byte, so that the SSD's copies stay valid. Only then is anything repaired on the media,
-//! and nothing that loses something unless the user said so. After e2fsck repaired the disk half its tie to the SSD is
+//! and nothing that loses something unless the user said so. After e2fsck repaired the disk half its pairing to the SSD is
 //! renewed if every copy on the SSD still is what the disk has.
 
 mod findings;
@@ -12,11 +12,11 @@ pub use findings::{Findings, Problem};
 
 use super::aftermath::WHAT_IS_LOST;
 use super::half::role_of_ssd;
-use super::mount::{copy_has_tie, not_ext4};
+use super::mount::{copy_has_pairing, not_ext4};
+use super::pairing::{Pairing, Saved};
 use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Ssd};
-use super::tie::{Saved, Tie};
-use super::volume::{lend, tie_to};
+use super::volume::{lend, pairing_to};
 use super::{NfHybrid, Options, Recover};
 use bimetal_base::runtime;
 use bimetal_base::units::Ino;
@@ -134,15 +134,15 @@ impl Halves {
     }
 
     /// What the disk says of the SSD.
-    fn tie(&self) -> Result<Option<Tie>> {
+    fn pairing(&self) -> Result<Option<Pairing>> {
         let opening = OpenOptions { now: runtime::Live::wall_clock(), ..OpenOptions::default() };
-        Ok(Tie::decode(Ext4::open(in_memory(&self.disk), opening)?.tie().as_ref()).ok())
+        Ok(Pairing::decode(Ext4::open(in_memory(&self.disk), opening)?.pairing().as_ref()).ok())
     }
 
     /// What the SSD has lost by itself, whatever the disk has.
     fn survey(&self, plan: &Plan, findings: &mut Findings) -> Result<Survey> {
-        let tie = match self.tie() {
-            Ok(tie) => tie,
+        let pairing = match self.pairing() {
+            Ok(pairing) => pairing,
             Err(why) if Ssd::is_one(self.disk.as_ref()) => {
                 let ssd = self.ssd.as_ref().map(in_memory);
                 return Err(not_ext4(why, &in_memory(&self.disk), ssd.as_ref()));
@@ -153,24 +153,24 @@ impl Halves {
             Err(why) => return Err(why),
         };
         let Some(device) = &self.ssd else {
-            let is_open = |tie: Tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering);
-            let Some(tie) = tie.filter(|tie| is_open(*tie) && !plan.without_ssd) else {
+            let is_open = |pairing: Pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering);
+            let Some(pairing) = pairing.filter(|pairing| is_open(*pairing) && !plan.without_ssd) else {
                 return Ok(Survey::GoOn);
             };
             let why = format!(
                 "The SSD half ({}) was not named, and its log may hold operations that the disk half lacks. Name it with --ssd, or drop them for ever with --without-ssd.",
-                uuid::Uuid::from_bytes(tie.ssd)
+                uuid::Uuid::from_bytes(pairing.ssd)
             );
             findings.problem(LOG, why, true);
             return Ok(Survey::Stop);
         };
-        let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
+        let known = pairing.map_or_else(DiskSide::default, |pairing| pairing.disk_side());
         match Ssd::open(device.as_ref(), known) {
             Ok(opened) => {
-                note_damage(device.as_ref(), &opened, tie, findings)?;
+                note_damage(device.as_ref(), &opened, pairing, findings)?;
             }
             Err(why @ Error::Corrupt { .. }) => {
-                self.note_no_ssd(&why, tie, device.as_ref(), findings);
+                self.note_no_ssd(&why, pairing, device.as_ref(), findings);
                 return Ok(Survey::Stop);
             }
             Err(why) => return Err(why),
@@ -191,7 +191,7 @@ impl Halves {
             findings.problem(DISK, format!("It cannot be opened: {name} holds {other}, and no ext4."), false);
             return Ok(Survey::Stop);
         }
-        if is_unknown && !copy_has_tie(&disk, None) {
+        if is_unknown && !copy_has_pairing(&disk, None) {
             let why = format!(
                 "It cannot be opened: {why}. No copy of its superblock that names an SSD half is found either; is {name} the disk half? If it is, and \
                  its SSD half is there, `bimetal rescue` gets off that what it holds."
@@ -217,15 +217,21 @@ impl Halves {
     }
 
     /// An SSD half of which nothing can be read: what that costs, and what can be done.
-    fn note_no_ssd(&self, why: &Error, tie: Option<Tie>, ssd: &dyn BlockDevice, findings: &mut Findings) {
+    fn note_no_ssd(
+        &self,
+        why: &Error,
+        pairing: Option<Pairing>,
+        ssd: &dyn BlockDevice,
+        findings: &mut Findings,
+    ) {
         let (disk, ssd) = (&self.disk.info().name, &ssd.info().name);
-        let held = tie.filter(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
+        let held = pairing.filter(|pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering));
         let anew = format!("`bimetal adopt --force --ssd {ssd} --disk {disk}` makes the SSD half anew");
         let cost = match held {
-            Some(tie) => format!(
+            Some(pairing) => format!(
                 "The disk half lacks {}, and nothing here can repair that. Find the right SSD half; or go by the disk alone, which \
                  drops it for ever: `bimetal mount --without-ssd --disk {disk}`. Then {anew}",
-                tie.only_in_log()
+                pairing.only_in_log()
             ),
             None => format!(
                 "Nothing is lost: the disk half has everything; mount it without --ssd, check it with `bimetal fsck --disk \
@@ -270,7 +276,7 @@ impl Halves {
         if told.problems.is_empty() {
             findings.repaired(&[DISK]);
             findings.note("e2fsck repaired the disk half before anything else was done with it.");
-            self.renew_tie(findings)?;
+            self.renew_pairing(findings)?;
             return Ok(true);
         }
         findings.problems.append(&mut told.problems);
@@ -361,7 +367,7 @@ impl Halves {
             if told.problems.is_empty() {
                 findings.repaired(&[DISK]);
             }
-            self.renew_tie(findings)?;
+            self.renew_pairing(findings)?;
         }
         Ok(())
     }
@@ -400,23 +406,24 @@ impl Halves {
 
     /// After e2fsck changed the disk half: if all copies on the SSD are still what the disk has, the SSD hears that
     /// they count.
-    fn renew_tie(&self, findings: &mut Findings) -> Result<()> {
+    fn renew_pairing(&self, findings: &mut Findings) -> Result<()> {
         let Some(ssd) = self.ssd.as_ref().filter(|_| !self.ssd_is_only_read()) else { return Ok(()) };
         let opening = OpenOptions { read_only: true, ..OpenOptions::default() };
-        let (identity, tie) = match Ext4::open(self.disk.clone(), opening) {
-            Ok(ext4) => (ext4.identity(), Tie::decode(ext4.tie().as_ref()).ok()),
+        let (identity, pairing) = match Ext4::open(self.disk.clone(), opening) {
+            Ok(ext4) => (ext4.identity(), Pairing::decode(ext4.pairing().as_ref()).ok()),
             Err(_) => return Ok(()),
         };
         // Not where the log is still to be applied: recovery goes by what the SSD says now.
-        let Some(tie) = tie.filter(|tie| tie.state == Saved::Clean) else { return Ok(()) };
-        let Ok(mut opened) = Ssd::open(ssd.as_ref(), tie.disk_side()) else { return Ok(()) };
+        let Some(pairing) = pairing.filter(|pairing| pairing.state == Saved::Clean) else { return Ok(()) };
+        let Ok(mut opened) = Ssd::open(ssd.as_ref(), pairing.disk_side()) else { return Ok(()) };
         // Nor to an SSD that e2fsck cannot have parted from this disk: they were not last used together, or it has more.
-        let holds = opened.records.iter().any(|record| record.op > tie.op);
-        let was_theirs = opened.ssd.tie().epoch == tie.epoch && opened.disk_had <= tie.op;
+        let holds = opened.records.iter().any(|record| record.op > pairing.op);
+        let was_theirs = opened.ssd.pairing().epoch == pairing.epoch && opened.disk_had <= pairing.op;
         if !was_theirs || holds || opened.lost.is_some() || !opened.ssd.is_clean() {
             return Ok(());
         }
-        let writes = opened.ssd.mark_clean(tie_to(identity, tie.epoch, (tie.epoch as u32, tie.op)));
+        let writes =
+            opened.ssd.mark_clean(pairing_to(identity, pairing.epoch, (pairing.epoch as u32, pairing.op)));
         let tried = in_memory(ssd);
         for (offset, bytes) in &writes {
             tried.write(*offset, bytes.clone())?;

@@ -128,7 +128,7 @@ impl Core {
             ext4,
             ssd: None,
             state: State::new(&joined.plan),
-            ops: Operations::new(joined.tie.map_or(0, |tie| tie.op)),
+            ops: Operations::new(joined.pairing.map_or(0, |pairing| pairing.op)),
             nodes: Nodes::default(),
             dirty: Dirty::default(),
             cycle: None,

@@ -13,8 +13,8 @@
 
 use super::Shared;
 use super::core::Core;
+use super::pairing::{Pairing, Saved};
 use super::place::{Placement, submit_gathered};
-use super::tie::{Saved, Tie};
 use bimetal_base::runtime::sync::MutexGuard;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::Frozen;
@@ -27,8 +27,8 @@ pub(super) struct Work {
     pub frozen: Frozen,
     pub ordered: Vec<(u64, Bytes)>,
     pub placements: Vec<Placement>,
-    /// The tie that was frozen with it.
-    pub tie: Tie,
+    /// The pairing that was frozen with it.
+    pub pairing: Pairing,
 }
 
 impl Shared {
@@ -64,7 +64,7 @@ impl Shared {
         let demand = core.demand_of_dirty();
         drop(core);
         self.use_ssd(|| self.make_room_on_ssd(&demand));
-        let Work { op, mut frozen, ordered, placements, tie } = self.freeze()?;
+        let Work { op, mut frozen, ordered, placements, pairing } = self.freeze()?;
         let disk = submit_gathered(self.disk.as_ref(), self.clock.now(), ordered);
         let late = match self.finish_ssd(op, placements) {
             Ok(late) => late,
@@ -75,7 +75,7 @@ impl Shared {
                 return Err(error);
             }
         };
-        self.retie(&mut frozen, tie);
+        self.refresh_pairing(&mut frozen, pairing);
         let tid = frozen.tid;
         self.finish_disk(disk, frozen)?;
         self.committed(op, tid)?;
@@ -151,23 +151,23 @@ impl Shared {
 
 impl Shared {
     /// What the disk is to say with a transaction that ends with `op`.
-    pub(super) fn tie_of(&self, core: &Core, op: u64) -> Tie {
+    pub(super) fn pairing_of(&self, core: &Core, op: u64) -> Pairing {
         let lag_tenths = u16::try_from(self.lag.time.as_millis().div_ceil(100)).unwrap_or(u16::MAX);
         let (epoch, state) = (core.state.epoch(), core.state.saved());
-        let reached = core.state.given_up().map_or_else(|| core.log_reached(), Tie::reached_without_ssd);
-        Tie { ssd: self.ssd_uuid, epoch, op, state, reached, lag_tenths }
+        let reached = core.state.given_up().map_or_else(|| core.log_reached(), Pairing::reached_without_ssd);
+        Pairing { ssd: self.ssd_uuid, epoch, op, state, reached, lag_tenths }
     }
 
-    /// Replaces the tie in a frozen transaction: the SSD's log has gone on since, or the SSD is gone.
-    fn retie(&self, frozen: &mut Frozen, frozen_tie: Tie) {
+    /// Replaces the pairing in a frozen transaction: the SSD's log has gone on since, or the SSD is gone.
+    fn refresh_pairing(&self, frozen: &mut Frozen, frozen_pairing: Pairing) {
         let mut core = self.core.lock();
-        let mut tie = self.tie_of(&core, frozen_tie.op);
-        if tie.epoch != frozen_tie.epoch {
+        let mut pairing = self.pairing_of(&core, frozen_pairing.op);
+        if pairing.epoch != frozen_pairing.epoch {
             // Its log may hold what was fsynced after the freeze; the next transaction has that, and raises the epoch.
-            tie = Tie { state: Saved::Recovering, ..frozen_tie };
+            pairing = Pairing { state: Saved::Recovering, ..frozen_pairing };
         }
-        if tie != frozen_tie {
-            core.ext4.retie(frozen, &tie.encode());
+        if pairing != frozen_pairing {
+            core.ext4.refresh_pairing(frozen, &pairing.encode());
         }
     }
 }

@@ -30,11 +30,11 @@ struct Told {
     /// Their size was set, or space of theirs reserved or punched.
     shaped: FxHashSet<Ino>,
     /// Contents of later operations that were found, and left out.
-    later: Vec<Later>,
+    later: Vec<LateRun>,
 }
 
 /// Contents from behind the last mark of completeness.
-struct Later {
+struct LateRun {
     ino: Ino,
     generation: u32,
     file_block: u32,
@@ -48,7 +48,7 @@ impl Told {
             let counts = record.op <= log.complete;
             match &record.body {
                 RecordBody::Fresh { ino, .. } if counts => drop(told.data.insert(*ino)),
-                RecordBody::Fresh { ino, inode, file_block, run } => told.later.push(Later {
+                RecordBody::Fresh { ino, inode, file_block, run } => told.later.push(LateRun {
                     ino: *ino,
                     generation: inode.generation,
                     file_block: *file_block,
@@ -135,7 +135,7 @@ impl Shared {
     }
 
     /// Whether a file has these contents, wherever they came from: the log may have said them before.
-    fn is_there(&self, core: &mut Core, later: &Later) -> bool {
+    fn is_there(&self, core: &mut Core, later: &LateRun) -> bool {
         let Some(mut sums) = core.ssd.as_ref().map(|ssd| ssd.sums(later.run.at, later.run.len)) else {
             return false;
         };
@@ -171,7 +171,7 @@ fn size_of_live(core: &mut Core, ino: Ino) -> Option<u64> {
 }
 
 /// Whether the file that contents belong to is the one that has its number.
-fn is_same(core: &mut Core, later: &Later) -> bool {
+fn is_same(core: &mut Core, later: &LateRun) -> bool {
     core.ext4.inode(later.ino).is_ok_and(|inode| inode.generation == later.generation && inode.nlink > 0)
 }
 

@@ -23,11 +23,11 @@ use super::policy::Durability;
 use super::record::{Record, when};
 use super::room::Demand;
 use super::unlogged::{mark, unlogged_bytes, unlogged_frames};
-use crate::ssd::{Binding, Ssd, WrDone};
+use crate::ssd::{Binding, CopyState, Ssd};
 use bimetal_base::runtime::sync::MutexGuard;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_vfs::{Kind, Later};
+use bimetal_vfs::{Deferred, Kind};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -70,20 +70,20 @@ enum Appended {
 
 impl Shared {
     /// See [`bimetal_vfs::FileSystem::fsync`].
-    pub(super) fn fsync(self: &Arc<Shared>, ino: Ino) -> Result<Later<()>> {
+    pub(super) fn fsync(self: &Arc<Shared>, ino: Ino) -> Result<Deferred<()>> {
         let mut core = self.core.lock();
         core.state.check_readable()?;
         let is_dir = core.ext4.inode(ino)?.kind() == Kind::Dir;
         let policy = core.policy(ino);
         let target = core.ops.last();
         if core.ops.are_on_disk(target) {
-            return Ok(Later::Now(()));
+            return Ok(Deferred::Now(()));
         }
         let by_log = core.ssd.is_some() && (policy.section.is_some() || is_dir);
         drop(core);
         let both = policy.durability == Durability::Both;
         let shared = self.clone();
-        Ok(Later::Wait(Box::new(move || match by_log && shared.log_inode(ino) == Logged::Done && !both {
+        Ok(Deferred::Wait(Box::new(move || match by_log && shared.log_inode(ino) == Logged::Done && !both {
             true => Ok(()),
             false => shared.await_disk(target),
         })))
@@ -281,7 +281,7 @@ impl Shared {
                 Some(inode) => {
                     let file_block = (index * self.ssd_blocks_per_frame) as u32;
                     let sums = placement.sums(self.ssd_block_bytes);
-                    let binding = Binding { file_block, run, sums, state: WrDone::Ssd, inode: &inode };
+                    let binding = Binding { file_block, run, sums, state: CopyState::Ssd, inode: &inode };
                     // A full inode table only means that there is no copy on the SSD.
                     if ssd.bind(op, ino, &binding).is_ok() {
                         core.promised.promise(ino, op);

@@ -5,7 +5,7 @@ use super::*;
 use bimetal_base::runtime::Sim;
 use bimetal_media::faulty::{Effect, Faulty, Kind as Requests, When};
 use bimetal_media::held::Held;
-use bimetal_media::recorded::{Entry, Event, Recorder};
+use bimetal_media::recorded::{Event, RecordedEvent, Recorder};
 use bimetal_media::states::{Survival, crash_states};
 use bimetal_media::timed::{Service, Timed};
 use std::collections::BTreeMap;
@@ -179,7 +179,7 @@ fn a_small_fsync_writes_whole_pages_one_if_the_data_shrinks_and_two_if_not() {
     }
 }
 
-fn write_of(entry: &Entry) -> (u64, usize) {
+fn write_of(entry: &RecordedEvent) -> (u64, usize) {
     match &entry.event {
         Event::Write { offset, durable: true, .. } => (*offset, entry.event.data().len()),
         other => panic!("{other:?}"),

@@ -47,9 +47,9 @@ impl Shared {
         for ino in began.files {
             self.freeze_file(&mut core, ino, &mut files)?;
         }
-        let tie = self.tie_of(&core, op);
+        let pairing = self.pairing_of(&core, op);
         core.ext4.note_written(files.ordered.iter().map(|(_, bytes)| bytes.len() as u64).sum());
-        let mut frozen = core.ext4.freeze(self.clock.wall(), Some(&tie.encode()))?;
+        let mut frozen = core.ext4.freeze(self.clock.wall(), Some(&pairing.encode()))?;
         frozen.transaction.metadata.append(&mut files.journaled);
         let images = frozen.transaction.metadata.len() as u64;
         // Live data that gets a new place changes more than it was accounted for, within what the journal takes.
@@ -58,7 +58,7 @@ impl Shared {
         core.cycle.iter_mut().for_each(|cycle| cycle.set_images(images));
         core.counters.cycles += 1;
         let Files { ordered, placements, .. } = files;
-        Ok(Work { op, frozen, ordered, placements, tie })
+        Ok(Work { op, frozen, ordered, placements, pairing })
     }
 
     fn freeze_file(&self, core: &mut Core, ino: Ino, files: &mut Files) -> Result<()> {

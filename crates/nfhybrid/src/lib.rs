@@ -14,7 +14,7 @@
 //!   `partial`: where data comes from; `atime`: access times;
 //! - `miss`: metadata that is not in memory, read without the lock;
 //! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads;
-//! - `record`, `oplist`, `tie`, `frames`, `place`: the parts they share;
+//! - `record`, `oplist`, `pairing`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
 
 pub mod admission;
@@ -54,6 +54,7 @@ mod operations;
 mod oplist;
 mod options;
 mod pace;
+mod pairing;
 mod partial;
 mod paths;
 mod pause;
@@ -82,7 +83,6 @@ mod status;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod tie;
 mod unlogged;
 pub mod volume;
 mod write;
@@ -114,7 +114,7 @@ use bimetal_base::{Error, time::Time};
 #[cfg(test)]
 use bimetal_ext4::ROOT_INO;
 #[cfg(test)]
-use bimetal_vfs::{Caller, Fallocate, FileSystem, Later, NewNode, Rename, Seek, SetAttr, SetXattr};
+use bimetal_vfs::{Caller, Deferred, Fallocate, FileSystem, NewNode, Rename, Seek, SetAttr, SetXattr};
 #[cfg(test)]
 use std::{ops::Range, time::Duration};
 

@@ -18,11 +18,11 @@
 use super::aftermath::Touched;
 use super::core::Core;
 use super::durable::fill;
+use super::pairing::{NoPairing, Pairing, Saved};
 use super::record::LOG_RECORD;
 use super::recover::Recovery;
 use super::ssd::{self, DiskSide, Ssd};
 use super::state::{DiskSays, Phase, Plan, SsdSays, State, Word, judge};
-use super::tie::{NoTie, Saved, Tie};
 use super::{Options, Recover, Shared, volume};
 use bimetal_base::{Error, Result};
 use bimetal_ext4::{Ext4, Look};
@@ -39,7 +39,7 @@ pub(super) struct Joined {
     /// See [`Recovery::beyond`].
     pub beyond: Option<Vec<(u64, Bytes)>>,
     pub plan: Plan,
-    pub tie: Option<Tie>,
+    pub pairing: Option<Pairing>,
     pub notes: Vec<String>,
     /// See [`Look::journal_end`].
     pub journal_end: Option<u32>,
@@ -52,18 +52,18 @@ pub(super) fn join(
     options: Options,
     draw: u32,
 ) -> Result<Joined> {
-    let Look { identity, tie, journal_end } =
+    let Look { identity, pairing, journal_end } =
         Ext4::look(disk).map_err(|error| not_ext4(error, disk, device))?;
-    let tie = match Tie::decode(tie.as_ref()) {
+    let pairing = match Pairing::decode(pairing.as_ref()) {
         // Somebody brought back a superblock that lacks it; it is not as if there had never been an SSD.
-        Err(NoTie::None) if copy_has_tie(disk, Some(identity.uuid)) => Err(NoTie::Damaged),
+        Err(NoPairing::None) if copy_has_pairing(disk, Some(identity.uuid)) => Err(NoPairing::Damaged),
         found => found,
     };
-    let says = DiskSays { name: &disk.info().name, identity, tie };
+    let says = DiskSays { name: &disk.info().name, identity, pairing };
     let word = Word { without_ssd: options.without_ssd, recover: options.recover, draw };
-    let tie = says.tie.ok();
+    let pairing = says.pairing.ok();
     let Some(device) = device else { return alone(&says, word, Vec::new(), journal_end) };
-    let known = tie.map_or_else(DiskSide::default, |tie| tie.disk_side());
+    let known = pairing.map_or_else(DiskSide::default, |pairing| pairing.disk_side());
     let memory = options.memory.unwrap_or(ssd::MEMORY_DEFAULT);
     let (mut opened, unread) = match open_ssd(device.as_ref(), known, &says, (word, memory))? {
         Found::Opened(opened, unread) => (*opened, unread),
@@ -71,14 +71,14 @@ pub(super) fn join(
             return alone(&says, Word { without_ssd: true, ..word }, vec![why], journal_end);
         }
     };
-    let has = tie.map_or(0, |tie| tie.op);
+    let has = pairing.map_or(0, |pairing| pairing.op);
     let name = &device.info().name;
     let plan = judge(
         &says,
         Some(&SsdSays {
             name,
             uuid: opened.ssd.uuid(),
-            seen: *opened.ssd.tie(),
+            seen: *opened.ssd.pairing(),
             clean: opened.ssd.is_clean(),
             disk_had: opened.disk_had,
             holds: opened.records.iter().any(|record| record.op > has),
@@ -90,14 +90,14 @@ pub(super) fn join(
     if plan.phase == Phase::Rejoining {
         opened.records.clear();
     }
-    let open = tie.is_none_or(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
+    let open = pairing.is_none_or(|pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering));
     if !open && !opened.records.iter().any(|record| record.op > has) {
         say_that_nothing_is_lost(&mut opened);
     }
     let notes = [opened.notes, plan.notes.clone()].concat();
     let (ssd, records, complete) = (Some(opened.ssd), opened.records, opened.complete);
     let beyond = opened.lost.map(|_| opened.beyond);
-    Ok(Joined { ssd, records, complete, beyond, plan, tie, notes, journal_end })
+    Ok(Joined { ssd, records, complete, beyond, plan, pairing, notes, journal_end })
 }
 
 impl Joined {
@@ -110,10 +110,10 @@ impl Joined {
 
 /// A mount of the disk half by itself.
 fn alone(says: &DiskSays, word: Word, mut notes: Vec<String>, journal_end: Option<u32>) -> Result<Joined> {
-    let (plan, tie) = (judge(says, None, word)?, says.tie.ok());
+    let (plan, pairing) = (judge(says, None, word)?, says.pairing.ok());
     notes.extend(plan.notes.iter().cloned());
     let (records, complete, beyond) = (Vec::new(), 0, None);
-    Ok(Joined { ssd: None, records, complete, beyond, plan, tie, notes, journal_end })
+    Ok(Joined { ssd: None, records, complete, beyond, plan, pairing, notes, journal_end })
 }
 
 /// Of a volume that was left in order, the disk half has everything that a damaged log told of.
@@ -132,10 +132,10 @@ fn say_that_nothing_is_lost(opened: &mut ssd::Opened) {
 }
 
 /// Whether the copy of the disk's superblock, of this file system or any, says that it is a disk half.
-pub(super) fn copy_has_tie(disk: &Arc<dyn BlockDevice>, uuid: Option<[u8; 16]>) -> bool {
+pub(super) fn copy_has_pairing(disk: &Arc<dyn BlockDevice>, uuid: Option<[u8; 16]>) -> bool {
     let copy = Ext4::look_at_copy(disk.as_ref());
     let copy = copy.filter(|copy| uuid.is_none_or(|uuid| uuid == copy.identity.uuid));
-    copy.is_some_and(|copy| !matches!(Tie::decode(copy.tie.as_ref()), Err(NoTie::None)))
+    copy.is_some_and(|copy| !matches!(Pairing::decode(copy.pairing.as_ref()), Err(NoPairing::None)))
 }
 
 /// A disk half that does not begin as an ext4 does: is it an SSD half?
@@ -148,7 +148,7 @@ pub(super) fn not_ext4(
     if !Ssd::is_one(disk.as_ref()) {
         // What is no ext4 at all may be something else, and is not for e2fsck.
         let is_ext4 = !matches!(&error, Error::Corrupt { what, .. } if what == "the ext4 superblock")
-            || copy_has_tie(disk, None);
+            || copy_has_pairing(disk, None);
         return if is_ext4 { damaged_disk(error, name, None) } else { error };
     }
     let remedy = match ssd {
@@ -188,9 +188,11 @@ fn open_ssd(
             "the SSD half could not be opened ({failed}): it is left out and not written, as asked"
         )));
     }
-    let holds = match disk.tie {
-        Ok(tie) if matches!(tie.state, Saved::LogOpen | Saved::Recovering) => Some(tie.only_in_log()),
-        Err(NoTie::Damaged) => Some("what was fsynced last".into()),
+    let holds = match disk.pairing {
+        Ok(pairing) if matches!(pairing.state, Saved::LogOpen | Saved::Recovering) => {
+            Some(pairing.only_in_log())
+        }
+        Err(NoPairing::Damaged) => Some("what was fsynced last".into()),
         _ => None,
     };
     let remedy = match holds {
@@ -213,7 +215,7 @@ impl Shared {
     pub(super) fn start(&self, mut joined: Joined, options: Options) -> Result<()> {
         let mut core = self.core.lock();
         core.ssd = joined.ssd.take();
-        let (plan, tie) = (&joined.plan, joined.tie);
+        let (plan, pairing) = (&joined.plan, joined.pairing);
         if options.read_only {
             if !plan.cached {
                 // What a mount for writing drops.
@@ -238,7 +240,7 @@ impl Shared {
         drop(core);
         let applied = self
             .bring_to_disk(&joined.recovery(options))
-            .map_err(|error| stopped(error, &self.disk.info().name, tie))?;
+            .map_err(|error| stopped(error, &self.disk.info().name, pairing))?;
         let (cached, _) = (joined.plan.cached, drop(joined));
         let mut core = self.core.lock();
         core.aftermath.applied(applied);
@@ -250,12 +252,12 @@ impl Shared {
         }
         self.settle_ssd(cached);
         let mut core = self.core.lock();
-        let says = self.tie_of(&core, 0);
+        let says = self.pairing_of(&core, 0);
         volume::mark_again(&core.ext4, &says)?;
         core.state.opened();
         core.begin();
         drop(core);
-        self.cycle().map_err(|error| stopped(error, &self.disk.info().name, tie))
+        self.cycle().map_err(|error| stopped(error, &self.disk.info().name, pairing))
     }
 
     /// What the disk lacks, and what it must say before the SSD is written.
@@ -313,8 +315,8 @@ impl Shared {
         let identity = core.ext4.identity();
         let (epoch, before) = (core.state.epoch(), (core.state.epoch_before(), core.ops.committed()));
         let Some(ssd) = &mut core.ssd else { return Ok(()) };
-        let tie = volume::tie_to(identity, epoch, before);
-        let writes = if clean { ssd.mark_clean(tie) } else { ssd.set_tie(tie) };
+        let pairing = volume::pairing_to(identity, epoch, before);
+        let writes = if clean { ssd.mark_clean(pairing) } else { ssd.set_pairing(pairing) };
         drop(core);
         writes.into_iter().try_for_each(|(offset, bytes)| {
             device.write(offset, bytes)?;
@@ -404,8 +406,8 @@ impl Shared {
 pub(super) const DISK_HALF: &str = "the disk half";
 
 /// An error of recovery, with what to do about it.
-pub(super) fn stopped(error: Error, disk: &str, tie: Option<Tie>) -> Error {
-    let held = tie.map_or_else(|| "what was fsynced last".into(), |tie| tie.only_in_log());
+pub(super) fn stopped(error: Error, disk: &str, pairing: Option<Pairing>) -> Error {
+    let held = pairing.map_or_else(|| "what was fsynced last".into(), |pairing| pairing.only_in_log());
     match error {
         Error::Ssd(_) => error.explained(format!(
             "the SSD's log could not be read in full; nothing is lost so far: try again, or say -o recover=whole to bring to \
@@ -415,19 +417,19 @@ pub(super) fn stopped(error: Error, disk: &str, tie: Option<Tie>) -> Error {
             "the disk half failed while it was brought up to date; nothing is lost, the SSD's log holds it: mount both \
              halves again, if need be with the disk copied to a good one (ddrescue)",
         ),
-        other => damaged_disk(other, disk, tie),
+        other => damaged_disk(other, disk, pairing),
     }
 }
 
 /// Damage that was found in the disk half before anything was written, with what to do about it; other errors as they
 /// are.
-pub(super) fn damaged_disk(error: Error, disk: &str, tie: Option<Tie>) -> Error {
+pub(super) fn damaged_disk(error: Error, disk: &str, pairing: Option<Pairing>) -> Error {
     let Error::Corrupt { what, why, at } = error else { return error };
     if what == LOG_RECORD || what == DISK_HALF {
         return Error::Corrupt { what, why, at };
     }
     // Where the disk half could not be read so far, its SSD's log may hold something.
-    let holds = tie.is_none_or(|tie| matches!(tie.state, Saved::LogOpen | Saved::Recovering));
+    let holds = pairing.is_none_or(|pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering));
     let (kept, then) = match holds {
         true => ("; what only its SSD's log holds is not lost", "mount both halves"),
         false => ("", "mount"),

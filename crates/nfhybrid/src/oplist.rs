@@ -6,7 +6,7 @@
 use super::record::Record;
 use std::collections::VecDeque;
 
-struct Entry {
+struct Operation {
     op: u64,
     len: u32,
 }
@@ -15,7 +15,7 @@ struct Entry {
 #[derive(Default)]
 pub struct OpList {
     bytes: Vec<u8>,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Operation>,
     logged_entries: usize,
     logged_bytes: usize,
 }
@@ -25,7 +25,7 @@ impl OpList {
     pub fn push(&mut self, op: u64, record: &Record) {
         let before = self.bytes.len();
         record.encode(&mut self.bytes);
-        self.entries.push_back(Entry { op, len: (self.bytes.len() - before) as u32 });
+        self.entries.push_back(Operation { op, len: (self.bytes.len() - before) as u32 });
     }
 
     /// Size of all records, bytes.

@@ -6,7 +6,7 @@
 
 use super::Shared;
 use super::admission::{Admission, Budget, DiskRead, Promote, Tally};
-use super::bind::Settled;
+use super::bind::DeferredBinding;
 use super::core::Core;
 use super::frames::FRAME;
 use super::place::Placement;
@@ -146,7 +146,7 @@ impl Shared {
         let mut placements = Vec::new();
         for (promotion, version) in core.promotions.take() {
             let room = self.room_for_promotion(&mut core, &promotion, version);
-            placements.extend(room.map(|placement| Settled { placement, version }));
+            placements.extend(room.map(|placement| DeferredBinding { placement, version }));
         }
         core.promotions.wait_until(self.clock.now() + PROMOTE_WAIT);
         drop(core);

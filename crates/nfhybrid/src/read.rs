@@ -16,7 +16,7 @@ use super::write::frame_of;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::Mapping;
-use bimetal_vfs::{Kind, Later, Seek};
+use bimetal_vfs::{Deferred, Kind, Seek};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -27,10 +27,15 @@ pub(super) const ATTEMPTS: u32 = 10;
 
 impl Shared {
     /// See [`bimetal_vfs::FileSystem::read`].
-    pub(super) fn read(self: &Arc<Shared>, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+    pub(super) fn read(
+        self: &Arc<Shared>,
+        ino: Ino,
+        offset: u64,
+        len: usize,
+    ) -> Result<Deferred<Vec<Bytes>>> {
         let Some((mut core, begun)) = self.glance(|core| self.begin_read(core, ino, offset, len))? else {
             let shared = self.clone();
-            return Ok(Later::Wait(Box::new(move || {
+            return Ok(Deferred::Wait(Box::new(move || {
                 let (mut core, begun) = shared.look(|core| shared.begin_read(core, ino, offset, len))?;
                 shared.wake_if_due(&mut core);
                 drop(core);
@@ -39,12 +44,12 @@ impl Shared {
         };
         self.wake_if_due(&mut core);
         drop(core);
-        let Some((plan, end)) = begun else { return Ok(Later::Now(Vec::new())) };
+        let Some((plan, end)) = begun else { return Ok(Deferred::Now(Vec::new())) };
         if plan.is_from_disk() {
             let shared = self.clone();
-            return Ok(Later::Wait(Box::new(move || shared.read_planned(plan, offset, end))));
+            return Ok(Deferred::Wait(Box::new(move || shared.read_planned(plan, offset, end))));
         }
-        self.read_planned(plan, offset, end).map(Later::Now)
+        self.read_planned(plan, offset, end).map(Deferred::Now)
     }
 
     /// Plans a read and notes the access, in this order: what is missing shows before anything changes. Nothing past

@@ -93,7 +93,8 @@ impl Shared {
                 applied.map_err(|error| unfit(error, &operation, op))
             }
             RecordBody::Fresh { ino, file_block, run, inode } => {
-                let fresh = Fresh { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
+                let fresh =
+                    UncommittedBinding { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
                 let blocks = (self.part_bytes() / self.ssd_block_bytes) as u32;
                 fresh.parts(blocks).try_for_each(|part| {
                     self.applied(op, |core| match op <= complete {
@@ -129,7 +130,13 @@ impl Shared {
     }
 
     /// `false` if the copy does not fit what the transaction has room for.
-    fn copy_if_it_fits(&self, core: &mut Core, op: u64, fresh: Fresh, whole: bool) -> Result<bool> {
+    fn copy_if_it_fits(
+        &self,
+        core: &mut Core,
+        op: u64,
+        fresh: UncommittedBinding,
+        whole: bool,
+    ) -> Result<bool> {
         let blocks = u64::from(fresh.run.len) * self.ssd_block_bytes as u64 / self.disk_block_bytes as u64;
         if is_live(core, fresh.ino)? && !self.has_room_to_copy(core, fresh.ino, blocks)? {
             return Ok(false);
@@ -148,7 +155,7 @@ impl Shared {
     }
 
     /// Copies of a run what can be read, frame by frame; the rest is lost, and noted.
-    fn salvage(&self, core: &mut Core, op: u64, fresh: Fresh) -> Result<()> {
+    fn salvage(&self, core: &mut Core, op: u64, fresh: UncommittedBinding) -> Result<()> {
         fresh.parts(self.ssd_blocks_per_frame as u32).try_for_each(|frame| {
             match self.copy_back(core, op, frame) {
                 Err(error @ Error::Ssd(_)) => {
@@ -162,15 +169,20 @@ impl Shared {
     }
 
     /// What operation `op` bound is not to be used.
-    fn drop_copy(&self, core: &mut Core, op: u64, Fresh { ino, file_block, run, .. }: Fresh) {
+    fn drop_copy(
+        &self,
+        core: &mut Core,
+        op: u64,
+        UncommittedBinding { ino, file_block, run, .. }: UncommittedBinding,
+    ) {
         let (first, unit) = (u64::from(file_block), self.ssd_blocks_per_frame);
         let frames = first / unit..(first + u64::from(run.len)).div_ceil(unit);
         core.aftermath.touch(Touched { ino, frames, before: op + 1 });
     }
 
     /// State 10: the SSD's copy is written on to the disk.
-    fn copy_back(&self, core: &mut Core, op: u64, fresh: Fresh) -> Result<()> {
-        let Fresh { ino, file_block, run, size } = fresh;
+    fn copy_back(&self, core: &mut Core, op: u64, fresh: UncommittedBinding) -> Result<()> {
+        let UncommittedBinding { ino, file_block, run, size } = fresh;
         let Some(mut sums) = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len)) else {
             return Err(Error::invalid("no SSD"));
         };
@@ -329,7 +341,7 @@ fn unfit(error: Error, record: &Record, op: u64) -> Error {
 
 /// What operation `op` bound on the SSD alone.
 #[derive(Clone, Copy)]
-struct Fresh {
+struct UncommittedBinding {
     ino: Ino,
     file_block: u32,
     run: Run,
@@ -337,13 +349,13 @@ struct Fresh {
     size: u64,
 }
 
-impl Fresh {
+impl UncommittedBinding {
     /// The same in parts of at most so many blocks.
-    fn parts(self, blocks: u32) -> impl Iterator<Item = Fresh> {
+    fn parts(self, blocks: u32) -> impl Iterator<Item = UncommittedBinding> {
         let len = self.run.len;
         (0..len).step_by(blocks as usize).map(move |from| {
             let run = Run { at: SsdBlock(self.run.at.0 + u64::from(from)), len: blocks.min(len - from) };
-            Fresh { file_block: self.file_block + from, run, ..self }
+            UncommittedBinding { file_block: self.file_block + from, run, ..self }
         })
     }
 }

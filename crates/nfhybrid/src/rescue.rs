@@ -8,7 +8,7 @@
 mod names;
 
 use super::record::{Record, fallocate_of, kind_of, rename_of};
-use super::ssd::{RecordBody, Resident, Ssd, WrDone};
+use super::ssd::{CopyState, RecordBody, Resident, Ssd};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -156,7 +156,7 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
                 Err(why) => rescue.done.notes.push(why.to_string()),
             },
             RecordBody::Fresh { ino, file_block, run, .. } => {
-                let found = Resident { at: run.at, len: run.len, state: WrDone::Ssd };
+                let found = Resident { at: run.at, len: run.len, state: CopyState::Ssd };
                 rescue.stretch(&opened.ssd, *ino, *file_block, found)?;
             }
         }
@@ -193,7 +193,7 @@ impl Rescue {
         (node.size, node.perm, node.owner) =
             (inode.size, Some(inode.mode & 0o777), Some((inode.uid, inode.gid)));
         let pieces: Vec<(u32, Resident)> = ssd.residents(ino).collect();
-        for (file_block, found) in pieces.into_iter().filter(|(_, found)| found.state == WrDone::Both) {
+        for (file_block, found) in pieces.into_iter().filter(|(_, found)| found.state == CopyState::Both) {
             self.stretch(ssd, ino, file_block, found)?;
         }
         Ok(())

@@ -8,7 +8,7 @@
 use super::Shared;
 use super::core::Core;
 use super::frames::FRAME;
-use super::ssd::{Resident, Sums, WrDone};
+use super::ssd::{CopyState, Resident, Sums};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::units::{Ino, SsdBlock};
 use bimetal_base::{Error, Result};
@@ -167,7 +167,7 @@ impl Shared {
             Err(gone @ Error::Gone { .. }) => return Err(gone),
             Err(_) => (0..stretch.sums.len()).map(|i| device.read(at + (i * size) as u64, size)).collect(),
         };
-        let disk = match compare && stretch.found.state == WrDone::Both {
+        let disk = match compare && stretch.found.state == CopyState::Both {
             true => Some(self.disk_contents(stretch)?),
             false => None,
         };
@@ -244,7 +244,7 @@ impl Shared {
         if !same {
             return Ok(None);
         }
-        let on_disk = now.state == WrDone::Both;
+        let on_disk = now.state == CopyState::Both;
         let dropped = heal && on_disk;
         if dropped {
             let frame = u64::from(file_block) * self.ssd_block_bytes as u64 / FRAME as u64;

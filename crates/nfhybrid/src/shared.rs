@@ -89,7 +89,10 @@ impl Shared {
             records_limit: log_bytes as u64 / 2,
             ops_limit: log_bytes / 4,
             inline_limit: log_bytes / 8,
-            ssd_uuid: joined.ssd.as_ref().map_or(joined.tie.map_or([0; 16], |tie| tie.ssd), Ssd::uuid),
+            ssd_uuid: joined
+                .ssd
+                .as_ref()
+                .map_or(joined.pairing.map_or([0; 16], |pairing| pairing.ssd), Ssd::uuid),
             manual: options.manual,
             disk,
             ssd_device: ssd_device.map(|device| SsdHalf::over(device, joined.ssd.as_ref())),

@@ -1,6 +1,6 @@
 //! The state of a volume: what a mount may do with what it finds, and what may become of it while it runs.
 //!
-//! The disk half's tie carries it ([`Saved`]); the SSD half's superblock says whether it was left in order. Neither
+//! The disk half's pairing carries it ([`Saved`]); the SSD half's superblock says whether it was left in order. Neither
 //! half is written before [`judge`] has allowed it.
 //!
 //! ```text
@@ -27,7 +27,7 @@
 //!
 //! A disk that fails does not end the mount: [`State::disk_failed`] stops changes, reading goes on.
 
-use super::tie::{NoTie, Saved, Tie};
+use super::pairing::{NoPairing, Pairing, Saved};
 use super::{Recover, ssd};
 use bimetal_base::{Error, Result};
 use bimetal_ext4::Identity;
@@ -242,8 +242,8 @@ pub struct DiskSays<'a> {
     pub name: &'a str,
     /// Who it is.
     pub identity: Identity,
-    /// Its tie.
-    pub tie: Result<Tie, NoTie>,
+    /// Its pairing.
+    pub pairing: Result<Pairing, NoPairing>,
 }
 
 /// What the SSD half says, before anything is written.
@@ -253,7 +253,7 @@ pub struct SsdSays<'a> {
     /// Its UUID.
     pub uuid: [u8; 16],
     /// What it knows of its disk.
-    pub seen: ssd::Tie,
+    pub seen: ssd::Pairing,
     /// It was left in order.
     pub clean: bool,
     /// The last operation it knows the disk to have had.
@@ -334,11 +334,11 @@ enum Bond {
 /// # Errors
 /// [`Error::Mismatch`] for halves that do not belong together, or not any more while the SSD's log holds something;
 /// [`Error::Invalid`] where the user's word is needed; [`Error::Corrupt`] for a damaged log; [`Error::Unsupported`] for
-/// a tie of another version.
+/// a pairing of another version.
 pub fn judge(disk: &DiskSays, ssd: Option<&SsdSays>, word: Word) -> Result<Plan> {
-    if let Err(NoTie::Version(version)) = disk.tie {
+    if let Err(NoPairing::Version(version)) = disk.pairing {
         let why = format!("it has version {version}; use the program that wrote it, or a newer one");
-        return Err(Error::unsupported(format!("the tie of {}", disk.name), why));
+        return Err(Error::unsupported(format!("the pairing of {}", disk.name), why));
     }
     match ssd {
         None => judge_alone(disk, word),
@@ -350,22 +350,25 @@ pub fn judge(disk: &DiskSays, ssd: Option<&SsdSays>, word: Word) -> Result<Plan>
 }
 
 fn judge_alone(disk: &DiskSays, word: Word) -> Result<Plan> {
-    let tied = disk.tie.ok();
+    let tied = disk.pairing.ok();
     let plan = |epoch, note: Option<String>| Plan {
         phase: Phase::Degraded,
         epoch,
         draw: word.draw,
-        given_up: tied.and_then(|tie| match tie.state {
-            Saved::Degraded => tie.given_up(),
-            _ => Some(tie.epoch as u32),
+        given_up: tied.and_then(|pairing| match pairing.state {
+            Saved::Degraded => pairing.given_up(),
+            _ => Some(pairing.epoch as u32),
         }),
         cached: false,
         notes: note.into_iter().collect(),
     };
-    match disk.tie {
-        Ok(tie) if matches!(tie.state, Saved::LogOpen | Saved::Recovering) => {
-            let what =
-                format!("{}, which only the log of its SSD ({}) holds", tie.only_in_log(), show(tie.ssd));
+    match disk.pairing {
+        Ok(pairing) if matches!(pairing.state, Saved::LogOpen | Saved::Recovering) => {
+            let what = format!(
+                "{}, which only the log of its SSD ({}) holds",
+                pairing.only_in_log(),
+                show(pairing.ssd)
+            );
             if !word.without_ssd {
                 return Err(Error::invalid(format!(
                     "{} was not unmounted: {what}, would be lost; mount it with that SSD, or say --without-ssd \
@@ -374,28 +377,28 @@ fn judge_alone(disk: &DiskSays, word: Word) -> Result<Plan> {
                 )));
             }
             Ok(plan(
-                raised(tie.epoch, word.draw),
+                raised(pairing.epoch, word.draw),
                 Some(format!("mounted without its SSD, as asked: dropped is {what}")),
             ))
         }
         // A degraded one, too: a copy of it may have an SSD again.
-        Ok(tie) => Ok(plan(raised(tie.epoch, word.draw), None)),
-        Err(NoTie::Damaged) if !word.without_ssd => Err(Error::corrupt(
-            "the tie to the SSD",
+        Ok(pairing) => Ok(plan(raised(pairing.epoch, word.draw), None)),
+        Err(NoPairing::Damaged) if !word.without_ssd => Err(Error::corrupt(
+            "the pairing to the SSD",
             "its checksum is wrong, so its SSD's log may hold what the disk does not have; say --without-ssd \
              (-o without-ssd) to go by the disk alone",
             disk.name,
         )),
         // Past any epoch that was ever counted up to.
-        Err(NoTie::Damaged) => Ok(plan(raised(1 << 62, word.draw), None)),
+        Err(NoPairing::Damaged) => Ok(plan(raised(1 << 62, word.draw), None)),
         Err(_) => Ok(plan(raised(0, word.draw), None)),
     }
 }
 
 fn judge_both(disk: &DiskSays, ssd: &SsdSays, word: Word) -> Result<Plan> {
     let bond = bond(disk, ssd)?;
-    let tie = disk.tie.ok();
-    let known = tie.map_or(0, |tie| tie.epoch);
+    let pairing = disk.pairing.ok();
+    let known = pairing.map_or(0, |pairing| pairing.epoch);
     let dropped = |why: String, newer: bool| Plan {
         phase: Phase::Rejoining,
         epoch: if newer { raised(known.max(ssd.seen.epoch), word.draw) } else { known },
@@ -405,10 +408,10 @@ fn judge_both(disk: &DiskSays, ssd: &SsdSays, word: Word) -> Result<Plan> {
         notes: vec![why],
     };
     let asked = word.recover == Recover::Disk;
-    let is_open = match disk.tie {
-        Ok(tie) => matches!(tie.state, Saved::LogOpen | Saved::Recovering),
+    let is_open = match disk.pairing {
+        Ok(pairing) => matches!(pairing.state, Saved::LogOpen | Saved::Recovering),
         // Nobody knows.
-        Err(why) => why == NoTie::Damaged,
+        Err(why) => why == NoPairing::Damaged,
     };
     match bond {
         Bond::GivenUp => {
@@ -420,7 +423,8 @@ fn judge_both(disk: &DiskSays, ssd: &SsdSays, word: Word) -> Result<Plan> {
             Ok(dropped(format!("the SSD is stale and its contents are dropped: {why}"), true))
         }
         Bond::Apart(why) if ssd.clean => {
-            let held = tie.map_or_else(|| "what was fsynced last".into(), |tie| tie.only_in_log());
+            let held =
+                pairing.map_or_else(|| "what was fsynced last".into(), |pairing| pairing.only_in_log());
             Err(Error::Mismatch(format!(
                 "{} was not unmounted, and {} does not hold {held}: {why}; nothing was changed: give the SSD half that it was last used with, or \
                  say -o recover=disk to drop that for ever",
@@ -440,13 +444,13 @@ fn judge_both(disk: &DiskSays, ssd: &SsdSays, word: Word) -> Result<Plan> {
             {
                 return Err(damaged(disk, ssd, why));
             }
-            Ok(replayed(tie, ssd, &bond, word))
+            Ok(replayed(pairing, ssd, &bond, word))
         }
     }
 }
 
 fn damaged(disk: &DiskSays, half: &SsdSays, why: &str) -> Error {
-    let lost = disk.tie.map_or_else(|_| "what was fsynced last".into(), |tie| tie.only_in_log());
+    let lost = disk.pairing.map_or_else(|_| "what was fsynced last".into(), |pairing| pairing.only_in_log());
     if why.starts_with(ssd::LOG_ENDS) {
         return Error::Mismatch(format!(
             "{}: {why}, and {} does not have {lost}; nothing was changed: give the SSD half as it was left, or say \
@@ -464,9 +468,9 @@ fn damaged(disk: &DiskSays, half: &SsdSays, why: &str) -> Error {
     )
 }
 
-fn replayed(tie: Option<Tie>, ssd: &SsdSays, bond: &Bond, word: Word) -> Plan {
-    let cut = tie.is_some_and(|tie| tie.state == Saved::Recovering);
-    let is_open = tie.is_some_and(|tie| tie.state == Saved::LogOpen);
+fn replayed(pairing: Option<Pairing>, ssd: &SsdSays, bond: &Bond, word: Word) -> Plan {
+    let cut = pairing.is_some_and(|pairing| pairing.state == Saved::Recovering);
+    let is_open = pairing.is_some_and(|pairing| pairing.state == Saved::LogOpen);
     let mut notes = Vec::new();
     if let Bond::LogOnly(why) = bond {
         notes.push(format!("the SSD's cached data is dropped: {why}"));
@@ -480,7 +484,7 @@ fn replayed(tie: Option<Tie>, ssd: &SsdSays, bond: &Bond, word: Word) -> Plan {
         } else {
             Phase::Settling
         },
-        epoch: tie.map_or(0, |tie| tie.epoch),
+        epoch: pairing.map_or(0, |pairing| pairing.epoch),
         draw: word.draw,
         given_up: None,
         cached: notes.is_empty(),
@@ -500,43 +504,43 @@ fn bond(disk: &DiskSays, ssd: &SsdSays) -> Result<Bond> {
             show(identity.uuid),
         )));
     }
-    let tie = match disk.tie {
-        Ok(tie) => tie,
-        Err(NoTie::Damaged) => return Ok(Bond::Apart("the disk's record of this SSD is damaged")),
+    let pairing = match disk.pairing {
+        Ok(pairing) => pairing,
+        Err(NoPairing::Damaged) => return Ok(Bond::Apart("the disk's record of this SSD is damaged")),
         Err(_) => return Ok(Bond::Apart("the disk's record of this SSD is gone")),
     };
-    if tie.ssd == [0; 16] {
+    if pairing.ssd == [0; 16] {
         return Ok(Bond::Apart(
             "the disk's record of this SSD is gone, and the disk was used without it since",
         ));
     }
-    if tie.ssd != ssd.uuid {
+    if pairing.ssd != ssd.uuid {
         return Err(Error::Mismatch(format!(
             "{} was since joined with another SSD ({}), {} is {}; give the right one, or mount without",
             disk.name,
-            show(tie.ssd),
+            show(pairing.ssd),
             ssd.name,
             show(ssd.uuid),
         )));
     }
     let checked = identity.check_time != seen.last_check;
-    let is_open = matches!(tie.state, Saved::LogOpen | Saved::Recovering);
-    let (disk_count, ssd_count) = (count(tie.epoch), count(seen.epoch));
+    let is_open = matches!(pairing.state, Saved::LogOpen | Saved::Recovering);
+    let (disk_count, ssd_count) = (count(pairing.epoch), count(seen.epoch));
     Ok(match () {
         // A disk that went on without its SSD has all that its log held, or the user dropped it, of that very SSD; one that
         // has an SSD again says so, and that one was told first.
-        () if disk_count > ssd_count && is_given_up(&tie, ssd) => Bond::GivenUp,
+        () if disk_count > ssd_count && is_given_up(&pairing, ssd) => Bond::GivenUp,
         () if disk_count > ssd_count => {
             Bond::Apart("the SSD half is older than the one the disk was last used with, or of a copy")
         }
-        () if disk_count < ssd_count || tie.op < ssd.disk_had => {
+        () if disk_count < ssd_count || pairing.op < ssd.disk_had => {
             Bond::Apart("the disk is older than the SSD: it lost what it once had")
         }
         // In order it is left after the disk has said so.
         () if is_open && ssd.clean => Bond::Apart(
             "the disk half is older than the SSD half, which was left in order, or of a copy of the volume",
         ),
-        () if tie.epoch != seen.epoch && !was_cut_between(&tie, seen) => Bond::Apart(
+        () if pairing.epoch != seen.epoch && !was_cut_between(&pairing, seen) => Bond::Apart(
             "they were not last used together: one of them is older (put back from a backup), or of a copy of the volume",
         ),
         // A check counts mounts from 0 again, and brings a mount that the clock says is to come back to now.
@@ -556,21 +560,22 @@ fn bond(disk: &DiskSays, ssd: &SsdSays) -> Result<Bond> {
 
 /// The power failed between the two writes that say which mount this is: the SSD's, and then the disk's. The disk is where it
 /// was, or in another recovery, which was cut before it came to the SSD.
-fn was_cut_between(tie: &Tie, seen: &ssd::Tie) -> bool {
-    let is_there = tie.op == seen.disk_op || tie.state == Saved::Recovering && tie.op > seen.disk_op;
-    is_there && tie.epoch as u32 == seen.before
+fn was_cut_between(pairing: &Pairing, seen: &ssd::Pairing) -> bool {
+    let is_there =
+        pairing.op == seen.disk_op || pairing.state == Saved::Recovering && pairing.op > seen.disk_op;
+    is_there && pairing.epoch as u32 == seen.before
 }
 
 /// e2fsck found the time of the last mount to lie after its own, and set it to that.
-fn was_brought_back(disk: &Identity, seen: &ssd::Tie) -> bool {
+fn was_brought_back(disk: &Identity, seen: &ssd::Pairing) -> bool {
     disk.mount_time < seen.mount_time && disk.mount_time == disk.check_time && disk.mount_count == 0
 }
 
 /// Whether an SSD with a lower count is the one that this disk gave up, or has nothing that anybody lacks.
-fn is_given_up(tie: &Tie, ssd: &SsdSays) -> bool {
-    let of_old = tie.epoch >> 32 == 0;
-    match tie.state {
-        Saved::Degraded => of_old || !ssd.holds || tie.given_up() == Some(ssd.seen.epoch as u32),
+fn is_given_up(pairing: &Pairing, ssd: &SsdSays) -> bool {
+    let of_old = pairing.epoch >> 32 == 0;
+    match pairing.state {
+        Saved::Degraded => of_old || !ssd.holds || pairing.given_up() == Some(ssd.seen.epoch as u32),
         Saved::Clean => of_old || ssd.clean,
         Saved::LogOpen | Saved::Recovering => false,
     }

@@ -6,20 +6,20 @@ const DISK: [u8; 16] = *b"the disk's own i";
 const SSD: [u8; 16] = *b"the SSD's own id";
 const EPOCH: u64 = 7;
 
-fn tie(state: Saved) -> Tie {
-    Tie { ssd: SSD, epoch: EPOCH, op: 100, state, reached: (1, 1), lag_tenths: 50 }
+fn pairing(state: Saved) -> Pairing {
+    Pairing { ssd: SSD, epoch: EPOCH, op: 100, state, reached: (1, 1), lag_tenths: 50 }
 }
 
 fn identity() -> Identity {
     Identity { uuid: DISK, mount_count: 3, mount_time: 10, write_time: 20, check_time: 5, in_use: true }
 }
 
-fn disk(tie: Result<Tie, NoTie>) -> DiskSays<'static> {
-    DiskSays { name: "the disk", identity: identity(), tie }
+fn disk(pairing: Result<Pairing, NoPairing>) -> DiskSays<'static> {
+    DiskSays { name: "the disk", identity: identity(), pairing }
 }
 
 fn ssd() -> SsdSays<'static> {
-    let seen = ssd::Tie {
+    let seen = ssd::Pairing {
         disk_uuid: DISK,
         epoch: EPOCH,
         before: 0,
@@ -51,7 +51,7 @@ const OPEN: [Saved; 2] = [Saved::LogOpen, Saved::Recovering];
 #[test]
 fn a_disk_alone_raises_the_epoch_and_with_an_open_log_only_by_word() {
     for state in EVERY {
-        let found = judge(&disk(Ok(tie(state))), None, SILENT);
+        let found = judge(&disk(Ok(pairing(state))), None, SILENT);
         if OPEN.contains(&state) {
             let error = found.unwrap_err().to_string();
             assert!(error.contains("--without-ssd") && error.contains(&show(SSD).to_string()), "{error}");
@@ -59,22 +59,22 @@ fn a_disk_alone_raises_the_epoch_and_with_an_open_log_only_by_word() {
             let plan = found.unwrap();
             assert_eq!((plan.phase, plan.epoch), (Phase::Degraded, raised(EPOCH, 7)), "{state:?}");
         }
-        let plan = judge(&disk(Ok(tie(state))), None, WITHOUT).unwrap();
+        let plan = judge(&disk(Ok(pairing(state))), None, WITHOUT).unwrap();
         assert_eq!(plan.phase, Phase::Degraded);
         assert_eq!(!plan.notes.is_empty(), OPEN.contains(&state), "{state:?}");
     }
-    assert_eq!(judge(&disk(Err(NoTie::None)), None, SILENT).unwrap().epoch, raised(0, 7));
-    assert!(matches!(judge(&disk(Err(NoTie::Damaged)), None, SILENT), Err(Error::Corrupt { .. })));
-    assert!(judge(&disk(Err(NoTie::Damaged)), None, WITHOUT).unwrap().epoch > 1 << 40);
-    let later = judge(&disk(Err(NoTie::Version(9))), None, WITHOUT).unwrap_err();
+    assert_eq!(judge(&disk(Err(NoPairing::None)), None, SILENT).unwrap().epoch, raised(0, 7));
+    assert!(matches!(judge(&disk(Err(NoPairing::Damaged)), None, SILENT), Err(Error::Corrupt { .. })));
+    assert!(judge(&disk(Err(NoPairing::Damaged)), None, WITHOUT).unwrap().epoch > 1 << 40);
+    let later = judge(&disk(Err(NoPairing::Version(9))), None, WITHOUT).unwrap_err();
     assert!(matches!(later, Error::Unsupported { .. }) && later.to_string().contains("version 9"), "{later}");
-    judge(&disk(Ok(tie(Saved::LogOpen))), Some(&ssd()), WITHOUT).unwrap_err();
+    judge(&disk(Ok(pairing(Saved::LogOpen))), Some(&ssd()), WITHOUT).unwrap_err();
 }
 
 #[test]
 fn halves_that_missed_nothing_go_on_and_what_the_log_holds_is_replayed() {
     for (state, holds) in EVERY.into_iter().flat_map(|state| [(state, false), (state, true)]) {
-        let plan = judge(&disk(Ok(tie(state))), Some(&SsdSays { holds, ..ssd() }), SILENT).unwrap();
+        let plan = judge(&disk(Ok(pairing(state))), Some(&SsdSays { holds, ..ssd() }), SILENT).unwrap();
         let cut = state == Saved::Recovering;
         let phase = if holds || cut { Phase::Replaying } else { Phase::Settling };
         assert_eq!((plan.phase, plan.epoch, plan.cached), (phase, EPOCH, !cut), "{state:?}, {holds}");
@@ -89,7 +89,7 @@ fn halves_that_are_of_different_moments_are_refused_unless_nothing_is_lost_or_th
     let mut of_other_mount = ssd();
     of_other_mount.seen.mount_count = 4;
     for ssd in [older_disk, of_later_epoch, of_other_mount] {
-        let found = disk(Ok(tie(Saved::LogOpen)));
+        let found = disk(Ok(pairing(Saved::LogOpen)));
         let error = judge(&found, Some(&ssd), SILENT).unwrap_err();
         assert!(matches!(&error, Error::Mismatch(why) if why.contains("recover=disk")), "{error}");
         judge(&found, Some(&ssd), WHOLE).unwrap_err();
@@ -102,12 +102,12 @@ fn halves_that_are_of_different_moments_are_refused_unless_nothing_is_lost_or_th
             (Saved::Clean, left_in_order(&ssd), SILENT),
             (Saved::LogOpen, SsdSays { clean: false, ..ssd }, DROP),
         ] {
-            let found = disk(Ok(tie(state)));
+            let found = disk(Ok(pairing(state)));
             let plan = judge(&found, Some(&ssd), word).unwrap();
             assert_eq!((plan.phase, plan.epoch, plan.cached), (Phase::Rejoining, raised, false));
         }
     }
-    for gone in [NoTie::None, NoTie::Damaged] {
+    for gone in [NoPairing::None, NoPairing::Damaged] {
         judge(&disk(Err(gone)), Some(&ssd()), SILENT).unwrap_err();
         let plan = judge(&disk(Err(gone)), Some(&ssd()), DROP).unwrap();
         assert_eq!((plan.phase, plan.epoch), (Phase::Rejoining, raised(EPOCH, 7)));
@@ -116,13 +116,13 @@ fn halves_that_are_of_different_moments_are_refused_unless_nothing_is_lost_or_th
 
 #[test]
 fn a_disk_whose_record_of_its_ssd_is_gone_was_not_joined_with_another() {
-    let used_since = Tie { ssd: [0; 16], epoch: 1, state: Saved::Degraded, ..tie(Saved::Degraded) };
+    let used_since = Pairing { ssd: [0; 16], epoch: 1, state: Saved::Degraded, ..pairing(Saved::Degraded) };
     let found = disk(Ok(used_since));
     let error = judge(&found, Some(&ssd()), SILENT).unwrap_err().to_string();
     assert!(error.contains("bimetal rescue") && !error.contains("another SSD"), "{error}");
     let plan = judge(&found, Some(&SsdSays { clean: true, ..ssd() }), SILENT).unwrap();
     assert_eq!((plan.phase, plan.epoch), (Phase::Rejoining, raised(EPOCH, 7)));
-    let other = Tie { ssd: [9; 16], ..used_since };
+    let other = Pairing { ssd: [9; 16], ..used_since };
     let error = judge(&disk(Ok(other)), Some(&ssd()), SILENT).unwrap_err().to_string();
     assert!(error.contains("another SSD"), "{error}");
 }
@@ -132,11 +132,11 @@ fn an_ssd_that_was_given_up_is_taken_back_empty() {
     let mut given_up = ssd();
     given_up.seen.epoch = EPOCH - 1;
     for state in [Saved::Degraded, Saved::Clean] {
-        let plan = judge(&disk(Ok(tie(state))), Some(&given_up), SILENT).unwrap();
+        let plan = judge(&disk(Ok(pairing(state))), Some(&given_up), SILENT).unwrap();
         assert_eq!((plan.phase, plan.epoch, plan.cached), (Phase::Rejoining, EPOCH, false));
     }
     // The disk has an open log, and it is not this one's.
-    judge(&disk(Ok(tie(Saved::LogOpen))), Some(&given_up), SILENT).unwrap_err();
+    judge(&disk(Ok(pairing(Saved::LogOpen))), Some(&given_up), SILENT).unwrap_err();
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn foreign_halves_are_refused_whatever_the_user_says() {
     other_disk.seen.disk_uuid = [1; 16];
     for ssd in [other_disk, SsdSays { uuid: [2; 16], ..ssd() }] {
         for word in [SILENT, DROP, WHOLE] {
-            let found = judge(&disk(Ok(tie(Saved::Clean))), Some(&ssd), word);
+            let found = judge(&disk(Ok(pairing(Saved::Clean))), Some(&ssd), word);
             assert!(matches!(found, Err(Error::Mismatch(_))));
         }
     }
@@ -154,9 +154,9 @@ fn foreign_halves_are_refused_whatever_the_user_says() {
 #[test]
 fn a_damaged_log_is_an_error_only_where_it_may_hold_something() {
     let ssd = SsdSays { lost: Some("group 4 is damaged"), ..ssd() };
-    assert_eq!(judge(&disk(Ok(tie(Saved::Clean))), Some(&ssd), SILENT).unwrap().phase, Phase::Settling);
+    assert_eq!(judge(&disk(Ok(pairing(Saved::Clean))), Some(&ssd), SILENT).unwrap().phase, Phase::Settling);
     for state in OPEN {
-        let found = disk(Ok(tie(state)));
+        let found = disk(Ok(pairing(state)));
         let error = judge(&found, Some(&ssd), SILENT).unwrap_err().to_string();
         assert!(error.contains("group 4") && error.contains("recover=whole"), "{error}");
         assert_eq!(judge(&found, Some(&ssd), WHOLE).unwrap().epoch, EPOCH);
@@ -173,7 +173,7 @@ fn a_disk_that_was_checked_or_written_meanwhile_costs_the_cached_data_only() {
     let counted_anew = Identity { check_time: 6, mount_count: 0, ..identity() };
     let found = [(checked, false), (counted_anew, false), (written, false), (replayed_by_us, true)];
     for (identity, cached) in found {
-        let found = DiskSays { identity, ..disk(Ok(tie(Saved::LogOpen))) };
+        let found = DiskSays { identity, ..disk(Ok(pairing(Saved::LogOpen))) };
         let plan = judge(&found, Some(&SsdSays { holds: true, ..ssd() }), SILENT).unwrap();
         assert_eq!((plan.phase, plan.cached), (Phase::Replaying, cached));
     }
@@ -267,7 +267,7 @@ fn each_mount_of_both_halves_draws_the_epoch_anew_and_the_ssd_hears_what_the_dis
 
 #[test]
 fn halves_that_were_not_last_used_together_are_told_by_what_was_drawn() {
-    let says = |draw: u64, state| disk(Ok(Tie { epoch: 3 << 32 | draw, ..tie(state) }));
+    let says = |draw: u64, state| disk(Ok(Pairing { epoch: 3 << 32 | draw, ..pairing(state) }));
     let has = |draw: u64, before: u32| {
         let mut half = ssd();
         (half.seen.epoch, half.seen.before) = (3 << 32 | draw, before);
@@ -276,7 +276,7 @@ fn halves_that_were_not_last_used_together_are_told_by_what_was_drawn() {
     for state in EVERY {
         judge(&says(17, state), Some(&has(17, 16)), SILENT).unwrap();
         // The power failed after the SSD was told, and before the disk was; not so if the disk has gone on since.
-        let gone_on = disk(Ok(Tie { epoch: 3 << 32 | 16, op: 101, ..tie(state) }));
+        let gone_on = disk(Ok(Pairing { epoch: 3 << 32 | 16, op: 101, ..pairing(state) }));
         assert_eq!(judge(&gone_on, Some(&has(17, 16)), SILENT).is_ok(), state == Saved::Recovering);
         let cut = judge(&says(16, state), Some(&has(17, 16)), SILENT).unwrap();
         assert_eq!(cut.epoch, 3 << 32 | 16);
@@ -305,7 +305,7 @@ fn an_ssd_with_a_lower_count_is_emptied_only_where_nobody_can_miss_what_it_holds
         half.seen.epoch = at(3, 17);
         SsdSays { holds, clean, ..half }
     };
-    let says = |state, reached| disk(Ok(Tie { epoch: at(4, 1), reached, ..tie(state) }));
+    let says = |state, reached| disk(Ok(Pairing { epoch: at(4, 1), reached, ..pairing(state) }));
     let goes_on = |disk: &DiskSays, ssd: &SsdSays| match judge(disk, Some(ssd), SILENT) {
         Ok(plan) => {
             assert_eq!((plan.phase, plan.given_up), (Phase::Rejoining, Some(17)));
@@ -317,8 +317,8 @@ fn an_ssd_with_a_lower_count_is_emptied_only_where_nobody_can_miss_what_it_holds
         }
     };
     // The very one that the disk says it gave up may hold what it likes: the disk has it, or the user dropped it.
-    let gave_up_this = says(Saved::Degraded, Tie::reached_without_ssd(17));
-    let gave_up_another = says(Saved::Degraded, Tie::reached_without_ssd(18));
+    let gave_up_this = says(Saved::Degraded, Pairing::reached_without_ssd(17));
+    let gave_up_another = says(Saved::Degraded, Pairing::reached_without_ssd(18));
     let unknown = says(Saved::Degraded, (1, 1));
     for (disk, holds, goes) in [
         (&gave_up_this, true, true),
@@ -338,11 +338,13 @@ fn an_ssd_with_a_lower_count_is_emptied_only_where_nobody_can_miss_what_it_holds
 
 #[test]
 fn a_disk_used_alone_says_which_ssd_it_gave_up_and_goes_on_saying_it() {
-    let first = judge(&disk(Ok(Tie { epoch: 3 << 32 | 17, ..tie(Saved::Clean) })), None, SILENT).unwrap();
+    let first =
+        judge(&disk(Ok(Pairing { epoch: 3 << 32 | 17, ..pairing(Saved::Clean) })), None, SILENT).unwrap();
     assert_eq!((first.epoch, first.given_up), (4 << 32 | 7, Some(17)));
     let state = State::new(&first);
     assert_eq!(state.given_up(), Some(17));
-    let said = Tie { epoch: first.epoch, reached: Tie::reached_without_ssd(17), ..tie(Saved::Degraded) };
+    let said =
+        Pairing { epoch: first.epoch, reached: Pairing::reached_without_ssd(17), ..pairing(Saved::Degraded) };
     assert_eq!(said.disk_side().reached, (0, 0), "of no log");
     let again = judge(&disk(Ok(said)), None, SILENT).unwrap();
     assert_eq!((again.epoch, again.given_up), (5 << 32 | 7, Some(17)));
@@ -356,7 +358,7 @@ fn a_disk_used_alone_says_which_ssd_it_gave_up_and_goes_on_saying_it() {
 
 #[test]
 fn a_damaged_record_of_the_ssd_counts_as_an_open_log() {
-    let found = disk(Err(NoTie::Damaged));
+    let found = disk(Err(NoPairing::Damaged));
     let error = judge(&found, Some(&SsdSays { clean: true, ..ssd() }), SILENT).unwrap_err().to_string();
     assert!(error.contains("nothing was changed") && error.contains("recover=disk"), "{error}");
     judge(&found, Some(&SsdSays { clean: true, ..ssd() }), DROP).unwrap();
@@ -369,7 +371,7 @@ fn a_check_that_brought_a_mount_of_the_future_back_to_now_parts_nothing() {
     let found = |mount_time, mount_count| {
         let identity = Identity { mount_time, mount_count, check_time: 900, ..identity() };
         judge(
-            &DiskSays { identity, ..disk(Ok(tie(Saved::LogOpen))) },
+            &DiskSays { identity, ..disk(Ok(pairing(Saved::LogOpen))) },
             Some(&SsdSays { holds: true, ..half_of(&half) }),
             SILENT,
         )

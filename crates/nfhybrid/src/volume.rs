@@ -1,10 +1,10 @@
 //! Making and adopting a volume: a disk half and the SSD half that belongs to it.
 
 use super::NfHybrid;
-use super::mount::copy_has_tie;
+use super::mount::copy_has_pairing;
+use super::pairing::{NoPairing, PAIRING_BYTES, Pairing, Saved};
 use super::ssd::{self, Ssd};
 use super::state::raised;
-use super::tie::{NoTie, Saved, TIE_BYTES, Tie};
 use bimetal_base::runtime;
 use bimetal_base::time::{Stamp, Time};
 use bimetal_base::units::{Ino, show_size};
@@ -96,26 +96,28 @@ pub fn adopt(plan: &Plan) -> Result<()> {
 fn check_nothing_is_dropped(disk: &Arc<dyn BlockDevice>, look: &Look) -> Result<()> {
     let name = &disk.info().name;
     let force = "or use --force to drop for ever what its SSD's log may hold";
-    match Tie::decode(look.tie.as_ref()) {
-        Ok(tie) if matches!(tie.state, Saved::LogOpen | Saved::Recovering) => Err(Error::invalid(format!(
-            "{name} was not unmounted: {}, which only the log of its SSD ({}) holds, would be lost; mount it with that SSD once, or \
+    match Pairing::decode(look.pairing.as_ref()) {
+        Ok(pairing) if matches!(pairing.state, Saved::LogOpen | Saved::Recovering) => {
+            Err(Error::invalid(format!(
+                "{name} was not unmounted: {}, which only the log of its SSD ({}) holds, would be lost; mount it with that SSD once, or \
              use --force to drop it for ever",
-            tie.only_in_log(),
-            uuid::Uuid::from_bytes(tie.ssd),
-        ))),
+                pairing.only_in_log(),
+                uuid::Uuid::from_bytes(pairing.ssd),
+            )))
+        }
         Ok(_) => Ok(()),
-        Err(NoTie::None) if !copy_has_tie(disk, Some(look.identity.uuid)) => Ok(()),
-        Err(NoTie::None | NoTie::Damaged) => Err(Error::corrupt(
-            "the tie to the SSD",
+        Err(NoPairing::None) if !copy_has_pairing(disk, Some(look.identity.uuid)) => Ok(()),
+        Err(NoPairing::None | NoPairing::Damaged) => Err(Error::corrupt(
+            "the pairing to the SSD",
             format!(
                 "it is damaged, so nobody knows what its SSD alone has; mount it with that SSD once, {force}"
             ),
             name,
         )),
-        Err(NoTie::Version(version)) => {
+        Err(NoPairing::Version(version)) => {
             let why =
                 format!("it has version {version}; use the program that wrote it, or a newer one, {force}");
-            Err(Error::unsupported(format!("the tie of {name}"), why))
+            Err(Error::unsupported(format!("the pairing of {name}"), why))
         }
     }
 }
@@ -210,25 +212,25 @@ pub fn join_devices_as(
 ) -> Result<()> {
     let opening = OpenOptions { read_only: false, now: born.now, ..OpenOptions::default() };
     let mut ext4 = Ext4::open(disk, opening)?;
-    let old = Tie::decode(ext4.tie().as_ref()).ok();
+    let old = Pairing::decode(ext4.pairing().as_ref()).ok();
     let [a, b, c, d, ..] = born.identity;
-    let epoch = raised(old.map_or(0, |tie| tie.epoch), u32::from_le_bytes([a, b, c, d]));
-    let op = old.map_or(0, |tie| tie.op);
+    let epoch = raised(old.map_or(0, |pairing| pairing.epoch), u32::from_le_bytes([a, b, c, d]));
+    let op = old.map_or(0, |pairing| pairing.op);
     let uuid = Ssd::format_named(
         ssd_device.as_ref(),
         config,
-        &tie_to(ext4.identity(), epoch, (epoch as u32, op)),
+        &pairing_to(ext4.identity(), epoch, (epoch as u32, op)),
         born.identity,
     )?;
-    let tie = Tie { ssd: uuid, epoch, op, state: Saved::Clean, reached: (0, 0), lag_tenths: 0 };
-    let frozen = ext4.freeze(born.now, Some(&tie.encode()))?;
+    let pairing = Pairing { ssd: uuid, epoch, op, state: Saved::Clean, reached: (0, 0), lag_tenths: 0 };
+    let frozen = ext4.freeze(born.now, Some(&pairing.encode()))?;
     ext4.journal().commit(Time::ZERO, frozen.transaction)?;
     ext4.committed(frozen.tid);
     // What another copy of the superblock would bring back is older than any log: neither half may go by it alone.
-    ext4.mark_copies(&mark_of(&tie))?;
+    ext4.mark_copies(&mark_of(&pairing))?;
     ext4.close(born.now)?;
     let mut ssd = Ssd::open(ssd_device.as_ref(), ssd::DiskSide::default())?.ssd;
-    for (offset, bytes) in ssd.mark_clean(tie_to(ext4.identity(), epoch, (epoch as u32, op))) {
+    for (offset, bytes) in ssd.mark_clean(pairing_to(ext4.identity(), epoch, (epoch as u32, op))) {
         ssd_device.write(offset, bytes)?;
         ssd_device.flush()?;
     }
@@ -236,15 +238,15 @@ pub fn join_devices_as(
 }
 
 /// What the copies of the superblock say that transactions do not carry: go by me for nothing.
-fn mark_of(tie: &Tie) -> [u8; TIE_BYTES] {
-    Tie { op: 0, state: Saved::LogOpen, reached: (0, 0), lag_tenths: 0, ..*tie }.encode()
+fn mark_of(pairing: &Pairing) -> [u8; PAIRING_BYTES] {
+    Pairing { op: 0, state: Saved::LogOpen, reached: (0, 0), lag_tenths: 0, ..*pairing }.encode()
 }
 
 /// Marks the copies again where a tool (tune2fs, resize2fs) has put the primary over them: it may have said `clean`.
-pub(super) fn mark_again(ext4: &Ext4, tie: &Tie) -> Result<()> {
-    let is_mark = |found: Tie| found.ssd == tie.ssd && found.op == 0 && found.state == Saved::LogOpen;
+pub(super) fn mark_again(ext4: &Ext4, pairing: &Pairing) -> Result<()> {
+    let is_mark = |found: Pairing| found.ssd == pairing.ssd && found.op == 0 && found.state == Saved::LogOpen;
     match ext4.marked() {
-        Some(area) if !Tie::decode(Some(&area)).is_ok_and(is_mark) => ext4.mark_copies(&mark_of(tie)),
+        Some(area) if !Pairing::decode(Some(&area)).is_ok_and(is_mark) => ext4.mark_copies(&mark_of(pairing)),
         _ => Ok(()),
     }
 }
@@ -254,9 +256,9 @@ pub(super) fn log_use(ssd: &Ssd) -> String {
     format!("{} of {} of its log in use", show_size(ssd.used()), show_size(ssd.capacity()))
 }
 
-/// What the SSD should see when it next meets the disk; `before` and `disk_op`: see [`ssd::Tie`].
-pub(super) fn tie_to(disk: Identity, epoch: u64, (before, disk_op): (u32, u64)) -> ssd::Tie {
-    ssd::Tie {
+/// What the SSD should see when it next meets the disk; `before` and `disk_op`: see [`ssd::Pairing`].
+pub(super) fn pairing_to(disk: Identity, epoch: u64, (before, disk_op): (u32, u64)) -> ssd::Pairing {
+    ssd::Pairing {
         disk_uuid: disk.uuid,
         epoch,
         before,

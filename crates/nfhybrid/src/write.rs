@@ -12,7 +12,7 @@ use super::partial::{frames_in_part, load_frame};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::Mapping;
-use bimetal_vfs::Later;
+use bimetal_vfs::Deferred;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,26 +38,26 @@ impl Shared {
         offset: u64,
         data: &[u8],
         kill_suid: bool,
-    ) -> Result<Later<usize>> {
+    ) -> Result<Deferred<usize>> {
         let end = offset.checked_add(data.len() as u64).ok_or(Error::TooLarge)?;
         let mut pages = Pages::copied(&self.pool, offset, data);
         let mut core = self.ready(|core| core.look_at_data(ino));
         core.writable()?;
         core.check_write(ino, offset, end)?;
         if data.is_empty() {
-            return Ok(Later::Now(0));
+            return Ok(Deferred::Now(0));
         }
         let need = self.credits_to_write(&mut core, ino, offset, data.len())?;
         let here = !self.lacks_any(&mut core, ino, &frames_in_part(offset, end));
         if here && data.len() <= self.part_bytes() && self.has_credits(&core, ino, &need) {
             match self.write_part(&mut core, ino, (offset, data), &mut pages, kill_suid) {
                 Err(Error::NoSpace(_)) => {}
-                done => return done.map(|()| Later::Now(data.len())),
+                done => return done.map(|()| Deferred::Now(data.len())),
             }
         }
         drop(core);
         let (shared, data) = (self.clone(), data.to_vec());
-        Ok(Later::Wait(Box::new(move || shared.write_waiting(ino, offset, &data, kill_suid))))
+        Ok(Deferred::Wait(Box::new(move || shared.write_waiting(ino, offset, &data, kill_suid))))
     }
 
     /// Writes in parts, each with credits of its own. The answer is how much was written before the disk was full.

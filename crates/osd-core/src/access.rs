@@ -19,7 +19,7 @@ use bimetal_base::time::Stamp;
 use rustc_hash::FxHashMap;
 
 /// One entry as it is read back: object, time, number.
-pub(super) type Entry = (u64, Stamp, u64);
+pub(super) type AccessTime = (u64, Stamp, u64);
 
 /// The journal.
 #[derive(Default)]
@@ -240,7 +240,7 @@ impl Access {
     }
 
     /// Takes up an entry found on the flash.
-    fn restore(&mut self, (object, at, number): Entry) {
+    fn restore(&mut self, (object, at, number): AccessTime) {
         self.latest.insert(object, at);
         self.next = self.next.max(number + 1);
         self.unmerged += 1;
@@ -273,7 +273,7 @@ fn entry_len(object: u64, at: Stamp, base: Stamp) -> usize {
 }
 
 /// Reads an access page.
-pub(super) fn read_page(page: &[u8]) -> Result<Vec<Entry>> {
+pub(super) fn read_page(page: &[u8]) -> Result<Vec<AccessTime>> {
     let mut input = Input::new("a page of access times", page);
     let (first, count) = (input.u64()?, input.u32()?);
     if count as usize > page.len() || first.checked_add(u64::from(count)).is_none() {

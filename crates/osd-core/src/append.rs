@@ -13,7 +13,7 @@ use bimetal_base::{Error, Result};
 
 /// Something that was written to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum LogEntry {
     /// Bytes of an object, from byte `at` of the segment on.
     Data { object: u64, fork: Fork, offset: u64, len: u32, at: u32 },
     /// A node of the tree, on page `index`.
@@ -27,7 +27,7 @@ pub(super) struct Open {
     pub serial: u64,
     /// The next page.
     pub next: u32,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LogEntry>,
     /// The most bytes that they take.
     pub entry_bytes: usize,
 }
@@ -41,10 +41,10 @@ const NONE: u32 = u32::MAX;
 
 impl Open {
     /// Notes an entry; goes on with the last one where it can.
-    fn note(&mut self, entry: Entry) {
+    fn note(&mut self, entry: LogEntry) {
         if let (
-            Some(Entry::Data { object, fork, offset, len, at }),
-            Entry::Data { object: other, fork: its, offset: from, len: more, at: place },
+            Some(LogEntry::Data { object, fork, offset, len, at }),
+            LogEntry::Data { object: other, fork: its, offset: from, len: more, at: place },
         ) = (self.entries.last_mut(), entry)
             && (*object, *fork) == (other, its)
             && *offset + u64::from(*len) == from
@@ -59,17 +59,17 @@ impl Open {
 }
 
 /// The entries as a summary has them.
-pub(super) fn write_entries(entries: &[Entry]) -> Vec<u8> {
+pub(super) fn write_entries(entries: &[LogEntry]) -> Vec<u8> {
     let mut out = Output::default();
     for entry in entries {
         match entry {
-            Entry::Data { object, fork, offset, len, at } => {
+            LogEntry::Data { object, fork, offset, len, at } => {
                 out.byte(1);
                 Key::extent(*object, *fork, *offset).write(&mut out);
                 out.varint(u64::from(*len));
                 out.varint(u64::from(*at));
             }
-            Entry::Node { id, index } => {
+            LogEntry::Node { id, index } => {
                 out.byte(2);
                 out.varint(u64::from(*id));
                 out.varint(u64::from(*index));
@@ -79,7 +79,7 @@ pub(super) fn write_entries(entries: &[Entry]) -> Vec<u8> {
     out.0
 }
 
-pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<Entry>> {
+pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<LogEntry>> {
     let mut input = Input::new("the summary of a segment", bytes);
     let mut entries = Vec::new();
     while !input.is_empty() {
@@ -89,9 +89,9 @@ pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<Entry>> {
                 let (fork, offset) = key.fork().ok_or_else(|| input.wrong("not the place of an extent"))?;
                 let len = input.below(1 << 32, "a length")? as u32;
                 let at = input.below(1 << 32, "a place")? as u32;
-                Entry::Data { object: key.object, fork, offset, len, at }
+                LogEntry::Data { object: key.object, fork, offset, len, at }
             }
-            2 => Entry::Node {
+            2 => LogEntry::Node {
                 id: input.below(1 << 32, "a node")? as u32,
                 index: input.below(1 << 32, "a page")? as u32,
             },
@@ -223,7 +223,7 @@ impl Media {
         stream: usize,
         kind: PageKind,
         data: &[u8],
-        entries: &[Entry],
+        entries: &[LogEntry],
     ) -> Result<Addr> {
         let addr = self.append(stream, kind, data, entries)?;
         self.segments.add_page(self.segments.of(addr));
@@ -247,7 +247,7 @@ impl Media {
         stream: usize,
         kind: PageKind,
         data: &[u8],
-        entries: &[Entry],
+        entries: &[LogEntry],
     ) -> Result<Addr> {
         loop {
             let open = self.open_for(stream, entries.len())?;
@@ -264,16 +264,16 @@ impl Media {
         }
     }
 
-    fn note_entries(&mut self, stream: usize, addr: Addr, entries: &[Entry]) {
+    fn note_entries(&mut self, stream: usize, addr: Addr, entries: &[LogEntry]) {
         let index = self.flash.index_of(addr);
         let base = index * self.flash.page_bytes() as u32;
         let open = self.open[stream].as_mut().expect("a page was appended to it");
         for entry in entries {
             open.note(match *entry {
-                Entry::Data { object, fork, offset, len, at } => {
-                    Entry::Data { object, fork, offset, len, at: base + at }
+                LogEntry::Data { object, fork, offset, len, at } => {
+                    LogEntry::Data { object, fork, offset, len, at: base + at }
                 }
-                Entry::Node { id, .. } => Entry::Node { id, index },
+                LogEntry::Node { id, .. } => LogEntry::Node { id, index },
             });
         }
     }
@@ -385,7 +385,7 @@ impl Media {
     }
 
     /// What was written to a closed segment; none if it does not say.
-    pub(super) fn summary(&mut self, segment: u32) -> Result<Option<Vec<Entry>>> {
+    pub(super) fn summary(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
         let mut index = self.flash.pages_per_segment();
         let mut parts: Vec<Vec<u8>> = Vec::new();
         while index > 0 {
@@ -539,8 +539,8 @@ mod tests {
     #[test]
     fn entries_come_back_and_neighbours_are_one() {
         let mut open = Open { segment: 0, serial: 1, next: 0, entries: Vec::new(), entry_bytes: 0 };
-        let data = |offset, at| Entry::Data { object: 9, fork: Fork::Data, offset, len: 2048, at };
-        for entry in [data(0, 0), data(2048, 2048), data(8192, 4096), Entry::Node { id: 3, index: 5 }] {
+        let data = |offset, at| LogEntry::Data { object: 9, fork: Fork::Data, offset, len: 2048, at };
+        for entry in [data(0, 0), data(2048, 2048), data(8192, 4096), LogEntry::Node { id: 3, index: 5 }] {
             open.note(entry);
         }
         assert_eq!(open.entries.len(), 3);

@@ -7,11 +7,11 @@
 //! there. Only then are the pages of the checkpoint before dead, and segments emptied for it free.
 
 use super::Store;
-use super::append::{Entry, Media, Open, read_entries, write_entries};
+use super::append::{LogEntry, Media, Open, read_entries, write_entries};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::{Input, Output, PageKind};
-use super::placement::What;
+use super::placement::DataClass;
 use super::recover::checked;
 use super::segments::Segments;
 use super::tree::NOWHERE;
@@ -398,7 +398,8 @@ impl Checkpoints {
         for id in tree.dirty_nodes() {
             let mut page = Output::default();
             tree.encode(id, &mut page);
-            let addr = media.append_own(stream, PageKind::Node, &page.0, &[Entry::Node { id, index: 0 }])?;
+            let addr =
+                media.append_own(stream, PageKind::Node, &page.0, &[LogEntry::Node { id, index: 0 }])?;
             tree.wrote(id, addr);
             self.dirty.insert(id / per_table);
         }
@@ -481,7 +482,7 @@ impl Store {
     pub(super) fn checkpoint(&mut self, clean: bool) -> Result<()> {
         self.write_out()?;
         let merged = self.merge_if_due(clean)?;
-        let stream = self.placement.place(What::Index);
+        let stream = self.placement.place(DataClass::Index);
         self.checkpoints.write_index(&mut self.index, stream)?;
         // The chains go on from where they are after the last page of this checkpoint.
         self.index.media.open_chains()?;
@@ -499,7 +500,7 @@ impl Store {
         if due {
             self.access.merge(&mut self.index)?;
         } else if self.journal_is_crowded() {
-            let stream = self.placement.place(What::Access);
+            let stream = self.placement.place(DataClass::Access);
             return self.access.shorten(&mut self.index, stream);
         }
         Ok(self.access.take_merged())
@@ -541,7 +542,7 @@ mod tests {
             segment: 3,
             serial: 9,
             next: 4,
-            entries: vec![Entry::Node { id: 1, index: 2 }],
+            entries: vec![LogEntry::Node { id: 1, index: 2 }],
             entry_bytes: 31,
         };
         let state = State {

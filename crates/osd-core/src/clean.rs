@@ -8,11 +8,11 @@
 //!
 //! Cost of a cleaning: a look-up an entry, a read a page with something alive, a program a page's worth.
 
-use super::append::Entry;
+use super::append::LogEntry;
 use super::buffer::Piece;
 use super::extents::Index;
 use super::layout::{Fork, Key, Value};
-use super::placement::What;
+use super::placement::DataClass;
 use super::write_out::Part;
 use super::{Capacity, Cleaning, Store, is_damage};
 use bimetal_base::{Error, Result};
@@ -160,7 +160,7 @@ impl Store {
                     u64::from(segment.live_pages) * self.index.media.flash.page_bytes() as u64;
             }
             if segment.live_bytes > 0 {
-                let stream = self.placement.place(What::Survivor);
+                let stream = self.placement.place(DataClass::Survivor);
                 self.index.move_survivors(stream, victim, &entries)?;
             }
             if stays || self.index.media.segments.get(victim).live_bytes > 0 {
@@ -176,7 +176,7 @@ impl Store {
     }
 
     /// Has the next checkpoint write the store's own pages that lie in a segment; false if one cannot be read.
-    fn renew_pages(&mut self, segment: u32, entries: &[Entry]) -> Result<bool> {
+    fn renew_pages(&mut self, segment: u32, entries: &[LogEntry]) -> Result<bool> {
         let whole = self.index.renew_nodes(segment, entries)?;
         self.checkpoints.renew_tables(&self.index.media.segments, segment);
         let segments = &self.index.media.segments;
@@ -214,7 +214,7 @@ impl Store {
 
 impl Index {
     /// What was written to a segment: by its summary, or by what is alive in it.
-    pub(super) fn contents_of(&mut self, segment: u32) -> Result<Vec<Entry>> {
+    pub(super) fn contents_of(&mut self, segment: u32) -> Result<Vec<LogEntry>> {
         match self.media.summary(segment)? {
             Some(entries) => Ok(entries),
             None => self.search(segment),
@@ -222,7 +222,7 @@ impl Index {
     }
 
     /// Finds what is alive in a segment by a walk over the tree.
-    fn search(&mut self, segment: u32) -> Result<Vec<Entry>> {
+    fn search(&mut self, segment: u32) -> Result<Vec<LogEntry>> {
         let first = u64::from(segment) * self.media.segment_bytes();
         let mut entries = Vec::new();
         let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
@@ -234,22 +234,24 @@ impl Index {
                 && extent.at / segment_bytes * segment_bytes == first
             {
                 let at = (extent.at - first) as u32;
-                entries.push(Entry::Data { object: key.object, fork, offset, len: extent.len, at });
+                entries.push(LogEntry::Data { object: key.object, fork, offset, len: extent.len, at });
             }
         })?;
         let nodes: Vec<_> =
             self.tree.pages().filter(|(_, addr)| self.media.segments.of(*addr) == segment).collect();
         entries.extend(
-            nodes.iter().map(|(id, addr)| Entry::Node { id: *id, index: self.media.flash.index_of(*addr) }),
+            nodes
+                .iter()
+                .map(|(id, addr)| LogEntry::Node { id: *id, index: self.media.flash.index_of(*addr) }),
         );
         Ok(entries)
     }
 
     /// Has the next checkpoint write the nodes that lie in a segment; false if one cannot be read.
-    pub(super) fn renew_nodes(&mut self, segment: u32, entries: &[Entry]) -> Result<bool> {
+    pub(super) fn renew_nodes(&mut self, segment: u32, entries: &[LogEntry]) -> Result<bool> {
         let mut whole = true;
         for entry in entries {
-            if let Entry::Node { id, index } = *entry
+            if let LogEntry::Node { id, index } = *entry
                 && self.tree.addr(id) == self.media.flash.addr(segment, index).0
             {
                 match self.tree.rewrite(&mut self.media.flash, id) {
@@ -263,11 +265,11 @@ impl Index {
     }
 
     /// Reads what the tree still points to and appends it again.
-    pub(super) fn move_survivors(&mut self, stream: usize, segment: u32, entries: &[Entry]) -> Result<()> {
+    pub(super) fn move_survivors(&mut self, stream: usize, segment: u32, entries: &[LogEntry]) -> Result<()> {
         let first = u64::from(segment) * self.media.segment_bytes();
         let mut survivors = Vec::new();
         for entry in entries {
-            let Entry::Data { object, fork, offset, len, at } = *entry else { continue };
+            let LogEntry::Data { object, fork, offset, len, at } = *entry else { continue };
             let (from, to) = (first + u64::from(at), first + u64::from(at) + u64::from(len));
             // With what mapping it elsewhere will need.
             let around = (offset.saturating_sub(1), offset + u64::from(len) + 1);

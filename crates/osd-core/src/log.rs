@@ -9,7 +9,7 @@ use super::append::Media;
 use super::extents::Index;
 use super::flash::Addr;
 use super::layout::{Input, Key, Output, PageKind, Value};
-use super::placement::What;
+use super::placement::DataClass;
 use super::tree::Tree;
 use bimetal_base::{Error, Result};
 use rustc_hash::FxHashSet;
@@ -206,7 +206,7 @@ impl Store {
         if self.index.media.is_broken() {
             return self.checkpoint(false);
         }
-        let stream = self.placement.place(What::Log);
+        let stream = self.placement.place(DataClass::Log);
         let numbers = Record::Numbers {
             next_object: self.next_object,
             next_access: self.access.next(),
@@ -232,7 +232,7 @@ impl Store {
 
     /// Writes the access times that wait.
     pub(super) fn write_accesses(&mut self) -> Result<()> {
-        let stream = self.placement.place(What::Access);
+        let stream = self.placement.place(DataClass::Access);
         self.access.write(&mut self.index.media, stream)?;
         // Pages that the chain does not lead to would not be found again.
         if self.index.media.is_broken() && self.held == 0 { self.checkpoint(false) } else { Ok(()) }

@@ -15,7 +15,7 @@ use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::PageKind;
 use super::log::Record;
-use super::placement::{self, What};
+use super::placement::{self, DataClass};
 use super::tree::Tree;
 use super::{Access, Buffer, Counts, Format, Options, Store};
 use bimetal_base::checksum::crc32c;
@@ -86,7 +86,7 @@ impl Store {
         let mut placement = placement::make(&state.placement.replace(',', ":"))?;
         placement.size(u64::from(flash.segments()));
         let page_bytes = flash.page_bytes();
-        let mut chains = vec![placement.place(What::Log), placement.place(What::Access)];
+        let mut chains = vec![placement.place(DataClass::Log), placement.place(DataClass::Access)];
         chains.dedup();
         let mut media = Media::new(flash, checkpoints.kept(), placement.streams(), chains);
         media.set_clocks(state.clock, state.serial);

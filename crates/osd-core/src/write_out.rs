@@ -7,11 +7,11 @@
 //!
 //! Cost: one program a page; two look-ups in the tree for a piece that is not aligned.
 
-use super::append::Entry;
+use super::append::LogEntry;
 use super::buffer::{Dirty, Piece};
 use super::extents::Index;
 use super::layout::{Extent, Fork, PageKind};
-use super::placement::What;
+use super::placement::DataClass;
 use super::{Capacity, Store, is_damage};
 use bimetal_base::Result;
 
@@ -49,7 +49,7 @@ impl Store {
             }
             let hint = self.index.settle_onode(object, fork, &dirty)?;
             let bytes = dirty.pieces.iter().map(|piece| piece.len).sum::<u64>();
-            let stream = self.placement.place(What::Data { hint });
+            let stream = self.placement.place(DataClass::Data { hint });
             self.index.media.clock += bytes;
             self.index.media.counts.data_bytes += bytes;
             let ends: Vec<(u64, u64)> =
@@ -202,7 +202,7 @@ impl Index {
         for index in 0..piece.len as usize / page {
             let offset = piece.offset + (index * page) as u64;
             let data = piece.bytes.get(index * page..(index + 1) * page).unwrap_or_default();
-            let entry = Entry::Data { object, fork, offset, len: page as u32, at: 0 };
+            let entry = LogEntry::Data { object, fork, offset, len: page as u32, at: 0 };
             let addr = self.media.append(stream, PageKind::Data, data, &[entry])?;
             let extent = Extent { len: page as u32, at: self.media.byte_of(addr) };
             run = Some(match run {
@@ -246,7 +246,7 @@ impl Index {
                 }
                 let rest = part.piece.split_off(part.piece.offset + part.piece.len.min(room));
                 let (len, offset) = (part.piece.len as u32, part.piece.offset);
-                entries.push(Entry::Data {
+                entries.push(LogEntry::Data {
                     object: part.object,
                     fork: part.fork,
                     offset,
@@ -262,11 +262,11 @@ impl Index {
     }
 
     /// Appends a page of fragments.
-    fn write_page(&mut self, stream: usize, bytes: &[u8], entries: &[Entry]) -> Result<()> {
+    fn write_page(&mut self, stream: usize, bytes: &[u8], entries: &[LogEntry]) -> Result<()> {
         let addr = self.media.append(stream, PageKind::Data, bytes, entries)?;
         let base = self.media.byte_of(addr);
         for entry in entries {
-            if let Entry::Data { object, fork, offset, len, at } = *entry {
+            if let LogEntry::Data { object, fork, offset, len, at } = *entry {
                 self.map(object, fork, offset, Extent { len, at: base + u64::from(at) })?;
             }
         }

@@ -29,7 +29,7 @@ use bimetal_base::{Error, Result};
 use bimetal_osd_core::{Content, ObjectId, SetTimes, Store};
 use bimetal_vfs::adapter::{self, Mode, Objects, References, Ticker};
 use bimetal_vfs::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Kind, Later, NewNode, Rename, Seek, SetAttr,
+    Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, Kind, NewNode, Rename, Seek, SetAttr,
     SetTime, SetXattr,
 };
 use bytes::Bytes;
@@ -452,27 +452,27 @@ impl FileSystem for OsdFs {
         })
     }
 
-    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>> {
         self.with(|state| {
             let bytes = state.store.read(ObjectId(ino.0), offset, len).map_err(stale)?;
-            Ok(Later::Now(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] }))
+            Ok(Deferred::Now(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] }))
         })
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>> {
         self.with(|state| {
             state.store.write(ObjectId(ino.0), offset, Content::Bytes(data)).map_err(stale)?;
             if kill_suid {
                 state.giving(|state| state.kill_set_id(ino.0))?;
             }
-            Ok(Later::Now(data.len()))
+            Ok(Deferred::Now(data.len()))
         })
     }
 
-    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Later<()>> {
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Deferred<()>> {
         self.with(|state| {
             state.store.flush()?;
-            state.store.check_written(ObjectId(ino.0)).map(Later::Now)
+            state.store.check_written(ObjectId(ino.0)).map(Deferred::Now)
         })
     }
 

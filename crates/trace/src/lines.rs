@@ -115,7 +115,7 @@ impl<F: LineFormat> Records for TextTrace<F> {
 
 /// How much a file looks like being in a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Likeness {
+pub(super) enum Confidence {
     /// Not at all.
     None,
     /// So many of its first lines make sense, and fewer do not: damaged, perhaps.
@@ -124,16 +124,16 @@ pub(super) enum Likeness {
     Full,
 }
 
-impl Likeness {
+impl Confidence {
     /// Full or none.
-    pub fn full_if(holds: bool) -> Likeness {
-        if holds { Likeness::Full } else { Likeness::None }
+    pub fn full_if(holds: bool) -> Confidence {
+        if holds { Confidence::Full } else { Confidence::None }
     }
 }
 
 /// How much `head`, the beginning of a file, reads as this format, by its first lines. `whole`: the file
 /// ends with it, so that its last line counts.
-pub(super) fn reads_as<F: LineFormat>(mut format: F, head: &[u8], whole: bool) -> Likeness {
+pub(super) fn reads_as<F: LineFormat>(mut format: F, head: &[u8], whole: bool) -> Confidence {
     const LINES: usize = 32;
     let mut lines: Vec<&[u8]> = head.split(|&byte| byte == b'\n').take(LINES + 1).collect();
     if lines.len() > LINES || !whole {
@@ -148,10 +148,10 @@ pub(super) fn reads_as<F: LineFormat>(mut format: F, head: &[u8], whole: bool) -
         }
     }
     match (requests, wrong) {
-        (0, _) => Likeness::None,
-        (_, 0) => Likeness::Full,
-        (requests, wrong) if requests > wrong => Likeness::Damaged(requests),
-        _ => Likeness::None,
+        (0, _) => Confidence::None,
+        (_, 0) => Confidence::Full,
+        (requests, wrong) if requests > wrong => Confidence::Damaged(requests),
+        _ => Confidence::None,
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// What is asked of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum ObjectOp {
     /// Make it, empty.
     Create,
     /// Remove it.
@@ -59,7 +59,7 @@ pub struct ObjectRequest {
     /// Which object, from 0.
     pub object: u32,
     /// What.
-    pub ask: Ask,
+    pub ask: ObjectOp,
 }
 
 /// A trace of object requests.
@@ -166,13 +166,13 @@ impl ObjectTrace {
                 let size = sizes.entry(request.object).or_default();
                 let before = *size;
                 match request.ask {
-                    Ask::Create | Ask::Remove => *size = 0,
-                    Ask::Write { offset, len } => *size = before.max(offset + len),
-                    Ask::Truncate(to) => *size = to,
+                    ObjectOp::Create | ObjectOp::Remove => *size = 0,
+                    ObjectOp::Write { offset, len } => *size = before.max(offset + len),
+                    ObjectOp::Truncate(to) => *size = to,
                     _ => {}
                 }
-                reads += u64::from(matches!(request.ask, Ask::Read { .. }));
-                writes += u64::from(matches!(request.ask, Ask::Write { .. }));
+                reads += u64::from(matches!(request.ask, ObjectOp::Read { .. }));
+                writes += u64::from(matches!(request.ask, ObjectOp::Write { .. }));
                 total = total + *size - before;
                 most = most.max(total);
             }
@@ -296,7 +296,7 @@ impl Reader {
         object
     }
 
-    fn ask(&mut self, at: Time, object: u32, ask: Ask) {
+    fn ask(&mut self, at: Time, object: u32, ask: ObjectOp) {
         self.trace.requests.push(ObjectRequest { at, object, ask });
     }
 
@@ -312,7 +312,7 @@ impl Reader {
             *used += 1;
             *used - 1
         });
-        self.ask(at, directory, Ask::Write { offset: slot * ENTRY_BYTES, len: ENTRY_BYTES });
+        self.ask(at, directory, ObjectOp::Write { offset: slot * ENTRY_BYTES, len: ENTRY_BYTES });
     }
 
     /// A path names nothing any more; its object goes with its last name.
@@ -321,7 +321,7 @@ impl Reader {
         self.named.remove(&path);
         match self.further.get_mut(&object) {
             Some(names) if *names > 0 => *names -= 1,
-            _ => self.ask(at, object, Ask::Remove),
+            _ => self.ask(at, object, ObjectOp::Remove),
         }
     }
 
@@ -330,7 +330,7 @@ impl Reader {
             self.leave(call.at, call.path);
         }
         let object = self.new_object(call.path);
-        self.ask(call.at, object, Ask::Create);
+        self.ask(call.at, object, ObjectOp::Create);
         self.enter(call.at, call.path);
         object
     }
@@ -342,25 +342,27 @@ impl Reader {
             reader.ask(at, object, ask);
         };
         match call.name {
-            b"read" if call.result > 0 => on(self, Ask::Read { offset: call.offset, len: call.result }),
-            b"write" if call.result > 0 => on(self, Ask::Write { offset: call.offset, len: call.result }),
-            b"fsync" | b"fdatasync" => on(self, Ask::Flush),
+            b"read" if call.result > 0 => on(self, ObjectOp::Read { offset: call.offset, len: call.result }),
+            b"write" if call.result > 0 => {
+                on(self, ObjectOp::Write { offset: call.offset, len: call.result })
+            }
+            b"fsync" | b"fdatasync" => on(self, ObjectOp::Flush),
             b"create" | b"mkdir" => drop(self.create(call)),
             b"symlink" => {
                 let object = self.create(call);
-                self.ask(at, object, Ask::Write { offset: 0, len: call.len.max(1) });
+                self.ask(at, object, ObjectOp::Write { offset: 0, len: call.len.max(1) });
             }
-            b"opentrunc" => on(self, Ask::Truncate(0)),
-            b"truncate" => on(self, Ask::Truncate(call.len)),
+            b"opentrunc" => on(self, ObjectOp::Truncate(0)),
+            b"truncate" => on(self, ObjectOp::Truncate(call.len)),
             b"unlink" | b"rmdir" => {
                 self.leave(at, path);
                 self.enter(at, path);
             }
             b"rename" => self.rename(call, true)?,
             b"link" => self.rename(call, false)?,
-            b"setattr" => on(self, Ask::SetAttributes),
-            b"exec" | b"mmap" | b"mmapw" | b"readlink" => on(self, Ask::Touch),
-            b"getdents" if call.result > 0 => on(self, Ask::Touch),
+            b"setattr" => on(self, ObjectOp::SetAttributes),
+            b"exec" | b"mmap" | b"mmapw" | b"readlink" => on(self, ObjectOp::Touch),
+            b"getdents" if call.result > 0 => on(self, ObjectOp::Touch),
             _ => {}
         }
         Ok(())
@@ -383,7 +385,7 @@ impl Reader {
             self.enter(call.at, call.path);
         } else {
             *self.further.entry(object).or_default() += 1;
-            self.ask(call.at, object, Ask::SetAttributes);
+            self.ask(call.at, object, ObjectOp::SetAttributes);
         }
         self.enter(call.at, new);
         Ok(())
@@ -407,7 +409,7 @@ mod tests {
         ObjectTrace::of_calls(&dir.path().join("t.csv"))
     }
 
-    fn asks(trace: &ObjectTrace) -> Vec<(u32, Ask)> {
+    fn asks(trace: &ObjectTrace) -> Vec<(u32, ObjectOp)> {
         trace.requests.iter().map(|request| (request.object, request.ask)).collect()
     }
 
@@ -417,16 +419,16 @@ mod tests {
                      0,0,rename,2,3,0,0\n0,0,fsync,3,0,0,0\n0,0,stat,1,0,0,0\n0,0,unlink,1,0,0,0\n0,0,read,3,0,5,-5\n";
         let trace = read(calls, Some(PATHS)).unwrap();
         assert_eq!(trace.initial, [(0, 100), (2, DIRECTORY_BYTES)]);
-        let entry = |slot: u64| Ask::Write { offset: slot * 64, len: 64 };
+        let entry = |slot: u64| ObjectOp::Write { offset: slot * 64, len: 64 };
         let expected = [
-            (0, Ask::Read { offset: 0, len: 60 }),
-            (1, Ask::Create),
+            (0, ObjectOp::Read { offset: 0, len: 60 }),
+            (1, ObjectOp::Create),
             (2, entry(0)),
-            (1, Ask::Write { offset: 0, len: 9 }),
+            (1, ObjectOp::Write { offset: 0, len: 9 }),
             (2, entry(0)),
             (2, entry(1)),
-            (1, Ask::Flush),
-            (0, Ask::Remove),
+            (1, ObjectOp::Flush),
+            (0, ObjectOp::Remove),
             (2, entry(2)),
         ];
         assert_eq!(asks(&trace), expected);
@@ -437,7 +439,10 @@ mod tests {
     fn contents_with_two_names_end_with_the_last() {
         let calls = "0,0,create,1,0,1,0\n0,0,link,1,2,0,0\n0,0,unlink,1,0,0,0\n0,0,unlink,2,0,0,0\n";
         let trace = read(calls, None).unwrap();
-        assert_eq!(asks(&trace), [(0, Ask::Create), (0, Ask::SetAttributes), (0, Ask::Remove)]);
+        assert_eq!(
+            asks(&trace),
+            [(0, ObjectOp::Create), (0, ObjectOp::SetAttributes), (0, ObjectOp::Remove)]
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! (the hottest are scattered over the numbers). Of the writes a quarter removes the object and makes it again, as
 //! programs do that write a new file and rename it; the others overwrite it in place.
 
-use super::objects::{Ask, ObjectRequest, ObjectTrace};
+use super::objects::{ObjectOp, ObjectRequest, ObjectTrace};
 use bimetal_base::random::Random;
 use bimetal_base::time::Time;
 use bimetal_base::units::parse_size;
@@ -86,13 +86,13 @@ impl Made {
             let len = sizes[object as usize];
             let mut ask = |ask| trace.requests.push(ObjectRequest { at, object, ask });
             if random.chance(self.read) {
-                ask(Ask::Read { offset: 0, len });
+                ask(ObjectOp::Read { offset: 0, len });
             } else {
                 if random.chance(0.25) {
-                    ask(Ask::Remove);
-                    ask(Ask::Create);
+                    ask(ObjectOp::Remove);
+                    ask(ObjectOp::Create);
                 }
-                ask(Ask::Write { offset: 0, len });
+                ask(ObjectOp::Write { offset: 0, len });
             }
         }
         trace

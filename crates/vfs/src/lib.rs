@@ -215,19 +215,19 @@ pub struct FsStat {
 }
 
 /// An answer that is here, or one that needs a slow device and is computed on another thread.
-pub enum Later<T> {
+pub enum Deferred<T> {
     /// Here it is.
     Now(T),
     /// Call this where waiting hurts nobody.
     Wait(Box<dyn FnOnce() -> Result<T> + Send>),
 }
 
-impl<T> Later<T> {
+impl<T> Deferred<T> {
     /// Waits here and now.
     pub fn get(self) -> Result<T> {
         match self {
-            Later::Now(value) => Ok(value),
-            Later::Wait(work) => work(),
+            Deferred::Now(value) => Ok(value),
+            Deferred::Wait(work) => work(),
         }
     }
 }
@@ -271,15 +271,15 @@ pub trait FileSystem: Send + Sync {
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
 
     /// Reads up to `len` bytes at `offset`; short only at the end of the file. The parts follow one another.
-    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>>;
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>>;
 
     /// Writes `data` at `offset`; `kill_suid` clears set-ID bits as POSIX asks. The answer is how many bytes were
     /// written: fewer than all of them only if the space was used up on the way. A [`Later`] answer has a copy of the
     /// data, and writes it when a device has caught up; a reader sees it once the answer is there.
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>>;
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>>;
 
     /// Makes an inode (and the names that lead to it) durable; `data_only` may leave times behind.
-    fn fsync(&self, ino: Ino, data_only: bool) -> Result<Later<()>>;
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<Deferred<()>>;
 
     /// Shows the entries after `from` (0 at the start), `.` and `..` among them, until `visit` says `false`.
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;

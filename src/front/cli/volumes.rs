@@ -304,7 +304,7 @@ fn prepare_nfhybrid(
     let mut options = own;
     options.without_ssd |= args.without_ssd;
     if access == Access::Write {
-        crate::front::memory::keep(usize::try_from(ahead).unwrap_or(usize::MAX));
+        crate::front::memory::preallocate(usize::try_from(ahead).unwrap_or(usize::MAX));
     }
     NfHybrid::prepare(disk, ssd, options)
 }
@@ -389,7 +389,7 @@ fn open_memfs(options: &[String]) -> Result<MemFs> {
             }
         }
     }
-    crate::front::memory::keep(usize::try_from(ahead.min(size)).unwrap_or(usize::MAX));
+    crate::front::memory::preallocate(usize::try_from(ahead.min(size)).unwrap_or(usize::MAX));
     Ok(MemFs::new(size, &me()))
 }
 

@@ -10,8 +10,8 @@
 use super::snapshot::{Shape, shape};
 use crate::Result;
 use crate::fs::{
-    Attr, Caller, DirEntry, Fallocate, FileSystem, FsStat, Later, NewNode, Rename, Seek, SetAttr, SetXattr,
-    VisitAttrs,
+    Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, NewNode, Rename, Seek, SetAttr,
+    SetXattr, VisitAttrs,
 };
 use crate::media::recorded::Recorder;
 use crate::units::Ino;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// What was asked for, with inodes by their numbers at the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum CallRequest {
     /// A new object under a name.
     Create {
         /// The directory.
@@ -103,7 +103,7 @@ pub struct After {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// What was asked for.
-    pub ask: Ask,
+    pub ask: CallRequest,
     /// Log entries before this number were submitted before it began.
     pub begun: usize,
     /// It had returned before the entry of this number was submitted; `None`: it never did.
@@ -150,7 +150,7 @@ impl Traced {
     fn change<T>(
         &self,
         call: impl FnOnce() -> Result<T>,
-        told: impl FnOnce(&T) -> (Ask, Vec<Ino>),
+        told: impl FnOnce(&T) -> (CallRequest, Vec<Ino>),
     ) -> Result<T> {
         let _turn = self.turn.lock();
         let begun = self.recorder.position();
@@ -160,7 +160,7 @@ impl Traced {
         Ok(answer)
     }
 
-    fn write_down(&self, ask: Ask, begun: usize, touched: &[Ino]) {
+    fn write_down(&self, ask: CallRequest, begun: usize, touched: &[Ino]) {
         let done = Some(self.recorder.position());
         let after = touched.iter().filter_map(|&ino| self.look(ino)).collect();
         self.calls.lock().push(Call { ask, begun, done, after });
@@ -168,13 +168,13 @@ impl Traced {
 
     /// A write that failed may have done a part of its work: what is there now is what was written.
     fn after_failure(&self, ino: Ino, offset: u64, len: usize, begun: usize) {
-        let there = self.fs.read(ino, offset, len).and_then(Later::get);
+        let there = self.fs.read(ino, offset, len).and_then(Deferred::get);
         let data = there.map(|parts| Bytes::from(parts.concat())).unwrap_or_default();
-        self.write_down(Ask::Write { ino, offset, data }, begun, &[ino]);
+        self.write_down(CallRequest::Write { ino, offset, data }, begun, &[ino]);
     }
 
     fn attributes<T>(&self, ino: Ino, call: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.change(call, |_| (Ask::Attributes { ino }, vec![ino]))
+        self.change(call, |_| (CallRequest::Attributes { ino }, vec![ino]))
     }
 
     fn remove(&self, parent: Ino, name: &[u8], call: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -182,7 +182,7 @@ impl Traced {
         let victim = self.behind(parent, name);
         self.change(call, |()| {
             let touched = std::iter::once(parent).chain(victim).collect();
-            (Ask::Remove { parent, name: name.to_vec() }, touched)
+            (CallRequest::Remove { parent, name: name.to_vec() }, touched)
         })
     }
 }
@@ -215,7 +215,9 @@ impl FileSystem for Traced {
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
         self.change(
             || self.fs.create(caller, parent, name, node),
-            |attr| (Ask::Create { parent, name: name.to_vec(), ino: attr.ino }, vec![attr.ino, parent]),
+            |attr| {
+                (CallRequest::Create { parent, name: name.to_vec(), ino: attr.ino }, vec![attr.ino, parent])
+            },
         )
     }
 
@@ -233,7 +235,7 @@ impl FileSystem for Traced {
             || self.fs.rename(parent, name, new_parent, new_name, how),
             |()| {
                 let whiteout = if how == Rename::Whiteout { self.behind(parent, name) } else { None };
-                let ask = Ask::Rename {
+                let ask = CallRequest::Rename {
                     from: (parent, name.to_vec()),
                     to: (new_parent, new_name.to_vec()),
                     exchange: how == Rename::Exchange,
@@ -248,23 +250,23 @@ impl FileSystem for Traced {
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.change(
             || self.fs.link(ino, parent, name),
-            |_| (Ask::Link { ino, parent, name: name.to_vec() }, vec![ino, parent]),
+            |_| (CallRequest::Link { ino, parent, name: name.to_vec() }, vec![ino, parent]),
         )
     }
 
-    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Later<Vec<Bytes>>> {
+    fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>> {
         self.fs.read(ino, offset, len)
     }
 
-    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Later<usize>> {
+    fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>> {
         let _turn = self.turn.lock();
         let begun = self.recorder.position();
         // Its place in the list is where it takes effect, so it is waited for here.
-        match self.fs.write(ino, offset, data, kill_suid).and_then(Later::get) {
+        match self.fs.write(ino, offset, data, kill_suid).and_then(Deferred::get) {
             Ok(written) => {
                 let data = Bytes::copy_from_slice(&data[..written]);
-                self.write_down(Ask::Write { ino, offset, data }, begun, &[ino]);
-                Ok(Later::Now(written))
+                self.write_down(CallRequest::Write { ino, offset, data }, begun, &[ino]);
+                Ok(Deferred::Now(written))
             }
             Err(why) => {
                 self.after_failure(ino, offset, data.len(), begun);
@@ -273,24 +275,24 @@ impl FileSystem for Traced {
         }
     }
 
-    fn fsync(&self, ino: Ino, data_only: bool) -> Result<Later<()>> {
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<Deferred<()>> {
         // Its place in the list is what it covers: everything before.
         let turn = self.turn.lock();
         let begun = self.recorder.position();
         let place = {
             let mut calls = self.calls.lock();
-            calls.push(Call { ask: Ask::Sync { ino }, begun, done: None, after: Vec::new() });
+            calls.push(Call { ask: CallRequest::Sync { ino }, begun, done: None, after: Vec::new() });
             calls.len() - 1
         };
         drop(turn);
         let (calls, recorder) = (self.calls.clone(), self.recorder.clone());
         let returned = move || calls.lock()[place].done = Some(recorder.position());
         Ok(match self.fs.fsync(ino, data_only)? {
-            Later::Now(()) => {
+            Deferred::Now(()) => {
                 returned();
-                Later::Now(())
+                Deferred::Now(())
             }
-            Later::Wait(work) => Later::Wait(Box::new(move || work().inspect(|()| returned()))),
+            Deferred::Wait(work) => Deferred::Wait(Box::new(move || work().inspect(|()| returned()))),
         })
     }
 
@@ -322,8 +324,10 @@ impl FileSystem for Traced {
         self.change(
             || self.fs.fallocate(ino, offset, len, what),
             |()| match what {
-                Fallocate::Reserve { .. } => (Ask::Attributes { ino }, vec![ino]),
-                Fallocate::Punch | Fallocate::Zero { .. } => (Ask::Zero { ino, offset, len }, vec![ino]),
+                Fallocate::Reserve { .. } => (CallRequest::Attributes { ino }, vec![ino]),
+                Fallocate::Punch | Fallocate::Zero { .. } => {
+                    (CallRequest::Zero { ino, offset, len }, vec![ino])
+                }
             },
         )
     }
@@ -349,7 +353,7 @@ impl FileSystem for Traced {
             let _turn = self.turn.lock();
             let begun = self.recorder.position();
             let mut calls = self.calls.lock();
-            let ask = Ask::Sync { ino: self.fs.root() };
+            let ask = CallRequest::Sync { ino: self.fs.root() };
             calls.push(Call { ask, begun, done: None, after: Vec::new() });
             calls.len() - 1
         };
@@ -389,14 +393,14 @@ mod tests {
         traced.fsync(ino, false).unwrap().get().unwrap();
         traced.unlink(root, b"a").unwrap();
         let calls = traced.calls();
-        let asks: Vec<&Ask> = calls.iter().map(|call| &call.ask).collect();
+        let asks: Vec<&CallRequest> = calls.iter().map(|call| &call.ask).collect();
         assert_eq!(
             asks,
             [
-                &Ask::Create { parent: root, name: b"a".to_vec(), ino },
-                &Ask::Write { ino, offset: 10, data: Bytes::from_static(b"abc") },
-                &Ask::Sync { ino },
-                &Ask::Remove { parent: root, name: b"a".to_vec() },
+                &CallRequest::Create { parent: root, name: b"a".to_vec(), ino },
+                &CallRequest::Write { ino, offset: 10, data: Bytes::from_static(b"abc") },
+                &CallRequest::Sync { ino },
+                &CallRequest::Remove { parent: root, name: b"a".to_vec() },
             ]
         );
         assert_eq!(calls[1].after[0].size, 13);

@@ -7,7 +7,7 @@
 //! Cost: a call costs what it changes; the rename of a directory costs what is below it. Contents are kept once as
 //! they are at the end, and every write by reference.
 
-use super::calls::{Ask, Call, is_file};
+use super::calls::{Call, CallRequest, is_file};
 use super::snapshot::{BLOCK, Contents, Fingerprint, Shape, Snapshot, block_digest};
 use crate::units::Ino;
 use bytes::Bytes;
@@ -252,23 +252,29 @@ impl Model {
         }
     }
 
-    fn ask(&mut self, index: usize, ask: &Ask) {
+    fn ask(&mut self, index: usize, ask: &CallRequest) {
         match ask {
-            Ask::Create { parent, name, ino } => {
+            CallRequest::Create { parent, name, ino } => {
                 self.nodes.push(Node::default());
                 let id = self.nodes.len() - 1;
                 self.by_ino.insert(*ino, id);
                 self.bind(*parent, name, Some(id));
             }
-            Ask::Link { ino, parent, name } => self.bind(*parent, name, self.by_ino.get(ino).copied()),
-            Ask::Remove { parent, name } => drop(self.unbind(*parent, name)),
-            Ask::Rename { from, to, exchange, whiteout } => self.rename(from, to, *exchange, *whiteout),
-            Ask::Write { ino, offset, data } => {
+            CallRequest::Link { ino, parent, name } => {
+                self.bind(*parent, name, self.by_ino.get(ino).copied())
+            }
+            CallRequest::Remove { parent, name } => drop(self.unbind(*parent, name)),
+            CallRequest::Rename { from, to, exchange, whiteout } => {
+                self.rename(from, to, *exchange, *whiteout)
+            }
+            CallRequest::Write { ino, offset, data } => {
                 self.edit(*ino, Edit::Write { offset: *offset, data: data.clone() });
             }
-            Ask::Zero { ino, offset, len } => self.edit(*ino, Edit::Zero { offset: *offset, len: *len }),
-            Ask::Attributes { .. } => {}
-            Ask::Sync { ino } => {
+            CallRequest::Zero { ino, offset, len } => {
+                self.edit(*ino, Edit::Zero { offset: *offset, len: *len })
+            }
+            CallRequest::Attributes { .. } => {}
+            CallRequest::Sync { ino } => {
                 if let Some(&id) = self.by_ino.get(ino) {
                     self.synced.insert(index, id);
                 }

@@ -3,11 +3,11 @@
 //! `BIMETCRS`, version (32 bits), CRC-32C of what is compressed (32), its length (64), all little-endian; then, with
 //! zstd, a postcard of [`Saved`]. Every number that leads somewhere is checked when it is read.
 
-use super::calls::{After, Ask, Call};
+use super::calls::{After, Call, CallRequest};
 use super::run::Run;
 use super::snapshot::{Contents, Seen, Shape, Snapshot};
 use crate::checksum::crc32c;
-use crate::media::recorded::{Entry, Event, Log};
+use crate::media::recorded::{Event, Log, RecordedEvent};
 use crate::media::sparse::Sparse;
 use crate::media::{BlockDevice, DeviceInfo, Gather, Request, check};
 use crate::units::Ino;
@@ -163,7 +163,7 @@ fn buf(bytes: &[u8]) -> ByteBuf {
     ByteBuf::from(bytes.to_vec())
 }
 
-fn pack_entry(entry: &Entry) -> SavedEntry {
+fn pack_entry(entry: &RecordedEvent) -> SavedEntry {
     let event = match &entry.event {
         Event::Write { offset, durable, .. } => {
             SavedEvent::Write { offset: *offset, data: buf(&entry.event.data()), durable: *durable }
@@ -178,19 +178,19 @@ fn pack_entry(entry: &Entry) -> SavedEntry {
 fn pack_call(call: &Call) -> SavedCall {
     let place = |(ino, name): &(Ino, Vec<u8>)| (ino.0, buf(name));
     let ask = match &call.ask {
-        Ask::Create { parent, name, ino } => SavedAsk::Create(parent.0, buf(name), ino.0),
-        Ask::Link { ino, parent, name } => SavedAsk::Link(ino.0, parent.0, buf(name)),
-        Ask::Remove { parent, name } => SavedAsk::Remove(parent.0, buf(name)),
-        Ask::Rename { from, to, exchange, whiteout } => SavedAsk::Rename {
+        CallRequest::Create { parent, name, ino } => SavedAsk::Create(parent.0, buf(name), ino.0),
+        CallRequest::Link { ino, parent, name } => SavedAsk::Link(ino.0, parent.0, buf(name)),
+        CallRequest::Remove { parent, name } => SavedAsk::Remove(parent.0, buf(name)),
+        CallRequest::Rename { from, to, exchange, whiteout } => SavedAsk::Rename {
             from: place(from),
             to: place(to),
             exchange: *exchange,
             whiteout: whiteout.map(|ino| ino.0),
         },
-        Ask::Write { ino, offset, data } => SavedAsk::Write(ino.0, *offset, buf(data)),
-        Ask::Zero { ino, offset, len } => SavedAsk::Zero(ino.0, *offset, *len),
-        Ask::Attributes { ino } => SavedAsk::Attributes(ino.0),
-        Ask::Sync { ino } => SavedAsk::Sync(ino.0),
+        CallRequest::Write { ino, offset, data } => SavedAsk::Write(ino.0, *offset, buf(data)),
+        CallRequest::Zero { ino, offset, len } => SavedAsk::Zero(ino.0, *offset, *len),
+        CallRequest::Attributes { ino } => SavedAsk::Attributes(ino.0),
+        CallRequest::Sync { ino } => SavedAsk::Sync(ino.0),
     };
     let after = call.after.iter().map(|after| (after.ino.0, after.shape.clone(), after.size)).collect();
     SavedCall { ask, begun: call.begun as u64, done: call.done.map(|done| done as u64), after }
@@ -237,7 +237,7 @@ fn info(device: &SavedDevice) -> Result<DeviceInfo> {
     })
 }
 
-fn unpack_entry(entry: SavedEntry, devices: &[DeviceInfo]) -> Result<Entry> {
+fn unpack_entry(entry: SavedEntry, devices: &[DeviceInfo]) -> Result<RecordedEvent> {
     let device = entry.device as usize;
     let info = devices.get(device).ok_or_else(|| Error::invalid(format!("there is no device {device}")))?;
     let event = match entry.event {
@@ -253,7 +253,7 @@ fn unpack_entry(entry: SavedEntry, devices: &[DeviceInfo]) -> Result<Entry> {
         SavedEvent::Flush => Event::Flush,
         SavedEvent::Mark(note) => Event::Mark(note),
     };
-    Ok(Entry { device, event, done: entry.done.map(|done| done as usize) })
+    Ok(RecordedEvent { device, event, done: entry.done.map(|done| done as usize) })
 }
 
 fn unpack_start(start: Vec<(ByteBuf, u64, Shape, u64)>) -> Result<Snapshot> {
@@ -276,21 +276,21 @@ fn unpack_call(call: SavedCall) -> Call {
     let place = |(ino, name): (u64, ByteBuf)| (Ino(ino), name.into_vec());
     let ask = match call.ask {
         SavedAsk::Create(parent, name, ino) => {
-            Ask::Create { parent: Ino(parent), name: name.into_vec(), ino: Ino(ino) }
+            CallRequest::Create { parent: Ino(parent), name: name.into_vec(), ino: Ino(ino) }
         }
         SavedAsk::Link(ino, parent, name) => {
-            Ask::Link { ino: Ino(ino), parent: Ino(parent), name: name.into_vec() }
+            CallRequest::Link { ino: Ino(ino), parent: Ino(parent), name: name.into_vec() }
         }
-        SavedAsk::Remove(parent, name) => Ask::Remove { parent: Ino(parent), name: name.into_vec() },
+        SavedAsk::Remove(parent, name) => CallRequest::Remove { parent: Ino(parent), name: name.into_vec() },
         SavedAsk::Rename { from, to, exchange, whiteout } => {
-            Ask::Rename { from: place(from), to: place(to), exchange, whiteout: whiteout.map(Ino) }
+            CallRequest::Rename { from: place(from), to: place(to), exchange, whiteout: whiteout.map(Ino) }
         }
         SavedAsk::Write(ino, offset, data) => {
-            Ask::Write { ino: Ino(ino), offset, data: Bytes::from(data.into_vec()) }
+            CallRequest::Write { ino: Ino(ino), offset, data: Bytes::from(data.into_vec()) }
         }
-        SavedAsk::Zero(ino, offset, len) => Ask::Zero { ino: Ino(ino), offset, len },
-        SavedAsk::Attributes(ino) => Ask::Attributes { ino: Ino(ino) },
-        SavedAsk::Sync(ino) => Ask::Sync { ino: Ino(ino) },
+        SavedAsk::Zero(ino, offset, len) => CallRequest::Zero { ino: Ino(ino), offset, len },
+        SavedAsk::Attributes(ino) => CallRequest::Attributes { ino: Ino(ino) },
+        SavedAsk::Sync(ino) => CallRequest::Sync { ino: Ino(ino) },
     };
     let after = call.after.into_iter().map(|(ino, shape, size)| After { ino: Ino(ino), shape, size });
     Call {

@@ -3,7 +3,7 @@
 use super::model::{Model, listing};
 use super::rig::{Mount, Rig, at, fsck, make, open, plain, run};
 use bimetal::Error;
-use bimetal::fs::ext4::{Create, Ext4, Mapping, ROOT_INO, TIE_BYTES};
+use bimetal::fs::ext4::{Create, Ext4, Mapping, PAIRING_BYTES, ROOT_INO};
 use bimetal::fs::{Kind, Rename};
 use bimetal::time::Time;
 use bimetal::units::{DiskBlock, Ino};
@@ -57,20 +57,20 @@ fn the_medium_says_that_it_is_in_use_until_it_is_closed() {
 fn the_callers_area_travels_with_each_transaction() {
     for options in ["-t ext4 -b 1024", "-t ext4 -b 4096", "-t ext4 -b 4096 -O ^metadata_csum"] {
         let mut rig = Rig::new(32 << 10, options);
-        assert_eq!(rig.fs.tie(), None);
-        let tie: [u8; TIE_BYTES] = std::array::from_fn(|i| i as u8 + 1);
+        assert_eq!(rig.fs.pairing(), None);
+        let pairing: [u8; PAIRING_BYTES] = std::array::from_fn(|i| i as u8 + 1);
         file(&mut rig, "f");
-        let frozen = rig.fs.freeze(at(3), Some(&tie)).unwrap();
-        assert_eq!(rig.fs.tie(), Some(tie));
+        let frozen = rig.fs.freeze(at(3), Some(&pairing)).unwrap();
+        assert_eq!(rig.fs.pairing(), Some(pairing));
         rig.fs.journal().commit(Time::ZERO, frozen.transaction).unwrap();
         rig.fs.committed(frozen.tid);
         file(&mut rig, "after the last commit");
         rig.reopen();
-        assert_eq!(rig.fs.tie(), Some(tie), "after a crash");
+        assert_eq!(rig.fs.pairing(), Some(pairing), "after a crash");
         assert_eq!(listing(&mut rig, ROOT_INO).len(), 2);
         rig.check();
         rig.reopen();
-        assert_eq!(rig.fs.tie(), Some(tie), "after a clean end");
+        assert_eq!(rig.fs.pairing(), Some(pairing), "after a clean end");
     }
 }
 

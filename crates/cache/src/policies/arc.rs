@@ -19,7 +19,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Megiddo and Modha, FAST 2003", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let capacity = order.config().capacity;
     Recency::check(ENTRY.name, capacity)?;
     let needs = Needs { ghosts: capacity + 1, lists: 0 };

@@ -20,7 +20,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Kim and Ahn, FAST 2008", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let pads = order.flag("padding")?;
     let end = order.config().space.unwrap_or(u64::MAX);
     let mut blocks = Blocks::<X>::new(order.config(), 1);

@@ -22,7 +22,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Ou and Haerder, IDEAS 2010", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let ratio = order.fraction("ratio")?;
     let wanted = f64::from(order.share("start")?);
     order.cache::<X, _>(Needs::lists(2), |pages| Casa {

@@ -32,7 +32,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Park et al., CASES 2006", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let window = order.share("window")?;
     let climber = if order.flag("adapt")? { Some(Climber::new(order)?) } else { None };
     let capacity = order.config().capacity;
@@ -79,7 +79,7 @@ struct Climber {
 }
 
 impl Climber {
-    fn new(order: &Order) -> Result<Climber> {
+    fn new(order: &BuildContext) -> Result<Climber> {
         let capacity = f64::from(order.config().capacity);
         Ok(Climber {
             period: (capacity * order.fraction("period")?).max(1.0) as u64,

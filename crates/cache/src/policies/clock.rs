@@ -17,7 +17,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Corbato 1968", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let bits = order.number_within("bits", 1, 8)?;
     order.cache::<X, _>(Needs::lists(1), |pages| Clock {
         ring: pages.list(0),

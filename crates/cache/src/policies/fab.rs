@@ -24,7 +24,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Jo et al., IEEE TCE 2006", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let keeps_reads = order.flag("reads")?;
     let spares_current = order.flag("spare-current")?;
     let lists = order.config().block_pages + 1;

@@ -27,7 +27,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Jiang and Zhang, SIGMETRICS 2002", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let capacity = order.config().capacity;
     let hir_max = order.share("hir")?.max(1);
     let ghosts_max = (f64::from(capacity) * order.fraction_to("history", 8.0)?) as u32;

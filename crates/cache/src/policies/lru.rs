@@ -17,7 +17,7 @@ pub const ENTRY: Entry = Entry {
     },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let capacity = order.config().capacity;
     Recency::check(ENTRY.name, capacity)?;
     order.cache::<X, _>(Needs::lists(0), |_| Lru { order: Recency::new(capacity, 1, 4) })

@@ -21,7 +21,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Jung et al., IEEE TCE 2008", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let moves = order.one_of("second", &[("move", true), ("stay", false)])?;
     order.cache::<X, _>(Needs::lists(1), |pages| LruWsr { list: pages.list(0), moves })
 }

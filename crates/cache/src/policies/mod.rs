@@ -27,7 +27,7 @@ mod kit {
     pub use crate::pages::Pages;
     pub use crate::policy::{Access, Afterlife, Leaving, Needs, Outgoing, Plan, Policy, Room, Touches};
     pub use crate::recency::Recency;
-    pub use crate::registry::{Entry, Make, Order};
+    pub use crate::registry::{BuildContext, Entry, Make};
     pub use bimetal_base::Result;
     pub use bimetal_base::options::OptionSpec;
 }

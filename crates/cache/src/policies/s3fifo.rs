@@ -25,7 +25,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Yang et al., SOSP 2023", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let small_max = order.share("small")?.max(1);
     let ghosts_max = order.share("ghosts")?;
     let promote = order.number_within("promote", 1, 3)?;

@@ -17,7 +17,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Zhang et al., NSDI 2024", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     order.cache::<X, _>(Needs::lists(1), |pages| Sieve { queue: pages.list(0), hand: NIL })
 }
 

@@ -61,7 +61,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "bimetal", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let config = order.config();
     let (read, write) = (order.fraction("read")?, order.fraction("write")?);
     let merge = match order.text("merge") {

@@ -19,7 +19,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Gill and Modha, FAST 2005", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let uses_bits = order.flag("bits")?;
     let blocks = Blocks::<X>::new(order.config(), 0);
     order.cache::<X, _>(Needs::lists(0), |_| Wow {

@@ -13,7 +13,7 @@ use crate::blocks::Blocks;
 use crate::checkpoint::Contents;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
-use crate::nvram::{Snapshot, State, Store, Tie};
+use crate::nvram::{Pairing, Snapshot, State, Store};
 use crate::object::{NONE, Objects};
 use crate::summary;
 use crate::tags::{Packed, PageKind, SEQUENCE_FIRST, SEQUENCE_LAST, SUMMARY_OBJECT, SpareState};
@@ -125,8 +125,8 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     }
 
     /// What an NVRAM that says this is to the part.
-    pub fn match_memory(&mut self, tie: &Tie) -> Result<Match> {
-        let (found, session) = Session::of_memory(&mut self.flash, tie)?;
+    pub fn match_memory(&mut self, pairing: &Pairing) -> Result<Match> {
+        let (found, session) = Session::of_memory(&mut self.flash, pairing)?;
         self.session = session;
         self.reserve_record_blocks();
         Ok(found)
@@ -137,7 +137,7 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     pub fn format_memory(&mut self, device: V, number: u32) -> Result<bool> {
         let Some(session) = &self.session else { return Ok(false) };
         let (config, geometry) = (&self.config, self.flash.geometry());
-        let store = Store::format(device, config.layout, config.names, &geometry, session.tie(number))?;
+        let store = Store::format(device, config.layout, config.names, &geometry, session.pairing(number))?;
         self.memory.set(Some(store));
         Ok(true)
     }

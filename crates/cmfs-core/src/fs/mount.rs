@@ -136,7 +136,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     fn open_with(mut log: Log<N, V>, store: Store<V>, state: State) -> Result<Self> {
         let (modified, config) = (state.modified, log.config());
-        let stale = match log.match_memory(&state.tie)? {
+        let stale = match log.match_memory(&state.pairing)? {
             Match::Holds => None,
             Match::Foreign => return Err(Error::Mismatch("their identities differ")),
             Match::Stale => Some(WITHOUT),

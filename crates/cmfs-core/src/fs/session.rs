@@ -13,7 +13,7 @@ use super::memory::Memory;
 use crate::blocks::{BlockState, Blocks};
 use crate::error::{Error, Result};
 use crate::media::{Geometry, Nand, Nvram};
-use crate::nvram::Tie;
+use crate::nvram::Pairing;
 use crate::record::{NoRecord, Record};
 use crate::tags::{PageKind, SpareState};
 
@@ -67,26 +67,27 @@ impl Session {
     }
 
     /// What an NVRAM that says this is to the part, and the part's last session.
-    pub fn of_memory<N: Nand>(flash: &mut Flash<N>, tie: &Tie) -> Result<(Match, Option<Session>)> {
+    pub fn of_memory<N: Nand>(flash: &mut Flash<N>, pairing: &Pairing) -> Result<(Match, Option<Session>)> {
         let geometry = flash.geometry();
         // At the beginning of a block there are two records.
         let behind = |page: u32| page + 1 + u32::from(page.is_multiple_of(geometry.pages_per_block));
-        if u64::from(tie.page) < geometry.pages()
-            && let Some(record) = read_record(flash, tie.page)?
-            && (record.identity, record.session, record.memory) == (tie.identity, tie.session, tie.memory)
-            && !went_on_beside(flash, &record, tie.page)?
+        if u64::from(pairing.page) < geometry.pages()
+            && let Some(record) = read_record(flash, pairing.page)?
+            && (record.identity, record.session, record.memory)
+                == (pairing.identity, pairing.session, pairing.memory)
+            && !went_on_beside(flash, &record, pairing.page)?
         {
-            return Ok((Match::Holds, Some(Session::new(record, tie.page, Some(behind(tie.page))))));
+            return Ok((Match::Holds, Some(Session::new(record, pairing.page, Some(behind(pairing.page))))));
         }
         let Some((page, record)) = find_record(flash)? else { return Ok((Match::Plain, None)) };
-        if record.identity != tie.identity {
+        if record.identity != pairing.identity {
             return Ok((Match::Foreign, None));
         }
         // A session that the NVRAM was told of, and that was cut off before it began.
-        let announced = record.session.wrapping_add(1) == tie.session;
-        let holds = record.memory == tie.memory && (announced || record.session == tie.session);
-        let here = geometry.block_of(page) == geometry.block_of(tie.page);
-        let next = (holds && here && tie.page >= page).then_some(behind(tie.page));
+        let announced = record.session.wrapping_add(1) == pairing.session;
+        let holds = record.memory == pairing.memory && (announced || record.session == pairing.session);
+        let here = geometry.block_of(page) == geometry.block_of(pairing.page);
+        let next = (holds && here && pairing.page >= page).then_some(behind(pairing.page));
         let found = if holds { Match::Holds } else { Match::Stale };
         Ok((found, Some(Session::new(record, page, next))))
     }
@@ -97,8 +98,8 @@ impl Session {
     }
 
     /// What ties the part to an NVRAM that is formatted now.
-    pub fn tie(&self, memory: u32) -> Tie {
-        Tie { identity: self.record.identity, memory, ..Tie::default() }
+    pub fn pairing(&self, memory: u32) -> Pairing {
+        Pairing { identity: self.record.identity, memory, ..Pairing::default() }
     }
 
     /// The blocks of records.

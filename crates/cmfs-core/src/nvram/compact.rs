@@ -10,7 +10,7 @@
 use super::group::{self, Context};
 use super::heap::{Chunk, Key};
 use super::pages::Scale;
-use super::{GROUP, Refusal, Snapshot, State, Store, Tie, entries_of};
+use super::{GROUP, Pairing, Refusal, Snapshot, State, Store, entries_of};
 use crate::bits::{BitReader, BitWriter};
 use crate::blocks::{Block, BlockState};
 use crate::error::Result;
@@ -214,8 +214,8 @@ impl<V: Nvram> Store<V> {
         let (open_block, open_next) = snapshot.open.unwrap_or((NONE, 0));
         let says = Super {
             update,
-            identity: self.tie.identity,
-            memory: self.tie.memory,
+            identity: self.pairing.identity,
+            memory: self.pairing.memory,
             shape: self.shape(snapshot.blocks.usable()),
             sequence: snapshot.sequence,
             last_block: snapshot.last_block,
@@ -370,14 +370,14 @@ impl<V: Nvram> Store<V> {
             return Err(Refusal::Damaged);
         }
         let session = self.heap.read(SESSION_AT, 8)?;
-        let tie = Tie {
+        let pairing = Pairing {
             identity: says.identity,
             memory: says.memory,
             session: word(&session, 4),
             page: word(&session, 0),
         };
         let mut state = State {
-            tie,
+            pairing,
             sequence: says.sequence,
             last_block: says.last_block,
             open: (says.open_block != NONE).then_some((says.open_block, says.open_next)),

@@ -58,7 +58,7 @@ impl From<NvramError> for Error {
 
 /// What an NVRAM says of the part it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tie {
+pub(crate) struct Pairing {
     /// The part's random name.
     pub identity: [u8; 16],
     /// The session in which the NVRAM was formatted, by which it is known; never 0.
@@ -72,7 +72,7 @@ pub(crate) struct Tie {
 /// What an NVRAM says.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub tie: Tie,
+    pub pairing: Pairing,
     pub objects: Objects,
     pub blocks: Vec<Block>,
     pub sequence: u32,
@@ -103,7 +103,7 @@ pub(crate) struct Store<V> {
     layout: Layout,
     names: Names,
     geometry: Geometry,
-    tie: Tie,
+    pairing: Pairing,
     /// Number of the last update.
     update: u64,
     modified: bool,
@@ -161,7 +161,7 @@ impl<V: Nvram> Store<V> {
             layout,
             names,
             geometry: *geometry,
-            tie: Tie::default(),
+            pairing: Pairing::default(),
             update: 0,
             modified: false,
             overflow: false,
@@ -180,9 +180,9 @@ impl<V: Nvram> Store<V> {
         layout: Layout,
         names: Names,
         geometry: &Geometry,
-        tie: Tie,
+        pairing: Pairing,
     ) -> Result<Store<V>> {
-        let mut store = Store { tie, ..Store::new(device, layout, names, geometry) };
+        let mut store = Store { pairing, ..Store::new(device, layout, names, geometry) };
         match layout {
             Layout::Compact => store.clear_compact()?,
             Layout::Paper => store.clear_paper()?,
@@ -206,7 +206,7 @@ impl<V: Nvram> Store<V> {
         };
         match state {
             Ok(state) => {
-                store.tie = state.tie;
+                store.pairing = state.pairing;
                 store.modified = state.modified;
                 Ok((store, state))
             }
@@ -216,12 +216,12 @@ impl<V: Nvram> Store<V> {
 
     /// The number by which it is known.
     pub fn memory(&self) -> u32 {
-        self.tie.memory
+        self.pairing.memory
     }
 
     /// Says that a session is about to begin, and on which page of the NAND its record will be: one word.
     pub fn begin_session(&mut self, session: u32, page: u32) -> Result<()> {
-        (self.tie.session, self.tie.page) = (session, page);
+        (self.pairing.session, self.pairing.page) = (session, page);
         let at = match self.layout {
             Layout::Compact => compact::SESSION_AT,
             Layout::Paper => paper::SESSION_AT,

@@ -1,6 +1,6 @@
 //! The paper's layout: validity marker, one device record under LZO, one object record each under hybrid coding.
 //!
-//! Its figure 3, and behind the marker 32 bytes that tie the NVRAM to the part, which the paper leaves open: a marker of two words (whether the memory is whole, whether it agrees with the NAND); the
+//! Its figure 3, and behind the marker 32 bytes that pair the NVRAM with the part, which the paper leaves open: a marker of two words (whether the memory is whole, whether it agrees with the NAND); the
 //! device, 40 bytes and 8 a block; an object, 24 bytes and 36 for each leaf of 16 pages (position and 16 numbers
 //! of 16 bits). On parts of more than 65 535 pages numbers have 32 bits. An update that is cut off leaves the marker
 //! invalid, and the next mount scans. What the records do not say (a file's size, what a link stands for) is read
@@ -11,7 +11,7 @@
 //! tags of every page that is read, which must be those of the page asked for.
 
 use super::heap::Key;
-use super::{Refusal, Snapshot, State, Store, Tie};
+use super::{Pairing, Refusal, Snapshot, State, Store};
 use crate::blocks::{Block, BlockState};
 use crate::codec::{hybrid, lzo};
 use crate::error::Result;
@@ -23,9 +23,9 @@ use alloc::vec::Vec;
 /// The last session and the page of its record: behind the marker.
 pub(super) const SESSION_AT: usize = 8;
 /// The number by which the NVRAM is known (4 bytes), the CRC-32C of that and the name (4), the part's name (16).
-const TIE_AT: usize = 16;
+const PAIRING_AT: usize = 16;
 /// Where the space manager's room begins.
-pub(super) const HEAP_AT: usize = TIE_AT + 24;
+pub(super) const HEAP_AT: usize = PAIRING_AT + 24;
 /// Bytes of a device record besides its blocks.
 const DEVICE_BYTES: usize = 40;
 const BLOCK_BYTES: usize = 8;
@@ -46,7 +46,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
 }
 
-fn tie_sum(memory: u32, identity: &[u8; 16]) -> u32 {
+fn pairing_sum(memory: u32, identity: &[u8; 16]) -> u32 {
     let mut bytes = memory.to_le_bytes().to_vec();
     bytes.extend_from_slice(identity);
     crate::crc32c(&bytes)
@@ -216,10 +216,10 @@ impl<V: Nvram> Store<V> {
 
     pub(super) fn clear_paper(&mut self) -> Result<()> {
         self.set_marker(false, false)?;
-        let mut tie = self.tie.memory.to_le_bytes().to_vec();
-        put(&mut tie, tie_sum(self.tie.memory, &self.tie.identity));
-        tie.extend_from_slice(&self.tie.identity);
-        self.heap.write(TIE_AT, &tie)?;
+        let mut pairing = self.pairing.memory.to_le_bytes().to_vec();
+        put(&mut pairing, pairing_sum(self.pairing.memory, &self.pairing.identity));
+        pairing.extend_from_slice(&self.pairing.identity);
+        self.heap.write(PAIRING_AT, &pairing)?;
         Ok(self.heap.clear()?)
     }
 
@@ -265,16 +265,16 @@ impl<V: Nvram> Store<V> {
         Ok(self.heap.put(device, 0, &coded)?)
     }
 
-    fn load_tie(&mut self) -> core::result::Result<Tie, Refusal> {
+    fn load_pairing(&mut self) -> core::result::Result<Pairing, Refusal> {
         let bytes = self.heap.read(SESSION_AT, HEAP_AT - SESSION_AT)?;
         let number = |at: usize| word(&bytes, at).ok_or(Refusal::Damaged);
         let mut identity = [0; 16];
-        identity.copy_from_slice(bytes.get(TIE_AT + 8 - SESSION_AT..).ok_or(Refusal::Damaged)?);
-        let memory = number(TIE_AT - SESSION_AT)?;
-        if number(TIE_AT + 4 - SESSION_AT)? != tie_sum(memory, &identity) {
+        identity.copy_from_slice(bytes.get(PAIRING_AT + 8 - SESSION_AT..).ok_or(Refusal::Damaged)?);
+        let memory = number(PAIRING_AT - SESSION_AT)?;
+        if number(PAIRING_AT + 4 - SESSION_AT)? != pairing_sum(memory, &identity) {
             return Err(Refusal::Damaged);
         }
-        Ok(Tie { identity, memory, session: number(4)?, page: number(0)? })
+        Ok(Pairing { identity, memory, session: number(4)?, page: number(0)? })
     }
 
     pub(super) fn load_paper(&mut self) -> core::result::Result<State, Refusal> {
@@ -299,7 +299,7 @@ impl<V: Nvram> Store<V> {
         let len = DEVICE_BYTES + BLOCK_BYTES * self.geometry.blocks as usize;
         let raw = lzo::decode_padded(&device, len).ok_or(Refusal::Damaged)?;
         let mut state = read_device(&raw, self.geometry.blocks).ok_or(Refusal::Damaged)?;
-        state.tie = self.load_tie()?;
+        state.pairing = self.load_pairing()?;
         // Between two blocks there is no page by which a marker could be seen to be wrong.
         state.modified = !agrees || state.open.is_none();
         let (narrow, pages) = (self.narrow(), self.geometry.pages());

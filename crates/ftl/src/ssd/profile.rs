@@ -1,6 +1,6 @@
 //! What an SSD profile states.
 
-use bimetal_media::profile::{Described, Impossible, size};
+use bimetal_media::profile::{Described, InvalidField, size};
 use serde::Deserialize;
 
 /// The figures of a simulated SSD. Every field must be given in a profile file; units end the names.
@@ -38,16 +38,16 @@ pub struct SsdProfile {
 impl Described for SsdProfile {
     const KIND: &'static str = "ssd";
 
-    fn check(&self) -> Result<(), Impossible> {
+    fn check(&self) -> Result<(), InvalidField> {
         for (value, least, most, field) in [
             (self.over_provision_percent, 0.0, 90.0, "over_provision_percent"),
             (self.bus_mb_per_s, 0.001, 1e6, "bus_mb_per_s"),
             (self.command_us, 0.0, 1e6, "command_us"),
         ] {
             let holds = (least..=most).contains(&value);
-            Impossible::unless(holds, field, format_args!("must be from {least} to {most}"))?;
+            InvalidField::unless(holds, field, format_args!("must be from {least} to {most}"))?;
         }
-        Impossible::unless(
+        InvalidField::unless(
             self.sector.is_power_of_two() && (512..=65536).contains(&self.sector),
             "sector",
             "must be a power of two from 512 to 65536 bytes",

@@ -1,12 +1,12 @@
 //! The command line of `bimetal replay`.
 
+use super::address::Fit;
 use super::grid::GridArgs;
-use super::place::Fit;
 use super::plot::Wanted;
 use super::precondition::Precondition;
 use crate::names;
+use crate::stack::admission_rule::{AdmissionRule, parse_range};
 use crate::stack::args::StackArgs;
-use crate::stack::takes::{Takes, parse_range};
 use bimetal_base::units::parse_size;
 use bimetal_base::{Error, Result};
 use bimetal_trace::{Columns, Event, ReadOptions, Source};
@@ -132,7 +132,7 @@ pub struct Args {
     /// A non-volatile write cache of --nvram-size takes the writes to a range of bytes, to hot blocks, or to the FATs
     /// and the directories of the FAT volume in an image: FROM-END, heat, heat:WRITES/WITHIN or fat:IMAGE
     #[arg(long, value_name = "WHAT", conflicts_with = "absorb")]
-    pub nvram: Option<Takes>,
+    pub nvram: Option<AdmissionRule>,
     /// Bytes of its memory, FeRAM [128KiB, the paper's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "128KiB")]
     pub nvram_size: u64,
@@ -140,7 +140,7 @@ pub struct Args {
     /// of bytes, to hot pages, or to the FATs and the root directory of the FAT volume in an image: FROM-END, heat,
     /// heat:WRITES/WITHIN or fat:IMAGE [what the trace marks as metadata]
     #[arg(long, value_name = "WHAT")]
-    pub place: Option<Takes>,
+    pub place: Option<AdmissionRule>,
     /// Leave out flushes, and the flags that mean one
     #[arg(long)]
     pub no_flush: bool,

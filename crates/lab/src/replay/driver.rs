@@ -8,7 +8,7 @@
 //! Invariants: arrivals never go back in time; a flush is done no earlier than everything before it.
 //! Cost: O(log queue depth) a request.
 
-use super::place::Placer;
+use super::address::AddressMapper;
 use super::report::Meter;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
@@ -34,7 +34,7 @@ pub(super) struct Driver<'a> {
     pub block: u64,
     /// The end of the run flushes the device: what a cache still holds goes down.
     pub drain: bool,
-    pub placer: Placer,
+    pub placer: AddressMapper,
     pub pace: Pace,
     /// Flushes and the flags that mean one are passed on.
     pub flush: bool,
@@ -199,7 +199,7 @@ fn placed(why: Error, number: usize) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::Fit;
+    use super::super::address::Fit;
     use super::*;
     use bimetal_media::counted::Counted;
     use bimetal_media::void::Void;
@@ -239,7 +239,7 @@ mod tests {
             device: &device,
             block: 512,
             drain: false,
-            placer: Placer::new(Fit::Refuse, None, None, 4096),
+            placer: AddressMapper::new(Fit::Refuse, None, None, 4096),
             pace,
             flush: true,
             limit: None,

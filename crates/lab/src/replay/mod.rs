@@ -9,6 +9,7 @@
 //! time, each with its own pass over the trace and its own stack, in virtual time. So a run's figures do
 //! not depend on the machine or on other runs. Nothing is written or printed before all runs are done.
 
+mod address;
 mod args;
 mod driver;
 pub mod files;
@@ -18,7 +19,6 @@ mod html;
 pub(crate) mod parallel;
 mod parquet;
 pub(super) mod picture;
-mod place;
 mod plan;
 mod plot;
 mod precondition;
@@ -26,9 +26,9 @@ mod progress;
 mod report;
 mod rows;
 
-pub use super::stack::takes::Takes;
+pub use super::stack::admission_rule::AdmissionRule;
+pub use address::Fit;
 pub use args::{Args, PaceName};
-pub use place::Fit;
 pub use plot::{Kind as Plot, Wanted as WantedPlot};
 pub use precondition::Precondition;
 pub use report::{CacheReport, Latency, Merges, RunConfig, RunReport};

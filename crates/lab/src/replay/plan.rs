@@ -1,7 +1,7 @@
 //! Which runs there are, and the stack of each: every cache policy × size × translation layer asked for.
 
+use super::address::{AddressMapper, Fit};
 use super::args::Args;
-use super::place::{Fit, Placer};
 use super::precondition::precondition;
 use super::progress::Shown;
 use super::report::{Measured, RunConfig};
@@ -98,8 +98,8 @@ fn needed(args: &Args, source: &Source) -> Result<Option<u64>> {
 }
 
 /// The placer of a run on a device of `size_bytes`.
-pub(super) fn placer(args: &Args, size_bytes: Option<u64>) -> Placer {
-    Placer::new(args.fit, size_bytes, args.unit, args.chunk)
+pub(super) fn placer(args: &Args, size_bytes: Option<u64>) -> AddressMapper {
+    AddressMapper::new(args.fit, size_bytes, args.unit, args.chunk)
 }
 
 /// A stack ready for the trace.

@@ -71,12 +71,12 @@ pub struct Experiment {
     /// The seed where none is chosen.
     pub seed: u64,
     /// Does it.
-    pub(crate) run: fn(&Setting) -> Result<Findings>,
+    pub(crate) run: fn(&ExperimentContext) -> Result<Findings>,
 }
 
 /// What an experiment is done with.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub struct ExperimentContext {
     /// Everything random follows from it.
     pub seed: u64,
     /// The folder of recorded traces, if there is one.
@@ -85,7 +85,7 @@ pub struct Setting {
     pub plots: Option<PathBuf>,
 }
 
-impl Setting {
+impl ExperimentContext {
     /// A recorded trace, by its name below the folder of traces.
     ///
     /// # Errors
@@ -236,7 +236,7 @@ fn choose(ids: &[String]) -> Result<Vec<&'static Experiment>> {
 /// Does one experiment and prints it; whether its claim holds.
 fn find_out(experiment: &Experiment, args: &Args) -> Result<bool> {
     let seed = args.seed.unwrap_or(experiment.seed);
-    let setting = Setting { seed, traces: args.traces.clone(), plots: args.plots.clone() };
+    let setting = ExperimentContext { seed, traces: args.traces.clone(), plots: args.plots.clone() };
     let findings = (experiment.run)(&setting)?;
     print(Title::of(experiment), seed, &findings, args)
 }
@@ -342,10 +342,10 @@ mod tests {
 
     #[test]
     fn an_experiment_without_its_traces_says_what_it_needs() {
-        let setting = Setting { seed: 1, traces: None, plots: None };
+        let setting = ExperimentContext { seed: 1, traces: None, plots: None };
         let error = setting.trace("block/x").err().unwrap().to_string();
         assert!(error.contains("--traces") && error.contains(TRACES_VARIABLE), "{error}");
-        let setting = Setting { traces: Some("/no/such".into()), ..setting };
+        let setting = ExperimentContext { traces: Some("/no/such".into()), ..setting };
         assert!(setting.trace("x").err().unwrap().to_string().contains("/no/such/x"));
     }
 

@@ -5,7 +5,7 @@
 //! translation layers, generators) are written as [`options`] says, as text or as tables. Paths are
 //! as on the command line: from the current directory.
 
-use super::takes::{Takes, parse_range};
+use super::admission_rule::{AdmissionRule, parse_range};
 use crate::kinds;
 use crate::replay::{Fit, PaceName, Precondition};
 use bimetal_base::options::{self, Named, Scalar};
@@ -86,7 +86,7 @@ pub struct RunKeys {
     /// All requests to this range end above the device.
     pub absorb: Option<Text<ByteRange>>,
     /// Which writes carry placement handle 1.
-    pub place: Option<Text<Takes>>,
+    pub place: Option<Text<AdmissionRule>>,
     /// Whether flushes are passed on.
     pub flush: bool,
     /// Whether what is dirty at the end is written.
@@ -133,7 +133,7 @@ pub struct CacheKeys {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct NvramKeys {
     /// Which writes it takes, as a write cache.
-    pub takes: Option<Text<Takes>>,
+    pub takes: Option<Text<AdmissionRule>>,
     /// Its bytes.
     pub size: Option<Size>,
     /// Of a cmfs that is mounted: its image.
@@ -502,7 +502,7 @@ impl StackFile {
     pub fn inputs(&self) -> Vec<PathBuf> {
         let places = [self.run.place.as_ref(), self.nvram.as_ref().and_then(|nvram| nvram.takes.as_ref())];
         let images = places.into_iter().flatten().filter_map(|Text(takes)| match takes {
-            Takes::Fat(image) => Some(image.clone()),
+            AdmissionRule::Fat(image) => Some(image.clone()),
             _ => None,
         });
         let profiles =

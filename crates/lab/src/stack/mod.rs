@@ -8,12 +8,13 @@
 //! Every layer is a [`BlockDevice`] over another one, and so is what comes out. A replay, an experiment, a simulated
 //! mount and `export` differ in what they ask for and where the data lies ([`Contents`]), not in the stack.
 
+pub mod admission_rule;
 pub mod args;
 pub mod file;
 pub mod filters;
-pub mod placing;
-pub mod takes;
+pub mod placement;
 
+use admission_rule::AdmissionRule;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_cache::{self as cache, device::CachedDevice, nvram::NvramCache};
@@ -26,12 +27,11 @@ use bimetal_media::nvram::{Nvram, NvramProfile};
 use bimetal_media::profile::{self, Described};
 use bimetal_media::{BlockDevice, void::Void};
 use filters::{Absorbing, CountedPages, Delayed};
-use placing::Placing;
+use placement::PlacementDevice;
 use serde_json::{Value, json};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use takes::Takes;
 
 /// The medium that only counts.
 pub const NONE: &str = "none";
@@ -237,13 +237,13 @@ fn open_flash(
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     /// Which writes carry placement handle 1, if not those that come with one.
-    pub place: Option<Takes>,
+    pub place: Option<AdmissionRule>,
     /// Software's time for each request.
     pub overhead: Duration,
     /// A range of bytes that never reaches what is below.
     pub absorb: Option<Range<u64>>,
     /// What a non-volatile write cache takes, and its bytes.
-    pub nvram: Option<(Takes, u64)>,
+    pub nvram: Option<(AdmissionRule, u64)>,
     /// A page cache.
     pub cache: Option<Caching>,
 }
@@ -342,7 +342,7 @@ impl Stack {
         let (size_bytes, told) = (self.size_bytes(), &mut self.told);
         let mut top = self.device;
         if let Some(takes) = &layers.place {
-            top = Arc::new(Placing::new(top, takes)?);
+            top = Arc::new(PlacementDevice::new(top, takes)?);
         }
         if !layers.overhead.is_zero() {
             top = Arc::new(Delayed::new(top, layers.overhead));

@@ -1,6 +1,6 @@
 //! What a disk profile states.
 
-use crate::profile::{Described, Impossible, size};
+use crate::profile::{Described, InvalidField, size};
 use serde::Deserialize;
 
 /// The figures of a simulated disk. Every field must be given in a profile file; units end the names.
@@ -53,32 +53,32 @@ pub struct Zone {
 impl Described for DiskProfile {
     const KIND: &'static str = "disk";
 
-    fn check(&self) -> Result<(), Impossible> {
+    fn check(&self) -> Result<(), InvalidField> {
         let rate = |value: f64| (0.001..=1e6).contains(&value);
         let time = |value: f64| (0.0..=1e5).contains(&value);
-        Impossible::unless((1..=1_000_000).contains(&self.rpm), "rpm", "must be from 1 to 1000000")?;
-        Impossible::unless(time(self.seek_average_ms), "seek_average_ms", "must be from 0 to 100000")?;
-        Impossible::unless(
+        InvalidField::unless((1..=1_000_000).contains(&self.rpm), "rpm", "must be from 1 to 1000000")?;
+        InvalidField::unless(time(self.seek_average_ms), "seek_average_ms", "must be from 0 to 100000")?;
+        InvalidField::unless(
             time(self.settle_ms) && self.settle_ms <= self.seek_average_ms,
             "settle_ms",
             "must be from 0 to seek_average_ms",
         )?;
-        Impossible::unless(time(self.write_settle_ms), "write_settle_ms", "must be from 0 to 100000")?;
-        Impossible::unless(time(self.command_us / 1e3), "command_us", "must be from 0 to 100000000")?;
-        Impossible::unless(rate(self.bus_mb_per_s), "bus_mb_per_s", "must be from 0.001 to 1000000")?;
+        InvalidField::unless(time(self.write_settle_ms), "write_settle_ms", "must be from 0 to 100000")?;
+        InvalidField::unless(time(self.command_us / 1e3), "command_us", "must be from 0 to 100000000")?;
+        InvalidField::unless(rate(self.bus_mb_per_s), "bus_mb_per_s", "must be from 0.001 to 1000000")?;
         let rising = self.zones.windows(2).all(|pair| pair[0].from < pair[1].from);
         let inside = self.zones.iter().all(|zone| (0.0..1.0).contains(&zone.from) && rate(zone.mb_per_s));
-        Impossible::unless(
+        InvalidField::unless(
             self.zones.first().is_some_and(|zone| zone.from == 0.0) && rising && inside,
             "zones",
             "must begin at 0.0, rise, stay below 1.0 and have rates from 0.001 to 1000000",
         )?;
-        Impossible::unless(
+        InvalidField::unless(
             self.write_cache == 0 || self.write_cache_pieces > 0,
             "write_cache_pieces",
             "must be at least 1 with a write cache",
         )?;
-        Impossible::unless(
+        InvalidField::unless(
             self.sector.is_power_of_two() && (512..=65536).contains(&self.sector),
             "sector",
             "must be a power of two from 512 to 65536 bytes",

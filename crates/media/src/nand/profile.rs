@@ -1,6 +1,6 @@
 //! What a NAND profile states, and the geometry that follows.
 
-use crate::profile::{Described, Impossible, size};
+use crate::profile::{Described, InvalidField, size};
 use serde::Deserialize;
 
 /// Most pages a block can have: one past the last is still a `u16`.
@@ -173,7 +173,7 @@ impl NandProfile {
 impl Described for NandProfile {
     const KIND: &'static str = "nand";
 
-    fn check(&self) -> Result<(), Impossible> {
+    fn check(&self) -> Result<(), InvalidField> {
         for (value, most, field) in [
             (self.channels, 1024, "channels"),
             (self.chips, 1024, "chips"),
@@ -184,19 +184,19 @@ impl Described for NandProfile {
             (self.endurance, u32::MAX, "endurance"),
         ] {
             let holds = (1..=most).contains(&value);
-            Impossible::unless(holds, field, format_args!("must be from 1 to {most}"))?;
+            InvalidField::unless(holds, field, format_args!("must be from 1 to {most}"))?;
         }
         let all = [self.channels, self.chips, self.dies, self.planes, self.blocks, self.pages];
         let pages = all.iter().try_fold(1u64, |product, value| product.checked_mul(u64::from(*value)));
         let few = pages.is_some_and(|pages| pages < u64::from(u32::MAX) - 2);
-        Impossible::unless(few, "blocks", "must leave fewer than 2^32 pages in all")?;
-        Impossible::unless(
+        InvalidField::unless(few, "blocks", "must leave fewer than 2^32 pages in all")?;
+        InvalidField::unless(
             self.page.is_power_of_two() && (512..=65536).contains(&self.page),
             "page",
             "must be a power of two from 512 to 65536 bytes",
         )?;
-        Impossible::unless((8..=self.page).contains(&self.spare), "spare", "must be from 8 to page bytes")?;
-        Impossible::unless(
+        InvalidField::unless((8..=self.page).contains(&self.spare), "spare", "must be from 8 to page bytes")?;
+        InvalidField::unless(
             self.ecc_bytes > 0 && self.page.is_multiple_of(self.ecc_bytes),
             "ecc_bytes",
             "must divide page",
@@ -206,7 +206,7 @@ impl Described for NandProfile {
 }
 
 impl NandProfile {
-    fn check_rates(&self) -> Result<(), Impossible> {
+    fn check_rates(&self) -> Result<(), InvalidField> {
         for (value, least, most, field) in [
             (self.read_us, 0.0, 1e7, "read_us"),
             (self.program_us, 0.0, 1e7, "program_us"),
@@ -219,7 +219,7 @@ impl NandProfile {
             (self.bit_errors_worn, self.bit_errors_new, 0.1, "bit_errors_worn"),
         ] {
             let holds = (least..=most).contains(&value);
-            Impossible::unless(holds, field, format_args!("must be from {least} to {most}"))?;
+            InvalidField::unless(holds, field, format_args!("must be from {least} to {most}"))?;
         }
         Ok(())
     }

@@ -2,9 +2,9 @@
 //!
 //! One pass over a tree writes all of it to the SSD, and pushes out what was there.
 
-use super::{Admission, DiskRead, Entry, Judgement};
+use super::{Admission, DiskRead, Judgement, PolicyEntry};
 
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "first",
     about: "whatever the disk was read for, at once, as the paper has it",
     make: |_| Box::new(First),

@@ -78,7 +78,7 @@ pub trait Admission: Send {
 }
 
 /// A policy as the registry knows it.
-pub struct Entry {
+pub struct PolicyEntry {
     /// Its name.
     pub name: &'static str,
     /// What it is, in a line.
@@ -88,11 +88,11 @@ pub struct Entry {
 }
 
 /// Every policy; the first is the default.
-pub const POLICIES: &[&Entry] = &[&second::ENTRY, &first::ENTRY, &never::ENTRY];
+pub const POLICIES: &[&PolicyEntry] = &[&second::ENTRY, &first::ENTRY, &never::ENTRY];
 
 /// A policy that was chosen.
 #[derive(Clone, Copy)]
-pub struct Promote(&'static Entry);
+pub struct Promote(&'static PolicyEntry);
 
 impl Promote {
     /// Its name.

@@ -1,9 +1,12 @@
 //! Reads bring nothing to the SSD: it holds what was written, and wears no faster than that.
 
-use super::{Admission, DiskRead, Entry, Judgement};
+use super::{Admission, DiskRead, Judgement, PolicyEntry};
 
-pub const ENTRY: Entry =
-    Entry { name: "never", about: "nothing: the SSD holds only what was written", make: |_| Box::new(Never) };
+pub const ENTRY: PolicyEntry = PolicyEntry {
+    name: "never",
+    about: "nothing: the SSD holds only what was written",
+    make: |_| Box::new(Never),
+};
 
 struct Never;
 

@@ -11,10 +11,10 @@
 
 use super::ghost::{Ghost, RUN};
 use super::sweep::Sweeps;
-use super::{Admission, DiskRead, Entry, Judgement};
+use super::{Admission, DiskRead, Judgement, PolicyEntry};
 use crate::frames::FRAME;
 
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: PolicyEntry = PolicyEntry {
     name: "second",
     about: "what is read twice while as much is read as the SSD holds; no streams, no backups",
     make: |capacity| Box::new(Second::new(capacity)),

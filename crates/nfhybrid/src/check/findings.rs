@@ -1,9 +1,9 @@
 //! What a check found: problems, what they cost, and the sentences for them.
 
 use super::super::NfHybrid;
+use super::super::pairing::{Pairing, Saved};
 use super::super::scrub::BadCopy;
 use super::super::ssd::{LOG_ENDS, Opened, RecordBody};
-use super::super::tie::{Saved, Tie};
 use bimetal_base::Result;
 use bimetal_base::checksum::crc32c;
 use bimetal_base::units::Ino;
@@ -123,11 +123,11 @@ fn note_lost(opened: &Opened, log_open: bool, findings: &mut Findings) {
 pub(super) fn note_damage(
     device: &dyn BlockDevice,
     opened: &Opened,
-    tie: Option<Tie>,
+    pairing: Option<Pairing>,
     findings: &mut Findings,
 ) -> Result<()> {
-    let disk_has = tie.map_or(0, |tie| tie.op);
-    let log_open = tie.is_none_or(|tie| tie.state != Saved::Clean)
+    let disk_has = pairing.map_or(0, |pairing| pairing.op);
+    let log_open = pairing.is_none_or(|pairing| pairing.state != Saved::Clean)
         || opened.records.iter().any(|record| record.op > disk_has);
     note_lost(opened, log_open, findings);
     let fresh = opened.records.iter().filter_map(|record| match &record.body {

@@ -9,7 +9,7 @@
 //! Cost: one read of what those groups bind, at most what one commit cycle wrote.
 
 use super::record::{self, Body};
-use super::{WrDone, tag_reached};
+use super::{CopyState, tag_reached};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::{Error, Result};
 use bimetal_media::BlockDevice;
@@ -56,7 +56,7 @@ impl Backing {
                     let blocks = u64::from(piece.file_block)..piece.end();
                     let sums =
                         sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
-                    let fresh = (piece.state() == WrDone::Ssd).then_some(piece.tag);
+                    let fresh = (piece.state() == CopyState::Ssd).then_some(piece.tag);
                     let bound = (piece.at..).zip(sums).map(|(at, sum)| Bound { at, sum, sequence, fresh });
                     self.files.entry(ino).or_default().extend(blocks.zip(bound));
                 }

@@ -10,7 +10,7 @@ use super::pieces::{PIECE_BLOCKS_MAX, Piece};
 use super::record::{BIND_BYTES, Body, RECORD_HEADER};
 use super::residency::Changes;
 use super::slot::PackedInode;
-use super::{Binding, Cause, Data, Freed, Fresh, Run, Runs, Ssd, WrDone, tag_reached};
+use super::{Binding, Cause, CopyState, Data, Freed, Run, Runs, Ssd, UncommittedBinding, tag_reached};
 use bimetal_base::time::Time;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -74,8 +74,8 @@ impl Ssd {
         self.settle(ino.0, range, &changes, Cause::of(op));
         self.take_block(section, at, sums);
         self.queue(ino.0, section);
-        if state == WrDone::Ssd {
-            self.fresh.push_back(Fresh { op, ino: ino.0, from: range.0, end: range.1 });
+        if state == CopyState::Ssd {
+            self.fresh.push_back(UncommittedBinding { op, ino: ino.0, from: range.0, end: range.1 });
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Ssd {
     }
 
     /// Sets the state of what is bound of `len` file blocks from `from` on.
-    pub fn set_state(&mut self, op: u64, ino: Ino, from: u64, len: u64, state: WrDone) {
+    pub fn set_state(&mut self, op: u64, ino: Ino, from: u64, len: u64, state: CopyState) {
         let range = (from, from.saturating_add(len));
         let mut changes = Changes::default();
         self.log.append(op, &Body::SetState { ino: ino.0, from: range.0, end: range.1, state });

@@ -68,7 +68,7 @@ impl Default for Config {
 
 /// What the SSD knows of the disk it belongs to, as of the last write of its superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tie {
+pub struct Pairing {
     /// The disk file system's UUID.
     pub disk_uuid: [u8; 16],
     /// Raised on the disk whenever it goes on without this SSD; its lower half is drawn by each mount of both.

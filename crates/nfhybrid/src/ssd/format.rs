@@ -1,7 +1,7 @@
 //! Making a new SSD half.
 
 use super::Ssd;
-use super::config::{Config, Tie};
+use super::config::{Config, Pairing};
 use super::layout::{Layout, backup_offset};
 use super::log::{Log, Position, first_group};
 use super::sector::{Seal, TABLE_BLOCK};
@@ -32,8 +32,8 @@ impl Ssd {
     ///
     /// # Errors
     /// [`bimetal_base::Error::Invalid`] for a configuration that makes no sense or does not fit; errors of the device.
-    pub fn format(device: &dyn BlockDevice, config: &Config, tie: &Tie) -> Result<[u8; 16]> {
-        Ssd::format_named(device, config, tie, *Uuid::new_v4().as_bytes())
+    pub fn format(device: &dyn BlockDevice, config: &Config, pairing: &Pairing) -> Result<[u8; 16]> {
+        Ssd::format_named(device, config, pairing, *Uuid::new_v4().as_bytes())
     }
 
     /// The same, under a UUID that is given.
@@ -43,17 +43,17 @@ impl Ssd {
     pub fn format_named(
         device: &dyn BlockDevice,
         config: &Config,
-        tie: &Tie,
+        pairing: &Pairing,
         uuid: [u8; 16],
     ) -> Result<[u8; 16]> {
-        Ssd::format_as(device, config, (tie, uuid), Layout::plan(device.info(), config)?)
+        Ssd::format_as(device, config, (pairing, uuid), Layout::plan(device.info(), config)?)
     }
 
     /// The same, laid out as given.
     pub(super) fn format_as(
         device: &dyn BlockDevice,
         config: &Config,
-        (tie, uuid): (&Tie, [u8; 16]),
+        (pairing, uuid): (&Pairing, [u8; 16]),
         layout: Layout,
     ) -> Result<[u8; 16]> {
         // Of all that identifies it a log has but eight bytes.
@@ -62,7 +62,7 @@ impl Ssd {
             uuid,
             generation: 1,
             clean: true,
-            tie: *tie,
+            pairing: *pairing,
             default_section: config.default_section as u8,
             wait: config.wait.min(Duration::from_nanos(u64::MAX)),
             evict_below: config.evict_below,

@@ -90,7 +90,7 @@ impl Ssd {
 
     fn waiting_bytes(&self) -> usize {
         self.freed.capacity() * size_of::<super::Freed>()
-            + self.fresh.capacity() * size_of::<super::Fresh>()
+            + self.fresh.capacity() * size_of::<super::UncommittedBinding>()
             + self.log.waiting_bytes() as usize
     }
 

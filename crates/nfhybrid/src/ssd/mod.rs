@@ -63,7 +63,7 @@ mod superblock;
 mod table;
 
 pub use checkpoint::Checkpoint;
-pub use config::{Config, SECTION_NAME_MAX, SECTIONS_MAX, SectionConfig, Tie};
+pub use config::{Config, Pairing, SECTION_NAME_MAX, SECTIONS_MAX, SectionConfig};
 pub use group::{LogWrite, Token};
 pub use memory::{MEMORY_DEFAULT, MEMORY_MIN, Memory};
 pub use packing::{Packed, Packing};
@@ -112,7 +112,7 @@ fn add_run(runs: &mut Runs, at: u32, len: u32) {
 /// The paper's `SSD_wr_done`: which halves have the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum WrDone {
+pub enum CopyState {
     /// 00: neither yet. Dropped at a mount.
     Init = 0b00,
     /// 01: the disk; the SSD's copy is not to be used. Dropped at a mount.
@@ -123,14 +123,14 @@ pub enum WrDone {
     Both = 0b11,
 }
 
-impl WrDone {
+impl CopyState {
     /// From the two low bits of `bits`.
-    pub fn from_bits(bits: u8) -> WrDone {
+    pub fn from_bits(bits: u8) -> CopyState {
         match bits & 3 {
-            0 => WrDone::Init,
-            1 => WrDone::Disk,
-            2 => WrDone::Ssd,
-            _ => WrDone::Both,
+            0 => CopyState::Init,
+            1 => CopyState::Disk,
+            2 => CopyState::Ssd,
+            _ => CopyState::Both,
         }
     }
 
@@ -176,7 +176,7 @@ pub struct Resident {
     /// This file block and the ones after it that lie behind it on the SSD, in the same state.
     pub len: u32,
     /// Which halves have them.
-    pub state: WrDone,
+    pub state: CopyState,
 }
 
 /// A binding to be made, for [`Ssd::bind`].
@@ -189,7 +189,7 @@ pub struct Binding<'a> {
     /// CRC-32C of each block.
     pub sums: &'a [u32],
     /// Which halves have them.
-    pub state: WrDone,
+    pub state: CopyState,
     /// The inode, to be duplicated.
     pub inode: &'a DupInode,
 }
@@ -200,7 +200,7 @@ pub struct Summary {
     /// Something of it is on the SSD.
     pub active: bool,
     /// What holds for all of it that is on the SSD; 01 when nothing is.
-    pub wr_done: WrDone,
+    pub wr_done: CopyState,
     /// Blocks on the SSD.
     pub blocks: u64,
 }
@@ -234,7 +234,7 @@ impl Data {
 
 /// Blocks bound in state 10, to be found when the disk has them.
 #[derive(Clone, Copy, Debug)]
-struct Fresh {
+struct UncommittedBinding {
     op: u64,
     ino: u64,
     from: u64,
@@ -290,7 +290,7 @@ pub struct Ssd {
     queues: Queues,
     data: Vec<Data>,
     freed: VecDeque<Freed>,
-    fresh: VecDeque<Fresh>,
+    fresh: VecDeque<UncommittedBinding>,
     checkpoint: Option<checkpoint::UnderWay>,
     memory_limit: usize,
     /// Bytes the cache may take, whatever the limit.
@@ -321,11 +321,11 @@ impl Ssd {
     }
 
     /// What ties it to its disk, as of the last superblock.
-    pub fn tie(&self) -> &Tie {
-        &self.superblock.tie
+    pub fn pairing(&self) -> &Pairing {
+        &self.superblock.pairing
     }
 
-    /// Whether the last use ended cleanly; `false` from the first [`set_tie`](Ssd::set_tie) on.
+    /// Whether the last use ended cleanly; `false` from the first [`set_pairing`](Ssd::set_pairing) on.
     pub fn is_clean(&self) -> bool {
         self.superblock.clean
     }
@@ -440,11 +440,11 @@ impl Ssd {
     /// What of an inode is on the SSD, in sum.
     pub fn summary(&self, ino: Ino) -> Summary {
         let Some(node) = self.residency.node(ino.0) else {
-            return Summary { active: false, wr_done: WrDone::Disk, blocks: 0 };
+            return Summary { active: false, wr_done: CopyState::Disk, blocks: 0 };
         };
-        let done = node.pieces.iter().fold(WrDone::Both as u8, |all, piece| all & piece.state() as u8);
+        let done = node.pieces.iter().fold(CopyState::Both as u8, |all, piece| all & piece.state() as u8);
         let blocks = node.pieces.iter().map(|piece| u64::from(piece.len())).sum();
-        Summary { active: true, wr_done: WrDone::from_bits(done), blocks }
+        Summary { active: true, wr_done: CopyState::from_bits(done), blocks }
     }
 
     /// An inode was read: it goes to the head of its queue's highest level.
@@ -461,19 +461,19 @@ impl Ssd {
         data.misses += u64::from(!hit);
     }
 
-    /// New superblocks with this tie; the SSD counts as in use from now on.
-    pub fn set_tie(&mut self, tie: Tie) -> SuperblockWrites {
-        self.new_superblock(tie, false)
+    /// New superblocks with this pairing; the SSD counts as in use from now on.
+    pub fn set_pairing(&mut self, pairing: Pairing) -> SuperblockWrites {
+        self.new_superblock(pairing, false)
     }
 
     /// New superblocks that say the SSD was left in order, with everything the log says on the disk and in
     /// the tables. To be written last.
-    pub fn mark_clean(&mut self, tie: Tie) -> SuperblockWrites {
-        self.new_superblock(tie, true)
+    pub fn mark_clean(&mut self, pairing: Pairing) -> SuperblockWrites {
+        self.new_superblock(pairing, true)
     }
 
-    fn new_superblock(&mut self, tie: Tie, clean: bool) -> SuperblockWrites {
-        self.superblock.tie = tie;
+    fn new_superblock(&mut self, pairing: Pairing, clean: bool) -> SuperblockWrites {
+        self.superblock.pairing = pairing;
         self.superblock.clean = clean;
         self.superblock.generation += 1;
         self.superblock.log_reached = self.superblock.log_reached.max(self.log.durable());

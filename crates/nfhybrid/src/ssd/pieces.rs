@@ -4,7 +4,7 @@
 //! [`FEW_MAX`] pieces (a disk image written at random) keeps them in a tree, where inserting one in the
 //! middle moves nothing.
 
-use super::{WrDone, tag_reached};
+use super::{CopyState, tag_reached};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    pub(super) fn new(file_block: u32, at: u32, len: u32, state: WrDone, tag: u32) -> Piece {
+    pub(super) fn new(file_block: u32, at: u32, len: u32, state: CopyState, tag: u32) -> Piece {
         Piece { file_block, at, tag, slot: 0, len_state: len | (state as u32) << 30 }
     }
 
@@ -38,17 +38,17 @@ impl Piece {
         self.len_state & PIECE_BLOCKS_MAX
     }
 
-    pub(super) fn state(&self) -> WrDone {
-        WrDone::from_bits((self.len_state >> 30) as u8)
+    pub(super) fn state(&self) -> CopyState {
+        CopyState::from_bits((self.len_state >> 30) as u8)
     }
 
-    pub(super) fn with_state(self, state: WrDone) -> Piece {
+    pub(super) fn with_state(self, state: CopyState) -> Piece {
         Piece { len_state: self.len() | (state as u32) << 30, ..self }
     }
 
     /// Whether only the SSD has it, from an operation after the one `tag` stands for.
     pub(super) fn is_newer(&self, tag: u32) -> bool {
-        self.state() == WrDone::Ssd && !tag_reached(self.tag, tag.into())
+        self.state() == CopyState::Ssd && !tag_reached(self.tag, tag.into())
     }
 
     /// The same in another slot.
@@ -86,7 +86,7 @@ impl Piece {
         self.end() == u64::from(next.file_block)
             && self.at + self.len() == next.at
             && self.state() == next.state()
-            && (self.tag == next.tag || self.state() != WrDone::Ssd)
+            && (self.tag == next.tag || self.state() != CopyState::Ssd)
             && self.len() + next.len() <= PIECE_BLOCKS_MAX
     }
 
@@ -195,7 +195,7 @@ mod tests {
     fn few_and_many_pieces_answer_alike() {
         let mut pieces = Pieces::new();
         for i in (0..300u32).rev() {
-            pieces.put(Piece::new(i * 10, i * 100, 4, WrDone::Both, 0));
+            pieces.put(Piece::new(i * 10, i * 100, 4, CopyState::Both, 0));
             let first = pieces.first_in(0, u64::MAX).unwrap();
             assert_eq!((first.file_block, pieces.len()), (i * 10, 300 - i as usize));
         }
@@ -212,11 +212,11 @@ mod tests {
 
     #[test]
     fn a_piece_is_cut_without_losing_a_block() {
-        let piece = Piece::new(100, 1000, 10, WrDone::Ssd, 7);
+        let piece = Piece::new(100, 1000, 10, CopyState::Ssd, 7);
         let (left, right) = (piece.before(103), piece.from(103));
         assert_eq!((left.file_block, left.at, left.len()), (100, 1000, 3));
         assert_eq!((right.file_block, right.at, right.len()), (103, 1003, 7));
-        assert_eq!((right.state(), right.tag), (WrDone::Ssd, 7));
+        assert_eq!((right.state(), right.tag), (CopyState::Ssd, 7));
         assert_eq!(left.extended(&right), Some(piece));
         assert_eq!(right.extended(&left), None);
     }
@@ -227,6 +227,6 @@ mod tests {
             let next = Piece::new(4, 14, 4, state, 2);
             Piece::new(0, 10, 4, state, 1).extended(&next).is_some()
         };
-        assert_eq!((join(WrDone::Ssd), join(WrDone::Both)), (false, true));
+        assert_eq!((join(CopyState::Ssd), join(CopyState::Both)), (false, true));
     }
 }

@@ -7,7 +7,7 @@
 //! A change of residency that belongs to an operation counts only if that operation is not lost: if the disk
 //! has it, or the log is complete up to it. Else a copy that was promised would be gone with nothing in its place.
 
-use super::WrDone;
+use super::CopyState;
 use super::pieces::Piece;
 use super::slot::PackedInode;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -104,7 +104,7 @@ pub(super) enum Body<P, S> {
     /// Nothing of the inode is bound.
     UnbindAll { ino: u64 },
     /// What is bound of `from..end` has this state.
-    SetState { ino: u64, from: u64, end: u64, state: WrDone },
+    SetState { ino: u64, from: u64, end: u64, state: CopyState },
     /// What was bound before is recorded in another slot now.
     Move { ino: u64, piece: Piece },
     /// Nothing of any inode is bound.
@@ -297,7 +297,7 @@ pub(super) fn read(payload: &mut Bytes) -> Option<(u64, Read)> {
                 kind::UNBIND_ALL => Body::UnbindAll { ino },
                 kind::UNBIND_ON_DISK => Body::UnbindOnDisk { ino, from, end, tag: op as u32 },
                 kind::UNDONE => Body::Undone { limits: Limits { kept: from, disk: end } },
-                _ => Body::SetState { ino, from, end, state: WrDone::from_bits(raw.state) },
+                _ => Body::SetState { ino, from, end, state: CopyState::from_bits(raw.state) },
             }
         }
         _ => return None,
@@ -309,7 +309,7 @@ fn piece(file_block: U32, at: U32, count: U32, state: u8, tag: u32) -> Option<Pi
     let (file_block, count) = (file_block.get(), count.get());
     let end = u64::from(file_block) + u64::from(count);
     let sane = count > 0 && count <= super::pieces::PIECE_BLOCKS_MAX && end <= 1 << 32 && state <= 3;
-    sane.then(|| Piece::new(file_block, at.get(), count, WrDone::from_bits(state), tag))
+    sane.then(|| Piece::new(file_block, at.get(), count, CopyState::from_bits(state), tag))
 }
 
 #[cfg(test)]
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn records_read_back_as_written() {
-        let piece = Piece::new(5, 6, 2, WrDone::Ssd, 300).in_slot(12);
+        let piece = Piece::new(5, 6, 2, CopyState::Ssd, 300).in_slot(12);
         let inode = PackedInode([3; 64]);
         let records: Vec<Append> = vec![
             Body::Operation(b"hello"),
@@ -334,7 +334,7 @@ mod tests {
             Body::Bind { ino: 1, piece, head: 11, inode, sums: &[0x0403_0201, 9] },
             Body::Unbind { ino: 2, from: 3, end: 1 << 33 },
             Body::UnbindAll { ino: 4 },
-            Body::SetState { ino: 5, from: 0, end: 9, state: WrDone::Both },
+            Body::SetState { ino: 5, from: 0, end: 9, state: CopyState::Both },
             Body::Move { ino: 6, piece },
             Body::Forget,
             Body::Complete,
@@ -366,7 +366,10 @@ mod tests {
                     assert_eq!(end, 1 << 33)
                 }
                 (Body::UnbindAll { .. }, Body::UnbindAll { ino: 4 }) => {}
-                (Body::SetState { .. }, Body::SetState { ino: 5, from: 0, end: 9, state: WrDone::Both }) => {}
+                (
+                    Body::SetState { .. },
+                    Body::SetState { ino: 5, from: 0, end: 9, state: CopyState::Both },
+                ) => {}
                 (Body::Move { .. }, Body::Move { ino: 6, piece: found }) => assert_eq!(found, piece),
                 (Body::RestartBegin, Body::RestartBegin) => {}
                 (Body::RestartEnd, Body::RestartEnd) | (Body::Forget, Body::Forget) => {}

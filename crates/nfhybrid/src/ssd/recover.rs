@@ -39,7 +39,7 @@ use super::slot::{self, Entry, Slot};
 use super::slots::{SLOTS_PER_BITMAP_BLOCK, Slots};
 use super::sums::SumStore;
 use super::superblock::Superblock;
-use super::{Bits, Data, DiskSide, DupInode, Fresh, Run, Ssd, WrDone, sums, tag_reached};
+use super::{Bits, CopyState, Data, DiskSide, DupInode, Run, Ssd, UncommittedBinding, sums, tag_reached};
 use bimetal_base::Result;
 use bimetal_base::units::{Ino, SsdBlock, show_size};
 use bimetal_media::BlockDevice;
@@ -378,9 +378,11 @@ impl Ssd {
             match self.piece_of(entry) {
                 None => replay.orphans.push(Orphan::of(slot.ino, &entry.piece)),
                 Some(piece) if past.forgets(&piece) => replay.is_dirty(number),
-                Some(piece) if piece.state() == WrDone::Ssd && tag_reached(piece.tag, self.log.trimmed()) => {
+                Some(piece)
+                    if piece.state() == CopyState::Ssd && tag_reached(piece.tag, self.log.trimmed()) =>
+                {
                     replay.is_dirty(number);
-                    pieces.push(piece.with_state(WrDone::Both).in_slot(number));
+                    pieces.push(piece.with_state(CopyState::Both).in_slot(number));
                 }
                 Some(piece) => pieces.push(piece.in_slot(number)),
             }
@@ -580,7 +582,7 @@ impl Ssd {
         sums::keep_first(&mut needed, room / self.superblock.layout.sections.len());
         // Damage of those that the disk may not have is to be known now.
         for piece in self.residency.nodes().flat_map(|found| found.pieces.iter()) {
-            if range.contains(&piece.at) && piece.state() == WrDone::Ssd {
+            if range.contains(&piece.at) && piece.state() == CopyState::Ssd {
                 let start = piece.at - range.start;
                 needed.set_range(start / SUMS_PER_SECTOR..(start + piece.len()).div_ceil(SUMS_PER_SECTOR));
             }
@@ -614,7 +616,7 @@ impl Ssd {
                 let before = gone.len();
                 let blocks = (0..piece.len()).filter(without);
                 gone.extend(blocks.map(|block| (node.ino, u64::from(piece.file_block) + u64::from(block))));
-                if piece.state() == WrDone::Ssd && !tag_reached(piece.tag, trimmed) {
+                if piece.state() == CopyState::Ssd && !tag_reached(piece.tag, trimmed) {
                     only_here += gone.len() - before;
                 }
             }
@@ -655,9 +657,14 @@ impl Ssd {
                 let section = self.section_of_own(piece.at);
                 self.data[section].section.adopt(piece.at, piece.len());
                 self.queues.enter(section as u8, head);
-                if piece.state() == WrDone::Ssd {
+                if piece.state() == CopyState::Ssd {
                     let op = self.op_of(&piece);
-                    self.fresh.push_back(Fresh { op, ino, from: piece.file_block.into(), end: piece.end() });
+                    self.fresh.push_back(UncommittedBinding {
+                        op,
+                        ino,
+                        from: piece.file_block.into(),
+                        end: piece.end(),
+                    });
                 }
             }
         }
@@ -667,7 +674,7 @@ impl Ssd {
     fn load_inodes_of_fresh(&mut self, reader: &mut Reader, lost: &mut Option<String>) -> Result<()> {
         let lacks = |head: &u32| self.residency.inodes.get(*head).is_none();
         let fresh =
-            self.residency.nodes().filter(|found| found.pieces.iter().any(|p| p.state() == WrDone::Ssd));
+            self.residency.nodes().filter(|found| found.pieces.iter().any(|p| p.state() == CopyState::Ssd));
         let mut heads: Vec<u32> = fresh.map(|found| found.head).filter(lacks).collect();
         heads.sort_unstable();
         let (layout, mut damaged) = (self.superblock.layout.clone(), 0);
@@ -769,7 +776,7 @@ impl Ssd {
         let mut records: Vec<Record> = operations.into_iter().map(operation).collect();
         let pieces =
             self.residency.nodes().flat_map(|node| node.pieces.iter().map(move |piece| (node, piece)));
-        let mut fresh: Vec<_> = pieces.filter(|(_, piece)| piece.state() == WrDone::Ssd).collect();
+        let mut fresh: Vec<_> = pieces.filter(|(_, piece)| piece.state() == CopyState::Ssd).collect();
         fresh.sort_unstable_by_key(|(node, piece)| (node.ino, piece.file_block));
         for (node, piece) in fresh {
             let body = RecordBody::Fresh {

@@ -9,7 +9,7 @@
 //! Only inodes that the log speaks of are replayed ([`Past`]). What the tables have of all others is so; it goes into the
 //! map at once, since a mount has no memory for it twice.
 
-use super::WrDone;
+use super::CopyState;
 use super::bits::Bits;
 use super::pieces::{Piece, Pieces};
 use super::record::{self, Body};
@@ -249,7 +249,7 @@ impl Replay {
         }
     }
 
-    fn set_state(&mut self, ino: u64, (from, end): (u64, u64), state: WrDone) {
+    fn set_state(&mut self, ino: u64, (from, end): (u64, u64), state: CopyState) {
         let Some(found) = self.inodes.get(&ino) else { return };
         let mut changed = Vec::new();
         let mut at = from;
@@ -305,13 +305,16 @@ impl Replay {
     /// State 10 is 11 for every piece that `select` takes.
     pub(super) fn finish_pieces(&mut self, select: impl Fn(&Piece) -> bool) {
         for found in self.inodes.values_mut() {
-            let done: Vec<Piece> =
-                found.pieces.iter().filter(|piece| piece.state() == WrDone::Ssd && select(piece)).collect();
+            let done: Vec<Piece> = found
+                .pieces
+                .iter()
+                .filter(|piece| piece.state() == CopyState::Ssd && select(piece))
+                .collect();
             for piece in done {
                 if piece.slot < self.slots {
                     self.dirty.set(piece.slot);
                 }
-                found.pieces.put(piece.with_state(WrDone::Both));
+                found.pieces.put(piece.with_state(CopyState::Both));
             }
         }
     }
@@ -350,7 +353,7 @@ mod tests {
     const INODE: PackedInode = PackedInode([0; 64]);
 
     fn bind(ino: u64, file_block: u32, at: u32, len: u32, slot: u32, head: u32) -> record::Read {
-        let piece = Piece::new(file_block, at, len, WrDone::Both, 0).in_slot(slot);
+        let piece = Piece::new(file_block, at, len, CopyState::Both, 0).in_slot(slot);
         Body::Bind { ino, piece, head, inode: INODE, sums: bytes::Bytes::new() }
     }
 
@@ -387,8 +390,10 @@ mod tests {
                         replay.load_head(*ino, INODE, *slot);
                     } else if !heads {
                         entries.iter().for_each(|&(file_block, at, len)| {
-                            replay
-                                .load(*ino, Piece::new(file_block, at, len, WrDone::Both, 0).in_slot(*slot));
+                            replay.load(
+                                *ino,
+                                Piece::new(file_block, at, len, CopyState::Both, 0).in_slot(*slot),
+                            );
                         });
                     }
                 }
@@ -411,7 +416,7 @@ mod tests {
     #[test]
     fn entries_without_an_inode_are_orphans_and_forget_ends_all() {
         let mut replay = Replay::new(64);
-        replay.load(7, Piece::new(1, 10, 2, WrDone::Both, 0).in_slot(5));
+        replay.load(7, Piece::new(1, 10, 2, CopyState::Both, 0).in_slot(5));
         assert_eq!((replay.orphans.len(), replay.dirty.get(5)), (1, true));
         replay.play(&bind(8, 0, 30, 1, 0, 0));
         replay.play(&Body::Forget);

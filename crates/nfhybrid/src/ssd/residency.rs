@@ -17,7 +17,7 @@
 
 mod adopt;
 
-use super::WrDone;
+use super::CopyState;
 use super::index::Index;
 use super::inodes::Inodes;
 use super::nodes::{NODE_HEAP, Node, Nodes};
@@ -163,7 +163,7 @@ impl Residency {
     pub(super) fn at(&self, head: u32) -> Option<Found<'_>> {
         match self.slots.get(head) {
             Use::One { ino, at, len } => {
-                let piece = Piece::new(0, at, len, WrDone::Both, 0).in_slot(head);
+                let piece = Piece::new(0, at, len, CopyState::Both, 0).in_slot(head);
                 Some(Found { ino: ino.into(), head, pieces: View::One(piece) })
             }
             Use::Head { node } => self.nodes.get(node).map(found),
@@ -178,7 +178,7 @@ impl Residency {
             Use::Head { node } => Some(node),
             Use::One { at, len, .. } => {
                 let mut pieces = Pieces::new();
-                pieces.put(Piece::new(0, at, len, WrDone::Both, 0).in_slot(head));
+                pieces.put(Piece::new(0, at, len, CopyState::Both, 0).in_slot(head));
                 let index = self.nodes.add(Node { ino, pieces, head, room: head });
                 self.slots.set_head(head, ino, index, 1);
                 Some(index)
@@ -193,7 +193,7 @@ impl Residency {
         let only = if node.pieces.len() == 1 { node.pieces.first_in(0, u64::MAX) } else { None };
         let Some(piece) = only else { return };
         let fits = piece.file_block == 0
-            && piece.state() == WrDone::Both
+            && piece.state() == CopyState::Both
             && piece.len() <= ONE_BLOCKS_MAX
             && piece.slot == node.head;
         if let (true, Ok(ino)) = (fits, u32::try_from(node.ino)) {
@@ -381,8 +381,8 @@ impl Residency {
         let mut at = from;
         while let Some(piece) = self.first_in(index, at, end) {
             at = piece.end();
-            if piece.state() == WrDone::Ssd && select(&piece) {
-                self.put_piece(index, piece.with_state(WrDone::Both));
+            if piece.state() == CopyState::Ssd && select(&piece) {
+                self.put_piece(index, piece.with_state(CopyState::Both));
                 self.slots.touch(piece.slot);
             }
         }
@@ -395,7 +395,7 @@ impl Residency {
         &mut self,
         ino: u64,
         (from, end): (u64, u64),
-        state: WrDone,
+        state: CopyState,
         changes: &mut Changes,
     ) {
         let Some(index) = self.open(ino) else { return };

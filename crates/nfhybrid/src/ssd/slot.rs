@@ -7,7 +7,7 @@
 
 use super::pieces::{PIECE_BLOCKS_MAX, Piece};
 use super::sector::Seal;
-use super::{DupInode, WrDone};
+use super::{CopyState, DupInode};
 use bimetal_base::time::Stamp;
 use smallvec::SmallVec;
 use zerocopy::little_endian::{I64, U16, U32, U64};
@@ -158,7 +158,7 @@ pub(super) fn write(
     address: impl Fn(u32) -> (u32, u32),
 ) {
     bytes.fill(0);
-    let done = content.pieces.iter().fold(WrDone::Both as u8, |all, piece| all & piece.state() as u8);
+    let done = content.pieces.iter().fold(CopyState::Both as u8, |all, piece| all & piece.state() as u8);
     let mut header = RawHeader {
         checksum: 0.into(),
         kind: if content.inode.is_some() { KIND_HEAD } else { KIND_OVERFLOW },
@@ -246,7 +246,7 @@ pub(super) fn read(bytes: &[u8], offset: u64, seal: &Seal) -> Result<Option<Slot
 
 fn read_entry(raw: &RawEntry) -> Option<Entry> {
     let (count, state) = (raw.count_state.get() & PIECE_BLOCKS_MAX, raw.count_state.get() >> 30);
-    let piece = Piece::new(raw.file_block.get(), 0, count, WrDone::from_bits(state as u8), raw.tag.get());
+    let piece = Piece::new(raw.file_block.get(), 0, count, CopyState::from_bits(state as u8), raw.tag.get());
     let sane = count > 0 && piece.end() <= 1 << 32;
     sane.then_some(Entry { extent: raw.extent.get(), start: raw.start.get(), piece })
 }
@@ -273,7 +273,7 @@ mod tests {
             ctime: stamp(3),
         };
         let pieces =
-            [Piece::new(0, 1003, 13, WrDone::Ssd, 9), Piece::new(u32::MAX, 1024, 1, WrDone::Both, 0)];
+            [Piece::new(0, 1003, 13, CopyState::Ssd, 9), Piece::new(u32::MAX, 1024, 1, CopyState::Both, 0)];
         (inode, pieces)
     }
 
@@ -297,7 +297,7 @@ mod tests {
             assert_eq!((slot.ino, slot.inode), (1 << 40, head.then_some(packed)));
             let found: Vec<_> = slot.entries.iter().map(|e| (e.extent, e.start, e.piece.len())).collect();
             assert_eq!(found, [(992, 11, 13), (1024, 0, 1)]);
-            assert_eq!(slot.entries[0].piece.state(), WrDone::Ssd);
+            assert_eq!(slot.entries[0].piece.state(), CopyState::Ssd);
             assert_eq!((bytes[6], bytes[7]), (1, 0b10), "SSD_active, SSD_wr_done");
         }
     }

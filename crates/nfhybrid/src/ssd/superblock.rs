@@ -3,7 +3,7 @@
 //! Both copies carry a generation number; at a mount the valid one with the higher number wins. They are
 //! written one after the other with a flush between, so that one is valid whatever happens.
 
-use super::config::{SECTION_NAME_MAX, SECTIONS_MAX, Tie};
+use super::config::{Pairing, SECTION_NAME_MAX, SECTIONS_MAX};
 use super::layout::{Layout, SectionLayout, backup_offset};
 use super::sector::TABLE_BLOCK;
 use bimetal_base::checksum::crc32c;
@@ -31,7 +31,7 @@ const BYTES: usize = TABLE_BLOCK as usize;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawTie {
+struct RawPairing {
     disk_uuid: [u8; 16],
     epoch: U64,
     mount_time: U64,
@@ -84,7 +84,7 @@ struct RawSuperblock {
     evict_below: U16,
     evict_to: U16,
     log_incarnation: U32,
-    tie: RawTie,
+    pairing: RawPairing,
     bytes_per_slot: U64,
     log_unit: U32,
     disk_op: U64,
@@ -98,7 +98,7 @@ pub(super) struct Superblock {
     pub(super) uuid: [u8; 16],
     pub(super) generation: u64,
     pub(super) clean: bool,
-    pub(super) tie: Tie,
+    pub(super) pairing: Pairing,
     pub(super) layout: Layout,
     pub(super) default_section: u8,
     pub(super) wait: Duration,
@@ -144,10 +144,10 @@ impl Superblock {
             evict_below: self.evict_below.into(),
             evict_to: self.evict_to.into(),
             log_incarnation: self.log_reached.0.into(),
-            tie: encode_tie(&self.tie),
+            pairing: encode_pairing(&self.pairing),
             bytes_per_slot: self.bytes_per_slot.into(),
             log_unit: layout.log_unit.into(),
-            disk_op: self.tie.disk_op.into(),
+            disk_op: self.pairing.disk_op.into(),
             reserved_2: [0; 44],
             section,
         };
@@ -198,7 +198,7 @@ impl Superblock {
             uuid: raw.uuid,
             generation: raw.generation.get(),
             clean: raw.clean != 0,
-            tie: Tie { disk_op: raw.disk_op.get(), ..decode_tie(&raw.tie) },
+            pairing: Pairing { disk_op: raw.disk_op.get(), ..decode_pairing(&raw.pairing) },
             layout,
             default_section: raw.default_section,
             wait: Duration::from_nanos(raw.wait_ns.get()),
@@ -277,21 +277,21 @@ fn gone_device(error: &Error) -> String {
     }
 }
 
-fn encode_tie(tie: &Tie) -> RawTie {
-    RawTie {
-        disk_uuid: tie.disk_uuid,
-        epoch: tie.epoch.into(),
-        mount_time: tie.mount_time.into(),
-        last_check: tie.last_check.into(),
-        write_time: tie.write_time.into(),
-        mount_count: tie.mount_count.into(),
-        before: tie.before.into(),
+fn encode_pairing(pairing: &Pairing) -> RawPairing {
+    RawPairing {
+        disk_uuid: pairing.disk_uuid,
+        epoch: pairing.epoch.into(),
+        mount_time: pairing.mount_time.into(),
+        last_check: pairing.last_check.into(),
+        write_time: pairing.write_time.into(),
+        mount_count: pairing.mount_count.into(),
+        before: pairing.before.into(),
         reserved: [0; 2],
     }
 }
 
-fn decode_tie(raw: &RawTie) -> Tie {
-    Tie {
+fn decode_pairing(raw: &RawPairing) -> Pairing {
+    Pairing {
         disk_uuid: raw.disk_uuid,
         epoch: raw.epoch.get(),
         before: raw.before.get(),
@@ -345,7 +345,7 @@ mod tests {
             uuid: [9; 16],
             generation: 4,
             clean: true,
-            tie: Tie {
+            pairing: Pairing {
                 before: 6,
                 disk_op: 5,
                 disk_uuid: [1; 16],
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn the_sizes_are_those_of_the_format_page() {
-        assert_eq!((size_of::<RawTie>(), size_of::<RawSection>()), (56, 96));
+        assert_eq!((size_of::<RawPairing>(), size_of::<RawSection>()), (56, 96));
         assert_eq!(size_of::<RawSuperblock>(), 256 + 32 * 96);
     }
 

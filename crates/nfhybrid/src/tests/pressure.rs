@@ -179,7 +179,7 @@ fn fill(fs: &NfHybrid, name: &str) -> u64 {
     let ino = create(fs, name, b"");
     let mut blocks = 0;
     loop {
-        match fs.write(ino, blocks * 4096, &[9; 4096], false).and_then(Later::get) {
+        match fs.write(ino, blocks * 4096, &[9; 4096], false).and_then(Deferred::get) {
             Ok(_) => blocks += 1,
             Err(Error::NoSpace(_)) => return blocks,
             Err(error) => panic!("{error}"),
@@ -214,7 +214,7 @@ fn a_write_that_fills_the_disk_says_how_much_of_it_was_written() {
     let ino = create(&fs, "f", b"");
     let hog = create(&fs, "hog", b"");
     let blocks = fill(&fs, "rest");
-    assert!(fs.write(hog, 0, &[1; 4096], false).and_then(Later::get).is_err());
+    assert!(fs.write(hog, 0, &[1; 4096], false).and_then(Deferred::get).is_err());
     fs.setattr(
         fs.lookup(ROOT_INO, b"rest").unwrap().ino,
         &SetAttr { size: Some((blocks - 63) * 4096), ..SetAttr::default() },
@@ -224,7 +224,7 @@ fn a_write_that_fills_the_disk_says_how_much_of_it_was_written() {
     let written = fs.write(ino, 0, &[5; 74 * 4096], false).unwrap().get().unwrap();
     assert!((40 * 4096..74 * 4096).contains(&written), "{written}");
     assert_eq!(fs.getattr(ino).unwrap().size, written as u64);
-    let more = fs.write(ino, written as u64, &[6; 4096], false).and_then(Later::get);
+    let more = fs.write(ino, written as u64, &[6; 4096], false).and_then(Deferred::get);
     assert!(matches!(more, Err(Error::NoSpace(_))));
     fs.shutdown().unwrap();
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
@@ -351,7 +351,7 @@ fn an_error_of_the_disk_while_reading_fails_that_read_alone() {
     let faulty = Arc::new(Faulty::new(disk.clone()));
     let fs = NfHybrid::open(faulty.clone(), Some(ssd.clone()), manual()).unwrap();
     let ino = fs.lookup(ROOT_INO, b"f").unwrap().ino;
-    let read = |fs: &NfHybrid| fs.read(ino, 0, 50_000).and_then(Later::get).map(|parts| parts.concat());
+    let read = |fs: &NfHybrid| fs.read(ino, 0, 50_000).and_then(Deferred::get).map(|parts| parts.concat());
     faulty.plan(On::Read, When::Nth(1), Effect::Error(libc::EIO));
     assert!(matches!(read(&fs), Err(Error::Io { .. })));
     assert!(read(&fs).unwrap() == [1; 50_000]);

@@ -1,6 +1,6 @@
 //! Combined: one log for everything (the paper's section 3.2, "a typical log-structured policy").
 
-use super::{Placement, Scheme, What};
+use super::{DataClass, Placement, Scheme};
 
 /// Registry line.
 pub(super) const SCHEME: Scheme = Scheme {
@@ -17,7 +17,7 @@ impl Placement for Combined {
         1
     }
 
-    fn place(&self, _: What) -> usize {
+    fn place(&self, _: DataClass) -> usize {
         0
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! For the same reason survivors go among new data where objects leave few segments' worth of room.
 
-use super::{ENTRIES, Placement, Scheme, What, entries};
+use super::{DataClass, ENTRIES, Placement, Scheme, entries};
 
 /// Registry line.
 pub(super) const SCHEME: Scheme = Scheme {
@@ -65,13 +65,13 @@ impl Placement for Lifetime {
         if self.apart { OLD + 1 } else { OLD }
     }
 
-    fn place(&self, what: What) -> usize {
+    fn place(&self, what: DataClass) -> usize {
         match what {
-            What::Log | What::Index => OWN,
-            What::Access => ACCESS,
-            What::Data { hint } if hint < LONG_LIVED => YOUNG,
-            What::Data { .. } | What::Survivor if self.apart => OLD,
-            What::Data { .. } | What::Survivor => YOUNG,
+            DataClass::Log | DataClass::Index => OWN,
+            DataClass::Access => ACCESS,
+            DataClass::Data { hint } if hint < LONG_LIVED => YOUNG,
+            DataClass::Data { .. } | DataClass::Survivor if self.apart => OLD,
+            DataClass::Data { .. } | DataClass::Survivor => YOUNG,
         }
     }
 

@@ -26,7 +26,7 @@ pub const SCHEMES: Registry<Make> = Registry {
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum DataClass {
     /// Bytes of an object that its user wrote, attributes too long for the index included.
     Data {
         /// What its owner said about the lifetime of its bytes: 0 nothing, else 1 (shortest) to 255.
@@ -59,7 +59,7 @@ pub trait Placement: Send {
     }
 
     /// The stream for a piece, below [`streams_now`](Placement::streams_now).
-    fn place(&self, what: What) -> usize;
+    fn place(&self, what: DataClass) -> usize;
 
     /// If access times are journaled: how many entries until they are merged into onodes.
     fn journal_entries(&self) -> Option<u32> {
@@ -100,8 +100,14 @@ fn entries(settings: &mut Settings) -> Result<u32> {
 mod tests {
     use super::*;
 
-    fn all() -> [What; 5] {
-        [What::Data { hint: 0 }, What::Survivor, What::Log, What::Index, What::Access]
+    fn all() -> [DataClass; 5] {
+        [
+            DataClass::Data { hint: 0 },
+            DataClass::Survivor,
+            DataClass::Log,
+            DataClass::Index,
+            DataClass::Access,
+        ]
     }
 
     #[test]
@@ -127,11 +133,11 @@ mod tests {
         assert_eq!(streams("split-atime"), [0, 0, 1, 1, 2]);
         assert_eq!(streams("lifetime"), [2, 3, 0, 0, 1]);
         let mut lifetime = make("lifetime").unwrap();
-        assert_eq!(lifetime.place(What::Data { hint: 200 }), lifetime.place(What::Survivor));
+        assert_eq!(lifetime.place(DataClass::Data { hint: 200 }), lifetime.place(DataClass::Survivor));
         lifetime.size(1000);
         let mut streams = |room| {
             lifetime.room(room);
-            (lifetime.streams_now(), lifetime.place(What::Survivor))
+            (lifetime.streams_now(), lifetime.place(DataClass::Survivor))
         };
         assert_eq!([127, 111, 127, 128].map(&mut streams), [(4, 3), (3, 2), (3, 2), (4, 3)]);
         let journals = |name| make(name).unwrap().journal_entries();

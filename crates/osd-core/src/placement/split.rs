@@ -1,6 +1,6 @@
 //! Split: data and metadata in segments of their own (the paper's section 3.2).
 
-use super::{Placement, Scheme, What};
+use super::{DataClass, Placement, Scheme};
 
 /// Registry line.
 pub(super) const SCHEME: Scheme =
@@ -13,10 +13,10 @@ impl Placement for Split {
         2
     }
 
-    fn place(&self, what: What) -> usize {
+    fn place(&self, what: DataClass) -> usize {
         match what {
-            What::Data { .. } | What::Survivor => 0,
-            What::Log | What::Index | What::Access => 1,
+            DataClass::Data { .. } | DataClass::Survivor => 0,
+            DataClass::Log | DataClass::Index | DataClass::Access => 1,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! journal in segments of its own; after so many entries they are merged into the onodes, and until then
 //! whoever asks for an access time looks there first (the paper's section 3.2, "split+atime").
 
-use super::{ENTRIES, Placement, Scheme, What, entries};
+use super::{DataClass, ENTRIES, Placement, Scheme, entries};
 
 /// Registry line.
 pub(super) const SCHEME: Scheme = Scheme {
@@ -21,11 +21,11 @@ impl Placement for SplitAtime {
         3
     }
 
-    fn place(&self, what: What) -> usize {
+    fn place(&self, what: DataClass) -> usize {
         match what {
-            What::Data { .. } | What::Survivor => 0,
-            What::Log | What::Index => 1,
-            What::Access => 2,
+            DataClass::Data { .. } | DataClass::Survivor => 0,
+            DataClass::Log | DataClass::Index => 1,
+            DataClass::Access => 2,
         }
     }
 

@@ -176,7 +176,7 @@ fn a_chain_that_leads_back_is_refused_and_named() {
     let mut store = store("split", 1);
     store.create(0).unwrap();
     store.flush().unwrap();
-    let open = store.index.media.open()[store.placement.place(placement::What::Log)].clone().unwrap();
+    let open = store.index.media.open()[store.placement.place(placement::DataClass::Log)].clone().unwrap();
     let mut page = layout::Output::default();
     page.u32(1 << 16);
     page.u32(open.segment);

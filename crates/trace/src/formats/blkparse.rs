@@ -5,7 +5,7 @@
 //! the device, in the order of their first lines. Time is that of the line.
 
 use super::super::fields::{BLANKS, Fields, Wrong};
-use super::super::lines::{Likeness, LineFormat, TextTrace, reads_as};
+use super::super::lines::{Confidence, LineFormat, TextTrace, reads_as};
 use super::super::{Flags, Op, Record};
 use super::blktrace::{Event, EventCounts, SECTOR_BYTES, Units};
 use super::{Format, Head, Make};
@@ -19,8 +19,8 @@ pub const FORMAT: Format = Format {
     make: Make {
         detects: |head: &Head| {
             let kinds = [Event::Issue, Event::Queue, Event::Complete];
-            let likeness = |event| reads_as(BlkParse::new(event), head.bytes, head.whole);
-            kinds.into_iter().map(likeness).max().unwrap_or(Likeness::None)
+            let confidence = |event| reads_as(BlkParse::new(event), head.bytes, head.whole);
+            kinds.into_iter().map(confidence).max().unwrap_or(Confidence::None)
         },
         open: |input, options| Ok(TextTrace::open(input, BlkParse::new(options.event))),
     },

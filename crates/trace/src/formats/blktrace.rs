@@ -7,7 +7,7 @@
 //! from the first request.
 
 use super::super::input::Input;
-use super::super::lines::Likeness;
+use super::super::lines::Confidence;
 use super::super::window::Window;
 use super::super::{BATCH, Flags, Op, Record, Records, Tally};
 use super::{Format, Head, Make};
@@ -24,7 +24,7 @@ pub const FORMAT: Format = Format {
     about: "blktrace binary, merged or one file a CPU; --event chooses among Q, D and C",
     options: &[],
     make: Make {
-        detects: |head: &Head| Likeness::full_if(Order::of(head.bytes).is_some()),
+        detects: |head: &Head| Confidence::full_if(ByteOrder::of(head.bytes).is_some()),
         open: |input, options| Ok(Box::new(BlkTrace::new(input, options.event))),
     },
 };
@@ -157,18 +157,18 @@ pub(in super::super) fn siblings(path: &Path) -> Vec<PathBuf> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum ByteOrder {
     Little,
     Big,
 }
 
-impl Order {
-    fn of(head: &[u8]) -> Option<Order> {
+impl ByteOrder {
+    fn of(head: &[u8]) -> Option<ByteOrder> {
         let magic: [u8; 4] = head.get(..4)?.try_into().ok()?;
         if u32::from_le_bytes(magic) == MAGIC | VERSION {
-            Some(Order::Little)
+            Some(ByteOrder::Little)
         } else if u32::from_be_bytes(magic) == MAGIC | VERSION {
-            Some(Order::Big)
+            Some(ByteOrder::Big)
         } else {
             None
         }
@@ -176,17 +176,17 @@ impl Order {
 
     fn u16(self, bytes: &[u8], at: usize) -> u16 {
         let field = [bytes[at], bytes[at + 1]];
-        if self == Order::Little { u16::from_le_bytes(field) } else { u16::from_be_bytes(field) }
+        if self == ByteOrder::Little { u16::from_le_bytes(field) } else { u16::from_be_bytes(field) }
     }
 
     fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let (first, second) = (u32::from(self.u16(bytes, at)), u32::from(self.u16(bytes, at + 2)));
-        if self == Order::Little { second << 16 | first } else { first << 16 | second }
+        if self == ByteOrder::Little { second << 16 | first } else { first << 16 | second }
     }
 
     fn u64(self, bytes: &[u8], at: usize) -> u64 {
         let (first, second) = (u64::from(self.u32(bytes, at)), u64::from(self.u32(bytes, at + 4)));
-        if self == Order::Little { second << 32 | first } else { first << 32 | second }
+        if self == ByteOrder::Little { second << 32 | first } else { first << 32 | second }
     }
 }
 
@@ -231,7 +231,7 @@ impl Stream {
             };
         }
         let bytes = self.window.bytes();
-        let Some(order) = Order::of(bytes) else {
+        let Some(order) = ByteOrder::of(bytes) else {
             return Err(self.corrupt("field 1 (magic) is not that of blktrace version 7"));
         };
         let raw = Raw {

@@ -6,7 +6,7 @@
 //! is of 512 bytes. Other commands move no data and are skipped. Time counts from the first request.
 
 use super::super::fields::{Fields, Wrong};
-use super::super::lines::{Likeness, LineFormat, TextTrace};
+use super::super::lines::{Confidence, LineFormat, TextTrace};
 use super::super::{Op, Record};
 use super::{Format, Head, Make};
 use bimetal_base::time::Time;
@@ -20,7 +20,7 @@ pub const FORMAT: Format = Format {
     about: "CloudPhysics CSV of libCacheSim: version,seconds,SCSI opcode,bytes,block512",
     options: &[],
     make: Make {
-        detects: |head: &Head| Likeness::full_if(head.bytes.starts_with(HEADER)),
+        detects: |head: &Head| Confidence::full_if(head.bytes.starts_with(HEADER)),
         open: |input, _| Ok(TextTrace::open(input, CloudPhysics::default())),
     },
 };

@@ -5,7 +5,7 @@
 //! for nothing and is skipped.
 
 use super::super::fields::{BLANKS, Fields, Wrong};
-use super::super::lines::{Likeness, LineFormat, TextTrace, reads_as};
+use super::super::lines::{Confidence, LineFormat, TextTrace, reads_as};
 use super::super::{Op, Record};
 use super::{Format, Head, Make};
 use bimetal_base::time::Time;
@@ -23,7 +23,7 @@ pub const FORMAT: Format = Format {
     make: Make {
         detects: |head: &Head| match memchr(b'.', head.bytes) {
             Some(_) => reads_as(DiskSim, head.bytes, head.whole),
-            None => Likeness::None,
+            None => Confidence::None,
         },
         open: |input, _| Ok(TextTrace::open(input, DiskSim)),
     },

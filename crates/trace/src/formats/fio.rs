@@ -5,7 +5,7 @@
 //! in the order of their first lines. `add`, `open` and `close` ask for nothing and are skipped.
 
 use super::super::fields::{BLANKS, Fields, Wrong};
-use super::super::lines::{Likeness, LineFormat, TextTrace};
+use super::super::lines::{Confidence, LineFormat, TextTrace};
 use super::super::{Flags, Op, Record};
 use super::{Format, Head, Make};
 use bimetal_base::time::Time;
@@ -19,7 +19,7 @@ pub const FORMAT: Format = Format {
     about: "fio iolog, versions 2 and 3: [microseconds] file action [offset bytes]",
     options: &[],
     make: Make {
-        detects: |head: &Head| Likeness::full_if(head.bytes.starts_with(HEADER)),
+        detects: |head: &Head| Confidence::full_if(head.bytes.starts_with(HEADER)),
         open: |input, _| Ok(TextTrace::open(input, Fio::default())),
     },
 };

@@ -23,7 +23,7 @@ pub use blktrace::Event;
 pub use csv::Columns;
 
 use super::input::Input;
-use super::lines::Likeness;
+use super::lines::Confidence;
 use super::{ReadOptions, Records};
 use bimetal_base::options::{Entry, Registry};
 use bimetal_base::{Error, Result};
@@ -34,7 +34,7 @@ pub type Format = Entry<Make>;
 /// How a format is told and read.
 pub struct Make {
     /// How much a file that begins so looks like one.
-    pub(super) detects: fn(&Head) -> Likeness,
+    pub(super) detects: fn(&Head) -> Confidence,
     /// Begins to read one.
     pub(super) open: fn(Input, &ReadOptions) -> Result<Box<dyn Records>>,
 }
@@ -72,11 +72,11 @@ pub(super) fn detect(name: &str, head: &Head) -> Result<&'static Format> {
     if head.bytes.is_empty() {
         return Err(Error::invalid(format!("{name} is empty")));
     }
-    let mut best = (Likeness::None, None);
+    let mut best = (Confidence::None, None);
     for format in FORMATS {
-        let likeness = (format.make.detects)(head);
-        if likeness > best.0 {
-            best = (likeness, Some(format));
+        let confidence = (format.make.detects)(head);
+        if confidence > best.0 {
+            best = (confidence, Some(format));
         }
     }
     best.1.ok_or_else(|| {

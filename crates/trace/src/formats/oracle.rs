@@ -5,7 +5,7 @@
 //! that object n is page n; object numbers of 2⁵² and more do not fit that and are refused.
 
 use super::super::input::Input;
-use super::super::lines::Likeness;
+use super::super::lines::Confidence;
 use super::super::window::Window;
 use super::super::{BATCH, Op, Record, Records, Tally};
 use super::{Format, Head, Make};
@@ -44,7 +44,7 @@ impl Raw {
 }
 
 /// Binary records have no magic; what they hold must be in order and within reason.
-fn detects(head: &Head) -> Likeness {
+fn detects(head: &Head) -> Confidence {
     let (records, rest) = head.bytes.as_chunks::<RECORD_BYTES>();
     let mut last = 0;
     let sound = |(number, bytes): (usize, &[u8; RECORD_BYTES])| {
@@ -54,7 +54,7 @@ fn detects(head: &Head) -> Likeness {
         in_order && raw.bytes > 0 && raw.bytes < 1 << 30 && (raw.next == -1 || raw.next > number as i64)
     };
     let whole = !records.is_empty() && (rest.is_empty() || !head.whole);
-    Likeness::full_if(whole && records.iter().enumerate().all(sound))
+    Confidence::full_if(whole && records.iter().enumerate().all(sound))
 }
 
 struct Oracle {

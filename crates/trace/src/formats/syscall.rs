@@ -6,7 +6,7 @@
 //! the file's end. Calls that failed or touch no contents (stat, open, close, …) are skipped.
 
 use super::super::fields::{Fields, Wrong};
-use super::super::lines::{Likeness, LineFormat, TextTrace};
+use super::super::lines::{Confidence, LineFormat, TextTrace};
 use super::super::{Flags, Op, Record};
 use super::{Format, Head, Make};
 use bimetal_base::time::Time;
@@ -21,7 +21,7 @@ pub const FORMAT: Format = Format {
     about: "system calls on files: time_s,pid,op,path_id,offset,length,result",
     options: &[],
     make: Make {
-        detects: |head: &Head| Likeness::full_if(head.bytes.starts_with(HEADER)),
+        detects: |head: &Head| Confidence::full_if(head.bytes.starts_with(HEADER)),
         open: |input, _| Ok(TextTrace::open(input, Syscall::default())),
     },
 };

@@ -31,7 +31,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Ou, Haerder, Jin, ADBIS 2010", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let window = order.share("window")?;
     let config = order.config().clone().block_pages(order.number_within("cluster", 1, 1 << 20)?);
     let blocks = Blocks::<X>::new(&config, 0);

@@ -64,7 +64,7 @@ pub struct Rules {
 }
 
 /// A page in the heap: times written, place in the order, node.
-type Entry = Reverse<(u32, u64, u32)>;
+type Candidate = Reverse<(u32, u64, u32)>;
 
 /// The scanned pages.
 pub struct Candidates<X> {
@@ -74,7 +74,7 @@ pub struct Candidates<X> {
     /// The place of each scanned page in the LRU order.
     places: Vec<u64>,
     next_place: u64,
-    heap: BinaryHeap<Entry>,
+    heap: BinaryHeap<Candidate>,
     waiting: Blocks<X>,
     near: Vec<u64>,
 }
@@ -133,7 +133,7 @@ impl<X: Index> Candidates<X> {
         })
     }
 
-    fn rank(&self, pages: &Pages<X>, node: u32) -> Entry {
+    fn rank(&self, pages: &Pages<X>, node: u32) -> Candidate {
         let times = if self.rules.frequency { pages.tag(node) >> TIMES_SHIFT } else { 0 };
         Reverse((times, self.places[node as usize], node))
     }
@@ -148,7 +148,7 @@ impl<X: Index> Candidates<X> {
     }
 
     /// Whether an entry of the heap still stands for a candidate.
-    fn is_current(&self, pages: &Pages<X>, entry: &Entry) -> bool {
+    fn is_current(&self, pages: &Pages<X>, entry: &Candidate) -> bool {
         let Reverse((_, _, node)) = *entry;
         Self::has(pages, node, CANDIDATE) && self.rank(pages, node) == *entry
     }
@@ -221,7 +221,7 @@ impl<X: Index> Candidates<X> {
 
     pub fn bytes(&self) -> usize {
         self.places.len() * size_of::<u64>()
-            + self.heap.capacity() * size_of::<Entry>()
+            + self.heap.capacity() * size_of::<Candidate>()
             + self.waiting.bytes()
     }
 }

@@ -56,7 +56,7 @@ pub const ENTRY: Entry = Entry {
     make: Make { source: "Ramasamy and Karantharaj 2014", dense: make::<Dense>, sparse: make::<Sparse> },
 };
 
-fn make<X: Index>(order: &Order) -> Result<Box<dyn PageCache>> {
+fn make<X: Index>(order: &BuildContext) -> Result<Box<dyn PageCache>> {
     let writing = Writing::new(order)?;
     let near =
         order.one_of("near", &[("half", Near::Half), ("aligned", Near::Aligned), ("full", Near::Full)])?;
@@ -115,7 +115,7 @@ struct Writing {
 }
 
 impl Writing {
-    fn new(order: &Order) -> Result<Writing> {
+    fn new(order: &BuildContext) -> Result<Writing> {
         let groupings = [("kmeans", Grouping::KMeans), ("block", Grouping::Block), ("page", Grouping::Page)];
         let densities =
             [("occupancy", Density::Occupancy), ("fill", Density::Fill), ("paper", Density::Paper)];

@@ -35,7 +35,7 @@ pub(super) struct Player {
     /// How much faster than recorded, if calls come when they were recorded.
     speed: Option<f64>,
     contents: Vec<u8>,
-    order: Mutex<Order>,
+    order: Mutex<CallOrder>,
     /// One for each process: it may be its turn.
     turns: Vec<Condvar>,
     tally: parking_lot::Mutex<Tally>,
@@ -43,7 +43,7 @@ pub(super) struct Player {
 
 /// Which call comes next, and what is under way.
 #[derive(Default)]
-struct Order {
+struct CallOrder {
     next: usize,
     /// Calls under way by path: those that use it, those that change what it names.
     under_way: FxHashMap<u32, (u32, u32)>,
@@ -213,7 +213,7 @@ impl Player {
         self.tell_next(&order);
     }
 
-    fn tell_next(&self, order: &Order) {
+    fn tell_next(&self, order: &CallOrder) {
         if let Some(call) = self.workload.calls.get(order.next) {
             self.turns[call.process as usize].notify_one();
         }
@@ -279,7 +279,7 @@ impl Player {
     }
 }
 
-impl Order {
+impl CallOrder {
     /// Whether a call under way keeps another one from a path: one that changes it from all, one that uses it from
     /// those that change it.
     fn is_in_the_way(&self, (path, changes): (u32, bool)) -> bool {

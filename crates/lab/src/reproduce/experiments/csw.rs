@@ -11,7 +11,7 @@
 //! policies see the same ratio of cache to area. The flash is filled before, so that every write is an
 //! overwrite.
 
-use super::super::{Experiment, Findings, Row, Setting};
+use super::super::{Experiment, ExperimentContext, Findings, Row};
 use crate::replay::RunReport;
 use bimetal_base::Result;
 use bimetal_cache::registry::POLICIES;
@@ -87,7 +87,7 @@ struct Workload {
     alike: bool,
 }
 
-fn compare(setting: &Setting, workload: &Workload) -> Result<Findings> {
+fn compare(setting: &ExperimentContext, workload: &Workload) -> Result<Findings> {
     let names = |names: Vec<&str>| names.join(",");
     let policies = names(POLICIES.iter().map(|entry| entry.name).collect());
     let schemes = names(SCHEMES.iter().map(|scheme| scheme.name).collect());
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn policies_are_compared_at_the_same_size_over_the_same_layer() {
-        let setting = Setting { seed: 1, traces: None, plots: None };
+        let setting = ExperimentContext { seed: 1, traces: None, plots: None };
         let line = "gen:iometer:size=8MiB:requests=3000 --cache lru,cswlru,fab,cfdc,cflru --cache-size 64KiB,256KiB \
                     --ftl page --device slc-2k --device-size 10MiB --precondition fill";
         let runs = setting.replay(line).unwrap();

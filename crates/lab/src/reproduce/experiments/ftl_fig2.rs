@@ -4,7 +4,7 @@
 //! Twice: from the trace of a real kernel's VFAT (Linux 6.1, 32 MiB volume, FATs from sector 4, data from
 //! 164) and from our model of the paper's own volume (see the generator `camera-vfat`).
 
-use super::super::{Experiment, Findings, Row, Setting};
+use super::super::{Experiment, ExperimentContext, Findings, Row};
 use crate::replay::picture::{Dots, save};
 use bimetal_base::{Error, Result};
 use bimetal_trace::{Op, ReadOptions, Source};
@@ -117,7 +117,7 @@ impl References {
     }
 }
 
-fn run(setting: &Setting) -> Result<Findings> {
+fn run(setting: &ExperimentContext) -> Result<Findings> {
     let recorded = count(&setting.trace(RECORDED)?, RECORDED_DATA)?;
     let recipe = format!("gen:camera-vfat:seed={}", setting.seed);
     let modelled_source = Source::parse(&recipe, ReadOptions::default())?;

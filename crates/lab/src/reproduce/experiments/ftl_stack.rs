@@ -3,10 +3,10 @@
 //! simulated time. Beside [`ftl_table1`](super::ftl_table1), which counts the operations of a stream of sectors,
 //! this has no model of the file system and no sum of costs: only profiles of the parts.
 
-use super::super::{Experiment, Findings, Row, Setting};
+use super::super::{Experiment, ExperimentContext, Findings, Row};
 use bimetal_base::Result;
 use bimetal_base::time::Time;
-use bimetal_cache::nvram::{Choice, NvramCache};
+use bimetal_cache::nvram::{Admission, NvramCache};
 use bimetal_fat::camera;
 use bimetal_fat::layout::Width;
 use bimetal_fat::{Format, Options, SECTOR_BYTES, Volume};
@@ -15,7 +15,7 @@ use bimetal_ftl::ssd::{Data, Ssd, SsdProfile};
 use bimetal_media::BlockDevice;
 use bimetal_media::nvram::Nvram;
 use bimetal_media::part::Part;
-use bimetal_media::profile::{self, Described, Impossible, size};
+use bimetal_media::profile::{self, Described, InvalidField, size};
 use bimetal_media::ram::Ram;
 use bimetal_media::recorded::{Event, Recorder};
 use rustc_hash::FxHashSet;
@@ -83,17 +83,17 @@ pub struct Preset {
 impl Described for Preset {
     const KIND: &'static str = "camera";
 
-    fn check(&self) -> Result<(), Impossible> {
+    fn check(&self) -> Result<(), InvalidField> {
         for (value, field) in [
             (self.write_us, "write_us"),
             (self.nftl_mapping_us, "nftl_mapping_us"),
             (self.bast_mapping_us, "bast_mapping_us"),
             (self.fast_mapping_us, "fast_mapping_us"),
         ] {
-            Impossible::unless((0.0..=1e6).contains(&value), field, "must be from 0 to 1000000")?;
+            InvalidField::unless((0.0..=1e6).contains(&value), field, "must be from 0 to 1000000")?;
         }
-        Impossible::unless(self.start_sector < 1 << 20, "start_sector", "must be below 2^20")?;
-        Impossible::unless(self.nvram_size <= 1 << 30, "nvram_size", "must be at most 1 GiB")
+        InvalidField::unless(self.start_sector < 1 << 20, "start_sector", "must be below 2^20")?;
+        InvalidField::unless(self.nvram_size <= 1 << 30, "nvram_size", "must be at most 1 GiB")
     }
 }
 
@@ -145,7 +145,7 @@ fn run(preset: &Preset, scheme: Scheme, absorbed: bool, seed: u64) -> Result<Run
         false => Volume::open(part, formatted, Options::default())?,
         true => {
             let nvram = Nvram::new(profile::load(&preset.nvram)?, preset.nvram_size as usize);
-            let cache = Arc::new(NvramCache::open(part, nvram, Choice::Told)?);
+            let cache = Arc::new(NvramCache::open(part, nvram, Admission::Told)?);
             let options = Options { lazy: false, cache: Some(Arc::clone(&cache)) };
             Volume::open(cache, formatted, options)?
         }
@@ -181,7 +181,7 @@ fn flash(preset: &Preset, scheme: Scheme, seed: u64) -> Result<Ssd> {
     Ssd::new(&profile, Data::Storage(Arc::new(Ram::new("flash", bytes))), seed)
 }
 
-fn table(setting: &Setting) -> Result<Findings> {
+fn table(setting: &ExperimentContext) -> Result<Findings> {
     let (mut rows, mut why, mut holds) = (Vec::new(), Vec::new(), Vec::new());
     for preset in PRESETS {
         let of = format!("{preset}: ");
@@ -267,7 +267,7 @@ fn order(seconds: [f64; 3]) -> String {
 /// Figure 2: where the writes go, before and after the hot ones are absorbed.
 ///
 /// Fails as the volume does.
-fn figure(setting: &Setting) -> Result<Findings> {
+fn figure(setting: &ExperimentContext) -> Result<Findings> {
     let (all, data) = references(setting.seed)?;
     let hot: Vec<u64> = all.iter().copied().filter(|sector| *sector < data).collect();
     let sectors: FxHashSet<u64> = hot.iter().copied().collect();
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_claims_hold_as_far_as_they_are_said_to() {
-        let setting = Setting { seed: TABLE.seed, traces: None, plots: None };
+        let setting = ExperimentContext { seed: TABLE.seed, traces: None, plots: None };
         let findings = table(&setting).unwrap();
         assert!(findings.holds, "{}", findings.why);
         assert_eq!(findings.rows.len(), 2 * 21);
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn six_writes_in_ten_go_to_a_five_hundredth_of_the_sectors() {
-        let found = figure(&Setting { seed: camera::SEED, traces: None, plots: None }).unwrap();
+        let found = figure(&ExperimentContext { seed: camera::SEED, traces: None, plots: None }).unwrap();
         assert!(found.holds, "{:?}", found.rows);
         assert_eq!(found.why, "245732 of 408959 writes go to 138 FAT and directory sectors");
     }

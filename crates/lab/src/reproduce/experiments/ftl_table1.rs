@@ -10,7 +10,7 @@
 //! The claim is judged by the first; the others are printed beside it, and where they give another order
 //! the reason says so.
 
-use super::super::{Experiment, Findings, Row, Setting};
+use super::super::{Experiment, ExperimentContext, Findings, Row};
 use crate::replay::RunReport;
 use bimetal_base::{Error, Result};
 use serde::Deserialize;
@@ -110,7 +110,12 @@ fn simulated(hot: &[RunReport], cold: &[RunReport]) -> Result<Times> {
 }
 
 /// The same runs with all writes and with the hot range absorbed.
-fn both(setting: &Setting, trace: &str, ftls: &str, hot: &str) -> Result<(Vec<RunReport>, Vec<RunReport>)> {
+fn both(
+    setting: &ExperimentContext,
+    trace: &str,
+    ftls: &str,
+    hot: &str,
+) -> Result<(Vec<RunReport>, Vec<RunReport>)> {
     let line = format!("{trace} {DEVICE} --ftl {ftls} {OVERHEAD}");
     Ok((setting.replay(&line)?, setting.replay(&format!("{line} --absorb {hot}"))?))
 }
@@ -149,7 +154,7 @@ fn holds(times: &Times) -> bool {
         && gains
 }
 
-fn run(setting: &Setting) -> Result<Findings> {
+fn run(setting: &ExperimentContext) -> Result<Findings> {
     let preset = Preset::load()?;
     let Volume { start, slots } = preset.volume;
     let trace = format!("gen:camera-vfat:seed={}:format=yes:start={start}:slots={slots}", setting.seed);
@@ -187,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_table_is_reproduced_with_the_preset_and_its_orders_by_the_data_sheet() {
-        let setting = Setting { seed: 13, traces: None, plots: None };
+        let setting = ExperimentContext { seed: 13, traces: None, plots: None };
         let findings = run(&setting).unwrap();
         assert!(findings.holds, "{}", findings.why);
         assert_eq!(findings.rows.len(), 18);

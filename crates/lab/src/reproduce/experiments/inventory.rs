@@ -3,7 +3,7 @@
 //! The written figures are the table "Counts" of the folder's `README.md`. A trace that agrees in all of
 //! them is one row, its number of requests; a figure that does not is a row more.
 
-use super::super::{Experiment, Findings, Row, Setting};
+use super::super::{Experiment, ExperimentContext, Findings, Row};
 use bimetal_base::{Error, Result};
 use bimetal_trace::{Summary, summarise};
 use std::path::Path;
@@ -39,7 +39,7 @@ const FIGURES: [(&str, &str, f64); 8] = [
     ("not sequential", "%", 0.6),
 ];
 
-fn run(setting: &Setting) -> Result<Findings> {
+fn run(setting: &ExperimentContext) -> Result<Findings> {
     let table = written(&setting.traces_dir()?.join("README.md"))?;
     let (mut rows, mut wrong) = (Vec::new(), 0);
     for line in &table {

@@ -12,7 +12,7 @@
 //! fewer; on the write-heavy one neither loses. Of ours: that it cleans no more segments and copies no more
 //! bytes than *split+atime* anywhere.
 
-use super::super::{Experiment, Findings, Row, Setting};
+use super::super::{Experiment, ExperimentContext, Findings, Row};
 use crate::objects::{Measured, Setup, measure};
 use crate::replay::parallel::run_all;
 use crate::replay::picture::{Bars, save};
@@ -90,7 +90,7 @@ impl Group {
 }
 
 /// Measures everything, on all processors.
-fn groups(setting: &Setting, trace: &ObjectTrace) -> Result<Vec<Group>> {
+fn groups(setting: &ExperimentContext, trace: &ObjectTrace) -> Result<Vec<Group>> {
     let part: NandProfile = profile::load(PART)?;
     let shapes: Vec<(f64, u32)> =
         UTILISATIONS.iter().flat_map(|full| SEGMENTS.iter().map(|blocks| (*full, *blocks))).collect();
@@ -152,7 +152,7 @@ fn losses(groups: &[Group]) -> Vec<String> {
     groups.iter().filter(loses).map(Group::name).collect()
 }
 
-fn run(setting: &Setting, name: &str, reads: bool) -> Result<Findings> {
+fn run(setting: &ExperimentContext, name: &str, reads: bool) -> Result<Findings> {
     let path = setting.traces_dir()?.join(name);
     let trace = ObjectTrace::of_calls(&path)?;
     let groups = groups(setting, &trace)?;
@@ -199,7 +199,7 @@ fn ours_in_words(losses: &[String], groups: usize) -> String {
     }
 }
 
-fn draw(setting: &Setting, groups: &[Group], reads: bool) -> Result<()> {
+fn draw(setting: &ExperimentContext, groups: &[Group], reads: bool) -> Result<()> {
     let Some(folder) = &setting.plots else { return Ok(()) };
     for (segments, what) in [(true, "segments"), (false, "bytes")] {
         let bar = |group: &Group, placement: &&str| {

@@ -6,7 +6,7 @@
 //! FATs and the root directory; on any of them pages written again and again, which is all that a cache or a device
 //! can know. The traces wrap around a flash so small that cleaning is at work all the time.
 
-use super::super::{Experiment, Findings, Row, Setting};
+use super::super::{Experiment, ExperimentContext, Findings, Row};
 use crate::replay::RunReport;
 use bimetal_base::Result;
 
@@ -41,7 +41,7 @@ fn found(report: &RunReport) -> Found {
 }
 
 fn replay(
-    setting: &Setting,
+    setting: &ExperimentContext,
     case: &(&str, &str, Option<&str>),
     place: Option<&str>,
     handles: u32,
@@ -58,7 +58,7 @@ fn replay(
     Ok(reports.first().map(found).unwrap_or(Found { copied: 0.0, erases: 0.0 }))
 }
 
-fn run(setting: &Setting) -> Result<Findings> {
+fn run(setting: &ExperimentContext) -> Result<Findings> {
     let (mut rows, mut gains, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for case in &CASES {
         let name = case.0.split(['/', '.']).nth(1).unwrap_or(case.0);

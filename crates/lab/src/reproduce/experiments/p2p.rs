@@ -1,7 +1,7 @@
 //! The peer-to-peer generator beside the recorded download that it imitates: the workload of figure 13 of
 //! the CSWLRU paper, a download of 739 MB.
 
-use super::super::{Experiment, Findings, Row, Setting};
+use super::super::{Experiment, ExperimentContext, Findings, Row};
 use bimetal_base::Result;
 use bimetal_trace::{Op, ReadOptions, Record, Source};
 use rustc_hash::FxHashSet;
@@ -51,7 +51,7 @@ fn shape(source: &Source) -> Result<Shape> {
     })
 }
 
-fn run(setting: &Setting) -> Result<Findings> {
+fn run(setting: &ExperimentContext) -> Result<Findings> {
     let recorded = shape(&setting.trace(RECORDED)?)?;
     let source = Source::parse(&format!("gen:p2p:seed={}", setting.seed), ReadOptions::default())?;
     let generated = shape(&source)?;

@@ -6,7 +6,7 @@
 //! write the same. What is compared is the sum over the nine stacks; a trace on which CSWLRU is ahead in erases or in
 //! time is named, and so is how many of the single stacks go to CSWLRU.
 
-use super::super::{Experiment, Findings, Row, Setting};
+use super::super::{Experiment, ExperimentContext, Findings, Row};
 use crate::replay::RunReport;
 use bimetal_base::Result;
 use std::io::IsTerminal;
@@ -82,7 +82,7 @@ struct Outcome {
     stacks: [usize; 3],
 }
 
-fn run(setting: &Setting) -> Result<Findings> {
+fn run(setting: &ExperimentContext) -> Result<Findings> {
     let generated =
         GENERATED.map(|recipe| (recipe.to_string(), format!("{recipe},seed={}", setting.seed), ""));
     let folder = setting.traces_dir()?.display();
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_trace_goes_to_the_policy_that_is_ahead_in_both() {
-        let setting = Setting { seed: 1, traces: None, plots: None };
+        let setting = ExperimentContext { seed: 1, traces: None, plots: None };
         let line = "gen:iometer:size=8MiB:requests=3000:random=100 --cache cswlru,tide --cache-size 256KiB,1MiB --ftl bast \
                     --device slc-2k --device-size 10MiB --precondition fill";
         let outcome = judge("random", &setting.replay(line).unwrap());

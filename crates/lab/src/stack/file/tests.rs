@@ -100,7 +100,10 @@ fn a_setting_changes_one_key_and_reaches_into_names_with_options() {
     assert_eq!(set("trace.generator.random=5").unwrap().trace.generator.unwrap().get("random"), Some("5"));
     assert_eq!(set("device.ftl=fast:logs=8").unwrap().device.ftl.unwrap().name, "fast");
     assert_eq!(set("run.queue-depth=32").unwrap().run.queue_depth, 32);
-    assert_eq!(set("nvram.takes=heat").unwrap().nvram.unwrap().takes, Some(Text(Takes::Heat(3, 1000))));
+    assert_eq!(
+        set("nvram.takes=heat").unwrap().nvram.unwrap().takes,
+        Some(Text(AdmissionRule::Heat(3, 1000)))
+    );
     assert_eq!(set("fs.kind=nfhybrid").unwrap().fs.unwrap().kind, "nfhybrid");
 }
 

@@ -11,7 +11,7 @@ fn residency(slots: u32) -> Residency {
 }
 
 /// Every bound file block with its SSD block and state.
-fn blocks(residency: &Residency, ino: u64) -> BTreeMap<u64, (u32, WrDone)> {
+fn blocks(residency: &Residency, ino: u64) -> BTreeMap<u64, (u32, CopyState)> {
     let pieces = residency.node(ino).map(|node| node.pieces.iter().collect::<Vec<_>>());
     let each = |piece: Piece| {
         (0..piece.len()).map(move |i| (u64::from(piece.file_block + i), (piece.at + i, piece.state())))
@@ -23,7 +23,7 @@ fn blocks(residency: &Residency, ino: u64) -> BTreeMap<u64, (u32, WrDone)> {
 fn random_binding_and_unbinding_agrees_with_a_map_of_blocks() {
     let mut random = SmallRng::seed_from_u64(5);
     let mut residency = residency(4096);
-    let mut model: BTreeMap<u64, (u32, WrDone)> = BTreeMap::new();
+    let mut model: BTreeMap<u64, (u32, CopyState)> = BTreeMap::new();
     let mut next = 0;
     for _ in 0..6000 {
         let from = random.random_range(0..2000u64);
@@ -32,7 +32,7 @@ fn random_binding_and_unbinding_agrees_with_a_map_of_blocks() {
         match random.random_range(0..4) {
             0 | 1 => {
                 residency.carve(1, from, end, &mut changes);
-                let state = if random.random() { WrDone::Ssd } else { WrDone::Both };
+                let state = if random.random() { CopyState::Ssd } else { CopyState::Both };
                 let piece = Piece::new(from as u32, next, (end - from) as u32, state, 0);
                 residency.bind(1, INODE, piece, 0).unwrap();
                 model.extend((from..end).map(|b| (b, (next + (b - from) as u32, state))));
@@ -47,8 +47,8 @@ fn random_binding_and_unbinding_agrees_with_a_map_of_blocks() {
                 residency.forget_if_empty(1);
             }
             _ => {
-                residency.set_state(1, (from, end), WrDone::Both, &mut changes);
-                model.range_mut(from..end).for_each(|(_, block)| block.1 = WrDone::Both);
+                residency.set_state(1, (from, end), CopyState::Both, &mut changes);
+                model.range_mut(from..end).for_each(|(_, block)| block.1 = CopyState::Both);
             }
         }
     }
@@ -60,7 +60,7 @@ fn random_binding_and_unbinding_agrees_with_a_map_of_blocks() {
 fn sequential_binding_makes_one_piece_and_never_joins_two_old_ones() {
     let mut residency = residency(64);
     for at in [0, 1, 3, 2] {
-        residency.bind(1, INODE, Piece::new(at, 100 + at, 1, WrDone::Both, 0), 0).unwrap();
+        residency.bind(1, INODE, Piece::new(at, 100 + at, 1, CopyState::Both, 0), 0).unwrap();
     }
     let pieces: Vec<_> =
         residency.node(1).unwrap().pieces.iter().map(|piece| (piece.file_block, piece.len())).collect();
@@ -71,7 +71,7 @@ fn sequential_binding_makes_one_piece_and_never_joins_two_old_ones() {
 fn a_remainder_stays_in_its_slot_or_is_reported_as_moved() {
     let mut residency = residency(64);
     for i in 0..8 {
-        residency.bind(1, INODE, Piece::new(i * 10, i * 100, 5, WrDone::Both, 0), 0).unwrap();
+        residency.bind(1, INODE, Piece::new(i * 10, i * 100, 5, CopyState::Both, 0), 0).unwrap();
     }
     let mut changes = Changes::default();
     residency.carve(1, 0, 1, &mut changes);
@@ -86,12 +86,12 @@ fn a_remainder_stays_in_its_slot_or_is_reported_as_moved() {
 fn without_slots_new_inodes_are_refused_and_remainders_go() {
     let mut residency = residency(65);
     let mut ino = 0;
-    while residency.bind(ino, INODE, Piece::new(0, ino as u32 * 10, 8, WrDone::Both, 0), 0).is_ok() {
+    while residency.bind(ino, INODE, Piece::new(0, ino as u32 * 10, 8, CopyState::Both, 0), 0).is_ok() {
         ino += 1;
     }
     assert_eq!((ino, residency.slots.used()), (64, 64), "one slot is kept in reserve");
     for extra in 1..20 {
-        residency.bind(0, INODE, Piece::new(extra * 20, 5000 + extra * 10, 3, WrDone::Both, 0), 0).ok();
+        residency.bind(0, INODE, Piece::new(extra * 20, 5000 + extra * 10, 3, CopyState::Both, 0), 0).ok();
     }
     assert_eq!(residency.slots.used(), 65);
     let mut changes = Changes::default();

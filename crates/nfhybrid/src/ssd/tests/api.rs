@@ -19,7 +19,7 @@ fn write(
     ino: u64,
     file_block: u32,
     blocks: u32,
-    state: WrDone,
+    state: CopyState,
 ) {
     let section = ssd.default_section();
     let runs = ssd.allocate(section, blocks, Time(op)).expect("room");
@@ -37,7 +37,7 @@ fn bind(
     ino: u64,
     file_block: u32,
     run: Run,
-    state: WrDone,
+    state: CopyState,
 ) {
     let block = u64::from(ssd.block_bytes());
     let data = vec![op as u8; (block * u64::from(run.len)) as usize];
@@ -60,8 +60,8 @@ fn one_section(extent_bytes: u64, bytes: u64) -> Config {
 #[test]
 fn what_was_bound_is_there_after_a_mount_from_the_log_and_from_the_tables() {
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
-    write(&mut ssd, &device, 1, 12, 0, 1, WrDone::Both);
-    write(&mut ssd, &device, 2, 13, 7, 40, WrDone::Ssd);
+    write(&mut ssd, &device, 1, 12, 0, 1, CopyState::Both);
+    write(&mut ssd, &device, 2, 13, 7, 40, CopyState::Ssd);
     seal_all(&mut ssd, &device);
     let before = everything(&ssd);
     assert_eq!(before.len(), 41);
@@ -74,7 +74,7 @@ fn what_was_bound_is_there_after_a_mount_from_the_log_and_from_the_tables() {
     assert!(opened.notes.is_empty(), "{:?}", opened.notes);
     assert_eq!(opened.ssd.dup_inode(Ino(13)).map(|inode| (inode.size, inode.mode)), Some((2, 0o100600)));
     let found = opened.ssd.resident(Ino(13), 10).unwrap();
-    assert_eq!((found.len, found.state), (37, WrDone::Ssd));
+    assert_eq!((found.len, found.state), (37, CopyState::Ssd));
     assert_eq!(opened.ssd.sums(found.at, 2).values(), Some(&[crc32c(&[2; 4096]); 2][..]));
     let (fresh, expected) = (&opened.records, ssd.resident(Ino(13), 7).unwrap());
     let run = Run { at: expected.at, len: 40 };
@@ -86,16 +86,16 @@ fn what_was_bound_is_there_after_a_mount_from_the_log_and_from_the_tables() {
 #[test]
 fn a_partly_overwritten_file_has_a_state_for_each_part() {
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
-    write(&mut ssd, &device, 1, 5, 0, 10, WrDone::Both);
-    write(&mut ssd, &device, 2, 5, 4, 2, WrDone::Ssd);
+    write(&mut ssd, &device, 1, 5, 0, 10, CopyState::Both);
+    write(&mut ssd, &device, 2, 5, 4, 2, CopyState::Ssd);
     let states: Vec<_> = ssd.residents(Ino(5)).map(|(at, found)| (at, found.len, found.state)).collect();
-    assert_eq!(states, [(0, 4, WrDone::Both), (4, 2, WrDone::Ssd), (6, 4, WrDone::Both)]);
+    assert_eq!(states, [(0, 4, CopyState::Both), (4, 2, CopyState::Ssd), (6, 4, CopyState::Both)]);
     let sum = ssd.summary(Ino(5));
-    assert_eq!(sum, Summary { active: true, wr_done: WrDone::Ssd, blocks: 10 });
+    assert_eq!(sum, Summary { active: true, wr_done: CopyState::Ssd, blocks: 10 });
     ssd.trim(2);
-    assert_eq!(ssd.summary(Ino(5)).wr_done, WrDone::Both);
+    assert_eq!(ssd.summary(Ino(5)).wr_done, CopyState::Both);
     ssd.unbind_all(3, Ino(5));
-    assert_eq!(ssd.summary(Ino(5)), Summary { active: false, wr_done: WrDone::Disk, blocks: 0 });
+    assert_eq!(ssd.summary(Ino(5)), Summary { active: false, wr_done: CopyState::Disk, blocks: 0 });
     assert_eq!(ssd.resident(Ino(5), 0), None);
 }
 
@@ -103,15 +103,18 @@ fn a_partly_overwritten_file_has_a_state_for_each_part() {
 fn trimming_finishes_what_older_operations_bound_and_nothing_newer() {
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
     for op in 1..=4 {
-        write(&mut ssd, &device, op, op, 0, 3, WrDone::Ssd);
+        write(&mut ssd, &device, op, op, 0, 3, CopyState::Ssd);
         ssd.append(op, &[op as u8]).unwrap();
     }
     // Operation 5 writes block 1 of inode 2 again.
-    write(&mut ssd, &device, 5, 2, 1, 1, WrDone::Ssd);
+    write(&mut ssd, &device, 5, 2, 1, 1, CopyState::Ssd);
     ssd.trim(3);
     let state = |ssd: &Ssd, ino, block| ssd.resident(Ino(ino), block).unwrap().state;
-    assert_eq!([1, 3, 4].map(|ino| state(&ssd, ino, 0)), [WrDone::Both, WrDone::Both, WrDone::Ssd]);
-    assert_eq!([0, 1, 2].map(|block| state(&ssd, 2, block)), [WrDone::Both, WrDone::Ssd, WrDone::Both]);
+    assert_eq!([1, 3, 4].map(|ino| state(&ssd, ino, 0)), [CopyState::Both, CopyState::Both, CopyState::Ssd]);
+    assert_eq!(
+        [0, 1, 2].map(|block| state(&ssd, 2, block)),
+        [CopyState::Both, CopyState::Ssd, CopyState::Both]
+    );
     seal_all(&mut ssd, &device);
     let opened = reopen(&device);
     assert_eq!(everything(&opened.ssd), everything(&ssd));
@@ -122,7 +125,7 @@ fn trimming_finishes_what_older_operations_bound_and_nothing_newer() {
 #[test]
 fn unbound_blocks_are_allocated_again_only_when_the_log_is_durable() {
     let (device, mut ssd) = formatted(64 << 20, &one_section(64 << 10, 128 << 10));
-    write(&mut ssd, &device, 1, 1, 0, 32, WrDone::Both);
+    write(&mut ssd, &device, 1, 1, 0, 32, CopyState::Both);
     assert_eq!(ssd.allocate(0, 1, Time(2)), None);
     ssd.unbind_all(2, Ino(1));
     assert_eq!(ssd.allocate(0, 1, Time(3)), None, "the unbind is not durable");
@@ -142,13 +145,13 @@ fn what_a_lost_operation_did_to_promised_copies_never_happened() {
     let open =
         |device: &dyn BlockDevice, op| Ssd::open(device, DiskSide { op, ..DiskSide::default() }).unwrap();
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
-    (1..=4).for_each(|ino| write(&mut ssd, &device, 5, ino, 0, 4, WrDone::Ssd));
+    (1..=4).for_each(|ino| write(&mut ssd, &device, 5, ino, 0, 4, CopyState::Ssd));
     ssd.append_complete(5);
     seal_all(&mut ssd, &device);
     let promised = everything(&ssd);
     // Bound anew, unbound, cut in the middle, unbound in favour of the disk: all durable in the log, while what did
     // it is neither on the disk nor complete in the log.
-    write(&mut ssd, &device, 6, 1, 0, 4, WrDone::Ssd);
+    write(&mut ssd, &device, 6, 1, 0, 4, CopyState::Ssd);
     ssd.unbind_all(7, Ino(2));
     ssd.unbind(8, Ino(3), 1, 2);
     ssd.unbind_on_disk(9, Ino(4), 0, 4);
@@ -167,7 +170,7 @@ fn what_a_lost_operation_did_to_promised_copies_never_happened() {
     let device = Ram::from_bytes("ssd", image);
     let mut ssd = open(&device, 5).ssd;
     check(&ssd);
-    write(&mut ssd, &device, 9, 7, 0, 1, WrDone::Ssd);
+    write(&mut ssd, &device, 9, 7, 0, 1, CopyState::Ssd);
     ssd.append_complete(9);
     seal_all(&mut ssd, &device);
     assert_eq!(everything(&ssd).len(), promised.len() + 1);
@@ -181,15 +184,15 @@ fn forgetting_all_spares_what_later_operations_bound_and_waits_for_the_disk() {
     let open =
         |device: &dyn BlockDevice, op| Ssd::open(device, DiskSide { op, ..DiskSide::default() }).unwrap().ssd;
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
-    write(&mut ssd, &device, 5, 1, 0, 4, WrDone::Both);
-    write(&mut ssd, &device, 6, 2, 0, 4, WrDone::Ssd);
-    write(&mut ssd, &device, 8, 2, 4, 4, WrDone::Ssd);
+    write(&mut ssd, &device, 5, 1, 0, 4, CopyState::Both);
+    write(&mut ssd, &device, 6, 2, 0, 4, CopyState::Ssd);
+    write(&mut ssd, &device, 8, 2, 4, 4, CopyState::Ssd);
     ssd.append_complete(8);
     seal_all(&mut ssd, &device);
     let before = everything(&ssd);
     ssd.forget_on_disk(7);
     check(&ssd);
-    write(&mut ssd, &device, 9, 3, 0, 2, WrDone::Ssd);
+    write(&mut ssd, &device, 9, 3, 0, 2, CopyState::Ssd);
     ssd.append_complete(9);
     seal_all(&mut ssd, &device);
     let after = everything(&ssd);
@@ -205,9 +208,9 @@ fn forgetting_all_spares_what_later_operations_bound_and_waits_for_the_disk() {
 fn a_scattered_file_is_evicted_with_a_record_for_each_stretch_that_stays() {
     let (device, mut ssd) = formatted(64 << 20, &one_section(16 << 10, 4 << 20));
     for block in 0..200 {
-        write(&mut ssd, &device, 1, 1, block * 2, 1, WrDone::Both);
+        write(&mut ssd, &device, 1, 1, block * 2, 1, CopyState::Both);
     }
-    write(&mut ssd, &device, 2, 1, 601, 1, WrDone::Ssd);
+    write(&mut ssd, &device, 2, 1, 601, 1, CopyState::Ssd);
     seal_all(&mut ssd, &device);
     let before = ssd.used();
     assert_eq!(ssd.evict(0, u32::MAX / 2, |_| false), 1);
@@ -271,11 +274,11 @@ fn eviction_begins_below_the_threshold_takes_the_oldest_and_spares_what_it_must(
     let config = Config { evict_below: 200, evict_to: 500, ..one_section(64 << 10, 1 << 20) };
     let (device, mut ssd) = formatted(64 << 20, &config);
     for ino in 1..=12 {
-        let state = if ino == 2 { WrDone::Ssd } else { WrDone::Both };
+        let state = if ino == 2 { CopyState::Ssd } else { CopyState::Both };
         write(&mut ssd, &device, ino, ino, 0, 16, state);
     }
     assert_eq!(ssd.evict(0, 0, |_| false), 0, "4 of 16 extents are clean");
-    write(&mut ssd, &device, 13, 13, 0, 32, WrDone::Both);
+    write(&mut ssd, &device, 13, 13, 0, 32, CopyState::Both);
     ssd.touch(Ino(1));
     assert_eq!(ssd.evict(0, 0, |ino| ino.0 == 3), 6, "from 2 clean extents to 8");
     check(&ssd);
@@ -298,9 +301,9 @@ fn a_remapped_inode_is_in_the_queue_of_each_section_it_has_blocks_in() {
     let config = Config { sections, evict_below: 900, evict_to: 1000, ..Config::default() };
     let (device, mut ssd) = formatted(64 << 20, &config);
     let a = ssd.allocate(0, 40, Time(1)).unwrap()[0];
-    bind(&mut ssd, &device, 1, 9, 0, a, WrDone::Both);
+    bind(&mut ssd, &device, 1, 9, 0, a, CopyState::Both);
     let b = ssd.allocate(1, 70, Time(2)).unwrap()[0];
-    bind(&mut ssd, &device, 2, 9, 40, b, WrDone::Both);
+    bind(&mut ssd, &device, 2, 9, 40, b, CopyState::Both);
     assert_eq!(ssd.status().sections.iter().map(|s| s.inodes).collect::<Vec<_>>(), [1, 1]);
     assert_eq!(ssd.evict(0, 0, |_| false), 1);
     check(&ssd);
@@ -366,7 +369,7 @@ fn an_ssd_whose_log_has_blocks_of_512_bytes_goes_on_with_them() {
     let config = Config::default();
     let new = Layout::plan(device.info(), &config).unwrap();
     let old = Layout { log_unit: 512, ..new };
-    Ssd::format_as(&device, &config, (&Tie::default(), [1; 16]), old).unwrap();
+    Ssd::format_as(&device, &config, (&Pairing::default(), [1; 16]), old).unwrap();
     for round in 0..3 {
         let mut ssd = Ssd::open(&device, DiskSide::default()).unwrap().ssd;
         ssd.append(round + 1, &[7; 4096]).unwrap();
@@ -374,7 +377,7 @@ fn an_ssd_whose_log_has_blocks_of_512_bytes_goes_on_with_them() {
         assert_eq!(group.clone().close().len(), 4608);
         (&device as &dyn BlockDevice).write(group.offset, group.clone().close()).unwrap();
         ssd.sealed(group.upto);
-        for (offset, bytes) in ssd.set_tie(Tie::default()) {
+        for (offset, bytes) in ssd.set_pairing(Pairing::default()) {
             (&device as &dyn BlockDevice).write(offset, bytes).unwrap();
         }
         assert_eq!(reopen(&device).records.len() as u64, round + 1);
@@ -416,7 +419,7 @@ fn the_log_goes_round_for_ever_with_checkpoints_and_restarts() {
         let payload = vec![op as u8; (op * 37 % 1500) as usize];
         ssd.append(op, &payload).unwrap();
         live.push((op, payload));
-        write(&mut ssd, &device, op, op % 50, 0, 1 + (op % 3) as u32, WrDone::Both);
+        write(&mut ssd, &device, op, op % 50, 0, 1 + (op % 3) as u32, CopyState::Both);
         seal_all(&mut ssd, &device);
         if live.len() > 12 {
             let done = live.remove(0).0;
@@ -499,7 +502,7 @@ fn several_groups_can_be_under_way() {
 fn a_file_of_many_pieces_survives_checkpoints_and_rewriting() {
     let (device, mut ssd) = formatted(64 << 20, &Config { slot_bytes: 512, ..Config::default() });
     for op in 1..=400u64 {
-        write(&mut ssd, &device, op, 77, (op * 7919 % 1200) as u32, 1, WrDone::Both);
+        write(&mut ssd, &device, op, 77, (op * 7919 % 1200) as u32, 1, CopyState::Both);
         if op % 50 == 0 {
             checkpoint(&mut ssd, &device);
         }
@@ -515,7 +518,7 @@ fn a_file_of_many_pieces_survives_checkpoints_and_rewriting() {
 #[test]
 fn after_a_mount_a_checkpoint_writes_only_what_changed() {
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
-    (1..=300).for_each(|op| write(&mut ssd, &device, op, op, 0, 1, WrDone::Both));
+    (1..=300).for_each(|op| write(&mut ssd, &device, op, op, 0, 1, CopyState::Both));
     checkpoint(&mut ssd, &device);
     ssd.append(301, b"").unwrap();
     seal_all(&mut ssd, &device);
@@ -531,7 +534,7 @@ fn after_a_mount_a_checkpoint_writes_only_what_changed() {
 #[test]
 fn a_checkpoint_that_was_given_up_is_begun_anew_with_all_of_it() {
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
-    (1..=300).for_each(|op| write(&mut ssd, &device, op, op, 0, 1, WrDone::Both));
+    (1..=300).for_each(|op| write(&mut ssd, &device, op, op, 0, 1, CopyState::Both));
     let first = ssd.checkpoint_begin().unwrap();
     first.log.iter().for_each(|group| ssd.sealed(group.upto));
     ssd.unbind_all(301, Ino(5));
@@ -549,10 +552,12 @@ fn a_checkpoint_that_was_given_up_is_begun_anew_with_all_of_it() {
 #[test]
 fn runs_the_ssd_does_not_have_are_dropped_at_a_mount() {
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
-    for (ino, state) in [(1, WrDone::Init), (2, WrDone::Disk), (3, WrDone::Ssd), (4, WrDone::Both)] {
+    for (ino, state) in
+        [(1, CopyState::Init), (2, CopyState::Disk), (3, CopyState::Ssd), (4, CopyState::Both)]
+    {
         write(&mut ssd, &device, ino, ino, 0, 4, state);
     }
-    ssd.set_state(5, Ino(4), 1, 2, WrDone::Disk);
+    ssd.set_state(5, Ino(4), 1, 2, CopyState::Disk);
     seal_all(&mut ssd, &device);
     let mut opened = reopen(&device);
     let left: Vec<_> = everything(&opened.ssd).into_keys().collect();
@@ -565,10 +570,10 @@ fn runs_the_ssd_does_not_have_are_dropped_at_a_mount() {
 #[test]
 fn dropping_all_is_durable_with_the_log_and_frees_everything() {
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
-    (1..=50).for_each(|op| write(&mut ssd, &device, op, op, 0, 5, WrDone::Both));
+    (1..=50).for_each(|op| write(&mut ssd, &device, op, op, 0, 5, CopyState::Both));
     checkpoint(&mut ssd, &device);
     ssd.drop_all();
-    write(&mut ssd, &device, 60, 60, 0, 1, WrDone::Both);
+    write(&mut ssd, &device, 60, 60, 0, 1, CopyState::Both);
     check(&ssd);
     seal_all(&mut ssd, &device);
     check(&ssd);
@@ -578,10 +583,10 @@ fn dropping_all_is_durable_with_the_log_and_frees_everything() {
 }
 
 #[test]
-fn the_tie_and_the_clean_mark_are_kept() {
+fn the_pairing_and_the_clean_mark_are_kept() {
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
     assert!(ssd.is_clean());
-    let tie = Tie {
+    let pairing = Pairing {
         disk_uuid: [3; 16],
         epoch: 7,
         before: 6,
@@ -596,12 +601,12 @@ fn the_tie_and_the_clean_mark_are_kept() {
             (&device as &dyn BlockDevice).write(offset, bytes).unwrap();
         }
     };
-    write_all(ssd.set_tie(tie));
+    write_all(ssd.set_pairing(pairing));
     let mut opened = reopen(&device).ssd;
-    assert_eq!((*opened.tie(), opened.is_clean(), opened.uuid()), (tie, false, ssd.uuid()));
-    write_all(opened.mark_clean(Tie { mount_count: 9, ..tie }));
+    assert_eq!((*opened.pairing(), opened.is_clean(), opened.uuid()), (pairing, false, ssd.uuid()));
+    write_all(opened.mark_clean(Pairing { mount_count: 9, ..pairing }));
     let last = reopen(&device).ssd;
-    assert_eq!((last.tie().mount_count, last.is_clean()), (9, true));
+    assert_eq!((last.pairing().mount_count, last.is_clean()), (9, true));
 }
 
 #[test]
@@ -617,7 +622,7 @@ fn an_ssd_can_be_formatted_again_as_it_was() {
     let (device, ssd) = formatted(40 << 20, &config);
     assert_eq!((ssd.section_named("b"), ssd.section_named("c"), ssd.default_section()), (Some(1), None, 1));
     let again = ssd.config();
-    Ssd::format(&device, &again, ssd.tie()).unwrap();
+    Ssd::format(&device, &again, ssd.pairing()).unwrap();
     let second = reopen(&device).ssd;
     assert_eq!(second.config(), again);
     assert_ne!(second.uuid(), ssd.uuid());
@@ -626,8 +631,8 @@ fn an_ssd_can_be_formatted_again_as_it_was() {
 #[test]
 fn the_status_counts() {
     let (device, mut ssd) = formatted(64 << 20, &one_section(64 << 10, 4 << 20));
-    write(&mut ssd, &device, 1, 1, 0, 20, WrDone::Both);
-    write(&mut ssd, &device, 2, 2, 0, 1, WrDone::Both);
+    write(&mut ssd, &device, 1, 1, 0, 20, CopyState::Both);
+    write(&mut ssd, &device, 2, 2, 0, 1, CopyState::Both);
     [true, true, false].into_iter().for_each(|hit| ssd.note_read(0, hit));
     let status = ssd.status();
     let one = &status.sections[0];
@@ -648,7 +653,7 @@ fn a_full_inode_table_is_an_error_and_eviction_helps() {
         let run = ssd.allocate(0, 1, Time(1)).unwrap()[0];
         let sums = [0];
         let inode = DupInode::default();
-        let binding = Binding { file_block: 0, run, sums: &sums, state: WrDone::Both, inode: &inode };
+        let binding = Binding { file_block: 0, run, sums: &sums, state: CopyState::Both, inode: &inode };
         if let Err(error) = ssd.bind(ino, Ino(ino), &binding) {
             break error;
         }
@@ -657,7 +662,7 @@ fn a_full_inode_table_is_an_error_and_eviction_helps() {
     check(&ssd);
     assert_eq!(ssd.resident(Ino(ino), 0), None);
     assert_eq!(ssd.evict_for_slots(0, |_| false), 6, "a tenth of 64");
-    write(&mut ssd, &device, 999, 999, 0, 1, WrDone::Both);
+    write(&mut ssd, &device, 999, 999, 0, 1, CopyState::Both);
 }
 
 #[test]
@@ -665,13 +670,13 @@ fn a_remainder_that_finds_no_slot_is_unbound_for_good() {
     let config = Config { bytes_per_slot: 1 << 20, ..one_section(64 << 10, 32 << 20) };
     let (device, mut ssd) = formatted(64 << 20, &config);
     // Eight pieces of four blocks fill the first inode's slot, other inodes the table.
-    (0..8).for_each(|i| write(&mut ssd, &device, 1, 1, i * 10, 4, WrDone::Both));
+    (0..8).for_each(|i| write(&mut ssd, &device, 1, 1, i * 10, 4, CopyState::Both));
     let mut ino = 2;
     while ssd.status().slots_used < ssd.status().slots - 1 {
-        write(&mut ssd, &device, 2, ino, 0, 1, WrDone::Both);
+        write(&mut ssd, &device, 2, ino, 0, 1, CopyState::Both);
         ino += 1;
     }
-    (0..9).for_each(|i| write(&mut ssd, &device, 3, 2, 5 + i * 10, 1, WrDone::Both));
+    (0..9).for_each(|i| write(&mut ssd, &device, 3, 2, 5 + i * 10, 1, CopyState::Both));
     assert_eq!(ssd.status().slots_used, ssd.status().slots);
     checkpoint(&mut ssd, &device);
     ssd.unbind(9, Ino(1), 11, 1);
@@ -715,7 +720,7 @@ impl BlockDevice for BadRange {
 #[test]
 fn a_table_block_that_cannot_be_read_costs_only_what_was_in_it() {
     let (device, mut ssd) = formatted(64 << 20, &Config::default());
-    (1..=100).for_each(|op| write(&mut ssd, &device, op, op, 0, 1, WrDone::Both));
+    (1..=100).for_each(|op| write(&mut ssd, &device, op, op, 0, 1, CopyState::Both));
     checkpoint(&mut ssd, &device);
     ssd.append(101, b"").unwrap();
     seal_all(&mut ssd, &device);
@@ -775,8 +780,13 @@ fn cost_of_a_small_file() {
             timed(1, &mut || {
                 for (ino, run) in inos.clone().zip(&runs) {
                     op += 1;
-                    let binding =
-                        Binding { file_block: 0, run: *run, sums: &sums, state: WrDone::Both, inode: &inode };
+                    let binding = Binding {
+                        file_block: 0,
+                        run: *run,
+                        sums: &sums,
+                        state: CopyState::Both,
+                        inode: &inode,
+                    };
                     ssd.bind(op, Ino(ino), &binding).unwrap();
                 }
             });

@@ -22,7 +22,7 @@ struct Bound {
     at: u64,
     content: u64,
     op: u64,
-    state: WrDone,
+    state: CopyState,
 }
 
 /// The truth at the end of a group of the log.
@@ -37,7 +37,11 @@ impl Truth {
     fn trimmed(&self, op: u64) -> Truth {
         let mut after = self.clone();
         after.operations.retain(|number, _| *number > op);
-        after.bound.values_mut().filter(|bound| bound.op <= op).for_each(|bound| bound.state = WrDone::Both);
+        after
+            .bound
+            .values_mut()
+            .filter(|bound| bound.op <= op)
+            .for_each(|bound| bound.state = CopyState::Both);
         after
     }
 }
@@ -191,7 +195,7 @@ impl Bench {
         };
         let ino = self.ino();
         let mut file_block = self.random.random_range(0..60u32);
-        let state = if self.random.random() { WrDone::Ssd } else { WrDone::Both };
+        let state = if self.random.random() { CopyState::Ssd } else { CopyState::Both };
         let op = self.next_op;
         self.next_op += 1;
         for run in runs {
@@ -204,7 +208,7 @@ impl Bench {
         }
     }
 
-    fn write_run(&mut self, op: u64, ino: Ino, file_block: u32, run: Run, state: WrDone) {
+    fn write_run(&mut self, op: u64, ino: Ino, file_block: u32, run: Run, state: CopyState) {
         let first = self.next_content;
         self.next_content += u64::from(run.len);
         let blocks: Vec<Vec<u8>> = (first..self.next_content).map(block_of).collect();
@@ -249,7 +253,7 @@ impl Bench {
 
     fn set_state(&mut self) {
         let (ino, from) = (self.ino(), self.random.random_range(0..70));
-        self.ssd.set_state(0, ino, from, self.random.random_range(1..20), WrDone::Both);
+        self.ssd.set_state(0, ino, from, self.random.random_range(1..20), CopyState::Both);
         self.sync_model();
     }
 
@@ -296,9 +300,9 @@ impl Bench {
     }
 
     fn superblocks(&mut self) {
-        let tie = Tie { epoch: self.random.random(), ..Tie::default() };
+        let pairing = Pairing { epoch: self.random.random(), ..Pairing::default() };
         let clean = self.random.random();
-        let writes = if clean { self.ssd.mark_clean(tie) } else { self.ssd.set_tie(tie) };
+        let writes = if clean { self.ssd.mark_clean(pairing) } else { self.ssd.set_pairing(pairing) };
         for (offset, bytes) in writes {
             self.submit(offset, bytes);
             self.events.push(Event::Flush);
@@ -405,7 +409,7 @@ fn verify(
             RecordBody::Operation(_) => 0,
         })
         .sum();
-    let in_ssd = everything(&ssd).values().filter(|(_, state)| *state == WrDone::Ssd).count();
+    let in_ssd = everything(&ssd).values().filter(|(_, state)| *state == CopyState::Ssd).count();
     assert_eq!(blocks, in_ssd as u64, "{name}: every block in state 10 is in the records");
     assert!(opened.records.is_sorted_by_key(|record| record.op));
     let operations: BTreeMap<u64, Vec<u8>> = opened
@@ -469,7 +473,7 @@ fn run(
 ) -> (usize, usize) {
     let mut random = SmallRng::seed_from_u64(seed);
     let ram = Ram::new("ssd", DEVICE_BYTES);
-    Ssd::format(&ram, &config(seed), &Tie::default()).unwrap();
+    Ssd::format(&ram, &config(seed), &Pairing::default()).unwrap();
     let (mut image, mut truth, mut disk, mut tried) = (ram.image(), Truth::default(), 0, 0);
     let mut merged = 0;
     let (mut next_op, mut next_content) = (1, 1);

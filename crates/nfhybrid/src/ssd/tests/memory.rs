@@ -35,7 +35,7 @@ fn empty_device() -> Overlay {
 #[test]
 fn an_empty_ssd_of_a_tebibyte_takes_four_megabytes_and_reads_forty() {
     let device = Counted::new(Arc::new(empty_device()));
-    Ssd::format(&device, &Config::default(), &Tie::default()).unwrap();
+    Ssd::format(&device, &Config::default(), &Pairing::default()).unwrap();
     let before = device.counts();
     let start = std::time::Instant::now();
     let opened = Ssd::open(&device, DiskSide::default()).unwrap();
@@ -89,7 +89,7 @@ impl Made {
             if number >= self.files {
                 continue;
             }
-            let piece = Piece::new(0, block_in(&self.layout, number), 1, WrDone::Both, 0);
+            let piece = Piece::new(0, block_in(&self.layout, number), 1, CopyState::Both, 0);
             let inode = slot::PackedInode::from(&DupInode { size: ino_in(number), ..DupInode::default() });
             let (ino, pieces) = (ino_in(number), &[piece]);
             let content = slot::Content { ino, inode: Some(&inode), section: 0, pieces };
@@ -172,7 +172,8 @@ fn make(device: &Made, limit: u64) -> Memory {
         let run = ssd.allocate(0, 1, Time(1)).unwrap()[0];
         assert_eq!(run.at.0, u64::from(block_in(&device.layout, number)), "file {number}");
         let inode = DupInode { size: ino_in(number), ..DupInode::default() };
-        let binding = Binding { file_block: 0, run, sums: &[0x0707_0707], state: WrDone::Ssd, inode: &inode };
+        let binding =
+            Binding { file_block: 0, run, sums: &[0x0707_0707], state: CopyState::Ssd, inode: &inode };
         ssd.bind(op, Ino(ino_in(number)), &binding).unwrap();
         if number % 1000 == 999 || number + 1 == files {
             seal_all(&mut ssd, device);
@@ -213,7 +214,7 @@ fn look(device: &Made, opened: Opened) {
 fn a_one_block_file_costs_less_than_27_bytes() {
     const FILES: u32 = 100_000;
     let rest: Arc<dyn BlockDevice> = Arc::new(empty_device());
-    Ssd::format(rest.as_ref(), &Config::default(), &Tie::default()).unwrap();
+    Ssd::format(rest.as_ref(), &Config::default(), &Pairing::default()).unwrap();
     let device = Made::of(rest, FILES);
     let made = make(&device, 8 << 20);
     let (opened, found) = open_again(&device, 8 << 20);
@@ -238,7 +239,7 @@ fn made_and_opened_within(test: &str, files: u32, limit: u64) {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(TEBIBYTE).unwrap();
     let device = FileDevice::open(file.path(), true).unwrap();
-    Ssd::format(&device, &Config::default(), &Tie::default()).unwrap();
+    Ssd::format(&device, &Config::default(), &Pairing::default()).unwrap();
     drop(device);
     for task in ["make", "open"] {
         let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
@@ -286,7 +287,7 @@ fn what_memory_has_no_room_for_is_evicted_or_finds_none() {
     ssd.set_memory_limit(0);
     let inode = DupInode::default();
     let run = ssd.allocate(0, 1, Time(1)).unwrap()[0];
-    let binding = Binding { file_block: 0, run, sums: &[1], state: WrDone::Both, inode: &inode };
+    let binding = Binding { file_block: 0, run, sums: &[1], state: CopyState::Both, inode: &inode };
     let error = ssd.bind(1, Ino(1), &binding).unwrap_err();
     assert!(matches!(error, bimetal_base::Error::NoSpace(_)), "{error}");
     assert!(!ssd.has_slots(1));

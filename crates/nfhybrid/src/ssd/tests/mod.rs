@@ -16,7 +16,7 @@ pub(super) fn section(name: &str, extent_bytes: u64, size_bytes: Option<u64>) ->
 /// A freshly formatted SSD in memory.
 pub(super) fn formatted(bytes: u64, config: &Config) -> (Ram, Ssd) {
     let device = Ram::new("ssd", bytes);
-    Ssd::format(&device, config, &Tie::default()).unwrap();
+    Ssd::format(&device, config, &Pairing::default()).unwrap();
     let opened = Ssd::open(&device, DiskSide::default()).unwrap();
     assert!(opened.records.is_empty() && opened.notes.is_empty(), "{:?}", opened.notes);
     (device, opened.ssd)
@@ -46,7 +46,7 @@ pub(super) fn checkpoint(ssd: &mut Ssd, device: &dyn BlockDevice) {
 }
 
 /// Everything bound, block by block: (inode, file block) → (SSD block, state).
-pub(super) fn everything(ssd: &Ssd) -> std::collections::BTreeMap<(u64, u32), (u64, WrDone)> {
+pub(super) fn everything(ssd: &Ssd) -> std::collections::BTreeMap<(u64, u32), (u64, CopyState)> {
     let blocks = |ino: Ino| {
         ssd.residents(ino).flat_map(move |(first, found)| {
             (0..found.len).map(move |i| ((ino.0, first + i), (found.at.0 + u64::from(i), found.state)))

@@ -1,6 +1,6 @@
 //! Coding: how short records are, by file size, by part, and NVRAM against NAND in all.
 
-use super::super::super::{Experiment, Findings, Row, Setting};
+use super::super::super::{Experiment, ExperimentContext, Findings, Row};
 use super::bed::{Bed, PART, config};
 use bimetal_base::Result;
 use cmfs_core::codec::{CODECS, lzo};
@@ -36,7 +36,7 @@ pub(in super::super) const RATIO: Experiment = Experiment {
     run: ratio,
 };
 
-fn fig9(setting: &Setting) -> Result<Findings> {
+fn fig9(setting: &ExperimentContext) -> Result<Findings> {
     let mut rows = Vec::new();
     let mut holds = true;
     for kib in [4usize, 16, 64, 100, 256, 1024] {
@@ -78,7 +78,7 @@ fn device_record(blocks: u32) -> Vec<u8> {
     bytes
 }
 
-fn fig11(setting: &Setting) -> Result<Findings> {
+fn fig11(setting: &ExperimentContext) -> Result<Findings> {
     let mut rows = Vec::new();
     let mut coded_bytes = Vec::new();
     for mib in [16u64, 32, 64, 128, 256, 512] {
@@ -128,7 +128,7 @@ fn small(bed: &mut Bed, _: u64) -> Result<()> {
     bed.fill(1024, 80).map(drop)
 }
 
-fn ratio(setting: &Setting) -> Result<Findings> {
+fn ratio(setting: &ExperimentContext) -> Result<Findings> {
     let ways: [(&str, Fill, f64); 4] = [
         ("100 KB files, sequential", sequential, 1000.0),
         ("100 KB files, 8 writers in turn", interleaved, 1000.0),

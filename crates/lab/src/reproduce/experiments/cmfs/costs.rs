@@ -1,6 +1,6 @@
 //! What keeping the NVRAM costs while the file system is used.
 
-use super::super::super::{Experiment, Findings, Row, Setting};
+use super::super::super::{Experiment, ExperimentContext, Findings, Row};
 use super::bed::{Bed, PART, Took, config};
 use bimetal_base::Result;
 use bimetal_base::random::Random;
@@ -37,7 +37,7 @@ pub(in super::super) const FIG16: Experiment = Experiment {
     run: fig16,
 };
 
-fn fig14(setting: &Setting) -> Result<Findings> {
+fn fig14(setting: &ExperimentContext) -> Result<Findings> {
     let mut rows = Vec::new();
     let mut worst = 0.0f64;
     for mebibytes in [2u64, 4, 6, 8, 10, 12] {
@@ -83,7 +83,7 @@ fn create_and_remove(nvram: usize, layout: Layout, file_bytes: usize) -> Result<
     Ok((each(create), each(remove)))
 }
 
-fn fig15(setting: &Setting) -> Result<Findings> {
+fn fig15(setting: &ExperimentContext) -> Result<Findings> {
     let mut rows = Vec::new();
     let mut worst = 0.0f64;
     for kib in [0usize, 1, 4, 10] {
@@ -121,7 +121,7 @@ fn write_rates(nvram: usize, layout: Layout, seed: u64) -> Result<(f64, f64)> {
     Ok((rate(sequential), rate(scattered)))
 }
 
-fn fig16(setting: &Setting) -> Result<Findings> {
+fn fig16(setting: &ExperimentContext) -> Result<Findings> {
     let alone = write_rates(0, Layout::Compact, setting.seed)?;
     let mut rows = vec![
         Row::ours("sequential, no NVRAM", "MB/s", alone.0),

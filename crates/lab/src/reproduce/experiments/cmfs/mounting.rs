@@ -1,6 +1,6 @@
 //! Opening: against utilisation, number of files and size of the part, clean, after a crash, without NVRAM.
 
-use super::super::super::{Experiment, Findings, Row, Setting};
+use super::super::super::{Experiment, ExperimentContext, Findings, Row};
 use super::bed::{Bed, FRAM_NS_PER_BYTE, PART, Took, config};
 use bimetal_base::Result;
 use cmfs_core::{Config, Layout, MountKind};
@@ -165,7 +165,7 @@ const CASES: &[Case] = &[
 /// What is written before a crash: most of a block.
 const TAIL_BYTES: usize = 40 * 2048;
 
-fn mount(setting: &Setting) -> Result<Findings> {
+fn mount(setting: &ExperimentContext) -> Result<Findings> {
     let (mut rows, mut missed) = (Vec::new(), Vec::new());
     for case in CASES {
         // A part of 16 GB takes minutes to fill; its line is left out where time is short.
@@ -283,7 +283,7 @@ fn three_ways(bytes: u64, fill: impl Fn(&mut Bed) -> Result<()>) -> Result<[Took
     Ok(took)
 }
 
-fn fig10(setting: &Setting) -> Result<Findings> {
+fn fig10(setting: &ExperimentContext) -> Result<Findings> {
     let mut rows = Vec::new();
     let mut last = [Took::default(); 3];
     for percent in [0, 10, 30, 50, 70, 90] {
@@ -303,7 +303,7 @@ fn fig10(setting: &Setting) -> Result<Findings> {
     Ok(Findings { rows, holds, why, config })
 }
 
-fn fig12(setting: &Setting) -> Result<Findings> {
+fn fig12(setting: &ExperimentContext) -> Result<Findings> {
     let mut rows = Vec::new();
     let mut paper_ms = Vec::new();
     for (size, file_bytes) in [("1 KB", KIB), ("100 KB", KIB_100)] {
@@ -334,7 +334,7 @@ fn fig12(setting: &Setting) -> Result<Findings> {
     Ok(Findings { rows, holds, why, config })
 }
 
-fn fig13(setting: &Setting) -> Result<Findings> {
+fn fig13(setting: &ExperimentContext) -> Result<Findings> {
     let mut rows = Vec::new();
     let mut shares = Vec::new();
     for mebibytes in [0u64, 2, 4, 6, 8, 10] {

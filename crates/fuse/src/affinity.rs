@@ -47,20 +47,20 @@ struct Look {
 
 /// Moves the serving threads of a mount to their clients.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct CpuAffinity {
     /// `None`: there is nothing to choose.
     looks: Option<SyncSender<Look>>,
     start: Instant,
     moves: Arc<AtomicU64>,
 }
 
-impl Follower {
+impl CpuAffinity {
     /// For the processors this process may use; with one, or with `on` false, it does nothing.
     pub fn new(on: bool) -> io::Result<Self> {
         let allowed = sched_getaffinity(None).ok().filter(|set| on && set.count() > 1);
         let moves = Arc::new(AtomicU64::new(0));
         let looks = allowed.map(|allowed| start(allowed, moves.clone())).transpose()?;
-        Ok(Follower { looks, start: Instant::now(), moves })
+        Ok(CpuAffinity { looks, start: Instant::now(), moves })
     }
 
     /// To be called by a serving thread with each request's process id (0: none).

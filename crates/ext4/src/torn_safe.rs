@@ -71,14 +71,16 @@ fn invert(values: impl Iterator<Item = u32>) -> [u32; 32] {
 
 /// Keeps the checksum of a superblock what it was.
 #[derive(Clone)]
-pub(super) struct Steady {
+pub(super) struct TornSafeChecksum {
     halves: [Half; 2],
 }
 
-impl Steady {
+impl TornSafeChecksum {
     /// For a superblock as it was read.
-    pub fn new(raw: &[u8]) -> Steady {
-        Steady { halves: [Half::new(raw, 0..SECTOR, PAD_FIRST), Half::new(raw, SECTOR..COVERED, PAD_SECOND)] }
+    pub fn new(raw: &[u8]) -> TornSafeChecksum {
+        TornSafeChecksum {
+            halves: [Half::new(raw, 0..SECTOR, PAD_FIRST), Half::new(raw, SECTOR..COVERED, PAD_SECOND)],
+        }
     }
 
     /// Sets the free bytes so that both halves fit to those of all other images.
@@ -97,7 +99,7 @@ mod tests {
     fn halves_of_any_two_images_fit_together() {
         let mut rng = SmallRng::seed_from_u64(3);
         let mut raw: Vec<u8> = (0..1024).map(|_| rng.random()).collect();
-        let steady = Steady::new(&raw);
+        let steady = TornSafeChecksum::new(&raw);
         let sum = |raw: &[u8]| crc32c_raw(!0, &raw[..COVERED]);
         let first = raw.clone();
         let mut images = vec![first.clone()];

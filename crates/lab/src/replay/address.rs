@@ -57,7 +57,7 @@ impl Asked {
 }
 
 /// Places records.
-pub(super) struct Placer {
+pub(super) struct AddressMapper {
     fit: Fit,
     /// The device's bytes; none: it has no end.
     size_bytes: Option<u64>,
@@ -68,15 +68,15 @@ pub(super) struct Placer {
     chunks: Chunks,
 }
 
-impl Placer {
+impl AddressMapper {
     /// For a device of `size_bytes`; compact with chunks of `chunk_bytes`.
-    pub fn new(fit: Fit, size_bytes: Option<u64>, only: Option<u32>, chunk_bytes: u64) -> Placer {
+    pub fn new(fit: Fit, size_bytes: Option<u64>, only: Option<u32>, chunk_bytes: u64) -> AddressMapper {
         let chunks = Chunks {
             bytes: chunk_bytes,
             limit: size_bytes.map(|size| size / chunk_bytes),
             ..Chunks::default()
         };
-        Placer { fit, size_bytes, only, unit: None, chunks }
+        AddressMapper { fit, size_bytes, only, unit: None, chunks }
     }
 
     /// What `record` asks of the device; nothing if it is of another unit or moves nothing.
@@ -258,13 +258,13 @@ mod tests {
 
     #[test]
     fn past_the_end_is_refused_or_wrapped() {
-        let mut strict = Placer::new(Fit::Refuse, Some(1 << 20), None, 4096);
+        let mut strict = AddressMapper::new(Fit::Refuse, Some(1 << 20), None, 4096);
         assert_eq!(ranges(strict.place(&write(0, 4096, 512)).unwrap()), [(4096, 512)]);
         let error = strict.place(&write(0, (1 << 20) - 512, 1024)).unwrap_err().to_string();
         assert!(error.contains("1.0 MiB") && error.contains("--fit"), "{error}");
         let error = strict.place(&write(0, u64::MAX, 1024)).unwrap_err().to_string();
         assert!(error.contains("past"), "{error}");
-        let mut wrap = Placer::new(Fit::Wrap, Some(1 << 20), None, 4096);
+        let mut wrap = AddressMapper::new(Fit::Wrap, Some(1 << 20), None, 4096);
         assert_eq!(
             ranges(wrap.place(&write(0, (1 << 20) - 512, 1024)).unwrap()),
             [((1 << 20) - 512, 512), (0, 512)]
@@ -273,18 +273,18 @@ mod tests {
 
     #[test]
     fn a_second_unit_needs_a_decision() {
-        let mut strict = Placer::new(Fit::Refuse, None, None, 4096);
+        let mut strict = AddressMapper::new(Fit::Refuse, None, None, 4096);
         strict.place(&write(3, 0, 1)).unwrap();
         let error = strict.place(&write(4, 0, 1)).unwrap_err().to_string();
         assert!(error.contains("units 3 and 4") && error.contains("--unit"), "{error}");
-        let mut one = Placer::new(Fit::Refuse, None, Some(4), 4096);
+        let mut one = AddressMapper::new(Fit::Refuse, None, Some(4), 4096);
         assert!(one.place(&write(3, 0, 1)).unwrap().is_nothing());
         assert_eq!(one.place(&write(4, 0, 1)).unwrap().spans.len(), 1);
     }
 
     #[test]
     fn chunks_are_laid_one_after_the_other_and_given_back() {
-        let mut placer = Placer::new(Fit::Compact, Some(4 * 4096), None, 4096);
+        let mut placer = AddressMapper::new(Fit::Compact, Some(4 * 4096), None, 4096);
         assert_eq!(ranges(placer.place(&write(0, 1 << 40, 8192)).unwrap()), [(0, 8192)]);
         assert_eq!(ranges(placer.place(&write(1, 100, 50)).unwrap()), [(8192 + 100, 50)]);
         assert_eq!(ranges(placer.place(&write(0, (1 << 40) + 4000, 200)).unwrap()), [(4000, 200)]);
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_truncation_frees_what_is_wholly_past_it() {
-        let mut placer = Placer::new(Fit::Compact, None, None, 4096);
+        let mut placer = AddressMapper::new(Fit::Compact, None, None, 4096);
         placer.place(&write(0, 0, 3 * 4096)).unwrap();
         let cut = Record::new(Time::ZERO, Op::Truncate, 4097, 0);
         assert_eq!(ranges(placer.place(&cut).unwrap()), [(8192, 4096)]);
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn only_what_has_a_place_is_discarded_however_long_the_range() {
-        let mut placer = Placer::new(Fit::Compact, None, None, 4096);
+        let mut placer = AddressMapper::new(Fit::Compact, None, None, 4096);
         placer.place(&write(0, 4096, 8192)).unwrap();
         let mut discard = |offset, len| {
             let record = Record::new(Time::ZERO, Op::Discard, offset, len);
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(discard(0, u64::MAX), [(0, 4096), (4096, 4096)]);
         assert_eq!(discard(5000, 4000), [(904, 3192), (4096, 808)]);
         assert!(discard(1 << 30, 4096).is_empty());
-        let mut wrap = Placer::new(Fit::Wrap, Some(1 << 20), None, 4096);
+        let mut wrap = AddressMapper::new(Fit::Wrap, Some(1 << 20), None, 4096);
         let all = Record::new(Time::ZERO, Op::Discard, 512, u64::MAX);
         assert_eq!(ranges(wrap.place(&all).unwrap()), [(512, (1 << 20) - 512), (0, 512)]);
     }

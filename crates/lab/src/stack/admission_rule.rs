@@ -4,7 +4,7 @@
 
 use bimetal_base::units::parse_size;
 use bimetal_base::{Error, Result};
-use bimetal_cache::nvram::Choice;
+use bimetal_cache::nvram::Admission;
 use bimetal_fat::metadata::Metadata;
 use bimetal_media::file::{FileDevice, Options};
 use std::ops::Range;
@@ -17,7 +17,7 @@ const HEAT: (u32, u64) = (3, 1000);
 
 /// Which writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum AdmissionRule {
     /// Those to these bytes.
     Range(Range<u64>),
     /// Those to blocks written so often within so many block writes.
@@ -34,52 +34,52 @@ pub fn parse_range(text: &str) -> Result<Range<u64>> {
     if range.is_empty() { Err(wrong()) } else { Ok(range) }
 }
 
-impl FromStr for Takes {
+impl FromStr for AdmissionRule {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Takes> {
+    fn from_str(text: &str) -> Result<AdmissionRule> {
         let wrong = || {
             let why = "is none of FROM-END as 0-82KiB, heat, heat:WRITES/WITHIN, fat:IMAGE";
             Error::invalid(format!("'{text}' {why}"))
         };
         if let Some(image) = text.strip_prefix("fat:").filter(|image| !image.is_empty()) {
-            return Ok(Takes::Fat(image.into()));
+            return Ok(AdmissionRule::Fat(image.into()));
         }
         let Some(heat) = text.strip_prefix("heat") else {
-            return parse_range(text).map(Takes::Range).map_err(|_| wrong());
+            return parse_range(text).map(AdmissionRule::Range).map_err(|_| wrong());
         };
         if heat.is_empty() {
-            return Ok(Takes::Heat(HEAT.0, HEAT.1));
+            return Ok(AdmissionRule::Heat(HEAT.0, HEAT.1));
         }
         let (writes, within) =
             heat.strip_prefix(':').and_then(|heat| heat.split_once('/')).ok_or_else(wrong)?;
         let (writes, within) = (writes.parse().ok(), parse_size(within).ok());
         let heat =
             writes.zip(within).filter(|(writes, within)| *writes > 0 && *within > 0).ok_or_else(wrong)?;
-        Ok(Takes::Heat(heat.0, heat.1))
+        Ok(AdmissionRule::Heat(heat.0, heat.1))
     }
 }
 
-impl std::fmt::Display for Takes {
+impl std::fmt::Display for AdmissionRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Takes::Range(range) => write!(f, "{}-{}", range.start, range.end),
-            Takes::Heat(writes, within) => write!(f, "heat:{writes}/{within}"),
-            Takes::Fat(image) => write!(f, "fat:{}", image.display()),
+            AdmissionRule::Range(range) => write!(f, "{}-{}", range.start, range.end),
+            AdmissionRule::Heat(writes, within) => write!(f, "heat:{writes}/{within}"),
+            AdmissionRule::Fat(image) => write!(f, "fat:{}", image.display()),
         }
     }
 }
 
-impl Takes {
+impl AdmissionRule {
     /// The same for a write cache.
     ///
     /// # Errors
     /// There is no FAT volume where one was named.
-    pub fn choice(&self) -> Result<Choice> {
+    pub fn choice(&self) -> Result<Admission> {
         Ok(match self {
-            Takes::Range(range) => Choice::Ranges(std::iter::once(range.clone()).collect()),
-            Takes::Heat(writes, within) => Choice::Heat { writes: *writes, within: *within },
-            Takes::Fat(image) => Choice::Ranges(metadata_of(image)?),
+            AdmissionRule::Range(range) => Admission::Ranges(std::iter::once(range.clone()).collect()),
+            AdmissionRule::Heat(writes, within) => Admission::Heat { writes: *writes, within: *within },
+            AdmissionRule::Fat(image) => Admission::Ranges(metadata_of(image)?),
         })
     }
 }
@@ -97,18 +97,18 @@ mod tests {
     #[test]
     fn choices_are_read_and_nonsense_is_refused_with_a_right_one() {
         for (text, takes) in [
-            ("0-82KiB", Takes::Range(0..83_968)),
-            ("heat", Takes::Heat(3, 1000)),
-            ("heat:2/50", Takes::Heat(2, 50)),
-            ("fat:a.img", Takes::Fat("a.img".into())),
+            ("0-82KiB", AdmissionRule::Range(0..83_968)),
+            ("heat", AdmissionRule::Heat(3, 1000)),
+            ("heat:2/50", AdmissionRule::Heat(2, 50)),
+            ("fat:a.img", AdmissionRule::Fat("a.img".into())),
         ] {
-            assert_eq!(text.parse::<Takes>().unwrap(), takes);
+            assert_eq!(text.parse::<AdmissionRule>().unwrap(), takes);
         }
         for text in ["", "4KiB", "heat:", "heat:0/5", "heat:1", "fat:", "cold"] {
-            let error = text.parse::<Takes>().unwrap_err().to_string();
+            let error = text.parse::<AdmissionRule>().unwrap_err().to_string();
             assert!(error.contains("heat:WRITES/WITHIN"), "{error}");
         }
-        let error = Takes::Fat("/no/such".into()).choice().err().unwrap().to_string();
+        let error = AdmissionRule::Fat("/no/such".into()).choice().err().unwrap().to_string();
         assert!(error.contains("/no/such"), "{error}");
     }
 }

@@ -28,7 +28,7 @@ const WANTED: [InitFlags; 8] = [
 ];
 
 /// Agrees with the kernel on the protocol's options.
-pub(super) fn agree(config: &mut KernelConfig, writeback: bool, default_permissions: bool) {
+pub(super) fn negotiate(config: &mut KernelConfig, writeback: bool, default_permissions: bool) {
     let offered = config.capabilities();
     let mut wanted = WANTED.into_iter().fold(InitFlags::empty(), InitFlags::union);
     wanted.set(InitFlags::FUSE_WRITEBACK_CACHE, writeback);

@@ -3,7 +3,7 @@
 //! The trace's own mark of metadata is handle 1, unless `--place` says otherwise: a range of bytes, a FAT volume's
 //! metadata, or pages that are written again and again.
 
-use super::takes::{Takes, metadata_of};
+use super::admission_rule::{AdmissionRule, metadata_of};
 use bimetal_base::time::Time;
 use bimetal_media::{BlockDevice, Completion, Request, filter::Filter};
 use parking_lot::Mutex;
@@ -26,25 +26,25 @@ enum Rule {
 }
 
 /// Gives writes their handle on the way to the device below.
-pub struct Placing {
+pub struct PlacementDevice {
     inner: Arc<dyn BlockDevice>,
     rule: Mutex<Rule>,
 }
 
-impl Placing {
+impl PlacementDevice {
     /// Handle 1 for what `takes` says.
     ///
     /// # Errors
     /// There is no FAT volume where one was named.
-    pub fn new(inner: Arc<dyn BlockDevice>, takes: &Takes) -> bimetal_base::Result<Placing> {
+    pub fn new(inner: Arc<dyn BlockDevice>, takes: &AdmissionRule) -> bimetal_base::Result<PlacementDevice> {
         let rule = match takes {
-            Takes::Range(range) => Rule::Ranges(std::iter::once(range.clone()).collect()),
-            Takes::Fat(image) => Rule::Ranges(metadata_of(image)?),
-            Takes::Heat(writes, within) => {
+            AdmissionRule::Range(range) => Rule::Ranges(std::iter::once(range.clone()).collect()),
+            AdmissionRule::Fat(image) => Rule::Ranges(metadata_of(image)?),
+            AdmissionRule::Heat(writes, within) => {
                 Rule::Heat { writes: *writes, within: *within, clock: 0, pages: FxHashMap::default() }
             }
         };
-        Ok(Placing { inner, rule: Mutex::new(rule) })
+        Ok(PlacementDevice { inner, rule: Mutex::new(rule) })
     }
 }
 
@@ -70,7 +70,7 @@ impl Rule {
     }
 }
 
-impl Filter for Placing {
+impl Filter for PlacementDevice {
     fn inner(&self) -> &dyn BlockDevice {
         &*self.inner
     }

@@ -24,7 +24,7 @@ use bimetal_base::checksum::crc32c;
 use std::time::Duration;
 
 /// Size in bytes.
-pub const TIE_BYTES: usize = 56;
+pub const PAIRING_BYTES: usize = 56;
 const MAGIC: [u8; 4] = *b"BiMt";
 const VERSION: u16 = 3;
 /// The oldest version that is read.
@@ -53,9 +53,9 @@ impl Saved {
     }
 }
 
-/// Why 56 bytes are no tie.
+/// Why 56 bytes are no pairing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoTie {
+pub enum NoPairing {
     /// Nothing of ours was ever written there.
     None,
     /// It was, and is damaged.
@@ -66,7 +66,7 @@ pub enum NoTie {
 
 /// See the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tie {
+pub struct Pairing {
     /// UUID of the SSD half; zeros when the disk works alone.
     pub ssd: [u8; 16],
     /// Rises when an SSD is given up, or what it holds is dropped.
@@ -81,7 +81,7 @@ pub struct Tie {
     pub lag_tenths: u16,
 }
 
-impl Tie {
+impl Pairing {
     /// What opening the SSD has to know of the disk.
     pub fn disk_side(&self) -> DiskSide {
         let reached = if self.given_up().is_some() { (0, 0) } else { self.reached };
@@ -110,8 +110,8 @@ impl Tie {
     }
 
     /// The bytes on the medium.
-    pub fn encode(&self) -> [u8; TIE_BYTES] {
-        let mut bytes = [0; TIE_BYTES];
+    pub fn encode(&self) -> [u8; PAIRING_BYTES] {
+        let mut bytes = [0; PAIRING_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
         bytes[6..8].copy_from_slice(&self.lag_tenths.to_le_bytes());
@@ -127,23 +127,23 @@ impl Tie {
     }
 
     /// Reads the bytes of a superblock; `None`: it has none.
-    pub fn decode(bytes: Option<&[u8; TIE_BYTES]>) -> Result<Tie, NoTie> {
-        let bytes = bytes.ok_or(NoTie::None)?;
+    pub fn decode(bytes: Option<&[u8; PAIRING_BYTES]>) -> Result<Pairing, NoPairing> {
+        let bytes = bytes.ok_or(NoPairing::None)?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let short = |at: usize| u16::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         if half(52) != crc32c(&bytes[..52]) || bytes[..4] != MAGIC {
-            return Err(if bytes == &[0; TIE_BYTES] { NoTie::None } else { NoTie::Damaged });
+            return Err(if bytes == &[0; PAIRING_BYTES] { NoPairing::None } else { NoPairing::Damaged });
         }
         let version = short(4);
         if !(VERSION_MIN..=VERSION).contains(&version) {
-            return Err(NoTie::Version(version));
+            return Err(NoPairing::Version(version));
         }
         let known = if version == VERSION_MIN { bytes[40] & 1 } else { bytes[40] };
-        let state = Saved::of(known).ok_or(NoTie::Damaged)?;
+        let state = Saved::of(known).ok_or(NoPairing::Damaged)?;
         let ssd = std::array::from_fn(|i| bytes[8 + i]);
         let reached = (half(48), word(40) >> 8);
-        Ok(Tie { ssd, epoch: word(24), op: word(32), state, reached, lag_tenths: short(6) })
+        Ok(Pairing { ssd, epoch: word(24), op: word(32), state, reached, lag_tenths: short(6) })
     }
 }
 
@@ -151,8 +151,8 @@ impl Tie {
 mod tests {
     use super::*;
 
-    fn sample() -> Tie {
-        Tie {
+    fn sample() -> Pairing {
+        Pairing {
             ssd: *b"0123456789abcdef",
             epoch: 3,
             op: 77,
@@ -162,35 +162,35 @@ mod tests {
         }
     }
 
-    fn sealed(mut bytes: [u8; TIE_BYTES]) -> [u8; TIE_BYTES] {
+    fn sealed(mut bytes: [u8; PAIRING_BYTES]) -> [u8; PAIRING_BYTES] {
         let sum = crc32c(&bytes[..52]);
         bytes[52..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
     #[test]
-    fn a_tie_reads_back_and_any_flipped_bit_is_seen() {
+    fn a_pairing_reads_back_and_any_flipped_bit_is_seen() {
         let good = sample().encode();
-        assert_eq!(Tie::decode(Some(&good)), Ok(sample()));
-        assert_eq!(Tie::decode(None), Err(NoTie::None));
-        for bit in 0..TIE_BYTES * 8 {
+        assert_eq!(Pairing::decode(Some(&good)), Ok(sample()));
+        assert_eq!(Pairing::decode(None), Err(NoPairing::None));
+        for bit in 0..PAIRING_BYTES * 8 {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Tie::decode(Some(&bad)), Err(NoTie::Damaged), "bit {bit}");
+            assert_eq!(Pairing::decode(Some(&bad)), Err(NoPairing::Damaged), "bit {bit}");
         }
     }
 
     #[test]
     fn the_version_before_is_read_and_a_later_one_is_told_by_its_number() {
-        let mut old = Tie { lag_tenths: 0, ..sample() }.encode();
+        let mut old = Pairing { lag_tenths: 0, ..sample() }.encode();
         (old[4], old[40]) = (2, 1);
-        let read = Tie::decode(Some(&sealed(old))).unwrap();
+        let read = Pairing::decode(Some(&sealed(old))).unwrap();
         assert_eq!((read.state, read.op, read.lag_tenths), (Saved::LogOpen, 77, 0));
         let mut later = sample().encode();
         later[4] = 4;
-        assert_eq!(Tie::decode(Some(&sealed(later))), Err(NoTie::Version(4)));
+        assert_eq!(Pairing::decode(Some(&sealed(later))), Err(NoPairing::Version(4)));
         let mut unknown = sample().encode();
         unknown[40] = 9;
-        assert_eq!(Tie::decode(Some(&sealed(unknown))), Err(NoTie::Damaged));
+        assert_eq!(Pairing::decode(Some(&sealed(unknown))), Err(NoPairing::Damaged));
     }
 }
