@@ -7,6 +7,7 @@
 
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -193,21 +194,49 @@ pub struct Entry<M: 'static> {
     pub make: M,
 }
 
-/// All of a sort that can be chosen by name. To add one is a file with an [`Entry`], and a line here.
-pub struct Registry<M: 'static> {
+/// What a [`Registry`] holds.
+pub trait Registered {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// What it is, in a line.
+    fn about(&self) -> Cow<'static, str>;
+
+    /// What can be set.
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+}
+
+impl<M> Registered for Entry<M> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> Cow<'static, str> {
+        self.about.into()
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        self.options
+    }
+}
+
+/// All of a sort that can be chosen by name. To add one is a file with one, and a line here.
+pub struct Registry<T: 'static> {
     /// What each is, in words.
     pub what: &'static str,
     /// They, in the order in which they are listed.
-    pub entries: &'static [&'static Entry<M>],
+    pub entries: &'static [&'static T],
 }
 
-impl<M> Registry<M> {
+impl<T: Registered> Registry<T> {
     /// The one called `name`.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the nearest one that there is.
-    pub fn find(&self, name: &str) -> Result<&'static Entry<M>> {
-        let found = self.entries.iter().find(|entry| entry.name == name).copied();
+    pub fn find(&self, name: &str) -> Result<&'static T> {
+        let found = self.entries.iter().find(|entry| entry.name() == name).copied();
         found.ok_or_else(|| unknown(&format!("there is no {}", self.what), name, self.names()))
     }
 
@@ -215,32 +244,32 @@ impl<M> Registry<M> {
     ///
     /// # Errors
     /// As [`find`](Self::find), of the name or an option.
-    pub fn look_up(&self, named: &Named) -> Result<&'static Entry<M>> {
+    pub fn look_up(&self, named: &Named) -> Result<&'static T> {
         let entry = self.find(&named.name)?;
         named.check(
-            &format!("{} {}", self.what, entry.name),
-            entry.options.iter().map(|option| option.name),
+            &format!("{} {}", self.what, entry.name()),
+            entry.options().iter().map(|option| option.name),
         )?;
         Ok(entry)
     }
 
     /// All names.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + Clone {
-        self.entries.iter().map(|entry| entry.name)
+        self.entries.iter().map(|entry| entry.name())
     }
 }
 
-impl<M> std::ops::Deref for Registry<M> {
-    type Target = [&'static Entry<M>];
+impl<T> std::ops::Deref for Registry<T> {
+    type Target = [&'static T];
 
     fn deref(&self) -> &Self::Target {
         self.entries
     }
 }
 
-impl<M> IntoIterator for Registry<M> {
-    type Item = &'static Entry<M>;
-    type IntoIter = std::iter::Copied<std::slice::Iter<'static, &'static Entry<M>>>;
+impl<T> IntoIterator for Registry<T> {
+    type Item = &'static T;
+    type IntoIter = std::iter::Copied<std::slice::Iter<'static, &'static T>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.entries.iter().copied()

@@ -18,7 +18,7 @@ use std::fmt::Write;
 use std::str::FromStr;
 
 /// Every policy, in the order in which they are listed.
-pub const POLICIES: Registry<Make> = Registry {
+pub const POLICIES: Registry<Entry> = Registry {
     what: "cache policy",
     entries: &[
         &policies::lru::ENTRY,

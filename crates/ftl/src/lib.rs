@@ -19,7 +19,7 @@ pub mod settings;
 pub mod ssd;
 pub mod streams;
 
-use bimetal_base::options::{self, Named, Registry};
+use bimetal_base::options::{self, Entry, Named, Registry};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
@@ -35,7 +35,7 @@ pub type Open = fn(Nand, Settings) -> Result<Box<dyn Ftl>>;
 pub type Scheme = options::Entry<Open>;
 
 /// All schemes, by name.
-pub const SCHEMES: Registry<Open> = Registry {
+pub const SCHEMES: Registry<Entry<Open>> = Registry {
     what: "FTL",
     entries: &[&page::SCHEME, &bast::SCHEME, &fast::SCHEME, &nftl::SCHEME, &dftl::SCHEME],
 };
@@ -165,7 +165,7 @@ fn read_page(nand: &mut Nand, at: Time, place: (u32, u32), page: Lpn) -> Result<
         match nand.read(at, place.0, place.1) {
             Ok(done) => return Ok(done),
             Err(Failure::Unreadable) if reads < READS_MAX => reads += 1,
-            Err(failure) => return Err(into_error(nand, failure, page)),
+            Err(failure) => return Err(error_of(nand, failure, page)),
         }
     }
 }
@@ -235,7 +235,7 @@ pub(crate) fn worn_out(nand: &Nand) -> Error {
 }
 
 /// A failure of the array that no scheme can do anything about, as an error.
-pub(crate) fn into_error(nand: &Nand, failure: Failure, page: Lpn) -> Error {
+pub(crate) fn error_of(nand: &Nand, failure: Failure, page: Lpn) -> Error {
     let device = nand.profile().model.clone();
     match failure {
         Failure::PowerOff => Error::Gone { device },

@@ -12,7 +12,7 @@ use crate::health::health;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_media::BlockDevice;
-use bimetal_media::metered::Metered;
+use bimetal_media::metered::{Devices, Metered};
 use bimetal_vfs::{FileSystem, SetXattr, acl};
 use fuser::Request;
 use serde_json::{Map, Value, json};
@@ -31,9 +31,6 @@ pub const RESIDENCY: &str = "bimetal.residency";
 
 /// Room for a status to grow in between asking for its length and for itself.
 const SLACK_BYTES: usize = 1024;
-
-/// The devices a mounted file system lies on, by what each is to it (`ssd`, `disk`).
-pub type Devices = Vec<(&'static str, Arc<Metered>)>;
 
 /// Answers virtual attributes and passes the others on.
 pub(super) struct Control {

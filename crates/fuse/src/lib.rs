@@ -39,7 +39,7 @@ pub mod record;
 mod send;
 mod workers;
 
-pub use control::{Devices, PREFIX, RESIDENCY, SECTION, STATUS};
+pub use control::{PREFIX, RESIDENCY, SECTION, STATUS};
 pub use farewell::FAREWELL;
 pub use mount::{SUBTYPE, Unmount, unmount};
 pub use options::{Atime, MountOptions, OPTIONS, OptionSpec};
@@ -49,6 +49,7 @@ use adapter::Adapter;
 use affinity::CpuAffinity;
 use attr::NodeIds;
 use bimetal_base::{Error, Result};
+use bimetal_media::metered::Devices;
 use bimetal_vfs::FileSystem;
 use control::Control;
 use counts::Counts;

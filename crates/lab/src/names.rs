@@ -3,7 +3,7 @@
 use crate::reproduce::EXPERIMENTS;
 use bimetal_cache::registry::POLICIES;
 use bimetal_ftl::SCHEMES;
-use bimetal_media::profile;
+use bimetal_media::profile::PROFILES;
 use bimetal_osd_core::placement;
 use bimetal_trace::FORMATS;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
@@ -18,13 +18,13 @@ pub const CACHE: Names = Names(|| POLICIES.names().collect());
 /// Flash translation layers.
 pub const FTL: Names = Names(|| SCHEMES.names().collect());
 /// Device profiles.
-pub const DEVICE: Names = Names(|| profile::list().into_iter().map(|listed| listed.name).collect());
+pub const DEVICE: Names = Names(|| PROFILES.names().collect());
 /// Trace formats.
 pub const FORMAT: Names = Names(|| FORMATS.names().collect());
 /// Placements of the object store.
 pub const PLACEMENT: Names = Names(|| placement::SCHEMES.names().collect());
 /// Experiments.
-pub const EXPERIMENT: Names = Names(|| EXPERIMENTS.iter().map(|one| one.id).chain(["all"]).collect());
+pub const EXPERIMENT: Names = Names(|| EXPERIMENTS.names().chain(["all"]).collect());
 
 impl TypedValueParser for Names {
     type Value = String;

@@ -60,6 +60,9 @@ pub struct Waits {
     pub queued_ns: u64,
 }
 
+/// The devices a file system lies on, by what each is to it (`ssd`, `disk`).
+pub type Devices = Vec<(&'static str, Arc<Metered>)>;
+
 /// A device whose requests are counted and whose waits are timed.
 pub struct Metered {
     counted: Counted,

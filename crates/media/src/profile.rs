@@ -4,31 +4,69 @@
 //! text of the same form can be given as a path. A field that is missing, unknown or impossible is
 //! refused by its name.
 
-use bimetal_base::options::unknown;
+use bimetal_base::options::{Registered, Registry, unknown};
 use bimetal_base::{Error, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::Path;
 
-/// The built-in profiles: name and text.
-const BUILT_IN: &[(&str, &str)] = &[
-    ("camera-data-sheet", include_str!("../../../devices/camera-data-sheet.toml")),
-    ("camera-paper", include_str!("../../../devices/camera-paper.toml")),
-    ("feram", include_str!("../../../devices/feram.toml")),
-    ("hdd-7200", include_str!("../../../devices/hdd-7200.toml")),
-    ("hdd-7200-lying", include_str!("../../../devices/hdd-7200-lying.toml")),
-    ("hdd-7200-zoned", include_str!("../../../devices/hdd-7200-zoned.toml")),
-    ("qlc", include_str!("../../../devices/qlc.toml")),
-    ("slc-2k", include_str!("../../../devices/slc-2k.toml")),
-    ("slc-4k", include_str!("../../../devices/slc-4k.toml")),
-    ("slc-512", include_str!("../../../devices/slc-512.toml")),
-    ("slc-512-board", include_str!("../../../devices/slc-512-board.toml")),
-    ("slc-4k-x8", include_str!("../../../devices/slc-4k-x8.toml")),
-    ("ssd-slc", include_str!("../../../devices/ssd-slc.toml")),
-    ("ssd-tlc", include_str!("../../../devices/ssd-tlc.toml")),
-    ("tlc", include_str!("../../../devices/tlc.toml")),
-];
+/// A built-in profile.
+pub struct Profile {
+    name: &'static str,
+    text: &'static str,
+}
+
+/// The profile `devices/NAME.toml`.
+macro_rules! built_in {
+    ($name:literal) => {
+        &Profile { name: $name, text: include_str!(concat!("../../../devices/", $name, ".toml")) }
+    };
+}
+
+/// The built-in profiles.
+pub const PROFILES: Registry<Profile> = Registry {
+    what: "built-in profile",
+    entries: &[
+        built_in!("camera-data-sheet"),
+        built_in!("camera-paper"),
+        built_in!("feram"),
+        built_in!("hdd-7200"),
+        built_in!("hdd-7200-lying"),
+        built_in!("hdd-7200-zoned"),
+        built_in!("qlc"),
+        built_in!("slc-2k"),
+        built_in!("slc-4k"),
+        built_in!("slc-512"),
+        built_in!("slc-512-board"),
+        built_in!("slc-4k-x8"),
+        built_in!("ssd-slc"),
+        built_in!("ssd-tlc"),
+        built_in!("tlc"),
+    ],
+};
+
+impl Registered for Profile {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> Cow<'static, str> {
+        self.head().map_or_else(String::new, |head| format!("{}: {}", head.kind, head.model)).into()
+    }
+}
+
+impl Profile {
+    fn head(&self) -> Option<Head> {
+        toml::from_str(self.text).ok()
+    }
+
+    /// What it describes: `disk`, …
+    pub fn kind(&self) -> String {
+        self.head().map_or_else(String::new, |head| head.kind)
+    }
+}
 
 /// What a profile describes.
 pub trait Described: DeserializeOwned {
@@ -55,33 +93,11 @@ impl InvalidField {
     }
 }
 
-/// One line of the list of profiles.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// What to call it by.
-    pub name: &'static str,
-    /// `disk`, …
-    pub kind: String,
-    /// The device in words.
-    pub model: String,
-}
-
 /// What every profile file states.
 #[derive(Deserialize)]
 struct Head {
     kind: String,
     model: String,
-}
-
-/// All built-in profiles.
-pub fn list() -> Vec<Listed> {
-    BUILT_IN
-        .iter()
-        .filter_map(|(name, text)| {
-            let head: Head = toml::from_str(text).ok()?;
-            Some(Listed { name, kind: head.kind, model: head.model })
-        })
-        .collect()
 }
 
 /// The kind of device that the profile called `name` (built in, or a path) describes.
@@ -107,12 +123,12 @@ pub fn parse<P: Described>(name: &str, text: &str) -> Result<P> {
 }
 
 fn text_of(name: &str) -> Result<String> {
-    if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
-        return Ok((*text).to_string());
+    if let Ok(built_in) = PROFILES.find(name) {
+        return Ok(built_in.text.to_string());
     }
     std::fs::read_to_string(Path::new(name)).map_err(|error| {
         let problem = format!("there is no file to read ({error}) and no built-in profile");
-        unknown(&problem, name, BUILT_IN.iter().map(|(known, _)| *known))
+        unknown(&problem, name, PROFILES.names())
     })
 }
 
@@ -145,10 +161,8 @@ mod tests {
 
     #[test]
     fn every_built_in_profile_is_listed_and_holds() {
-        let listed = list();
-        assert_eq!(listed.len(), BUILT_IN.len());
-        for profile in listed {
-            match profile.kind.as_str() {
+        for profile in PROFILES {
+            match profile.kind().as_str() {
                 DiskProfile::KIND => drop(load::<DiskProfile>(profile.name).unwrap()),
                 NandProfile::KIND => drop(load::<NandProfile>(profile.name).unwrap()),
                 NvramProfile::KIND => drop(load::<NvramProfile>(profile.name).unwrap()),

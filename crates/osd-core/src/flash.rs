@@ -182,7 +182,7 @@ impl Flash {
                 self.done = self.done.max(done);
                 Ok(Self::tag_of(page))
             }
-            Err(failure) => Err(self.into_error(failure, addr)),
+            Err(failure) => Err(self.error_of(failure, addr)),
         }
     }
 
@@ -191,7 +191,7 @@ impl Flash {
         let (block, page) = self.place(addr);
         match self.nand.read_spare(self.now, block, page) {
             Ok((page, _)) => Ok(page == Page::Erased),
-            Err(failure) => Err(self.into_error(failure, addr)),
+            Err(failure) => Err(self.error_of(failure, addr)),
         }
     }
 
@@ -205,10 +205,10 @@ impl Flash {
                     return Ok(());
                 }
                 Err(Failure::Unreadable) if left > 0 => {}
-                Err(failure) => return Err(self.into_error(failure, addr)),
+                Err(failure) => return Err(self.error_of(failure, addr)),
             }
         }
-        Err(self.into_error(Failure::Unreadable, addr))
+        Err(self.error_of(Failure::Unreadable, addr))
     }
 
     /// Reads a page of this kind and checks it.
@@ -217,7 +217,7 @@ impl Flash {
     pub fn read(&mut self, addr: Addr, kind: PageKind) -> Result<Bytes> {
         self.sense(addr)?;
         let (block, page) = self.place(addr);
-        let bytes = self.nand.bytes(block, page).map_err(|failure| self.into_error(failure, addr))?;
+        let bytes = self.nand.bytes(block, page).map_err(|failure| self.error_of(failure, addr))?;
         let Some(tag) = Self::tag_of(self.nand.page(block, page)) else {
             return Err(self.corrupt(addr, "its spare area is not of this store"));
         };
@@ -260,7 +260,7 @@ impl Flash {
                 Ok(true)
             }
             Err(Failure::Program) => Ok(false),
-            Err(failure) => Err(self.into_error(failure, Addr(0))),
+            Err(failure) => Err(self.error_of(failure, Addr(0))),
         }
     }
 
@@ -281,7 +281,7 @@ impl Flash {
             match self.nand.erase(self.now, block) {
                 Ok(done) => self.done = self.done.max(done),
                 Err(Failure::Erase) => {}
-                Err(failure) => return Err(self.into_error(failure, self.addr(segment, 0))),
+                Err(failure) => return Err(self.error_of(failure, self.addr(segment, 0))),
             }
         }
         Ok(())
@@ -300,7 +300,7 @@ impl Flash {
                 Ok(true)
             }
             Err(Failure::Erase) => Ok(false),
-            Err(failure) => Err(self.into_error(failure, Addr(0))),
+            Err(failure) => Err(self.error_of(failure, Addr(0))),
         }
     }
 
@@ -323,7 +323,7 @@ impl Flash {
     }
 
     /// A failure of the array that nothing can be done about, as an error.
-    fn into_error(&self, failure: Failure, addr: Addr) -> Error {
+    fn error_of(&self, failure: Failure, addr: Addr) -> Error {
         match failure {
             Failure::PowerOff => Error::Gone { device: self.nand.profile().model.clone() },
             Failure::Storage(error) => *error,

@@ -1,9 +1,8 @@
 //! `bimetal adopt`: an ext4 with files in it becomes a disk half, as it is.
 
-use super::mkfs::NfhybridArgs;
 use super::progress::Progress;
-use super::volumes;
 use crate::Result;
+use crate::front::kinds::nfhybrid::mkfs::{self, NfhybridArgs};
 use clap::Args;
 use std::process::ExitCode;
 
@@ -27,7 +26,7 @@ pub(super) struct Adopt {
 impl Adopt {
     pub fn run(&self) -> Result<ExitCode> {
         let progress = Progress::spinner("adopting the disk");
-        let adopted = volumes::adopt(&self.args);
+        let adopted = mkfs::adopt(&self.args);
         progress.done();
         super::say(&adopted?)?;
         Ok(ExitCode::SUCCESS)

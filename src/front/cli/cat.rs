@@ -1,6 +1,6 @@
 //! `bimetal cat`: contents of files in a file system that is not mounted.
 
-use super::volumes::{self, Access, VolumeArgs};
+use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::at;
 use crate::fs::{FileSystem, Kind, resolve};
 use crate::{Error, Result};
@@ -27,7 +27,7 @@ pub(super) struct Cat {
 
 impl Cat {
     pub fn run(&self) -> Result<ExitCode> {
-        let fs = volumes::open_volume(&self.volume, Access::Read, &[])?;
+        let fs = volume::open(&self.volume, Access::Read, &[])?;
         let mut out = io::stdout().lock();
         let shown =
             self.paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path, why)));

@@ -2,14 +2,14 @@
 
 use super::mount::joined_lists;
 use super::progress::Progress;
-use super::{say, volumes};
+use super::say;
 use crate::front::crash::explore::{Explorer, Plan, Tally};
 use crate::front::crash::run::{self, Run};
 use crate::front::crash::save;
 use crate::front::crash::state::StateId;
 use crate::front::crash::subject::Hybrid;
 use crate::front::fuse::MountOptions;
-use crate::front::kinds::options::nfhybrid_options;
+use crate::front::kinds::nfhybrid::{halves_to_read, options::nfhybrid_options};
 use crate::fs::nfhybrid::{ssd, volume};
 use crate::media::BlockDevice;
 use crate::media::file::FileDevice;
@@ -141,7 +141,7 @@ impl Crash {
         }
         let subject = Hybrid { options: nfhybrid_options(&own)? };
         let bases = match (&self.ssd, &self.disk) {
-            (Some(ssd), Some(disk)) => run::settled(&subject, &volumes::halves_to_read(disk, ssd)?)?,
+            (Some(ssd), Some(disk)) => run::settled(&subject, &halves_to_read(disk, ssd)?)?,
             _ => self.make()?,
         };
         let (run, ended) = run::record(&subject, bases, &front, &own, &self.command)?;

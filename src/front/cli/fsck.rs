@@ -4,8 +4,8 @@
 //! not be checked, 16 the command line makes no sense.
 
 use super::progress::Progress;
-use super::volumes::{self, FsckOptions, FsckReport, VolumeArgs};
 use crate::Result;
+use crate::front::kinds::volume::{self, CheckOptions, CheckReport, VolumeArgs};
 use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
@@ -59,8 +59,8 @@ impl Fsck {
             return Ok(ExitCode::from(SENSELESS));
         }
         let progress = Progress::spinner("checking");
-        let options = FsckOptions { repair: !self.dry_run, lossy: self.yes, deep: self.deep };
-        let checked = volumes::fsck(&self.volume, options, &|what| progress.now(what));
+        let options = CheckOptions { repair: !self.dry_run, lossy: self.yes, deep: self.deep };
+        let checked = volume::check(&self.volume, options, &|what| progress.now(what));
         progress.done();
         let report = match checked {
             Ok(report) => report,
@@ -90,7 +90,7 @@ impl Fsck {
     }
 }
 
-fn in_words(report: &FsckReport) -> String {
+fn in_words(report: &CheckReport) -> String {
     let mut lines = Vec::new();
     for problem in &report.problems {
         let end = if problem.repaired { " Repaired." } else { "" };

@@ -1,7 +1,7 @@
 //! `bimetal get`: files out of a file system that is not mounted.
 
 use super::progress::Progress;
-use super::volumes::{self, Access, VolumeArgs};
+use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::{self, at};
 use crate::fs::{FileSystem, resolve};
 use crate::{Error, Result};
@@ -37,7 +37,7 @@ impl Get {
             let target = self.target.display();
             return Err(Error::invalid(format!("{target}: is no directory; several sources need one")));
         }
-        let fs = volumes::open_volume(&self.volume, Access::Read, &[])?;
+        let fs = volume::open(&self.volume, Access::Read, &[])?;
         let mut progress = Progress::copying();
         let done = self.sources.iter().try_for_each(|source| self.one(&*fs, source, into, &mut progress));
         let shut = fs.shutdown();

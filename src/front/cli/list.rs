@@ -3,14 +3,14 @@
 use crate::Result;
 use crate::cache::registry::POLICIES;
 use crate::front::fuse::{OPTIONS, RESIDENCY, SECTION, STATUS};
-use crate::front::kinds::{KINDS, Kind};
+use crate::front::kinds::KINDS;
 use crate::front::record::RECORD;
 use crate::front::reproduce::EXPERIMENTS;
 use crate::front::trace::{FORMATS, GENERATORS};
 use crate::fs::osd::placement;
 use crate::ftl::SCHEMES;
-use crate::media::profile;
-use crate::options::{self, Entry, OptionSpec};
+use crate::media::profile::PROFILES;
+use crate::options::{self, OptionSpec, Registered};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::json;
@@ -96,9 +96,8 @@ impl List {
     }
 }
 
-fn entries<M>(registry: &options::Registry<M>) -> Vec<Listed> {
-    let listed =
-        |entry: &&Entry<M>| Listed { options: entry.options.to_vec(), ..Listed::of(entry.name, entry.about) };
+fn entries<T: Registered>(registry: &options::Registry<T>) -> Vec<Listed> {
+    let listed = |one: &&T| Listed { options: one.options().to_vec(), ..Listed::of(one.name(), one.about()) };
     registry.iter().map(listed).collect()
 }
 
@@ -106,11 +105,7 @@ fn table(registry: Registry) -> (&'static str, Vec<Listed>) {
     let pairs =
         |pairs: &[(&str, &str)]| pairs.iter().map(|(name, about)| Listed::of(*name, *about)).collect();
     match registry {
-        Registry::Device => {
-            let listed = profile::list().into_iter();
-            let listed = listed.map(|one| Listed::of(one.name, format!("{}: {}", one.kind, one.model)));
-            ("Profiles of simulated devices (--device)", listed.collect())
-        }
+        Registry::Device => ("Profiles of simulated devices (--device)", entries(&PROFILES)),
         Registry::Ftl => ("Flash translation schemes (--ftl)", entries(&SCHEMES)),
         Registry::Cache => {
             let from = POLICIES.iter().map(|entry| entry.make.source);
@@ -124,16 +119,8 @@ fn table(registry: Registry) -> (&'static str, Vec<Listed>) {
         }
         Registry::TraceFormat => ("Trace formats (replay --format)", entries(&FORMATS)),
         Registry::Generator => ("Made traces (replay gen:NAME)", entries(&GENERATORS)),
-        Registry::Experiment => {
-            let listed =
-                EXPERIMENTS.iter().map(|one| Listed::of(one.id, format!("{}: {}", one.figure, one.about)));
-            ("Experiments (reproduce)", listed.collect())
-        }
-        Registry::Type => {
-            let kind =
-                |kind: &Kind| Listed { options: kind.options.to_vec(), ..Listed::of(kind.name, kind.about) };
-            ("Types of file system (-t)", KINDS.iter().map(kind).collect())
-        }
+        Registry::Experiment => ("Experiments (reproduce)", entries(&EXPERIMENTS)),
+        Registry::Type => ("Types of file system (-t)", entries(&KINDS)),
         Registry::MountOption => {
             let own = KINDS
                 .iter()

@@ -1,7 +1,7 @@
 //! `bimetal ls`: names in a file system that is not mounted.
 
-use super::volumes::{self, Access, VolumeArgs};
 use crate::Result;
+use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::at;
 use crate::fs::{Attr, FileSystem, Kind, resolve};
 use crate::time::Stamp;
@@ -38,7 +38,7 @@ pub(super) struct Ls {
 
 impl Ls {
     pub fn run(&self) -> Result<ExitCode> {
-        let fs = volumes::open_volume(&self.volume, Access::Read, &[])?;
+        let fs = volume::open(&self.volume, Access::Read, &[])?;
         let mut out = BufWriter::new(io::stdout().lock());
         let listed = self.paths.iter().try_for_each(|path| self.path(&*fs, path, &mut out));
         let shut = fs.shutdown();

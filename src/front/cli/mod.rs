@@ -27,7 +27,6 @@ mod scrub;
 mod stack;
 mod status;
 mod umount;
-pub mod volumes;
 
 use crate::Result;
 use crate::front::{replay, reproduce};

@@ -1,8 +1,9 @@
 //! `bimetal mount`: a file system becomes a directory.
 
-use super::volumes::{self, Access, VolumeArgs};
 use crate::front::daemon::{self, Messages, Side};
 use crate::front::fuse::{Mount, MountOptions, OPTIONS, Place, Unmount, Unmounter};
+use crate::front::kinds::volume::{self, Access, VolumeArgs};
+use crate::front::memory::preallocate;
 use crate::front::signals;
 use crate::front::stack::args::StackArgs;
 use crate::fs::FileSystem;
@@ -75,13 +76,15 @@ impl MountVerb {
     fn sort_options(&self) -> Result<(MountOptions, Vec<String>)> {
         let mut front = MountOptions::for_me();
         front.fsname = self.volume.source();
+        let kind = self.volume.kind()?;
+        let options = kind.options;
         let mut own = Vec::new();
         for option in &joined_lists(&self.options) {
             let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
             let is_front = front.apply(option)?;
-            let is_own = self.volume.options().iter().any(|spec| spec.name == name);
+            let is_own = options.iter().any(|spec| spec.name == name);
             if !is_front && !is_own {
-                let known = OPTIONS.iter().chain(self.volume.options()).map(|spec| spec.name);
+                let known = OPTIONS.iter().chain(options).map(|spec| spec.name);
                 let known = known.collect::<Vec<_>>().join(", ");
                 return Err(Error::invalid(format!("mount option {name}: there is none; there are {known}")));
             }
@@ -89,7 +92,7 @@ impl MountVerb {
                 own.push(option.clone());
             }
         }
-        if self.volume.keeps_access_times() {
+        if kind.access_times {
             own.extend(front.access_times());
         }
         Ok((front, own))
@@ -105,7 +108,10 @@ impl MountVerb {
     fn start(&self, front: &MountOptions, own: &[String]) -> Result<Mount> {
         let signals = signals::hold()?;
         let access = if front.read_only { Access::Read } else { Access::Write };
-        let prepared = volumes::prepare(&self.volume, access, own)?;
+        let prepared = volume::prepare(&self.volume, access, own)?;
+        if access == Access::Write {
+            preallocate(usize::try_from(prepared.memory_ahead()).unwrap_or(usize::MAX));
+        }
         let place = Place::take(&self.mountpoint, front)?;
         let (fs, devices) = prepared.begin()?;
         let fs: Arc<dyn FileSystem> = fs.into();

@@ -1,7 +1,7 @@
 //! `bimetal put`: files into a file system that is not mounted.
 
 use super::progress::Progress;
-use super::volumes::{self, Access, VolumeArgs};
+use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::{self, at, split};
 use crate::fs::{Caller, FileSystem, Kind, resolve};
 use crate::units::Ino;
@@ -37,7 +37,7 @@ pub(super) struct Put {
 
 impl Put {
     pub fn run(&self) -> Result<ExitCode> {
-        let prepared = volumes::prepare(&self.volume, Access::Write, &[])?;
+        let prepared = volume::prepare(&self.volume, Access::Write, &[])?;
         self.check(&*prepared.look()?)?;
         let (fs, _) = prepared.begin()?;
         let mut progress = Progress::copying();

@@ -1,8 +1,8 @@
 //! `bimetal scrub`: are the copies on the SSD what they were when they were written?
 
 use super::progress::Progress;
-use super::volumes::{self, Access, VolumeArgs};
 use crate::front::fuse::STATUS;
+use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::fs::FileSystem;
 use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
@@ -129,7 +129,7 @@ impl Scrub {
         let progress = Progress::spinner("scrubbing");
         let scrubbed = match &self.mountpoint {
             Some(place) => Scrubbed::Mount(place),
-            None => Scrubbed::Volume(volumes::open_volume(&self.volume, Access::Write, &[])?),
+            None => Scrubbed::Volume(volume::open(&self.volume, Access::Write, &[])?),
         };
         let mut summed = self.all(&scrubbed, &progress);
         if let (Scrubbed::Volume(fs), Ok(sum)) = (&scrubbed, &mut summed) {

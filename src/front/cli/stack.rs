@@ -1,52 +1,17 @@
 //! What a stack file says to `mount` and `export`.
 
-use super::volumes::VolumeArgs;
+use crate::front::kinds::volume::VolumeArgs;
+use crate::front::kinds::{KINDS, LiesOn};
 use crate::front::stack::file::{ByteRange, DeviceKeys, Size, StackFile, Text};
-use crate::front::stack::{Caching, Contents, Layers, Medium, NONE};
-use crate::media::BlockDevice;
-use crate::media::paced::Paced;
+use crate::front::stack::model::{Model, Models};
+use crate::front::stack::{Caching, Layers};
 use crate::{Error, Result};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Requests to a model without pages are counted in so many bytes.
 const PAGE_BYTES: u64 = 4096;
 /// A write cache's memory where its size is not said, bytes.
 const NVRAM_BYTES: u64 = 128 << 10;
-
-/// What the halves of a volume are like, where a stack file says it.
-#[derive(Clone, Debug, Default)]
-pub struct Models {
-    /// The SSD half.
-    pub ssd: Option<Model>,
-    /// The disk half.
-    pub disk: Option<Model>,
-}
-
-/// A device that a half is to be like.
-#[derive(Clone, Debug)]
-pub struct Model {
-    profile: String,
-    ftl: Option<String>,
-    seed: u64,
-}
-
-impl Model {
-    fn of(device: &DeviceKeys, seed: u64) -> Option<Model> {
-        let profile = device.profile.clone().filter(|profile| profile != NONE)?;
-        Some(Model { profile, ftl: device.ftl.as_ref().map(ToString::to_string), seed })
-    }
-
-    /// The device that is like it, in real time, with its bytes on `storage`.
-    ///
-    /// # Errors
-    /// There is no such device, or not on `storage`.
-    pub fn over(&self, storage: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
-        let medium = Medium::framed(&self.profile, self.ftl.as_deref())?;
-        let stack = medium.build(Contents::On(storage), None, PAGE_BYTES, self.seed)?;
-        Ok(Arc::new(Paced::new(stack.device)))
-    }
-}
 
 /// Takes the file system that a stack file describes, and its devices, for a volume; its mount options.
 ///
@@ -58,9 +23,16 @@ pub(super) fn to_mount(stack: &StackFile, volume: &mut VolumeArgs) -> Result<Vec
             "fs: the stack file has no [fs] table with a kind, so there is nothing to mount",
         ));
     };
+    let kind = KINDS.find(&fs.kind)?;
+    if kind.open.is_none() {
+        return Err(Error::invalid(format!(
+            "fs.kind: {} is played on by replay; it cannot be mounted",
+            kind.name
+        )));
+    }
     volume.kind.clone_from(&fs.kind);
-    match fs.kind.as_str() {
-        "nfhybrid" => {
+    match kind.lies_on {
+        LiesOn::Halves => {
             let named = stack.ssd.image.clone();
             volume.ssd = named.or(volume.ssd.take()).filter(|_| !volume.without_ssd);
             volume.disk = stack.disk.image.clone().or(volume.disk.take());
@@ -68,22 +40,17 @@ pub(super) fn to_mount(stack: &StackFile, volume: &mut VolumeArgs) -> Result<Vec
             volume.models =
                 Models { ssd: Model::of(&stack.ssd, stack.seed), disk: Model::of(&stack.disk, stack.seed) };
         }
-        "cmfs" | "osd" => {
+        LiesOn::Nand { nvram: has_nvram } => {
             volume.nand = stack.device.image.clone().or(volume.nand.take());
             let nvram = stack.nvram.as_ref().and_then(|nvram| nvram.image.clone());
-            volume.nvram = nvram.or(volume.nvram.take()).filter(|_| fs.kind == "cmfs");
+            volume.nvram = nvram.or(volume.nvram.take()).filter(|_| has_nvram);
             volume.device = stack.device.profile.clone().unwrap_or(std::mem::take(&mut volume.device));
         }
-        "memfs" => {}
-        other => {
-            return Err(Error::invalid(format!(
-                "fs.kind: {other} is played on by replay; it cannot be mounted"
-            )));
-        }
+        LiesOn::Block(_) | LiesOn::Nothing => {}
     }
     let mut options = stack.mount_options();
     if let Some(cache) = &stack.cache {
-        if fs.kind != "nfhybrid" {
+        if kind.lies_on != LiesOn::Halves {
             return Err(Error::invalid(format!(
                 "cache: {} drives its flash itself, without a page cache",
                 fs.kind
@@ -124,12 +91,11 @@ pub(super) fn to_export<'s>(stack: &'s StackFile, half: &str) -> Result<(&'s Dev
         overhead: if bare { Duration::ZERO } else { stack.run.overhead.0 },
         absorb: stack.run.absorb.clone().filter(|_| !bare).map(|Text(ByteRange(range))| range),
         nvram: takes,
-        cache: stack.cache.as_ref().filter(|_| cached).map(|cache| Caching {
-            policy: cache.policy.to_string(),
-            bytes: cache.size.0,
-            page_bytes: cache.page.0,
-            durable_syncs: false,
-        }),
+        cache: stack
+            .cache
+            .as_ref()
+            .filter(|_| cached)
+            .map(|cache| Caching::new(&cache.policy.to_string(), cache.size.0, cache.page.0)),
     };
     Ok((device, layers))
 }

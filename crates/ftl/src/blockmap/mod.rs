@@ -22,7 +22,7 @@ pub(super) use recover::Contents;
 
 use super::free::{Free, Levelling};
 use super::settings::Settings;
-use super::{Found, Ftl, FtlCounts, LOST, READS_MAX, copied, into_error, read_page, version, worn_out};
+use super::{Found, Ftl, FtlCounts, LOST, READS_MAX, copied, error_of, read_page, version, worn_out};
 use bimetal_base::options::OptionSpec;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
@@ -304,7 +304,7 @@ impl BlockMap {
                 Ok(Some(done))
             }
             Err(Failure::Program) => Ok(None),
-            Err(failure) => Err(into_error(&self.nand, failure, Lpn(page.into()))),
+            Err(failure) => Err(error_of(&self.nand, failure, Lpn(page.into()))),
         }
     }
 
@@ -399,7 +399,7 @@ impl BlockMap {
                 Ok(true)
             }
             Err(Failure::Program) => Ok(false),
-            Err(failure) => Err(into_error(&self.nand, failure, Lpn(page.into()))),
+            Err(failure) => Err(error_of(&self.nand, failure, Lpn(page.into()))),
         }
     }
 
@@ -439,7 +439,7 @@ impl BlockMap {
                 Ok(true)
             }
             Err(Failure::Erase) => Ok(false),
-            Err(failure) => Err(into_error(&self.nand, failure, Lpn(0))),
+            Err(failure) => Err(error_of(&self.nand, failure, Lpn(0))),
         }
     }
 
@@ -578,7 +578,7 @@ impl<U: Updates> Ftl for Mapped<U> {
         let Some(found) = place else { return Ok(Found { at, place }) };
         // Looked up only once there is one at all.
         if self.map.counts.lost_pages > 0 && is_lost(&self.map.nand, found) {
-            return Err(into_error(&self.map.nand, Failure::Unreadable, page));
+            return Err(error_of(&self.map.nand, Failure::Unreadable, page));
         }
         let at = read_page(&mut self.map.nand, at, found, page)?;
         Ok(Found { at, place })

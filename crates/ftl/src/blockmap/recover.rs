@@ -1,7 +1,7 @@
 //! What is found on a used array: the newest version of each page, and what is in each block.
 
 use super::{BlockMap, NONE, Place, UNMAPPED, is_lost};
-use crate::{LOST, into_error, newer, write_of};
+use crate::{LOST, error_of, newer, write_of};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
@@ -28,7 +28,7 @@ impl BlockMap {
         for block in 0..self.valid.len() as u32 {
             for page in 0..self.pages_per_block {
                 let read = self.nand.read_spare(Time::ZERO, block, page);
-                let (found, _) = read.map_err(|failure| into_error(&self.nand, failure, Lpn(0)))?;
+                let (found, _) = read.map_err(|failure| error_of(&self.nand, failure, Lpn(0)))?;
                 if let Page::Programmed(tag) = found {
                     self.find_version(tag, (block, page));
                 }

@@ -25,7 +25,7 @@ mod cached;
 
 use super::page::{BEGIN, CLEAN, PageMap, RESERVE, STREAMS, TIES};
 use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
-use super::{Found, Ftl, FtlCounts, Scheme, into_error, worn_out};
+use super::{Found, Ftl, FtlCounts, Scheme, error_of, worn_out};
 use bimetal_base::options::OptionSpec;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
@@ -168,7 +168,7 @@ impl Dftl {
         for block in 0..geometry.blocks() {
             for page in 0..geometry.pages_per_block {
                 let read = nand.read_spare(at, block, page);
-                end = end.max(read.map_err(|failure| into_error(nand, failure, Lpn(0)))?.1);
+                end = end.max(read.map_err(|failure| error_of(nand, failure, Lpn(0)))?.1);
             }
         }
         Ok(end)

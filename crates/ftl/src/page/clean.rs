@@ -6,7 +6,7 @@
 
 use super::{Clean, PageMap, State, Stream};
 use crate::free::Levelling;
-use crate::{LOST, READS_MAX, copied, into_error};
+use crate::{LOST, READS_MAX, copied, error_of};
 use bimetal_base::Result;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
@@ -239,7 +239,7 @@ impl PageMap {
                 }
                 Err(Failure::Unreadable) => return self.lose(at, unit, tag, to),
                 Err(Failure::Program) => self.retire(at, unit, to.0)?,
-                Err(failure) => return Err(into_error(&self.nand, failure, Lpn(owner.into()))),
+                Err(failure) => return Err(error_of(&self.nand, failure, Lpn(owner.into()))),
             }
         }
     }
@@ -251,7 +251,7 @@ impl PageMap {
             match self.nand.program(at, to.0, to.1, Tag { owner: owner | LOST, ..tag }, &[]) {
                 Ok(_) => break,
                 Err(Failure::Program) => self.retire(at, unit, to.0)?,
-                Err(failure) => return Err(into_error(&self.nand, failure, Lpn(owner.into()))),
+                Err(failure) => return Err(error_of(&self.nand, failure, Lpn(owner.into()))),
             }
             match self.next_page(at, unit, Stream::Copies)? {
                 Some(next) => to = next,
@@ -290,7 +290,7 @@ impl PageMap {
                 self.states[block as usize] = State::Bad;
                 Ok(())
             }
-            Err(failure) => Err(into_error(&self.nand, failure, Lpn(0))),
+            Err(failure) => Err(error_of(&self.nand, failure, Lpn(0))),
         }
     }
 }

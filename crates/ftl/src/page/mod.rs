@@ -32,7 +32,7 @@ mod recover;
 
 use super::free::Levelling;
 use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
-use super::{Found, Ftl, FtlCounts, LOST, Scheme, into_error, read_page, version, worn_out};
+use super::{Found, Ftl, FtlCounts, LOST, Scheme, error_of, read_page, version, worn_out};
 use bimetal_base::options::OptionSpec;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
@@ -420,7 +420,7 @@ impl PageMap {
     pub(super) fn read_own(&mut self, at: Time, page: u32) -> Result<Time> {
         let place = self.place_of(self.map[page as usize]);
         if self.is_lost(place) {
-            return Err(into_error(&self.nand, Failure::Unreadable, Lpn(page.into())));
+            return Err(error_of(&self.nand, Failure::Unreadable, Lpn(page.into())));
         }
         read_page(&mut self.nand, at, place, Lpn(page.into()))
     }
@@ -445,7 +445,7 @@ impl PageMap {
                     return Ok(done);
                 }
                 Err(Failure::Program) => self.retire(at, unit, block)?,
-                Err(failure) => return Err(into_error(&self.nand, failure, Lpn(tag.owner.into()))),
+                Err(failure) => return Err(error_of(&self.nand, failure, Lpn(tag.owner.into()))),
             }
         }
     }
@@ -473,7 +473,7 @@ impl Ftl for PageMap {
         }
         let place = self.place_of(entry);
         if self.is_lost(place) {
-            return Err(into_error(&self.nand, Failure::Unreadable, page));
+            return Err(error_of(&self.nand, Failure::Unreadable, page));
         }
         let at = read_page(&mut self.nand, at, place, page)?;
         Ok(Found { at, place: Some(place) })

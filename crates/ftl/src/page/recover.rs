@@ -1,7 +1,7 @@
 //! What a page map finds on a used array.
 
 use super::{PageMap, State, UNMAPPED};
-use crate::{LOST, into_error, newer, write_of};
+use crate::{LOST, error_of, newer, write_of};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
@@ -31,7 +31,7 @@ impl PageMap {
     fn find_in_block(&mut self, block: u32) -> Result<()> {
         for page in 0..self.pages_per_block {
             let read = self.nand.read_spare(Time::ZERO, block, page);
-            let (found, _) = read.map_err(|failure| into_error(&self.nand, failure, Lpn(0)))?;
+            let (found, _) = read.map_err(|failure| error_of(&self.nand, failure, Lpn(0)))?;
             let tag = match found {
                 Page::Programmed(tag) => tag,
                 Page::Torn => continue,

@@ -338,7 +338,7 @@ impl Model {
             _ if !nand.keeps_bytes() => Ok(Bytes::new()),
             None => Ok(Bytes::from(vec![0; self.page_bytes as usize])),
             Some((block, number)) => {
-                nand.bytes(block, number).map_err(|failure| super::into_error(nand, failure, Lpn(page)))
+                nand.bytes(block, number).map_err(|failure| super::error_of(nand, failure, Lpn(page)))
             }
         }
     }

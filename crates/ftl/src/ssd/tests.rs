@@ -1,6 +1,7 @@
 //! The SSD's times by hand, and what survives a power cut.
 
 use super::*;
+use bimetal_base::options::Registered;
 use bimetal_base::random::Random;
 use bimetal_media::profile;
 use bimetal_media::ram::Ram;
@@ -189,13 +190,13 @@ fn data_beside_the_model_is_kept_and_timed_alike() {
 
 #[test]
 fn every_built_in_profile_makes_an_ssd() {
-    for listed in profile::list().into_iter().filter(|listed| listed.kind == "ssd") {
-        let profile: SsdProfile = profile::load(listed.name).unwrap();
+    for listed in profile::PROFILES.into_iter().filter(|listed| listed.kind() == "ssd") {
+        let profile: SsdProfile = profile::load(listed.name()).unwrap();
         for size in [64 << 20, 4 << 30] {
             let ssd = Ssd::new(&profile, Data::Nowhere(size), 1).unwrap();
             write(&ssd, 0, 0, 65536, true);
             let flash = ssd.model.lock().ftl.nand().geometry().bytes();
-            assert!(flash < size * 2 + (64 << 20), "{}: {flash} bytes of flash for {size}", listed.name);
+            assert!(flash < size * 2 + (64 << 20), "{}: {flash} bytes of flash for {size}", listed.name());
         }
     }
 }

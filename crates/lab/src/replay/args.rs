@@ -4,6 +4,7 @@ use super::address::Fit;
 use super::grid::GridArgs;
 use super::plot::Wanted;
 use super::precondition::Precondition;
+use crate::kinds;
 use crate::names;
 use crate::stack::admission_rule::{AdmissionRule, parse_range};
 use crate::stack::args::StackArgs;
@@ -81,7 +82,7 @@ pub struct Args {
     /// Play the system calls of the trace on a file system over simulated devices, in virtual time: nfhybrid (on --ssd and
     /// --disk), cmfs or osd (on the flash part --device) or fat (on --device). The trace is a recording of 'bimetal
     /// record', the output of 'strace -f -y -ttt -s 0', another trace of files, or a generator
-    #[arg(long, value_name = "KIND", value_parser = ["nfhybrid", "cmfs", "osd", "fat"],
+    #[arg(long, value_name = "KIND", value_parser = kinds::names(kinds::playable()),
           conflicts_with_all = ["columns", "unit", "queue_depth", "absorb", "nvram", "place", "fit", "chunk", "page",
                                 "precondition", "info", "csv", "parquet", "plot", "html"])]
     pub fs: Option<String>,

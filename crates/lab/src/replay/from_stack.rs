@@ -1,8 +1,9 @@
 //! What a stack file says, as what a replay is told.
 
 use super::args::Args;
-use super::files::{FAT_DEVICE, FLASH_BYTES, PART};
+use super::files::FLASH_BYTES;
 use super::plan::DEFAULT_FLASH;
+use crate::kinds::{KINDS, LiesOn, volume::PART};
 use crate::stack::NONE;
 use crate::stack::file::{ByteRange, DeviceKeys, Size, StackFile, Text};
 use bimetal_base::{Error, Result};
@@ -16,13 +17,14 @@ pub(super) fn effective(stack: &StackFile) -> Result<StackFile> {
         device.profile.get_or_insert_with(|| profile.to_string());
         device.size.get_or_insert(Size(bytes));
     };
-    match stack.fs.as_ref().map(|fs| fs.kind.as_str()) {
-        Some("nfhybrid") => {
+    match lies_on(&stack)? {
+        Some(LiesOn::Halves) => {
             or(&mut stack.ssd, &usual.ssd, usual.ssd_size);
             or(&mut stack.disk, &usual.disk, usual.disk_size);
         }
-        Some("fat") => or(&mut stack.device, FAT_DEVICE, FLASH_BYTES),
-        Some(_) => or(&mut stack.device, PART, FLASH_BYTES),
+        Some(LiesOn::Block(profile)) => or(&mut stack.device, profile, FLASH_BYTES),
+        Some(LiesOn::Nand { .. }) => or(&mut stack.device, PART, FLASH_BYTES),
+        Some(LiesOn::Nothing) => {}
         None => {
             let profile = if stack.device.ftl.is_some() { DEFAULT_FLASH } else { NONE };
             stack.device.profile.get_or_insert_with(|| profile.to_string());
@@ -32,6 +34,11 @@ pub(super) fn effective(stack: &StackFile) -> Result<StackFile> {
         nvram.size.get_or_insert(Size(usual.nvram_size));
     }
     Ok(stack)
+}
+
+/// What its file system lies on, if it says one.
+fn lies_on(stack: &StackFile) -> Result<Option<LiesOn>> {
+    stack.fs.as_ref().map(|fs| KINDS.find(&fs.kind).map(|kind| kind.lies_on)).transpose()
 }
 
 impl Args {
@@ -50,7 +57,7 @@ impl Args {
         };
         let refused = |key: &str, why: &str| Err(Error::invalid(format!("{key}: {why}")));
         let kind = fs.as_ref().map(|fs| fs.kind.clone());
-        let hybrid = kind.as_deref() == Some("nfhybrid");
+        let hybrid = lies_on(&stack)? == Some(LiesOn::Halves);
         if kind.is_none() && (*ssd != DeviceKeys::default() || *disk != DeviceKeys::default()) {
             return refused(
                 "ssd, disk",

@@ -125,11 +125,9 @@ impl Spec {
             overhead: args.overhead,
             absorb: args.absorb.clone(),
             nvram: args.nvram.clone().map(|takes| (takes, args.nvram_size)),
-            cache: self.cache.clone().map(|(policy, bytes)| Caching {
-                policy,
-                bytes,
-                page_bytes: args.page,
+            cache: self.cache.as_ref().map(|(policy, bytes)| Caching {
                 durable_syncs: true,
+                ..Caching::new(policy, *bytes, args.page)
             }),
         };
         Ok(Built { stack: bottom.with(&layers)?, start, before })

@@ -13,7 +13,7 @@ pub use experiments::{CameraPreset, EXPERIMENTS};
 use super::replay::{self, RunReport, say};
 use super::stack::args::StackArgs;
 use crate::names;
-use bimetal_base::options::unknown;
+use bimetal_base::options::Registered;
 use bimetal_base::{Error, Result};
 use bimetal_trace::Source;
 use serde::Serialize;
@@ -72,6 +72,16 @@ pub struct Experiment {
     pub seed: u64,
     /// Does it.
     pub(crate) run: fn(&ExperimentContext) -> Result<Findings>,
+}
+
+impl Registered for Experiment {
+    fn name(&self) -> &'static str {
+        self.id
+    }
+
+    fn about(&self) -> Cow<'static, str> {
+        format!("{}: {}", self.figure, self.about).into()
+    }
 }
 
 /// What an experiment is done with.
@@ -219,14 +229,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn choose(ids: &[String]) -> Result<Vec<&'static Experiment>> {
     let mut chosen: Vec<&'static Experiment> = Vec::new();
     for id in ids {
-        let found: Vec<_> = EXPERIMENTS.iter().filter(|e| id == "all" || e.id == id).copied().collect();
-        if found.is_empty() {
-            return Err(unknown(
-                "there is no experiment",
-                id,
-                EXPERIMENTS.iter().map(|experiment| experiment.id),
-            ));
-        }
+        let found = if id == "all" { EXPERIMENTS.to_vec() } else { vec![EXPERIMENTS.find(id)?] };
         let new = found.into_iter().filter(|e| !chosen.iter().any(|there| there.id == e.id));
         chosen.extend(new.collect::<Vec<_>>());
     }

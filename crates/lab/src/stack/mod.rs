@@ -12,6 +12,7 @@ pub mod admission_rule;
 pub mod args;
 pub mod file;
 pub mod filters;
+pub mod model;
 pub mod placement;
 
 use admission_rule::AdmissionRule;
@@ -38,7 +39,7 @@ pub const NONE: &str = "none";
 /// Bytes of a medium without an end, as good as any.
 const ENDLESS_BYTES: u64 = 1 << 62;
 /// What policies group by where there is no flash below.
-const ERASE_BLOCK_BYTES: u64 = 512 << 10;
+pub const ERASE_BLOCK_BYTES: u64 = 512 << 10;
 /// The profile of the electronics that a bare flash part is put behind where it must have some.
 const FRAME: &str = "ssd-tlc";
 /// The memory that an NVRAM write cache is made of.
@@ -259,6 +260,36 @@ pub struct Caching {
     pub page_bytes: u64,
     /// See [`cache::Config::durable_syncs`].
     pub durable_syncs: bool,
+    /// See [`cache::Config::read_ahead`].
+    pub read_ahead: u32,
+    /// See [`cache::Config::dirty_age`].
+    pub dirty_age: Option<Duration>,
+}
+
+impl Caching {
+    /// A cache that writes as its policy says, and reads what it is asked for.
+    pub fn new(policy: &str, bytes: u64, page_bytes: u64) -> Caching {
+        let policy = policy.to_string();
+        Caching { policy, bytes, page_bytes, durable_syncs: false, read_ahead: 0, dirty_age: None }
+    }
+
+    /// The cache over `device`, whose erase blocks have `block_bytes`.
+    ///
+    /// # Errors
+    /// There is no such policy, or the cache is too large or too small.
+    pub fn over(&self, device: Arc<dyn BlockDevice>, block_bytes: u64) -> Result<Arc<CachedDevice>> {
+        let capacity = u32::try_from(self.bytes / self.page_bytes)
+            .map_err(|_| Error::invalid(format!("a cache of {} is too large", show_size(self.bytes))))?;
+        let block_pages = (block_bytes / self.page_bytes).max(1) as u32;
+        let config = cache::Config {
+            page_bytes: self.page_bytes,
+            durable_syncs: self.durable_syncs,
+            read_ahead: self.read_ahead,
+            dirty_age: self.dirty_age,
+            ..cache::Config::new(capacity).block_pages(block_pages)
+        };
+        Ok(Arc::new(CachedDevice::new(device, &self.policy, &config)?))
+    }
 }
 
 /// A device, and what its layers can tell.
@@ -359,13 +390,9 @@ impl Stack {
             let memory = Nvram::new(profile::load::<NvramProfile>(NVRAM)?, bytes);
             top = told.nvram.insert(Arc::new(NvramCache::open(top, memory, takes.choice()?)?)).clone();
         }
-        if let Some(Caching { policy, bytes, page_bytes, durable_syncs }) = &layers.cache {
-            let capacity = u32::try_from(bytes / page_bytes)
-                .map_err(|_| Error::invalid(format!("a cache of {} is too large", show_size(*bytes))))?;
+        if let Some(caching) = &layers.cache {
             let block = told.erase_block_bytes.unwrap_or(ERASE_BLOCK_BYTES);
-            let config = cache::Config::new(capacity).block_pages((block / page_bytes).max(1) as u32);
-            let config = cache::Config { page_bytes: *page_bytes, durable_syncs: *durable_syncs, ..config };
-            top = told.cache.insert(Arc::new(CachedDevice::new(top, policy, &config)?)).clone();
+            top = told.cache.insert(caching.over(top, block)?).clone();
         }
         debug_assert!(size_bytes.is_none_or(|size| top.info().size_bytes <= size));
         self.device = top;

@@ -19,7 +19,7 @@ pub type Make = fn(&mut Settings) -> Result<Box<dyn Placement>>;
 pub type Scheme = Entry<Make>;
 
 /// All placements, by name.
-pub const SCHEMES: Registry<Make> = Registry {
+pub const SCHEMES: Registry<Entry<Make>> = Registry {
     what: "placement",
     entries: &[&combined::SCHEME, &split::SCHEME, &split_atime::SCHEME, &lifetime::SCHEME],
 };

@@ -48,7 +48,7 @@ pub(super) struct Head<'a> {
 }
 
 /// All formats, in the order in which they are tried.
-pub const FORMATS: Registry<Make> = Registry {
+pub const FORMATS: Registry<Entry<Make>> = Registry {
     what: "trace format",
     entries: &[
         &blktrace::FORMAT,

@@ -17,7 +17,7 @@ mod reference;
 mod zipf;
 
 use super::{BATCH, Record, Records, Tally};
-use bimetal_base::options::{self, Named, OptionSpec, Registry};
+use bimetal_base::options::{self, Entry, Named, OptionSpec, Registry};
 use bimetal_base::time::Time;
 use bimetal_base::units::parse_size;
 use bimetal_base::{Error, Result};
@@ -30,7 +30,7 @@ pub type Generator = options::Entry<MakeGenerator>;
 pub type MakeGenerator = fn(&Values) -> Result<Box<dyn Records>>;
 
 /// All generators.
-pub const GENERATORS: Registry<MakeGenerator> = Registry {
+pub const GENERATORS: Registry<Entry<MakeGenerator>> = Registry {
     what: "generator",
     entries: &[
         &iometer::GENERATOR,

@@ -86,7 +86,7 @@ impl Desk {
 }
 
 /// A volume that a task has.
-pub(super) struct FatTree {
+pub(crate) struct FatTree {
     desk: Arc<Desk>,
 }
 

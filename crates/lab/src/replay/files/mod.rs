@@ -16,9 +16,11 @@ mod report;
 mod subject;
 mod tree;
 
+pub(crate) use fat::FatTree;
 pub use report::{CallReport, DeviceReport, FilesReport};
-pub use subject::KINDS;
-pub(super) use subject::{FAT_DEVICE, FLASH_BYTES, PART};
+pub use subject::Subject;
+pub(crate) use subject::{Device, FLASH_BYTES, caching, device, ftl, identifier, part, refuse_options};
+pub(crate) use tree::Tree;
 
 use super::args::{Args, PaceName};
 use bimetal_base::runtime::{Clock, Sim};
@@ -29,7 +31,6 @@ use player::Player;
 use report::Config;
 use std::sync::Arc;
 use std::time::Duration;
-use subject::Subject;
 
 /// What a call takes at least, beside the devices: programs do not run in no time, and two of them in turn.
 const SOFTWARE_MIN: Duration = Duration::from_micros(1);

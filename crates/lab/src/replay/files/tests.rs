@@ -14,7 +14,7 @@ fn kinds() -> Vec<&'static str> {
     if !has_mke2fs {
         println!("skipped: nfhybrid, for want of mke2fs");
     }
-    KINDS.map(|(name, _)| name).into_iter().filter(|name| has_mke2fs || *name != "nfhybrid").collect()
+    crate::kinds::playable().map(|kind| kind.name).filter(|name| has_mke2fs || *name != "nfhybrid").collect()
 }
 
 const SMALL: &str = "--disk-size 96MiB --ssd-size 24MiB --device-size 96MiB";

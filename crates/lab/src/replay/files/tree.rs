@@ -10,10 +10,10 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Gives up to so many bytes that a file is to hold from an offset on.
-pub(super) type Contents<'a> = dyn Fn(u64, usize) -> &'a [u8] + 'a;
+pub(crate) type Contents<'a> = dyn Fn(u64, usize) -> &'a [u8] + 'a;
 
 /// A file system that calls are made on.
-pub(super) trait Target: Send + Sync {
+pub(crate) trait Target: Send + Sync {
     /// Does what a call asks of a path; the bytes it moved.
     fn call(&self, places: &[Place], path: u32, deed: Deed, contents: &Contents) -> Result<u64>;
 
@@ -31,7 +31,7 @@ pub(super) trait Target: Send + Sync {
 }
 
 /// A [`FileSystem`], and the inodes its callers know, as a kernel's cache of names does.
-pub(super) struct Tree {
+pub(crate) struct Tree {
     fs: Arc<dyn FileSystem>,
     /// The inode of each path that was used; each has a reference.
     known: Mutex<FxHashMap<u32, Ino>>,

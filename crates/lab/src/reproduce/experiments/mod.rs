@@ -12,32 +12,36 @@ mod p2p;
 mod tide;
 
 use super::Experiment;
+use bimetal_base::options::Registry;
 pub use ftl_stack::Preset as CameraPreset;
 
 /// All experiments, in the order in which `all` does them.
-pub const EXPERIMENTS: &[&Experiment] = &[
-    &ftl_table1::EXPERIMENT,
-    &ftl_fig2::EXPERIMENT,
-    &ftl_stack::TABLE,
-    &ftl_stack::FIGURE,
-    &cmfs::MOUNT,
-    &cmfs::FIG9,
-    &cmfs::FIG10,
-    &cmfs::FIG11,
-    &cmfs::FIG12,
-    &cmfs::FIG13,
-    &cmfs::FIG14,
-    &cmfs::FIG15,
-    &cmfs::FIG16,
-    &cmfs::RATIO,
-    &csw::MIXED,
-    &csw::SEQUENTIAL,
-    &csw::RANDOM,
-    &csw::P2P,
-    &osd::READS,
-    &osd::WRITES,
-    &osd_block::EXPERIMENT,
-    &tide::EXPERIMENT,
-    &inventory::EXPERIMENT,
-    &p2p::EXPERIMENT,
-];
+pub const EXPERIMENTS: Registry<Experiment> = Registry {
+    what: "experiment",
+    entries: &[
+        &ftl_table1::EXPERIMENT,
+        &ftl_fig2::EXPERIMENT,
+        &ftl_stack::TABLE,
+        &ftl_stack::FIGURE,
+        &cmfs::MOUNT,
+        &cmfs::FIG9,
+        &cmfs::FIG10,
+        &cmfs::FIG11,
+        &cmfs::FIG12,
+        &cmfs::FIG13,
+        &cmfs::FIG14,
+        &cmfs::FIG15,
+        &cmfs::FIG16,
+        &cmfs::RATIO,
+        &csw::MIXED,
+        &csw::SEQUENTIAL,
+        &csw::RANDOM,
+        &csw::P2P,
+        &osd::READS,
+        &osd::WRITES,
+        &osd_block::EXPERIMENT,
+        &tide::EXPERIMENT,
+        &inventory::EXPERIMENT,
+        &p2p::EXPERIMENT,
+    ],
+};

@@ -6,7 +6,7 @@
 //! as on the command line: from the current directory.
 
 use super::admission_rule::{AdmissionRule, parse_range};
-use crate::kinds;
+use crate::kinds::KINDS;
 use crate::replay::{Fit, PaceName, Precondition};
 use bimetal_base::options::{self, Named, Scalar};
 use bimetal_base::units::parse_size;
@@ -475,7 +475,8 @@ impl StackFile {
             of("trace.columns", columns.parse::<Columns>().map(drop))?;
         }
         if let Some(fs) = &self.fs {
-            of("fs", kinds::check(&fs.kind, fs.options.keys().map(String::as_str)))?;
+            let options = fs.options.keys().map(String::as_str);
+            of("fs", KINDS.find(&fs.kind).and_then(|kind| kind.check_options(options)))?;
         }
         if let Some(option) =
             self.fs.iter().flat_map(|fs| fs.options.keys()).find(|option| option.starts_with("cache"))

@@ -1,0 +1,202 @@
+//! cmfs: files on raw NAND, their metadata in NVRAM.
+
+use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, VolumeArgs};
+use super::{Kind, LiesOn, Make, Mkfs};
+use crate::names::DEVICE;
+use crate::replay::Args as ReplayArgs;
+use crate::replay::files::{Subject, Tree, identifier, part};
+use bimetal_base::options::OptionSpec;
+use bimetal_base::random::Random;
+use bimetal_base::runtime::Clock;
+use bimetal_base::units::{parse_size, show_size};
+use bimetal_base::{Error, Result};
+use bimetal_cmfs::model::{Clock as MediaClock, ModelNand, ModelNvram};
+use bimetal_cmfs::volume::{self, Volume};
+use bimetal_cmfs::{CmfsFs, Options};
+use bimetal_media::metered::Devices;
+use bimetal_media::nvram::NvramProfile;
+use bimetal_media::profile;
+use bimetal_vfs::FileSystem;
+use clap::{Args, FromArgMatches};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// See [`super`].
+pub const KIND: Kind = Kind {
+    name: "cmfs",
+    about: "files on raw NAND, their metadata in a thousandth of NVRAM",
+    options: &[
+        OptionSpec {
+            name: "scan",
+            value: None,
+            default: "off",
+            help: "believe the NAND alone, and write the NVRAM anew",
+        },
+        OptionSpec {
+            name: "checkpoint",
+            value: Some("32|64"),
+            default: "none",
+            help: "leave a checkpoint for YAFFS2 when it is unmounted, as machines with pointers of so many bits read it",
+        },
+    ],
+    access_times: false,
+    lies_on: LiesOn::Nand { nvram: true },
+    mkfs: Some(Mkfs {
+        command: |command| {
+            CmfsArgs::augment_args(command)
+                .about("Make a file system on an image of a NAND part, its metadata in an image of NVRAM")
+                .after_help(EXAMPLES)
+        },
+        parse: |matches| Ok(Box::new(CmfsArgs::from_arg_matches(matches)?)),
+    }),
+    open: Some(open),
+    check: Some(check),
+    play: Some(play),
+};
+
+const EXAMPLES: &str = "\
+Example:
+  A part of 128 MiB and the NVRAM beside it, mounted and unmounted:
+    bimetal mkfs cmfs --device slc-2k --nand nand.img --nvram nvram.img
+    bimetal mount --nand nand.img --nvram nvram.img /mnt
+    bimetal umount /mnt";
+
+/// What `mkfs cmfs` is told.
+#[derive(Args, Clone, Debug)]
+pub struct CmfsArgs {
+    /// Profile of the part: a built-in name or a file
+    #[arg(long, value_name = "PROFILE", default_value = PART, value_parser = DEVICE, hide_possible_values = true)]
+    pub device: String,
+    /// Image of the NAND, spare areas included, made if it is not there; or an MTD device
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
+    pub nand: PathBuf,
+    /// NVRAM: a file, made of its size, or a device to map; without, every mount scans the NAND
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NVRAM")]
+    pub nvram: Option<PathBuf>,
+    /// Size of a NAND image to be made, spare areas not counted [default: the profile's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// Size of the NVRAM [default: a thousandth of the NAND]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub nvram_size: Option<u64>,
+    /// How metadata lies in NVRAM: compact or paper
+    #[arg(long, value_name = "LAYOUT", default_value = "compact", value_parser = parse_layout)]
+    pub layout: cmfs_core::Layout,
+    /// Go ahead although the image holds something
+    #[arg(long)]
+    pub force: bool,
+}
+
+fn parse_layout(text: &str) -> Result<cmfs_core::Layout> {
+    match text {
+        "compact" => Ok(cmfs_core::Layout::Compact),
+        "paper" => Ok(cmfs_core::Layout::Paper),
+        _ => Err(Error::invalid(format!("layout '{text}': there are compact and paper"))),
+    }
+}
+
+impl Make for CmfsArgs {
+    fn make(&self) -> Result<String> {
+        let (nand, nvram) = volume::make(&volume::Plan {
+            nand: self.nand.clone(),
+            nvram: self.nvram.clone(),
+            device: self.device.clone(),
+            size_bytes: self.size,
+            nvram_bytes: self.nvram_size,
+            layout: self.layout,
+            force: self.force,
+        })?;
+        let beside =
+            self.nvram.as_deref().map(|path| format!(" --nvram {}", path.display())).unwrap_or_default();
+        let named = if self.device == PART { String::new() } else { format!(" --device {}", self.device) };
+        Ok(format!(
+            "made a cmfs on {} of NAND with {} of NVRAM; mount it with:\n  bimetal mount --nand {}{beside}{named} MOUNTPOINT",
+            show_size(nand),
+            show_size(nvram),
+            self.nand.display()
+        ))
+    }
+}
+
+/// The volume that the command line names.
+fn named<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<Volume<'a>> {
+    let mut volume = Volume {
+        nand: args.nand()?,
+        nvram: args.nvram.as_deref(),
+        device: &args.device,
+        scan: false,
+        checkpoint: None,
+        plain: args.yaffs2,
+    };
+    for option in options {
+        match option.as_str() {
+            "scan" => volume.scan = true,
+            "checkpoint=32" => volume.checkpoint = Some(4),
+            "checkpoint=64" => volume.checkpoint = Some(8),
+            _ => {
+                let see = format!("mount option {option}: see `bimetal list mount-option`");
+                return Err(Error::invalid(see));
+            }
+        }
+    }
+    Ok(volume)
+}
+
+struct Named<'a> {
+    volume: Volume<'a>,
+    writable: bool,
+}
+
+fn open<'a>(args: &'a VolumeArgs, access: Access, options: &[String]) -> Result<Box<dyn Prepared + 'a>> {
+    Ok(Box::new(Named { volume: named(args, options)?, writable: access == Access::Write }))
+}
+
+impl Prepared for Named<'_> {
+    fn look(&self) -> Result<Box<dyn FileSystem>> {
+        Ok(Box::new(self.volume.mount(false)?))
+    }
+
+    fn begin(self: Box<Self>) -> Result<(Box<dyn FileSystem>, Devices)> {
+        Ok((Box::new(self.volume.mount(self.writable)?), Devices::new()))
+    }
+}
+
+fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> Result<CheckReport> {
+    let checked = named(args, &[])?.check(options.repair)?;
+    let problem = |problem: &cmfs_core::Problem| Problem {
+        what: match problem.object {
+            0 => format!("block {}", problem.at),
+            object => format!("object {object}, page {}", problem.at),
+        },
+        why: problem.why.to_string(),
+        count: 1,
+        repaired: checked.repaired,
+    };
+    let mut report =
+        CheckReport { problems: checked.problems.iter().map(problem).collect(), ..CheckReport::default() };
+    report.count("objects", checked.objects);
+    report.count("mount", format!("{:?}", checked.report.kind).to_lowercase());
+    report.count("pages_replayed", checked.report.replayed_pages);
+    report.count("pages_unreadable", checked.report.unreadable_pages);
+    if !checked.report.why.is_empty() {
+        report.count("scanned_because", checked.report.why);
+    }
+    Ok(report)
+}
+
+fn play(clock: &Clock, args: &ReplayArgs) -> Result<Subject> {
+    let part = part(args)?;
+    let nvram_bytes = (part.geometry().bytes() / 1000).max(4096) / 8 * 8;
+    let media = MediaClock::on(clock.clone());
+    let nand: Box<dyn cmfs_core::Nand + Send> = Box::new(ModelNand::new(part, args.seed, media.clone()));
+    let memory: NvramProfile = profile::load("feram")?;
+    let nvram: Box<dyn cmfs_core::Nvram + Send> =
+        Box::new(ModelNvram::new(memory, nvram_bytes as usize, media.clone()));
+    let identity = identifier(&mut Random::new(args.seed, "volume"));
+    let fs = cmfs_core::Fs::format(nand, Some(nvram), cmfs_core::Config::default(), identity, false)
+        .map_err(|why| Error::invalid(format!("cmfs: {why}")))?;
+    let fs = CmfsFs::new_on(clock.clone(), fs, Options::default())?;
+    let waits = clock.clone();
+    let tree = Tree::new(Arc::new(fs), move || waits.sleep_until(media.now()));
+    Ok(Subject::new(Arc::new(tree), Vec::new()))
+}

@@ -1,0 +1,79 @@
+//! An nfhybrid on simulated devices, for a replay.
+
+use super::options::nfhybrid_options;
+use crate::replay::Args;
+use crate::replay::files::{Device, Subject, Tree, caching, device, ftl, identifier};
+use bimetal_base::random::Random;
+use bimetal_base::runtime::Clock;
+use bimetal_base::units::show_size;
+use bimetal_base::{Error, Result};
+use bimetal_media::BlockDevice;
+use bimetal_media::ram::Ram;
+use bimetal_media::timed::Timed;
+use bimetal_nfhybrid::{NfHybrid, ssd, volume};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::sync::Arc;
+
+pub(super) fn play(clock: &Clock, args: &Args) -> Result<Subject> {
+    if let Some(device) = &args.device {
+        let why = format!("--device {device}: nfhybrid has two, --ssd and --disk");
+        return Err(Error::invalid(why));
+    }
+    if let Some(option) = args.options.iter().find(|option| option.starts_with("cache")) {
+        return Err(Error::invalid(format!("mount option {option}: here it is --cache and --cache-size")));
+    }
+    let mut random = Random::new(args.seed, "volume");
+    let disk = Arc::new(Ram::from_bytes("disk", ext4_image(args.disk_size, &mut random)?));
+    let ssd = Arc::new(Ram::new("ssd", args.ssd_size));
+    let born = volume::Birth { now: clock.wall(), identity: identifier(&mut random) };
+    volume::join_devices_as(disk.clone(), ssd.clone(), &ssd::Config::default(), &born)?;
+    let disk = device(&args.disk, (None, caching(args)?), disk, args.seed)?;
+    let ssd = device(&args.ssd, (ftl(args)?, None), ssd, args.seed)?;
+    let timed =
+        |device: &Device| -> Arc<dyn BlockDevice> { Arc::new(Timed::model(clock.clone(), device.counted())) };
+    let options = nfhybrid_options(&args.options)?;
+    let fs = NfHybrid::open_on(clock.clone(), timed(&disk), Some(timed(&ssd)), options)?;
+    Ok(Subject::new(Arc::new(Tree::new(Arc::new(fs), || ())), vec![("disk", disk), ("ssd", ssd)]))
+}
+
+/// An empty ext4 of `bytes`, as mke2fs makes it.
+fn ext4_image(bytes: u64, random: &mut Random) -> Result<Vec<u8>> {
+    let failed = |why| Error::io("an image for mke2fs", why);
+    let file = tempfile::NamedTempFile::new().map_err(failed)?;
+    file.as_file().set_len(bytes).map_err(failed)?;
+    let [name, hash] = [(); 2].map(|()| uuid::Uuid::from_bytes(identifier(random)).to_string());
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let extended = format!("lazy_itable_init=1,lazy_journal_init=1,hash_seed={hash}");
+    let output = Command::new("mke2fs")
+        .env("PATH", path)
+        .env("E2FSPROGS_FAKE_TIME", "1767225600")
+        .args(["-q", "-t", "ext4", "-F", "-m", "0", "-U", &name, "-E", &extended])
+        .arg(file.path())
+        .output()
+        .map_err(|why| Error::io("mke2fs (from e2fsprogs) makes the disk half and could not be run", why))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::invalid(format!("--disk-size {}: mke2fs: {}", show_size(bytes), said.trim())));
+    }
+    read_sparse(file.as_file(), bytes).map_err(failed)
+}
+
+/// What a file holds; only what is not a hole is read.
+fn read_sparse(file: &File, bytes: u64) -> std::io::Result<Vec<u8>> {
+    use rustix::fs::{SeekFrom, seek};
+    let mut image = vec![0; bytes as usize];
+    let mut at = 0;
+    while let Ok(from) = seek(file, SeekFrom::Data(at)) {
+        at = seek(file, SeekFrom::Hole(from))?;
+        file.read_exact_at(&mut image[from as usize..at as usize], from)?;
+    }
+    if at == 0 {
+        // A file system that does not tell holes apart.
+        let mut file = file;
+        file.read_exact(&mut image)?;
+    }
+    Ok(image)
+}

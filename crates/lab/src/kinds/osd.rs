@@ -1,0 +1,139 @@
+//! osd: an object store on raw NAND, with a file system above it.
+
+use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, VolumeArgs, me};
+use super::{Kind, LiesOn, Make, Mkfs};
+use crate::names::{DEVICE, PLACEMENT};
+use crate::replay::Args as ReplayArgs;
+use crate::replay::files::{Subject, Tree, part};
+use bimetal_base::Result;
+use bimetal_base::runtime::Clock;
+use bimetal_base::units::{parse_size, show_size};
+use bimetal_media::metered::Devices;
+use bimetal_media::nand::{Nand, Payload};
+use bimetal_osd_core::{Format, Options, Store};
+use bimetal_osdfs::{OsdFs, volume};
+use bimetal_vfs::{Caller, FileSystem};
+use clap::{Args, FromArgMatches};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// See [`super`].
+pub const KIND: Kind = Kind {
+    name: "osd",
+    about: "an object store on raw NAND, one translation layer, with names above it",
+    options: &[],
+    access_times: false,
+    lies_on: LiesOn::Nand { nvram: false },
+    mkfs: Some(Mkfs {
+        command: |command| {
+            OsdArgs::augment_args(command)
+                .about("Make an object store on an image of a NAND part, with a file system on it")
+                .after_help(EXAMPLES)
+        },
+        parse: |matches| Ok(Box::new(OsdArgs::from_arg_matches(matches)?)),
+    }),
+    open: Some(open),
+    check: Some(check),
+    play: Some(play),
+};
+
+const EXAMPLES: &str = "\
+Example:
+  An object store of 256 MiB with a file system on it, mounted and unmounted:
+    bimetal mkfs osd --nand nand.img --size 256MiB
+    bimetal mount -t osd --nand nand.img /mnt
+    bimetal umount /mnt";
+
+/// What `mkfs osd` is told.
+#[derive(Args, Clone, Debug)]
+pub struct OsdArgs {
+    /// Profile of the part: a built-in name or a file
+    #[arg(long, value_name = "PROFILE", default_value = PART, value_parser = DEVICE, hide_possible_values = true)]
+    pub device: String,
+    /// Image of the NAND, made or overwritten
+    #[arg(long, value_name = "IMAGE", env = "BIMETAL_NAND")]
+    pub nand: PathBuf,
+    /// Size of the image's pages [default: the profile's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// Where bytes go: combined, split, split-atime or lifetime, with settings as split-atime:entries=4096
+    #[arg(long, value_name = "NAME", default_value = "lifetime", value_parser = PLACEMENT, hide_possible_values = true)]
+    pub placement: String,
+    /// Erase blocks of a segment
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub segment: u32,
+    /// Without a file system: objects by their numbers only
+    #[arg(long)]
+    pub bare: bool,
+    /// Go ahead although the image holds something
+    #[arg(long)]
+    pub force: bool,
+}
+
+impl Make for OsdArgs {
+    fn make(&self) -> Result<String> {
+        let plan = volume::Plan {
+            nand: self.nand.clone(),
+            device: self.device.clone(),
+            size_bytes: self.size,
+            format: Format { segment_blocks: self.segment, placement: self.placement.clone() },
+            bare: self.bare,
+            force: self.force,
+        };
+        let total = show_size(volume::make(&plan, &me())?);
+        let named = if self.device == PART { String::new() } else { format!(" --device {}", self.device) };
+        let nand = self.nand.display();
+        Ok(match self.bare {
+            true => format!(
+                "made an object store of {total}; put objects into it with:\n  bimetal osd put --nand {nand}{named} FILE"
+            ),
+            false => format!(
+                "made an object store of {total} with a file system; mount it with:\n  bimetal mount -t osd --nand {nand}{named} MOUNTPOINT"
+            ),
+        })
+    }
+}
+
+struct Named<'a> {
+    image: &'a Path,
+    device: &'a str,
+    writable: bool,
+}
+
+fn open<'a>(args: &'a VolumeArgs, access: Access, _: &[String]) -> Result<Box<dyn Prepared + 'a>> {
+    let (image, writable) = (args.nand()?, access == Access::Write);
+    Ok(Box::new(Named { image, device: &args.device, writable }))
+}
+
+impl Prepared for Named<'_> {
+    fn look(&self) -> Result<Box<dyn FileSystem>> {
+        Ok(Box::new(volume::mount(self.image, self.device, false)?))
+    }
+
+    fn begin(self: Box<Self>) -> Result<(Box<dyn FileSystem>, Devices)> {
+        Ok((Box::new(volume::mount(self.image, self.device, self.writable)?), Devices::new()))
+    }
+}
+
+fn check(args: &VolumeArgs, _: CheckOptions, _: &dyn Fn(&'static str)) -> Result<CheckReport> {
+    let mut store = volume::open(args.nand()?, &args.device, false)?;
+    let checked = store.check(true)?;
+    let above = bimetal_osdfs::check(&mut store)?;
+    let problem = |why: String| Problem { what: args.source(), why, count: 1, repaired: false };
+    let problems = checked.problems.into_iter().chain(above).map(problem).collect();
+    let mut report = CheckReport { problems, ..CheckReport::default() };
+    report.count("objects", checked.objects);
+    report.count("extents", checked.extents);
+    report.count("bytes", checked.bytes);
+    Ok(report)
+}
+
+fn play(clock: &Clock, args: &ReplayArgs) -> Result<Subject> {
+    let nand = Nand::new(part(args)?, args.seed, true, Payload::memory());
+    let mut store = Store::format(nand, &Format::default(), Options::default())?;
+    OsdFs::make_at(&mut store, &Caller::default(), clock.wall())?;
+    let fs = Arc::new(OsdFs::new_on(clock.clone(), store, false)?);
+    let (waits, told) = (clock.clone(), fs.clone());
+    let tree = Tree::new(fs, move || waits.sleep_until(waits.now() + told.busy_for()));
+    Ok(Subject::new(Arc::new(tree), Vec::new()))
+}
