@@ -287,6 +287,37 @@ fn mkfs_names_what_it_would_destroy_and_leaves_it_alone() {
 }
 
 #[test]
+fn what_mkfs_refuses_makes_no_image_and_with_force_destroys_none() {
+    let volume = Volume::images();
+    let (nand, nvram) = (volume.at("nand"), volume.at("nvram"));
+    let places: &[(&str, &Path)] = &[("--nand", &nand), ("--nvram", &nvram)];
+    let wrong: &[(&str, &[&str], &str)] = &[
+        ("osd", &["--device", "slc-2q"], "slc-2k"),
+        ("osd", &["--placement", "lifetimes"], "lifetime"),
+        ("osd", &["--segment", "0"], "segment"),
+        ("osd", &["--segment", "64", "--size", "16MiB"], "segments"),
+        ("cmfs", &["--device", "slc-2q"], "slc-2k"),
+        ("cmfs", &["--size", "10KiB"], "blocks"),
+        ("cmfs", &["--size", "16MiB", "--nvram-size", "16"], "--nvram: 16 B are too little"),
+    ];
+    for (kind, options, why) in wrong {
+        let places = if *kind == "osd" { &places[..1] } else { places };
+        refused(&run(&["mkfs", kind], places, options), &[why]);
+        assert!(!nand.exists() && !nvram.exists(), "{kind} {options:?} left a file");
+    }
+    for (kind, good) in [("osd", &["--size", "16MiB"][..]), ("cmfs", &["--size", "16MiB"])] {
+        let places = if kind == "osd" { &places[..1] } else { places };
+        let made = run(&["mkfs", kind, "--force"], places, good);
+        assert!(made.status.success(), "{}", err(&made));
+        let before = fs::read(&nand).unwrap();
+        for (_, options, why) in wrong.iter().filter(|(of, ..)| *of == kind) {
+            refused(&run(&["mkfs", kind, "--force"], places, options), &[why]);
+            assert!(fs::read(&nand).unwrap() == before, "{kind} {options:?} changed the image");
+        }
+    }
+}
+
+#[test]
 fn an_export_takes_no_file_away_and_only_a_stale_socket_of_its_own() {
     let volume = Volume::images();
     let image = volume.at("disk");

@@ -5,13 +5,15 @@ use super::mounted::{CmfsFs, Memory, Options, Part};
 use super::mtd::MtdNand;
 use super::nvram::MappedNvram;
 use super::{error, export};
+use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_media::guard::{self, Claim, Role, Target};
 use bimetal_media::nand::NandProfile;
 use bimetal_media::profile;
 use cmfs_core::ecc::Corrected;
+use cmfs_core::ram::{Power, RamNvram};
 use cmfs_core::record::{MAGIC, Record};
-use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, Problem};
+use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, NandError, Nvram, Problem};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,12 +101,30 @@ pub fn make(plan: &Plan) -> Result<(u64, u64)> {
     let nvram = plan.nvram.as_deref().map(|path| made("--nvram", path));
     let targets: Vec<Target> = [made("--nand", &plan.nand)].into_iter().chain(nvram).collect();
     let mut claims = guard::claim(&targets, plan.force)?.into_iter();
-    let nand = claims.next().ok_or(Error::BadArgument)?;
-    let nand = if is_device(&plan.nand) { open_device(plan, nand)? } else { make_image(plan, nand)? };
-    let shape = cmfs_core::Nand::geometry(&nand);
+    let (nand, memory) = (claims.next().ok_or(Error::BadArgument)?, claims.next());
+    let is_device = is_device(&plan.nand);
+    let shape = if is_device { open_device(plan, nand.clone())?.0 } else { image_shape(plan)? };
     let bytes = shape.pages() * u64::from(shape.page_bytes);
-    let nvram_bytes = plan.nvram_bytes.unwrap_or((bytes / 1000).max(4096)) / 8 * 8;
-    let nvram = claims.next().map(|claim| make_nvram(claim, nvram_bytes)).transpose()?;
+    let usual = (bytes / 1000).max(4096) / 8 * 8;
+    let nvram_bytes = match &memory {
+        Some(claim) if !claim.file().metadata().is_ok_and(|found| found.is_file()) => {
+            Nvram::size_bytes(&MappedNvram::over(claim.clone())?) as u64
+        }
+        _ => plan.nvram_bytes.map_or(usual, |bytes| bytes / 8 * 8),
+    };
+    // What refuses this format shows on a part that keeps nothing, while the media are what they were.
+    let trial = |memory| Fs::format(Blank(shape), memory, config(plan.layout), [1; 16], false);
+    trial(None).map_err(error)?;
+    if memory.is_some() {
+        trial(Some(RamNvram::new(nvram_bytes as usize, Power::default()))).map_err(|_| {
+            let (has, wants) = (show_size(nvram_bytes), show_size(usual));
+            Error::invalid(format!(
+                "--nvram: {has} are too little for this part; a thousandth of it, {wants}, is usual"
+            ))
+        })?;
+    }
+    let nand = if is_device { open_device(plan, nand)?.1 } else { make_image(plan, nand, shape)? };
+    let nvram = memory.map(|claim| make_nvram(claim, nvram_bytes)).transpose()?;
     let identity = *uuid::Uuid::new_v4().as_bytes();
     let fs = Fs::format(nand, nvram, config(plan.layout), identity, true).map_err(error)?;
     fs.close().map_err(error)?;
@@ -112,7 +132,7 @@ pub fn make(plan: &Plan) -> Result<(u64, u64)> {
 }
 
 /// An MTD device to make a file system on: its spare areas say whether it holds something, too.
-fn open_device(plan: &Plan, claim: Arc<Claim>) -> Result<Part> {
+fn open_device(plan: &Plan, claim: Arc<Claim>) -> Result<(Geometry, Part)> {
     if plan.size_bytes.is_some() {
         return Err(Error::invalid(format!("{}: a device has its size", plan.nand.display())));
     }
@@ -128,17 +148,57 @@ fn open_device(plan: &Plan, claim: Arc<Claim>) -> Result<Part> {
             )));
         }
     }
-    Ok(Box::new(nand))
+    Ok((shape, Box::new(nand)))
 }
 
-/// An image to make a file system in; an empty one gets its length.
-fn make_image(plan: &Plan, claim: Arc<Claim>) -> Result<Part> {
+/// The shape of the part in the image that is to be made.
+fn image_shape(plan: &Plan) -> Result<Geometry> {
     let mut geometry = geometry_of(&plan.device)?;
     if let Some(bytes) = plan.size_bytes {
         let block = u64::from(geometry.page_bytes) * u64::from(geometry.pages_per_block);
         geometry.blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
         geometry.check().map_err(error)?;
     }
+    Ok(geometry)
+}
+
+/// A part on which everything succeeds and nothing stays.
+struct Blank(Geometry);
+
+impl cmfs_core::Nand for Blank {
+    fn geometry(&self) -> Geometry {
+        self.0
+    }
+
+    fn is_bad(&mut self, _: u32) -> std::result::Result<bool, NandError> {
+        Ok(false)
+    }
+
+    fn mark_bad(&mut self, _: u32) -> std::result::Result<(), NandError> {
+        Ok(())
+    }
+
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> std::result::Result<(), NandError> {
+        data.fill(0xff);
+        self.read_spare(page, spare)
+    }
+
+    fn read_spare(&mut self, _: u32, spare: &mut [u8]) -> std::result::Result<(), NandError> {
+        spare.fill(0xff);
+        Ok(())
+    }
+
+    fn program(&mut self, _: u32, _: &[u8], _: &[u8]) -> std::result::Result<(), NandError> {
+        Ok(())
+    }
+
+    fn erase(&mut self, _: u32) -> std::result::Result<(), NandError> {
+        Ok(())
+    }
+}
+
+/// An image to make a file system in; an empty one gets its length.
+fn make_image(plan: &Plan, claim: Arc<Claim>, geometry: Geometry) -> Result<Part> {
     let is_empty = claim.file().metadata().is_ok_and(|found| found.len() == 0);
     if is_empty || plan.size_bytes.is_some() && plan.force {
         ImageNand::make(&claim, &geometry)?;

@@ -3,7 +3,7 @@
 use super::OsdFs;
 use bimetal_base::{Error, Result};
 use bimetal_media::guard::{self, Role, Target};
-use bimetal_media::nand::{Nand, NandProfile};
+use bimetal_media::nand::{Nand, NandProfile, Payload};
 use bimetal_media::profile;
 use bimetal_osd_core::{Format, Options, Store};
 use bimetal_vfs::Caller;
@@ -49,6 +49,8 @@ pub fn make(plan: &Plan, caller: &Caller) -> Result<u64> {
     if let Some(bytes) = plan.size_bytes {
         part = part.resized(bytes, BLOCKS_MIN);
     }
+    // What refuses this format shows on a part in memory, while the image is what it was.
+    Store::format(Nand::new(part.clone(), SEED, true, Payload::memory()), &plan.format, Options::default())?;
     let nand = Nand::make_image(claim, part, SEED)?;
     let mut store = Store::format(nand, &plan.format, Options::default())?;
     if !plan.bare {

@@ -129,6 +129,18 @@ impl Claim {
     }
 }
 
+impl Drop for Claim {
+    /// A file that was made for this claim and got nothing is taken away again.
+    fn drop(&mut self) {
+        let is_empty = || self.file.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
+        let is_there = || fs::metadata(&self.path).is_ok_and(|found| Place::of(&found).is_same(&self.place));
+        if self.made && is_empty() && is_there() {
+            // Whoever made it has said by then why nothing is in it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// Opens and locks all of `targets`, in their order, or none.
 ///
 /// # Errors
@@ -138,24 +150,14 @@ impl Claim {
 pub fn claim(targets: &[Target], force: bool) -> Result<Vec<Arc<Claim>>> {
     refuse_same(targets)?;
     let mut claims: Vec<Arc<Claim>> = Vec::new();
-    let done = targets.iter().try_for_each(|target| {
+    for target in targets {
         let claim = Arc::new(claim_one(target, &claims, targets)?);
         claims.push(claim.clone());
         if target.role == Role::Overwritten && !force {
             refuse_contents(&claim)?;
         }
-        Ok(())
-    });
-    match done {
-        Ok(()) => Ok(claims),
-        Err(why) => {
-            for claim in claims.iter().filter(|claim| claim.made) {
-                // What could not be used need not be there; what remains of it is empty.
-                let _ = fs::remove_file(&claim.path);
-            }
-            Err(why)
-        }
     }
+    Ok(claims)
 }
 
 /// An error if two of the targets that are there share bytes.

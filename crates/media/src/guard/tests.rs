@@ -88,7 +88,12 @@ fn what_was_made_for_a_refused_command_is_gone_again_and_nothing_else() {
     let made = Target { make: true, ..Target::new("--nand", &new, Role::Overwritten) };
     assert!(refusal(&[made, Target::new("--nvram", &old, Role::Overwritten)], false).contains("data"));
     assert!(!new.exists() && old.exists());
-    claim(&[made], false).unwrap();
+    // The same where it is refused later, with nothing in it yet.
+    let claims = claim(&[made], false).unwrap();
+    assert!(new.exists());
+    drop(claims);
+    assert!(!new.exists());
+    claim(&[made], false).unwrap()[0].file().write_all_at(b"something", 0).unwrap();
     assert!(new.exists());
 }
 
