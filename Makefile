@@ -1,6 +1,6 @@
 # Everything a developer or CI runs. Each target installs what it needs.
 
-.PHONY: test test-long lint setup build demo bench bench-cache man
+.PHONY: test test-long lint setup build demo bench bench-cache miri deny man
 
 test: setup lint
 	cargo test --workspace --no-run
@@ -25,6 +25,7 @@ test-long: setup
 	cargo test --quiet --release -p osd-c
 	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \
 		&& cargo build --quiet --release -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"
+	cargo test --quiet --test suite newcomer -- --include-ignored
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
 
@@ -59,6 +60,19 @@ bench: setup bench-cache
 bench-cache:
 	@$(LIBCACHESIM)
 	cargo bench --quiet --bench cache -- --python target/libcachesim/bin/python $(CACHE_BENCH)
+
+# What is unsafe, and what is read and written by the bit, under Miri; needs a nightly tool chain with it.
+miri:
+	@rustup +nightly component add miri rust-src >/dev/null 2>&1 || { echo "skipped: no nightly tool chain with Miri"; exit 0; }; \
+	export MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4; \
+	cargo +nightly miri test -p cmfs-core --lib -- bits:: ecc:: header:: tags:: record:: && \
+	cargo +nightly miri test -p bimetal-media --lib -- buffer:: && \
+	cargo +nightly miri test -p bimetal-nfhybrid --lib -- ssd::pages:: ssd::bits::
+
+# Licences, known faults, yanked versions and sources of what this project stands on (deny.toml); needs the network.
+deny:
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-deny || \
+		{ echo "skipped: cargo-deny cannot be installed"; exit 0; }; cargo deny --workspace check
 
 man:
 	cargo run --quiet --release -- man target/man

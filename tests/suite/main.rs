@@ -20,6 +20,7 @@ mod guard;
 mod layers;
 mod media;
 mod mounts;
+mod newcomer;
 mod nfhybrid;
 mod nfhybrid_ace;
 mod nfhybrid_crash;

@@ -1,6 +1,6 @@
 //! The registry: every policy by name, with its options, and how to make a cache from a line of text.
 //!
-//! Adding a policy is one file in `policies/` and one line in [`POLICIES`]. The command line, the
+//! Adding a policy is one file in `policies/` and one line in [`POLICIES`], beside it. The command line, the
 //! documentation and the tests read the registry; nothing else knows the policies.
 //!
 //! A policy is written as [`options`](bimetal_base::options) says, as in `cflru:window=0.5`. Options that are not given have the
@@ -9,35 +9,13 @@
 use super::engine::Engine;
 use super::index::{DENSE_PAGES_MAX, Index};
 use super::pages::Pages;
-use super::policies;
+pub use super::policies::POLICIES;
 use super::policy::{Needs, Policy};
 use super::{Config, PageCache};
-use bimetal_base::options::{self, Named, Registry};
+use bimetal_base::options::{self, Named};
 use bimetal_base::{Error, Result};
 use std::fmt::Write;
 use std::str::FromStr;
-
-/// Every policy, in the order in which they are listed.
-pub const POLICIES: Registry<Entry> = Registry {
-    what: "cache policy",
-    entries: &[
-        &policies::lru::ENTRY,
-        &policies::clock::ENTRY,
-        &policies::sieve::ENTRY,
-        &policies::s3fifo::ENTRY,
-        &policies::arc::ENTRY,
-        &policies::lirs::ENTRY,
-        &policies::cflru::ENTRY,
-        &policies::lru_wsr::ENTRY,
-        &policies::casa::ENTRY,
-        &policies::fab::ENTRY,
-        &policies::bplru::ENTRY,
-        &policies::cfdc::ENTRY,
-        &policies::wow::ENTRY,
-        &policies::cswlru::ENTRY,
-        &policies::tide::ENTRY,
-    ],
-};
 
 /// A policy as the registry knows it.
 pub type Entry = options::Entry<Make>;

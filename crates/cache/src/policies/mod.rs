@@ -1,5 +1,5 @@
 //! The replacement policies, one a file. What each is, its source and its options stand in its `ENTRY`,
-//! which `registry.rs` lists.
+//! which [`POLICIES`] lists.
 
 pub mod arc;
 pub mod bplru;
@@ -17,6 +17,28 @@ pub mod sieve;
 pub mod tide;
 pub mod wow;
 
+/// Every policy, in the order in which they are listed.
+pub const POLICIES: Registry<Entry> = Registry {
+    what: "cache policy",
+    entries: &[
+        &lru::ENTRY,
+        &clock::ENTRY,
+        &sieve::ENTRY,
+        &s3fifo::ENTRY,
+        &arc::ENTRY,
+        &lirs::ENTRY,
+        &cflru::ENTRY,
+        &lru_wsr::ENTRY,
+        &casa::ENTRY,
+        &fab::ENTRY,
+        &bplru::ENTRY,
+        &cfdc::ENTRY,
+        &wow::ENTRY,
+        &cswlru::ENTRY,
+        &tide::ENTRY,
+    ],
+};
+
 /// What every policy is written with.
 mod kit {
     pub use crate::PageCache;
@@ -32,6 +54,8 @@ mod kit {
     pub use bimetal_base::options::OptionSpec;
 }
 
+use crate::registry::Entry;
+use bimetal_base::options::Registry;
 use kit::{Index, Pages, Plan};
 use std::ops::Range;
 

@@ -6,6 +6,7 @@ mod ftl_fig2;
 mod ftl_stack;
 mod ftl_table1;
 mod inventory;
+mod kernel_fs;
 mod osd;
 mod osd_block;
 mod p2p;
@@ -42,6 +43,7 @@ pub const EXPERIMENTS: Registry<Experiment> = Registry {
         &osd_block::EXPERIMENT,
         &tide::EXPERIMENT,
         &inventory::EXPERIMENT,
+        &kernel_fs::EXPERIMENT,
         &p2p::EXPERIMENT,
     ],
 };
