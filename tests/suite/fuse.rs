@@ -588,7 +588,10 @@ fn a_server_that_was_killed_leaves_a_mount_that_can_be_taken_away() {
     }
     let status = bimetal().arg("status").arg(mounted.path()).output().unwrap();
     assert!(String::from_utf8_lossy(&status.stderr).contains("its server is dead"));
-    assert!(mounted.unmount().status.success());
+    let done = mounted.unmount();
+    assert_eq!(done.status.code(), Some(1), "nobody wrote out what was not fsynced");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("is unmounted, but its server was dead already"), "{said}");
     assert!(fs::metadata(mounted.path()).is_ok());
 }
 

@@ -1,6 +1,6 @@
 //! What is refused, fails for something that has nothing to do with the volume, or only looks, has changed no byte.
 
-use crate::crashed::{check, crashed};
+use crate::crashed::{check, check_old, crashed};
 use crate::fsck::{ended, filled, marked, resident_bytes};
 use crate::guard::{Loop, Volume, err, out, refused, run};
 use crate::mounts::{Mounted, need_fuse, skip};
@@ -249,4 +249,89 @@ fn mistaken_halves_are_named_with_what_to_do_and_stay_as_they_are() {
         &["superblock", "of which an SSD half has two", "bimetal ls --disk"],
     );
     assert!(volume.bytes() == before);
+}
+
+#[test]
+fn adopt_names_what_only_a_log_holds_before_it_asks_for_force_and_what_it_drops_with_it() {
+    need_fuse!();
+    let volume = crashed();
+    let before = volume.bytes();
+    refused(&volume.run(&["adopt"]), &["was not unmounted", "would be lost", "mount it with that SSD once"]);
+    assert!(volume.bytes() == before, "a refused command changed a half");
+    let said = volume.done(&["adopt", "--force"]);
+    assert!(said.contains("dropped for ever, as asked: what was fsynced"), "{said}");
+}
+
+#[test]
+fn adopt_with_a_rule_that_cannot_be_changes_neither_half_not_even_by_force() {
+    need_fuse!();
+    let volume = crashed();
+    File::create(volume.at("new")).unwrap().set_len(32 << 20).unwrap();
+    let (disk, new) = (volume.at("disk"), volume.at("new"));
+    let before = (volume.bytes(), fs::read(&new).unwrap());
+    for ssd in [volume.at("ssd"), new.clone()] {
+        let places: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", &disk)];
+        let rules: [([&str; 2], &str); 3] = [
+            (["--map", "/x=nowhere"], "nowhere"),
+            (["--map", "/f0=default"], "not a directory"),
+            (["--bypass", "/f1/x"], "not a directory"),
+        ];
+        for (rule, why) in rules {
+            refused(&run(&["adopt", "--force"], places, &rule), &[why]);
+            assert!((volume.bytes(), fs::read(&new).unwrap()) == before, "{rule:?} changed a half");
+        }
+    }
+    check(volume.mount(&[]).path());
+}
+
+#[test]
+fn adopt_says_what_a_disk_is_that_is_no_ext4() {
+    let volume = Volume::images();
+    File::options().write(true).open(volume.at("disk")).unwrap().write_all_at(b"XFSB", 0).unwrap();
+    refused(&volume.run(&["adopt"]), &["xfs", "what is adopted is an ext4"]);
+    let volume = Volume::new();
+    let (ssd, link) = (volume.at("ssd"), volume.at("link"));
+    fs::hard_link(&ssd, &link).unwrap();
+    let places: &[(&str, &Path)] = &[("--ssd", &link), ("--disk", &ssd)];
+    refused(&run(&["adopt"], places, &[]), &["are the same"]);
+}
+
+#[test]
+fn a_log_dropped_by_word_stays_dropped_after_a_check_that_had_nothing_to_write() {
+    need_fuse!();
+    let volume = crashed();
+    let disk = volume.at("disk");
+    let done = Command::new("e2fsck").arg("-fp").arg(&disk).output().unwrap();
+    assert!(done.status.code() < Some(2), "{done:?}");
+    let alone: &[(&str, &Path)] = &[("--disk", &disk)];
+    refused(&run(&["ls"], alone, &["/"]), &["was not unmounted"]);
+    let checked = run(&["fsck", "--without-ssd"], alone, &[]);
+    assert!(checked.status.success() && out(&checked).contains("dropped is"), "{}", out(&checked));
+    let listed = run(&["ls"], alone, &["/"]);
+    assert!(listed.status.success(), "{}", err(&listed));
+    check_old(volume.mount(&[]).path());
+}
+
+#[test]
+fn umount_takes_an_exported_device_away() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let served = home.path().join("served");
+    fs::create_dir(&served).unwrap();
+    let mut export = Command::new(env!("CARGO_BIN_EXE_bimetal"));
+    export.args(["export", "--size", "16MiB", "--no-latency"]).arg(home.path().join("image"));
+    let mut server = export.arg("--file").arg(&served).stdout(std::process::Stdio::null()).spawn().unwrap();
+    for _ in 0..500 {
+        if served.join("device").exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let is_served = served.join("device").exists();
+    let done = run(&["umount"], &[], &[served.to_str().unwrap()]);
+    if !done.status.success() {
+        let _ = Command::new("umount").arg("-l").arg(&served).status();
+    }
+    assert!(server.wait().unwrap().success());
+    assert!(is_served && done.status.success(), "{}", err(&done));
 }

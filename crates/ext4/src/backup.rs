@@ -82,16 +82,21 @@ impl Ext4 {
     /// What the device says.
     pub fn mark_copies(&self, area: &[u8; PAIRING_BYTES]) -> Result<()> {
         let (store, geometry) = (&self.store, &self.store.geometry);
-        for mut copy in self.other_copies() {
+        let mut copies = self.other_copies();
+        let first = copies.next();
+        let mark = |mut copy: Backup| {
             copy.block[PAIRING].copy_from_slice(area);
             let (place, image) = copy.sealed();
-            store.disk.write(place.0 << geometry.block_bits, image)?;
-        }
-        store.disk.flush()
+            store.disk.write(place.0 << geometry.block_bits, image)
+        };
+        copies.try_for_each(mark)?;
+        store.disk.flush()?;
+        // The last one: whoever looks whether they are marked looks at it ([`Ext4::marked`]).
+        first.map_or(Ok(()), |first| mark(first).and_then(|()| store.disk.flush()))
     }
 
     /// The area of the caller in the first copy that transactions do not carry, if there is such a copy. Tools that change
-    /// the superblock write all copies.
+    /// the superblock write all copies, and it is marked when all others are.
     pub fn marked(&self) -> Option<[u8; PAIRING_BYTES]> {
         let copy = self.other_copies().next()?;
         copy.block[PAIRING].try_into().ok()

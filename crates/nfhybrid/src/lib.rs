@@ -27,6 +27,8 @@ pub mod check;
 mod committer;
 mod company;
 mod control;
+#[cfg(test)]
+mod copies_tests;
 mod core;
 mod credits;
 mod cycle;

@@ -40,6 +40,8 @@ pub(super) struct Joined {
     pub beyond: Option<Vec<(u64, Bytes)>>,
     pub plan: Plan,
     pub pairing: Option<Pairing>,
+    /// A user's word drops an SSD's log that may hold something, of which the disk is to know at once.
+    pub dropped: bool,
     pub notes: Vec<String>,
     /// See [`Look::journal_end`].
     pub journal_end: Option<u32>,
@@ -72,6 +74,7 @@ pub(super) fn join(
         }
     };
     let has = pairing.map_or(0, |pairing| pairing.op);
+    let knows = opened.ssd.pairing().disk_op;
     let name = &device.info().name;
     let plan = judge(
         &says,
@@ -82,6 +85,7 @@ pub(super) fn join(
             clean: opened.ssd.is_clean(),
             disk_had: opened.disk_had,
             holds: opened.records.iter().any(|record| record.op > has),
+            holds_own: opened.records.iter().any(|record| record.op > opened.disk_had.max(knows)),
             lost: opened.lost.as_deref(),
             unread,
         }),
@@ -97,7 +101,7 @@ pub(super) fn join(
     let notes = [opened.notes, plan.notes.clone()].concat();
     let (ssd, records, complete) = (Some(opened.ssd), opened.records, opened.complete);
     let beyond = opened.lost.map(|_| opened.beyond);
-    Ok(Joined { ssd, records, complete, beyond, plan, pairing, notes, journal_end })
+    Ok(Joined { ssd, records, complete, beyond, plan, pairing, dropped: false, notes, journal_end })
 }
 
 impl Joined {
@@ -111,9 +115,13 @@ impl Joined {
 /// A mount of the disk half by itself.
 fn alone(says: &DiskSays, word: Word, mut notes: Vec<String>, journal_end: Option<u32>) -> Result<Joined> {
     let (plan, pairing) = (judge(says, None, word)?, says.pairing.ok());
+    let dropped = match says.pairing {
+        Ok(pairing) => matches!(pairing.state, Saved::LogOpen | Saved::Recovering),
+        Err(why) => why == NoPairing::Damaged,
+    };
     notes.extend(plan.notes.iter().cloned());
     let (records, complete, beyond) = (Vec::new(), 0, None);
-    Ok(Joined { ssd: None, records, complete, beyond, plan, pairing, notes, journal_end })
+    Ok(Joined { ssd: None, records, complete, beyond, plan, pairing, dropped, notes, journal_end })
 }
 
 /// Of a volume that was left in order, the disk half has everything that a damaged log told of.
@@ -131,11 +139,14 @@ fn say_that_nothing_is_lost(opened: &mut ssd::Opened) {
     }
 }
 
-/// Whether the copy of the disk's superblock, of this file system or any, says that it is a disk half.
+/// Whether the copy of the disk's superblock, of this file system or any, says that it is a disk half that has an SSD.
 pub(super) fn copy_has_pairing(disk: &Arc<dyn BlockDevice>, uuid: Option<[u8; 16]>) -> bool {
     let copy = Ext4::look_at_copy(disk.as_ref());
     let copy = copy.filter(|copy| uuid.is_none_or(|uuid| uuid == copy.identity.uuid));
-    copy.is_some_and(|copy| !matches!(Pairing::decode(copy.pairing.as_ref()), Err(NoPairing::None)))
+    copy.is_some_and(|copy| match Pairing::decode(copy.pairing.as_ref()) {
+        Ok(pairing) => pairing.ssd != [0; 16],
+        Err(why) => why != NoPairing::None,
+    })
 }
 
 /// A disk half that does not begin as an ext4 does: is it an SSD half?
@@ -234,9 +245,10 @@ impl Shared {
             let last = core.ssd.as_ref().map_or(0, Ssd::last_number);
             core.ops.skip_to(last);
         }
-        if core.ext4.is_unmarked() {
+        if core.ext4.is_unmarked() && !joined.dropped {
             return Ok(());
         }
+        core.ext4.mark_in_use(self.clock.wall())?;
         drop(core);
         let applied = self
             .bring_to_disk(&joined.recovery(options))
@@ -253,11 +265,17 @@ impl Shared {
         self.settle_ssd(cached);
         let mut core = self.core.lock();
         let says = self.pairing_of(&core, 0);
-        volume::mark_again(&core.ext4, &says)?;
+        let failed = |error| stopped(error, &self.disk.info().name, pairing);
+        volume::mark_again(&core.ext4, &says).map_err(failed)?;
         core.state.opened();
         core.begin();
         drop(core);
-        self.cycle().map_err(|error| stopped(error, &self.disk.info().name, pairing))
+        self.cycle().map_err(failed)?;
+        self.core.lock().state.joined();
+        if let Err(error) = self.write_identity(false) {
+            self.ssd_failed(&Error::of_ssd(error));
+        }
+        Ok(())
     }
 
     /// What the disk lacks, and what it must say before the SSD is written.

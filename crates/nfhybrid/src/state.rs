@@ -23,7 +23,8 @@
 //!
 //! **Which halves were last used together** says the lower half of the epoch: each mount of both draws it anew when it comes to
 //! Settling, tells the SSD, with what the disk said before, and then the disk. So of two copies of a volume that both went on
-//! no half is taken for the other's, nor an older copy of a half for the newest, whatever their clocks and counts say.
+//! no half is taken for the other's, nor an older copy of a half for the newest, whatever their clocks and counts say. When the
+//! disk has said it, the SSD is told once more ([`State::joined`]): from then on a disk that says what was before is refused.
 //!
 //! A disk that fails does not end the mount: [`State::disk_failed`] stops changes, reading goes on.
 
@@ -99,7 +100,8 @@ impl State {
         self.before
     }
 
-    /// The lower half of the epoch of the SSD that this disk goes on without, if that is known: whatever its log holds.
+    /// The lower half of the epoch that the SSD says, or says was before, that this disk goes on without, if that is known:
+    /// whatever its log holds.
     pub fn given_up(&self) -> Option<u32> {
         self.given_up.filter(|_| self.saved() == Saved::Degraded)
     }
@@ -138,6 +140,11 @@ impl State {
         }
     }
 
+    /// The disk has said it: whoever says what it said before is another one, or older.
+    pub fn joined(&mut self) {
+        self.before = self.epoch as u32;
+    }
+
     /// The next commit is the last.
     pub fn closing(&mut self) {
         if self.phase == Phase::Open {
@@ -162,7 +169,8 @@ impl State {
             return false;
         }
         self.phase = Phase::Degraded;
-        self.given_up = Some(self.epoch as u32);
+        // Until both said that they are together, the SSD says this, or has it as what was before.
+        self.given_up = Some(self.before);
         self.epoch = raised(self.epoch, self.draw);
         self.ssd_lost = Some(error.to_string());
         true
@@ -260,6 +268,8 @@ pub struct SsdSays<'a> {
     pub disk_had: u64,
     /// Its log holds operations that the disk does not have.
     pub holds: bool,
+    /// Its log holds operations that it does not know its own disk to have. Their numbers say nothing to another disk.
+    pub holds_own: bool,
     /// What was durable on it and is damaged.
     pub lost: Option<&'a str>,
     /// Its log was not read: the user drops it.
@@ -536,12 +546,12 @@ fn bond(disk: &DiskSays, ssd: &SsdSays) -> Result<Bond> {
         () if disk_count < ssd_count || pairing.op < ssd.disk_had => {
             Bond::Apart("the disk is older than the SSD: it lost what it once had")
         }
+        () if pairing.epoch != seen.epoch && !was_cut_between(&pairing, seen) => Bond::Apart(
+            "they were not last used together: one of them is older (put back from a backup), or of a copy of the volume",
+        ),
         // In order it is left after the disk has said so.
         () if is_open && ssd.clean => Bond::Apart(
             "the disk half is older than the SSD half, which was left in order, or of a copy of the volume",
-        ),
-        () if pairing.epoch != seen.epoch && !was_cut_between(&pairing, seen) => Bond::Apart(
-            "they were not last used together: one of them is older (put back from a backup), or of a copy of the volume",
         ),
         // A check counts mounts from 0 again, and brings a mount that the clock says is to come back to now.
         () if identity.mount_time != seen.mount_time && !(checked && was_brought_back(identity, seen))
@@ -571,11 +581,14 @@ fn was_brought_back(disk: &Identity, seen: &ssd::Pairing) -> bool {
     disk.mount_time < seen.mount_time && disk.mount_time == disk.check_time && disk.mount_count == 0
 }
 
-/// Whether an SSD with a lower count is the one that this disk gave up, or has nothing that anybody lacks.
+/// Whether an SSD with a lower count is the one that this disk gave up, or has nothing that its own disk lacks.
 fn is_given_up(pairing: &Pairing, ssd: &SsdSays) -> bool {
     let of_old = pairing.epoch >> 32 == 0;
     match pairing.state {
-        Saved::Degraded => of_old || !ssd.holds || pairing.given_up() == Some(ssd.seen.epoch as u32),
+        Saved::Degraded => {
+            let says = [Some(ssd.seen.epoch as u32), Some(ssd.seen.before)];
+            of_old || !ssd.holds_own || says.contains(&pairing.given_up())
+        }
         Saved::Clean => of_old || ssd.clean,
         Saved::LogOpen | Saved::Recovering => false,
     }

@@ -36,6 +36,7 @@ fn ssd() -> SsdSays<'static> {
         clean: false,
         disk_had: 90,
         holds: false,
+        holds_own: false,
         lost: None,
         unread: false,
     }
@@ -303,7 +304,7 @@ fn an_ssd_with_a_lower_count_is_emptied_only_where_nobody_can_miss_what_it_holds
     let has = |holds, clean| {
         let mut half = ssd();
         half.seen.epoch = at(3, 17);
-        SsdSays { holds, clean, ..half }
+        SsdSays { holds_own: holds, clean, ..half }
     };
     let says = |state, reached| disk(Ok(Pairing { epoch: at(4, 1), reached, ..pairing(state) }));
     let goes_on = |disk: &DiskSays, ssd: &SsdSays| match judge(disk, Some(ssd), SILENT) {

@@ -12,8 +12,11 @@ use bimetal_base::{Error, Result};
 use bimetal_ext4::{Ext4, Identity, Look, OpenOptions};
 use bimetal_media::file::{FileDevice, Options};
 use bimetal_media::guard::{self, Role, Target};
+use bimetal_media::overlay::Overlay;
 use bimetal_media::{BlockDevice, DeviceInfo};
 use bimetal_vfs::{Caller, FileSystem, Kind, NewNode};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -71,40 +74,80 @@ pub fn make(plan: &Plan) -> Result<()> {
     join(plan, disk, ssd)
 }
 
-/// Joins a new SSD half to an ext4 that already holds files; nothing on the disk moves.
-pub fn adopt(plan: &Plan) -> Result<()> {
+/// Joins a new SSD half to an ext4 that already holds files; nothing on the disk moves. What is lost with the SSD half that
+/// it had, in words, where `force` lets that go.
+pub fn adopt(plan: &Plan) -> Result<Option<String>> {
     check_rules(plan)?;
     // Before the guard says that what is in the SSD's place holds something, which --force would overwrite.
-    if is_ssd_half(plan.disk) {
+    if is_ssd_half(plan.disk) && !is_same(plan.ssd, plan.disk) {
         let [ssd, disk] = [plan.ssd, plan.disk].map(Path::display);
         return Err(Error::invalid(format!(
             "{disk} is an SSD half, and was given as the disk half; exchange them: --ssd {disk} --disk {ssd}"
         )));
     }
+    let claim = guard::claim_path(plan.disk, Role::Read);
+    if let (Ok(device), false) =
+        (claim.and_then(|claim| FileDevice::over(claim, &Options::default())), plan.force)
+    {
+        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        Ext4::look(&device).map_or(Ok(()), |look| check_nothing_is_dropped(&device, &look))?;
+    }
     let Halves { disk, ssd } = Halves::claim(plan, Role::Changed)?;
     check_config(&*ssd, &plan.config)?;
     let shared: Arc<dyn BlockDevice> = disk.clone();
     // As it will be once its journal is replayed.
-    let look = Ext4::look(&shared)?;
+    let look = Ext4::look(&shared).map_err(|why| no_ext4(&disk, why))?;
+    let dropped = held(&look).filter(|_| plan.force);
     if !plan.force {
         check_nothing_is_dropped(&shared, &look)?;
     }
-    join(plan, disk, ssd)
+    if !plan.rules.is_empty() {
+        // A rule that cannot be shows in memory, while both halves are what they were.
+        join(plan, Arc::new(Overlay::new(shared)), Arc::new(Overlay::new(ssd.clone())))?;
+    }
+    join(plan, disk, ssd)?;
+    Ok(dropped)
+}
+
+/// The refusal of what is no ext4, by what it is.
+fn no_ext4(disk: &FileDevice, why: Error) -> Error {
+    let other = disk.claim().and_then(|claim| guard::signature_of(claim).ok().flatten());
+    let name = &disk.info().name;
+    match (&why, other) {
+        (Error::Corrupt { .. }, Some(other)) if other != "an ext4" => Error::invalid(format!(
+            "{name} holds {other}; what is adopted is an ext4 (mkfs nfhybrid makes a volume anew)"
+        )),
+        _ => why,
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    let of = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    of(a).is_some_and(|a| Some(a) == of(b))
+}
+
+/// What only the log of this disk's SSD holds, in words.
+fn held(look: &Look) -> Option<String> {
+    match Pairing::decode(look.pairing.as_ref()) {
+        Ok(pairing) if matches!(pairing.state, Saved::LogOpen | Saved::Recovering) => Some(format!(
+            "{}, which only the log of its SSD ({}) holds",
+            pairing.only_in_log(),
+            uuid::Uuid::from_bytes(pairing.ssd)
+        )),
+        _ => None,
+    }
 }
 
 /// An error if an SSD half that this disk has, or may have, holds what would be lost with it.
 fn check_nothing_is_dropped(disk: &Arc<dyn BlockDevice>, look: &Look) -> Result<()> {
     let name = &disk.info().name;
+    if let Some(held) = held(look) {
+        return Err(Error::invalid(format!(
+            "{name} was not unmounted: {held}, would be lost; mount it with that SSD once, or use --force to drop it for ever"
+        )));
+    }
     let force = "or use --force to drop for ever what its SSD's log may hold";
     match Pairing::decode(look.pairing.as_ref()) {
-        Ok(pairing) if matches!(pairing.state, Saved::LogOpen | Saved::Recovering) => {
-            Err(Error::invalid(format!(
-                "{name} was not unmounted: {}, which only the log of its SSD ({}) holds, would be lost; mount it with that SSD once, or \
-             use --force to drop it for ever",
-                pairing.only_in_log(),
-                uuid::Uuid::from_bytes(pairing.ssd),
-            )))
-        }
         Ok(_) => Ok(()),
         Err(NoPairing::None) if !copy_has_pairing(disk, Some(look.identity.uuid)) => Ok(()),
         Err(NoPairing::None | NoPairing::Damaged) => Err(Error::corrupt(
@@ -244,6 +287,9 @@ fn mark_of(pairing: &Pairing) -> [u8; PAIRING_BYTES] {
 
 /// Marks the copies again where a tool (tune2fs, resize2fs) has put the primary over them: it may have said `clean`.
 pub(super) fn mark_again(ext4: &Ext4, pairing: &Pairing) -> Result<()> {
+    if pairing.ssd == [0; 16] {
+        return Ok(());
+    }
     let is_mark = |found: Pairing| found.ssd == pairing.ssd && found.op == 0 && found.state == Saved::LogOpen;
     match ext4.marked() {
         Some(area) if !Pairing::decode(Some(&area)).is_ok_and(is_mark) => ext4.mark_copies(&mark_of(pairing)),

@@ -14,7 +14,7 @@ Example:
 
 /// Put an SSD in front of an ext4 that already holds files
 ///
-/// The disk must be a clean ext4 that is not mounted. Its files stay where they are, and it stays an ext4 that any
+/// The disk must be an ext4 that is not mounted; a journal that was left in use is replayed. Its files stay where they are, and it stays an ext4 that any
 /// Linux can mount alone.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]

@@ -45,9 +45,11 @@ impl Umount {
     pub fn run(&self) -> Result<ExitCode> {
         let place = whole(&self.mountpoint)?;
         let mounted = ours(&place)?;
+        let is_dead = rustix::fs::statvfs(&place).err() == Some(rustix::io::Errno::NOTCONN);
         let server = server_of(&place).filter(|_| !self.no_wait);
         // Through a read-only mount nothing was changed, so there is nothing to be said of it.
-        let farewell = match server.is_some() && !mounted.read_only {
+        let is_volume = mounted.kind == OURS[0];
+        let farewell = match server.is_some() && is_volume && !mounted.read_only {
             true => ask_for_farewell(&place)?,
             false => None,
         };
@@ -63,6 +65,9 @@ impl Umount {
             let ended = poll(&mut [PollFd::new(&server, PollFlags::IN)], None);
             progress.done();
             ended.map_err(|why| Error::io("waiting for the server", why.into()))?;
+        }
+        if is_dead && is_volume && !mounted.read_only {
+            return Err(died(&place, "its server was dead already"));
         }
         farewell.map_or(Ok(()), |farewell| heed(&place, farewell))?;
         Ok(ExitCode::SUCCESS)
@@ -92,6 +97,8 @@ fn ours(place: &Path) -> Result<MountedAt> {
     let name = place.display();
     match mounted_at(place) {
         Some(mounted) if OURS.contains(&mounted.kind.as_str()) => Ok(mounted),
+        // Mounted by root, what is exported has no type of its own.
+        Some(mounted) if mounted.kind == "fuse" && status::read(place).is_ok() => Ok(mounted),
         Some(MountedAt { kind, source, .. }) => Err(Error::invalid(format!(
             "{name}: no mount of bimetal, but {kind} ({source}) is mounted here; if that is meant: umount {name}"
         ))),
@@ -128,12 +135,10 @@ fn heed(place: &Path, mut farewell: File) -> Result<()> {
     if said["written"] == true {
         return Ok(());
     }
-    let place = place.display();
     let Some(why) = said["why"].as_str() else {
-        return Err(Error::invalid(format!(
-            "{place} is unmounted, but its server died before it said that everything was written; mount it again (what was fsynced is recovered then), and look at its log (bimetal mount --log FILE) and at dmesg"
-        )));
+        return Err(died(place, "its server died before it said that everything was written"));
     };
+    let place = place.display();
     let lost = match (said["operations"][0].as_u64(), said["operations"][1].as_u64()) {
         (Some(last), Some(disk)) if last > disk => format!(
             "the disk half lacks the last {} operations and {} of data",
@@ -145,6 +150,13 @@ fn heed(place: &Path, mut farewell: File) -> Result<()> {
     Err(Error::invalid(format!(
         "{place} is unmounted, but not everything could be written out: {why}; {lost}. What was fsynced is in the SSD's log: mount both halves again to have it on the disk. See the server's log (bimetal mount --log FILE), dmesg, and bimetal fsck -n"
     )))
+}
+
+fn died(place: &Path, how: &str) -> Error {
+    Error::invalid(format!(
+        "{} is unmounted, but {how}; mount it again (what was fsynced is recovered then), and look at its log (bimetal mount --log FILE) and at dmesg",
+        place.display()
+    ))
 }
 
 /// The process that serves a mount. A mount whose server is dead has none, and can be unmounted all the same.

@@ -315,7 +315,9 @@ impl Halves {
             Err(why) => return Err(why),
         };
         findings.operations_recovered = fs.recovered();
-        for note in fs.notes().iter().filter(|note| note.contains("stale") || note.contains("is dropped:")) {
+        for note in fs.notes().iter().filter(|note| {
+            note.contains("stale") || note.contains("is dropped:") || note.contains("dropped is")
+        }) {
             findings.note(format!("Of the SSD half: {note}."));
         }
         // Damage that is found block by block is told where it is.
@@ -336,6 +338,12 @@ impl Halves {
         Ok(Some(was_clean))
     }
 
+    /// The user drops what only the log of an SSD that is not there holds.
+    fn drops_log(&self, plan: &Plan) -> Result<bool> {
+        let is_open = |pairing: Pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering);
+        Ok(plan.without_ssd && self.ssd.is_none() && self.pairing()?.is_none_or(is_open))
+    }
+
     /// Repairs on the media what needs it.
     fn repair(
         &self,
@@ -347,7 +355,7 @@ impl Halves {
         let of_disk = |problem: &Problem| problem.what == DISK && !problem.repaired;
         let disk_is_wrong = findings.problems.iter().any(of_disk);
         let ssd_is_wrong = findings.problems.iter().any(|problem| problem.what != DISK);
-        if !was_clean || ssd_is_wrong {
+        if !was_clean || ssd_is_wrong || self.drops_log(plan)? {
             progress("repairing");
             self.recover(plan, findings)?;
         }

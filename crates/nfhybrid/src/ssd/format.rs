@@ -69,6 +69,7 @@ impl Ssd {
             evict_to: config.evict_to,
             bytes_per_slot: config.bytes_per_slot,
             log_id: high ^ low.rotate_left(17),
+            is_first: false,
             free_marks: true,
             log_reached: (1, 1),
             layout,

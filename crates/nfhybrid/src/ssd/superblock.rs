@@ -108,6 +108,8 @@ pub(super) struct Superblock {
     pub(super) log_id: u64,
     /// Free slots of the inode table are marked: one that reads as zeros, and was written, is damaged.
     pub(super) free_marks: bool,
+    /// Of the two copies the one at the beginning is the only one, or the newer.
+    pub(super) is_first: bool,
     /// The log's incarnation and sequence number when the superblock was written.
     pub(super) log_reached: (u32, u64),
 }
@@ -206,15 +208,21 @@ impl Superblock {
             evict_to: raw.evict_to.get(),
             bytes_per_slot: raw.bytes_per_slot.get(),
             log_id: raw.log_id.get(),
+            is_first: false,
             free_marks: raw.free_marks != 0,
             log_reached: (raw.log_incarnation.get(), raw.log_sequence.get()),
         })
     }
 
-    /// Both copies with their places, to be written in this order with a flush after each.
+    /// Both copies with their places, to be written in this order with a flush after each: the one that was read last, as
+    /// the other may be damaged or older.
     pub(super) fn writes(&self) -> [(u64, Bytes); 2] {
         let bytes = self.encode();
-        [(0, bytes.clone()), (backup_offset(self.layout.device_bytes), bytes)]
+        let mut writes = [(0, bytes.clone()), (backup_offset(self.layout.device_bytes), bytes)];
+        if self.is_first {
+            writes.reverse();
+        }
+        writes
     }
 
     /// Reads both copies of a device and takes the newer valid one; notes say what was wrong with the other.
@@ -240,22 +248,29 @@ impl Superblock {
             return Err(Error::Gone { device: gone_device(gone) });
         }
         let found = match (first, second) {
-            (Ok(a), Ok(b)) if a.uuid != b.uuid || a.generation >= b.generation => a,
+            (Ok(a), Ok(b)) if a.uuid != b.uuid || a.generation >= b.generation => {
+                Superblock { is_first: a.uuid != b.uuid || a.generation > b.generation, ..a }
+            }
             (Ok(_), Ok(b)) => b,
             (Ok(a), Err(error)) => {
                 notes.push(format!("the second superblock is not usable ({error}); the first one is used"));
-                a
+                Superblock { is_first: true, ..a }
             }
             (Err(error), Ok(b)) => {
                 notes.push(format!("the first superblock is not usable ({error}); the second one is used"));
                 b
             }
-            (Err(error), Err(_)) => return Err(error),
+            (Err(error), Err(_)) => {
+                return Err(error.explained(
+                    "if the device was made larger since, give it its old size: there the second one is",
+                ));
+            }
         };
         if found.layout.device_bytes > info.size_bytes {
             return Err(Error::Mismatch(format!(
-                "{}: the device has {} bytes, the SSD was formatted with {}: it is cut short; give it its whole size again, \
-                 or go by the disk alone with -o recover=disk",
+                "{}: the device has {} bytes, the SSD was formatted with {}: it is cut short; give it its whole size again (of \
+                 an image: truncate -s {1}), or go by the disk alone, without what only its log holds (mount -o recover=disk, fsck \
+                 --without-ssd)",
                 info.name, info.size_bytes, found.layout.device_bytes
             )));
         }
@@ -362,6 +377,7 @@ mod tests {
             evict_to: 40,
             bytes_per_slot: 16384,
             log_id: 77,
+            is_first: false,
             free_marks: true,
             log_reached: (3, 12),
         }
@@ -371,6 +387,31 @@ mod tests {
         for copy in copies {
             let (offset, bytes) = superblock.writes()[*copy].clone();
             device.write(offset, bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_write_that_is_torn_never_strikes_the_only_good_copy() {
+        let places = [0, backup_offset(64 << 20)];
+        for (damaged, older) in
+            [(None, None), (Some(0), None), (Some(1), None), (None, Some(0)), (None, Some(1))]
+        {
+            let device: &dyn BlockDevice = &Ram::new("ssd", 64 << 20);
+            let newest = Superblock { generation: 7, ..sample(device) };
+            for (copy, place) in places.into_iter().enumerate() {
+                let generation = if older == Some(copy) { 6 } else { 7 };
+                device.write(place, Superblock { generation, ..newest.clone() }.encode()).unwrap();
+            }
+            if let Some(copy) = damaged {
+                device.write(places[copy] + 512, Bytes::from(vec![0xA5; 512])).unwrap();
+            }
+            let mut found = Superblock::read(device, &mut Vec::new()).unwrap();
+            assert_eq!(found.generation, 7);
+            found.generation += 1;
+            let [(place, bytes), _] = found.writes();
+            device.write(place, bytes.slice(..512)).unwrap();
+            let again = Superblock::read(device, &mut Vec::new());
+            assert_eq!(again.unwrap().generation, 7, "damaged {damaged:?}, older {older:?}");
         }
     }
 
@@ -392,7 +433,7 @@ mod tests {
         assert_eq!(Superblock::read(device, &mut notes).unwrap(), new);
         write(device, &new, &[0]);
         write(device, &old, &[1]);
-        assert_eq!(Superblock::read(device, &mut notes).unwrap(), new);
+        assert_eq!(Superblock::read(device, &mut notes).unwrap(), Superblock { is_first: true, ..new });
         assert!(notes.is_empty());
     }
 
@@ -405,7 +446,8 @@ mod tests {
             write(device, &superblock, &[0, 1]);
             device.write(superblock.writes()[copy].0, vec![0; 4096]).unwrap();
             let mut notes = Vec::new();
-            assert_eq!(Superblock::read(device, &mut notes).unwrap(), superblock);
+            let found = Superblock::read(device, &mut notes).unwrap();
+            assert_eq!(found, Superblock { is_first: copy == 1, ..superblock.clone() });
             assert_eq!(notes.len(), 1);
         }
         device.write(0, vec![0; 4096]).unwrap();

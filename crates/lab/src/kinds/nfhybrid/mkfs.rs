@@ -127,9 +127,10 @@ impl Make for NfhybridArgs {
 /// # Errors
 /// It is none, or is in use; something is on the SSD half, or it is too small.
 pub fn adopt(args: &NfhybridArgs) -> Result<String> {
-    volume::adopt(&plan_of(args))?;
+    let dropped = volume::adopt(&plan_of(args))?;
+    let dropped = dropped.map_or_else(String::new, |what| format!("dropped for ever, as asked: {what}\n"));
     Ok(format!(
-        "{} is the disk half of {} now, its files as they were; mount it with:\n  bimetal mount --ssd {1} --disk {0} MOUNTPOINT",
+        "{dropped}{} is the disk half of {} now, its files as they were; mount it with:\n  bimetal mount --ssd {1} --disk {0} MOUNTPOINT",
         args.disk.display(),
         args.ssd.display()
     ))
