@@ -160,3 +160,29 @@ fn a_word_that_drops_a_log_is_kept_though_nothing_changes() {
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     assert!(fs.lookup(ROOT_INO, b"dropped0").is_err(), "what was dropped for ever is back");
 }
+
+/// An SSD that is stale, is to be used again and cannot be written is stale again, whichever of its writes fails first.
+#[test]
+fn a_stale_ssd_that_cannot_be_told_is_taken_when_it_can() {
+    for nth in 1..40 {
+        let Some((disk, ssd)) = halves(16, 8) else { return };
+        used(&disk, Some(&ssd), "old", 2, true);
+        used(&disk, Some(&ssd), "logged", 2, false);
+        open(&disk, None, Options { without_ssd: true, ..manual() }).unwrap().shutdown().unwrap();
+        let faulty = Arc::new(Faulty::new(ssd.clone()));
+        faulty.plan(Struck::Write, When::FromNth(nth), Effect::Error(libc::EIO));
+        let fs = NfHybrid::open(disk.clone(), Some(faulty.clone()), manual()).unwrap();
+        let ino = create(&fs, "new", &[7; 9000]);
+        fsync(&fs, ino);
+        fs.abandon();
+        let struck = faulty.struck() > 0;
+        let fs = open(&disk, Some(&ssd), manual()).unwrap_or_else(|why| panic!("write {nth}: {why}"));
+        assert_eq!(contents(&fs, "new"), [7; 9000], "write {nth}");
+        assert!(fs.lookup(ROOT_INO, b"logged0").is_err(), "write {nth}");
+        fs.shutdown().unwrap();
+        if !struck {
+            return;
+        }
+    }
+    panic!("a mount that writes forty times");
+}

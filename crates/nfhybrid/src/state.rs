@@ -66,6 +66,9 @@ pub struct State {
     phase: Phase,
     epoch: u64,
     before: u32,
+    /// The lower half of the epoch that the SSD says. It may have been told another one, which the disk has not said: then
+    /// this is what was before, or its log is empty.
+    ssd_says: u32,
     given_up: Option<u32>,
     draw: u32,
     ssd_lost: Option<String>,
@@ -77,7 +80,8 @@ impl State {
     pub fn new(plan: &Plan) -> State {
         let (phase, epoch, draw) = (plan.phase, plan.epoch, plan.draw);
         let (before, given_up) = (epoch as u32, plan.given_up);
-        let mut state = State { phase, epoch, before, given_up, draw, ssd_lost: None, halt: None };
+        let ssd_says = given_up.unwrap_or(before);
+        let mut state = State { phase, epoch, before, ssd_says, given_up, draw, ssd_lost: None, halt: None };
         if phase == Phase::Settling {
             state.settle();
         }
@@ -142,7 +146,7 @@ impl State {
 
     /// The disk has said it: whoever says what it said before is another one, or older.
     pub fn joined(&mut self) {
-        self.before = self.epoch as u32;
+        (self.before, self.ssd_says) = (self.epoch as u32, self.epoch as u32);
     }
 
     /// The next commit is the last.
@@ -169,8 +173,7 @@ impl State {
             return false;
         }
         self.phase = Phase::Degraded;
-        // Until both said that they are together, the SSD says this, or has it as what was before.
-        self.given_up = Some(self.before);
+        self.given_up = Some(self.ssd_says);
         self.epoch = raised(self.epoch, self.draw);
         self.ssd_lost = Some(error.to_string());
         true
