@@ -4,9 +4,7 @@ use crate::ext4_image::{Image, Mounted, run};
 use bimetal::checksum::crc32c_raw;
 use bimetal::fs::SetXattr;
 use bimetal::fs::acl::{Acl, AclEntry, AclTag};
-use bimetal::fs::ext4::xattr::{
-    AclKind, XattrSet, block_hash, block_refs, same_block, seal_block, verify_block,
-};
+use bimetal::fs::ext4::xattr::{AclKind, XattrSet, block_refs, seal_block, verify_block};
 use std::fs;
 use std::path::Path;
 
@@ -140,7 +138,7 @@ fn both_ways(options: &[&str]) {
     let block = block.expect("more than the inode holds");
     assert_eq!(block_refs(&block), 1);
     let outer = XattrSet::parse(&[], Some(&block), "test").unwrap().layout(0, BLOCK).unwrap().block.unwrap();
-    assert_eq!(block_hash(&outer), block_hash(&block), "the kernel's hash");
+    assert_eq!(outer[12..16], block[12..16], "the kernel's hash");
 
     set.set(b"user.nnn", b"another value", SetXattr::Replace).unwrap();
     set.remove(b"user.nnnnn").unwrap();
@@ -186,7 +184,8 @@ fn files_with_equal_attributes_share_a_block_that_the_kernel_counts() {
     let (set, block) = Place::find(&image, "two").read(&image);
     let block = block.unwrap();
     assert_eq!(block_refs(&block), 3);
-    assert!(same_block(&block, &set.layout(0, BLOCK).unwrap().block.unwrap()));
+    let ours = set.layout(0, BLOCK).unwrap().block.unwrap();
+    assert!(ours[12..16] != [0; 4] && block[12..16] == ours[12..16] && block[32..] == ours[32..]);
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl Ext4 {
             return Err(Error::NotPermitted);
         }
         let area = area(inode, self.store.geometry.inode_bytes);
-        let layout = set.layout(area.len(), self.store.block_bytes())?;
+        let layout = set.layout(area.len(), self.store.buffers.block_bytes())?;
         self.store_attr_block(slot, &layout)?;
         let (buffer, offset) = self.store.load_slot(ino)?;
         let raw = &mut self.store.buffers.edit(buffer, Seal::Plain)[offset..];
@@ -120,12 +120,12 @@ impl Ext4 {
                 return Ok(());
             }
         }
-        self.store.check_room(1, Claim::Ordinary)?;
+        self.store.space.check_room(1, Claim::Ordinary)?;
         let (group, _) = self.store.geometry.group_of_inode(ino);
         let near = self.store.geometry.group_start(group);
         let (at, _) = self.store.take_blocks(Goal { at: near, exact: false }, 1)?;
         self.drop_attributes(slot)?;
-        let buffer = self.store.blank(at, Seal::Xattr);
+        let buffer = self.store.buffers.blank(at, Seal::Xattr);
         self.store.buffers.edit(buffer, Seal::Xattr).copy_from_slice(bytes);
         let inode = &mut self.inodes.entry(slot).inode;
         inode.attr_block = at;
@@ -153,11 +153,11 @@ impl Ext4 {
 
     /// The buffer of an attribute block, checked.
     fn load_attr_block(&mut self, block: u64, ino: Ino) -> Result<u32> {
-        if !self.store.may_hold_data(block, 1) {
+        if !self.store.space.may_hold_data(block, 1) {
             let why = format!("attributes in block {block}");
             return Err(Error::corrupt("an inode", why, format!("inode {ino}")));
         }
-        let buffer = self.store.load(block)?;
+        let buffer = self.store.buffers.load(block)?;
         if !self.store.buffers.is_checked(buffer) {
             if self.store.geometry.features.csum() {
                 xattr::verify_block(self.store.buffers.bytes(buffer), self.store.geometry.seed, block)?;

@@ -48,7 +48,7 @@ impl Backup {
     fn of_group(store: &Store, group: u32) -> Option<Backup> {
         let geometry = &store.geometry;
         let place = geometry.group_start(group);
-        let block = store.read_device(place, 1).ok()?.to_vec();
+        let block = store.buffers.read_device(place, 1).ok()?.to_vec();
         let raw = &block[..SUPER_BYTES];
         if !is_copy(raw, group, geometry) {
             tracing::debug!(group, "this copy of the superblock cannot be used");
@@ -81,18 +81,18 @@ impl Ext4 {
     /// # Errors
     /// What the device says.
     pub fn mark_copies(&self, area: &[u8; PAIRING_BYTES]) -> Result<()> {
-        let (store, geometry) = (&self.store, &self.store.geometry);
+        let buffers = &self.store.buffers;
         let mut copies = self.other_copies();
         let first = copies.next();
         let mark = |mut copy: Backup| {
             copy.block[PAIRING].copy_from_slice(area);
             let (place, image) = copy.sealed();
-            store.disk.write(place.0 << geometry.block_bits, image)
+            buffers.write_device(place, image)
         };
         copies.try_for_each(mark)?;
-        store.disk.flush()?;
+        buffers.flush_device()?;
         // The last one: whoever looks whether they are marked looks at it ([`Ext4::marked`]).
-        first.map_or(Ok(()), |first| mark(first).and_then(|()| store.disk.flush()))
+        first.map_or(Ok(()), |first| mark(first).and_then(|()| buffers.flush_device()))
     }
 
     /// The area of the caller in the first copy that transactions do not carry, if there is such a copy. Tools that change

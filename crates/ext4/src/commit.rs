@@ -4,7 +4,6 @@
 use super::Ext4;
 use super::buffers::Seal;
 use super::dir;
-use super::group::bitmap_sum;
 use super::journal::Transaction;
 use super::store::Store;
 use super::superblock::{PAIRING_BYTES, SUPER_BYTES};
@@ -35,7 +34,7 @@ impl Ext4 {
     /// quarter of the capacity. 0 if nothing has changed.
     pub fn dirty_blocks(&self) -> usize {
         let store = &self.store;
-        let groups = store.dirty_groups.len();
+        let groups = store.space.dirty_groups();
         let tables = groups.min(store.geometry.desc_blocks() as usize);
         let sum = store.buffers.dirty_count() + store.changed_nodes + 2 * groups + tables;
         if sum > 0 || self.super_dirty { sum + self.super_blocks() } else { 0 }
@@ -62,7 +61,7 @@ impl Ext4 {
             self.store.write_inode(inode)?;
         }
         let mut images = Images::with_capacity(self.dirty_blocks());
-        self.store.freeze_groups(tid, &mut images);
+        self.store.space.freeze(tid, &mut images);
         self.store.freeze_buffers(tid, &mut images)?;
         if let Some(pairing) = pairing {
             self.store.sb.set_pairing(pairing);
@@ -75,7 +74,7 @@ impl Ext4 {
         self.super_dirty = false;
         self.store.changed_nodes = 0;
         images.sort_unstable_by_key(|(block, _)| *block);
-        let freed = join_runs(std::mem::take(&mut self.store.freed));
+        let freed = join_runs(self.store.space.take_freed());
         self.pending.push_back((tid, freed.clone()));
         self.store.tid += 1;
         Ok(Frozen { tid, transaction: Transaction { metadata: images, freed, stamp: now } })
@@ -101,7 +100,7 @@ impl Ext4 {
     /// The superblock's whole block, as it is to be stored.
     pub(super) fn super_image(&mut self, now: Stamp) -> (DiskBlock, Bytes) {
         let (place, offset) = self.store.geometry.super_place();
-        let count = self.store.count;
+        let count = self.store.space.count();
         self.store.sb.set_free(count.blocks, count.inodes);
         self.store.sb.note_write(now);
         let raw = self.store.sb.seal();
@@ -113,11 +112,11 @@ impl Ext4 {
     pub fn committed(&mut self, tid: u64) {
         while self.pending.front().is_some_and(|(frozen, _)| *frozen <= tid) {
             if let Some((_, runs)) = self.pending.pop_front() {
-                self.store.release_held(&runs);
+                self.store.space.release_held(&runs);
             }
         }
         self.store.committed = self.store.committed.max(tid);
-        self.store.shrink_groups();
+        self.store.space.shrink(self.store.committed);
         self.make_room();
     }
 
@@ -158,49 +157,12 @@ impl Ext4 {
     /// Writes the superblock in place, durably.
     pub(super) fn write_super(&mut self, now: Stamp) -> Result<()> {
         let (place, image) = self.super_image(now);
-        self.store.disk.write(place.0 << self.store.geometry.block_bits, image)?;
-        self.store.disk.flush()
+        self.store.buffers.write_device(place, image)?;
+        self.store.buffers.flush_device()
     }
 }
 
 impl Store {
-    /// Takes the images of changed bitmaps and descriptors.
-    fn freeze_groups(&mut self, tid: u64, images: &mut Images) {
-        let (geometry, mut tables) = (std::sync::Arc::clone(&self.geometry), Vec::new());
-        for group in std::mem::take(&mut self.dirty_groups) {
-            let entry = &mut self.groups[group as usize];
-            entry.dirty = false;
-            entry.frozen = tid;
-            if let Some(map) = entry.blocks.as_mut().filter(|map| map.dirty) {
-                let image = map.disk.to_bytes();
-                if let Some(sum) = bitmap_sum(&image, geometry.blocks_per_group, &geometry) {
-                    entry.desc.block_sum = sum;
-                }
-                images.push((DiskBlock(entry.desc.block_bitmap), image.into()));
-                map.freeze();
-            }
-            if let Some(map) = entry.inodes.as_mut().filter(|map| map.dirty) {
-                let image = map.map.to_bytes();
-                if let Some(sum) = bitmap_sum(&image, geometry.inodes_per_group, &geometry) {
-                    entry.desc.inode_sum = sum;
-                }
-                images.push((DiskBlock(entry.desc.inode_bitmap), image.into()));
-                map.dirty = false;
-            }
-            let bytes = geometry.desc_bytes as usize;
-            let raw = &mut self.table[group as usize * bytes..][..bytes];
-            entry.desc.write(raw, group, &geometry);
-            tables.push(group / geometry.descs_per_block());
-        }
-        tables.sort_unstable();
-        tables.dedup();
-        for index in tables {
-            let bytes = self.block_bytes();
-            let block = Bytes::copy_from_slice(&self.table[index as usize * bytes..][..bytes]);
-            images.push((DiskBlock(geometry.desc_block(index)), block));
-        }
-    }
-
     /// Takes the images of changed buffers.
     fn freeze_buffers(&mut self, tid: u64, images: &mut Images) -> Result<()> {
         let sums = self.dirs.checksums;

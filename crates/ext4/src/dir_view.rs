@@ -38,8 +38,11 @@ impl<'a> DirView<'a> {
         }
         let at = extent.at + u64::from(n - extent.block);
         let bounds = extent.at..extent.at + u64::from(extent.len);
-        let slot =
-            self.store.load_among(at, &bounds, (FIRST_READ >> self.store.geometry.block_bits).max(1))?;
+        let slot = self.store.buffers.load_among(
+            at,
+            &bounds,
+            (FIRST_READ >> self.store.geometry.block_bits).max(1),
+        )?;
         if !self.store.buffers.is_checked(slot) {
             if self.store.dirs.checksums {
                 dir::verify(self.store.buffers.bytes(slot), self.seed, self.place(n))?;
@@ -55,7 +58,7 @@ impl<'a> DirView<'a> {
             return Err(Error::NoSpace("the directory can hold no more names"));
         }
         if !self.granted {
-            self.store.check_room(GRANT, Claim::Ordinary)?;
+            self.store.space.check_room(GRANT, Claim::Ordinary)?;
             self.granted = true;
         }
         let goal = self.store.goal(self.inode, n)?;
@@ -63,7 +66,7 @@ impl<'a> DirView<'a> {
         let tree = self.store.tree_mut(self.inode)?;
         tree.insert(Extent::new(n, at, 1, false));
         self.store.settle(self.inode)?;
-        self.store.blank(at, Seal::Dir(self.seed));
+        self.store.buffers.blank(at, Seal::Dir(self.seed));
         self.inode.size += u64::from(self.store.geometry.block_bytes);
         self.inode.blocks += u64::from(self.store.geometry.block_bytes / 512);
         Ok(n)
@@ -76,7 +79,7 @@ impl DirBlocks for DirView<'_> {
     }
 
     fn block_bytes(&self) -> usize {
-        self.store.block_bytes()
+        self.store.buffers.block_bytes()
     }
 
     fn count(&self) -> u32 {

@@ -28,7 +28,7 @@ impl Walk<'_> {
     fn check(&mut self, at: u64) -> Result<()> {
         let bad =
             |why: &str| Err(Error::corrupt("a block map", why, format!("inode {}, block {at}", self.ino)));
-        if !self.store.may_hold_data(at, 1) {
+        if !self.store.space.may_hold_data(at, 1) {
             return bad("it points outside the file area");
         }
         match self.left.checked_sub(1) {
@@ -74,7 +74,7 @@ impl Walk<'_> {
         }
         self.check(at)?;
         self.nodes.push(at);
-        let node = self.store.fetch(at)?;
+        let node = self.store.buffers.fetch(at)?;
         let span = (node.len() as u64 / 4).pow(depth - 1);
         for (index, pointer) in node.chunks_exact(4).enumerate() {
             self.pointer(u64::from(get32(pointer, 0)), depth - 1, block + index as u64 * span)?;

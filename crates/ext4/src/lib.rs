@@ -12,7 +12,7 @@
 //! orphans              inodes without names, until released
 //! commit, open         freeze, committed, close; open and recovery      journal
 //! credits              what an operation adds to a transaction at most
-//! store                device, superblock, groups, space, buffers, ahead, misses
+//! store                space (groups: blocks, inodes), buffers (cache, journal, device), superblock
 //! ```
 //!
 //! **Locking.** None: all methods take `&mut self`, the caller has the lock. Only the journal is shared with
@@ -24,9 +24,9 @@
 //! wrong comes back as [`bimetal_base::Error::Corrupt`]. Features that are not driven are refused by name at open.
 //!
 //! **Cost.** Warm: a handful of hash lookups and bit operations an operation, no I/O, no allocation but a
-//! new inode's entry. Cold: a read for each stretch of an inode table or directory ([`ahead`]), one for each bitmap;
-//! without the caller's lock, if the caller likes ([`misses`]). Memory: [`CacheLimits`], and what changed until it
-//! is on the disk.
+//! new inode's entry. Cold: a read for each stretch of an inode table or directory (`buffers/ahead.rs`), one for each bitmap;
+//! without the caller's lock, if the caller likes (`buffers/misses.rs`). Memory:
+//! [`CacheLimits`], and what changed until it is on the disk.
 
 pub mod acl;
 pub mod dir;
@@ -36,10 +36,8 @@ mod htree;
 pub mod journal;
 pub mod xattr;
 
-mod ahead;
 mod attributes;
 mod backup;
-mod bitmap;
 mod buffers;
 mod commit;
 mod credits;
@@ -48,14 +46,11 @@ mod dir_view;
 mod extent_disk;
 mod extents;
 mod features;
-mod group;
 mod indirect;
 mod inode;
-mod inode_space;
 mod inodes;
 mod le;
 mod mapping;
-mod misses;
 mod names;
 mod open;
 mod orphans;
@@ -65,11 +60,11 @@ mod store;
 mod superblock;
 mod torn_safe;
 
+pub use buffers::Wanted;
 pub use commit::Frozen;
 pub use credits::TreeChange;
 pub use data::{Mapping, Placed, PlacedRuns};
 pub use inode::{Inode, flag};
-pub use misses::Wanted;
 pub use names::{Create, Removed};
 pub use open::{CacheLimits, Identity, Look, OpenOptions};
 pub use superblock::{PAIRING_BYTES, ROOT_INO};
@@ -116,7 +111,7 @@ pub struct Ext4 {
 impl Ext4 {
     /// The journal, to commit with.
     pub fn journal(&self) -> Arc<Journal> {
-        Arc::clone(self.store.journal.as_ref().expect("set by open"))
+        Arc::clone(self.store.buffers.journal())
     }
 
     /// Bytes of a block.
@@ -164,12 +159,12 @@ impl Ext4 {
     /// Space and inodes. Promised blocks do not count as free; of the free ones, those kept for root and
     /// for metadata are not available.
     pub fn statfs(&self) -> FsStat {
-        let (count, geometry) = (&self.store.count, &self.store.geometry);
+        let (count, geometry) = (self.store.space.count(), &self.store.geometry);
         FsStat {
             block_bytes: geometry.block_bytes,
-            blocks: geometry.blocks - self.store.overhead(),
+            blocks: geometry.blocks - self.store.space.overhead(),
             free: count.blocks.saturating_sub(count.promised),
-            available: self.store.promisable(geometry.root_blocks),
+            available: self.store.space.promisable(geometry.root_blocks),
             inodes: u64::from(geometry.inodes),
             inodes_free: u64::from(count.inodes),
         }
@@ -178,7 +173,29 @@ impl Ext4 {
     /// Blocks that are free but not to be used before the transaction that freed them is on the disk. If
     /// there are some, [`Error::NoSpace`] may go away after a commit.
     pub fn held_blocks(&self) -> u64 {
-        self.store.count.held
+        self.store.space.count().held
+    }
+
+    /// From now on what is not in memory is not read: operations fail for it, and [`Ext4::missed`] tells.
+    /// Only for operations that change nothing.
+    pub fn shun_reads(&mut self) {
+        self.store.buffers.shun_reads();
+    }
+
+    /// Ends what [`Ext4::shun_reads`] began. If anything was missing, what to read; all answers since mean nothing then.
+    pub fn missed(&mut self) -> Option<Wanted> {
+        self.store.buffers.missed(self.store.tid)
+    }
+
+    /// Whether anything was missing since [`Ext4::shun_reads`]: what failed since tells nothing.
+    pub fn has_missed(&self) -> bool {
+        self.store.buffers.has_missed()
+    }
+
+    /// Takes in what read number `number` of [`Wanted::reads`] gave, unless there may be newer contents by now.
+    pub fn supply(&mut self, wanted: &Wanted, number: usize, bytes: &bytes::Bytes) {
+        let taken = self.store.buffers.supply(wanted, number, bytes);
+        (0..taken.div_ceil(64)).for_each(|_| self.make_room());
     }
 
     /// Drops what is cached beyond the limits. Only between operations: inside one, what was found valid

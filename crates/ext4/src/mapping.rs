@@ -17,22 +17,19 @@ impl Store {
     /// # Errors
     /// [`Error::Stale`] if there is none, [`Error::Corrupt`]; what reading says.
     pub fn read_inode(&mut self, ino: Ino) -> Result<Inode> {
-        let (group, place) = self.geometry.group_of_inode(ino);
-        let desc = self.desc(group);
-        let used = self.geometry.inodes_per_group - desc.unused_inodes;
-        if place >= used || desc.has(super::group::INODE_UNINIT) {
+        if self.space.is_never_used(ino) {
             return Err(Error::Stale);
         }
         let (slot, offset) = self.load_slot(ino)?;
         let raw = &self.buffers.bytes(slot)[offset..offset + self.geometry.inode_bytes as usize];
         match Inode::read(raw, ino, &self.geometry) {
             // A table block that was read as zeros has no inodes, and no checksum that would say so.
-            Err(Error::Stale) if self.inode_map(group)?.map.test(place) => {
+            Err(Error::Stale) if self.space.is_taken(&self.buffers, ino)? => {
                 let why = "its slot is blank, and the bitmap says that it is in use";
                 Err(Error::corrupt("an inode", why, format!("inode {ino}")))
             }
             // One that e2fsck took away, because it was damaged, keeps its bytes.
-            Err(Error::Corrupt { .. }) if !self.inode_map(group)?.map.test(place) => Err(Error::Stale),
+            Err(Error::Corrupt { .. }) if !self.space.is_taken(&self.buffers, ino)? => Err(Error::Stale),
             read => read,
         }
     }
@@ -82,9 +79,9 @@ impl Store {
             block_bytes: self.geometry.block_bytes,
             seed: self.geometry.features.csum().then_some(inode.seed),
             ino: inode.ino.0,
-            read: &mut |at| self.fetch(at),
-            soon: &|at| self.announce(at),
-            allowed: &|at, len| self.may_hold_data(at, len),
+            read: &mut |at| self.buffers.fetch(at),
+            soon: &|at| self.buffers.announce(at),
+            allowed: &|at, len| self.space.may_hold_data(at, len),
         };
         Ok((reader.tree(&inode.body)?, Vec::new()))
     }
@@ -151,8 +148,8 @@ impl Store {
     /// [`Error::NoSpace`].
     pub fn check_growth(&self, tree: &Extents, extents: usize, blocks: u64, claim: Claim) -> Result<()> {
         let nodes = if tree.has_room(extents) { 0 } else { tree.nodes_to_add(extents) as u64 };
-        self.check_room(blocks, claim)?;
-        self.check_room(blocks + nodes, Claim::Promised)
+        self.space.check_room(blocks, claim)?;
+        self.space.check_room(blocks + nodes, Claim::Promised)
     }
 
     /// Where block `block` of an inode's file would lie best: after the block before it, else in the
@@ -188,7 +185,7 @@ impl Store {
         inode.body = body;
         inode.tree = Some(tree);
         for (at, node) in nodes {
-            self.put(at, &node);
+            self.buffers.put(at, &node);
         }
     }
 

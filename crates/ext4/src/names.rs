@@ -6,7 +6,7 @@
 use super::dir_view::DirView;
 use super::extents::{Extent, Extents};
 use super::inode::{BODY_BYTES, Inode, flag, mode_of};
-use super::inode_space::Placement;
+use super::space::Placement;
 use super::space::{Claim, Goal};
 use super::superblock::ROOT_INO;
 use super::{Ext4, LINK_MAX, buffers::Seal, dir};
@@ -228,7 +228,7 @@ impl Ext4 {
     /// Notes that an inode will be wanted soon: a read that is made anyway may bring it along.
     pub fn hint_inode(&mut self, ino: Ino) {
         if self.inodes.find(ino).is_none() && self.store.geometry.is_ordinary(ino) {
-            self.store.hint_inode(ino);
+            self.store.space.hint_inode(&self.store.buffers, ino);
         }
     }
 
@@ -243,7 +243,7 @@ impl Ext4 {
         let Ok(tree) = self.store.tree(inode) else { return };
         let blocks = tree.iter().flat_map(|extent| extent.at..extent.at + u64::from(extent.len));
         let blocks: SmallVec<[u64; HINTED]> = blocks.take(HINTED).collect();
-        blocks.iter().for_each(|block| self.store.hint(*block));
+        blocks.iter().for_each(|block| self.store.buffers.hint(*block));
     }
 
     /// Shows the entries after `from` (0 at the start), `.` and `..` first, until `visit` says `false`.
@@ -330,7 +330,7 @@ impl Ext4 {
         let super::extents::Spot::Extent(extent) = self.store.tree(inode)?.spot(0) else {
             return Err(bad("it has no block"));
         };
-        let buffer = self.store.load(extent.at)?;
+        let buffer = self.store.buffers.load(extent.at)?;
         let target = self.store.buffers.bytes(buffer).get(..len).ok_or_else(|| bad("it is too long"))?;
         Ok(target.to_vec())
     }
@@ -387,7 +387,7 @@ impl Ext4 {
         if spec.kind == Kind::Symlink {
             match spec.target.len() {
                 0 => return Err(Error::NotFound),
-                len if len >= self.store.block_bytes() => return Err(Error::NameTooLong),
+                len if len >= self.store.buffers.block_bytes() => return Err(Error::NameTooLong),
                 _ => {}
             }
         }
@@ -455,7 +455,7 @@ impl Ext4 {
 
     /// Takes block 0 of a new inode; the answer is its buffer.
     fn first_block(&mut self, inode: &mut Inode, seal: Seal) -> Result<u32> {
-        self.store.check_room(1, Claim::Ordinary)?;
+        self.store.space.check_room(1, Claim::Ordinary)?;
         let (group, _) = self.store.geometry.group_of_inode(inode.ino);
         let near = self.store.geometry.group_start(group);
         let (at, _) = self.store.take_blocks(Goal { at: near, exact: false }, 1)?;
@@ -463,7 +463,7 @@ impl Ext4 {
             tree.insert(Extent::new(0, at, 1, false));
         }
         inode.blocks = u64::from(self.store.geometry.block_bytes / 512);
-        Ok(self.store.blank(at, seal))
+        Ok(self.store.buffers.blank(at, seal))
     }
 
     /// Takes back an inode that got no name.

@@ -1,7 +1,7 @@
 //! Opening: superblock, journal replay, descriptors, orphans.
 //!
 //! 1. The superblock is read and checked. If only its checksum is wrong and the journal is in use, it may
-//!    be torn (not by us, see [`super::steady`]); the replay heals it. Whatever else goes wrong before that is put down
+//!    be torn (not by us, see `torn_safe.rs`); the replay heals it. Whatever else goes wrong before that is put down
 //!    to the damaged superblock.
 //! 2. The journal's inode is read by the descriptor of its group alone, and the journal replayed if there
 //!    is anything in it. Then the superblock is read again.
@@ -11,10 +11,8 @@
 
 use super::Ext4;
 use super::backup::Backup;
-use super::group::{Desc, SystemZones};
 use super::inodes::Inodes;
 use super::journal::Journal;
-use super::space::Group;
 use super::store::Store;
 use super::superblock::{PAIRING_BYTES, SUPER_BYTES, SUPER_OFFSET, Superblock};
 use bimetal_base::time::Stamp;
@@ -155,7 +153,8 @@ impl Ext4 {
         sb.check_state(&name)?;
         let found = Identity::of(&sb);
         let store = Store::new(disk, sb, options.cache, options.read_only);
-        let mut fs = Ext4::assemble(store, journal, &journal_blocks, found)?;
+        let mut fs =
+            Ext4::assemble((store, Inodes::new(options.cache.inodes)), journal, &journal_blocks, found)?;
         let in_order = !found.in_use && fs.store.sb.last_orphan() == 0 && !fs.store.sb.orphan_present();
         fs.unmarked = options.lazily && in_order && !options.read_only;
         if !options.read_only && !fs.unmarked {
@@ -165,7 +164,7 @@ impl Ext4 {
     }
 
     fn assemble(
-        mut store: Store,
+        (mut store, inodes): (Store, Inodes),
         journal: Journal,
         journal_blocks: &[DiskBlock],
         found: Identity,
@@ -175,13 +174,13 @@ impl Ext4 {
             journal.choose_format(features.csum(), features.bits64())?;
         }
         let capacity = journal.capacity() as usize;
-        store.journal = Some(Arc::new(journal));
-        store.read_groups(journal_blocks)?;
+        store.buffers.set_journal(Arc::new(journal));
+        store.space.read(&store.buffers, journal_blocks)?;
         let (place, _) = store.geometry.super_place();
-        let super_block = store.read_device(place.0, 1)?.to_vec();
+        let super_block = store.buffers.read_device(place.0, 1)?.to_vec();
         let backup = if store.read_only { None } else { Backup::read(&store) };
         Ok(Ext4 {
-            inodes: Inodes::new(store.limits.inodes),
+            inodes,
             store,
             orphans: FxHashMap::default(),
             pending: VecDeque::new(),
@@ -208,7 +207,7 @@ impl Ext4 {
             return Ok(());
         }
         // What changed in memory since goes with its transaction; there were no orphans to adopt.
-        let as_found = read_super(&*self.store.disk)?;
+        let as_found = read_super(self.store.buffers.device())?;
         let changed = std::mem::replace(&mut self.store.sb, as_found);
         self.store.sb.set_needs_recovery(true);
         let now = self.note_time(now);
@@ -227,9 +226,7 @@ impl Ext4 {
         self.adopt_orphans()
     }
 
-    /// The identity of the file system on `disk`, read without opening it: what
-    /// [`Ext4::identity_found`] would say. Opening for writing counts the mount and sets its time to
-    /// [`OpenOptions::now`].
+    /// The identity of the file system on `disk`, read without opening it: what [`Ext4::identity_found`] would say.
     ///
     /// # Errors
     /// As [`Ext4::open`], as far as the superblock alone shows.
@@ -272,7 +269,7 @@ fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<(Journal
     }
     let mut store = Store::new(Arc::clone(disk), sb.clone(), CacheLimits::default(), true);
     let (group, _) = geometry.group_of_inode(ino);
-    store.read_one_group(group)?;
+    store.space.read_one(&store.buffers, group)?;
     let mut inode = store.read_inode(ino)?;
     if inode.size >> geometry.block_bits > JOURNAL_BLOCKS_MAX {
         return Err(Error::corrupt("the journal", "its size makes no sense", format!("inode {ino}")));
@@ -280,60 +277,10 @@ fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<(Journal
     let blocks = store.blocks_of(&mut inode, "the journal")?;
     let blocks: Vec<DiskBlock> = blocks.into_iter().map(DiskBlock).collect();
     let journal = Journal::load(Arc::clone(disk), geometry.block_bytes, blocks.clone())?;
+    if journal.was_aborted() {
+        // The kernel would copy the mark to the superblock at its next mount, where `check_state` looks for it.
+        let why = "its last user stopped at an error, and what it had in memory is lost; run e2fsck";
+        return Err(Error::corrupt("the journal", why, &disk.info().name));
+    }
     Ok((journal, blocks))
-}
-
-impl Store {
-    /// Reads the descriptor of one group, before the journal was replayed.
-    fn read_one_group(&mut self, group: u32) -> Result<()> {
-        let per_block = self.geometry.descs_per_block();
-        let block = self.geometry.desc_block(group / per_block);
-        let bytes = self.desc_bytes_at(block, 1)?;
-        let at = (group % per_block * self.geometry.desc_bytes) as usize;
-        let raw = &bytes[at..at + self.geometry.desc_bytes as usize];
-        let desc = Desc::read(raw, group, &self.geometry, true)?;
-        self.groups.resize_with(group as usize + 1, Group::default);
-        self.groups[group as usize].desc = desc;
-        Ok(())
-    }
-
-    fn desc_bytes_at(&self, block: u64, count: u32) -> Result<bytes::Bytes> {
-        if block + u64::from(count) > self.geometry.blocks {
-            return Err(Error::corrupt(
-                "the descriptor table",
-                "it ends past the device",
-                format!("block {block}"),
-            ));
-        }
-        self.read_device(block, count)
-    }
-
-    /// Reads all descriptors, and counts what is free.
-    fn read_groups(&mut self, journal: &[DiskBlock]) -> Result<()> {
-        let geometry = Arc::clone(&self.geometry);
-        let (mut index, blocks) = (0, geometry.desc_blocks());
-        while index < blocks {
-            let start = geometry.desc_block(index);
-            let run = (1..blocks - index)
-                .take_while(|ahead| geometry.desc_block(index + ahead) == start + u64::from(*ahead))
-                .count() as u32;
-            let bytes = self.desc_bytes_at(start, run + 1)?;
-            self.table.extend_from_slice(&bytes);
-            index += run + 1;
-        }
-        let raws = self.table.chunks_exact(geometry.desc_bytes as usize);
-        for (group, raw) in (0..geometry.groups).zip(raws) {
-            let desc = Desc::read(raw, group, &geometry, true)?;
-            self.count.blocks += u64::from(desc.free_blocks);
-            self.count.inodes += desc.free_inodes;
-            self.groups.push(Group { desc, ..Group::default() });
-        }
-        self.zones = SystemZones::new(&geometry, self.groups.iter().map(|group| &group.desc), journal);
-        Ok(())
-    }
-
-    /// Blocks of the file system itself, which `statfs` does not count.
-    pub fn overhead(&self) -> u64 {
-        self.zones.blocks()
-    }
 }

@@ -12,7 +12,6 @@ use super::Ext4;
 use super::buffers::Seal;
 use super::inode::{Inode, flag};
 use super::le::{get32, get64, put32};
-use super::names::Create;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -80,26 +79,6 @@ impl Ext4 {
         };
         self.mark(slot)?;
         Ok(slot)
-    }
-
-    /// Makes an inode without a name, on the orphan list; [`Ext4::link`] can give it one.
-    ///
-    /// # Errors
-    /// [`Error::BadArgument`] for a directory; as [`Ext4::create`].
-    pub fn create_orphan(&mut self, spec: &Create) -> Result<Ino> {
-        if spec.kind == Kind::Dir {
-            return Err(Error::BadArgument);
-        }
-        self.make_room();
-        self.store.check_writable()?;
-        self.note_time(spec.now);
-        self.load_dir(spec.parent)?;
-        let slot = self.new_inode(spec)?;
-        let entry = self.inodes.entry(slot);
-        entry.inode.nlink = 0;
-        let ino = entry.inode.ino;
-        self.add_orphan(ino)?;
-        Ok(ino)
     }
 
     /// Frees an inode without names and everything it has. `false` means that so much has to be freed
@@ -205,7 +184,7 @@ impl Ext4 {
         let (mut list, mut prior, mut ino) = (Vec::new(), 0, self.store.sb.last_orphan());
         while ino != 0 {
             let at = Ino(u64::from(ino));
-            if !self.store.geometry.is_ordinary(at) || !self.store.is_taken(at)? {
+            if !self.store.geometry.is_ordinary(at) || !self.store.space.is_taken(&self.store.buffers, at)? {
                 return bad("it leads to an inode that is not in use", ino);
             }
             if self.orphans.contains_key(&ino) {
@@ -242,7 +221,7 @@ impl Ext4 {
 
     /// Moves the numbers out of one block of the orphan file.
     fn take_filed(&mut self, block: u64, seed: u32, found: &mut FxHashSet<Ino>) -> Result<()> {
-        let slot = self.store.load(block)?;
+        let slot = self.store.buffers.load(block)?;
         let bytes = self.store.buffers.bytes(slot);
         let end = bytes.len() - 8;
         let bad = |why: &str| Err(Error::corrupt("the orphan file", why, format!("block {block}")));
@@ -257,7 +236,10 @@ impl Ext4 {
         let numbers = bytes[..end].chunks_exact(4).map(|number| get32(number, 0)).filter(|ino| *ino != 0);
         let numbers: Vec<Ino> = numbers.map(|ino| Ino(u64::from(ino))).collect();
         for ino in numbers {
-            if !self.store.geometry.is_ordinary(ino) || !self.store.is_taken(ino)? || !found.insert(ino) {
+            if !self.store.geometry.is_ordinary(ino)
+                || !self.store.space.is_taken(&self.store.buffers, ino)?
+                || !found.insert(ino)
+            {
                 return bad("it names an inode that is not in use, or one twice");
             }
         }

@@ -309,6 +309,7 @@ fn too_large(blocks: u64, limit: u64) -> Error {
     )
 }
 
+#[cfg(test)]
 impl NfHybrid {
     /// Blocks that the running transaction will put into the journal at most, and what it may.
     pub fn journal_account(&self) -> (u64, u64) {

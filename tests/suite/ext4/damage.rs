@@ -234,3 +234,24 @@ fn the_victim_has_every_kind_of_metadata() {
     let deep = rig.fs.inode(small[&b"deep"[..]]).expect("a file").clone();
     assert!(deep.blocks / 2 > 420 + 5, "an index node");
 }
+
+/// What the kernel leaves when it aborts a journal whose file system it can no longer mark: the error's number in the
+/// journal's superblock alone.
+#[test]
+fn a_journal_that_its_last_user_aborted_is_refused_until_e2fsck_was_run() {
+    let (_dir, path) = super::rig::make(4096, "-t ext4 -b 1024 -J size=1 -O ^metadata_csum");
+    let mut image = std::fs::read(&path).expect("the image");
+    let magic = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4];
+    let at_block = (0..image.len()).step_by(1024).find(|at| image[*at..].starts_with(&magic));
+    let error = at_block.expect("a journal") + 32;
+    image[error..error + 4].copy_from_slice(&(-5_i32).to_be_bytes());
+    std::fs::write(&path, &image).expect("written");
+    for read_only in [true, false] {
+        let refused = open(image.clone(), read_only).err().expect("refused").to_string();
+        assert!(refused.contains("run e2fsck"), "{refused}");
+    }
+    assert!(Ext4::look(&(Arc::new(Ram::from_bytes("aborted", image)) as _)).is_err());
+    let said = std::process::Command::new("e2fsck").arg("-fy").arg(&path).output().expect("e2fsck");
+    assert!(said.status.code().is_some_and(|code| code & !1 == 0), "{said:?}");
+    open(std::fs::read(&path).expect("the image"), false).expect("a file system that was checked");
+}

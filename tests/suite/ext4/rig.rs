@@ -204,6 +204,13 @@ impl Rig {
         self.fs.create(&Create { parent, name, kind, ..plain(now) })
     }
 
+    /// A file without a name, as one that is open and was removed.
+    pub fn create_orphan(&mut self, now: Stamp) -> Result<Ino> {
+        let ino = self.fs.create(&Create { name: b"removed", ..plain(now) })?;
+        self.fs.unlink(ROOT_INO, b"removed", now)?;
+        Ok(ino)
+    }
+
     pub fn unlink(&mut self, parent: Ino, name: &[u8]) -> Result<()> {
         let now = self.now();
         let removed = self.fs.unlink(parent, name, now)?;

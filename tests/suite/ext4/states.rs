@@ -108,7 +108,7 @@ fn orphans_are_freed_by_whoever_mounts_next() {
         }
         let dir = rig.create(ROOT_INO, b"dir", Kind::Dir).unwrap();
         rig.fs.rmdir(ROOT_INO, b"dir", at(50)).unwrap();
-        let unnamed = rig.fs.create_orphan(&plain(at(51))).unwrap();
+        let unnamed = rig.create_orphan(at(51)).unwrap();
         rig.commit();
         assert_eq!(rig.contents(open_files[7]).unwrap(), vec![7; 20_000], "still readable");
         // From the head, from the end, from the middle.
@@ -136,8 +136,8 @@ fn orphans_are_freed_by_whoever_mounts_next() {
 #[test]
 fn a_file_without_a_name_can_get_one() {
     let mut rig = Rig::new(32 << 10, "-t ext4 -b 4096");
-    let first = rig.fs.create_orphan(&plain(at(1))).unwrap();
-    let second = rig.fs.create_orphan(&plain(at(2))).unwrap();
+    let first = rig.create_orphan(at(1)).unwrap();
+    let second = rig.create_orphan(at(2)).unwrap();
     rig.write(first, 0, b"contents").unwrap();
     rig.fs.link(first, ROOT_INO, b"named", at(3)).unwrap();
     assert_eq!(rig.fs.inode(first).unwrap().nlink, 1);

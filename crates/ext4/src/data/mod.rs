@@ -105,7 +105,7 @@ impl Ext4 {
         if blocks == 0 {
             return Ok(());
         }
-        self.store.promise(blocks, self.store.geometry.root_blocks)
+        self.store.space.promise(blocks, self.store.geometry.root_blocks)
     }
 
     /// As [`Ext4::reserve`], on behalf of root: the blocks kept for root count too.
@@ -114,7 +114,7 @@ impl Ext4 {
     /// [`Error::NoSpace`].
     pub fn reserve_as_root(&mut self, blocks: u64) -> Result<()> {
         self.store.check_writable()?;
-        self.store.promise(blocks, 0)
+        self.store.space.promise(blocks, 0)
     }
 
     /// As [`Ext4::reserve`], for data that is to move when it is overwritten ([`Ext4::relocate_promised`]): that needs
@@ -125,13 +125,12 @@ impl Ext4 {
     pub fn reserve_to_move(&mut self, blocks: u64) -> Result<()> {
         self.store.check_writable()?;
         let keep = self.store.geometry.root_blocks + self.store.geometry.blocks / 16;
-        self.store.promise(blocks, keep)
+        self.store.space.promise(blocks, keep)
     }
 
     /// Takes back a promise: the data has its place, or is gone.
     pub fn unreserve(&mut self, blocks: u64) {
-        debug_assert!(blocks <= self.store.count.promised, "more is taken back than was promised");
-        self.store.count.promised = self.store.count.promised.saturating_sub(blocks);
+        self.store.space.unpromise(blocks);
     }
 
     /// Gives blocks to `len` blocks of data from `block` on: holes get new ones, unwritten space becomes
@@ -283,7 +282,7 @@ impl Ext4 {
         self.store.mapped_tree(inode)?;
         let mut holes = self.store.holes(inode, from, to)?;
         let blocks = holes.iter().map(|(from, to)| to - u64::from(*from)).sum();
-        self.store.check_room(blocks, Claim::Ordinary)?;
+        self.store.space.check_room(blocks, Claim::Ordinary)?;
         let later = holes.get(PREALLOCATE_RUNS).map_or(to, |hole| hole.0.into());
         holes.truncate(PREALLOCATE_RUNS);
         let found = self.store.take_for(inode, &holes, UNWRITTEN_MAX, PREALLOCATE_RUNS)?;
@@ -311,18 +310,6 @@ impl Ext4 {
                 return Ok(None);
             }
         }
-    }
-
-    /// The first block at or after `block` that holds no data.
-    ///
-    /// # Errors
-    /// As [`Ext4::inode`].
-    pub fn next_hole(&mut self, ino: Ino, block: u64) -> Result<u64> {
-        let mut at = block;
-        while let Mapping::Data { len, .. } = self.map(ino, at, u32::MAX)? {
-            at += u64::from(len);
-        }
-        Ok(at)
     }
 }
 

@@ -92,7 +92,7 @@ impl Store {
                 }
                 let want = (*to - u64::from(block)).min(u64::from(most.min(EXTENT_MAX))) as u32;
                 let (at, len) = match self.is_short(*to) {
-                    true => self.take_for_short(goal, want)?,
+                    true => self.space.take_for_short(&self.buffers, goal, want)?,
                     false => self.take_blocks(goal, want)?,
                 };
                 found.push(Extent::new(block, at, len, false));
@@ -145,7 +145,7 @@ impl Store {
     ) -> Result<PlacedRuns> {
         self.mapped_tree(inode)?;
         self.tree_mut(inode)?;
-        self.check_room(to - u64::from(from), claim)?;
+        self.space.check_room(to - u64::from(from), claim)?;
         let found = self.take_for(inode, &[(from, to)], EXTENT_MAX, usize::MAX)?;
         if found.len() > runs {
             self.give_found(&found)?;
@@ -173,7 +173,7 @@ impl Store {
             };
             let start = extent.at + (at - u64::from(extent.block));
             let len = (extent.end().min(to) - at) as u32;
-            let (len, fresh) = if known { self.fresh_run(start, len) } else { (len, true) };
+            let (len, fresh) = if known { self.space.fresh_run(start, len) } else { (len, true) };
             runs.push(Placed { block: at, at: DiskBlock(start), len, fresh });
             at += u64::from(len);
         }
@@ -195,9 +195,7 @@ impl Store {
 
     /// Reads the bitmaps of the groups that a run of blocks lies in.
     pub(super) fn maps_of(&mut self, at: u64, len: u32) -> Result<()> {
-        let (first, _) = self.geometry.group_of(at);
-        let (last, _) = self.geometry.group_of(at + u64::from(len) - 1);
-        (first..=last).try_for_each(|group| self.block_map(group).map(drop))
+        self.space.load_maps(&self.buffers, at, len)
     }
 
     /// Removes a range from an inode's map and gives back its blocks.

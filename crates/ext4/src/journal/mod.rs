@@ -12,7 +12,7 @@
 //! 3. A flush. It also makes durable what the caller wrote in place before the commit.
 //! 4. The commit block, durable. Where the device may tear a block, step 2 has already written zeros in its
 //!    place, so that only its first sector changes.
-//! 5. *Checkpoint*, in steps beside the commits ([`checkpoint`]): images of the oldest transactions home, a flush, the
+//! 5. *Checkpoint*, in steps beside the commits (`checkpoint.rs`): images of the oldest transactions home, a flush, the
 //!    superblock, durable, with the log's new beginning. Only then is log space used again.
 //!
 //! So a steady stream of commits costs two writes and one flush each. A commit that finds no room in the log makes

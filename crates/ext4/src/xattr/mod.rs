@@ -388,16 +388,6 @@ pub fn set_block_refs(block: &mut [u8], refs: u32) {
     put(block, 4, refs);
 }
 
-/// Whether two attribute blocks hold the same, so that one can stand for both.
-pub fn same_block(a: &[u8], b: &[u8]) -> bool {
-    le32(a, 12) != 0 && a[BLOCK_HEADER..] == b[BLOCK_HEADER..]
-}
-
-/// The hash by which equal attribute blocks are found; 0 for one that is never shared.
-pub fn block_hash(block: &[u8]) -> u32 {
-    le32(block, 12)
-}
-
 fn block_sum(block: &[u8], seed: u32, disk_block: u64) -> u32 {
     let sum = crc32c_raw(seed, &disk_block.to_le_bytes());
     let sum = crc32c_raw(crc32c_raw(sum, &block[..CHECKSUM]), &[0; 4]);

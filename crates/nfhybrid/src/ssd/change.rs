@@ -415,6 +415,7 @@ impl Ssd {
     }
 
     /// Whether everything appended so far is durable.
+    #[cfg(test)]
     pub fn is_durable(&self) -> bool {
         self.log.waiting_bytes() == 0 && self.log.durable_batch() + 1 == self.log.batch()
     }
@@ -466,6 +467,7 @@ impl Ssd {
 
     /// Residency records hold a quarter of the log, or what changed more of memory than there is room for: time for a
     /// checkpoint.
+    #[cfg(test)]
     pub fn needs_checkpoint(&self) -> bool {
         self.log.residency_bytes() >= self.log.capacity() / 4 || self.changes_fill_memory()
     }

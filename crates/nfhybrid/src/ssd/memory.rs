@@ -51,6 +51,7 @@ pub struct Memory {
 
 impl Ssd {
     /// Sets how many bytes the SSD half may take, at least [`MEMORY_MIN`]. What exceeds it goes as it can be evicted.
+    #[cfg(test)]
     pub fn set_memory_limit(&mut self, bytes: u64) {
         self.memory_limit = bytes as usize;
         self.cache_seen = 0;

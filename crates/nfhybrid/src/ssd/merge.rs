@@ -62,6 +62,7 @@ fn fill_sums(bytes: &mut [u8], offset: u64, media: &[u8], seal: &Seal, known: &K
 
 impl Checkpoint {
     /// Whether some of its tables have to be [completed](Checkpoint::merge) first.
+    #[cfg(test)]
     pub fn needs_merge(&self) -> bool {
         !self.merges.is_empty()
     }

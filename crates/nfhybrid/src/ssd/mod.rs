@@ -305,11 +305,6 @@ pub struct Ssd {
 const NO_SECTION: &str = "a block of a data section";
 
 impl Ssd {
-    /// Whether these first bytes of a device are those of an SSD half.
-    pub fn is_here(start: &[u8]) -> bool {
-        start.starts_with(&superblock::MAGIC)
-    }
-
     /// The SSD's own UUID.
     pub fn uuid(&self) -> [u8; 16] {
         self.superblock.uuid

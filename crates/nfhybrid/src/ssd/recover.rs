@@ -126,7 +126,7 @@ impl Ssd {
         device.info().size_bytes >= 4096 && device.read(0, 4096).is_ok_and(begins)
     }
 
-    /// The same with a limit of memory, see [`Ssd::set_memory_limit`]. What is bound is never too much for a mount: if
+    /// The same with a limit of memory, at least [`MEMORY_MIN`](super::memory::MEMORY_MIN). What is bound is never too much for a mount: if
     /// it exceeds the limit, that is noted, and files are evicted as the SSD is used.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 //! Source: `Documentation/filesystems/ext4/group_descr.rst` of Linux. Checksums: CRC-32C cut to 16 bits
 //! with `metadata_csum`, CRC-16 with `uninit_bg` (`gdt_csum`), none otherwise.
 
-use super::le::{get16, get32, high16, low16, put16};
-use super::superblock::Geometry;
+use crate::le::{get16, get32, high16, low16, put16};
+use crate::superblock::Geometry;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::units::DiskBlock;
 use bimetal_base::{Error, Result};

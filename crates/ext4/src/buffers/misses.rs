@@ -1,9 +1,9 @@
 //! Metadata that is not in memory: read at once, or named so that the caller reads it without holding the lock.
 //!
-//! A caller that shares an [`Ext4`] under a lock does not want to hold it while a disk turns. It calls
-//! [`Ext4::shun_reads`] before an operation that changes nothing: whatever is missing then is noted instead of read,
-//! and the operation fails. [`Ext4::missed`] says what to read; with the lock given back the caller reads it, hands it
-//! in with [`Ext4::supply`], and runs the operation again.
+//! A caller that shares an [`Ext4`](crate::Ext4) under a lock does not want to hold it while a disk turns. It calls
+//! [`Ext4::shun_reads`](crate::Ext4::shun_reads) before an operation that changes nothing: whatever is missing then is noted instead of read,
+//! and the operation fails. [`Ext4::missed`](crate::Ext4::missed) says what to read; with the lock given back the caller reads it, hands it
+//! in with [`Ext4::supply`](crate::Ext4::supply), and runs the operation again.
 //!
 //! **What is handed in may be old.** A block may have been read, changed, committed, written home and dropped from
 //! memory again while it was read without the lock. A block that is in memory or in the journal is newer than what is
@@ -11,8 +11,7 @@
 //! dropped; then nothing is taken, and the caller asks again. Blocks that were freed meanwhile do no harm: whoever
 //! takes a block for metadata fills it without looking at what was there.
 
-use super::Ext4;
-use super::store::Store;
+use super::Buffers;
 use bimetal_base::units::DiskBlock;
 use bimetal_base::{Error, Result};
 use bytes::Bytes;
@@ -22,7 +21,7 @@ use std::sync::Arc;
 /// Reads one miss may ask for; what else is missing shows at the next try.
 const RUNS_MAX: usize = 16;
 
-/// What was missing since [`Ext4::shun_reads`].
+/// What was missing since [`Ext4::shun_reads`](crate::Ext4::shun_reads).
 #[derive(Default)]
 pub(super) struct Misses {
     /// Note what is missing, read nothing.
@@ -69,48 +68,44 @@ impl Wanted {
     }
 }
 
-impl Ext4 {
-    /// From now on what is not in memory is not read: operations fail for it, and [`Ext4::missed`] tells.
-    /// Only for operations that change nothing.
+impl Buffers {
+    /// From now on what is not in memory is noted, not read.
     pub fn shun_reads(&mut self) {
-        *self.store.misses.get_mut() = Misses { shun: true, ..Misses::default() };
+        *self.misses.get_mut() = Misses { shun: true, ..Misses::default() };
     }
 
-    /// Ends what [`Ext4::shun_reads`] began. If anything was missing, what to read; all answers since mean nothing then.
-    pub fn missed(&mut self) -> Option<Wanted> {
-        let misses = std::mem::take(self.store.misses.get_mut());
-        let block_bits = self.store.geometry.block_bits;
-        misses.missed.then_some(Wanted { runs: misses.runs, block_bits, since: self.store.tid })
+    /// Ends what [`Buffers::shun_reads`] began. If anything was missing, what to read; `tid` is the running transaction.
+    pub fn missed(&mut self, tid: u64) -> Option<Wanted> {
+        let misses = std::mem::take(self.misses.get_mut());
+        misses.missed.then_some(Wanted { runs: misses.runs, block_bits: self.block_bits, since: tid })
     }
 
-    /// Whether anything was missing since [`Ext4::shun_reads`]: what failed since tells nothing.
+    /// Whether anything was missing since [`Buffers::shun_reads`].
     pub fn has_missed(&self) -> bool {
-        self.store.misses.borrow().missed
+        self.misses.borrow().missed
     }
 
-    /// Takes in what read number `number` of [`Wanted::reads`] gave, unless there may be newer contents by now.
-    pub fn supply(&mut self, wanted: &Wanted, number: usize, bytes: &Bytes) {
-        if self.store.buffers.gone() >= wanted.since {
-            return;
+    /// Takes in what read number `number` of [`Wanted::reads`] gave, unless there may be newer contents by now; how many
+    /// blocks that were at most.
+    pub fn supply(&mut self, wanted: &Wanted, number: usize, bytes: &Bytes) -> usize {
+        if self.gone() >= wanted.since {
+            return 0;
         }
         let run = &wanted.runs[number];
-        let size = self.store.block_bytes();
+        let size = self.block_bytes();
         for &block in run {
-            if !self.store.is_absent(block) {
+            if !self.is_absent(block) {
                 continue;
             }
             let at = (block - run[0]) as usize * size;
-            self.store.buffers.insert(block, Arc::from(&bytes[at..at + size]));
+            self.insert(block, Arc::from(&bytes[at..at + size]));
         }
-        (0..run.len().div_ceil(64)).for_each(|_| self.make_room());
+        run.len()
     }
-}
 
-impl Store {
     /// Neither in memory nor in the journal: the device has the newest contents.
     fn is_absent(&self, block: u64) -> bool {
-        !self.buffers.has(block)
-            && !self.journal.as_ref().is_some_and(|journal| journal.holds(DiskBlock(block)))
+        !self.has(block) && !self.journal.as_ref().is_some_and(|journal| journal.holds(DiskBlock(block)))
     }
 
     /// Reads a block that is absent into a buffer, with what is likely to be wanted next of the blocks in `bounds`.
@@ -134,25 +129,25 @@ impl Store {
         let size = self.block_bytes();
         for at in run {
             let from = (at - first) as usize * size;
-            self.buffers.insert(at, Arc::from(&bytes[from..from + size]));
+            self.insert(at, Arc::from(&bytes[from..from + size]));
         }
-        Ok(self.buffers.find(block).expect("it was among them"))
+        Ok(self.find(block).expect("it was among them"))
     }
 
     fn read_alone(&mut self, block: u64) -> Result<u32> {
         let bytes = self.read_device(block, 1)?;
-        Ok(self.buffers.insert(block, Arc::from(&bytes[..])))
+        Ok(self.insert(block, Arc::from(&bytes[..])))
     }
 
     /// Notes that a block of metadata will be wanted soon: see [`super::ahead`].
-    pub(super) fn hint(&self, block: u64) {
-        if self.is_absent(block) && block < self.geometry.blocks {
+    pub fn hint(&self, block: u64) {
+        if self.is_absent(block) && block < self.blocks {
             self.ahead.borrow_mut().hint(block);
         }
     }
 
     /// Notes that a block will be fetched for certain.
-    pub(super) fn announce(&self, block: u64) {
+    pub fn announce(&self, block: u64) {
         let shunned = self.misses.borrow().shun;
         match shunned && self.is_absent(block) {
             true => drop(self.fetch_absent(block)),
@@ -167,7 +162,7 @@ impl Store {
         misses.shun
     }
 
-    /// As [`Store::fetch`], of a block that is in no buffer.
+    /// As [`Buffers::fetch`], of a block that is in no buffer.
     pub(super) fn fetch_absent(&self, block: u64) -> Result<Bytes> {
         let mut misses = self.misses.borrow_mut();
         if !misses.shun {

@@ -1,8 +1,8 @@
-//! Free space: the block bitmaps in memory, and taking and giving back runs of blocks.
+//! Free blocks: the block bitmaps in memory, and taking and giving back runs of blocks.
 //!
 //! Each group has up to three views of its blocks. `disk` is what its bitmap says once the running
 //! transaction is on the disk. `held` are blocks freed in a transaction that is not on the disk yet: after a
-//! crash they still belong to their old owner, so they are not handed out before [`Store::release_held`].
+//! crash they still belong to their old owner, so they are not handed out before [`Space::release_held`].
 //! `fresh` are blocks taken in the running transaction: nothing on the disk refers to them, so they may be
 //! overwritten in place and are free again at once when given back.
 //!
@@ -10,15 +10,15 @@
 //! for a run as long as wanted; then again for shorter ones. A group that was searched in vain remembers its
 //! longest run. Bitmaps are read when first needed; the first pass reads only a few.
 //!
-//! **Promises.** Data that has no place yet is promised to ([`Store::promise`]); everything else is turned
+//! **Promises.** Data that has no place yet is promised to ([`Space::promise`]); everything else is turned
 //! down when it would eat into that or into the slack kept for extent tree nodes (2 % of the blocks, at most
 //! 4096, like Linux), which only data with a promise and tree nodes may use.
 
+use super::Space;
 use super::bitmap::{Bitmap, next_one};
-use super::extent_disk::node_entries;
-use super::group::{BLOCK_UNINIT, Desc, bitmap_sum};
-use super::inode_space::InodeMap;
-use super::store::Store;
+use super::group::{BLOCK_UNINIT, bitmap_sum};
+use crate::buffers::Buffers;
+use crate::extent_disk::node_entries;
 use bimetal_base::units::DiskBlock;
 use bimetal_base::{Error, Result};
 
@@ -29,30 +29,18 @@ const READS_MAX: u32 = 8;
 const SHORT_FILES_RUN: u32 = 256;
 
 /// A file whose beginning is no longer is a short one.
-pub(super) const SHORT_FILE_BYTES: u32 = 64 << 10;
+pub(crate) const SHORT_FILE_BYTES: u32 = 64 << 10;
 
 /// Blocks a caller may take beyond the promises once it has started to change something.
-pub(super) const GRANT: u64 = 8;
-
-/// A group: its descriptor and what of it is in memory.
-#[derive(Default)]
-pub(super) struct Group {
-    pub desc: Desc,
-    pub blocks: Option<Box<BlockMap>>,
-    pub inodes: Option<Box<InodeMap>>,
-    /// The descriptor differs from the table.
-    pub dirty: bool,
-    /// The transaction its last images went into.
-    pub frozen: u64,
-}
+pub(crate) const GRANT: u64 = 8;
 
 /// The blocks of a group.
 pub(super) struct BlockMap {
-    pub disk: Bitmap,
+    disk: Bitmap,
     held: Option<Bitmap>,
     fresh: Option<Bitmap>,
     held_count: u32,
-    pub dirty: bool,
+    dirty: bool,
     /// No free block lies before it.
     hint: u32,
     /// No free run is longer.
@@ -129,21 +117,29 @@ impl BlockMap {
         self.longest = self.len;
     }
 
-    /// Clears the set of fresh blocks: the running transaction was frozen.
-    pub fn freeze(&mut self) {
+    /// The image of what changed in the running transaction, if anything did; what was taken in it is fresh no more.
+    pub fn freeze(&mut self) -> Option<Vec<u8>> {
+        if !std::mem::take(&mut self.dirty) {
+            return None;
+        }
         self.fresh = None;
-        self.dirty = false;
+        Some(self.disk.to_bytes())
+    }
+
+    /// Has it written with the running transaction.
+    pub fn touch(&mut self) {
+        self.dirty = true;
     }
 
     /// Whether it can be dropped and read again.
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         !self.dirty && self.held_count == 0 && self.fresh.is_none()
     }
 }
 
 /// Where to look for blocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Goal {
+pub(crate) struct Goal {
     /// The best block.
     pub at: u64,
     /// Any run there is welcome, however short: it continues an extent.
@@ -152,16 +148,16 @@ pub(super) struct Goal {
 
 /// What a request for blocks may use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(crate) enum Claim {
     /// Only what nobody was promised.
     Ordinary,
     /// Anything: it was promised before, or it is what the slack is for.
     Promised,
 }
 
-impl Store {
+impl Space {
     /// Blocks that nobody has, was promised or is kept for metadata.
-    pub fn spare(&self) -> u64 {
+    fn spare(&self) -> u64 {
         let per_node = u64::from(node_entries(self.geometry.block_bytes));
         let slack = (self.geometry.blocks / 50).min(4096);
         let tied = self.count.promised + self.count.promised / per_node + slack;
@@ -180,6 +176,12 @@ impl Store {
         }
         self.count.promised += blocks;
         Ok(())
+    }
+
+    /// Takes back a promise.
+    pub fn unpromise(&mut self, blocks: u64) {
+        debug_assert!(blocks <= self.count.promised, "more is taken back than was promised");
+        self.count.promised = self.count.promised.saturating_sub(blocks);
     }
 
     /// The most that could be promised, with `keep` more left free, once nothing is held any more.
@@ -202,14 +204,14 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::NoSpace`]; a bitmap that cannot be read or is wrong.
-    pub fn take_blocks(&mut self, goal: Goal, want: u32) -> Result<(u64, u32)> {
+    pub fn take_blocks(&mut self, buffers: &Buffers, goal: Goal, want: u32) -> Result<(u64, u32)> {
         if self.count.blocks == self.count.held {
             return Err(Error::NoSpace("no free blocks"));
         }
         let at = goal.at.clamp(self.geometry.first_data_block, self.geometry.blocks - 1);
         let (first, place) = self.geometry.group_of(at);
         if goal.exact {
-            let map = self.block_map(first)?;
+            let map = self.block_map(buffers, first)?;
             if map.is_usable(place) {
                 let len = map.run_at(place, want);
                 return Ok(self.take(first, place, len));
@@ -219,7 +221,7 @@ impl Store {
         for (least, reads) in
             [(want.min(whole), READS_MAX), (want.min(whole).div_ceil(8), READS_MAX), (1, u32::MAX)]
         {
-            if let Some((group, at, len)) = self.find_run(first, want, least, reads)? {
+            if let Some((group, at, len)) = self.find_run(buffers, first, want, least, reads)? {
                 return Ok(self.take(group, at, len));
             }
         }
@@ -233,34 +235,34 @@ impl Store {
     ///
     /// # Errors
     /// As there.
-    pub fn take_for_short(&mut self, goal: Goal, want: u32) -> Result<(u64, u32)> {
+    pub fn take_for_short(&mut self, buffers: &Buffers, goal: Goal, want: u32) -> Result<(u64, u32)> {
         if self.count.blocks == self.count.held {
             return Err(Error::NoSpace("no free blocks"));
         }
-        if goal.exact && self.are_free(goal.at, want)? {
-            return self.take_blocks(goal, want);
+        if goal.exact && self.are_free(buffers, goal.at, want)? {
+            return self.take_blocks(buffers, goal, want);
         }
         let near = self.short_files.unwrap_or(goal.at).min(self.geometry.blocks - 1);
         let (group, place) = self.geometry.group_of(near);
-        let found = match self.short_files.is_some() && self.are_free(near, want)? {
+        let found = match self.short_files.is_some() && self.are_free(buffers, near, want)? {
             true => Some((group, place, want)),
-            false => self.find_run(group, SHORT_FILES_RUN, SHORT_FILES_RUN, READS_MAX)?,
+            false => self.find_run(buffers, group, SHORT_FILES_RUN, SHORT_FILES_RUN, READS_MAX)?,
         };
         let taken = match found {
             Some((group, at, _)) => self.take(group, at, want),
-            None => self.take_blocks(goal, want)?,
+            None => self.take_blocks(buffers, goal, want)?,
         };
         self.short_files = found.map(|_| taken.0 + u64::from(taken.1));
         Ok(taken)
     }
 
     /// Whether `len` blocks of one group from `at` on can be taken.
-    fn are_free(&mut self, at: u64, len: u32) -> Result<bool> {
+    fn are_free(&mut self, buffers: &Buffers, at: u64, len: u32) -> Result<bool> {
         if !(self.geometry.first_data_block..self.geometry.blocks).contains(&at) {
             return Ok(false);
         }
         let (group, place) = self.geometry.group_of(at);
-        let map = self.block_map(group)?;
+        let map = self.block_map(buffers, group)?;
         Ok(map.is_usable(place) && map.run_at(place, len) == len)
     }
 
@@ -268,6 +270,7 @@ impl Store {
     /// bitmaps are read for at most `reads` groups.
     fn find_run(
         &mut self,
+        buffers: &Buffers,
         first: u32,
         want: u32,
         least: u32,
@@ -287,7 +290,7 @@ impl Store {
                 None => reads -= 1,
                 Some(_) => {}
             }
-            let map = match self.block_map(group) {
+            let map = match self.block_map(buffers, group) {
                 Ok(map) => map,
                 Err(error) => {
                     // What cannot be read is not handed out; there are other groups.
@@ -315,7 +318,7 @@ impl Store {
             map.take(at, len);
         }
         self.count.blocks -= u64::from(len);
-        self.touch_group(group);
+        self.touch(group);
         (self.geometry.group_start(group) + u64::from(at), len)
     }
 
@@ -324,14 +327,14 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if one of the blocks is not in use; a bitmap that cannot be read.
-    pub fn give_blocks(&mut self, at: u64, len: u32, buffered: bool) -> Result<()> {
+    pub fn give_blocks(&mut self, buffers: &mut Buffers, at: u64, len: u32, buffered: bool) -> Result<()> {
         let (mut at, mut left) = (at, len);
         while left > 0 {
             let (group, place) = self.geometry.group_of(at);
             let part = left.min(self.geometry.group_blocks(group) - place);
-            self.give_in_group(group, place, part)?;
+            self.give_in_group(buffers, group, place, part)?;
             if buffered {
-                (at..at + u64::from(part)).for_each(|block| self.buffers.forget(block));
+                (at..at + u64::from(part)).for_each(|block| buffers.forget(block));
             }
             at += u64::from(part);
             left -= part;
@@ -339,9 +342,9 @@ impl Store {
         Ok(())
     }
 
-    fn give_in_group(&mut self, group: u32, place: u32, len: u32) -> Result<()> {
+    fn give_in_group(&mut self, buffers: &Buffers, group: u32, place: u32, len: u32) -> Result<()> {
         let start = self.geometry.group_start(group);
-        let map = self.block_map(group)?;
+        let map = self.block_map(buffers, group)?;
         if map.disk.count(place, len) != len {
             let at = format!("{len} blocks from {}", start + u64::from(place));
             return Err(Error::corrupt("a block bitmap", "blocks of a file are marked as free", at));
@@ -369,7 +372,7 @@ impl Store {
         self.groups[group as usize].desc.free_blocks += len;
         self.count.blocks += u64::from(len);
         self.count.held += u64::from(held);
-        self.touch_group(group);
+        self.touch(group);
         Ok(())
     }
 
@@ -401,33 +404,35 @@ impl Store {
         }
     }
 
-    /// Notes that a group has to be written.
-    pub fn touch_group(&mut self, group: u32) {
-        let entry = &mut self.groups[group as usize];
-        if !std::mem::replace(&mut entry.dirty, true) {
-            self.dirty_groups.push(group);
-        }
+    /// Reads the bitmaps of the groups that a run of blocks lies in.
+    ///
+    /// # Errors
+    /// A bitmap that cannot be read or is wrong.
+    pub fn load_maps(&mut self, buffers: &Buffers, at: u64, len: u32) -> Result<()> {
+        let (first, _) = self.geometry.group_of(at);
+        let (last, _) = self.geometry.group_of(at + u64::from(len) - 1);
+        (first..=last).try_for_each(|group| self.block_map(buffers, group).map(drop))
     }
 
     /// The block bitmap of a group, read or made if it is not in memory.
-    pub fn block_map(&mut self, group: u32) -> Result<&mut BlockMap> {
+    pub(super) fn block_map(&mut self, buffers: &Buffers, group: u32) -> Result<&mut BlockMap> {
         if self.groups[group as usize].blocks.is_none() {
-            let map = self.read_block_map(group)?;
+            let map = self.read_block_map(buffers, group)?;
             self.groups[group as usize].blocks = Some(Box::new(map));
             if self.groups[group as usize].inodes.is_none() {
-                self.loaded_groups.push(group);
+                self.loaded.push(group);
             }
         }
         Ok(self.groups[group as usize].blocks.as_mut().expect("just put there"))
     }
 
-    fn read_block_map(&self, group: u32) -> Result<BlockMap> {
+    fn read_block_map(&self, buffers: &Buffers, group: u32) -> Result<BlockMap> {
         let len = self.geometry.group_blocks(group);
         let desc = self.desc(group);
         if desc.has(BLOCK_UNINIT) {
             return Ok(BlockMap::new(self.fresh_block_map(group), len));
         }
-        let bytes = self.fetch_bitmap(desc.block_bitmap)?;
+        let bytes = buffers.fetch_bitmap(desc.block_bitmap)?;
         let bad = |why: &str| {
             Err(Error::corrupt("a block bitmap", why, format!("group {group}, block {}", desc.block_bitmap)))
         };
@@ -460,27 +465,5 @@ impl Store {
         }
         map.set(len, bits - len);
         map
-    }
-
-    /// Drops bitmaps that are clean, if many are in memory.
-    pub fn shrink_groups(&mut self) {
-        if self.loaded_groups.len() <= self.limits.groups {
-            return;
-        }
-        let loaded = std::mem::take(&mut self.loaded_groups);
-        let (groups, committed) = (&mut self.groups, self.committed);
-        self.loaded_groups = loaded
-            .into_iter()
-            .filter(|group| {
-                let entry = &mut groups[*group as usize];
-                let idle = entry.blocks.as_ref().is_none_or(|map| map.is_idle());
-                if entry.dirty || !idle || entry.frozen > committed {
-                    return true;
-                }
-                entry.blocks = None;
-                entry.inodes = None;
-                false
-            })
-            .collect();
     }
 }

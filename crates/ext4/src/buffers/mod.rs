@@ -1,4 +1,5 @@
-//! The buffer cache: blocks of metadata in memory, found by number, edited in place.
+//! The buffer cache: blocks of metadata in memory, found by number, edited in place; and what stands below it, the
+//! journal, whose images are newer than the device, and the device.
 //!
 //! A buffer is *dirty* from its first edit until the running transaction is frozen. Its image then goes
 //! into the transaction without a copy; an edit after that copies the block first, so the image never
@@ -7,8 +8,21 @@
 //!
 //! Cost: one hash lookup a block; an edit of a buffer that is already dirty is a lookup and two tests.
 
+mod ahead;
+mod misses;
+
+pub use misses::Wanted;
+
+use super::journal::Journal;
+use ahead::Ahead;
+use bimetal_base::units::DiskBlock;
+use bimetal_base::{Error, Result};
+use bimetal_media::BlockDevice;
 use bytes::Bytes;
+use misses::Misses;
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How a block gets its checksum when it is frozen.
@@ -40,6 +54,12 @@ const NOWHERE: u64 = u64::MAX;
 
 /// Cached blocks of metadata.
 pub(super) struct Buffers {
+    disk: Arc<dyn BlockDevice>,
+    /// None before it was [found](Buffers::set_journal).
+    journal: Option<Arc<Journal>>,
+    block_bits: u32,
+    /// Blocks of the file system.
+    blocks: u64,
     index: FxHashMap<u64, u32>,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -50,12 +70,28 @@ pub(super) struct Buffers {
     /// The last transaction that an image of a buffer that is gone went into.
     gone: u64,
     nothing: Arc<[u8]>,
+    /// What is read together.
+    ahead: RefCell<Ahead>,
+    /// What was missing while reading is shunned.
+    misses: RefCell<Misses>,
 }
 
 impl Buffers {
-    /// An empty cache of at most `capacity` clean blocks.
-    pub fn new(capacity: usize) -> Buffers {
+    /// An empty cache of at most `capacity_bytes` of clean blocks of the file system on `disk`, which has so many
+    /// `blocks` of 2 to the `block_bits` bytes.
+    pub fn new(
+        disk: Arc<dyn BlockDevice>,
+        (block_bits, blocks): (u32, u64),
+        capacity_bytes: usize,
+    ) -> Buffers {
+        let capacity = capacity_bytes >> block_bits;
         Buffers {
+            disk,
+            journal: None,
+            block_bits,
+            blocks,
+            ahead: RefCell::new(Ahead::new(block_bits, capacity)),
+            misses: RefCell::default(),
             index: FxHashMap::default(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -68,6 +104,107 @@ impl Buffers {
         }
     }
 
+    /// Lets reads look into the journal first.
+    pub fn set_journal(&mut self, journal: Arc<Journal>) {
+        self.journal = Some(journal);
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> &Arc<Journal> {
+        self.journal.as_ref().expect("set when the file system was opened")
+    }
+
+    /// The device, to read what lies in no block, such as the superblock.
+    pub fn device(&self) -> &dyn BlockDevice {
+        &*self.disk
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        1 << self.block_bits
+    }
+
+    /// Reads `count` blocks from the device, whatever the journal holds.
+    pub fn read_device(&self, block: u64, count: u32) -> Result<Bytes> {
+        self.disk.read(block << self.block_bits, (count as usize) << self.block_bits)
+    }
+
+    /// Writes a block to the device, past the journal; not durable before [`flush_device`](Self::flush_device).
+    pub fn write_device(&self, block: DiskBlock, image: Bytes) -> Result<()> {
+        self.disk.write(block.0 << self.block_bits, image)
+    }
+
+    /// Makes what was written durable.
+    pub fn flush_device(&self) -> Result<()> {
+        self.disk.flush()
+    }
+
+    /// The newest contents of a block: of its buffer, else as committed.
+    pub fn fetch(&self, block: u64) -> Result<Bytes> {
+        match self.peek(block).or_else(|| self.newer(block)) {
+            Some(bytes) => Ok(bytes),
+            None => self.fetch_absent(block),
+        }
+    }
+
+    /// The newest committed contents of a bitmap, which never is in a buffer.
+    pub fn fetch_bitmap(&self, block: u64) -> Result<Bytes> {
+        match self.newer(block) {
+            Some(bytes) => Ok(bytes),
+            None if self.is_shunned() => Err(misses::absent(block)),
+            None => self.read_device(block, 1),
+        }
+    }
+
+    /// The image of a block that is in the journal and not home yet.
+    fn newer(&self, block: u64) -> Option<Bytes> {
+        self.journal.as_ref().and_then(|journal| journal.latest(DiskBlock(block)))
+    }
+
+    /// The buffer of a block, read if need be.
+    pub fn load(&mut self, block: u64) -> Result<u32> {
+        self.load_among(block, &(block..block + 1), 1)
+    }
+
+    /// The buffer of a block, read if need be with others of the blocks in `bounds`, which are of its kind: `least` of
+    /// them to begin with, more if they are read one after the other.
+    pub fn load_among(&mut self, block: u64, bounds: &Range<u64>, least: u64) -> Result<u32> {
+        if let Some(slot) = self.find(block) {
+            return Ok(slot);
+        }
+        if block >= self.blocks {
+            return Err(Error::corrupt("a block number", "it is past the end", format!("block {block}")));
+        }
+        if let Some(bytes) = self.newer(block) {
+            return Ok(self.insert(block, Arc::from(&bytes[..])));
+        }
+        let bounds = bounds.start..bounds.end.min(self.blocks);
+        self.read_in(block, &bounds, least)
+    }
+
+    /// A buffer of zeros for a block whose old contents are of no matter; dirty.
+    pub fn blank(&mut self, block: u64, seal: Seal) -> u32 {
+        let slot = match self.find(block) {
+            Some(slot) => {
+                self.edit(slot, seal).fill(0);
+                slot
+            }
+            None => {
+                let slot = self.insert(block, Arc::from(vec![0; self.block_bytes()]));
+                self.edit(slot, seal);
+                slot
+            }
+        };
+        self.set_checked(slot);
+        slot
+    }
+
+    /// Puts finished contents of a block into the running transaction.
+    pub fn put(&mut self, block: u64, bytes: &[u8]) {
+        let slot = self.blank(block, Seal::Plain);
+        self.edit(slot, Seal::Plain).copy_from_slice(bytes);
+    }
+
     /// The slot of a cached block.
     pub fn find(&mut self, block: u64) -> Option<u32> {
         let slot = *self.index.get(&block)?;
@@ -76,24 +213,24 @@ impl Buffers {
     }
 
     /// Whether a block is cached.
-    pub fn has(&self, block: u64) -> bool {
+    fn has(&self, block: u64) -> bool {
         self.index.contains_key(&block)
     }
 
     /// The contents of a cached block, without a mark that it was used.
-    pub fn peek(&self, block: u64) -> Option<Bytes> {
+    fn peek(&self, block: u64) -> Option<Bytes> {
         let slot = *self.index.get(&block)?;
         Some(Bytes::from_owner(self.slots[slot as usize].data.clone()))
     }
 
     /// The last transaction that an image of a block went into that is not cached any more: contents read from the
     /// device since an earlier one may be older than what it has now.
-    pub fn gone(&self) -> u64 {
+    fn gone(&self) -> u64 {
         self.gone
     }
 
     /// Puts a block in that is not cached; it is clean.
-    pub fn insert(&mut self, block: u64, data: Arc<[u8]>) -> u32 {
+    fn insert(&mut self, block: u64, data: Arc<[u8]>) -> u32 {
         let fresh =
             Slot { block, data, dirty: false, used: true, checked: false, seal: Seal::Plain, frozen: 0 };
         let slot = match self.free.pop() {
@@ -205,6 +342,12 @@ impl Buffers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bimetal_media::ram::Ram;
+
+    /// A cache of 16 blocks, above a device that is not read.
+    fn cache() -> Buffers {
+        Buffers::new(Arc::new(Ram::from_bytes("disk", vec![0; 1 << 10])), (10, 1 << 20), 16 << 10)
+    }
 
     fn block(value: u8) -> Arc<[u8]> {
         Arc::from([value; 8])
@@ -212,7 +355,7 @@ mod tests {
 
     #[test]
     fn an_image_never_changes_after_it_was_frozen() {
-        let mut buffers = Buffers::new(16);
+        let mut buffers = cache();
         let slot = buffers.insert(5, block(1));
         buffers.edit(slot, Seal::Plain)[0] = 2;
         let mut images = Vec::new();
@@ -226,7 +369,7 @@ mod tests {
 
     #[test]
     fn only_clean_blocks_whose_images_are_in_the_journal_make_room() {
-        let mut buffers = Buffers::new(16);
+        let mut buffers = cache();
         for at in 0..64 {
             let slot = buffers.insert(at, block(0));
             if at < 8 {
@@ -250,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_freed_block_is_in_no_transaction() {
-        let mut buffers = Buffers::new(16);
+        let mut buffers = cache();
         let slot = buffers.insert(5, block(1));
         buffers.edit(slot, Seal::Plain);
         buffers.forget(5);
