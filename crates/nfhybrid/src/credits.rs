@@ -18,10 +18,10 @@
 //! `n` streams leave one part in `SHARE * n + 1` of the lag to everybody else, and a small write does not queue
 //! behind them.
 
+use super::Shared;
 use super::core::Core;
 use super::dirty::Needs;
 use super::frames::FRAME;
-use super::{NfHybrid, Shared};
 use bimetal_base::runtime::sync::MutexGuard;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -310,7 +310,7 @@ fn too_large(blocks: u64, limit: u64) -> Error {
 }
 
 #[cfg(test)]
-impl NfHybrid {
+impl super::NfHybrid {
     /// Blocks that the running transaction will put into the journal at most, and what it may.
     pub fn journal_account(&self) -> (u64, u64) {
         let core = self.shared.core.lock();

@@ -15,6 +15,7 @@ use super::Shared;
 use super::core::Core;
 use super::pairing::{Pairing, Saved};
 use super::place::{Placement, submit_gathered};
+use super::ssd::Ssd;
 use bimetal_base::runtime::sync::MutexGuard;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::Frozen;
@@ -126,13 +127,14 @@ impl Shared {
         released
     }
 
-    /// If the log is still half full, its residency records go to the tables; the next flush lets go of them.
+    /// If the log is still half full, or what changed fills memory, the residency records go to the tables; the next flush
+    /// lets go of them.
     fn trim_log(&self) -> Result<()> {
         let mut core = self.core.lock();
         let waited = core.tables.take_due();
         let full = core.tables.are_blocked();
-        let due =
-            !core.state.is_mounting() && core.ssd.as_ref().is_some_and(|ssd| waited || ssd.needs_restart());
+        let is_due = |ssd: &Ssd| ssd.needs_restart() || ssd.changes_fill_memory();
+        let due = !core.state.is_mounting() && core.ssd.as_ref().is_some_and(|ssd| waited || is_due(ssd));
         if !due {
             // Another one may have made the room meanwhile.
             core.tables.unblock();

@@ -134,7 +134,7 @@ impl Ssd {
     }
 
     /// Whether what changed since the last checkpoint takes so much of what the map leaves that it is time for one.
-    pub(super) fn changes_fill_memory(&self) -> bool {
+    pub fn changes_fill_memory(&self) -> bool {
         self.table_bytes() > (self.spare_bytes() / 2).max(self.memory_limit / 16).max(GROWTH)
     }
 

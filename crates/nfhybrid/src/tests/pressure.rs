@@ -22,6 +22,31 @@ fn check_account(fs: &NfHybrid) {
     assert!(need <= limit, "{need} blocks of {limit}");
 }
 
+/// A log with room for far more changes than memory has for their tables.
+#[test]
+fn tables_are_written_before_what_changed_takes_more_memory_than_it_may() {
+    let config = ssd::Config { log_bytes: 128 << 20, bytes_per_slot: 4096, ..ssd::Config::default() };
+    let Some((disk, ssd)) = halves_with(512, 384, &config, &["-b", "4096", "-N", "40000"]) else { return };
+    let fs = open(&disk, Some(&ssd), Options { memory: Some(ssd::MEMORY_MIN), ..manual() }).unwrap();
+    let (mut was_filled, mut times) = (false, 0);
+    for file in 0..30_000 {
+        let ino = create(&fs, &format!("f{file}"), b"a block");
+        fs.forget(ino, 1);
+        if file % 1000 == 999 {
+            fs.commit().unwrap();
+            let core = fs.shared.core.lock();
+            let ssd = core.ssd.as_ref().unwrap();
+            let filled = ssd.changes_fill_memory();
+            // Tables under way count until the next flush.
+            assert!(!(filled && was_filled), "{file} files");
+            (was_filled, times) = (filled, times + u32::from(filled));
+            assert!(ssd.used() < ssd.capacity() / 2, "the log would have asked for it");
+        }
+    }
+    assert!(times > 0, "what changed never filled memory: the test shows nothing");
+    fs.shutdown().unwrap();
+}
+
 #[test]
 fn reads_of_more_files_than_a_transaction_has_table_blocks_for_leave_the_mount_alive() {
     let Some((disk, ssd)) = tiny(64, &["-N", "9000"]) else { return };
