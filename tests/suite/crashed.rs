@@ -29,6 +29,35 @@ pub fn crashed() -> Volume {
     volume
 }
 
+/// An image of an SSD half that somebody cuts short or removes under the mount is noticed with the next fsync, which
+/// the disk keeps instead: the SSD's log would not be found any more.
+#[test]
+fn an_ssd_image_that_is_cut_short_or_removed_under_a_mount_costs_no_file() {
+    crate::mounts::need_fuse!();
+    for cut in [true, false] {
+        let volume = filled();
+        let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
+        let write = |(name, bytes): (String, Vec<u8>)| write_synced(&mounted.path().join(name), &bytes);
+        (0..LATE / 2).map(late).for_each(write);
+        match cut {
+            true => fs::File::options().write(true).open(volume.at("ssd")).unwrap().set_len(0).unwrap(),
+            false => fs::remove_file(volume.at("ssd")).unwrap(),
+        }
+        (LATE / 2..LATE).map(late).for_each(write);
+        let status = mounted.status();
+        assert_eq!(status["health"]["state"], "degraded", "{status}");
+        let why = status["ssd_lost"].as_str().unwrap_or_default();
+        assert!(
+            why.contains(if cut { "somebody cut the file" } else { "somebody removed the file" }),
+            "{status}"
+        );
+        kill(mounted);
+        let disk = volume.at("disk");
+        let alone = crate::mounts::Mounted::new(&["--disk", disk.to_str().unwrap(), "--without-ssd"]);
+        check(alone.path());
+    }
+}
+
 /// Everything that was fsynced is there.
 pub fn check(place: &Path) {
     for (name, bytes) in (0..LATE).map(late) {

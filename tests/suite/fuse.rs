@@ -498,6 +498,70 @@ fn write_back_caching_gathers_small_writes() {
     assert_eq!(fs::read(mounted.path().join("f")).unwrap(), expected);
 }
 
+/// Changes that the kernel has and did not send yet are no hole to whoever copies the file.
+#[test]
+fn what_only_the_kernel_has_is_no_hole() {
+    need_fuse!();
+    for options in ["writeback,threads=1", "writeback", "threads=1", "threads=4"] {
+        let mounted = Mounted::memfs(options);
+        let path = mounted.path().join("f");
+        let file = File::options().create_new(true).read(true).write(true).open(&path).unwrap();
+        file.set_len(3 << 20).unwrap();
+        let mapped = Mapping::of(&file, 3 << 20);
+        let expected = |at: usize| if at % 700_000 < 5000 { 1 + (at / 700_000) as u8 } else { 0 };
+        for at in 0..3 << 20 {
+            if expected(at) != 0 {
+                mapped.put(at, expected(at));
+            }
+        }
+        if options.starts_with("writeback") {
+            file.write_all_at(b"past the end that the server knows", (3 << 20) + 4000).unwrap();
+        }
+        let copy = mounted.path().join("copy");
+        assert!(
+            Command::new("cp").args(["--sparse=always"]).arg(&path).arg(&copy).status().unwrap().success()
+        );
+        let (copied, here) = (fs::read(&copy).unwrap(), fs::read(&path).unwrap());
+        assert!((0..3 << 20).all(|at| copied[at] == expected(at)), "{options}");
+        assert!(copied == here, "{options}");
+        // Holes that really are some stay holes, and the mapping stays.
+        let seek = |from| rustix::fs::seek(&file, from);
+        assert_eq!(seek(rustix::fs::SeekFrom::Data(8192)), Ok(700_000 / 4096 * 4096), "{options}");
+        mapped.put(1 << 20, 9);
+        assert_eq!(seek(rustix::fs::SeekFrom::Data(800_000)), Ok(1 << 20), "{options}");
+    }
+}
+
+/// A shared mapping of a file.
+struct Mapping {
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn of(file: &File, bytes: usize) -> Mapping {
+        use rustix::mm::{MapFlags, ProtFlags};
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, of a file that is as long and stays so.
+        let start =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) };
+        Mapping { start: start.expect("a mapping").cast(), bytes }
+    }
+
+    fn put(&self, at: usize, byte: u8) {
+        assert!(at < self.bytes);
+        // SAFETY: inside the mapping, which nobody else in this process refers to.
+        unsafe { self.start.add(at).write_volatile(byte) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: what `of` mapped, once.
+        let _ = unsafe { rustix::mm::munmap(self.start.cast(), self.bytes) };
+    }
+}
+
 /// A program that is being started closes the files of the one that starts it, which writes their times out; and the
 /// kernel lets nobody read its `/proc/PID/stat` before it has started.
 #[test]

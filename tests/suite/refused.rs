@@ -248,6 +248,7 @@ fn mistaken_halves_are_named_with_what_to_do_and_stay_as_they_are() {
         &run(&["rescue"], &[("--ssd", &bad)], &[to.to_str().unwrap()]),
         &["superblock", "of which an SSD half has two", "bimetal ls --disk"],
     );
+    assert!(!to.exists(), "a rescue of nothing left a directory");
     assert!(volume.bytes() == before);
 }
 

@@ -16,6 +16,7 @@ use super::control::Control;
 use super::counts::{Counts, Op};
 use super::errno::errno;
 use super::negotiate::{REMEMBER, negotiate};
+use super::seek::{Look, Seeker, written_back};
 use super::send::{send_parts, send_statfs, send_xattr};
 use super::workers::{Spare, Workers};
 use bimetal_base::units::Ino;
@@ -23,18 +24,19 @@ use bimetal_base::{Error, Result};
 use bimetal_vfs::{Attr, Caller, Deferred, FileSystem, Kind, NewNode, Seek, SetAttr, SetXattr};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    INodeNo, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags, PollEvents, PollFlags, PollNotifier,
     RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
     ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 /// What a mount serves its requests with.
@@ -46,6 +48,10 @@ pub(super) struct Adapter {
     pub follower: Arc<CpuAffinity>,
     pub spare: Spare,
     pub workers: Workers,
+    /// Tells the kernel to let go of what it has; there once the session is.
+    pub notifier: Arc<OnceLock<Notifier>>,
+    /// One thread for seeks that wait for the kernel, and thereby for its writes: these must not wait behind them.
+    pub seekers: Workers,
     pub writeback: bool,
     pub default_permissions: bool,
 }
@@ -525,15 +531,23 @@ impl Filesystem for Adapter {
         reply: ReplyLseek,
     ) {
         self.serve(Op::Lseek, req, || {
-            let found = match (u64::try_from(offset), whence) {
-                (Ok(offset), libc::SEEK_DATA) => self.fs.seek(self.ino(ino), offset, Seek::Data),
-                (Ok(offset), libc::SEEK_HOLE) => self.fs.seek(self.ino(ino), offset, Seek::Hole),
-                (Err(_), libc::SEEK_DATA | libc::SEEK_HOLE) => Err(Error::NoOffset),
-                _ => Err(Error::BadArgument),
-            };
-            match found {
+            let send = |reply: ReplyLseek, found: Result<u64>| match found {
                 Ok(offset) => reply.offset(offset as i64),
                 Err(error) => reply.error(errno("lseek", &error)),
+            };
+            let what = match whence {
+                libc::SEEK_DATA => Seek::Data,
+                libc::SEEK_HOLE => Seek::Hole,
+                _ => return send(reply, Err(Error::BadArgument)),
+            };
+            let Ok(offset) = u64::try_from(offset) else { return send(reply, Err(Error::NoOffset)) };
+            let seeker = Seeker { fs: self.fs.clone(), ino: self.ino(ino), may_grow: self.writeback };
+            match (seeker.look(offset, what), self.notifier.get().cloned()) {
+                (Look::Sure(found), _) | (Look::Unless(_, found), None) => send(reply, found),
+                (Look::Unless(hole, _), Some(notifier)) => self.seekers.run(move || {
+                    let written = |hole: Range<u64>| written_back(&notifier, ino, hole);
+                    send(reply, seeker.find(hole, offset, what, written));
+                }),
             }
         });
     }

@@ -36,6 +36,7 @@ mod mount;
 mod negotiate;
 mod options;
 pub mod record;
+mod seek;
 mod send;
 mod workers;
 
@@ -60,7 +61,7 @@ use rustix::time::Timespec;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use workers::{Spare, Workers};
@@ -118,11 +119,12 @@ impl Place {
     pub fn serve(mut self, devices: Devices, fs: Arc<dyn FileSystem>) -> Result<Mount> {
         let device = self.serving.take().ok_or(Error::BadArgument)?;
         let counts = Arc::new(Counts::new());
-        let workers =
-            Workers::new(WORKERS_MAX, WORKER_PATIENCE, counts.clone(), bimetal_base::runtime::live());
+        let threads =
+            |most| Workers::new(most, WORKER_PATIENCE, counts.clone(), bimetal_base::runtime::live());
+        let (workers, seekers) = (threads(WORKERS_MAX), threads(1));
         let fs: Arc<dyn FileSystem> = Arc::new(Recorded::new(fs));
         let farewell = Arc::new(Farewell::default());
-        let served = Served { fs: fs.clone(), devices, counts, workers, farewell: farewell.clone() };
+        let served = Served { fs: fs.clone(), devices, counts, workers, seekers, farewell: farewell.clone() };
         match start(served, device, &self.options) {
             Ok(server) => {
                 let unmounter = self.unmounter.clone();
@@ -245,13 +247,15 @@ struct Served {
     devices: Devices,
     counts: Arc<Counts>,
     workers: Workers,
+    seekers: Workers,
     farewell: Arc<Farewell>,
 }
 
 fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<JoinHandle<io::Result<()>>> {
-    let Served { fs, devices, counts, workers, farewell } = served;
+    let Served { fs, devices, counts, workers, seekers, farewell } = served;
     let follower = CpuAffinity::new(options.follow).map_err(|why| Error::io("a thread", why))?;
     let follower = Arc::new(follower);
+    let notifier = Arc::new(OnceLock::new());
     let adapter = Adapter {
         ids: NodeIds::new(fs.root()),
         control: Control {
@@ -267,7 +271,9 @@ fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<Join
         counts,
         follower,
         spare: Spare::of(options.threads),
+        seekers,
         workers,
+        notifier: notifier.clone(),
         writeback: options.writeback,
         default_permissions: options.default_permissions,
     };
@@ -276,6 +282,8 @@ fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<Join
     // The kernel itself keeps others out unless `allow_other` is given.
     let session = Session::from_fd(adapter, device, SessionACL::All, config)
         .map_err(|why| Error::io("agreeing with the kernel on the FUSE protocol", why))?;
+    // Nobody else sets it.
+    let _ = notifier.set(session.notifier());
     let named = thread::Builder::new().name("fuse".into());
     named.spawn(move || session.run()).map_err(|why| Error::io("a thread", why))
 }

@@ -42,7 +42,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -188,14 +188,37 @@ impl FileDevice {
                 let copy = self.bounced(data);
                 let data = copy.as_ref().unwrap_or(data);
                 match durable {
-                    true => self.write_durable(data, *offset)?,
+                    true => {
+                        self.write_durable(data, *offset)?;
+                        self.check_whole()?;
+                    }
                     false => write_from(&self.file, data, 0, *offset, ReadWriteFlags::empty())?,
                 }
             }
-            Request::Flush => self.file.sync_data()?,
+            Request::Flush => {
+                self.file.sync_data()?;
+                self.check_whole()?;
+            }
             Request::Discard { offset, len } => self.discard(*offset, *len)?,
         }
         Ok(Bytes::new())
+    }
+
+    /// Refuses to call durable what is in a file that somebody cut short or removed meanwhile: a write past its new end
+    /// makes it longer again, and zeros are where the rest was.
+    fn check_whole(&self) -> io::Result<()> {
+        if self.block_device {
+            return Ok(());
+        }
+        let found = self.file.metadata()?;
+        if found.len() < self.info.size_bytes {
+            let (had, has) = (self.info.size_bytes, found.len());
+            return Err(io::Error::other(format!("somebody cut the file from {had} to {has} bytes")));
+        }
+        match found.nlink() {
+            0 => Err(io::Error::other("somebody removed the file")),
+            _ => Ok(()),
+        }
     }
 
     fn write_durable(&self, data: &Gather, offset: u64) -> io::Result<()> {
@@ -256,6 +279,9 @@ impl FileDevice {
                 .map(|()| buffer.freeze())
             }
             (Request::Write { data, .. }, _) if done < data.bytes() as usize => self.serve(&request),
+            (Request::Write { durable: true, .. } | Request::Flush, _) => {
+                self.check_whole().map(|()| Bytes::new())
+            }
             _ => Ok(Bytes::new()),
         };
         rest.map_err(|error| self.error(&request, error))
@@ -411,6 +437,32 @@ mod tests {
         match FileDevice::open_with(image.path(), options) {
             Err(Error::Unsupported { .. }) => None,
             device => Some(device.unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_cut_short_or_removed_meanwhile_makes_nothing_durable() {
+        for options in every_way() {
+            for cut in [true, false] {
+                let image = image(1 << 20);
+                let Some(device) = opened(&image, &options) else { continue };
+                let device: &dyn BlockDevice = &device;
+                device.write(0, Bytes::from(vec![1; 4096])).unwrap();
+                device.flush().unwrap();
+                match cut {
+                    true => image.as_file().set_len(4096).unwrap(),
+                    false => std::fs::remove_file(image.path()).unwrap(),
+                }
+                let data = Gather::from_iter([Bytes::from(vec![2; 4096])]);
+                for request in [Request::Write { offset: 65536, data, durable: true }, Request::Flush] {
+                    let why = wait_all(device, [device.submit(Time::ZERO, request.clone())]).result;
+                    let [queued, direct] = [why.err(), device.run(Time::ZERO, request).result.err()];
+                    for error in [queued, direct] {
+                        let said = error.expect("an error").to_string();
+                        assert!(said.contains(if cut { "cut the file from" } else { "removed" }), "{said}");
+                    }
+                }
+            }
         }
     }
 

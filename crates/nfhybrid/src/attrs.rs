@@ -69,10 +69,11 @@ impl Shared {
     }
 
     fn set_attributes(&self, core: &mut Core, ino: Ino, set: &SetAttr, now: Stamp) -> Result<()> {
-        let time = |set: SetTime| match set {
-            SetTime::Now => now,
-            SetTime::To(stamp) => stamp,
-        };
+        let [atime, mtime] = [set.atime, set.mtime].map(|set| match set? {
+            SetTime::Now => Some(now),
+            SetTime::To(stamp) => Some(core.ext4.representable(stamp)),
+        });
+        let ctime = set.ctime.map_or(now, |stamp| core.ext4.representable(stamp));
         let inode = core.ext4.inode_mut(ino)?;
         let mut perm = inode.mode & 0o7777;
         if set.kill_suid {
@@ -83,9 +84,9 @@ impl Shared {
         inode.mode = inode.mode & !0o7777 | perm & 0o7777;
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
-        inode.atime = set.atime.map_or(inode.atime, time);
-        inode.mtime = set.mtime.map_or(inode.mtime, time);
-        inode.ctime = set.ctime.unwrap_or(now);
+        inode.atime = atime.unwrap_or(inode.atime);
+        inode.mtime = mtime.unwrap_or(inode.mtime);
+        inode.ctime = ctime;
         core.record_attributes(ino)?;
         if chmod {
             self.follow_chmod(core, ino, perm, now)?;

@@ -153,7 +153,7 @@ impl Core {
 
     /// What time it is for files.
     pub(super) fn wall(&self) -> Stamp {
-        self.clock.wall()
+        self.ext4.representable(self.clock.wall())
     }
 
     /// Nothing may change.

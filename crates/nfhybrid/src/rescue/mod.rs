@@ -19,7 +19,7 @@ use bimetal_vfs::{Fallocate, Kind, Rename};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,19 +110,19 @@ struct Rescue {
 /// The SSD is in use, is none, or cannot be read at all; something cannot be written below `to`.
 pub fn rescue(ssd: &Path, to: &Path, progress: &dyn Fn(String)) -> Result<Rescued> {
     let claim = guard::claim_path(ssd, Role::Read)?;
-    make_empty(to)?;
+    check_empty(to)?;
     rescue_claimed(claim, to, progress)
 }
 
-fn make_empty(to: &Path) -> Result<()> {
-    let failed = |why| Error::io(to.display(), why);
-    if to.exists() && !to.is_dir() {
-        return Err(Error::invalid(format!("{} is no directory; name a new one", to.display())));
-    }
-    fs::create_dir_all(to).map_err(failed)?;
-    match fs::read_dir(to).map_err(failed)?.next() {
-        None => fs::create_dir(to.join(BY_INODE)).map_err(failed),
-        Some(_) => Err(Error::invalid(format!("{} is not empty; name a new directory", to.display()))),
+fn check_empty(to: &Path) -> Result<()> {
+    match fs::read_dir(to).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::invalid(format!("{} is not empty; name a new directory", to.display()))),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(why) if why.kind() == io::ErrorKind::NotADirectory => {
+            Err(Error::invalid(format!("{} is no directory; name a new one", to.display())))
+        }
+        Err(why) => Err(Error::io(to.display(), why)),
     }
 }
 
@@ -135,6 +135,8 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
         ),
         other => other,
     })?;
+    // Only now: an SSD that cannot be opened leaves no directory behind.
+    fs::create_dir_all(to.join(BY_INODE)).map_err(|why| Error::io(to.display(), why))?;
     let mut rescue = Rescue {
         block_bytes: opened.ssd.block_bytes().into(),
         device,

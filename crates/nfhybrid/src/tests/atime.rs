@@ -33,6 +33,27 @@ fn renewed(access_times: AccessTimes) -> Option<[[bool; 3]; 2]> {
     Some(answer)
 }
 
+/// As the kernel's ext4: what is shown is what is stored, at once and not only after the next mount.
+#[test]
+fn a_time_beyond_what_an_inode_can_hold_is_shown_as_it_is_stored() {
+    for (inode_bytes, last, nsec) in [("256", 0x3_7FFF_FFFF, 7), ("128", i64::from(i32::MAX), 0)] {
+        let options = ["-b", "4096", "-I", inode_bytes];
+        let Some((disk, ssd)) = halves_with(16, 8, &ssd::Config::default(), &options) else { return };
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let ino = create(&fs, "file", b"x");
+        let to = |sec| Some(SetTime::To(Stamp { sec, nsec: 7 }));
+        let set = SetAttr { atime: to(i64::MAX), mtime: to(5), ..SetAttr::default() };
+        let shown = fs.setattr(ino, &set).unwrap();
+        assert_eq!((shown.atime, shown.mtime), (Stamp { sec: last, nsec: 0 }, Stamp { sec: 5, nsec }));
+        assert!(nsec > 0 || shown.ctime.nsec == 0, "{:?}", shown.ctime);
+        fs.shutdown().unwrap();
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let stored = fs.lookup(ROOT_INO, b"file").unwrap();
+        assert_eq!((stored.atime, stored.mtime, stored.ctime), (shown.atime, shown.mtime, shown.ctime));
+        fs.shutdown().unwrap();
+    }
+}
+
 #[test]
 fn reads_renew_access_times_as_the_options_say() {
     let with = |renew, dirs| renewed(AccessTimes { renew, dirs });
