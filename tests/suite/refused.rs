@@ -264,6 +264,26 @@ fn adopt_names_what_only_a_log_holds_before_it_asks_for_force_and_what_it_drops_
 }
 
 #[test]
+fn an_ssd_half_whose_log_another_disk_needs_is_named_before_it_is_overwritten() {
+    need_fuse!();
+    let (volume, other) = (crashed(), Volume::new());
+    let before = volume.bytes();
+    let (ssd, disk) = (volume.at("ssd"), other.at("disk"));
+    let places: &[(&str, &Path)] = &[("--ssd", &ssd), ("--disk", &disk)];
+    let held = ["was not left in order", "which only the log of", "would be lost", "bimetal rescue --ssd"];
+    for verb in [&["adopt"][..], &["mkfs", "nfhybrid"]] {
+        refused(&run(verb, places, &[]), &held);
+        assert!(volume.bytes() == before, "{verb:?} changed a half");
+    }
+    let done = run(&["adopt", "--force"], places, &[]);
+    assert!(done.status.success() && out(&done).contains("dropped for ever, as asked"), "{}", err(&done));
+    // One that was left in order is refused for what it is, as before.
+    let clean = Volume::new();
+    let done = run(&["adopt"], &[("--ssd", &clean.at("ssd")), ("--disk", &disk)], &[]);
+    refused(&done, &["SSD half", "--force"]);
+}
+
+#[test]
 fn adopt_with_a_rule_that_cannot_be_changes_neither_half_not_even_by_force() {
     need_fuse!();
     let volume = crashed();

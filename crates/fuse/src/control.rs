@@ -97,6 +97,9 @@ impl Control {
             Err(Error::NotSupported) => Map::new(),
             Err(error) => return Err(error),
         };
+        if let Some(Value::Array(notes)) = status.get_mut("notes") {
+            shorten(notes);
+        }
         let front = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
@@ -129,5 +132,40 @@ impl Control {
             (role.to_string(), shown)
         };
         self.devices.iter().map(show).collect::<Map<String, Value>>().into()
+    }
+}
+/// Bytes of notes that a status shows: the kernel takes no attribute of more than 64 KiB.
+const NOTES_BYTES: usize = 24 << 10;
+
+/// Keeps the first notes, and says how many more there are.
+fn shorten(notes: &mut Vec<Value>) {
+    let mut bytes = 0;
+    let fits = |note: &&Value| {
+        bytes += note.as_str().map_or(0, str::len);
+        bytes <= NOTES_BYTES
+    };
+    let shown = notes.iter().take_while(fits).count();
+    let more = notes.len() - shown;
+    if more > 0 {
+        notes.truncate(shown);
+        notes.push(format!("{more} more notes; the server's log has them (bimetal mount --log FILE)").into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_notes_than_an_attribute_can_hold_are_counted() {
+        let mut few: Vec<Value> = (0..3).map(|number| format!("note {number}").into()).collect();
+        shorten(&mut few);
+        assert_eq!(few.len(), 3);
+        let mut many: Vec<Value> = (0..5000).map(|number| format!("note {number:094}").into()).collect();
+        shorten(&mut many);
+        let shown = (NOTES_BYTES / 99) as u64;
+        assert_eq!(many.len() as u64, shown + 1);
+        let last = many.last().and_then(Value::as_str).unwrap_or_default();
+        assert!(last.starts_with(&format!("{} more notes", 5000 - shown)), "{last}");
     }
 }

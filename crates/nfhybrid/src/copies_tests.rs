@@ -42,6 +42,31 @@ fn the_open_log_of_a_copy_is_not_dropped_however_much_the_other_disk_did_alone()
     assert_eq!(contents(&fs, "precious1"), [2; 9000]);
 }
 
+/// What a damaged group of a log held nobody knows.
+#[test]
+fn a_damaged_open_log_is_no_emptier_to_another_disk_than_a_whole_one() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    used(&disk, Some(&ssd), "old", 1, true);
+    let (alone, before) = (copy(&disk), ssd.image());
+    used(&disk, Some(&ssd), "precious", 6, false);
+    used(&alone, None, "alone", 3, true);
+    let after = ssd.image();
+    let pages = |image: &[u8], page: usize| image[page * 4096..][..4096].to_vec();
+    let groups = (0..after.len() / 4096).filter(|page| {
+        pages(&after, *page).starts_with(b"BMLG") && pages(&after, *page) != pages(&before, *page)
+    });
+    let mut looked_at = 0;
+    for page in groups {
+        let mut image = after.clone();
+        image[page * 4096 + 100] ^= 1;
+        let (alone, half) = (copy(&alone), Arc::new(Ram::from_bytes("ssd", image)));
+        let refused = open(&alone, Some(&half), manual()).err().unwrap_or_else(|| panic!("{page}: accepted"));
+        assert!(refused.to_string().contains("nothing was changed"), "{refused}");
+        looked_at += 1;
+    }
+    assert!(looked_at > 3, "{looked_at} groups");
+}
+
 #[test]
 fn a_disk_half_put_back_as_it_was_before_the_mount_that_crashed_is_refused() {
     for bypassed in [true, false] {

@@ -85,7 +85,8 @@ pub(super) fn join(
             clean: opened.ssd.is_clean(),
             disk_had: opened.disk_had,
             holds: opened.records.iter().any(|record| record.op > has),
-            holds_own: opened.records.iter().any(|record| record.op > opened.disk_had.max(knows)),
+            holds_own: opened.records.iter().any(|record| record.op > opened.disk_had.max(knows))
+                || opened.lost.is_some() && !opened.ssd.is_clean(),
             lost: opened.lost.as_deref(),
             unread,
         }),
@@ -95,7 +96,7 @@ pub(super) fn join(
         opened.records.clear();
     }
     let open = pairing.is_none_or(|pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering));
-    if !open && !opened.records.iter().any(|record| record.op > has) {
+    if !open && plan.phase != Phase::Rejoining && !opened.records.iter().any(|record| record.op > has) {
         say_that_nothing_is_lost(&mut opened);
     }
     let notes = [opened.notes, plan.notes.clone()].concat();

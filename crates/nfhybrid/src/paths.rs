@@ -48,13 +48,19 @@ impl Core {
             return;
         }
         let paths = self.paths_of(&lost.iter().map(|lost| lost.ino).collect());
-        for Lost { ino, path, why } in lost {
-            let found = paths.get(&ino).cloned().unwrap_or_else(|| format!("inode {ino}, which has no name"));
+        // A line a file, not one a block.
+        for same in lost.chunk_by(|a, b| (a.ino, &a.path) == (b.ino, &b.path)) {
+            let Lost { ino, path, why } = &same[0];
+            let found = paths.get(ino).cloned().unwrap_or_else(|| format!("inode {ino}, which has no name"));
             let file = match path {
                 Some(path) => format!("{}/{path}", found.trim_end_matches('/')),
                 None => found,
             };
-            self.aftermath.note(format!("{WHAT_IS_LOST} {file} is lost: {why}"));
+            let more = match same.len() - 1 {
+                0 => String::new(),
+                more => format!("; and {more} more pieces of it"),
+            };
+            self.aftermath.note(format!("{WHAT_IS_LOST} {file} is lost: {why}{more}"));
         }
     }
 }

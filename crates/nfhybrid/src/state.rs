@@ -271,7 +271,8 @@ pub struct SsdSays<'a> {
     pub disk_had: u64,
     /// Its log holds operations that the disk does not have.
     pub holds: bool,
-    /// Its log holds operations that it does not know its own disk to have. Their numbers say nothing to another disk.
+    /// Its log holds operations that it does not know its own disk to have, or may: it was not left in order, and is damaged.
+    /// Their numbers say nothing to another disk.
     pub holds_own: bool,
     /// What was durable on it and is damaged.
     pub lost: Option<&'a str>,

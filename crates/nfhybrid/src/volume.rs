@@ -65,13 +65,17 @@ impl Halves {
 }
 
 /// Makes an ext4 on the disk, the SSD half beside it, and the mapped directories.
-pub fn make(plan: &Plan) -> Result<()> {
+///
+/// What is lost with the SSD half that was there, in words, where `force` lets that go.
+pub fn make(plan: &Plan) -> Result<Option<String>> {
     check_rules(plan)?;
+    let dropped = dropped_with(plan, None)?;
     let Halves { disk, ssd } = Halves::claim(plan, Role::Overwritten)?;
     check_config(&*ssd, &plan.config)?;
     check_disk(&*disk)?;
     lend(&disk, run_mke2fs)?;
-    join(plan, disk, ssd)
+    join(plan, disk, ssd)?;
+    Ok(dropped)
 }
 
 /// Joins a new SSD half to an ext4 that already holds files; nothing on the disk moves. What is lost with the SSD half that
@@ -86,18 +90,24 @@ pub fn adopt(plan: &Plan) -> Result<Option<String>> {
         )));
     }
     let claim = guard::claim_path(plan.disk, Role::Read);
-    if let (Ok(device), false) =
-        (claim.and_then(|claim| FileDevice::over(claim, &Options::default())), plan.force)
-    {
+    let mut own = None;
+    if let Ok(device) = claim.and_then(|claim| FileDevice::over(claim, &Options::default())) {
         let device: Arc<dyn BlockDevice> = Arc::new(device);
-        Ext4::look(&device).map_or(Ok(()), |look| check_nothing_is_dropped(&device, &look))?;
+        if let Ok(look) = Ext4::look(&device) {
+            own = Pairing::decode(look.pairing.as_ref()).ok().map(|pairing| pairing.ssd);
+            if !plan.force {
+                check_nothing_is_dropped(&device, &look)?;
+            }
+        }
     }
+    let foreign = dropped_with(plan, own)?;
     let Halves { disk, ssd } = Halves::claim(plan, Role::Changed)?;
     check_config(&*ssd, &plan.config)?;
     let shared: Arc<dyn BlockDevice> = disk.clone();
     // As it will be once its journal is replayed.
     let look = Ext4::look(&shared).map_err(|why| no_ext4(&disk, why))?;
     let dropped = held(&look).filter(|_| plan.force);
+    let dropped = dropped.into_iter().chain(foreign).reduce(|own, foreign| format!("{own}; {foreign}"));
     if !plan.force {
         check_nothing_is_dropped(&shared, &look)?;
     }
@@ -107,6 +117,30 @@ pub fn adopt(plan: &Plan) -> Result<Option<String>> {
     }
     join(plan, disk, ssd)?;
     Ok(dropped)
+}
+
+/// What only the log of an SSD half in the place of the new one holds, in words, where `force` lets that go; else the
+/// refusal. Of the SSD `own` the disk says it better.
+fn dropped_with(plan: &Plan, own: Option<[u8; 16]>) -> Result<Option<String>> {
+    let claim = guard::claim_path(plan.ssd, Role::Read);
+    let Ok(device) = claim.and_then(|claim| FileDevice::over(claim, &Options::default())) else {
+        // The guard says why.
+        return Ok(None);
+    };
+    let Ok(opened) = Ssd::open_everything(&device) else { return Ok(None) };
+    if opened.ssd.is_clean() || own == Some(opened.ssd.uuid()) {
+        return Ok(None);
+    }
+    let name = &device.info().name;
+    let disk = uuid::Uuid::from_bytes(opened.ssd.pairing().disk_uuid);
+    let held = format!("what was fsynced last to the disk {disk}, which only the log of {name} may hold");
+    if plan.force {
+        return Ok(Some(held));
+    }
+    Err(Error::invalid(format!(
+        "{name} is an SSD half that was not left in order: {held}, would be lost; mount it with that disk once, get its \
+         files off with `bimetal rescue --ssd {name} DIR`, or use --force to drop it for ever"
+    )))
 }
 
 /// The refusal of what is no ext4, by what it is.

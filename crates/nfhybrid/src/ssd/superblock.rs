@@ -269,7 +269,7 @@ impl Superblock {
         if found.layout.device_bytes > info.size_bytes {
             return Err(Error::Mismatch(format!(
                 "{}: the device has {} bytes, the SSD was formatted with {}: it is cut short; give it its whole size again (of \
-                 an image: truncate -s {1}), or go by the disk alone, without what only its log holds (mount -o recover=disk, fsck \
+                 an image: truncate -s {2}), or go by the disk alone, without what only its log holds (mount -o recover=disk, fsck \
                  --without-ssd)",
                 info.name, info.size_bytes, found.layout.device_bytes
             )));

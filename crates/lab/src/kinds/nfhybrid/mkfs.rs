@@ -113,9 +113,9 @@ impl FromStr for MapSpec {
 
 impl Make for NfhybridArgs {
     fn make(&self) -> Result<String> {
-        volume::make(&plan_of(self))?;
+        let dropped = said_of(volume::make(&plan_of(self))?);
         Ok(format!(
-            "made an nfhybrid of {} and {}; mount it with:\n  bimetal mount --ssd {0} --disk {1} MOUNTPOINT",
+            "{dropped}made an nfhybrid of {} and {}; mount it with:\n  bimetal mount --ssd {0} --disk {1} MOUNTPOINT",
             self.ssd.display(),
             self.disk.display()
         ))
@@ -127,13 +127,16 @@ impl Make for NfhybridArgs {
 /// # Errors
 /// It is none, or is in use; something is on the SSD half, or it is too small.
 pub fn adopt(args: &NfhybridArgs) -> Result<String> {
-    let dropped = volume::adopt(&plan_of(args))?;
-    let dropped = dropped.map_or_else(String::new, |what| format!("dropped for ever, as asked: {what}\n"));
+    let dropped = said_of(volume::adopt(&plan_of(args))?);
     Ok(format!(
         "{dropped}{} is the disk half of {} now, its files as they were; mount it with:\n  bimetal mount --ssd {1} --disk {0} MOUNTPOINT",
         args.disk.display(),
         args.ssd.display()
     ))
+}
+
+fn said_of(dropped: Option<String>) -> String {
+    dropped.map_or_else(String::new, |what| format!("dropped for ever, as asked: {what}\n"))
 }
 
 fn plan_of(args: &NfhybridArgs) -> volume::Plan<'_> {
