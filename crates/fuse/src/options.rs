@@ -36,7 +36,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "relatime",
         "reading renews an access time that is not after the file's other times, or a day old",
     ),
-    switch("strictatime", "relatime", "every read renews the access time"),
+    switch("strictatime", "relatime", "every read that the kernel asks for renews the access time"),
     switch("nodiratime", "off", "reading a directory leaves its access time alone"),
     switch("nofollow", "off", "the serving threads do not move to their clients' processor"),
     OptionSpec {

@@ -338,3 +338,63 @@ fn what_an_earlier_branch_of_the_log_said_is_no_part_of_what_lies_behind_a_damag
     }
     fs.shutdown().unwrap();
 }
+
+/// A volume whose last fsync is in the SSD's log alone when the power fails, with its contents in a section: the disk, the
+/// SSD, and those contents.
+fn with_a_last_fsync() -> Option<(Arc<Ram>, Arc<Ram>, Vec<u8>)> {
+    let config = ssd::Config { log_bytes: 64 << 10, ..ssd::Config::default() };
+    let (disk, ssd) = super::tests::halves_as(16, 8, &config)?;
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let bytes: Vec<u8> = (0..100_000u32).map(|at| (at * 7 / 3) as u8).collect();
+    for (name, bytes) in [("first", &b"x"[..]), ("last", &bytes)] {
+        let ino = create(&fs, name, bytes);
+        fs.fsync(ino, false).unwrap().get().unwrap();
+    }
+    fs.abandon();
+    Some((disk, ssd, bytes))
+}
+
+/// The medium is right, and one bit of one answer is not.
+#[test]
+fn a_bit_that_flips_on_the_way_at_a_mount_costs_not_even_the_last_fsync() {
+    use bimetal_media::faulty::{Effect, Faulty, Kind as Struck, When};
+    let Some((disk, ssd, bytes)) = with_a_last_fsync() else { return };
+    let (mut struck, mut refused) = (0, 0);
+    for read in 1..20 {
+        for seed in 0..8 {
+            let copy = |half: &Ram| Arc::new(Ram::from_bytes("a copy", half.image()));
+            let (disk, ssd) = (copy(&disk), copy(&ssd));
+            let faulty = Arc::new(Faulty::new(ssd.clone()));
+            faulty.plan(Struck::Read, When::Nth(read), Effect::FlipBit(seed));
+            let first = NfHybrid::open(disk.clone(), Some(faulty.clone()), manual());
+            struck += faulty.struck();
+            let notes = first.as_ref().map(|fs| fs.notes()).unwrap_or_default();
+            let fs = first.or_else(|why| {
+                refused += 1;
+                assert!(why.to_string().contains("nothing"), "{why}");
+                open(&disk, Some(&ssd), manual())
+            });
+            let fs = fs.unwrap();
+            assert!(fs.lookup(ROOT_INO, b"last").is_ok(), "read {read}, bit {seed}: {notes:?}");
+            assert_eq!(contents(&fs, "last"), bytes, "read {read}, bit {seed}");
+        }
+    }
+    println!("{struck} bits flipped, {refused} mounts refused at first");
+    assert!(struck > 100, "{struck}");
+}
+
+/// As after a cut before the fsync returned, which nobody can tell it from.
+#[test]
+fn a_last_fsync_whose_contents_are_damaged_is_left_out_with_a_word_and_offered_by_rescue() {
+    let Some((disk, ssd, bytes)) = with_a_last_fsync() else { return };
+    let mut image = ssd.image();
+    let at = image.windows(64).position(|here| *here == bytes[8192..8256]).expect("in a section");
+    image[at] ^= 1;
+    let (rescued, whole) = rescued_of(&image, &Files::from([("last".into(), bytes)]));
+    assert!(rescued.whole == 1 && rescued.partial == 1 && rescued.bad_bytes == 4096 && whole == 0);
+    let damaged = Arc::new(Ram::from_bytes("ssd", image));
+    let fs = open(&disk, Some(&damaged), manual()).unwrap();
+    assert!(fs.lookup(ROOT_INO, b"first").is_ok() && fs.lookup(ROOT_INO, b"last").is_err());
+    let notes = fs.notes().join(";");
+    assert!(notes.contains("do not count") && notes.contains("bimetal rescue"), "{notes}");
+}

@@ -99,7 +99,9 @@ pub(super) fn join(
     if !open && plan.phase != Phase::Rejoining && !opened.records.iter().any(|record| record.op > has) {
         say_that_nothing_is_lost(&mut opened);
     }
-    let notes = [opened.notes, plan.notes.clone()].concat();
+    // Of an SSD that is dropped nothing counts.
+    let unfinished = opened.unfinished.filter(|_| plan.phase != Phase::Rejoining);
+    let notes = [opened.notes, Vec::from_iter(unfinished), plan.notes.clone()].concat();
     let (ssd, records, complete) = (Some(opened.ssd), opened.records, opened.complete);
     let beyond = opened.lost.map(|_| opened.beyond);
     Ok(Joined { ssd, records, complete, beyond, plan, pairing, dropped: false, notes, journal_end })

@@ -11,11 +11,11 @@ use super::dirty::Needs;
 use super::frames::FRAME;
 use super::partial::{frames_in_part, has_data};
 use super::record::{Record, fallocate_code, when};
-use super::write::{frame_from, frame_of, without_suid};
+use super::write::{frame_from, frame_of};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_vfs::Fallocate;
+use bimetal_vfs::{Fallocate, Seek};
 use std::ops::Range;
 
 impl Shared {
@@ -103,7 +103,7 @@ impl Shared {
         self.warm(&mut self.ready(|core| core.look_at_data(ino)), ino, &frames_in_part(offset, end));
         let mut at = offset;
         while at < end {
-            at = self.with_room(|| {
+            let step = self.with_room(|| {
                 let mut core = self.admitted(ino, |core| self.credits_to_allocate(core, ino))?;
                 if end > core.ext4.size_max() {
                     return Err(Error::TooLarge);
@@ -116,7 +116,36 @@ impl Shared {
                 let reached = self.allocate_range(&mut core, ino, at..end, what, now)?;
                 self.wake_if_due(&mut core);
                 Ok(reached)
-            })?;
+            });
+            at = match (step, what) {
+                (Err(Error::NoSpace(_)), Fallocate::Zero { keep_size }) if at == offset => {
+                    return self.zero_in_place(ino, offset..end, keep_size);
+                }
+                (step, _) => step?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Zeroes a range on a disk without room for new blocks, where it has its blocks already: by overwriting them.
+    fn zero_in_place(&self, ino: Ino, bytes: Range<u64>, keep_size: bool) -> Result<()> {
+        const NONE: Error =
+            Error::NoSpace("no room for what the range lacks, or is to have beside what it has");
+        let size = self.core.lock().inode_of_file(ino)?.size;
+        // What lies past the end reads as zeros already.
+        let end = bytes.end.min(size);
+        let is_whole = bytes.start >= end || self.seek(ino, bytes.start, Seek::Hole)? >= end;
+        if !is_whole || (bytes.end > size && !keep_size) {
+            return Err(NONE);
+        }
+        let zeros = vec![0; (1 << 20).min(end.saturating_sub(bytes.start)) as usize];
+        let mut at = bytes.start;
+        while at < end {
+            let part = zeros.len().min((end - at) as usize);
+            at += match self.write_waiting(ino, at, &zeros[..part], true)? {
+                0 => return Err(NONE),
+                written => written as u64,
+            };
         }
         Ok(())
     }
@@ -172,7 +201,6 @@ impl Shared {
         inode.size = size;
         inode.mtime = now;
         inode.ctime = now;
-        inode.mode = without_suid(inode.mode);
         let (offset, len) = (bytes.start, reached - bytes.start);
         let what = fallocate_code(what);
         core.record(&Record::Fallocate { ino: ino.0, what, offset, len, size, at: when(now) });

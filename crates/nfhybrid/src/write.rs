@@ -61,7 +61,7 @@ impl Shared {
     }
 
     /// Writes in parts, each with credits of its own. The answer is how much was written before the disk was full.
-    fn write_waiting(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<usize> {
+    pub(super) fn write_waiting(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<usize> {
         let mut done = 0;
         let mut part = self.part_bytes();
         while done < data.len() {

@@ -46,7 +46,10 @@ impl Umount {
         let place = whole(&self.mountpoint)?;
         let mounted = ours(&place)?;
         let is_dead = rustix::fs::statvfs(&place).err() == Some(rustix::io::Errno::NOTCONN);
-        let server = server_of(&place).filter(|_| !self.no_wait);
+        let server = match self.no_wait || is_dead {
+            true => None,
+            false => server_of(&place)?,
+        };
         // Through a read-only mount nothing was changed, so there is nothing to be said of it.
         let is_volume = mounted.kind == OURS[0];
         let farewell = match server.is_some() && is_volume && !mounted.read_only {
@@ -159,9 +162,20 @@ fn died(place: &Path, how: &str) -> Error {
     ))
 }
 
-/// The process that serves a mount. A mount whose server is dead has none, and can be unmounted all the same.
-fn server_of(mountpoint: &Path) -> Option<OwnedFd> {
-    let status = status::read(mountpoint).ok()?;
-    let pid = status.get("front")?.get("pid")?.as_i64()?;
-    pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()
+/// The process that serves a mount; none where it has ended meanwhile.
+///
+/// # Errors
+/// It does not say who it is, and could not be waited for.
+fn server_of(mountpoint: &Path) -> Result<Option<OwnedFd>> {
+    let unknown = |why: &dyn std::fmt::Display| {
+        Error::invalid(format!(
+            "{}: its server does not say who it is, so nobody would know when it is done ({why}); nothing was unmounted; take \
+             it away without waiting with --no-wait",
+            mountpoint.display()
+        ))
+    };
+    let status = status::read(mountpoint).map_err(|why| unknown(&why))?;
+    let number = status["front"]["pid"].as_i64().and_then(|number| i32::try_from(number).ok());
+    let pid = number.and_then(Pid::from_raw).ok_or_else(|| unknown(&"it has no process number"))?;
+    Ok(pidfd_open(pid, PidfdFlags::empty()).ok())
 }

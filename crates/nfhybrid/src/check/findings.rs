@@ -154,6 +154,9 @@ pub(super) fn note_damage(
             findings.problem_in(ino.0, LOG, why, true);
         }
     }
+    if let Some(unfinished) = &opened.unfinished {
+        findings.note(format!("T{}.", &unfinished[1..]));
+    }
     // In a volume left in order the disk has everything, and damage costs copies only.
     let is_told = |note: &String| opened.lost.as_ref().is_some_and(|lost| note.starts_with(lost));
     for note in opened.notes.iter().filter(|note| !is_told(note)) {

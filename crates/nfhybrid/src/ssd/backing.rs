@@ -100,14 +100,21 @@ impl Backing {
         let mut first = None;
         for run in all.chunk_by(|a, b| b.at == a.at + 1).flat_map(|run| run.chunks(READ_BLOCKS)) {
             let offset = u64::from(run[0].at) * block_bytes as u64;
-            let bytes = match device.read(offset, run.len() * block_bytes) {
-                Ok(bytes) => bytes,
-                Err(gone @ Error::Gone { .. }) => return Err(gone),
-                Err(_) => continue,
-            };
-            let wrong =
-                run.iter().zip(bytes.chunks(block_bytes)).filter(|(bound, block)| crc32c(block) != bound.sum);
-            let here = wrong.map(|(bound, _)| bound.sequence).min();
+            let mut here = None;
+            // A bit that flipped on the way is right the second time.
+            for _ in 0..2 {
+                let bytes = match device.read(offset, run.len() * block_bytes) {
+                    Ok(bytes) => bytes,
+                    Err(gone @ Error::Gone { .. }) => return Err(gone),
+                    Err(_) => break,
+                };
+                let blocks = run.iter().zip(bytes.chunks(block_bytes));
+                let wrong = blocks.filter(|(bound, block)| crc32c(block) != bound.sum);
+                here = wrong.map(|(bound, _)| bound.sequence).min();
+                if here.is_none() {
+                    break;
+                }
+            }
             first = [first, here].into_iter().flatten().min();
         }
         Ok(first)

@@ -101,6 +101,30 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The log, if what lies from `end` on, where the groups that count end, reads otherwise now: a bit that flipped on the
+    /// way makes the last fsync look as if the power had failed while it was written.
+    ///
+    /// # Errors
+    /// [`Error::Gone`].
+    pub(super) fn log_again(&self, log: &Bytes, start: u64, end: u64) -> Result<Option<Bytes>> {
+        let (len, end) = (log.len() as u64, end % log.len() as u64);
+        let after = end..len.min(end + CHUNK);
+        let wrapped = 0..(end + CHUNK).saturating_sub(len).min(end);
+        let mut changed: Option<Vec<u8>> = None;
+        for part in [after, wrapped].into_iter().filter(|part| !part.is_empty()) {
+            let bytes = match self.device.read(start + part.start, (part.end - part.start) as usize) {
+                Ok(bytes) => bytes,
+                Err(gone @ Error::Gone { .. }) => return Err(gone),
+                Err(_) => continue,
+            };
+            let place = part.start as usize..part.end as usize;
+            if bytes[..] != log[place.clone()] {
+                changed.get_or_insert_with(|| log.to_vec())[place].copy_from_slice(&bytes);
+            }
+        }
+        Ok(changed.map(Bytes::from))
+    }
+
     /// Reads a region a block at a time.
     fn blocks(&mut self, start: u64, bytes: u64, whole: &mut Vec<u8>) -> Result<()> {
         for at in (start..start + bytes).step_by(TABLE_BLOCK as usize) {

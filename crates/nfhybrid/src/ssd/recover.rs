@@ -67,6 +67,8 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// What durable records of the log, or contents that only the SSD has, were lost to damage, as far as can be told.
     pub lost: Option<String>,
+    /// Operations at the end of the log that do not count, as their contents are not whole, in words.
+    pub unfinished: Option<String>,
     /// Operations that whole groups behind a damaged one hold, by number: they cannot be applied, but say what is lost.
     pub beyond: Vec<(u64, Bytes)>,
 }
@@ -181,8 +183,29 @@ impl Ssd {
         let layout = superblock.layout.clone();
         let block_bytes = layout.block_bytes as usize;
         let known = DiskSide { reached: superblock.log_reached.max(known.reached), ..known };
-        let mut missing = |backing: Backing| backing.first_missing(device, block_bytes);
-        let mut scanned = scan(&log, layout.log_unit, superblock.log_id, known, &mut missing)?;
+        let mut missing = |backing: Backing| match counts {
+            // Their readers are told what of them is not whole.
+            Counts::Everything => Ok(None),
+            Counts::Log | Counts::Nothing => backing.first_missing(device, block_bytes),
+        };
+        let (unit, id) = (layout.log_unit, superblock.log_id);
+        let mut scanned = scan(&log, unit, id, known, &mut missing)?;
+        if counts != Counts::Nothing
+            && let Some(again) = reader.log_again(&log, layout.log, scanned.end(unit))?
+        {
+            let other = scan(&again, unit, id, known, &mut missing)?;
+            // No bit that flips makes a group whole.
+            if other.reached() > scanned.reached() {
+                scanned = other;
+            }
+        }
+        let unfinished = scanned.unbacked.filter(|count| *count > 0).map(|count| {
+            format!(
+                "the last operations of the SSD's log ({count}) do not count: their contents are not whole, as when the power fails \
+                 before an fsync returns; if that fsync had returned, the SSD is damaged, and what there is could be got off by \
+                 `bimetal rescue --ssd` from a copy of it made before this mount"
+            )
+        });
         if superblock.free_marks {
             reader.expect_marks(scanned.position.slots_written);
         }
@@ -224,7 +247,7 @@ impl Ssd {
         if let Some(limits) = scanned.undone {
             ssd.log.append(0, &Body::Undone { limits });
         }
-        if scanned.unbacked {
+        if scanned.unbacked.is_some() {
             // The group after the last that counts must never become whole: something goes over it.
             ssd.log.append(0, &Body::RestartBegin);
         }
@@ -235,7 +258,7 @@ impl Ssd {
         let records = ssd.records(scanned.operations);
         ssd.note_memory(&mut reader);
         ssd.keep_to_memory();
-        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes, lost, beyond })
+        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes, lost, unfinished, beyond })
     }
 
     /// Prepares for a log that lacks durable records: any slot may be in use, and of copies that the disk has, too, it

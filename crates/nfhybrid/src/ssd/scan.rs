@@ -45,8 +45,8 @@ pub(super) struct Scanned {
     pub(super) lost: Option<String>,
     /// What whole groups behind a gap say.
     pub(super) beyond: Beyond,
-    /// Whole groups at the end whose data is not there were left out.
-    pub(super) unbacked: bool,
+    /// Whole groups at the end whose data is not there were left out, with so many operations.
+    pub(super) unbacked: Option<u64>,
 }
 
 /// The records of whole groups behind a gap, in the order of the log.
@@ -98,12 +98,22 @@ impl Scanned {
         self.residency.extend(beyond.records.into_iter().map(|(_, body)| body).filter(is_residency));
     }
 
+    /// Where in the log the groups that count end, bytes.
+    pub(super) fn end(&self, unit: u32) -> u64 {
+        self.position.groups.last().map_or(0, |last| u64::from(last.block + last.blocks) * u64::from(unit))
+    }
+
+    /// How far it leads: the number of the last group that counts.
+    pub(super) fn reached(&self) -> u64 {
+        self.position.groups.last().map_or(0, |last| last.sequence)
+    }
+
     /// Nothing of it counts.
     pub(super) fn drop_all(&mut self) {
         self.residency.clear();
         self.operations.clear();
         self.undone = None;
-        self.unbacked = false;
+        self.unbacked = None;
         self.beyond = Beyond::default();
         self.position.incarnation += INCARNATIONS_AHEAD;
         self.lost = Some("its log is dropped".into());
@@ -142,7 +152,7 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
     let newest = |candidates: &Candidates| candidates.values().flatten().max_by_key(|one| one.age()).cloned();
     let incarnation = newest(&candidates).map_or(0, |one| one.age().0).max(at_least.0) + 1;
     let last_op = candidates.values().flatten().map(|one| one.header.last_op.get()).max().unwrap_or(0);
-    let (mut lost, mut unbacked, mut durable) = (None, false, 0);
+    let (mut lost, mut unbacked, mut durable) = (None, None, 0);
     let (mut beyond, mut trimmed, mut alive) = (Beyond::default(), 0, 0);
     let chain = loop {
         let Some(newest) = newest(&candidates) else { break Vec::new() };
@@ -156,7 +166,7 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
                 backing.play(one.sequence(), known.op, one.header.records.get(), one.payload.clone());
             }
             let Some(first) = missing(backing)? else { break chain };
-            unbacked = true;
+            unbacked = unbacked.max(Some(newest.header.last_op.get()));
             candidates.retain(|sequence, _| *sequence < first);
             continue;
         }
@@ -184,6 +194,8 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
         ));
     }
     let damaged = lost.is_some();
+    let counted = chain.last().map_or(0, |one| one.header.last_op.get());
+    let unbacked = unbacked.map(|last| last.saturating_sub(counted));
     let mut scanned = Scanned { unbacked, beyond, ..collect(chain, alive, (incarnation, known.op), lost) };
     if damaged {
         // The tables may be from after the gap.
@@ -374,7 +386,7 @@ fn collect(
         slots_high: last.map_or(0, |header| header.slots_high.get()),
         lost,
         beyond: Beyond::default(),
-        unbacked: false,
+        unbacked: None,
     }
 }
 

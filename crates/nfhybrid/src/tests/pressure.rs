@@ -22,6 +22,57 @@ fn check_account(fs: &NfHybrid) {
     assert!(need <= limit, "{need} blocks of {limit}");
 }
 
+/// The kernel asks for that by itself, where the caller may not keep them.
+#[test]
+fn set_id_bits_stay_when_room_is_given_or_taken() {
+    let Some((disk, ssd)) = tiny(32, &[]) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let ino = create(&fs, "file", &[1; 8192]);
+    fs.setattr(ino, &SetAttr { perm: Some(0o6755), ..SetAttr::default() }).unwrap();
+    let zero = Fallocate::Zero { keep_size: true };
+    for what in [Fallocate::Reserve { keep_size: false }, Fallocate::Punch, zero] {
+        fs.fallocate(ino, 0, 16_384, what).unwrap();
+        assert_eq!(fs.getattr(ino).unwrap().perm, 0o6755, "{what:?}");
+    }
+    fs.shutdown().unwrap();
+}
+
+/// As the kernel's ext4, which gives such a file no more blocks than it has either.
+#[test]
+fn a_range_is_zeroed_on_a_full_disk() {
+    let Some((disk, ssd)) = tiny(32, &[]) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let ino = create(&fs, "file", &[1; 4 << 20]);
+    let hole = create(&fs, "hole", &[2; 4096]);
+    let set = SetAttr { size: Some(4 << 20), ..SetAttr::default() };
+    fs.setattr(hole, &set).unwrap();
+    fs.sync().unwrap();
+    let filler = create(&fs, "filler", b"");
+    let mut at = 0;
+    while let Ok(more @ 1..) = fs.write(filler, at, &[3; 65536], false).and_then(|answer| answer.get()) {
+        at += more as u64;
+    }
+    fs.sync().unwrap();
+    let zero = |ino, offset, len, keep_size| fs.fallocate(ino, offset, len, Fallocate::Zero { keep_size });
+    zero(ino, 5, (3 << 20) - 10, false).unwrap();
+    zero(ino, 3 << 20, 9 << 20, true).unwrap();
+    assert!(matches!(zero(ino, 0, 5 << 20, false), Err(Error::NoSpace(_))), "it would grow");
+    assert!(matches!(zero(hole, 0, 4 << 20, true), Err(Error::NoSpace(_))), "it has a hole");
+    let check = |fs: &NfHybrid| {
+        let found = contents(fs, "file");
+        let kept = |at: usize| !(5..(3 << 20) - 5).contains(&at) && at < 3 << 20;
+        assert_eq!(found.len(), 4 << 20);
+        assert!((0..found.len()).all(|at| found[at] == u8::from(kept(at))));
+        assert!(contents(fs, "hole")[..4096] == [2; 4096], "what failed changed something");
+    };
+    check(&fs);
+    fs.fsync(ino, false).unwrap().get().unwrap();
+    fs.abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    check(&fs);
+    fs.shutdown().unwrap();
+}
+
 /// A log with room for far more changes than memory has for their tables.
 #[test]
 fn tables_are_written_before_what_changed_takes_more_memory_than_it_may() {
