@@ -167,15 +167,14 @@ fn died(place: &Path, how: &str) -> Error {
 /// # Errors
 /// It does not say who it is, and could not be waited for.
 fn server_of(mountpoint: &Path) -> Result<Option<OwnedFd>> {
-    let unknown = |why: &dyn std::fmt::Display| {
+    let status = status::read(mountpoint).map_err(|why| {
         Error::invalid(format!(
             "{}: its server does not say who it is, so nobody would know when it is done ({why}); nothing was unmounted; take \
              it away without waiting with --no-wait",
             mountpoint.display()
         ))
-    };
-    let status = status::read(mountpoint).map_err(|why| unknown(&why))?;
+    })?;
+    // What is exported has nothing to write out, and its server says nothing of itself.
     let number = status["front"]["pid"].as_i64().and_then(|number| i32::try_from(number).ok());
-    let pid = number.and_then(Pid::from_raw).ok_or_else(|| unknown(&"it has no process number"))?;
-    Ok(pidfd_open(pid, PidfdFlags::empty()).ok())
+    Ok(number.and_then(Pid::from_raw).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
 }
