@@ -72,7 +72,9 @@ miri:
 # Licences, known faults, yanked versions and sources of what this project stands on (deny.toml); needs the network.
 deny:
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked --quiet cargo-deny || \
-		{ echo "skipped: cargo-deny cannot be installed"; exit 0; }; cargo deny --workspace check
+		{ echo "skipped: cargo-deny cannot be installed"; exit 0; }; cargo deny --workspace check bans licenses sources && \
+		if cargo deny fetch db >/dev/null 2>&1; then cargo deny --workspace check advisories; \
+		else echo "skipped: known faults: their list cannot be fetched"; fi
 
 man:
 	cargo run --quiet --release -- man target/man
