@@ -73,7 +73,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         {
             problem("it has pages behind its end");
         }
-        if object.header == NONE && id > LOST_FOUND && !self.volume.objects.is_dirty(id) {
+        if object.header == NONE && named && id > LOST_FOUND && !self.volume.objects.is_dirty(id) {
             problem("it has no header");
         }
     }

@@ -259,8 +259,11 @@ impl<N: Nand> Flash<N> {
         Ok(done)
     }
 
-    /// Erases a block; false where that failed.
+    /// Erases a block; false where that failed, or it is marked bad, which the NVRAM may not have been told.
     pub fn erase(&mut self, block: u32) -> Result<bool> {
+        if self.is_bad(block)? {
+            return Ok(false);
+        }
         let done = self.nand.erase(block);
         let done = self.succeeded(done)?;
         self.erases += u64::from(done);

@@ -36,6 +36,8 @@ mod session;
 mod tests;
 mod volume;
 #[cfg(test)]
+mod walks;
+#[cfg(test)]
 mod world;
 
 pub use attributes::{Attr, SetAttr};

@@ -272,12 +272,20 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         }
     }
 
-    /// Pages of objects whose header was never written belong to nobody. Returns the steps that are to be finished.
+    /// Pages of objects whose header was never written belong to nobody: those objects have no name, and flash says so before
+    /// their numbers are given to others, whose holes would else show them in a scan. Returns the steps that are to be
+    /// finished.
     pub fn finish(mut self) -> HalfMoves {
         for id in self.objects.ids() {
-            let unborn = self.objects.get(id).is_some_and(|object| object.header == NONE && id > LOST_FOUND);
-            if unborn {
-                self.drop_object(id);
+            let Some(object) = self.objects.get_mut(id) else { continue };
+            match (object.header, object.map.count()) {
+                (NONE, 0) if id > LOST_FOUND => self.drop_object(id),
+                (NONE, _) if id > LOST_FOUND => {
+                    self.moves.remove(&id);
+                    object.parent = UNLINKED;
+                    self.log.memory.note_object(id);
+                }
+                _ => {}
             }
         }
         self.moves
