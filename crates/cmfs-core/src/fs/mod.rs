@@ -23,6 +23,8 @@ mod cuts;
 mod damage;
 mod data;
 mod entries;
+#[cfg(test)]
+mod faults;
 mod flash;
 mod headers;
 mod log;

@@ -57,6 +57,8 @@ pub struct MountReport {
     pub blocks_read: u32,
     /// Pages of the log that could not be read: cut off by a power loss, or lost.
     pub unreadable_pages: u32,
+    /// Those of them that were lost for certain: of what they held an older state counts, or none.
+    pub lost: Vec<u32>,
 }
 
 /// Makes a directory that is there without a header, too.
