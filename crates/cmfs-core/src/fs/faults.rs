@@ -176,7 +176,7 @@ impl Volume {
 
     /// Whether nothing is written behind a page in its block.
     fn is_last(&self, page: u32) -> bool {
-        (page + 1) % PART.pages_per_block != 0 && !self.is_written(page + 1)
+        !(page + 1).is_multiple_of(PART.pages_per_block) && !self.is_written(page + 1)
     }
 
     /// The volume stays usable, and what was struck can be removed.

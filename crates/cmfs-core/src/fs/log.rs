@@ -448,6 +448,9 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         }
         let blocks: Vec<u32> = self.blocks.erased_in_place().take(count).collect();
         self.begin_session()?;
+        // The NVRAM must not take a block for erased in which a page may have been begun.
+        blocks.iter().for_each(|block| self.blocks.blank(*block));
+        self.commit(objects, true)?;
         let written = checkpoint::program(&mut self.flash, &stream, &blocks)?;
         blocks.into_iter().for_each(|block| self.met_checkpoint(block));
         if !written {
