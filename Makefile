@@ -21,6 +21,8 @@ test-long: setup
 	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture --include-ignored
 	CUTS=20000 cargo test --quiet --release -p bimetal-nfhybrid --lib ssd::tests::crash -- --include-ignored
 	CUTS=all cargo test --quiet --release -p cmfs-core cuts -- --nocapture
+	FAULTS=all cargo test --quiet --release -p cmfs-core faults -- --nocapture
+	WALKS=50000 cargo test --quiet --release -p cmfs-core walks -- --nocapture
 	CUTS=10 cargo test --quiet --release -p bimetal-osd-core -p bimetal-osdfs
 	cargo test --quiet --release -p osd-c
 	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \

@@ -369,12 +369,16 @@ impl Objects {
         let mut unnamed = Vec::new();
         for id in self.ids() {
             let Some(object) = self.get(id) else { continue };
-            let (parent, target) = (object.parent, object.target);
+            let (parent, target, damaged) = (object.parent, object.target, object.damaged);
             if object.kind == Kind::HardLink && self.get(target).is_none_or(|o| o.kind == Kind::HardLink) {
-                self.remove(id);
-                continue;
+                let Some(object) = self.get_mut(id).filter(|_| damaged) else {
+                    self.remove(id);
+                    continue;
+                };
+                // What it stood for cannot be read: the name stays, to be seen and removed.
+                object.kind = Kind::File;
             }
-            if !object.is_named() {
+            if !self.get(id).is_some_and(Object::is_named) {
                 unnamed.push(id);
                 continue;
             }

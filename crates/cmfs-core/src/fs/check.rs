@@ -39,6 +39,13 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 }
             }
         }
+        for page in &self.report.lost {
+            let block = self.volume.log.flash.geometry().block_of(*page);
+            if matches!(self.volume.log.blocks.get(block).state, BlockState::Full | BlockState::Emptied) {
+                let why = "a page of the log is lost: of what it was of, an older state counts, or none";
+                problems.push(Problem { object: 0, why, at: *page });
+            }
+        }
         for (block, count) in (0u32..).zip(live) {
             let entry = self.volume.log.blocks.get(block);
             let idle = matches!(entry.state, BlockState::Erased | BlockState::Emptied | BlockState::Erasable);
@@ -73,7 +80,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         {
             problem("it has pages behind its end");
         }
-        if object.header == NONE && id > LOST_FOUND && !self.volume.objects.is_dirty(id) {
+        if object.header == NONE && named && id > LOST_FOUND && !self.volume.objects.is_dirty(id) {
             problem("it has no header");
         }
     }

@@ -43,7 +43,8 @@ impl Checkpoint {
         while found.is_none() && (firsts.len() as u32) < geometry.blocks {
             let block = firsts.len() as u32;
             let first = flash.first_tags(block)?;
-            found = is_checkpoint(&first).then_some(block);
+            // One that could not be erased when it ended is in a bad block.
+            found = (is_checkpoint(&first) && !flash.is_bad(block)?).then_some(block);
             firsts.push(first);
         }
         let Some(first) = found else { return Ok(None) };
@@ -56,9 +57,11 @@ impl Checkpoint {
     pub fn find<N: Nand>(&mut self, flash: &mut Flash<N>, blocks: &mut Blocks) -> Result<()> {
         let mut dirty = 0;
         for block in 0..flash.geometry().blocks {
-            let state = blocks.get(block).state;
+            let (state, sequence) = (blocks.get(block).state, blocks.get(block).sequence);
             match state {
                 BlockState::Erased => {}
+                // One that was found before, and not erased yet, is in the NVRAM like those that look erased.
+                BlockState::Erasable if sequence == 0 => {}
                 // Another driver may have erased it first.
                 BlockState::Erasable | BlockState::Emptied => {
                     dirty += 1;

@@ -5,7 +5,7 @@
 //! `CUTS` says how many cuts of each series are tried, evenly spread (`all`: every one). A failure names its
 //! geometry, layout, seed and cut, which are all it depends on.
 
-use super::world::{GEOMETRIES, Random, World, make, small};
+use super::world::{GEOMETRIES, Random, TestFs, World, make, small};
 use super::{Config, Fs, Layout};
 use crate::error::Error;
 use crate::media::Geometry;
@@ -93,6 +93,7 @@ fn survive(base: &Base, media: (RamNand, RamNvram, World), seed: u64, again: Opt
     let why = fs.report().why;
     assert!(base.config.layout == Layout::Paper || why.is_empty(), "{what}: scanned, since {why}");
     world.check_synced(&mut fs, what);
+    world.check_gone(&mut fs, what);
     world.start_over(&mut fs);
     let mut random = Random::new(seed ^ 0xabcd);
     for _ in 0..6 {
@@ -114,7 +115,8 @@ fn lose_nvram(
     what: &str,
 ) {
     let (nand, nvram) = media;
-    let mut fs = Fs::open(nand, None, base.config).unwrap_or_else(|error| panic!("{what}, alone: {error}"));
+    let mut fs: TestFs =
+        Fs::open(nand, None, base.config).unwrap_or_else(|error| panic!("{what}, alone: {error}"));
     world.check_all(&mut fs, &format!("{what}, NVRAM lost"));
     for _ in 0..4 {
         world.step(&mut fs, random, 30_000).unwrap_or_else(|error| panic!("{what}, alone: {error}"));
@@ -176,7 +178,7 @@ fn what_was_synced_survives_the_loss_of_power_and_nvram_together() {
             let torn = Torn::ALL[(cut % 4) as usize];
             let what = format!("geometry {number}, cut {cut} {torn:?}, NVRAM lost");
             let (nand, _, world, _, _) = base.work(6, cut, torn, cut);
-            let mut fs: super::world::TestFs = Fs::open(nand, None, base.config).expect("a scan");
+            let mut fs: TestFs = Fs::open(nand, None, base.config).expect("a scan");
             world.check_synced(&mut fs, &what);
         }
     }

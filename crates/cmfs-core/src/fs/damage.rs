@@ -535,3 +535,67 @@ fn a_wrong_bit_in_the_checksum_of_a_page_costs_nothing() {
     let mut fs = Fs::open(wrong, Some(nvram), config).unwrap();
     assert_eq!(fs.check(true).unwrap().len(), 1);
 }
+
+#[test]
+fn an_older_nvram_is_not_believed_though_it_is_the_parts_own() {
+    for layout in LAYOUTS {
+        let (mut nand, mut nvram, mut world, config) = some_files(layout, 51);
+        let mut older = std::vec::Vec::new();
+        for round in 0..4u8 {
+            let mut fs = Fs::open(nand, Some(nvram), config).unwrap();
+            world.write(&mut fs, "d0/round", 0, &[round; 100]).unwrap();
+            world.sync(&mut fs, round % 2 == 0).unwrap();
+            let media = fs.into_media();
+            (nand, nvram) = (media.0, media.1.unwrap());
+            older.push(nvram.clone());
+        }
+        older.pop();
+        for (session, older) in older.into_iter().enumerate() {
+            let mut fs = Fs::open(nand.clone(), Some(older), config).unwrap();
+            assert_eq!(fs.report().kind, MountKind::Scanned, "{layout:?}, {session}");
+            world.check_all(&mut fs, "with an older NVRAM");
+        }
+    }
+}
+
+#[test]
+fn pages_of_a_file_that_never_got_a_name_are_not_in_the_holes_of_a_later_one() {
+    for layout in LAYOUTS {
+        let mut fs = make(GEOMETRY, 16 << 10, small(layout));
+        let unborn = fs.create(ROOT, b"unborn", &node(Kind::File)).unwrap();
+        fs.write(unborn, 0, &[7; 4 * 2048]).unwrap();
+        assert_eq!(fs.volume.objects.get(unborn).unwrap().header, NONE);
+        let mut fs = super::world::reopen(fs, false);
+        fs.create(ROOT, b"other", &node(Kind::File)).unwrap();
+        let mut fs = super::world::reopen(fs, true);
+        // Numbers are given from the first on in each mount.
+        fs.unlink(ROOT, b"other", false).unwrap();
+        let mut fs = super::world::reopen(fs, true);
+        let file = fs.create(ROOT, b"file", &node(Kind::File)).unwrap();
+        assert_eq!(file, unborn, "{layout:?}: the number is given again");
+        fs.truncate(file, 4 * 2048).unwrap();
+        fs.sync().unwrap();
+        let config = *fs.config();
+        let (nand, _) = fs.into_media();
+        let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+        let mut bytes = [1; 4 * 2048];
+        assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), bytes.len());
+        assert!(bytes.iter().all(|byte| *byte == 0), "{layout:?}: it has pages of another file");
+    }
+}
+
+#[test]
+fn a_checkpoint_whose_block_could_not_be_erased_is_not_believed() {
+    let (nand, _, mut world, config) = some_files(Layout::Compact, 61);
+    let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+    world.sync(&mut fs, true).unwrap();
+    assert!(fs.checkpoint(8).unwrap());
+    let block = GEOMETRY.block_of(fs.volume.log.checkpoint_pages()[0]);
+    fs.nand_mut().fail_next(block);
+    world.write(&mut fs, "d0/later", 0, &[3; 5000]).unwrap();
+    world.sync(&mut fs, true).unwrap();
+    let (nand, _) = fs.into_media();
+    let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+    assert_eq!(fs.report().kind, MountKind::Scanned);
+    world.check_all(&mut fs, "after a checkpoint that stayed");
+}

@@ -24,6 +24,8 @@ pub(super) struct BlockTail {
     pub end: u32,
     /// Pages that could not be read.
     pub unreadable: u32,
+    /// Those of them that others follow: no power cut did that.
+    pub lost: Vec<u32>,
 }
 
 pub(super) struct Flash<N> {
@@ -188,12 +190,19 @@ impl<N: Nand> Flash<N> {
     /// The tags of a block's pages from `from` on, the last one checked to be whole.
     pub fn read_tail(&mut self, block: u32, from: u32) -> Result<BlockTail> {
         let first = self.geometry.first_page(block);
-        let mut tail = BlockTail { pages: Vec::new(), end: from, unreadable: 0 };
+        let mut tail = BlockTail { pages: Vec::new(), end: from, unreadable: 0, lost: Vec::new() };
+        let mut pending = Vec::new();
         for page in from..self.geometry.pages_per_block {
             match self.read_tags(first + page)? {
                 SpareState::Erased => break,
-                SpareState::Tagged(tags) => tail.pages.push((first + page, tags)),
-                SpareState::Unreadable => tail.unreadable += 1,
+                SpareState::Tagged(tags) => {
+                    tail.pages.push((first + page, tags));
+                    tail.lost.append(&mut pending);
+                }
+                SpareState::Unreadable => {
+                    tail.unreadable += 1;
+                    pending.push(first + page);
+                }
             }
             tail.end = page + 1;
         }
@@ -259,8 +268,11 @@ impl<N: Nand> Flash<N> {
         Ok(done)
     }
 
-    /// Erases a block; false where that failed.
+    /// Erases a block; false where that failed, or it is marked bad, which the NVRAM may not have been told.
     pub fn erase(&mut self, block: u32) -> Result<bool> {
+        if self.is_bad(block)? {
+            return Ok(false);
+        }
         let done = self.nand.erase(block);
         let done = self.succeeded(done)?;
         self.erases += u64::from(done);

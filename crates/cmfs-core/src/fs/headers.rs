@@ -46,7 +46,11 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         }
         let (page, old) = (self.objects.find(id)?.header, self.objects.find(id)?.details.clone());
         if page == NONE {
-            let details = old.unwrap_or_default();
+            let object = self.objects.find(id)?;
+            let details = match old {
+                None if object.damaged => Box::new(Details::stand_in(id, object.kind)),
+                old => old.unwrap_or_default(),
+            };
             let filled = Details { rest: Some(details.rest.clone().unwrap_or_default()), ..*details };
             self.objects.find_mut(id)?.details = Some(Box::new(filled));
             return Ok(());

@@ -148,6 +148,15 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         session.begin(&mut self.flash, &mut self.blocks, &mut self.memory, self.last_block)
     }
 
+    /// As [`begin_session`](Log::begin_session), with a block at hand that may take the place of one of records.
+    fn begin_writing(&mut self, objects: &Objects) -> Result<()> {
+        let waits = self.session.is_some_and(|session| !session.has_begun()) && self.blocks.waiting() > 0;
+        if waits && self.blocks.erased_count() == 0 && self.blocks.next_erasable(self.last_block).is_none() {
+            self.commit(objects, false)?;
+        }
+        self.begin_session()
+    }
+
     /// Goes on where the NVRAM, or a checkpoint, says; the objects it says there are.
     pub fn adopt(&mut self, state: State) -> Objects {
         (self.sequence, self.last_block) = (state.sequence, state.last_block);
@@ -225,7 +234,7 @@ impl<N: Nand, V: Nvram> Log<N, V> {
 
     /// Writes a page and counts it live; where it went. The sequence number is filled in.
     pub fn append(&mut self, objects: &Objects, tags: Packed, data: &[u8]) -> Result<u32> {
-        self.begin_session()?;
+        self.begin_writing(objects)?;
         self.drop_checkpoint(objects)?;
         loop {
             let (block, page) = self.next_page(objects)?;
@@ -320,14 +329,18 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     /// Erases a block if too few are ready and one can be.
     pub fn erase_ahead(&mut self, objects: &Objects) -> Result<()> {
         if self.blocks.erased_count() < ERASED_AHEAD && self.blocks.next_erasable(self.last_block).is_some() {
-            self.erase_one(objects)?;
+            match self.erase_one(objects) {
+                // The only one was to be given up.
+                Ok(_) | Err(Error::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
 
     /// Erases one block and returns its number.
     pub fn erase_one(&mut self, objects: &Objects) -> Result<u32> {
-        self.begin_session()?;
+        self.begin_writing(objects)?;
         self.drop_checkpoint(objects)?;
         loop {
             if self.blocks.next_erasable(self.last_block).is_none() {
@@ -402,7 +415,12 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         self.begin_session()?;
         let gone = core::mem::take(&mut self.checkpoint);
         self.commit(objects, false)?;
-        gone.blocks().iter().try_for_each(|block| self.erase(*block).map(drop))?;
+        for block in gone.blocks() {
+            // One that failed may have been replaced by one of these when the session began.
+            if !self.holds_records(*block) {
+                self.erase(*block)?;
+            }
+        }
         Ok(true)
     }
 
@@ -430,6 +448,9 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         }
         let blocks: Vec<u32> = self.blocks.erased_in_place().take(count).collect();
         self.begin_session()?;
+        // The NVRAM must not take a block for erased in which a page may have been begun.
+        blocks.iter().for_each(|block| self.blocks.blank(*block));
+        self.commit(objects, true)?;
         let written = checkpoint::program(&mut self.flash, &stream, &blocks)?;
         blocks.into_iter().for_each(|block| self.met_checkpoint(block));
         if !written {

@@ -23,6 +23,8 @@ mod cuts;
 mod damage;
 mod data;
 mod entries;
+#[cfg(test)]
+mod faults;
 mod flash;
 mod headers;
 mod log;
@@ -35,6 +37,8 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod volume;
+#[cfg(test)]
+mod walks;
 #[cfg(test)]
 mod world;
 

@@ -1,7 +1,7 @@
 //! Making a file system, and the ways to open one.
 //!
 //! 1. *Clean*: the NVRAM says where everything is and that nothing was written since. Read: the NVRAM, and of the
-//!    NAND one page (the format record: are identity and session the same?) and four spare areas (was it written
+//!    NAND one page (the format record: are identity and session the same?) and five spare areas (was it written
 //!    without us, by ourselves or by others? is there a checkpoint that must go before a write?).
 //! 2. *Recovered*: pages were written since. They are in the block that the NVRAM names (compact), or in blocks
 //!    whose sequence numbers differ (paper); these are read and replayed.
@@ -57,6 +57,8 @@ pub struct MountReport {
     pub blocks_read: u32,
     /// Pages of the log that could not be read: cut off by a power loss, or lost.
     pub unreadable_pages: u32,
+    /// Those of them that were lost for certain: of what they held an older state counts, or none.
+    pub lost: Vec<u32>,
 }
 
 /// Makes a directory that is there without a header, too.

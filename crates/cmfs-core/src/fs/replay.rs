@@ -65,6 +65,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
     fn replay(&mut self, block: u32, sequence: Option<u32>, tail: BlockTail) -> Result<()> {
         self.report.blocks_read += 1;
         self.report.unreadable_pages += tail.unreadable;
+        self.report.lost.extend_from_slice(&tail.lost);
         let guards = self.apply_all(&tail.pages)?;
         self.log.blocks.replayed(block, sequence, tail.end, guards);
         sequence.into_iter().for_each(|sequence| self.log.replayed(block, sequence));
@@ -121,17 +122,19 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
     /// The sequence number of a block: of its first page, or where that cannot be read of the next.
     fn first_sequence(&mut self, block: u32, mut known: Option<SpareState>) -> Result<Option<u32>> {
         let first = self.log.flash.geometry().first_page(block);
+        let mut unreadable = 0;
         for page in first..first + self.log.flash.geometry().pages_per_block {
             let tags = match known.take() {
                 Some(tags) => tags,
                 None => self.log.flash.read_tags(page)?,
             };
             match tags {
-                SpareState::Erased => return Ok(None),
+                SpareState::Erased => break,
                 SpareState::Tagged(tags) => return Ok(Some(tags.sequence)),
-                SpareState::Unreadable => {}
+                SpareState::Unreadable => unreadable += 1,
             }
         }
+        self.report.unreadable_pages += unreadable;
         Ok(None)
     }
 
@@ -141,7 +144,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         let tail = match summary {
             Some(tags) => {
                 let end = tags.len() as u32;
-                BlockTail { pages: (first..).zip(tags).collect(), end, unreadable: 0 }
+                BlockTail { pages: (first..).zip(tags).collect(), end, unreadable: 0, lost: Vec::new() }
             }
             None => self.log.flash.read_tail(block, 0)?,
         };
@@ -196,9 +199,11 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
             Some(extra) if !extra.shadows => None,
             _ => match self.log.flash.fetch(page) {
                 Err(Error::Gone) => return Err(Error::Gone),
+                // Its tags say whose it is, but not what it replaced.
                 Err(_) => {
                     self.report.unreadable_pages += 1;
-                    return Ok(false);
+                    self.report.lost.push(page);
+                    None
                 }
                 Ok(_) => Header::read(self.log.flash.page(), u64::from(page)).ok(),
             },
@@ -272,12 +277,22 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         }
     }
 
-    /// Pages of objects whose header was never written belong to nobody. Returns the steps that are to be finished.
+    /// Where pages of the log are lost, those may have been headers: what has contents and no header is kept in `lost+found`.
+    /// Else pages of objects whose header was never written belong to nobody: those objects have no name, and flash says so before
+    /// their numbers are given to others, whose holes would else show them in a scan. Returns the steps that are to be
+    /// finished.
     pub fn finish(mut self) -> HalfMoves {
         for id in self.objects.ids() {
-            let unborn = self.objects.get(id).is_some_and(|object| object.header == NONE && id > LOST_FOUND);
-            if unborn {
-                self.drop_object(id);
+            let Some(object) = self.objects.get_mut(id) else { continue };
+            match (object.header, object.map.count()) {
+                (NONE, 0) if id > LOST_FOUND => self.drop_object(id),
+                (NONE, _) if id > LOST_FOUND => {
+                    self.moves.remove(&id);
+                    object.damaged = object.parent == LOST_FOUND || !self.report.lost.is_empty();
+                    object.parent = if object.damaged { LOST_FOUND } else { UNLINKED };
+                    self.log.memory.note_object(id);
+                }
+                _ => {}
             }
         }
         self.moves

@@ -2,10 +2,10 @@
 //! session before the first change.
 //!
 //! Two blocks hold records. A session with the NVRAM of the one before goes behind that one's record: the NVRAM says
-//! first which page it will be, so that no page is programmed that may have been begun. Any other session erases the
+//! first which page it will be. Any other session, and one after a record that was cut off, erases the
 //! block that the newest record is not in and begins it anew, with two copies. So a newer record is either where the
-//! NVRAM says, or at the beginning of the other block, or the NVRAM's page is gone: a mount reads one page and one
-//! spare area to know. Blocks of records are to the log as bad ones. Cost: one page a mount that writes, an erase
+//! NVRAM says, or at the beginning of the other block, or right behind where an older NVRAM says, or the NVRAM's page is
+//! gone: a mount reads one page and two spare areas to know. Blocks of records are to the log as bad ones. Cost: one page a mount that writes, an erase
 //! where it has not the NVRAM of the one before.
 
 use super::flash::Flash;
@@ -16,6 +16,7 @@ use crate::media::{Geometry, Nand, Nvram};
 use crate::nvram::Pairing;
 use crate::record::{NoRecord, Record};
 use crate::tags::{PageKind, SpareState};
+use alloc::vec::Vec;
 
 /// The part's sessions, as far as this mount knows. The NAND is not changed before the record is of this mount.
 #[derive(Clone, Copy, Debug)]
@@ -77,17 +78,25 @@ impl Session {
                 == (pairing.identity, pairing.session, pairing.memory)
             && !went_on_beside(flash, &record, pairing.page)?
         {
-            return Ok((Match::Holds, Some(Session::new(record, pairing.page, Some(behind(pairing.page))))));
+            // Had a session begun behind it, an NVRAM that is as it was then would name that one.
+            let next = behind(pairing.page);
+            let went_on = geometry.block_of(next) == geometry.block_of(pairing.page)
+                && flash.read_tags(next)? != SpareState::Erased;
+            if !went_on {
+                return Ok((Match::Holds, Some(Session::new(record, pairing.page, Some(next)))));
+            }
         }
         let Some((page, record)) = find_record(flash)? else { return Ok((Match::Plain, None)) };
         if record.identity != pairing.identity {
             return Ok((Match::Foreign, None));
         }
-        // A session that the NVRAM was told of, and that was cut off before it began.
+        // A session that the NVRAM was told of, and that was cut off before it began; or the record has a copy. One of
+        // that number elsewhere was begun with this NVRAM after it was as it is.
         let announced = record.session.wrapping_add(1) == pairing.session;
-        let holds = record.memory == pairing.memory && (announced || record.session == pairing.session);
-        let here = geometry.block_of(page) == geometry.block_of(pairing.page);
-        let next = (holds && here && pairing.page >= page).then_some(behind(pairing.page));
+        let copied = record.session == pairing.session && pairing.page.checked_add(1) == Some(page);
+        let holds = record.memory == pairing.memory && (announced || copied);
+        // Behind a page that may have been begun no record goes: records of a block follow each other.
+        let next = copied.then_some(behind(pairing.page));
         let found = if holds { Match::Holds } else { Match::Stale };
         Ok((found, Some(Session::new(record, page, next))))
     }
@@ -95,6 +104,11 @@ impl Session {
     /// The number of the session that is under way, or of the last one.
     pub fn number(&self) -> u32 {
         self.record.session
+    }
+
+    /// Whether it is of this mount.
+    pub fn has_begun(&self) -> bool {
+        self.begun
     }
 
     /// What ties the part to an NVRAM that is formatted now.
@@ -140,34 +154,41 @@ impl Session {
             (None, None) => return Err(Error::NoSpace),
         };
         let mut new = Session { record, page, next: None, begun: true };
-        let mut replaced = false;
+        let mut failed = Vec::new();
         loop {
             memory.begin_session(new.record.session, new.page)?;
             match new.write(flash, true) {
                 Ok(()) => break,
-                Err(Error::NoSpace) => new.replace_block(flash, blocks, last)?,
+                Err(Error::NoSpace) => failed.push(new.replace_block(flash, blocks, last)?),
                 Err(error) => return Err(error),
             }
-            replaced = true;
         }
         *self = new;
-        if replaced && let Some(other) = other_of(&new.record, geometry.block_of(new.page)) {
+        // What failed may hold the record before, which counts until the new one is there.
+        failed.iter().try_for_each(|block| flash.mark_bad(*block))?;
+        if !failed.is_empty()
+            && let Some(other) = other_of(&new.record, geometry.block_of(new.page))
+        {
             // What it says of where records are is not true any more.
             let _ = flash.erase(other);
         }
         Ok(())
     }
 
-    /// Another block takes the place of the one that failed.
-    fn replace_block<N: Nand>(&mut self, flash: &mut Flash<N>, blocks: &mut Blocks, last: u32) -> Result<()> {
+    /// Another block takes the place of the one that failed, which is returned.
+    fn replace_block<N: Nand>(
+        &mut self,
+        flash: &mut Flash<N>,
+        blocks: &mut Blocks,
+        last: u32,
+    ) -> Result<u32> {
         let failed = flash.geometry().block_of(self.page);
-        flash.mark_bad(failed)?;
         let spare = blocks.next_erased(last).or_else(|| blocks.next_erasable(last));
         let spare = spare.ok_or(Error::NoSpace)?;
         blocks.exclude(spare);
         self.record.blocks.iter_mut().filter(|block| **block == failed).for_each(|block| *block = spare);
         self.page = flash.geometry().first_page(spare);
-        Ok(())
+        Ok(failed)
     }
 
     /// Writes the record; two of them at the beginning of a block, which is erased before unless it is.
@@ -217,8 +238,9 @@ fn went_on_beside<N: Nand>(flash: &mut Flash<N>, record: &Record, page: u32) -> 
         if tags.kind() == PageKind::Format && tags.chunk >= record.session))
 }
 
-/// The newest record and its page: blocks of records are the last of the part, unless one failed.
+/// The newest record and its page, of all blocks that hold some: those of the part's end, unless one failed.
 fn find_record<N: Nand>(flash: &mut Flash<N>) -> Result<Option<(u32, Record)>> {
+    let mut newest: Option<(u32, Record)> = None;
     for block in (0..flash.geometry().blocks).rev() {
         let first = first_record(flash, block)?;
         let is_format = matches!(first, SpareState::Tagged(tags) if tags.kind() == PageKind::Format);
@@ -226,11 +248,14 @@ fn find_record<N: Nand>(flash: &mut Flash<N>) -> Result<Option<(u32, Record)>> {
             continue;
         }
         let Some(found) = newest_in(flash, block)? else { continue };
-        let Some(other) = other_of(&found.1, block) else { continue };
-        let beside = newest_in(flash, other)?.filter(|(_, record)| record.identity == found.1.identity);
-        return Ok([Some(found), beside].into_iter().flatten().max_by_key(|(_, record)| record.session));
+        let is_newer = newest.as_ref().is_none_or(|(_, record)| {
+            record.identity == found.1.identity && found.1.session > record.session
+        });
+        if is_newer && other_of(&found.1, block).is_some() {
+            newest = Some(found);
+        }
     }
-    Ok(None)
+    Ok(newest)
 }
 
 /// The last record of a block.

@@ -2,7 +2,7 @@
 
 use super::{Config, Fs, Layout, NewObject};
 use crate::error::Error;
-use crate::media::Geometry;
+use crate::media::{Geometry, Nand, Nvram};
 use crate::object::{Kind, ROOT};
 use crate::ram::{RamNand, RamNvram};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use std::format;
 use std::string::String;
 
-pub(super) type TestFs = Fs<RamNand, RamNvram>;
+pub(super) type TestFs<N = RamNand, V = RamNvram> = Fs<N, V>;
 
 pub(super) const GEOMETRY: Geometry =
     Geometry { page_bytes: 2048, spare_bytes: 64, pages_per_block: 64, blocks: 32 };
@@ -94,6 +94,8 @@ pub(super) struct World {
     touched: BTreeSet<String>,
     /// Things that were.
     changed: BTreeSet<u32>,
+    /// Names that were removed or moved away since, and not made again.
+    gone: BTreeSet<String>,
     /// Under way.
     atomic: Option<Atomic>,
 }
@@ -104,7 +106,7 @@ fn noise(random: &mut Random, len: u64) -> Vec<u8> {
 }
 
 impl World {
-    fn dir(fs: &mut TestFs, path: &str) -> Result<u32, Error> {
+    fn dir<N: Nand, V: Nvram>(fs: &mut TestFs<N, V>, path: &str) -> Result<u32, Error> {
         let (dir, _) = path.split_once('/').unwrap_or(("", path));
         match fs.lookup(ROOT, dir.as_bytes()) {
             Err(Error::NotFound) => fs.create(ROOT, dir.as_bytes(), &node(Kind::Dir)),
@@ -117,14 +119,20 @@ impl World {
     }
 
     /// The object of a path, and the thing it is in the model; a file is made where nothing is.
-    fn open(&mut self, fs: &mut TestFs, path: &str) -> Result<(u32, u32), Error> {
+    fn open<N: Nand, V: Nvram>(&mut self, fs: &mut TestFs<N, V>, path: &str) -> Result<(u32, u32), Error> {
         let dir = World::dir(fs, path)?;
         if let Some(thing) = self.names.get(path) {
             return Ok((fs.lookup(dir, World::name(path))?, *thing));
         }
-        self.touched.insert(path.into());
+        self.touch(path);
         let id = fs.create(dir, World::name(path), &node(Kind::File))?;
         Ok((id, self.adopt(path, Thing::default())))
+    }
+
+    /// What becomes of a name is open until the next sync.
+    fn touch(&mut self, path: &str) {
+        self.touched.insert(path.into());
+        self.gone.remove(path);
     }
 
     fn adopt(&mut self, path: &str, thing: Thing) -> u32 {
@@ -139,13 +147,23 @@ impl World {
     }
 
     /// A file, and the model's contents of it; both are about to change.
-    fn change(&mut self, fs: &mut TestFs, path: &str) -> Result<(u32, &mut Thing), Error> {
+    fn change<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        path: &str,
+    ) -> Result<(u32, &mut Thing), Error> {
         let (id, thing) = self.open(fs, path)?;
         self.changed.insert(thing);
         Ok((id, self.things.get_mut(&thing).expect("a thing")))
     }
 
-    pub fn write(&mut self, fs: &mut TestFs, path: &str, offset: usize, data: &[u8]) -> Result<(), Error> {
+    pub fn write<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        path: &str,
+        offset: usize,
+        data: &[u8],
+    ) -> Result<(), Error> {
         if self.is_link(path) {
             return Ok(());
         }
@@ -162,7 +180,12 @@ impl World {
         Ok(())
     }
 
-    fn truncate(&mut self, fs: &mut TestFs, path: &str, size: usize) -> Result<(), Error> {
+    fn truncate<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        path: &str,
+        size: usize,
+    ) -> Result<(), Error> {
         if self.is_link(path) {
             return Ok(());
         }
@@ -172,7 +195,13 @@ impl World {
         Ok(())
     }
 
-    fn punch(&mut self, fs: &mut TestFs, path: &str, from: usize, to: usize) -> Result<(), Error> {
+    fn punch<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        path: &str,
+        from: usize,
+        to: usize,
+    ) -> Result<(), Error> {
         if self.is_link(path) {
             return Ok(());
         }
@@ -185,9 +214,9 @@ impl World {
         Ok(())
     }
 
-    fn set_attribute(
+    fn set_attribute<N: Nand, V: Nvram>(
         &mut self,
-        fs: &mut TestFs,
+        fs: &mut TestFs<N, V>,
         path: &str,
         name: &[u8],
         value: Option<&[u8]>,
@@ -207,11 +236,16 @@ impl World {
         Ok(())
     }
 
-    fn symlink(&mut self, fs: &mut TestFs, path: &str, target: &[u8]) -> Result<(), Error> {
+    fn symlink<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        path: &str,
+        target: &[u8],
+    ) -> Result<(), Error> {
         if self.names.contains_key(path) {
             return Ok(());
         }
-        self.touched.insert(path.into());
+        self.touch(path);
         let dir = World::dir(fs, path)?;
         fs.create(dir, World::name(path), &NewObject { target, ..node(Kind::Symlink) })?;
         let thing = Thing { contents: target.to_vec(), is_link: true, ..Thing::default() };
@@ -220,11 +254,16 @@ impl World {
         Ok(())
     }
 
-    pub fn link(&mut self, fs: &mut TestFs, path: &str, to: &str) -> Result<(), Error> {
+    pub fn link<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        path: &str,
+        to: &str,
+    ) -> Result<(), Error> {
         let Some(thing) = self.names.get(path).copied().filter(|_| !self.names.contains_key(to)) else {
             return Ok(());
         };
-        self.touched.insert(to.into());
+        self.touch(to);
         let (dir, new_dir) = (World::dir(fs, path)?, World::dir(fs, to)?);
         let id = fs.lookup(dir, World::name(path))?;
         fs.link(id, new_dir, World::name(to))?;
@@ -232,19 +271,26 @@ impl World {
         Ok(())
     }
 
-    pub fn unlink(&mut self, fs: &mut TestFs, path: &str) -> Result<(), Error> {
+    pub fn unlink<N: Nand, V: Nvram>(&mut self, fs: &mut TestFs<N, V>, path: &str) -> Result<(), Error> {
         if !self.names.contains_key(path) {
             return Ok(());
         }
-        self.touched.insert(path.into());
+        self.touch(path);
         let dir = World::dir(fs, path)?;
         fs.unlink(dir, World::name(path), false)?;
         self.names.remove(path);
+        self.gone.insert(path.into());
         Ok(())
     }
 
     /// Takes down what a step is about to do, if both names were there at the last sync and since.
-    fn begin(&mut self, fs: &mut TestFs, path: &str, to: &str, swaps: bool) -> Result<(), Error> {
+    fn begin<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        path: &str,
+        to: &str,
+        swaps: bool,
+    ) -> Result<(), Error> {
         let same = self.names.get(path) == self.names.get(to);
         if same || [path, to].iter().any(|n| self.touched.contains(*n) || !self.synced_names.contains_key(*n))
         {
@@ -259,10 +305,15 @@ impl World {
         Ok(())
     }
 
-    fn rename(&mut self, fs: &mut TestFs, path: &str, to: &str) -> Result<(), Error> {
+    fn rename<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        path: &str,
+        to: &str,
+    ) -> Result<(), Error> {
         let Some(thing) = self.names.get(path).copied().filter(|_| path != to) else { return Ok(()) };
         self.begin(fs, path, to, false)?;
-        self.touched.extend([path.into(), to.into()]);
+        [path, to].into_iter().for_each(|path| self.touch(path));
         let (dir, new_dir) = (World::dir(fs, path)?, World::dir(fs, to)?);
         fs.rename(dir, World::name(path), new_dir, World::name(to), false)?;
         self.atomic = None;
@@ -270,16 +321,22 @@ impl World {
         if self.names.get(to) != Some(&thing) {
             self.names.remove(path);
             self.names.insert(to.into(), thing);
+            self.gone.insert(path.into());
         }
         Ok(())
     }
 
-    pub fn exchange(&mut self, fs: &mut TestFs, path: &str, to: &str) -> Result<(), Error> {
+    pub fn exchange<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        path: &str,
+        to: &str,
+    ) -> Result<(), Error> {
         let (Some(one), Some(two)) = (self.names.get(path).copied(), self.names.get(to).copied()) else {
             return Ok(());
         };
         self.begin(fs, path, to, true)?;
-        self.touched.extend([path.into(), to.into()]);
+        [path, to].into_iter().for_each(|path| self.touch(path));
         let (dir, new_dir) = (World::dir(fs, path)?, World::dir(fs, to)?);
         fs.exchange(dir, World::name(path), new_dir, World::name(to))?;
         self.atomic = None;
@@ -288,7 +345,7 @@ impl World {
         Ok(())
     }
 
-    pub fn sync(&mut self, fs: &mut TestFs, update: bool) -> Result<(), Error> {
+    pub fn sync<N: Nand, V: Nvram>(&mut self, fs: &mut TestFs<N, V>, update: bool) -> Result<(), Error> {
         match update {
             true => fs.update().map(drop)?,
             false => fs.sync()?,
@@ -298,11 +355,12 @@ impl World {
         self.synced_things = self.things.clone();
         self.touched.clear();
         self.changed.clear();
+        self.gone.clear();
         Ok(())
     }
 
     /// Makes one thing durable, with all its names.
-    fn sync_one(&mut self, fs: &mut TestFs, path: &str) -> Result<(), Error> {
+    fn sync_one<N: Nand, V: Nvram>(&mut self, fs: &mut TestFs<N, V>, path: &str) -> Result<(), Error> {
         let Some(thing) = self.names.get(path).copied() else { return Ok(()) };
         let dir = World::dir(fs, path)?;
         let id = fs.lookup(dir, World::name(path))?;
@@ -317,7 +375,12 @@ impl World {
     }
 
     /// One of everything, at random.
-    pub fn step(&mut self, fs: &mut TestFs, random: &mut Random, size_max: u64) -> Result<(), Error> {
+    pub fn step<N: Nand, V: Nvram>(
+        &mut self,
+        fs: &mut TestFs<N, V>,
+        random: &mut Random,
+        size_max: u64,
+    ) -> Result<(), Error> {
         let any = |random: &mut Random| format!("d{}/f{}", random.below(2), random.below(6));
         let path = any(random);
         let to = any(random);
@@ -355,7 +418,7 @@ impl World {
         }
     }
 
-    fn read(fs: &mut TestFs, path: &str) -> Result<(u32, Thing), Error> {
+    fn read<N: Nand, V: Nvram>(fs: &mut TestFs<N, V>, path: &str) -> Result<(u32, Thing), Error> {
         let (dir, name) = path.split_once('/').unwrap_or(("", path));
         let dir = fs.lookup(ROOT, dir.as_bytes())?;
         let id = fs.lookup(dir, name.as_bytes())?;
@@ -375,7 +438,7 @@ impl World {
     }
 
     /// A name stands for this thing.
-    fn check_one(fs: &mut TestFs, path: &str, expected: &Thing, what: &str) -> u32 {
+    fn check_one<N: Nand, V: Nvram>(fs: &mut TestFs<N, V>, path: &str, expected: &Thing, what: &str) -> u32 {
         let (id, found) = World::read(fs, path).unwrap_or_else(|error| panic!("{what}: {path}: {error}"));
         assert_eq!(found.is_link, expected.is_link, "{what}: kind of {path}");
         assert_eq!(found.contents.len(), expected.contents.len(), "{what}: size of {path}");
@@ -385,17 +448,8 @@ impl World {
         id
     }
 
-    /// Everything is as the model says.
-    pub fn check_all(&self, fs: &mut TestFs, what: &str) {
-        let mut ids = BTreeMap::new();
-        for (path, thing) in &self.names {
-            let id = World::check_one(fs, path, &self.things[thing], what);
-            assert_eq!(*ids.entry(*thing).or_insert(id), id, "{what}: what {path} is linked to");
-        }
-        for (thing, id) in ids {
-            let names = self.names.values().filter(|other| **other == thing).count();
-            assert_eq!(fs.attr(id).expect("attributes").links as usize, names, "{what}: links of {id}");
-        }
+    /// All names, in order.
+    fn list<N: Nand, V: Nvram>(fs: &mut TestFs<N, V>) -> Vec<String> {
         let mut found = Vec::new();
         for dir in ["d0", "d1"] {
             if let Ok(id) = fs.lookup(ROOT, dir.as_bytes()) {
@@ -407,6 +461,21 @@ impl World {
             }
         }
         found.sort_unstable();
+        found
+    }
+
+    /// Everything is as the model says.
+    pub fn check_all<N: Nand, V: Nvram>(&self, fs: &mut TestFs<N, V>, what: &str) {
+        let mut ids = BTreeMap::new();
+        for (path, thing) in &self.names {
+            let id = World::check_one(fs, path, &self.things[thing], what);
+            assert_eq!(*ids.entry(*thing).or_insert(id), id, "{what}: what {path} is linked to");
+        }
+        for (thing, id) in ids {
+            let names = self.names.values().filter(|other| **other == thing).count();
+            assert_eq!(fs.attr(id).expect("attributes").links as usize, names, "{what}: links of {id}");
+        }
+        let found = World::list(fs);
         let expected: Vec<String> = self.names.keys().cloned().collect();
         assert_eq!(found, expected, "{what}: there are these names");
         assert_eq!(fs.check(true).expect("a check"), [], "{what}");
@@ -414,7 +483,7 @@ impl World {
 
     /// What was synced and not touched since is there, what was to be done in one step is done or not, and nothing
     /// that is there cannot be read.
-    pub fn check_synced(&self, fs: &mut TestFs, what: &str) {
+    pub fn check_synced<N: Nand, V: Nvram>(&self, fs: &mut TestFs<N, V>, what: &str) {
         for (path, thing) in &self.synced_names {
             if self.touched.contains(path) {
                 continue;
@@ -430,11 +499,25 @@ impl World {
                 Err(error) => panic!("{what}: {path}: {error}"),
             }
         }
+        let found = World::list(fs);
+        for (number, path) in found.iter().enumerate() {
+            let known = self.synced_names.contains_key(path) || self.touched.contains(path);
+            assert!(known, "{what}: {path} came back");
+            assert!(number == 0 || found[number - 1] != *path, "{what}: {path} is there twice");
+        }
         self.check_atomic(fs, what);
         assert_eq!(fs.check(true).expect("a check"), [], "{what}");
     }
 
-    fn check_atomic(&self, fs: &mut TestFs, what: &str) {
+    /// What was removed or moved away is gone at once, where the part keeps what it was given.
+    pub fn check_gone<N: Nand, V: Nvram>(&self, fs: &mut TestFs<N, V>, what: &str) {
+        let found = World::list(fs);
+        for path in &self.gone {
+            assert!(!found.contains(path), "{what}: {path}, which was removed, came back");
+        }
+    }
+
+    fn check_atomic<N: Nand, V: Nvram>(&self, fs: &mut TestFs<N, V>, what: &str) {
         let Some(atomic) = &self.atomic else { return };
         let found = atomic.names.each_ref().map(|path| World::read(fs, path).map(|(id, _)| id));
         let [one, two] = atomic.ids;
@@ -444,7 +527,7 @@ impl World {
     }
 
     /// After a cut: what became of changed names and things is open. They are removed, and the work goes on.
-    pub fn start_over(&mut self, fs: &mut TestFs) {
+    pub fn start_over<N: Nand, V: Nvram>(&mut self, fs: &mut TestFs<N, V>) {
         let is_open = |(path, thing): (&String, &u32)| {
             (self.touched.contains(path) || self.changed.contains(thing)).then(|| path.clone())
         };
@@ -461,6 +544,7 @@ impl World {
             }
         }
         (self.touched, self.changed, self.atomic) = (BTreeSet::new(), BTreeSet::new(), None);
+        self.gone.clear();
     }
 
     /// A name that is not to be there.
