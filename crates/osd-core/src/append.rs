@@ -4,11 +4,11 @@
 //! cleaner need not search the tree. The summary of a segment of a chain also names the segment that goes on
 //! with it. Where a program fails, the page is written to the next position in a good block.
 
-use super::Counts;
 use super::checkpoint::ChainStart;
-use super::flash::{Addr, Flash};
+use super::flash::{Addr, Flash, PageTag};
 use super::layout::{Fork, Input, Key, Output, PageKind};
 use super::segments::{Segments, State};
+use super::{Counts, is_damage};
 use bimetal_base::{Error, Result};
 
 /// Something that was written to a segment.
@@ -99,6 +99,13 @@ pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<LogEntry>> {
         });
     }
     Ok(entries)
+}
+
+/// A page of a chain, or the first of a segment of one.
+struct Chained {
+    addr: Addr,
+    kind: PageKind,
+    serial: u64,
 }
 
 /// One page of a summary.
@@ -394,13 +401,17 @@ impl Media {
             if self.flash.is_bad(addr) {
                 continue;
             }
-            match self.flash.read_tag(addr)? {
+            let tag = match self.flash.read_tag(addr) {
+                Err(why) if is_damage(&why) => return Ok(None),
+                tag => tag?,
+            };
+            match tag {
                 None if parts.is_empty() => continue,
                 Some(tag) if tag.kind == PageKind::Summary => {}
                 _ => return Ok(None),
             }
             let Ok(page) = self.flash.read(addr, PageKind::Summary) else { return Ok(None) };
-            let page = read_summary(&page)?;
+            let Ok(page) = read_summary(&page) else { return Ok(None) };
             let due = page.parts.checked_sub(parts.len() as u16 + 1);
             if due != Some(page.part) {
                 return Ok(None);
@@ -408,7 +419,7 @@ impl Media {
             parts.push(page.bytes.to_vec());
             if page.part == 0 {
                 parts.reverse();
-                return read_entries(&parts.concat()).map(Some);
+                return Ok(read_entries(&parts.concat()).ok());
             }
         }
         Ok(None)
@@ -423,52 +434,149 @@ impl Media {
         }
     }
 
-    /// Follows a chain; its log and access pages in order.
-    pub(super) fn follow(&mut self, start: ChainStart) -> Result<Vec<(Addr, PageKind)>> {
-        let mut found = Vec::new();
+    /// Log and access pages written after the chains were where a checkpoint says, in order, and whether the chains lead
+    /// to all of them. Where one is damaged the pages are looked for.
+    pub(super) fn pages_after(
+        &mut self,
+        starts: &[ChainStart],
+        search: bool,
+    ) -> Result<Vec<(Addr, PageKind)>> {
+        if !search {
+            let mut found = Vec::new();
+            let mut whole = true;
+            for start in starts {
+                whole &= self.follow(*start, &mut found)?;
+            }
+            if whole {
+                return Ok(self.take_up(found));
+            }
+        }
+        let found = self.search_pages(starts)?;
+        Ok(self.take_up(found))
+    }
+
+    /// What is read again after a power cut stays.
+    fn take_up(&mut self, mut found: Vec<Chained>) -> Vec<(Addr, PageKind)> {
+        for chained in &found {
+            self.serial = self.serial.max(chained.serial);
+            self.segments.set_used(&self.flash, self.segments.of(chained.addr), State::Closed);
+            self.segments.pin(self.segments.of(chained.addr));
+        }
+        found.retain(|chained| matches!(chained.kind, PageKind::Log | PageKind::Access));
+        found.into_iter().map(|chained| (chained.addr, chained.kind)).collect()
+    }
+
+    /// Follows a chain; false if it may go on where nothing leads to.
+    fn follow(&mut self, start: ChainStart, found: &mut Vec<Chained>) -> Result<bool> {
         let (mut segment, mut serial, mut index) = (start.segment, start.serial, start.index);
         loop {
             if segment as usize >= self.segments.count() {
-                return Err(Error::corrupt("a chain of the object store", "it leads nowhere", segment));
+                return Ok(false);
             }
-            self.serial = self.serial.max(serial);
-            self.segments.set_used(&self.flash, segment, State::Closed);
-            self.segments.pin(segment);
-            let mut next = None;
+            // The segment itself is in use, whatever is in it.
+            found.push(Chained { addr: self.flash.addr(segment, 0), kind: PageKind::Summary, serial });
+            let (mut next, mut ends) = (None, false);
             while index < self.flash.pages_per_segment() {
                 let addr = self.flash.addr(segment, index);
                 index += 1;
-                if self.flash.is_bad(addr) && self.flash.read_tag(addr)?.is_none() {
-                    continue;
+                let tag = match self.flash.read_tag(addr) {
+                    Err(why) if is_damage(&why) => None,
+                    tag => tag?,
+                };
+                match tag {
+                    Some(PageTag { kind: PageKind::Summary, serial: its, .. }) if its == serial => {
+                        next = next.or(self.next_of(addr)?);
+                    }
+                    Some(tag) if tag.serial == serial => {
+                        found.push(Chained { addr, kind: tag.kind, serial });
+                        ends = false;
+                    }
+                    // Behind the last page: erased. Anything else is torn, or was a page of the chain.
+                    None if self.flash.is_bad(addr) => {}
+                    None => ends = self.flash.is_blank(addr).unwrap_or(false),
+                    Some(_) => return Ok(false),
                 }
-                match self.flash.read_tag(addr)? {
-                    Some(tag) if tag.serial == serial => match tag.kind {
-                        PageKind::Log | PageKind::Access => found.push((addr, tag.kind)),
-                        PageKind::Summary => {
-                            let page = self.flash.read(addr, PageKind::Summary)?;
-                            next = read_summary(&page)?.next;
-                        }
-                        _ => {}
-                    },
-                    _ => break,
+                if !ends && tag.is_none() && !self.flash.is_bad(addr) {
+                    return Ok(false);
                 }
             }
             match next {
                 // Each use of a segment has a later number than all before it: a chain that goes back would never end.
-                Some((number, its)) if its <= serial => {
-                    let why = format!(
-                        "use {serial} of segment {segment} leads back to use {its} of segment {number}"
-                    );
-                    return Err(Error::corrupt(
-                        "a chain of the object store",
-                        why,
-                        format!("segment {segment}"),
-                    ));
-                }
+                Some((_, its)) if its <= serial => return Ok(false),
                 Some((number, its)) => (segment, serial, index) = (number, its, 0),
-                None => return Ok(found),
+                None => return Ok(ends),
             }
         }
+    }
+
+    /// The segment that a summary says goes on with its chain; none if it cannot be read.
+    fn next_of(&mut self, addr: Addr) -> Result<Option<(u32, u64)>> {
+        match self.flash.read(addr, PageKind::Summary).and_then(|page| Ok(read_summary(&page)?.next)) {
+            Err(why) if is_damage(&why) => Ok(None),
+            next => next,
+        }
+    }
+
+    /// Finds what the chains should have led to: the log and access pages in all segments that were opened after them,
+    /// by the use of their segments.
+    ///
+    /// Cost: a spare area or two a segment, and those of the segments written since.
+    fn search_pages(&mut self, starts: &[ChainStart]) -> Result<Vec<Chained>> {
+        let (Some(log), Some(access)) = (starts.first(), starts.last()) else { return Ok(Vec::new()) };
+        let first = log.serial.min(access.serial);
+        let mut found = Vec::new();
+        for segment in 0..self.segments.count() as u32 {
+            if self.segments.get(segment).state == State::Bad || self.serial_of(segment)? < first {
+                continue;
+            }
+            for index in 0..self.flash.pages_per_segment() {
+                let addr = self.flash.addr(segment, index);
+                let tag = match self.flash.read_tag(addr) {
+                    Err(why) if is_damage(&why) => None,
+                    tag => tag?,
+                };
+                let Some(PageTag { kind, serial, .. }) = tag else { continue };
+                let start = match kind {
+                    PageKind::Log => log,
+                    PageKind::Access => access,
+                    _ => continue,
+                };
+                let begin = if serial == start.serial { start.index } else { 0 };
+                if serial >= start.serial && index >= begin {
+                    found.push(Chained { addr, kind, serial });
+                }
+            }
+        }
+        found.sort_unstable_by_key(|chained| (chained.serial, chained.addr));
+        for start in starts {
+            if (start.segment as usize) < self.segments.count() {
+                let addr = self.flash.addr(start.segment, 0);
+                found.push(Chained { addr, kind: PageKind::Summary, serial: start.serial });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The number of the use of a segment, as most of its first pages have it; 0 if they have none.
+    fn serial_of(&mut self, segment: u32) -> Result<u64> {
+        let mut serial = 0;
+        let mut pages = 0;
+        for index in 0..self.flash.pages_per_segment() {
+            let addr = self.flash.addr(segment, index);
+            if self.flash.is_bad(addr) {
+                continue;
+            }
+            match self.flash.read_tag(addr) {
+                Err(why) if is_damage(&why) => {}
+                Err(why) => return Err(why),
+                Ok(tag) => serial = serial.max(tag.map_or(0, |tag| tag.serial)),
+            }
+            pages += 1;
+            if pages == 2 {
+                break;
+            }
+        }
+        Ok(serial)
     }
 
     /// What a checkpoint or the log says something of is in use.

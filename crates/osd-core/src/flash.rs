@@ -45,6 +45,19 @@ pub(super) struct Flash {
     pub done: Time,
     /// A whole page to program from.
     scratch: Vec<u8>,
+    /// Pages that are damaged until their blocks are erased.
+    #[cfg(test)]
+    faults: rustc_hash::FxHashMap<(u32, u32), Fault>,
+}
+
+/// What is wrong with a page.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The array's code cannot make it out, neither bytes nor spare area.
+    Unreadable,
+    /// This bit of the spare area is wrong, and nobody says so: of its sequence, or from 64 on of its owner.
+    SpareBit(u32),
 }
 
 impl Flash {
@@ -58,6 +71,8 @@ impl Flash {
             done: Time::ZERO,
             scratch: vec![0; geometry.page_bytes as usize],
             nand,
+            #[cfg(test)]
+            faults: Default::default(),
         }
     }
 
@@ -178,19 +193,40 @@ impl Flash {
     pub fn read_tag(&mut self, addr: Addr) -> Result<Option<PageTag>> {
         let (block, page) = self.place(addr);
         match self.nand.read_spare(self.now, block, page) {
-            Ok((page, done)) => {
+            Ok((_, done)) => {
                 self.done = self.done.max(done);
+                let page = self.page(block, page).map_err(|failure| self.error_of(failure, addr))?;
                 Ok(Self::tag_of(page))
             }
             Err(failure) => Err(self.error_of(failure, addr)),
         }
     }
 
+    /// What the spare area of a page says.
+    fn page(&self, block: u32, page: u32) -> Result<Page, Failure> {
+        let found = self.nand.page(block, page);
+        #[cfg(test)]
+        match (self.faults.get(&(block, page)), found) {
+            (Some(Fault::Unreadable), _) => return Err(Failure::Unreadable),
+            (Some(Fault::SpareBit(bit)), Page::Programmed(tag)) => {
+                let both = u128::from(tag.sequence) | u128::from(tag.owner) << 64;
+                let wrong = both ^ 1 << bit;
+                let (sequence, owner) = (wrong as u64, (wrong >> 64) as u32);
+                return Ok(Page::Programmed(Tag { owner, sequence }));
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
     /// Whether nothing was ever written to a page since its block was erased: what its spare area shows.
     pub fn is_blank(&mut self, addr: Addr) -> Result<bool> {
         let (block, page) = self.place(addr);
         match self.nand.read_spare(self.now, block, page) {
-            Ok((page, _)) => Ok(page == Page::Erased),
+            Ok(_) => match self.page(block, page) {
+                Ok(page) => Ok(page == Page::Erased),
+                Err(failure) => Err(self.error_of(failure, addr)),
+            },
             Err(failure) => Err(self.error_of(failure, addr)),
         }
     }
@@ -218,7 +254,8 @@ impl Flash {
         self.sense(addr)?;
         let (block, page) = self.place(addr);
         let bytes = self.nand.bytes(block, page).map_err(|failure| self.error_of(failure, addr))?;
-        let Some(tag) = Self::tag_of(self.nand.page(block, page)) else {
+        let spare = self.page(block, page).map_err(|failure| self.error_of(failure, addr))?;
+        let Some(tag) = Self::tag_of(spare) else {
             return Err(self.corrupt(addr, "its spare area is not of this store"));
         };
         if tag.kind != kind {
@@ -271,6 +308,13 @@ impl Flash {
         self.nand.turn_bit(block, page, bit).expect("the page was programmed");
     }
 
+    /// Damages a page until its block is erased.
+    #[cfg(test)]
+    pub fn damage(&mut self, addr: Addr, fault: Fault) {
+        let place = self.place(addr);
+        self.faults.insert(place, fault);
+    }
+
     /// Erases what is good of a segment; blocks that fail are bad from now on.
     pub fn erase(&mut self, segment: u32) -> Result<()> {
         let blocks: smallvec::SmallVec<[u32; 16]> = self.blocks_of(segment).collect();
@@ -278,6 +322,8 @@ impl Flash {
             if self.nand.is_bad(block) {
                 continue;
             }
+            #[cfg(test)]
+            self.faults.retain(|place, _| place.0 != block);
             match self.nand.erase(self.now, block) {
                 Ok(done) => self.done = self.done.max(done),
                 Err(Failure::Erase) => {}
@@ -294,6 +340,11 @@ impl Flash {
 
     /// Erases one block; false: it failed and is bad now.
     pub fn raw_erase(&mut self, index: u32) -> Result<bool> {
+        #[cfg(test)]
+        {
+            let block = self.block(index);
+            self.faults.retain(|place, _| place.0 != block);
+        }
         match self.nand.erase(self.now, self.block(index)) {
             Ok(done) => {
                 self.done = self.done.max(done);

@@ -262,6 +262,8 @@ pub struct Store {
     giving: u32,
     /// Why nothing can be changed any more.
     failed: Option<String>,
+    /// What was found damaged when it was opened, and did no harm, in words.
+    damage: Vec<String>,
 }
 
 impl Store {
