@@ -14,8 +14,9 @@ use bimetal_base::{Error, Result};
 /// Something that was written to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogEntry {
-    /// Bytes of an object, from byte `at` of the segment on.
-    Data { object: u64, fork: Fork, offset: u64, len: u32, at: u32 },
+    /// Bytes of an object, from byte `at` of the segment on; of two that were written, the one with the greater
+    /// `when` is the newer.
+    Data { object: u64, fork: Fork, offset: u64, len: u32, at: u32, when: u64 },
     /// A node of the tree, on page `index`.
     Node { id: u32, index: u32 },
 }
@@ -30,25 +31,34 @@ pub(super) struct Open {
     pub entries: Vec<LogEntry>,
     /// The most bytes that they take.
     pub entry_bytes: usize,
+    /// When the last page of data was written.
+    pub last: u64,
 }
 
 /// The most bytes of an entry of a summary: kind, three numbers of 64 bits, two of 32.
-const ENTRY_BYTES_MAX: usize = 1 + 10 + 10 + 5 + 5;
+pub(super) const ENTRY_BYTES_MAX: usize = 1 + 10 + 10 + 5 + 5 + 10;
+/// Pages that may be written between the openings of two segments, in bits.
+const WHEN_BITS: u32 = 20;
 /// Bytes of a summary page before its part of the entries.
 pub(super) const SUMMARY_HEADER: usize = 24;
 /// The next segment of a chain that has none.
 const NONE: u32 = u32::MAX;
 
 impl Open {
-    /// Notes an entry; goes on with the last one where it can.
+    /// Notes an entry; goes on with the last one where it can: where nothing else was written in between.
     fn note(&mut self, entry: LogEntry) {
+        let last = self.last;
+        if let LogEntry::Data { when, .. } = entry {
+            self.last = when;
+        }
         if let (
-            Some(LogEntry::Data { object, fork, offset, len, at }),
-            LogEntry::Data { object: other, fork: its, offset: from, len: more, at: place },
+            Some(LogEntry::Data { object, fork, offset, len, at, .. }),
+            LogEntry::Data { object: other, fork: its, offset: from, len: more, at: place, when },
         ) = (self.entries.last_mut(), entry)
             && (*object, *fork) == (other, its)
             && *offset + u64::from(*len) == from
             && *at + *len == place
+            && when - last <= 1
         {
             *len += more;
             return;
@@ -63,11 +73,12 @@ pub(super) fn write_entries(entries: &[LogEntry]) -> Vec<u8> {
     let mut out = Output::default();
     for entry in entries {
         match entry {
-            LogEntry::Data { object, fork, offset, len, at } => {
+            LogEntry::Data { object, fork, offset, len, at, when } => {
                 out.byte(1);
                 Key::extent(*object, *fork, *offset).write(&mut out);
                 out.varint(u64::from(*len));
                 out.varint(u64::from(*at));
+                out.varint(*when);
             }
             LogEntry::Node { id, index } => {
                 out.byte(2);
@@ -89,7 +100,7 @@ pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<LogEntry>> {
                 let (fork, offset) = key.fork().ok_or_else(|| input.wrong("not the place of an extent"))?;
                 let len = input.below(1 << 32, "a length")? as u32;
                 let at = input.below(1 << 32, "a place")? as u32;
-                LogEntry::Data { object: key.object, fork, offset, len, at }
+                LogEntry::Data { object: key.object, fork, offset, len, at, when: input.varint()? }
             }
             2 => LogEntry::Node {
                 id: input.below(1 << 32, "a node")? as u32,
@@ -143,6 +154,8 @@ pub(super) struct Media {
     chains: Vec<usize>,
     /// The number of the last use of a segment.
     serial: u64,
+    /// The number of the last use when the last page was written, and pages since it was given out.
+    written: (u64, u64),
     broken: bool,
 }
 
@@ -156,6 +169,7 @@ impl Media {
             open: (0..streams).map(|_| None).collect(),
             chains,
             serial: 0,
+            written: (0, 0),
             broken: true,
         }
     }
@@ -165,9 +179,9 @@ impl Media {
         (self.clock, self.serial) = (clock, serial);
     }
 
-    /// After a power cut, numbers of uses go on past any that were given out.
+    /// Numbers of uses go on past any that were given out, by `gap` after a power cut.
     pub(super) fn skip_serials(&mut self, gap: u64) {
-        self.serial += if self.broken { gap } else { 0 };
+        self.serial += if self.broken { gap } else { 1 };
     }
 
     /// The number of the last use of a segment.
@@ -271,14 +285,22 @@ impl Media {
         }
     }
 
+    /// A number for a page that is greater than those of all before it: of the last use of a segment, and of pages since.
+    fn when(&mut self) -> u64 {
+        let (serial, pages) = self.written;
+        self.written = (self.serial, if serial == self.serial { pages + 1 } else { 0 });
+        self.serial << WHEN_BITS | self.written.1
+    }
+
     fn note_entries(&mut self, stream: usize, addr: Addr, entries: &[LogEntry]) {
         let index = self.flash.index_of(addr);
         let base = index * self.flash.page_bytes() as u32;
+        let when = self.when();
         let open = self.open[stream].as_mut().expect("a page was appended to it");
         for entry in entries {
             open.note(match *entry {
-                LogEntry::Data { object, fork, offset, len, at } => {
-                    LogEntry::Data { object, fork, offset, len, at: base + at }
+                LogEntry::Data { object, fork, offset, len, at, .. } => {
+                    LogEntry::Data { object, fork, offset, len, at: base + at, when }
                 }
                 LogEntry::Node { id, .. } => LogEntry::Node { id, index },
             });
@@ -339,7 +361,8 @@ impl Media {
         if self.chains.contains(&stream) {
             self.segments.pin(segment);
         }
-        self.open[stream] = Some(Open { segment, serial, next: 0, entries: Vec::new(), entry_bytes: 0 });
+        self.open[stream] =
+            Some(Open { segment, serial, next: 0, entries: Vec::new(), entry_bytes: 0, last: 0 });
     }
 
     /// Writes a segment's summary; a chain goes on with a new segment.
@@ -391,6 +414,14 @@ impl Media {
         Ok(true)
     }
 
+    /// What was written to a segment, open or closed; none if it does not say.
+    pub(super) fn entries_of(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
+        match self.open.iter().flatten().find(|open| open.segment == segment) {
+            Some(open) => Ok(Some(open.entries.clone())),
+            None => self.summary(segment),
+        }
+    }
+
     /// What was written to a closed segment; none if it does not say.
     pub(super) fn summary(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
         let mut index = self.flash.pages_per_segment();
@@ -425,9 +456,10 @@ impl Media {
         Ok(None)
     }
 
-    /// Closes what is open without a summary, as a power cut does.
-    fn abandon_open(&mut self) {
-        for open in self.open.iter_mut().filter_map(Option::take) {
+    /// Closes the segments of the chains without a summary, as a power cut does.
+    fn abandon_chains(&mut self) {
+        for chain in self.chains.clone() {
+            let Some(open) = self.open[chain].take() else { continue };
             if self.segments.get(open.segment).state == State::Open {
                 self.segments.close(open.segment);
             }
@@ -624,7 +656,7 @@ impl Media {
         };
         self.broken = chains.len() != self.chains.len() || !chains.iter().all(follows);
         if self.broken {
-            self.abandon_open();
+            self.abandon_chains();
         }
         Ok(())
     }
@@ -646,12 +678,15 @@ mod tests {
 
     #[test]
     fn entries_come_back_and_neighbours_are_one() {
-        let mut open = Open { segment: 0, serial: 1, next: 0, entries: Vec::new(), entry_bytes: 0 };
-        let data = |offset, at| LogEntry::Data { object: 9, fork: Fork::Data, offset, len: 2048, at };
-        for entry in [data(0, 0), data(2048, 2048), data(8192, 4096), LogEntry::Node { id: 3, index: 5 }] {
+        let mut open = Open { segment: 0, serial: 1, next: 0, entries: Vec::new(), entry_bytes: 0, last: 0 };
+        let data =
+            |offset, at, when| LogEntry::Data { object: 9, fork: Fork::Data, offset, len: 2048, at, when };
+        // The third is another place, and something else was written before the fourth.
+        let some = [data(0, 0, 5), data(2048, 2048, 6), data(8192, 4096, 7), data(10_240, 6144, 9)];
+        for entry in some.into_iter().chain([LogEntry::Node { id: 3, index: 5 }]) {
             open.note(entry);
         }
-        assert_eq!(open.entries.len(), 3);
+        assert_eq!(open.entries.len(), 4);
         let bytes = write_entries(&open.entries);
         assert_eq!(read_entries(&bytes).unwrap(), open.entries);
         assert!(bytes.len() <= open.entry_bytes);

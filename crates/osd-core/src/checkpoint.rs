@@ -11,7 +11,7 @@
 //! the one before, with the same contents. A page of the node table belongs to many checkpoints, so each is
 //! written twice. When the next checkpoint is there, what only the oldest one named is dead.
 
-use super::append::{LogEntry, Media, Open, read_entries, write_entries};
+use super::append::{ENTRY_BYTES_MAX, LogEntry, Media, Open, read_entries, write_entries};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::{Input, Output, PageKind};
@@ -200,8 +200,8 @@ impl State {
         let serial = input.varint()?;
         let next = input.below(1 << 32, "a page")? as u32;
         let entries = read_entries(input.bytes()?)?;
-        let entry_bytes = entries.len() * 31;
-        Ok(Some(Open { segment, serial, next, entries, entry_bytes }))
+        let entry_bytes = entries.len() * ENTRY_BYTES_MAX;
+        Ok(Some(Open { segment, serial, next, entries, entry_bytes, last: 0 }))
     }
 }
 
@@ -650,7 +650,8 @@ mod tests {
             serial: 9,
             next: 4,
             entries: vec![LogEntry::Node { id: 1, index: 2 }],
-            entry_bytes: 31,
+            entry_bytes: ENTRY_BYTES_MAX,
+            last: 0,
         };
         let state = State {
             next_object: 5,

@@ -236,7 +236,14 @@ impl Index {
                 && extent.at / segment_bytes * segment_bytes == first
             {
                 let at = (extent.at - first) as u32;
-                entries.push(LogEntry::Data { object: key.object, fork, offset, len: extent.len, at });
+                entries.push(LogEntry::Data {
+                    object: key.object,
+                    fork,
+                    offset,
+                    len: extent.len,
+                    at,
+                    when: 0,
+                });
             }
         })?;
         let nodes: Vec<_> =
@@ -271,7 +278,7 @@ impl Index {
         let first = u64::from(segment) * self.media.segment_bytes();
         let mut survivors = Vec::new();
         for entry in entries {
-            let LogEntry::Data { object, fork, offset, len, at } = *entry else { continue };
+            let LogEntry::Data { object, fork, offset, len, at, .. } = *entry else { continue };
             let (from, to) = (first + u64::from(at), first + u64::from(at) + u64::from(len));
             // With what mapping it elsewhere will need.
             let around = (offset.saturating_sub(1), offset + u64::from(len) + 1);

@@ -42,6 +42,7 @@ mod extents;
 mod flash;
 mod layout;
 mod log;
+mod mend;
 mod node;
 mod objects;
 pub mod placement;

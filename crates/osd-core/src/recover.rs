@@ -132,8 +132,17 @@ impl Store {
         let of_kind = |kind: PageKind| found.iter().filter(move |page| page.1 == kind).map(|page| page.0);
         let logged: Vec<Addr> = of_kind(PageKind::Log).collect();
         let Index { media, log, .. } = &mut self.index;
+        let mut lost = Vec::new();
         for record in log.read(media, anchor.commit, &logged)? {
-            self.apply_record(record)?;
+            match self.apply_record(&record) {
+                Err(why) if is_damage(&why) => {
+                    // The log says what the checkpoint will: it must find its place.
+                    lost.extend(self.index.tree.mend(&mut self.index.media.flash)?);
+                    self.damage.push(format!("the index is mended: {why}"));
+                    self.apply_record(&record)?;
+                }
+                done => done?,
+            }
         }
         for addr in of_kind(PageKind::Access).filter(|addr| !state.access_pages.contains(addr)) {
             self.restore_accesses(addr)?;
@@ -144,7 +153,7 @@ impl Store {
             media.go_on(&anchor.chains, state.open, self.checkpoints.pages())?;
         }
         media.skip_serials(SERIAL_GAP);
-        Ok(())
+        self.fill_lost(&lost)
     }
 
     /// Takes up a page of access times; what cannot be read of them is as old as before.
@@ -158,8 +167,8 @@ impl Store {
         }
     }
 
-    fn apply_record(&mut self, record: Record) -> Result<()> {
-        match record {
+    fn apply_record(&mut self, record: &Record) -> Result<()> {
+        match record.clone() {
             Record::Numbers { next_object, next_access, clock } => {
                 self.next_object = self.next_object.max(next_object);
                 self.access.pass(next_access);

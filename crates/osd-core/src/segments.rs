@@ -168,6 +168,13 @@ impl Segments {
         self.live_bytes = self.live_bytes.saturating_sub(u64::from(bytes));
     }
 
+    /// Sets the bytes of extents alive in a segment.
+    pub fn set_bytes(&mut self, number: u32, bytes: u32) {
+        let segment = &mut self.all[number as usize];
+        self.live_bytes = self.live_bytes - u64::from(segment.live_bytes) + u64::from(bytes);
+        segment.live_bytes = bytes;
+    }
+
     pub fn add_page(&mut self, number: u32) {
         self.all[number as usize].live_pages += 1;
         self.live_pages += 1;

@@ -190,6 +190,14 @@ fn a_chain_that_leads_back_is_no_end_of_the_log() {
 /// A store with checkpoints behind it, and after them commits in more than one segment of the log; and what it holds.
 fn worked_on(placement: &str, seed: u64, ends: bool) -> (Nand, Model) {
     let (mut store, mut model) = (store(placement, 1), Model::new());
+    for n in 0..150 {
+        let id = store.create(0).unwrap();
+        store.set_attribute(id, b"user.filled", &[n; 20]).unwrap();
+        store.write(id, u64::from(n), Content::Bytes(&[n; 30])).unwrap();
+        let attributes = [(b"user.filled".to_vec(), vec![n; 20])].into();
+        let bytes = [vec![0; n as usize], vec![n; 30]].concat();
+        model.insert(id.0, Thing { bytes, attributes });
+    }
     let mut random = Random::new(seed, placement);
     for round in 0..200 {
         step(&mut store, &mut model, &mut random).unwrap();
@@ -294,5 +302,106 @@ fn the_checkpoint_of_a_large_flash_is_as_long_as_it_needs_to_be() {
         store = Store::open(nand, Options::default()).unwrap();
         assert!(store.read(id, 0, bytes.len()).unwrap() == bytes);
         assert_sound(&mut store);
+    }
+}
+
+/// Whether one of the reports is about an object.
+fn names(reports: &[String], id: u64) -> bool {
+    reports.iter().any(|report| {
+        let numbers = report.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u64>().ok());
+        let numbers: Vec<u64> = numbers.collect();
+        match numbers[..] {
+            [from, to, ..] if report.contains("with objects") => (from..=to).contains(&id),
+            [its, ..] => report.starts_with("object") && its == id,
+            [] => false,
+        }
+    })
+}
+
+#[test]
+fn a_repair_puts_the_index_together_again_wherever_it_is_damaged() {
+    let (mut inner, mut leaves) = (0, 0);
+    for placement in PLACEMENTS {
+        for (seed, ends) in [(1, false), (2, true)] {
+            let opened = Store::open(worked_on(placement, seed, ends).0, options()).unwrap();
+            let pages: Vec<_> = opened.index.tree.pages().collect();
+            for (id, addr) in pages {
+                let at = format!("{placement}, node {id}, ends {ends}");
+                let (nand, model) = worked_on(placement, seed, ends);
+                let mut flash = flash::Flash::new(nand, 1);
+                let page = flash.read(addr, layout::PageKind::Node).unwrap();
+                let is_leaf = node::Node::decode(id, &page).unwrap().is_leaf();
+                flash.turn_bit(addr, 77);
+                let mut store = Store::open_on(flash, options()).unwrap_or_else(|why| panic!("{at}: {why}"));
+                let reports = store.repair().unwrap_or_else(|why| panic!("{at}: {why}"));
+                assert!(!reports.is_empty(), "{at}");
+                let mut store = reopened(store);
+                assert_sound(&mut store);
+                assert!(store.repair().unwrap().is_empty(), "{at}");
+                let found = contents(&mut store);
+                if !is_leaf {
+                    inner += 1;
+                    assert!(found == model, "{at}");
+                }
+                leaves += u32::from(is_leaf);
+                let ids: std::collections::BTreeSet<u64> =
+                    model.keys().chain(found.keys()).copied().collect();
+                for id in ids.into_iter().filter(|id| !names(&reports, *id)) {
+                    assert!(found.get(&id) == model.get(&id), "{at}: object {id}, {reports:?}");
+                }
+                let (mut model, mut random) = (found, Random::new(seed, "after"));
+                for _ in 0..30 {
+                    step(&mut store, &mut model, &mut random).unwrap();
+                }
+                store.close().unwrap();
+                let mut store = reopened(store);
+                assert_sound(&mut store);
+                assert!(contents(&mut store) == model, "{at}, afterwards");
+            }
+        }
+    }
+    eprintln!("{inner} inner nodes, {leaves} leaves");
+    assert!(inner > 0 && leaves > 20, "{inner} {leaves}");
+}
+
+#[test]
+fn contents_whose_index_is_lost_come_back_from_what_the_segments_say() {
+    for placement in PLACEMENTS {
+        for spoilt in 0.. {
+            let mut store = store(placement, 1);
+            let mut random = Random::new(6, placement);
+            let ids: Vec<ObjectId> = (0..60).map(|_| store.create(0).unwrap()).collect();
+            // Written over and over, and moved by the cleaner: the newest counts.
+            for _ in 0..700 {
+                let id = ids[random.below(60) as usize];
+                let (offset, len) = (random.below(12_000), 1 + random.below(4000));
+                store.write(id, offset, Content::Bytes(&vec![random.next() as u8; len as usize])).unwrap();
+                if random.chance(0.1) {
+                    store.flush().unwrap();
+                }
+            }
+            store.clean_all().unwrap();
+            store.close().unwrap();
+            let model = contents(&mut store);
+            let pages: Vec<_> = store.index.tree.pages().collect();
+            let Some((_, addr)) = pages.get(spoilt).copied() else { break };
+            store.index.media.flash.turn_bit(addr, 99);
+            let mut nand = store.into_nand();
+            nand.power_on();
+            let mut store = Store::open(nand, options()).unwrap();
+            let reports = store.repair().unwrap();
+            let mut store = reopened(store);
+            assert_sound(&mut store);
+            let found = contents(&mut store);
+            for (id, thing) in &model {
+                let bytes = found.get(id).map(|thing| &thing.bytes);
+                let none = thing.bytes.is_empty() && bytes.is_none();
+                assert!(
+                    none || bytes == Some(&thing.bytes),
+                    "{placement}, page {}: object {id}: {reports:?}",
+                    addr.0
+                );
+            }
+        }
     }
 }
