@@ -444,6 +444,13 @@ impl Store {
         self.index.media.flash.turn_bit(Addr((at / page_bytes) as u32), (at % page_bytes) as u32 * 8);
     }
 
+    /// Turns a bit of the page of a node of the index, as damage does; false if there is no such node on the flash.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn spoil_index(&mut self, number: usize) -> bool {
+        let found = self.index.tree.pages().nth(number);
+        found.inspect(|(_, addr)| self.index.media.flash.turn_bit(*addr, 99)).is_some()
+    }
+
     /// Whether all that was written to an object is where a flush puts it.
     ///
     /// # Errors

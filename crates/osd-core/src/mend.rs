@@ -123,8 +123,8 @@ impl Tree {
         Node::decode(id, &page)
     }
 
-    /// Puts readable nodes in the place of those that are not; the keys that were in them.
-    pub fn mend(&mut self, flash: &mut Flash) -> Result<Vec<Lost>> {
+    /// Puts readable nodes in the place of those that are not; how many, and the keys that are lost by it.
+    pub fn mend(&mut self, flash: &mut Flash) -> Result<(usize, Vec<Lost>)> {
         let survey = Survey::of(self, flash)?;
         let mut lost = Vec::new();
         for id in survey.unreadable.iter().copied() {
@@ -155,7 +155,7 @@ impl Tree {
             }
             self.replace(id, level, &children);
         }
-        Ok(lost)
+        Ok((survey.unreadable.len(), lost))
     }
 
     /// Puts a node over `children`, or an empty one, in the place of one that cannot be read.
@@ -274,12 +274,11 @@ impl Store {
     /// Those of the flash, and of making room.
     pub fn repair(&mut self) -> Result<Vec<String>> {
         self.check_writable()?;
-        let lost = self.index.tree.mend(&mut self.index.media.flash)?;
-        let mended = self.index.tree.dirty() > 0;
+        let (mended, lost) = self.index.tree.mend(&mut self.index.media.flash)?;
         let filled = self.fill_lost(&lost);
         self.or_fail(filled)?;
-        if mended && lost.is_empty() {
-            self.damage.push("a node of the index was made again from the nodes below it".into());
+        if mended > 0 && lost.is_empty() {
+            self.damage.push(format!("{mended} nodes of the index were made again from those below them"));
         }
         let done = std::mem::take(&mut self.damage);
         if !done.is_empty() {

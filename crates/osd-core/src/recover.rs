@@ -137,7 +137,7 @@ impl Store {
             match self.apply_record(&record) {
                 Err(why) if is_damage(&why) => {
                     // The log says what the checkpoint will: it must find its place.
-                    lost.extend(self.index.tree.mend(&mut self.index.media.flash)?);
+                    lost.extend(self.index.tree.mend(&mut self.index.media.flash)?.1);
                     self.damage.push(format!("the index is mended: {why}"));
                     self.apply_record(&record)?;
                 }
