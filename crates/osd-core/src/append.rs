@@ -112,7 +112,7 @@ pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<LogEntry>> {
     Ok(entries)
 }
 
-/// A page of a chain, or the first of a segment of one.
+/// A page of a chain.
 struct Chained {
     addr: Addr,
     kind: PageKind,
@@ -123,19 +123,17 @@ struct Chained {
 pub(super) struct SummaryPage<'a> {
     pub part: u16,
     pub parts: u16,
-    /// The segment that goes on with the chain, and the number of its use.
-    pub next: Option<(u32, u64)>,
     pub bytes: &'a [u8],
 }
 
 pub(super) fn read_summary(page: &[u8]) -> Result<SummaryPage<'_>> {
     let mut input = Input::new("the summary of a segment", page);
     let both = input.u32()?;
-    let (next, serial, len) = (input.u32()?, input.u64()?, input.u32()?);
+    // Which segment goes on with the chain: of use to who looks at a flash by hand.
+    let (_, _, len) = (input.u32()?, input.u64()?, input.u32()?);
     input.u32()?;
-    let next = (next != NONE).then_some((next, serial));
     let bytes = input.take(len as usize)?;
-    Ok(SummaryPage { part: both as u16, parts: (both >> 16) as u16, next, bytes })
+    Ok(SummaryPage { part: both as u16, parts: (both >> 16) as u16, bytes })
 }
 
 /// The flash and its segments, and where each stream goes on.
@@ -456,101 +454,33 @@ impl Media {
         Ok(None)
     }
 
-    /// Closes the segments of the chains without a summary, as a power cut does.
-    fn abandon_chains(&mut self) {
-        for chain in self.chains.clone() {
-            let Some(open) = self.open[chain].take() else { continue };
+    /// Closes the segments of the chains without a summary, or those of all streams, as a power cut does.
+    pub(super) fn abandon(&mut self, all: bool) {
+        let streams = if all { (0..self.open.len()).collect() } else { self.chains.clone() };
+        for stream in streams {
+            let Some(open) = self.open[stream].take() else { continue };
             if self.segments.get(open.segment).state == State::Open {
                 self.segments.close(open.segment);
             }
         }
     }
 
-    /// Log and access pages written after the chains were where a checkpoint says, in order, and whether the chains lead
-    /// to all of them. Where one is damaged the pages are looked for.
-    pub(super) fn pages_after(
-        &mut self,
-        starts: &[ChainStart],
-        search: bool,
-    ) -> Result<Vec<(Addr, PageKind)>> {
-        if !search {
-            let mut found = Vec::new();
-            let mut whole = true;
-            for start in starts {
-                whole &= self.follow(*start, &mut found)?;
-            }
-            if whole {
-                return Ok(self.take_up(found));
-            }
-        }
+    /// Log and access pages written after the chains were where a checkpoint says, in order.
+    pub(super) fn pages_after(&mut self, starts: &[ChainStart]) -> Result<Vec<(Addr, PageKind)>> {
         let found = self.search_pages(starts)?;
-        Ok(self.take_up(found))
-    }
-
-    /// What is read again after a power cut stays.
-    fn take_up(&mut self, mut found: Vec<Chained>) -> Vec<(Addr, PageKind)> {
+        // What is read again after a power cut stays.
         for chained in &found {
+            let segment = self.segments.of(chained.addr);
             self.serial = self.serial.max(chained.serial);
-            self.segments.set_used(&self.flash, self.segments.of(chained.addr), State::Closed);
-            self.segments.pin(self.segments.of(chained.addr));
+            self.segments.set_used(&self.flash, segment, State::Closed);
+            self.segments.pin(segment);
         }
-        found.retain(|chained| matches!(chained.kind, PageKind::Log | PageKind::Access));
-        found.into_iter().map(|chained| (chained.addr, chained.kind)).collect()
+        Ok(found.into_iter().map(|chained| (chained.addr, chained.kind)).collect())
     }
 
-    /// Follows a chain; false if it may go on where nothing leads to.
-    fn follow(&mut self, start: ChainStart, found: &mut Vec<Chained>) -> Result<bool> {
-        let (mut segment, mut serial, mut index) = (start.segment, start.serial, start.index);
-        loop {
-            if segment as usize >= self.segments.count() {
-                return Ok(false);
-            }
-            // The segment itself is in use, whatever is in it.
-            found.push(Chained { addr: self.flash.addr(segment, 0), kind: PageKind::Summary, serial });
-            let (mut next, mut ends) = (None, false);
-            while index < self.flash.pages_per_segment() {
-                let addr = self.flash.addr(segment, index);
-                index += 1;
-                let tag = match self.flash.read_tag(addr) {
-                    Err(why) if is_damage(&why) => None,
-                    tag => tag?,
-                };
-                match tag {
-                    Some(PageTag { kind: PageKind::Summary, serial: its, .. }) if its == serial => {
-                        next = next.or(self.next_of(addr)?);
-                    }
-                    Some(tag) if tag.serial == serial => {
-                        found.push(Chained { addr, kind: tag.kind, serial });
-                        ends = false;
-                    }
-                    // Behind the last page: erased. Anything else is torn, or was a page of the chain.
-                    None if self.flash.is_bad(addr) => {}
-                    None => ends = self.flash.is_blank(addr).unwrap_or(false),
-                    Some(_) => return Ok(false),
-                }
-                if !ends && tag.is_none() && !self.flash.is_bad(addr) {
-                    return Ok(false);
-                }
-            }
-            match next {
-                // Each use of a segment has a later number than all before it: a chain that goes back would never end.
-                Some((_, its)) if its <= serial => return Ok(false),
-                Some((number, its)) => (segment, serial, index) = (number, its, 0),
-                None => return Ok(ends),
-            }
-        }
-    }
-
-    /// The segment that a summary says goes on with its chain; none if it cannot be read.
-    fn next_of(&mut self, addr: Addr) -> Result<Option<(u32, u64)>> {
-        match self.flash.read(addr, PageKind::Summary).and_then(|page| Ok(read_summary(&page)?.next)) {
-            Err(why) if is_damage(&why) => Ok(None),
-            next => next,
-        }
-    }
-
-    /// Finds what the chains should have led to: the log and access pages in all segments that were opened after them,
-    /// by the use of their segments.
+    /// Finds the log and access pages in all segments that were opened after the chains were there, by the use of their
+    /// segments. All of them, whether something leads to them or not: a commit that is there once is there at each
+    /// opening that follows.
     ///
     /// Cost: a spare area or two a segment, and those of the segments written since.
     fn search_pages(&mut self, starts: &[ChainStart]) -> Result<Vec<Chained>> {
@@ -580,12 +510,6 @@ impl Media {
             }
         }
         found.sort_unstable_by_key(|chained| (chained.serial, chained.addr));
-        for start in starts {
-            if (start.segment as usize) < self.segments.count() {
-                let addr = self.flash.addr(start.segment, 0);
-                found.push(Chained { addr, kind: PageKind::Summary, serial: start.serial });
-            }
-        }
         Ok(found)
     }
 
@@ -644,7 +568,7 @@ impl Media {
             if used == State::Bad || ends {
                 continue;
             }
-            if self.flash.is_blank(self.flash.addr(open.segment, open.next))? {
+            if self.flash.is_blank(self.flash.addr(open.segment, open.next)).unwrap_or(false) {
                 self.segments.set_used(&self.flash, open.segment, State::Open);
                 self.open[stream] = Some(open);
             }
@@ -655,9 +579,6 @@ impl Media {
                 && at(chain.stream as usize) == Some((chain.segment, chain.index))
         };
         self.broken = chains.len() != self.chains.len() || !chains.iter().all(follows);
-        if self.broken {
-            self.abandon_chains();
-        }
         Ok(())
     }
 }

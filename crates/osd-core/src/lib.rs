@@ -40,6 +40,9 @@ mod checkpoint;
 mod clean;
 mod extents;
 mod flash;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod layout;
 mod log;
 mod mend;

@@ -3,16 +3,14 @@
 //! 1. The anchor with the highest number that reads well says where the checkpoint is.
 //! 2. The checkpoint says where the node table is and what is alive in each segment. Where it cannot be read, or the
 //!    table it names, the checkpoint before it counts.
-//! 3. Each chain is followed from where the anchor says, page after page, from a segment's summary to the next
-//!    segment, to the first page that is not of it. Where a page of it cannot be told from one that never was, or the
-//!    checkpoint before counts, the pages are found by their segments' numbers of use. Complete commits are applied
-//!    in order.
+//! 3. Unless the store was closed and not used since, the pages of the log since the checkpoint are found by the
+//!    numbers of use of their segments, and complete commits applied in order.
 //! 4. Access times that are not merged are taken up.
 //!
 //! What was found damaged on the way is kept for [`Store::check`] to name.
 //!
 //! Nothing is written before the first change; that one begins with a checkpoint, unless the store was closed.
-//! Cost: the pages since the last checkpoint, one spare area each, and the checkpoint itself.
+//! Cost: the checkpoint itself; after a power cut two spare areas a segment, and those of the pages since the checkpoint.
 
 use super::append::Media;
 use super::checkpoint::{Anchor, Anchors, Checkpoints, State};
@@ -125,9 +123,19 @@ impl Store {
         let page_bytes = self.index.media.flash.page_bytes();
         self.index.tree = Tree::of(table, page_bytes, self.options.cache_bytes as usize);
         self.restore_segments(&state)?;
-        let found = self.index.media.pages_after(&anchor.chains, rolled_back)?;
         for addr in &state.access_pages {
             self.restore_accesses(*addr)?;
+        }
+        let media = &mut self.index.media;
+        media.close_what_is_used();
+        if !rolled_back {
+            media.go_on(&anchor.chains, state.open, self.checkpoints.pages())?;
+        }
+        let mut found = Vec::new();
+        if media.is_broken() {
+            // The store was not closed, or was used since.
+            found = media.pages_after(&anchor.chains)?;
+            media.abandon(!found.is_empty());
         }
         let of_kind = |kind: PageKind| found.iter().filter(move |page| page.1 == kind).map(|page| page.0);
         let logged: Vec<Addr> = of_kind(PageKind::Log).collect();
@@ -149,9 +157,6 @@ impl Store {
         }
         let media = &mut self.index.media;
         media.close_what_is_used();
-        if found.is_empty() && !rolled_back {
-            media.go_on(&anchor.chains, state.open, self.checkpoints.pages())?;
-        }
         media.skip_serials(SERIAL_GAP);
         self.fill_lost(&lost)
     }

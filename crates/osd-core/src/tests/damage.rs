@@ -216,7 +216,7 @@ fn worked_on(placement: &str, seed: u64, ends: bool) -> (Nand, Model) {
 }
 
 /// All pages of a flash that were programmed and say of themselves that they are of a store.
-fn pages_of(nand: Nand) -> (Vec<(Addr, layout::PageKind)>, Nand) {
+pub(super) fn pages_of(nand: Nand) -> (Vec<(Addr, layout::PageKind)>, Nand) {
     let mut flash = flash::Flash::new(nand, 1);
     let all = (0..flash.segments() * flash.pages_per_segment()).map(Addr);
     let kinds: Vec<_> = all.filter_map(|addr| Some((addr, flash.read_tag(addr).unwrap()?.kind))).collect();
@@ -306,7 +306,7 @@ fn the_checkpoint_of_a_large_flash_is_as_long_as_it_needs_to_be() {
 }
 
 /// Whether one of the reports is about an object.
-fn names(reports: &[String], id: u64) -> bool {
+pub(super) fn names(reports: &[String], id: u64) -> bool {
     reports.iter().any(|report| {
         let numbers = report.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u64>().ok());
         let numbers: Vec<u64> = numbers.collect();
