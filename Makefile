@@ -24,6 +24,8 @@ test-long: setup
 	FAULTS=all cargo test --quiet --release -p cmfs-core faults -- --nocapture
 	WALKS=50000 cargo test --quiet --release -p cmfs-core walks -- --nocapture
 	CUTS=10 cargo test --quiet --release -p bimetal-osd-core -p bimetal-osdfs
+	CUTS=40 cargo test --quiet --release -p bimetal-osd-core --lib faults -- --nocapture
+	WALKS=60000 cargo test --quiet --release -p bimetal-osd-core --lib walks -- --nocapture
 	cargo test --quiet --release -p osd-c
 	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \
 		&& cargo build --quiet --release -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"

@@ -4,18 +4,19 @@
 //! cleaner need not search the tree. The summary of a segment of a chain also names the segment that goes on
 //! with it. Where a program fails, the page is written to the next position in a good block.
 
-use super::Counts;
 use super::checkpoint::ChainStart;
-use super::flash::{Addr, Flash};
+use super::flash::{Addr, Flash, PageTag};
 use super::layout::{Fork, Input, Key, Output, PageKind};
 use super::segments::{Segments, State};
+use super::{Counts, is_damage};
 use bimetal_base::{Error, Result};
 
 /// Something that was written to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogEntry {
-    /// Bytes of an object, from byte `at` of the segment on.
-    Data { object: u64, fork: Fork, offset: u64, len: u32, at: u32 },
+    /// Bytes of an object, from byte `at` of the segment on; of two that were written, the one with the greater
+    /// `when` is the newer.
+    Data { object: u64, fork: Fork, offset: u64, len: u32, at: u32, when: u64 },
     /// A node of the tree, on page `index`.
     Node { id: u32, index: u32 },
 }
@@ -30,25 +31,34 @@ pub(super) struct Open {
     pub entries: Vec<LogEntry>,
     /// The most bytes that they take.
     pub entry_bytes: usize,
+    /// When the last page of data was written.
+    pub last: u64,
 }
 
 /// The most bytes of an entry of a summary: kind, three numbers of 64 bits, two of 32.
-const ENTRY_BYTES_MAX: usize = 1 + 10 + 10 + 5 + 5;
+pub(super) const ENTRY_BYTES_MAX: usize = 1 + 10 + 10 + 5 + 5 + 10;
+/// Pages that may be written between the openings of two segments, in bits.
+const WHEN_BITS: u32 = 20;
 /// Bytes of a summary page before its part of the entries.
 pub(super) const SUMMARY_HEADER: usize = 24;
 /// The next segment of a chain that has none.
 const NONE: u32 = u32::MAX;
 
 impl Open {
-    /// Notes an entry; goes on with the last one where it can.
+    /// Notes an entry; goes on with the last one where it can: where nothing else was written in between.
     fn note(&mut self, entry: LogEntry) {
+        let last = self.last;
+        if let LogEntry::Data { when, .. } = entry {
+            self.last = when;
+        }
         if let (
-            Some(LogEntry::Data { object, fork, offset, len, at }),
-            LogEntry::Data { object: other, fork: its, offset: from, len: more, at: place },
+            Some(LogEntry::Data { object, fork, offset, len, at, .. }),
+            LogEntry::Data { object: other, fork: its, offset: from, len: more, at: place, when },
         ) = (self.entries.last_mut(), entry)
             && (*object, *fork) == (other, its)
             && *offset + u64::from(*len) == from
             && *at + *len == place
+            && when - last <= 1
         {
             *len += more;
             return;
@@ -63,11 +73,12 @@ pub(super) fn write_entries(entries: &[LogEntry]) -> Vec<u8> {
     let mut out = Output::default();
     for entry in entries {
         match entry {
-            LogEntry::Data { object, fork, offset, len, at } => {
+            LogEntry::Data { object, fork, offset, len, at, when } => {
                 out.byte(1);
                 Key::extent(*object, *fork, *offset).write(&mut out);
                 out.varint(u64::from(*len));
                 out.varint(u64::from(*at));
+                out.varint(*when);
             }
             LogEntry::Node { id, index } => {
                 out.byte(2);
@@ -89,7 +100,7 @@ pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<LogEntry>> {
                 let (fork, offset) = key.fork().ok_or_else(|| input.wrong("not the place of an extent"))?;
                 let len = input.below(1 << 32, "a length")? as u32;
                 let at = input.below(1 << 32, "a place")? as u32;
-                LogEntry::Data { object: key.object, fork, offset, len, at }
+                LogEntry::Data { object: key.object, fork, offset, len, at, when: input.varint()? }
             }
             2 => LogEntry::Node {
                 id: input.below(1 << 32, "a node")? as u32,
@@ -101,23 +112,28 @@ pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<LogEntry>> {
     Ok(entries)
 }
 
+/// A page of a chain.
+struct Chained {
+    addr: Addr,
+    kind: PageKind,
+    serial: u64,
+}
+
 /// One page of a summary.
 pub(super) struct SummaryPage<'a> {
     pub part: u16,
     pub parts: u16,
-    /// The segment that goes on with the chain, and the number of its use.
-    pub next: Option<(u32, u64)>,
     pub bytes: &'a [u8],
 }
 
 pub(super) fn read_summary(page: &[u8]) -> Result<SummaryPage<'_>> {
     let mut input = Input::new("the summary of a segment", page);
     let both = input.u32()?;
-    let (next, serial, len) = (input.u32()?, input.u64()?, input.u32()?);
+    // Which segment goes on with the chain: of use to who looks at a flash by hand.
+    let (_, _, len) = (input.u32()?, input.u64()?, input.u32()?);
     input.u32()?;
-    let next = (next != NONE).then_some((next, serial));
     let bytes = input.take(len as usize)?;
-    Ok(SummaryPage { part: both as u16, parts: (both >> 16) as u16, next, bytes })
+    Ok(SummaryPage { part: both as u16, parts: (both >> 16) as u16, bytes })
 }
 
 /// The flash and its segments, and where each stream goes on.
@@ -136,6 +152,8 @@ pub(super) struct Media {
     chains: Vec<usize>,
     /// The number of the last use of a segment.
     serial: u64,
+    /// The number of the last use when the last page was written, and pages since it was given out.
+    written: (u64, u64),
     broken: bool,
 }
 
@@ -149,6 +167,7 @@ impl Media {
             open: (0..streams).map(|_| None).collect(),
             chains,
             serial: 0,
+            written: (0, 0),
             broken: true,
         }
     }
@@ -158,9 +177,9 @@ impl Media {
         (self.clock, self.serial) = (clock, serial);
     }
 
-    /// After a power cut, numbers of uses go on past any that were given out.
+    /// Numbers of uses go on past any that were given out, by `gap` after a power cut.
     pub(super) fn skip_serials(&mut self, gap: u64) {
-        self.serial += if self.broken { gap } else { 0 };
+        self.serial += if self.broken { gap } else { 1 };
     }
 
     /// The number of the last use of a segment.
@@ -264,14 +283,22 @@ impl Media {
         }
     }
 
+    /// A number for a page that is greater than those of all before it: of the last use of a segment, and of pages since.
+    fn when(&mut self) -> u64 {
+        let (serial, pages) = self.written;
+        self.written = (self.serial, if serial == self.serial { pages + 1 } else { 0 });
+        self.serial << WHEN_BITS | self.written.1
+    }
+
     fn note_entries(&mut self, stream: usize, addr: Addr, entries: &[LogEntry]) {
         let index = self.flash.index_of(addr);
         let base = index * self.flash.page_bytes() as u32;
+        let when = self.when();
         let open = self.open[stream].as_mut().expect("a page was appended to it");
         for entry in entries {
             open.note(match *entry {
-                LogEntry::Data { object, fork, offset, len, at } => {
-                    LogEntry::Data { object, fork, offset, len, at: base + at }
+                LogEntry::Data { object, fork, offset, len, at, .. } => {
+                    LogEntry::Data { object, fork, offset, len, at: base + at, when }
                 }
                 LogEntry::Node { id, .. } => LogEntry::Node { id, index },
             });
@@ -332,7 +359,8 @@ impl Media {
         if self.chains.contains(&stream) {
             self.segments.pin(segment);
         }
-        self.open[stream] = Some(Open { segment, serial, next: 0, entries: Vec::new(), entry_bytes: 0 });
+        self.open[stream] =
+            Some(Open { segment, serial, next: 0, entries: Vec::new(), entry_bytes: 0, last: 0 });
     }
 
     /// Writes a segment's summary; a chain goes on with a new segment.
@@ -384,6 +412,14 @@ impl Media {
         Ok(true)
     }
 
+    /// What was written to a segment, open or closed; none if it does not say.
+    pub(super) fn entries_of(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
+        match self.open.iter().flatten().find(|open| open.segment == segment) {
+            Some(open) => Ok(Some(open.entries.clone())),
+            None => self.summary(segment),
+        }
+    }
+
     /// What was written to a closed segment; none if it does not say.
     pub(super) fn summary(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
         let mut index = self.flash.pages_per_segment();
@@ -394,13 +430,17 @@ impl Media {
             if self.flash.is_bad(addr) {
                 continue;
             }
-            match self.flash.read_tag(addr)? {
+            let tag = match self.flash.read_tag(addr) {
+                Err(why) if is_damage(&why) => return Ok(None),
+                tag => tag?,
+            };
+            match tag {
                 None if parts.is_empty() => continue,
                 Some(tag) if tag.kind == PageKind::Summary => {}
                 _ => return Ok(None),
             }
             let Ok(page) = self.flash.read(addr, PageKind::Summary) else { return Ok(None) };
-            let page = read_summary(&page)?;
+            let Ok(page) = read_summary(&page) else { return Ok(None) };
             let due = page.parts.checked_sub(parts.len() as u16 + 1);
             if due != Some(page.part) {
                 return Ok(None);
@@ -408,67 +448,91 @@ impl Media {
             parts.push(page.bytes.to_vec());
             if page.part == 0 {
                 parts.reverse();
-                return read_entries(&parts.concat()).map(Some);
+                return Ok(read_entries(&parts.concat()).ok());
             }
         }
         Ok(None)
     }
 
-    /// Closes what is open without a summary, as a power cut does.
-    fn abandon_open(&mut self) {
-        for open in self.open.iter_mut().filter_map(Option::take) {
+    /// Closes the segments of the chains without a summary, or those of all streams, as a power cut does.
+    pub(super) fn abandon(&mut self, all: bool) {
+        let streams = if all { (0..self.open.len()).collect() } else { self.chains.clone() };
+        for stream in streams {
+            let Some(open) = self.open[stream].take() else { continue };
             if self.segments.get(open.segment).state == State::Open {
                 self.segments.close(open.segment);
             }
         }
     }
 
-    /// Follows a chain; its log and access pages in order.
-    pub(super) fn follow(&mut self, start: ChainStart) -> Result<Vec<(Addr, PageKind)>> {
-        let mut found = Vec::new();
-        let (mut segment, mut serial, mut index) = (start.segment, start.serial, start.index);
-        loop {
-            if segment as usize >= self.segments.count() {
-                return Err(Error::corrupt("a chain of the object store", "it leads nowhere", segment));
-            }
-            self.serial = self.serial.max(serial);
+    /// Log and access pages written after the chains were where a checkpoint says, in order.
+    pub(super) fn pages_after(&mut self, starts: &[ChainStart]) -> Result<Vec<(Addr, PageKind)>> {
+        let found = self.search_pages(starts)?;
+        // What is read again after a power cut stays.
+        for chained in &found {
+            let segment = self.segments.of(chained.addr);
+            self.serial = self.serial.max(chained.serial);
             self.segments.set_used(&self.flash, segment, State::Closed);
             self.segments.pin(segment);
-            let mut next = None;
-            while index < self.flash.pages_per_segment() {
-                let addr = self.flash.addr(segment, index);
-                index += 1;
-                if self.flash.is_bad(addr) && self.flash.read_tag(addr)?.is_none() {
-                    continue;
-                }
-                match self.flash.read_tag(addr)? {
-                    Some(tag) if tag.serial == serial => match tag.kind {
-                        PageKind::Log | PageKind::Access => found.push((addr, tag.kind)),
-                        PageKind::Summary => {
-                            let page = self.flash.read(addr, PageKind::Summary)?;
-                            next = read_summary(&page)?.next;
-                        }
-                        _ => {}
-                    },
-                    _ => break,
-                }
+        }
+        Ok(found.into_iter().map(|chained| (chained.addr, chained.kind)).collect())
+    }
+
+    /// Finds the log and access pages in all segments that were opened after the chains were there, by the use of their
+    /// segments. All of them, whether something leads to them or not: a commit that is there once is there at each
+    /// opening that follows.
+    ///
+    /// Cost: a spare area or two a segment, and those of the segments written since.
+    fn search_pages(&mut self, starts: &[ChainStart]) -> Result<Vec<Chained>> {
+        let (Some(log), Some(access)) = (starts.first(), starts.last()) else { return Ok(Vec::new()) };
+        let first = log.serial.min(access.serial);
+        let mut found = Vec::new();
+        for segment in 0..self.segments.count() as u32 {
+            if self.segments.get(segment).state == State::Bad || self.serial_of(segment)? < first {
+                continue;
             }
-            match next {
-                // Each use of a segment has a later number than all before it: a chain that goes back would never end.
-                Some((number, its)) if its <= serial => {
-                    let why = format!(
-                        "use {serial} of segment {segment} leads back to use {its} of segment {number}"
-                    );
-                    return Err(Error::corrupt(
-                        "a chain of the object store",
-                        why,
-                        format!("segment {segment}"),
-                    ));
+            for index in 0..self.flash.pages_per_segment() {
+                let addr = self.flash.addr(segment, index);
+                let tag = match self.flash.read_tag(addr) {
+                    Err(why) if is_damage(&why) => None,
+                    tag => tag?,
+                };
+                let Some(PageTag { kind, serial, .. }) = tag else { continue };
+                let start = match kind {
+                    PageKind::Log => log,
+                    PageKind::Access => access,
+                    _ => continue,
+                };
+                let begin = if serial == start.serial { start.index } else { 0 };
+                if serial >= start.serial && index >= begin {
+                    found.push(Chained { addr, kind, serial });
                 }
-                Some((number, its)) => (segment, serial, index) = (number, its, 0),
-                None => return Ok(found),
             }
         }
+        found.sort_unstable_by_key(|chained| (chained.serial, chained.addr));
+        Ok(found)
+    }
+
+    /// The number of the use of a segment, as most of its first pages have it; 0 if they have none.
+    fn serial_of(&mut self, segment: u32) -> Result<u64> {
+        let mut serial = 0;
+        let mut pages = 0;
+        for index in 0..self.flash.pages_per_segment() {
+            let addr = self.flash.addr(segment, index);
+            if self.flash.is_bad(addr) {
+                continue;
+            }
+            match self.flash.read_tag(addr) {
+                Err(why) if is_damage(&why) => {}
+                Err(why) => return Err(why),
+                Ok(tag) => serial = serial.max(tag.map_or(0, |tag| tag.serial)),
+            }
+            pages += 1;
+            if pages == 2 {
+                break;
+            }
+        }
+        Ok(serial)
     }
 
     /// What a checkpoint or the log says something of is in use.
@@ -504,7 +568,7 @@ impl Media {
             if used == State::Bad || ends {
                 continue;
             }
-            if self.flash.is_blank(self.flash.addr(open.segment, open.next))? {
+            if self.flash.is_blank(self.flash.addr(open.segment, open.next)).unwrap_or(false) {
                 self.segments.set_used(&self.flash, open.segment, State::Open);
                 self.open[stream] = Some(open);
             }
@@ -515,9 +579,6 @@ impl Media {
                 && at(chain.stream as usize) == Some((chain.segment, chain.index))
         };
         self.broken = chains.len() != self.chains.len() || !chains.iter().all(follows);
-        if self.broken {
-            self.abandon_open();
-        }
         Ok(())
     }
 }
@@ -538,12 +599,15 @@ mod tests {
 
     #[test]
     fn entries_come_back_and_neighbours_are_one() {
-        let mut open = Open { segment: 0, serial: 1, next: 0, entries: Vec::new(), entry_bytes: 0 };
-        let data = |offset, at| LogEntry::Data { object: 9, fork: Fork::Data, offset, len: 2048, at };
-        for entry in [data(0, 0), data(2048, 2048), data(8192, 4096), LogEntry::Node { id: 3, index: 5 }] {
+        let mut open = Open { segment: 0, serial: 1, next: 0, entries: Vec::new(), entry_bytes: 0, last: 0 };
+        let data =
+            |offset, at, when| LogEntry::Data { object: 9, fork: Fork::Data, offset, len: 2048, at, when };
+        // The third is another place, and something else was written before the fourth.
+        let some = [data(0, 0, 5), data(2048, 2048, 6), data(8192, 4096, 7), data(10_240, 6144, 9)];
+        for entry in some.into_iter().chain([LogEntry::Node { id: 3, index: 5 }]) {
             open.note(entry);
         }
-        assert_eq!(open.entries.len(), 3);
+        assert_eq!(open.entries.len(), 4);
         let bytes = write_entries(&open.entries);
         assert_eq!(read_entries(&bytes).unwrap(), open.entries);
         assert!(bytes.len() <= open.entry_bytes);

@@ -30,7 +30,7 @@ impl Store {
     /// # Errors
     /// The flash is gone.
     pub fn check(&mut self, contents: bool) -> Result<Checked> {
-        let mut checked = Checked::default();
+        let mut checked = Checked { problems: self.damage.clone(), ..Checked::default() };
         let mut extents: Vec<(Key, Extent)> = Vec::new();
         let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
         let (mut object, mut sizes) = (None, Vec::new());
@@ -112,7 +112,8 @@ impl Store {
             live[self.index.media.segments.of_byte(extent.at) as usize].0 += u64::from(extent.len);
         }
         let nodes = self.index.tree.pages().map(|(_, addr)| addr);
-        let pages = nodes.chain(self.checkpoints.tables()).chain(self.checkpoints.pages().iter().copied());
+        let named = self.checkpoints.pages().iter().chain(self.checkpoints.retired()).copied();
+        let pages = nodes.chain(self.checkpoints.tables()).chain(named);
         for addr in pages.chain(self.access.pages().iter().copied()).chain(self.index.tree.released()) {
             live[self.index.media.segments.of(addr) as usize].1 += 1;
         }

@@ -3,25 +3,30 @@
 //! A checkpoint writes, in this order: the nodes that changed; the parts of the node table that changed; its
 //! own state (numbers, where the table lies, what is alive in each segment, pages of access times); and,
 //! when all that is on the flash, an *anchor* page. Anchors go one after the other into a few blocks at the
-//! beginning of the flash; when a block is full the next one is erased and used, so the newest anchor is always
-//! there. Only then are the pages of the checkpoint before dead, and segments emptied for it free.
+//! beginning of the flash; when a block is full the next one is erased and used, so the newest two anchors are always
+//! there.
+//!
+//! **Two generations.** What the checkpoint before the newest names is kept, and so is the log from it to the newest,
+//! which therefore begins with a commit of all that changed. Where the newest cannot be read the store goes on from
+//! the one before, with the same contents. A page of the node table belongs to many checkpoints, so each is
+//! written twice. When the next checkpoint is there, what only the oldest one named is dead.
 
-use super::Store;
-use super::append::{LogEntry, Media, Open, read_entries, write_entries};
+use super::append::{ENTRY_BYTES_MAX, LogEntry, Media, Open, read_entries, write_entries};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::{Input, Output, PageKind};
 use super::placement::DataClass;
 use super::recover::checked;
 use super::segments::Segments;
-use super::tree::NOWHERE;
+use super::tree::{NOWHERE, Tree};
+use super::{Store, is_damage};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::{Error, Result};
 use rustc_hash::FxHashSet;
 
-/// Tells an anchor of this format from anything else: "bimetalO", version 2.
+/// Tells an anchor of this format from anything else: "bimetalO", version 3.
 const MAGIC: u64 = u64::from_le_bytes(*b"bimetalO");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Lists of pages over one another: one of them has places for the checkpoint of any flash.
 const LEVELS_MAX: u32 = 4;
 /// Good blocks for anchors that a new store begins with.
@@ -79,7 +84,12 @@ pub(super) struct State {
     pub keep_bytes: bool,
     pub nodes: u32,
     pub tables: Vec<u32>,
+    /// The second copies of the pages of the node table.
+    pub twins: Vec<u32>,
     pub access_pages: Vec<Addr>,
+    /// Pages that only the checkpoint before this one names, and segments with the log from it to this one.
+    pub retired: Vec<Addr>,
+    pub older_log: Vec<u32>,
     /// Live bytes, born, written, of each segment.
     pub segments: Vec<(u32, u64, u64)>,
     /// The open segments, after a clean end.
@@ -102,12 +112,16 @@ impl State {
             self.access_pages.len() as u64,
             self.segments.len() as u64,
             self.open.len() as u64,
+            self.retired.len() as u64,
+            self.older_log.len() as u64,
         ] {
             out.varint(number);
         }
         out.bytes(self.placement.as_bytes());
-        self.tables.iter().for_each(|addr| out.u32(*addr));
-        self.access_pages.iter().for_each(|addr| out.u32(addr.0));
+        debug_assert_eq!(self.tables.len(), self.twins.len());
+        self.tables.iter().chain(&self.twins).for_each(|addr| out.u32(*addr));
+        self.access_pages.iter().chain(&self.retired).for_each(|addr| out.u32(addr.0));
+        self.older_log.iter().for_each(|segment| out.u32(*segment));
         for (live, born, written) in &self.segments {
             out.varint(u64::from(*live));
             out.varint(self.clock.saturating_sub(*born));
@@ -130,7 +144,7 @@ impl State {
 
     pub fn read(bytes: &[u8]) -> Result<State> {
         let mut input = Input::new("a checkpoint of the object store", bytes);
-        let mut numbers = [0; 12];
+        let mut numbers = [0; 14];
         for number in &mut numbers {
             *number = input.varint()?;
         }
@@ -155,8 +169,17 @@ impl State {
         for _ in 0..counts[0] {
             state.tables.push(input.u32()?);
         }
+        for _ in 0..counts[0] {
+            state.twins.push(input.u32()?);
+        }
         for _ in 0..counts[1] {
             state.access_pages.push(Addr(input.u32()?));
+        }
+        for _ in 0..counts[4] {
+            state.retired.push(Addr(input.u32()?));
+        }
+        for _ in 0..counts[5] {
+            state.older_log.push(input.u32()?);
         }
         for _ in 0..counts[2] {
             let live = input.below(1 << 32, "live bytes")? as u32;
@@ -177,8 +200,8 @@ impl State {
         let serial = input.varint()?;
         let next = input.below(1 << 32, "a page")? as u32;
         let entries = read_entries(input.bytes()?)?;
-        let entry_bytes = entries.len() * 31;
-        Ok(Some(Open { segment, serial, next, entries, entry_bytes }))
+        let entry_bytes = entries.len() * ENTRY_BYTES_MAX;
+        Ok(Some(Open { segment, serial, next, entries, entry_bytes, last: 0 }))
     }
 }
 
@@ -265,44 +288,62 @@ impl Anchors {
         Ok(Anchors { count: last + 1, at: (last, u32::MAX), number: 0, kept })
     }
 
-    /// Finds the newest anchor on `flash`, which is seen with one block a segment.
-    pub fn find(flash: &mut Flash) -> Result<(Anchor, Anchors)> {
+    /// Finds the newest two anchors on `flash`, which is seen with one block a segment, the newest first, and whether
+    /// there is a page after them that may have been a newer one.
+    pub fn find(flash: &mut Flash) -> Result<(Vec<Anchor>, bool, Anchors)> {
         let mut blocks = Vec::new();
         for block in 0..flash.segments().min(ANCHOR_SEARCH) {
-            if let Some(tag) =
-                flash.read_tag(flash.addr(block, 0))?.filter(|tag| tag.kind == PageKind::Anchor)
-            {
-                blocks.push((tag.serial, block));
-            }
-        }
-        blocks.sort_unstable();
-        let mut why = Error::invalid("there is no object store on this flash");
-        for (_, block) in blocks.into_iter().rev() {
-            let pages = flash.pages_per_segment();
-            let mut used = 0;
-            while used < pages && !flash.is_blank(flash.addr(block, used))? {
-                used += 1;
-            }
-            for page in (0..used).rev() {
-                match flash
-                    .read(flash.addr(block, page), PageKind::Anchor)
-                    .and_then(|page| Anchor::read(&page))
-                {
-                    Ok(anchor) => {
-                        let anchors = Anchors {
-                            count: (anchor.kept * anchor.segment_blocks).min(flash.segments()),
-                            at: (block, used),
-                            number: anchor.number,
-                            kept: anchor.kept,
-                        };
-                        return Ok((anchor, anchors));
-                    }
-                    Err(error @ Error::Gone { .. }) => return Err(error),
-                    Err(error) => why = error,
+            // The second page tells, too, should the first be damaged.
+            for page in 0..2 {
+                let tag = match flash.read_tag(flash.addr(block, page)) {
+                    Err(why) if is_damage(&why) => None,
+                    tag => tag?,
+                };
+                if let Some(tag) = tag.filter(|tag| tag.kind == PageKind::Anchor) {
+                    blocks.push((tag.serial, block));
+                    break;
                 }
             }
         }
-        Err(why)
+        blocks.sort_unstable();
+        let (mut found, mut at) = (Vec::<Anchor>::new(), None);
+        let (mut why, mut newer) = (Error::invalid("there is no object store on this flash"), false);
+        for (_, block) in blocks.into_iter().rev() {
+            let pages = flash.pages_per_segment();
+            let mut used = pages;
+            while used > 0 && flash.is_blank(flash.addr(block, used - 1)).unwrap_or(false) {
+                used -= 1;
+            }
+            at = at.or(Some((block, used)));
+            for page in (0..used).rev() {
+                let read = flash.read(flash.addr(block, page), PageKind::Anchor);
+                match read.and_then(|page| Anchor::read(&page)) {
+                    Ok(anchor) => found.push(anchor),
+                    Err(error) if is_damage(&error) => {
+                        newer |= found.is_empty();
+                        why = error;
+                    }
+                    // Of another version: the newest says what this is.
+                    Err(error) if found.is_empty() => return Err(error),
+                    Err(_) => {}
+                }
+                if found.len() == 2 {
+                    break;
+                }
+            }
+            if found.len() == 2 {
+                break;
+            }
+        }
+        found.sort_by_key(|anchor| std::cmp::Reverse(anchor.number));
+        let (Some(newest), Some(at)) = (found.first(), at) else { return Err(why) };
+        let anchors = Anchors {
+            count: newest.kept.saturating_mul(newest.segment_blocks).min(flash.segments()),
+            at,
+            number: newest.number,
+            kept: newest.kept,
+        };
+        Ok((found, newer, anchors))
     }
 
     /// Writes the next anchor, into the next block where this one is full or fails.
@@ -332,12 +373,15 @@ impl Anchors {
 /// **Invariant.** Pages of the last checkpoint, and of the tables it names, are alive until the next one is there.
 pub(super) struct Checkpoints {
     anchors: Anchors,
-    /// Pages of the node table, and those that differ from it.
+    /// Pages of the node table, their second copies, and those that differ from it.
     tables: Vec<u32>,
+    twins: Vec<u32>,
     dirty: FxHashSet<u32>,
     /// Pages of the table that the next checkpoint replaces.
     old: Vec<Addr>,
     pages: Vec<Addr>,
+    /// What the checkpoint before the last one named, and the last one does not.
+    retired: Vec<Addr>,
 }
 
 /// Nodes that one page of the node table has places for.
@@ -346,8 +390,33 @@ fn nodes_per_table(media: &Media) -> u32 {
 }
 
 impl Checkpoints {
-    pub fn new(anchors: Anchors, tables: Vec<u32>, pages: Vec<Addr>) -> Checkpoints {
-        Checkpoints { anchors, tables, dirty: FxHashSet::default(), old: Vec::new(), pages }
+    /// Those of a new store.
+    pub fn new(anchors: Anchors) -> Checkpoints {
+        Checkpoints {
+            anchors,
+            tables: Vec::new(),
+            twins: Vec::new(),
+            dirty: FxHashSet::default(),
+            old: Vec::new(),
+            pages: Vec::new(),
+            retired: Vec::new(),
+        }
+    }
+
+    /// Where a checkpoint was made of `state`, which lies on `pages`.
+    pub fn of(anchors: Anchors, state: &State, pages: Vec<Addr>) -> Checkpoints {
+        Checkpoints {
+            tables: state.tables.clone(),
+            twins: state.twins.clone(),
+            pages,
+            retired: state.retired.clone(),
+            ..Checkpoints::new(anchors)
+        }
+    }
+
+    /// Pages that only the checkpoint before the last one names.
+    pub fn retired(&self) -> &[Addr] {
+        &self.retired
     }
 
     /// Segments at the beginning that hold anchors.
@@ -362,21 +431,37 @@ impl Checkpoints {
 
     /// The pages of the node table.
     pub fn tables(&self) -> impl Iterator<Item = Addr> {
-        self.tables.iter().filter(|addr| **addr != NOWHERE).map(|addr| Addr(*addr))
+        let both = self.tables.iter().chain(&self.twins);
+        both.filter(|addr| **addr != NOWHERE).map(|addr| Addr(*addr))
     }
 
     /// The pages of the node table that lie in a segment are written again.
     pub fn renew_tables(&mut self, segments: &Segments, segment: u32) {
         let lies = |addr: u32| addr != NOWHERE && segments.of(Addr(addr)) == segment;
-        let there = (0..).zip(&self.tables).filter(|(_, addr)| lies(**addr)).map(|(number, _)| number);
-        self.dirty.extend(there);
+        for copies in [&self.tables, &self.twins] {
+            let there = (0..).zip(copies).filter(|(_, addr)| lies(**addr)).map(|(number, _)| number);
+            self.dirty.extend(there);
+        }
     }
 
     /// The node table.
-    pub fn read_table(&self, media: &mut Media, nodes: u32) -> Result<Vec<u32>> {
-        let mut table = Vec::with_capacity(nodes as usize);
-        for addr in &self.tables {
-            let page = media.flash.read(checked(&media.flash, Addr(*addr))?, PageKind::Table)?;
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] names a page of which neither copy can be read.
+    pub fn read_table(&mut self, flash: &mut Flash, nodes: u32) -> Result<Vec<u32>> {
+        let mut table = Vec::new();
+        for (number, (addr, twin)) in (0..).zip(self.tables.iter().zip(&self.twins)) {
+            let mut read = |addr: u32| flash.read(checked(flash, Addr(addr))?, PageKind::Table);
+            // Both are looked at: the second is no help if nobody knows that it is gone.
+            let page = match (read(*addr), read(*twin)) {
+                (Ok(page), Ok(_)) => page,
+                (Ok(page), Err(why)) | (Err(why), Ok(page)) if is_damage(&why) => {
+                    tracing::warn!("osd: {why}; the other copy counts");
+                    self.dirty.insert(number);
+                    page
+                }
+                (Err(why), _) | (_, Err(why)) => return Err(why),
+            };
             table.extend(
                 page.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])),
             );
@@ -386,7 +471,7 @@ impl Checkpoints {
         }
         table.truncate(nodes as usize);
         for addr in table.iter().filter(|addr| **addr != NOWHERE) {
-            checked(&media.flash, Addr(*addr))?;
+            checked(flash, Addr(*addr))?;
         }
         Ok(table)
     }
@@ -406,6 +491,7 @@ impl Checkpoints {
         self.dirty.extend(tree.take_given_up().into_iter().map(|id| id / per_table));
         let count = (tree.table_len() as u32).div_ceil(per_table);
         self.tables.resize(count as usize, NOWHERE);
+        self.twins.resize(count as usize, NOWHERE);
         let mut dirty: Vec<u32> = self.dirty.drain().filter(|number| *number < count).collect();
         dirty.sort_unstable();
         for number in dirty {
@@ -413,18 +499,33 @@ impl Checkpoints {
             for id in number * per_table..(number + 1) * per_table {
                 page.u32(tree.addr(id));
             }
-            let addr = media.append_own(stream, PageKind::Table, &page.0, &[])?;
-            let old = std::mem::replace(&mut self.tables[number as usize], addr.0);
-            if old != NOWHERE {
-                self.old.push(Addr(old));
+            for copies in [&mut self.tables, &mut self.twins] {
+                let addr = media.append_own(stream, PageKind::Table, &page.0, &[])?;
+                let old = std::mem::replace(&mut copies[number as usize], addr.0);
+                if old != NOWHERE {
+                    self.old.push(Addr(old));
+                }
             }
         }
         Ok(())
     }
 
-    /// Writes what a checkpoint says, and the anchor that names it; the pages before are dead, and so are those of the
-    /// journal that were `merged`.
-    pub fn write(&mut self, index: &mut Index, stream: usize, bytes: &[u8], merged: Vec<Addr>) -> Result<()> {
+    /// Pages that the checkpoint to come does not name, and the last one does; those of the journal that were `merged`
+    /// are among them.
+    fn retiring(&self, tree: &Tree, merged: &[Addr]) -> Vec<Addr> {
+        let replaced = self.pages.iter().copied().chain(self.old.iter().copied());
+        replaced.chain(merged.iter().copied()).chain(tree.released()).collect()
+    }
+
+    /// Writes what a checkpoint says, and the anchor that names it; what only the one before the last named is dead,
+    /// and what only the last one names, `retiring`, is so after the next.
+    pub fn write(
+        &mut self,
+        index: &mut Index,
+        stream: usize,
+        bytes: &[u8],
+        retiring: Vec<Addr>,
+    ) -> Result<()> {
         let media = &mut index.media;
         let mut pages = write_pages(media, stream, bytes)?;
         let (mut first, mut levels) = (0, 0);
@@ -455,10 +556,11 @@ impl Checkpoints {
         media.flash.sync()?;
         self.anchors.write(&mut media.flash, &page)?;
         media.flash.sync()?;
-        // The new checkpoint is there: nothing else of the store's own is needed any more.
-        let old = std::mem::replace(&mut self.pages, pages);
-        let tables = std::mem::take(&mut self.old);
-        for addr in old.into_iter().chain(tables).chain(merged).chain(index.tree.take_released()) {
+        // The new checkpoint is there: nothing but it and the one before it is needed any more.
+        self.pages = pages;
+        self.old.clear();
+        drop(index.tree.take_released());
+        for addr in std::mem::replace(&mut self.retired, retiring) {
             media.segments.drop_page(media.segments.of(addr));
         }
         index.log.start_over();
@@ -481,13 +583,16 @@ impl Store {
 
     pub(super) fn checkpoint(&mut self, clean: bool) -> Result<()> {
         self.write_out()?;
+        // Whoever begins with the checkpoint before finds all of this one in the log.
+        self.write_log()?;
         let merged = self.merge_if_due(clean)?;
         let stream = self.placement.place(DataClass::Index);
         self.checkpoints.write_index(&mut self.index, stream)?;
         // The chains go on from where they are after the last page of this checkpoint.
         self.index.media.open_chains()?;
-        let bytes = self.state(clean, &merged).write();
-        self.checkpoints.write(&mut self.index, stream, &bytes, merged)
+        let retiring = self.checkpoints.retiring(&self.index.tree, &merged);
+        let bytes = self.state(clean, retiring.clone()).write();
+        self.checkpoints.write(&mut self.index, stream, &bytes, retiring)
     }
 
     /// Access pages that this checkpoint makes superfluous; none if it does not merge.
@@ -506,8 +611,7 @@ impl Store {
         Ok(self.access.take_merged())
     }
 
-    fn state(&self, clean: bool, merged: &[Addr]) -> State {
-        debug_assert!(merged.first().is_none_or(|addr| !self.access.pages().contains(addr)));
+    fn state(&self, clean: bool, retired: Vec<Addr>) -> State {
         let media = &self.index.media;
         let segment = |number: u32| {
             let segment = media.segments.get(number);
@@ -524,6 +628,9 @@ impl Store {
             keep_bytes: self.options.keep_bytes,
             nodes: self.index.tree.table_len() as u32,
             tables: self.checkpoints.tables.clone(),
+            twins: self.checkpoints.twins.clone(),
+            retired,
+            older_log: media.segments.pinned_for_newest().collect(),
             access_pages: self.access.pages().to_vec(),
             segments: (0..media.segments.count() as u32).map(segment).collect(),
             open: if clean { media.open() } else { Vec::new() },
@@ -543,14 +650,18 @@ mod tests {
             serial: 9,
             next: 4,
             entries: vec![LogEntry::Node { id: 1, index: 2 }],
-            entry_bytes: 31,
+            entry_bytes: ENTRY_BYTES_MAX,
+            last: 0,
         };
         let state = State {
             next_object: 5,
             clock: 1000,
             placement: "split,entries=3".into(),
             tables: vec![7, NOWHERE],
+            twins: vec![8, NOWHERE],
             access_pages: vec![Addr(9)],
+            retired: vec![Addr(5), Addr(6)],
+            older_log: vec![3],
             segments: vec![(4096, 10, 990)],
             open: vec![None, Some(open)],
             ..State::default()

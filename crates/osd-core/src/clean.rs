@@ -35,8 +35,10 @@ impl Store {
     /// Segments that a commit or a checkpoint may need now.
     fn checkpoint_segments(&self) -> usize {
         let nodes = self.index.tree.dirty() as u64 * self.index.media.flash.page_bytes() as u64;
-        let items = self.index.log.len() as u64 * 40 + self.index.media.segments.count() as u64 * 16;
-        let tables = self.index.tree.table_len() as u64 * 4;
+        // Each node that is written replaces one that the checkpoint names; a log page repeats the one before it.
+        let nodes = nodes + self.checkpoints.retired().len() as u64 * 4 + self.index.tree.dirty() as u64 * 4;
+        let items = self.index.log.len() as u64 * 80 + self.index.media.segments.count() as u64 * 16;
+        let tables = self.index.tree.table_len() as u64 * 8;
         let accesses = if self.journal_is_crowded() { self.access.renewed_bytes() } else { 0 };
         ((nodes + items + tables + accesses) * 9 / 8).div_ceil(self.index.media.segment_bytes()) as usize + 1
     }
@@ -193,10 +195,10 @@ impl Store {
         let candidates: Vec<u32> = (0..self.index.media.segments.count() as u32).collect();
         for number in candidates {
             let segment = self.index.media.segments.get(number);
-            if segment.state == super::segments::State::Closed && !segment.pinned {
+            if segment.state == super::segments::State::Closed && segment.pinned == super::segments::Pin::No {
                 self.make_room()?;
                 if self.index.media.segments.get(number).state == super::segments::State::Closed
-                    && !self.index.media.segments.get(number).pinned
+                    && self.index.media.segments.get(number).pinned == super::segments::Pin::No
                 {
                     self.clean(number)?;
                 }
@@ -234,7 +236,14 @@ impl Index {
                 && extent.at / segment_bytes * segment_bytes == first
             {
                 let at = (extent.at - first) as u32;
-                entries.push(LogEntry::Data { object: key.object, fork, offset, len: extent.len, at });
+                entries.push(LogEntry::Data {
+                    object: key.object,
+                    fork,
+                    offset,
+                    len: extent.len,
+                    at,
+                    when: 0,
+                });
             }
         })?;
         let nodes: Vec<_> =
@@ -269,7 +278,7 @@ impl Index {
         let first = u64::from(segment) * self.media.segment_bytes();
         let mut survivors = Vec::new();
         for entry in entries {
-            let LogEntry::Data { object, fork, offset, len, at } = *entry else { continue };
+            let LogEntry::Data { object, fork, offset, len, at, .. } = *entry else { continue };
             let (from, to) = (first + u64::from(at), first + u64::from(at) + u64::from(len));
             // With what mapping it elsewhere will need.
             let around = (offset.saturating_sub(1), offset + u64::from(len) + 1);

@@ -45,6 +45,22 @@ pub(super) struct Flash {
     pub done: Time,
     /// A whole page to program from.
     scratch: Vec<u8>,
+    /// Checksums of pages that were forged.
+    #[cfg(any(test, feature = "testing"))]
+    forged: rustc_hash::FxHashMap<(u32, u32), u32>,
+    /// Pages that are damaged until their blocks are erased.
+    #[cfg(test)]
+    faults: rustc_hash::FxHashMap<(u32, u32), Fault>,
+}
+
+/// What is wrong with a page.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The array's code cannot make it out, neither bytes nor spare area.
+    Unreadable,
+    /// This bit of the spare area is wrong, and nobody says so: of its sequence, or from 64 on of its owner.
+    SpareBit(u32),
 }
 
 impl Flash {
@@ -58,6 +74,10 @@ impl Flash {
             done: Time::ZERO,
             scratch: vec![0; geometry.page_bytes as usize],
             nand,
+            #[cfg(any(test, feature = "testing"))]
+            forged: Default::default(),
+            #[cfg(test)]
+            faults: Default::default(),
         }
     }
 
@@ -178,19 +198,40 @@ impl Flash {
     pub fn read_tag(&mut self, addr: Addr) -> Result<Option<PageTag>> {
         let (block, page) = self.place(addr);
         match self.nand.read_spare(self.now, block, page) {
-            Ok((page, done)) => {
+            Ok((_, done)) => {
                 self.done = self.done.max(done);
+                let page = self.page(block, page).map_err(|failure| self.error_of(failure, addr))?;
                 Ok(Self::tag_of(page))
             }
             Err(failure) => Err(self.error_of(failure, addr)),
         }
     }
 
+    /// What the spare area of a page says.
+    fn page(&self, block: u32, page: u32) -> Result<Page, Failure> {
+        let found = self.nand.page(block, page);
+        #[cfg(test)]
+        match (self.faults.get(&(block, page)), found) {
+            (Some(Fault::Unreadable), _) => return Err(Failure::Unreadable),
+            (Some(Fault::SpareBit(bit)), Page::Programmed(tag)) => {
+                let both = u128::from(tag.sequence) | u128::from(tag.owner) << 64;
+                let wrong = both ^ 1 << bit;
+                let (sequence, owner) = (wrong as u64, (wrong >> 64) as u32);
+                return Ok(Page::Programmed(Tag { owner, sequence }));
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
     /// Whether nothing was ever written to a page since its block was erased: what its spare area shows.
     pub fn is_blank(&mut self, addr: Addr) -> Result<bool> {
         let (block, page) = self.place(addr);
         match self.nand.read_spare(self.now, block, page) {
-            Ok((page, _)) => Ok(page == Page::Erased),
+            Ok(_) => match self.page(block, page) {
+                Ok(page) => Ok(page == Page::Erased),
+                Err(failure) => Err(self.error_of(failure, addr)),
+            },
             Err(failure) => Err(self.error_of(failure, addr)),
         }
     }
@@ -218,11 +259,16 @@ impl Flash {
         self.sense(addr)?;
         let (block, page) = self.place(addr);
         let bytes = self.nand.bytes(block, page).map_err(|failure| self.error_of(failure, addr))?;
-        let Some(tag) = Self::tag_of(self.nand.page(block, page)) else {
+        let spare = self.page(block, page).map_err(|failure| self.error_of(failure, addr))?;
+        let Some(tag) = Self::tag_of(spare) else {
             return Err(self.corrupt(addr, "its spare area is not of this store"));
         };
         if tag.kind != kind {
             return Err(self.corrupt(addr, format!("it is a {:?} page, not a {kind:?} page", tag.kind)));
+        }
+        #[cfg(any(test, feature = "testing"))]
+        if self.forged.get(&(block, page)) == Some(&checksum(kind, tag.serial, &bytes)) {
+            return Ok(bytes);
         }
         if tag.sum != checksum(kind, tag.serial, &bytes) {
             return Err(self.corrupt(addr, "its checksum is wrong"));
@@ -271,6 +317,30 @@ impl Flash {
         self.nand.turn_bit(block, page, bit).expect("the page was programmed");
     }
 
+    /// Damages a page until its block is erased.
+    #[cfg(test)]
+    pub fn damage(&mut self, addr: Addr, fault: Fault) {
+        let place = self.place(addr);
+        self.faults.insert(place, fault);
+    }
+
+    /// Changes a byte of a page and gives it the checksum that it needs, as somebody does who means harm.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn forge(&mut self, page: u32, place: u32, value: u8) {
+        let all = self.segments() * self.pages_per_segment();
+        let (block, page) = self.place(Addr(page % all));
+        let Some(tag) = Self::tag_of(self.nand.page(block, page)) else { return };
+        let Ok(bytes) = self.nand.bytes(block, page) else { return };
+        let at = place as usize % self.page_bytes;
+        let Some(old) = bytes.get(at).copied() else { return };
+        for bit in (0..8).filter(|bit| (old ^ value) >> bit & 1 == 1) {
+            drop(self.nand.turn_bit(block, page, (at * 8) as u32 + bit));
+        }
+        if let Ok(bytes) = self.nand.bytes(block, page) {
+            self.forged.insert((block, page), checksum(tag.kind, tag.serial, &bytes));
+        }
+    }
+
     /// Erases what is good of a segment; blocks that fail are bad from now on.
     pub fn erase(&mut self, segment: u32) -> Result<()> {
         let blocks: smallvec::SmallVec<[u32; 16]> = self.blocks_of(segment).collect();
@@ -278,6 +348,8 @@ impl Flash {
             if self.nand.is_bad(block) {
                 continue;
             }
+            #[cfg(test)]
+            self.faults.retain(|place, _| place.0 != block);
             match self.nand.erase(self.now, block) {
                 Ok(done) => self.done = self.done.max(done),
                 Err(Failure::Erase) => {}
@@ -294,6 +366,11 @@ impl Flash {
 
     /// Erases one block; false: it failed and is bad now.
     pub fn raw_erase(&mut self, index: u32) -> Result<bool> {
+        #[cfg(test)]
+        {
+            let block = self.block(index);
+            self.faults.retain(|place, _| place.0 != block);
+        }
         match self.nand.erase(self.now, self.block(index)) {
             Ok(done) => {
                 self.done = self.done.max(done);

@@ -40,8 +40,12 @@ mod checkpoint;
 mod clean;
 mod extents;
 mod flash;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod layout;
 mod log;
+mod mend;
 mod node;
 mod objects;
 pub mod placement;
@@ -262,6 +266,8 @@ pub struct Store {
     giving: u32,
     /// Why nothing can be changed any more.
     failed: Option<String>,
+    /// What was found damaged when it was opened, and did no harm, in words.
+    damage: Vec<String>,
 }
 
 impl Store {
@@ -439,6 +445,13 @@ impl Store {
         let at = extent.at + (offset - from);
         let page_bytes = self.index.media.flash.page_bytes() as u64;
         self.index.media.flash.turn_bit(Addr((at / page_bytes) as u32), (at % page_bytes) as u32 * 8);
+    }
+
+    /// Turns a bit of the page of a node of the index, as damage does; false if there is no such node on the flash.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn spoil_index(&mut self, number: usize) -> bool {
+        let found = self.index.tree.pages().nth(number);
+        found.inspect(|(_, addr)| self.index.media.flash.turn_bit(*addr, 99)).is_some()
     }
 
     /// Whether all that was written to an object is where a flush puts it.

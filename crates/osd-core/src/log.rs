@@ -3,19 +3,24 @@
 //! A commit is a run of log pages with one number. Each page says which part it is and whether it is the
 //! last; a commit whose last page is missing never happened. The records say what an item is now, not how
 //! it changed: applying them in order gives the state after the commit, however often it is done.
+//!
+//! A page also *repeats* the records of the page before it, so that one that cannot be read costs nothing once
+//! another came after it. Records take half of a page at most, and a commit is small mostly: that costs a page only
+//! where a commit is longer than half a page.
 
-use super::Store;
 use super::append::Media;
 use super::extents::Index;
 use super::flash::Addr;
 use super::layout::{Input, Key, Output, PageKind, Value};
 use super::placement::DataClass;
 use super::tree::Tree;
+use super::{Store, is_damage};
 use bimetal_base::{Error, Result};
 use rustc_hash::FxHashSet;
 
-/// Bytes of a log page before its records.
-pub(super) const LOG_HEADER: usize = 20;
+/// Bytes of a log page before its records, and before those that it repeats.
+const LOG_HEADER: usize = 20;
+const REPEATED_HEADER: usize = 12;
 const LAST: u32 = 1 << 31;
 
 /// What a record says.
@@ -67,24 +72,38 @@ impl Record {
     }
 }
 
-/// A log page as it is read back.
-pub(super) struct LogPage {
+/// A part of a commit as it is read back.
+#[derive(Debug, PartialEq)]
+pub(super) struct Part {
     pub commit: u64,
     pub part: u32,
     pub last: bool,
     pub records: Vec<Record>,
 }
 
-pub(super) fn read_page(page: &[u8]) -> Result<LogPage> {
-    let mut input = Input::new("a log page of the object store", page);
-    let (commit, part, len) = (input.u64()?, input.u32()?, input.u32()?);
-    input.u32()?;
-    let mut body = Input::new("a log page of the object store", input.take(len as usize)?);
-    let mut records = Vec::new();
-    while !body.is_empty() {
-        records.push(Record::read(&mut body)?);
+impl Part {
+    fn read(commit: u64, part: u32, body: &[u8]) -> Result<Part> {
+        let mut body = Input::new("a log page of the object store", body);
+        let mut records = Vec::new();
+        while !body.is_empty() {
+            records.push(Record::read(&mut body)?);
+        }
+        Ok(Part { commit, part: part & !LAST, last: part & LAST != 0, records })
     }
-    Ok(LogPage { commit, part: part & !LAST, last: part & LAST != 0, records })
+}
+
+/// Reads a log page: the part before it, where it repeats one, and its own.
+pub(super) fn read_page(page: &[u8]) -> Result<(Option<Part>, Part)> {
+    let mut input = Input::new("a log page of the object store", page);
+    let (commit, part, len, repeated) = (input.u64()?, input.u32()?, input.u32()?, input.u32()?);
+    let its = Part::read(commit, part, input.take(len as usize)?)?;
+    if repeated == 0 {
+        return Ok((None, its));
+    }
+    let (commit, part) = (input.u64()?, input.u32()?);
+    let before = (repeated as usize).checked_sub(REPEATED_HEADER);
+    let before = input.take(before.ok_or_else(|| input.wrong("what it repeats is too short"))?)?;
+    Ok((Some(Part::read(commit, part, before)?), its))
 }
 
 /// The log: items that changed since the last commit, and how far it is.
@@ -95,6 +114,8 @@ pub(super) struct Log {
     commit: u64,
     /// Log pages since the last checkpoint.
     pages: u64,
+    /// What the next page repeats: commit, part and records of the last one.
+    repeats: Vec<u8>,
 }
 
 impl Log {
@@ -137,7 +158,7 @@ impl Log {
         numbers.write(&mut page);
         let mut keys: Vec<Key> = self.changed.drain().collect();
         keys.sort_unstable();
-        let (mut part, room) = (0, media.flash.page_bytes() - LOG_HEADER);
+        let (mut part, room) = (0, (media.flash.page_bytes() - LOG_HEADER - REPEATED_HEADER) / 2);
         for key in keys {
             let record = match tree.get(&mut media.flash, key)? {
                 Some(value) => Record::Put(key, value),
@@ -159,33 +180,88 @@ impl Log {
         page.u64(self.commit);
         page.u32(part);
         page.u32(records.len() as u32);
-        page.u32(0);
+        page.u32(self.repeats.len() as u32);
         page.0.extend_from_slice(records);
+        page.0.append(&mut self.repeats);
         media.append(stream, PageKind::Log, &page.0, &[])?;
         self.pages += 1;
+        let mut repeats = Output::default();
+        repeats.u64(self.commit);
+        repeats.u32(part);
+        repeats.0.extend_from_slice(records);
+        self.repeats = repeats.0;
         Ok(())
     }
 
-    /// The records of the commits after number `commit` that are complete, in order.
+    /// The records of the commits after number `commit` that are complete, in order. What cannot be read is in what
+    /// the page after it repeats; a page without one after it is a commit that did not happen.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]: a part of a commit is missing, and others came after it.
     pub fn read(&mut self, media: &mut Media, commit: u64, pages: &[Addr]) -> Result<Vec<Record>> {
         self.commit = commit;
-        let (mut all, mut whole, mut part) = (Vec::new(), 0, 0);
+        let mut reader = Reader::default();
         for addr in pages {
-            let page = media.flash.read(*addr, PageKind::Log)?;
-            let LogPage { commit, part: its, last, records } = read_page(&page)?;
-            if commit != self.commit + 1 || its != part {
-                let why = format!("part {its} of commit {commit} follows part {part} of {}", self.commit + 1);
+            let page = match media.flash.read(*addr, PageKind::Log) {
+                Err(why) if is_damage(&why) => {
+                    tracing::warn!("osd: {why}");
+                    continue;
+                }
+                page => page?,
+            };
+            let (before, its) = read_page(&page)?;
+            if let Some(before) = before.filter(|before| reader.expects(self.commit, before)) {
+                reader.take(&mut self.commit, before);
+            }
+            if its.commit <= self.commit {
+                continue;
+            }
+            if its.commit == self.commit + 1 && its.part == 0 {
+                // A commit under this number that the power cut short may have been before it.
+                reader.drop_unfinished();
+            }
+            if !reader.expects(self.commit, &its) {
+                let (commit, part) = (self.commit + 1, reader.part);
+                let why = format!(
+                    "part {} of commit {} follows where part {part} of {commit} is due",
+                    its.part, its.commit
+                );
                 return Err(Error::corrupt("the log of the object store", why, addr.0));
             }
             self.pages += 1;
-            part += 1;
-            all.extend(records);
-            if last {
-                (self.commit, whole, part) = (commit, all.len(), 0);
-            }
+            reader.take(&mut self.commit, its);
         }
-        all.truncate(whole);
-        Ok(all)
+        reader.drop_unfinished();
+        Ok(reader.records)
+    }
+}
+
+/// Puts commits together from their parts.
+#[derive(Default)]
+struct Reader {
+    records: Vec<Record>,
+    /// Records of complete commits.
+    whole: usize,
+    /// The part that is due.
+    part: u32,
+}
+
+impl Reader {
+    fn expects(&self, commit: u64, part: &Part) -> bool {
+        part.commit == commit + 1 && part.part == self.part
+    }
+
+    fn take(&mut self, commit: &mut u64, part: Part) {
+        self.records.extend(part.records);
+        self.part += 1;
+        if part.last {
+            (*commit, self.whole, self.part) = (part.commit, self.records.len(), 0);
+        }
+    }
+
+    fn drop_unfinished(&mut self) {
+        self.records.truncate(self.whole);
+        self.part = 0;
     }
 }
 
@@ -206,6 +282,23 @@ impl Store {
         if self.index.media.is_broken() {
             return self.checkpoint(false);
         }
+        self.write_log()?;
+        // The chain may have broken in the middle of it.
+        if self.index.media.is_broken() {
+            return self.checkpoint(false);
+        }
+        let media = &mut self.index.media;
+        media.counts.commits += 1;
+        media.flash.sync()?;
+        self.settle_commit();
+        Ok(())
+    }
+
+    /// Writes what changed to the log, if anything did.
+    pub(super) fn write_log(&mut self) -> Result<()> {
+        if self.index.log.len() == 0 {
+            return Ok(());
+        }
         let stream = self.placement.place(DataClass::Log);
         let numbers = Record::Numbers {
             next_object: self.next_object,
@@ -213,15 +306,7 @@ impl Store {
             clock: self.index.media.clock,
         };
         let Index { media, tree, log, .. } = &mut self.index;
-        log.write(media, tree, stream, &numbers)?;
-        // The chain may have broken in the middle of it.
-        if media.is_broken() {
-            return self.checkpoint(false);
-        }
-        media.counts.commits += 1;
-        media.flash.sync()?;
-        self.settle_commit();
-        Ok(())
+        log.write(media, tree, stream, &numbers)
     }
 
     /// What was emptied is free, but for what a checkpoint must say.
@@ -259,11 +344,14 @@ mod tests {
         page.u64(12);
         page.u32(3 | LAST);
         page.u32(out.0.len() as u32);
-        page.u32(0);
+        page.u32((REPEATED_HEADER + out.0.len()) as u32);
+        page.0.extend_from_slice(&out.0);
+        page.u64(12);
+        page.u32(2);
         page.0.extend_from_slice(&out.0);
         page.0.resize(2048, 0);
-        let read = read_page(&page.0).unwrap();
-        assert_eq!((read.commit, read.part, read.last), (12, 3, true));
-        assert_eq!(read.records, records);
+        let (before, its) = read_page(&page.0).unwrap();
+        let part = |part, last| Part { commit: 12, part, last, records: records.to_vec() };
+        assert_eq!((before, its), (Some(part(2, false)), part(3, true)));
     }
 }

@@ -1,13 +1,16 @@
 //! Making a store, and opening one: the newest anchor, its checkpoint, and the log after it.
 //!
 //! 1. The anchor with the highest number that reads well says where the checkpoint is.
-//! 2. The checkpoint says where the node table is and what is alive in each segment.
-//! 3. Each chain is followed from where the anchor says, page after page, from a segment's summary to the next
-//!    segment, to the first page that is not of it. Complete commits are applied in order.
+//! 2. The checkpoint says where the node table is and what is alive in each segment. Where it cannot be read, or the
+//!    table it names, the checkpoint before it counts.
+//! 3. Unless the store was closed and not used since, the pages of the log since the checkpoint are found by the
+//!    numbers of use of their segments, and complete commits applied in order.
 //! 4. Access times that are not merged are taken up.
 //!
+//! What was found damaged on the way is kept for [`Store::check`] to name.
+//!
 //! Nothing is written before the first change; that one begins with a checkpoint, unless the store was closed.
-//! Cost: the pages since the last checkpoint, one spare area each, and the checkpoint itself.
+//! Cost: the checkpoint itself; after a power cut two spare areas a segment, and those of the pages since the checkpoint.
 
 use super::append::Media;
 use super::checkpoint::{Anchor, Anchors, Checkpoints, State};
@@ -17,7 +20,7 @@ use super::layout::PageKind;
 use super::log::Record;
 use super::placement::{self, DataClass};
 use super::tree::Tree;
-use super::{Access, Buffer, Counts, Format, Options, Store};
+use super::{Access, Buffer, Counts, Format, Options, Store, is_damage};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
@@ -48,8 +51,7 @@ impl Store {
         let anchors = Anchors::new(&mut flash, format.segment_blocks)?;
         let flash = flash.with_segments(format.segment_blocks);
         let state = State { next_object: 1, placement: format.placement.clone(), ..State::default() };
-        let mut store =
-            Store::with(flash, Checkpoints::new(anchors, Vec::new(), Vec::new()), &state, options)?;
+        let mut store = Store::with(flash, Checkpoints::new(anchors), &state, options)?;
         if store.capacity().total == 0 {
             let segments = store.index.media.segments.count();
             return Err(Error::invalid(format!("{segments} segments are too few for an object store")));
@@ -66,18 +68,22 @@ impl Store {
     /// [`Error::Unsupported`] if it is of another version.
     pub fn open(nand: Nand, options: Options) -> Result<Store> {
         check_array(&nand)?;
-        let mut flash = Flash::new(nand, 1);
-        let (anchor, anchors) = Anchors::find(&mut flash)?;
-        let mut flash = flash.with_segments(anchor.segment_blocks);
-        let pages = read_lists(&mut flash, &anchor)?;
-        let state = read_state(&mut flash, &anchor, &pages)?;
+        Store::open_on(Flash::new(nand, 1), options)
+    }
+
+    /// Opens the store on a flash that is seen with one block a segment.
+    pub(super) fn open_on(mut flash: Flash, options: Options) -> Result<Store> {
+        let (found, newer, anchors) = Anchors::find(&mut flash)?;
+        let mut flash = flash.with_segments(found[0].segment_blocks);
+        let (Generation { anchor, state, checkpoints, table }, damage) =
+            Generation::newest(&mut flash, found, &anchors)?;
         if state.keep_bytes != options.keep_bytes {
             let how = if state.keep_bytes { "keeps" } else { "does not keep" };
             return Err(Error::invalid(format!("the object store {how} the bytes of its objects")));
         }
-        let checkpoints = Checkpoints::new(anchors, state.tables.clone(), pages);
         let mut store = Store::with(flash, checkpoints, &state, options)?;
-        store.restore(&anchor, state)?;
+        store.damage = damage;
+        store.restore(&anchor, state, &table, newer)?;
         store.index.media.counts = Counts::default();
         Ok(store)
     }
@@ -107,42 +113,67 @@ impl Store {
             held: 0,
             giving: 0,
             failed: None,
+            damage: Vec::new(),
         })
     }
 
-    /// Brings a store to the state of a checkpoint and what was committed since.
-    fn restore(&mut self, anchor: &Anchor, state: State) -> Result<()> {
-        let table = self.checkpoints.read_table(&mut self.index.media, state.nodes)?;
+    /// Brings a store to the state of a checkpoint and what was committed since; there may have been a `newer` one.
+    fn restore(&mut self, anchor: &Anchor, state: State, table: &[u32], newer: bool) -> Result<()> {
+        let rolled_back = newer || !self.damage.is_empty();
         let page_bytes = self.index.media.flash.page_bytes();
-        self.index.tree = Tree::of(&table, page_bytes, self.options.cache_bytes as usize);
+        self.index.tree = Tree::of(table, page_bytes, self.options.cache_bytes as usize);
         self.restore_segments(&state)?;
-        let mut found = Vec::new();
-        for chain in &anchor.chains {
-            found.extend(self.index.media.follow(*chain)?);
-        }
         for addr in &state.access_pages {
-            self.access.restore_page(&mut self.index, *addr)?;
+            self.restore_accesses(*addr)?;
+        }
+        let media = &mut self.index.media;
+        media.close_what_is_used();
+        if !rolled_back {
+            media.go_on(&anchor.chains, state.open, self.checkpoints.pages())?;
+        }
+        let mut found = Vec::new();
+        if media.is_broken() {
+            // The store was not closed, or was used since.
+            found = media.pages_after(&anchor.chains)?;
+            media.abandon(!found.is_empty());
         }
         let of_kind = |kind: PageKind| found.iter().filter(move |page| page.1 == kind).map(|page| page.0);
         let logged: Vec<Addr> = of_kind(PageKind::Log).collect();
         let Index { media, log, .. } = &mut self.index;
+        let mut lost = Vec::new();
         for record in log.read(media, anchor.commit, &logged)? {
-            self.apply_record(record)?;
+            match self.apply_record(&record) {
+                Err(why) if is_damage(&why) => {
+                    // The log says what the checkpoint will: it must find its place.
+                    lost.extend(self.index.tree.mend(&mut self.index.media.flash)?.1);
+                    self.damage.push(format!("the index is mended: {why}"));
+                    self.apply_record(&record)?;
+                }
+                done => done?,
+            }
         }
-        for addr in of_kind(PageKind::Access) {
-            self.access.restore_page(&mut self.index, addr)?;
+        for addr in of_kind(PageKind::Access).filter(|addr| !state.access_pages.contains(addr)) {
+            self.restore_accesses(addr)?;
         }
         let media = &mut self.index.media;
         media.close_what_is_used();
-        if found.is_empty() {
-            media.go_on(&anchor.chains, state.open, self.checkpoints.pages())?;
-        }
         media.skip_serials(SERIAL_GAP);
-        Ok(())
+        self.fill_lost(&lost)
     }
 
-    fn apply_record(&mut self, record: Record) -> Result<()> {
-        match record {
+    /// Takes up a page of access times; what cannot be read of them is as old as before.
+    fn restore_accesses(&mut self, addr: Addr) -> Result<()> {
+        match self.access.restore_page(&mut self.index, addr) {
+            Err(why) if is_damage(&why) => {
+                self.damage.push(format!("some objects' access times are older than they were: {why}"));
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn apply_record(&mut self, record: &Record) -> Result<()> {
+        match record.clone() {
             Record::Numbers { next_object, next_access, clock } => {
                 self.next_object = self.next_object.max(next_object);
                 self.access.pass(next_access);
@@ -168,12 +199,52 @@ impl Store {
             self.index.media.segments.set_age(number, *born, *written);
         }
         let nodes: Vec<Addr> = self.index.tree.pages().map(|(_, addr)| addr).collect();
-        let tables = self.checkpoints.tables();
-        for addr in nodes.into_iter().chain(tables).chain(self.checkpoints.pages().iter().copied()) {
+        let named = self.checkpoints.pages().iter().chain(self.checkpoints.retired()).copied();
+        for addr in nodes.into_iter().chain(self.checkpoints.tables()).chain(named) {
             let media = &mut self.index.media;
             media.segments.add_page(media.segments.of(checked(&media.flash, addr)?));
         }
+        let Media { segments, flash, .. } = &mut self.index.media;
+        for number in state.older_log.iter().copied().filter(|number| *number < flash.segments()) {
+            segments.set_used(flash, number, super::segments::State::Closed);
+            segments.pin_for_older(number);
+        }
         Ok(())
+    }
+}
+
+/// A checkpoint that can be read, with the table of the nodes it names.
+struct Generation {
+    anchor: Anchor,
+    state: State,
+    checkpoints: Checkpoints,
+    table: Vec<u32>,
+}
+
+impl Generation {
+    fn read(flash: &mut Flash, anchor: Anchor, anchors: &Anchors) -> Result<Generation> {
+        let pages = read_lists(flash, &anchor)?;
+        let state = read_state(flash, &anchor, &pages)?;
+        let mut checkpoints = Checkpoints::of(anchors.clone(), &state, pages);
+        let table = checkpoints.read_table(flash, state.nodes)?;
+        Ok(Generation { anchor, state, checkpoints, table })
+    }
+
+    /// The newest that can be read, and what is damaged of newer ones, in words.
+    fn newest(flash: &mut Flash, found: Vec<Anchor>, anchors: &Anchors) -> Result<(Generation, Vec<String>)> {
+        let (mut damage, mut newest) = (Vec::new(), None);
+        for anchor in found {
+            let number = anchor.number;
+            match Generation::read(flash, anchor, anchors) {
+                Ok(generation) => return Ok((generation, damage)),
+                Err(why) if is_damage(&why) => {
+                    damage.push(format!("checkpoint {number} cannot be read, the one before counts: {why}"));
+                    newest.get_or_insert(why);
+                }
+                Err(why) => return Err(why),
+            }
+        }
+        Err(newest.unwrap_or_else(|| Error::invalid("there is no object store on this flash")))
     }
 }
 

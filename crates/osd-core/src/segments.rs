@@ -40,6 +40,16 @@ pub(super) enum State {
     Bad,
 }
 
+/// Whether a segment is read again after a power cut: it is not to be cleaned as long as that is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pin {
+    No,
+    /// When the newest checkpoint turns out to be damaged: it holds what came between the one before and that one.
+    Older,
+    /// It holds what came after the newest checkpoint.
+    Newest,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub state: State,
@@ -47,8 +57,8 @@ pub(super) struct Segment {
     pub live_bytes: u32,
     /// Pages of the store's own that are alive.
     pub live_pages: u32,
-    /// It is read again after a power cut: not to be cleaned before the next checkpoint.
-    pub pinned: bool,
+    /// What a roll-back reads again from it.
+    pub pinned: Pin,
     /// What is alive in it cannot be read, or what of the index names it cannot: it is cleaned when all of that is dead.
     pub rotten: bool,
     /// Bytes written to the store when it was opened.
@@ -81,7 +91,7 @@ impl Segments {
             state: State::Free,
             live_bytes: 0,
             live_pages: 0,
-            pinned: false,
+            pinned: Pin::No,
             rotten: false,
             born: 0,
             written: 0,
@@ -121,9 +131,14 @@ impl Segments {
         self.free.len()
     }
 
-    /// Segments that are read again after a power cut.
+    /// Segments that hold what came after the newest checkpoint.
     pub fn pinned(&self) -> usize {
         self.pinned
+    }
+
+    /// Segments that hold what came after the newest checkpoint: the next one lists them.
+    pub fn pinned_for_newest(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.all).filter(|(_, segment)| segment.pinned == Pin::Newest).map(|(number, _)| number)
     }
 
     /// Segments that a commit makes free, and those that a checkpoint does.
@@ -153,6 +168,13 @@ impl Segments {
         self.live_bytes = self.live_bytes.saturating_sub(u64::from(bytes));
     }
 
+    /// Sets the bytes of extents alive in a segment.
+    pub fn set_bytes(&mut self, number: u32, bytes: u32) {
+        let segment = &mut self.all[number as usize];
+        self.live_bytes = self.live_bytes - u64::from(segment.live_bytes) + u64::from(bytes);
+        segment.live_bytes = bytes;
+    }
+
     pub fn add_page(&mut self, number: u32) {
         self.all[number as usize].live_pages += 1;
         self.live_pages += 1;
@@ -169,7 +191,7 @@ impl Segments {
     pub fn take(&mut self, most_worn: bool, clock: u64) -> Option<u32> {
         let (_, number) = if most_worn { self.free.pop_last() } else { self.free.pop_first() }?;
         let segment = &mut self.all[number as usize];
-        *segment = Segment { state: State::Open, pinned: false, born: clock, written: clock, ..*segment };
+        *segment = Segment { state: State::Open, pinned: Pin::No, born: clock, written: clock, ..*segment };
         Some(number)
     }
 
@@ -202,18 +224,30 @@ impl Segments {
 
     pub fn pin(&mut self, number: u32) {
         let segment = &mut self.all[number as usize];
-        self.pinned += usize::from(!segment.pinned);
-        segment.pinned = true;
+        self.pinned += usize::from(segment.pinned != Pin::Newest);
+        segment.pinned = Pin::Newest;
+    }
+
+    /// As [`pin`](Segments::pin), for the checkpoint before the newest: on opening the store.
+    pub fn pin_for_older(&mut self, number: u32) {
+        let segment = &mut self.all[number as usize];
+        if segment.pinned == Pin::No {
+            segment.pinned = Pin::Older;
+        }
     }
 
     pub fn touch(&mut self, number: u32, clock: u64) {
         self.all[number as usize].written = clock;
     }
 
-    /// After a checkpoint nothing is read again but what it says.
+    /// After a checkpoint nothing is read again but what it says and what leads to it from the one before.
     pub fn unpin_all_but(&mut self, open: &[u32]) {
         for (number, segment) in self.all.iter_mut().enumerate() {
-            segment.pinned = open.contains(&(number as u32));
+            segment.pinned = match segment.pinned {
+                _ if open.contains(&(number as u32)) => Pin::Newest,
+                Pin::Newest => Pin::Older,
+                Pin::Older | Pin::No => Pin::No,
+            };
         }
         self.pinned = open.len();
     }
@@ -231,7 +265,14 @@ impl Segments {
     pub fn settle(&mut self, flash: &Flash, checkpoint: bool) {
         let mut freed = std::mem::take(&mut self.emptied_for_commit);
         if checkpoint {
-            freed.append(&mut self.emptied_for_checkpoint);
+            let emptied = std::mem::take(&mut self.emptied_for_checkpoint);
+            // What of the store's own is left there is what the checkpoint before this one names.
+            let (named, free): (Vec<u32>, Vec<u32>) = emptied.into_iter().partition(|number| {
+                let segment = self.get(*number);
+                segment.live_bytes == 0 && segment.live_pages > 0
+            });
+            self.emptied_for_checkpoint = named;
+            freed.extend(free);
         }
         for number in freed {
             let segment = &mut self.all[number as usize];
@@ -268,7 +309,7 @@ impl Segments {
         let worth = self.segment_bytes() - u64::from(self.page_bytes);
         let closed = self.all.iter().enumerate().filter(|(_, segment)| {
             let gains = !segment.rotten && self.alive(segment) <= worth || self.alive(segment) == 0;
-            segment.state == State::Closed && !segment.pinned && gains
+            segment.state == State::Closed && segment.pinned == Pin::No && gains
         });
         let number = match cleaning {
             Cleaning::Greedy => closed.min_by_key(|(_, segment)| self.alive(segment)),
@@ -298,7 +339,7 @@ impl Segments {
         let lags = |number: &u32| flash.wear(*number) < most;
         let closed = (0..self.all.len() as u32).filter(|number| {
             let segment = self.get(*number);
-            segment.state == State::Closed && !segment.pinned && !segment.rotten
+            segment.state == State::Closed && segment.pinned == Pin::No && !segment.rotten
         });
         closed.filter(lags).min_by_key(|number| self.get(*number).written)
     }

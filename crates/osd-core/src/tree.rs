@@ -20,7 +20,7 @@ use bimetal_base::{Error, Result};
 use smallvec::SmallVec;
 
 /// The number of the root.
-const ROOT: u32 = 0;
+pub(super) const ROOT: u32 = 0;
 /// The most levels a tree of 2³² nodes can have, with room to spare.
 const LEVELS_MAX: usize = 24;
 /// An address that is none.
@@ -152,6 +152,43 @@ impl Tree {
     pub fn pages(&self) -> impl Iterator<Item = (u32, Addr)> + '_ {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.addr != NOWHERE);
         slots.map(|(id, slot)| (id as u32, Addr(slot.addr)))
+    }
+
+    /// The numbers of all nodes.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.slots).filter(|(_, slot)| slot.taken).map(|(id, _)| id)
+    }
+
+    /// A node that is in the cache.
+    pub fn cached(&self, id: u32) -> Option<&Node> {
+        self.slots.get(id as usize)?.cached.as_ref().map(|cached| &cached.node)
+    }
+
+    /// Puts a node in the place of another.
+    pub fn put_node(&mut self, id: u32, node: Node) {
+        self.drop_cached(id);
+        self.keep(id, node, true);
+        if self.node(id).bytes() > self.capacity {
+            // Keys that separate children may have become longer.
+            let half = self.change(id, |node| node.split(false));
+            let key = half.first_key().expect("the right half holds something");
+            let (level, low) = (half.level, self.node(id).key(0));
+            let halves = [self.change(id, |node| std::mem::replace(node, Node::empty_leaf())), half];
+            let [left, right] = halves.map(|half| self.add(half));
+            self.change(id, |node| *node = Node::inner(level + 1, &[(low, left), (key, right)]));
+        }
+    }
+
+    /// Adds a node under a new number.
+    pub fn add(&mut self, node: Node) -> u32 {
+        let id = self.number();
+        self.keep(id, node, true);
+        id
+    }
+
+    /// Gives up a node that nothing names.
+    pub fn give_up_lost(&mut self, id: u32) {
+        self.give_up(id);
     }
 
     fn keep(&mut self, id: u32, node: Node, dirty: bool) {

@@ -202,7 +202,7 @@ impl Index {
         for index in 0..piece.len as usize / page {
             let offset = piece.offset + (index * page) as u64;
             let data = piece.bytes.get(index * page..(index + 1) * page).unwrap_or_default();
-            let entry = LogEntry::Data { object, fork, offset, len: page as u32, at: 0 };
+            let entry = LogEntry::Data { object, fork, offset, len: page as u32, at: 0, when: 0 };
             let addr = self.media.append(stream, PageKind::Data, data, &[entry])?;
             let extent = Extent { len: page as u32, at: self.media.byte_of(addr) };
             run = Some(match run {
@@ -252,6 +252,7 @@ impl Index {
                     offset,
                     len,
                     at: used as u32,
+                    when: 0,
                 });
                 bytes.extend_from_slice(&part.piece.bytes);
                 used += u64::from(len);
@@ -266,7 +267,7 @@ impl Index {
         let addr = self.media.append(stream, PageKind::Data, bytes, entries)?;
         let base = self.media.byte_of(addr);
         for entry in entries {
-            if let LogEntry::Data { object, fork, offset, len, at } = *entry {
+            if let LogEntry::Data { object, fork, offset, len, at, .. } = *entry {
                 self.map(object, fork, offset, Extent { len, at: base + u64::from(at) })?;
             }
         }

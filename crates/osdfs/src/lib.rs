@@ -15,11 +15,13 @@ mod check;
 mod dir;
 mod inode;
 mod names;
+mod repair;
 #[cfg(test)]
 mod tests;
 pub mod volume;
 
 pub use check::check;
+pub use repair::repair;
 
 use bimetal_base::runtime::sync::Mutex;
 use bimetal_base::runtime::{self, Clock, Live};

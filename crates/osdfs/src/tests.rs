@@ -416,3 +416,44 @@ fn an_operation_that_fails_at_any_of_its_changes_has_changed_nothing() {
         }
     }
 }
+
+#[test]
+fn a_repair_leaves_every_name_and_what_it_can_of_every_file_wherever_the_index_is_damaged() {
+    let node = |kind| NewNode { kind, perm: 0o755, rdev: 0, target: b"there" };
+    let made = || {
+        let fs = OsdFs::new(store(128), true).unwrap();
+        for dir in 0..8 {
+            let name = format!("d{dir}");
+            let dir = fs.create(&ROOT_USER, fs.root(), name.as_bytes(), &node(Kind::Dir)).unwrap().ino;
+            for file in 0..60u8 {
+                let name = format!("f{file}");
+                let ino = fs.create(&ROOT_USER, dir, name.as_bytes(), &node(Kind::File)).unwrap().ino;
+                fs.write(ino, 0, &vec![file; 40 * usize::from(file) + 1], false).unwrap();
+                fs.forget(ino, 1);
+            }
+            fs.forget(dir, 1);
+        }
+        let before = all(&fs);
+        let mut store = fs.into_store();
+        store.close().unwrap();
+        (store, before)
+    };
+    let mut damaged = 0;
+    for number in 0.. {
+        let (mut store, before) = made();
+        if !store.spoil_index(number) {
+            break;
+        }
+        damaged += 1;
+        let mut store = reopened(store);
+        let reports = repair(&mut store).unwrap();
+        assert!(!reports.is_empty(), "node {number}");
+        let mut store = reopened(store);
+        assert!(store.check(true).unwrap().problems.is_empty(), "node {number}");
+        assert_eq!(check(&mut store).unwrap(), [""; 0], "node {number}: {reports:?}");
+        assert_eq!(repair(&mut store).unwrap(), [""; 0], "node {number}");
+        let fs = OsdFs::new(store, true).unwrap();
+        assert_eq!(all(&fs), before, "node {number}: {reports:?}");
+    }
+    assert!(damaged > 10, "{damaged}");
+}

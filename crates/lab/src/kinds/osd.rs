@@ -115,13 +115,20 @@ impl Prepared for Named<'_> {
     }
 }
 
-fn check(args: &VolumeArgs, _: CheckOptions, _: &dyn Fn(&'static str)) -> Result<CheckReport> {
-    let mut store = volume::open(args.nand()?, &args.device, false)?;
+fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> Result<CheckReport> {
+    let mut store = volume::open(args.nand()?, &args.device, options.repair)?;
+    let mended = if options.repair { bimetal_osdfs::repair(&mut store)? } else { Vec::new() };
+    let changed = !mended.is_empty();
     let checked = store.check(true)?;
     let above = bimetal_osdfs::check(&mut store)?;
-    let problem = |why: String| Problem { what: args.source(), why, count: 1, repaired: false };
-    let problems = checked.problems.into_iter().chain(above).map(problem).collect();
-    let mut report = CheckReport { problems, ..CheckReport::default() };
+    if changed {
+        store.close()?;
+    }
+    let problem =
+        |repaired: bool| move |why: String| Problem { what: args.source(), why, count: 1, repaired };
+    let left = checked.problems.into_iter().chain(above).map(problem(false));
+    let problems = mended.into_iter().map(problem(true)).chain(left).collect();
+    let mut report = CheckReport { problems, changed, ..CheckReport::default() };
     report.count("objects", checked.objects);
     report.count("extents", checked.extents);
     report.count("bytes", checked.bytes);

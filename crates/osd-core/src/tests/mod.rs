@@ -1,6 +1,8 @@
 //! The store against a model: what it holds, and what it holds after a power cut anywhere.
 
 mod damage;
+mod faults;
+mod walks;
 
 use super::*;
 use bimetal_base::random::Random;

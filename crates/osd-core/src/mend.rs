@@ -1,0 +1,373 @@
+//! Mending the index: what `fsck` does where nodes of the tree cannot be read.
+//!
+//! 1. Every node that the table names is read. An inner node that cannot be read is made again from the nodes below
+//!    it, which no other node names; nothing is lost by that. A leaf is replaced by an empty one.
+//! 2. Of what lay in such a leaf the segments' summaries say which bytes of which object were written where, and in
+//!    which order. The newest of them fill whatever nothing else maps. An object whose onode was lost gets a new one,
+//!    as long as its bytes reach; its times and attributes are gone.
+//! 3. Everything is counted again.
+//!
+//! Bytes that had been cut off, in an object whose onode was lost, may come back: summaries do not say what was
+//! freed. Of segments that were open when the power went there is no summary: what a lost leaf had there stays lost.
+//!
+//! Memory: the keys of the inner nodes, and the summaries of what the lost leaves may have mapped. Cost: all nodes, and all
+//! summaries where a leaf was lost.
+
+use super::append::LogEntry;
+use super::extents::Index;
+use super::flash::Flash;
+use super::layout::{Extent, Key, Onode, PageKind, Value};
+use super::node::Node;
+use super::segments::State;
+use super::tree::{ROOT, Tree};
+use super::{Store, is_damage};
+use bimetal_base::Result;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Keys from the first up to, and without, the second.
+pub(super) type Lost = (Key, Key);
+
+const FIRST: Key = Key { object: 0, place: 0 };
+const END: Key = Key { object: u64::MAX, place: u64::MAX };
+
+/// What is known of a node.
+struct Seen {
+    level: u8,
+    /// Its first key, of a leaf.
+    first: Option<Key>,
+    children: Vec<(Key, u32)>,
+}
+
+/// All nodes of a tree as they can be read.
+#[derive(Default)]
+struct Survey {
+    nodes: BTreeMap<u32, Seen>,
+    unreadable: BTreeSet<u32>,
+    /// Who names a node, and as which of its children.
+    parents: FxHashMap<u32, (u32, usize)>,
+}
+
+impl Survey {
+    fn of(tree: &Tree, flash: &mut Flash) -> Result<Survey> {
+        let mut survey = Survey::default();
+        for id in tree.numbers() {
+            let node = match tree.cached(id) {
+                Some(node) => Ok(Seen::of(node)),
+                None => tree.read(flash, id).map(|node| Seen::of(&node)),
+            };
+            match node {
+                Ok(seen) => drop(survey.nodes.insert(id, seen)),
+                Err(why) if is_damage(&why) => drop(survey.unreadable.insert(id)),
+                Err(why) => return Err(why),
+            }
+        }
+        for (id, seen) in &survey.nodes {
+            for (index, (_, child)) in seen.children.iter().enumerate() {
+                survey.parents.insert(*child, (*id, index));
+            }
+        }
+        Ok(survey)
+    }
+
+    /// The keys that belong to a node, as far as what names it says.
+    fn bounds(&self, id: u32) -> Lost {
+        let (mut low, mut high, mut at, mut steps) = (None, None, id, 0);
+        while let Some((parent, index)) = self.parents.get(&at)
+            && steps < self.parents.len()
+        {
+            let children = &self.nodes[parent].children;
+            low = low.or((*index > 0).then(|| children[*index].0));
+            high = high.or_else(|| children.get(index + 1).map(|next| next.0));
+            (at, steps) = (*parent, steps + 1);
+        }
+        (low.unwrap_or(FIRST), high.unwrap_or(END))
+    }
+
+    /// Nodes that nothing names.
+    fn orphans(&self) -> impl Iterator<Item = (u32, &Seen)> {
+        let named = |id: &u32| *id == ROOT || self.parents.contains_key(id);
+        self.nodes.iter().filter(move |node| !named(node.0)).map(|(id, seen)| (*id, seen))
+    }
+
+    /// The first key below a node.
+    fn first_key(&self, id: u32) -> Option<Key> {
+        let mut waiting = vec![(id, usize::from(u8::MAX))];
+        while let Some((id, left)) = waiting.pop() {
+            let Some(seen) = self.nodes.get(&id) else { continue };
+            if seen.first.is_some() {
+                return seen.first;
+            }
+            if left > 0 {
+                waiting.extend(seen.children.iter().rev().map(|child| (child.1, left - 1)));
+            }
+        }
+        None
+    }
+}
+
+impl Seen {
+    fn of(node: &Node) -> Seen {
+        let children = match node.is_leaf() {
+            true => Vec::new(),
+            false => (0..node.len()).map(|index| (node.key(index), node.child(index))).collect(),
+        };
+        let first = if node.is_leaf() { node.first_key() } else { None };
+        Seen { level: node.level, first, children }
+    }
+}
+
+impl Tree {
+    fn read(&self, flash: &mut Flash, id: u32) -> Result<Node> {
+        let page = flash.read(super::flash::Addr(self.addr(id)), PageKind::Node)?;
+        Node::decode(id, &page)
+    }
+
+    /// Puts readable nodes in the place of those that are not; how many, and the keys that are lost by it.
+    pub fn mend(&mut self, flash: &mut Flash) -> Result<(usize, Vec<Lost>)> {
+        let survey = Survey::of(self, flash)?;
+        let mut lost = Vec::new();
+        for id in survey.unreadable.iter().copied() {
+            let level = match survey.parents.get(&id) {
+                Some((parent, _)) => survey.nodes[parent].level.saturating_sub(1),
+                None if id == ROOT => survey.orphans().map(|(_, seen)| seen.level + 1).max().unwrap_or(0),
+                // What named it cannot be read, either.
+                None => {
+                    self.give_up_lost(id);
+                    continue;
+                }
+            };
+            let bounds = survey.bounds(id);
+            let mut children = Vec::new();
+            for (orphan, seen) in survey.orphans().filter(|(_, seen)| seen.level + 1 == level) {
+                match survey.first_key(orphan) {
+                    Some(key) if (bounds.0..bounds.1).contains(&key) => children.push((key, orphan)),
+                    None if seen.level == 0 => self.give_up_lost(orphan),
+                    _ => {}
+                }
+            }
+            children.sort_unstable();
+            // Below an inner node that cannot be read there may be leaves that cannot, either.
+            let leaves =
+                survey.unreadable.iter().any(|other| !survey.parents.contains_key(other) && *other != id);
+            if level == 0 || leaves {
+                lost.push(bounds);
+            }
+            self.replace(id, level, &children);
+        }
+        Ok((survey.unreadable.len(), lost))
+    }
+
+    /// Puts a node over `children`, or an empty one, in the place of one that cannot be read.
+    fn replace(&mut self, id: u32, level: u8, children: &[(Key, u32)]) {
+        let node = match (level, children) {
+            (0, _) => Node::empty_leaf(),
+            (_, []) => {
+                let below = self.add(Node::empty_leaf());
+                let top =
+                    (1..level).fold(below, |below, level| self.add(Node::inner(level, &[(FIRST, below)])));
+                Node::inner(level, &[(FIRST, top)])
+            }
+            _ => Node::inner(level, children),
+        };
+        self.put_node(id, node);
+    }
+}
+
+/// What a summary says was written for an object.
+struct Written {
+    when: u64,
+    start: Key,
+    /// Where what was lost ends.
+    high: Key,
+    len: u64,
+    at: u64,
+}
+
+impl Index {
+    /// Everything that segments with something alive say was written under the keys in `lost`, the newest first.
+    fn written(&mut self, lost: &[Lost]) -> Result<Vec<Written>> {
+        let mut all = Vec::new();
+        for number in 0..self.media.segments.count() as u32 {
+            let segment = self.media.segments.get(number);
+            if !matches!(segment.state, State::Closed | State::Open) || segment.live_bytes == 0 {
+                continue;
+            }
+            let Some(entries) = self.media.entries_of(number)? else { continue };
+            let first = u64::from(number) * self.media.segment_bytes();
+            for entry in entries {
+                let LogEntry::Data { object, fork, offset, len, at, when } = entry else { continue };
+                let (start, end) =
+                    (Key::extent(object, fork, offset), Key::extent(object, fork, offset + u64::from(len)));
+                for (low, high) in lost {
+                    // An item before `high` may reach past it.
+                    let from = start.max(*low);
+                    if from < end.min(*high) {
+                        let skip = from.place - start.place;
+                        let at = first + u64::from(at) + skip;
+                        let len = end.place - from.place;
+                        all.push(Written { when, start: from, high: *high, len, at });
+                    }
+                }
+            }
+        }
+        all.sort_unstable_by_key(|written| std::cmp::Reverse(written.when));
+        Ok(all)
+    }
+
+    /// Maps what of a range nothing maps, up to `end`; whether there was anything.
+    fn fill(&mut self, written: &Written, end: u64) -> Result<bool> {
+        let Some((fork, offset)) = written.start.fork() else { return Ok(false) };
+        let object = written.start.object;
+        let (mut at, to) = (offset, (offset + written.len).min(end));
+        let mut gaps = Vec::new();
+        for (from, extent) in self.overlapping(object, fork, offset, to)? {
+            if from > at {
+                gaps.push((at, from));
+            }
+            at = at.max(from + u64::from(extent.len));
+        }
+        if at < to {
+            gaps.push((at, to));
+        }
+        gaps.retain(|(from, _)| Key::extent(object, fork, *from) < written.high);
+        for (from, to) in &gaps {
+            let extent = Extent { len: (to - from) as u32, at: written.at + (from - offset) };
+            self.map(object, fork, *from, extent)?;
+        }
+        Ok(!gaps.is_empty())
+    }
+
+    /// Counts all that is alive again.
+    fn count_again(&mut self) -> Result<()> {
+        let mut live = vec![0u64; self.media.segments.count()];
+        let (mut objects, mut reserved) = (0, 0);
+        let segment_bytes = self.media.segments.segment_bytes();
+        self.tree.range_past(
+            &mut self.media.flash,
+            (FIRST, END),
+            |_| (),
+            |_, value| match value {
+                Value::Onode(_) => objects += 1,
+                Value::Extent(extent) if extent.is_reserved() => reserved += u64::from(extent.len),
+                Value::Extent(extent) => {
+                    if let Some(live) = live.get_mut((extent.at / segment_bytes) as usize) {
+                        *live += u64::from(extent.len);
+                    }
+                }
+                Value::Attributes(_) => {}
+            },
+        )?;
+        self.set_counts(objects, reserved);
+        for (number, bytes) in (0..).zip(live) {
+            self.media.segments.set_bytes(number, bytes as u32);
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Replaces what cannot be read of the index, puts together what the segments' summaries say of it, and makes a
+    /// checkpoint of that; what was done, in words. Nothing is written where nothing is damaged.
+    ///
+    /// # Errors
+    /// Those of the flash, and of making room.
+    pub fn repair(&mut self) -> Result<Vec<String>> {
+        self.check_writable()?;
+        let (mended, lost) = self.index.tree.mend(&mut self.index.media.flash)?;
+        let filled = self.fill_lost(&lost);
+        self.or_fail(filled)?;
+        if mended > 0 && lost.is_empty() {
+            self.damage.push(format!("{mended} nodes of the index were made again from those below them"));
+        }
+        let done = std::mem::take(&mut self.damage);
+        if !done.is_empty() {
+            self.checkpoint_now(false)?;
+        }
+        Ok(done)
+    }
+
+    /// Puts together what lost leaves of the index held.
+    pub(super) fn fill_lost(&mut self, lost: &[Lost]) -> Result<()> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        for (low, high) in lost {
+            self.damage.push(format!(
+                "a leaf of the index with objects {} to {} cannot be read",
+                low.object,
+                high.object.min(self.next_object.saturating_sub(1))
+            ));
+        }
+        let is_lost = |key: Key| lost.iter().any(|(low, high)| (*low..*high).contains(&key));
+        let mut again = BTreeMap::new();
+        for written in self.index.written(lost)? {
+            let object = written.start.object;
+            let known = self.index.tree.get(&mut self.index.media.flash, Key::onode(object))?;
+            let fork = written.start.fork().map(|(fork, _)| fork);
+            let end = match (known, fork) {
+                (Some(Value::Onode(onode)), Some(super::layout::Fork::Data))
+                    if !again.contains_key(&object) =>
+                {
+                    onode.size
+                }
+                (Some(Value::Onode(onode)), Some(super::layout::Fork::Attributes)) => {
+                    onode.attribute_bytes.into()
+                }
+                (Some(_), _) => u64::MAX,
+                // An object that is not there, and should not be.
+                (None, _) if !is_lost(Key::onode(object)) => continue,
+                (None, Some(super::layout::Fork::Data)) => {
+                    self.index.set_onode(object, self.blank_onode())?;
+                    again.insert(object, true);
+                    u64::MAX
+                }
+                // Attributes of which nobody knows how long they were.
+                (None, _) => continue,
+            };
+            if self.index.fill(&written, end)? {
+                again.entry(object).or_insert(false);
+            }
+        }
+        // What the log says of an object, and what goes on in a leaf that is there, may have lost its onode, too.
+        for (low, high) in lost {
+            let mut there = BTreeMap::new();
+            let (from, to) = (Key::onode(low.object), Key::after_object(high.object));
+            let visit = |key: Key, value| {
+                *there.entry(key.object).or_insert(false) |= matches!(value, Value::Onode(_));
+            };
+            self.index.tree.range_past(&mut self.index.media.flash, (from, to), |_| (), visit)?;
+            for object in there.into_iter().filter(|(_, has_onode)| !has_onode).map(|(object, _)| object) {
+                self.index.set_onode(object, self.blank_onode())?;
+                again.insert(object, true);
+            }
+        }
+        for (object, is_new) in again {
+            if is_new {
+                self.reach(object)?;
+            }
+            self.damage.push(match is_new {
+                true => format!("object {object}: its size, times and attributes are lost; its contents were put together from what the segments say was written"),
+                false => format!("object {object}: a part of it was put together from what the segments say was written"),
+            });
+        }
+        self.index.count_again()
+    }
+
+    fn blank_onode(&self) -> Onode {
+        let now = self.now();
+        let (created, modified, changed, accessed) = (now, now, now, now);
+        let access_from = self.access.next();
+        Onode { size: 0, attribute_bytes: 0, hint: 0, access_from, created, modified, changed, accessed }
+    }
+
+    /// Makes an object as long as what is mapped of it.
+    fn reach(&mut self, object: u64) -> Result<()> {
+        let extents =
+            self.index.overlapping(object, super::layout::Fork::Data, 0, super::layout::OBJECT_BYTES_MAX)?;
+        let end = extents.last().map_or(0, |(from, extent)| from + u64::from(extent.len));
+        let mut onode = self.index.onode(object)?;
+        onode.size = end;
+        self.index.set_onode(object, onode)
+    }
+}
