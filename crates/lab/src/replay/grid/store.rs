@@ -131,7 +131,9 @@ impl<'a> Store<'a> {
         let path = self.at(MANIFEST);
         let failed = |why| Error::io(path.display(), why);
         if !path.exists() {
-            let mut file = tempfile::NamedTempFile::new_in(&self.dir).map_err(failed)?;
+            // By its name the others see that it belongs here.
+            let named = tempfile::Builder::new().prefix(MANIFEST).tempfile_in(&self.dir);
+            let mut file = named.map_err(failed)?;
             writeln!(file, "{:#}", self.manifest).map_err(failed)?;
             // Of several tasks that begin at once one writes it, and the others compare.
             let _ = file.persist_noclobber(&path);
