@@ -27,6 +27,9 @@ pub(super) struct Session {
     page: u32,
     /// The page for the next one, if it is known to be erased.
     next: Option<u32>,
+    /// The last number that was given out: the record's, or that of a session which was cut off before it began. It is
+    /// not given out again: an NVRAM that names it may be put back.
+    given_out: u32,
     /// The record is of this mount.
     begun: bool,
 }
@@ -48,7 +51,7 @@ impl Session {
     fn new(record: Record, page: u32, next: Option<u32>) -> Session {
         let own = record.geometry.block_of(page);
         let next = next.filter(|next| record.geometry.block_of(*next) == own);
-        Session { record, page, next, begun: false }
+        Session { record, page, next, given_out: record.session, begun: false }
     }
 
     /// Makes the part ours, which must be erased at its end: the last two good blocks are for records. What they
@@ -77,6 +80,8 @@ impl Session {
             && (record.identity, record.session, record.memory)
                 == (pairing.identity, pairing.session, pairing.memory)
             && !went_on_beside(flash, &record, pairing.page)?
+            // A block that failed keeps its records, and the next session is in the one that took its place.
+            && !flash.is_bad(geometry.block_of(pairing.page))?
         {
             // Had a session begun behind it, an NVRAM that is as it was then would name that one.
             let next = behind(pairing.page);
@@ -92,13 +97,14 @@ impl Session {
         }
         // A session that the NVRAM was told of, and that was cut off before it began; or the record has a copy. One of
         // that number elsewhere was begun with this NVRAM after it was as it is.
-        let announced = record.session.wrapping_add(1) == pairing.session;
+        let announced = record.session < pairing.session;
         let copied = record.session == pairing.session && pairing.page.checked_add(1) == Some(page);
         let holds = record.memory == pairing.memory && (announced || copied);
         // Behind a page that may have been begun no record goes: records of a block follow each other.
         let next = copied.then_some(behind(pairing.page));
         let found = if holds { Match::Holds } else { Match::Stale };
-        Ok((found, Some(Session::new(record, page, next))))
+        let given_out = if holds { pairing.session } else { record.session };
+        Ok((found, Some(Session { given_out, ..Session::new(record, page, next) })))
     }
 
     /// The number of the session that is under way, or of the last one.
@@ -145,7 +151,7 @@ impl Session {
             return Ok(());
         }
         let (old, number) = (self.record, memory.number());
-        let record = Record { session: old.session.wrapping_add(1), memory: number, ..old };
+        let record = Record { session: self.given_out.wrapping_add(1), memory: number, ..old };
         let geometry = flash.geometry();
         let next = self.next.filter(|_| number != 0 && number == old.memory);
         let page = match (next, other_of(&record, geometry.block_of(self.page))) {
@@ -153,7 +159,7 @@ impl Session {
             (None, Some(other)) => geometry.first_page(other),
             (None, None) => return Err(Error::NoSpace),
         };
-        let mut new = Session { record, page, next: None, begun: true };
+        let mut new = Session { record, page, next: None, given_out: record.session, begun: true };
         let mut failed = Vec::new();
         loop {
             memory.begin_session(new.record.session, new.page)?;

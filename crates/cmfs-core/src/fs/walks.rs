@@ -360,6 +360,10 @@ fn what_was_synced_survives_walks_of_cuts_and_lost_and_older_nvrams() {
         walks(number % KINDS, [number].into_iter());
         return;
     }
+    // An older NVRAM, after the block of its record had failed and the other was erased.
+    for number in [9729] {
+        tally.add(walks(number % KINDS, [number].into_iter()));
+    }
     let count = asked("WALKS").unwrap_or(200);
     for kind in 0..KINDS {
         // A stride spreads few walks over all points of the series.
