@@ -9,7 +9,7 @@ use super::flash::Flash;
 use super::memory::Memory;
 use super::session::{Match, Session, why_foreign};
 use super::{Config, UpdateReport};
-use crate::blocks::Blocks;
+use crate::blocks::{BlockState, Blocks};
 use crate::checkpoint::Contents;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
@@ -165,6 +165,10 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         }
         self.open = state.open.map(|(block, next)| Open { block, next, tags: None });
         self.reserve_record_blocks();
+        // It was taken in the place of one that failed, and the NVRAM has it as erased.
+        let begun = self.session.and_then(|session| session.cut_off());
+        let begun = begun.filter(|block| self.blocks.get(*block).state == BlockState::Erased);
+        begun.into_iter().for_each(|block| self.blocks.blank(block));
         state.objects
     }
 

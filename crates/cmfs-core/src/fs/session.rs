@@ -30,6 +30,8 @@ pub(super) struct Session {
     /// The last number that was given out: the record's, or that of a session which was cut off before it began. It is
     /// not given out again: an NVRAM that names it may be put back.
     given_out: u32,
+    /// The block that such a session was cut off in: there may be something in it.
+    cut_off: Option<u32>,
     /// The record is of this mount.
     begun: bool,
 }
@@ -51,7 +53,7 @@ impl Session {
     fn new(record: Record, page: u32, next: Option<u32>) -> Session {
         let own = record.geometry.block_of(page);
         let next = next.filter(|next| record.geometry.block_of(*next) == own);
-        Session { record, page, next, given_out: record.session, begun: false }
+        Session { record, page, next, given_out: record.session, cut_off: None, begun: false }
     }
 
     /// Makes the part ours, which must be erased at its end: the last two good blocks are for records. What they
@@ -104,7 +106,8 @@ impl Session {
         let next = copied.then_some(behind(pairing.page));
         let found = if holds { Match::Holds } else { Match::Stale };
         let given_out = if holds { pairing.session } else { record.session };
-        Ok((found, Some(Session { given_out, ..Session::new(record, page, next) })))
+        let cut_off = (holds && announced).then(|| geometry.block_of(pairing.page));
+        Ok((found, Some(Session { given_out, cut_off, ..Session::new(record, page, next) })))
     }
 
     /// The number of the session that is under way, or of the last one.
@@ -120,6 +123,11 @@ impl Session {
     /// What ties the part to an NVRAM that is formatted now.
     pub fn pairing(&self, memory: u32) -> Pairing {
         Pairing { identity: self.record.identity, memory, ..Pairing::default() }
+    }
+
+    /// The block that a session was cut off in before it began, if it was to be one of records for the first time.
+    pub fn cut_off(&self) -> Option<u32> {
+        self.cut_off.filter(|block| !self.record.blocks.contains(block))
     }
 
     /// The blocks of records.
@@ -159,7 +167,7 @@ impl Session {
             (None, Some(other)) => geometry.first_page(other),
             (None, None) => return Err(Error::NoSpace),
         };
-        let mut new = Session { record, page, next: None, given_out: record.session, begun: true };
+        let mut new = Session { begun: true, ..Session::new(record, page, None) };
         let mut failed = Vec::new();
         loop {
             memory.begin_session(new.record.session, new.page)?;

@@ -360,8 +360,9 @@ fn what_was_synced_survives_walks_of_cuts_and_lost_and_older_nvrams() {
         walks(number % KINDS, [number].into_iter());
         return;
     }
-    // An older NVRAM, after the block of its record had failed and the other was erased.
-    for number in [9729] {
+    // An older NVRAM, after the block of its record had failed and the other was erased; a cut after the first page of one
+    // that takes the place of such a block.
+    for number in [9729, 91] {
         tally.add(walks(number % KINDS, [number].into_iter()));
     }
     let count = asked("WALKS").unwrap_or(200);
