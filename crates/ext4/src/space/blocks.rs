@@ -28,6 +28,9 @@ const READS_MAX: u32 = 8;
 /// Free blocks in a row where short files are put one after the other.
 const SHORT_FILES_RUN: u32 = 256;
 
+/// Short files that a transaction continues where they end, each a place of its own for the disk to go to.
+const CONTINUED_MAX: u32 = 16;
+
 /// A file whose beginning is no longer is a short one.
 pub(crate) const SHORT_FILE_BYTES: u32 = 64 << 10;
 
@@ -228,9 +231,10 @@ impl Space {
         Err(Error::NoSpace("no free blocks"))
     }
 
-    /// Takes blocks for a short file: at an exact goal if all of them are free there, else behind those of the last
-    /// short file, so that what is written at the same time reaches the disk in few long writes, whatever holes there
-    /// are (ext4's locality groups do the same). At most `want`; where no long run is free, as
+    /// Takes blocks for a short file: behind those of the last short file, so that what is written at the same time
+    /// reaches the disk in few long writes, whatever holes there are (ext4's locality groups do the same). A file that
+    /// goes on at an exact goal, free for all of it, is continued there if that is behind blocks of the same
+    /// transaction, and a few others in each transaction are. At most `want`; where no long run is free, as
     /// [`take_blocks`](Self::take_blocks).
     ///
     /// # Errors
@@ -240,7 +244,11 @@ impl Space {
             return Err(Error::NoSpace("no free blocks"));
         }
         if goal.exact && self.are_free(buffers, goal.at, want)? {
-            return self.take_blocks(buffers, goal, want);
+            let beside = self.short_files == Some(goal.at) || self.fresh_run(goal.at - 1, 1).1;
+            if beside || self.continued < CONTINUED_MAX {
+                self.continued += u32::from(!beside);
+                return self.take_blocks(buffers, goal, want);
+            }
         }
         let near = self.short_files.unwrap_or(goal.at).min(self.geometry.blocks - 1);
         let (group, place) = self.geometry.group_of(near);

@@ -63,6 +63,8 @@ pub(super) struct Space {
     count: Counters,
     /// The block after those of the last short file.
     short_files: Option<u64>,
+    /// Short files that the running transaction continued apart from its other blocks.
+    continued: u32,
     /// Blocks freed in the running transaction.
     freed: Vec<(DiskBlock, u32)>,
 }
@@ -80,6 +82,7 @@ impl Space {
             zones: SystemZones::default(),
             count: Counters::default(),
             short_files: None,
+            continued: 0,
             freed: Vec::new(),
         }
     }
@@ -173,6 +176,7 @@ impl Space {
     /// Takes the images of changed bitmaps and descriptors for transaction `tid`.
     pub fn freeze(&mut self, tid: u64, images: &mut Vec<(DiskBlock, Bytes)>) {
         let (geometry, mut tables) = (Arc::clone(&self.geometry), Vec::new());
+        self.continued = 0;
         for group in std::mem::take(&mut self.dirty) {
             let entry = &mut self.groups[group as usize];
             entry.dirty = false;

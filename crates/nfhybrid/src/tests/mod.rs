@@ -377,6 +377,37 @@ fn room_that_was_just_freed_can_be_used_at_once() {
     assert!(again + 1 >= all, "{again} of {all} parts after the first file is gone");
 }
 
+#[test]
+fn what_is_added_to_many_short_files_goes_to_the_disk_in_a_few_places_whatever_holes_there_are() {
+    const FILES: u64 = 400;
+    let Some((disk, ssd)) = halves(64, 16) else { return };
+    let disk = Arc::new(bimetal_media::counted::Counted::new(disk));
+    let fs = NfHybrid::open(disk.clone(), Some(ssd), manual()).unwrap();
+    let files: Vec<Ino> = (0..FILES)
+        .map(|number| {
+            let ino = create(&fs, &format!("kept {number}"), &[1; 4096]);
+            let gone = create(&fs, &format!("gone {number}"), &[2; 4096]);
+            fs.forget(gone, 1);
+            // In order of their numbers, so that a hole is left behind each.
+            fs.commit().unwrap();
+            ino
+        })
+        .collect();
+    (0..FILES).for_each(|number| fs.unlink(ROOT_INO, format!("gone {number}").as_bytes()).unwrap());
+    fs.commit().unwrap();
+    let before = disk.counts().writes;
+    files.iter().for_each(|&ino| {
+        fs.write(ino, 4096, &[3; 4096], false).unwrap().get().unwrap();
+    });
+    fs.commit().unwrap();
+    let writes = disk.counts().writes - before;
+    assert!(writes < 40, "{writes} writes to the disk for a block more of each of {FILES} files");
+    for number in 0..FILES {
+        assert!(contents(&fs, &format!("kept {number}")) == [[1; 4096], [3; 4096]].concat());
+    }
+    fs.shutdown().unwrap();
+}
+
 /// Overwrites the first bytes of a file in pieces of 100 000.
 fn overwrite(fs: &NfHybrid, ino: Ino, bytes: &[u8]) {
     for (at, piece) in bytes.chunks(100_000).enumerate() {
