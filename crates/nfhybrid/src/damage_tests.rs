@@ -40,7 +40,7 @@ fn crashed() -> Option<(Arc<Ram>, Arc<Ram>, Files)> {
     fs.commit().unwrap();
     let mut after = 0;
     for n in (0..).take_while(|n| *n < MOST) {
-        let bytes = pattern(n + 20, [100, 3000, 9000, 20_000, 30_000][n % 5]);
+        let bytes = pattern(n + 20, [100, 3000, 8000, 9000, 8000][n % 5]);
         let ino = create(&fs, &format!("new{n}"), &bytes);
         fsync(&fs, ino);
         files.insert(format!("new{n}"), bytes);

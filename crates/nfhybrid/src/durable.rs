@@ -31,8 +31,9 @@ use bimetal_vfs::{Deferred, Kind};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Dirty bytes of a file up to which an fsync puts them into the log itself.
-const INLINE_MAX: usize = 64 << 10;
+/// Dirty bytes of a file up to which an fsync puts them into the log itself. What is more goes to its section at once: a
+/// request more under the same flush, and the SSD gets it once instead of twice.
+const INLINE_MAX: usize = 8 << 10;
 
 /// How full the log may get, in sixteenths of it, by what; each leaves room for what comes below it. A group that does
 /// not fit before the log's end leaves a gap of one sixteenth at most.
