@@ -108,6 +108,11 @@ impl ExperimentContext {
         Ok(Source::file(path))
     }
 
+    /// A generator, as `gen:NAME:option=value`, that draws with this seed.
+    pub fn seeded(&self, recipe: &str) -> String {
+        format!("{recipe}:seed={}", self.seed)
+    }
+
     /// Replays what `line` says, as one would type it after `bimetal replay`, with this seed.
     ///
     /// # Errors

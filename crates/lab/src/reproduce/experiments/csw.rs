@@ -91,7 +91,7 @@ fn compare(setting: &ExperimentContext, workload: &Workload) -> Result<Findings>
     let names = |names: Vec<&str>| names.join(",");
     let policies = names(POLICIES.iter().map(|entry| entry.name).collect());
     let schemes = names(SCHEMES.iter().map(|scheme| scheme.name).collect());
-    let recipe = format!("{},seed={}", workload.recipe, setting.seed);
+    let recipe = setting.seeded(workload.recipe);
     let line = format!("{recipe} --cache {policies} --cache-size {CACHES} --ftl {schemes} {DEVICE}");
     let runs = setting.replay(&line)?;
     let verdicts: Vec<_> = groups(&runs).into_iter().map(|group| verdict(&group, workload.alike)).collect();
@@ -174,6 +174,14 @@ mod tests {
         for name in COMPARED.iter().chain([&OURS]) {
             assert!(POLICIES.iter().any(|entry| entry.name == *name), "{name}");
         }
+    }
+
+    #[test]
+    fn the_download_is_replayed_as_a_whole() {
+        let setting = ExperimentContext { seed: P2P.seed, traces: None, plots: None };
+        let findings = (P2P.run)(&setting).unwrap();
+        assert!(findings.rows.len() > 5 * 4 * CACHES.split(',').count(), "{} rows", findings.rows.len());
+        assert!(findings.why.contains("CSWLRU leads to the fewest erases"), "{}", findings.why);
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl References {
 
 fn run(setting: &ExperimentContext) -> Result<Findings> {
     let recorded = count(&setting.trace(RECORDED)?, RECORDED_DATA)?;
-    let recipe = format!("gen:camera-vfat:seed={}", setting.seed);
+    let recipe = setting.seeded("gen:camera-vfat");
     let modelled_source = Source::parse(&recipe, ReadOptions::default())?;
     let modelled = count(&modelled_source, MODELLED_DATA)?;
     // Of the modelled volume only the sectors in use count, as in the paper's plot.

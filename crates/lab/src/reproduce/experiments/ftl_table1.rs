@@ -157,7 +157,7 @@ fn holds(times: &Times) -> bool {
 fn run(setting: &ExperimentContext) -> Result<Findings> {
     let preset = Preset::load()?;
     let Volume { start, slots } = preset.volume;
-    let trace = format!("gen:camera-vfat:seed={}:format=yes:start={start}:slots={slots}", setting.seed);
+    let trace = setting.seeded(&format!("gen:camera-vfat:format=yes:start={start}:slots={slots}"));
     let hot_range = format!("{}-{}", start * 512, start * 512 + MODELLED_HOT_BYTES);
     let (hot, cold) = both(setting, &trace, &preset.ftls(), &hot_range)?;
     let (paper, sheet) = (preset.times(&hot, &cold)?, simulated(&hot, &cold)?);

@@ -53,7 +53,7 @@ fn shape(source: &Source) -> Result<Shape> {
 
 fn run(setting: &ExperimentContext) -> Result<Findings> {
     let recorded = shape(&setting.trace(RECORDED)?)?;
-    let source = Source::parse(&format!("gen:p2p:seed={}", setting.seed), ReadOptions::default())?;
+    let source = Source::parse(&setting.seeded("gen:p2p"), ReadOptions::default())?;
     let generated = shape(&source)?;
     let mut rows = Vec::new();
     for (of, shape) in [("recorded", &recorded), ("generated", &generated)] {

@@ -83,8 +83,7 @@ struct Outcome {
 }
 
 fn run(setting: &ExperimentContext) -> Result<Findings> {
-    let generated =
-        GENERATED.map(|recipe| (recipe.to_string(), format!("{recipe},seed={}", setting.seed), ""));
+    let generated = GENERATED.map(|recipe| (recipe.to_string(), setting.seeded(recipe), ""));
     let folder = setting.traces_dir()?.display();
     let recorded = |name: &&str| (name.to_string(), format!("{folder}/{name}"), "");
     let unflushed = |name: &str| (format!("{name}, no flushes"), format!("{folder}/{name}"), "--no-flush");
@@ -156,6 +155,16 @@ fn verdict(outcomes: &[Outcome]) -> (bool, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_generator_is_one() {
+        let setting = ExperimentContext { seed: 1, traces: None, plots: None };
+        for recipe in GENERATED {
+            let replayed =
+                setting.replay(&format!("{} --requests 100 --device none", setting.seeded(recipe)));
+            assert!(replayed.is_ok_and(|runs| runs[0].requests == 100), "{recipe}");
+        }
+    }
 
     #[test]
     fn a_trace_goes_to_the_policy_that_is_ahead_in_both() {
