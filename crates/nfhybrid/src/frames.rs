@@ -129,8 +129,10 @@ pub struct Frame {
     pool: Arc<Pool>,
     /// File-system blocks promised to it since it was made dirty, not yet allocated.
     reserved: u32,
-    /// Its blocks that hold live data and keep their place; the others get one when it is frozen.
+    /// Its blocks that hold live data and keep their place.
     live: u32,
+    /// Its first blocks, which get a place when it is frozen. Those behind them hold no data, on the disk either, and get none.
+    covered: u32,
     /// All its blocks get new places: those it has were promised others.
     moves: bool,
     known: Known,
@@ -156,7 +158,15 @@ impl Frame {
     /// A frame whose contents the caller sets in full.
     pub fn unset(pool: &Arc<Pool>) -> Frame {
         let memory = Memory::Own(pool.page());
-        Frame { memory, pool: pool.clone(), reserved: 0, live: 0, moves: false, known: Known::default() }
+        Frame {
+            memory,
+            pool: pool.clone(),
+            reserved: 0,
+            live: 0,
+            covered: 0,
+            moves: false,
+            known: Known::default(),
+        }
     }
 
     /// A frame that starts as a copy of `old`, which is [`FRAME`] bytes.
@@ -166,10 +176,20 @@ impl Frame {
         frame
     }
 
-    /// The same with so many blocks promised to it, and so many of live data.
-    pub fn with_blocks(mut self, reserved: u32, live: u32) -> Frame {
-        (self.reserved, self.live) = (reserved, live);
+    /// The same with so many of its first blocks to be placed, for which so many are promised, and so many of live data.
+    pub fn with_blocks(mut self, covered: u32, reserved: u32, live: u32) -> Frame {
+        (self.covered, self.reserved, self.live) = (covered, reserved, live);
         self
+    }
+
+    /// How many of its first blocks get a place when it is frozen.
+    pub fn covered(&self) -> u32 {
+        self.covered
+    }
+
+    /// Data reaches further into it: so many of its first blocks get a place, for which so many more are promised.
+    pub fn cover(&mut self, covered: u32, reserved: u32) {
+        (self.covered, self.reserved) = (covered, self.reserved + reserved);
     }
 
     /// Blocks promised to it.
@@ -236,8 +256,8 @@ impl Frame {
 
     /// Ends the frame's dirty life.
     pub fn freeze(mut self) -> Frozen {
-        let Frame { moves, known, .. } = self;
-        Frozen { bytes: self.share(), moves, known, bound: false }
+        let Frame { covered, moves, known, .. } = self;
+        Frozen { bytes: self.share(), covered, moves, known, bound: false }
     }
 }
 
@@ -245,6 +265,7 @@ impl Frame {
 #[derive(Clone)]
 pub struct Frozen {
     bytes: Bytes,
+    covered: u32,
     moves: bool,
     known: Known,
     bound: bool,
@@ -254,6 +275,11 @@ impl Frozen {
     /// The contents.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// How many of its first blocks get a place on the disk.
+    pub fn covered(&self) -> u32 {
+        self.covered
     }
 
     /// All its blocks get new places, which were promised.

@@ -18,9 +18,26 @@ use bimetal_base::units::{DiskBlock, Ino};
 use bimetal_base::{Error, Result};
 use bimetal_ext4::{Placed, PlacedRuns};
 use bytes::Bytes;
+use smallvec::SmallVec;
+use std::ops::Range;
 
 /// Live data that is overwritten in a stretch of at least so many bytes gets a new place on the disk.
 pub(super) const RELOCATE_BYTES: u64 = 1 << 20;
+
+/// The stretches of blocks, before block `end`, that frames of `per_frame` blocks are to have on the disk.
+fn covered_blocks(frozen: &FrozenFrames, per_frame: u64, end: u64) -> SmallVec<[Range<u64>; 2]> {
+    let mut stretches = SmallVec::<[Range<u64>; 2]>::new();
+    for (&index, frame) in frozen {
+        let start = index * per_frame;
+        let stop = (start + u64::from(frame.covered())).min(end);
+        match stretches.last_mut() {
+            _ if stop <= start => {}
+            Some(last) if last.end == start => last.end = stop,
+            _ => stretches.push(start..stop),
+        }
+    }
+    stretches
+}
 
 /// Where the frozen frames go.
 #[derive(Default)]
@@ -118,12 +135,9 @@ impl Shared {
             let within = (block % per_frame * block_bytes) as usize;
             Some(frozen.get(&(block / per_frame))?.bytes().slice(within..within + block_bytes as usize))
         };
-        for (first, count) in runs(frozen.keys().copied()) {
-            let start = first * per_frame;
-            let stop = ((first + count) * per_frame).min(end);
-            let Some(len) = stop.checked_sub(start).filter(|&len| len > 0) else { continue };
+        for Range { start, end } in covered_blocks(frozen, per_frame, end) {
             let moves = |block: u64| frozen.get(&(block / per_frame)).is_some_and(Frozen::moves);
-            for placed in self.place_run(core, ino, start, len as u32, moves, files)? {
+            for placed in self.place_run(core, ino, start, (end - start) as u32, moves, files)? {
                 for number in 0..u64::from(placed.len) {
                     let Some(bytes) = slice(placed.block + number) else { continue };
                     let at = DiskBlock(placed.at.0 + number);

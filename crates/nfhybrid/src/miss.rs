@@ -2,7 +2,8 @@
 //!
 //! An operation that only looks ([`Shared::look`]) is tried under the lock with what is in memory. What it lacks is
 //! named by [`bimetal_ext4::Ext4::missed`], read with the lock given back, handed in, and the operation tried
-//! again; after [`TRIES`] it reads what it still lacks under the lock. An operation that changes something first looks
+//! again; after [`TRIES`] it reads what it still lacks under the lock. A try that lacked more than is read at once does not
+//! count: the many leaves of one file's map are found by the first, and come in a few. An operation that changes something first looks
 //! at what it will need in the same way ([`Shared::ready`]) and then runs as if all were in memory: it never is done
 //! half and then tried again.
 //!
@@ -23,6 +24,9 @@ use bytes::Bytes;
 /// directory's inode, three levels of its index, a leaf, the inode it names, its attributes and its extents.
 const TRIES: u32 = 10;
 
+/// The same with those that lacked more than is read at once: the leaves of five million extents.
+const TRIES_MAX: u32 = 1000;
+
 impl Shared {
     /// Runs an operation that changes nothing; the lock comes with the answer.
     pub(super) fn look<T>(
@@ -30,10 +34,11 @@ impl Shared {
         mut op: impl FnMut(&mut Core) -> Result<T>,
     ) -> Result<(MutexGuard<'_, Core>, T)> {
         let mut core = self.core.lock();
-        for _ in 0..TRIES {
+        let mut tries = Tries::default();
+        while tries.are_left() {
             match attempt(&mut core, &mut op) {
                 Ok(answer) => return answer.map(|answer| (core, answer)),
-                Err(wanted) if self.read_wanted(&mut core, &wanted) => {}
+                Err(wanted) if self.read_wanted(&mut core, &wanted) => tries.count(&wanted),
                 Err(_) => break,
             }
         }
@@ -58,9 +63,10 @@ impl Shared {
     /// operation will meet it itself.
     pub(super) fn ready(&self, mut look: impl FnMut(&mut Core) -> Result<()>) -> MutexGuard<'_, Core> {
         let mut core = self.core.lock();
-        for _ in 0..TRIES {
+        let mut tries = Tries::default();
+        while tries.are_left() {
             match attempt(&mut core, &mut look) {
-                Err(wanted) if self.read_wanted(&mut core, &wanted) => {}
+                Err(wanted) if self.read_wanted(&mut core, &wanted) => tries.count(&wanted),
                 _ => break,
             }
         }
@@ -88,6 +94,25 @@ impl Shared {
         };
         let tickets: Vec<Ticket> = wanted.reads().map(submit).collect();
         tickets.into_iter().map(|ticket| self.disk.wait(ticket).result).collect()
+    }
+}
+
+/// How often an operation was tried.
+#[derive(Default)]
+struct Tries {
+    counted: u32,
+    all: u32,
+}
+
+impl Tries {
+    fn are_left(&self) -> bool {
+        self.counted < TRIES && self.all < TRIES_MAX
+    }
+
+    /// One that lacked this.
+    fn count(&mut self, wanted: &Wanted) {
+        self.counted += u32::from(!wanted.is_cut());
+        self.all += 1;
     }
 }
 

@@ -237,6 +237,17 @@ impl Node {
         frames.extend(made.into_iter().inspect(|(_, frame)| *reserved += u64::from(frame.reserved())));
     }
 
+    /// Data reaches further into dirty frames: of each its number, how many of its first blocks are to be placed now, and how
+    /// many more are promised for that.
+    pub fn cover(&mut self, reaching: impl IntoIterator<Item = (u64, u32, u32)>) {
+        for (index, covered, reserved) in reaching {
+            if let Some(frame) = self.frames.get_mut(&index) {
+                frame.cover(covered, reserved);
+                self.reserved += u64::from(reserved);
+            }
+        }
+    }
+
     /// It is to stand in the list of dirty files; whether it did not.
     pub(super) fn list(&mut self) -> bool {
         !std::mem::replace(&mut self.listed, true)
@@ -323,7 +334,7 @@ mod tests {
         let pool = Pool::new(4, 0);
         let mut node = Node::new(Ino(2), 7 << 32);
         node.touch(&frames);
-        let of = |index| (index, Frame::zeroed(&pool).with_blocks(1, 3));
+        let of = |index| (index, Frame::zeroed(&pool).with_blocks(4, 1, 3));
         node.add(frames.map(of));
         node
     }

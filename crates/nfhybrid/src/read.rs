@@ -25,6 +25,9 @@ use std::sync::Arc;
 /// the SSD took away just what it read.
 pub(super) const ATTEMPTS: u32 = 10;
 
+/// Stretches of a file's map that are looked at in one hold of the lock.
+pub(super) const STRETCHES_MAX: u32 = 64;
+
 impl Shared {
     /// See [`bimetal_vfs::FileSystem::read`].
     pub(super) fn read(
@@ -136,22 +139,30 @@ impl Shared {
 
     /// See [`bimetal_vfs::FileSystem::seek`].
     pub(super) fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        let (mut core, size) = self.look(|core| {
-            core.look_at_data(ino)?;
-            Ok(core.inode_of_file(ino)?.size)
-        })?;
-        if offset >= size {
-            return Err(Error::NoOffset);
-        }
         let mut index = frame_of(offset);
-        while index * (FRAME as u64) < size {
-            let (data, frames) = self.stretch(&mut core, ino, index, size)?;
-            if data == (what == Seek::Data) {
-                return Ok(offset.max(index * FRAME as u64));
+        loop {
+            let (_core, found) = self.look(|core| {
+                core.look_at_data(ino)?;
+                let size = core.inode_of_file(ino)?.size;
+                if offset >= size {
+                    return Err(Error::NoOffset);
+                }
+                for _ in 0..STRETCHES_MAX {
+                    if index * FRAME as u64 >= size {
+                        return if what == Seek::Hole { Ok(Some(size)) } else { Err(Error::NoOffset) };
+                    }
+                    let (data, frames) = self.stretch(core, ino, index, size)?;
+                    if data == (what == Seek::Data) {
+                        return Ok(Some(offset.max(index * FRAME as u64)));
+                    }
+                    index += frames;
+                }
+                Ok(None)
+            })?;
+            if let Some(found) = found {
+                return Ok(found);
             }
-            index += frames;
         }
-        if what == Seek::Hole { Ok(size) } else { Err(Error::NoOffset) }
     }
 
     /// Whether a frame holds data, and how many frames after it are known to be alike.

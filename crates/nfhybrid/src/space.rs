@@ -8,14 +8,16 @@ use super::aftermath::Touched;
 use super::core::Core;
 use super::credits::Credits;
 use super::dirty::Needs;
-use super::frames::FRAME;
+use super::frames::{FRAME, Frame};
 use super::partial::{frames_in_part, has_data};
+use super::read::STRETCHES_MAX;
 use super::record::{Record, fallocate_code, when};
 use super::write::{frame_from, frame_of};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_vfs::{Fallocate, Seek};
+use bimetal_ext4::Mapping;
+use bimetal_vfs::Fallocate;
 use std::ops::Range;
 
 impl Shared {
@@ -51,7 +53,7 @@ impl Shared {
             return Ok(false);
         }
         let index = frame_of(range.start);
-        self.make_dirty(core, ino, index..index + 1, None)?;
+        self.make_dirty(core, ino, index..index + 1, None, 0)?;
         Ok(true)
     }
 
@@ -127,27 +129,60 @@ impl Shared {
         Ok(())
     }
 
-    /// Zeroes a range on a disk without room for new blocks, where it has its blocks already: by overwriting them.
+    /// Zeroes a range on a disk without room for new blocks, where it has its blocks already: by overwriting them, which
+    /// takes none.
     fn zero_in_place(&self, ino: Ino, bytes: Range<u64>, keep_size: bool) -> Result<()> {
         const NONE: Error =
             Error::NoSpace("no room for what the range lacks, or is to have beside what it has");
         let size = self.core.lock().inode_of_file(ino)?.size;
-        // What lies past the end reads as zeros already.
-        let end = bytes.end.min(size);
-        let is_whole = bytes.start >= end || self.seek(ino, bytes.start, Seek::Hole)? >= end;
-        if !is_whole || (bytes.end > size && !keep_size) {
+        // What lies past the end reads as zeros already; the kernel's ext4 gives it no blocks then either.
+        let end = if keep_size { bytes.end.min(size) } else { bytes.end };
+        if self.lacks_blocks(ino, &(bytes.start..end))? {
             return Err(NONE);
         }
         let zeros = vec![0; (1 << 20).min(end.saturating_sub(bytes.start)) as usize];
         let mut at = bytes.start;
         while at < end {
             let part = zeros.len().min((end - at) as usize);
-            at += match self.write_waiting(ino, at, &zeros[..part], true)? {
+            at += match self.write_waiting(ino, at, &zeros[..part], false)? {
                 0 => return Err(NONE),
                 written => written as u64,
             };
         }
         Ok(())
+    }
+
+    /// Whether any block of a range has no place on the disk and is not promised one.
+    fn lacks_blocks(&self, ino: Ino, bytes: &Range<u64>) -> Result<bool> {
+        let block_bytes = self.disk_block_bytes as u64;
+        let (mut block, end) = (bytes.start / block_bytes, bytes.end.div_ceil(block_bytes));
+        while block < end {
+            let (_core, lacks) = self.look(|core| {
+                core.look_at_data(ino)?;
+                for _ in 0..STRETCHES_MAX {
+                    let frame = block / self.blocks_per_frame;
+                    let covered =
+                        core.nodes.get(ino).and_then(|node| node.frames().get(&frame)).map(Frame::covered);
+                    let within = block % self.blocks_per_frame;
+                    if covered.is_some_and(|covered| within < u64::from(covered)) {
+                        block += 1;
+                    } else {
+                        match core.ext4.map(ino, block, u32::MAX)? {
+                            Mapping::Hole { .. } => return Ok(true),
+                            mapping => block += mapping.blocks().max(1),
+                        }
+                    }
+                    if block >= end {
+                        break;
+                    }
+                }
+                Ok(false)
+            })?;
+            if lacks {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn credits_to_allocate(&self, core: &mut Core, ino: Ino) -> Result<Credits> {

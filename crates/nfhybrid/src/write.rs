@@ -116,7 +116,7 @@ impl Shared {
         kill_suid: bool,
     ) -> Result<()> {
         let now = core.wall();
-        self.put_pages(core, ino, offset, data, pages)?;
+        self.put_pages(core, ino, (offset, data), pages, offset + data.len() as u64)?;
         core.begin();
         core.dirty.add(data.len() as u64);
         let inode = core.ext4.inode_mut(ino)?;
@@ -130,22 +130,30 @@ impl Shared {
         Ok(())
     }
 
-    /// Copies `data` into the file's frames, all or nothing.
+    /// Copies whole frames from the log into the file, each all or nothing. What of them is zeros to their end is not promised
+    /// blocks: it may lie past the end of the file, which did not ask for any.
     pub(super) fn put(&self, core: &mut Core, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        self.put_pages(core, ino, offset, data, &mut Pages::none())
+        for (at, frame) in (offset..).step_by(FRAME).zip(data.chunks(FRAME)) {
+            let zeros = frame.iter().rev().take_while(|byte| **byte == 0).count();
+            let reaches = at + (frame.len() - zeros).max(1) as u64;
+            self.put_pages(core, ino, (at, frame), &mut Pages::none(), reaches)?;
+        }
+        Ok(())
     }
 
-    /// The same; `pages` hold what of it was copied before.
+    /// Copies data into the file's frames, all or nothing; blocks are promised up to byte `reaches`. `pages` hold what of it
+    /// was copied before.
     fn put_pages(
         &self,
         core: &mut Core,
         ino: Ino,
-        offset: u64,
-        data: &[u8],
+        (offset, data): (u64, &[u8]),
         pages: &mut Pages,
+        reaches: u64,
     ) -> Result<()> {
         let last = frame_from(offset + data.len() as u64);
-        self.make_dirty(core, ino, frame_of(offset)..last, Some(offset..offset + data.len() as u64))?;
+        let overwritten = offset..offset + data.len() as u64;
+        self.make_dirty(core, ino, frame_of(offset)..last, Some(overwritten), reaches)?;
         self.plan_to_move(core, ino, frame_of(offset)..last);
         let node = core.node_of(ino);
         node.changed();
@@ -162,7 +170,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a range of frames dirty with their present contents, promising disk blocks for what has none.
+    /// Makes a range of frames dirty with their present contents, promising disk blocks for what has none before byte
+    /// `reaches`, up to which there will be data.
     ///
     /// `overwritten` is a range of bytes the caller is about to set: what lies in it need not be read.
     pub(super) fn make_dirty(
@@ -171,44 +180,65 @@ impl Shared {
         ino: Ino,
         frames: Range<u64>,
         overwritten: Option<Range<u64>>,
+        reaches: u64,
     ) -> Result<()> {
         core.node_of(ino).touch(&frames);
-        let missing = self.promise(core, ino, frames)?;
-        let reserved = missing.iter().map(|(_, blocks)| u64::from(blocks.reserved)).sum();
+        let Promised { missing, reaching } = self.promise(core, ino, frames, reaches)?;
+        let reserved = missing.iter().chain(&reaching).map(|(_, blocks)| u64::from(blocks.reserved)).sum();
         let made = self.fill_frames(core, ino, &missing, overwritten);
         if made.is_err() {
             core.ext4.unreserve(reserved);
             return made;
         }
+        core.node_of(ino)
+            .cover(reaching.iter().map(|(index, blocks)| (*index, blocks.covered, blocks.reserved)));
         core.list_dirty(ino);
         Ok(())
     }
 
-    /// The frames of the range that are not dirty yet, with what blocks each has and needs; those are promised.
-    fn promise(&self, core: &mut Core, ino: Ino, frames: Range<u64>) -> Result<FrameList> {
+    /// The frames of the range that are not dirty yet, and those that are and into which data will reach further, with what
+    /// blocks each has and needs; those are promised.
+    fn promise(&self, core: &mut Core, ino: Ino, frames: Range<u64>, reaches: u64) -> Result<Promised> {
         let per_frame = self.blocks_per_frame;
-        let mut missing = FrameList::new();
+        let wanted = reaches.div_ceil(self.disk_block_bytes as u64);
+        let mut promised = Promised::default();
         let node = core.node_of(ino);
-        let absent = frames.filter(|index| !node.frames().contains_key(index));
-        missing.extend(absent.map(|index| (index, Blocks::default())));
+        for index in frames {
+            let covered = wanted.saturating_sub(index * per_frame).min(per_frame) as u32;
+            match node.frames().get(&index).map(Frame::covered) {
+                None => promised.missing.push((index, Blocks { covered, ..Blocks::default() })),
+                Some(less) if less < covered => {
+                    promised.reaching.push((index, Blocks { covered, already: less, ..Blocks::default() }));
+                }
+                Some(_) => {}
+            }
+        }
         let mut total = 0;
         let mut known: Option<(Range<u64>, Mapping)> = None;
-        for (index, blocks) in &mut missing {
-            for block in *index * per_frame..(*index + 1) * per_frame {
+        for (index, blocks) in promised.missing.iter_mut().chain(&mut promised.reaching) {
+            let (start, mut holes) = (*index * per_frame, 0);
+            // Of a frame that is dirty, what is behind what was covered has no data on the disk.
+            for block in start + u64::from(blocks.already)..start + per_frame {
                 if !known.as_ref().is_some_and(|(range, _)| range.contains(&block)) {
                     let mapping = core.ext4.map(ino, block, u32::MAX)?;
                     known = Some((block..block + mapping.blocks().max(1), mapping));
                 }
                 match known.as_ref().map(|(_, mapping)| mapping) {
-                    Some(Mapping::Hole { .. }) => blocks.reserved += 1,
-                    Some(Mapping::Data { .. }) => blocks.live += 1,
+                    Some(Mapping::Hole { .. }) => holes += 1,
+                    Some(Mapping::Data { .. }) => {
+                        blocks.live += 1;
+                        blocks.covered = blocks.covered.max((block + 1 - start) as u32);
+                    }
                     Some(Mapping::Unwritten { .. }) | None => {}
+                }
+                if block + 1 - start <= u64::from(blocks.covered) {
+                    blocks.reserved += std::mem::take(&mut holes);
                 }
             }
             total += u64::from(blocks.reserved);
         }
         core.ext4.reserve(total)?;
-        Ok(missing)
+        Ok(promised)
     }
 
     /// What is written one after the other for long enough is to get new places on the disk, if blocks can be promised
@@ -238,12 +268,12 @@ impl Shared {
         overwritten: Option<Range<u64>>,
     ) -> Result<()> {
         let mut made = SmallVec::<[(u64, Frame); 8]>::new();
-        for &(index, Blocks { reserved, live }) in missing {
+        for &(index, Blocks { covered, reserved, live, .. }) in missing {
             let bytes = index * FRAME as u64..(index + 1) * FRAME as u64;
             let whole =
                 overwritten.as_ref().is_some_and(|set| set.start <= bytes.start && bytes.end <= set.end);
             let frame = if whole { Frame::unset(&self.pool) } else { load_frame(self, core, ino, index)? };
-            made.push((index, frame.with_blocks(reserved, live)));
+            made.push((index, frame.with_blocks(covered, reserved, live)));
         }
         let live = missing.iter().map(|(_, blocks)| u64::from(blocks.live)).sum::<u64>();
         let placing = missing.len() as u64 * self.blocks_per_frame - live;
@@ -254,9 +284,22 @@ impl Shared {
     }
 }
 
+/// Frames and what was promised to them.
+#[derive(Default)]
+struct Promised {
+    /// Those that are not dirty yet.
+    missing: FrameList,
+    /// Those that are, and of which more blocks are to be placed than were.
+    reaching: FrameList,
+}
+
 /// Blocks of a frame that is about to become dirty.
 #[derive(Clone, Copy, Default)]
 struct Blocks {
+    /// Its first ones, which are to be placed.
+    covered: u32,
+    /// Those of them that were before.
+    already: u32,
     /// Promised, as there is a hole.
     reserved: u32,
     /// Overwritten where they are.

@@ -62,6 +62,11 @@ impl Wanted {
         })
     }
 
+    /// Whether more may be missing than this names.
+    pub fn is_cut(&self) -> bool {
+        self.runs.len() >= RUNS_MAX
+    }
+
     /// Whether nothing can be read that would help.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
