@@ -3,7 +3,7 @@
 use crate::crashed::{check, check_old, crashed};
 use crate::fsck::{ended, filled, marked, resident_bytes};
 use crate::guard::{Loop, Volume, err, out, refused, run};
-use crate::mounts::{Mounted, need_fuse, skip};
+use crate::mounts::{Mounted, bimetal, need_fuse, skip};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -355,4 +355,83 @@ fn umount_takes_an_exported_device_away() {
     }
     assert!(server.wait().unwrap().success());
     assert!(is_served && done.status.success(), "{}", err(&done));
+}
+
+#[test]
+fn a_recording_that_would_record_itself_is_refused_and_hangs_nobody() {
+    need_fuse!();
+    let mount = Mounted::memfs("root_only");
+    let cases = [
+        (mount.path().join("r.csv"), "would be recorded itself"),
+        (mount.scratch().join("none/r.csv"), "No such file"),
+        (mount.scratch().join("r.txt"), "ends in .csv"),
+    ];
+    for (output, part) in cases {
+        let mut record = bimetal();
+        record.arg("record").arg(mount.path()).arg("-o").arg(&output).args(["--", "true"]);
+        refused(&record.output().unwrap(), &[part, output.parent().unwrap().to_str().unwrap()]);
+    }
+    fs::write(mount.path().join("f"), b"it works on").unwrap();
+    let output = mount.scratch().join("r.csv");
+    let mut record = bimetal();
+    record.arg("record").arg(mount.path()).arg("-o").arg(&output).args(["--", "sh", "-c", "exit 3"]);
+    assert_eq!(record.output().unwrap().status.code(), Some(3), "the command's own");
+    assert!(fs::read_to_string(output).unwrap().contains(",path_id,"), "it has its head");
+}
+
+#[test]
+fn an_exploration_of_nothing_and_a_state_that_there_is_not_are_refused() {
+    need_fuse!();
+    let done = bimetal().args(["crash", "--states", "0", "--", "true"]).output().unwrap();
+    refused(&done, &["--states"]);
+    let home = tempfile::tempdir().unwrap();
+    let saved = home.path().join("run.crash");
+    let done = bimetal()
+        .args(["crash", "--states", "3", "--save"])
+        .arg(&saved)
+        .args(["--", "true"])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", err(&done));
+    let done = bimetal().args(["crash", "--state", "99999-all-0", "--replay"]).arg(&saved).output().unwrap();
+    refused(&done, &["99999-all-0", "requests"]);
+}
+
+#[test]
+fn a_mount_whose_server_was_just_killed_is_unmounted_at_once() {
+    need_fuse!();
+    let volume = crashed();
+    for _ in 0..8 {
+        let place = volume.at("mnt");
+        let _ = fs::create_dir(&place);
+        let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+        let mut mount = bimetal();
+        mount.arg("mount").arg("--ssd").arg(&ssd).arg("--disk").arg(&disk).arg(&place);
+        assert!(mount.output().unwrap().status.success());
+        let status = bimetal().args(["status", "--json"]).arg(&place).output().unwrap();
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+        fs::write(place.join("large"), vec![7; 20 << 20]).unwrap();
+        let pid = status["front"]["pid"].to_string();
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        let done = bimetal().arg("umount").arg(&place).output().unwrap();
+        let words = err(&done);
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(place.to_str().unwrap()), "still mounted: {words}");
+        assert!(!words.contains("nothing was unmounted"), "{words}");
+    }
+}
+
+#[test]
+fn what_a_mount_noticed_is_in_its_log_too() {
+    need_fuse!();
+    let volume = crashed();
+    let (place, log, disk) = (volume.at("mnt"), volume.at("log"), volume.at("disk"));
+    fs::create_dir(&place).unwrap();
+    let mut mount = bimetal();
+    mount.args(["mount", "--without-ssd", "--log"]).arg(&log).arg("--disk").arg(&disk).arg(&place);
+    let done = mount.output().unwrap();
+    assert!(done.status.success() && err(&done).contains("dropped"), "{}", err(&done));
+    assert!(bimetal().arg("umount").arg(&place).status().unwrap().success());
+    let logged = fs::read_to_string(&log).unwrap();
+    assert!(logged.contains("dropped"), "{logged}");
 }

@@ -103,6 +103,7 @@ impl Control {
         let front = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
+            "pid_namespace": pid_namespace(),
             "options": self.options,
             "mounted_seconds": self.began.elapsed().as_secs(),
             "requests": self.counts.show(),
@@ -134,14 +135,20 @@ impl Control {
         self.devices.iter().map(show).collect::<Map<String, Value>>().into()
     }
 }
-/// Bytes of notes that a status shows: the kernel takes no attribute of more than 64 KiB.
+
+/// Where process numbers of this process count, as the kernel names it.
+pub fn pid_namespace() -> Option<String> {
+    Some(std::fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned())
+}
+
+/// Bytes of notes that a status shows, as JSON: the kernel takes no attribute of more than 64 KiB.
 const NOTES_BYTES: usize = 24 << 10;
 
 /// Keeps the first notes, and says how many more there are.
 fn shorten(notes: &mut Vec<Value>) {
     let mut bytes = 0;
     let fits = |note: &&Value| {
-        bytes += note.as_str().map_or(0, str::len);
+        bytes += note.to_string().len();
         bytes <= NOTES_BYTES
     };
     let shown = notes.iter().take_while(fits).count();
@@ -163,9 +170,12 @@ mod tests {
         assert_eq!(few.len(), 3);
         let mut many: Vec<Value> = (0..5000).map(|number| format!("note {number:094}").into()).collect();
         shorten(&mut many);
-        let shown = (NOTES_BYTES / 99) as u64;
+        let shown = (NOTES_BYTES / 101) as u64;
         assert_eq!(many.len() as u64, shown + 1);
         let last = many.last().and_then(Value::as_str).unwrap_or_default();
         assert!(last.starts_with(&format!("{} more notes", 5000 - shown)), "{last}");
+        let mut odd: Vec<Value> = (0..400).map(|_| "\u{1}".repeat(240).into()).collect();
+        shorten(&mut odd);
+        assert!(Value::from(odd).to_string().len() < 32 << 10);
     }
 }

@@ -40,7 +40,7 @@ mod seek;
 mod send;
 mod workers;
 
-pub use control::{PREFIX, RESIDENCY, SECTION, STATUS};
+pub use control::{PREFIX, RESIDENCY, SECTION, STATUS, pid_namespace};
 pub use farewell::FAREWELL;
 pub use mount::{SUBTYPE, Unmount, unmount};
 pub use options::{Atime, MountOptions, OPTIONS, OptionSpec};

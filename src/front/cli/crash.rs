@@ -18,6 +18,7 @@ use crate::{Error, Result};
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -67,8 +68,8 @@ pub(super) struct Crash {
     #[arg(short = 'o', long = "options", value_name = "OPTION[=VALUE]", value_delimiter = ',')]
     options: Vec<String>,
     /// How many states to look at; a run that has fewer is looked at in full
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    states: usize,
+    #[arg(long, value_name = "N", default_value = "1000")]
+    states: NonZeroUsize,
     /// Which states are drawn, and how they are torn
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -111,6 +112,13 @@ impl Crash {
         let began = Instant::now();
         let explorer = Explorer::new(&subject, &run);
         let tally = match &self.state {
+            Some(state) if state.is_beyond(run.log.entries.len()) => {
+                return Err(Error::invalid(format!(
+                    "state {state}: there are only {} requests in {}",
+                    run.log.entries.len(),
+                    self.replay.as_deref().unwrap_or(Path::new("the run")).display()
+                )));
+            }
             Some(state) => explorer.look(state),
             None => self.explore(&explorer),
         };
@@ -167,8 +175,12 @@ impl Crash {
 
     fn explore(&self, explorer: &Explorer) -> Tally {
         let jobs = std::thread::available_parallelism().map_or(1, |count| count.get());
-        let plan =
-            Plan { states: self.states, seed: self.seed, jobs: self.jobs.unwrap_or(jobs), examine: EXAMINE };
+        let plan = Plan {
+            states: self.states.get(),
+            seed: self.seed,
+            jobs: self.jobs.unwrap_or(jobs),
+            examine: EXAMINE,
+        };
         let progress = Progress::counting("states");
         let tally = explorer.explore(&plan, &|done, of| progress.at(done as u64, of as u64));
         progress.done();

@@ -55,16 +55,19 @@ impl MountVerb {
         }
         let (front, own) = self.sort_options()?;
         if self.foreground {
-            let mount = self.start(&front, &own)?;
-            mount.wait()?;
+            self.start(&front, &own)?.0.wait()?;
             return Ok(ExitCode::SUCCESS);
         }
         match daemon::split()? {
             Side::Parent(child) => child.wait()?,
             Side::Child(parent) => match self.start_in_background(&front, &own) {
                 Err(why) => parent.failed(&why),
-                Ok((mount, messages)) => {
+                Ok(((mount, notes), messages)) => {
                     parent.ready(messages)?;
+                    if self.log.is_some() {
+                        // The terminal had them, and a status shows the first only.
+                        notes.iter().for_each(|note| tracing::warn!("{note}"));
+                    }
                     mount.wait()?;
                 }
             },
@@ -98,14 +101,14 @@ impl MountVerb {
         Ok((front, own))
     }
 
-    fn start_in_background(&self, front: &MountOptions, own: &[String]) -> Result<(Mount, Messages)> {
+    fn start_in_background(&self, front: &MountOptions, own: &[String]) -> Result<(Started, Messages)> {
         let messages = Messages::open(self.log.as_deref())?;
         Ok((self.start(front, own)?, messages))
     }
 
     /// All that can refuse a mount comes before the volume is written to: the volume is looked at and its recovery tried
-    /// in memory, then the kernel mounts, then the volume is opened, then served.
-    fn start(&self, front: &MountOptions, own: &[String]) -> Result<Mount> {
+    /// in memory, then the kernel mounts, then the volume is opened, then served. With the mount comes what was noticed.
+    fn start(&self, front: &MountOptions, own: &[String]) -> Result<Started> {
         let signals = signals::hold()?;
         let access = if front.read_only { Access::Read } else { Access::Write };
         let prepared = volume::prepare(&self.volume, access, own)?;
@@ -115,6 +118,7 @@ impl MountVerb {
         let place = Place::take(&self.mountpoint, front)?;
         let (fs, devices) = prepared.begin()?;
         let fs: Arc<dyn FileSystem> = fs.into();
+        let notes = super::scrub::notes_of(&*fs);
         let mount = place.serve(devices, fs.clone()).inspect_err(|_| {
             // It was opened for nothing; what it says about closing matters less than why.
             let _ = fs.shutdown();
@@ -126,9 +130,12 @@ impl MountVerb {
             end_on_signal(signal, &place, &unmounter, &*fs, before);
             before = true;
         })?;
-        Ok(mount)
+        Ok((mount, notes))
     }
 }
+
+/// A mount, and what was noticed on the way to it.
+type Started = (Mount, Vec<String>);
 
 /// `-o lag=5s,64MiB` comes apart at its comma: a size by itself belongs to the option before it.
 pub(super) fn joined_lists(options: &[String]) -> Vec<String> {

@@ -2,18 +2,22 @@
 
 use crate::front::record::RECORD;
 use crate::front::signals;
+use crate::media::guard;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::mpsc;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
+Ends with the exit code of the command, if there is one.
 Examples:
   bimetal record /mnt -o /tmp/make.csv -- make -C /mnt/src      while a program runs
   bimetal record /mnt -o /tmp/day.csv --for 1h                  for a while, or until Ctrl-C
@@ -43,6 +47,7 @@ impl Record {
     pub fn run(&self) -> Result<ExitCode> {
         let output =
             std::path::absolute(&self.output).map_err(|why| Error::io(self.output.display(), why))?;
+        check_output(&self.mountpoint, &output)?;
         let heard = match self.command.is_empty() {
             true => Some(signals::hold()?),
             false => None,
@@ -61,7 +66,32 @@ impl Record {
 fn run_command(program: &OsString, rest: &[OsString]) -> Result<ExitCode> {
     let status = Command::new(program).args(rest).status();
     let status = status.map_err(|why| Error::io(program.display(), why))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// Refuses an output that the server could not write, in words; it opens the file while the kernel holds the root of the mount, so
+/// that the mount itself is no place for it.
+fn check_output(mountpoint: &Path, output: &Path) -> Result<()> {
+    let refused = |why: String| Err(Error::invalid(format!("{}: {why}", output.display())));
+    if output.extension().is_none_or(|extension| extension != "csv") {
+        return refused("the name of a recording ends in .csv".into());
+    }
+    let device = |path: &Path| path.metadata().map(|found| found.dev());
+    let recorded = device(mountpoint).map_err(|why| Error::io(mountpoint.display(), why))?;
+    for file in [output.to_path_buf(), output.with_extension("paths.csv")] {
+        let above = file.parent().unwrap_or(Path::new("/"));
+        let there =
+            device(&file).or_else(|_| device(above)).map_err(|why| Error::io(above.display(), why))?;
+        if there == recorded {
+            return refused(format!(
+                "it would be recorded itself: it lies on {}; name a place on another file system",
+                mountpoint.display()
+            ));
+        }
+    }
+    // Who may not write there hears it in words, too.
+    guard::output(output).map(drop)
 }
 
 fn wait(held: signals::Held, time: Option<Duration>) -> Result<()> {

@@ -2,13 +2,14 @@
 
 use super::progress::Progress;
 use super::status;
-use crate::front::fuse::{FAREWELL, Unmount, unmount};
+use crate::front::fuse::{FAREWELL, Unmount, pid_namespace, unmount};
 use crate::media::guard::{MountedAt, mounted_at};
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, XattrFlags, memfd_create, setxattr};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 use std::fs::File;
@@ -45,10 +46,14 @@ impl Umount {
     pub fn run(&self) -> Result<ExitCode> {
         let place = whole(&self.mountpoint)?;
         let mounted = ours(&place)?;
-        let is_dead = rustix::fs::statvfs(&place).err() == Some(rustix::io::Errno::NOTCONN);
-        let server = match self.no_wait || is_dead {
+        let mut dead = is_dead(&place);
+        let server = match self.no_wait || dead {
             true => None,
-            false => server_of(&place)?,
+            // It may die, or be found dead, just now.
+            false => server_of(&place).or_else(|why| {
+                dead = is_dead(&place);
+                if dead { Ok(None) } else { Err(why) }
+            })?,
         };
         // Through a read-only mount nothing was changed, so there is nothing to be said of it.
         let is_volume = mounted.kind == OURS[0];
@@ -69,7 +74,7 @@ impl Umount {
             progress.done();
             ended.map_err(|why| Error::io("waiting for the server", why.into()))?;
         }
-        if is_dead && is_volume && !mounted.read_only {
+        if dead && is_volume && !mounted.read_only {
             return Err(died(&place, "its server was dead already"));
         }
         farewell.map_or(Ok(()), |farewell| heed(&place, farewell))?;
@@ -79,6 +84,11 @@ impl Umount {
 
 /// Types of file system whose mounts are ours: of volumes, and of devices that are exported.
 const OURS: [&str; 2] = ["fuse.bimetal", "fuse.bimetal-device"];
+
+/// Whether nobody serves a mount any more.
+fn is_dead(place: &Path) -> bool {
+    rustix::fs::statvfs(place).err() == Some(Errno::NOTCONN)
+}
 
 /// The absolute path of a mount point, without links. One whose server is dead cannot be looked at itself.
 fn whole(place: &Path) -> Result<PathBuf> {
@@ -174,7 +184,21 @@ fn server_of(mountpoint: &Path) -> Result<Option<OwnedFd>> {
             mountpoint.display()
         ))
     })?;
+    let front = &status["front"];
+    if front["pid_namespace"]
+        .as_str()
+        .is_some_and(|theirs| pid_namespace().is_some_and(|ours| ours != theirs))
+    {
+        return Err(Error::invalid(format!(
+            "{}: its server runs where processes have other numbers (in a container), so it cannot be waited for from here; nothing \
+             was unmounted; unmount it there, or take it away without waiting with --no-wait",
+            mountpoint.display()
+        )));
+    }
     // What is exported has nothing to write out, and its server says nothing of itself.
-    let number = status["front"]["pid"].as_i64().and_then(|number| i32::try_from(number).ok());
-    Ok(number.and_then(Pid::from_raw).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+    let number = front["pid"].as_i64().and_then(|number| i32::try_from(number).ok());
+    match number.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+        None | Some(Err(Errno::SRCH)) => Ok(None),
+        Some(server) => server.map(Some).map_err(|why| Error::io("waiting for the server", why.into())),
+    }
 }

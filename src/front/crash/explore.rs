@@ -234,7 +234,7 @@ impl<'a> Explorer<'a> {
     /// The first cut, looked at. Nothing comes after uneven halves.
     fn first(&self, id: &StateId, examine: bool, tally: &mut Tally) -> Verdict<Option<Stage>> {
         let Cut { at, rule, seed } = id.cut;
-        if at.max(id.other.unwrap_or(0)) > self.requests {
+        if id.is_beyond(self.requests) {
             return Err(format!("there are only {} requests", self.requests));
         }
         let device = |place: usize| {

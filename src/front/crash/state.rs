@@ -41,6 +41,13 @@ pub struct StateId {
     pub then: Vec<Then>,
 }
 
+impl StateId {
+    /// Whether its first cut is behind the last of so many requests.
+    pub fn is_beyond(&self, requests: usize) -> bool {
+        self.cut.at.max(self.other.unwrap_or(0)) > requests
+    }
+}
+
 const RULES: [(&str, Survival); 6] = [
     ("all", Survival::All),
     ("durable", Survival::Durable),

@@ -268,9 +268,9 @@ impl Superblock {
         };
         if found.layout.device_bytes > info.size_bytes {
             return Err(Error::Mismatch(format!(
-                "{}: the device has {} bytes, the SSD was formatted with {}: it is cut short; give it its whole size again (of \
-                 an image: truncate -s {2}), or go by the disk alone, without what only its log holds (mount -o recover=disk, fsck \
-                 --without-ssd)",
+                "{}: the device has {} bytes, the SSD was formatted with {}: it is cut short; give it its whole size again (an \
+                 image: truncate -s {2}; a device: copy it to an image of that size). Or go on without it, and without what only \
+                 its log holds, if the disk lacks anything: bimetal mount --without-ssd --disk DISK, bimetal fsck --without-ssd --disk DISK",
                 info.name, info.size_bytes, found.layout.device_bytes
             )));
         }
