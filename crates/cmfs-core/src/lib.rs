@@ -37,6 +37,7 @@ mod nvram;
 mod object;
 pub mod ram;
 pub mod record;
+pub mod rot;
 pub mod summary;
 pub mod tags;
 

@@ -102,10 +102,10 @@ fn a_part_opened_in_another_shape_is_refused() {
         fn mark_bad(&mut self, _: u32) -> Result<(), crate::NandError> {
             panic!("it is written")
         }
-        fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), crate::NandError> {
+        fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, crate::NandError> {
             self.0.read(page, data, spare)
         }
-        fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), crate::NandError> {
+        fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, crate::NandError> {
             self.0.read_spare(page, spare)
         }
         fn program(&mut self, _: u32, _: &[u8], _: &[u8]) -> Result<(), crate::NandError> {
