@@ -23,6 +23,7 @@ test-long: setup
 	CUTS=all cargo test --quiet --release -p cmfs-core cuts -- --nocapture
 	FAULTS=all cargo test --quiet --release -p cmfs-core faults -- --nocapture
 	WALKS=50000 cargo test --quiet --release -p cmfs-core walks -- --nocapture
+	FORGED=100000 cargo test --quiet --release -p cmfs-core fuzz
 	CUTS=10 cargo test --quiet --release -p bimetal-osd-core -p bimetal-osdfs
 	CUTS=40 cargo test --quiet --release -p bimetal-osd-core --lib faults -- --nocapture
 	WALKS=60000 cargo test --quiet --release -p bimetal-osd-core --lib walks -- --nocapture
