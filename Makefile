@@ -22,6 +22,8 @@ test-long: setup
 	CUTS=20000 cargo test --quiet --release -p bimetal-nfhybrid --lib ssd::tests::crash -- --include-ignored
 	CUTS=all cargo test --quiet --release -p cmfs-core cuts -- --nocapture
 	FAULTS=all cargo test --quiet --release -p cmfs-core faults -- --nocapture
+	WALKS=50000 cargo test --quiet --release -p cmfs-core walks -- --nocapture
+	FORGED=100000 cargo test --quiet --release -p cmfs-core fuzz
 	CUTS=10 cargo test --quiet --release -p bimetal-osd-core -p bimetal-osdfs
 	CUTS=40 cargo test --quiet --release -p bimetal-osd-core --lib faults -- --nocapture
 	WALKS=60000 cargo test --quiet --release -p bimetal-osd-core --lib walks -- --nocapture
@@ -31,7 +33,6 @@ test-long: setup
 	cargo test --quiet --test suite newcomer -- --include-ignored
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
-	WALKS=50000 cargo test --quiet --release -p cmfs-core walks -- --nocapture
 
 # libCacheSim in a Python environment of its own; without the network, a word about it.
 LIBCACHESIM = target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \

@@ -128,7 +128,7 @@ static int put(cmfs_volume *volume, const char *path, int first, int size) {
 
 int main(void) {
     struct cmfs_nand nand = {&board,    PAGE,      SPARE,           PAGES,        BLOCKS,    nand_is_bad,
-                             nand_mark_bad, nand_read, nand_read_spare, nand_program, nand_erase};
+                             nand_mark_bad, nand_read, nand_read_spare, nand_program, nand_erase, 0};
     struct cmfs_nvram nvram = {&board, NVRAM, nvram_read, nvram_write, nvram_persist};
     const uint8_t identity[16] = {1, 2, 3};
     cmfs_volume *volume = NULL;
@@ -141,6 +141,7 @@ int main(void) {
     CHECK(cmfs_format(&nand, &nvram, identity) == 0);
     CHECK(cmfs_mount(&nand, &nvram, &volume) == 0 && volume != NULL);
     CHECK(cmfs_mounted_how(volume) == 0);
+    CHECK(cmfs_scrub(volume, 1) == 0 && cmfs_scrub(volume, PAGES * BLOCKS) == 1);
     cmfs_set_time(volume, 1700000000);
 
     CHECK(cmfs_mkdir(volume, "/log") == 0);

@@ -35,10 +35,14 @@ struct cmfs_nand {
     uint32_t page_bytes, spare_bytes, pages_per_block, blocks;
     int (*is_bad)(void *context, uint32_t block); /* 1, 0, or CMFS_NAND_... */
     int (*mark_bad)(void *context, uint32_t block);
+    /* Wrong bits that were corrected, of the codeword that had the most (0 where that is not known), or CMFS_NAND_... */
     int (*read)(void *context, uint32_t page, uint8_t *data, uint8_t *spare);
     int (*read_spare)(void *context, uint32_t page, uint8_t *spare);
     int (*program)(void *context, uint32_t page, const uint8_t *data, const uint8_t *spare);
     int (*erase)(void *context, uint32_t block);
+    /* Wrong bits of a codeword that can be corrected; 0: not known. A block of which three quarters of them were wrong
+     * is rewritten by cmfs_tick() or the next writes. One bit a cell: MLC parts lose pages at power cuts. */
+    uint32_t correctable;
 };
 
 /* A byte-addressable non-volatile memory; callbacks return 0 when it is done. */
@@ -73,6 +77,8 @@ int32_t cmfs_write(cmfs_volume *volume, uint32_t object, uint64_t offset, const 
 int cmfs_truncate(cmfs_volume *volume, uint32_t object, uint64_t size);
 /* Makes one object durable. */
 int cmfs_sync(cmfs_volume *volume, uint32_t object);
+/* Reads the next pages of the part in turn, so that bits that rot are found; 1 at the end of the part. */
+int cmfs_scrub(cmfs_volume *volume, uint32_t pages);
 /* To be called now and then with a clock in milliseconds: updates the NVRAM every five seconds. */
 int cmfs_tick(cmfs_volume *volume, uint64_t now_ms);
 /* Says what time it is, seconds since 1970. */

@@ -33,6 +33,7 @@ pub struct CNand {
     read_spare: unsafe extern "C" fn(*mut c_void, u32, *mut u8) -> c_int,
     program: unsafe extern "C" fn(*mut c_void, u32, *const u8, *const u8) -> c_int,
     erase: unsafe extern "C" fn(*mut c_void, u32) -> c_int,
+    correctable: u32,
 }
 
 /// An NVRAM, as `struct cmfs_nvram`.
@@ -48,6 +49,11 @@ pub struct CNvram {
 
 /// An open file system.
 pub struct Volume(Fs<CNand, CNvram>);
+
+/// Reads return the number of corrected bits.
+fn bits(code: c_int) -> Result<u32, NandError> {
+    u32::try_from(code).or_else(|_| nand_result(code).map(|()| 0))
+}
 
 fn nand_result(code: c_int) -> Result<(), NandError> {
     match code {
@@ -81,14 +87,18 @@ impl Nand for CNand {
         nand_result(unsafe { (self.mark_bad)(self.context, block) })
     }
 
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
-        // SAFETY: as above; both buffers have the lengths of the geometry.
-        nand_result(unsafe { (self.read)(self.context, page, data.as_mut_ptr(), spare.as_mut_ptr()) })
+    fn correctable(&self) -> u32 {
+        self.correctable
     }
 
-    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
+        // SAFETY: as above; both buffers have the lengths of the geometry.
+        bits(unsafe { (self.read)(self.context, page, data.as_mut_ptr(), spare.as_mut_ptr()) })
+    }
+
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
         // SAFETY: as above.
-        nand_result(unsafe { (self.read_spare)(self.context, page, spare.as_mut_ptr()) })
+        bits(unsafe { (self.read_spare)(self.context, page, spare.as_mut_ptr()) })
     }
 
     fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
@@ -427,6 +437,18 @@ pub unsafe extern "C" fn cmfs_sync(volume: *mut Volume, object: u32) -> c_int {
 pub unsafe extern "C" fn cmfs_tick(volume: *mut Volume, now_ms: u64) -> c_int {
     // SAFETY: the caller promises that the volume is valid.
     unsafe { with(volume, |fs| fs.update_if_due(now_ms).map(drop)) }
+}
+
+/// Reads the next pages of the part in turn; 1 at its end.
+///
+/// # Safety
+/// `volume` is one that was mounted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cmfs_scrub(volume: *mut Volume, pages: u32) -> c_int {
+    let mut ended = false;
+    // SAFETY: the caller promises that the volume is valid.
+    let scrubbed = unsafe { with(volume, |fs| fs.scrub(pages).map(|end| ended = end)) };
+    if scrubbed == 0 { c_int::from(ended) } else { scrubbed }
 }
 
 /// Says what time it is, seconds since 1970.

@@ -141,12 +141,21 @@ impl<N: Nand> Nand for Corrected<N> {
         self.nand.mark_bad(block)
     }
 
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
-        self.nand.read(page, data, spare)?;
+    fn correctable(&self) -> u32 {
+        if self.is_on() { self.nand.correctable().max(1) } else { self.nand.correctable() }
+    }
+
+    fn cell_bits(&self) -> u32 {
+        self.nand.cell_bits()
+    }
+
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
+        let below = self.nand.read(page, data, spare)?;
+        let before = self.fixed;
         let codes = self.place.and_then(|place| spare.get(place..)).unwrap_or_default();
         if codes.iter().all(|byte| *byte == 0xff) {
             self.fixed += u64::from(correct_uncoded(data, spare));
-            return Ok(());
+            return Ok(below.max(u32::from(self.fixed > before)));
         }
         for (step, stored) in data.chunks_mut(STEP_BYTES).zip(codes.chunks_exact(CODE_BYTES)) {
             match correct(step, [stored[0], stored[1], stored[2]]) {
@@ -155,10 +164,10 @@ impl<N: Nand> Nand for Corrected<N> {
                 Outcome::Lost => return Err(NandError::Unreadable),
             }
         }
-        Ok(())
+        Ok(below.max(u32::from(self.fixed > before)))
     }
 
-    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
         self.nand.read_spare(page, spare)
     }
 

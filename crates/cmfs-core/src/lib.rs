@@ -30,6 +30,9 @@ mod dir;
 pub mod ecc;
 mod error;
 mod fs;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod header;
 mod map;
 mod media;
@@ -37,6 +40,7 @@ mod nvram;
 mod object;
 pub mod ram;
 pub mod record;
+pub mod rot;
 pub mod summary;
 pub mod tags;
 

@@ -77,7 +77,8 @@ pub enum NandError {
 ///   that); an erased page reads as all ones, data and spare area.
 /// - An operation that returned is on the medium; of a part in a file, when [`sync`](Nand::sync) returned. Of one that was cut off by a power loss, nothing is promised:
 ///   the page or block may read as before, as erased, as anything, or not at all.
-/// - Wrong bits of data are corrected below here, or the read fails.
+/// - Wrong bits are corrected below here, or the read fails. A read says how many they were, so that a block can be
+///   rewritten while it can still be read.
 pub trait Nand {
     /// The numbers that addresses are made of.
     fn geometry(&self) -> Geometry;
@@ -88,11 +89,23 @@ pub trait Nand {
     /// Marks a block bad.
     fn mark_bad(&mut self, block: u32) -> Result<(), NandError>;
 
-    /// Reads a page and its spare area.
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError>;
+    /// Returns how many wrong bits of a codeword can be corrected; 0 where that is not known, as by default.
+    fn correctable(&self) -> u32 {
+        0
+    }
 
-    /// Reads a page's spare area alone.
-    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError>;
+    /// Returns how many bits a cell holds, 1 by default. Programming a page of a part with more may destroy another one
+    /// when the power goes.
+    fn cell_bits(&self) -> u32 {
+        1
+    }
+
+    /// Reads a page and its spare area. Returns how many bits were corrected: of the codeword that had the most, or of
+    /// all where only that is known; 0 where nothing is.
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError>;
+
+    /// Reads a page's spare area alone. Returns what [`read`](Nand::read) does.
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError>;
 
     /// Programs an erased page.
     fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError>;
@@ -164,11 +177,19 @@ macro_rules! forward {
                 (**self).mark_bad(block)
             }
 
-            fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+            fn correctable(&self) -> u32 {
+                (**self).correctable()
+            }
+
+            fn cell_bits(&self) -> u32 {
+                (**self).cell_bits()
+            }
+
+            fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
                 (**self).read(page, data, spare)
             }
 
-            fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+            fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
                 (**self).read_spare(page, spare)
             }
 

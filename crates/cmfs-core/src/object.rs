@@ -363,20 +363,20 @@ impl Objects {
         })
     }
 
-    /// After objects were found by number: what has no directory goes to `lost+found`, a link to nothing goes. Returns
-    /// those that had no name, and are to be removed.
+    /// After objects were found by number: what has no directory goes to `lost+found`, a link to nothing loses its name.
+    /// Returns what has none: flash has to say that it is gone before its number is given to another.
     pub fn hang_up_orphans(&mut self) -> Vec<u32> {
         let mut unnamed = Vec::new();
         for id in self.ids() {
             let Some(object) = self.get(id) else { continue };
             let (parent, target, damaged) = (object.parent, object.target, object.damaged);
             if object.kind == Kind::HardLink && self.get(target).is_none_or(|o| o.kind == Kind::HardLink) {
-                let Some(object) = self.get_mut(id).filter(|_| damaged) else {
-                    self.remove(id);
-                    continue;
-                };
-                // What it stood for cannot be read: the name stays, to be seen and removed.
-                object.kind = Kind::File;
+                let Some(object) = self.get_mut(id) else { continue };
+                match damaged {
+                    // What it stood for cannot be read: the name stays, to be seen and removed.
+                    true => object.kind = Kind::File,
+                    false => object.parent = UNLINKED,
+                }
             }
             if !self.get(id).is_some_and(Object::is_named) {
                 unnamed.push(id);

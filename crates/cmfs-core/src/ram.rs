@@ -193,6 +193,11 @@ impl RamNand {
         }
     }
 
+    /// Puts something in place of a page, whatever was there.
+    pub fn put(&mut self, page: u32, data: &[u8], spare: &[u8]) {
+        self.pages[page as usize] = PageCell::Written([data, spare].concat().into());
+    }
+
     /// All pages one after the other, each with its spare area: what `nanddump --oob` writes.
     pub fn dump(&mut self) -> Vec<u8> {
         let (data, spare) = (self.geometry.page_bytes as usize, self.geometry.spare_bytes as usize);
@@ -262,7 +267,7 @@ impl Nand for RamNand {
         Ok(())
     }
 
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
         self.powered()?;
         self.counts.reads += 1;
         match &self.pages[page as usize] {
@@ -277,10 +282,10 @@ impl Nand for RamNand {
                 spare.copy_from_slice(&behind[..spare.len()]);
             }
         }
-        Ok(())
+        Ok(0)
     }
 
-    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
         self.powered()?;
         self.counts.spare_reads += 1;
         match &self.pages[page as usize] {
@@ -288,7 +293,7 @@ impl Nand for RamNand {
             PageCell::Unreadable => return Err(NandError::Unreadable),
             PageCell::Written(bytes) => spare.copy_from_slice(&bytes[self.geometry.page_bytes as usize..]),
         }
-        Ok(())
+        Ok(0)
     }
 
     fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {

@@ -81,7 +81,11 @@ impl Record {
             pages_per_block: word(20),
             blocks: word(24),
         };
-        Ok(Record { geometry, identity, session: word(44), memory: word(48), blocks: [word(52), word(56)] })
+        let blocks = [word(52), word(56)];
+        if blocks[0] == blocks[1] || blocks.iter().any(|block| *block >= geometry.blocks) {
+            return Err(NoRecord::Other);
+        }
+        Ok(Record { geometry, identity, session: word(44), memory: word(48), blocks })
     }
 
     /// The tags of its page.
@@ -105,6 +109,10 @@ mod tests {
         let record = Record { geometry, identity: [9; 16], session: 7, memory: 3, blocks: [31, 30] };
         let bytes = record.to_bytes();
         assert_eq!(Record::from_bytes(&bytes), Ok(record));
+        for blocks in [[31, 31], [31, 32], [u32::MAX, 30]] {
+            let crafted = Record { blocks, ..record }.to_bytes();
+            assert_eq!(Record::from_bytes(&crafted), Err(NoRecord::Other), "its blocks cannot be {blocks:?}");
+        }
         for bit in 0..RECORD_BYTES * 8 {
             let mut wrong = bytes;
             wrong[bit / 8] ^= 1 << (bit % 8);

@@ -121,20 +121,20 @@ impl cmfs_core::Nand for ImageNand {
         self.file().write_all_at(&spare, self.spare_at(first)).map_err(gone)
     }
 
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
         let at = self.offset(page);
         self.claim.file().read_exact_at(&mut self.buffer, at).map_err(gone)?;
         let (from, behind) = self.buffer.split_at(self.geometry.page_bytes as usize);
         data.copy_from_slice(from);
         spare.copy_from_slice(behind);
         as_erased(data, spare);
-        Ok(())
+        Ok(0)
     }
 
-    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
         self.file().read_exact_at(spare, self.spare_at(page)).map_err(gone)?;
         as_erased(&mut [], spare);
-        Ok(())
+        Ok(0)
     }
 
     fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {

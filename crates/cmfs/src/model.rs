@@ -146,8 +146,17 @@ impl cmfs_core::Nand for ModelNand {
         Ok(())
     }
 
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+    fn correctable(&self) -> u32 {
+        self.array.profile().ecc_bits
+    }
+
+    fn cell_bits(&self) -> u32 {
+        self.array.profile().cell_bits
+    }
+
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
         let (block, index) = self.place(page);
+        let before = self.array.counts().corrected_bits;
         let read = self.array.read(self.clock.now(), block, index);
         self.clock.set(self.array.free_at(block).max(self.clock.now()));
         // An erased page reads as ones, which the array calls nothing.
@@ -156,7 +165,7 @@ impl cmfs_core::Nand for ModelNand {
             (_, None) => {
                 data.fill(0xff);
                 spare.fill(0xff);
-                Ok(())
+                Ok(0)
             }
             (Err(failure), Some(_)) => Err(failed(failure)),
             (Ok(_), Some(kept)) => {
@@ -165,12 +174,12 @@ impl cmfs_core::Nand for ModelNand {
                     false => data.copy_from_slice(&kept.data),
                 }
                 kept.fill_spare(spare);
-                Ok(())
+                Ok((self.array.counts().corrected_bits - before) as u32)
             }
         }
     }
 
-    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
         let (block, index) = self.place(page);
         let (_, done) = self.array.read_spare(self.clock.now(), block, index).map_err(failed)?;
         self.clock.set(done);
@@ -178,7 +187,7 @@ impl cmfs_core::Nand for ModelNand {
             None => spare.fill(0xff),
             Some(kept) => kept.fill_spare(spare),
         }
-        Ok(())
+        Ok(0)
     }
 
     fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {

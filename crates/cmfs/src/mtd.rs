@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// Bytes of the spare area that must be ours: tags, their correction, the page's checksum.
 const OWN: std::ops::Range<u32> = 2..34;
 /// Kinds of device: NAND with one bit a cell, and with several.
-const KINDS: [u8; 2] = [4, 8];
+const NAND: u8 = 4;
+const MLC_NAND: u8 = 8;
 /// Spare bytes of a write lie where they are given.
 const PLACE_OOB: u8 = 0;
 
@@ -134,8 +135,10 @@ pub struct MtdNand {
     claim: Arc<Claim>,
     geometry: Geometry,
     writable: bool,
-    /// Reads that could not be corrected so far, by the kernel's count.
-    failed: u32,
+    /// Bits that were corrected and reads that could not be so far, by the kernel's count.
+    stats: EccStats,
+    /// Wrong bits of a codeword that can be corrected; 0: the kernel does not tell.
+    correctable: u32,
 }
 
 impl MtdNand {
@@ -162,9 +165,15 @@ impl MtdNand {
         let geometry = geometry_of(&info, bytes).map_err(|why| Error::invalid(format!("{name}: {why}")))?;
         geometry.check().map_err(super::error)?;
         let writable = claim.role() != Role::Read;
-        let mut device = MtdNand { claim, geometry, writable, failed: 0 };
+        let mut device = MtdNand {
+            correctable: strength(claim.file()),
+            claim,
+            geometry,
+            writable,
+            stats: EccStats::default(),
+        };
         device.check_layout(&name)?;
-        device.failed = device.failures();
+        device.stats = device.ecc_stats();
         Ok(device)
     }
 
@@ -183,13 +192,13 @@ impl MtdNand {
         Ok(())
     }
 
-    /// The kernel's count of reads that could not be corrected; 0 where it keeps none.
-    fn failures(&self) -> u32 {
+    /// The kernel's counts; 0 where it keeps none.
+    fn ecc_stats(&self) -> EccStats {
         let mut stats = EccStats::default();
         // SAFETY: the call fills an `mtd_ecc_stats`.
         match unsafe { ioctl(self.claim.file(), ECCGETSTATS, &mut stats) } {
-            Ok(_) => stats.failed,
-            Err(_) => 0,
+            Ok(_) => stats,
+            Err(_) => EccStats::default(),
         }
     }
 
@@ -204,10 +213,25 @@ impl MtdNand {
     }
 }
 
+/// How many wrong bits of a codeword a device's driver corrects; 0 where the kernel does not tell.
+fn strength(file: &File) -> u32 {
+    let told = rustix::fs::fstat(file).ok().and_then(|stat| {
+        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+        std::fs::read_to_string(format!("/sys/dev/char/{major}:{minor}/ecc_strength")).ok()
+    });
+    told.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
 /// The shape that a device tells.
 fn geometry_of(info: &Info, bytes: u64) -> std::result::Result<Geometry, String> {
-    if !KINDS.contains(&info.kind) {
-        return Err(format!("it is MTD, but no NAND (type {})", info.kind));
+    match info.kind {
+        NAND => {}
+        MLC_NAND => {
+            return Err("it is MLC NAND: a power cut while a page is programmed may destroy the one it is paired with; cmfs is \
+                        for parts with one bit a cell"
+                .into());
+        }
+        kind => return Err(format!("it is MTD, but no NAND (type {kind})")),
     }
     let whole = info.write_size > 0 && info.erase_size > 0 && info.erase_size.is_multiple_of(info.write_size);
     let blocks = bytes.checked_div(u64::from(info.erase_size)).and_then(|blocks| u32::try_from(blocks).ok());
@@ -245,7 +269,11 @@ impl cmfs_core::Nand for MtdNand {
         self.block_call(MEMSETBADBLOCK, block).map(drop).map_err(|why| failure(&why))
     }
 
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), NandError> {
+    fn correctable(&self) -> u32 {
+        self.correctable
+    }
+
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
         match self.claim.file().read_exact_at(data, self.offset(page)) {
             Ok(()) => {}
             Err(why) if matches!(why.raw_os_error(), Some(libc::EIO | libc::EBADMSG)) => {
@@ -253,14 +281,17 @@ impl cmfs_core::Nand for MtdNand {
             }
             Err(_) => return Err(NandError::Gone),
         }
-        let failed = self.failures();
-        if std::mem::replace(&mut self.failed, failed) != failed {
+        let now = self.ecc_stats();
+        let before = std::mem::replace(&mut self.stats, now);
+        if now.failed != before.failed {
             return Err(NandError::Unreadable);
         }
-        self.read_spare(page, spare)
+        // Those of all codewords, and of other users of the device: too many, if anything.
+        let corrected = now.corrected.wrapping_sub(before.corrected);
+        Ok(self.read_spare(page, spare)?.max(corrected))
     }
 
-    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), NandError> {
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
         let mut request = OobBuffer {
             start: self.offset(page),
             pad: 0,
@@ -269,7 +300,7 @@ impl cmfs_core::Nand for MtdNand {
         };
         // SAFETY: the call takes an `mtd_oob_buf64`, whose pointer is valid for its length.
         match unsafe { ioctl(self.claim.file(), MEMREADOOB64, &mut request) } {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(0),
             Err(why) if matches!(why.raw_os_error(), Some(libc::EIO | libc::EBADMSG)) => {
                 Err(NandError::Unreadable)
             }
@@ -347,6 +378,7 @@ mod tests {
         let geometry = geometry_of(&info, 1 << 33).unwrap();
         assert_eq!((geometry.pages_per_block, geometry.blocks, geometry.spare_bytes), (64, 65_536, 64));
         assert!(geometry_of(&Info { kind: 3, ..info }, 1 << 27).unwrap_err().contains("no NAND"));
+        assert!(geometry_of(&Info { kind: 8, ..info }, 1 << 27).unwrap_err().contains("MLC"));
         assert!(geometry_of(&Info { write_size: 0, ..info }, 1 << 27).is_err());
     }
 

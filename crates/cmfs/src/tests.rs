@@ -24,7 +24,7 @@ fn simulated(layout: Layout) -> Fs<Part, Memory> {
 fn it_does_what_every_file_system_here_does() {
     for layout in [Layout::Compact, Layout::Paper] {
         rules::check(|| {
-            Box::new(CmfsFs::new(simulated(layout), Options { manual: true, checkpoint: None }).unwrap())
+            Box::new(CmfsFs::new(simulated(layout), Options { manual: true, ..Options::default() }).unwrap())
         });
     }
 }
@@ -48,7 +48,7 @@ fn operations_on_the_simulated_part_take_what_its_profile_says() {
 
 #[test]
 fn the_status_tells_how_it_was_mounted() {
-    let fs = CmfsFs::new(simulated(Layout::Compact), Options { manual: true, checkpoint: None }).unwrap();
+    let fs = CmfsFs::new(simulated(Layout::Compact), Options { manual: true, ..Options::default() }).unwrap();
     let status: serde_json::Value =
         serde_json::from_slice(&fs.control_get(fs.root(), "bimetal.status").unwrap()).unwrap();
     assert_eq!((&status["type"], &status["mounted"]), (&"cmfs".into(), &"made".into()));

@@ -74,6 +74,13 @@ pub fn geometry_of(device: &str) -> Result<Geometry> {
         blocks: shape.blocks(),
     };
     geometry.check().map_err(error)?;
+    if profile.cell_bits > 1 {
+        return Err(Error::invalid(format!(
+            "--device {device}: its cells hold {} bits (MLC, TLC, QLC): a power cut while a page is programmed may destroy \
+             the one it is paired with; cmfs is for parts with one, as {DEVICE}",
+            profile.cell_bits
+        )));
+    }
     Ok(geometry)
 }
 
@@ -178,14 +185,14 @@ impl cmfs_core::Nand for Blank {
         Ok(())
     }
 
-    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> std::result::Result<(), NandError> {
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> std::result::Result<u32, NandError> {
         data.fill(0xff);
         self.read_spare(page, spare)
     }
 
-    fn read_spare(&mut self, _: u32, spare: &mut [u8]) -> std::result::Result<(), NandError> {
+    fn read_spare(&mut self, _: u32, spare: &mut [u8]) -> std::result::Result<u32, NandError> {
         spare.fill(0xff);
-        Ok(())
+        Ok(0)
     }
 
     fn program(&mut self, _: u32, _: &[u8], _: &[u8]) -> std::result::Result<(), NandError> {
@@ -287,7 +294,7 @@ impl Volume<'_> {
         if self.nvram.is_some() && !fs.report().why.is_empty() {
             tracing::warn!("cmfs: the NVRAM was not used and the NAND was scanned: {}", fs.report().why);
         }
-        CmfsFs::new(fs, Options { manual: !writable, checkpoint })
+        CmfsFs::new(fs, Options { manual: !writable, checkpoint, scrub_pages: 1 })
     }
 
     /// Checks the volume; how it was opened, what is wrong, and how many objects there are. With `repair` what the

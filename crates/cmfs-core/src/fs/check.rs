@@ -71,7 +71,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if named && !dir.is_some_and(|dir| dir.contains(id)) {
             problem("it is not in its directory");
         }
-        if object.kind == Kind::HardLink && self.volume.objects.get(object.target).is_none() {
+        if named && object.kind == Kind::HardLink && self.volume.objects.get(object.target).is_none() {
             problem("it is a link to nothing");
         }
         if object.kind == Kind::File

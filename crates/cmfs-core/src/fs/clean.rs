@@ -35,6 +35,7 @@ pub(super) struct Cleaner {
     copies: u64,
     most_copies: u32,
     levelled: u64,
+    refreshed: u64,
     lost_pages: u64,
 }
 
@@ -42,6 +43,7 @@ impl Cleaner {
     pub fn count(&self, stats: &mut Stats) {
         (stats.copies, stats.copies_in_a_pause) = (self.copies, self.most_copies);
         (stats.levelled, stats.lost_pages) = (self.levelled, self.lost_pages);
+        stats.refreshed = self.refreshed;
     }
 }
 
@@ -56,6 +58,8 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         let opened = self.log.opened();
         if self.cleaner.cleaning.is_some() || self.log.blocks.free() < low {
             copies += self.clean(self.config.copies_max)?;
+        } else if self.next_tired().is_some() {
+            copies += self.rewrite_tired(self.config.refresh_copies.min(self.config.copies_max))?;
         } else if opened - self.cleaner.looked_at >= self.config.wear_limit {
             self.cleaner.looked_at = opened;
             if let Some(block) = self.log.blocks.coldest(self.config.wear_limit)
@@ -101,6 +105,30 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
             self.end_cleaning(cleaning.block)?;
         } else {
             self.cleaner.cleaning = Some(cleaning);
+        }
+        Ok(copies)
+    }
+
+    /// A block that was read often, or had to be corrected, and holds something.
+    pub fn next_tired(&self) -> Option<u32> {
+        let holds = |block: &u32| {
+            let entry = self.log.blocks.get(*block);
+            matches!(entry.state, BlockState::Full | BlockState::Open) && entry.live > 0
+        };
+        self.log.flash.watch().tired().find(holds)
+    }
+
+    /// Copies pages of tired blocks to the log's end, at most `limit`; how many.
+    pub fn rewrite_tired(&mut self, limit: u32) -> Result<u32> {
+        let mut copies = 0;
+        while copies < limit {
+            if self.cleaner.cleaning.is_none() {
+                let Some(block) = self.next_tired() else { break };
+                self.log.leave(block);
+                self.begin_cleaning(block)?;
+                self.cleaner.refreshed += 1;
+            }
+            copies += self.clean((limit - copies).min(self.config.copies_max))?;
         }
         Ok(copies)
     }

@@ -102,10 +102,10 @@ fn a_part_opened_in_another_shape_is_refused() {
         fn mark_bad(&mut self, _: u32) -> Result<(), crate::NandError> {
             panic!("it is written")
         }
-        fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<(), crate::NandError> {
+        fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, crate::NandError> {
             self.0.read(page, data, spare)
         }
-        fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<(), crate::NandError> {
+        fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, crate::NandError> {
             self.0.read_spare(page, spare)
         }
         fn program(&mut self, _: u32, _: &[u8], _: &[u8]) -> Result<(), crate::NandError> {
@@ -558,6 +558,15 @@ fn an_older_nvram_is_not_believed_though_it_is_the_parts_own() {
     }
 }
 
+/// Goes on after a cut until numbers that are free are given again: in each mount they are given from the first on.
+fn until_numbers_are_given_again(fs: TestFs) -> TestFs {
+    let mut fs = super::world::reopen(fs, false);
+    fs.create(ROOT, b"other", &node(Kind::File)).unwrap();
+    let mut fs = super::world::reopen(fs, true);
+    fs.unlink(ROOT, b"other", false).unwrap();
+    super::world::reopen(fs, true)
+}
+
 #[test]
 fn pages_of_a_file_that_never_got_a_name_are_not_in_the_holes_of_a_later_one() {
     for layout in LAYOUTS {
@@ -565,12 +574,72 @@ fn pages_of_a_file_that_never_got_a_name_are_not_in_the_holes_of_a_later_one() {
         let unborn = fs.create(ROOT, b"unborn", &node(Kind::File)).unwrap();
         fs.write(unborn, 0, &[7; 4 * 2048]).unwrap();
         assert_eq!(fs.volume.objects.get(unborn).unwrap().header, NONE);
-        let mut fs = super::world::reopen(fs, false);
-        fs.create(ROOT, b"other", &node(Kind::File)).unwrap();
-        let mut fs = super::world::reopen(fs, true);
-        // Numbers are given from the first on in each mount.
-        fs.unlink(ROOT, b"other", false).unwrap();
-        let mut fs = super::world::reopen(fs, true);
+        let mut fs = until_numbers_are_given_again(fs);
+        let file = fs.create(ROOT, b"file", &node(Kind::File)).unwrap();
+        assert_eq!(file, unborn, "{layout:?}: the number is given again");
+        fs.truncate(file, 4 * 2048).unwrap();
+        fs.sync().unwrap();
+        let config = *fs.config();
+        let (nand, _) = fs.into_media();
+        let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+        let mut bytes = [1; 4 * 2048];
+        assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), bytes.len());
+        assert!(bytes.iter().all(|byte| *byte == 0), "{layout:?}: it has pages of another file");
+    }
+}
+
+#[test]
+fn a_link_to_a_file_that_never_got_a_name_is_gone_on_flash_before_its_number_is_given_again() {
+    for layout in LAYOUTS {
+        let mut fs = make(GEOMETRY, 16 << 10, small(layout));
+        let unborn = fs.create(ROOT, b"unborn", &node(Kind::File)).unwrap();
+        fs.link(unborn, ROOT, b"link").unwrap();
+        let link = fs.volume.objects.link_of(unborn).unwrap();
+        fs.volume.write_header(link, false, 0).unwrap();
+        let mut fs = until_numbers_are_given_again(fs);
+        let given: [u32; 2] =
+            [b"a", b"b"].map(|name| fs.create(ROOT, name, &node(Kind::File)).expect("a file"));
+        assert!(given.contains(&link), "{layout:?}: the number is given again");
+        for id in given {
+            fs.write(id, 0, &[5; 3000]).unwrap();
+        }
+        fs.sync().unwrap();
+        let config = *fs.config();
+        let (nand, _) = fs.into_media();
+        let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+        for id in given {
+            let mut bytes = [1; 3000];
+            assert_eq!(fs.read(id, 0, &mut bytes).unwrap(), bytes.len());
+            assert!(bytes == [5; 3000], "{layout:?}: its pages are lost in a scan");
+        }
+    }
+}
+
+#[test]
+fn pages_of_a_replaced_file_that_never_got_a_name_are_not_in_the_holes_of_a_later_one() {
+    for layout in LAYOUTS {
+        let mut fs = make(GEOMETRY, 16 << 10, small(layout));
+        let moved = fs.create(ROOT, b"moved", &node(Kind::File)).unwrap();
+        let filler = fs.create(ROOT, b"filler", &node(Kind::File)).unwrap();
+        fs.sync().unwrap();
+        let unborn = fs.create(ROOT, b"unborn", &node(Kind::File)).unwrap();
+        fs.write(unborn, 0, &[7; 4 * 2048]).unwrap();
+        fs.write(filler, 0, &[1; 64 * 2048]).unwrap();
+        assert_eq!(fs.volume.objects.get(unborn).unwrap().header, NONE);
+        // The power goes between the header that replaces and the deletion.
+        fs.volume.objects.remove_entry(ROOT, unborn).unwrap();
+        fs.volume.move_entry(moved, ROOT, ROOT, b"unborn", unborn).unwrap();
+        let mut fs = until_numbers_are_given_again(fs);
+        // The header that replaces is moved, and replaces nothing any more; what was in its block is erased.
+        let block = GEOMETRY.block_of(fs.volume.objects.get(moved).unwrap().header);
+        fs.write(filler, 64 * 2048, &[1; 64 * 2048]).unwrap();
+        fs.volume.begin_cleaning(block).unwrap();
+        fs.volume.clean(64).unwrap();
+        assert_eq!(fs.volume.log.blocks.get(block).live, 0);
+        fs.update().unwrap();
+        while fs.volume.log.blocks.get(block).state != crate::blocks::BlockState::Erased {
+            fs.volume.log.erase_one(&fs.volume.objects).unwrap();
+        }
         let file = fs.create(ROOT, b"file", &node(Kind::File)).unwrap();
         assert_eq!(file, unborn, "{layout:?}: the number is given again");
         fs.truncate(file, 4 * 2048).unwrap();

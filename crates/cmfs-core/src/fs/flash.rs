@@ -4,7 +4,8 @@
 //! counted; an error of the medium is told from the loss of it: what failed is `false` or `None`, and only
 //! [`Error::Gone`] ends an operation at once.
 
-use super::Stats;
+use super::watch::Watch;
+use super::{Config, Stats};
 use crate::error::{Error, Result};
 use crate::media::{Geometry, Nand, NandError};
 use crate::summary;
@@ -37,12 +38,19 @@ pub(super) struct Flash<N> {
     programs: u64,
     erases: u64,
     failures: u64,
+    watch: Watch,
 }
 
 impl<N: Nand> Flash<N> {
-    pub fn new(nand: N) -> Result<Flash<N>> {
+    pub fn new(nand: N, config: &Config) -> Result<Flash<N>> {
         let geometry = nand.geometry();
         geometry.check()?;
+        if nand.cell_bits() > 1 {
+            return Err(Error::Unsupported(
+                "its cells hold more than one bit (MLC, TLC, QLC): a power cut while a page is programmed may destroy the \
+                 one it is paired with; use a part with one bit a cell, or this one in its mode for that",
+            ));
+        }
         Ok(Flash {
             geometry,
             place: TagPlace::for_spare(geometry.spare_bytes),
@@ -51,6 +59,7 @@ impl<N: Nand> Flash<N> {
             programs: 0,
             erases: 0,
             failures: 0,
+            watch: Watch::new(&geometry, nand.correctable(), config),
             nand,
         })
     }
@@ -78,6 +87,24 @@ impl<N: Nand> Flash<N> {
 
     pub fn count(&self, stats: &mut Stats) {
         (stats.programs, stats.erases, stats.failures) = (self.programs, self.erases, self.failures);
+        self.watch.count(stats);
+    }
+
+    /// Blocks that are to be rewritten before they are lost.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Reads a page into the one that is held.
+    fn read_whole(&mut self, page: u32) -> core::result::Result<(), NandError> {
+        let read = self.nand.read(page, &mut self.page, &mut self.spare);
+        self.watch.read(self.geometry.block_of(page), read)
+    }
+
+    /// Reads the spare area of a page.
+    fn read_spare(&mut self, page: u32) -> core::result::Result<(), NandError> {
+        let read = self.nand.read_spare(page, &mut self.spare);
+        self.watch.read(self.geometry.block_of(page), read)
     }
 
     /// The page that was read last.
@@ -96,7 +123,7 @@ impl<N: Nand> Flash<N> {
 
     /// Reads a page whole; what its spare area says, or `None` if it cannot be read.
     pub fn read(&mut self, page: u32) -> Result<Option<SpareState>> {
-        match self.nand.read(page, &mut self.page, &mut self.spare) {
+        match self.read_whole(page) {
             Ok(()) => Ok(Some(self.place.read(&self.spare))),
             Err(NandError::Gone) => Err(Error::Gone),
             Err(_) => Ok(None),
@@ -111,7 +138,7 @@ impl<N: Nand> Flash<N> {
     /// Reads a page that must be one of the log; its tags.
     pub fn fetch(&mut self, page: u32) -> Result<Packed> {
         let damaged = |why| Error::Corrupt { what: "page", why, at: u64::from(page) };
-        match self.nand.read(page, &mut self.page, &mut self.spare) {
+        match self.read_whole(page) {
             Ok(()) => {}
             Err(NandError::Gone | NandError::Failed) => return Err(Error::Gone),
             Err(NandError::Unreadable) => return Err(damaged("more bits are wrong than can be corrected")),
@@ -141,7 +168,7 @@ impl<N: Nand> Flash<N> {
 
     /// The tags of one page.
     pub fn read_tags(&mut self, page: u32) -> Result<SpareState> {
-        match self.nand.read_spare(page, &mut self.spare) {
+        match self.read_spare(page) {
             Ok(()) => Ok(self.place.read(&self.spare)),
             Err(NandError::Unreadable) => Ok(SpareState::Unreadable),
             Err(_) => Err(Error::Gone),
@@ -233,7 +260,7 @@ impl<N: Nand> Flash<N> {
         let mut looked = 0;
         for block in 0..self.geometry.blocks {
             let page = self.geometry.first_page(block);
-            match self.nand.read_spare(page, &mut self.spare) {
+            match self.read_spare(page) {
                 Ok(()) => {}
                 Err(NandError::Gone) => return Err(Error::Gone),
                 Err(_) => continue,
@@ -276,6 +303,9 @@ impl<N: Nand> Flash<N> {
         let done = self.nand.erase(block);
         let done = self.succeeded(done)?;
         self.erases += u64::from(done);
+        if done {
+            self.watch.erased(block);
+        }
         Ok(done)
     }
 

@@ -55,7 +55,7 @@ pub(super) struct Log<N, V> {
 impl<N: Nand, V: Nvram> Log<N, V> {
     /// A log of which nothing is known yet.
     pub fn new(nand: N, config: Config) -> Result<Self> {
-        let flash = Flash::new(nand)?;
+        let flash = Flash::new(nand, &config)?;
         let geometry = flash.geometry();
         let usable = geometry.pages_per_block - summary::pages(&geometry, config.summaries);
         Ok(Log {
@@ -146,6 +146,21 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     pub fn begin_session(&mut self) -> Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
         session.begin(&mut self.flash, &mut self.blocks, &mut self.memory, self.last_block)
+    }
+
+    /// The block of the newest format record.
+    pub fn record_block(&self) -> Option<u32> {
+        self.session.as_ref().map(|session| self.flash.geometry().block_of(session.page()))
+    }
+
+    /// Begins another session, whose record is in the other block, where the block of this one's is tired; whether it is.
+    pub fn renew_session(&mut self) -> Result<bool> {
+        let is_tired = self.record_block().is_some_and(|block| self.flash.watch().is_tired(block));
+        if is_tired && let Some(session) = &mut self.session {
+            session.end();
+            self.begin_session()?;
+        }
+        Ok(is_tired)
     }
 
     /// As [`begin_session`](Log::begin_session), with a block at hand that may take the place of one of records.
@@ -298,6 +313,14 @@ impl<N: Nand, V: Nvram> Log<N, V> {
             }
         }
         Ok(())
+    }
+
+    /// Nothing more is written to a block, if it is the open one.
+    pub fn leave(&mut self, block: u32) {
+        if self.open.as_ref().is_some_and(|open| open.block == block) {
+            self.open = None;
+            self.blocks.close(block);
+        }
     }
 
     /// Opens the next block. The NVRAM knows it before the first page is in it.

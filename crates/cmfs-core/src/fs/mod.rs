@@ -9,6 +9,7 @@
 //! | `Volume` | objects with their headers (`headers`), entries of directories (`entries`) and cleaning (`clean`) |
 //! | `Log` | where the next page goes, and what must happen before the first |
 //! | `Session`, `Checkpoint` | the part's format records, a checkpoint of YAFFS2 |
+//! | `Watch`, `Scrubber` | how often blocks are read and corrected; looking through all of them (`refresh`) |
 //! | `Flash`, `Memory` | the part, and the NVRAM that may not be there |
 //! | `Blocks`, `Objects`, `Dir` | tables in memory, beside this folder |
 
@@ -31,6 +32,7 @@ mod log;
 mod memory;
 mod mount;
 mod names;
+mod refresh;
 mod replay;
 mod reservations;
 mod session;
@@ -39,6 +41,7 @@ mod tests;
 mod volume;
 #[cfg(test)]
 mod walks;
+mod watch;
 #[cfg(test)]
 mod world;
 
@@ -54,6 +57,7 @@ use crate::media::{Nand, Nvram};
 use crate::nvram::Store;
 use crate::object::Time;
 use cache::Cache;
+use refresh::Scrubber;
 use reservations::Reservations;
 use volume::Volume;
 
@@ -96,6 +100,11 @@ pub struct Config {
     pub copies_max: u32,
     /// Erases that the most worn block may be ahead of the least worn.
     pub wear_limit: u32,
+    /// Reads of a block after which it is rewritten, since reading disturbs what is beside; 0: however many.
+    pub refresh_reads: u32,
+    /// Pages of tired blocks that are rewritten for one page written, and in an [`update_if_due`](Fs::update_if_due),
+    /// at most; 0: none ever.
+    pub refresh_copies: u32,
     /// Open a part that has no format record, as YAFFS2 and image makers leave it: from the NAND alone.
     pub plain: bool,
 }
@@ -111,6 +120,8 @@ impl Default for Config {
             reserve_blocks: 5,
             copies_max: 16,
             wear_limit: 32,
+            refresh_reads: 100_000,
+            refresh_copies: 64,
             plain: false,
         }
     }
@@ -133,6 +144,16 @@ pub struct Stats {
     pub levelled: u64,
     /// Live pages that could not be read any more.
     pub lost_pages: u64,
+    /// Wrong bits that were corrected in what was read, as far as the part tells.
+    pub corrected_bits: u64,
+    /// Blocks that were rewritten because they had been read often, or had to be corrected.
+    pub refreshed: u64,
+    /// Blocks that are to be.
+    pub tired_blocks: u32,
+    /// Pages that [`scrub`](Fs::scrub) read.
+    pub scrubbed: u64,
+    /// Pages that it could not read.
+    pub scrub_failures: u64,
     /// Updates of the NVRAM.
     pub commits: u64,
     /// Bytes of records written by them.
@@ -164,6 +185,7 @@ pub struct Fs<N: Nand, V: Nvram> {
     reservations: Reservations,
     last_update_ms: u64,
     report: MountReport,
+    scrubber: Scrubber,
 }
 
 impl<N: Nand, V: Nvram> Fs<N, V> {
@@ -195,7 +217,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// What was done since it was opened.
     pub fn stats(&self) -> Stats {
-        self.volume.stats()
+        let mut stats = self.volume.stats();
+        self.scrubber.count(&mut stats);
+        stats
     }
 
     /// How it was opened.

@@ -17,7 +17,7 @@ use super::log::Log;
 use super::replay::Replay;
 use super::session::Match;
 use super::volume::Volume;
-use super::{Cache, Config, Reservations};
+use super::{Cache, Config, Reservations, Scrubber};
 use crate::UpdateReport;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
@@ -84,7 +84,7 @@ fn make_root() -> Objects {
 impl<N: Nand, V: Nvram> Fs<N, V> {
     fn new(volume: Volume<N, V>, report: MountReport) -> Self {
         let (cache, reservations) = (Cache::default(), Reservations::default());
-        Fs { volume, cache, reservations, last_update_ms: 0, report }
+        Fs { volume, cache, reservations, last_update_ms: 0, report, scrubber: Scrubber::default() }
     }
 
     /// Makes an empty file system. `identity` ties NAND and NVRAM and should be random. With `erase` every good
@@ -218,6 +218,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return Ok(None);
         }
         self.last_update_ms = now_ms;
+        self.refresh()?;
         let changed = self.volume.objects.dirty_from(0).next().is_some()
             || self.cache.len() > 0
             || self.volume.log.memory.is_modified();

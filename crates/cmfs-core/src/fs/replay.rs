@@ -264,7 +264,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
     fn shadow(&mut self, id: u32) {
         self.moves.remove(&id);
         match self.objects.get_mut(id).filter(|_| id > LOST_FOUND) {
-            Some(object) if object.header != NONE => object.parent = UNLINKED,
+            Some(object) if object.header != NONE || object.map.count() > 0 => object.parent = UNLINKED,
             _ => return self.drop_object(id),
         }
         self.log.memory.note_object(id);
@@ -288,7 +288,9 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
                 (NONE, 0) if id > LOST_FOUND => self.drop_object(id),
                 (NONE, _) if id > LOST_FOUND => {
                     self.moves.remove(&id);
-                    object.damaged = object.parent == LOST_FOUND || !self.report.lost.is_empty();
+                    // What was replaced has no name in any case.
+                    let is_lost = object.parent != UNLINKED && !self.report.lost.is_empty();
+                    object.damaged = object.parent == LOST_FOUND || is_lost;
                     object.parent = if object.damaged { LOST_FOUND } else { UNLINKED };
                     self.log.memory.note_object(id);
                 }

@@ -115,6 +115,16 @@ impl Session {
         self.record.session
     }
 
+    /// The page of the newest record.
+    pub fn page(&self) -> u32 {
+        self.page
+    }
+
+    /// Another session is to begin in this mount.
+    pub fn end(&mut self) {
+        self.begun = false;
+    }
+
     /// Whether it is of this mount.
     pub fn has_begun(&self) -> bool {
         self.begun
@@ -161,7 +171,9 @@ impl Session {
         let (old, number) = (self.record, memory.number());
         let record = Record { session: self.given_out.wrapping_add(1), memory: number, ..old };
         let geometry = flash.geometry();
-        let next = self.next.filter(|_| number != 0 && number == old.memory);
+        // What is tired is erased in the session after this one.
+        let is_tired = flash.watch().is_tired(geometry.block_of(self.page));
+        let next = self.next.filter(|_| number != 0 && number == old.memory && !is_tired);
         let page = match (next, other_of(&record, geometry.block_of(self.page))) {
             (Some(next), _) => next,
             (None, Some(other)) => geometry.first_page(other),

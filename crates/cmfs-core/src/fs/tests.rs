@@ -537,6 +537,34 @@ fn a_spoilt_nvram_costs_a_scan_and_no_file() {
     }
 }
 
+/// A record whose head says that it is of something else is missed, though nothing that is looked for is spoilt.
+#[test]
+fn a_wrong_bit_in_what_a_record_is_of_costs_a_scan_and_no_file() {
+    for layout in [Layout::Compact, Layout::Paper] {
+        let mut fs = make(GEOMETRY, 4 << 10, small(layout));
+        let (mut world, mut random) = (World::default(), Random::new(3));
+        for _ in 0..60 {
+            world.step(&mut fs, &mut random, 30_000).unwrap();
+        }
+        world.write(&mut fs, "d0/long", 600 * 2048, &[3; 2048]).unwrap();
+        world.sync(&mut fs, true).unwrap();
+        let config = *fs.config();
+        let (nand, nvram) = fs.into_media();
+        let nvram = nvram.unwrap();
+        for word in 0..512 {
+            // Kind, and the number of what it is of, with that of the piece.
+            for bit in [20, 21, 22, 23, 24, 26, 28, 32, 42, 43] {
+                let mut spoilt = nvram.clone();
+                spoilt.bytes_mut()[word * 8 + bit / 8] ^= 1 << (bit % 8);
+                let what = std::format!("{layout:?}, bit {bit} of word {word}");
+                let mut fs = Fs::open(nand.clone(), Some(spoilt), config)
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
+                world.check_all(&mut fs, &what);
+            }
+        }
+    }
+}
+
 /// A marker that says by mistake that nothing was written since the update is found out, too.
 #[test]
 fn a_marker_of_the_papers_layout_that_lies_costs_a_scan_and_no_file() {

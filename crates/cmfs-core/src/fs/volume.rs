@@ -160,6 +160,16 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         Ok(())
     }
 
+    /// Rewrites pages of tired blocks, as many as are allowed at once, and the format record if its block is; how many.
+    pub fn refresh(&mut self) -> Result<u32> {
+        let mut copies = 0;
+        if self.next_tired().is_some() {
+            self.make_room()?;
+            copies = self.rewrite_tired(self.config.refresh_copies)?;
+        }
+        Ok(copies + u32::from(self.log.renew_session()?))
+    }
+
     /// Ends the life of what an earlier mount kept without a name, or replaced without saying so any more: before
     /// anything else is written, so that flash never says less of it than now.
     pub fn reap(&mut self) -> Result<()> {

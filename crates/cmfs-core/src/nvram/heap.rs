@@ -242,6 +242,10 @@ impl<V: Nvram> Heap<V> {
         self.places.keys().filter(|key| key.kind == kind).copied().collect()
     }
 
+    pub fn all_keys(&self) -> Vec<Key> {
+        self.places.keys().copied().collect()
+    }
+
     /// The contents of a record, all words of it; `None` if it is not there, or spoilt by its head's checksum.
     pub fn get(&mut self, key: Key) -> Result<Option<Vec<u8>>, NvramError> {
         let Some(chunk) = self.place(key) else { return Ok(None) };

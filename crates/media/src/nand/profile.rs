@@ -63,6 +63,13 @@ pub struct NandProfile {
     /// … in this many bytes.
     #[serde(deserialize_with = "size")]
     pub ecc_bytes: u64,
+    /// Bits that a cell holds: 1 unless it is said.
+    #[serde(default = "one")]
+    pub cell_bits: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// The order in which pages of a block may be programmed.
