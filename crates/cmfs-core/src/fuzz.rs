@@ -7,11 +7,13 @@ use crate::codec::{huffman, hybrid, lzo, rice, rle};
 use crate::header::Header;
 use crate::media::{Geometry, Nand, Nvram};
 use crate::object::{Kind, ROOT};
-use crate::ram::{RamNand, RamNvram};
+use crate::ram::{Power, RamNand, RamNvram};
 use crate::record::Record;
 use crate::tags::{Packed, TagPlace};
 use crate::{Config, Fs, Layout, NewObject, summary};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 const GEOMETRY: Geometry = Geometry { page_bytes: 2048, spare_bytes: 64, pages_per_block: 8, blocks: 24 };
 const NVRAM_BYTES: usize = 6 << 10;
@@ -43,7 +45,7 @@ fn config(layout: Layout) -> Config {
 }
 
 /// A small volume with something of each kind of page.
-fn small(layout: Layout, ends: u8) -> Option<(RamNand, RamNvram)> {
+fn make(layout: Layout, ends: u8) -> Option<(RamNand, RamNvram)> {
     let nand = RamNand::new(GEOMETRY);
     let nvram = RamNvram::new(NVRAM_BYTES, nand.power());
     let mut fs = Fs::format(nand, Some(nvram), config(layout), IDENTITY, false).ok()?;
@@ -70,6 +72,24 @@ fn small(layout: Layout, ends: u8) -> Option<(RamNand, RamNvram)> {
     }
     let (nand, nvram) = fs.into_media();
     Some((nand, nvram?))
+}
+
+std::thread_local! {
+    /// Volumes that were made already: making one takes longer than what is done with it.
+    static MADE: RefCell<BTreeMap<(bool, u8), (RamNand, RamNvram)>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// A copy of a small volume that [`make`] made.
+fn small(layout: Layout, ends: u8) -> Option<(RamNand, RamNvram)> {
+    MADE.with_borrow_mut(|made| {
+        let key = (layout == Layout::Compact, ends);
+        if !made.contains_key(&key) {
+            made.insert(key, make(layout, ends)?);
+        }
+        let (nand, nvram) = made.get(&key)?;
+        let power = Power::default();
+        Some((nand.copy_on(power.clone()), nvram.copy_on(power)))
+    })
 }
 
 /// Changes a page, and makes its checksums right again: what tags say, a record's, the page's.

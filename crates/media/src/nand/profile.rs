@@ -63,13 +63,8 @@ pub struct NandProfile {
     /// … in this many bytes.
     #[serde(deserialize_with = "size")]
     pub ecc_bytes: u64,
-    /// Bits that a cell holds: 1 unless it is said.
-    #[serde(default = "one")]
+    /// Bits that a cell holds, from 1 (SLC) to 5: pages that share cells are lost together, so that it has to be said.
     pub cell_bits: u32,
-}
-
-fn one() -> u32 {
-    1
 }
 
 /// The order in which pages of a block may be programmed.
@@ -208,6 +203,7 @@ impl Described for NandProfile {
             "ecc_bytes",
             "must divide page",
         )?;
+        InvalidField::unless((1..=5).contains(&self.cell_bits), "cell_bits", "must be from 1 (SLC) to 5")?;
         self.check_rates()
     }
 }
