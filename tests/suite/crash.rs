@@ -6,8 +6,8 @@ use bimetal::front::crash::explore::{Explorer, Plan, Tally};
 use bimetal::front::crash::run::{Recording, Run};
 use bimetal::front::crash::save;
 use bimetal::front::crash::subject::Hybrid;
-use bimetal::fs::FileSystem;
 use bimetal::fs::nfhybrid::{NfHybrid, Options, ssd, volume};
+use bimetal::fs::{Caller, FileSystem, NewNode};
 use bimetal::media::BlockDevice;
 use bimetal::media::faulty::{Effect, Faulty, Kind, When};
 use bimetal::media::ram::Ram;
@@ -76,6 +76,35 @@ fn a_healthy_volume_loses_nothing_in_any_state_and_every_sort_of_state_is_seen()
     ] {
         assert!(count >= least, "{count} of at least {least}: {tally:?}");
     }
+}
+
+#[test]
+fn a_full_disk_and_writes_that_are_several_operations_break_no_promise() {
+    let Some(halves) = halves() else { return skip("mke2fs is not installed") };
+    let subject = Hybrid { options: manual() };
+    let open = |devices: &[Arc<dyn BlockDevice>]| -> bimetal::Result<Box<dyn FileSystem>> {
+        Ok(Box::new(NfHybrid::open(devices[0].clone(), Some(devices[1].clone()), manual())?))
+    };
+    let recording = Recording::begin(&subject, halves, &open).unwrap();
+    let fs = recording.fs();
+    let node = NewNode { kind: bimetal::fs::Kind::File, perm: 0o644, rdev: 0, target: b"" };
+    let ino = fs.create(&Caller::default(), fs.root(), b"big", &node).unwrap().ino;
+    let bytes: Vec<u8> = (0..3u64 << 20).map(|at| (at / 4096) as u8 | 1).collect();
+    let mut at = 0;
+    let full = loop {
+        match fs.write(ino, at, &bytes, false).and_then(|written| written.get()) {
+            Ok(written) => at += written as u64,
+            Err(why) => break why,
+        }
+    };
+    assert!(matches!(full, bimetal::Error::NoSpace(_)), "{full}");
+    again::work(&*fs, &Default::default(), 1).unwrap();
+    fs.fsync(ino, false).unwrap().get().unwrap();
+    drop(fs);
+    let tally = explore(&subject, &recording.run("a full disk", &[]), 120);
+    println!("{tally:#?}");
+    assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
+    assert!(tally.alone >= 20 && tally.work_cuts >= 2, "{tally:?}");
 }
 
 #[test]

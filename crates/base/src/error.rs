@@ -153,3 +153,15 @@ impl Error {
         Error::Invalid(text.to_string())
     }
 }
+
+/// A name or path for a message: what is not UTF-8 replaced, what a terminal would act on written as Rust writes it.
+pub fn shown(name: &[u8]) -> String {
+    let mut text = String::new();
+    for c in String::from_utf8_lossy(name).chars() {
+        match c.is_control() {
+            true => text.extend(c.escape_default()),
+            false => text.push(c),
+        }
+    }
+    text
+}

@@ -50,7 +50,7 @@ pub fn write_image(fs: &mut Fs<Part, Memory>, path: &Path) -> Result<u32> {
     };
     export.numbers.insert(ROOT, ROOT);
     export.object(ROOT, ROOT, b"", ROOT)?;
-    export.dir(ROOT, ROOT)?;
+    export.below(ROOT, ROOT)?;
     let count = export.next - FIRST_ID + 1;
     export.out.flush().map_err(|why| Error::io(path.display(), why))?;
     Ok(count)
@@ -64,25 +64,28 @@ impl Export<'_> {
         written.map_err(|why| Error::io(&self.path, why))
     }
 
-    /// Everything in a directory that is in the image already.
-    fn dir(&mut self, dir: u32, number: u32) -> Result<()> {
-        let mut entries: Vec<(u32, Vec<u8>)> = Vec::new();
-        let mut take = |entry: cmfs_core::Entry| {
-            entries.push((entry.id, entry.name.to_vec()));
-            true
-        };
-        self.fs.list(dir, 0, &mut take).map_err(error)?;
-        for (id, name) in entries {
-            let own = self.next;
-            self.next += 1;
-            if let Some(target) = self.numbers.get(&id).copied() {
-                self.link(own, number, &name, target)?;
-                continue;
-            }
-            self.numbers.insert(id, own);
-            self.object(id, own, &name, number)?;
-            if self.fs.attr(id).map_err(error)?.kind == Kind::Dir {
-                self.dir(id, own)?;
+    /// Everything below a directory that is in the image already, as `number`: a directory before what is in it.
+    fn below(&mut self, dir: u32, number: u32) -> Result<()> {
+        let mut todo = vec![(dir, number)];
+        while let Some((dir, number)) = todo.pop() {
+            let mut entries: Vec<(u32, Vec<u8>)> = Vec::new();
+            let mut take = |entry: cmfs_core::Entry| {
+                entries.push((entry.id, entry.name.to_vec()));
+                true
+            };
+            self.fs.list(dir, 0, &mut take).map_err(error)?;
+            for (id, name) in entries {
+                let own = self.next;
+                self.next += 1;
+                if let Some(target) = self.numbers.get(&id).copied() {
+                    self.link(own, number, &name, target)?;
+                    continue;
+                }
+                self.numbers.insert(id, own);
+                self.object(id, own, &name, number)?;
+                if self.fs.attr(id).map_err(error)?.kind == Kind::Dir {
+                    todo.push((id, own));
+                }
             }
         }
         Ok(())

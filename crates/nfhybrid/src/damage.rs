@@ -12,6 +12,7 @@ use super::partial::load_frame;
 use super::record::{Record, stamp};
 use super::recover::Recovery;
 use super::ssd::{RecordBody, Run};
+use bimetal_base::error::shown;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bytes::Bytes;
@@ -251,7 +252,6 @@ impl Beyond {
 
     /// The nearest directory that the disk half has, and the way from it.
     fn path(&self, core: &mut Core, mut parent: u64, name: &[u8]) -> (Ino, String) {
-        let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let (mut path, mut steps) = (shown(name), 0);
         while core.ext4.inode(Ino(parent)).is_err()
             && let Some((above, name)) = self.named.get(&parent).filter(|_| steps < 1000)

@@ -3,6 +3,7 @@
 
 use super::aftermath::{Lost, WHAT_IS_LOST};
 use super::core::Core;
+use bimetal_base::error::shown;
 use bimetal_base::units::Ino;
 use bimetal_ext4::ROOT_INO;
 use bimetal_vfs::Kind;
@@ -22,7 +23,7 @@ impl Core {
         let mut seen = FxHashSet::from_iter([ROOT_INO]);
         while let Some((dir, path)) = todo.pop().filter(|_| found.len() < wanted.len()) {
             let mut look = |ino: Ino, kind: Kind, name: &[u8]| {
-                let path = || format!("{path}/{}", String::from_utf8_lossy(name));
+                let path = || format!("{path}/{}", shown(name));
                 if wanted.contains(&ino) {
                     found.entry(ino).or_insert_with(path);
                 }

@@ -19,6 +19,7 @@ use clap::Args;
 use serde_json::json;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -153,7 +154,8 @@ impl Crash {
             _ => self.make()?,
         };
         let (run, ended) = run::record(&subject, bases, &front, &own, &self.command)?;
-        Ok((run, subject, Some(ended.code().unwrap_or(-1))))
+        let ended = ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0));
+        Ok((run, subject, Some(ended)))
     }
 
     /// New halves, in memory.

@@ -5,9 +5,12 @@ use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::at;
 use crate::fs::{Attr, FileSystem, Kind, resolve};
 use crate::time::Stamp;
+use crate::units::Ino;
 use clap::Args;
 use serde_json::{Value, json};
-use std::io::{self, BufWriter, Write};
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -34,6 +37,9 @@ pub(super) struct Ls {
     /// Absolute paths
     #[arg(default_value = "/")]
     paths: Vec<String>,
+    /// What is written goes to a terminal.
+    #[arg(skip = io::stdout().is_terminal())]
+    terminal: bool,
 }
 
 impl Ls {
@@ -53,38 +59,65 @@ impl Ls {
         if attr.kind != Kind::Dir {
             return self.line(fs, path, path.as_bytes(), &attr, out);
         }
-        self.dir(fs, path.trim_end_matches('/'), &attr, out).map_err(|why| at(path, why))
+        self.below(fs, path.trim_end_matches('/'), &attr, out).map_err(|why| at(path, why))
     }
 
-    fn dir(&self, fs: &dyn FileSystem, path: &str, dir: &Attr, out: &mut dyn Write) -> Result<()> {
-        if self.recursive && !self.json {
-            super::said(writeln!(out, "{}:", if path.is_empty() { "/" } else { path }))?;
+    /// A directory, and the directories below it when that is asked for. No depth of theirs is too much, and one that a damaged
+    /// directory leads back to is not listed again.
+    fn below(&self, fs: &dyn FileSystem, path: &str, dir: &Attr, out: &mut dyn Write) -> Result<()> {
+        let mut seen = HashSet::from([dir.ino]);
+        let mut todo = vec![(path.to_owned(), dir.ino)];
+        while let Some((path, dir)) = todo.pop() {
+            if self.recursive && !self.json {
+                if seen.len() > 1 {
+                    super::said(writeln!(out))?;
+                }
+                let path = if path.is_empty() { "/" } else { &path };
+                super::said(out.write_all(&self.shown(path.as_bytes())))?;
+                super::said(writeln!(out, ":"))?;
+            }
+            let mut inside = self.dir(fs, &path, dir, out)?;
+            inside.retain(|(_, ino)| self.recursive && seen.insert(*ino));
+            todo.extend(inside.into_iter().rev());
         }
+        Ok(())
+    }
+
+    /// The entries of a directory, a line each; the directories among them.
+    fn dir(
+        &self,
+        fs: &dyn FileSystem,
+        path: &str,
+        dir: Ino,
+        out: &mut dyn Write,
+    ) -> Result<Vec<(String, Ino)>> {
         let mut names = Vec::new();
-        fs.readdir(dir.ino, 0, &mut |entry| {
+        fs.readdir(dir, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {
                 names.push(entry.name.to_vec());
             }
             true
         })?;
         names.sort();
-        let mut below = Vec::new();
+        let mut inside = Vec::new();
         for name in names {
-            let attr = fs.lookup(dir.ino, &name)?;
+            let attr = fs.lookup(dir, &name)?;
             fs.forget(attr.ino, 1);
             let child = format!("{path}/{}", String::from_utf8_lossy(&name));
             self.line(fs, &child, &name, &attr, out)?;
             if attr.kind == Kind::Dir {
-                below.push((child, attr));
+                inside.push((child, attr.ino));
             }
         }
-        for (child, attr) in below.iter().filter(|_| self.recursive) {
-            if !self.json {
-                super::said(writeln!(out))?;
-            }
-            self.dir(fs, child, attr, out)?;
+        Ok(inside)
+    }
+
+    /// A name as it is; on a terminal with question marks for what a terminal would act on, as ls(1) does.
+    fn shown<'a>(&self, name: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.terminal {
+            true => String::from_utf8_lossy(name).replace(char::is_control, "?").into_bytes().into(),
+            false => name.into(),
         }
-        Ok(())
     }
 
     fn line(
@@ -99,8 +132,8 @@ impl Ls {
             Kind::Symlink if self.long || self.json => Some(fs.readlink(attr.ino)?),
             _ => None,
         };
-        let target = target.map(|target| String::from_utf8_lossy(&target).into_owned());
         if self.json {
+            let target = target.map(|target| String::from_utf8_lossy(&target).into_owned());
             return super::said(writeln!(out, "{}", as_json(path, attr, target)));
         }
         if self.long {
@@ -114,9 +147,12 @@ impl Ls {
             let (links, uid, gid) = (attr.nlink, attr.uid, attr.gid);
             super::said(write!(out, "{mode} {links:>3} {uid:>5} {gid:>5} {size:>12} {time} "))?;
         }
-        super::said(out.write_all(name))?;
-        let arrow = target.map(|target| format!(" -> {target}")).unwrap_or_default();
-        super::said(writeln!(out, "{arrow}"))
+        super::said(out.write_all(&self.shown(name)))?;
+        if let Some(target) = target {
+            super::said(write!(out, " -> "))?;
+            super::said(out.write_all(&self.shown(&target)))?;
+        }
+        super::said(writeln!(out))
     }
 }
 
@@ -210,7 +246,8 @@ mod tests {
             without_ssd: false,
             models: Default::default(),
         };
-        let mut ls = Ls { volume, long: true, recursive: true, json: false, paths: Vec::new() };
+        let mut ls =
+            Ls { volume, long: true, recursive: true, json: false, paths: Vec::new(), terminal: false };
         let mut out = Vec::new();
         ls.path(&fs, "/", &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
@@ -222,5 +259,20 @@ mod tests {
         ls.path(&fs, "/d", &mut out).unwrap();
         let line: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!((&line["path"], &line["target"]), (&json!("/d/l"), &json!("../x")));
+
+        fs.create(&Caller::default(), fs.root(), b"\x1b[2J\xff", &node(Kind::File, b"")).unwrap();
+        let mut bottom = dir.ino;
+        for _ in 0..3000 {
+            bottom = fs.create(&Caller::default(), bottom, b"e", &node(Kind::Dir, b"")).unwrap().ino;
+        }
+        ls.json = false;
+        let mut out = Vec::new();
+        ls.path(&fs, "/", &mut out).unwrap();
+        assert_eq!(out.split(|byte| *byte == b'\n').filter(|line| line.ends_with(b"e:")).count(), 3000);
+        assert!(out.windows(5).any(|name| name == b"\x1b[2J\xff"), "a program reads names as they are");
+        (ls.terminal, ls.recursive) = (true, false);
+        let mut out = Vec::new();
+        ls.path(&fs, "/", &mut out).unwrap();
+        assert!(out.windows(5).any(|name| name == b"?[2J\xef") && !out.contains(&0x1b));
     }
 }

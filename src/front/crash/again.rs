@@ -2,7 +2,7 @@
 
 use super::calls::is_file;
 use super::snapshot::Snapshot;
-use crate::fs::{Caller, FileSystem, Kind, NewNode, Rename, SetAttr, resolve_bytes};
+use crate::fs::{Caller, Deferred, FileSystem, Kind, NewNode, Rename, SetAttr, resolve_bytes};
 use crate::random::Random;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -24,20 +24,25 @@ pub fn work(fs: &dyn FileSystem, start: &Snapshot, seed: u64) -> Result<()> {
     let dir = resolve_bytes(fs, &pick(&mut random, false).unwrap_or_default())?.ino;
     let mut made = Vec::new();
     for step in 0..STEPS {
-        match random.below(8) {
-            0..3 => made.push(replace(fs, dir, &mut random, &format!("again-{seed}-{step}"))?),
-            3..5 => {
-                if let Some(path) = pick(&mut random, true) {
-                    overwrite(fs, &path, &mut random)?;
-                }
+        let done = match random.below(8) {
+            0..3 => {
+                replace(fs, dir, &mut random, &format!("again-{seed}-{step}")).map(|name| made.push(name))
             }
-            5 => {
-                if let Some(name) = made.pop() {
-                    fs.unlink(dir, &name)?;
-                }
-            }
-            6 => fs.fsync(dir, false)?.get()?,
-            _ => fs.sync()?,
+            3..5 => match pick(&mut random, true) {
+                Some(path) => overwrite(fs, &path, &mut random),
+                None => Ok(()),
+            },
+            5 => match made.pop() {
+                Some(name) => fs.unlink(dir, &name),
+                None => Ok(()),
+            },
+            6 => fs.fsync(dir, false).and_then(Deferred::get),
+            _ => fs.sync(),
+        };
+        match done {
+            // A volume that was full before the cut is full after it.
+            Err(Error::NoSpace(_)) => {}
+            done => done?,
         }
     }
     Ok(())

@@ -112,6 +112,10 @@ pub struct Call {
     pub after: Vec<After>,
 }
 
+/// The longest write that is one call, and what its ends are multiples of, bytes. A longer one is several operations to the
+/// file system, and a cut may fall between any two of them.
+const PART: u64 = 32 << 10;
+
 /// A file system whose changes are written down.
 pub struct Traced {
     fs: Arc<dyn FileSystem>,
@@ -171,6 +175,24 @@ impl Traced {
         let there = self.fs.read(ino, offset, len).and_then(Deferred::get);
         let data = there.map(|parts| Bytes::from(parts.concat())).unwrap_or_default();
         self.write_down(CallRequest::Write { ino, offset, data }, begun, &[ino]);
+    }
+
+    /// A write that the file system does as one operation.
+    fn write_one(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<usize> {
+        let _turn = self.turn.lock();
+        let begun = self.recorder.position();
+        // Its place in the list is where it takes effect, so it is waited for here.
+        match self.fs.write(ino, offset, data, kill_suid).and_then(Deferred::get) {
+            Ok(written) => {
+                let data = Bytes::copy_from_slice(&data[..written]);
+                self.write_down(CallRequest::Write { ino, offset, data }, begun, &[ino]);
+                Ok(written)
+            }
+            Err(why) => {
+                self.after_failure(ino, offset, data.len(), begun);
+                Err(why)
+            }
+        }
     }
 
     fn attributes<T>(&self, ino: Ino, call: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -259,20 +281,20 @@ impl FileSystem for Traced {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>> {
-        let _turn = self.turn.lock();
-        let begun = self.recorder.position();
-        // Its place in the list is where it takes effect, so it is waited for here.
-        match self.fs.write(ino, offset, data, kill_suid).and_then(Deferred::get) {
-            Ok(written) => {
-                let data = Bytes::copy_from_slice(&data[..written]);
-                self.write_down(CallRequest::Write { ino, offset, data }, begun, &[ino]);
-                Ok(Deferred::Now(written))
+        let mut done = 0;
+        loop {
+            let at = offset.saturating_add(done as u64);
+            let len = (PART - at % PART).min((data.len() - done) as u64) as usize;
+            match self.write_one(ino, at, &data[done..done + len], kill_suid) {
+                Ok(written) => done += written,
+                Err(_) if done > 0 => break,
+                Err(why) => return Err(why),
             }
-            Err(why) => {
-                self.after_failure(ino, offset, data.len(), begun);
-                Err(why)
+            if at.saturating_add(len as u64) != offset.saturating_add(done as u64) || done == data.len() {
+                break;
             }
         }
+        Ok(Deferred::Now(done))
     }
 
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<Deferred<()>> {
@@ -409,5 +431,21 @@ mod tests {
             Some(0)
         );
         assert!(calls.iter().all(|call| call.done == Some(0)));
+    }
+
+    #[test]
+    fn a_long_write_is_several_calls_of_which_a_file_system_does_each_whole() {
+        let traced = Traced::new(Arc::new(MemFs::new(1 << 20, &Caller::default())), Recorder::new());
+        let ino = traced.create(&Caller::default(), traced.root(), b"a", &node(Kind::File)).unwrap().ino;
+        let long = vec![7; 3 * PART as usize];
+        assert_eq!(traced.write(ino, 5, &long, false).unwrap().get().unwrap(), long.len());
+        let sizes: Vec<u64> = traced.calls().iter().skip(1).map(|call| call.after[0].size).collect();
+        assert_eq!(sizes, [PART, 2 * PART, 3 * PART, 3 * PART + 5]);
+        assert_eq!(traced.write(ino, 0, &[], false).unwrap().get().unwrap(), 0);
+        assert!(traced.write(ino, u64::MAX - 1, &[1; 8], false).is_err());
+        // More than there is room for: what was written is said.
+        let most = vec![8; 2 << 20];
+        let written = traced.write(ino, 0, &most, false).unwrap().get().unwrap();
+        assert!(written > 0 && written < most.len() && written as u64 % PART == 0, "{written}");
     }
 }

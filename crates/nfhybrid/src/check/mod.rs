@@ -18,6 +18,7 @@ use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Ssd};
 use super::volume::{lend, pairing_to};
 use super::{NfHybrid, Options, Recover};
+use bimetal_base::error::shown;
 use bimetal_base::runtime;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -510,7 +511,7 @@ fn walk(fs: &NfHybrid, findings: &mut Findings) {
         let mut entries = Vec::new();
         let listed = fs.readdir(dir, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {
-                entries.push((entry.ino, String::from_utf8_lossy(entry.name).into_owned()));
+                entries.push((entry.ino, shown(entry.name)));
             }
             true
         });

@@ -203,7 +203,7 @@ impl Ssd {
             format!(
                 "the last operations of the SSD's log ({count}) do not count: their contents are not whole, as when the power fails \
                  before an fsync returns; if that fsync had returned, the SSD is damaged, and what there is could be got off by \
-                 `bimetal rescue --ssd` from a copy of it made before this mount"
+                 `bimetal rescue --ssd`, as long as it has not been mounted for writing since (keep a copy)"
             )
         });
         if superblock.free_marks {
