@@ -12,6 +12,7 @@ use crate::record::Record;
 use crate::tags::{Packed, TagPlace};
 use crate::{Config, Fs, Layout, NewObject, summary};
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
@@ -82,11 +83,10 @@ std::thread_local! {
 /// A copy of a small volume that [`make`] made.
 fn small(layout: Layout, ends: u8) -> Option<(RamNand, RamNvram)> {
     MADE.with_borrow_mut(|made| {
-        let key = (layout == Layout::Compact, ends);
-        if !made.contains_key(&key) {
-            made.insert(key, make(layout, ends)?);
-        }
-        let (nand, nvram) = made.get(&key)?;
+        let (nand, nvram) = match made.entry((layout == Layout::Compact, ends)) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(room) => room.insert(make(layout, ends)?),
+        };
         let power = Power::default();
         Some((nand.copy_on(power.clone()), nvram.copy_on(power)))
     })

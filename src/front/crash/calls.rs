@@ -446,6 +446,6 @@ mod tests {
         // More than there is room for: what was written is said.
         let most = vec![8; 2 << 20];
         let written = traced.write(ino, 0, &most, false).unwrap().get().unwrap();
-        assert!(written > 0 && written < most.len() && written as u64 % PART == 0, "{written}");
+        assert!(written > 0 && written < most.len() && (written as u64).is_multiple_of(PART), "{written}");
     }
 }
