@@ -7,6 +7,7 @@ use crate::mounts::{Mounted, no_fuse, skip};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::Instant;
 
 const SECONDS_MAX: &str = "300";
@@ -192,12 +193,17 @@ fn has(command: &str) -> bool {
     places.any(|place| place.join(command).exists())
 }
 
+/// One at a time: two builds of one program would take each other's results away.
+static INSTALLING: Mutex<()> = Mutex::new(());
+
 fn install(command: &str) {
+    let _one = INSTALLING.lock().unwrap_or_else(|held| held.into_inner());
     if let Some((name, version)) = CRATES.iter().find(|(name, _)| *name == command)
         && !has(name)
     {
         let wanted = format!("{name}@{version}");
         let mut cargo = Command::new(env!("CARGO"));
+        cargo.env_remove("CARGO_TARGET_DIR");
         // Offline, or with a registry that is down, the program stays missing.
         let _ = cargo.args(["install", "--quiet", "--locked", "--root"]).arg(tools()).arg(wanted).status();
     }

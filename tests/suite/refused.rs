@@ -3,7 +3,7 @@
 use crate::crashed::{check, check_old, crashed};
 use crate::fsck::{ended, filled, marked, resident_bytes};
 use crate::guard::{Loop, Volume, err, out, refused, run};
-use crate::mounts::{Mounted, bimetal, need_fuse, skip};
+use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -413,7 +413,7 @@ fn a_mount_whose_server_was_just_killed_is_unmounted_at_once() {
         fs::write(place.join("large"), vec![7; 20 << 20]).unwrap();
         let pid = status["front"]["pid"].to_string();
         assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
-        let done = bimetal().arg("umount").arg(&place).output().unwrap();
+        let done = once_free(bimetal().arg("umount").arg(&place));
         let words = err(&done);
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains(place.to_str().unwrap()), "still mounted: {words}");
@@ -431,7 +431,7 @@ fn what_a_mount_noticed_is_in_its_log_too() {
     mount.args(["mount", "--without-ssd", "--log"]).arg(&log).arg("--disk").arg(&disk).arg(&place);
     let done = mount.output().unwrap();
     assert!(done.status.success() && err(&done).contains("dropped"), "{}", err(&done));
-    assert!(bimetal().arg("umount").arg(&place).status().unwrap().success());
+    assert!(once_free(bimetal().arg("umount").arg(&place)).status.success());
     let logged = fs::read_to_string(&log).unwrap();
     assert!(logged.contains("dropped"), "{logged}");
 }
