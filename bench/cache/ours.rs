@@ -59,8 +59,8 @@ pub fn run(policy: &str, options: &Options, trace: &[u8], sparse: bool) -> Resul
     }
     let seconds = cpu_seconds() - start;
     Ok(Outcome {
-        million_a_second: cache.stats().accesses() as f64 / seconds / 1e6,
-        miss_ratio: 1.0 - cache.stats().hit_ratio(),
-        overhead_a_page: cache.overhead_bytes() as f64 / f64::from(cache.capacity()),
+        million_a_second: cache.view().stats.accesses() as f64 / seconds / 1e6,
+        miss_ratio: 1.0 - cache.view().stats.hit_ratio(),
+        overhead_a_page: cache.view().overhead_bytes as f64 / f64::from(cache.view().capacity),
     })
 }

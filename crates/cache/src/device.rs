@@ -21,7 +21,7 @@
 //!
 //! Cost: a copy of each page in and out, one hash look-up a page beside the cache's own; without contents, one lock.
 
-use super::{Below, Config, PageCache, Stats, build};
+use super::{Below, Config, PageCache, PageRequest, Resident, Stats, build};
 use bimetal_base::runtime::sync::Mutex;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
@@ -102,7 +102,7 @@ impl CachedDevice {
         }
         let space = info.size_bytes.div_ceil(page_bytes);
         let cache = build(policy, &Config { space: Some(space), ..config.clone() })?;
-        info.name = format!("{} behind {}", info.name, cache.name());
+        info.name = format!("{} behind {}", info.name, cache.view().name);
         let store = Store {
             device: Arc::clone(&device),
             page_bytes,
@@ -124,30 +124,31 @@ impl CachedDevice {
 
     /// What it holds and how well it does.
     pub fn status(&self) -> CacheStatus {
-        let State { cache, .. } = &*self.state.lock();
+        let state = self.state.lock();
+        let cache = state.cache.view();
         CacheStatus {
-            policy: cache.name().to_string(),
+            policy: cache.name.to_string(),
             page_bytes: self.page_bytes,
-            capacity_bytes: u64::from(cache.capacity()) * self.page_bytes,
-            resident_bytes: u64::from(cache.resident()) * self.page_bytes,
-            dirty_bytes: u64::from(cache.dirty()) * self.page_bytes,
-            overhead_bytes: cache.overhead_bytes() as u64,
-            hit_ratio: cache.stats().hit_ratio(),
-            counts: *cache.stats(),
+            capacity_bytes: u64::from(cache.capacity) * self.page_bytes,
+            resident_bytes: u64::from(cache.resident) * self.page_bytes,
+            dirty_bytes: u64::from(cache.dirty) * self.page_bytes,
+            overhead_bytes: cache.overhead_bytes as u64,
+            hit_ratio: cache.stats.hit_ratio(),
+            counts: *cache.stats,
         }
     }
 
     /// The cache's counts so far.
     pub fn stats(&self) -> Stats {
-        *self.state.lock().cache.stats()
+        *self.state.lock().cache.view().stats
     }
 
     /// How many pages it holds, and how many of them are dirty.
     pub fn held(&self) -> (u32, u32) {
         let state = self.state.lock();
         let frames = state.store.frames.len();
-        debug_assert!(!state.store.keeps_contents || frames == state.cache.resident() as usize);
-        (state.cache.resident(), state.cache.dirty())
+        debug_assert!(!state.store.keeps_contents || frames == state.cache.view().resident as usize);
+        (state.cache.view().resident, state.cache.view().dirty)
     }
 
     /// Serves a request without contents; nothing is copied or allocated for it.
@@ -192,7 +193,7 @@ impl CachedDevice {
     /// Writes what has been dirty for too long, as of `at`; for an owner with a timer.
     pub fn tick(&self, at: Time) -> Result<Time> {
         let State { cache, store, .. } = &mut *self.state.lock();
-        cache.tick(at, store)
+        cache.serve(at, PageRequest::Tick, store)
     }
 }
 
@@ -243,23 +244,23 @@ impl State {
     }
 
     fn flush(&mut self, at: Time) -> Result<Time> {
-        self.cache.flush(at, &mut self.store)
+        self.cache.serve(at, PageRequest::Flush, &mut self.store)
     }
 
     /// Brings in the pages that a read touches.
     fn touch(&mut self, at: Time, offset: u64, len: u64) -> Result<Time> {
         let (first, end) = (offset >> self.store.shift, ((offset + len - 1) >> self.store.shift) + 1);
-        self.cache.read(at, Lpn(first), count(first, end)?, &mut self.store)
+        self.cache.serve(at, PageRequest::Read(Lpn(first), count(first, end)?), &mut self.store)
     }
 
     /// After a request: contents that passed by become frames where the page is resident now.
     fn settle(&mut self, succeeded: bool) {
         for (page, passing) in self.store.passing.drain() {
-            let page = Lpn(page);
-            let is_current = succeeded || passing.is_on_device || self.cache.is_dirty(page);
-            if is_current && self.cache.contains(page) {
+            let resident = self.cache.page(Lpn(page));
+            let is_current = succeeded || passing.is_on_device || resident == Some(Resident::Dirty);
+            if is_current && resident.is_some() {
                 // A copy of its own: a slice would keep the whole request's buffer alive.
-                self.store.frames.insert(page.0, Bytes::copy_from_slice(&passing.bytes));
+                self.store.frames.insert(page, Bytes::copy_from_slice(&passing.bytes));
             }
         }
     }
@@ -271,7 +272,8 @@ impl State {
         // What is resident now may have to make room for the rest of the range.
         let held: SmallVec<[Option<Bytes>; 4]> =
             (first..=last).map(|page| self.store.frames.get(&page).cloned()).collect();
-        let at = self.cache.read(at, Lpn(first), count(first, last + 1)?, &mut self.store)?;
+        let at =
+            self.cache.serve(at, PageRequest::Read(Lpn(first), count(first, last + 1)?), &mut self.store)?;
         let mut bytes = BytesMut::with_capacity(len);
         for (page, held) in (first..=last).zip(&held) {
             let start = page * page_bytes;
@@ -319,7 +321,11 @@ impl State {
         if durable && self.durable_syncs {
             done = self.flush(done)?;
         } else if durable {
-            done = self.cache.write_out(done, Lpn(first), count(first, last)?, &mut self.store)?;
+            done = self.cache.serve(
+                done,
+                PageRequest::WriteOut(Lpn(first), count(first, last)?),
+                &mut self.store,
+            )?;
             done = self.store.flush(done)?;
         }
         Ok(done)
@@ -335,13 +341,17 @@ impl State {
                 self.store.passing.insert(page, Passing { bytes, is_on_device: false });
             }
         }
-        self.cache.write(at, Lpn(pages.start), count(pages.start, pages.end)?, &mut self.store)
+        self.cache.serve(
+            at,
+            PageRequest::Write(Lpn(pages.start), count(pages.start, pages.end)?),
+            &mut self.store,
+        )
     }
 
     /// Changes part of one page, which is read first if it is not there.
     fn change(&mut self, at: Time, offset: u64, data: &[u8]) -> Result<Time> {
         let page = offset / self.store.page_bytes;
-        let at = self.cache.modify(at, Lpn(page), &mut self.store)?;
+        let at = self.cache.serve(at, PageRequest::Modify(Lpn(page)), &mut self.store)?;
         if self.store.keeps_contents {
             let mut contents = BytesMut::from(&self.store.contents(page)?[..]);
             let from = (offset % self.store.page_bytes) as usize;
@@ -359,7 +369,7 @@ impl State {
         if first >= end {
             return Ok(at);
         }
-        self.cache.discard(at, Lpn(first), count(first, end)?, &mut self.store)
+        self.cache.serve(at, PageRequest::Discard(Lpn(first), count(first, end)?), &mut self.store)
     }
 }
 

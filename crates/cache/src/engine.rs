@@ -14,7 +14,7 @@
 use super::index::{Index, NIL};
 use super::pages::{PAGE_MAX, Pages};
 use super::policy::{Access, Afterlife, Leaving, Needs, Outgoing, Plan, Policy, Room, Touches};
-use super::{Below, Config, PageAccess, PageCache, Stats};
+use super::{Below, Config, PageAccess, PageCache, PageRequest, Resident, Stats, View};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
@@ -162,7 +162,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     fn evict(&mut self, at: Time, node: u32, below: &mut dyn Below) -> Result<Time> {
         let mut done = at;
         if self.pages.is_dirty(node) {
-            done = self.write(at, self.pages.page(node), 1, below)?;
+            done = self.write_below(at, self.pages.page(node), 1, below)?;
             self.pages.clean(node);
             self.stats.dirty_evictions += 1;
         } else {
@@ -228,7 +228,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
         count > 0 && write.iter().any(|out| out.node != NIL && range.contains(&out.page))
     }
 
-    fn write(&mut self, at: Time, first: u64, count: u32, below: &mut dyn Below) -> Result<Time> {
+    fn write_below(&mut self, at: Time, first: u64, count: u32, below: &mut dyn Below) -> Result<Time> {
         let done = below.write(at, Lpn(first), count)?;
         self.stats.pages_written += u64::from(count);
         self.stats.write_commands += 1;
@@ -284,7 +284,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     ) -> Result<Time> {
         let mut done = at;
         for run in runs(write, |out| fills_gaps || out.node != NIL) {
-            done = done.max(self.write(at, run[0].page, run.len() as u32, below)?);
+            done = done.max(self.write_below(at, run[0].page, run.len() as u32, below)?);
             for out in run {
                 if self.pages.is_dirty(out.node) {
                     self.pages.clean(out.node);
@@ -397,8 +397,8 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
 
     fn run_one(&mut self, at: Time, access: PageAccess, below: &mut dyn Below) -> Result<Time> {
         match access.access() {
-            Access::Read => PageCache::read(self, at, access.page(), 1, below),
-            Access::Write => PageCache::write(self, at, access.page(), 1, below),
+            Access::Read => self.read(at, access.page(), 1, below),
+            Access::Write => self.write(at, access.page(), 1, below),
         }
     }
 }
@@ -451,7 +451,7 @@ fn check_range(first: Lpn, count: u32) -> Result<u64> {
     }
 }
 
-impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
+impl<P: Policy<X>, X: Index> Engine<P, X> {
     fn read(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
         let end = check_range(first, count)?;
         self.background(at, below);
@@ -496,31 +496,6 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
         self.fetch_now(at, below)
     }
 
-    fn run(&mut self, at: Time, accesses: &[PageAccess], below: &mut dyn Below) -> Result<Time> {
-        let mut at = at;
-        if self.config.read_ahead > 0 {
-            for &access in accesses {
-                at = self.run_one(at, access, below)?;
-            }
-            return Ok(at);
-        }
-        let mut ahead = Ahead::new(&self.pages, accesses);
-        for (place, access) in accesses.iter().enumerate() {
-            let hint = ahead.step::<P, X>(&self.pages, accesses, place);
-            self.background(at, below);
-            let (page, access) = (access.page().0, access.access());
-            if let Err(ghost) = self.try_hit(at, page, access, hint) {
-                at = self.miss(at, Miss { page, ghost, access }, below)?;
-                if access == Access::Read {
-                    self.unfetched = (page, 1);
-                    at = self.fetch_now(at, below)?;
-                }
-            }
-        }
-        std::hint::black_box(ahead.loaded);
-        Ok(at)
-    }
-
     fn write_out(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
         let end = check_range(first, count)?;
         for node in self.pages.resident_within(first.0, end) {
@@ -547,10 +522,6 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
         below.flush(at)
     }
 
-    fn tick(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
-        self.write_aged(at, below)
-    }
-
     fn discard(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time> {
         let end = check_range(first, count)?;
         for node in self.pages.resident_within(first.0, end) {
@@ -558,36 +529,60 @@ impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
         }
         below.discard(at, first, count)
     }
+}
 
-    fn contains(&self, page: Lpn) -> bool {
-        self.pages.find_resident(page.0) != NIL
+impl<P: Policy<X>, X: Index> PageCache for Engine<P, X> {
+    fn serve(&mut self, at: Time, request: PageRequest, below: &mut dyn Below) -> Result<Time> {
+        match request {
+            PageRequest::Read(first, count) => self.read(at, first, count, below),
+            PageRequest::Write(first, count) => self.write(at, first, count, below),
+            PageRequest::Modify(page) => self.modify(at, page, below),
+            PageRequest::WriteOut(first, count) => self.write_out(at, first, count, below),
+            PageRequest::Discard(first, count) => self.discard(at, first, count, below),
+            PageRequest::Sync => self.sync(at, below),
+            PageRequest::Flush => self.flush(at, below),
+            PageRequest::Tick => self.write_aged(at, below),
+        }
     }
 
-    fn is_dirty(&self, page: Lpn) -> bool {
-        self.pages.is_dirty(self.pages.find(page.0))
+    fn run(&mut self, at: Time, accesses: &[PageAccess], below: &mut dyn Below) -> Result<Time> {
+        let mut at = at;
+        if self.config.read_ahead > 0 {
+            for &access in accesses {
+                at = self.run_one(at, access, below)?;
+            }
+            return Ok(at);
+        }
+        let mut ahead = Ahead::new(&self.pages, accesses);
+        for (place, access) in accesses.iter().enumerate() {
+            let hint = ahead.step::<P, X>(&self.pages, accesses, place);
+            self.background(at, below);
+            let (page, access) = (access.page().0, access.access());
+            if let Err(ghost) = self.try_hit(at, page, access, hint) {
+                at = self.miss(at, Miss { page, ghost, access }, below)?;
+                if access == Access::Read {
+                    self.unfetched = (page, 1);
+                    at = self.fetch_now(at, below)?;
+                }
+            }
+        }
+        std::hint::black_box(ahead.loaded);
+        Ok(at)
     }
 
-    fn capacity(&self) -> u32 {
-        self.pages.capacity()
+    fn page(&self, page: Lpn) -> Option<Resident> {
+        let node = self.pages.find_resident(page.0);
+        (node != NIL).then(|| if self.pages.is_dirty(node) { Resident::Dirty } else { Resident::Clean })
     }
 
-    fn resident(&self) -> u32 {
-        self.pages.resident()
-    }
-
-    fn dirty(&self) -> u32 {
-        self.pages.dirty_count()
-    }
-
-    fn stats(&self) -> &Stats {
-        &self.stats
-    }
-
-    fn overhead_bytes(&self) -> usize {
-        self.pages.bytes() + self.policy.bytes()
-    }
-
-    fn name(&self) -> &str {
-        &self.name
+    fn view(&self) -> View<'_> {
+        View {
+            name: &self.name,
+            capacity: self.pages.capacity(),
+            resident: self.pages.resident(),
+            dirty: self.pages.dirty_count(),
+            stats: &self.stats,
+            overhead_bytes: self.pages.bytes() + self.policy.bytes(),
+        }
     }
 }

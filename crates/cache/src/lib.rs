@@ -84,64 +84,72 @@ impl PageAccess {
     }
 }
 
+/// What a cache is asked to do; pages by the first and their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageRequest {
+    /// Reads pages; done when the last is there.
+    Read(Lpn, u32),
+    /// Replaces pages; done when they are in the cache.
+    Write(Lpn, u32),
+    /// Changes part of a page: as a write, but a miss reads the page first.
+    Modify(Lpn),
+    /// Writes what is dirty of these pages; they stay.
+    WriteOut(Lpn, u32),
+    /// The contents of these pages are of no use any more: they leave without being written.
+    Discard(Lpn, u32),
+    /// Writes everything dirty; the pages stay.
+    Sync,
+    /// [`Sync`](PageRequest::Sync), then a flush of the device: everything written so far survives a power cut.
+    Flush,
+    /// Writes what has been dirty for [`Config::dirty_age`]. Every request does this for itself; a live stack also asks
+    /// when idle.
+    Tick,
+}
+
+/// What a cache shows of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The policy with every option, as [`build`] would take it.
+    pub name: &'a str,
+    /// The most pages it holds.
+    pub capacity: u32,
+    /// How many pages it holds.
+    pub resident: u32,
+    /// How many of them are dirty.
+    pub dirty: u32,
+    /// The counts so far.
+    pub stats: &'a Stats,
+    /// Bytes of memory beside the contents of the pages.
+    pub overhead_bytes: usize,
+}
+
+/// A page that is in a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resident {
+    /// The device has its contents.
+    Clean,
+    /// The device lacks its contents.
+    Dirty,
+}
+
 /// A page cache. Made by [`build`]; one thread at a time.
 ///
 /// # Errors
 /// Whatever the device below returns. After an error the cache is as it was but for the order of its pages:
 /// a dirty page whose write failed stays, dirty.
 pub trait PageCache: Send {
-    /// Reads `count` pages from `first`, arriving at `at`; when the last is there.
-    fn read(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time>;
-
-    /// Replaces `count` pages from `first`; when they are in the cache.
-    fn write(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time>;
-
-    /// Changes part of `page`: as a write, but a miss reads the page first.
-    fn modify(&mut self, at: Time, page: Lpn, below: &mut dyn Below) -> Result<Time>;
+    /// Serves a request that arrives at `at`; when it is done.
+    fn serve(&mut self, at: Time, request: PageRequest, below: &mut dyn Below) -> Result<Time>;
 
     /// Runs `accesses` one after the other, each arriving when the one before is done: the fast way to
     /// replay a trace of single pages. Returns when the last is done.
     fn run(&mut self, at: Time, accesses: &[PageAccess], below: &mut dyn Below) -> Result<Time>;
 
-    /// Writes what is dirty of `count` pages from `first`; the pages stay.
-    fn write_out(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time>;
+    /// Looks for a page.
+    fn page(&self, page: Lpn) -> Option<Resident>;
 
-    /// Writes everything dirty; the pages stay.
-    fn sync(&mut self, at: Time, below: &mut dyn Below) -> Result<Time>;
-
-    /// [`sync`](PageCache::sync), then a flush of the device: everything written so far survives a power cut.
-    fn flush(&mut self, at: Time, below: &mut dyn Below) -> Result<Time>;
-
-    /// Writes what has been dirty for [`Config::dirty_age`] at `at`. Every request does this for itself; a
-    /// live stack also calls it when idle.
-    fn tick(&mut self, at: Time, below: &mut dyn Below) -> Result<Time>;
-
-    /// The contents of `count` pages from `first` are of no use any more: they leave without being written.
-    fn discard(&mut self, at: Time, first: Lpn, count: u32, below: &mut dyn Below) -> Result<Time>;
-
-    /// Whether `page` is resident.
-    fn contains(&self, page: Lpn) -> bool;
-
-    /// Whether `page` is resident and dirty.
-    fn is_dirty(&self, page: Lpn) -> bool;
-
-    /// The most pages it holds.
-    fn capacity(&self) -> u32;
-
-    /// How many pages it holds.
-    fn resident(&self) -> u32;
-
-    /// How many of them are dirty.
-    fn dirty(&self) -> u32;
-
-    /// The counts so far.
-    fn stats(&self) -> &Stats;
-
-    /// Bytes of memory beside the contents of the pages.
-    fn overhead_bytes(&self) -> usize;
-
-    /// The policy with every option, as [`build`] would take it.
-    fn name(&self) -> &str;
+    /// Returns its counts and sizes.
+    fn view(&self) -> View<'_>;
 }
 
 /// What a cache is made with, beside its policy.

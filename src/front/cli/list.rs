@@ -7,6 +7,7 @@ use crate::front::kinds::KINDS;
 use crate::front::record::RECORD;
 use crate::front::reproduce::EXPERIMENTS;
 use crate::front::trace::{FORMATS, GENERATORS};
+use crate::fs::nfhybrid::admission;
 use crate::fs::osd::placement;
 use crate::ftl::SCHEMES;
 use crate::media::profile::PROFILES;
@@ -52,6 +53,8 @@ enum Registry {
     Cache,
     /// Placements of the object store
     Placement,
+    /// What reads bring to the SSD of an nfhybrid
+    Promote,
     /// Trace formats that replay reads
     TraceFormat,
     /// Traces that replay makes itself, as gen:NAME
@@ -116,6 +119,9 @@ fn table(registry: Registry) -> (&'static str, Vec<Listed>) {
         }
         Registry::Placement => {
             ("Placements of the object store (mkfs osd --placement)", entries(&placement::SCHEMES))
+        }
+        Registry::Promote => {
+            ("What reads bring to the SSD (mount -o promote)", entries(&admission::POLICIES))
         }
         Registry::TraceFormat => ("Trace formats (replay --format)", entries(&FORMATS)),
         Registry::Generator => ("Made traces (replay gen:NAME)", entries(&GENERATORS)),

@@ -83,11 +83,11 @@ fn agrees(policy: &str, make: Make, capacity: u32, block: u32, trace: &[Step], w
                 log.0, expected,
                 "{policy}, {what}, {capacity} pages, blocks of {block}: access {at}: {access:?} {page}"
             );
-            assert!(cache.resident() <= capacity);
+            assert!(cache.view().resident <= capacity);
         }
         let sums = |kind: fn(&Io) -> bool| log.1.iter().filter(|io| kind(io)).count() as u64;
-        assert_eq!(cache.stats().write_commands, sums(|io| matches!(io, Io::Write(..))), "{policy}");
-        assert_eq!(cache.stats().accesses(), trace.len() as u64, "{policy}");
+        assert_eq!(cache.view().stats.write_commands, sums(|io| matches!(io, Io::Write(..))), "{policy}");
+        assert_eq!(cache.view().stats.accesses(), trace.len() as u64, "{policy}");
     }
 }
 

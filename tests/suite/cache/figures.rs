@@ -2,7 +2,7 @@
 //! ten pages. (Their two k-means examples are with `cache::kmeans`.)
 
 use super::traces::{Io, Log};
-use bimetal::cache::{Config, PageCache, build};
+use bimetal::cache::{Config, PageCache, PageRequest, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
 
@@ -14,11 +14,11 @@ fn cache(policy: &str, capacity: u32) -> Box<dyn PageCache> {
 }
 
 fn read(cache: &mut dyn PageCache, page: u64, log: &mut Log) {
-    cache.read(Time::ZERO, Lpn(page), 1, log).expect("nothing fails");
+    cache.serve(Time::ZERO, PageRequest::Read(Lpn(page), 1), log).expect("nothing fails");
 }
 
 fn write(cache: &mut dyn PageCache, page: u64, log: &mut Log) {
-    cache.write(Time::ZERO, Lpn(page), 1, log).expect("nothing fails");
+    cache.serve(Time::ZERO, PageRequest::Write(Lpn(page), 1), log).expect("nothing fails");
 }
 
 /// Figure 5, its pages 1 to 10 counted from 0: what is written when the eight dirty ones must leave.
@@ -58,7 +58,7 @@ fn victims(cache: &mut dyn PageCache, log: &mut Log) -> Vec<u64> {
         gone.extend(
             clean
                 .iter()
-                .filter(|&&page| !cache.contains(Lpn(page)) && !gone.contains(&page))
+                .filter(|&&page| cache.page(Lpn(page)).is_none() && !gone.contains(&page))
                 .copied()
                 .collect::<Vec<_>>(),
         );
@@ -96,9 +96,9 @@ fn figure_7(policy: &str) -> Vec<u64> {
         read(&mut *cache, clean, &mut log);
         for _ in 0..times {
             write(&mut *cache, dirty, &mut log);
-            cache.sync(Time::ZERO, &mut log).expect("nothing fails");
+            cache.serve(Time::ZERO, PageRequest::Sync, &mut log).expect("nothing fails");
         }
-        cache.discard(Time::ZERO, Lpn(dirty), 1, &mut log).expect("nothing fails");
+        cache.serve(Time::ZERO, PageRequest::Discard(Lpn(dirty), 1), &mut log).expect("nothing fails");
     }
     touch_in_order(&mut *cache, &mut log);
     victims(&mut *cache, &mut log)
@@ -118,7 +118,7 @@ fn is_protected(near: &str, clean: u64, dirty: u64) -> bool {
     read(&mut *cache, clean, &mut log);
     write(&mut *cache, dirty, &mut log);
     read(&mut *cache, FAR, &mut log);
-    cache.contains(Lpn(clean))
+    cache.page(Lpn(clean)).is_some()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::traces::Nothing;
 use bimetal::cache::registry::POLICIES;
-use bimetal::cache::{Config, Stats, build};
+use bimetal::cache::{Config, PageRequest, Stats, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
 
@@ -39,14 +39,14 @@ fn run(policy: &str, config: &Config) -> Stats {
         let first = Lpn(words.next().map_or(0, |word| word.parse().unwrap()));
         let count = words.next().map_or(1, |word| word.parse().unwrap());
         match op {
-            "R" => cache.read(at, first, count, &mut Nothing),
-            "W" => cache.write(at, first, count, &mut Nothing),
-            "F" => cache.flush(at, &mut Nothing),
+            "R" => cache.serve(at, PageRequest::Read(first, count), &mut Nothing),
+            "W" => cache.serve(at, PageRequest::Write(first, count), &mut Nothing),
+            "F" => cache.serve(at, PageRequest::Flush, &mut Nothing),
             _ => panic!("{line}"),
         }
         .unwrap();
     }
-    *cache.stats()
+    *cache.view().stats
 }
 
 fn columns(s: &Stats) -> [u64; 11] {

@@ -56,7 +56,7 @@ fn our_misses(policy: &str, ids: &[u64], size: u32) -> u64 {
     let accesses: Vec<PageAccess> = ids.iter().map(|&id| PageAccess::new(Lpn(id), Access::Read)).collect();
     let mut cache = build(policy, &Config::new(size)).unwrap();
     cache.run(Time::ZERO, &accesses, &mut Nothing).unwrap();
-    cache.stats().misses()
+    cache.view().stats.misses()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::ftl::{Bast, Fast, Flash, Layer, PageMap};
 use super::traces::{Io, Log, Nothing, Random, Step, counts, skewed};
 use bimetal::cache::registry::POLICIES;
-use bimetal::cache::{Access, Config, PageAccess, PageCache, Stats, build};
+use bimetal::cache::{Access, Config, PageAccess, PageCache, PageRequest, Resident, Stats, build};
 use bimetal::time::Time;
 use bimetal::units::Lpn;
 use std::time::Duration;
@@ -27,9 +27,13 @@ fn hits_and_misses_add_up_and_the_bound_is_kept_under_every_policy() {
         let trace = skewed(3, 4000, 512, 800, 60);
         for &(access, page) in &trace {
             cache.run(Time::ZERO, &[PageAccess::new(Lpn(page), access)], &mut Nothing).unwrap();
-            assert!(cache.resident() <= 64 && cache.dirty() <= cache.resident(), "{}", entry.name);
+            assert!(
+                cache.view().resident <= 64 && cache.view().dirty <= cache.view().resident,
+                "{}",
+                entry.name
+            );
         }
-        assert_eq!(cache.stats().accesses(), 4000, "{}", entry.name);
+        assert_eq!(cache.view().stats.accesses(), 4000, "{}", entry.name);
     }
 }
 
@@ -70,12 +74,12 @@ fn a_batch_counts_the_same_as_its_accesses_one_by_one() {
         batch.run(Time::ZERO, &accesses, &mut Nothing).unwrap();
         for access in accesses {
             match access.access() {
-                Access::Read => single.read(Time::ZERO, access.page(), 1, &mut Nothing),
-                Access::Write => single.write(Time::ZERO, access.page(), 1, &mut Nothing),
+                Access::Read => single.serve(Time::ZERO, PageRequest::Read(access.page(), 1), &mut Nothing),
+                Access::Write => single.serve(Time::ZERO, PageRequest::Write(access.page(), 1), &mut Nothing),
             }
             .unwrap();
         }
-        assert_eq!(batch.stats(), single.stats(), "{}", entry.name);
+        assert_eq!(batch.view().stats, single.view().stats, "{}", entry.name);
     }
 }
 
@@ -87,16 +91,21 @@ fn pages_that_are_dirty_for_too_long_are_written_and_no_others() {
         let mut cache = build(entry.name, &config).unwrap();
         let mut log = Log::default();
         let second = |n: u64| Time(n * 1_000_000_000);
-        cache.write(second(1), Lpn(7), 2, &mut log).unwrap();
-        cache.write(second(20), Lpn(100), 1, &mut log).unwrap();
-        cache.tick(second(30), &mut log).unwrap();
-        assert_eq!(cache.dirty(), 3, "{}", entry.name);
-        cache.read(second(36), Lpn(100), 1, &mut log).unwrap();
-        assert_eq!((cache.dirty(), cache.is_dirty(Lpn(100))), (1, true), "{}", entry.name);
-        assert_eq!(cache.stats().pages_synced, 2, "{}", entry.name);
+        cache.serve(second(1), PageRequest::Write(Lpn(7), 2), &mut log).unwrap();
+        cache.serve(second(20), PageRequest::Write(Lpn(100), 1), &mut log).unwrap();
+        cache.serve(second(30), PageRequest::Tick, &mut log).unwrap();
+        assert_eq!(cache.view().dirty, 3, "{}", entry.name);
+        cache.serve(second(36), PageRequest::Read(Lpn(100), 1), &mut log).unwrap();
+        assert_eq!(
+            (cache.view().dirty, cache.page(Lpn(100)) == Some(Resident::Dirty)),
+            (1, true),
+            "{}",
+            entry.name
+        );
+        assert_eq!(cache.view().stats.pages_synced, 2, "{}", entry.name);
         assert_eq!(log.1, [super::traces::Io::Write(7, 2)], "{}", entry.name);
-        cache.tick(second(51), &mut log).unwrap();
-        assert_eq!(cache.dirty(), 0, "{}", entry.name);
+        cache.serve(second(51), PageRequest::Tick, &mut log).unwrap();
+        assert_eq!(cache.view().dirty, 0, "{}", entry.name);
     }
 }
 
@@ -105,17 +114,19 @@ fn a_sequential_reader_is_read_ahead_and_a_random_one_is_not() {
     let config = Config { read_ahead: 32, ..config() };
     let mut cache = build("lru", &config).unwrap();
     for page in 0..200 {
-        cache.read(Time::ZERO, Lpn(page), 1, &mut Nothing).unwrap();
+        cache.serve(Time::ZERO, PageRequest::Read(Lpn(page), 1), &mut Nothing).unwrap();
     }
-    let sequential = *cache.stats();
+    let sequential = *cache.view().stats;
     assert!(sequential.read_misses < 20, "{} misses", sequential.read_misses);
     assert_eq!(sequential.pages_read, sequential.read_misses + sequential.pages_read_ahead);
     let mut random = Random(9);
     let mut cache = build("lru", &config).unwrap();
     for _ in 0..200 {
-        cache.read(Time::ZERO, Lpn(random.next() % 100_000 * 2), 1, &mut Nothing).unwrap();
+        cache
+            .serve(Time::ZERO, PageRequest::Read(Lpn(random.next() % 100_000 * 2), 1), &mut Nothing)
+            .unwrap();
     }
-    assert_eq!(cache.stats().pages_read_ahead, 0);
+    assert_eq!(cache.view().stats.pages_read_ahead, 0);
 }
 
 #[test]
@@ -123,11 +134,11 @@ fn discarded_pages_leave_without_being_written() {
     for entry in POLICIES {
         let mut cache = build(entry.name, &config()).unwrap();
         let mut log = Log::default();
-        cache.write(Time::ZERO, Lpn(10), 20, &mut log).unwrap();
-        cache.discard(Time::ZERO, Lpn(12), 5, &mut log).unwrap();
-        assert_eq!((cache.resident(), cache.dirty()), (15, 15), "{}", entry.name);
-        cache.discard(Time::ZERO, Lpn(0), u32::MAX, &mut log).unwrap();
-        assert_eq!((cache.resident(), log.1.len()), (0, 0), "{}", entry.name);
+        cache.serve(Time::ZERO, PageRequest::Write(Lpn(10), 20), &mut log).unwrap();
+        cache.serve(Time::ZERO, PageRequest::Discard(Lpn(12), 5), &mut log).unwrap();
+        assert_eq!((cache.view().resident, cache.view().dirty), (15, 15), "{}", entry.name);
+        cache.serve(Time::ZERO, PageRequest::Discard(Lpn(0), u32::MAX), &mut log).unwrap();
+        assert_eq!((cache.view().resident, log.1.len()), (0, 0), "{}", entry.name);
     }
 }
 
@@ -149,7 +160,10 @@ fn every_option_of_the_registry_has_a_default_that_builds() {
         let options: Vec<String> =
             entry.options.iter().map(|option| format!(":{}={}", option.name, option.default)).collect();
         let text = format!("{}{}", entry.name, options.concat());
-        assert_eq!(build(&text, &config()).unwrap().name(), build(entry.name, &config()).unwrap().name());
+        assert_eq!(
+            build(&text, &config()).unwrap().view().name,
+            build(entry.name, &config()).unwrap().view().name
+        );
         assert!(!entry.about.is_empty() && !entry.make.source.is_empty());
     }
 }
@@ -167,8 +181,8 @@ fn erases_and_time<L: Layer>(policy: &str, trace: &[Step], config: &Config, laye
     let accesses: Vec<PageAccess> =
         trace.iter().map(|&(access, page)| PageAccess::new(Lpn(page), access)).collect();
     let at = cache.run(Time::ZERO, &accesses, &mut flash).unwrap();
-    cache.sync(at, &mut flash).unwrap();
-    (flash.done.erases, flash.done.busy_us(), *cache.stats())
+    cache.serve(at, PageRequest::Sync, &mut flash).unwrap();
+    (flash.done.erases, flash.done.busy_us(), *cache.view().stats)
 }
 
 /// Laps over the whole device; 60 % random, a third of it reads; uniformly random; pieces that fill in any order.
@@ -213,9 +227,9 @@ fn tide_erases_less_and_takes_less_time_than_cswlru_on_every_workload_and_transl
 fn synced(cache: &mut dyn PageCache, writes: &[(u64, u32)]) -> Vec<Io> {
     let mut log = Log::default();
     for &(first, count) in writes {
-        cache.write(Time::ZERO, Lpn(first), count, &mut log).unwrap();
+        cache.serve(Time::ZERO, PageRequest::Write(Lpn(first), count), &mut log).unwrap();
     }
-    cache.sync(Time::ZERO, &mut log).unwrap();
+    cache.serve(Time::ZERO, PageRequest::Sync, &mut log).unwrap();
     log.1
 }
 

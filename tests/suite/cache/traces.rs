@@ -87,7 +87,7 @@ pub fn counts(policy: &str, config: &Config, trace: &[Step]) -> Stats {
             let one = [PageAccess::new(Lpn(page), access)];
             cache.run(Time(at as u64), &one, &mut Nothing).expect("nothing fails");
         }
-        *cache.stats()
+        *cache.view().stats
     };
     let sparse = run(&Config { space: None, ..config.clone() });
     let highest = trace.iter().map(|&(_, page)| page).max().unwrap_or(0);

@@ -2,11 +2,13 @@
 //!
 //! One pass over a tree writes all of it to the SSD, and pushes out what was there.
 
-use super::{Admission, DiskRead, Judgement, PolicyEntry};
+use super::{Admission, DiskRead, Judgement, Make};
+use bimetal_base::options::Entry;
 
-pub const ENTRY: PolicyEntry = PolicyEntry {
+pub const ENTRY: Entry<Make> = Entry {
     name: "first",
     about: "whatever the disk was read for, at once, as the paper has it",
+    options: &[],
     make: |_| Box::new(First),
 };
 

@@ -22,6 +22,7 @@ mod tests;
 pub use budget::Budget;
 
 use super::frames::FRAME;
+use bimetal_base::options::{Entry, Registry};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use serde::Serialize;
@@ -77,22 +78,16 @@ pub trait Admission: Send {
     fn judge(&mut self, read: &DiskRead) -> Judgement;
 }
 
-/// A policy as the registry knows it.
-pub struct PolicyEntry {
-    /// Its name.
-    pub name: &'static str,
-    /// What it is, in a line.
-    pub about: &'static str,
-    /// Makes one for an SSD half that holds so many bytes.
-    make: fn(u64) -> Box<dyn Admission>,
-}
+/// Makes a policy for an SSD half that holds so many bytes.
+pub type Make = fn(u64) -> Box<dyn Admission>;
 
 /// Every policy; the first is the default.
-pub const POLICIES: &[&PolicyEntry] = &[&second::ENTRY, &first::ENTRY, &never::ENTRY];
+pub const POLICIES: Registry<Entry<Make>> =
+    Registry { what: "way to promote", entries: &[&second::ENTRY, &first::ENTRY, &never::ENTRY] };
 
 /// A policy that was chosen.
 #[derive(Clone, Copy)]
-pub struct Promote(&'static PolicyEntry);
+pub struct Promote(&'static Entry<Make>);
 
 impl Promote {
     /// Its name.
@@ -122,11 +117,7 @@ impl std::str::FromStr for Promote {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Promote> {
-        let found = POLICIES.iter().find(|entry| entry.name == text);
-        found.map(|entry| Promote(entry)).ok_or_else(|| {
-            let names: Vec<_> = POLICIES.iter().map(|entry| entry.name).collect();
-            Error::invalid(format!("promote '{text}' is unknown; say {}", names.join(", ")))
-        })
+        Ok(Promote(POLICIES.look_up(&text.parse()?)?))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Reads bring nothing to the SSD: it holds what was written, and wears no faster than that.
 
-use super::{Admission, DiskRead, Judgement, PolicyEntry};
+use super::{Admission, DiskRead, Judgement, Make};
+use bimetal_base::options::Entry;
 
-pub const ENTRY: PolicyEntry = PolicyEntry {
+pub const ENTRY: Entry<Make> = Entry {
     name: "never",
     about: "nothing: the SSD holds only what was written",
+    options: &[],
     make: |_| Box::new(Never),
 };
 

@@ -11,12 +11,14 @@
 
 use super::ghost::{Ghost, RUN};
 use super::sweep::Sweeps;
-use super::{Admission, DiskRead, Judgement, PolicyEntry};
+use super::{Admission, DiskRead, Judgement, Make};
 use crate::frames::FRAME;
+use bimetal_base::options::Entry;
 
-pub const ENTRY: PolicyEntry = PolicyEntry {
+pub const ENTRY: Entry<Make> = Entry {
     name: "second",
     about: "what is read twice while as much is read as the SSD holds; no streams, no backups",
+    options: &[],
     make: |capacity| Box::new(Second::new(capacity)),
 };
 
