@@ -41,6 +41,7 @@ LIBCACHESIM = target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null 
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 
 setup:
 	@sh tests/setup.sh

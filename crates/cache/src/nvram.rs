@@ -3,7 +3,7 @@
 //!
 //! Which blocks: named by the layer above ([`NvramCache::write_absorbed`], as a file system does for its own
 //! metadata), in given ranges, named by somebody who watches what is written ([`Select`]), or written again and again
-//! ([`Choice`]); and whatever the memory holds already.
+//! ([`Admission::Heat`]); and whatever the memory holds already.
 //! When it is full, the block written least recently goes to the device.
 //!
 //! The memory is a row of records: a tag (block, number of the write, checksum of both and of the bytes), then

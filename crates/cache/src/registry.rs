@@ -3,7 +3,7 @@
 //! Adding a policy is one file in `policies/` and one line in [`POLICIES`], beside it. The command line, the
 //! documentation and the tests read the registry; nothing else knows the policies.
 //!
-//! A policy is written as [`options`](bimetal_base::options) says, as in `cflru:window=0.5`. Options that are not given have the
+//! A policy is written as [`options`] says, as in `cflru:window=0.5`. Options that are not given have the
 //! default that the registry states.
 
 use super::engine::Engine;

@@ -1,7 +1,7 @@
 //! Requests of the FUSE protocol to calls of [`FileSystem`], and the answers back.
 //!
 //! A few threads take the requests, each on the processor of its client; what the file system answers with
-//! [`Later::Wait`] they wait for themselves as long as another thread stays free to serve. A panic below is a bug;
+//! [`Deferred::Wait`] they wait for themselves as long as another thread stays free to serve. A panic below is a bug;
 //! it is logged, its request fails with `EIO`, and the mount goes on serving.
 //!
 //! What is refused on purpose, because the kernel then stops asking and does better by itself: FLUSH, OPEN and

@@ -60,7 +60,7 @@ pub struct Options {
     pub writable: bool,
     /// Go round the kernel's page cache.
     pub direct: bool,
-    /// Pass it through the [`guard`](super::guard): refuse what somebody else uses, and keep others away.
+    /// Pass it through the [`guard`]: refuse what somebody else uses, and keep others away.
     pub exclusive: bool,
     /// Queue on an io_uring where the kernel allows one.
     pub queued: bool,

@@ -5,7 +5,7 @@
 //! (the kernel's `default_permissions`), ownership of new inodes is the file system's, from the [`Caller`].
 //!
 //! Every method may be called from any thread. What would have to wait for a slow device comes back as
-//! [`Later`], so that one slow reader never holds up the loop that serves everyone.
+//! [`Deferred`], so that one slow reader never holds up the loop that serves everyone.
 
 pub mod acl;
 pub mod adapter;
@@ -274,7 +274,7 @@ pub trait FileSystem: Send + Sync {
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>>;
 
     /// Writes `data` at `offset`; `kill_suid` clears set-ID bits as POSIX asks. The answer is how many bytes were
-    /// written: fewer than all of them only if the space was used up on the way. A [`Later`] answer has a copy of the
+    /// written: fewer than all of them only if the space was used up on the way. A [`Deferred`] answer has a copy of the
     /// data, and writes it when a device has caught up; a reader sees it once the answer is there.
     fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>>;
 

@@ -1,7 +1,7 @@
 //! `bimetal reproduce`: the experiments of the papers, each with the figure it stands for, the paper's
 //! numbers beside ours, and whether the claim holds.
 //!
-//! An experiment is one file in `experiments` and one line of [`EXPERIMENTS`]. It gets a [`Setting`] and
+//! An experiment is one file in `experiments` and one line of [`EXPERIMENTS`]. It gets a [`ExperimentContext`] and
 //! gives [`Findings`]; the frame times nothing and draws nothing of its own, so that a finding depends on
 //! the seed, the configuration and the recorded traces alone.
 
