@@ -3,8 +3,9 @@
 use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
@@ -452,4 +453,40 @@ fn umount_says_that_the_server_died() {
     drop(busy);
     assert_eq!(ended.status.code(), Some(1), "{}", err(&ended));
     assert!(err(&ended).contains("its server died"), "{}", err(&ended));
+}
+
+#[test]
+fn a_volume_belongs_to_who_made_it() {
+    need_fuse!();
+    const NOBODY: u32 = 65534;
+    let home = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let by_nobody = |args: &[&str]| {
+        let mut command = bimetal();
+        command.uid(NOBODY).gid(NOBODY).current_dir(home.path()).args(args).output()
+    };
+    if by_nobody(&["--version"]).is_err() {
+        return skip("where the command is, nobody else can run it");
+    }
+    let at = |name: &str| home.path().join(name).to_str().unwrap().to_string();
+    let [ssd, disk, nand, nvram, store] = ["ssd", "disk", "nand", "nvram", "store"].map(at);
+    for (image, bytes) in [(&ssd, 64 << 20), (&disk, 256 << 20)] {
+        File::create(image).unwrap().set_len(bytes).unwrap();
+        std::os::unix::fs::chown(image, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let place = at("mnt");
+    fs::create_dir(&place).unwrap();
+    for (kind, volume, options) in [
+        ("nfhybrid", &["--ssd", &ssd, "--disk", &disk][..], &[][..]),
+        ("cmfs", &["--nand", &nand, "--nvram", &nvram], &["--size", "32MiB"]),
+        ("osd", &["--nand", &store], &["--size", "32MiB"]),
+    ] {
+        let made = by_nobody(&[&["mkfs", kind][..], volume, options].concat()).unwrap();
+        assert!(made.status.success(), "{}", err(&made));
+        let mounted = bimetal().args(["mount", "-t", kind]).args(volume).arg(&place).output().unwrap();
+        assert!(mounted.status.success(), "{}", err(&mounted));
+        let root = fs::metadata(&place).unwrap();
+        assert!(once_free(bimetal().arg("umount").arg(&place)).status.success());
+        assert_eq!((root.uid(), root.gid()), (NOBODY, NOBODY), "{kind}");
+    }
 }

@@ -65,7 +65,7 @@ fn objects_go_in_and_out_as_streams_and_every_verb_works() {
     assert_eq!(stat["size"], 21);
     assert!(image.ok(&["osd", "stat"]).contains("split-atime:entries=100"));
     image.ok(&["osd", "rm", first]);
-    assert_eq!(image.ok(&["osd", "ls", "-l"]).lines().count(), 1);
+    assert_eq!(image.ok(&["osd", "ls", "-l"]).lines().count(), 2, "its head and one object");
     let gone = image.run(&["osd", "get", first], b"");
     assert!(!gone.status.success() && String::from_utf8_lossy(&gone.stderr).contains("there is none"));
     assert!(
@@ -167,4 +167,27 @@ fn a_recorded_mount_gives_a_trace_that_replays() {
     let replayed =
         image.ok(&["osd", "replay", &trace, "--placement", "combined,lifetime", "--utilisation", "50"]);
     assert!(replayed.lines().count() == 3 && replayed.contains("lifetime"), "{replayed}");
+}
+
+#[test]
+fn an_object_that_does_not_fit_leaves_nothing_and_no_store_is_made_of_nothing() {
+    let image = Image::new(&["--bare"]);
+    let id = String::from_utf8(image.feed(&["osd", "put", "-"], b"small")).unwrap();
+    let before = image.ok(&["osd", "ls"]);
+    let large = vec![7; 100 << 20];
+    let failed = image.run(&["osd", "put", "-"], &large);
+    assert!(!failed.status.success() && String::from_utf8_lossy(&failed.stderr).contains("full"));
+    let failed = image.run(&["osd", "put", "--append", "--id", id.trim(), "-"], &large);
+    assert!(!failed.status.success());
+    assert_eq!(image.ok(&["osd", "ls"]), before);
+    assert_eq!(image.feed(&["osd", "get", id.trim()], b""), b"small");
+    // What is replaced is gone before there is room for what replaces it, and that is said.
+    let failed = image.run(&["osd", "put", "--id", id.trim(), "-"], &large);
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("is empty now"));
+    assert!(image.feed(&["osd", "get", id.trim()], b"").is_empty());
+    assert!(image.ok(&["osd", "ls", "-l"]).starts_with("    object        bytes"));
+
+    let nothing = image.path("nothing");
+    let refused = image.run(&["mkfs", "osd", "--size", "0", "--nand", &nothing], b"");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("or more") && !Path::new(&nothing).exists());
 }

@@ -13,7 +13,7 @@ use bimetal_media::profile;
 use cmfs_core::ecc::Corrected;
 use cmfs_core::ram::{Power, RamNvram};
 use cmfs_core::record::{MAGIC, Record};
-use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, NandError, Nvram, Problem};
+use cmfs_core::{Config, Fs, Geometry, Layout, MountReport, Names, NandError, Nvram, Problem, ROOT, SetAttr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -133,7 +133,13 @@ pub fn make(plan: &Plan) -> Result<(u64, u64)> {
     let nand = if is_device { open_device(plan, nand)?.1 } else { make_image(plan, nand, shape)? };
     let nvram = memory.map(|claim| make_nvram(claim, nvram_bytes)).transpose()?;
     let identity = *uuid::Uuid::new_v4().as_bytes();
-    let fs = Fs::format(nand, nvram, config(plan.layout), identity, true).map_err(error)?;
+    let mut fs = Fs::format(nand, nvram, config(plan.layout), identity, true).map_err(error)?;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    if uid != 0 {
+        // Whoever makes a volume may write to it.
+        let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        fs.set_attr(ROOT, &owner).map_err(error)?;
+    }
     fs.close().map_err(error)?;
     Ok((bytes, if plan.nvram.is_some() { nvram_bytes } else { 0 }))
 }

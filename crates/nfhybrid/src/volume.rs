@@ -385,9 +385,12 @@ fn check_rules(plan: &Plan) -> Result<()> {
 
 fn run_mke2fs(disk: &Path, name: &str) -> Result<()> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let output = Command::new("mke2fs")
         .env("PATH", path)
-        .args(["-q", "-t", "ext4", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1"])
+        .args(["-q", "-t", "ext4", "-F", "-m", "0", "-E"])
+        // Whoever makes a volume may write to it.
+        .arg(format!("lazy_itable_init=1,lazy_journal_init=1,root_owner={uid}:{gid}"))
         .arg(disk)
         .output()
         .map_err(|error| {

@@ -1,6 +1,7 @@
 //! Object stores by the paths of their images: making and opening, with a file system or without.
 
 use super::OsdFs;
+use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_media::guard::{self, Role, Target};
 use bimetal_media::nand::{Nand, NandProfile, Payload};
@@ -47,6 +48,14 @@ pub fn make(plan: &Plan, caller: &Caller) -> Result<u64> {
     }
     let mut part: NandProfile = profile::load(&plan.device)?;
     if let Some(bytes) = plan.size_bytes {
+        let least = u64::from(BLOCKS_MIN) * u64::from(part.pages) * part.page;
+        if bytes < least {
+            return Err(Error::invalid(format!(
+                "an object store of {} is too small; of this part it takes {} or more",
+                show_size(bytes),
+                show_size(least)
+            )));
+        }
         part = part.resized(bytes, BLOCKS_MIN);
     }
     // What refuses this format shows on a part in memory, while the image is what it was.

@@ -57,7 +57,7 @@ impl Ls {
     fn path(&self, fs: &dyn FileSystem, path: &str, out: &mut dyn Write) -> Result<()> {
         let attr = resolve(fs, path).map_err(|why| at(path, why))?;
         if attr.kind != Kind::Dir {
-            return self.line(fs, path, path.as_bytes(), &attr, out);
+            return self.line(fs, path.as_bytes(), path.as_bytes(), &attr, out);
         }
         self.below(fs, path.trim_end_matches('/'), &attr, out).map_err(|why| at(path, why))
     }
@@ -66,14 +66,14 @@ impl Ls {
     /// directory leads back to is not listed again.
     fn below(&self, fs: &dyn FileSystem, path: &str, dir: &Attr, out: &mut dyn Write) -> Result<()> {
         let mut seen = HashSet::from([dir.ino]);
-        let mut todo = vec![(path.to_owned(), dir.ino)];
+        let mut todo = vec![(path.as_bytes().to_vec(), dir.ino)];
         while let Some((path, dir)) = todo.pop() {
             if self.recursive && !self.json {
                 if seen.len() > 1 {
                     super::said(writeln!(out))?;
                 }
-                let path = if path.is_empty() { "/" } else { &path };
-                super::said(out.write_all(&self.shown(path.as_bytes())))?;
+                let path = if path.is_empty() { b"/" } else { &path[..] };
+                super::said(out.write_all(&self.shown(path)))?;
                 super::said(writeln!(out, ":"))?;
             }
             let mut inside = self.dir(fs, &path, dir, out)?;
@@ -87,10 +87,10 @@ impl Ls {
     fn dir(
         &self,
         fs: &dyn FileSystem,
-        path: &str,
+        path: &[u8],
         dir: Ino,
         out: &mut dyn Write,
-    ) -> Result<Vec<(String, Ino)>> {
+    ) -> Result<Vec<(Vec<u8>, Ino)>> {
         let mut names = Vec::new();
         fs.readdir(dir, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {
@@ -103,7 +103,7 @@ impl Ls {
         for name in names {
             let attr = fs.lookup(dir, &name)?;
             fs.forget(attr.ino, 1);
-            let child = format!("{path}/{}", String::from_utf8_lossy(&name));
+            let child = [path, b"/", &name[..]].concat();
             self.line(fs, &child, &name, &attr, out)?;
             if attr.kind == Kind::Dir {
                 inside.push((child, attr.ino));
@@ -123,7 +123,7 @@ impl Ls {
     fn line(
         &self,
         fs: &dyn FileSystem,
-        path: &str,
+        path: &[u8],
         name: &[u8],
         attr: &Attr,
         out: &mut dyn Write,
@@ -133,7 +133,6 @@ impl Ls {
             _ => None,
         };
         if self.json {
-            let target = target.map(|target| String::from_utf8_lossy(&target).into_owned());
             return super::said(writeln!(out, "{}", as_json(path, attr, target)));
         }
         if self.long {
@@ -156,9 +155,9 @@ impl Ls {
     }
 }
 
-fn as_json(path: &str, attr: &Attr, target: Option<String>) -> Value {
-    json!({
-        "path": path,
+fn as_json(path: &[u8], attr: &Attr, target: Option<Vec<u8>>) -> Value {
+    let mut line = json!({
+        "path": String::from_utf8_lossy(path),
         "ino": attr.ino.0,
         "kind": format!("{:?}", attr.kind).to_lowercase(),
         "mode": format!("{:04o}", attr.perm),
@@ -168,8 +167,15 @@ fn as_json(path: &str, attr: &Attr, target: Option<String>) -> Value {
         "size": attr.size,
         "blocks_512": attr.blocks,
         "mtime": show_time(attr.mtime),
-        "target": target,
-    })
+        "target": target.as_deref().map(String::from_utf8_lossy),
+    });
+    // What JSON's text cannot hold is there by its bytes, too.
+    for (key, bytes) in [("path_hex", Some(path)), ("target_hex", target.as_deref())] {
+        if let Some(bytes) = bytes.filter(|bytes| str::from_utf8(bytes).is_err()) {
+            line[key] = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
+        }
+    }
+    line
 }
 
 /// `drwxr-xr-x`, as ls(1) writes it.
@@ -265,7 +271,14 @@ mod tests {
         for _ in 0..3000 {
             bottom = fs.create(&Caller::default(), bottom, b"e", &node(Kind::Dir, b"")).unwrap().ino;
         }
-        ls.json = false;
+        ls.recursive = false;
+        let mut out = Vec::new();
+        ls.path(&fs, "/", &mut out).unwrap();
+        let of_bytes =
+            out.split(|byte| *byte == b'\n').find(|line| line.windows(8).any(|key| key == b"path_hex"));
+        let line: Value = serde_json::from_slice(of_bytes.unwrap()).unwrap();
+        assert_eq!((&line["path_hex"], &line["kind"]), (&json!("2f1b5b324aff"), &json!("file")));
+        (ls.json, ls.recursive) = (false, true);
         let mut out = Vec::new();
         ls.path(&fs, "/", &mut out).unwrap();
         assert_eq!(out.split(|byte| *byte == b'\n').filter(|line| line.ends_with(b"e:")).count(), 3000);

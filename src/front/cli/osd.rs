@@ -187,29 +187,46 @@ fn check_free(store: &mut Store, id: ObjectId) -> Result<()> {
     }
 }
 
+/// Writes an object. One that cannot be written whole is not there, one that cannot be made longer is as it was.
 fn put(store: &mut Store, id: Option<ObjectId>, append: bool, hint: u8, from: &Path) -> Result<ObjectId> {
-    let mut input: Box<dyn Read> = match from.as_os_str() == "-" {
+    let input: Box<dyn Read> = match from.as_os_str() == "-" {
         true => Box::new(io::stdin().lock()),
         false => Box::new(File::open(from).map_err(|why| Error::io(from.display(), why))?),
     };
-    let id = match id {
-        None => store.create(hint)?,
+    let (id, before) = match id {
+        None => (store.create(hint)?, None),
         Some(id) if !store.exists(id)? => {
             store.create_as(id, hint)?;
-            id
+            (id, None)
         }
         Some(id) => {
             check_free(store, id)?;
             if !append {
                 store.truncate(id, 0)?;
             }
-            id
+            (id, Some(store.stat(id)?.size))
         }
     };
+    let Err(why) = pour(store, id, input, from) else { return Ok(id) };
+    let undone = match before {
+        None => store.remove(id),
+        Some(size) => store.truncate(id, size),
+    };
+    Err(match (undone, append || before.is_none()) {
+        (Ok(()), true) => why,
+        (Ok(()), false) => {
+            Error::invalid(format!("{why}; object {id}, which was to be replaced, is empty now"))
+        }
+        (Err(second), _) => Error::invalid(format!("{why}; object {id} holds a part of it: {second}")),
+    })
+}
+
+/// Appends what an input gives to an object.
+fn pour(store: &mut Store, id: ObjectId, mut input: impl Read, from: &Path) -> Result<()> {
     let mut chunk = vec![0; CHUNK];
     loop {
         let len = match input.read(&mut chunk) {
-            Ok(0) => return Ok(id),
+            Ok(0) => return Ok(()),
             Ok(len) => len,
             Err(why) if why.kind() == ErrorKind::Interrupted => continue,
             Err(why) => return Err(Error::io(from.display(), why)),
@@ -253,6 +270,9 @@ fn as_json(id: ObjectId, stat: &Stat) -> Value {
 fn list(store: &mut Store, long: bool, json: bool) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut next = ObjectId(0);
+    if long && !json {
+        super::said(writeln!(out, "{:>10} {:>12} {:>12} modified", "object", "bytes", "stored"))?;
+    }
     // In pieces, so that a store of many objects needs no memory for its list.
     loop {
         let mut ids = Vec::new();
