@@ -73,7 +73,8 @@ pub fn check_old(place: &Path) {
     check_older(place);
 }
 
-fn check_older(place: &Path) {
+/// What was there before is.
+pub fn check_older(place: &Path) {
     for number in 0..10 {
         assert!(fs::read(place.join(format!("f{number}"))).unwrap() == marked(number), "f{number}");
     }

@@ -1,7 +1,7 @@
 //! A half that is damaged, read-only or gone: nothing that was fsynced is lost by it without the user's word, and the remedy
 //! that a message names does what it says.
 
-use crate::crashed::{LATE, check, check_old, crash, crashed, late};
+use crate::crashed::{LATE, check, check_old, check_older, crash, crashed, late};
 use crate::fsck::{ended, filled, kill, marked, write_synced};
 use crate::guard::{Loop, Volume, err, out, refused, run};
 use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
@@ -82,6 +82,56 @@ fn fsck_yes_repairs_a_disk_half_that_cannot_be_opened_and_then_applies_the_log()
         ended(&volume.run(&["fsck", "--yes"]), 1, &["It cannot be opened", "Repaired.", "operations"]);
         ended(&volume.run(&["fsck", "-n"]), 0, &["clean"]);
         check(volume.mount(&[]).path());
+    }
+}
+
+/// Where the descriptor is of the oldest transaction in the journal of an ext4, of blocks of this size.
+fn oldest_in_journal(disk: &Path, block_bytes: usize) -> usize {
+    let bytes = fs::read(disk).unwrap();
+    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    let is = |at: usize, kind: u32| word(at) == 0xC03B_3998 && word(at + 4) == kind;
+    let blocks = || (0..bytes.len()).step_by(block_bytes);
+    let log = blocks().find(|at| is(*at, 4)).expect("a journal");
+    let (oldest, start) = (word(log + 24), word(log + 28));
+    assert!(start > 0, "the journal has nothing to replay");
+    let mut descriptors = blocks().filter(|at| is(*at, 1) && word(at + 8) == oldest);
+    descriptors.next().expect("a transaction")
+}
+
+#[test]
+fn a_journal_that_cannot_be_replayed_is_not_emptied_without_a_word() {
+    need_fuse!();
+    for with_superblock in [false, true] {
+        let volume = filled();
+        let mounted = volume.mount(&["-o", "lag=1h,1MiB"]);
+        (0..LATE).map(late).for_each(|(name, _)| write_synced(&mounted.path().join(name), &[9; 300_000]));
+        (0..LATE).map(late).for_each(|(name, bytes)| write_synced(&mounted.path().join(name), &bytes));
+        kill(mounted);
+        let disk = volume.at("disk");
+        let at = oldest_in_journal(&disk, 1024);
+        flip(&disk, at as u64 + 100, 3);
+        if with_superblock {
+            flip(&disk, 1080, 0);
+        }
+        refused_mount(
+            &volume,
+            &[],
+            &["journal cannot be replayed", "a repair loses", "bimetal rescue"],
+        );
+        let before = volume.bytes();
+        ended(&volume.run(&["fsck", "-n"]), 4, &["journal cannot be replayed", "bimetal rescue"]);
+        let told = ["a repair loses", "bimetal rescue", "Nothing was changed", "--yes"];
+        ended(&volume.run(&["fsck"]), 4, &told);
+        assert!(volume.bytes() == before, "fsck without --yes changed it");
+        let to = volume.at("rescued");
+        let rescued = run(&["rescue"], &[("--ssd", &volume.at("ssd"))], &[to.to_str().unwrap()]);
+        ended(&rescued, 0, &["files"]);
+        let repaired = volume.run(&["fsck", "--yes"]);
+        ended(&repaired, 4, &["bimetal rescue", "recover=disk"]);
+        assert!(!out(&repaired).contains("othing was changed"), "{}", out(&repaired));
+        refused_mount(&volume, &[], &["can no longer be applied", "bimetal rescue", "recover=disk"]);
+        check_older(volume.mount(&["-o", "recover=disk"]).path());
+        ended(&volume.run(&["fsck"]), 0, &["clean"]);
     }
 }
 

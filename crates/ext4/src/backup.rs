@@ -112,16 +112,21 @@ impl Ext4 {
     /// What the copy of the superblock says that e2fsck would fall back to, if there is one where it looks; the journal is
     /// not looked at.
     pub fn look_at_copy(disk: &dyn BlockDevice) -> Option<Look> {
-        let info = disk.info();
-        (10..=12).find_map(|bits: u32| {
-            let place = ((8 << bits) + u64::from(bits == 10)) << bits;
-            let end = place + SUPER_BYTES as u64;
-            let raw = (end <= info.size_bytes).then(|| disk.read(place, SUPER_BYTES).ok()).flatten()?;
-            let copy = Superblock::read(&raw, info.size_bytes, &info.name).ok()?;
-            let fits = copy.geometry.block_bits == bits && is_copy(&raw, 1, &copy.geometry);
-            fits.then(|| Look { identity: Identity::of(&copy), pairing: copy.pairing(), journal_end: None })
-        })
+        let copy = read_copy(disk)?;
+        Some(Look { identity: Identity::of(&copy), pairing: copy.pairing(), journal_end: None })
     }
+}
+
+/// The copy of the superblock that e2fsck would fall back to, if there is one where it looks.
+pub(super) fn read_copy(disk: &dyn BlockDevice) -> Option<Superblock> {
+    let info = disk.info();
+    (10..=12).find_map(|bits: u32| {
+        let place = ((8 << bits) + u64::from(bits == 10)) << bits;
+        let end = place + SUPER_BYTES as u64;
+        let raw = (end <= info.size_bytes).then(|| disk.read(place, SUPER_BYTES).ok()).flatten()?;
+        let copy = Superblock::read(&raw, info.size_bytes, &info.name).ok()?;
+        (copy.geometry.block_bits == bits && is_copy(&raw, 1, &copy.geometry)).then_some(copy)
+    })
 }
 
 /// Whether these bytes are the superblock's copy in a group.

@@ -13,7 +13,8 @@ use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::{Error, Result};
 use bytes::Bytes;
 
-const MAGIC: u16 = 0xF30A;
+/// What an extent tree's node begins with.
+pub(super) const MAGIC: u16 = 0xF30A;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
 const DEPTH_MAX: u16 = 5;

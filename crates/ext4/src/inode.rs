@@ -4,9 +4,10 @@
 //! of seconds and nanoseconds; without that room, 32 bits of seconds. The 60 bytes of `i_block` are kept
 //! as they are and interpreted (as extents, block pointers, a link's target, a device number) when asked.
 
+use super::extent_disk;
 use super::extents::Extents;
 use super::le::{get16, get32, high16, low16, put16, put32};
-use super::superblock::{Geometry, OLD_INODE_BYTES};
+use super::superblock::{Geometry, OLD_INODE_BYTES, Superblock};
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
@@ -206,6 +207,28 @@ impl Inode {
             inner_attrs: false,
             seed: inode_seed(geometry.seed, ino, generation),
         }
+    }
+
+    /// The journal's inode, as the superblock's copy of it says.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there is no such copy.
+    pub(super) fn journal(ino: Ino, sb: &Superblock) -> Result<Inode> {
+        let Some((map, size)) = sb.journal_map() else {
+            return Err(Error::corrupt(
+                "the journal",
+                "the superblock has no copy of its inode",
+                format!("inode {ino}"),
+            ));
+        };
+        let mode = mode_of(Kind::File, 0o600);
+        let mut inode = Inode::new(ino, 0, mode, Stamp::default(), &sb.geometry);
+        inode.size = size;
+        inode.body.copy_from_slice(map);
+        if get16(map, 0) == extent_disk::MAGIC {
+            inode.flags = flag::EXTENTS;
+        }
+        Ok(inode)
     }
 
     /// Reads an inode from its slot in the inode table.

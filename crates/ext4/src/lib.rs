@@ -170,10 +170,16 @@ impl Ext4 {
         }
     }
 
-    /// Blocks that are free but not to be used before the transaction that freed them is on the disk. If
-    /// there are some, [`Error::NoSpace`] may go away after a commit.
-    pub fn held_blocks(&self) -> u64 {
-        self.store.space.count().held
+    /// Whether a commit may give room back: what is held until then, and what was promised in case of need.
+    pub fn is_room_awaited(&self) -> bool {
+        let count = self.store.space.count();
+        count.held > 0 || count.promised > 0
+    }
+
+    /// Whether promises leave something to root and to what cannot be foreseen, as they do unless said otherwise. What is
+    /// repeated found room once, and is refused none that there is.
+    pub fn keep_back(&mut self, keeps: bool) {
+        self.store.space.keep_back(keeps);
     }
 
     /// From now on what is not in memory is not read: operations fail for it, and [`Ext4::missed`] tells.

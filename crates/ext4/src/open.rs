@@ -10,7 +10,8 @@
 //!    are freed. With [`OpenOptions::lazily`] only once something is about to change.
 
 use super::Ext4;
-use super::backup::Backup;
+use super::backup::{Backup, read_copy};
+use super::inode::Inode;
 use super::inodes::Inodes;
 use super::journal::Journal;
 use super::store::Store;
@@ -118,6 +119,19 @@ impl Ext4 {
         }
         sb.check_state(name)?;
         Ok(Look { identity: Identity::of(&sb), pairing: sb.pairing(), journal_end })
+    }
+
+    /// Whether e2fsck will replay all of the journal of a file system that cannot be opened: it goes by the superblock, its
+    /// copy, the journal's inode and the copy of that, as this does, and empties a journal that it cannot replay. Only reads.
+    ///
+    /// # Errors
+    /// What is wrong with the journal, or that it cannot be found.
+    pub fn check_journal(disk: &Arc<dyn BlockDevice>) -> Result<()> {
+        let sb = read_super(&**disk).or_else(|why| read_copy(&**disk).ok_or(why))?;
+        let found = find_journal(disk, &sb, Whose::Inode);
+        let (journal, _) =
+            found.or_else(|why| find_journal(disk, &sb, Whose::Superblock).map_err(|_| why))?;
+        journal.preview(sb.geometry.super_place().0).map(|_| ())
     }
 
     /// Opens the file system on `disk`; for writing, replays its journal and marks it as in use.
@@ -258,6 +272,29 @@ fn read_super(disk: &dyn BlockDevice) -> Result<Superblock> {
 /// Finds and loads the journal with nothing but the superblock: all else may have to be replayed first.
 /// The answer has its blocks, too.
 fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<(Journal, Vec<DiskBlock>)> {
+    let (journal, blocks) = find_journal(disk, sb, Whose::Inode)?;
+    if journal.was_aborted() {
+        // The kernel would copy the mark to the superblock at its next mount, where `check_state` looks for it.
+        let why = "its last user stopped at an error, and what it had in memory is lost; run e2fsck";
+        return Err(Error::corrupt("the journal", why, &disk.info().name));
+    }
+    Ok((journal, blocks))
+}
+
+/// Who says where the journal is.
+#[derive(Clone, Copy)]
+enum Whose {
+    /// Its inode.
+    Inode,
+    /// The superblock, which has a copy of what the inode maps.
+    Superblock,
+}
+
+fn find_journal(
+    disk: &Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    whose: Whose,
+) -> Result<(Journal, Vec<DiskBlock>)> {
     let geometry = &sb.geometry;
     let ino = geometry.journal_ino;
     if ino.0 == 0 || ino.0 > u64::from(geometry.inodes) {
@@ -268,19 +305,19 @@ fn load_journal(disk: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<(Journal
         ));
     }
     let mut store = Store::new(Arc::clone(disk), sb.clone(), CacheLimits::default(), true);
-    let (group, _) = geometry.group_of_inode(ino);
-    store.space.read_one(&store.buffers, group)?;
-    let mut inode = store.read_inode(ino)?;
+    let mut inode = match whose {
+        Whose::Inode => {
+            let (group, _) = geometry.group_of_inode(ino);
+            store.space.read_one(&store.buffers, group)?;
+            store.read_inode(ino)?
+        }
+        Whose::Superblock => Inode::journal(ino, sb)?,
+    };
     if inode.size >> geometry.block_bits > JOURNAL_BLOCKS_MAX {
         return Err(Error::corrupt("the journal", "its size makes no sense", format!("inode {ino}")));
     }
     let blocks = store.blocks_of(&mut inode, "the journal")?;
     let blocks: Vec<DiskBlock> = blocks.into_iter().map(DiskBlock).collect();
     let journal = Journal::load(Arc::clone(disk), geometry.block_bytes, blocks.clone())?;
-    if journal.was_aborted() {
-        // The kernel would copy the mark to the superblock at its next mount, where `check_state` looks for it.
-        let why = "its last user stopped at an error, and what it had in memory is lost; run e2fsck";
-        return Err(Error::corrupt("the journal", why, &disk.info().name));
-    }
     Ok((journal, blocks))
 }

@@ -6,6 +6,7 @@
 //! e2fsprogs leave alone, hold an opaque area of the caller: the *pairing*.
 
 use super::features::{self, compat, incompat, ro_compat};
+use super::inode::BODY_BYTES;
 use super::le::{get16, get32, put16, put32, put64};
 use super::torn_safe::TornSafeChecksum;
 use bimetal_base::checksum::crc32c_raw;
@@ -34,6 +35,9 @@ const MAGIC: u16 = 0xEF53;
 const STATE_CLEAN: u16 = 1;
 const STATE_ERRORS: u16 = 2;
 const CRC32C: u8 = 1;
+/// Where the copy of what the journal's inode maps is, and what kind of copy that is.
+const JOURNAL_COPY: usize = 0x10C;
+const JOURNAL_COPY_KIND: usize = 0xFD;
 /// Bytes of an inode every revision has.
 pub(super) const OLD_INODE_BYTES: u32 = 128;
 
@@ -618,6 +622,14 @@ impl Superblock {
         for range in CARRIED {
             copy[range.clone()].copy_from_slice(&self.raw[range]);
         }
+    }
+
+    /// What the journal's inode maps and its size, bytes, as the copy kept here says, if there is one (`s_jnl_blocks`).
+    pub fn journal_map(&self) -> Option<(&[u8], u64)> {
+        let copy = &self.raw[JOURNAL_COPY..JOURNAL_COPY + BODY_BYTES + 8];
+        let (map, size) = copy.split_at(BODY_BYTES);
+        let size = u64::from(get32(size, 0)) << 32 | u64::from(get32(size, 4));
+        (self.raw[JOURNAL_COPY_KIND] == 1).then_some((map, size))
     }
 
     /// Replaces the caller's opaque area.

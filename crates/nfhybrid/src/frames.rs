@@ -197,6 +197,16 @@ impl Frame {
         self.reserved
     }
 
+    /// Whether places for blocks `first`, its own first one, to `end` are all it needs.
+    pub fn is_placed_by(&self, first: u64, end: u64) -> bool {
+        !self.moves && first + u64::from(self.covered) <= end
+    }
+
+    /// Its blocks have their places; how many were promised to it, and are no more.
+    pub fn forgo(&mut self) -> u32 {
+        std::mem::take(&mut self.reserved)
+    }
+
     /// Its blocks that hold live data and keep their place.
     pub fn live(&self) -> u32 {
         self.live

@@ -163,7 +163,7 @@ pub(super) fn not_ext4(
         // What is no ext4 at all may be something else, and is not for e2fsck.
         let is_ext4 = !matches!(&error, Error::Corrupt { what, .. } if what == "the ext4 superblock")
             || copy_has_pairing(disk, None);
-        return if is_ext4 { damaged_disk(error, name, None) } else { error };
+        return if is_ext4 { damaged_disk(error, disk, None) } else { error };
     }
     let remedy = match ssd {
         Some(ssd) => format!("exchange them: --ssd {name} --disk {}", ssd.info().name),
@@ -255,7 +255,7 @@ impl Shared {
         drop(core);
         let applied = self
             .bring_to_disk(&joined.recovery(options))
-            .map_err(|error| stopped(error, &self.disk.info().name, pairing))?;
+            .map_err(|error| stopped(error, &self.disk, pairing))?;
         let (cached, _) = (joined.plan.cached, drop(joined));
         let mut core = self.core.lock();
         core.aftermath.applied(applied);
@@ -268,7 +268,7 @@ impl Shared {
         self.settle_ssd(cached);
         let mut core = self.core.lock();
         let says = self.pairing_of(&core, 0);
-        let failed = |error| stopped(error, &self.disk.info().name, pairing);
+        let failed = |error| stopped(error, &self.disk, pairing);
         volume::mark_again(&core.ext4, &says).map_err(failed)?;
         core.state.opened();
         core.begin();
@@ -427,7 +427,7 @@ impl Shared {
 pub(super) const DISK_HALF: &str = "the disk half";
 
 /// An error of recovery, with what to do about it.
-pub(super) fn stopped(error: Error, disk: &str, pairing: Option<Pairing>) -> Error {
+pub(super) fn stopped(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>) -> Error {
     let held = pairing.map_or_else(|| "what was fsynced last".into(), |pairing| pairing.only_in_log());
     match error {
         Error::Ssd(_) => error.explained(format!(
@@ -442,12 +442,27 @@ pub(super) fn stopped(error: Error, disk: &str, pairing: Option<Pairing>) -> Err
     }
 }
 
+/// What it costs to repair a disk half of whose journal this is wrong.
+pub(super) fn journal_is_lost(why: &str) -> String {
+    format!(
+        "Its journal cannot be replayed{why}: a repair loses what that alone has, and what the SSD's log holds may not fit \
+         what is left. Try again, if need be with the disk copied to a good one (ddrescue); or get off what the SSD half has \
+         (bimetal rescue), and then repair both with bimetal fsck --yes"
+    )
+}
+
 /// Damage that was found in the disk half before anything was written, with what to do about it; other errors as they
 /// are.
-pub(super) fn damaged_disk(error: Error, disk: &str, pairing: Option<Pairing>) -> Error {
+pub(super) fn damaged_disk(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>) -> Error {
     let Error::Corrupt { what, why, at } = error else { return error };
     if what == LOG_RECORD || what == DISK_HALF {
         return Error::Corrupt { what, why, at };
+    }
+    let name = &disk.info().name;
+    if let Err(of_journal) = Ext4::check_journal(disk) {
+        let lost = journal_is_lost(&format!(" ({of_journal})"));
+        let why = format!("{what} is damaged: {why} (at {at}). {lost}");
+        return Error::corrupt(DISK_HALF, why, name);
     }
     // Where the disk half could not be read so far, its SSD's log may hold something.
     let holds = pairing.is_none_or(|pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering));
@@ -456,8 +471,8 @@ pub(super) fn damaged_disk(error: Error, disk: &str, pairing: Option<Pairing>) -
         false => ("", "mount"),
     };
     let why = format!(
-        "{what} is damaged: {why} (at {at}){kept}. Repair the disk with e2fsck -f {disk}, then {then} again; bimetal fsck \
+        "{what} is damaged: {why} (at {at}){kept}. Repair the disk with e2fsck -f {name}, then {then} again; bimetal fsck \
          --yes does both"
     );
-    Error::corrupt(DISK_HALF, why, disk)
+    Error::corrupt(DISK_HALF, why, name)
 }

@@ -231,6 +231,22 @@ impl Node {
         self.moved += 1;
     }
 
+    /// Blocks promised to frames that get all of their places within these blocks; so many are a frame.
+    pub fn promised_in(&self, blocks: &Range<u64>, per_frame: u64) -> u64 {
+        let frames = self.frames.range(blocks.start.div_ceil(per_frame)..blocks.end.div_ceil(per_frame));
+        let within = frames.filter(|(index, frame)| frame.is_placed_by(*index * per_frame, blocks.end));
+        within.map(|(_, frame)| u64::from(frame.reserved())).sum()
+    }
+
+    /// These blocks have their places now; how many of them were promised, and are no more.
+    pub fn placed_in(&mut self, blocks: &Range<u64>, per_frame: u64) -> u64 {
+        let frames = self.frames.range_mut(blocks.start.div_ceil(per_frame)..blocks.end.div_ceil(per_frame));
+        let within = frames.filter(|(index, frame)| frame.is_placed_by(*index * per_frame, blocks.end));
+        let placed = within.map(|(_, frame)| u64::from(frame.forgo())).sum();
+        self.reserved -= placed;
+        placed
+    }
+
     /// Adds frames that were clean, with what was promised to each.
     pub fn add(&mut self, made: impl IntoIterator<Item = (u64, Frame)>) {
         let Node { frames, reserved, .. } = self;

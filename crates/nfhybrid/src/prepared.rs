@@ -105,9 +105,9 @@ impl Prepared {
     /// Recovery over a disk whose changes stay in memory. The SSD is only read by it, and lent meanwhile.
     fn rehearse(&mut self) -> Result<()> {
         let disk: Arc<dyn BlockDevice> = Arc::new(Overlay::new(self.disk.clone()));
-        let (name, pairing) = (&self.disk.info().name, self.joined.pairing);
+        let pairing = self.joined.pairing;
         let ext4 = Ext4::open(disk.clone(), opening(&self.clock, &self.joined, self.options))
-            .map_err(|error| damaged_disk(error, name, pairing))?;
+            .map_err(|error| damaged_disk(error, &self.disk, pairing))?;
         if self.joined.plan.phase != Phase::Replaying {
             return Ok(());
         }
@@ -115,7 +115,7 @@ impl Prepared {
         let shared = Shared::new(self.clock.clone(), disk, device, ext4, &self.joined, self.options);
         shared.core.lock().ssd = self.joined.ssd.take();
         let tried = shared.bring_to_disk(&self.joined.recovery(self.options));
-        let tried = tried.map(drop).map_err(|error| stopped(error, name, pairing));
+        let tried = tried.map(drop).map_err(|error| stopped(error, &self.disk, pairing));
         let mut core = shared.core.lock();
         core.note_lost();
         self.lost = core.aftermath.notes().to_vec();

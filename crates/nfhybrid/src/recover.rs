@@ -46,6 +46,7 @@ impl Shared {
         let &Recovery { records, complete, whole, .. } = log;
         let mut core = self.core.lock();
         let disk_has = core.ops.committed();
+        core.ext4.keep_back(false);
         if let Some(ssd) = &mut core.ssd {
             ssd.trim(disk_has);
         }
@@ -71,6 +72,7 @@ impl Shared {
             }
         }
         let mut core = self.core.lock();
+        core.ext4.keep_back(true);
         core.ops.skip_to(records.iter().map(|record| record.op).max().unwrap_or(0));
         if log.beyond.is_some() {
             // Numbers that the tables may know, and no record tells of, are not used again.
@@ -109,8 +111,8 @@ impl Shared {
         }
     }
 
-    /// Applies something of operation `op`; what says that it does not fit is applied again after a commit. So is what finds
-    /// the disk full, where blocks that were freed wait for that commit.
+    /// Applies something of operation `op`; what says that it does not fit is applied again after a commit. So is, once, what
+    /// finds the disk full: it found room when a commit had given some back that is still promised, or held, here.
     fn applied(&self, op: u64, mut apply: impl FnMut(&mut Core) -> Result<bool>) -> Result<()> {
         let mut was_full = false;
         loop {
@@ -119,7 +121,7 @@ impl Shared {
             match apply(&mut core) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(Error::NoSpace(_)) if core.ext4.held_blocks() > 0 && !was_full => was_full = true,
+                Err(Error::NoSpace(_)) if core.ext4.is_room_awaited() && !was_full => was_full = true,
                 Err(error) => return Err(error),
             }
             // A part of it may be done, and have counted it.

@@ -103,8 +103,8 @@ impl Shared {
         }
     }
 
-    /// Runs an operation, once more after a commit if it found no room and a commit gives some back: blocks that
-    /// were freed since the last one are not used before the next.
+    /// Runs an operation, once more after a commit if it found no room and a commit may give some back: blocks that
+    /// were freed since the last one are not used before the next, and not all that was promised is taken.
     pub(super) fn with_room<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
         match operation() {
             Err(Error::NoSpace(_)) if self.regain_room()? => operation(),
@@ -115,12 +115,12 @@ impl Shared {
     /// Waits for a commit if that gives room on the disk back; whether it does.
     fn regain_room(&self) -> Result<bool> {
         let core = self.core.lock();
-        let (held, op) = (core.ext4.held_blocks(), core.ops.last());
+        let (awaited, op) = (core.ext4.is_room_awaited(), core.ops.last());
         drop(core);
-        if held > 0 {
+        if awaited {
             self.await_disk(op)?;
         }
-        Ok(held > 0)
+        Ok(awaited)
     }
 
     /// Forgets the SSD's copies of frames.

@@ -222,7 +222,11 @@ impl Shared {
             let block_bytes = FRAME as u64 / self.blocks_per_frame;
             let first = bytes.start / block_bytes;
             let last = reached.div_ceil(block_bytes);
-            let to = core.ext4.preallocate(ino, first, last - first)?;
+            let per_frame = self.blocks_per_frame;
+            let promised = core.node_of(ino).promised_in(&(first..last), per_frame);
+            let to = core.ext4.preallocate(ino, first, last - first, promised)?;
+            let placed = core.node_of(ino).placed_in(&(first..to), per_frame);
+            core.ext4.unreserve(placed);
             if to < last {
                 reached = to * block_bytes;
             }

@@ -171,7 +171,7 @@ impl Rig {
     pub fn preallocate(&mut self, ino: Ino, block: u64, len: u64) -> Result<()> {
         let mut at = block;
         while at < block + len {
-            at = self.fs.preallocate(ino, at, block + len - at)?;
+            at = self.fs.preallocate(ino, at, block + len - at, 0)?;
         }
         Ok(())
     }

@@ -221,7 +221,7 @@ impl Run {
             }
             _ => {
                 let credits = self.fs.credits_to_preallocate(ino).unwrap();
-                self.within("preallocate", credits, |fs| fs.preallocate(ino, at, len));
+                self.within("preallocate", credits, |fs| fs.preallocate(ino, at, len, 0));
             }
         }
     }

@@ -99,7 +99,7 @@ impl Ext4 {
     /// unwritten extents need no promise, but one for each keeps a full disk from refusing their place.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; see [`Ext4::held_blocks`].
+    /// [`Error::NoSpace`]; see [`Ext4::is_room_awaited`].
     pub fn reserve(&mut self, blocks: u64) -> Result<()> {
         self.store.check_writable()?;
         if blocks == 0 {
@@ -270,19 +270,20 @@ impl Ext4 {
     }
 
     /// Gives space without data to the holes among the `len` blocks from `block` on, as far as one step goes. The
-    /// answer is the block up to which that is: if it is not the end, go on from there with credits of its own.
+    /// answer is the block up to which that is: if it is not the end, go on from there with credits of its own. `promised`
+    /// blocks of the range were promised before; the promise of those that have their place now is to be taken back.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if there is not enough for all of it, [`Error::TooLarge`], as [`Ext4::inode_mut`]; this step
     /// has changed nothing then.
-    pub fn preallocate(&mut self, ino: Ino, block: u64, len: u64) -> Result<u64> {
+    pub fn preallocate(&mut self, ino: Ino, block: u64, len: u64, promised: u64) -> Result<u64> {
         let (from, to) = block_range(block, len)?;
         let slot = self.load_dirty(ino)?;
         let inode = &mut self.inodes.entry(slot).inode;
         self.store.mapped_tree(inode)?;
         let mut holes = self.store.holes(inode, from, to)?;
-        let blocks = holes.iter().map(|(from, to)| to - u64::from(*from)).sum();
-        self.store.space.check_room(blocks, Claim::Ordinary)?;
+        let blocks: u64 = holes.iter().map(|(from, to)| to - u64::from(*from)).sum();
+        self.store.space.check_room(blocks.saturating_sub(promised), Claim::Ordinary)?;
         let later = holes.get(PREALLOCATE_RUNS).map_or(to, |hole| hole.0.into());
         holes.truncate(PREALLOCATE_RUNS);
         let found = self.store.take_for(inode, &holes, UNWRITTEN_MAX, PREALLOCATE_RUNS)?;

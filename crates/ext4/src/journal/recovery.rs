@@ -5,7 +5,7 @@
 //! 2. *Verify* the images of the transactions found. Without a lying disk nothing can be wrong, because commit
 //!    blocks are written after a flush. What is wrong after the last whole transaction belongs to an
 //!    interrupted commit, or to an older use of the log, and ends it there; what is wrong before one is
-//!    corruption, and nothing is replayed.
+//!    corruption, and nothing is replayed, unless it is an image that a newer one or a revoke makes needless.
 //! 3. *Revoke*: an image goes home only if no revoke of its block is as new or newer.
 //! 4. *Replay*: of each block the newest image, in the order of their homes.
 //!
@@ -19,7 +19,7 @@ use bimetal_base::units::DiskBlock;
 use bimetal_base::{Error, Result};
 use bimetal_media::BlockDevice;
 use bytes::Bytes;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
 /// Bytes read from the log at once.
@@ -57,12 +57,20 @@ struct Found {
     images: Vec<(Tag, u32)>,
     revokes: Vec<u64>,
     committed: u64,
+    /// What is wrong with its own blocks, and where.
     damage: Option<(&'static str, u32)>,
+    /// Log blocks of images that are not what their tags say.
+    bad_images: Vec<u32>,
 }
 
 impl Found {
     fn new(tid: u32) -> Found {
-        Found { tid, images: Vec::new(), revokes: Vec::new(), committed: 0, damage: None }
+        let (images, revokes, bad_images) = (Vec::new(), Vec::new(), Vec::new());
+        Found { tid, images, revokes, committed: 0, damage: None, bad_images }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.damage.is_none() && self.bad_images.is_empty()
     }
 
     fn blame(&mut self, why: &'static str, block: u32) {
@@ -212,27 +220,29 @@ fn verify(log: &mut LogReader, format: &Format, found: &mut [Found]) -> Result<(
         return Ok(());
     }
     for transaction in found.iter_mut().filter(|one| one.damage.is_none()) {
-        for index in 0..transaction.images.len() {
-            let (tag, place) = transaction.images[index];
-            if !format.image_is_right(transaction.tid, &tag, &log.read(place)?) {
-                transaction.blame("the checksum of an image does not match", place);
-                break;
+        for (tag, place) in &transaction.images {
+            if !format.image_is_right(transaction.tid, tag, &log.read(*place)?) {
+                transaction.bad_images.push(*place);
             }
         }
     }
     Ok(())
 }
 
-/// How many transactions count: all up to the last undamaged one, none of which may be damaged.
+fn damaged(tid: u32, why: &str, place: u32) -> Error {
+    Error::corrupt(
+        format_args!("the journal's transaction {tid}"),
+        format_args!("{why}, and later ones are whole; run e2fsck"),
+        format_args!("journal block {place}"),
+    )
+}
+
+/// How many transactions count: all up to the last whole one, of none of which the own blocks may be damaged.
 fn whole_part(found: &[Found]) -> Result<usize> {
-    let whole = found.iter().rposition(|one| one.damage.is_none()).map_or(0, |last| last + 1);
+    let whole = found.iter().rposition(Found::is_whole).map_or(0, |last| last + 1);
     match found[..whole].iter().find_map(|one| one.damage.map(|damage| (one.tid, damage))) {
         None => Ok(whole),
-        Some((tid, (why, block))) => Err(Error::corrupt(
-            format_args!("the journal's transaction {tid}"),
-            format_args!("{why}, and later ones are whole; run e2fsck"),
-            format_args!("journal block {block}"),
-        )),
+        Some((tid, (why, place))) => Err(damaged(tid, why, place)),
     }
 }
 
@@ -291,6 +301,10 @@ fn newest(found: &[Found], format: &Format, disk: &dyn BlockDevice) -> Result<(H
     }
     let mut homes: Homes = newest.into_iter().collect();
     homes.sort_unstable_by_key(|(home, _)| *home);
+    let bad_images: FxHashSet<u32> = found.iter().flat_map(|one| one.bad_images.iter().copied()).collect();
+    if let Some((_, home)) = homes.iter().find(|(_, home)| bad_images.contains(&home.place)) {
+        return Err(damaged(home.tid, "the checksum of an image does not match", home.place));
+    }
     Ok((homes, revoked))
 }
 

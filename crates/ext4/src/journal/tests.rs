@@ -504,7 +504,7 @@ fn damage_in_the_last_transaction_ends_the_log_and_damage_before_it_is_an_error(
         journal.commit(Time(round), put_all(&[(1, round as u8), (1 + round, round as u8)])).unwrap();
     }
     // Each transaction: descriptor, two images, commit block.
-    for (block, what) in [(9, "descriptor"), (10, "image"), (12, "commit block")] {
+    for (block, what) in [(9, "descriptor"), (11, "image"), (12, "commit block")] {
         let mut last = disk.ram.image();
         last[block * BLOCK + 900] ^= 1;
         let (recovery, after) = replay(last);
@@ -517,6 +517,11 @@ fn damage_in_the_last_transaction_ends_the_log_and_damage_before_it_is_an_error(
         assert_eq!(damaged.ram.image(), middle, "nothing is written");
         assert!(matches!(journal.commit(Time(9), put_all(&[(1, 1)])), Err(Error::Invalid(_))));
     }
+    // An image that a newer one takes the place of is not needed.
+    let mut needless = disk.ram.image();
+    needless[6 * BLOCK + 900] ^= 1;
+    let (recovery, after) = replay(needless);
+    assert_eq!((recovery.transactions, at_home(&after, 1), at_home(&after, 3)), (3, 3, 2));
 }
 
 #[test]

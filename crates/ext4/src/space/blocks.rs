@@ -162,7 +162,7 @@ impl Space {
     /// Blocks that nobody has, was promised or is kept for metadata.
     fn spare(&self) -> u64 {
         let per_node = u64::from(node_entries(self.geometry.block_bytes));
-        let slack = (self.geometry.blocks / 50).min(4096);
+        let slack = if self.keeps_back { (self.geometry.blocks / 50).min(4096) } else { 0 };
         let tied = self.count.promised + self.count.promised / per_node + slack;
         (self.count.blocks - self.count.held).saturating_sub(tied)
     }
@@ -173,6 +173,7 @@ impl Space {
     /// [`Error::NoSpace`].
     pub fn promise(&mut self, blocks: u64, keep: u64) -> Result<()> {
         let per_node = u64::from(node_entries(self.geometry.block_bytes));
+        let keep = if self.keeps_back { keep } else { 0 };
         let need = blocks.saturating_add(blocks / per_node).saturating_add(keep);
         if need > self.spare() {
             return Err(Error::NoSpace("all blocks are in use or promised"));

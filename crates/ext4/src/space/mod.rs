@@ -67,6 +67,8 @@ pub(super) struct Space {
     continued: u32,
     /// Blocks freed in the running transaction.
     freed: Vec<(DiskBlock, u32)>,
+    /// Promises leave something to root and to what cannot be foreseen.
+    keeps_back: bool,
 }
 
 impl Space {
@@ -84,7 +86,13 @@ impl Space {
             short_files: None,
             continued: 0,
             freed: Vec::new(),
+            keeps_back: true,
         }
+    }
+
+    /// Whether promises leave something to root and to what cannot be foreseen.
+    pub fn keep_back(&mut self, keeps: bool) {
+        self.keeps_back = keeps;
     }
 
     /// Reads the descriptor of one group, before the journal was replayed.

@@ -4,6 +4,7 @@ use super::super::NfHybrid;
 use super::super::pairing::{Pairing, Saved};
 use super::super::scrub::BadCopy;
 use super::super::ssd::{LOG_ENDS, Opened, RecordBody};
+use super::Plan;
 use bimetal_base::Result;
 use bimetal_base::checksum::crc32c;
 use bimetal_base::units::Ino;
@@ -76,11 +77,23 @@ impl Findings {
         self.notes.push(text.into());
     }
 
-    /// What is wrong and not of the disk half itself counts as repaired.
+    /// What is wrong with these counts as repaired; what was lost stays lost.
     pub(super) fn repaired(&mut self, what: &[&str]) {
-        for problem in self.problems.iter_mut().filter(|problem| what.contains(&&*problem.what)) {
-            problem.repaired = true;
+        let of_these = |problem: &&mut Problem| what.contains(&&*problem.what) && !problem.loses;
+        self.problems.iter_mut().filter(of_these).for_each(|problem| problem.repaired = true);
+    }
+
+    /// Whether all stays as it is for now, as more would lose what is named, and says so.
+    pub(super) fn note_what_stays(&mut self, plan: &Plan) -> bool {
+        let stays = plan.repair && !plan.lossy && self.loses();
+        if stays {
+            let what = if self.changed { "No more" } else { "Nothing" };
+            self.note(format!(
+                "{what} was changed, for a repair would lose what is named. Get off what there is (bimetal rescue, bimetal \
+                 get), then repair with --yes."
+            ));
         }
+        stays
     }
 
     pub(super) fn loses(&self) -> bool {

@@ -12,7 +12,7 @@ pub use findings::{Findings, Problem};
 
 use super::aftermath::WHAT_IS_LOST;
 use super::half::role_of_ssd;
-use super::mount::{copy_has_pairing, not_ext4};
+use super::mount::{copy_has_pairing, journal_is_lost, not_ext4};
 use super::pairing::{Pairing, Saved};
 use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Ssd};
@@ -66,10 +66,12 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
         survey = halves.survey(plan, &mut findings)?;
     }
     if survey != Survey::GoOn {
+        findings.note_what_stays(plan);
         return Ok(findings);
     }
     progress("looking at every file");
     let Some(was_clean) = halves.try_out_or_repair(plan, &mut findings, progress)? else {
+        findings.note_what_stays(plan);
         return Ok(findings);
     };
     if was_clean {
@@ -83,10 +85,7 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
     if !plan.repair {
         return Ok(findings);
     }
-    if findings.loses() && !plan.lossy {
-        findings.note(
-            "Nothing was changed, for a repair would lose what is named. Get off what there is (bimetal rescue, bimetal get), then repair with --yes.",
-        );
+    if findings.note_what_stays(plan) {
         return Ok(findings);
     }
     halves.repair(plan, was_clean, &mut findings, progress)?;
@@ -205,12 +204,19 @@ impl Halves {
             findings.problem(DISK, format!("It cannot be opened: {why}."), false);
             return Ok(Survey::Stop);
         }
-        // Where it may be repaired, what follows tells how far that came.
-        let then = match plan.repair {
-            true => "",
-            false => " With --yes e2fsck repairs it, then the SSD's log is applied to it.",
-        };
-        findings.problem(DISK, format!("It cannot be opened: {why}.{then}"), false);
+        if let Err(of_journal) = Ext4::check_journal(&disk) {
+            let of_journal = of_journal.to_string();
+            let besides = if of_journal == why.to_string() { String::new() } else { format!(" ({of_journal})") };
+            let why = format!("It cannot be opened: {why}. {}.", journal_is_lost(&besides));
+            findings.problem(DISK, why, true);
+        } else {
+            // Where it may be repaired, what follows tells how far that came.
+            let then = match plan.repair {
+                true => "",
+                false => " With --yes e2fsck repairs it, then the SSD's log is applied to it.",
+            };
+            findings.problem(DISK, format!("It cannot be opened: {why}.{then}"), false);
+        }
         if !plan.repair {
             self.e2fsck(&["-f", "-n"], findings)?;
         }
@@ -311,6 +317,16 @@ impl Halves {
             }
             Err(why @ Error::Corrupt { .. }) => {
                 findings.problem(LOG, format!("It cannot be mounted: {why}."), true);
+                return Ok(None);
+            }
+            // Both belonged together before e2fsck emptied the disk's journal.
+            Err(Error::Mismatch(why)) if findings.changed => {
+                let why = why.replace("; nothing was changed", "");
+                findings.problem(
+                    LOG,
+                    format!("It cannot be mounted with the repaired disk half: {why}."),
+                    true,
+                );
                 return Ok(None);
             }
             Err(why) => return Err(why),

@@ -5,6 +5,7 @@ use bimetal_base::runtime::Sim;
 use bimetal_base::units::DiskBlock;
 use bimetal_ext4::flag;
 use bimetal_media::faulty::{Effect, Faulty, Kind as On, When};
+use bimetal_media::held::Held;
 use bimetal_media::timed::Timed;
 use bimetal_media::{Completion, DeviceInfo, Request, Ticket};
 use bimetal_vfs::{SetTime, SetXattr};
@@ -305,6 +306,88 @@ fn a_write_that_fills_the_disk_says_how_much_of_it_was_written() {
     fs.shutdown().unwrap();
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     assert!(contents(&fs, "f") == vec![5; written]);
+    fs.shutdown().unwrap();
+}
+
+/// Appends blocks to a file, each fsynced, until one needs a commit to find room, or none does; how many found it at once.
+fn append(fs: &NfHybrid, ino: Ino, blocks: u64) -> u64 {
+    let from = fs.getattr(ino).unwrap().size / 4096;
+    let cycles = fs.status().counters.cycles;
+    let put = |block: u64| fs.write(ino, block * 4096, &[7; 4096], false).and_then(Deferred::get).is_ok();
+    (from..from + blocks)
+        .take_while(|block| {
+            put(*block)
+                && fs.fsync(ino, false).unwrap().get().is_ok()
+                && fs.status().counters.cycles == cycles
+        })
+        .count() as u64
+}
+
+/// A full disk, but for some blocks: most of them are promised to file `c`, and those to file `b` by and by. The file system,
+/// and what its disk and SSD have.
+fn nearly_full() -> Option<(NfHybrid, Arc<Held>, Arc<Ram>, Arc<Ram>, Ino)> {
+    let (disk, ssd) = halves(32, 32)?;
+    let held = Held::new(disk.clone());
+    let fs = NfHybrid::open(held.clone(), Some(ssd.clone()), manual()).unwrap();
+    let blocks = fill(&fs, "hog");
+    let hog = fs.lookup(ROOT_INO, b"hog").unwrap().ino;
+    let (b, c) = (create(&fs, "b", b""), create(&fs, "c", b""));
+    let size = Some((blocks - 1600) * 4096);
+    fs.setattr(hog, &SetAttr { size, ..SetAttr::default() }).unwrap();
+    fs.commit().unwrap();
+    for block in 0..15 {
+        fs.write(c, block * 409_600, &[5; 409_600], false).unwrap().get().unwrap();
+    }
+    fs.fsync(c, false).unwrap().get().unwrap();
+    Some((fs, held, disk, ssd, b))
+}
+
+/// A commit gives room back that was promised for nodes of extent trees and not needed. What is written into it while the
+/// commit is on its way to the disk is in the log, and the disk does not have the commit.
+#[test]
+fn what_was_accepted_on_a_full_disk_while_it_committed_is_there_after_a_crash() {
+    let Some((fs, _, _, _, b)) = nearly_full() else { return };
+    let at_once = append(&fs, b, 1600);
+    assert!(at_once > 50, "{at_once}");
+    fs.abandon();
+    let Some((fs, held, disk, ssd, b)) = nearly_full() else { return };
+    assert_eq!(append(&fs, b, at_once), at_once);
+    held.hold();
+    let images = std::thread::scope(|scope| {
+        let commit = scope.spawn(|| fs.commit());
+        held.await_standing(1);
+        let more = append(&fs, b, 2);
+        assert_eq!(more, 2, "room that a commit gives back is there at once");
+        let images = (disk.image(), ssd.image());
+        held.release();
+        commit.join().unwrap().unwrap();
+        images
+    });
+    fs.abandon();
+    let [disk, ssd] = [images.0, images.1].map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(contents(&fs, "b") == vec![7; (at_once as usize + 2) * 4096]);
+    assert!(contents(&fs, "c") == vec![5; 1500 * 4096]);
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn what_is_preallocated_where_data_waits_for_its_place_is_counted_once() {
+    let Some((disk, ssd)) = halves(16, 8) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let blocks = fill(&fs, "hog");
+    let hog = fs.lookup(ROOT_INO, b"hog").unwrap().ino;
+    fs.setattr(hog, &SetAttr { size: Some((blocks - 80) * 4096), ..SetAttr::default() }).unwrap();
+    let (a, b) = (create(&fs, "a", b""), create(&fs, "b", b""));
+    fs.commit().unwrap();
+    fs.write(a, 0, &[1; 60 * 4096], false).unwrap().get().unwrap();
+    let before = fs.status().counters.cycles;
+    fs.fallocate(a, 0, 60 * 4096, Fallocate::Reserve { keep_size: false }).unwrap();
+    fs.write(b, 0, &[2; 15 * 4096], false).unwrap().get().unwrap();
+    assert_eq!(fs.status().counters.cycles, before, "no commit was needed for it");
+    assert_eq!(fs.getattr(a).unwrap().blocks, 60 * 8);
+    fs.commit().unwrap();
+    assert!(contents(&fs, "a") == [1; 60 * 4096] && contents(&fs, "b") == [2; 15 * 4096]);
     fs.shutdown().unwrap();
 }
 
