@@ -300,6 +300,95 @@ fn what_cannot_be_replayed_is_refused_with_the_remedy() {
     }
 }
 
+/// A trace of these lines.
+fn trace_of(dir: &Path, name: &str, lines: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, lines).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn sizes_that_no_memory_holds_are_refused_before_anything_is_allocated() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = |name: &str, lines: &str| trace_of(dir.path(), name, lines);
+    let far = trace("far.csv", "0,W,0,4096,-\n0,W,72057594037927936,4096,-\n");
+    let discard = trace("discard.csv", "0,W,0,4096,-\n0,D,0,18446744073709551615,-\n");
+    let past = trace("past.csv", "0,W,0,4096,-\n0,W,18446744073709551000,4096,-\n");
+    let told = "request 2 of the trace ends at";
+    for (line, told) in [
+        (format!("{far} --ftl page"), told),
+        (format!("{far} --device ssd-tlc"), told),
+        (format!("{discard} --device tlc"), told),
+        (format!("{discard} --device ssd-slc"), told),
+        (format!("{discard} --device hdd-7200"), told),
+        (format!("{past}"), "line 2"),
+        (format!("{past} --fit compact"), "ends past the last address"),
+        ("gen:zipf --device ssd-tlc --device-size 100TB".into(), "choose a smaller size"),
+        ("gen:zipf --device ssd-tlc --device-size 16000PB".into(), "choose a smaller size"),
+        ("gen:zipf --device tlc --device-size 16000PB".into(), "choose a smaller size"),
+        ("gen:zipf --device hdd-7200 --device-size 16000PB".into(), "choose a smaller size"),
+        ("gen:zipf --cache lru --cache-size 4096GiB".into(), "choose a smaller size"),
+        ("gen:zipf --cache lru --cache-size 100TiB".into(), "too large"),
+        ("gen:zipf --ftl page --nvram heat --nvram-size 100TB".into(), "choose a smaller size"),
+    ] {
+        let why = runs(&line).err().unwrap_or_else(|| panic!("{line} was done")).to_string();
+        assert!(why.contains(told), "{line}: {why}");
+    }
+    for kind in ["nfhybrid --ssd-size", "nfhybrid --disk-size", "cmfs --device-size", "fat --device-size"] {
+        let args = replay_args(&format!("gen:fio-job --fs {kind} 100TB"));
+        let why = replay::run(&args).unwrap_err().to_string();
+        assert!(why.contains("choose a smaller size"), "{kind}: {why}");
+    }
+}
+
+/// A part like slc-2k, with `from` in its profile replaced.
+fn part_with(dir: &Path, changes: &[(&str, &str)]) -> String {
+    let mut text = include_str!("../../devices/slc-2k.toml").to_string();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    let path = dir.join(format!("part{}.toml", std::fs::read_dir(dir).unwrap().count()));
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn a_run_that_the_device_ends_is_a_row_with_what_it_reached_and_ends_no_other() {
+    use replay::Ending;
+    let dir = tempfile::tempdir().unwrap();
+    let worn =
+        part_with(dir.path(), &[("endurance = 100000", "endurance = 5"), ("blocks = 1024", "blocks = 64")]);
+    let line = format!("gen:iometer:size=4MiB:requests=100000:read=0 --device {worn} --ftl");
+    let ended = runs(&format!("{line} page,page:logical=1MiB,fast")).unwrap();
+    let how: Vec<_> = ended.iter().map(|run| run.ended.how).collect();
+    assert_eq!(how, [Ending::WornOut, Ending::Refused, Ending::WornOut], "{:?}", ended[1].ended);
+    for run in [&ended[0], &ended[2]] {
+        assert!(run.requests > 1000 && run.ended.request == Some(run.requests + 1), "{:?}", run.ended);
+        assert!(run.erases.unwrap() > 200 && run.latency_ns.count == run.requests);
+        assert!(run.ended.why.as_ref().unwrap().contains("worn out"), "{:?}", run.ended);
+    }
+    let line = line.replace("requests=100000", "requests=1000");
+    let before =
+        &runs(&format!("{line} page --precondition random --device-size 6MiB --fit wrap")).unwrap()[0];
+    assert_eq!((before.ended.how, before.requests, before.ended.request), (Ending::WornOut, 0, None));
+    let noisy = part_with(
+        dir.path(),
+        &[
+            ("bit_errors_new = 1e-11", "bit_errors_new = 1e-4"),
+            ("bit_errors_worn = 1e-9", "bit_errors_worn = 1e-4"),
+        ],
+    );
+    let line = format!(
+        "gen:iometer:size=4MiB:requests=5000:read=50 --device {noisy} --precondition fill --csv {}",
+        dir.path().join("rows.csv").display()
+    );
+    replay::run(&replay_args(&line)).unwrap();
+    let csv = std::fs::read_to_string(dir.path().join("rows.csv")).unwrap();
+    assert!(csv.lines().next().unwrap().contains(",ended,ended_request,ended_why,"), "{csv}");
+    assert!(csv.lines().nth(1).unwrap().contains(",uncorrectable,"), "{csv}");
+}
+
 #[test]
 fn many_small_files_are_laid_side_by_side_and_their_space_comes_back() {
     let run = &runs(

@@ -3,6 +3,7 @@
 
 pub mod checksum;
 pub mod error;
+pub mod memory;
 pub mod options;
 pub mod random;
 pub mod runtime;

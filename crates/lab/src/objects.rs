@@ -254,7 +254,7 @@ pub fn measure(trace: &ObjectTrace, part: &NandProfile, setup: &Setup, seed: u64
     let (most, _) = trace.shape();
     let turnover_bytes = (most as f64 * TURNOVER) as u64;
     let flash = ((most + turnover_bytes) as f64 / setup.utilisation) as u64;
-    let part = part.clone().ideal().resized(flash, 64);
+    let part = part.clone().ideal().resized(flash, 64).modelled()?;
     let nand = Nand::new(part, seed, true, Payload::memory());
     let format = Format { segment_blocks: setup.segment_blocks, placement: setup.placement.clone() };
     let options = Options { cleaning: setup.cleaning, keep_bytes: false, ..Options::default() };

@@ -141,14 +141,20 @@ impl Record {
         Record { at, offset, len, unit: 0, op, flags: Flags::NONE }
     }
 
-    /// What makes the request impossible, if anything: an instant beyond [`TIME_MAX_NS`], or data of
-    /// [`DATA_BYTES_MAX`] and more at once.
+    /// What makes the request impossible, if anything: an instant beyond [`TIME_MAX_NS`], data of
+    /// [`DATA_BYTES_MAX`] and more at once, or an end past the last byte that has an address.
     pub fn flaw(&self) -> Option<String> {
         if self.at.0 > TIME_MAX_NS {
             return Some(format!("its time is {} s, more than a hundred years", self.at.0 / 1_000_000_000));
         }
         if self.op.is_data() && self.len >= DATA_BYTES_MAX {
             return Some(format!("a {} of {} bytes is 4 GiB or more", self.op, self.len));
+        }
+        if self.offset.checked_add(self.len).is_none() {
+            return Some(format!(
+                "a {} of {} bytes at {} ends past the last address, 2^64",
+                self.op, self.len, self.offset
+            ));
         }
         None
     }
@@ -172,11 +178,16 @@ mod tests {
 
     #[test]
     fn impossible_requests_are_told() {
-        let possible = Record::new(Time(TIME_MAX_NS), Op::Read, u64::MAX, DATA_BYTES_MAX - 1);
+        let possible =
+            Record::new(Time(TIME_MAX_NS), Op::Read, u64::MAX - DATA_BYTES_MAX, DATA_BYTES_MAX - 1);
         assert_eq!(possible.flaw(), None);
         assert!(Record { at: Time(TIME_MAX_NS + 1), ..possible }.flaw().unwrap().contains("hundred years"));
         assert!(Record { len: DATA_BYTES_MAX, ..possible }.flaw().unwrap().contains("4 GiB"));
-        assert_eq!(Record { op: Op::Discard, len: u64::MAX, ..possible }.flaw(), None);
+        let all = Record { op: Op::Discard, offset: 0, len: u64::MAX, ..possible };
+        assert_eq!(all.flaw(), None);
+        for past in [Record { offset: 1, ..all }, Record { offset: u64::MAX, len: 1, ..possible }] {
+            assert!(past.flaw().unwrap().contains("ends past the last address"));
+        }
     }
 
     #[test]

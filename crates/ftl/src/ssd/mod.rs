@@ -188,7 +188,7 @@ impl Model {
     fn new(profile: &SsdProfile, size_bytes: u64, payload: Payload, seed: u64) -> Result<Model> {
         let part: NandProfile = profiles::load(&profile.nand)?;
         let page_bytes = part.page;
-        let part = sized(part, size_bytes, profile.over_provision_percent);
+        let part = sized(part, size_bytes, profile.over_provision_percent).modelled()?;
         let settings = format!("logical={size_bytes}:{}", profile.settings);
         let nand = Nand::new(part, seed, true, payload);
         Ok(Model {
@@ -410,7 +410,8 @@ fn sized(part: NandProfile, size_bytes: u64, over_provision_percent: f64) -> Nan
     let units = u64::from(part.geometry().units);
     let bare = size_bytes.div_ceil(block).div_ceil(units) as f64 / good;
     // Bad blocks are drawn: a few more than on average may fall on one array.
-    let least = bare.ceil() as u32 + KEPT + (bare * part.factory_bad_percent / 100.0).sqrt() as u32 * 3;
+    let unlucky = (bare * part.factory_bad_percent / 100.0).sqrt() as u32 * 3;
+    let least = (bare.ceil() as u32).saturating_add(KEPT + unlucky);
     part.resized(wanted as u64, least)
 }
 

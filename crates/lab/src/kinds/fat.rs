@@ -4,6 +4,7 @@ use super::{Kind, LiesOn};
 use crate::replay::Args as ReplayArgs;
 use crate::replay::files::{FLASH_BYTES, FatTree, Subject, caching, device, ftl, refuse_options};
 use bimetal_base::Result;
+use bimetal_base::memory::check_room;
 use bimetal_base::runtime::Clock;
 use bimetal_fat::{self as fat, Volume, layout::Width};
 use bimetal_media::ram::Ram;
@@ -31,6 +32,7 @@ fn play(clock: &Clock, args: &ReplayArgs) -> Result<Subject> {
     refuse_options(args)?;
     let bytes = args.device_size.unwrap_or(FLASH_BYTES);
     let profile = args.device.as_deref().unwrap_or(DEVICE);
+    check_room("the contents of the volume", bytes)?;
     let image = Arc::new(Ram::new("volume", bytes));
     let device = device(profile, (ftl(args)?, caching(args)?), image, args.seed)?;
     let format = match bytes >= FAT32_BYTES {

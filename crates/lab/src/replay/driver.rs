@@ -51,6 +51,24 @@ pub(super) struct Outcome {
     pub meter: Meter,
     pub started: Time,
     pub ended: Time,
+    /// What ended it, if not the trace's end.
+    pub stopped: Option<Stopped>,
+}
+
+/// What ended a run before the trace did.
+#[derive(Debug)]
+pub(super) struct Stopped {
+    /// What the device, or the laying out of the trace, said.
+    pub why: Error,
+    /// The trace's request that met it, from 1 on; none if it came before or after them.
+    pub request: Option<u64>,
+}
+
+impl Stopped {
+    /// What a request of the trace met, counted from 0.
+    fn at(number: usize, why: Error) -> Stopped {
+        Stopped { why, request: Some(number as u64 + 1) }
+    }
 }
 
 /// The instants a run keeps.
@@ -68,14 +86,15 @@ struct Clock {
 const LOOK_EVERY: u64 = 4096;
 
 impl Driver<'_> {
-    /// Runs the trace to its end (or the limit).
+    /// Runs the trace to its end (or the limit), or until the device serves no more of it.
     ///
     /// # Errors
-    /// Of the trace, of placing a request, or of the stack, with the number of the request.
+    /// Of the trace.
     pub fn run(mut self, trace: &mut Trace) -> Result<Outcome> {
         let start = self.start;
         let mut clock = Clock { start, now: start, all_done: start, under_way: BinaryHeap::new() };
         let mut meter = Meter::new();
+        let mut stopped = None;
         let mut last = Time::ZERO;
         for (number, record) in trace.enumerate() {
             let record = record?;
@@ -89,14 +108,25 @@ impl Driver<'_> {
             last = last.max(record.at);
             let flags = if self.flush { record.flags } else { Flags::NONE };
             let record = Record { at: last, flags, ..record };
-            let served = self.serve(&record, &mut clock, &mut meter);
-            served.map_err(|why| placed(why, number))?;
+            if let Err(why) = self.serve(&record, &mut clock, &mut meter) {
+                stopped = Some(Stopped::at(number, why));
+                break;
+            }
         }
-        let ended = match self.drain {
-            true => self.ask(clock.all_done, Request::Flush)?.max(clock.all_done),
-            false => clock.all_done,
-        };
-        Ok(Outcome { meter, started: clock.start, ended })
+        let mut ended = clock.all_done;
+        if self.drain && stopped.is_none() {
+            match self.ask(ended, Request::Flush) {
+                Ok(drained) => ended = drained.max(ended),
+                Err(why) => stopped = Some(Stopped { why, request: None }),
+            }
+        }
+        Ok(Outcome { meter, started: clock.start, ended, stopped })
+    }
+
+    /// A run whose device served nothing, because of `why`.
+    pub fn not_begun(&self, why: Error) -> Outcome {
+        let (started, ended) = (self.start, self.start);
+        Outcome { meter: Meter::new(), started, ended, stopped: Some(Stopped { why, request: None }) }
     }
 
     fn serve(&mut self, record: &Record, clock: &mut Clock, meter: &mut Meter) -> Result<()> {
@@ -186,14 +216,6 @@ fn request(op: Op, flags: Flags, (offset, len): (u64, u64)) -> Option<Request> {
             Some(Request::Write { offset, data, durable: flags.has(Flags::FUA) })
         }
         _ => Some(Request::Discard { offset, len }),
-    }
-}
-
-/// An error with the request it came of.
-fn placed(why: Error, number: usize) -> Error {
-    match why {
-        Error::Invalid(text) => Error::Invalid(format!("request {}: {text}", number + 1)),
-        other => other,
     }
 }
 

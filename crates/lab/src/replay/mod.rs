@@ -12,6 +12,7 @@
 mod address;
 mod args;
 mod driver;
+mod ending;
 pub mod files;
 mod from_stack;
 pub mod grid;
@@ -29,12 +30,13 @@ mod rows;
 pub use super::stack::admission_rule::AdmissionRule;
 pub use address::Fit;
 pub use args::{Args, PaceName};
+pub use ending::{Ended, Ending};
 pub use plot::{Kind as Plot, Wanted as WantedPlot};
 pub use precondition::Precondition;
 pub use report::{CacheReport, Latency, Merges, RunConfig, RunReport};
 
 use bimetal_base::{Error, Result};
-use bimetal_trace::{Progress, Source, Summary, summarise};
+use bimetal_trace::{Progress, Source, Summary, Tally, summarise};
 pub(super) use rows::aligned;
 
 use driver::{Driver, Pace};
@@ -82,7 +84,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Makes the runs and gives their reports, in the order translation layers × policies × sizes.
+/// Makes the runs and gives their reports, in the order translation layers × policies × sizes. A run that the device
+/// ended is a report; so is one that was refused, if another one was not.
 ///
 /// # Errors
 /// As [`run`].
@@ -96,7 +99,11 @@ pub fn replay(args: &Args) -> Result<Vec<RunReport>> {
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let shown = progress::Shown::new(specs.len());
     let one = |index: usize, stop: &AtomicBool| one_run(args, &source, &specs[index], shown.of(index), stop);
-    parallel::run_all(specs.len(), jobs, one, || shown.draw())
+    let runs = parallel::run_all(specs.len(), jobs, one, || shown.draw())?;
+    match runs.first().filter(|_| !runs.iter().any(|run| run.ended.how.is_result())) {
+        Some(first) => Err(Error::invalid(first.ended.told())),
+        None => Ok(runs),
+    }
 }
 
 /// Makes the one run that `args` ask for.
@@ -117,7 +124,10 @@ fn one_run(
     progress: &Arc<Progress>,
     stop: &AtomicBool,
 ) -> Result<RunReport> {
-    let Built { stack, start, before } = spec.build(args)?;
+    let Built { stack, start, before, stopped } = match spec.build(args) {
+        Ok(built) => built,
+        Err(why) => return Ok(RunReport::refused(&why, spec.config(args, source, None))),
+    };
     let pace = match args.pace {
         PaceName::Closed => Pace::Closed { queue_depth: args.queue_depth },
         PaceName::Open => Pace::Open { speed: args.speed },
@@ -134,9 +144,15 @@ fn one_run(
         stop,
     };
     let mut trace = source.open_watched(progress)?;
-    let outcome = driver.run(&mut trace)?;
-    if outcome.meter.requests() == 0 {
+    let outcome = match stopped {
+        None => driver.run(&mut trace)?,
+        Some(why) => driver.not_begun(why),
+    };
+    if outcome.meter.requests() == 0 && outcome.stopped.is_none() {
         let tally = trace.tally();
+        if outcome.meter.passed_over == 0 {
+            return Err(empty(source, tally));
+        }
         return Err(Error::invalid(format!(
             "{}: no request was served: {} lines read, {} of them without a request, {} requests passed over \
              (another unit, no bytes, whole files)",
@@ -146,16 +162,29 @@ fn one_run(
             outcome.meter.passed_over
         )));
     }
-    let config = spec.config(args, source, &stack);
+    let config = spec.config(args, source, Some(&stack));
     Ok(RunReport::new(&outcome, &before, Measured::of(&stack), config, trace.tally()))
 }
 
 fn info(args: &Args, source: &Source) -> Result<()> {
     let summary = summarise(&mut source.open()?)?;
+    if summary.requests == 0 {
+        return Err(empty(source, summary.tally));
+    }
     match args.json {
         true => say(&json(&summary)?),
         false => say(rows::show_summary(&source.name(), &summary).trim_end()),
     }
+}
+
+/// A trace without a request.
+fn empty(source: &Source, tally: Tally) -> Error {
+    Error::invalid(format!(
+        "{}: there is no request in it: {} lines read, {} of them without a request",
+        source.name(),
+        tally.lines,
+        tally.skipped
+    ))
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String> {

@@ -6,9 +6,9 @@ use super::precondition::precondition;
 use super::progress::Shown;
 use super::report::{Measured, RunConfig};
 use crate::stack::{Caching, Contents, Layers, Medium, NONE, Stack};
-use bimetal_base::Result;
 use bimetal_base::time::Time;
 use bimetal_base::units::show_size;
+use bimetal_base::{Error, Result};
 use bimetal_trace::Source;
 use clap::ValueEnum;
 
@@ -27,7 +27,18 @@ pub(super) struct Spec {
     bytes: Option<u64>,
     /// What the trace needs of flash that nobody gave a size.
     needed: Option<u64>,
+    /// How far the trace reaches, where the size follows from that.
+    reach: Option<Reach>,
     device: String,
+}
+
+/// How far a trace reaches.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    /// The byte after the last one that is asked for.
+    end: u64,
+    /// The request that asks for it, from 1 on.
+    request: u64,
 }
 
 /// All runs that `args` ask for.
@@ -45,7 +56,8 @@ pub(super) fn specs(args: &Args, source: &Source) -> Result<Vec<Spec>> {
         false => args.ftl.iter().map(|ftl| Some(ftl.as_str())).collect(),
     };
     let media = schemes.into_iter().map(|ftl| Medium::named(&device, ftl)).collect::<Result<Vec<_>>>()?;
-    let (bytes, needed) = sizes(args, source, &media[0])?;
+    let (bytes, reach) = sizes(args, source, &media[0])?;
+    let needed = reach.filter(|_| bytes.is_none()).map(|reach| reach.end);
     let caches: Vec<Option<(String, u64)>> = match args.cache.is_empty() {
         true => vec![None],
         false => args
@@ -56,32 +68,33 @@ pub(super) fn specs(args: &Args, source: &Source) -> Result<Vec<Spec>> {
     };
     let spec = |medium: &Medium, cache: &Option<(String, u64)>| {
         let (cache, medium, device) = (cache.clone(), medium.clone(), device.clone());
-        Spec { cache, medium, bytes, needed, device }
+        Spec { cache, medium, bytes, needed, reach, device }
     };
     Ok(media.iter().flat_map(|medium| caches.iter().map(move |cache| spec(medium, cache))).collect())
 }
 
-/// The medium's bytes (as asked for, or what the trace needs but at least what is usual), and what flash of which
-/// nobody said the size must have room for.
-fn sizes(args: &Args, source: &Source, medium: &Medium) -> Result<(Option<u64>, Option<u64>)> {
+/// The medium's bytes (as asked for, or what the trace needs but at least what is usual; none of flash of which nobody
+/// said the size), and how far the trace reaches where that decides.
+fn sizes(args: &Args, source: &Source, medium: &Medium) -> Result<(Option<u64>, Option<Reach>)> {
     let usual = match medium {
         Medium::None => return Ok((None, None)),
         _ if args.device_size.is_some() => return Ok((args.device_size, None)),
-        Medium::Flash(..) => return Ok((None, needed(args, source)?)),
+        Medium::Flash(..) => return Ok((None, reach(args, source)?)),
         Medium::Disk(_) => DISK_BYTES,
         Medium::Ssd(_) => SSD_BYTES,
     };
-    Ok((Some(needed(args, source)?.unwrap_or(0).max(usual)), None))
+    let reach = reach(args, source)?.filter(|reach| reach.end > usual);
+    Ok((Some(reach.map_or(usual, |reach| reach.end)), reach))
 }
 
-/// The bytes that the trace, laid out as asked, needs; none where that cannot or need not be known.
-fn needed(args: &Args, source: &Source) -> Result<Option<u64>> {
+/// How far the trace, laid out as asked, reaches; none where that cannot or need not be known.
+fn reach(args: &Args, source: &Source) -> Result<Option<Reach>> {
     if args.fit == Fit::Wrap || !source.is_repeatable() {
         return Ok(None);
     }
     let shown = Shown::new(1);
     let mut placer = placer(args, None);
-    let mut end = 0;
+    let mut reach = Reach { end: 0, request: 0 };
     let mut count = 0u64;
     for (number, record) in source.open_watched(shown.of(0))?.enumerate() {
         shown.draw_sometimes(number);
@@ -91,10 +104,12 @@ fn needed(args: &Args, source: &Source) -> Result<Option<u64>> {
         }
         let asked = placer.place(&record)?;
         count += u64::from(!asked.is_nothing());
-        let ends = asked.spans.iter().map(|(offset, len)| offset.saturating_add(*len));
-        end = ends.fold(end, u64::max);
+        let end = asked.spans.iter().map(|(offset, len)| offset.saturating_add(*len)).max().unwrap_or(0);
+        if end > reach.end {
+            reach = Reach { end, request: number as u64 + 1 };
+        }
     }
-    Ok(Some(end))
+    Ok(Some(reach))
 }
 
 /// The placer of a run on a device of `size_bytes`.
@@ -109,6 +124,8 @@ pub(super) struct Built {
     pub start: Time,
     /// What was counted until then.
     pub before: Measured,
+    /// What ended it before its end.
+    pub stopped: Option<Error>,
 }
 
 impl Spec {
@@ -117,8 +134,13 @@ impl Spec {
     /// # Errors
     /// A scheme or policy refuses its settings or the device.
     pub fn build(&self, args: &Args) -> Result<Built> {
-        let bottom = self.medium.build(Contents::Nowhere(self.bytes), self.needed, args.page, args.seed)?;
-        let start = precondition(&bottom, args.precondition, args.seed)?;
+        let bottom = self.medium.build(Contents::Nowhere(self.bytes), self.needed, args.page, args.seed);
+        let bottom = bottom.map_err(|why| self.of_trace(why))?;
+        let (start, stopped) = match precondition(&bottom, args.precondition, args.seed) {
+            Ok(start) => (start, None),
+            Err(why @ Error::Invalid(_)) => return Err(why),
+            Err(why) => (Time::ZERO, Some(why)),
+        };
         let before = Measured::of(&bottom);
         let layers = Layers {
             place: args.place.clone(),
@@ -130,7 +152,19 @@ impl Spec {
                 ..Caching::new(policy, *bytes, args.page)
             }),
         };
-        Ok(Built { stack: bottom.with(&layers)?, start, before })
+        Ok(Built { stack: bottom.with(&layers)?, start, before, stopped })
+    }
+
+    /// An error of a device made as large as the trace asks for, with the request that asks for it.
+    fn of_trace(&self, why: Error) -> Error {
+        match (why, self.reach) {
+            (Error::Invalid(why), Some(Reach { end, request })) => Error::Invalid(format!(
+                "request {request} of the trace ends at {} ({end}): {why}, or --fit compact, --fit wrap or \
+                 --device-size",
+                show_size(end)
+            )),
+            (why, _) => why,
+        }
     }
 
     /// The stack as the command line named it: without the cache's size, and with it.
@@ -144,8 +178,9 @@ impl Spec {
         }
     }
 
-    /// What the run is, in full.
-    pub fn config(&self, args: &Args, source: &Source, stack: &Stack) -> RunConfig {
+    /// What the run is, in full; of one without a stack as it was asked for.
+    pub fn config(&self, args: &Args, source: &Source, stack: Option<&Stack>) -> RunConfig {
+        let cache = stack.and_then(|stack| stack.told.cache.as_ref()).map(|cache| cache.status().policy);
         let word = |value: Option<clap::builder::PossibleValue>| {
             value.map_or(String::new(), |v| v.get_name().into())
         };
@@ -155,11 +190,11 @@ impl Spec {
             run,
             series,
             trace: source.name(),
-            cache: stack.told.cache.as_ref().map(|cache| cache.status().policy),
+            cache: cache.or_else(|| self.cache.as_ref().map(|(policy, _)| policy.clone())),
             cache_bytes: self.cache.as_ref().map(|(_, bytes)| *bytes),
             ftl: self.medium.ftl(),
             device: self.device.clone(),
-            device_bytes: stack.size_bytes(),
+            device_bytes: stack.map_or(self.bytes, Stack::size_bytes),
             pace: word(args.pace.to_possible_value()),
             queue_depth: closed.then_some(args.queue_depth),
             speed: (!closed).then_some(args.speed),

@@ -1,7 +1,9 @@
 //! What a run is measured by, under the names that `replay --json` prints.
 
 use super::driver::Outcome;
+use super::ending::Ended;
 use crate::stack::{Model, Stack};
+use bimetal_base::Error;
 use bimetal_base::time::Time;
 use bimetal_cache as cache;
 use bimetal_cache::device::CacheStatus;
@@ -124,8 +126,10 @@ pub struct Latency {
 }
 
 /// What one run gave. Figures a stack cannot have (merges without an FTL, hits without a cache) are null.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct RunReport {
+    /// How it ended. What follows is what was reached until then.
+    pub ended: Ended,
     /// Requests of the trace that were served.
     pub requests: u64,
     /// Pages read from the device, below the cache; of [`page_bytes`](Self::page_bytes) each.
@@ -241,6 +245,7 @@ impl RunReport {
         let pages_written = after.pages_written - before.pages_written;
         let flash = FlashWork::between(before, &after, pages_written);
         RunReport {
+            ended: Ended::of(outcome.stopped.as_ref()),
             requests: meter.requests(),
             pages_read: after.pages_read - before.pages_read,
             pages_written,
@@ -267,6 +272,11 @@ impl RunReport {
             cache: after.cache,
             config,
         }
+    }
+
+    /// Of a run that could not begin.
+    pub(super) fn refused(why: &Error, config: RunConfig) -> RunReport {
+        RunReport { ended: Ended::before(why), config, ..RunReport::default() }
     }
 }
 

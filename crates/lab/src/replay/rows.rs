@@ -1,5 +1,6 @@
 //! A run as one row: what the table, the CSV and the Parquet file show.
 
+use super::ending::Ending;
 use super::report::RunReport;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
@@ -27,6 +28,9 @@ pub(super) fn row(run: &RunReport) -> Vec<(&'static str, Cell)> {
         ("ftl", text(&config.ftl)),
         ("device", Cell::Text(Some(config.device.clone()))),
         ("device_bytes", Cell::Count(config.device_bytes)),
+        ("ended", Cell::Text(Some(run.ended.how.to_string()))),
+        ("ended_request", Cell::Count(run.ended.request)),
+        ("ended_why", text(&run.ended.why)),
         ("requests", count(run.requests)),
         ("bytes_read", count(run.bytes_read)),
         ("bytes_written", count(run.bytes_written)),
@@ -120,6 +124,7 @@ pub(super) fn table(runs: &[RunReport]) -> Vec<Vec<String>> {
     let optional = |count: Option<u64>| count.map_or_else(dash, |count| count.to_string());
     let header = [
         "run",
+        "ended",
         "requests",
         "hits %",
         "pages read",
@@ -138,6 +143,7 @@ pub(super) fn table(runs: &[RunReport]) -> Vec<Vec<String>> {
         let merges = run.merges.map_or_else(dash, |m| format!("{}/{}/{}", m.switch, m.partial, m.full));
         vec![
             run.config.run.clone(),
+            if run.ended.how == Ending::Complete { dash() } else { run.ended.how.to_string() },
             run.requests.to_string(),
             run.hit_ratio.map_or_else(dash, |ratio| format!("{:.2}", ratio * 100.0)),
             run.pages_read.to_string(),

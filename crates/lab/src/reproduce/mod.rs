@@ -10,7 +10,7 @@ mod of_stack;
 
 pub use experiments::{CameraPreset, EXPERIMENTS};
 
-use super::replay::{self, RunReport, say};
+use super::replay::{self, Ending, RunReport, say};
 use super::stack::args::StackArgs;
 use crate::names;
 use bimetal_base::options::Registered;
@@ -118,7 +118,14 @@ impl ExperimentContext {
     /// # Errors
     /// As the replay's.
     pub fn replay(&self, line: &str) -> Result<Vec<RunReport>> {
-        replay::replay(&replay::Args::parse(&format!("{line} --seed {}", self.seed))?)
+        let runs = replay::replay(&replay::Args::parse(&format!("{line} --seed {}", self.seed))?)?;
+        match runs.iter().find(|run| run.ended.how != Ending::Complete) {
+            Some(run) => {
+                let why = run.ended.why.as_deref().unwrap_or_default();
+                Err(Error::invalid(format!("{}: {}: {why}", run.config.run, run.ended.how)))
+            }
+            None => Ok(runs),
+        }
     }
 
     /// The folder of recorded traces.

@@ -16,6 +16,7 @@ pub mod model;
 pub mod placement;
 
 use admission_rule::AdmissionRule;
+use bimetal_base::memory::check_room;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_cache::{self as cache, device::CachedDevice, nvram::NvramCache};
@@ -42,10 +43,14 @@ const ENDLESS_BYTES: u64 = 1 << 62;
 pub const ERASE_BLOCK_BYTES: u64 = 512 << 10;
 /// The profile of the electronics that a bare flash part is put behind where it must have some.
 const FRAME: &str = "ssd-tlc";
+/// Memory of a page in a cache that keeps no contents, with as many ghosts: node, state, links, instant, index.
+const CACHED_PAGE_BYTES: u64 = 96;
 /// The memory that an NVRAM write cache is made of.
 const NVRAM: &str = "feram";
 /// Blocks that every unit of a resized flash part keeps, so that any scheme has its spares.
 const BLOCKS_MIN: u32 = 16;
+/// The largest disk: beyond, the time to stream over it is more than an instant can say.
+const DISK_BYTES_MAX: u64 = 1 << 57;
 /// How often a flash part may be enlarged until enough fits.
 const ENLARGE_MAX: u32 = 16;
 
@@ -150,7 +155,7 @@ impl Medium {
             (Medium::Disk(profile), contents) => {
                 let data = match contents {
                     Contents::On(device) => device,
-                    Contents::Nowhere(bytes) => storage(&profile.model, bytes.unwrap_or(0)),
+                    Contents::Nowhere(bytes) => storage(&profile.model, disk_bytes(bytes.unwrap_or(0))?),
                 };
                 let disk = Arc::new(Disk::new(profile, data));
                 (Model::Disk(disk.clone()), disk as Arc<dyn BlockDevice>, page_bytes)
@@ -201,6 +206,18 @@ impl Medium {
     }
 }
 
+/// The bytes of a disk, if there can be one of them.
+fn disk_bytes(bytes: u64) -> Result<u64> {
+    match bytes <= DISK_BYTES_MAX {
+        true => Ok(bytes),
+        false => Err(Error::invalid(format!(
+            "a disk of {}: there are none above {}; choose a smaller size",
+            show_size(bytes),
+            show_size(DISK_BYTES_MAX)
+        ))),
+    }
+}
+
 /// Opens a scheme on flash at least so large that it has `needed` bytes for the host.
 fn open_flash(
     mut profile: NandProfile,
@@ -210,9 +227,7 @@ fn open_flash(
 ) -> Result<Box<dyn Ftl>> {
     let mut last = None;
     for _ in 0..ENLARGE_MAX {
-        profile
-            .check()
-            .map_err(|bad| Error::invalid(format!("{}: {} {}", profile.model, bad.field, bad.why)))?;
+        profile = profile.modelled()?;
         let bytes = profile.geometry().bytes();
         let nand = Nand::new(profile.clone(), seed, false, Payload::None);
         let ftl = ftl::open(scheme, nand, settings)?;
@@ -278,8 +293,11 @@ impl Caching {
     /// # Errors
     /// There is no such policy, or the cache is too large or too small.
     pub fn over(&self, device: Arc<dyn BlockDevice>, block_bytes: u64) -> Result<Arc<CachedDevice>> {
-        let capacity = u32::try_from(self.bytes / self.page_bytes)
+        let pages = self.bytes / self.page_bytes;
+        let capacity = u32::try_from(pages)
             .map_err(|_| Error::invalid(format!("a cache of {} is too large", show_size(self.bytes))))?;
+        let what = format_args!("a cache of {} in pages of {}", show_size(self.bytes), self.page_bytes);
+        check_room(what, pages * CACHED_PAGE_BYTES)?;
         let block_pages = (block_bytes / self.page_bytes).max(1) as u32;
         let config = cache::Config {
             page_bytes: self.page_bytes,
@@ -385,9 +403,8 @@ impl Stack {
             top = told.absorbed.insert(Arc::new(Absorbing::new(top, range.clone()))).clone();
         }
         if let Some((takes, bytes)) = &layers.nvram {
-            let bytes =
-                usize::try_from(*bytes).map_err(|_| Error::invalid("--nvram-size: more than memory"))?;
-            let memory = Nvram::new(profile::load::<NvramProfile>(NVRAM)?, bytes);
+            check_room("the write cache in NVRAM", *bytes)?;
+            let memory = Nvram::new(profile::load::<NvramProfile>(NVRAM)?, *bytes as usize);
             top = told.nvram.insert(Arc::new(NvramCache::open(top, memory, takes.choice()?)?)).clone();
         }
         if let Some(caching) = &layers.cache {

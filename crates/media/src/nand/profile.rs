@@ -1,7 +1,17 @@
 //! What a NAND profile states, and the geometry that follows.
 
 use crate::profile::{Described, InvalidField, size};
+use bimetal_base::memory::check_room;
+use bimetal_base::units::show_size;
+use bimetal_base::{Error, Result};
 use serde::Deserialize;
+
+/// Most erase blocks of a plane.
+const BLOCKS_MAX: u32 = 1 << 24;
+/// Memory of a page of a model with the page map over it: owner, sequence number, map entry.
+const MODEL_PAGE_BYTES: u64 = 16;
+/// Memory of a block.
+const MODEL_BLOCK_BYTES: u64 = 48;
 
 /// Most pages a block can have: one past the last is still a `u16`.
 pub(super) const PAGES_MAX: u32 = 1 << 15;
@@ -167,8 +177,30 @@ impl NandProfile {
         }
         let planes = if self.independent_planes { 1 } else { u64::from(self.planes) };
         let blocks = bytes.div_ceil(block * units(&self)).max(u64::from(least)).div_ceil(planes);
-        self.blocks = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
+        // One more than there can be: the check refuses it.
+        self.blocks = blocks.clamp(1, u64::from(BLOCKS_MAX) + 1) as u32;
         self
+    }
+
+    /// The part, if it can be and memory holds a model of it: for one that was resized, before anything is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with what is wrong and that a smaller size is the remedy.
+    pub fn modelled(self) -> Result<NandProfile> {
+        self.check().map_err(|bad| {
+            let NandProfile { model, pages, page, .. } = &self;
+            let least = u64::from(*pages) * page;
+            Error::invalid(format!(
+                "{model}, in blocks of {}, made so large: {} {}; choose a smaller size",
+                show_size(least),
+                bad.field,
+                bad.why
+            ))
+        })?;
+        let geometry = self.geometry();
+        let bytes = geometry.pages() * MODEL_PAGE_BYTES + u64::from(geometry.blocks()) * MODEL_BLOCK_BYTES;
+        check_room(format_args!("a model of {} ({})", self.model, show_size(geometry.bytes())), bytes)?;
+        Ok(self)
     }
 }
 
@@ -181,7 +213,7 @@ impl Described for NandProfile {
             (self.chips, 1024, "chips"),
             (self.dies, 64, "dies"),
             (self.planes, 64, "planes"),
-            (self.blocks, 1 << 24, "blocks"),
+            (self.blocks, BLOCKS_MAX, "blocks"),
             (self.pages, PAGES_MAX, "pages"),
             (self.endurance, u32::MAX, "endurance"),
         ] {

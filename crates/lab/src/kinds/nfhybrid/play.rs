@@ -3,6 +3,7 @@
 use super::options::nfhybrid_options;
 use crate::replay::Args;
 use crate::replay::files::{Device, Subject, Tree, caching, device, ftl, identifier};
+use bimetal_base::memory::check_room;
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
 use bimetal_base::units::show_size;
@@ -25,6 +26,8 @@ pub(super) fn play(clock: &Clock, args: &Args) -> Result<Subject> {
     if let Some(option) = args.options.iter().find(|option| option.starts_with("cache")) {
         return Err(Error::invalid(format!("mount option {option}: here it is --cache and --cache-size")));
     }
+    check_room("the contents of the disk half", args.disk_size)?;
+    check_room("the contents of the SSD half", args.ssd_size)?;
     let mut random = Random::new(args.seed, "volume");
     let disk = Arc::new(Ram::from_bytes("disk", ext4_image(args.disk_size, &mut random)?));
     let ssd = Arc::new(Ram::new("ssd", args.ssd_size));

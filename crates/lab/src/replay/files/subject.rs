@@ -158,5 +158,5 @@ pub(crate) fn part(args: &Args) -> Result<NandProfile> {
     refuse_options(args)?;
     let name = args.device.as_deref().unwrap_or(PART);
     let part: NandProfile = profile::load(name)?;
-    Ok(part.resized(args.device_size.unwrap_or(FLASH_BYTES), BLOCKS_MIN))
+    part.resized(args.device_size.unwrap_or(FLASH_BYTES), BLOCKS_MIN).modelled()
 }

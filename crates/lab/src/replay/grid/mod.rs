@@ -6,7 +6,8 @@
 //!
 //! A row depends on the configuration, the seed, the version and the files that are read, on nothing else: not on the
 //! machine, the time, the number of threads, or whether the grid was killed and went on. How long runs took, and where,
-//! is in a file beside them. A run that fails, or panics, is a row with its error. [`store`] says how rows are kept.
+//! is in a file beside them. A run that fails, or panics, is a row with its error; one that the device ended is a row with
+//! what it had reached. [`store`] says how rows are kept.
 
 mod row;
 mod store;
@@ -23,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use store::Store;
+use store::{Given, Store};
 
 pub use row::flatten;
 
@@ -185,12 +186,27 @@ fn make(store: &Store, runs: &[Run], todo: &[usize], jobs: usize) -> Result<()> 
     failure.into_inner().map_or(Ok(()), Err)
 }
 
-/// What one run gave, or why it failed.
-fn made(stack: &StackFile) -> Result<Value, String> {
-    catch_unwind(AssertUnwindSafe(|| result(stack).map_err(|why| why.to_string()))).unwrap_or_else(|panic| {
+/// What one run gave, and why it failed, if it did.
+fn made(stack: &StackFile) -> Given {
+    let given = || given(stack).unwrap_or_else(|why| (Some(why.to_string()), Value::Null));
+    catch_unwind(AssertUnwindSafe(given)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-        Err(format!("the program panicked: {text}; please report it"))
+        (Some(format!("the program panicked: {text}; please report it")), Value::Null)
+    })
+}
+
+fn given(stack: &StackFile) -> Result<Given> {
+    let args = Args::of_stack(stack)?;
+    if args.fs.is_some() {
+        return Ok((None, json!(files::replay(&args)?)));
+    }
+    let report = one(&args, &AtomicBool::new(false))?;
+    Ok(match report.ended.how.is_result() {
+        true => (None, json!(report)),
+        // What did not begin has nothing to show.
+        false if report.requests == 0 => (Some(report.ended.told()), Value::Null),
+        false => (Some(report.ended.told()), json!(report)),
     })
 }
 
@@ -199,11 +215,10 @@ fn made(stack: &StackFile) -> Result<Value, String> {
 /// # Errors
 /// As those of a replay.
 pub fn result(stack: &StackFile) -> Result<Value> {
-    let args = Args::of_stack(stack)?;
-    Ok(match args.fs {
-        Some(_) => json!(files::replay(&args)?),
-        None => json!(one(&args, &AtomicBool::new(false))?),
-    })
+    match given(stack)? {
+        (None, result) => Ok(result),
+        (Some(why), _) => Err(Error::invalid(why)),
+    }
 }
 
 /// The command of one run.

@@ -37,6 +37,9 @@ const RUNS: &str = "runs";
 const TIMES: &str = "times.jsonl";
 const LOCK: &str = "lock";
 
+/// What a run gave: why it failed, if it did, and what was measured, as far as it came.
+pub(super) type Given = (Option<String>, Value);
+
 /// A folder of rows.
 pub(super) struct Store<'a> {
     dir: PathBuf,
@@ -157,17 +160,13 @@ impl<'a> Store<'a> {
     }
 
     /// The row that a run has if it fails in no way that has to do with it.
-    fn row(&self, run: usize, result: Result<Value, String>) -> Row {
+    fn row(&self, run: usize, (error, result): Given) -> Row {
         let Run { stack, .. } = &self.runs[run];
         let (set, config) = self.runs[run].config();
         let inputs = stack.inputs().into_iter().filter_map(|path| {
             let crc = self.inputs.get(&path)?.clone();
             Some((path.display().to_string(), crc))
         });
-        let (error, result) = match result {
-            Ok(result) => (None, result),
-            Err(why) => (Some(why), Value::Null),
-        };
         let version = env!("CARGO_PKG_VERSION").to_string();
         Row { run, set, config, inputs: inputs.collect(), seed: stack.seed, version, error, result }
     }
@@ -177,7 +176,7 @@ impl<'a> Store<'a> {
         let expected = || Row {
             error: row.error.clone(),
             result: row.result.clone(),
-            ..self.row(row.run, Err(String::new()))
+            ..self.row(row.run, (None, Value::Null))
         };
         row.run < self.runs.len() && *row == expected()
     }
@@ -213,7 +212,7 @@ impl<'a> Store<'a> {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn keep(&self, run: usize, result: Result<Value, String>, took: Duration) -> Result<()> {
+    pub fn keep(&self, run: usize, result: Given, took: Duration) -> Result<()> {
         let path = self.of_run(run);
         let failed = |why| Error::io(path.display(), why);
         let text = line(&self.row(run, result))?;
