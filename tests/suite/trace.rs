@@ -238,6 +238,51 @@ fn the_page_map_loses_nothing_between_what_is_written_and_what_is_programmed() {
 }
 
 #[test]
+fn write_amplification_is_bytes_of_flash_over_bytes_of_the_host() {
+    let of = |line: &str| runs(line).unwrap().remove(0);
+    let ssd = "--device ssd-tlc --device-size 1GiB";
+    let sequential = of(&format!("gen:iometer:size=256MiB:requests=65536:random=0:read=0 {ssd}"));
+    assert_eq!(sequential.write_amplification, Some(1.0), "four writes of 4 KiB are one page");
+    assert_eq!(sequential.flash.unwrap().host_bytes.written, 256 << 20);
+    let parts = of("gen:iometer:size=4MiB:block=512:requests=1000:read=0 --ftl page");
+    assert_eq!(parts.write_amplification, Some(8.0), "each write of 512 bytes is a page of 4 KiB");
+    let flash = parts.flash.unwrap();
+    assert_eq!((flash.host_bytes.written, flash.host_bytes.padding), (512_000, 3_584_000));
+    let line = "gen:iometer:size=64MiB:requests=40000:read=20 --device slc-4k --device-size 80MiB --precondition random --ftl";
+    for (scheme, maps) in [
+        ("page:level=static:spread=1", false),
+        ("dftl:cached=64", true),
+        ("bast", false),
+        ("fast", false),
+        ("nftl", false),
+    ] {
+        let run = of(&format!("{line} {scheme}"));
+        let flash = run.flash.unwrap();
+        let (done, past) = (flash.done, flash.preconditioning);
+        let parts = [done.host, done.cleaning, done.map, done.wear_levelling];
+        let sum = |of: fn(&replay::Moved) -> u64| parts.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|part| part.work.programs), done.total.work.programs, "{scheme}");
+        assert_eq!(sum(|part| part.read_bytes), done.total.read_bytes, "{scheme}");
+        assert_eq!(done.total.work.programs * 4096, done.total.programmed_bytes);
+        assert_eq!(
+            (done.host.work.programs, flash.host_bytes.written),
+            (run.pages_written, run.bytes_written)
+        );
+        assert_eq!((done.host.work.reads, flash.host_bytes.read), (run.pages_read, run.bytes_read));
+        let amplification = done.total.programmed_bytes as f64 / run.bytes_written as f64;
+        assert_eq!(
+            (run.write_amplification, run.pages_programmed),
+            (Some(amplification), Some(done.total.work.programs))
+        );
+        assert!(done.cleaning.work.erases > 0 && (done.map.work.programs > 0) == maps, "{scheme} {done:?}");
+        let pages = run.config.device_bytes.unwrap() / 4096;
+        assert_eq!(past.host.work.programs, 2 * pages, "{scheme}: filled, and as much again");
+    }
+    let levelled = of(&format!("{line} page:level=static:spread=1")).flash.unwrap();
+    assert!(levelled.ftl.wear_moves > 0 && levelled.done.wear_levelling.work.programs > 0);
+}
+
+#[test]
 fn a_larger_cache_of_stack_policy_never_misses_more() {
     let runs =
         runs("gen:zipf:pages=20000:requests=60000 --cache lru --cache-size 1MiB,4MiB,16MiB,64MiB").unwrap();

@@ -4,7 +4,7 @@
 //! are checked by their tags in the layers' own tests. For a bus, a write cache and contents see [`Ssd`](super::ssd).
 //! Cost: one lock a request, one dynamic call a page.
 
-use super::{Ftl, Report, report};
+use super::{Ftl, HostBytes, Report, report};
 use bimetal_base::Result;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
@@ -23,6 +23,7 @@ pub struct FtlDevice {
 struct State {
     ftl: Box<dyn Ftl>,
     partial_writes: u64,
+    bytes: HostBytes,
 }
 
 impl FtlDevice {
@@ -37,12 +38,14 @@ impl FtlDevice {
             rotational: false,
         };
         let (page_bytes, handles) = (part.page, ftl.handles());
-        FtlDevice { info, page_bytes, handles, state: Mutex::new(State { ftl, partial_writes: 0 }) }
+        let state = State { ftl, partial_writes: 0, bytes: HostBytes::default() };
+        FtlDevice { info, page_bytes, handles, state: Mutex::new(state) }
     }
 
     /// What the translation layer and its flash did so far.
     pub fn report(&self) -> Report {
-        report(&*self.state.lock().ftl)
+        let state = self.state.lock();
+        report(&*state.ftl, state.bytes)
     }
 
     /// Pages written in part only.
@@ -71,10 +74,20 @@ impl FtlDevice {
         let (touched, whole) = pages(offset, len, self.page_bytes);
         let state = &mut *self.state.lock();
         match request {
-            Request::Read { .. } => state.read(at, touched),
-            Request::Write { data, .. } => state.write(at, touched, &whole, data.handle()),
+            Request::Read { .. } => {
+                state.bytes.read += len;
+                state.read(at, touched)
+            }
+            Request::Write { data, .. } => {
+                state.bytes.written += len;
+                state.bytes.padding += (touched.end - touched.start) * self.page_bytes - len;
+                state.write(at, touched, &whole, data.handle())
+            }
             // A page is durable once it is programmed.
-            _ => state.trim(at, whole),
+            _ => {
+                state.bytes.discarded += len;
+                state.trim(at, whole)
+            }
         }
     }
 }

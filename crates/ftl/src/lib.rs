@@ -23,7 +23,7 @@ use bimetal_base::options::{self, Entry, Named, Registry};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Failure, Nand, NandCounts, Wear};
+use bimetal_media::nand::{Causes, Failure, Nand, NandCounts, Wear};
 use serde::Serialize;
 use settings::Settings;
 use std::io;
@@ -204,6 +204,52 @@ pub struct FtlCounts {
     pub lost_pages: u64,
 }
 
+impl FtlCounts {
+    /// What was done since `before`.
+    pub fn since(&self, before: &FtlCounts) -> FtlCounts {
+        FtlCounts {
+            host_reads: self.host_reads - before.host_reads,
+            host_writes: self.host_writes - before.host_writes,
+            host_trims: self.host_trims - before.host_trims,
+            switch_merges: self.switch_merges - before.switch_merges,
+            partial_merges: self.partial_merges - before.partial_merges,
+            full_merges: self.full_merges - before.full_merges,
+            map_reads: self.map_reads - before.map_reads,
+            map_writes: self.map_writes - before.map_writes,
+            wear_moves: self.wear_moves - before.wear_moves,
+            lost_pages: self.lost_pages - before.lost_pages,
+        }
+    }
+}
+
+/// What the host asked of a device of flash, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HostBytes {
+    /// Bytes it read.
+    pub read: u64,
+    /// Bytes it wrote.
+    pub written: u64,
+    /// Bytes it gave up.
+    pub discarded: u64,
+    /// Bytes programmed beside those it wrote, since they share a page with them.
+    pub padding: u64,
+    /// Bytes it wrote that were written again, or given up, before they reached the flash.
+    pub coalesced: u64,
+}
+
+impl HostBytes {
+    /// What was asked since `before`.
+    pub fn since(&self, before: &HostBytes) -> HostBytes {
+        HostBytes {
+            read: self.read - before.read,
+            written: self.written - before.written,
+            discarded: self.discarded - before.discarded,
+            padding: self.padding - before.padding,
+            coalesced: self.coalesced - before.coalesced,
+        }
+    }
+}
+
 /// Everything there is to tell about a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Report {
@@ -212,20 +258,29 @@ pub struct Report {
     pub ftl: FtlCounts,
     /// What the array did.
     pub nand: NandCounts,
+    /// The same by what it was done for.
+    pub work: Causes,
+    /// What the host asked for.
+    pub host_bytes: HostBytes,
+    /// Bytes of a page.
+    pub page_bytes: u64,
     /// How erases are spread.
     pub wear: Wear,
-    /// Pages programmed for each page the host wrote; 0 before the first.
+    /// Bytes programmed for each byte the host wrote; 0 before the first.
     pub write_amplification: f64,
 }
 
-/// The report of a scheme so far.
-pub fn report(ftl: &dyn Ftl) -> Report {
-    let (counts, nand) = (ftl.counts(), ftl.nand().counts());
-    let write_amplification = match counts.host_writes {
-        0 => 0.0,
-        writes => nand.programs as f64 / writes as f64,
-    };
-    Report { ftl: counts, nand, wear: ftl.nand().wear(), write_amplification }
+/// The report so far of a scheme whose host asked for `host_bytes`.
+pub fn report(ftl: &dyn Ftl, host_bytes: HostBytes) -> Report {
+    let (nand, page_bytes) = (ftl.nand().counts(), u64::from(ftl.nand().geometry().page_bytes));
+    let write_amplification = amplification(nand.programs * page_bytes, host_bytes.written).unwrap_or(0.0);
+    let (ftl, work, wear) = (ftl.counts(), ftl.nand().work(), ftl.nand().wear());
+    Report { ftl, nand, work, host_bytes, page_bytes, wear, write_amplification }
+}
+
+/// Bytes programmed for each byte the host wrote; none before the first.
+pub fn amplification(programmed: u64, written: u64) -> Option<f64> {
+    (written > 0).then(|| programmed as f64 / written as f64)
 }
 
 /// The error of a device whose flash takes no more writes.

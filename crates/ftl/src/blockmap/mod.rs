@@ -27,7 +27,7 @@ use bimetal_base::options::OptionSpec;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Failure, Nand, Page, PageOrder, Tag};
+use bimetal_media::nand::{Cause, Failure, Nand, Page, PageOrder, Tag};
 
 /// A block and a page of it.
 pub(super) type Place = (u32, u32);
@@ -124,11 +124,13 @@ impl BlockMap {
     ///
     /// Fails with [`Error::Invalid`] on wrong settings or too small an array.
     pub fn open(
-        nand: Nand,
+        mut nand: Nand,
         mut settings: Settings,
         known: &[OptionSpec],
         least: u64,
     ) -> Result<(BlockMap, usize)> {
+        // What the host did not ask for is done for room.
+        nand.set_cause(Cause::Cleaning);
         let geometry = *nand.geometry();
         let good = u64::from(nand.good_when_new());
         let pages = u64::from(geometry.pages_per_block);
@@ -296,7 +298,10 @@ impl BlockMap {
     /// Programs the host's next version of `page`; none if that failed and `place`'s block is bad.
     fn program(&mut self, at: Time, place: Place, page: u32, data: &[u8]) -> Result<Option<Time>> {
         let tag = Tag { owner: page, sequence: version(self.sequence + 1) };
-        match self.nand.program(at, place.0, place.1, tag, data) {
+        let before = self.nand.set_cause(Cause::Host);
+        let programmed = self.nand.program(at, place.0, place.1, tag, data);
+        self.nand.set_cause(before);
+        match programmed {
             Ok(done) => {
                 self.sequence += 1;
                 self.counts.host_writes += 1;
@@ -420,7 +425,10 @@ impl BlockMap {
     /// Erases a block without valid pages (or none at all) for new use; a bad one is left alone.
     pub fn release(&mut self, at: Time, block: u32) -> Result<()> {
         if block != NONE && self.erase(at, block)? && self.levelling == Levelling::Static {
-            self.level(at, self.nand.erases(block))?;
+            let before = self.nand.set_cause(Cause::Wear);
+            let levelled = self.level(at, self.nand.erases(block));
+            self.nand.set_cause(before);
+            levelled?;
         }
         Ok(())
     }
@@ -537,7 +545,18 @@ impl<U: Updates> Mapped<U> {
     /// Moves what keeps a block far behind in wear from being erased. One block a write: a write erases few.
     fn keep_level(&mut self, at: Time) -> Result<()> {
         let Some(block) = self.map.laggard() else { return Ok(()) };
-        let moved = match self.map.logical_of(block) {
+        let before = self.map.nand.set_cause(Cause::Wear);
+        let moved = self.move_laggard(at, block);
+        self.map.nand.set_cause(before);
+        if !moved? {
+            self.map.looked_at = self.map.most;
+        }
+        Ok(())
+    }
+
+    /// Moves what is valid in a block; whether that could be done.
+    fn move_laggard(&mut self, at: Time, block: u32) -> Result<bool> {
+        match self.map.logical_of(block) {
             Some(logical) if self.map.valid[block as usize] == 0 => {
                 self.updates.emptied(&mut self.map, at, logical).map(|()| true)
             }
@@ -547,11 +566,7 @@ impl<U: Updates> Mapped<U> {
                 self.map.move_data(at, logical, target)
             }
             None => self.updates.vacate(&mut self.map, at, block),
-        };
-        if !moved? {
-            self.map.looked_at = self.map.most;
         }
-        Ok(())
     }
 
     fn check(&self, page: Lpn) -> Result<u32> {
@@ -580,7 +595,10 @@ impl<U: Updates> Ftl for Mapped<U> {
         if self.map.counts.lost_pages > 0 && is_lost(&self.map.nand, found) {
             return Err(error_of(&self.map.nand, Failure::Unreadable, page));
         }
-        let at = read_page(&mut self.map.nand, at, found, page)?;
+        let before = self.map.nand.set_cause(Cause::Host);
+        let read = read_page(&mut self.map.nand, at, found, page);
+        self.map.nand.set_cause(before);
+        let at = read?;
         Ok(Found { at, place })
     }
 

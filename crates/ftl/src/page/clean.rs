@@ -10,7 +10,7 @@ use crate::{LOST, READS_MAX, copied, error_of};
 use bimetal_base::Result;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
-use bimetal_media::nand::{Failure, Page, Tag};
+use bimetal_media::nand::{Cause, Failure, Page, Tag};
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -29,13 +29,17 @@ pub(super) struct Moving {
 impl PageMap {
     /// Cleans until `unit` has its reserve of free blocks; whether it has.
     pub(super) fn make_room(&mut self, at: Time, unit: usize) -> Result<bool> {
+        self.done_for(Cause::Cleaning, |map| map.clean_until_room(at, unit))
+    }
+
+    fn clean_until_room(&mut self, at: Time, unit: usize) -> Result<bool> {
         while self.units[unit].free.len() < self.reserve {
             let Some(victim) = self.victim(unit) else {
                 return Ok(false);
             };
             self.empty(at, unit, victim)?;
             if self.levelling == Levelling::Static {
-                self.level(at, unit, victim)?;
+                self.done_for(Cause::Wear, |map| map.level(at, unit, victim))?;
             }
         }
         Ok(true)
@@ -275,7 +279,7 @@ impl PageMap {
     pub(super) fn retire(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
         self.states[block as usize] = State::Bad;
         self.units[unit].forget(block);
-        self.move_pages(at, unit, block, None)
+        self.done_for(Cause::Cleaning, |map| map.move_pages(at, unit, block, None))
     }
 
     pub(super) fn erase(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {

@@ -37,7 +37,7 @@ use bimetal_base::options::OptionSpec;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Failure, Nand, Page, Tag};
+use bimetal_media::nand::{Cause, Failure, Nand, Page, Tag};
 use blocks::{State, Unit};
 use clean::Moving;
 use std::ops::Range;
@@ -153,7 +153,7 @@ impl PageMap {
     /// settings it knows.
     ///
     /// Fails with [`Error::Invalid`] on wrong settings or too small an array.
-    pub(super) fn open(nand: Nand, settings: &mut Settings, entries: Option<u64>) -> Result<PageMap> {
+    pub(super) fn open(mut nand: Nand, settings: &mut Settings, entries: Option<u64>) -> Result<PageMap> {
         let clean =
             settings.choice("clean", &[("greedy", Clean::Greedy), ("cost-benefit", Clean::CostBenefit)])?;
         let levelling = settings.choice("level", &Levelling::CHOICES)?;
@@ -168,6 +168,7 @@ impl PageMap {
         let streams = if one_stream { 1 } else { 2 } + usize::from(entries.is_some());
         let scheme = settings.scheme().to_string();
 
+        nand.set_cause(Cause::Host);
         let asks_age = clean == Clean::CostBenefit || levelling == Levelling::Static;
         let geometry = *nand.geometry();
         let blocks = geometry.blocks() as usize;
@@ -363,6 +364,14 @@ impl PageMap {
         self.any_lost && matches!(self.nand.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
     }
 
+    /// Does what is done for `cause`.
+    fn done_for<T>(&mut self, cause: Cause, work: impl FnOnce(&mut PageMap) -> T) -> T {
+        let before = self.nand.set_cause(cause);
+        let done = work(self);
+        self.nand.set_cause(before);
+        done
+    }
+
     /// No unit has room any more.
     fn give_up(&mut self) -> Error {
         self.read_only = true;
@@ -422,12 +431,13 @@ impl PageMap {
         if self.is_lost(place) {
             return Err(error_of(&self.nand, Failure::Unreadable, Lpn(page.into())));
         }
-        read_page(&mut self.nand, at, place, Lpn(page.into()))
+        self.done_for(Cause::Map, |map| read_page(&mut map.nand, at, place, Lpn(page.into())))
     }
 
     /// Writes an own page. Its tag has the number of the last write, since it counts as none.
     pub(super) fn write_own(&mut self, at: Time, page: u32) -> Result<Time> {
-        self.append(at, Stream::Own, Tag { owner: page, sequence: version(self.sequence) }, &[])
+        let tag = Tag { owner: page, sequence: version(self.sequence) };
+        self.done_for(Cause::Map, |map| map.append(at, Stream::Own, tag, &[]))
     }
 
     /// The pages moved since this was last asked.

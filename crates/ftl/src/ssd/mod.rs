@@ -18,7 +18,7 @@ mod profile;
 
 pub use profile::SsdProfile;
 
-use super::{Ftl, Report, report};
+use super::{Ftl, HostBytes, Report, report};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
@@ -49,6 +49,17 @@ pub struct Ssd {
     info: DeviceInfo,
     storage: Option<Arc<dyn BlockDevice>>,
     model: Mutex<Model>,
+}
+
+impl SsdStats {
+    /// What it did since `before`.
+    pub fn since(&self, before: &SsdStats) -> SsdStats {
+        SsdStats {
+            page_hits: self.page_hits - before.page_hits,
+            completed_pages: self.completed_pages - before.completed_pages,
+            dirty_flushes: self.dirty_flushes - before.dirty_flushes,
+        }
+    }
 }
 
 /// What an SSD did beyond its flash.
@@ -89,7 +100,8 @@ impl Ssd {
 
     /// What its flash and translation layer did so far.
     pub fn report(&self) -> Report {
-        report(&*self.model.lock().ftl)
+        let model = self.model.lock();
+        report(&*model.ftl, model.bytes)
     }
 
     /// What it did besides.
@@ -172,6 +184,7 @@ struct Model {
     /// The end of the last program so far.
     last_end: Time,
     stats: SsdStats,
+    bytes: HostBytes,
 }
 
 /// The part of a request that lies in one page.
@@ -206,6 +219,7 @@ impl Model {
             sector_bytes: profile.sector.min(page_bytes),
             last_end: Time::ZERO,
             stats: SsdStats::default(),
+            bytes: HostBytes::default(),
         })
     }
 
@@ -216,6 +230,12 @@ impl Model {
         }
         self.cache.end_programs(at);
         let ready = at + self.command;
+        match request {
+            Request::Read { len, .. } => self.bytes.read += *len as u64,
+            Request::Write { data, .. } => self.bytes.written += data.bytes(),
+            Request::Discard { len, .. } => self.bytes.discarded += len,
+            Request::Flush => {}
+        }
         let done = match request {
             Request::Read { offset, len } => return self.read(ready, *offset, *len),
             Request::Write { offset, data, durable } => self.write(ready, *offset, data, *durable)?,
@@ -281,11 +301,12 @@ impl Model {
     fn write_piece(&mut self, at: Time, piece: &Piece, data: (&[u8], u8), now: bool) -> Result<Time> {
         let whole = self.whole_page();
         if piece.sectors == whole {
-            self.cache.take(piece.page);
+            self.forget(piece.page);
             return self.program(at, piece.page, data);
         }
         let page_bytes = self.page_bytes as usize;
         let (partial, (bytes, handle)) = (self.cache.partial(piece.page), data);
+        self.bytes.coalesced += u64::from((partial.have & piece.sectors).count_ones()) * self.sector_bytes;
         partial.have |= piece.sectors;
         partial.handle = handle;
         if !bytes.is_empty() {
@@ -318,6 +339,13 @@ impl Model {
         Ok(end)
     }
 
+    /// Drops what waits of a page: it is written anew, or given up.
+    fn forget(&mut self, page: u64) {
+        if let Some(waiting) = self.cache.take(page) {
+            self.bytes.coalesced += u64::from(waiting.have.count_ones()) * self.sector_bytes;
+        }
+    }
+
     /// Fetches what is missing of a waiting page and programs it; the end of that.
     fn complete(&mut self, at: Time, page: u64) -> Result<Time> {
         let Some(waiting) = self.cache.take(page) else { return Ok(at) };
@@ -325,6 +353,7 @@ impl Model {
             return self.program(at, page, (&waiting.bytes, waiting.handle));
         }
         self.stats.completed_pages += 1;
+        self.bytes.padding += self.page_bytes - u64::from(waiting.have.count_ones()) * self.sector_bytes;
         let found = self.ftl.read(at, Lpn(page))?;
         let mut bytes = BytesMut::from(self.stored(found.place, page)?);
         self.overlay(&waiting, &mut bytes);
@@ -391,7 +420,7 @@ impl Model {
 
     fn discard(&mut self, ready: Time, offset: u64, len: u64) -> Result<Time> {
         for page in offset.div_ceil(self.page_bytes)..(offset + len) / self.page_bytes {
-            self.cache.take(page);
+            self.forget(page);
             self.ftl.trim(ready, Lpn(page))?;
         }
         Ok(ready)

@@ -183,6 +183,11 @@ fn data_beside_the_model_is_kept_and_timed_alike() {
         assert_eq!((b.at, c.result.is_ok()), (c.at, true));
     }
     assert_eq!(beside.report().nand, inside.report().nand);
+    flush(&inside, 1 << 40);
+    let Report { work, host_bytes, page_bytes, .. } = inside.report();
+    let reached = host_bytes.written - host_bytes.coalesced + host_bytes.padding;
+    assert_eq!(work.host.programs * page_bytes, reached, "{host_bytes:?}");
+    assert!(host_bytes.coalesced > 0 && host_bytes.padding > 0);
     let whole = |ssd: &Ssd| (ssd as &dyn BlockDevice).read(0, SIZE as usize).unwrap();
     assert_eq!(whole(&beside), whole(&inside));
     assert_eq!(storage.image(), whole(&inside));

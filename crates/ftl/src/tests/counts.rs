@@ -24,7 +24,7 @@ pub(super) fn run(scheme: &'static str, settings: &str, stream: Stream, order: P
         checked.write(page).unwrap();
     }
     checked.check();
-    let Report { nand, ftl, .. } = report(&*checked.ftl);
+    let Report { nand, ftl, .. } = report(&*checked.ftl, HostBytes::default());
     assert_eq!(nand.programs, checked.writes + nand.copies + ftl.map_writes);
     (nand.copies, nand.erases, [ftl.switch_merges, ftl.partial_merges, ftl.full_merges])
 }

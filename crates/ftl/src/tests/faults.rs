@@ -37,9 +37,9 @@ fn begin(name: &'static str, settings: &str) -> (Checked, Vec<u64>) {
 fn find(name: &'static str, settings: &str, work: Work) -> Option<(usize, u64)> {
     let (mut checked, stream) = begin(name, settings);
     for (number, page) in stream.iter().enumerate() {
-        let before = report(&*checked.ftl);
+        let before = report(&*checked.ftl, HostBytes::default());
         checked.write(*page).unwrap();
-        let after = report(&*checked.ftl);
+        let after = report(&*checked.ftl, HostBytes::default());
         let operations = |report: &Report| report.nand.programs + report.nand.erases;
         let done = match work {
             Work::Copies => after.nand.copies > before.nand.copies + 2,

@@ -199,8 +199,22 @@ fn every_page_reads_as_last_written_through_cleaning() {
                 checked.write(random.below(if hot { pages / 4 } else { pages })).unwrap();
             }
             checked.check();
-            let report = report(&*checked.ftl);
+            let counts = checked.ftl.counts();
+            let written = counts.host_writes * u64::from(checked.ftl.nand().geometry().page_bytes);
+            let report = report(&*checked.ftl, HostBytes { written, ..HostBytes::default() });
             assert!(report.nand.erases > 300 && report.write_amplification > 1.0, "{report:?}");
+            let Report { nand, work, .. } = report;
+            let total = work.total();
+            assert_eq!(
+                (total.reads, total.programs, total.copies, total.erases),
+                (nand.reads, nand.programs, nand.copies, nand.erases)
+            );
+            // Nothing fails on this part: what is done for whom is what it is called.
+            assert_eq!((work.host.programs, work.host.reads), (counts.host_writes, counts.host_reads));
+            assert_eq!((work.host.copies, work.host.erases, work.map.copies), (0, 0, 0));
+            assert_eq!((work.map.programs, work.map.reads), (counts.map_writes, counts.map_reads));
+            assert_eq!(work.cleaning.programs, work.cleaning.copies);
+            assert!(work.cleaning.erases > 0 && (work.wear_levelling.erases > 0) == (counts.wear_moves > 0));
         }
     }
 }

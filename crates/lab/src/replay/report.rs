@@ -2,13 +2,15 @@
 
 use super::driver::Outcome;
 use super::ending::Ended;
+use super::flash::FlashReport;
 use crate::stack::{Model, Stack};
 use bimetal_base::Error;
 use bimetal_base::time::Time;
 use bimetal_cache as cache;
 use bimetal_cache::device::CacheStatus;
 use bimetal_cache::nvram::AbsorbCounts;
-use bimetal_ftl as ftl;
+use bimetal_ftl::{self as ftl, ssd::SsdStats};
+use bimetal_media::disk::DiskStats;
 use bimetal_media::nand::Wear;
 use bimetal_trace::{Op, Tally};
 use hdrhistogram::Histogram;
@@ -28,6 +30,10 @@ pub(super) struct Measured {
     pub nvram: Option<AbsorbCounts>,
     /// What the flash did, where there is some.
     pub flash: Option<ftl::Report>,
+    /// What an SSD did beside its flash, where there is one.
+    pub ssd: Option<SsdStats>,
+    /// What a disk did, where there is one.
+    pub disk: Option<DiskStats>,
     /// What the cache did, where there is one.
     pub cache: Option<CacheReport>,
 }
@@ -52,6 +58,8 @@ impl Measured {
             absorbed: told.absorbed.as_ref().map(|absorbing| absorbing.absorbed()),
             nvram: told.nvram.as_ref().map(|nvram| nvram.counts()),
             flash: told.model.flash(),
+            ssd: told.model.ssd(),
+            disk: told.model.disk(),
             cache: told.cache.as_ref().map(|cache| CacheReport::of(&cache.status())),
             ..counted
         }
@@ -100,7 +108,15 @@ pub struct Merges {
     pub full: u64,
 }
 
-/// Latencies in figures, ns.
+impl Merges {
+    fn of(counts: &ftl::FtlCounts) -> Merges {
+        let ftl::FtlCounts { switch_merges: switch, partial_merges: partial, full_merges: full, .. } =
+            *counts;
+        Merges { switch, partial, full }
+    }
+}
+
+/// Latencies in figures, ns: count, least, mean and most are exact, the others have three significant figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     /// How many requests.
@@ -144,8 +160,14 @@ pub struct RunReport {
     pub erases: Option<u64>,
     /// Merges by kind.
     pub merges: Option<Merges>,
-    /// Pages programmed for a page written; none before the first.
+    /// Bytes programmed for a byte that reached the flash device; none before the first.
     pub write_amplification: Option<f64>,
+    /// What the flash did, in operations and bytes, by what it was done for.
+    pub flash: Option<FlashReport>,
+    /// What an SSD did beside its flash.
+    pub ssd: Option<SsdStats>,
+    /// What a disk's arm and memory did.
+    pub disk: Option<DiskStats>,
     /// Part of the page accesses that the cache answered.
     pub hit_ratio: Option<f64>,
     /// From the first arrival to the last completion.
@@ -243,17 +265,22 @@ impl RunReport {
     ) -> RunReport {
         let meter = &outcome.meter;
         let pages_written = after.pages_written - before.pages_written;
-        let flash = FlashWork::between(before, &after, pages_written);
+        let flash =
+            before.flash.zip(after.flash).map(|(before, after)| FlashReport::between(&before, &after));
+        let total = flash.map(|flash| flash.done.total.work);
         RunReport {
             ended: Ended::of(outcome.stopped.as_ref()),
             requests: meter.requests(),
             pages_read: after.pages_read - before.pages_read,
             pages_written,
-            pages_programmed: flash.as_ref().map(|flash| flash.programmed),
-            pages_copied: flash.as_ref().map(|flash| flash.copied),
-            erases: flash.as_ref().map(|flash| flash.erases),
-            merges: flash.as_ref().map(|flash| flash.merges),
-            write_amplification: flash.as_ref().and_then(|flash| flash.amplification),
+            pages_programmed: total.map(|total| total.programs),
+            pages_copied: total.map(|total| total.copies),
+            erases: total.map(|total| total.erases),
+            merges: flash.map(|flash| Merges::of(&flash.ftl)),
+            write_amplification: flash.and_then(|flash| flash.write_amplification()),
+            flash,
+            ssd: before.ssd.zip(after.ssd).map(|(before, after)| after.since(&before)),
+            disk: before.disk.zip(after.disk).map(|(before, after)| after.since(&before)),
             hit_ratio: after.cache.as_ref().map(|cache| cache.counts.hit_ratio()),
             sim_time_ns: outcome.ended.since(outcome.started).as_nanos() as u64,
             latency_ns: meter.latency(),
@@ -280,36 +307,9 @@ impl RunReport {
     }
 }
 
-/// What the flash did in a run.
-struct FlashWork {
-    programmed: u64,
-    copied: u64,
-    erases: u64,
-    merges: Merges,
-    amplification: Option<f64>,
-}
-
-impl FlashWork {
-    fn between(before: &Measured, after: &Measured, pages_written: u64) -> Option<FlashWork> {
-        let (before, after) = (before.flash.as_ref()?, after.flash.as_ref()?);
-        let programmed = after.nand.programs - before.nand.programs;
-        Some(FlashWork {
-            programmed,
-            copied: after.nand.copies - before.nand.copies,
-            erases: after.nand.erases - before.nand.erases,
-            merges: Merges {
-                switch: after.ftl.switch_merges - before.ftl.switch_merges,
-                partial: after.ftl.partial_merges - before.ftl.partial_merges,
-                full: after.ftl.full_merges - before.ftl.full_merges,
-            },
-            amplification: (pages_written > 0).then(|| programmed as f64 / pages_written as f64),
-        })
-    }
-}
-
 /// Latencies and counts while a run goes on.
 pub(super) struct Meter {
-    by_op: [Option<Histogram<u64>>; Op::ALL.len()],
+    by_op: [Option<Spread>; Op::ALL.len()],
     counts: [u64; Op::ALL.len()],
     pub bytes_read: u64,
     pub bytes_written: u64,
@@ -318,7 +318,7 @@ pub(super) struct Meter {
 }
 
 /// Three significant figures, any range.
-pub(super) fn histogram() -> Histogram<u64> {
+fn histogram() -> Histogram<u64> {
     // Three is a number of figures that the type has.
     Histogram::new(3).unwrap_or_else(|_| unreachable!("3 figures"))
 }
@@ -344,7 +344,7 @@ impl Meter {
             Op::Write => self.bytes_written += len,
             _ => {}
         }
-        record(self.by_op[op as usize].get_or_insert_with(histogram), latency);
+        self.by_op[op as usize].get_or_insert_default().record(latency);
     }
 
     /// How many were served.
@@ -360,44 +360,73 @@ impl Meter {
 
     /// Latencies of all operations together.
     pub fn latency(&self) -> Latency {
-        let mut all = histogram();
-        for one in self.by_op.iter().flatten() {
-            // It grows with what is added.
-            let _ = all.add(one);
-        }
-        figures(&all)
+        let mut all = Spread::default();
+        self.by_op.iter().flatten().for_each(|one| all.add(one));
+        all.figures()
     }
 
     pub fn latency_by_operation(&self) -> BTreeMap<&'static str, Latency> {
-        let of = |op: Op| self.by_op[op as usize].as_ref().map(|histogram| (op.name(), figures(histogram)));
+        let of = |op: Op| self.by_op[op as usize].as_ref().map(|spread| (op.name(), spread.figures()));
         Op::ALL.into_iter().filter_map(of).collect()
     }
 }
 
-#[inline]
-pub(super) fn record(histogram: &mut Histogram<u64>, latency: u64) {
-    // It grows with what it is given; what no memory can hold counts as the most it has.
-    if histogram.record(latency).is_err() {
-        histogram.saturating_record(latency);
+/// Latencies of one kind: how they are spread, and their extremes and sum exactly.
+#[derive(Clone)]
+pub(super) struct Spread {
+    histogram: Histogram<u64>,
+    min: u64,
+    max: u64,
+    sum: u128,
+}
+
+impl Default for Spread {
+    fn default() -> Spread {
+        Spread { histogram: histogram(), min: u64::MAX, max: 0, sum: 0 }
     }
 }
 
-pub(super) fn figures(histogram: &Histogram<u64>) -> Latency {
-    if histogram.is_empty() {
-        return Latency::default();
+impl Spread {
+    /// Adds a latency, ns.
+    #[inline]
+    pub fn record(&mut self, latency: u64) {
+        self.min = self.min.min(latency);
+        self.max = self.max.max(latency);
+        self.sum += u128::from(latency);
+        // It grows with what it is given; what no memory can hold counts as the most it has.
+        if self.histogram.record(latency).is_err() {
+            self.histogram.saturating_record(latency);
+        }
     }
-    let at = |quantile| histogram.value_at_quantile(quantile).min(histogram.max());
-    Latency {
-        count: histogram.len(),
-        min: histogram.min(),
-        mean: histogram.mean(),
-        p50: at(0.5),
-        p90: at(0.9),
-        p95: at(0.95),
-        p99: at(0.99),
-        p99_9: at(0.999),
-        p99_99: at(0.9999),
-        max: histogram.max(),
+
+    /// Adds all of another.
+    pub fn add(&mut self, other: &Spread) {
+        // It grows with what is added.
+        let _ = self.histogram.add(&other.histogram);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.sum += other.sum;
+    }
+
+    /// In figures.
+    pub fn figures(&self) -> Latency {
+        let count = self.histogram.len();
+        if count == 0 {
+            return Latency::default();
+        }
+        let at = |quantile| self.histogram.value_at_quantile(quantile).clamp(self.min, self.max);
+        Latency {
+            count,
+            min: self.min,
+            mean: self.sum as f64 / count as f64,
+            p50: at(0.5),
+            p90: at(0.9),
+            p95: at(0.95),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: self.max,
+        }
     }
 }
 
@@ -413,12 +442,12 @@ mod tests {
         }
         meter.served(Op::Flush, 0, Time(9), Time(9));
         let latency = meter.latency();
-        assert_eq!((latency.count, latency.min), (1001, 0));
+        assert_eq!((latency.count, latency.min, latency.max), (1001, 0, 1_000_000));
+        assert_eq!(latency.mean, (1..=1000).map(|n| n * 1000).sum::<u64>() as f64 / 1001.0);
+        let writes = meter.latency_by_operation()["write"];
+        assert_eq!((writes.min, writes.mean, writes.max), (1000, 500_500.0, 1_000_000));
         let near = |value: u64, expected: f64| (value as f64 / expected - 1.0).abs() < 0.002;
-        assert!(
-            near(latency.p50, 500e3) && near(latency.p99, 990e3) && near(latency.max, 1e6),
-            "{latency:?}"
-        );
+        assert!(near(latency.p50, 500e3) && near(latency.p99, 990e3), "{latency:?}");
         assert_eq!(meter.operations(), BTreeMap::from([("flush", 1), ("write", 1000)]));
         assert_eq!(meter.latency_by_operation().len(), 2);
         assert_eq!(meter.bytes_written, 512_000);

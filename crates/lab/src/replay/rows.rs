@@ -1,9 +1,11 @@
 //! A run as one row: what the table, the CSV and the Parquet file show.
 
 use super::ending::Ending;
+use super::flash::ByCause;
 use super::report::RunReport;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
+use bimetal_ftl::HostBytes;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
@@ -16,10 +18,14 @@ pub(super) enum Cell {
     Number(Option<f64>),
 }
 
-/// The columns of a run, in order: name and value. The names are the JSON's, nested ones joined by `_`.
+/// The columns of a run, in order: name and value. The names are the JSON's, nested ones joined by `_`; those of the
+/// flash say whose work they are.
 pub(super) fn row(run: &RunReport) -> Vec<(&'static str, Cell)> {
     let text = |text: &Option<String>| Cell::Text(text.clone());
     let count = |count| Cell::Count(Some(count));
+    let bytes = |of: fn(&HostBytes) -> u64| Cell::Count(run.flash.map(|flash| of(&flash.host_bytes)));
+    let work = |of: fn(&ByCause) -> u64| Cell::Count(run.flash.map(|flash| of(&flash.done)));
+    let past = |of: fn(&ByCause) -> u64| Cell::Count(run.flash.map(|flash| of(&flash.preconditioning)));
     let (merges, wear, latency, config) = (run.merges, run.wear, &run.latency_ns, &run.config);
     vec![
         ("trace", Cell::Text(Some(config.trace.clone()))),
@@ -44,8 +50,27 @@ pub(super) fn row(run: &RunReport) -> Vec<(&'static str, Cell)> {
         ("merges_partial", Cell::Count(merges.map(|merges| merges.partial))),
         ("merges_full", Cell::Count(merges.map(|merges| merges.full))),
         ("write_amplification", Cell::Number(run.write_amplification)),
+        ("host_bytes_read", bytes(|host| host.read)),
+        ("host_bytes_written", bytes(|host| host.written)),
+        ("host_bytes_padding", bytes(|host| host.padding)),
+        ("host_bytes_coalesced", bytes(|host| host.coalesced)),
+        ("flash_bytes_read", work(|done| done.total.read_bytes)),
+        ("flash_bytes_programmed", work(|done| done.total.programmed_bytes)),
+        ("host_reads", work(|done| done.host.work.reads)),
+        ("host_programs", work(|done| done.host.work.programs)),
+        ("cleaning_reads", work(|done| done.cleaning.work.reads)),
+        ("cleaning_programs", work(|done| done.cleaning.work.programs)),
+        ("cleaning_erases", work(|done| done.cleaning.work.erases)),
+        ("map_reads", work(|done| done.map.work.reads)),
+        ("map_programs", work(|done| done.map.work.programs)),
+        ("wear_levelling_programs", work(|done| done.wear_levelling.work.programs)),
+        ("wear_levelling_erases", work(|done| done.wear_levelling.work.erases)),
+        ("lost_pages", Cell::Count(run.flash.map(|flash| flash.ftl.lost_pages))),
+        ("preconditioning_programs", past(|done| done.total.work.programs)),
+        ("preconditioning_erases", past(|done| done.total.work.erases)),
         ("hit_ratio", Cell::Number(run.hit_ratio)),
         ("sim_time_ns", count(run.sim_time_ns)),
+        ("latency_min_ns", count(latency.min)),
         ("latency_mean_ns", Cell::Number(Some(latency.mean))),
         ("latency_p50_ns", count(latency.p50)),
         ("latency_p90_ns", count(latency.p90)),

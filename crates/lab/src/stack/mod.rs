@@ -21,9 +21,9 @@ use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_cache::{self as cache, device::CachedDevice, nvram::NvramCache};
 use bimetal_ftl::device::FtlDevice;
-use bimetal_ftl::ssd::{Data, Ssd, SsdProfile};
+use bimetal_ftl::ssd::{Data, Ssd, SsdProfile, SsdStats};
 use bimetal_ftl::{self as ftl, Ftl};
-use bimetal_media::disk::{Disk, DiskProfile};
+use bimetal_media::disk::{Disk, DiskProfile, DiskStats};
 use bimetal_media::nand::{Nand, NandProfile, Payload};
 use bimetal_media::nvram::{Nvram, NvramProfile};
 use bimetal_media::profile::{self, Described};
@@ -360,6 +360,22 @@ impl Model {
             Model::None | Model::Disk(_) => None,
             Model::Ssd(ssd) => Some(ssd.report()),
             Model::Flash(flash) => Some(flash.report()),
+        }
+    }
+
+    /// What an SSD did beside its flash.
+    pub fn ssd(&self) -> Option<SsdStats> {
+        match self {
+            Model::Ssd(ssd) => Some(ssd.stats()),
+            _ => None,
+        }
+    }
+
+    /// What a disk did.
+    pub fn disk(&self) -> Option<DiskStats> {
+        match self {
+            Model::Disk(disk) => Some(disk.stats()),
+            _ => None,
         }
     }
 

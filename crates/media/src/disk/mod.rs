@@ -58,6 +58,21 @@ pub struct DiskStats {
     pub dirty_flushes: u64,
 }
 
+impl DiskStats {
+    /// Where it went since `before`.
+    pub fn since(&self, before: &DiskStats) -> DiskStats {
+        DiskStats {
+            seeks: self.seeks - before.seeks,
+            seek_ns: self.seek_ns - before.seek_ns,
+            rotate_ns: self.rotate_ns - before.rotate_ns,
+            transfer_ns: self.transfer_ns - before.transfer_ns,
+            read_hits: self.read_hits - before.read_hits,
+            write_backs: self.write_backs - before.write_backs,
+            dirty_flushes: self.dirty_flushes - before.dirty_flushes,
+        }
+    }
+}
+
 impl Disk {
     /// A disk as `profile` says, of the size of `storage`, which holds its data.
     pub fn new(profile: &DiskProfile, storage: Arc<dyn BlockDevice>) -> Disk {

@@ -28,8 +28,9 @@ impl Nand {
         };
         let done = programmable + self.timing.program;
         self.lanes.occupy(target, done);
-        self.counts.reads += 1;
-        self.counts.copies += 1;
+        let work = self.done();
+        work.reads += 1;
+        work.copies += 1;
         self.sense(from.0, from.1)?;
         self.settle(to.0, to.1, tag)?;
         if self.payload.is_kept() {
@@ -115,8 +116,9 @@ impl Nand {
         let unit = self.geometry.unit_of(block);
         let each = 2 * self.timing.command + self.timing.read + self.timing.program;
         self.lanes.occupy(unit, at.0.max(self.lanes.unit_free(unit)) + copies * each);
-        self.counts.reads += copies;
-        self.counts.copies += copies;
-        self.counts.programs += copies;
+        let work = self.done();
+        work.reads += copies;
+        work.copies += copies;
+        work.programs += copies;
     }
 }

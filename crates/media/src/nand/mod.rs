@@ -21,11 +21,13 @@ mod image;
 mod lanes;
 mod payload;
 mod profile;
+mod work;
 
 pub use lanes::Lane;
 pub use payload::Payload;
 use profile::PAGES_MAX;
 pub use profile::{Geometry, NandProfile, PageOrder};
+pub use work::{Cause, Causes, Work};
 
 use super::guard::{self, Claim, Role};
 use super::profile::us;
@@ -75,7 +77,7 @@ pub enum Failure {
     Storage(Box<Error>),
 }
 
-/// What was done, since the array was made.
+/// What was done, since the array was made; [`Nand::work`] has what of it was done for what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NandCounts {
     /// Pages read to the controller.
@@ -94,6 +96,22 @@ pub struct NandCounts {
     pub corrected_bits: u64,
     /// Reads with more wrong bits than can be corrected.
     pub unreadable: u64,
+}
+
+impl NandCounts {
+    /// What was done since `before`.
+    pub fn since(&self, before: &NandCounts) -> NandCounts {
+        NandCounts {
+            reads: self.reads - before.reads,
+            spare_reads: self.spare_reads - before.spare_reads,
+            programs: self.programs - before.programs,
+            copies: self.copies - before.copies,
+            erases: self.erases - before.erases,
+            failures: self.failures - before.failures,
+            corrected_bits: self.corrected_bits - before.corrected_bits,
+            unreadable: self.unreadable - before.unreadable,
+        }
+    }
 }
 
 /// How erases are spread over the blocks that are not bad.
@@ -151,6 +169,9 @@ pub struct Nand {
     lanes: Lanes,
     payload: Payload,
     counts: NandCounts,
+    /// What was done, and for what what is done now is done.
+    work: Causes,
+    cause: Cause,
     random: Random,
     has_bit_errors: bool,
     /// Programs and erases until the power goes; 0: it is off.
@@ -189,6 +210,8 @@ impl Nand {
             blocks: Vec::with_capacity(geometry.blocks() as usize),
             lanes: Lanes::new(geometry.units, geometry.channels),
             counts: NandCounts::default(),
+            work: Causes::default(),
+            cause: Cause::Host,
             random: Random::new(seed, "nand"),
             has_bit_errors: profile.bit_errors_worn > 0.0,
             until_cut: u64::MAX,
@@ -302,7 +325,22 @@ impl Nand {
 
     /// What was done so far.
     pub fn counts(&self) -> NandCounts {
-        self.counts
+        let Work { reads, programs, copies, erases } = self.work.total();
+        NandCounts { reads, programs, copies, erases, ..self.counts }
+    }
+
+    /// What was done so far, by what it was done for.
+    pub fn work(&self) -> Causes {
+        self.work
+    }
+
+    /// Says what operations are done for from now on; what they were done for before.
+    pub fn set_cause(&mut self, cause: Cause) -> Cause {
+        std::mem::replace(&mut self.cause, cause)
+    }
+
+    fn done(&mut self) -> &mut Work {
+        self.work.of(self.cause)
     }
 
     /// Whether tags keep their sequence numbers.
@@ -317,7 +355,8 @@ impl Nand {
 
     /// Whether nothing was ever programmed or erased.
     pub fn is_new(&self) -> bool {
-        self.counts.programs == 0 && self.counts.erases == 0
+        let done = self.work.total();
+        done.programs == 0 && done.erases == 0
     }
 
     /// Whether a block is bad: from the factory, or grown.
@@ -385,7 +424,7 @@ impl Nand {
         if self.until_cut == 0 {
             return Err(Failure::PowerOff);
         }
-        self.counts.reads += 1;
+        self.done().reads += 1;
         let unit = self.geometry.unit_of(block);
         let sensed = at.0.max(self.lanes.unit_free(unit)) + self.timing.command + self.timing.read;
         let done = self.lanes.transfer(unit, sensed, self.timing.page_transfer) + self.timing.page_transfer;
@@ -460,7 +499,7 @@ impl Nand {
         let first = self.index(block, 0);
         let pages = first..first + self.geometry.pages_per_block as usize;
         self.owners[pages].fill(if torn { TORN } else { ERASED });
-        self.counts.erases += 1;
+        self.done().erases += 1;
         self.note_erased(block)?;
         if torn {
             return Err(Failure::PowerOff);
@@ -535,7 +574,7 @@ impl Nand {
         if let Some(sequence) = self.sequences.get_mut(index) {
             *sequence = tag.sequence;
         }
-        self.counts.programs += 1;
+        self.done().programs += 1;
         Ok(())
     }
 

@@ -6,14 +6,13 @@
 
 use super::report::{CallReport, Config, DeviceReport, FilesReport};
 use super::tree::Target;
-use crate::replay::report::{figures, histogram, record};
+use crate::replay::report::Spread;
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
 use bimetal_base::runtime::sync::{Condvar, Mutex};
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use bimetal_trace::calls::{Call, Deed, Was, Workload};
-use hdrhistogram::Histogram;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -55,7 +54,7 @@ type Claims = SmallVec<[(u32, bool); 4]>;
 /// What was counted so far.
 #[derive(Default)]
 struct Tally {
-    latencies: [Option<Histogram<u64>>; Deed::NAMES.len()],
+    latencies: [Option<Spread>; Deed::NAMES.len()],
     failed: [u64; Deed::NAMES.len()],
     first_failure: Option<String>,
     bytes_read: u64,
@@ -163,7 +162,7 @@ impl Player {
         let index = call.deed.index();
         match done {
             Ok(bytes) => {
-                record(tally.latencies[index].get_or_insert_with(histogram), took);
+                tally.latencies[index].get_or_insert_default().record(took);
                 match call.deed {
                     Deed::Read(..) => tally.bytes_read += bytes,
                     Deed::Write(..) => tally.bytes_written += bytes,
@@ -243,7 +242,7 @@ impl Player {
         config: Config,
     ) -> Result<FilesReport> {
         let tally = self.tally.lock();
-        let mut all = histogram();
+        let mut all = Spread::default();
         let mut by_call = BTreeMap::new();
         for (index, name) in Deed::NAMES.into_iter().enumerate() {
             let (latencies, failed) = (&tally.latencies[index], tally.failed[index]);
@@ -251,26 +250,26 @@ impl Player {
                 continue;
             }
             if let Some(latencies) = latencies {
-                // It grows with what is added.
-                let _ = all.add(latencies);
+                all.add(latencies);
             }
-            let latency_ns = latencies.as_ref().map(figures).unwrap_or_default();
+            let latency_ns = latencies.as_ref().map(Spread::figures).unwrap_or_default();
             by_call.insert(name, CallReport { latency_ns, failed });
         }
-        if all.is_empty() && !by_call.is_empty() {
+        let latency_ns = all.figures();
+        if latency_ns.count == 0 && !by_call.is_empty() {
             let why = tally.first_failure.clone().unwrap_or_default();
             return Err(Error::invalid(format!("{}: no call succeeded; the first: {why}", config.trace)));
         }
         Ok(FilesReport {
             fs: fs.to_string(),
             processes,
-            calls: all.len(),
+            calls: latency_ns.count,
             failed: tally.failed.iter().sum(),
             first_failure: tally.first_failure.clone(),
             bytes_read: tally.bytes_read,
             bytes_written: tally.bytes_written,
             sim_time_ns: sim_time.as_nanos() as u64,
-            latency_ns: figures(&all),
+            latency_ns,
             by_call,
             devices,
             file_system,
