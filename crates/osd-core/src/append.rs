@@ -273,7 +273,13 @@ impl Media {
             let (addr, serial) = (self.flash.addr(open.0, open.1), open.2);
             let slot = self.open[stream].as_mut().expect("opened above");
             slot.next += 1;
-            if !self.flash.program(addr, kind, serial, data)? {
+            let done = match (kind, entries) {
+                (PageKind::Data, [LogEntry::Data { object, fork, offset, .. }]) => {
+                    self.flash.program_data(addr, Key::extent(*object, *fork, *offset), serial, data)?
+                }
+                _ => self.flash.program(addr, kind, serial, data)?,
+            };
+            if !done {
                 continue;
             }
             self.note_entries(stream, addr, entries);
@@ -585,7 +591,7 @@ impl Media {
 
 fn count(counts: &mut Counts, kind: PageKind) {
     *match kind {
-        PageKind::Data => &mut counts.data_pages,
+        PageKind::Data | PageKind::Pieces => &mut counts.data_pages,
         PageKind::Log => &mut counts.log_pages,
         PageKind::Access => &mut counts.access_pages,
         PageKind::Summary => &mut counts.summary_pages,

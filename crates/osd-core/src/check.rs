@@ -72,9 +72,9 @@ impl Store {
             for (key, extent) in extents {
                 let mut bytes = vec![0; extent.len as usize];
                 if !extent.is_reserved()
-                    && let Err(why) = self.index.read_bytes(extent.at, u64::from(extent.len), &mut bytes)
+                    && let Err(why) = self.index.read_bytes(key, extent.at, u64::from(extent.len), &mut bytes)
                 {
-                    checked.problems.push(format!("object {}: {why}", key.object));
+                    checked.problems.push(why.to_string());
                 }
             }
         }

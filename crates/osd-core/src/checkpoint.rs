@@ -24,9 +24,9 @@ use bimetal_base::checksum::crc32c;
 use bimetal_base::{Error, Result};
 use rustc_hash::FxHashSet;
 
-/// Tells an anchor of this format from anything else: "bimetalO", version 3.
+/// Tells an anchor of this format from anything else: "bimetalO", version 4.
 const MAGIC: u64 = u64::from_le_bytes(*b"bimetalO");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Lists of pages over one another: one of them has places for the checkpoint of any flash.
 const LEVELS_MAX: u32 = 4;
 /// Good blocks for anchors that a new store begins with.

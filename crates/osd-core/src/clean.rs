@@ -301,7 +301,7 @@ impl Index {
         survivors.dedup_by_key(|survivor| (survivor.object, survivor.fork, survivor.offset, survivor.at));
         let mut parts = Vec::with_capacity(survivors.len());
         for Survivor { object, fork, offset, len, at } in survivors {
-            for piece in self.readable(offset, len, at)? {
+            for piece in self.readable(Key::extent(object, fork, offset), len, at)? {
                 self.media.counts.data_copied += piece.len;
                 parts.push(Part { object, fork, piece });
             }
@@ -309,14 +309,16 @@ impl Index {
         self.pack(stream, parts)
     }
 
-    /// What can be read of `len` bytes of the flash at `at`, which are an object's from `offset` on.
-    fn readable(&mut self, offset: u64, len: u64, at: u64) -> Result<Vec<Piece>> {
+    /// What can be read of `len` bytes of the flash at `at`, which are an object's from `key` on.
+    fn readable(&mut self, key: Key, len: u64, at: u64) -> Result<Vec<Piece>> {
+        let offset = key.fork().map_or(0, |(_, offset)| offset);
         let page_bytes = self.media.flash.page_bytes() as u64;
         let (mut pieces, mut done) = (Vec::<Piece>::new(), 0);
         while done < len {
             let part = (page_bytes - (at + done) % page_bytes).min(len - done);
             let mut bytes = vec![0; if self.keep_bytes { part as usize } else { 0 }];
-            match self.read_bytes(at + done, part, &mut bytes) {
+            let from = Key { place: key.place + done, ..key };
+            match self.read_bytes(from, at + done, part, &mut bytes) {
                 Ok(()) => match pieces.last_mut().filter(|last| last.end() == offset + done) {
                     Some(last) => {
                         last.len += part;

@@ -25,6 +25,17 @@ pub(super) struct Index {
     pub(super) fails_in: Option<u32>,
 }
 
+/// What is damaged, as the error of the object whose bytes from `key` on it should hold.
+fn of_object(error: Error, key: Key) -> Error {
+    let Error::Corrupt { why, at, .. } = error else { return error };
+    let what = match key.fork() {
+        Some((Fork::Attributes, offset)) => format!("its attributes from byte {offset} on"),
+        Some((Fork::Data, offset)) => format!("what it holds from byte {offset} on"),
+        None => "it".into(),
+    };
+    Error::corrupt(format!("object {}", key.object), format!("{what} cannot be read: {why}"), at)
+}
+
 impl Index {
     /// An empty one.
     pub(super) fn new(media: Media, tree: Tree, keep_bytes: bool) -> Index {
@@ -245,8 +256,12 @@ impl Index {
         }
     }
 
-    /// Reads `len` bytes of the flash at `at` into `into`; where no bytes are kept, only the time passes.
-    pub(super) fn read_bytes(&mut self, at: u64, len: u64, into: &mut [u8]) -> Result<()> {
+    /// Reads `len` bytes of the flash at `at`, which are an object's from `key` on, into `into`; where no bytes are
+    /// kept, only the time passes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] names the object and the first byte of it that cannot be read, or is another's.
+    pub(super) fn read_bytes(&mut self, key: Key, at: u64, len: u64, into: &mut [u8]) -> Result<()> {
         let page_bytes = self.media.flash.page_bytes() as u64;
         let mut done = 0;
         while done < len {
@@ -254,7 +269,10 @@ impl Index {
             let part = (page_bytes - skip).min(len - done);
             let addr = super::flash::Addr(page as u32);
             if self.keep_bytes {
-                let bytes = self.media.flash.read(addr, super::layout::PageKind::Data)?;
+                let place = key.place + done;
+                let first = Key { object: key.object, place: place.wrapping_sub(skip) };
+                let bytes = self.media.flash.read_data(addr, first, skip, part);
+                let bytes = bytes.map_err(|why| of_object(why, Key { object: key.object, place }))?;
                 let from = skip as usize;
                 into[done as usize..(done + part) as usize]
                     .copy_from_slice(&bytes[from..from + part as usize]);

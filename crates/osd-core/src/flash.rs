@@ -5,10 +5,12 @@
 //! that is bad leaves gaps: its pages are passed over by whoever appends.
 //!
 //! The spare area of each page holds, as its tag, a checksum over the page (31 bits of CRC-32C, begun with
-//! the other two), the serial number of the segment's use, and the kind of page. Data pages of a store
-//! that keeps no bytes have no checksum.
+//! the other two), the serial number of the segment's use, and the kind of page. The checksum of a page of one object's
+//! bytes begins with whose they are, too, so that nobody else can take them for theirs. Data pages of a store that
+//! keeps no bytes have no checksum.
 
-use super::layout::PageKind;
+use super::layout::{Key, PageKind};
+use super::pieces;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
@@ -252,42 +254,82 @@ impl Flash {
         Err(self.error_of(Failure::Unreadable, addr))
     }
 
-    /// Reads a page of this kind and checks it.
-    ///
-    /// Fails with [`Error::Corrupt`] if it is not readable, of another kind, or its checksum is wrong.
-    pub fn read(&mut self, addr: Addr, kind: PageKind) -> Result<Bytes> {
+    /// Reads a page, with what it says about itself.
+    fn fetch(&mut self, addr: Addr) -> Result<(PageTag, Bytes)> {
         self.sense(addr)?;
         let (block, page) = self.place(addr);
         let bytes = self.nand.bytes(block, page).map_err(|failure| self.error_of(failure, addr))?;
         let spare = self.page(block, page).map_err(|failure| self.error_of(failure, addr))?;
-        let Some(tag) = Self::tag_of(spare) else {
-            return Err(self.corrupt(addr, "its spare area is not of this store"));
-        };
+        match Self::tag_of(spare) {
+            Some(tag) => Ok((tag, bytes)),
+            None => Err(self.corrupt(addr, "its spare area is not of this store")),
+        }
+    }
+
+    /// Reads a page of this kind and checks it.
+    ///
+    /// Fails with [`Error::Corrupt`] if it is not readable, of another kind, or its checksum is wrong.
+    pub fn read(&mut self, addr: Addr, kind: PageKind) -> Result<Bytes> {
+        let (tag, bytes) = self.fetch(addr)?;
         if tag.kind != kind {
             return Err(self.corrupt(addr, format!("it is a {:?} page, not a {kind:?} page", tag.kind)));
         }
-        #[cfg(any(test, feature = "testing"))]
-        if self.forged.get(&(block, page)) == Some(&checksum(kind, tag.serial, &bytes)) {
-            return Ok(bytes);
-        }
-        if tag.sum != checksum(kind, tag.serial, &bytes) {
-            return Err(self.corrupt(addr, "its checksum is wrong"));
+        self.check_sum(addr, tag, None, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads a page with bytes of objects and checks that `len` of them from byte `at` on are those of the object whose
+    /// place `first` is that of the page's first byte, or would be.
+    ///
+    /// Fails with [`Error::Corrupt`] as [`read`](Flash::read), and if they are another's, or another part.
+    pub fn read_data(&mut self, addr: Addr, first: Key, at: u64, len: u64) -> Result<Bytes> {
+        let (tag, bytes) = self.fetch(addr)?;
+        match tag.kind {
+            PageKind::Data => self.check_sum(addr, tag, Some(first), &bytes)?,
+            PageKind::Pieces => {
+                self.check_sum(addr, tag, None, &bytes)?;
+                if !pieces::holds(&bytes, first, at, len)? {
+                    return Err(self.corrupt(addr, "it does not hold them"));
+                }
+            }
+            other => return Err(self.corrupt(addr, format!("it is a {other:?} page"))),
         }
         Ok(bytes)
+    }
+
+    fn check_sum(&self, addr: Addr, tag: PageTag, whose: Option<Key>, bytes: &[u8]) -> Result<()> {
+        #[cfg(any(test, feature = "testing"))]
+        if self.forged.get(&self.place(addr)) == Some(&checksum(tag.kind, tag.serial, None, bytes)) {
+            return Ok(());
+        }
+        if tag.sum == checksum(tag.kind, tag.serial, whose, bytes) {
+            return Ok(());
+        }
+        let why = match whose {
+            None => "its checksum is wrong",
+            Some(_) => "its checksum is wrong, or it is another's",
+        };
+        Err(self.corrupt(addr, why))
     }
 
     /// Programs a page with `data` (shorter than a page: filled up with zeros), or with nothing. False: the
     /// program failed and the block is bad now.
     pub fn program(&mut self, addr: Addr, kind: PageKind, serial: u64, data: &[u8]) -> Result<bool> {
         let (block, page) = self.place(addr);
-        self.program_at(block, page, kind, serial, data)
+        self.program_at(block, page, (kind, None), serial, data)
+    }
+
+    /// As [`program`](Flash::program), bytes of one object from `first` on.
+    pub fn program_data(&mut self, addr: Addr, first: Key, serial: u64, data: &[u8]) -> Result<bool> {
+        let (block, page) = self.place(addr);
+        self.program_at(block, page, (PageKind::Data, Some(first)), serial, data)
     }
 
     fn program_at(
         &mut self,
         block: u32,
         page: u32,
-        kind: PageKind,
+        (kind, whose): (PageKind, Option<Key>),
         serial: u64,
         data: &[u8],
     ) -> Result<bool> {
@@ -297,7 +339,7 @@ impl Flash {
         } else {
             self.scratch[..data.len()].copy_from_slice(data);
             self.scratch[data.len()..].fill(0);
-            let owner = checksum(kind, serial, &self.scratch);
+            let owner = checksum(kind, serial, whose, &self.scratch);
             self.nand.program(self.now, block, page, Tag { owner, sequence }, &self.scratch)
         };
         match programmed {
@@ -337,7 +379,7 @@ impl Flash {
             drop(self.nand.turn_bit(block, page, (at * 8) as u32 + bit));
         }
         if let Ok(bytes) = self.nand.bytes(block, page) {
-            self.forged.insert((block, page), checksum(tag.kind, tag.serial, &bytes));
+            self.forged.insert((block, page), checksum(tag.kind, tag.serial, None, &bytes));
         }
     }
 
@@ -390,7 +432,7 @@ impl Flash {
         serial: u64,
         data: &[u8],
     ) -> Result<bool> {
-        self.program_at(self.block(index), page, kind, serial, data)
+        self.program_at(self.block(index), page, (kind, None), serial, data)
     }
 
     fn corrupt(&self, addr: Addr, why: impl std::fmt::Display) -> Error {
@@ -416,9 +458,13 @@ impl Flash {
     }
 }
 
-/// The checksum of a page: over its bytes, begun with its kind and serial number.
-fn checksum(kind: PageKind, serial: u64, bytes: &[u8]) -> u32 {
-    let seed = crc32c_raw(kind as u32, &serial.to_le_bytes());
+/// The checksum of a page: over its bytes, begun with its kind and serial number, and whose they are where they are one
+/// object's.
+fn checksum(kind: PageKind, serial: u64, whose: Option<Key>, bytes: &[u8]) -> u32 {
+    let mut seed = crc32c_raw(kind as u32, &serial.to_le_bytes());
+    if let Some(Key { object, place }) = whose {
+        seed = crc32c_raw(crc32c_raw(seed, &object.to_le_bytes()), &place.to_le_bytes());
+    }
     crc32c_raw(seed, bytes) & SUM_MASK
 }
 
@@ -454,7 +500,10 @@ mod tests {
         let addr = flash.addr(0, 0);
         flash.program(addr, PageKind::Node, 1, b"node").unwrap();
         assert!(flash.read(addr, PageKind::Data).is_err());
-        assert_ne!(checksum(PageKind::Node, 1, b"a"), checksum(PageKind::Node, 2, b"a"));
-        assert_ne!(checksum(PageKind::Node, 1, b"a"), checksum(PageKind::Data, 1, b"a"));
+        let sum = |kind, serial, whose| checksum(kind, serial, whose, b"a");
+        assert_ne!(sum(PageKind::Node, 1, None), sum(PageKind::Node, 2, None));
+        assert_ne!(sum(PageKind::Node, 1, None), sum(PageKind::Data, 1, None));
+        let whose = [Key { object: 1, place: 2 }, Key { object: 2, place: 1 }].map(Some);
+        assert_ne!(sum(PageKind::Data, 1, whose[0]), sum(PageKind::Data, 1, whose[1]));
     }
 }

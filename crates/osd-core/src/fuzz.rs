@@ -4,21 +4,22 @@ use super::append::{read_entries, read_summary};
 use super::checkpoint::{Anchor, State};
 use super::flash::Flash;
 use super::node::Node;
-use super::{Content, Format, ObjectId, Options, Store, access, log};
+use super::{Content, Format, ObjectId, Options, Store, access, log, pieces};
 use bimetal_media::nand::{Nand, NandProfile, Payload};
 use bimetal_media::profile;
 
 /// Gives bytes to the parser that the first of them names.
 pub fn parse(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
-    match which % 7 {
+    match which % 8 {
         0 => drop(Anchor::read(bytes)),
         1 => drop(State::read(bytes)),
         2 => drop(Node::decode(3, bytes)),
         3 => drop(log::read_page(bytes)),
         4 => drop(read_summary(bytes)),
         5 => drop(read_entries(bytes)),
-        _ => drop(access::read_page(bytes)),
+        6 => drop(access::read_page(bytes)),
+        _ => drop(pieces::read(bytes)),
     }
 }
 

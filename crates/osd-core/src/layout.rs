@@ -11,7 +11,7 @@ use bimetal_base::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum PageKind {
-    /// Bytes of objects.
+    /// Bytes of one object.
     Data = 1,
     /// Changes of items since the last checkpoint.
     Log = 2,
@@ -27,12 +27,14 @@ pub(super) enum PageKind {
     Summary = 7,
     /// Where the newest checkpoint is.
     Anchor = 8,
+    /// Bytes of several objects, and whose they are.
+    Pieces = 9,
 }
 
 impl PageKind {
     pub fn from_number(number: u8) -> Option<PageKind> {
         use PageKind::*;
-        let all = [Data, Log, Node, Table, Checkpoint, Access, Summary, Anchor];
+        let all = [Data, Log, Node, Table, Checkpoint, Access, Summary, Anchor, Pieces];
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 }

@@ -48,6 +48,7 @@ mod log;
 mod mend;
 mod node;
 mod objects;
+mod pieces;
 pub mod placement;
 mod recover;
 mod segments;

@@ -226,7 +226,8 @@ impl Store {
             }
             let (first, last) = (from.max(offset), (from + u64::from(extent.len)).min(end));
             let into = &mut bytes[(first - offset) as usize..(last - offset) as usize];
-            self.index.read_bytes(extent.at + (first - from), last - first, into)?;
+            let key = Key::extent(object, fork, first);
+            self.index.read_bytes(key, extent.at + (first - from), last - first, into)?;
         }
         let Some(dirty) = self.buffer.get(object, fork) else { return Ok(bytes) };
         for piece in &dirty.pieces {

@@ -383,7 +383,11 @@ impl Tree {
                 }
             }
             match upper {
-                Some(upper) => from = upper,
+                Some(upper) if upper > from => from = upper,
+                Some(_) => {
+                    let why = "its nodes lead back";
+                    return Err(Error::corrupt("the index of the object store", why, format!("node {id}")));
+                }
                 None => return Ok(()),
             }
         }

@@ -10,7 +10,8 @@
 use super::append::LogEntry;
 use super::buffer::{Dirty, Piece};
 use super::extents::Index;
-use super::layout::{Extent, Fork, PageKind};
+use super::layout::{Extent, Fork, Key, PageKind};
+use super::pieces::Pieces;
 use super::placement::DataClass;
 use super::{Capacity, Store, is_damage};
 use bimetal_base::Result;
@@ -138,7 +139,9 @@ impl Index {
                     break;
                 }
                 let len = piece.offset - from;
-                let Some(mut bytes) = self.fetched(extent.at, len)? else { break };
+                let Some(mut bytes) = self.fetched(Key::extent(object, fork, from), extent.at, len)? else {
+                    break;
+                };
                 bytes.append(&mut piece.bytes);
                 piece = Piece { offset: from, len: piece.len + len, bytes };
             }
@@ -149,7 +152,8 @@ impl Index {
                 if from > at || end > last || extent.is_reserved() {
                     break;
                 }
-                let Some(mut bytes) = self.fetched(extent.at + (at - from), end - at)? else { break };
+                let key = Key::extent(object, fork, at);
+                let Some(mut bytes) = self.fetched(key, extent.at + (at - from), end - at)? else { break };
                 piece.len += end - at;
                 piece.bytes.append(&mut bytes);
             }
@@ -157,10 +161,11 @@ impl Index {
         Ok(piece)
     }
 
-    /// Bytes to be written again with others; none if they cannot be read: they stay where they are.
-    fn fetched(&mut self, at: u64, len: u64) -> Result<Option<Vec<u8>>> {
+    /// Bytes of an object from `key` on, to be written again with others; none if they cannot be read: they stay where
+    /// they are.
+    fn fetched(&mut self, key: Key, at: u64, len: u64) -> Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; if self.keep_bytes { len as usize } else { 0 }];
-        match self.read_bytes(at, len, &mut bytes) {
+        match self.read_bytes(key, at, len, &mut bytes) {
             Ok(()) => {
                 self.media.counts.gathered_bytes += len;
                 Ok(Some(bytes))
@@ -233,38 +238,42 @@ impl Index {
 
     /// Packs fragments into pages, one behind the other; one is split only where much room would be lost.
     fn write_fragments(&mut self, stream: usize, fragments: Vec<Part>) -> Result<()> {
-        let page = self.media.flash.page_bytes() as u64;
-        let (mut bytes, mut used, mut entries) = (Vec::new(), 0, Vec::new());
-        for mut part in fragments {
-            while part.piece.len > 0 {
-                let room = page - used;
-                if part.piece.len > room && room < page / 4 || room == 0 {
-                    self.write_page(stream, &bytes, &entries)?;
-                    (used, entries) = (0, Vec::new());
+        let page = self.media.flash.page_bytes();
+        let (mut bytes, mut pieces, mut entries) = (Vec::new(), Pieces::default(), Vec::new());
+        for Part { object, fork, mut piece } in fragments {
+            while piece.len > 0 {
+                let key = Key::extent(object, fork, piece.offset);
+                let room = pieces.room(page, key, piece.len);
+                if piece.len > room && room < page as u64 / 4 {
+                    self.write_page(stream, &bytes, &pieces, &entries)?;
+                    (pieces, entries) = (Pieces::default(), Vec::new());
                     bytes.clear();
                     continue;
                 }
-                let rest = part.piece.split_off(part.piece.offset + part.piece.len.min(room));
-                let (len, offset) = (part.piece.len as u32, part.piece.offset);
-                entries.push(LogEntry::Data {
-                    object: part.object,
-                    fork: part.fork,
-                    offset,
-                    len,
-                    at: used as u32,
-                    when: 0,
-                });
-                bytes.extend_from_slice(&part.piece.bytes);
-                used += u64::from(len);
-                part.piece = rest;
+                let rest = piece.split_off(piece.offset + piece.len.min(room));
+                let (len, offset, at) = (piece.len as u32, piece.offset, pieces.used() as u32);
+                entries.push(LogEntry::Data { object, fork, offset, len, at, when: 0 });
+                pieces.add(key, piece.len);
+                bytes.extend_from_slice(&piece.bytes);
+                piece = rest;
             }
         }
-        if entries.is_empty() { Ok(()) } else { self.write_page(stream, &bytes, &entries) }
+        if entries.is_empty() { Ok(()) } else { self.write_page(stream, &bytes, &pieces, &entries) }
     }
 
     /// Appends a page of fragments.
-    fn write_page(&mut self, stream: usize, bytes: &[u8], entries: &[LogEntry]) -> Result<()> {
-        let addr = self.media.append(stream, PageKind::Data, bytes, entries)?;
+    fn write_page(
+        &mut self,
+        stream: usize,
+        bytes: &[u8],
+        pieces: &Pieces,
+        entries: &[LogEntry],
+    ) -> Result<()> {
+        let page = match self.keep_bytes {
+            true => pieces.page(bytes, self.media.flash.page_bytes()),
+            false => Vec::new(),
+        };
+        let addr = self.media.append(stream, PageKind::Pieces, &page, entries)?;
         let base = self.media.byte_of(addr);
         for entry in entries {
             if let LogEntry::Data { object, fork, offset, len, at, .. } = *entry {

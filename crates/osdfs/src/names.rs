@@ -8,6 +8,7 @@ use bimetal_base::{Error, Result};
 use bimetal_osd_core::{Content, ObjectId, SetTimes};
 use bimetal_vfs::adapter::{BATCH, Listed, Objects};
 use bimetal_vfs::{Caller, Kind, NAME_MAX, NewNode, Rename};
+use rustc_hash::FxHashSet;
 
 /// As many as ext4 allows.
 const LINKS_MAX: u32 = 65_000;
@@ -214,7 +215,12 @@ impl State {
 
     /// Whether `object` is `above` or somewhere below it.
     fn is_below(&mut self, mut object: u64, above: u64) -> Result<bool> {
+        let mut passed = FxHashSet::default();
         while object != above {
+            if !passed.insert(object) {
+                let why = "it is below itself";
+                return Err(Error::corrupt("a directory", why, format!("object {object}")));
+            }
             let parent = Inode::read(&mut self.store, object)?.parent;
             if object == ROOT || parent == object {
                 return Ok(false);

@@ -249,7 +249,7 @@ fn one_damaged_page_of_the_stores_own_closes_nothing_and_loses_nothing() {
         for (seed, ends) in [(1, false), (2, true)] {
             let (nand, _) = worked_on(placement, seed, ends);
             let (pages, _) = pages_of(nand);
-            let own = |kind: PageKind| !matches!(kind, PageKind::Data | PageKind::Node);
+            let own = |kind: PageKind| !matches!(kind, PageKind::Data | PageKind::Pieces | PageKind::Node);
             let last_log = last_of_the_log(&pages, placement, seed, ends);
             for (number, (addr, kind)) in pages.iter().copied().enumerate().filter(|page| own(page.1.1)) {
                 let fault = faults[number % faults.len()];

@@ -2,6 +2,7 @@
 
 mod damage;
 mod faults;
+mod foreign;
 mod walks;
 
 use super::*;

@@ -294,7 +294,12 @@ fn filled(fs: &OsdFs, bytes: usize) -> u32 {
         });
         match made {
             Ok(()) => {}
-            Err(Error::NoSpace(_)) => return number,
+            Err(Error::NoSpace(_)) => {
+                // Its name may have found room.
+                let gone = fs.unlink(fs.root(), name.as_bytes());
+                assert!(matches!(gone, Ok(()) | Err(Error::NotFound)), "file {number}: {gone:?}");
+                return number;
+            }
             Err(why) => panic!("file {number}: {why}"),
         }
     }
@@ -456,4 +461,27 @@ fn a_repair_leaves_every_name_and_what_it_can_of_every_file_wherever_the_index_i
         assert_eq!(all(&fs), before, "node {number}: {reports:?}");
     }
     assert!(damaged > 10, "{damaged}");
+}
+
+#[test]
+fn directories_that_lead_back_to_themselves_are_an_error_of_theirs() {
+    let fs = OsdFs::new(store(64), true).unwrap();
+    let node = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: &[] };
+    let make = |dir, name: &[u8]| fs.create(&ROOT_USER, dir, name, &node).unwrap().ino;
+    let one = make(fs.root(), b"one");
+    let (two, other) = (make(one, b"two"), make(fs.root(), b"other"));
+    {
+        let store = &mut fs.shared.state.lock().store;
+        let mut inode = Inode::read(store, one.0).unwrap();
+        inode.parent = two.0;
+        inode.write(store, one.0).unwrap();
+    }
+    let moved = fs.rename(fs.root(), b"other", two, b"other", Rename::Replace);
+    let error = moved.unwrap_err().to_string();
+    assert!(error.contains(&format!("object {}", two.0)), "{error}");
+    fs.rename(fs.root(), b"other", fs.root(), b"else", Rename::Replace).unwrap();
+    fs.forget(other, 1);
+    let mut store = fs.into_store();
+    let problems = check(&mut store).unwrap();
+    assert!(problems.iter().any(|why| why.starts_with(&format!("directory {}:", one.0))), "{problems:?}");
 }
