@@ -113,11 +113,7 @@ fn a_journal_that_cannot_be_replayed_is_not_emptied_without_a_word() {
         if with_superblock {
             flip(&disk, 1080, 0);
         }
-        refused_mount(
-            &volume,
-            &[],
-            &["journal cannot be replayed", "a repair loses", "bimetal rescue"],
-        );
+        refused_mount(&volume, &[], &["journal cannot be replayed", "a repair loses", "bimetal rescue"]);
         let before = volume.bytes();
         ended(&volume.run(&["fsck", "-n"]), 4, &["journal cannot be replayed", "bimetal rescue"]);
         let told = ["a repair loses", "bimetal rescue", "Nothing was changed", "--yes"];

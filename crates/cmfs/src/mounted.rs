@@ -281,7 +281,7 @@ impl State {
                 "corrected_bits": stats.corrected_bits, "refreshed": stats.refreshed, "to_refresh": stats.tired_blocks,
                 "scrubbed_pages": stats.scrubbed, "scrub_failures": stats.scrub_failures,
             },
-            "wear": { "least": wear.min, "most": wear.max, "erases": wear.total },
+            "wear": { "min": wear.min, "max": wear.max, "erases": wear.total },
         })
     }
 }

@@ -358,6 +358,8 @@ impl State {
 
     fn status(&mut self) -> serde_json::Value {
         let (capacity, nand) = (self.store.capacity(), self.store.nand());
+        let mut of_nand = serde_json::json!(nand.counts());
+        of_nand["page_bytes"] = nand.geometry().page_bytes.into();
         serde_json::json!({
             "type": "osd",
             "placement": self.store.placement(),
@@ -366,7 +368,7 @@ impl State {
             "objects": capacity.objects,
             "memory_bytes": self.store.memory_bytes(),
             "since_mount": self.store.counts(),
-            "nand": nand.counts(),
+            "nand": of_nand,
             "wear": nand.wear(),
         })
     }

@@ -83,10 +83,19 @@ fn halves(text: &mut String, space: Space, status: &Value) -> fmt::Result {
     writeln!(text)?;
     let mut row = |name: &str, bytes: u64, used: u64, path: &Value| {
         let path = path.as_str().unwrap_or("");
-        writeln!(text, "  {name:5} {:>10}  {}  {path}", show_size(bytes), bar_of(used, bytes))
+        let row = format!("  {name:5} {:>10}  {}  {path}", show_size(bytes), bar_of(used, bytes));
+        writeln!(text, "{}", row.trim_end())
     };
+    if status["nand"].is_object() {
+        row("flash", number(&status["capacity_bytes"]), number(&status["used_bytes"]), &Value::Null)?;
+        let nvram = &status["nvram"];
+        return match number(&nvram["size_bytes"]) {
+            0 => Ok(()),
+            bytes => row("nvram", bytes, number(&nvram["used_bytes"]), &Value::Null),
+        };
+    }
     if !status["disk"].is_string() {
-        return row("", space.size, space.used, &Value::Null);
+        return row("space", space.size, space.used, &Value::Null);
     }
     row("disk", space.size, space.used, &status["disk"])?;
     if let Some(sections) = status["ssd_half"]["sections"].as_array() {
@@ -155,6 +164,9 @@ fn costs(text: &mut String, status: &Value) -> fmt::Result {
             device_cost(text, name, written, device)?;
         }
     }
+    if status["nand"].is_object() {
+        return flash_cost(text, written, status);
+    }
     let counters = &status["counters"];
     if counters.is_null() {
         return Ok(());
@@ -182,13 +194,45 @@ fn copies(text: &mut String, promotion: &Value) -> fmt::Result {
     )
 }
 
+/// How many times what programs wrote a device was written.
+fn times(bytes: u64, written: u64) -> String {
+    match written {
+        0 => String::new(),
+        written => format!(", {:.2} times that", bytes as f64 / written as f64),
+    }
+}
+
+/// What a file system did to the flash and the NVRAM that it lies on.
+fn flash_cost(text: &mut String, written: u64, status: &Value) -> fmt::Result {
+    let (nand, nvram, wear) = (&status["nand"], &status["nvram"], &status["wear"]);
+    let bytes = number(&nand["programs"]) * number(&nand["page_bytes"]);
+    writeln!(
+        text,
+        "  flash  {} written{}; {} pages copied, {} blocks erased (each so far {} to {} times)",
+        show_size(bytes),
+        times(bytes, written),
+        number(&nand["copies"]),
+        number(&nand["erases"]),
+        number(&wear["min"]),
+        number(&wear["max"])
+    )?;
+    match nvram.is_object() {
+        true => {
+            writeln!(
+                text,
+                "  nvram  {} written, {} updates",
+                size(&nvram["written_bytes"]),
+                number(&nvram["updates"])
+            )
+        }
+        false => Ok(()),
+    }
+}
+
 fn device_cost(text: &mut String, name: &str, written: u64, device: &Value) -> fmt::Result {
     let requests = &device["requests"];
     let bytes = number(&requests["write_bytes"]);
-    let times = match written {
-        0 => String::new(),
-        written => format!(", {:.2} times that", bytes as f64 / written as f64),
-    };
+    let times = times(bytes, written);
     let flushes = number(&requests["flushes"]) + number(&requests["durable_writes"]);
     let waited: u64 = device["waits"].as_object().into_iter().flatten().map(|(_, ns)| number(ns)).sum();
     writeln!(
@@ -251,6 +295,30 @@ Since then programs wrote 5.0 MiB.
   reads  1.0 KiB from memory, 0 B from the SSD, 2.0 KiB from the disk
   copies 512 B of those to the SSD; not 1.5 KiB read for the first time, 0 B of streams and sweeps, 0 B over the budget
 ";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn a_file_system_on_flash_shows_the_flash_and_what_it_did_to_it() {
+        let status = json!({
+            "type": "cmfs", "capacity_bytes": 4194304, "used_bytes": 1048576,
+            "nvram": {"size_bytes": 65536, "used_bytes": 1024, "updates": 12, "written_bytes": 3072},
+            "nand": {"page_bytes": 2048, "programs": 1024, "erases": 7, "copies": 5},
+            "wear": {"min": 0, "max": 3},
+            "front": {"version": "1.2.3", "pid": 77, "mounted_seconds": 3, "panics": 0,
+                "written_bytes": 1048576},
+        });
+        let expected = "\
+cmfs on /mnt, mounted 3s (version 1.2.3, process 77)
+
+  flash    4.0 MiB  [#####...............]  25 %
+  nvram   64.0 KiB  [#...................]   2 %
+
+Since then programs wrote 1.0 MiB.
+  flash  2.0 MiB written, 2.00 times that; 5 pages copied, 7 blocks erased (each so far 0 to 3 times)
+  nvram  3.0 KiB written, 12 updates
+";
+        let text = screen("/mnt", Space { used: 9, size: 99 }, &status);
         assert_eq!(text, expected, "\n{text}");
     }
 

@@ -14,6 +14,7 @@ use std::fmt::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -137,7 +138,7 @@ fn show(text: &mut String, value: &Value, depth: usize) {
                 let _ = writeln!(text, "{indent}{name}");
                 items.iter().try_for_each(|item| row(text, item, depth + 1))
             }
-            value => writeln!(text, "{indent}{name:width$}  {}", scalar(key, value)),
+            value => writeln!(text, "{indent}{:width$}  {}", said(key), scalar(key, value)),
         };
         show(text, value, depth + 1);
     }
@@ -149,14 +150,23 @@ fn row(text: &mut String, item: &Value, depth: usize) -> std::fmt::Result {
     let name = fields.get("name").map_or(String::new(), |name| scalar("name", name));
     let rest = fields.iter().filter(|(key, _)| *key != "name");
     let rest: Vec<String> =
-        rest.map(|(key, value)| format!("{} {}", key.replace('_', " "), scalar(key, value))).collect();
+        rest.map(|(key, value)| format!("{} {}", said(key), scalar(key, value))).collect();
     writeln!(text, "{}{name}: {}", "  ".repeat(depth), rest.join(", "))
+}
+
+/// The name of a number in words; of a time without its unit, which stands beside the number.
+fn said(key: &str) -> String {
+    key.strip_suffix("_ns").unwrap_or(key).replace('_', " ")
 }
 
 fn scalar(key: &str, value: &Value) -> String {
     match value {
         Value::Number(bytes) if key.ends_with("bytes") => {
             bytes.as_u64().map_or_else(|| bytes.to_string(), show_size)
+        }
+        Value::Number(ns) if key.ends_with("_ns") => {
+            let shown = |ns| humantime::format_duration(Duration::from_nanos(ns)).to_string();
+            ns.as_u64().map_or_else(|| ns.to_string(), shown)
         }
         Value::String(text) => text.clone(),
         Value::Bool(true) => "yes".into(),
@@ -176,10 +186,11 @@ mod tests {
 
     #[test]
     fn sizes_and_switches_read_as_people_say_them() {
-        let status =
-            serde_json::json!({"used_bytes": 4096, "on": true, "front": {"reads": 3, "of": ["a", "b"]}});
+        let status = serde_json::json!({"used_bytes": 4096, "busy_ns": 1_500_000_000, "on": true, "front": {"reads": 3, "of": ["a", "b"]}});
         let text = for_people(&status);
-        for part in ["used bytes  4.0 KiB", "on", "yes", "front\n", "  reads  3", "a, b"] {
+        for part in
+            ["used bytes  4.0 KiB", "busy        1s 500ms", "on", "yes", "front\n", "  reads  3", "a, b"]
+        {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }

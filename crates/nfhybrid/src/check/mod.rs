@@ -206,7 +206,8 @@ impl Halves {
         }
         if let Err(of_journal) = Ext4::check_journal(&disk) {
             let of_journal = of_journal.to_string();
-            let besides = if of_journal == why.to_string() { String::new() } else { format!(" ({of_journal})") };
+            let besides =
+                if of_journal == why.to_string() { String::new() } else { format!(" ({of_journal})") };
             let why = format!("It cannot be opened: {why}. {}.", journal_is_lost(&besides));
             findings.problem(DISK, why, true);
         } else {
