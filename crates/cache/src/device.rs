@@ -288,7 +288,7 @@ impl State {
         Ok((at, bytes.freeze()))
     }
 
-    /// Changes the pages that the write covers in part, then replaces those it covers; all of them arrive at `at`.
+    /// Replaces the pages that the write covers, then changes those it covers in part; all of them arrive at `at`.
     fn write(&mut self, at: Time, offset: u64, data: Gather, durable: bool) -> Result<Time> {
         let page_bytes = self.store.page_bytes;
         let (end, handle) = (offset + data.bytes(), data.handle());
@@ -303,20 +303,17 @@ impl State {
             false => bytes.slice((from - offset) as usize..(to - offset) as usize),
         };
         let mut done = at;
-        let mut page = first;
-        while page < last {
+        if whole.start < whole.end {
+            let data = part(whole.start * page_bytes, whole.end * page_bytes);
+            done = done.max(self.replace(at, whole.clone(), data)?);
+        }
+        // Only its first and its last page can be covered in part.
+        let ends = [first, last - 1];
+        for page in ends.into_iter().take(if first + 1 == last { 1 } else { 2 }) {
             if !whole.contains(&page) {
                 let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
                 done = done.max(self.change(at, from, &part(from, to))?);
-                page += 1;
-            } else {
-                // The last page comes before the whole ones.
-                page = whole.end;
             }
-        }
-        if whole.start < whole.end {
-            let data = part(whole.start * page_bytes, whole.end * page_bytes);
-            done = done.max(self.replace(at, whole, data)?);
         }
         if durable && self.durable_syncs {
             done = self.flush(done)?;

@@ -24,7 +24,9 @@ mod record;
 mod source;
 mod strace;
 mod summary;
+mod units;
 mod window;
+mod zero;
 
 pub use formats::{Columns, Event, FORMATS, Format};
 pub use generators::{GENERATORS, Generator, check_generator};

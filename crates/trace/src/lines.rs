@@ -10,6 +10,16 @@ use memchr::memchr;
 /// No trace has longer lines; a file that does is not a trace.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
+/// What an editor may put before the first line: U+FEFF.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A line without what stands before the first one and ends those of other systems.
+#[inline]
+fn bare(line: &[u8], first: bool) -> &[u8] {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if first { line.strip_prefix(MARK).unwrap_or(line) } else { line }
+}
+
 /// How one format reads a line.
 pub(super) trait LineFormat: Send {
     /// Its name in the registry.
@@ -90,8 +100,7 @@ impl<F: LineFormat> Records for TextTrace<F> {
                 return self.end();
             };
             self.tally.lines += 1;
-            let line = self.window.passed(passed, len);
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let line = bare(self.window.passed(passed, len), self.tally.lines == 1);
             if line.is_empty() {
                 self.tally.skipped += 1;
                 continue;
@@ -140,8 +149,8 @@ pub(super) fn reads_as<F: LineFormat>(mut format: F, head: &[u8], whole: bool) -
         lines.pop();
     }
     let (mut requests, mut wrong) = (0, 0);
-    for line in lines {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+    for (number, line) in lines.into_iter().enumerate() {
+        let line = bare(line, number == 0);
         match if line.is_empty() { Ok(None) } else { format.line(line) } {
             Ok(record) => requests += usize::from(record.is_some()),
             Err(_) => wrong += 1,

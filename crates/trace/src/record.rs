@@ -56,7 +56,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// What a request says about itself, any of five.
+/// What a request says about itself, any of five; and what its place in the trace says.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Flags(u8);
 
@@ -73,6 +73,9 @@ impl Flags {
     pub const META: Flags = Flags(8);
     /// Read ahead of what a program asked for (REQ_RAHEAD).
     pub const AHEAD: Flags = Flags(16);
+
+    /// It is dated before the first request of its trace, with which it arrives.
+    pub const EARLY: Flags = Flags(32);
 
     /// The letters of the five, as traces write them.
     pub const LETTERS: [(u8, Flags); 5] = [

@@ -95,7 +95,7 @@ impl Driver<'_> {
         let mut clock = Clock { start, now: start, all_done: start, under_way: BinaryHeap::new() };
         let mut meter = Meter::new();
         let mut stopped = None;
-        let mut last = Time::ZERO;
+        let (mut first, mut last) = (None, Time::ZERO);
         for (number, record) in trace.enumerate() {
             let record = record?;
             if self.limit.is_some_and(|limit| meter.requests() >= limit) {
@@ -104,10 +104,12 @@ impl Driver<'_> {
             if (number as u64).is_multiple_of(LOOK_EVERY) && self.stop.load(Relaxed) {
                 return Err(Error::invalid("another run failed"));
             }
-            meter.out_of_order += u64::from(record.at < last);
+            meter.out_of_order += u64::from(record.at < last || record.flags.has(Flags::EARLY));
             last = last.max(record.at);
             let flags = if self.flush { record.flags } else { Flags::NONE };
-            let record = Record { at: last, flags, ..record };
+            // Instants count from the first request, whatever the trace counts from.
+            let first = *first.get_or_insert(last);
+            let record = Record { at: Time(last.0 - first.0), flags, ..record };
             if let Err(why) = self.serve(&record, &mut clock, &mut meter) {
                 stopped = Some(Stopped::at(number, why));
                 break;
@@ -300,6 +302,8 @@ mod tests {
 
     #[test]
     fn an_open_loop_keeps_the_recorded_instants() {
+        let epoch = "1700000000,W,0,512,-\n1700000000.000001,W,0,512,-\n";
+        assert_eq!(run(epoch, Pace::Open { speed: 1.0 }).0, [0, 1000], "from the first request on");
         let text = "0,W,0,512,-\n0.000001,W,512,512,-\n0.0000005,R,0,512,-\n0.000002,R,0,512,-\n";
         let (arrivals, outcome) = run(text, Pace::Open { speed: 1.0 });
         assert_eq!(arrivals, [0, 1000, 1000, 2000]);

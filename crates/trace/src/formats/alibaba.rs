@@ -6,9 +6,12 @@
 
 use super::super::fields::{Fields, Wrong};
 use super::super::lines::{LineFormat, TextTrace, reads_as};
+use super::super::zero::Zero;
 use super::super::{Op, Record};
 use super::{Format, Head, Make};
-use bimetal_base::time::Time;
+
+/// What a file may begin with.
+const HEADER: &[u8] = b"device_id,opcode,offset,length,timestamp";
 
 /// Registry line.
 pub const FORMAT: Format = Format {
@@ -23,13 +26,16 @@ pub const FORMAT: Format = Format {
 
 #[derive(Default)]
 struct Alibaba {
-    zero: Option<u64>,
+    zero: Zero,
 }
 
 impl LineFormat for Alibaba {
     const NAME: &'static str = "alibaba";
 
     fn line(&mut self, line: &[u8]) -> Result<Option<Record>, Wrong> {
+        if line == HEADER {
+            return Ok(None);
+        }
         let mut fields = Fields::<b','>::of(line);
         let unit = fields.u32("volume")?;
         let op = match fields.text("operation")? {
@@ -44,9 +50,8 @@ impl LineFormat for Alibaba {
             }
         };
         let (offset, len) = (fields.u64("offset")?, fields.u64("length")?);
-        let micros = fields.u64("time")?;
-        let since = micros.saturating_sub(*self.zero.get_or_insert(micros));
-        Ok(Some(Record { unit, ..Record::new(Time(since.saturating_mul(1000)), op, offset, len) }))
+        let (at, flags) = self.zero.since(fields.u64("time")?, 1000);
+        Ok(Some(Record { unit, flags, ..Record::new(at, op, offset, len) }))
     }
 }
 
@@ -54,11 +59,17 @@ impl LineFormat for Alibaba {
 mod tests {
     use super::super::tests::read;
     use super::*;
+    use crate::Flags;
+    use bimetal_base::time::Time;
 
     #[test]
     fn lines_of_the_published_traces_are_read() {
-        let text = "419,W,5869752320,12288,1577808000000047\n419,R,0,4096,1577808000000050\n";
+        let text = "419,W,5869752320,12288,1577808000000047\n419,R,0,4096,1577808000000050\n\
+                    420,R,0,4096,1577808000000046\n";
         let records = read("alibaba", text).unwrap();
+        let header = "device_id,opcode,offset,length,timestamp\n";
+        assert_eq!(read("alibaba", format!("{header}{text}")).unwrap(), records);
+        assert_eq!((records[2].at, records[2].flags), (Time::ZERO, Flags::EARLY), "dated before the first");
         assert_eq!(records[0], Record { unit: 419, ..Record::new(Time::ZERO, Op::Write, 5869752320, 12288) });
         assert_eq!((records[1].at, records[1].op), (Time(3000), Op::Read));
     }

@@ -7,9 +7,9 @@
 
 use super::super::fields::{Fields, Wrong};
 use super::super::lines::{Confidence, LineFormat, TextTrace};
+use super::super::zero::Zero;
 use super::super::{Op, Record};
 use super::{Format, Head, Make};
-use bimetal_base::time::Time;
 
 const BLOCK_BYTES: u64 = 512;
 const HEADER: &[u8] = b"version,time,op,size,lbn";
@@ -27,7 +27,7 @@ pub const FORMAT: Format = Format {
 
 #[derive(Default)]
 struct CloudPhysics {
-    zero: Option<u64>,
+    zero: Zero,
 }
 
 /// What a SCSI command does to data, if anything (SBC-4, table of operation codes).
@@ -59,9 +59,8 @@ impl LineFormat for CloudPhysics {
         };
         let len = fields.u64("size")?;
         let offset = fields.scaled("lbn", BLOCK_BYTES)?;
-        let since = seconds.saturating_sub(*self.zero.get_or_insert(seconds));
-        let at = Time(since.saturating_mul(1_000_000_000));
-        Ok(operation(opcode).map(|op| Record::new(at, op, offset, len)))
+        let (at, flags) = self.zero.since(seconds, 1_000_000_000);
+        Ok(operation(opcode).map(|op| Record { flags, ..Record::new(at, op, offset, len) }))
     }
 }
 
@@ -69,6 +68,7 @@ impl LineFormat for CloudPhysics {
 mod tests {
     use super::super::tests::read;
     use super::*;
+    use bimetal_base::time::Time;
 
     #[test]
     fn scsi_commands_become_operations() {

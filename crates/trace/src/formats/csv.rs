@@ -10,6 +10,7 @@
 
 use super::super::fields::{BLANKS, Fields, Wrong};
 use super::super::lines::{LineFormat, TextTrace, reads_as};
+use super::super::units::Units;
 use super::super::{Flags, Op, Record};
 use super::{Format, Head, Make};
 use bimetal_base::time::Time;
@@ -225,7 +226,8 @@ fn role_of(name: &[u8]) -> Role {
         }
         b"sectors" => Role::Length { factor: 512 },
         b"flags" => Role::Flags,
-        b"unit" | b"device" | b"disk" | b"volume" | b"path_id" | b"file" => Role::Unit,
+        b"unit" | b"device" | b"device_id" | b"dev" | b"disk" | b"disk_id" | b"volume" | b"volume_id"
+        | b"lun" | b"asu" | b"path_id" | b"file" => Role::Unit,
         _ => Role::Ignored,
     }
 }
@@ -234,12 +236,13 @@ struct Csv<const SEPARATOR: u8> {
     columns: Columns,
     /// The first line may still be a header; `true`: and says what the columns are.
     header: Option<bool>,
+    units: Units,
 }
 
 impl<const SEPARATOR: u8> Csv<SEPARATOR> {
     fn new(columns: Option<Columns>) -> Self {
         let header = Some(columns.is_none());
-        Csv { columns: columns.unwrap_or_else(Columns::ours), header }
+        Csv { columns: columns.unwrap_or_else(Columns::ours), header, units: Units::default() }
     }
 
     fn first_line(&mut self, line: &[u8], names_columns: bool) -> Result<bool, Wrong> {
@@ -281,7 +284,7 @@ impl<const SEPARATOR: u8> LineFormat for Csv<SEPARATOR> {
                 Role::Op(coding) => record.op = operation(&mut fields, coding)?,
                 Role::Offset { factor } => record.offset = fields.scaled("offset", factor)?,
                 Role::Length { factor } => record.len = fields.scaled("length", factor)?,
-                Role::Unit => record.unit = fields.u32("unit")?,
+                Role::Unit => record.unit = self.units.of(fields.number(), fields.text("unit")?)?,
                 Role::Flags if fields.is_over() => {}
                 Role::Flags => record.flags = flags(&mut fields)?,
             }
@@ -371,6 +374,10 @@ mod tests {
             let records = read("csv", format!("{text}{line}\n")).unwrap();
             assert_eq!(records, [Record { unit: 3, ..Record::new(Time(1500), Op::Write, 4096, 8192) }]);
         }
+        let text =
+            "device_id,timestamp,op,offset,length\nvol-a,1700000000,R,0,512\nvol-b,1700000001,W,0,512\n";
+        let units: Vec<_> = read("csv", text).unwrap().iter().map(|record| record.unit).collect();
+        assert_eq!(units, [0, 1], "two volumes are not one");
         let error = open("csv", "time,op,length\n1,R,2\n", &ReadOptions::default()).unwrap_err().to_string();
         assert!(error.contains("line 1") && error.contains("no column is the offset"), "{error}");
     }

@@ -2,13 +2,13 @@
 //!
 //! `seconds,offset,size,operation,volume`: offset and size in sectors of 512 bytes, operation 0 a read and
 //! 1 a write. The unit is the volume. Time has whole seconds only and counts from the first request; the
-//! published files are not quite in order, so that an earlier one arrives at zero.
+//! published files are not quite in order, so that an earlier one arrives at zero and counts as out of order.
 
 use super::super::fields::{Fields, Wrong};
 use super::super::lines::{LineFormat, TextTrace, reads_as};
+use super::super::zero::Zero;
 use super::super::{Op, Record};
 use super::{Format, Head, Make};
-use bimetal_base::time::Time;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -25,7 +25,7 @@ pub const FORMAT: Format = Format {
 
 #[derive(Default)]
 struct Tencent {
-    zero: Option<u64>,
+    zero: Zero,
 }
 
 impl LineFormat for Tencent {
@@ -42,9 +42,8 @@ impl LineFormat for Tencent {
             other => return Err(Wrong::new(4, "operation", format!("is {other}, neither 0 nor 1"))),
         };
         let unit = fields.u32("volume")?;
-        let since = seconds.saturating_sub(*self.zero.get_or_insert(seconds));
-        let at = Time(since.saturating_mul(1_000_000_000));
-        Ok(Some(Record { unit, ..Record::new(at, op, offset, len) }))
+        let (at, flags) = self.zero.since(seconds, 1_000_000_000);
+        Ok(Some(Record { unit, flags, ..Record::new(at, op, offset, len) }))
     }
 }
 
@@ -52,6 +51,8 @@ impl LineFormat for Tencent {
 mod tests {
     use super::super::tests::read;
     use super::*;
+    use crate::Flags;
+    use bimetal_base::time::Time;
 
     #[test]
     fn zero_is_a_read_and_time_counts_from_the_first() {
@@ -62,7 +63,7 @@ mod tests {
             Record { unit: 1058, ..Record::new(Time::ZERO, Op::Write, 4247200 * 512, 65536) }
         );
         assert_eq!((records[1].at, records[1].op), (Time(1_000_000_000), Op::Read));
-        assert_eq!(records[2].at, Time::ZERO);
+        assert_eq!((records[2].at, records[2].flags), (Time::ZERO, Flags::EARLY));
     }
 
     #[test]

@@ -138,10 +138,14 @@ impl Player {
     }
 
     fn process(&self, number: usize, began: Time, fsync: bool) {
+        // Instants count from the first call, whatever the recording counts from.
+        let first = self.workload.calls.first().map_or(Time::ZERO, |call| call.at);
         for &index in &self.own[number] {
             let call = self.workload.calls[index as usize];
             if let Some(speed) = self.speed {
-                self.clock.sleep_until(began + Duration::from_nanos((call.at.0 as f64 / speed) as u64));
+                self.clock.sleep_until(
+                    began + Duration::from_nanos((call.at.since(first).as_nanos() as f64 / speed) as u64),
+                );
             }
             let claims = self.begin(number, index as usize, &call);
             if fsync || call.deed != Deed::Fsync {
