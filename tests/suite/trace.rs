@@ -283,6 +283,39 @@ fn write_amplification_is_bytes_of_flash_over_bytes_of_the_host() {
 }
 
 #[test]
+fn an_ssd_made_smaller_keeps_its_planes_and_says_what_it_lost() {
+    let of = |line: &str| {
+        runs(&format!("gen:iometer:block=1MiB:size=1GiB:requests=1000:read=0:random=0 {line}"))
+            .unwrap()
+            .remove(0)
+    };
+    let (small, large) =
+        (of("--device ssd-tlc --device-size 8GiB"), of("--device ssd-tlc --device-size 64GiB"));
+    assert_eq!(small.config.device_lacks.as_deref(), Some("64 of 256 pages of a block"));
+    assert_eq!((large.config.device_lacks, small.sim_time_ns), (None, large.sim_time_ns), "as fast");
+    let bare = of("--device tlc --device-size 4GiB");
+    assert_eq!(bare.config.device_lacks.as_deref(), Some("16 of 128 units that work by themselves"));
+}
+
+#[test]
+fn volumes_are_told_apart_and_instants_count_from_the_first_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace_of(
+        dir.path(),
+        "volumes.csv",
+        "device_id,timestamp,op,offset,length\nvol-a,1700000000,W,0,4096\nvol-b,1700000002,W,0,4096\n\
+         vol-a,1700000001,R,0,4096\n",
+    );
+    let why = runs(&trace).unwrap_err().to_string();
+    assert!(why.contains("units 0 and 1"), "{why}");
+    let one = &runs(&format!("{trace} --unit 0 --ftl page --pace open")).unwrap()[0];
+    assert_eq!((one.requests, one.passed_over, one.out_of_order), (2, 1, 1));
+    assert!((2_000_000_000..2_001_000_000).contains(&one.sim_time_ns), "{}", one.sim_time_ns);
+    let both = &runs(&format!("{trace} --fit compact --ftl page")).unwrap()[0];
+    assert_eq!((both.requests, both.pages_written), (3, 2));
+}
+
+#[test]
 fn a_larger_cache_of_stack_policy_never_misses_more() {
     let runs =
         runs("gen:zipf:pages=20000:requests=60000 --cache lru --cache-size 1MiB,4MiB,16MiB,64MiB").unwrap();

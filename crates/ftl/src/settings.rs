@@ -21,7 +21,7 @@ pub(super) const OVER_PROVISION: OptionSpec = OptionSpec::of(
     "over-provision",
     "0..90",
     "7",
-    "percent of the good blocks' pages the host cannot address",
+    "percent of the pages the host cannot address; the page map's: of those beside its reserve and what open blocks hold",
 );
 pub(super) const LOGICAL: OptionSpec =
     OptionSpec::of("logical", "SIZE", "none", "what the host can address, instead of over-provision");

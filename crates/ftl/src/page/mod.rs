@@ -223,7 +223,13 @@ impl PageMap {
         let most = entries.map_or(room, |entries| room - room.div_ceil(entries + 1));
         let asked = match asked_bytes {
             Some(bytes) => bytes.div_ceil(u64::from(geometry.page_bytes)),
-            None => ((good * pages) as f64 * (1.0 - over_provision / 100.0)) as u64,
+            None => {
+                // Of what may hold pages that are no longer valid: that is what makes cleaning cheap, and the same part
+                // of it does so whether units have many blocks or few.
+                let used = good as f64 - f64::from(geometry.units) * self.without_data();
+                let share = most as f64 / room.max(1) as f64;
+                (used * pages as f64 * (1.0 - over_provision / 100.0) * share) as u64
+            }
         };
         let fits = if asked_bytes.is_some() { asked <= most } else { most > 0 };
         if !fits || asked == 0 || asked >= u64::from(LOST) {
@@ -234,6 +240,14 @@ impl PageMap {
             )));
         }
         Ok(asked.min(most))
+    }
+
+    /// Blocks of a unit that hold nothing when one is chosen to be cleaned, on average: one of the reserve is what the
+    /// host has just filled, and of an open block it is three eighths. That is measured: with it write amplification is
+    /// the same however many blocks units have (`tests/greedy.rs`).
+    fn without_data(&self) -> f64 {
+        let open = self.kept - self.reserve;
+        self.reserve as f64 - 1.0 + open as f64 * 3.0 / 8.0
     }
 
     fn entry(&self, block: u32, page: u32) -> u32 {

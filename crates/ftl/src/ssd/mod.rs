@@ -15,6 +15,7 @@
 
 mod cache;
 mod profile;
+mod size;
 
 pub use profile::SsdProfile;
 
@@ -104,6 +105,17 @@ impl Ssd {
         report(&*model.ftl, model.bytes)
     }
 
+    /// What its flash, made for its size, has less of than the part that its profile names, in words.
+    pub fn lacks(&self) -> Option<String> {
+        self.model.lock().lacks.clone()
+    }
+
+    /// Bytes of an erase block of its flash.
+    pub fn erase_block_bytes(&self) -> u64 {
+        let model = self.model.lock();
+        u64::from(model.ftl.nand().geometry().pages_per_block) * model.page_bytes
+    }
+
     /// What it did besides.
     pub fn stats(&self) -> SsdStats {
         self.model.lock().stats
@@ -169,6 +181,8 @@ struct Model {
     ftl: Box<dyn Ftl>,
     scheme: String,
     settings: String,
+    /// What its flash has less of than the part that the profile names.
+    lacks: Option<String>,
     cache: Cache,
     cache_pages: usize,
     bus: Lane,
@@ -199,15 +213,17 @@ struct Piece {
 
 impl Model {
     fn new(profile: &SsdProfile, size_bytes: u64, payload: Payload, seed: u64) -> Result<Model> {
-        let part: NandProfile = profiles::load(&profile.nand)?;
-        let page_bytes = part.page;
-        let part = sized(part, size_bytes, profile.over_provision_percent).modelled()?;
+        let whole: NandProfile = profiles::load(&profile.nand)?;
+        let page_bytes = whole.page;
+        let part = size::fitted(whole.clone(), profile, size_bytes, seed)?;
+        let lacks = part.lacks_of(&whole);
         let settings = format!("logical={size_bytes}:{}", profile.settings);
         let nand = Nand::new(part, seed, true, payload);
         Ok(Model {
             ftl: super::open(&profile.ftl, nand, &settings)?,
             scheme: profile.ftl.clone(),
             settings,
+            lacks,
             cache: Cache::default(),
             cache_pages: (profile.write_cache / page_bytes) as usize,
             bus: Lane::default(),
@@ -425,23 +441,6 @@ impl Model {
         }
         Ok(ready)
     }
-}
-
-/// The part with as much flash as `size_bytes` and the over-provision need, beside bad blocks and what the
-/// translation layer keeps to itself.
-fn sized(part: NandProfile, size_bytes: u64, over_provision_percent: f64) -> NandProfile {
-    /// Open blocks and a reserve a unit, and one for rounding.
-    const KEPT: u32 = 8;
-    let block = u64::from(part.pages) * part.page;
-    let good = 1.0 - part.factory_bad_percent / 100.0;
-    let wanted = size_bytes as f64 / (1.0 - over_provision_percent / 100.0) / good;
-    let part = part.resized(wanted as u64, 1);
-    let units = u64::from(part.geometry().units);
-    let bare = size_bytes.div_ceil(block).div_ceil(units) as f64 / good;
-    // Bad blocks are drawn: a few more than on average may fall on one array.
-    let unlucky = (bare * part.factory_bad_percent / 100.0).sqrt() as u32 * 3;
-    let least = (bare.ceil() as u32).saturating_add(KEPT + unlucky);
-    part.resized(wanted as u64, least)
 }
 
 #[cfg(test)]

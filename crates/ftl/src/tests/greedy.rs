@@ -141,3 +141,37 @@ fn the_page_map_has_the_counts_of_the_model_with_any_choices() {
         }
     }
 }
+
+/// Write amplification of a page map with default settings under uniform writes, on units of so many blocks.
+fn amplification_of(units: u32, blocks: u32, over_provision: u32) -> f64 {
+    let part = small(|part| {
+        (part.channels, part.blocks, part.pages) = (units, blocks, 64);
+        part.factory_bad_percent = 0.0;
+    });
+    let nand = Nand::new(part, 1, false, Payload::None);
+    let mut ftl = crate::open("page", nand, &format!("over-provision={over_provision}")).unwrap();
+    let pages = ftl.logical_pages();
+    let mut random = Random::new(1, "uniform");
+    let write = |ftl: &mut Box<dyn crate::Ftl>, page| {
+        ftl.write(Time::ZERO, Lpn(page), &[]).unwrap();
+    };
+    (0..pages).for_each(|page| write(&mut ftl, page));
+    (0..4 * pages).for_each(|_| write(&mut ftl, random.below(pages)));
+    let before = ftl.nand().counts().programs;
+    (0..4 * pages).for_each(|_| write(&mut ftl, random.below(pages)));
+    (ftl.nand().counts().programs - before) as f64 / (4 * pages) as f64
+}
+
+#[test]
+fn a_part_has_its_over_provision_however_large_and_however_divided_it_is() {
+    for over_provision in [7, 12, 28] {
+        let whole = amplification_of(1, 1024, over_provision);
+        for (units, blocks) in [(16, 64), (4, 128), (1, 512)] {
+            let part = amplification_of(units, blocks, over_provision);
+            assert!(
+                (part / whole - 1.0).abs() < 0.03,
+                "{over_provision} %: {units} x {blocks}: {part} {whole}"
+            );
+        }
+    }
+}

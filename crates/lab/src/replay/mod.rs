@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
         .transpose()?;
     match args.json {
         true => runs.iter().try_for_each(|run| say(&json(run)?)),
-        false => say(rows::aligned(&rows::table(&runs)).trim_end()),
+        false => say((rows::aligned(&rows::table(&runs)) + &rows::notes(&runs)).trim_end()),
     }
 }
 

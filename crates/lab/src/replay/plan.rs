@@ -194,6 +194,7 @@ impl Spec {
             cache_bytes: self.cache.as_ref().map(|(_, bytes)| *bytes),
             ftl: self.medium.ftl(),
             device: self.device.clone(),
+            device_lacks: stack.and_then(|stack| stack.told.lacks.clone()),
             device_bytes: stack.map_or(self.bytes, Stack::size_bytes),
             pace: word(args.pace.to_possible_value()),
             queue_depth: closed.then_some(args.queue_depth),

@@ -224,6 +224,8 @@ pub struct RunConfig {
     pub device: String,
     /// What can be addressed of it.
     pub device_bytes: Option<u64>,
+    /// What its flash, made for a size, has less of than the profile says, in words.
+    pub device_lacks: Option<String>,
     /// Closed or open.
     pub pace: String,
     /// Requests under way at most (closed).

@@ -2,10 +2,11 @@
 
 use super::ending::Ending;
 use super::flash::ByCause;
-use super::report::RunReport;
+use super::report::{RunConfig, RunReport};
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_ftl::HostBytes;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
@@ -34,6 +35,7 @@ pub(super) fn row(run: &RunReport) -> Vec<(&'static str, Cell)> {
         ("ftl", text(&config.ftl)),
         ("device", Cell::Text(Some(config.device.clone()))),
         ("device_bytes", Cell::Count(config.device_bytes)),
+        ("device_lacks", text(&config.device_lacks)),
         ("ended", Cell::Text(Some(run.ended.how.to_string()))),
         ("ended_request", Cell::Count(run.ended.request)),
         ("ended_why", text(&run.ended.why)),
@@ -187,6 +189,17 @@ pub(super) fn table(runs: &[RunReport]) -> Vec<Vec<String>> {
     let mut lines = vec![header.map(str::to_string).to_vec()];
     lines.extend(runs.iter().map(line));
     drop_silent_columns(lines)
+}
+
+/// What is to be said below the table: devices that are less than their profiles.
+pub(super) fn notes(runs: &[RunReport]) -> String {
+    let note = |run: &RunReport| {
+        let RunConfig { device, device_bytes, device_lacks, .. } = &run.config;
+        let (lacks, size) = (device_lacks.as_ref()?, show_size((*device_bytes)?));
+        Some(format!("{device} with {size} has {lacks}\n"))
+    };
+    let notes: BTreeSet<String> = runs.iter().filter_map(note).collect();
+    notes.into_iter().collect()
 }
 
 /// Leaves out columns in which every run has nothing.

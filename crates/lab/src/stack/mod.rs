@@ -150,6 +150,7 @@ impl Medium {
         let storage = |name: &str, bytes: u64| -> Arc<dyn BlockDevice> {
             Arc::new(Void::new(name, bytes, if name == NONE { 1 } else { 512 }))
         };
+        let mut lacks = None;
         let (model, device, page_bytes) = match (self, contents) {
             (Medium::None, _) => (Model::None, storage(NONE, ENDLESS_BYTES), page_bytes),
             (Medium::Disk(profile), contents) => {
@@ -166,15 +167,17 @@ impl Medium {
                     Contents::Nowhere(bytes) => Data::Nowhere(bytes.unwrap_or(0)),
                 };
                 let ssd = Arc::new(Ssd::new(profile, data, seed)?);
+                lacks = ssd.lacks();
                 let page_bytes = profile::load::<NandProfile>(&profile.nand)?.page;
                 (Model::Ssd(ssd.clone()), ssd as Arc<dyn BlockDevice>, page_bytes)
             }
             (Medium::Flash(profile, scheme, settings), Contents::Nowhere(bytes)) => {
-                let profile = match bytes {
+                let part = match bytes {
                     Some(bytes) => NandProfile::clone(profile).resized(bytes, BLOCKS_MIN),
                     None => NandProfile::clone(profile),
                 };
-                let flash = open_flash(profile, (scheme, settings), needed, seed)?;
+                let flash = open_flash(part, (scheme, settings), needed, seed)?;
+                lacks = flash.nand().profile().lacks_of(profile);
                 let flash = Arc::new(FtlDevice::new(flash));
                 (Model::Flash(flash.clone()), flash.clone() as Arc<dyn BlockDevice>, flash.page_bytes())
             }
@@ -189,20 +192,9 @@ impl Medium {
             Model::Flash(flash) => flash.clone() as Arc<dyn BlockDevice>,
             _ => pages.clone(),
         };
-        let erase_block_bytes = self.erase_block_bytes(&model)?;
-        let told = Told { model, pages, erase_block_bytes, absorbed: None, nvram: None, cache: None };
+        let erase_block_bytes = model.erase_block_bytes();
+        let told = Told { model, pages, erase_block_bytes, lacks, absorbed: None, nvram: None, cache: None };
         Ok(Stack { device, told })
-    }
-
-    fn erase_block_bytes(&self, model: &Model) -> Result<Option<u64>> {
-        Ok(match (self, model) {
-            (Medium::Ssd(profile), _) => {
-                let nand: NandProfile = profile::load(&profile.nand)?;
-                Some(u64::from(nand.pages) * nand.page)
-            }
-            (_, Model::Flash(flash)) => Some(flash.erase_block_bytes()),
-            _ => None,
-        })
     }
 }
 
@@ -326,6 +318,8 @@ pub struct Told {
     pub pages: Arc<CountedPages>,
     /// Bytes of an erase block, if there is flash below.
     pub erase_block_bytes: Option<u64>,
+    /// What the flash, made for a size, has less of than its profile says, in words.
+    pub lacks: Option<String>,
     /// What was absorbed.
     pub absorbed: Option<Arc<Absorbing>>,
     /// The write cache.
@@ -360,6 +354,15 @@ impl Model {
             Model::None | Model::Disk(_) => None,
             Model::Ssd(ssd) => Some(ssd.report()),
             Model::Flash(flash) => Some(flash.report()),
+        }
+    }
+
+    /// Bytes of an erase block, if there is flash.
+    fn erase_block_bytes(&self) -> Option<u64> {
+        match self {
+            Model::None | Model::Disk(_) => None,
+            Model::Ssd(ssd) => Some(ssd.erase_block_bytes()),
+            Model::Flash(flash) => Some(flash.erase_block_bytes()),
         }
     }
 

@@ -6,6 +6,10 @@ use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use serde::Deserialize;
 
+/// Blocks that a unit of a part made smaller keeps, if there is more than one.
+const UNIT_BLOCKS: u32 = 64;
+/// Fewest pages of a block of a part made smaller.
+const PAGES_LEAST: u32 = 64;
 /// Most erase blocks of a plane.
 const BLOCKS_MAX: u32 = 1 << 24;
 /// Memory of a page of a model with the page map over it: owner, sequence number, map entry.
@@ -161,7 +165,7 @@ impl NandProfile {
     pub fn resized(mut self, bytes: u64, least: u32) -> NandProfile {
         let block = u64::from(self.pages) * self.page;
         let units = |part: &NandProfile| u64::from(part.geometry().units);
-        while units(&self) > 1 && bytes / block / units(&self) < 64 {
+        while units(&self) > 1 && bytes / block / units(&self) < u64::from(UNIT_BLOCKS) {
             let [planes, chips, dies, channels] =
                 [&mut self.planes, &mut self.chips, &mut self.dies, &mut self.channels];
             let shrink = if *planes > 1 && self.independent_planes {
@@ -180,6 +184,34 @@ impl NandProfile {
         // One more than there can be: the check refuses it.
         self.blocks = blocks.clamp(1, u64::from(BLOCKS_MAX) + 1) as u32;
         self
+    }
+
+    /// A part of the same kind with `bytes` or somewhat more that keeps its planes, chips and channels as far as it can.
+    ///
+    /// A smaller one has smaller blocks, of [`PAGES_LEAST`] pages at the least, until each unit has 64 of them; only then
+    /// it has fewer units.
+    pub fn resized_wide(mut self, bytes: u64, least: u32) -> NandProfile {
+        let has_blocks = |part: &NandProfile| {
+            let of_unit = u64::from(part.pages) * part.page * u64::from(part.geometry().units);
+            bytes / of_unit >= u64::from(UNIT_BLOCKS)
+        };
+        while self.pages >= 2 * PAGES_LEAST && !has_blocks(&self) {
+            self.pages /= 2;
+        }
+        self.resized(bytes, least)
+    }
+
+    /// What a part has less of than `whole`, which it was resized from, in words; none if nothing.
+    pub fn lacks_of(&self, whole: &NandProfile) -> Option<String> {
+        let (here, there) = (self.geometry(), whole.geometry());
+        let less = [
+            ("channels", here.channels, there.channels),
+            ("units that work by themselves", here.units, there.units),
+            ("pages of a block", here.pages_per_block, there.pages_per_block),
+        ];
+        let less = less.iter().filter(|(_, here, there)| here < there);
+        let told: Vec<_> = less.map(|(what, here, there)| format!("{here} of {there} {what}")).collect();
+        (!told.is_empty()).then(|| told.join(", "))
     }
 
     /// The part, if it can be and memory holds a model of it: for one that was resized, before anything is allocated.
