@@ -310,6 +310,19 @@ fn adopt_says_what_a_disk_is_that_is_no_ext4() {
     let volume = Volume::images();
     File::options().write(true).open(volume.at("disk")).unwrap().write_all_at(b"XFSB", 0).unwrap();
     refused(&volume.run(&["adopt"]), &["xfs", "what is adopted is an ext4"]);
+    // One that is to be repaired first is an ext4 all the same.
+    let disk = volume.at("disk");
+    let tool = |name: &str, args: &[&str]| {
+        let done = Command::new(format!("/usr/sbin/{name}")).args(args).arg(&disk).output().unwrap();
+        assert!(done.status.code().unwrap() < 4, "{}", err(&done));
+    };
+    tool("mke2fs", &["-q", "-F", "-t", "ext4"]);
+    tool("debugfs", &["-w", "-R", "set_super_value state 3"]);
+    let tried = volume.run(&["adopt"]);
+    refused(&tried, &["errors", "e2fsck"]);
+    assert!(!err(&tried).contains("mkfs"), "{}", err(&tried));
+    tool("e2fsck", &["-fy"]);
+    volume.done(&["adopt"]);
     let volume = Volume::new();
     let (ssd, link) = (volume.at("ssd"), volume.at("link"));
     fs::hard_link(&ssd, &link).unwrap();

@@ -399,7 +399,7 @@ fn sizes_that_no_memory_holds_are_refused_before_anything_is_allocated() {
         (format!("{discard} --device tlc"), told),
         (format!("{discard} --device ssd-slc"), told),
         (format!("{discard} --device hdd-7200"), told),
-        (format!("{past}"), "line 2"),
+        (past.to_string(), "line 2"),
         (format!("{past} --fit compact"), "ends past the last address"),
         ("gen:zipf --device ssd-tlc --device-size 100TB".into(), "choose a smaller size"),
         ("gen:zipf --device ssd-tlc --device-size 16000PB".into(), "choose a smaller size"),

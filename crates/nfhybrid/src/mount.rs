@@ -152,6 +152,11 @@ pub(super) fn copy_has_pairing(disk: &Arc<dyn BlockDevice>, uuid: Option<[u8; 16
     })
 }
 
+/// Whether a device was refused for what it is, neither its magic number nor anything else being of an ext4.
+pub(super) fn is_no_ext4(why: &Error) -> bool {
+    matches!(why, Error::Corrupt { what, why, .. } if what == "the ext4 superblock" && why.starts_with("magic"))
+}
+
 /// A disk half that does not begin as an ext4 does: is it an SSD half?
 pub(super) fn not_ext4(
     error: Error,

@@ -1,7 +1,7 @@
 //! Making and adopting a volume: a disk half and the SSD half that belongs to it.
 
 use super::NfHybrid;
-use super::mount::copy_has_pairing;
+use super::mount::{copy_has_pairing, is_no_ext4};
 use super::pairing::{NoPairing, PAIRING_BYTES, Pairing, Saved};
 use super::ssd::{self, Ssd};
 use super::state::raised;
@@ -143,12 +143,12 @@ fn dropped_with(plan: &Plan, own: Option<[u8; 16]>) -> Result<Option<String>> {
     )))
 }
 
-/// The refusal of what is no ext4, by what it is.
+/// The refusal of what is no ext4, by what it is; of a damaged one, with what is wrong with it.
 fn no_ext4(disk: &FileDevice, why: Error) -> Error {
     let other = disk.claim().and_then(|claim| guard::signature_of(claim).ok().flatten());
     let name = &disk.info().name;
-    match (&why, other) {
-        (Error::Corrupt { .. }, Some(other)) if other != "an ext4" => Error::invalid(format!(
+    match other {
+        Some(other) if is_no_ext4(&why) => Error::invalid(format!(
             "{name} holds {other}; what is adopted is an ext4 (mkfs nfhybrid makes a volume anew)"
         )),
         _ => why,

@@ -12,7 +12,7 @@ pub use findings::{Findings, Problem};
 
 use super::aftermath::WHAT_IS_LOST;
 use super::half::role_of_ssd;
-use super::mount::{copy_has_pairing, journal_is_lost, not_ext4};
+use super::mount::{copy_has_pairing, is_no_ext4, journal_is_lost, not_ext4};
 use super::pairing::{Pairing, Saved};
 use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Ssd};
@@ -181,9 +181,7 @@ impl Halves {
     /// A disk half that cannot be opened: e2fsck is for it, if it is one.
     fn survey_damaged_disk(&self, plan: &Plan, why: &Error, findings: &mut Findings) -> Result<Survey> {
         let name = &self.disk.info().name;
-        // Neither its magic number nor anything else of an ext4.
-        let is_unknown = matches!(why, Error::Corrupt { what, why, .. }
-            if what == "the ext4 superblock" && why.starts_with("magic"));
+        let is_unknown = is_no_ext4(why);
         let disk: Arc<dyn BlockDevice> = self.disk.clone();
         let claim = self.disk.claim().filter(|_| is_unknown);
         if let Some(other) = claim.map(|claim| guard::signature_of(claim)).transpose()?.flatten() {

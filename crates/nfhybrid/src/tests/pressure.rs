@@ -323,9 +323,17 @@ fn append(fs: &NfHybrid, ino: Ino, blocks: u64) -> u64 {
         .count() as u64
 }
 
-/// A full disk, but for some blocks: most of them are promised to file `c`, and those to file `b` by and by. The file system,
-/// and what its disk and SSD have.
-fn nearly_full() -> Option<(NfHybrid, Arc<Held>, Arc<Ram>, Arc<Ram>, Ino)> {
+/// A file system on a full disk, but for some blocks: most of them are promised to file `c`, the others not yet.
+struct NearlyFull {
+    fs: NfHybrid,
+    held: Arc<Held>,
+    disk: Arc<Ram>,
+    ssd: Arc<Ram>,
+    /// An empty file.
+    b: Ino,
+}
+
+fn nearly_full() -> Option<NearlyFull> {
     let (disk, ssd) = halves(32, 32)?;
     let held = Held::new(disk.clone());
     let fs = NfHybrid::open(held.clone(), Some(ssd.clone()), manual()).unwrap();
@@ -339,18 +347,18 @@ fn nearly_full() -> Option<(NfHybrid, Arc<Held>, Arc<Ram>, Arc<Ram>, Ino)> {
         fs.write(c, block * 409_600, &[5; 409_600], false).unwrap().get().unwrap();
     }
     fs.fsync(c, false).unwrap().get().unwrap();
-    Some((fs, held, disk, ssd, b))
+    Some(NearlyFull { fs, held, disk, ssd, b })
 }
 
 /// A commit gives room back that was promised for nodes of extent trees and not needed. What is written into it while the
 /// commit is on its way to the disk is in the log, and the disk does not have the commit.
 #[test]
 fn what_was_accepted_on_a_full_disk_while_it_committed_is_there_after_a_crash() {
-    let Some((fs, _, _, _, b)) = nearly_full() else { return };
+    let Some(NearlyFull { fs, b, .. }) = nearly_full() else { return };
     let at_once = append(&fs, b, 1600);
     assert!(at_once > 50, "{at_once}");
     fs.abandon();
-    let Some((fs, held, disk, ssd, b)) = nearly_full() else { return };
+    let Some(NearlyFull { fs, held, disk, ssd, b }) = nearly_full() else { return };
     assert_eq!(append(&fs, b, at_once), at_once);
     held.hold();
     let images = std::thread::scope(|scope| {
