@@ -269,7 +269,7 @@ fn the_status_of_an_exported_device_shows_merges_and_wear_as_they_come() {
     let before = status_of(&socket);
     assert_eq!((merges(&before), &before["model"]["ftl"]), (0, &"fast:logs=8".into()));
     for _ in 0..2 {
-        assert!(run("nbdcopy", &[&from], Path::new(&format!("nbd+unix:///?socket={socket}"))));
+        assert!(run("nbdcopy", &["--flush", &from], Path::new(&format!("nbd+unix:///?socket={socket}"))));
     }
     let after = status_of(&socket);
     assert_eq!(merges(&after), 32, "each of 32 blocks was written twice, in order: {after}");
@@ -285,6 +285,7 @@ fn the_status_of_an_exported_device_shows_merges_and_wear_as_they_come() {
     for _ in 0..2 {
         let written = fs::File::options().write(true).open(Path::new(&place).join("device")).unwrap();
         std::io::Write::write_all(&mut &written, &fs::read(&from).unwrap()).unwrap();
+        written.sync_all().unwrap();
     }
     assert_eq!((merges(&status_of(&place)), &exported.1), (32, &format!("bimetal status {place}")));
     drop(exported);

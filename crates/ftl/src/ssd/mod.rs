@@ -1,12 +1,14 @@
 //! A simulated SSD: a translation layer over NAND behind a bus and a write cache, in virtual time.
 //!
-//! - *Write*: command, bus, memory; then it is done, unless it was durable. Whole pages are programmed at
-//!   once, in the background; sectors that do not make up a page wait in memory for their neighbours. When
-//!   memory is full the write waits for the program that ends first, or has the page that has waited the
-//!   longest completed from the flash (read, then program).
+//! - *Write*: command, bus, memory; then it is done, unless it was durable. What is written again while it waits in
+//!   memory is programmed once. Whole pages are programmed in the background, one for each unit of the flash at a time;
+//!   sectors that do not make up a page wait for their neighbours. When memory is full, whole pages and then those that
+//!   have waited the longest, completed from the flash (read, then program), go to all units at once, and the write
+//!   waits for the program that ends first.
 //! - *Flush*: what waits is completed and programmed, and every program under way waited for; nothing at all
 //!   on a device whose cache is protected, or that lies.
-//! - *Read*: from memory where it has the sectors, else all pages at once from the flash, then the bus.
+//! - *Read*: from memory where it has the sectors (a page is there until its program ends), else all pages at once from
+//!   the flash, then the bus.
 //! - *Discard*: whole pages are given up.
 //!
 //! Where the data lies is a choice ([`Data`]): on another device, beside the model (fast, and lasting);
@@ -19,7 +21,7 @@ mod size;
 
 pub use profile::SsdProfile;
 
-use super::{Ftl, HostBytes, Report, report};
+use super::{Found, Ftl, HostBytes, Report, report};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
@@ -185,6 +187,8 @@ struct Model {
     lacks: Option<String>,
     cache: Cache,
     cache_pages: usize,
+    /// What works by itself in the flash: so many programs are under way at most, unless somebody waits for them.
+    units: usize,
     bus: Lane,
     bus_ns_per_byte: f64,
     command: Duration,
@@ -220,6 +224,7 @@ impl Model {
         let settings = format!("logical={size_bytes}:{}", profile.settings);
         let nand = Nand::new(part, seed, true, payload);
         Ok(Model {
+            units: nand.geometry().units as usize,
             ftl: super::open(&profile.ftl, nand, &settings)?,
             scheme: profile.ftl.clone(),
             settings,
@@ -244,7 +249,7 @@ impl Model {
         if self.ftl.nand().is_off() {
             return Err(Error::Gone { device: self.ftl.nand().profile().model.clone() });
         }
-        self.cache.end_programs(at);
+        self.advance(at)?;
         let ready = at + self.command;
         match request {
             Request::Read { len, .. } => self.bytes.read += *len as u64,
@@ -313,38 +318,64 @@ impl Model {
         self.make_room(done)
     }
 
-    /// Puts a piece into memory and programs its page if that is complete, or must be now; the end of that.
+    /// Programs that have ended by `now` make room for whole pages that wait.
+    fn advance(&mut self, now: Time) -> Result<()> {
+        while let Some(end) = self.cache.end_program(now) {
+            if let Some(page) = self.cache.oldest_whole() {
+                self.complete(end, page)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a piece into memory, and programs its page if that is complete and flash is idle, or must be now; the end of
+    /// that.
     fn write_piece(&mut self, at: Time, piece: &Piece, data: (&[u8], u8), now: bool) -> Result<Time> {
         let whole = self.whole_page();
-        if piece.sectors == whole {
+        let idle = self.cache.programs() < self.units;
+        if piece.sectors == whole && (idle || now) {
             self.forget(piece.page);
             return self.program(at, piece.page, data);
         }
         let page_bytes = self.page_bytes as usize;
-        let (partial, (bytes, handle)) = (self.cache.partial(piece.page), data);
-        self.bytes.coalesced += u64::from((partial.have & piece.sectors).count_ones()) * self.sector_bytes;
+        let (partial, (bytes, handle)) = (self.cache.wait(piece.page), data);
+        let had = partial.have;
+        self.bytes.coalesced += u64::from((had & piece.sectors).count_ones()) * self.sector_bytes;
         partial.have |= piece.sectors;
         partial.handle = handle;
         if !bytes.is_empty() {
             partial.bytes.resize(page_bytes, 0);
             partial.bytes[piece.in_page..piece.in_page + piece.len].copy_from_slice(bytes);
         }
-        if partial.have == whole || now { self.complete(at, piece.page) } else { Ok(at) }
+        let is_whole = partial.have == whole;
+        if now || is_whole && idle {
+            return self.complete(at, piece.page);
+        }
+        if is_whole && had != whole {
+            self.cache.completed(piece.page);
+        }
+        Ok(at)
     }
 
-    /// Waits until memory holds no more than it can.
+    /// Waits until memory holds no more than it can: all units of the flash write what it holds.
     fn make_room(&mut self, mut now: Time) -> Result<Time> {
         while self.cache.pages() > self.cache_pages {
-            match (self.cache.first_end(), self.cache.oldest()) {
-                (Some(end), _) => {
+            let idle = self.cache.programs() < self.units;
+            match self.oldest().filter(|_| idle) {
+                Some(page) => drop(self.complete(now, page)?),
+                None => {
+                    let Some(end) = self.cache.first_end() else { break };
                     now = now.max(end);
-                    self.cache.end_programs(now);
+                    self.advance(now)?;
                 }
-                (None, Some(page)) => drop(self.complete(now, page)?),
-                (None, None) => break,
             }
         }
         Ok(now)
+    }
+
+    /// What is to leave memory next: whole pages, since they need no read, then what has waited the longest.
+    fn oldest(&mut self) -> Option<u64> {
+        self.cache.oldest_whole().or_else(|| self.cache.oldest())
     }
 
     /// Programs a page with bytes of a placement handle; the end of that.
@@ -368,9 +399,14 @@ impl Model {
         if waiting.have == self.whole_page() {
             return self.program(at, page, (&waiting.bytes, waiting.handle));
         }
+        // What is under its program still has all of it in memory.
+        let in_memory = self.cache.is_programming(page);
         self.stats.completed_pages += 1;
         self.bytes.padding += self.page_bytes - u64::from(waiting.have.count_ones()) * self.sector_bytes;
-        let found = self.ftl.read(at, Lpn(page))?;
+        let found = match in_memory {
+            true => Found { at, place: self.ftl.find(Lpn(page)) },
+            false => self.ftl.read(at, Lpn(page))?,
+        };
         let mut bytes = BytesMut::from(self.stored(found.place, page)?);
         self.overlay(&waiting, &mut bytes);
         self.program(found.at, page, (&bytes, waiting.handle))

@@ -33,14 +33,13 @@ pub(super) fn fitted(
     for _ in 0..GROWN_MAX {
         part = part.modelled()?;
         let block_bytes = u64::from(part.pages) * part.page;
-        let planes = if part.independent_planes { 1 } else { u64::from(part.planes) };
         let has = host_bytes(&part, &profile.ftl, &settings, seed);
         if has.as_ref().is_ok_and(|has| *has >= size_bytes) {
             break;
         }
         let lacks = size_bytes - has.unwrap_or(0).min(size_bytes);
         // A part that is too small for the layer at all gets one block more.
-        let each = block_bytes * u64::from(part.geometry().units) * planes;
+        let each = block_bytes * u64::from(part.geometry().units);
         let more = if lacks == size_bytes { 1 } else { lacks.div_ceil(each) };
         part.blocks = part.blocks.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
     }

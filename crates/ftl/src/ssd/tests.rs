@@ -63,7 +63,10 @@ fn a_write_is_done_in_memory_and_a_flush_in_the_flash() {
 fn what_is_placed_apart_is_not_copied_with_the_rest() {
     let copied = |handle| {
         let ssd = Ssd::new(
-            &profile_of(|profile| profile.settings = "handles=2:level=none".into()),
+            &profile_of(|profile| {
+                profile.settings = "handles=2:level=none".into();
+                profile.write_cache = 0;
+            }),
             Data::Nowhere(8 << 20),
             1,
         )
@@ -93,6 +96,7 @@ fn what_is_placed_apart_lies_in_other_blocks() {
         write_placed(&ssd, 0, (page * 2048, 2048), false, 1);
         write(&ssd, 0, (page + 100) * 2048, 2048, false);
     }
+    flush(&ssd, 0);
     let model = ssd.model.lock();
     let block = |page| model.ftl.find(Lpn(page)).map(|(block, _)| block);
     let apart: Vec<_> = (0..16).map(block).collect();
@@ -147,6 +151,57 @@ fn a_full_cache_makes_a_write_wait_for_the_first_program() {
         1_010_512 + PROGRAM,
         "nothing to complete it from"
     );
+}
+
+/// Writes of `len` bytes a second, one after the other, to pages in turn, with memory full.
+fn writes_a_second(len: usize) -> f64 {
+    let profile = profile_of(|profile| {
+        (profile.nand, profile.write_cache) = ("slc-4k-x8".into(), 256 << 10);
+    });
+    let ssd = Ssd::new(&profile, Data::Nowhere(256 << 20), 1).unwrap();
+    let pages = ssd.info().size_bytes / 4096;
+    let (mut at, mut begun) = (0, 0);
+    for number in 0..4000 {
+        if number == 1000 {
+            begun = at;
+        }
+        at = write(&ssd, at, number * 31 % pages * 4096, len, false);
+    }
+    3000.0 / ((at - begun) as f64 / 1e9)
+}
+
+#[test]
+fn a_full_cache_is_written_by_all_units_at_once() {
+    let (parts, whole) = (writes_a_second(512), writes_a_second(4096));
+    // A part of a page is read first: 25 us and the bus beside 200 us.
+    assert!(parts > whole * 0.6, "{parts:.0} a second in parts, {whole:.0} in whole pages");
+    let programs_a_second = 8.0 / (200e-6 + 4224.0 * 25e-9);
+    assert!((0.95..1.01).contains(&(whole / programs_a_second)), "{whole:.0} of {programs_a_second:.0}");
+}
+
+#[test]
+fn what_is_written_again_while_it_waits_is_programmed_once() {
+    let ssd = ssd(|_| ());
+    for _ in 0..100 {
+        for page in 0..4 {
+            write(&ssd, 0, page * 2048, 2048, false);
+        }
+    }
+    let done = flush(&ssd, 20_000);
+    let Report { work, host_bytes, .. } = ssd.report();
+    // The first page was under its program at once; the others waited.
+    assert_eq!((work.host.programs, host_bytes.coalesced), (5, 395 * 2048));
+    assert!(done < 20_000 + 10_000 + 5 * PROGRAM, "{done}");
+}
+
+#[test]
+fn a_page_under_its_program_is_completed_from_memory() {
+    let ssd = ssd(|_| ());
+    let first = write(&ssd, 0, 0, 2048, false);
+    let second = write(&ssd, first, 512, 512, true);
+    assert_eq!(ssd.report().nand.reads, 0);
+    assert_eq!(second, first + 2 * PROGRAM);
+    assert_eq!((&ssd as &dyn BlockDevice).read(0, 2048).unwrap(), vec![7; 2048]);
 }
 
 #[test]

@@ -236,11 +236,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 fn geometries() -> impl Strategy<Value = NandProfile> {
-    (1u32..3, 1u32..3, 1u32..3, any::<bool>(), 12u32..20, 2u32..10, any::<bool>()).prop_map(
-        |(channels, chips, planes, independent, blocks, pages, any_order)| {
+    (1u32..3, 1u32..3, 1u32..3, 12u32..20, 2u32..10, any::<bool>()).prop_map(
+        |(channels, chips, planes, blocks, pages, any_order)| {
             small(|profile| {
                 (profile.channels, profile.chips, profile.planes) = (channels, chips, planes);
-                profile.independent_planes = independent;
                 (profile.blocks, profile.pages) = (blocks, pages);
                 profile.page_order = if any_order { PageOrder::Any } else { PageOrder::Ascending };
             })

@@ -154,7 +154,7 @@ pub struct Args {
     /// What flash holds before the trace begins; not counted
     #[arg(long, value_enum, default_value_t)]
     pub precondition: Precondition,
-    /// Leave what is dirty in the cache at the end unwritten
+    /// Leave what the page cache, or an SSD's memory, holds at the end unwritten
     #[arg(long)]
     pub no_drain: bool,
     /// Number that everything random in the stack follows from

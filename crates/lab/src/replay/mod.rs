@@ -138,7 +138,7 @@ fn one_run(
         placer: plan::placer(args, stack.size_bytes()),
         device: &*stack.device,
         block: u64::from(stack.device.info().block_bytes),
-        drain: stack.told.cache.is_some() && !args.no_drain,
+        drain: stack.told.holds_writes() && !args.no_drain,
         pace,
         flush: !args.no_flush,
         limit: args.requests,

@@ -329,6 +329,11 @@ pub struct Told {
 }
 
 impl Told {
+    /// Whether what was written may be in memory alone until a flush: of a page cache, or of an SSD.
+    pub fn holds_writes(&self) -> bool {
+        self.cache.is_some() || matches!(self.model, Model::Ssd(_))
+    }
+
     /// Bytes of a page, in which what reaches the medium is counted.
     pub fn page_bytes(&self) -> u64 {
         self.pages.page_bytes()

@@ -15,10 +15,10 @@ impl Nand {
             return Err(Failure::PowerOff);
         }
         let (source, target) = (self.geometry.unit_of(from.0), self.geometry.unit_of(to.0));
-        let sensed = at.0.max(self.lanes.unit_free(source)) + self.timing.command + self.timing.read;
         let programmable = if self.profile.copy_back && source == target {
-            sensed + self.timing.command
+            at.0.max(self.lanes.unit_free(source)) + 2 * self.timing.command + self.timing.read
         } else {
+            let sensed = self.commanded(at, source) + self.timing.read;
             let transfer = self.timing.page_transfer;
             let read = self.lanes.transfer(source, sensed, transfer) + transfer;
             self.lanes.occupy(source, read);

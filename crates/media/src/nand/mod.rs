@@ -2,8 +2,8 @@
 //!
 //! - **Rules.** A page is programmed once between two erases of its block, in the order the part wants.
 //!   Breaking a rule is a bug of the layer above and panics.
-//! - **Time.** Each unit (die, or plane where planes are independent) and each channel has its own time
-//!   line. A read is array → register (the unit), then the bus; a program the bus, then the array; the
+//! - **Time.** Each unit (a plane) and each channel has its own time
+//!   line. A read is its command on the bus, array → register (the unit), then the bus; a program the bus, then the array; the
 //!   register keeps the unit busy all along. An operation begins when it arrives and its unit is free.
 //! - **Wear.** An erase counts. At the end of its endurance a block fails to erase and is bad. Programs
 //!   and erases may fail before, at a given rate. Bits read wrong, more as the block wears; up to so many
@@ -426,7 +426,7 @@ impl Nand {
         }
         self.done().reads += 1;
         let unit = self.geometry.unit_of(block);
-        let sensed = at.0.max(self.lanes.unit_free(unit)) + self.timing.command + self.timing.read;
+        let sensed = self.commanded(at, unit) + self.timing.read;
         let done = self.lanes.transfer(unit, sensed, self.timing.page_transfer) + self.timing.page_transfer;
         self.lanes.occupy(unit, done);
         self.sense(block, page)?;
@@ -440,7 +440,7 @@ impl Nand {
         }
         self.counts.spare_reads += 1;
         let unit = self.geometry.unit_of(block);
-        let sensed = at.0.max(self.lanes.unit_free(unit)) + self.timing.command + self.timing.read;
+        let sensed = self.commanded(at, unit) + self.timing.read;
         let done = self.lanes.transfer(unit, sensed, self.timing.spare_transfer) + self.timing.spare_transfer;
         self.lanes.occupy(unit, done);
         Ok((self.page(block, page), Time(done)))
@@ -485,7 +485,7 @@ impl Nand {
     pub fn erase(&mut self, at: Time, block: u32) -> Result<Time, Failure> {
         let torn = self.spend_power()?;
         let unit = self.geometry.unit_of(block);
-        let done = at.0.max(self.lanes.unit_free(unit)) + self.timing.command + self.timing.erase;
+        let done = self.commanded(at, unit) + self.timing.erase;
         self.lanes.occupy(unit, done);
         let state = self.blocks[block as usize];
         assert!(!state.bad, "block {block} is bad and must not be used");
@@ -507,6 +507,15 @@ impl Nand {
         let erased = self.payload.erase(self.place(block, 0));
         erased.map_err(|error| Failure::Storage(Box::new(error)))?;
         Ok(Time(done))
+    }
+
+    /// When a unit that is free at `at` or later has got a command over its bus.
+    fn commanded(&mut self, at: Time, unit: u32) -> u64 {
+        let free = at.0.max(self.lanes.unit_free(unit));
+        match self.timing.command {
+            0 => free,
+            takes => self.lanes.transfer(unit, free, takes) + takes,
+        }
     }
 
     /// Cuts the power in the `count`-th program or erase from now (1: the next).

@@ -34,10 +34,8 @@ pub struct NandProfile {
     pub chips: u32,
     /// Dies in a chip; each works by itself.
     pub dies: u32,
-    /// Planes of a die.
+    /// Planes of a die that work by themselves; those of a part that do not are one, of as many blocks.
     pub planes: u32,
-    /// Planes of a die work by themselves, too.
-    pub independent_planes: bool,
     /// Erase blocks of a plane.
     pub blocks: u32,
     /// Pages of a block.
@@ -94,7 +92,7 @@ pub enum PageOrder {
 /// The numbers that addresses are made of.
 ///
 /// Blocks are numbered unit by unit: block `u × blocks_per_unit + i` is the i-th of unit `u`. A unit is
-/// what works by itself (a die, or a plane where planes are independent), and unit `u` is on channel
+/// what works by itself (a plane), and unit `u` is on channel
 /// `u mod channels`. Page `p` of block `b` is physical page `b × pages_per_block + p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -143,15 +141,11 @@ impl Geometry {
 impl NandProfile {
     /// The numbers that addresses are made of.
     pub fn geometry(&self) -> Geometry {
-        let dies = self.channels * self.chips * self.dies;
-        let (units, blocks_per_unit) = match self.independent_planes {
-            true => (dies * self.planes, self.blocks),
-            false => (dies, self.blocks * self.planes),
-        };
+        let units = self.channels * self.chips * self.dies * self.planes;
         Geometry {
             channels: self.channels,
             units,
-            blocks_per_unit,
+            blocks_per_unit: self.blocks,
             pages_per_block: self.pages,
             page_bytes: self.page as u32,
             spare_bytes: self.spare as u32,
@@ -168,7 +162,7 @@ impl NandProfile {
         while units(&self) > 1 && bytes / block / units(&self) < u64::from(UNIT_BLOCKS) {
             let [planes, chips, dies, channels] =
                 [&mut self.planes, &mut self.chips, &mut self.dies, &mut self.channels];
-            let shrink = if *planes > 1 && self.independent_planes {
+            let shrink = if *planes > 1 {
                 planes
             } else if *chips > 1 {
                 chips
@@ -179,8 +173,7 @@ impl NandProfile {
             };
             *shrink = (*shrink / 2).max(1);
         }
-        let planes = if self.independent_planes { 1 } else { u64::from(self.planes) };
-        let blocks = bytes.div_ceil(block * units(&self)).max(u64::from(least)).div_ceil(planes);
+        let blocks = bytes.div_ceil(block * units(&self)).max(u64::from(least));
         // One more than there can be: the check refuses it.
         self.blocks = blocks.clamp(1, u64::from(BLOCKS_MAX) + 1) as u32;
         self

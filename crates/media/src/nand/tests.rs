@@ -48,6 +48,20 @@ fn one_unit_does_one_thing_after_the_other() {
 }
 
 #[test]
+fn commands_take_their_turns_on_the_bus() {
+    let mut nand = nand_of(|profile| {
+        (profile.chips, profile.command_us, profile.bus_ns_per_byte) = (2, 1.0, 0.0);
+    });
+    let other = nand.geometry().blocks_per_unit;
+    let ready = [0, other].map(|block| nand.program(Time(0), block, 0, tag(0), &[0; 2048]).unwrap().0);
+    assert_eq!(ready, [201_000, 202_000]);
+    let read = [0, other].map(|block| nand.read(Time(1_000_000), block, 0).unwrap().0 - 1_000_000);
+    assert_eq!(read, [16_000, 17_000], "the second command after the first");
+    let erased = [1, other + 1].map(|block| nand.erase(Time(2_000_000), block).unwrap().0 - 2_000_000);
+    assert_eq!(erased, [2_001_000, 2_002_000]);
+}
+
+#[test]
 fn two_dies_share_the_bus_but_not_the_array() {
     let mut nand = nand_of(|profile| profile.chips = 2);
     let other = nand.geometry().blocks_per_unit;
