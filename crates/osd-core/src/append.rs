@@ -6,20 +6,11 @@
 
 use super::checkpoint::ChainStart;
 use super::flash::{Addr, Flash, PageTag};
-use super::layout::{Fork, Input, Key, Output, PageKind};
+use super::layout::{Key, Output, PageKind};
 use super::segments::{Segments, State};
+use super::summary::{self, Entries, LogEntry};
 use super::{Counts, is_damage};
 use bimetal_base::{Error, Result};
-
-/// Something that was written to a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogEntry {
-    /// Bytes of an object, from byte `at` of the segment on; of two that were written, the one with the greater
-    /// `when` is the newer.
-    Data { object: u64, fork: Fork, offset: u64, len: u32, at: u32, when: u64 },
-    /// A node of the tree, on page `index`.
-    Node { id: u32, index: u32 },
-}
 
 /// The open segment of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,15 +19,9 @@ pub(super) struct Open {
     pub serial: u64,
     /// The next page.
     pub next: u32,
-    pub entries: Vec<LogEntry>,
-    /// The most bytes that they take.
-    pub entry_bytes: usize,
-    /// When the last page of data was written.
-    pub last: u64,
+    pub entries: Entries,
 }
 
-/// The most bytes of an entry of a summary: kind, three numbers of 64 bits, two of 32.
-pub(super) const ENTRY_BYTES_MAX: usize = 1 + 10 + 10 + 5 + 5 + 10;
 /// Pages that may be written between the openings of two segments, in bits.
 const WHEN_BITS: u32 = 20;
 /// Bytes of a summary page before its part of the entries.
@@ -44,96 +29,11 @@ pub(super) const SUMMARY_HEADER: usize = 24;
 /// The next segment of a chain that has none.
 const NONE: u32 = u32::MAX;
 
-impl Open {
-    /// Notes an entry; goes on with the last one where it can: where nothing else was written in between.
-    fn note(&mut self, entry: LogEntry) {
-        let last = self.last;
-        if let LogEntry::Data { when, .. } = entry {
-            self.last = when;
-        }
-        if let (
-            Some(LogEntry::Data { object, fork, offset, len, at, .. }),
-            LogEntry::Data { object: other, fork: its, offset: from, len: more, at: place, when },
-        ) = (self.entries.last_mut(), entry)
-            && (*object, *fork) == (other, its)
-            && *offset + u64::from(*len) == from
-            && *at + *len == place
-            && when - last <= 1
-        {
-            *len += more;
-            return;
-        }
-        self.entries.push(entry);
-        self.entry_bytes += ENTRY_BYTES_MAX;
-    }
-}
-
-/// The entries as a summary has them.
-pub(super) fn write_entries(entries: &[LogEntry]) -> Vec<u8> {
-    let mut out = Output::default();
-    for entry in entries {
-        match entry {
-            LogEntry::Data { object, fork, offset, len, at, when } => {
-                out.byte(1);
-                Key::extent(*object, *fork, *offset).write(&mut out);
-                out.varint(u64::from(*len));
-                out.varint(u64::from(*at));
-                out.varint(*when);
-            }
-            LogEntry::Node { id, index } => {
-                out.byte(2);
-                out.varint(u64::from(*id));
-                out.varint(u64::from(*index));
-            }
-        }
-    }
-    out.0
-}
-
-pub(super) fn read_entries(bytes: &[u8]) -> Result<Vec<LogEntry>> {
-    let mut input = Input::new("the summary of a segment", bytes);
-    let mut entries = Vec::new();
-    while !input.is_empty() {
-        entries.push(match input.byte()? {
-            1 => {
-                let key = Key::read(&mut input)?;
-                let (fork, offset) = key.fork().ok_or_else(|| input.wrong("not the place of an extent"))?;
-                let len = input.below(1 << 32, "a length")? as u32;
-                let at = input.below(1 << 32, "a place")? as u32;
-                LogEntry::Data { object: key.object, fork, offset, len, at, when: input.varint()? }
-            }
-            2 => LogEntry::Node {
-                id: input.below(1 << 32, "a node")? as u32,
-                index: input.below(1 << 32, "a page")? as u32,
-            },
-            other => return Err(input.wrong(format_args!("there is no entry of kind {other}"))),
-        });
-    }
-    Ok(entries)
-}
-
 /// A page of a chain.
 struct Chained {
     addr: Addr,
     kind: PageKind,
     serial: u64,
-}
-
-/// One page of a summary.
-pub(super) struct SummaryPage<'a> {
-    pub part: u16,
-    pub parts: u16,
-    pub bytes: &'a [u8],
-}
-
-pub(super) fn read_summary(page: &[u8]) -> Result<SummaryPage<'_>> {
-    let mut input = Input::new("the summary of a segment", page);
-    let both = input.u32()?;
-    // Which segment goes on with the chain: of use to who looks at a flash by hand.
-    let (_, _, len) = (input.u32()?, input.u64()?, input.u32()?);
-    input.u32()?;
-    let bytes = input.take(len as usize)?;
-    Ok(SummaryPage { part: both as u16, parts: (both >> 16) as u16, bytes })
 }
 
 /// The flash and its segments, and where each stream goes on.
@@ -269,7 +169,7 @@ impl Media {
         entries: &[LogEntry],
     ) -> Result<Addr> {
         loop {
-            let open = self.open_for(stream, entries.len())?;
+            let open = self.open_for(stream, entries.iter().map(LogEntry::bytes_most).sum())?;
             let (addr, serial) = (self.flash.addr(open.0, open.1), open.2);
             let slot = self.open[stream].as_mut().expect("opened above");
             slot.next += 1;
@@ -302,7 +202,7 @@ impl Media {
         let when = self.when();
         let open = self.open[stream].as_mut().expect("a page was appended to it");
         for entry in entries {
-            open.note(match *entry {
+            open.entries.note(match *entry {
                 LogEntry::Data { object, fork, offset, len, at, .. } => {
                     LogEntry::Data { object, fork, offset, len, at: base + at, when }
                 }
@@ -311,7 +211,7 @@ impl Media {
         }
     }
 
-    /// The segment, page and serial number to write to next, with room for `more` entries in its summary.
+    /// The segment, page and serial number to write to next, with room for `more` bytes of entries in its summary.
     fn open_for(&mut self, stream: usize, more: usize) -> Result<(u32, u32, u64)> {
         loop {
             match self.open[stream].take() {
@@ -321,7 +221,7 @@ impl Media {
                     while open.next < pages && self.flash.is_bad(self.flash.addr(open.segment, open.next)) {
                         open.next += 1;
                     }
-                    let bytes = open.entry_bytes + more * ENTRY_BYTES_MAX;
+                    let bytes = open.entries.bytes() + more;
                     let summary = bytes.div_ceil(self.flash.page_bytes() - SUMMARY_HEADER).max(1) as u32;
                     if open.next < pages && self.flash.good_pages_from(open.segment, open.next) > summary {
                         let found = (open.segment, open.next, open.serial);
@@ -365,8 +265,7 @@ impl Media {
         if self.chains.contains(&stream) {
             self.segments.pin(segment);
         }
-        self.open[stream] =
-            Some(Open { segment, serial, next: 0, entries: Vec::new(), entry_bytes: 0, last: 0 });
+        self.open[stream] = Some(Open { segment, serial, next: 0, entries: Entries::default() });
     }
 
     /// Writes a segment's summary; a chain goes on with a new segment.
@@ -388,7 +287,7 @@ impl Media {
 
     /// Whether the summary is there as a whole.
     fn write_summary(&mut self, open: &Open, next: Option<(u32, u64)>) -> Result<bool> {
-        let bytes = write_entries(&open.entries);
+        let bytes = open.entries.write();
         let room = self.flash.page_bytes() - SUMMARY_HEADER;
         let parts = bytes.len().div_ceil(room).max(1);
         let mut index = open.next;
@@ -421,7 +320,7 @@ impl Media {
     /// What was written to a segment, open or closed; none if it does not say.
     pub(super) fn entries_of(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
         match self.open.iter().flatten().find(|open| open.segment == segment) {
-            Some(open) => Ok(Some(open.entries.clone())),
+            Some(open) => Ok(Some(open.entries.all().to_vec())),
             None => self.summary(segment),
         }
     }
@@ -446,7 +345,7 @@ impl Media {
                 _ => return Ok(None),
             }
             let Ok(page) = self.flash.read(addr, PageKind::Summary) else { return Ok(None) };
-            let Ok(page) = read_summary(&page) else { return Ok(None) };
+            let Ok(page) = summary::read_page(&page) else { return Ok(None) };
             let due = page.parts.checked_sub(parts.len() as u16 + 1);
             if due != Some(page.part) {
                 return Ok(None);
@@ -454,7 +353,7 @@ impl Media {
             parts.push(page.bytes.to_vec());
             if page.part == 0 {
                 parts.reverse();
-                return Ok(read_entries(&parts.concat()).ok());
+                return Ok(Entries::read(&parts.concat()).ok().map(|entries| entries.all().to_vec()));
             }
         }
         Ok(None)
@@ -597,27 +496,4 @@ fn count(counts: &mut Counts, kind: PageKind) {
         PageKind::Summary => &mut counts.summary_pages,
         PageKind::Node | PageKind::Table | PageKind::Checkpoint | PageKind::Anchor => &mut counts.index_pages,
     } += 1;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entries_come_back_and_neighbours_are_one() {
-        let mut open = Open { segment: 0, serial: 1, next: 0, entries: Vec::new(), entry_bytes: 0, last: 0 };
-        let data =
-            |offset, at, when| LogEntry::Data { object: 9, fork: Fork::Data, offset, len: 2048, at, when };
-        // The third is another place, and something else was written before the fourth.
-        let some = [data(0, 0, 5), data(2048, 2048, 6), data(8192, 4096, 7), data(10_240, 6144, 9)];
-        for entry in some.into_iter().chain([LogEntry::Node { id: 3, index: 5 }]) {
-            open.note(entry);
-        }
-        assert_eq!(open.entries.len(), 4);
-        let bytes = write_entries(&open.entries);
-        assert_eq!(read_entries(&bytes).unwrap(), open.entries);
-        assert!(bytes.len() <= open.entry_bytes);
-        assert!(read_entries(&bytes[..bytes.len() - 1]).is_err());
-        assert!(read_entries(&[7]).is_err());
-    }
 }

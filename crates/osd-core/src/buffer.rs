@@ -79,6 +79,12 @@ impl Piece {
         }
     }
 
+    /// Goes on with the piece that follows it.
+    pub fn join(&mut self, mut next: Piece) {
+        self.len += next.len;
+        self.bytes.append(&mut next.bytes);
+    }
+
     /// Keeps what is before `offset`, returns the rest.
     pub fn split_off(&mut self, offset: u64) -> Piece {
         let keep = offset - self.offset;
@@ -97,6 +103,8 @@ pub(super) struct Dirty {
     pub end: u64,
     /// When it was last written to; none if its onode knows better.
     pub modified: Option<Stamp>,
+    /// Each of its pieces is written with all of its block.
+    whole: bool,
 }
 
 impl Dirty {
@@ -184,12 +192,30 @@ pub(super) struct Buffer {
     forks: FxHashMap<(u64, Fork), Dirty>,
     order: VecDeque<(u64, Fork)>,
     bytes: u64,
+    pieces: usize,
+    /// Pieces that take a block each, and its bytes.
+    blocks: usize,
+    block_bytes: u64,
 }
 
+/// What a piece takes of the flash beside its bytes, roughly: its items in the index, a summary and a directory.
+const BESIDE_A_PIECE: u64 = 128;
+
 impl Buffer {
+    /// An empty one, for a flash with pages of `block_bytes`.
+    pub fn new(block_bytes: u64) -> Buffer {
+        Buffer { block_bytes, ..Buffer::default() }
+    }
+
     /// Bytes that wait.
+    #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes of the flash that what waits will take, roughly.
+    pub fn cost(&self) -> u64 {
+        self.bytes + self.pieces as u64 * BESIDE_A_PIECE + self.blocks as u64 * self.block_bytes
     }
 
     pub fn get(&self, object: u64, fork: Fork) -> Option<&Dirty> {
@@ -202,13 +228,33 @@ impl Buffer {
             Dirty::default()
         });
         dirty.modified = Some(now);
+        let before = dirty.pieces.len();
         self.bytes += dirty.put(offset, content);
+        let after = dirty.pieces.len();
+        self.pieces = self.pieces + after - before;
+        if dirty.whole {
+            self.blocks = self.blocks + after - before;
+        }
+    }
+
+    /// Each piece that waits of a fork will be written with all of its block.
+    pub fn keep_whole(&mut self, object: u64, fork: Fork) {
+        if let Some(dirty) = self.forks.get_mut(&(object, fork)).filter(|dirty| !dirty.whole) {
+            dirty.whole = true;
+            self.blocks += dirty.pieces.len();
+        }
     }
 
     /// Forgets what waits of a range; the object is no longer than `end` by what is left.
     pub fn cut(&mut self, object: u64, fork: Fork, from: u64, to: u64) {
         if let Some(dirty) = self.forks.get_mut(&(object, fork)) {
+            let before = dirty.pieces.len();
             self.bytes -= dirty.cut(from, to);
+            let after = dirty.pieces.len();
+            self.pieces = self.pieces + after - before;
+            if dirty.whole {
+                self.blocks = self.blocks + after - before;
+            }
         }
     }
 
@@ -231,6 +277,8 @@ impl Buffer {
     pub fn drop_fork(&mut self, object: u64, fork: Fork) {
         if let Some(dirty) = self.forks.remove(&(object, fork)) {
             self.bytes -= dirty.pieces.iter().map(|piece| piece.len).sum::<u64>();
+            self.pieces -= dirty.pieces.len();
+            self.blocks -= if dirty.whole { dirty.pieces.len() } else { 0 };
         }
     }
 
@@ -267,13 +315,15 @@ impl Buffer {
     /// Puts back what was taken of a fork; nothing was written to it since.
     pub fn put_back(&mut self, key: (u64, Fork), dirty: Dirty) {
         self.bytes += dirty.pieces.iter().map(|piece| piece.len).sum::<u64>();
+        self.pieces += dirty.pieces.len();
+        self.blocks += if dirty.whole { dirty.pieces.len() } else { 0 };
         self.order.push_back(key);
         self.forks.insert(key, dirty);
     }
 
     /// Takes everything.
     pub fn take(&mut self) -> Vec<((u64, Fork), Dirty)> {
-        self.bytes = 0;
+        (self.bytes, self.pieces, self.blocks) = (0, 0, 0);
         let order = std::mem::take(&mut self.order);
         order.into_iter().filter_map(|key| Some((key, self.forks.remove(&key)?))).collect()
     }
@@ -343,7 +393,7 @@ mod tests {
                 prop_assert!(pieces.windows(2).all(|pair| pair[0].end() <= pair[1].offset));
                 prop_assert_eq!(&seen, &model);
                 let count = model.iter().flatten().count() as u64;
-                prop_assert_eq!(buffer.bytes(), count);
+                prop_assert_eq!((buffer.bytes(), buffer.pieces), (count, pieces.len()));
             }
         }
     }

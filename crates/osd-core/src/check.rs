@@ -3,6 +3,7 @@
 use super::Store;
 use super::layout::{Extent, Key, Value};
 use super::segments::State;
+use super::summary::bytes_beside;
 use bimetal_base::Result;
 use serde::Serialize;
 
@@ -108,8 +109,9 @@ impl Store {
 
     fn check_segments(&self, extents: &[(Key, Extent)], checked: &mut Checked) {
         let mut live = vec![(0u64, 0u32); self.index.media.segments.count()];
-        for (_, extent) in extents.iter().filter(|(_, extent)| !extent.is_reserved()) {
-            live[self.index.media.segments.of_byte(extent.at) as usize].0 += u64::from(extent.len);
+        for (key, extent) in extents.iter().filter(|(_, extent)| !extent.is_reserved()) {
+            let bytes = extent.len + bytes_beside(*key, extent.len);
+            live[self.index.media.segments.of_byte(extent.at) as usize].0 += u64::from(bytes);
         }
         let nodes = self.index.tree.pages().map(|(_, addr)| addr);
         let named = self.checkpoints.pages().iter().chain(self.checkpoints.retired()).copied();

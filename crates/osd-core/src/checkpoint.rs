@@ -11,13 +11,14 @@
 //! the one before, with the same contents. A page of the node table belongs to many checkpoints, so each is
 //! written twice. When the next checkpoint is there, what only the oldest one named is dead.
 
-use super::append::{ENTRY_BYTES_MAX, LogEntry, Media, Open, read_entries, write_entries};
+use super::append::{Media, Open};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::{Input, Output, PageKind};
 use super::placement::DataClass;
 use super::recover::checked;
 use super::segments::Segments;
+use super::summary::{Entries, LogEntry};
 use super::tree::{NOWHERE, Tree};
 use super::{Store, is_damage};
 use bimetal_base::checksum::crc32c;
@@ -135,7 +136,7 @@ impl State {
                     out.varint(u64::from(open.segment));
                     out.varint(open.serial);
                     out.varint(u64::from(open.next));
-                    out.bytes(&write_entries(&open.entries));
+                    out.bytes(&open.entries.write());
                 }
             }
         }
@@ -199,9 +200,7 @@ impl State {
         let segment = input.below(1 << 32, "a segment")? as u32;
         let serial = input.varint()?;
         let next = input.below(1 << 32, "a page")? as u32;
-        let entries = read_entries(input.bytes()?)?;
-        let entry_bytes = entries.len() * ENTRY_BYTES_MAX;
-        Ok(Some(Open { segment, serial, next, entries, entry_bytes, last: 0 }))
+        Ok(Some(Open { segment, serial, next, entries: Entries::read(input.bytes()?)? }))
     }
 }
 
@@ -645,14 +644,9 @@ mod tests {
 
     #[test]
     fn a_state_and_an_anchor_come_back() {
-        let open = Open {
-            segment: 3,
-            serial: 9,
-            next: 4,
-            entries: vec![LogEntry::Node { id: 1, index: 2 }],
-            entry_bytes: ENTRY_BYTES_MAX,
-            last: 0,
-        };
+        let mut entries = Entries::default();
+        entries.note(LogEntry::Node { id: 1, index: 2 });
+        let open = Open { segment: 3, serial: 9, next: 4, entries };
         let state = State {
             next_object: 5,
             clock: 1000,

@@ -6,13 +6,16 @@
 //! next checkpoint, and the segment is free after the commit or checkpoint that follows. A victim without a
 //! summary (it was open when the power went) has its contents found by one walk over the tree.
 //!
+//! **A full store.** What moving an extent costs counts as used with it (`summary`), so that there is always room to clean;
+//! what gives room back may use segments that everything else leaves free.
+//!
 //! Cost of a cleaning: a look-up an entry, a read a page with something alive, a program a page's worth.
 
-use super::append::LogEntry;
 use super::buffer::Piece;
 use super::extents::Index;
 use super::layout::{Fork, Key, Value};
 use super::placement::DataClass;
+use super::summary::LogEntry;
 use super::write_out::Part;
 use super::{Capacity, Cleaning, Store, is_damage};
 use bimetal_base::{Error, Result};
@@ -29,7 +32,9 @@ struct Survivor {
 /// Checks for uneven wear happen every so many cleanings.
 const WEAR_CHECK: u64 = 64;
 /// Segments that only what gives room back may use, and the checkpoints and cleanings that it needs.
-const GIVING_SEGMENTS: usize = 3;
+const GIVING_SEGMENTS: usize = 8;
+/// With fewer of these what gives room back cleans, too: several victims at once, since each time costs a checkpoint.
+const GIVING_SEGMENTS_LEAST: usize = 5;
 
 impl Store {
     /// Segments that a commit or a checkpoint may need now.
@@ -37,20 +42,24 @@ impl Store {
         let nodes = self.index.tree.dirty() as u64 * self.index.media.flash.page_bytes() as u64;
         // Each node that is written replaces one that the checkpoint names; a log page repeats the one before it.
         let nodes = nodes + self.checkpoints.retired().len() as u64 * 4 + self.index.tree.dirty() as u64 * 4;
-        let items = self.index.log.len() as u64 * 80 + self.index.media.segments.count() as u64 * 16;
+        let items = self.index.log.waiting_bytes() + self.index.media.segments.count() as u64 * 16;
         let tables = self.index.tree.table_len() as u64 * 8;
         let accesses = if self.journal_is_crowded() { self.access.renewed_bytes() } else { 0 };
-        ((nodes + items + tables + accesses) * 9 / 8).div_ceil(self.index.media.segment_bytes()) as usize + 1
+        // What waits may be more than a buffer-full where room is given back.
+        let waiting = if self.giving > 0 { self.buffer.cost() } else { 0 };
+        ((nodes + items + tables + accesses + waiting) * 9 / 8).div_ceil(self.index.media.segment_bytes())
+            as usize
+            + 1
     }
 
     /// Free segments that nothing but a commit, a checkpoint and the cleaner may use.
     pub(super) fn reserve(&self) -> usize {
         if self.giving > 0 {
             // Cleaning what is nearly full costs room before it gains some: not as long as there is enough.
-            return self.least_segments() + 1;
+            return self.least_segments() + GIVING_SEGMENTS_LEAST;
         }
         let waiting = self.buffer_max.div_ceil(self.index.media.segment_bytes()) as usize;
-        self.placement.streams_now() + 3 + waiting + self.checkpoint_segments()
+        self.least_segments() + waiting + GIVING_SEGMENTS
     }
 
     /// Free segments with which a checkpoint can be made and a segment cleaned.
@@ -72,20 +81,27 @@ impl Store {
         if self.checkpoint_is_due() {
             self.checkpoint(false)?;
         }
-        let mut stuck = 0;
+        let (mut stuck, mut most) = (0, self.index.media.segments.free());
         while self.index.media.segments.free() < self.reserve() {
             let before = self.index.media.segments.free();
-            if before <= self.checkpoint_segments() + self.placement.streams_now() + 2 {
+            let short = before <= self.checkpoint_segments() + self.placement.streams_now() + 2;
+            if short && (self.index.tree.dirty() > 0 || self.index.media.segments.emptied().1 > 0) {
                 // What waits for a checkpoint takes the room that cleaning needs.
                 self.checkpoint(false)?;
             }
+            // Pages half empty may be why nothing is gained.
+            self.index.tight |= stuck > 0;
             self.clean_some(stuck > 0)?;
             self.commit_all()?;
-            if self.index.media.segments.free() < self.reserve() && self.index.media.segments.emptied().1 > 0
-            {
-                self.checkpoint(false)?;
+            // What was emptied may be named by the last checkpoint and the one before it.
+            for _ in 0..1 + u32::from(short) {
+                let segments = &self.index.media.segments;
+                if segments.free() < self.reserve() && segments.emptied().1 > 0 {
+                    self.checkpoint(false)?;
+                }
             }
-            stuck = if self.index.media.segments.free() > before { 0 } else { stuck + 1 };
+            stuck = if self.index.media.segments.free() > most { 0 } else { stuck + 1 };
+            most = most.max(self.index.media.segments.free());
             if stuck > 4 {
                 let kept = if self.giving > 0 { 0 } else { GIVING_SEGMENTS };
                 let enough = self.index.media.segments.free() > self.least_segments() + kept;
@@ -121,18 +137,27 @@ impl Store {
     fn clean_some(&mut self, gaining: bool) -> Result<()> {
         let wanted = self.reserve() + 2 + self.index.media.segments.count() / 256;
         let least = self.placement.streams_now() + 2;
-        let mut cleaned = 0;
+        let (mut cleaned, mut moved) = (0, 0);
         loop {
             let floor = self.checkpoint_segments() + 1;
             let (commit, checkpoint) = self.index.media.segments.emptied();
             let free = self.index.media.segments.free();
-            if free + commit + checkpoint >= wanted || cleaned > 0 && free <= floor || free < 2 {
+            if free + commit + checkpoint >= wanted {
                 return Ok(());
             }
             let cleaning = if gaining || free <= least { Cleaning::Greedy } else { self.options.cleaning };
             let Some(victim) = self.index.media.segments.victim(cleaning, self.index.media.clock) else {
                 return Ok(());
             };
+            // What is empty takes no room before it gives some.
+            let takes = self.index.media.segments.alive_in(victim);
+            // Where little is left, what is moved at once goes into half a segment.
+            let room = free.saturating_sub(floor) as u64 * self.index.media.segment_bytes();
+            let fits = takes <= room || moved + takes <= self.index.media.segment_bytes() / 2;
+            if takes > 0 && (cleaned > 0 && !fits || free < 2) {
+                return Ok(());
+            }
+            moved += takes;
             self.clean(victim)?;
             cleaned += 1;
             if self.index.media.counts.segments_cleaned.is_multiple_of(WEAR_CHECK)

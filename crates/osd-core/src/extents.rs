@@ -3,6 +3,7 @@
 use super::append::Media;
 use super::layout::{Extent, Fork, Key, Onode, Value};
 use super::log::Log;
+use super::summary::bytes_beside;
 use super::tree::Tree;
 use super::undo::{Step, Steps};
 use bimetal_base::{Error, Result};
@@ -20,6 +21,8 @@ pub(super) struct Index {
     objects: u64,
     reserved_bytes: u64,
     pub(super) keep_bytes: bool,
+    /// Little room is left: pages are filled to the end.
+    pub(super) tight: bool,
     /// The change of an item from now that fails (1: the next).
     #[cfg(any(test, feature = "testing"))]
     pub(super) fails_in: Option<u32>,
@@ -47,6 +50,7 @@ impl Index {
             objects: 0,
             reserved_bytes: 0,
             keep_bytes,
+            tight: false,
             #[cfg(any(test, feature = "testing"))]
             fails_in: None,
         }
@@ -111,11 +115,13 @@ impl Index {
                     (true, false) => {
                         self.reserved_bytes = self.reserved_bytes.saturating_sub(u64::from(extent.len));
                     }
-                    (false, true) => {
-                        self.media.segments.add_bytes(self.media.segments.of_byte(extent.at), extent.len)
-                    }
-                    (false, false) => {
-                        self.media.segments.drop_bytes(self.media.segments.of_byte(extent.at), extent.len)
+                    (false, more) => {
+                        let segment = self.media.segments.of_byte(extent.at);
+                        let bytes = extent.len + bytes_beside(key, extent.len);
+                        match more {
+                            true => self.media.segments.add_bytes(segment, bytes),
+                            false => self.media.segments.drop_bytes(segment, bytes),
+                        }
                     }
                 }
             }
@@ -146,9 +152,10 @@ impl Index {
         #[cfg(any(test, feature = "testing"))]
         self.fail_as_planned()?;
         let is_there = value.is_some();
+        let bytes = value.as_ref().map_or(0, Value::bytes_most);
         let old = self.apply(key, value)?;
         if is_there || old.is_some() {
-            self.log.note(key);
+            self.log.note(key, bytes);
             self.steps.keep(|| Step::Item(key, old.clone()));
         }
         Ok(old)

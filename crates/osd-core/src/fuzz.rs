@@ -1,10 +1,10 @@
 //! What the fuzz targets in `fuzz/` call; the same, over random bytes, is a test.
 
-use super::append::{read_entries, read_summary};
 use super::checkpoint::{Anchor, State};
 use super::flash::Flash;
 use super::node::Node;
-use super::{Content, Format, ObjectId, Options, Store, access, log, pieces};
+use super::summary::Entries;
+use super::{Content, Format, ObjectId, Options, Store, access, log, pieces, summary};
 use bimetal_media::nand::{Nand, NandProfile, Payload};
 use bimetal_media::profile;
 
@@ -16,8 +16,8 @@ pub fn parse(bytes: &[u8]) {
         1 => drop(State::read(bytes)),
         2 => drop(Node::decode(3, bytes)),
         3 => drop(log::read_page(bytes)),
-        4 => drop(read_summary(bytes)),
-        5 => drop(read_entries(bytes)),
+        4 => drop(summary::read_page(bytes)),
+        5 => drop(Entries::read(bytes)),
         6 => drop(access::read_page(bytes)),
         _ => drop(pieces::read(bytes)),
     }

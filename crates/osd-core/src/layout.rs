@@ -81,7 +81,7 @@ impl Output {
 }
 
 /// Bytes of a varint.
-fn varint_len(value: u64) -> usize {
+pub(super) fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
@@ -378,6 +378,14 @@ impl Onode {
 }
 
 impl Value {
+    /// The most bytes of it, with a key, but for what few have.
+    pub fn bytes_most(&self) -> usize {
+        match self {
+            Value::Onode(_) | Value::Extent(_) => 40,
+            Value::Attributes(bytes) => bytes.len() + 24,
+        }
+    }
+
     pub fn write(&self, out: &mut Output) {
         match self {
             Value::Onode(onode) => onode.write(out),

@@ -52,6 +52,7 @@ mod pieces;
 pub mod placement;
 mod recover;
 mod segments;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -177,7 +178,7 @@ pub struct Capacity {
     pub used: u64,
     /// All bytes of all good segments.
     pub flash: u64,
-    /// Bytes of objects alive on the flash.
+    /// Bytes of objects alive on the flash, and of what is said of them beside the index.
     pub live: u64,
     /// Objects.
     pub objects: u64,
@@ -333,7 +334,7 @@ impl Store {
         let good = self.index.media.segments.good() as u64;
         Capacity {
             total: self.room(good.saturating_sub(self.index.media.segments.rotten() as u64)),
-            used: live + pages + unplaced + self.index.reserved_bytes() + self.buffer.bytes(),
+            used: live + pages + unplaced + self.index.reserved_bytes() + self.buffer.cost(),
             flash: good * self.segment_bytes(),
             live,
             objects: self.index.objects(),
@@ -344,7 +345,7 @@ impl Store {
     /// and one part in 32.
     fn room(&self, good: u64) -> u64 {
         let waiting = self.buffer_max.div_ceil(self.segment_bytes());
-        let kept = self.placement.streams() as u64 + waiting + 8;
+        let kept = self.placement.streams() as u64 + waiting + 12;
         let pages = u64::from(self.index.media.flash.pages_per_segment()) - 1;
         good.saturating_sub(kept) * pages * self.index.media.flash.page_bytes() as u64 / 32 * 31
     }
@@ -354,6 +355,11 @@ impl Store {
         self.check_writable()?;
         if self.held == 0 {
             self.index.tree.trim();
+            if self.buffer.cost() >= self.buffer_max {
+                // What was held together is not written out before it is over.
+                let written = self.write_out();
+                self.or_fail(written)?;
+            }
             self.make_room()?;
         }
         if bytes > 0 && self.giving == 0 {

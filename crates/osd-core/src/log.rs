@@ -22,6 +22,8 @@ use rustc_hash::FxHashSet;
 const LOG_HEADER: usize = 20;
 const REPEATED_HEADER: usize = 12;
 const LAST: u32 = 1 << 31;
+/// Bytes of a record that most of them have no more than.
+const MOST_ITEMS: usize = 40;
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +112,8 @@ pub(super) fn read_page(page: &[u8]) -> Result<(Option<Part>, Part)> {
 #[derive(Default)]
 pub(super) struct Log {
     changed: FxHashSet<Key>,
+    /// Bytes of their records, at most nearly.
+    bytes: u64,
     /// The number of the last commit.
     commit: u64,
     /// Log pages since the last checkpoint.
@@ -119,14 +123,22 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// An item changed.
-    pub fn note(&mut self, key: Key) {
-        self.changed.insert(key);
+    /// An item changed; it takes so many bytes now.
+    pub fn note(&mut self, key: Key, bytes: usize) {
+        if self.changed.insert(key) || bytes > MOST_ITEMS {
+            self.bytes += bytes.max(MOST_ITEMS) as u64;
+        }
     }
 
     /// How many items changed.
     pub fn len(&self) -> usize {
         self.changed.len()
+    }
+
+    /// Bytes that the pages of the next commit take, at most nearly.
+    pub fn waiting_bytes(&self) -> u64 {
+        // Each page repeats the one before.
+        self.bytes * 2
     }
 
     /// The number of the last commit.
@@ -142,7 +154,7 @@ impl Log {
     /// A checkpoint says all that the log did.
     pub fn start_over(&mut self) {
         self.changed.clear();
-        self.pages = 0;
+        (self.bytes, self.pages) = (0, 0);
     }
 
     /// Writes the changed items as the next commit.
@@ -157,6 +169,7 @@ impl Log {
         let mut page = Output::default();
         numbers.write(&mut page);
         let mut keys: Vec<Key> = self.changed.drain().collect();
+        self.bytes = 0;
         keys.sort_unstable();
         let (mut part, room) = (0, (media.flash.page_bytes() - LOG_HEADER - REPEATED_HEADER) / 2);
         for key in keys {

@@ -13,12 +13,12 @@
 //! Memory: the keys of the inner nodes, and the summaries of what the lost leaves may have mapped. Cost: all nodes, and all
 //! summaries where a leaf was lost.
 
-use super::append::LogEntry;
 use super::extents::Index;
 use super::flash::Flash;
 use super::layout::{Extent, Key, Onode, PageKind, Value};
 use super::node::Node;
 use super::segments::State;
+use super::summary::{LogEntry, bytes_beside};
 use super::tree::{ROOT, Tree};
 use super::{Store, is_damage};
 use bimetal_base::Result;
@@ -247,12 +247,12 @@ impl Index {
             &mut self.media.flash,
             (FIRST, END),
             |_| (),
-            |_, value| match value {
+            |key, value| match value {
                 Value::Onode(_) => objects += 1,
                 Value::Extent(extent) if extent.is_reserved() => reserved += u64::from(extent.len),
                 Value::Extent(extent) => {
                     if let Some(live) = live.get_mut((extent.at / segment_bytes) as usize) {
-                        *live += u64::from(extent.len);
+                        *live += u64::from(extent.len + bytes_beside(key, extent.len));
                     }
                 }
                 Value::Attributes(_) => {}

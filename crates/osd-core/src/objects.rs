@@ -2,6 +2,7 @@
 
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, Value};
 use super::undo::Step;
+use super::write_out::SHORTEST;
 use super::{Content, ObjectId, SetTimes, Stat, Store};
 use bimetal_base::time::Stamp;
 use bimetal_base::{Error, Result};
@@ -247,14 +248,15 @@ impl Store {
     pub fn write(&mut self, id: ObjectId, offset: u64, content: Content) -> Result<()> {
         let end = offset.checked_add(content.len()).filter(|end| *end <= OBJECT_BYTES_MAX);
         end.ok_or(Error::TooLarge)?;
-        if !self.exists(id)? {
-            return Err(Error::NotFound);
-        }
+        let whole = self.index.onode(id.0)?.hint == SHORTEST;
         let mut done = 0;
         while done < content.len() {
             let part = (content.len() - done).min(self.buffer_max);
             self.begin(part)?;
             self.put(id.0, Fork::Data, offset + done, content.part(done, part))?;
+            if whole {
+                self.buffer.keep_whole(id.0, Fork::Data);
+            }
             done += part;
         }
         Ok(())
@@ -266,7 +268,7 @@ impl Store {
         let now = self.now();
         self.keep_waiting(object, fork, offset, offset + content.len());
         self.buffer.put(object, fork, offset, content, now);
-        if self.buffer.bytes() >= self.buffer_max && self.held == 0 && !self.index.steps.are_kept() {
+        if self.buffer.cost() >= self.buffer_max && self.held == 0 && !self.index.steps.are_kept() {
             let written = self.write_out();
             self.or_fail(written)?;
         }

@@ -3,7 +3,7 @@
 //!
 //! A page with nothing but one object's bytes needs none: whose it is goes into its checksum.
 
-use super::layout::{Input, Key, Output};
+use super::layout::{Input, Key, Output, varint_len};
 use bimetal_base::Result;
 
 /// Bytes at a page's end that say how long its directory is.
@@ -48,9 +48,7 @@ impl Pieces {
 
 /// Bytes of a piece in the directory.
 fn entry_bytes(key: Key, len: u64) -> usize {
-    let mut out = Output::default();
-    out.varint(len);
-    key.encoded_len() + out.0.len()
+    key.encoded_len() + varint_len(len)
 }
 
 /// The pieces of a page: where they begin in it, whose they are, how long.

@@ -103,7 +103,7 @@ impl Store {
         Ok(Store {
             index,
             checkpoints,
-            buffer: Buffer::default(),
+            buffer: Buffer::new(page_bytes as u64),
             access: Access::new(state.next_access, placement.journal_entries()),
             placement,
             placement_text: state.placement.clone(),

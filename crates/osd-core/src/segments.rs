@@ -53,7 +53,7 @@ pub(super) enum Pin {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub state: State,
-    /// Bytes of extents.
+    /// Bytes of extents, and of what is said of them on the flash.
     pub live_bytes: u32,
     /// Pages of the store's own that are alive.
     pub live_pages: u32,
@@ -302,6 +302,11 @@ impl Segments {
 
     fn alive(&self, segment: &Segment) -> u64 {
         u64::from(segment.live_bytes) + u64::from(segment.live_pages) * u64::from(self.page_bytes)
+    }
+
+    /// Bytes alive in a segment.
+    pub fn alive_in(&self, number: u32) -> u64 {
+        self.alive(self.get(number))
     }
 
     /// The closed segment to clean next; none if none would gain a page.

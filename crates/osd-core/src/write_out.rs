@@ -3,18 +3,24 @@
 //! A piece is cut at multiples of the page size of its object's offsets, so that later writes of aligned
 //! blocks replace whole pages. Whole pages go out as they are. What is shorter (*fragments*) is packed, several
 //! to a page. A write that begins or ends within a block whose neighbouring bytes are a fragment takes those
-//! along, so that a block is not scattered over ever more pages.
+//! along, so that a block is not scattered over ever more pages; of an object whose bytes are soon replaced all of the
+//! block.
 //!
 //! Cost: one program a page; two look-ups in the tree for a piece that is not aligned.
 
-use super::append::LogEntry;
 use super::buffer::{Dirty, Piece};
 use super::extents::Index;
 use super::layout::{Extent, Fork, Key, PageKind};
 use super::pieces::Pieces;
 use super::placement::DataClass;
+use super::summary::LogEntry;
 use super::{Capacity, Store, is_damage};
 use bimetal_base::Result;
+
+/// What an owner says of bytes that are replaced soonest: those of a directory.
+pub(super) const SHORTEST: u8 = 1;
+/// The room of a page that is filled with a part of a piece, where every page counts.
+const LEAST_PIECE: u64 = 32;
 
 /// Bytes of a fork on their way to a page.
 #[derive(Clone, Debug)]
@@ -59,8 +65,12 @@ impl Store {
                 // What other pieces replace must not come back with this one.
                 let before = if number == 0 { 0 } else { ends[number - 1].1 };
                 let after = ends.get(number + 1).map_or(u64::MAX, |next| next.0);
-                let piece = self.index.gather(object, fork, piece, (before, after))?;
-                parts[stream].push(Part { object, fork, piece });
+                let piece = self.index.gather(object, fork, piece, (before, after), hint == SHORTEST)?;
+                match parts[stream].last_mut() {
+                    // What they took along has brought them together.
+                    Some(last) if number > 0 && last.piece.end() == piece.offset => last.piece.join(piece),
+                    _ => parts[stream].push(Part { object, fork, piece }),
+                }
             }
         }
         share_a_page(&mut parts, self.index.media.flash.page_bytes());
@@ -72,7 +82,8 @@ impl Store {
 
     /// Tells the placement how much room objects leave, and closes what it writes to no more.
     fn tell_room(&mut self) -> Result<()> {
-        let Capacity { flash, live, .. } = self.capacity();
+        let Capacity { flash, live, total, used, .. } = self.capacity();
+        self.index.tight = used > total / 8 * 7;
         self.placement.room(flash.saturating_sub(live) / self.index.media.segment_bytes());
         self.index.media.close_from(self.placement.streams_now())
     }
@@ -121,13 +132,14 @@ impl Index {
     }
 
     /// Takes along the fragments between `before` and `after` that a piece touches within its first and last
-    /// block.
+    /// block; `whole`: all that is in these blocks, so that small changes leave the object in as few extents as before.
     pub(super) fn gather(
         &mut self,
         object: u64,
         fork: Fork,
         mut piece: Piece,
         (before, after): (u64, u64),
+        whole: bool,
     ) -> Result<Piece> {
         let block = self.media.flash.page_bytes() as u64;
         let first = (piece.offset / block * block).max(before);
@@ -135,13 +147,13 @@ impl Index {
         if first < piece.offset {
             for (from, extent) in self.overlapping(object, fork, first, piece.offset)?.into_iter().rev() {
                 let end = from + u64::from(extent.len);
-                if from < first || end < piece.offset || extent.is_reserved() {
+                if from < first && !whole || end < piece.offset || extent.is_reserved() {
                     break;
                 }
+                let (from, skip) = (from.max(first), first.saturating_sub(from));
                 let len = piece.offset - from;
-                let Some(mut bytes) = self.fetched(Key::extent(object, fork, from), extent.at, len)? else {
-                    break;
-                };
+                let key = Key::extent(object, fork, from);
+                let Some(mut bytes) = self.fetched(key, extent.at + skip, len)? else { break };
                 bytes.append(&mut piece.bytes);
                 piece = Piece { offset: from, len: piece.len + len, bytes };
             }
@@ -149,10 +161,10 @@ impl Index {
         if piece.end() < last {
             for (from, extent) in self.overlapping(object, fork, piece.end(), last)? {
                 let (at, end) = (piece.end(), from + u64::from(extent.len));
-                if from > at || end > last || extent.is_reserved() {
+                if from > at || end > last && !whole || extent.is_reserved() {
                     break;
                 }
-                let key = Key::extent(object, fork, at);
+                let (key, end) = (Key::extent(object, fork, at), end.min(last));
                 let Some(mut bytes) = self.fetched(key, extent.at + (at - from), end - at)? else { break };
                 piece.len += end - at;
                 piece.bytes.append(&mut bytes);
@@ -239,12 +251,13 @@ impl Index {
     /// Packs fragments into pages, one behind the other; one is split only where much room would be lost.
     fn write_fragments(&mut self, stream: usize, fragments: Vec<Part>) -> Result<()> {
         let page = self.media.flash.page_bytes();
+        let least = if self.tight { LEAST_PIECE } else { page as u64 / 4 };
         let (mut bytes, mut pieces, mut entries) = (Vec::new(), Pieces::default(), Vec::new());
         for Part { object, fork, mut piece } in fragments {
             while piece.len > 0 {
                 let key = Key::extent(object, fork, piece.offset);
                 let room = pieces.room(page, key, piece.len);
-                if piece.len > room && room < page as u64 / 4 {
+                if piece.len > room && room < least {
                     self.write_page(stream, &bytes, &pieces, &entries)?;
                     (pieces, entries) = (Pieces::default(), Vec::new());
                     bytes.clear();

@@ -1,5 +1,7 @@
 //! The rules of every file system, names against a model under power cuts, and images.
 
+mod full;
+
 use super::*;
 use bimetal_base::random::Random;
 use bimetal_media::nand::{Nand, NandProfile, Payload};
@@ -280,69 +282,6 @@ fn a_shutdown_that_could_not_write_everything_says_so() {
     fs.write(file, 0, &[1; 300], false).unwrap();
     fs.shared.state.lock().store.nand_mut().cut_power_in(1);
     assert!(fs.shutdown().is_err());
-}
-
-/// Fills a file system with files of `bytes` until it says that it is full; how many.
-fn filled(fs: &OsdFs, bytes: usize) -> u32 {
-    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
-    for number in 0.. {
-        let name = format!("f{number:06}");
-        let made = fs.create(&ROOT_USER, fs.root(), name.as_bytes(), &node).and_then(|attr| {
-            let written = fs.write(attr.ino, 0, &vec![7; bytes], false);
-            fs.forget(attr.ino, 1);
-            written.map(drop)
-        });
-        match made {
-            Ok(()) => {}
-            Err(Error::NoSpace(_)) => {
-                // Its name may have found room.
-                let gone = fs.unlink(fs.root(), name.as_bytes());
-                assert!(matches!(gone, Ok(()) | Err(Error::NotFound)), "file {number}: {gone:?}");
-                return number;
-            }
-            Err(why) => panic!("file {number}: {why}"),
-        }
-    }
-    unreachable!("it is full some time")
-}
-
-#[test]
-fn a_full_file_system_takes_every_removal_and_truncation() {
-    for bytes in [700, 20_000, 300_000] {
-        for flushes in [false, true] {
-            let fs = OsdFs::new(store(96), true).unwrap();
-            let count = filled(&fs, bytes);
-            // The last bytes, too.
-            let last = fs.lookup(fs.root(), b"f000000").unwrap().ino;
-            while fs.write(last, fs.getattr(last).unwrap().size, &[1; 100], false).is_ok() {}
-            if flushes {
-                fs.sync().unwrap();
-            }
-            let cut = SetAttr { size: Some(0), ..SetAttr::default() };
-            for number in (0..count).rev().step_by(2) {
-                let name = format!("f{number:06}");
-                let ino = fs.lookup(fs.root(), name.as_bytes()).unwrap().ino;
-                fs.setattr(ino, &cut).unwrap_or_else(|why| panic!("{name} of {bytes} bytes: {why}"));
-                fs.forget(ino, 1);
-            }
-            for number in 0..count {
-                let name = format!("f{number:06}");
-                let gone = fs.unlink(fs.root(), name.as_bytes());
-                gone.unwrap_or_else(|why| panic!("{name} of {count} of {bytes} bytes: {why}"));
-                if flushes && number % 8 == 0 {
-                    fs.sync().unwrap();
-                }
-            }
-            fs.forget(last, 9);
-            let again = filled(&fs, bytes);
-            assert!(again >= count * 9 / 10, "{again} of {count} of {bytes} bytes");
-            let mut store = fs.into_store();
-            store.sync().unwrap();
-            let mut store = reopened(store);
-            assert!(store.check(true).unwrap().problems.is_empty());
-            assert_eq!(check(&mut store).unwrap(), [""; 0]);
-        }
-    }
 }
 
 #[test]
