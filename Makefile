@@ -15,6 +15,7 @@ test-long: setup
 	SEEDS=20 cargo test --quiet --release --test suite nfhybrid_crash::many_more_cuts -- --ignored --nocapture
 	cargo test --quiet --release -p bimetal-nfhybrid --lib tests::misses -- --ignored --nocapture
 	SEEDS=0..10000 cargo test --quiet --test sim -- --nocapture
+	FULL=0..3000 cargo test --quiet --release -p bimetal-nfhybrid --lib tests::full -- --nocapture
 	cargo test --quiet --release -p bimetal-nfhybrid --lib ten_million_one_block -- --ignored --nocapture
 	FTL_CASES=1000 cargo test --quiet --release -p bimetal-ftl
 	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture --include-ignored

@@ -62,7 +62,7 @@ mod torn_safe;
 
 pub use buffers::Wanted;
 pub use commit::Frozen;
-pub use credits::TreeChange;
+pub use credits::{PREALLOCATE_RUNS, TreeChange};
 pub use data::{Mapping, Placed, PlacedRuns};
 pub use inode::{Inode, flag};
 pub use names::{Create, Removed};
@@ -163,7 +163,7 @@ impl Ext4 {
         FsStat {
             block_bytes: geometry.block_bytes,
             blocks: geometry.blocks - self.store.space.overhead(),
-            free: count.blocks.saturating_sub(count.promised),
+            free: count.blocks.saturating_sub(count.promised + count.nodes),
             available: self.store.space.promisable(geometry.root_blocks),
             inodes: u64::from(geometry.inodes),
             inodes_free: u64::from(count.inodes),
@@ -173,7 +173,7 @@ impl Ext4 {
     /// Whether a commit may give room back: what is held until then, and what was promised in case of need.
     pub fn is_room_awaited(&self) -> bool {
         let count = self.store.space.count();
-        count.held > 0 || count.promised > 0
+        count.held > 0 || count.promised > 0 || count.nodes > 0
     }
 
     /// Whether promises leave something to root and to what cannot be foreseen, as they do unless said otherwise. What is

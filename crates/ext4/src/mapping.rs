@@ -147,9 +147,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSpace`].
     pub fn check_growth(&self, tree: &Extents, extents: usize, blocks: u64, claim: Claim) -> Result<()> {
-        let nodes = if tree.has_room(extents) { 0 } else { tree.nodes_to_add(extents) as u64 };
-        self.space.check_room(blocks, claim)?;
-        self.space.check_room(blocks + nodes, Claim::Promised)
+        self.space.check_room(blocks + tree.nodes_to_take(extents) as u64, claim)
     }
 
     /// Where block `block` of an inode's file would lie best: after the block before it, else in the

@@ -252,25 +252,68 @@ impl Core {
         }
     }
 
-    /// Notes what a file's dirty data will need now: `overwrites` blocks of live data, places for `placing`.
-    pub(super) fn set_needs(&mut self, ino: Ino, overwrites: u64, placing: u64) -> Result<()> {
-        let needs = self.needs_of(ino, overwrites, placing)?;
-        let old = self.node_of(ino).set_needs(needs);
-        self.dirty.replace_needs(&old, &needs);
+    /// Notes what a file's dirty data will need now, and promises to its tree what that can come to take of the disk. Of `data`
+    /// counts what is written, not what follows from it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there is not so much, as [`bimetal_ext4::Ext4::inode`]; what was noted stays then.
+    pub(super) fn set_needs(&mut self, ino: Ino, data: Needs) -> Result<()> {
+        let needs = self.needs_of(ino, data)?;
+        let old = self.node_of(ino).needs();
+        if needs.nodes > old.nodes {
+            self.ext4.reserve_nodes(needs.nodes - old.nodes)?;
+        } else {
+            self.ext4.unreserve_nodes(old.nodes - needs.nodes);
+        }
+        self.replace_needs(ino, needs);
         Ok(())
     }
 
+    fn replace_needs(&mut self, ino: Ino, needs: Needs) {
+        let old = self.node_of(ino).set_needs(needs);
+        self.dirty.replace_needs(&old, &needs);
+    }
+
     /// What so much dirty data of a file needs.
-    pub(super) fn needs_of(&mut self, ino: Ino, overwrites: u64, placing: u64) -> Result<Needs> {
-        let tree = if placing > 0 { self.ext4.tree_change(ino, placing)? } else { TreeChange::default() };
-        Ok(Needs { overwrites, placing, tree })
+    pub(super) fn needs_of(&mut self, ino: Ino, data: Needs) -> Result<Needs> {
+        let Needs { overwrites, placing, moving, filled, .. } = data;
+        let none = Needs { overwrites, placing, moving, filled, ..Needs::default() };
+        if overwrites + placing + filled == 0 {
+            return Ok(none);
+        }
+        let places = placing + filled;
+        let tree = if places > 0 { self.ext4.tree_change(ino, places)? } else { TreeChange::default() };
+        let nodes = self.ext4.nodes_to_place(ino, placing, 0, moving)?;
+        Ok(Needs { tree, nodes, ..none })
+    }
+
+    /// Promises to a file's tree, beside what its dirty data needs, what up to `extents` more can come to take of the disk. The
+    /// next [`set_needs`](Core::set_needs) gives back what was not used.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn promise_growth(&mut self, ino: Ino, extents: usize) -> Result<()> {
+        let needs = self.node_of(ino).needs();
+        let mut nodes = self.ext4.nodes_to_place(ino, 0, extents, false)?;
+        if nodes > 0 && needs.placing > 0 {
+            nodes += self.ext4.nodes_to_place(ino, needs.placing, 2 * extents, true)?;
+        }
+        self.ext4.reserve_nodes(nodes)?;
+        self.replace_needs(ino, Needs { nodes: needs.nodes + nodes, ..needs });
+        Ok(())
     }
 
     /// A file has no dirty data any more.
     pub(super) fn forget_needs(&mut self, ino: Ino) {
         let none = Needs::default();
         let old = self.nodes.get_mut(ino).map(|node| node.set_needs(none)).unwrap_or_default();
+        self.ext4.unreserve_nodes(old.nodes);
         self.dirty.replace_needs(&old, &none);
+    }
+
+    /// Whether a commit may give room on the disk back, or make it possible to use it.
+    pub(super) fn is_room_awaited(&self) -> bool {
+        self.ext4.is_room_awaited() || self.dirty.needs().filled > 0
     }
 
     /// Bytes of operations and data the disk half does not have yet.

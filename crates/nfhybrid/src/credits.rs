@@ -131,8 +131,8 @@ impl Shared {
     }
 
     /// Whether the needs of a file may become these, as far as the journal goes.
-    pub(super) fn may_need(&self, core: &mut Core, ino: Ino, overwrites: u64, placing: u64) -> Result<bool> {
-        let new = core.needs_of(ino, overwrites, placing)?;
+    pub(super) fn may_need(&self, core: &mut Core, ino: Ino, data: Needs) -> Result<bool> {
+        let new = core.needs_of(ino, data)?;
         let old = core.node_of(ino).needs();
         let all = core.dirty.needs().with(&old, &new);
         let limit = self.journal_limit(core);

@@ -40,9 +40,16 @@ impl Shared {
         self.progress.notify_all();
     }
 
-    /// Nothing can be changed any more: the disk failed.
+    /// Nothing can be changed any more: the disk failed, or a commit found less room than was promised.
     pub(super) fn stop_with(&self, error: &Error) {
-        tracing::error!(%error, "the disk half failed; files can be read, not changed");
+        match error {
+            Error::NoSpace(_) => tracing::error!(
+                %error,
+                "a commit found less room on the disk half than was promised, which is a fault of bimetal's; files can be read, \
+                 not changed; the SSD's log has what was fsynced: mount both halves again"
+            ),
+            _ => tracing::error!(%error, "the disk half failed; files can be read, not changed"),
+        }
         self.core.lock().state.disk_failed(error);
     }
 

@@ -15,8 +15,14 @@ pub struct Needs {
     pub overwrites: u64,
     /// Blocks that get places.
     pub placing: u64,
+    /// Some of these have places already, others.
+    pub moving: bool,
+    /// Extents without data that become data as a whole.
+    pub filled: u64,
     /// What these change of trees and bitmaps.
     pub tree: TreeChange,
+    /// Blocks of the disk that are promised to the tree.
+    pub nodes: u64,
 }
 
 impl Needs {
@@ -24,6 +30,8 @@ impl Needs {
     pub fn with(mut self, old: &Needs, new: &Needs) -> Needs {
         self.overwrites = self.overwrites - old.overwrites + new.overwrites;
         self.placing = self.placing - old.placing + new.placing;
+        self.filled = self.filled - old.filled + new.filled;
+        self.nodes = self.nodes - old.nodes + new.nodes;
         self.tree.nodes = self.tree.nodes - old.tree.nodes + new.tree.nodes;
         self.tree.places = self.tree.places - old.tree.places + new.tree.places;
         self
@@ -110,7 +118,8 @@ mod tests {
         dirty.begin(now + std::time::Duration::from_secs(1));
         dirty.add(100);
         dirty.list(Ino(7));
-        let needs = Needs { overwrites: 3, placing: 2, tree: TreeChange { nodes: 1, places: 4 } };
+        let tree = TreeChange { nodes: 1, places: 4 };
+        let needs = Needs { overwrites: 3, placing: 2, tree, ..Needs::default() };
         dirty.replace_needs(&Needs::default(), &needs);
         let Began { bytes, since, files } = dirty.take();
         assert_eq!((bytes, since, files), (100, Some(now), vec![Ino(7)]));

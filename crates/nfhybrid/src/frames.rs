@@ -131,11 +131,27 @@ pub struct Frame {
     reserved: u32,
     /// Its blocks that hold live data and keep their place.
     live: u32,
+    /// Its blocks that get places, as the nodes of the file's tree were promised for; those in an extent without data that
+    /// becomes data as a whole need none.
+    placing: u32,
     /// Its first blocks, which get a place when it is frozen. Those behind them hold no data, on the disk either, and get none.
     covered: u32,
     /// All its blocks get new places: those it has were promised others.
     moves: bool,
     known: Known,
+}
+
+/// What the blocks of a frame are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// Its first ones, which get a place.
+    pub covered: u32,
+    /// Promised to it, as there is a hole.
+    pub reserved: u32,
+    /// Of live data, overwritten where they are.
+    pub live: u32,
+    /// Those that get places, as far as nodes were promised for them.
+    pub placing: u32,
 }
 
 /// Where else a frame's contents are.
@@ -157,16 +173,26 @@ impl Frame {
 
     /// A frame whose contents the caller sets in full.
     pub fn unset(pool: &Arc<Pool>) -> Frame {
-        let memory = Memory::Own(pool.page());
+        Frame::of(Memory::Own(pool.page()), pool)
+    }
+
+    fn of(memory: Memory, pool: &Arc<Pool>) -> Frame {
         Frame {
             memory,
             pool: pool.clone(),
             reserved: 0,
             live: 0,
+            placing: 0,
             covered: 0,
             moves: false,
             known: Known::default(),
         }
+    }
+
+    /// A frame of zeros that shares its memory with all others, until it changes.
+    pub fn shared_zeros(pool: &Arc<Pool>) -> Frame {
+        static ZEROS: Page = Page([0; FRAME]);
+        Frame::of(Memory::Shared(Bytes::from_static(&ZEROS.0)), pool)
     }
 
     /// A frame that starts as a copy of `old`, which is [`FRAME`] bytes.
@@ -176,10 +202,16 @@ impl Frame {
         frame
     }
 
-    /// The same with so many of its first blocks to be placed, for which so many are promised, and so many of live data.
-    pub fn with_blocks(mut self, covered: u32, reserved: u32, live: u32) -> Frame {
-        (self.covered, self.reserved, self.live) = (covered, reserved, live);
+    /// The same with what its blocks are.
+    pub fn with_blocks(mut self, Claimed { covered, reserved, live, placing }: Claimed) -> Frame {
+        (self.covered, self.reserved, self.live, self.placing) = (covered, reserved, live, placing);
         self
+    }
+
+    /// What its blocks are.
+    pub fn claimed(&self) -> Claimed {
+        let Frame { covered, reserved, live, placing, .. } = *self;
+        Claimed { covered, reserved, live, placing }
     }
 
     /// How many of its first blocks get a place when it is frozen.
@@ -187,9 +219,28 @@ impl Frame {
         self.covered
     }
 
-    /// Data reaches further into it: so many of its first blocks get a place, for which so many more are promised.
-    pub fn cover(&mut self, covered: u32, reserved: u32) {
-        (self.covered, self.reserved) = (covered, self.reserved + reserved);
+    /// Data reaches further into it: so many of its first blocks get a place now, and so many more are promised.
+    pub fn cover(&mut self, Claimed { covered, reserved, live, placing }: Claimed) {
+        self.covered = covered;
+        self.reserved += reserved;
+        self.live += live;
+        self.placing += placing;
+    }
+
+    /// Its file ends in it, behind `covered` of its blocks, of which `holes` have no place and `data` hold live data. What is
+    /// not needed any more.
+    pub fn end_at(&mut self, covered: u32, holes: u32, data: u32) -> Claimed {
+        let old = self.claimed();
+        self.covered = old.covered.min(covered);
+        self.live = old.live.min(data);
+        self.reserved = old.reserved.min(if self.moves { holes + data } else { holes });
+        self.placing = old.placing.min(self.covered - self.live);
+        Claimed {
+            covered: old.covered - self.covered,
+            reserved: old.reserved - self.reserved,
+            live: old.live - self.live,
+            placing: old.placing - self.placing,
+        }
     }
 
     /// Blocks promised to it.
@@ -214,7 +265,9 @@ impl Frame {
 
     /// Its live data gets new places, which were promised.
     pub fn promise_to_move(&mut self) {
-        self.reserved += std::mem::take(&mut self.live);
+        let live = std::mem::take(&mut self.live);
+        self.reserved += live;
+        self.placing += live;
         self.moves = true;
     }
 

@@ -79,7 +79,10 @@ impl Shared {
     }
 
     fn freeze_file(&self, core: &mut Core, ino: Ino, files: &mut Files) -> Result<()> {
-        let Some(taken) = core.nodes.get_mut(ino).and_then(Node::take) else { return Ok(()) };
+        let Some(taken) = core.nodes.get_mut(ino).and_then(Node::take) else {
+            core.forget_needs(ino);
+            return Ok(());
+        };
         let stale = self.stale_copies(core, ino, &taken.frames);
         let placed = self.place_frozen(core, ino, &taken.frames, files);
         core.forget_needs(ino);
@@ -179,7 +182,9 @@ impl Shared {
                 self.move_promised(core, ino, placed, &moves, &mut runs)?;
                 continue;
             }
-            match core.ext4.relocate(ino, placed.block, placed.len, pieces) {
+            // Each of the new extents, and what is left of the old one at both ends.
+            let promised = core.promise_growth(ino, 2 * pieces + 2);
+            match promised.and_then(|()| core.ext4.relocate(ino, placed.block, placed.len, pieces)) {
                 Ok(new) => {
                     core.counters.relocated_bytes += u64::from(placed.len) * self.disk_block_bytes as u64;
                     runs.extend(new);

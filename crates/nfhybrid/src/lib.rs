@@ -40,6 +40,7 @@ mod durable;
 #[cfg(test)]
 mod durable_tests;
 mod fetch;
+mod fill_out;
 mod fixed;
 mod frames;
 mod freeze;

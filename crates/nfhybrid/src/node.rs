@@ -14,7 +14,7 @@
 //! Cost: 200 bytes, and the frames.
 
 use super::dirty::Needs;
-use super::frames::{Frame, Frames, Frozen, Known};
+use super::frames::{Claimed, Frame, Frames, Frozen, Known};
 use super::policy::Policy;
 use bimetal_base::units::Ino;
 use bytes::Bytes;
@@ -54,14 +54,25 @@ pub struct Taken {
     pub touched: Range<u64>,
 }
 
-/// Dirty frames that were dropped.
+/// What dirty frames that were dropped, or parts of them, do not need any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// How many.
-    pub count: u64,
     /// Disk blocks promised to them.
     pub reserved: u64,
     /// Their blocks of live data.
     pub live: u64,
+    /// Their blocks that were to get places.
+    pub placing: u64,
+}
+
+impl Dropped {
+    fn of(dropped: impl IntoIterator<Item = Claimed>) -> Dropped {
+        dropped.into_iter().fold(Dropped::default(), |sum, claimed| Dropped {
+            reserved: sum.reserved + u64::from(claimed.reserved),
+            live: sum.live + u64::from(claimed.live),
+            placing: sum.placing + u64::from(claimed.placing),
+        })
+    }
 }
 
 impl Node {
@@ -253,15 +264,24 @@ impl Node {
         frames.extend(made.into_iter().inspect(|(_, frame)| *reserved += u64::from(frame.reserved())));
     }
 
-    /// Data reaches further into dirty frames: of each its number, how many of its first blocks are to be placed now, and how
-    /// many more are promised for that.
-    pub fn cover(&mut self, reaching: impl IntoIterator<Item = (u64, u32, u32)>) {
-        for (index, covered, reserved) in reaching {
+    /// Data reaches further into dirty frames: of each its number, how many of its first blocks are to be placed now, and what
+    /// else of its blocks is more than it was.
+    pub fn cover(&mut self, reaching: impl IntoIterator<Item = (u64, Claimed)>) {
+        for (index, more) in reaching {
             if let Some(frame) = self.frames.get_mut(&index) {
-                frame.cover(covered, reserved);
-                self.reserved += u64::from(reserved);
+                frame.cover(more);
+                self.reserved += u64::from(more.reserved);
             }
         }
+    }
+
+    /// The file ends in this frame now, behind so many of its blocks, of which so many have no place and so many hold live
+    /// data.
+    pub fn end_at(&mut self, index: u64, covered: u32, holes: u32, data: u32) -> Dropped {
+        let Some(frame) = self.frames.get_mut(&index) else { return Dropped::default() };
+        let dropped = Dropped::of([frame.end_at(covered, holes, data)]);
+        self.reserved -= dropped.reserved;
+        dropped
     }
 
     /// It is to stand in the list of dirty files; whether it did not.
@@ -294,10 +314,9 @@ impl Node {
         if range.end < u64::MAX {
             self.frames.append(&mut dropped.split_off(&range.end));
         }
-        let reserved = dropped.values().map(|frame| u64::from(frame.reserved())).sum();
-        let live = dropped.values().map(|frame| u64::from(frame.live())).sum();
-        self.reserved -= reserved;
-        Dropped { count: dropped.len() as u64, reserved, live }
+        let dropped = Dropped::of(dropped.values().map(Frame::claimed));
+        self.reserved -= dropped.reserved;
+        dropped
     }
 
     /// Notes that a range was written. What of it belongs to a stretch of at least `long` frames that were written one
@@ -346,11 +365,13 @@ mod tests {
     use super::super::frames::Pool;
     use super::*;
 
+    const BLOCKS: Claimed = Claimed { covered: 4, reserved: 1, live: 3, placing: 1 };
+
     fn with_frames(frames: Range<u64>) -> Node {
         let pool = Pool::new(4, 0);
         let mut node = Node::new(Ino(2), 7 << 32);
         node.touch(&frames);
-        let of = |index| (index, Frame::zeroed(&pool).with_blocks(4, 1, 3));
+        let of = |index| (index, Frame::zeroed(&pool).with_blocks(BLOCKS));
         node.add(frames.map(of));
         node
     }
@@ -361,10 +382,12 @@ mod tests {
         assert_eq!((node.reserved(), node.live_in(2..4)), (10, 6));
         node.promise_to_move(2..4);
         assert_eq!((node.reserved(), node.live_in(0..10)), (16, 24));
-        let Dropped { count, reserved, live } = node.cut(&(3..8));
-        assert_eq!((count, reserved, live), (5, 8, 12));
+        assert_eq!(node.cut(&(3..8)), Dropped { reserved: 8, live: 12, placing: 8 });
+        assert_eq!(node.end_at(2, 3, 1, 1), Dropped { reserved: 2, live: 0, placing: 1 }, "one that moves");
+        assert_eq!(node.end_at(1, 2, 0, 2), Dropped { reserved: 1, live: 1, placing: 1 });
+        assert_eq!(node.end_at(1, 3, 0, 2), Dropped::default(), "it ends before that");
         let taken = node.take().unwrap();
-        assert_eq!((taken.frames.len(), taken.reserved, taken.touched), (5, 8, 0..10));
+        assert_eq!((taken.frames.len(), taken.reserved, taken.touched), (5, 5, 0..10));
         assert!(node.reserved() == 0 && node.take().is_none());
     }
 

@@ -121,7 +121,7 @@ impl Shared {
             match apply(&mut core) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(Error::NoSpace(_)) if core.ext4.is_room_awaited() && !was_full => was_full = true,
+                Err(Error::NoSpace(_)) if core.is_room_awaited() && !was_full => was_full = true,
                 Err(error) => return Err(error),
             }
             // A part of it may be done, and have counted it.
@@ -208,7 +208,7 @@ impl Shared {
     /// Brings data to a file that has `size` bytes once its operation is applied in full. The file reaches as far as its
     /// data at once: a commit in between leaves out what lies past the end.
     fn put_as_of(&self, core: &mut Core, ino: Ino, offset: u64, bytes: &[u8], size: u64) -> Result<()> {
-        self.put(core, ino, offset, bytes)?;
+        self.put(core, ino, offset, bytes, size)?;
         let reach = size.min(offset + bytes.len() as u64);
         let inode = core.ext4.inode_mut(ino)?;
         inode.size = inode.size.max(reach);

@@ -115,7 +115,7 @@ impl Shared {
     /// Waits for a commit if that gives room on the disk back; whether it does.
     fn regain_room(&self) -> Result<bool> {
         let core = self.core.lock();
-        let (awaited, op) = (core.ext4.is_room_awaited(), core.ops.last());
+        let (awaited, op) = (core.is_room_awaited(), core.ops.last());
         drop(core);
         if awaited {
             self.await_disk(op)?;

@@ -7,16 +7,16 @@ use super::Shared;
 use super::aftermath::Touched;
 use super::core::Core;
 use super::credits::Credits;
-use super::dirty::Needs;
 use super::frames::{FRAME, Frame};
+use super::node::Dropped;
 use super::partial::{frames_in_part, has_data};
 use super::read::STRETCHES_MAX;
 use super::record::{Record, fallocate_code, when};
-use super::write::{frame_from, frame_of};
+use super::write::{Reach, frame_from, frame_of};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_ext4::Mapping;
+use bimetal_ext4::{Mapping, PREALLOCATE_RUNS};
 use bimetal_vfs::Fallocate;
 use std::ops::Range;
 
@@ -31,13 +31,19 @@ impl Shared {
         let rest = size..frame_from(size) * FRAME as u64;
         // What can fail comes before anything has changed.
         let held = size < old && self.hold(core, ino, &rest)?;
+        // A block map of ext2 becomes an extent tree.
+        core.promise_growth(ino, 0)?;
         core.node_of(ino).moves();
-        let done = core.ext4.truncate(ino, size, now)?;
+        let done = core.ext4.truncate(ino, size, now);
+        let needs = core.node_of(ino).needs();
+        core.set_needs(ino, needs)?;
+        let done = done?;
         if held {
             self.blank(core, ino, &rest);
         }
         if size < old {
             self.drop_frames(core, ino, frame_from(size)..u64::MAX);
+            self.end_frame(core, ino, size)?;
         }
         if size == 0 && old > 0 && core.ssd.is_some() {
             core.promised.carry(ino);
@@ -53,7 +59,7 @@ impl Shared {
             return Ok(false);
         }
         let index = frame_of(range.start);
-        self.make_dirty(core, ino, index..index + 1, None, 0)?;
+        self.make_dirty(core, ino, index..index + 1, None, Reach::default())?;
         Ok(true)
     }
 
@@ -70,15 +76,46 @@ impl Shared {
         core.dirty.add(FRAME as u64);
     }
 
+    /// A file that was cut ends at byte `size`: a dirty frame it ends in has places as far as that, and no further.
+    fn end_frame(&self, core: &mut Core, ino: Ino, size: u64) -> Result<()> {
+        let index = frame_of(size);
+        let first = index * self.blocks_per_frame;
+        let end = size.div_ceil(self.disk_block_bytes as u64);
+        let covered = core.node_of(ino).frames().get(&index).map_or(0, Frame::covered);
+        if first + u64::from(covered) <= end {
+            return Ok(());
+        }
+        let (mut holes, mut data) = (0, 0);
+        for block in first..end {
+            match core.ext4.map(ino, block, 1)? {
+                Mapping::Hole { .. } => holes += 1,
+                Mapping::Data { .. } => data += 1,
+                Mapping::Unwritten { .. } => {}
+            }
+        }
+        let dropped = core.node_of(ino).end_at(index, (end - first) as u32, holes, data);
+        self.need_less(core, ino, dropped);
+        Ok(())
+    }
+
+    /// What was promised to dirty data is not needed any more.
+    fn need_less(&self, core: &mut Core, ino: Ino, dropped: Dropped) {
+        core.ext4.unreserve(dropped.reserved);
+        let node = core.node_of(ino);
+        let mut needs = node.needs();
+        needs.overwrites -= dropped.live;
+        needs.placing -= dropped.placing;
+        if node.frames().is_empty() {
+            (needs.filled, needs.moving) = (0, false);
+        }
+        // If it cannot be worked out, what was noted is more than enough.
+        let _ = core.set_needs(ino, needs);
+    }
+
     /// Forgets frames in memory, in the cycle under way and on the SSD.
     pub(super) fn drop_frames(&self, core: &mut Core, ino: Ino, frames: Range<u64>) {
-        let node = core.node_of(ino);
-        let dropped = node.cut(&frames);
-        let Needs { overwrites, placing, .. } = node.needs();
-        core.ext4.unreserve(dropped.reserved);
-        let placed = dropped.count * self.blocks_per_frame - dropped.live;
-        // If it cannot be worked out, what was noted is more than enough.
-        let _ = core.set_needs(ino, overwrites - dropped.live, placing - placed);
+        let dropped = core.node_of(ino).cut(&frames);
+        self.need_less(core, ino, dropped);
         if let Some(cycle) = &mut core.cycle {
             cycle.forget(ino, frames.clone());
         }
@@ -213,6 +250,23 @@ impl Shared {
         what: Fallocate,
         now: Stamp,
     ) -> Result<u64> {
+        core.inode_of_file(ino)?;
+        self.promise_to_allocate(core, ino, &bytes, what)?;
+        let reached = self.allocate_promised(core, ino, bytes, what, now);
+        // What was promised for the worst case is more than is needed now.
+        let needs = core.node_of(ino).needs();
+        core.set_needs(ino, needs)?;
+        reached
+    }
+
+    fn allocate_promised(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        bytes: Range<u64>,
+        what: Fallocate,
+        now: Stamp,
+    ) -> Result<u64> {
         let old = core.inode_of_file(ino)?.size;
         let mut reached = bytes.end;
         if !matches!(what, Fallocate::Reserve { .. }) {
@@ -230,8 +284,6 @@ impl Shared {
             if to < last {
                 reached = to * block_bytes;
             }
-            let Needs { overwrites, placing, .. } = core.node_of(ino).needs();
-            core.set_needs(ino, overwrites, placing)?;
         }
         let grows =
             matches!(what, Fallocate::Reserve { keep_size: false } | Fallocate::Zero { keep_size: false });
@@ -244,6 +296,29 @@ impl Shared {
         let what = fallocate_code(what);
         core.record(&Record::Fallocate { ino: ino.0, what, offset, len, size, at: when(now) });
         Ok(reached)
+    }
+
+    /// Promises to the file's tree what one step of `fallocate` can come to need.
+    fn promise_to_allocate(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        bytes: &Range<u64>,
+        what: Fallocate,
+    ) -> Result<()> {
+        let block_bytes = self.disk_block_bytes as u64;
+        let (first, last) = (bytes.start / block_bytes, bytes.end.div_ceil(block_bytes));
+        let hole = usize::from(!matches!(what, Fallocate::Reserve { .. }));
+        let places = match what {
+            Fallocate::Punch => 0,
+            Fallocate::Zero { .. } => last - first,
+            Fallocate::Reserve { .. } => core.ext4.holes_in(ino, first, last - first)?,
+        };
+        if places > 0 && core.node_of(ino).needs().filled > 0 {
+            // It would go on in an extent that is to become data as a whole.
+            return Err(Error::NoSpace("no room for more before what the file has is on the disk"));
+        }
+        core.promise_growth(ino, hole + places.min(PREALLOCATE_RUNS as u64) as usize)
     }
 
     /// Makes a range read as zeros and frees its whole blocks, as far as one step goes: the byte up to which that is.

@@ -6,7 +6,8 @@ use super::Shared;
 use super::core::Core;
 use super::credits::Credits;
 use super::dirty::Needs;
-use super::frames::{FRAME, Frame, Pages};
+use super::fill_out::Extents;
+use super::frames::{Claimed, FRAME, Frame, Pages};
 use super::freeze::RELOCATE_BYTES;
 use super::partial::{frames_in_part, load_frame};
 use bimetal_base::units::Ino;
@@ -116,7 +117,8 @@ impl Shared {
         kill_suid: bool,
     ) -> Result<()> {
         let now = core.wall();
-        self.put_pages(core, ino, (offset, data), pages, offset + data.len() as u64)?;
+        let end = offset + data.len() as u64;
+        self.put_pages(core, ino, (offset, data), pages, Reach { data: end, file: end })?;
         core.begin();
         core.dirty.add(data.len() as u64);
         let inode = core.ext4.inode_mut(ino)?;
@@ -130,30 +132,30 @@ impl Shared {
         Ok(())
     }
 
-    /// Copies whole frames from the log into the file, each all or nothing. What of them is zeros to their end is not promised
-    /// blocks: it may lie past the end of the file, which did not ask for any.
-    pub(super) fn put(&self, core: &mut Core, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+    /// Copies whole frames from the log into a file that has `size` bytes in the end, each all or nothing. What of them is zeros
+    /// to their end is not promised blocks: it may lie past the end of the file, which did not ask for any.
+    pub(super) fn put(&self, core: &mut Core, ino: Ino, offset: u64, data: &[u8], size: u64) -> Result<()> {
         for (at, frame) in (offset..).step_by(FRAME).zip(data.chunks(FRAME)) {
             let zeros = frame.iter().rev().take_while(|byte| **byte == 0).count();
-            let reaches = at + (frame.len() - zeros).max(1) as u64;
-            self.put_pages(core, ino, (at, frame), &mut Pages::none(), reaches)?;
+            let data = at + (frame.len() - zeros).max(1) as u64;
+            let reach = Reach { data, file: size.max(data) };
+            self.put_pages(core, ino, (at, frame), &mut Pages::none(), reach)?;
         }
         Ok(())
     }
 
-    /// Copies data into the file's frames, all or nothing; blocks are promised up to byte `reaches`. `pages` hold what of it
-    /// was copied before.
+    /// Copies data into the file's frames, all or nothing. `pages` hold what of it was copied before.
     fn put_pages(
         &self,
         core: &mut Core,
         ino: Ino,
         (offset, data): (u64, &[u8]),
         pages: &mut Pages,
-        reaches: u64,
+        reach: Reach,
     ) -> Result<()> {
         let last = frame_from(offset + data.len() as u64);
         let overwritten = offset..offset + data.len() as u64;
-        self.make_dirty(core, ino, frame_of(offset)..last, Some(overwritten), reaches)?;
+        self.make_dirty(core, ino, frame_of(offset)..last, Some(overwritten), reach)?;
         self.plan_to_move(core, ino, frame_of(offset)..last);
         let node = core.node_of(ino);
         node.changed();
@@ -170,8 +172,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a range of frames dirty with their present contents, promising disk blocks for what has none before byte
-    /// `reaches`, up to which there will be data.
+    /// Makes a range of frames dirty with their present contents, promising disk blocks for what has none as far as there will
+    /// be data, and for the file's tree.
     ///
     /// `overwritten` is a range of bytes the caller is about to set: what lies in it need not be read.
     pub(super) fn make_dirty(
@@ -180,45 +182,75 @@ impl Shared {
         ino: Ino,
         frames: Range<u64>,
         overwritten: Option<Range<u64>>,
-        reaches: u64,
+        reach: Reach,
     ) -> Result<()> {
         core.node_of(ino).touch(&frames);
-        let Promised { missing, reaching } = self.promise(core, ino, frames, reaches)?;
-        let reserved = missing.iter().chain(&reaching).map(|(_, blocks)| u64::from(blocks.reserved)).sum();
-        let made = self.fill_frames(core, ino, &missing, overwritten);
-        if made.is_err() {
-            core.ext4.unreserve(reserved);
-            return made;
+        let grown = self.promise(core, ino, frames, reach.data)?;
+        let kept = self.keep_promise(core, ino, &grown, overwritten, reach.file);
+        if kept.is_err() {
+            core.ext4.unreserve(grown.sum(|claimed| claimed.reserved));
+            return kept;
         }
-        core.node_of(ino)
-            .cover(reaching.iter().map(|(index, blocks)| (*index, blocks.covered, blocks.reserved)));
         core.list_dirty(ino);
         Ok(())
     }
 
+    /// Makes frames dirty whose data was promised blocks. Nothing has changed after an error.
+    fn keep_promise(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        grown: &Grown,
+        overwritten: Option<Range<u64>>,
+        file: u64,
+    ) -> Result<()> {
+        let mut made = self.frames_made(core, ino, &grown.missing, overwritten)?;
+        let mut reaching = grown.reaching.clone();
+        let mut needs = core.node_of(ino).needs();
+        needs.overwrites += grown.sum(|claimed| claimed.live);
+        let placing = grown.sum(|claimed| claimed.placing);
+        let mut filled = Extents::new();
+        match core.set_needs(ino, Needs { placing: needs.placing + placing, ..needs }) {
+            Err(Error::NoSpace(_)) if placing > 0 => {
+                filled = self.extents_to_fill(core, ino, grown, file)?;
+                let count = filled.len() as u64;
+                core.set_needs(ino, Needs { filled: needs.filled + count, ..needs })?;
+                let claims = made.iter_mut().map(|(_, _, claimed)| claimed);
+                claims.chain(reaching.iter_mut().map(|(_, claimed)| claimed)).for_each(|c| c.placing = 0);
+            }
+            done => done?,
+        }
+        let node = core.node_of(ino);
+        node.add(made.into_iter().map(|(index, frame, claimed)| (index, frame.with_blocks(claimed))));
+        node.cover(reaching);
+        self.fill_out(core, ino, &filled);
+        Ok(())
+    }
+
     /// The frames of the range that are not dirty yet, and those that are and into which data will reach further, with what
-    /// blocks each has and needs; those are promised.
-    fn promise(&self, core: &mut Core, ino: Ino, frames: Range<u64>, reaches: u64) -> Result<Promised> {
+    /// their blocks are that come to it; holes are promised blocks.
+    fn promise(&self, core: &mut Core, ino: Ino, frames: Range<u64>, reaches: u64) -> Result<Grown> {
         let per_frame = self.blocks_per_frame;
         let wanted = reaches.div_ceil(self.disk_block_bytes as u64);
-        let mut promised = Promised::default();
+        let mut grown = Grown::default();
         let node = core.node_of(ino);
         for index in frames {
             let covered = wanted.saturating_sub(index * per_frame).min(per_frame) as u32;
+            let claimed = Claimed { covered, ..Claimed::default() };
             match node.frames().get(&index).map(Frame::covered) {
-                None => promised.missing.push((index, Blocks { covered, ..Blocks::default() })),
+                None => grown.missing.push((index, claimed)),
                 Some(less) if less < covered => {
-                    promised.reaching.push((index, Blocks { covered, already: less, ..Blocks::default() }));
+                    grown.from.push(less);
+                    grown.reaching.push((index, claimed));
                 }
                 Some(_) => {}
             }
         }
-        let mut total = 0;
         let mut known: Option<(Range<u64>, Mapping)> = None;
-        for (index, blocks) in promised.missing.iter_mut().chain(&mut promised.reaching) {
+        for ((index, claimed), from) in grown.claims() {
             let (start, mut holes) = (*index * per_frame, 0);
             // Of a frame that is dirty, what is behind what was covered has no data on the disk.
-            for block in start + u64::from(blocks.already)..start + per_frame {
+            for block in start + u64::from(from)..start + per_frame {
                 if !known.as_ref().is_some_and(|(range, _)| range.contains(&block)) {
                     let mapping = core.ext4.map(ino, block, u32::MAX)?;
                     known = Some((block..block + mapping.blocks().max(1), mapping));
@@ -226,19 +258,19 @@ impl Shared {
                 match known.as_ref().map(|(_, mapping)| mapping) {
                     Some(Mapping::Hole { .. }) => holes += 1,
                     Some(Mapping::Data { .. }) => {
-                        blocks.live += 1;
-                        blocks.covered = blocks.covered.max((block + 1 - start) as u32);
+                        claimed.live += 1;
+                        claimed.covered = claimed.covered.max((block + 1 - start) as u32);
                     }
                     Some(Mapping::Unwritten { .. }) | None => {}
                 }
-                if block + 1 - start <= u64::from(blocks.covered) {
-                    blocks.reserved += std::mem::take(&mut holes);
+                if block + 1 - start <= u64::from(claimed.covered) {
+                    claimed.reserved += std::mem::take(&mut holes);
                 }
             }
-            total += u64::from(blocks.reserved);
+            claimed.placing = claimed.covered - from - claimed.live;
         }
-        core.ext4.reserve(total)?;
-        Ok(promised)
+        core.ext4.reserve(grown.sum(|claimed| claimed.reserved))?;
+        Ok(grown)
     }
 
     /// What is written one after the other for long enough is to get new places on the disk, if blocks can be promised
@@ -248,70 +280,78 @@ impl Shared {
         let long = RELOCATE_BYTES.div_ceil(FRAME as u64);
         let Some(range) = node.goes_on(written, long, SWAPPED_FRAMES) else { return };
         let blocks = node.live_in(range.clone());
-        let Needs { overwrites, placing, .. } = node.needs();
-        let (overwrites, placing) = (overwrites - blocks, placing + blocks);
-        let fits = blocks > 0 && self.may_need(core, ino, overwrites, placing).unwrap_or(false);
+        let mut needs = node.needs();
+        needs.overwrites -= blocks;
+        needs.placing += blocks;
+        needs.moving = true;
+        let fits = blocks > 0 && self.may_need(core, ino, needs).unwrap_or(false);
         if !fits || core.ext4.reserve_to_move(blocks).is_err() {
             return;
         }
-        if core.set_needs(ino, overwrites, placing).is_err() {
+        if core.set_needs(ino, needs).is_err() {
             return core.ext4.unreserve(blocks);
         }
         core.node_of(ino).promise_to_move(range);
     }
 
-    fn fill_frames(
+    /// The frames that are not dirty yet, with their contents as far as these will not be set.
+    fn frames_made(
         &self,
         core: &mut Core,
         ino: Ino,
-        missing: &FrameList,
+        missing: &Claims,
         overwritten: Option<Range<u64>>,
-    ) -> Result<()> {
-        let mut made = SmallVec::<[(u64, Frame); 8]>::new();
-        for &(index, Blocks { covered, reserved, live, .. }) in missing {
+    ) -> Result<SmallVec<[(u64, Frame, Claimed); 8]>> {
+        let mut made = SmallVec::new();
+        for &(index, claimed) in missing {
             let bytes = index * FRAME as u64..(index + 1) * FRAME as u64;
             let whole =
                 overwritten.as_ref().is_some_and(|set| set.start <= bytes.start && bytes.end <= set.end);
             let frame = if whole { Frame::unset(&self.pool) } else { load_frame(self, core, ino, index)? };
-            made.push((index, frame.with_blocks(covered, reserved, live)));
+            made.push((index, frame, claimed));
         }
-        let live = missing.iter().map(|(_, blocks)| u64::from(blocks.live)).sum::<u64>();
-        let placing = missing.len() as u64 * self.blocks_per_frame - live;
-        let Needs { overwrites: old_live, placing: old_placing, .. } = core.node_of(ino).needs();
-        core.set_needs(ino, old_live + live, old_placing + placing)?;
-        core.node_of(ino).add(made);
-        Ok(())
+        Ok(made)
     }
 }
 
-/// Frames and what was promised to them.
-#[derive(Default)]
-struct Promised {
-    /// Those that are not dirty yet.
-    missing: FrameList,
-    /// Those that are, and of which more blocks are to be placed than were.
-    reaching: FrameList,
+/// Up to which bytes a file reaches once a change is done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reach {
+    /// Up to which there will be data in what becomes dirty; blocks are promised up to there.
+    pub data: u64,
+    /// The file's size, if that is more than it has.
+    pub file: u64,
 }
 
-/// Blocks of a frame that is about to become dirty.
-#[derive(Clone, Copy, Default)]
-struct Blocks {
-    /// Its first ones, which are to be placed.
-    covered: u32,
-    /// Those of them that were before.
-    already: u32,
-    /// Promised, as there is a hole.
-    reserved: u32,
-    /// Overwritten where they are.
-    live: u32,
+/// Frames, and what their blocks are.
+pub(super) type Claims = SmallVec<[(u64, Claimed); 8]>;
+
+/// Frames that become dirty, or into which data reaches further.
+#[derive(Default)]
+pub(super) struct Grown {
+    /// Those that are not dirty yet.
+    pub missing: Claims,
+    /// Those that are, with how much more their blocks are.
+    pub reaching: Claims,
+    /// How many of the first blocks of the latter were to be placed before.
+    from: SmallVec<[u32; 8]>,
+}
+
+impl Grown {
+    fn claims(&mut self) -> impl Iterator<Item = (&mut (u64, Claimed), u32)> {
+        let reaching = self.reaching.iter_mut().zip(self.from.iter().copied());
+        self.missing.iter_mut().map(|claim| (claim, 0)).chain(reaching)
+    }
+
+    fn sum(&self, of: impl Fn(&Claimed) -> u32) -> u64 {
+        self.missing.iter().chain(&self.reaching).map(|(_, claimed)| u64::from(of(claimed))).sum()
+    }
 }
 
 /// Bytes of a part that begins at `offset` and ends where a frame does, `part` bytes or less.
 fn part_at(offset: u64, part: usize) -> usize {
     part - (offset % FRAME as u64) as usize
 }
-
-type FrameList = SmallVec<[(u64, Blocks); 8]>;
 
 /// A mode after a write by an ordinary user: set-user-ID gone, set-group-ID too if group-executable.
 pub fn without_suid(mode: u16) -> u16 {

@@ -30,7 +30,7 @@ const DIR_PATH: u64 = 16;
 /// Table blocks and neighbours on the orphan list that losing a name changes.
 const UNLINK: u64 = 7;
 /// Runs that one step of preallocation takes.
-pub(super) const PREALLOCATE_RUNS: usize = 16;
+pub const PREALLOCATE_RUNS: usize = 16;
 
 /// What giving places to data will dirty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl Ext4 {
     }
 }
 
-fn has_tree(inode: &Inode) -> bool {
+pub(super) fn has_tree(inode: &Inode) -> bool {
     match inode.kind() {
         Kind::File | Kind::Dir => true,
         Kind::Symlink => !inode.is_fast_link(),

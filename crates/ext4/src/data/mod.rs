@@ -1,18 +1,20 @@
 //! Where file data lies: looking it up, giving it blocks, taking them away. All in file system blocks.
 //!
-//! Delayed allocation works in three steps: [`Ext4::reserve`] when data is written to memory,
-//! [`Ext4::place`] and [`Ext4::unreserve`] when it gets its blocks, just before [`Ext4::freeze`].
+//! Delayed allocation works in three steps: [`Ext4::reserve`] and [`Ext4::reserve_nodes`] when data is written to memory,
+//! [`Ext4::place`] and [`Ext4::unreserve`], [`Ext4::unreserve_nodes`] when it gets its blocks, just before [`Ext4::freeze`].
 
 mod tree;
 
 use super::Ext4;
-use super::credits::PREALLOCATE_RUNS;
+use super::credits::{PREALLOCATE_RUNS, has_tree};
 use super::extents::{EXTENT_MAX, Extent, Spot, UNWRITTEN_MAX};
+use super::inode::flag;
 use super::space::{Claim, SHORT_FILE_BYTES};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::{DiskBlock, Ino};
 use bimetal_base::{Error, Result};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// What is at a block of a file, and for how many blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +98,7 @@ impl Ext4 {
     }
 
     /// Promises `blocks` to data that will be placed later, on behalf of an ordinary user. Blocks in
-    /// unwritten extents need no promise, but one for each keeps a full disk from refusing their place.
+    /// unwritten extents need no promise.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; see [`Ext4::is_room_awaited`].
@@ -133,12 +135,59 @@ impl Ext4 {
         self.store.space.unpromise(blocks);
     }
 
-    /// Gives blocks to `len` blocks of data from `block` on: holes get new ones, unwritten space becomes
-    /// data. The blocks taken must have been promised, or [`Error::NoSpace`] may come now. The runs are in
-    /// order and cover the whole range.
+    /// Blocks that the extent tree of a file can come to need for places of `blocks` blocks, one after the other in whatever
+    /// order, and for `extents` more extents; `moving`: of data that has places, too. What of the file is cut off or freed
+    /// meanwhile does not raise it. A block map of ext2 needs nodes for what it has, too, whatever changes.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::TooLarge`], as [`Ext4::inode_mut`]; nothing has changed then.
+    /// As [`Ext4::inode`].
+    pub fn nodes_to_place(&mut self, ino: Ino, blocks: u64, extents: usize, moving: bool) -> Result<u64> {
+        let slot = self.load(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        let converted = !inode.has(flag::EXTENTS);
+        if !has_tree(inode) || !converted && blocks == 0 && extents == 0 {
+            return Ok(0);
+        }
+        let tree = self.store.tree(inode)?;
+        let more = tree.extents_to_add(blocks, moving).saturating_add(extents);
+        let bare = if converted { tree.missing_nodes() } else { 0 };
+        Ok((tree.nodes_to_take(more) + bare) as u64)
+    }
+
+    /// Promises `blocks` to extent trees.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; see [`Ext4::is_room_awaited`].
+    pub fn reserve_nodes(&mut self, blocks: u64) -> Result<()> {
+        self.store.space.promise_nodes(blocks)
+    }
+
+    /// Takes back a promise to extent trees.
+    pub fn unreserve_nodes(&mut self, blocks: u64) {
+        self.store.space.unpromise_nodes(blocks);
+    }
+
+    /// The blocks of the extent without data that `block` lies in.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode`].
+    pub fn unwritten_around(&mut self, ino: Ino, block: u64) -> Result<Option<Range<u64>>> {
+        let slot = self.load(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        let Ok(block) = u32::try_from(block) else { return Ok(None) };
+        Ok(match self.store.mapped_tree(inode)?.spot(block) {
+            Spot::Extent(extent) if extent.unwritten => Some(extent.block.into()..extent.end()),
+            _ => None,
+        })
+    }
+
+    /// Gives blocks to `len` blocks of data from `block` on: holes get new ones, unwritten space becomes
+    /// data; where all of an unwritten extent does, that takes no node. The blocks taken, and those for the
+    /// file's tree, must have been promised, or [`Error::NoSpace`] may come now. The runs are in order and cover the
+    /// whole range.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::TooLarge`], as [`Ext4::inode_mut`].
     pub fn place(&mut self, ino: Ino, block: u64, len: u32) -> Result<PlacedRuns> {
         let range = block_range(block, u64::from(len))?;
         let slot = self.load_dirty(ino)?;
@@ -269,9 +318,23 @@ impl Ext4 {
         Ok(block.saturating_add(len))
     }
 
+    /// Blocks that have no place among the `len` blocks from `block` on.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], as [`Ext4::inode`].
+    pub fn holes_in(&mut self, ino: Ino, block: u64, len: u64) -> Result<u64> {
+        let (from, to) = block_range(block, len)?;
+        let slot = self.load(ino)?;
+        let inode = &mut self.inodes.entry(slot).inode;
+        self.store.mapped_tree(inode)?;
+        let holes = self.store.holes(inode, from, to)?;
+        Ok(holes.iter().map(|(from, to)| to - u64::from(*from)).sum())
+    }
+
     /// Gives space without data to the holes among the `len` blocks from `block` on, as far as one step goes. The
     /// answer is the block up to which that is: if it is not the end, go on from there with credits of its own. `promised`
-    /// blocks of the range were promised before; the promise of those that have their place now is to be taken back.
+    /// blocks of the range were promised before; the promise of those that have their place now is to be taken back. So were
+    /// nodes for as many extents as there are holes, [`PREALLOCATE_RUNS`](crate::PREALLOCATE_RUNS) at most.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if there is not enough for all of it, [`Error::TooLarge`], as [`Ext4::inode_mut`]; this step
@@ -283,10 +346,15 @@ impl Ext4 {
         self.store.mapped_tree(inode)?;
         let mut holes = self.store.holes(inode, from, to)?;
         let blocks: u64 = holes.iter().map(|(from, to)| to - u64::from(*from)).sum();
-        self.store.space.check_room(blocks.saturating_sub(promised), Claim::Ordinary)?;
+        self.store.space.check_data(blocks.saturating_sub(promised), self.store.geometry.root_blocks)?;
         let later = holes.get(PREALLOCATE_RUNS).map_or(to, |hole| hole.0.into());
         holes.truncate(PREALLOCATE_RUNS);
-        let found = self.store.take_for(inode, &holes, UNWRITTEN_MAX, PREALLOCATE_RUNS)?;
+        let found = self.store.take_for(
+            inode,
+            &holes,
+            (UNWRITTEN_MAX, PREALLOCATE_RUNS),
+            Some((Claim::Promised, 0)),
+        )?;
         self.store.add(inode, &found, true)?;
         let wanted: u64 = holes.iter().map(|(from, to)| to - u64::from(*from)).sum();
         let taken: u64 = found.iter().map(|extent| u64::from(extent.len)).sum();

@@ -46,23 +46,25 @@ impl Store {
         Ok(holes)
     }
 
-    /// Takes blocks for holes, in runs of at most `most`; all or nothing, but no more than `runs` of them.
+    /// Takes blocks for holes, in runs of at most `most`; all or nothing, but no more than `runs` of them. Unless nodes for the
+    /// file's tree were promised, `growth` says what they may use up, and how many extents more are to be added.
     pub(super) fn take_for(
         &mut self,
         inode: &mut Inode,
         holes: &[(u32, u64)],
-        most: u32,
-        runs: usize,
+        (most, runs): (u32, usize),
+        growth: Option<(Claim, usize)>,
     ) -> Result<Found> {
         let mut found = Found::new();
         let taken = self.take_all(inode, holes, (most, runs), &mut found);
         let sectors = found.iter().map(|extent| u64::from(extent.len)).sum::<u64>()
             * u64::from(self.geometry.block_bytes / 512);
         let fits = self.geometry.features.huge_file() || inode.blocks + sectors <= u64::from(u32::MAX);
-        let growth = |tree| self.check_growth(tree, found.len() + 2, 0, Claim::Promised);
-        let result = match (taken, fits, &inode.tree) {
-            (Ok(()), true, Some(tree)) => growth(tree),
-            (Ok(()), false, _) => Err(Error::TooLarge),
+        let result = match (taken, fits, &inode.tree, growth) {
+            (Ok(()), true, Some(tree), Some((claim, more))) => {
+                self.check_growth(tree, found.len() + more, 0, claim)
+            }
+            (Ok(()), false, ..) => Err(Error::TooLarge),
             (taken, ..) => taken,
         };
         if let Err(error) = result {
@@ -127,7 +129,7 @@ impl Store {
             return self.runs(inode, from, to, &[]);
         }
         let holes = self.holes(inode, from, to)?;
-        let found = self.take_for(inode, &holes, EXTENT_MAX, usize::MAX)?;
+        let found = self.take_for(inode, &holes, (EXTENT_MAX, usize::MAX), None)?;
         let runs = self.runs(inode, from, to, &found)?;
         self.add(inode, &found, false)?;
         self.tree(inode)?.write(from, to);
@@ -146,7 +148,8 @@ impl Store {
         self.mapped_tree(inode)?;
         self.tree_mut(inode)?;
         self.space.check_room(to - u64::from(from), claim)?;
-        let found = self.take_for(inode, &[(from, to)], EXTENT_MAX, usize::MAX)?;
+        let growth = (claim == Claim::Ordinary).then_some((claim, 1));
+        let found = self.take_for(inode, &[(from, to)], (EXTENT_MAX, usize::MAX), growth)?;
         if found.len() > runs {
             self.give_found(&found)?;
             return Err(Error::NoSpace("no long run of free blocks"));

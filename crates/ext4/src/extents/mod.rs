@@ -296,6 +296,11 @@ impl Extents {
                 Spot::Extent(extent) if !extent.unwritten => at = extent.end(),
                 Spot::Extent(extent) => {
                     let (from, to) = (at.max(u64::from(extent.block)) as u32, to.min(extent.end()));
+                    if from == extent.block && to == extent.end() {
+                        self.write_whole(from);
+                        at = to;
+                        continue;
+                    }
                     let part = extent.tail(from);
                     let part = if to < extent.end() { part.head(to as u32) } else { part };
                     self.cut(from, to, |_, _| ());
@@ -303,6 +308,26 @@ impl Extents {
                     at = to;
                 }
             }
+        }
+    }
+
+    /// Marks the extent that begins at `block` as written, where it stands: that takes no node, and gives none back.
+    fn write_whole(&mut self, block: u32) {
+        let leaf = self.leaf_of(block);
+        let leaf = &mut self.leaves[leaf];
+        let mut place = leaf.extents.partition_point(|extent| extent.block < block);
+        leaf.extents[place].unwritten = false;
+        leaf.changed = true;
+        if place > 0 && leaf.extents[place - 1].takes(&leaf.extents[place]) {
+            let joined = leaf.extents.remove(place);
+            place -= 1;
+            leaf.extents[place].len += joined.len;
+        }
+        if let Some(next) = leaf.extents.get(place + 1).copied()
+            && leaf.extents[place].takes(&next)
+        {
+            leaf.extents[place].len += next.len;
+            leaf.extents.remove(place + 1);
         }
     }
 

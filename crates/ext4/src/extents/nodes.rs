@@ -22,32 +22,69 @@ impl Extents {
         bare + self.index_nodes(self.leaves.len()).saturating_sub(self.index.len())
     }
 
-    /// Node blocks that adding `extents` extents may take at most.
-    pub fn nodes_to_add(&self, extents: usize) -> usize {
-        let held = self.leaves.iter().filter(|leaf| leaf.node != 0).count();
-        let grown = self.leaves.len() + extents.div_ceil(self.node_entries() / 2) + 1;
-        let grown =
-            if extents + self.leaves[0].extents.len() <= ROOT_ENTRIES && held == 0 { 0 } else { grown };
-        (grown + self.index_nodes(grown)).saturating_sub(held + self.index.len())
+    /// Levels of the index between the root and `leaves` leaves.
+    fn index_levels(&self, leaves: usize) -> usize {
+        let (mut level, mut levels) = (leaves, 0);
+        while level > ROOT_ENTRIES {
+            level = level.div_ceil(self.node_entries());
+            levels += 1;
+        }
+        levels
+    }
+
+    /// Leaves that come of others as they get `extents` more: each that is full is cut in two by the first it gets, one that was
+    /// cut or joined by a quarter of what it holds.
+    fn splits(&self, extents: usize) -> usize {
+        if self.leaves.len() == 1
+            && self.leaves[0].extents.len().saturating_add(extents) <= self.node_entries()
+        {
+            return 0;
+        }
+        extents.min(self.leaves.len()) + extents.saturating_mul(4).div_ceil(self.node_entries()) + 2
+    }
+
+    /// Node blocks that changes take at most, one after the other, which make `extents` extents more; what is given back
+    /// meanwhile is not counted on, since it stays held until a commit. Fewer or shorter extents never need more.
+    pub fn nodes_to_take(&self, extents: usize) -> usize {
+        if extents == 0 || self.has_room(extents) && !self.has_nodes() {
+            return 0;
+        }
+        let splits = self.splits(extents);
+        if splits == 0 {
+            return 1;
+        }
+        // Index nodes that were given back when leaves were joined are taken again when others are cut.
+        let index = splits.max(extents).div_ceil(self.node_entries());
+        1 + splits + 2 * (index + self.index_levels(self.leaves.len() + splits))
     }
 
     /// Nodes that changing `blocks` blocks, each anywhere, writes at most; and node blocks taken or given back.
     pub fn nodes_to_change(&self, blocks: u64) -> (u64, u64) {
-        let (one, first) = (self.leaves.len() == 1, self.leaves[0].extents.len());
-        // A change in the middle of an extent makes two more; where there is none yet, each block makes one.
-        let most = if one && first == 0 { blocks } else { blocks.saturating_mul(2) };
-        let extents = usize::try_from(most).unwrap_or(usize::MAX / 4);
+        let extents = self.extents_to_add(blocks, true);
         if self.has_room(extents) && !self.has_nodes() {
             return (0, 0);
         }
-        if one && self.index.is_empty() && first.saturating_add(extents) <= self.node_entries() {
+        let splits = self.splits(extents);
+        if splits == 0 && self.index.is_empty() {
             return (1, 2);
         }
-        let grown = extents.div_ceil(self.node_entries() / 2) + 1;
         let touched = extents.saturating_mul(2).min(self.leaves.len());
+        let grown = splits.max(1);
         let index = self.index_nodes(self.leaves.len() + grown).max(self.index.len());
         let nodes = (touched + grown + index) as u64;
         (nodes, nodes)
+    }
+
+    /// Extents that changes of `blocks` blocks add at most. Each makes two more in the middle of one, which happens to data that
+    /// moves (`moving`) and to space without data; where there is neither, each makes one.
+    pub fn extents_to_add(&self, blocks: u64, moving: bool) -> usize {
+        let plain = |extent: &Extent| !moving && !extent.unwritten;
+        let most = if self.is_flat() && self.leaves[0].extents.iter().all(plain) {
+            blocks
+        } else {
+            blocks.saturating_mul(2)
+        };
+        usize::try_from(most).unwrap_or(usize::MAX / 8)
     }
 
     /// Whether a few more extents can never need a node, the common case.

@@ -10,15 +10,15 @@
 //! for a run as long as wanted; then again for shorter ones. A group that was searched in vain remembers its
 //! longest run. Bitmaps are read when first needed; the first pass reads only a few.
 //!
-//! **Promises.** Data that has no place yet is promised to ([`Space::promise`]); everything else is turned
-//! down when it would eat into that or into the slack kept for extent tree nodes (2 % of the blocks, at most
-//! 4096, like Linux), which only data with a promise and tree nodes may use.
+//! **Promises.** Blocks are promised to data that has no place yet ([`Space::promise`]), and to the extent trees it will
+//! be in as many as they can come to need ([`Space::promise_nodes`]); everything else is turned down when it would eat into
+//! that. A slack (2 % of the blocks, at most 4096, like Linux) is kept for the trees: data is turned down when it would eat
+//! into it, too.
 
 use super::Space;
 use super::bitmap::{Bitmap, next_one};
 use super::group::{BLOCK_UNINIT, bitmap_sum};
 use crate::buffers::Buffers;
-use crate::extent_disk::node_entries;
 use bimetal_base::units::DiskBlock;
 use bimetal_base::{Error, Result};
 
@@ -159,12 +159,16 @@ pub(crate) enum Claim {
 }
 
 impl Space {
-    /// Blocks that nobody has, was promised or is kept for metadata.
+    /// Blocks that nobody has, was promised or is kept for trees; what was promised to those is of the slack first.
     fn spare(&self) -> u64 {
-        let per_node = u64::from(node_entries(self.geometry.block_bytes));
         let slack = if self.keeps_back { (self.geometry.blocks / 50).min(4096) } else { 0 };
-        let tied = self.count.promised + self.count.promised / per_node + slack;
+        let tied = self.count.promised + self.count.nodes.max(slack);
         (self.count.blocks - self.count.held).saturating_sub(tied)
+    }
+
+    /// Blocks that nobody has or was promised.
+    fn unpromised(&self) -> u64 {
+        (self.count.blocks - self.count.held).saturating_sub(self.count.promised + self.count.nodes)
     }
 
     /// Promises `blocks` to data that will be placed later; `keep` more must stay free.
@@ -172,13 +176,17 @@ impl Space {
     /// # Errors
     /// [`Error::NoSpace`].
     pub fn promise(&mut self, blocks: u64, keep: u64) -> Result<()> {
-        let per_node = u64::from(node_entries(self.geometry.block_bytes));
+        self.check_data(blocks, keep)?;
+        self.count.promised += blocks;
+        Ok(())
+    }
+
+    /// Makes sure that so many blocks could be promised to data.
+    pub fn check_data(&self, blocks: u64, keep: u64) -> Result<()> {
         let keep = if self.keeps_back { keep } else { 0 };
-        let need = blocks.saturating_add(blocks / per_node).saturating_add(keep);
-        if need > self.spare() {
+        if blocks > 0 && blocks.saturating_add(keep) > self.spare() {
             return Err(Error::NoSpace("all blocks are in use or promised"));
         }
-        self.count.promised += blocks;
         Ok(())
     }
 
@@ -188,11 +196,27 @@ impl Space {
         self.count.promised = self.count.promised.saturating_sub(blocks);
     }
 
+    /// Promises `blocks` more to extent trees, from the slack, too.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub fn promise_nodes(&mut self, blocks: u64) -> Result<()> {
+        if blocks > self.unpromised() {
+            return Err(Error::NoSpace("no free blocks for where a file's extents are listed"));
+        }
+        self.count.nodes += blocks;
+        Ok(())
+    }
+
+    /// Takes back a promise to extent trees.
+    pub fn unpromise_nodes(&mut self, blocks: u64) {
+        debug_assert!(blocks <= self.count.nodes, "more is taken back than was promised");
+        self.count.nodes = self.count.nodes.saturating_sub(blocks);
+    }
+
     /// The most that could be promised, with `keep` more left free, once nothing is held any more.
     pub fn promisable(&self, keep: u64) -> u64 {
-        let per_node = u64::from(node_entries(self.geometry.block_bytes));
-        let room = (self.spare() + self.count.held).saturating_sub(keep);
-        room - room.div_ceil(per_node + 1)
+        (self.spare() + self.count.held).saturating_sub(keep)
     }
 
     /// Makes sure that `blocks` can be taken beyond all promises.

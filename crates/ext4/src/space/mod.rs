@@ -43,6 +43,8 @@ pub(super) struct Counters {
     pub held: u64,
     /// Promised to data that has no place yet.
     pub promised: u64,
+    /// Promised to the extent trees of files that such data is in.
+    pub nodes: u64,
     /// Free inodes.
     pub inodes: u32,
 }

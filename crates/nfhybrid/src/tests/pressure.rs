@@ -323,7 +323,11 @@ fn append(fs: &NfHybrid, ino: Ino, blocks: u64) -> u64 {
         .count() as u64
 }
 
-/// A file system on a full disk, but for some blocks: most of them are promised to file `c`, the others not yet.
+/// Files of five blocks: each could come to need a node for its extents.
+const FIVES: u64 = 300;
+
+/// A file system on a full disk, but for some blocks: most of them are promised to short files, and to the trees of these more
+/// than what is kept for trees; the others not yet.
 struct NearlyFull {
     fs: NfHybrid,
     held: Arc<Held>,
@@ -334,19 +338,19 @@ struct NearlyFull {
 }
 
 fn nearly_full() -> Option<NearlyFull> {
-    let (disk, ssd) = halves(32, 32)?;
+    let (disk, ssd) = halves_with(48, 32, &ssd::Config::default(), &["-b", "4096", "-J", "size=16"])?;
     let held = Held::new(disk.clone());
     let fs = NfHybrid::open(held.clone(), Some(ssd.clone()), manual()).unwrap();
     let blocks = fill(&fs, "hog");
     let hog = fs.lookup(ROOT_INO, b"hog").unwrap().ino;
-    let (b, c) = (create(&fs, "b", b""), create(&fs, "c", b""));
-    let size = Some((blocks - 1600) * 4096);
+    let b = create(&fs, "b", b"");
+    let size = Some((blocks - 2000) * 4096);
     fs.setattr(hog, &SetAttr { size, ..SetAttr::default() }).unwrap();
     fs.commit().unwrap();
-    for block in 0..15 {
-        fs.write(c, block * 409_600, &[5; 409_600], false).unwrap().get().unwrap();
+    for file in 0..FIVES {
+        let ino = create(&fs, &format!("c{file}"), &[5; 5 * 4096]);
+        fs.fsync(ino, false).unwrap().get().unwrap();
     }
-    fs.fsync(c, false).unwrap().get().unwrap();
     Some(NearlyFull { fs, held, disk, ssd, b })
 }
 
@@ -375,7 +379,7 @@ fn what_was_accepted_on_a_full_disk_while_it_committed_is_there_after_a_crash() 
     let [disk, ssd] = [images.0, images.1].map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     assert!(contents(&fs, "b") == vec![7; (at_once as usize + 2) * 4096]);
-    assert!(contents(&fs, "c") == vec![5; 1500 * 4096]);
+    assert!((0..FIVES).all(|file| contents(&fs, &format!("c{file}")) == [5; 5 * 4096]));
     fs.shutdown().unwrap();
 }
 

@@ -1,0 +1,84 @@
+//! Writing into space that was reserved ahead, on a disk without a block left for where a file's extents are listed.
+//!
+//! What is written into the middle of an extent without data makes three of it, and the file's tree may need a node for
+//! that. There is none: so all of the extent becomes data, zeros where nothing was written, and the tree stays as it is. The
+//! kernel's ext4 does the same (`EXT4_EXT_MAY_ZEROOUT`). So what was reserved can be written, however full the disk is.
+//!
+//! Not where the extent reaches past the end of the file: behind it there is no data. Such a write is refused.
+
+use super::Shared;
+use super::core::Core;
+use super::frames::{Claimed, Frame};
+use super::write::Grown;
+use bimetal_base::units::Ino;
+use bimetal_base::{Error, Result};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Extents, by blocks of the file.
+pub(super) type Extents = SmallVec<[Range<u64>; 2]>;
+
+/// What the caller is told who finds no way.
+const FULL: Error = Error::NoSpace("no free blocks for where the file's extents are listed");
+
+impl Shared {
+    /// The extents without data that all lie in which frames place, in a file that will reach up to byte `file`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if something else is placed, or an extent cannot become data as a whole.
+    pub(super) fn extents_to_fill(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        grown: &Grown,
+        file: u64,
+    ) -> Result<Extents> {
+        let per_frame = self.blocks_per_frame;
+        let end_of_file = core.ext4.inode(ino)?.size.max(file).div_ceil(self.disk_block_bytes as u64);
+        let mut extents = Extents::new();
+        for &(index, Claimed { covered, reserved, .. }) in grown.missing.iter().chain(&grown.reaching) {
+            if reserved > 0 {
+                return Err(FULL);
+            }
+            for block in index * per_frame..index * per_frame + u64::from(covered) {
+                if extents.last().is_some_and(|extent| extent.contains(&block)) {
+                    continue;
+                }
+                match core.ext4.unwritten_around(ino, block)? {
+                    Some(extent) if extent.end <= end_of_file => extents.push(extent),
+                    Some(_) => return Err(FULL),
+                    None => {}
+                }
+            }
+        }
+        let is_dirty = |index: u64| {
+            grown.missing.iter().any(|(missing, _)| *missing == index)
+                || core.nodes.get(ino).is_some_and(|node| node.frames().contains_key(&index))
+        };
+        // Of a frame that the extent has a part of, there may be data beside it.
+        let is_apart = |block: u64| block.is_multiple_of(per_frame) || is_dirty(block / per_frame);
+        let fit = |extent: &Range<u64>| {
+            is_apart(extent.start) && (extent.end == end_of_file || is_apart(extent.end))
+        };
+        if extents.iter().all(fit) { Ok(extents) } else { Err(FULL) }
+    }
+
+    /// Makes the rest of these extents dirty, with zeros. It has its blocks, and needs no credits: one leaf of the tree says so.
+    pub(super) fn fill_out(&self, core: &mut Core, ino: Ino, extents: &[Range<u64>]) {
+        let per_frame = self.blocks_per_frame;
+        let node = core.node_of(ino);
+        for extent in extents {
+            for index in extent.start / per_frame..extent.end.div_ceil(per_frame) {
+                let covered = (extent.end - index * per_frame).min(per_frame) as u32;
+                match node.frames().get(&index).map(Frame::covered) {
+                    Some(more) if more >= covered => {}
+                    Some(_) => node.cover([(index, Claimed { covered, ..Claimed::default() })]),
+                    None => {
+                        let claimed = Claimed { covered, ..Claimed::default() };
+                        node.add([(index, Frame::shared_zeros(&self.pool).with_blocks(claimed))]);
+                    }
+                }
+            }
+        }
+    }
+}
