@@ -287,18 +287,39 @@ impl Core {
         Ok(Needs { tree, nodes, ..none })
     }
 
-    /// Promises to a file's tree, beside what its dirty data needs, what up to `extents` more can come to take of the disk. The
+    /// Promises to a file's tree what up to `extents` more can come to take of the disk, and its dirty data after them. The
     /// next [`set_needs`](Core::set_needs) gives back what was not used.
     ///
     /// # Errors
     /// As there.
     pub(super) fn promise_growth(&mut self, ino: Ino, extents: usize) -> Result<()> {
         let needs = self.node_of(ino).needs();
-        let mut nodes = self.ext4.nodes_to_place(ino, 0, extents, false)?;
-        if nodes > 0 && needs.placing > 0 {
-            nodes += self.ext4.nodes_to_place(ino, needs.placing, 2 * extents, true)?;
+        let nodes = self.nodes_to_grow(ino, extents)?;
+        self.promise_nodes(ino, nodes.saturating_sub(needs.nodes))
+    }
+
+    /// The same beside all that was promised to the tree so far: some of it may be used up.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn promise_more_growth(&mut self, ino: Ino, extents: usize) -> Result<()> {
+        let nodes = self.nodes_to_grow(ino, extents)?;
+        self.promise_nodes(ino, nodes)
+    }
+
+    /// Nodes that so many extents more take, and those that dirty data can take of the tree with them.
+    fn nodes_to_grow(&mut self, ino: Ino, extents: usize) -> Result<u64> {
+        let placing = self.node_of(ino).needs().placing;
+        let own = self.ext4.nodes_to_place(ino, 0, extents, false)?;
+        match placing {
+            0 => Ok(own),
+            _ => Ok(own + self.ext4.nodes_to_place(ino, placing, 2 * extents, true)?),
         }
+    }
+
+    fn promise_nodes(&mut self, ino: Ino, nodes: u64) -> Result<()> {
         self.ext4.reserve_nodes(nodes)?;
+        let needs = self.node_of(ino).needs();
         self.replace_needs(ino, Needs { nodes: needs.nodes + nodes, ..needs });
         Ok(())
     }

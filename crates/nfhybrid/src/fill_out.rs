@@ -8,7 +8,7 @@
 
 use super::Shared;
 use super::core::Core;
-use super::frames::{Claimed, Frame};
+use super::frames::{Claimed, Frame, blocks_within};
 use super::write::Grown;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -36,11 +36,12 @@ impl Shared {
         let per_frame = self.blocks_per_frame;
         let end_of_file = core.ext4.inode(ino)?.size.max(file).div_ceil(self.disk_block_bytes as u64);
         let mut extents = Extents::new();
-        for &(index, Claimed { covered, reserved, .. }) in grown.missing.iter().chain(&grown.reaching) {
+        for &(index, Claimed { covers, reserved, .. }) in grown.missing.iter().chain(&grown.reaching) {
             if reserved > 0 {
                 return Err(FULL);
             }
-            for block in index * per_frame..index * per_frame + u64::from(covered) {
+            for within in (0..per_frame).filter(|within| covers >> within & 1 == 1) {
+                let block = index * per_frame + within;
                 if extents.last().is_some_and(|extent| extent.contains(&block)) {
                     continue;
                 }
@@ -69,14 +70,11 @@ impl Shared {
         let node = core.node_of(ino);
         for extent in extents {
             for index in extent.start / per_frame..extent.end.div_ceil(per_frame) {
-                let covered = (extent.end - index * per_frame).min(per_frame) as u32;
-                match node.frames().get(&index).map(Frame::covered) {
-                    Some(more) if more >= covered => {}
-                    Some(_) => node.cover([(index, Claimed { covered, ..Claimed::default() })]),
-                    None => {
-                        let claimed = Claimed { covered, ..Claimed::default() };
-                        node.add([(index, Frame::shared_zeros(&self.pool).with_blocks(claimed))]);
-                    }
+                let covers = blocks_within(index * per_frame, per_frame, extent);
+                let claimed = Claimed { covers, ..Claimed::default() };
+                match node.frames().contains_key(&index) {
+                    true => node.cover([(index, claimed)]),
+                    false => node.add([(index, Frame::shared_zeros(&self.pool).with_blocks(claimed))]),
                 }
             }
         }

@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Size of a frame in bytes: the kernel's page.
@@ -135,17 +136,27 @@ pub struct Frame {
     /// becomes data as a whole need none.
     placing: u32,
     /// Its first blocks, which get a place when it is frozen. Those behind them hold no data, on the disk either, and get none.
-    covered: u32,
+    covers: Blocks,
     /// All its blocks get new places: those it has were promised others.
     moves: bool,
     known: Known,
 }
 
+/// Blocks of the disk half in a frame, a bit each, the first the lowest: four of 1 KiB at most.
+pub type Blocks = u8;
+
+/// The blocks of a frame that begins with block `first` of a file which lie in a range of the file's blocks.
+pub fn blocks_within(first: u64, per_frame: u64, range: &Range<u64>) -> Blocks {
+    let bit = |block: u64| block.clamp(first, first + per_frame) - first;
+    let below = |bits: u64| ((1_u16 << bits) - 1) as Blocks;
+    below(bit(range.end)) & !below(bit(range.start))
+}
+
 /// What the blocks of a frame are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claimed {
-    /// Its first ones, which get a place.
-    pub covered: u32,
+    /// Those that get a place when it is frozen.
+    pub covers: Blocks,
     /// Promised to it, as there is a hole.
     pub reserved: u32,
     /// Of live data, overwritten where they are.
@@ -183,7 +194,7 @@ impl Frame {
             reserved: 0,
             live: 0,
             placing: 0,
-            covered: 0,
+            covers: 0,
             moves: false,
             known: Known::default(),
         }
@@ -203,40 +214,40 @@ impl Frame {
     }
 
     /// The same with what its blocks are.
-    pub fn with_blocks(mut self, Claimed { covered, reserved, live, placing }: Claimed) -> Frame {
-        (self.covered, self.reserved, self.live, self.placing) = (covered, reserved, live, placing);
+    pub fn with_blocks(mut self, Claimed { covers, reserved, live, placing }: Claimed) -> Frame {
+        (self.covers, self.reserved, self.live, self.placing) = (covers, reserved, live, placing);
         self
     }
 
     /// What its blocks are.
     pub fn claimed(&self) -> Claimed {
-        let Frame { covered, reserved, live, placing, .. } = *self;
-        Claimed { covered, reserved, live, placing }
+        let Frame { covers, reserved, live, placing, .. } = *self;
+        Claimed { covers, reserved, live, placing }
     }
 
-    /// How many of its first blocks get a place when it is frozen.
-    pub fn covered(&self) -> u32 {
-        self.covered
+    /// Which of its blocks get a place when it is frozen; those that do not hold no data, on the disk either.
+    pub fn covers(&self) -> Blocks {
+        self.covers
     }
 
-    /// Data reaches further into it: so many of its first blocks get a place now, and so many more are promised.
-    pub fn cover(&mut self, Claimed { covered, reserved, live, placing }: Claimed) {
-        self.covered = covered;
+    /// More of its blocks get a place, and what else of them is more than it was.
+    pub fn cover(&mut self, Claimed { covers, reserved, live, placing }: Claimed) {
+        self.covers |= covers;
         self.reserved += reserved;
         self.live += live;
         self.placing += placing;
     }
 
-    /// Its file ends in it, behind `covered` of its blocks, of which `holes` have no place and `data` hold live data. What is
-    /// not needed any more.
-    pub fn end_at(&mut self, covered: u32, holes: u32, data: u32) -> Claimed {
+    /// Its file ends in it: of its blocks only `kept` are left, of which `holes` that get a place have none yet and `data` hold live
+    /// data. What is not needed any more.
+    pub fn end_at(&mut self, kept: Blocks, holes: u32, data: u32) -> Claimed {
         let old = self.claimed();
-        self.covered = old.covered.min(covered);
+        self.covers = old.covers & kept;
         self.live = old.live.min(data);
         self.reserved = old.reserved.min(if self.moves { holes + data } else { holes });
-        self.placing = old.placing.min(self.covered - self.live);
+        self.placing = old.placing.min(self.covers.count_ones() - self.live);
         Claimed {
-            covered: old.covered - self.covered,
+            covers: old.covers & !kept,
             reserved: old.reserved - self.reserved,
             live: old.live - self.live,
             placing: old.placing - self.placing,
@@ -250,7 +261,7 @@ impl Frame {
 
     /// Whether places for blocks `first`, its own first one, to `end` are all it needs.
     pub fn is_placed_by(&self, first: u64, end: u64) -> bool {
-        !self.moves && first + u64::from(self.covered) <= end
+        !self.moves && first + u64::from(Blocks::BITS - self.covers.leading_zeros()) <= end
     }
 
     /// Its blocks have their places; how many were promised to it, and are no more.
@@ -319,8 +330,8 @@ impl Frame {
 
     /// Ends the frame's dirty life.
     pub fn freeze(mut self) -> Frozen {
-        let Frame { covered, moves, known, .. } = self;
-        Frozen { bytes: self.share(), covered, moves, known, bound: false }
+        let Frame { covers, moves, known, .. } = self;
+        Frozen { bytes: self.share(), covers, moves, known, bound: false }
     }
 }
 
@@ -328,7 +339,7 @@ impl Frame {
 #[derive(Clone)]
 pub struct Frozen {
     bytes: Bytes,
-    covered: u32,
+    covers: Blocks,
     moves: bool,
     known: Known,
     bound: bool,
@@ -340,9 +351,9 @@ impl Frozen {
         &self.bytes
     }
 
-    /// How many of its first blocks get a place on the disk.
-    pub fn covered(&self) -> u32 {
-        self.covered
+    /// Which of its blocks get a place on the disk.
+    pub fn covers(&self) -> Blocks {
+        self.covers
     }
 
     /// All its blocks get new places, which were promised.

@@ -28,12 +28,13 @@ pub(super) const RELOCATE_BYTES: u64 = 1 << 20;
 fn covered_blocks(frozen: &FrozenFrames, per_frame: u64, end: u64) -> SmallVec<[Range<u64>; 2]> {
     let mut stretches = SmallVec::<[Range<u64>; 2]>::new();
     for (&index, frame) in frozen {
-        let start = index * per_frame;
-        let stop = (start + u64::from(frame.covered())).min(end);
-        match stretches.last_mut() {
-            _ if stop <= start => {}
-            Some(last) if last.end == start => last.end = stop,
-            _ => stretches.push(start..stop),
+        for within in (0..per_frame).filter(|within| frame.covers() >> within & 1 == 1) {
+            let block = index * per_frame + within;
+            match stretches.last_mut() {
+                _ if block >= end => break,
+                Some(last) if last.end == block => last.end += 1,
+                _ => stretches.push(block..block + 1),
+            }
         }
     }
     stretches
@@ -183,7 +184,7 @@ impl Shared {
                 continue;
             }
             // Each of the new extents, and what is left of the old one at both ends.
-            let promised = core.promise_growth(ino, 2 * pieces + 2);
+            let promised = core.promise_more_growth(ino, 2 * pieces + 2);
             match promised.and_then(|()| core.ext4.relocate(ino, placed.block, placed.len, pieces)) {
                 Ok(new) => {
                     core.counters.relocated_bytes += u64::from(placed.len) * self.disk_block_bytes as u64;

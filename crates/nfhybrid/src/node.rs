@@ -14,7 +14,7 @@
 //! Cost: 200 bytes, and the frames.
 
 use super::dirty::Needs;
-use super::frames::{Claimed, Frame, Frames, Frozen, Known};
+use super::frames::{Blocks, Claimed, Frame, Frames, Frozen, Known};
 use super::policy::Policy;
 use bimetal_base::units::Ino;
 use bytes::Bytes;
@@ -264,8 +264,8 @@ impl Node {
         frames.extend(made.into_iter().inspect(|(_, frame)| *reserved += u64::from(frame.reserved())));
     }
 
-    /// Data reaches further into dirty frames: of each its number, how many of its first blocks are to be placed now, and what
-    /// else of its blocks is more than it was.
+    /// Data comes to more blocks of dirty frames: of each its number, which of its blocks are to be placed now, and what else of
+    /// them is more than it was.
     pub fn cover(&mut self, reaching: impl IntoIterator<Item = (u64, Claimed)>) {
         for (index, more) in reaching {
             if let Some(frame) = self.frames.get_mut(&index) {
@@ -275,11 +275,11 @@ impl Node {
         }
     }
 
-    /// The file ends in this frame now, behind so many of its blocks, of which so many have no place and so many hold live
-    /// data.
-    pub fn end_at(&mut self, index: u64, covered: u32, holes: u32, data: u32) -> Dropped {
+    /// The file ends in this frame now, of whose blocks these are left; so many that are to be placed have no place, and so many
+    /// hold live data.
+    pub fn end_at(&mut self, index: u64, kept: Blocks, holes: u32, data: u32) -> Dropped {
         let Some(frame) = self.frames.get_mut(&index) else { return Dropped::default() };
-        let dropped = Dropped::of([frame.end_at(covered, holes, data)]);
+        let dropped = Dropped::of([frame.end_at(kept, holes, data)]);
         self.reserved -= dropped.reserved;
         dropped
     }
@@ -365,7 +365,7 @@ mod tests {
     use super::super::frames::Pool;
     use super::*;
 
-    const BLOCKS: Claimed = Claimed { covered: 4, reserved: 1, live: 3, placing: 1 };
+    const BLOCKS: Claimed = Claimed { covers: 0b1111, reserved: 1, live: 3, placing: 1 };
 
     fn with_frames(frames: Range<u64>) -> Node {
         let pool = Pool::new(4, 0);
@@ -383,9 +383,13 @@ mod tests {
         node.promise_to_move(2..4);
         assert_eq!((node.reserved(), node.live_in(0..10)), (16, 24));
         assert_eq!(node.cut(&(3..8)), Dropped { reserved: 8, live: 12, placing: 8 });
-        assert_eq!(node.end_at(2, 3, 1, 1), Dropped { reserved: 2, live: 0, placing: 1 }, "one that moves");
-        assert_eq!(node.end_at(1, 2, 0, 2), Dropped { reserved: 1, live: 1, placing: 1 });
-        assert_eq!(node.end_at(1, 3, 0, 2), Dropped::default(), "it ends before that");
+        assert_eq!(
+            node.end_at(2, 0b111, 1, 1),
+            Dropped { reserved: 2, live: 0, placing: 1 },
+            "one that moves"
+        );
+        assert_eq!(node.end_at(1, 0b11, 0, 2), Dropped { reserved: 1, live: 1, placing: 1 });
+        assert_eq!(node.end_at(1, 0b111, 0, 2), Dropped::default(), "it ends before that");
         let taken = node.take().unwrap();
         assert_eq!((taken.frames.len(), taken.reserved, taken.touched), (5, 5, 0..10));
         assert!(node.reserved() == 0 && node.take().is_none());

@@ -7,7 +7,7 @@ use super::Shared;
 use super::aftermath::Touched;
 use super::core::Core;
 use super::credits::Credits;
-use super::frames::{FRAME, Frame};
+use super::frames::{FRAME, Frame, blocks_within};
 use super::node::Dropped;
 use super::partial::{frames_in_part, has_data};
 use super::read::STRETCHES_MAX;
@@ -59,7 +59,7 @@ impl Shared {
             return Ok(false);
         }
         let index = frame_of(range.start);
-        self.make_dirty(core, ino, index..index + 1, None, Reach::default())?;
+        self.make_dirty(core, ino, index..index + 1, None, Reach { blocks: &|_| 0, file: 0 })?;
         Ok(true)
     }
 
@@ -81,19 +81,20 @@ impl Shared {
         let index = frame_of(size);
         let first = index * self.blocks_per_frame;
         let end = size.div_ceil(self.disk_block_bytes as u64);
-        let covered = core.node_of(ino).frames().get(&index).map_or(0, Frame::covered);
-        if first + u64::from(covered) <= end {
+        let covers = core.node_of(ino).frames().get(&index).map_or(0, Frame::covers);
+        let kept = blocks_within(first, self.blocks_per_frame, &(first..end));
+        if covers & !kept == 0 {
             return Ok(());
         }
         let (mut holes, mut data) = (0, 0);
-        for block in first..end {
-            match core.ext4.map(ino, block, 1)? {
+        for within in (0..self.blocks_per_frame).filter(|within| (covers & kept) >> within & 1 == 1) {
+            match core.ext4.map(ino, first + within, 1)? {
                 Mapping::Hole { .. } => holes += 1,
                 Mapping::Data { .. } => data += 1,
                 Mapping::Unwritten { .. } => {}
             }
         }
-        let dropped = core.node_of(ino).end_at(index, (end - first) as u32, holes, data);
+        let dropped = core.node_of(ino).end_at(index, kept, holes, data);
         self.need_less(core, ino, dropped);
         Ok(())
     }
@@ -198,10 +199,9 @@ impl Shared {
                 core.look_at_data(ino)?;
                 for _ in 0..STRETCHES_MAX {
                     let frame = block / self.blocks_per_frame;
-                    let covered =
-                        core.nodes.get(ino).and_then(|node| node.frames().get(&frame)).map(Frame::covered);
+                    let dirty = core.nodes.get(ino).and_then(|node| node.frames().get(&frame));
                     let within = block % self.blocks_per_frame;
-                    if covered.is_some_and(|covered| within < u64::from(covered)) {
+                    if dirty.is_some_and(|dirty| dirty.covers() >> within & 1 == 1) {
                         block += 1;
                     } else {
                         match core.ext4.map(ino, block, u32::MAX)? {

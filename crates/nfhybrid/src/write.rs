@@ -7,7 +7,7 @@ use super::core::Core;
 use super::credits::Credits;
 use super::dirty::Needs;
 use super::fill_out::Extents;
-use super::frames::{Claimed, FRAME, Frame, Pages};
+use super::frames::{Blocks, Claimed, FRAME, Frame, Pages, blocks_within};
 use super::freeze::RELOCATE_BYTES;
 use super::partial::{frames_in_part, load_frame};
 use bimetal_base::units::Ino;
@@ -118,7 +118,11 @@ impl Shared {
     ) -> Result<()> {
         let now = core.wall();
         let end = offset + data.len() as u64;
-        self.put_pages(core, ino, (offset, data), pages, Reach { data: end, file: end })?;
+        let block_bytes = self.disk_block_bytes as u64;
+        let written = offset / block_bytes..end.div_ceil(block_bytes);
+        let per_frame = self.blocks_per_frame;
+        let blocks = |index: u64| blocks_within(index * per_frame, per_frame, &written);
+        self.put_pages(core, ino, (offset, data), pages, Reach { blocks: &blocks, file: end })?;
         core.begin();
         core.dirty.add(data.len() as u64);
         let inode = core.ext4.inode_mut(ino)?;
@@ -132,13 +136,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Copies whole frames from the log into a file that has `size` bytes in the end, each all or nothing. What of them is zeros
-    /// to their end is not promised blocks: it may lie past the end of the file, which did not ask for any.
+    /// Copies whole frames from the log into a file that has `size` bytes in the end, each all or nothing. Blocks of zeros are
+    /// not promised a place: nobody may have asked for one.
     pub(super) fn put(&self, core: &mut Core, ino: Ino, offset: u64, data: &[u8], size: u64) -> Result<()> {
         for (at, frame) in (offset..).step_by(FRAME).zip(data.chunks(FRAME)) {
-            let zeros = frame.iter().rev().take_while(|byte| **byte == 0).count();
-            let data = at + (frame.len() - zeros).max(1) as u64;
-            let reach = Reach { data, file: size.max(data) };
+            let blocks = frame.chunks(self.disk_block_bytes).zip(0..);
+            let filled = blocks.filter(|(block, _)| block.iter().any(|byte| *byte != 0));
+            let blocks = filled.fold(0, |blocks, (_, within)| blocks | 1 << within);
+            let reach = Reach { blocks: &|_| blocks, file: size };
             self.put_pages(core, ino, (at, frame), &mut Pages::none(), reach)?;
         }
         Ok(())
@@ -151,7 +156,7 @@ impl Shared {
         ino: Ino,
         (offset, data): (u64, &[u8]),
         pages: &mut Pages,
-        reach: Reach,
+        reach: Reach<'_>,
     ) -> Result<()> {
         let last = frame_from(offset + data.len() as u64);
         let overwritten = offset..offset + data.len() as u64;
@@ -172,8 +177,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a range of frames dirty with their present contents, promising disk blocks for what has none as far as there will
-    /// be data, and for the file's tree.
+    /// Makes a range of frames dirty with their present contents, promising disk blocks for what has none and will hold data, and
+    /// for the file's tree.
     ///
     /// `overwritten` is a range of bytes the caller is about to set: what lies in it need not be read.
     pub(super) fn make_dirty(
@@ -182,10 +187,10 @@ impl Shared {
         ino: Ino,
         frames: Range<u64>,
         overwritten: Option<Range<u64>>,
-        reach: Reach,
+        reach: Reach<'_>,
     ) -> Result<()> {
         core.node_of(ino).touch(&frames);
-        let grown = self.promise(core, ino, frames, reach.data)?;
+        let grown = self.promise(core, ino, frames, reach.blocks)?;
         let kept = self.keep_promise(core, ino, &grown, overwritten, reach.file);
         if kept.is_err() {
             core.ext4.unreserve(grown.sum(|claimed| claimed.reserved));
@@ -227,47 +232,55 @@ impl Shared {
         Ok(())
     }
 
-    /// The frames of the range that are not dirty yet, and those that are and into which data will reach further, with what
-    /// their blocks are that come to it; holes are promised blocks.
-    fn promise(&self, core: &mut Core, ino: Ino, frames: Range<u64>, reaches: u64) -> Result<Grown> {
+    /// The frames of the range that are not dirty yet, and those that are and of which more blocks will hold data, with what
+    /// these blocks are; holes are promised blocks. Of a frame those blocks get places that will hold data (`wanted`) or do.
+    fn promise(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        frames: Range<u64>,
+        wanted: &dyn Fn(u64) -> Blocks,
+    ) -> Result<Grown> {
         let per_frame = self.blocks_per_frame;
-        let wanted = reaches.div_ceil(self.disk_block_bytes as u64);
         let mut grown = Grown::default();
         let node = core.node_of(ino);
         for index in frames {
-            let covered = wanted.saturating_sub(index * per_frame).min(per_frame) as u32;
-            let claimed = Claimed { covered, ..Claimed::default() };
-            match node.frames().get(&index).map(Frame::covered) {
-                None => grown.missing.push((index, claimed)),
-                Some(less) if less < covered => {
-                    grown.from.push(less);
-                    grown.reaching.push((index, claimed));
+            let wanted = wanted(index);
+            match node.frames().get(&index).map(Frame::covers) {
+                None => grown.missing.push((index, Claimed { covers: wanted, ..Claimed::default() })),
+                Some(covers) if wanted & !covers != 0 => {
+                    let covers = wanted & !covers;
+                    grown.reaching.push((index, Claimed { covers, ..Claimed::default() }));
                 }
                 Some(_) => {}
             }
         }
         let mut known: Option<(Range<u64>, Mapping)> = None;
-        for ((index, claimed), from) in grown.claims() {
-            let (start, mut holes) = (*index * per_frame, 0);
-            // Of a frame that is dirty, what is behind what was covered has no data on the disk.
-            for block in start + u64::from(from)..start + per_frame {
+        let claims = [(&mut grown.missing, true), (&mut grown.reaching, false)];
+        for ((index, claimed), is_new) in claims
+            .into_iter()
+            .flat_map(|(claims, is_new)| claims.iter_mut().map(move |claim| (claim, is_new)))
+        {
+            for within in 0..per_frame {
+                let (block, bit) = (*index * per_frame + within, 1 << within);
+                // Of a frame that is dirty, what gets no place has no data on the disk.
+                if !is_new && claimed.covers & bit == 0 {
+                    continue;
+                }
                 if !known.as_ref().is_some_and(|(range, _)| range.contains(&block)) {
                     let mapping = core.ext4.map(ino, block, u32::MAX)?;
                     known = Some((block..block + mapping.blocks().max(1), mapping));
                 }
                 match known.as_ref().map(|(_, mapping)| mapping) {
-                    Some(Mapping::Hole { .. }) => holes += 1,
                     Some(Mapping::Data { .. }) => {
                         claimed.live += 1;
-                        claimed.covered = claimed.covered.max((block + 1 - start) as u32);
+                        claimed.covers |= bit;
                     }
-                    Some(Mapping::Unwritten { .. }) | None => {}
-                }
-                if block + 1 - start <= u64::from(claimed.covered) {
-                    claimed.reserved += std::mem::take(&mut holes);
+                    Some(Mapping::Hole { .. }) if claimed.covers & bit != 0 => claimed.reserved += 1,
+                    _ => {}
                 }
             }
-            claimed.placing = claimed.covered - from - claimed.live;
+            claimed.placing = claimed.covers.count_ones() - claimed.live;
         }
         core.ext4.reserve(grown.sum(|claimed| claimed.reserved))?;
         Ok(grown)
@@ -314,35 +327,28 @@ impl Shared {
     }
 }
 
-/// Up to which bytes a file reaches once a change is done.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reach {
-    /// Up to which there will be data in what becomes dirty; blocks are promised up to there.
-    pub data: u64,
-    /// The file's size, if that is more than it has.
+/// What a change brings.
+#[derive(Clone, Copy)]
+pub(super) struct Reach<'a> {
+    /// Which blocks of a frame, given by its number, will hold data.
+    pub blocks: &'a dyn Fn(u64) -> Blocks,
+    /// The file's size once it is done, if that is more than it has.
     pub file: u64,
 }
 
 /// Frames, and what their blocks are.
 pub(super) type Claims = SmallVec<[(u64, Claimed); 8]>;
 
-/// Frames that become dirty, or into which data reaches further.
+/// Frames that become dirty, or of which more blocks get data.
 #[derive(Default)]
 pub(super) struct Grown {
     /// Those that are not dirty yet.
     pub missing: Claims,
     /// Those that are, with how much more their blocks are.
     pub reaching: Claims,
-    /// How many of the first blocks of the latter were to be placed before.
-    from: SmallVec<[u32; 8]>,
 }
 
 impl Grown {
-    fn claims(&mut self) -> impl Iterator<Item = (&mut (u64, Claimed), u32)> {
-        let reaching = self.reaching.iter_mut().zip(self.from.iter().copied());
-        self.missing.iter_mut().map(|claim| (claim, 0)).chain(reaching)
-    }
-
     fn sum(&self, of: impl Fn(&Claimed) -> u32) -> u64 {
         self.missing.iter().chain(&self.reaching).map(|(_, claimed)| u64::from(of(claimed))).sum()
     }

@@ -126,8 +126,7 @@ impl Ext4 {
     /// [`Error::NoSpace`].
     pub fn reserve_to_move(&mut self, blocks: u64) -> Result<()> {
         self.store.check_writable()?;
-        let keep = self.store.geometry.root_blocks + self.store.geometry.blocks / 16;
-        self.store.space.promise(blocks, keep)
+        self.store.space.promise_to_move(blocks)
     }
 
     /// Takes back a promise: the data has its place, or is gone.

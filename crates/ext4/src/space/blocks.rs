@@ -161,7 +161,15 @@ pub(crate) enum Claim {
 impl Space {
     /// Blocks that nobody has, was promised or is kept for trees; what was promised to those is of the slack first.
     fn spare(&self) -> u64 {
-        let slack = if self.keeps_back { (self.geometry.blocks / 50).min(4096) } else { 0 };
+        self.spare_beside(if self.keeps_back { self.slack() } else { 0 })
+    }
+
+    /// What is kept for trees.
+    fn slack(&self) -> u64 {
+        (self.geometry.blocks / 50).min(4096)
+    }
+
+    fn spare_beside(&self, slack: u64) -> u64 {
         let tied = self.count.promised + self.count.nodes.max(slack);
         (self.count.blocks - self.count.held).saturating_sub(tied)
     }
@@ -177,6 +185,21 @@ impl Space {
     /// [`Error::NoSpace`].
     pub fn promise(&mut self, blocks: u64, keep: u64) -> Result<()> {
         self.check_data(blocks, keep)?;
+        self.count.promised += blocks;
+        Ok(())
+    }
+
+    /// As [`promise`](Self::promise), to data that could stay where it is. So it leaves a part in 16 of the disk to what could
+    /// not, and what is kept back otherwise, also where that is kept back from nothing else: what is repeated must find the room
+    /// that it had.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub fn promise_to_move(&mut self, blocks: u64) -> Result<()> {
+        let keep = self.geometry.root_blocks + self.geometry.blocks / 16;
+        if blocks.saturating_add(keep) > self.spare_beside(self.slack()) {
+            return Err(Error::NoSpace("too few free blocks to move what has its place"));
+        }
         self.count.promised += blocks;
         Ok(())
     }

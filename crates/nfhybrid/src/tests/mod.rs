@@ -13,6 +13,7 @@ mod full;
 mod groups;
 mod locks;
 mod misses;
+mod promises;
 mod recovered;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.

@@ -1,0 +1,173 @@
+//! Promises of blocks to data and to extent trees, where not one more could be given.
+
+use super::*;
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = bimetal_base::random::Random::new(seed, "contents");
+    (0..len).map(|_| random.next() as u8 | 1).collect()
+}
+
+fn write(fs: &NfHybrid, ino: Ino, at: u64, bytes: &[u8]) -> Result<usize> {
+    fs.write(ino, at, bytes, false)?.get()
+}
+
+fn free(fs: &NfHybrid) -> u64 {
+    fs.statfs().unwrap().free
+}
+
+/// Takes all that data may have but for so many blocks.
+fn take_all(fs: &NfHybrid, leave: u64, block: u64) {
+    let ino = create(fs, "filler", b"");
+    let mut at = 0;
+    while let more @ 1.. = fs.statfs().unwrap().available.saturating_sub(leave) {
+        let step = more.min(256) * block;
+        fs.fallocate(ino, at, step, Fallocate::Reserve { keep_size: true }).unwrap();
+        at += step;
+        fs.commit().unwrap();
+    }
+}
+
+/// Files of five reserved blocks, each of which takes a node when two of its blocks are written.
+fn fives(fs: &NfHybrid, count: usize) -> Vec<Ino> {
+    let make = |file| {
+        let ino = create(fs, &format!("five{file}"), b"");
+        fs.fallocate(ino, 0, 5 * 4096, Fallocate::Reserve { keep_size: false }).unwrap();
+        ino
+    };
+    (0..count).map(make).collect()
+}
+
+/// Writes to them until only `leave` blocks are not promised.
+fn exhaust(fs: &NfHybrid, fives: &[Ino], leave: u64) {
+    for ino in fives {
+        if free(fs) <= leave {
+            return;
+        }
+        for block in [1, 3] {
+            assert_eq!(write(fs, *ino, block * 4096, &noise(block, 4096)).unwrap(), 4096);
+        }
+    }
+    panic!("not enough files: {} left", free(fs));
+}
+
+/// A file system with blocks of 4 KiB, all of them data may have.
+fn large_blocks() -> Option<(NfHybrid, Arc<Ram>, Arc<Ram>)> {
+    let options = ["-b", "4096", "-N", "2000", "-m", "0"];
+    let (disk, ssd) = halves_with(24, 16, &ssd::Config::default(), &options)?;
+    Some((open(&disk, Some(&ssd), manual()).unwrap(), disk, ssd))
+}
+
+/// Nothing is promised once all is on the disk, and nothing is wrong there.
+fn end(fs: NfHybrid, disk: &Ram) {
+    fs.commit().unwrap();
+    assert!(!fs.shared.core.lock().is_room_awaited(), "something stays promised");
+    fs.shutdown().unwrap();
+    full::check_disk(disk);
+}
+
+/// Three extents and a block that waits for its place fit the inode. The fourth extent that a hole makes does, too; with the
+/// block that waits there are five.
+#[test]
+fn a_hole_is_promised_the_node_that_dirty_data_comes_to_need_with_it() {
+    let Some((fs, disk, _ssd)) = large_blocks() else { return };
+    let victim = create(&fs, "victim", &noise(1, 3 * 4096));
+    for block in [10, 20] {
+        write(&fs, victim, block * 4096, &noise(2, 4096)).unwrap();
+    }
+    let fives = fives(&fs, 300);
+    fs.commit().unwrap();
+    take_all(&fs, 1, 4096);
+    assert_eq!(write(&fs, victim, 30 * 4096, &noise(3, 4096)).unwrap(), 4096);
+    exhaust(&fs, &fives, 0);
+    let before = contents(&fs, "victim");
+    let punched = fs.fallocate(victim, 4096, 4096, Fallocate::Punch);
+    let mut after = before.clone();
+    after[4096..8192].fill(0);
+    assert!(contents(&fs, "victim") == if punched.is_ok() { after } else { before });
+    end(fs, &disk);
+}
+
+#[test]
+fn reserved_space_is_promised_the_node_that_dirty_data_comes_to_need_with_it() {
+    let Some((fs, disk, _ssd)) = large_blocks() else { return };
+    let victim = create(&fs, "victim", b"");
+    let fives = fives(&fs, 300);
+    fs.commit().unwrap();
+    take_all(&fs, 5, 4096);
+    for block in [10, 20, 30, 40] {
+        assert_eq!(write(&fs, victim, block * 4096, &noise(3, 4096)).unwrap(), 4096);
+    }
+    exhaust(&fs, &fives, 1);
+    let before = contents(&fs, "victim");
+    match fs.fallocate(victim, 0, 4096, Fallocate::Reserve { keep_size: true }) {
+        Ok(()) | Err(Error::NoSpace(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+    assert!(contents(&fs, "victim") == before);
+    end(fs, &disk);
+}
+
+/// A disk with some of its blocks free: a long file is overwritten and grows into them. What stays where it is at first may move
+/// when it is written again after a crash, but not into the room of what has no place.
+#[test]
+fn what_is_replayed_finds_the_room_it_had_whatever_could_move() {
+    const HOLES: usize = 20;
+    let options = ["-b", "4096", "-N", "2000", "-m", "0", "-J", "size=32"];
+    let Some((disk, ssd)) = halves_with(96, 64, &ssd::Config::default(), &options) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let part = fs.shared.part_bytes() / 4096;
+    let victim = create(&fs, "victim", &noise(1, (2 * part - HOLES) * 4096));
+    fs.commit().unwrap();
+    take_all(&fs, HOLES as u64, 4096);
+    let new = noise(2, 2 * part * 4096);
+    let mut done = 0;
+    while done < new.len() {
+        let to = new.len().min(done + (256 << 10));
+        done += write(&fs, victim, done as u64, &new[done..to]).unwrap();
+    }
+    fs.fsync(victim, false).unwrap().get().unwrap();
+    assert!(fs.status().counters.fsync_ssd > 0);
+    fs.abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(fs.recovered() > 0 && contents(&fs, "victim") == new);
+    end(fs, &disk);
+}
+
+/// Files whose first block of 1 KiB is a hole and whose next three are not: no hole needs a place for a change beside it.
+#[test]
+fn blocks_beside_a_hole_can_be_changed_though_none_is_free() {
+    let Some((disk, ssd)) = halves_with(16, 16, &ssd::Config::default(), &["-b", "1024", "-m", "0"]) else {
+        return;
+    };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let bytes = noise(1, 3072);
+    let files: Vec<Ino> = (0..4).map(|file| create(&fs, &format!("f{file}"), b"")).collect();
+    for ino in &files {
+        assert_eq!(write(&fs, *ino, 1024, &bytes).unwrap(), bytes.len());
+    }
+    fs.commit().unwrap();
+    assert!(files.iter().all(|ino| fs.getattr(*ino).unwrap().blocks == 6));
+    take_all(&fs, 0, 1024);
+    assert!(matches!(write(&fs, files[0], 0, b"x"), Err(Error::NoSpace(_))));
+    assert_eq!(write(&fs, files[0], 2048, &noise(5, 100)).unwrap(), 100);
+    fs.setattr(files[1], &SetAttr { size: Some(3000), ..SetAttr::default() }).unwrap();
+    fs.fallocate(files[2], 2048, 100, Fallocate::Punch).unwrap();
+    fs.fallocate(files[3], 2048, 1024, Fallocate::Zero { keep_size: true }).unwrap();
+    let mut all = vec![[vec![0; 1024], bytes].concat(); 4];
+    all[0][2048..2148].copy_from_slice(&noise(5, 100));
+    all[1].truncate(3000);
+    all[2][2048..2148].fill(0);
+    all[3][2048..3072].fill(0);
+    let check = |fs: &NfHybrid| {
+        assert!((0..4).all(|file| contents(fs, &format!("f{file}")) == all[file]));
+    };
+    check(&fs);
+    files.iter().for_each(|ino| fs.fsync(*ino, false).unwrap().get().unwrap());
+    let images = [disk.image(), ssd.image()];
+    check(&fs);
+    end(fs, &disk);
+    let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    check(&fs);
+    end(fs, &disk);
+}
