@@ -276,35 +276,47 @@ impl Core {
 
     /// What so much dirty data of a file needs.
     pub(super) fn needs_of(&mut self, ino: Ino, data: Needs) -> Result<Needs> {
-        let Needs { overwrites, placing, moving, filled, .. } = data;
-        let none = Needs { overwrites, placing, moving, filled, ..Needs::default() };
+        let Needs { overwrites, placing, moving, filled, growth, .. } = data;
+        let none = Needs { tree: TreeChange::default(), nodes: growth, ..data };
         if overwrites + placing + filled == 0 {
             return Ok(none);
         }
-        let places = placing + filled;
-        let tree = if places > 0 { self.ext4.tree_change(ino, places)? } else { TreeChange::default() };
-        let nodes = self.ext4.nodes_to_place(ino, placing, 0, moving)?;
+        let tree = self.ext4.tree_change(ino, placing + filled)?;
+        let nodes = self.ext4.nodes_to_place(ino, placing, 0, moving)?.max(growth);
         Ok(Needs { tree, nodes, ..none })
     }
 
-    /// Promises to a file's tree what up to `extents` more can come to take of the disk, and its dirty data after them. The
-    /// next [`set_needs`](Core::set_needs) gives back what was not used.
+    /// Runs an operation that gives a file's tree up to `extents` more, for which it is promised what these and the dirty data
+    /// after them can come to take of the disk.
+    ///
+    /// # Errors
+    /// As [`set_needs`](Core::set_needs), before anything has changed; what the operation says.
+    pub(super) fn grown<T>(
+        &mut self,
+        ino: Ino,
+        extents: usize,
+        operation: impl FnOnce(&mut Core) -> Result<T>,
+    ) -> Result<T> {
+        let growth = self.nodes_to_grow(ino, extents)?;
+        let needs = self.node_of(ino).needs();
+        self.set_needs(ino, Needs { growth, ..needs })?;
+        let done = operation(self);
+        let needs = self.node_of(ino).needs();
+        self.set_needs(ino, Needs { growth: 0, ..needs })?;
+        done
+    }
+
+    /// Promises to a file's tree what up to `extents` more can come to take of the disk, and its dirty data after them, beside
+    /// all that was promised to it so far: some of that may be used up.
     ///
     /// # Errors
     /// As there.
     pub(super) fn promise_growth(&mut self, ino: Ino, extents: usize) -> Result<()> {
+        let nodes = self.nodes_to_grow(ino, extents)?;
+        self.ext4.reserve_nodes(nodes)?;
         let needs = self.node_of(ino).needs();
-        let nodes = self.nodes_to_grow(ino, extents)?;
-        self.promise_nodes(ino, nodes.saturating_sub(needs.nodes))
-    }
-
-    /// The same beside all that was promised to the tree so far: some of it may be used up.
-    ///
-    /// # Errors
-    /// As there.
-    pub(super) fn promise_more_growth(&mut self, ino: Ino, extents: usize) -> Result<()> {
-        let nodes = self.nodes_to_grow(ino, extents)?;
-        self.promise_nodes(ino, nodes)
+        self.replace_needs(ino, Needs { nodes: needs.nodes + nodes, ..needs });
+        Ok(())
     }
 
     /// Nodes that so many extents more take, and those that dirty data can take of the tree with them.
@@ -315,13 +327,6 @@ impl Core {
             0 => Ok(own),
             _ => Ok(own + self.ext4.nodes_to_place(ino, placing, 2 * extents, true)?),
         }
-    }
-
-    fn promise_nodes(&mut self, ino: Ino, nodes: u64) -> Result<()> {
-        self.ext4.reserve_nodes(nodes)?;
-        let needs = self.node_of(ino).needs();
-        self.replace_needs(ino, Needs { nodes: needs.nodes + nodes, ..needs });
-        Ok(())
     }
 
     /// A file has no dirty data any more.

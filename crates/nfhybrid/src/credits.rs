@@ -158,6 +158,9 @@ impl Shared {
         if core.at_risk_since().is_some_and(|since| now.since(since) > self.lag.time) {
             return Some(Lack::Commit);
         }
+        if core.dirty.zeros() > self.lag.bytes {
+            return Some(Lack::Commit);
+        }
         let under_way = core.at_risk_bytes();
         let free = self.bytes_limit(core).saturating_sub(under_way);
         if need.bytes > 0 && under_way > 0 {

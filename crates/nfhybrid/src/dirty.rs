@@ -23,6 +23,8 @@ pub struct Needs {
     pub tree: TreeChange,
     /// Blocks of the disk that are promised to the tree.
     pub nodes: u64,
+    /// How many these are at least, for an operation that is under way.
+    pub growth: u64,
 }
 
 impl Needs {
@@ -44,6 +46,7 @@ pub struct Dirty {
     bytes: u64,
     since: Option<Time>,
     files: Vec<Ino>,
+    zeros: u64,
     needs: Needs,
 }
 
@@ -78,6 +81,16 @@ impl Dirty {
         self.bytes += bytes;
     }
 
+    /// So many bytes of zeros are dirty, which nobody wrote.
+    pub fn add_zeros(&mut self, bytes: u64) {
+        self.zeros += bytes;
+    }
+
+    /// Bytes of zeros that nobody wrote.
+    pub fn zeros(&self) -> u64 {
+        self.zeros
+    }
+
     /// A file that was not listed has dirty frames.
     pub fn list(&mut self, ino: Ino) {
         self.files.push(ino);
@@ -100,7 +113,7 @@ impl Dirty {
 
     /// A commit cycle takes all. What the files need stays until each is frozen.
     pub fn take(&mut self) -> Began {
-        let Dirty { bytes, since, files, needs } = std::mem::take(self);
+        let Dirty { bytes, since, files, needs, .. } = std::mem::take(self);
         self.needs = needs;
         Began { bytes, since, files }
     }

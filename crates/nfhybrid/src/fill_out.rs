@@ -8,7 +8,7 @@
 
 use super::Shared;
 use super::core::Core;
-use super::frames::{Claimed, Frame, blocks_within};
+use super::frames::{Claimed, FRAME, Frame, blocks_within};
 use super::write::Grown;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -64,19 +64,26 @@ impl Shared {
         if extents.iter().all(fit) { Ok(extents) } else { Err(FULL) }
     }
 
-    /// Makes the rest of these extents dirty, with zeros. It has its blocks, and needs no credits: one leaf of the tree says so.
+    /// Makes the rest of these extents dirty, with zeros. It has its blocks, and one leaf of the tree says so: it needs no credits
+    /// of the journal. Nobody waits for the zeros, but a commit takes as long as they do: when there are as many as `lag` has
+    /// bytes, whoever changes something waits for it.
     pub(super) fn fill_out(&self, core: &mut Core, ino: Ino, extents: &[Range<u64>]) {
         let per_frame = self.blocks_per_frame;
-        let node = core.node_of(ino);
+        let node = core.nodes.of(ino, Ino(0));
+        let mut zeros = 0;
         for extent in extents {
             for index in extent.start / per_frame..extent.end.div_ceil(per_frame) {
                 let covers = blocks_within(index * per_frame, per_frame, extent);
                 let claimed = Claimed { covers, ..Claimed::default() };
                 match node.frames().contains_key(&index) {
                     true => node.cover([(index, claimed)]),
-                    false => node.add([(index, Frame::shared_zeros(&self.pool).with_blocks(claimed))]),
+                    false => {
+                        node.add([(index, Frame::shared_zeros(&self.pool).with_blocks(claimed))]);
+                        zeros += FRAME as u64;
+                    }
                 }
             }
         }
+        core.dirty.add_zeros(zeros);
     }
 }

@@ -184,7 +184,7 @@ impl Shared {
                 continue;
             }
             // Each of the new extents, and what is left of the old one at both ends.
-            let promised = core.promise_more_growth(ino, 2 * pieces + 2);
+            let promised = core.promise_growth(ino, 2 * pieces + 2);
             match promised.and_then(|()| core.ext4.relocate(ino, placed.block, placed.len, pieces)) {
                 Ok(new) => {
                     core.counters.relocated_bytes += u64::from(placed.len) * self.disk_block_bytes as u64;

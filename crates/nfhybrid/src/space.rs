@@ -32,12 +32,11 @@ impl Shared {
         // What can fail comes before anything has changed.
         let held = size < old && self.hold(core, ino, &rest)?;
         // A block map of ext2 becomes an extent tree.
-        core.promise_growth(ino, 0)?;
-        core.node_of(ino).moves();
-        let done = core.ext4.truncate(ino, size, now);
-        let needs = core.node_of(ino).needs();
-        core.set_needs(ino, needs)?;
-        let done = done?;
+        let becomes_tree = usize::from(size < old && core.ext4.has_block_map(ino)?);
+        let done = core.grown(ino, becomes_tree, |core| {
+            core.node_of(ino).moves();
+            core.ext4.truncate(ino, size, now)
+        })?;
         if held {
             self.blank(core, ino, &rest);
         }
@@ -144,22 +143,19 @@ impl Shared {
         let mut at = offset;
         while at < end {
             let step = self.with_room(|| {
-                let mut core = self.admitted(ino, |core| self.credits_to_allocate(core, ino))?;
+                let mut core = self.admitted(ino, |core| self.credits_to_allocate(core, ino, what))?;
                 if end > core.ext4.size_max() {
                     return Err(Error::TooLarge);
                 }
                 core.check_fallocate(ino, what)?;
-                if at == offset && what != Fallocate::Punch {
-                    self.check_room(&mut core, ino, offset..end, what)?;
-                }
                 let now = core.wall();
                 let reached = self.allocate_range(&mut core, ino, at..end, what, now)?;
                 self.wake_if_due(&mut core);
                 Ok(reached)
             });
             at = match (step, what) {
-                (Err(Error::NoSpace(_)), Fallocate::Zero { keep_size }) if at == offset => {
-                    return self.zero_in_place(ino, offset..end, keep_size);
+                (Err(Error::NoSpace(_)), Fallocate::Zero { keep_size }) => {
+                    return self.zero_in_place(ino, at..end, keep_size);
                 }
                 (step, _) => step?,
             };
@@ -222,16 +218,23 @@ impl Shared {
         Ok(false)
     }
 
-    fn credits_to_allocate(&self, core: &mut Core, ino: Ino) -> Result<Credits> {
-        let edges = core.ext4.credits_for_data(ino, 2 * self.blocks_per_frame)?;
-        let steps = core.ext4.credits_to_free(ino)? + core.ext4.credits_to_preallocate(ino)?;
-        Ok(Credits { bytes: 2 * FRAME as u64, ..Credits::blocks(edges + steps) })
+    fn credits_to_allocate(&self, core: &mut Core, ino: Ino, what: Fallocate) -> Result<Credits> {
+        let mut blocks = 0;
+        if what != Fallocate::Punch {
+            blocks += core.ext4.credits_to_preallocate(ino)?;
+        }
+        if !matches!(what, Fallocate::Reserve { .. }) {
+            let edges = core.ext4.credits_for_data(ino, 2 * self.blocks_per_frame)?;
+            blocks += edges + core.ext4.credits_to_free(ino)?;
+        }
+        Ok(Credits { bytes: 2 * FRAME as u64, ..Credits::blocks(blocks) })
     }
 
     /// An error if a range cannot have the space it is to get; before anything changes.
     fn check_room(&self, core: &mut Core, ino: Ino, bytes: Range<u64>, what: Fallocate) -> Result<()> {
-        if matches!(what, Fallocate::Reserve { .. }) {
-            return Ok(()); // Its first step looks at all of it.
+        // The first step of a reservation looks at all of it.
+        if !matches!(what, Fallocate::Zero { .. }) {
+            return Ok(());
         }
         core.inode_of_file(ino)?;
         let block_bytes = self.disk_block_bytes as u64;
@@ -251,12 +254,12 @@ impl Shared {
         now: Stamp,
     ) -> Result<u64> {
         core.inode_of_file(ino)?;
-        self.promise_to_allocate(core, ino, &bytes, what)?;
-        let reached = self.allocate_promised(core, ino, bytes, what, now);
-        // What was promised for the worst case is more than is needed now.
-        let needs = core.node_of(ino).needs();
-        core.set_needs(ino, needs)?;
-        reached
+        let extents = self.extents_to_allocate(core, ino, &bytes, what)?;
+        core.grown(ino, extents, |core| {
+            // Beside what its tree was promised now.
+            self.check_room(core, ino, bytes.clone(), what)?;
+            self.allocate_promised(core, ino, bytes, what, now)
+        })
     }
 
     fn allocate_promised(
@@ -298,14 +301,14 @@ impl Shared {
         Ok(reached)
     }
 
-    /// Promises to the file's tree what one step of `fallocate` can come to need.
-    fn promise_to_allocate(
+    /// Extents that one step of `fallocate` adds to the file's at most.
+    fn extents_to_allocate(
         &self,
         core: &mut Core,
         ino: Ino,
         bytes: &Range<u64>,
         what: Fallocate,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let block_bytes = self.disk_block_bytes as u64;
         let (first, last) = (bytes.start / block_bytes, bytes.end.div_ceil(block_bytes));
         let hole = usize::from(!matches!(what, Fallocate::Reserve { .. }));
@@ -318,7 +321,7 @@ impl Shared {
             // It would go on in an extent that is to become data as a whole.
             return Err(Error::NoSpace("no room for more before what the file has is on the disk"));
         }
-        core.promise_growth(ino, hole + places.min(PREALLOCATE_RUNS as u64) as usize)
+        Ok(hole + places.min(PREALLOCATE_RUNS as u64) as usize)
     }
 
     /// Makes a range read as zeros and frees its whole blocks, as far as one step goes: the byte up to which that is.

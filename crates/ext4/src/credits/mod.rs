@@ -56,10 +56,10 @@ impl Ext4 {
     pub fn tree_change(&mut self, ino: Ino, blocks: u64) -> Result<TreeChange> {
         let slot = self.load(ino)?;
         let inode = &mut self.inodes.entry(slot).inode;
+        let converted = !inode.has(flag::EXTENTS);
         if !has_tree(inode) || blocks == 0 {
             return Ok(TreeChange::default());
         }
-        let converted = !inode.has(flag::EXTENTS);
         let tree = self.store.tree(inode)?;
         let (mut nodes, mut taken) = tree.nodes_to_change(blocks);
         if converted {
@@ -168,7 +168,10 @@ impl Ext4 {
     /// # Errors
     /// As [`Ext4::inode`].
     pub fn credits_to_preallocate(&mut self, ino: Ino) -> Result<u64> {
-        Ok(1 + self.always() + self.tree_blocks(ino, PREALLOCATE_RUNS as u64)?)
+        // Each run is one extent in a hole, and no more than half of what blocks anywhere would change.
+        Ok(1 + self.always()
+            + self.tree_blocks(ino, PREALLOCATE_RUNS as u64 / 2)?
+            + self.group_blocks(PREALLOCATE_RUNS as u64))
     }
 
     /// Blocks that one step of freeing dirties, beside its last extent.

@@ -136,7 +136,7 @@ impl Ext4 {
 
     /// Blocks that the extent tree of a file can come to need for places of `blocks` blocks, one after the other in whatever
     /// order, and for `extents` more extents; `moving`: of data that has places, too. What of the file is cut off or freed
-    /// meanwhile does not raise it. A block map of ext2 needs nodes for what it has, too, whatever changes.
+    /// meanwhile does not raise it. A block map of ext2 needs nodes for what it has, too.
     ///
     /// # Errors
     /// As [`Ext4::inode`].
@@ -144,13 +144,23 @@ impl Ext4 {
         let slot = self.load(ino)?;
         let inode = &mut self.inodes.entry(slot).inode;
         let converted = !inode.has(flag::EXTENTS);
-        if !has_tree(inode) || !converted && blocks == 0 && extents == 0 {
+        if !has_tree(inode) || blocks == 0 && extents == 0 {
             return Ok(0);
         }
         let tree = self.store.tree(inode)?;
         let more = tree.extents_to_add(blocks, moving).saturating_add(extents);
         let bare = if converted { tree.missing_nodes() } else { 0 };
         Ok((tree.nodes_to_take(more) + bare) as u64)
+    }
+
+    /// Whether a file is mapped as ext2 does it, without extents.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode`].
+    pub fn has_block_map(&mut self, ino: Ino) -> Result<bool> {
+        let slot = self.load(ino)?;
+        let inode = &self.inodes.entry(slot).inode;
+        Ok(has_tree(inode) && !inode.has(flag::EXTENTS))
     }
 
     /// Promises `blocks` to extent trees.
@@ -253,10 +263,11 @@ impl Ext4 {
         }
         let step = self.step_blocks();
         let inode = &mut self.inodes.entry(slot).inode;
-        self.store.mapped_tree(inode)?;
-        self.store.tree_mut(inode)?;
-        let ino = inode.ino;
         let kept = size.div_ceil(u64::from(self.store.geometry.block_bytes));
+        if self.store.mapped_tree(inode)?.last().is_some_and(|last| last.end() > kept) {
+            self.store.tree_mut(inode)?;
+        }
+        let ino = inode.ino;
         self.store.maps_to_cut(inode, kept, step)?;
         inode.size = size;
         self.store.note_size(size);

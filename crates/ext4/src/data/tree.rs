@@ -123,11 +123,10 @@ impl Store {
     }
 
     pub(super) fn place(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<PlacedRuns> {
-        self.mapped_tree(inode)?;
-        let tree = self.tree_mut(inode)?;
-        if tree.is_written(from, to) {
+        if self.mapped_tree(inode)?.is_written(from, to) {
             return self.runs(inode, from, to, &[]);
         }
+        self.tree_mut(inode)?;
         let holes = self.holes(inode, from, to)?;
         let found = self.take_for(inode, &holes, (EXTENT_MAX, usize::MAX), None)?;
         let runs = self.runs(inode, from, to, &found)?;

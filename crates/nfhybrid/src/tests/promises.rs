@@ -19,10 +19,15 @@ fn free(fs: &NfHybrid) -> u64 {
 fn take_all(fs: &NfHybrid, leave: u64, block: u64) {
     let ino = create(fs, "filler", b"");
     let mut at = 0;
+    let mut most = 256;
     while let more @ 1.. = fs.statfs().unwrap().available.saturating_sub(leave) {
-        let step = more.min(256) * block;
-        fs.fallocate(ino, at, step, Fallocate::Reserve { keep_size: true }).unwrap();
-        at += step;
+        let step = more.min(most) * block;
+        match fs.fallocate(ino, at, step, Fallocate::Reserve { keep_size: true }) {
+            Ok(()) => at += step,
+            // Its own tree may need some of it.
+            Err(Error::NoSpace(_)) if most > 1 => most /= 2,
+            Err(_) => break,
+        }
         fs.commit().unwrap();
     }
 }
@@ -169,5 +174,121 @@ fn blocks_beside_a_hole_can_be_changed_though_none_is_free() {
     let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     check(&fs);
+    end(fs, &disk);
+}
+
+/// Free blocks lie apart, so that what is zeroed gets an extent for each; the hole that is made first gives back what dirty
+/// data had been promised.
+#[test]
+fn zeroing_keeps_the_promise_to_the_tree_until_it_is_done() {
+    let Some((fs, disk, _ssd)) = large_blocks() else { return };
+    let slack = 24 * 256 / 50;
+    let victim = create(&fs, "victim", &noise(1, 10 * 4096));
+    for block in [20, 30, 40] {
+        write(&fs, victim, block * 4096, &noise(2, 4096)).unwrap();
+    }
+    let fives = fives(&fs, 200);
+    let apart: Vec<Ino> = (0..2 * (slack + 20)).map(|n| create(&fs, &format!("s{n}"), &[1; 4096])).collect();
+    fs.commit().unwrap();
+    take_all(&fs, 0, 4096);
+    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
+        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
+        fs.forget(*ino, 1);
+    }
+    fs.commit().unwrap();
+    // The long run that is left first.
+    let filler = fs.lookup(ROOT_INO, b"filler").unwrap().ino;
+    fs.fallocate(filler, 1 << 30, slack * 4096, Fallocate::Reserve { keep_size: true }).unwrap();
+    fs.commit().unwrap();
+    exhaust(&fs, &fives, 10);
+    let mut expected = contents(&fs, "victim");
+    fs.fallocate(victim, 0, 10 * 4096, Fallocate::Zero { keep_size: true }).unwrap();
+    expected[..10 * 4096].fill(0);
+    assert!(contents(&fs, "victim") == expected);
+    end(fs, &disk);
+}
+
+/// Block 1 of the file is a hole in the frame of block 0, which is dirty, beside an extent that becomes data as a whole.
+#[test]
+fn what_becomes_data_as_a_whole_takes_no_hole_beside_it_along() {
+    let options = ["-b", "1024", "-N", "1000", "-m", "0", "-J", "size=4"];
+    let Some((disk, ssd)) = halves_with(16, 16, &ssd::Config::default(), &options) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let victim = create(&fs, "victim", b"");
+    fs.fallocate(victim, 2048, 10 * 1024, Fallocate::Reserve { keep_size: false }).unwrap();
+    write(&fs, victim, 20 * 1024, &noise(1, 1024)).unwrap();
+    let fives = fives(&fs, 400);
+    fs.commit().unwrap();
+    take_all(&fs, 1, 1024);
+    assert_eq!(write(&fs, victim, 0, &noise(5, 100)).unwrap(), 100);
+    for ino in &fives {
+        if free(&fs) == 0 {
+            break;
+        }
+        for block in [1, 3, 5, 7] {
+            write(&fs, *ino, block * 1024, &noise(block, 1024)).unwrap();
+        }
+    }
+    let mut expected = contents(&fs, "victim");
+    assert_eq!(write(&fs, victim, 5 * 1024, &noise(6, 1024)).unwrap(), 1024);
+    assert!(fs.shared.core.lock().dirty.needs().filled > 0, "a node was left: the test shows nothing");
+    expected[5 * 1024..6 * 1024].copy_from_slice(&noise(6, 1024));
+    assert!(contents(&fs, "victim") == expected);
+    fs.commit().unwrap();
+    assert!(contents(&fs, "victim") == expected);
+    end(fs, &disk);
+}
+
+/// An ext4 whose files were written when it had no extents, adopted.
+fn of_block_maps(files: usize) -> Option<(Arc<Ram>, Arc<Ram>)> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(40 << 20).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let run = |program: &str, args: &[&str]| {
+        let out = Command::new(program).args(args).arg(file.path()).output().ok()?;
+        assert!(out.status.success(), "{program}: {}", String::from_utf8_lossy(&out.stderr));
+        Some(())
+    };
+    let options = ["-q", "-t", "ext4", "-F", "-b", "4096", "-O", "^extents,^64bit", "-N", "1000", "-m", "0"];
+    let Some(()) = run("/usr/sbin/mke2fs", &options) else {
+        println!("skipped: no mke2fs");
+        return None;
+    };
+    let source = folder.path().join("source");
+    let sparse = std::fs::File::create(&source).unwrap();
+    for block in (0..12).step_by(2) {
+        std::os::unix::fs::FileExt::write_all_at(&sparse, &noise(block, 4096), block * 4096).unwrap();
+    }
+    let script = folder.path().join("script");
+    let commands: String = (0..files).map(|file| format!("write {} m{file}\n", source.display())).collect();
+    std::fs::write(&script, commands).unwrap();
+    run("/usr/sbin/debugfs", &["-w", "-f", script.to_str().unwrap()]);
+    run("/usr/sbin/tune2fs", &["-O", "extents"]);
+    // It mends what tune2fs leaves, and ends with 1 for it.
+    Command::new("/usr/sbin/e2fsck").arg("-fy").arg(file.path()).output().unwrap();
+    let disk = Arc::new(Ram::from_bytes("disk", std::fs::read(file.path()).unwrap()));
+    let ssd = Arc::new(Ram::new("ssd", 16 << 20));
+    volume::join_devices(disk.clone(), ssd.clone(), &ssd::Config::default()).unwrap();
+    Some((disk, ssd))
+}
+
+/// An overwrite changes no block map of ext2; what makes an extent tree of it needs blocks of the journal that the data alone does
+/// not.
+#[test]
+fn a_block_map_that_becomes_a_tree_is_in_the_journals_account() {
+    let Some((disk, ssd)) = of_block_maps(300) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    for file in 0..300 {
+        let ino = fs.lookup(ROOT_INO, format!("m{file}").as_bytes()).unwrap().ino;
+        let at = if file % 2 == 0 { 8192 } else { 4096 };
+        assert_eq!(write(&fs, ino, at, &noise(99, 4096)).unwrap(), 4096);
+        let (need, limit) = fs.journal_account();
+        assert!(need <= limit, "{need} blocks of {limit}");
+    }
+    assert!(fs.status().counters.cycles > 0, "all fitted one transaction: the test shows nothing");
+    fs.sync().unwrap();
+    let found = [contents(&fs, "m6"), contents(&fs, "m7")];
+    assert!(found[0][8192..12_288] == noise(99, 4096) && found[0][..4096] == noise(0, 4096));
+    assert!(found[1][4096..8192] == noise(99, 4096) && found[1][8192..12_288] == noise(2, 4096));
     end(fs, &disk);
 }
