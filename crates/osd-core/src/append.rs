@@ -8,12 +8,13 @@ use super::checkpoint::ChainStart;
 use super::flash::{Addr, Flash, PageTag};
 use super::layout::{Key, Output, PageKind};
 use super::segments::{Segments, State};
-use super::summary::{self, Entries, LogEntry};
+use super::pieces;
+use super::summary::{self, Entries, LogEntry, SO_FAR};
 use super::{Counts, is_damage};
 use bimetal_base::{Error, Result};
 
 /// The open segment of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Open {
     pub segment: u32,
     pub serial: u64,
@@ -55,6 +56,7 @@ pub(super) struct Media {
     /// The number of the last use when the last page was written, and pages since it was given out.
     written: (u64, u64),
     broken: bool,
+    kept: u32,
 }
 
 impl Media {
@@ -69,6 +71,7 @@ impl Media {
             serial: 0,
             written: (0, 0),
             broken: true,
+            kept,
         }
     }
 
@@ -77,14 +80,21 @@ impl Media {
         (self.clock, self.serial) = (clock, serial);
     }
 
-    /// Numbers of uses go on past any that were given out, by `gap` after a power cut.
+    /// Numbers of uses go on past any that were given out, by `gap`: also after a clean end, since segments may have been
+    /// opened after it, of which nothing durable says so.
     pub(super) fn skip_serials(&mut self, gap: u64) {
-        self.serial += if self.broken { gap } else { 1 };
+        self.serial += gap;
+        self.written = (self.serial, 0);
     }
 
     /// The number of the last use of a segment.
     pub(super) fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// Segments at the beginning that hold anchors.
+    pub(super) fn kept(&self) -> u32 {
+        self.kept
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -168,6 +178,19 @@ impl Media {
         data: &[u8],
         entries: &[LogEntry],
     ) -> Result<Addr> {
+        let when = self.when();
+        self.append_at(stream, kind, when, data, entries)
+    }
+
+    /// As [`append`](Media::append), a page that has a number of [`when`](Media::when) already.
+    pub(super) fn append_at(
+        &mut self,
+        stream: usize,
+        kind: PageKind,
+        when: u64,
+        data: &[u8],
+        entries: &[LogEntry],
+    ) -> Result<Addr> {
         loop {
             let open = self.open_for(stream, entries.iter().map(LogEntry::bytes_most).sum())?;
             let (addr, serial) = (self.flash.addr(open.0, open.1), open.2);
@@ -182,7 +205,7 @@ impl Media {
             if !done {
                 continue;
             }
-            self.note_entries(stream, addr, entries);
+            self.note_entries(stream, addr, when, entries);
             self.segments.touch(open.0, self.clock);
             count(&mut self.counts, kind);
             return Ok(addr);
@@ -190,16 +213,20 @@ impl Media {
     }
 
     /// A number for a page that is greater than those of all before it: of the last use of a segment, and of pages since.
-    fn when(&mut self) -> u64 {
+    pub(super) fn when(&mut self) -> u64 {
         let (serial, pages) = self.written;
         self.written = (self.serial, if serial == self.serial { pages + 1 } else { 0 });
-        self.serial << WHEN_BITS | self.written.1
+        self.last_when()
     }
 
-    fn note_entries(&mut self, stream: usize, addr: Addr, entries: &[LogEntry]) {
+    /// The last of these numbers.
+    pub(super) fn last_when(&self) -> u64 {
+        self.written.0 << WHEN_BITS | self.written.1
+    }
+
+    fn note_entries(&mut self, stream: usize, addr: Addr, when: u64, entries: &[LogEntry]) {
         let index = self.flash.index_of(addr);
         let base = index * self.flash.page_bytes() as u32;
-        let when = self.when();
         let open = self.open[stream].as_mut().expect("a page was appended to it");
         for entry in entries {
             open.entries.note(match *entry {
@@ -271,26 +298,82 @@ impl Media {
     /// Writes a segment's summary; a chain goes on with a new segment.
     fn close_segment(&mut self, stream: usize, open: Open) -> Result<()> {
         let next = if self.chains.contains(&stream) {
-            self.serial += 1;
-            Some((self.fresh_segment()?, self.serial))
+            match self.fresh_segment() {
+                Ok(segment) => {
+                    self.serial += 1;
+                    Some((segment, self.serial))
+                }
+                Err(why) => {
+                    self.open[stream] = Some(open);
+                    return Err(why);
+                }
+            }
         } else {
             None
         };
-        let complete = self.write_summary(&open, next)?;
+        let bytes = open.entries.write();
+        let written = self.write_summary(&open, open.next, &bytes, 0, next)?;
         self.segments.close(open.segment);
         if let Some((segment, serial)) = next {
             self.set_open(stream, segment, serial);
-            self.broken |= !complete;
+            self.broken |= written.is_none();
         }
         Ok(())
     }
 
-    /// Whether the summary is there as a whole.
-    fn write_summary(&mut self, open: &Open, next: Option<(u32, u64)>) -> Result<bool> {
-        let bytes = open.entries.write();
+    /// Says in each open segment what data was written to it and is not said yet; one that has no room for it is closed,
+    /// which says so, too.
+    pub(super) fn say_so_far(&mut self) -> Result<()> {
+        for stream in 0..self.open.len() {
+            let Some(open) = self.open[stream].take() else { continue };
+            let Some(bytes) = open.entries.unsaid() else {
+                self.open[stream] = Some(open);
+                continue;
+            };
+            let room = self.flash.page_bytes() - SUMMARY_HEADER;
+            // Its own summary must go behind it.
+            let pages = bytes.len().div_ceil(room) + open.entries.bytes().div_ceil(room);
+            let left = match open.next < self.flash.pages_per_segment() {
+                true => self.flash.good_pages_from(open.segment, open.next) as usize,
+                false => 0,
+            };
+            let written = match left > pages {
+                true => self.write_summary(&open, open.next, &bytes, SO_FAR, None)?,
+                false => None,
+            };
+            match written {
+                Some(next) => {
+                    let mut open = Open { next, ..open };
+                    open.entries.are_said();
+                    self.open[stream] = Some(open);
+                }
+                // Blocks of it went bad: what is left of it is for its summary.
+                None => {
+                    let next = self.first_erased(&open);
+                    self.close_segment(stream, Open { next, ..open })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first page of an open segment from where it goes on that can be programmed, or its end.
+    fn first_erased(&self, open: &Open) -> u32 {
+        let pages = self.flash.pages_per_segment();
+        (open.next..pages).find(|index| self.flash.can_program(self.flash.addr(open.segment, *index))).unwrap_or(pages)
+    }
+
+    /// Writes entries to a segment from page `index` on; the page behind them, none if they are not there as a whole.
+    fn write_summary(
+        &mut self,
+        open: &Open,
+        mut index: u32,
+        bytes: &[u8],
+        what: u32,
+        next: Option<(u32, u64)>,
+    ) -> Result<Option<u32>> {
         let room = self.flash.page_bytes() - SUMMARY_HEADER;
         let parts = bytes.len().div_ceil(room).max(1);
-        let mut index = open.next;
         for part in 0..parts {
             let body = &bytes[part * room..bytes.len().min((part + 1) * room)];
             let mut page = Output::default();
@@ -298,11 +381,11 @@ impl Media {
             page.u32(next.map_or(NONE, |next| next.0));
             page.u64(next.map_or(0, |next| next.1));
             page.u32(body.len() as u32);
-            page.u32(0);
+            page.u32(what | self.flash.segment_blocks() << 8);
             page.0.extend_from_slice(body);
             loop {
                 if index >= self.flash.pages_per_segment() {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 let addr = self.flash.addr(open.segment, index);
                 index += 1;
@@ -314,14 +397,73 @@ impl Media {
                 }
             }
         }
-        Ok(true)
+        Ok(Some(index))
     }
 
-    /// What was written to a segment, open or closed; none if it does not say.
-    pub(super) fn entries_of(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
+    /// Everything that a segment says was written to it, whether it was closed or not: what its summary says, and if that is
+    /// not there what the summaries so far do, and pages of pieces. With it, pages of data that nothing there names.
+    pub(super) fn said(&mut self, segment: u32) -> Result<(Vec<LogEntry>, u32)> {
+        if let Some(entries) = self.summary(segment)? {
+            return Ok((entries, 0));
+        }
+        let (mut all, mut data, mut so_far) = (Vec::new(), Vec::new(), Vec::new());
+        let page_bytes = self.flash.page_bytes() as u32;
+        for index in 0..self.flash.pages_per_segment() {
+            let addr = self.flash.addr(segment, index);
+            if self.flash.is_bad(addr) && !self.flash.is_programmed(addr) {
+                continue;
+            }
+            let kind = match self.flash.read_tag(addr) {
+                Err(why) if is_damage(&why) => None,
+                tag => tag?.map(|tag| tag.kind),
+            };
+            match kind {
+                Some(PageKind::Data) => data.push(index),
+                Some(PageKind::Pieces) => {
+                    let Some(page) = readable(self.flash.read(addr, PageKind::Pieces))? else { continue };
+                    let Ok((when, pieces)) = pieces::read_all(&page) else { continue };
+                    all.extend(pieces.into_iter().filter_map(|(at, key, len)| {
+                        let (fork, offset) = key.fork()?;
+                        let at = index * page_bytes + at as u32;
+                        Some(LogEntry::Data { object: key.object, fork, offset, len: len as u32, at, when })
+                    }));
+                }
+                Some(PageKind::Summary) => {
+                    let Some(page) = readable(self.flash.read(addr, PageKind::Summary))? else { continue };
+                    let Ok(page) = summary::read_page(&page) else { continue };
+                    so_far.push((page.part, page.parts, page.bytes.to_vec()));
+                }
+                _ => {}
+            }
+        }
+        // What is behind a part that is missing cannot be told apart.
+        let (mut bytes, mut due) = (Vec::new(), (0, 0));
+        for (part, parts, body) in so_far {
+            if part == 0 {
+                all.extend(Entries::read_some(&std::mem::take(&mut bytes)).0.all());
+            } else if (part, parts) != due {
+                due = (0, 0);
+                continue;
+            }
+            bytes.extend_from_slice(&body);
+            due = (part + 1, parts);
+        }
+        all.extend(Entries::read_some(&bytes).0.all());
+        let named = |index: &u32| {
+            all.iter().any(|entry| match entry {
+                LogEntry::Data { at, len, .. } => (*at..at + len).contains(&(index * page_bytes)),
+                LogEntry::Node { .. } => false,
+            })
+        };
+        let unnamed = data.iter().filter(|index| !named(index)).count() as u32;
+        Ok((all, unnamed))
+    }
+
+    /// What was written to a segment, open or closed, as far as it says.
+    pub(super) fn entries_of(&mut self, segment: u32) -> Result<Vec<LogEntry>> {
         match self.open.iter().flatten().find(|open| open.segment == segment) {
-            Some(open) => Ok(Some(open.entries.all().to_vec())),
-            None => self.summary(segment),
+            Some(open) => Ok(open.entries.all().to_vec()),
+            None => Ok(self.said(segment)?.0),
         }
     }
 
@@ -332,7 +474,7 @@ impl Media {
         while index > 0 {
             index -= 1;
             let addr = self.flash.addr(segment, index);
-            if self.flash.is_bad(addr) {
+            if self.flash.is_bad(addr) && !self.flash.is_programmed(addr) {
                 continue;
             }
             let tag = match self.flash.read_tag(addr) {
@@ -346,6 +488,9 @@ impl Media {
             }
             let Ok(page) = self.flash.read(addr, PageKind::Summary) else { return Ok(None) };
             let Ok(page) = summary::read_page(&page) else { return Ok(None) };
+            if page.so_far {
+                return Ok(None);
+            }
             let due = page.parts.checked_sub(parts.len() as u16 + 1);
             if due != Some(page.part) {
                 return Ok(None);
@@ -418,13 +563,61 @@ impl Media {
         Ok(found)
     }
 
+    /// A page that cannot be read and may be of the log, after the last page of it that can, or after where its chain
+    /// began; what stands at the end of a segment may be what a power cut tore, and `others` are no pages of the log.
+    pub(super) fn hidden_after(
+        &mut self,
+        starts: &[ChainStart],
+        last: Option<Addr>,
+        others: &[Addr],
+    ) -> Result<Option<Addr>> {
+        let Some(start) = starts.first() else { return Ok(None) };
+        let begin = match last {
+            Some(addr) => (self.serial_of(self.segments.of(addr))?, self.flash.index_of(addr) + 1),
+            None => (start.serial, start.index),
+        };
+        for segment in self.kept..self.segments.count() as u32 {
+            let serial = self.serial_of(segment)?;
+            if serial < begin.0 {
+                continue;
+            }
+            let (mut hidden, mut is_its, mut follows) = (None, false, false);
+            for index in (0..self.flash.pages_per_segment()).rev() {
+                let addr = self.flash.addr(segment, index);
+                let tag = match self.flash.read_tag(addr) {
+                    Err(why) if is_damage(&why) => None,
+                    tag => tag?,
+                };
+                let is_read = match tag.map(|tag| tag.kind) {
+                    Some(PageKind::Log) => {
+                        is_its = true;
+                        readable(self.flash.read(addr, PageKind::Log))?.is_some()
+                    }
+                    Some(kind) => {
+                        is_its |= matches!(kind, PageKind::Node | PageKind::Table | PageKind::Checkpoint);
+                        true
+                    }
+                    None => self.flash.is_bad(addr) || self.flash.is_blank(addr).unwrap_or(false),
+                };
+                if !is_read && follows && (serial, index) >= begin && !others.contains(&addr) {
+                    hidden = Some(addr);
+                }
+                follows |= is_read && tag.is_some();
+            }
+            if is_its && hidden.is_some() {
+                return Ok(hidden);
+            }
+        }
+        Ok(None)
+    }
+
     /// The number of the use of a segment, as most of its first pages have it; 0 if they have none.
     fn serial_of(&mut self, segment: u32) -> Result<u64> {
         let mut serial = 0;
         let mut pages = 0;
         for index in 0..self.flash.pages_per_segment() {
             let addr = self.flash.addr(segment, index);
-            if self.flash.is_bad(addr) {
+            if self.flash.is_bad(addr) && !self.flash.is_programmed(addr) {
                 continue;
             }
             match self.flash.read_tag(addr) {
@@ -488,12 +681,22 @@ impl Media {
     }
 }
 
+/// What can be read; none if it is damaged.
+fn readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(why) if is_damage(&why) => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 fn count(counts: &mut Counts, kind: PageKind) {
     *match kind {
         PageKind::Data | PageKind::Pieces => &mut counts.data_pages,
         PageKind::Log => &mut counts.log_pages,
         PageKind::Access => &mut counts.access_pages,
         PageKind::Summary => &mut counts.summary_pages,
-        PageKind::Node | PageKind::Table | PageKind::Checkpoint | PageKind::Anchor => &mut counts.index_pages,
+        PageKind::Node | PageKind::Table | PageKind::Checkpoint | PageKind::Anchor | PageKind::Format => {
+            &mut counts.index_pages
+        }
     } += 1;
 }

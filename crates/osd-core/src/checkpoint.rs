@@ -4,7 +4,8 @@
 //! own state (numbers, where the table lies, what is alive in each segment, pages of access times); and,
 //! when all that is on the flash, an *anchor* page. Anchors go one after the other into a few blocks at the
 //! beginning of the flash; when a block is full the next one is erased and used, so the newest two anchors are always
-//! there.
+//! there. The first page of each of these blocks is a *format record*, which says what has to be known before anything else
+//! can be found, should no anchor be left (`rebuild`).
 //!
 //! **Two generations.** What the checkpoint before the newest names is kept, and so is the log from it to the newest,
 //! which therefore begins with a commit of all that changed. Where the newest cannot be read the store goes on from
@@ -14,7 +15,8 @@
 use super::append::{Media, Open};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
-use super::layout::{Input, Output, PageKind};
+use super::layout::{Input, Output, PageKind, VERSION};
+use super::node::By;
 use super::placement::DataClass;
 use super::recover::checked;
 use super::segments::Segments;
@@ -25,9 +27,10 @@ use bimetal_base::checksum::crc32c;
 use bimetal_base::{Error, Result};
 use rustc_hash::FxHashSet;
 
-/// Tells an anchor of this format from anything else: "bimetalO", version 4.
+/// Tells an anchor of this format from anything else: "bimetalO".
 const MAGIC: u64 = u64::from_le_bytes(*b"bimetalO");
-const VERSION: u32 = 4;
+/// The same of a format record: "bimetalF".
+const FORMAT_MAGIC: u64 = u64::from_le_bytes(*b"bimetalF");
 /// Lists of pages over one another: one of them has places for the checkpoint of any flash.
 const LEVELS_MAX: u32 = 4;
 /// Good blocks for anchors that a new store begins with.
@@ -52,6 +55,8 @@ pub(super) struct Anchor {
     /// Segments at the beginning that hold anchors.
     pub kept: u32,
     pub commit: u64,
+    /// The mark of its checkpoint, which the nodes that it wrote have.
+    pub mark: u64,
     pub chains: Vec<ChainStart>,
     pub len: u32,
     pub sum: u32,
@@ -70,7 +75,12 @@ pub(super) struct Anchors {
     at: (u32, u32),
     number: u64,
     kept: u32,
+    /// What is written to the first page of each block.
+    record: FormatRecord,
 }
+
+/// Numbers of anchors go on so much later where the newest may not have been seen.
+const NUMBER_GAP: u64 = 1 << 20;
 
 /// The state in a checkpoint.
 #[derive(Debug, Default)]
@@ -207,7 +217,7 @@ impl State {
 impl Anchor {
     /// Bytes of one with so many chains and pages.
     fn bytes(chains: usize, pages: usize) -> usize {
-        56 + 20 * chains + 4 * pages
+        64 + 20 * chains + 4 * pages
     }
 
     fn write(&self) -> Vec<u8> {
@@ -217,6 +227,7 @@ impl Anchor {
         out.u32(self.segment_blocks);
         out.u64(self.number);
         out.u64(self.commit);
+        out.u64(self.mark);
         out.u32(self.kept);
         out.u32(self.len);
         out.u32(self.sum);
@@ -235,19 +246,9 @@ impl Anchor {
 
     pub fn read(page: &[u8]) -> Result<Anchor> {
         let mut input = Input::new("an anchor of the object store", page);
-        let (magic, version) = (input.u64()?, input.u32()?);
-        if magic != MAGIC {
-            return Err(input.wrong("its magic number is another's"));
-        }
-        if version != VERSION {
-            return Err(Error::unsupported(
-                format!("an object store of version {version}"),
-                format!(
-                    "this program knows version {VERSION}; copy the objects with the program that made it, and make the store anew"
-                ),
-            ));
-        }
+        check_version(&mut input, MAGIC)?;
         let (segment_blocks, number, commit) = (input.u32()?, input.u64()?, input.u64()?);
+        let mark = input.u64()?;
         let (kept, len, sum) = (input.u32()?, input.u32()?, input.u32()?);
         let (chains, levels, pages) = (input.u32()? as usize, input.u32()?, input.u32()? as usize);
         let fit = chains.saturating_mul(20).saturating_add(pages.saturating_mul(4)) <= page.len();
@@ -259,6 +260,7 @@ impl Anchor {
             segment_blocks,
             kept,
             commit,
+            mark,
             chains: Vec::new(),
             len,
             sum,
@@ -276,15 +278,166 @@ impl Anchor {
     }
 }
 
+fn check_version(input: &mut Input, magic: u64) -> Result<()> {
+    if input.u64()? != magic {
+        return Err(input.wrong("its magic number is another's"));
+    }
+    match input.u32()? {
+        VERSION => Ok(()),
+        version => Err(Error::unsupported(
+            format!("an object store of version {version}"),
+            format!(
+                "this program knows version {VERSION}; copy the objects with the program that made it, and make the store anew"
+            ),
+        )),
+    }
+}
+
+/// What has to be known of a store before anything of it can be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FormatRecord {
+    pub segment_blocks: u32,
+    /// Segments at the beginning that hold anchors.
+    pub kept: u32,
+    pub keep_bytes: bool,
+    pub placement: String,
+}
+
+impl FormatRecord {
+    fn write(&self) -> Vec<u8> {
+        let mut out = Output::default();
+        out.u64(FORMAT_MAGIC);
+        out.u32(VERSION);
+        out.u32(self.segment_blocks);
+        out.u32(self.kept);
+        out.u32(u32::from(self.keep_bytes));
+        out.bytes(self.placement.as_bytes());
+        out.0
+    }
+
+    pub fn read(page: &[u8]) -> Result<FormatRecord> {
+        let mut input = Input::new("the format record of an object store", page);
+        check_version(&mut input, FORMAT_MAGIC)?;
+        let (segment_blocks, kept, keep) = (input.u32()?, input.u32()?, input.u32()?);
+        if !(1..=64).contains(&segment_blocks) || kept > ANCHOR_SEARCH {
+            return Err(input.wrong("it lists more than it can hold"));
+        }
+        let placement = String::from_utf8_lossy(input.bytes()?).into_owned();
+        Ok(FormatRecord { segment_blocks, kept, keep_bytes: keep != 0, placement })
+    }
+}
+
 impl Anchors {
-    /// For a new store on `flash`, which is seen with one block a segment.
-    pub fn new(flash: &mut Flash, segment_blocks: u32) -> Result<Anchors> {
+    /// For a new store on `flash`, which is seen with one block a segment, and on which nothing is programmed.
+    pub fn new(flash: &mut Flash, segment_blocks: u32, placement: &str, keep_bytes: bool) -> Result<Anchors> {
+        let (count, kept) = Self::blocks(flash, segment_blocks)?;
+        let record = FormatRecord { segment_blocks, kept, keep_bytes, placement: placement.into() };
+        for block in (0..count).filter(|block| !flash.raw_is_bad(*block)).collect::<Vec<_>>() {
+            flash.raw_program(block, 0, PageKind::Format, 0, &record.write())?;
+        }
+        // Not the first block, so that the first anchor erases it.
+        Ok(Anchors { count, at: (count - 1, u32::MAX), number: 0, kept, record })
+    }
+
+    /// Blocks for the anchors of a new store, and segments.
+    fn blocks(flash: &Flash, segment_blocks: u32) -> Result<(u32, u32)> {
         let good = |number: &u32| flash.good_pages(*number) > 0;
         let last = (0..flash.segments().min(ANCHOR_SEARCH)).filter(good).nth(ANCHOR_BLOCKS as usize - 1);
         let last = last.ok_or_else(|| Error::invalid("too few good blocks for an object store"))?;
-        let kept = (last + 1).div_ceil(segment_blocks);
-        // Not the first block, so that the first anchor erases it.
-        Ok(Anchors { count: last + 1, at: (last, u32::MAX), number: 0, kept })
+        Ok((last + 1, (last + 1).div_ceil(segment_blocks)))
+    }
+
+    /// For a store of which no anchor, or nothing that one names, can be read, on `flash`, which is seen with one block a
+    /// segment; what it had to guess, in words. New anchors count before any that may still be there.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if nothing is left of a store; [`Error::Unsupported`] if it is of another version.
+    pub fn again(flash: &mut Flash, keep_bytes: bool) -> Result<(Anchors, Vec<String>)> {
+        let (mut found, mut guessed) = (None, Vec::new());
+        let (mut newest, mut at) = (0, None);
+        let mut first_other = None;
+        for block in 0..flash.segments().min(ANCHOR_SEARCH) {
+            for page in 0..flash.pages_per_segment() {
+                let addr = flash.addr(block, page);
+                let tag = match flash.read_tag(addr) {
+                    Err(why) if is_damage(&why) => None,
+                    tag => tag?,
+                };
+                let Some(tag) = tag else { continue };
+                let read = match tag.kind {
+                    PageKind::Format => flash.read(addr, PageKind::Format).and_then(|page| FormatRecord::read(&page)),
+                    PageKind::Anchor => {
+                        (newest, at) = (newest.max(tag.serial), Some(block));
+                        let anchor = flash.read(addr, PageKind::Anchor).and_then(|page| Anchor::read(&page));
+                        let placement = String::new();
+                        anchor.map(|anchor| FormatRecord {
+                            segment_blocks: anchor.segment_blocks,
+                            kept: anchor.kept,
+                            keep_bytes,
+                            placement,
+                        })
+                    }
+                    _ => {
+                        first_other = first_other.or(Some(block));
+                        break;
+                    }
+                };
+                match read {
+                    Ok(record) => {
+                        let better = found.as_ref().is_none_or(|one: &FormatRecord| one.placement.is_empty());
+                        found = if better { Some(record) } else { found };
+                    }
+                    Err(why) if is_damage(&why) => {}
+                    Err(why) => return Err(why),
+                }
+            }
+        }
+        if found.is_none() {
+            let segment_blocks = Self::segment_blocks(flash)?;
+            let kept = Self::blocks(flash, segment_blocks).map_or(1, |blocks| blocks.1);
+            let kept = kept.min(first_other.map_or(kept, |block| (block / segment_blocks).max(1)));
+            found = Some(FormatRecord { segment_blocks, kept, keep_bytes, placement: String::new() });
+        }
+        let mut record = found.ok_or_else(|| Error::invalid("there is no object store on this flash"))?;
+        if record.placement.is_empty() {
+            record.placement = super::Format::default().placement;
+            guessed.push(format!("nothing says what its placement was: it is {} now", record.placement));
+        }
+        let count = record.kept.saturating_mul(record.segment_blocks).clamp(1, flash.segments());
+        let at = (at.unwrap_or(count - 1).min(count - 1), u32::MAX);
+        Ok((Anchors { count, at, number: newest + NUMBER_GAP, kept: record.kept, record }, guessed))
+    }
+
+    /// Erase blocks of a segment, as the summaries of segments say.
+    fn segment_blocks(flash: &mut Flash) -> Result<u32> {
+        for block in 0..flash.segments() {
+            for page in 0..flash.pages_per_segment() {
+                let addr = flash.addr(block, page);
+                let Ok(Some(tag)) = flash.read_tag(addr) else { continue };
+                if tag.kind == PageKind::Summary
+                    && let Ok(page) = flash.read(addr, PageKind::Summary)
+                    && let Ok(page) = super::summary::read_page(&page)
+                    && (1..=64).contains(&page.segment_blocks)
+                {
+                    return Ok(page.segment_blocks);
+                }
+            }
+        }
+        Err(Error::invalid("there is no object store on this flash"))
+    }
+
+    /// Whether a block has a format record of a store, if not an anchor.
+    fn are_lost(flash: &mut Flash) -> bool {
+        (0..flash.segments().min(ANCHOR_SEARCH)).any(|block| {
+            let addr = flash.addr(block, 0);
+            let page = flash.read(addr, PageKind::Format);
+            page.is_ok_and(|page| FormatRecord::read(&page).is_ok())
+        })
+    }
+
+    /// What the store is.
+    pub fn record(&self) -> &FormatRecord {
+        &self.record
     }
 
     /// Finds the newest two anchors on `flash`, which is seen with one block a segment, the newest first, and whether
@@ -292,8 +445,8 @@ impl Anchors {
     pub fn find(flash: &mut Flash) -> Result<(Vec<Anchor>, bool, Anchors)> {
         let mut blocks = Vec::new();
         for block in 0..flash.segments().min(ANCHOR_SEARCH) {
-            // The second page tells, too, should the first be damaged.
-            for page in 0..2 {
+            // Behind the format record, and the next page tells, too, should one be damaged.
+            for page in 0..3 {
                 let tag = match flash.read_tag(flash.addr(block, page)) {
                     Err(why) if is_damage(&why) => None,
                     tag => tag?,
@@ -315,7 +468,11 @@ impl Anchors {
             }
             at = at.or(Some((block, used)));
             for page in (0..used).rev() {
-                let read = flash.read(flash.addr(block, page), PageKind::Anchor);
+                let addr = flash.addr(block, page);
+                if matches!(flash.read_tag(addr), Ok(Some(tag)) if tag.kind == PageKind::Format) {
+                    continue;
+                }
+                let read = flash.read(addr, PageKind::Anchor);
                 match read.and_then(|page| Anchor::read(&page)) {
                     Ok(anchor) => found.push(anchor),
                     Err(error) if is_damage(&error) => {
@@ -335,12 +492,24 @@ impl Anchors {
             }
         }
         found.sort_by_key(|anchor| std::cmp::Reverse(anchor.number));
-        let (Some(newest), Some(at)) = (found.first(), at) else { return Err(why) };
+        let (Some(newest), Some(at)) = (found.first(), at) else {
+            if matches!(why, Error::Invalid { .. }) && Anchors::are_lost(flash) {
+                why = Error::corrupt("an object store", "none of its anchors can be read", "its first blocks");
+            }
+            return Err(why);
+        };
         let anchors = Anchors {
             count: newest.kept.saturating_mul(newest.segment_blocks).min(flash.segments()),
             at,
             number: newest.number,
             kept: newest.kept,
+            // Its checkpoint says the rest.
+            record: FormatRecord {
+                segment_blocks: newest.segment_blocks,
+                kept: newest.kept,
+                keep_bytes: true,
+                placement: String::new(),
+            },
         };
         Ok((found, newer, anchors))
     }
@@ -353,8 +522,11 @@ impl Anchors {
             if next >= pages || flash.raw_is_bad(block) {
                 let block = (block + 1) % self.count;
                 self.at = (block, pages);
-                if !flash.raw_is_bad(block) && flash.raw_erase(block)? {
-                    self.at = (block, 0);
+                if !flash.raw_is_bad(block)
+                    && flash.raw_erase(block)?
+                    && flash.raw_program(block, 0, PageKind::Format, 0, &self.record.write())?
+                {
+                    self.at = (block, 1);
                 }
                 continue;
             }
@@ -403,7 +575,9 @@ impl Checkpoints {
     }
 
     /// Where a checkpoint was made of `state`, which lies on `pages`.
-    pub fn of(anchors: Anchors, state: &State, pages: Vec<Addr>) -> Checkpoints {
+    pub fn of(mut anchors: Anchors, state: &State, pages: Vec<Addr>) -> Checkpoints {
+        anchors.record.placement.clone_from(&state.placement);
+        anchors.record.keep_bytes = state.keep_bytes;
         Checkpoints {
             tables: state.tables.clone(),
             twins: state.twins.clone(),
@@ -421,6 +595,11 @@ impl Checkpoints {
     /// Segments at the beginning that hold anchors.
     pub fn kept(&self) -> u32 {
         self.anchors.kept
+    }
+
+    /// The next checkpoint writes the whole node table, of so many nodes.
+    pub fn renew_all(&mut self, nodes: usize, per_table: usize) {
+        self.dirty.extend(0..nodes.div_ceil(per_table) as u32);
     }
 
     /// The pages of the last checkpoint.
@@ -475,13 +654,16 @@ impl Checkpoints {
         Ok(table)
     }
 
-    /// Writes the nodes that changed, and the parts of their table.
-    pub fn write_index(&mut self, index: &mut Index, stream: usize) -> Result<()> {
-        let Index { media, tree, .. } = index;
+    /// Writes the nodes that changed, with the mark of this checkpoint, and the parts of their table.
+    pub fn write_index(&mut self, index: &mut Index, stream: usize, mark: u64) -> Result<()> {
+        let Index { media, tree, log, .. } = index;
         let per_table = nodes_per_table(media);
-        for id in tree.dirty_nodes() {
+        let nodes = tree.dirty_nodes();
+        let mut by = By { which: 0, count: nodes.len() as u32, mark, base: log.base(), commit: log.commit() };
+        for id in nodes {
             let mut page = Output::default();
-            tree.encode(id, &mut page);
+            tree.encode(id, &by, &mut page);
+            by.which += 1;
             let addr =
                 media.append_own(stream, PageKind::Node, &page.0, &[LogEntry::Node { id, index: 0 }])?;
             tree.wrote(id, addr);
@@ -522,6 +704,7 @@ impl Checkpoints {
         &mut self,
         index: &mut Index,
         stream: usize,
+        mark: u64,
         bytes: &[u8],
         retiring: Vec<Addr>,
     ) -> Result<()> {
@@ -541,6 +724,7 @@ impl Checkpoints {
             segment_blocks: media.flash.segment_blocks(),
             kept: self.anchors.kept,
             commit: index.log.commit(),
+            mark,
             chains: media.chains(),
             len: bytes.len() as u32,
             sum: crc32c(bytes),
@@ -562,7 +746,7 @@ impl Checkpoints {
         for addr in std::mem::replace(&mut self.retired, retiring) {
             media.segments.drop_page(media.segments.of(addr));
         }
-        index.log.start_over();
+        index.log.start_over(mark);
         media.settle_checkpoint();
         Ok(())
     }
@@ -585,13 +769,16 @@ impl Store {
         // Whoever begins with the checkpoint before finds all of this one in the log.
         self.write_log()?;
         let merged = self.merge_if_due(clean)?;
+        // Whoever has nothing of the index finds all of it in the segments.
+        self.index.media.say_so_far()?;
         let stream = self.placement.place(DataClass::Index);
-        self.checkpoints.write_index(&mut self.index, stream)?;
+        let mark = self.index.media.when();
+        self.checkpoints.write_index(&mut self.index, stream, mark)?;
         // The chains go on from where they are after the last page of this checkpoint.
         self.index.media.open_chains()?;
         let retiring = self.checkpoints.retiring(&self.index.tree, &merged);
         let bytes = self.state(clean, retiring.clone()).write();
-        self.checkpoints.write(&mut self.index, stream, &bytes, retiring)
+        self.checkpoints.write(&mut self.index, stream, mark, &bytes, retiring)
     }
 
     /// Access pages that this checkpoint makes superfluous; none if it does not merge.
@@ -646,6 +833,7 @@ mod tests {
     fn a_state_and_an_anchor_come_back() {
         let mut entries = Entries::default();
         entries.note(LogEntry::Node { id: 1, index: 2 });
+        entries.are_said();
         let open = Open { segment: 3, serial: 9, next: 4, entries };
         let state = State {
             next_object: 5,
@@ -668,6 +856,7 @@ mod tests {
             segment_blocks: 2,
             kept: 1,
             commit: 5,
+            mark: 7,
             chains: vec![chain],
             len: 5,
             sum: 6,
@@ -676,6 +865,9 @@ mod tests {
         };
         assert_eq!(Anchor::read(&anchor.write()).unwrap(), anchor);
         assert_eq!(anchor.write().len(), Anchor::bytes(1, 2));
+        let record =
+            FormatRecord { segment_blocks: 2, kept: 3, keep_bytes: true, placement: "split:entries=3".into() };
+        assert_eq!(FormatRecord::read(&record.write()).unwrap(), record);
     }
 
     proptest! {
@@ -687,6 +879,10 @@ mod tests {
                 bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
             }
             let _ = Anchor::read(&bytes);
+            if bytes.len() > 12 {
+                bytes[..8].copy_from_slice(&FORMAT_MAGIC.to_le_bytes());
+            }
+            let _ = FormatRecord::read(&bytes);
         }
     }
 }

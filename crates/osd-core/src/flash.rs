@@ -9,7 +9,7 @@
 //! bytes begins with whose they are, too, so that nobody else can take them for theirs. Data pages of a store that
 //! keeps no bytes have no checksum.
 
-use super::layout::{Key, PageKind};
+use super::layout::{Key, PageKind, VERSION};
 use super::pieces;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::time::Time;
@@ -176,6 +176,20 @@ impl Flash {
     /// Whether the block of a page is bad.
     pub fn is_bad(&self, addr: Addr) -> bool {
         self.nand.is_bad(self.place(addr).0)
+    }
+
+    /// Whether something was programmed to a page since its block was erased, also where the block is bad by now.
+    pub fn is_programmed(&self, addr: Addr) -> bool {
+        let (block, page) = self.place(addr);
+        matches!(self.nand.page(block, page), Page::Programmed(_))
+    }
+
+    /// Whether a page can be programmed: what a controller knows.
+    pub fn can_program(&self, addr: Addr) -> bool {
+        let (block, page) = self.place(addr);
+        !self.nand.is_bad(block)
+            && page >= self.nand.next_page(block)
+            && matches!(self.nand.page(block, page), Page::Erased)
     }
 
     /// Erases of the most worn block of a segment that is still good.
@@ -406,6 +420,16 @@ impl Flash {
         self.nand.is_bad(self.block(index))
     }
 
+    /// Erases whatever was programmed; blocks that fail are bad from now on.
+    pub fn erase_all(&mut self) -> Result<()> {
+        for number in 0..self.segments() {
+            if self.good_pages(number) > 0 && !self.is_erased(number) {
+                self.erase(number)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Erases one block; false: it failed and is bad now.
     pub fn raw_erase(&mut self, index: u32) -> Result<bool> {
         #[cfg(test)]
@@ -458,10 +482,14 @@ impl Flash {
     }
 }
 
-/// The checksum of a page: over its bytes, begun with its kind and serial number, and whose they are where they are one
-/// object's.
+/// The checksum of a page: over its bytes, begun with its kind, the format's version and its serial number, and whose they
+/// are where they are one object's. What says the version itself begins without it.
 fn checksum(kind: PageKind, serial: u64, whose: Option<Key>, bytes: &[u8]) -> u32 {
-    let mut seed = crc32c_raw(kind as u32, &serial.to_le_bytes());
+    let version = match kind {
+        PageKind::Anchor | PageKind::Format => 0,
+        _ => VERSION << KIND_BITS,
+    };
+    let mut seed = crc32c_raw(kind as u32 | version, &serial.to_le_bytes());
     if let Some(Key { object, place }) = whose {
         seed = crc32c_raw(crc32c_raw(seed, &object.to_le_bytes()), &place.to_le_bytes());
     }

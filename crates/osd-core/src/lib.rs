@@ -50,6 +50,7 @@ mod node;
 mod objects;
 mod pieces;
 pub mod placement;
+mod rebuild;
 mod recover;
 mod segments;
 mod summary;

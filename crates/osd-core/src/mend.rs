@@ -17,13 +17,23 @@ use super::extents::Index;
 use super::flash::Flash;
 use super::layout::{Extent, Key, Onode, PageKind, Value};
 use super::node::Node;
+use super::recover::checked;
 use super::segments::State;
 use super::summary::{LogEntry, bytes_beside};
 use super::tree::{ROOT, Tree};
 use super::{Store, is_damage};
 use bimetal_base::Result;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Where what lost leaves held is looked for.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Nothing is known of what is alive in which segment.
+    pub everywhere: bool,
+    /// Objects that are known to be gone.
+    pub gone: FxHashSet<u64>,
+}
 
 /// Keys from the first up to, and without, the second.
 pub(super) type Lost = (Key, Key);
@@ -67,6 +77,9 @@ impl Survey {
                 survey.parents.insert(*child, (*id, index));
             }
         }
+        // What is named and is not there at all.
+        let named = survey.parents.keys().copied().chain([ROOT]);
+        survey.unreadable.extend(named.filter(|id| !survey.nodes.contains_key(id)));
         Ok(survey)
     }
 
@@ -119,14 +132,21 @@ impl Seen {
 
 impl Tree {
     fn read(&self, flash: &mut Flash, id: u32) -> Result<Node> {
-        let page = flash.read(super::flash::Addr(self.addr(id)), PageKind::Node)?;
+        let addr = checked(flash, super::flash::Addr(self.addr(id)))?;
+        let page = flash.read(addr, PageKind::Node)?;
         Node::decode(id, &page)
     }
 
     /// Puts readable nodes in the place of those that are not; how many, and the keys that are lost by it.
     pub fn mend(&mut self, flash: &mut Flash) -> Result<(usize, Vec<Lost>)> {
-        let survey = Survey::of(self, flash)?;
+        let mut survey = Survey::of(self, flash)?;
+        // No tree has more nodes than the flash has pages.
+        let most = flash.segments().saturating_mul(flash.pages_per_segment());
+        survey.unreadable.retain(|id| *id < most);
         let mut lost = Vec::new();
+        for id in survey.unreadable.iter().copied() {
+            self.claim(id);
+        }
         for id in survey.unreadable.iter().copied() {
             let level = match survey.parents.get(&id) {
                 Some((parent, _)) => survey.nodes[parent].level.saturating_sub(1),
@@ -186,14 +206,15 @@ struct Written {
 
 impl Index {
     /// Everything that segments with something alive say was written under the keys in `lost`, the newest first.
-    fn written(&mut self, lost: &[Lost]) -> Result<Vec<Written>> {
+    fn written(&mut self, lost: &[Lost], everywhere: bool) -> Result<Vec<Written>> {
         let mut all = Vec::new();
         for number in 0..self.media.segments.count() as u32 {
             let segment = self.media.segments.get(number);
-            if !matches!(segment.state, State::Closed | State::Open) || segment.live_bytes == 0 {
+            let is_used = matches!(segment.state, State::Closed | State::Open) && segment.live_bytes > 0;
+            if number < self.media.kept() || !is_used && !everywhere {
                 continue;
             }
-            let Some(entries) = self.media.entries_of(number)? else { continue };
+            let entries = self.media.entries_of(number)?;
             let first = u64::from(number) * self.media.segment_bytes();
             for entry in entries {
                 let LogEntry::Data { object, fork, offset, len, at, when } = entry else { continue };
@@ -239,18 +260,27 @@ impl Index {
     }
 
     /// Counts all that is alive again.
-    fn count_again(&mut self) -> Result<()> {
+    pub(super) fn count_again(&mut self) -> Result<()> {
         let mut live = vec![0u64; self.media.segments.count()];
         let (mut objects, mut reserved) = (0, 0);
+        // What objects have, and what their onodes say of that.
+        let (mut has, mut says): (FxHashMap<u64, u64>, FxHashMap<u64, u64>) = Default::default();
         let segment_bytes = self.media.segments.segment_bytes();
         self.tree.range_past(
             &mut self.media.flash,
             (FIRST, END),
             |_| (),
             |key, value| match value {
-                Value::Onode(_) => objects += 1,
-                Value::Extent(extent) if extent.is_reserved() => reserved += u64::from(extent.len),
+                Value::Onode(onode) => {
+                    objects += 1;
+                    says.insert(key.object, onode.stored);
+                }
+                Value::Extent(extent) if extent.is_reserved() => {
+                    reserved += u64::from(extent.len);
+                    *has.entry(key.object).or_default() += u64::from(extent.len);
+                }
                 Value::Extent(extent) => {
+                    *has.entry(key.object).or_default() += u64::from(extent.len);
                     if let Some(live) = live.get_mut((extent.at / segment_bytes) as usize) {
                         *live += u64::from(extent.len + bytes_beside(key, extent.len));
                     }
@@ -262,6 +292,15 @@ impl Index {
         for (number, bytes) in (0..).zip(live) {
             self.media.segments.set_bytes(number, bytes as u32);
         }
+        for (object, said) in says {
+            let stored = has.remove(&object).unwrap_or(0);
+            if said != stored {
+                let mut onode = self.onode(object)?;
+                onode.stored = stored;
+                self.set_onode(object, onode)?;
+            }
+        }
+        self.is_settled();
         Ok(())
     }
 }
@@ -275,7 +314,7 @@ impl Store {
     pub fn repair(&mut self) -> Result<Vec<String>> {
         self.check_writable()?;
         let (mended, lost) = self.index.tree.mend(&mut self.index.media.flash)?;
-        let filled = self.fill_lost(&lost);
+        let filled = self.fill_lost(&lost, &Found::default());
         self.or_fail(filled)?;
         if mended > 0 && lost.is_empty() {
             self.damage.push(format!("{mended} nodes of the index were made again from those below them"));
@@ -288,7 +327,7 @@ impl Store {
     }
 
     /// Puts together what lost leaves of the index held.
-    pub(super) fn fill_lost(&mut self, lost: &[Lost]) -> Result<()> {
+    pub(super) fn fill_lost(&mut self, lost: &[Lost], found: &Found) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
         }
@@ -301,8 +340,11 @@ impl Store {
         }
         let is_lost = |key: Key| lost.iter().any(|(low, high)| (*low..*high).contains(&key));
         let mut again = BTreeMap::new();
-        for written in self.index.written(lost)? {
+        for written in self.index.written(lost, found.everywhere)? {
             let object = written.start.object;
+            if found.gone.contains(&object) {
+                continue;
+            }
             let known = self.index.tree.get(&mut self.index.media.flash, Key::onode(object))?;
             let fork = written.start.fork().map(|(fork, _)| fork);
             let end = match (known, fork) {
@@ -354,11 +396,11 @@ impl Store {
         self.index.count_again()
     }
 
-    fn blank_onode(&self) -> Onode {
+    pub(super) fn blank_onode(&self) -> Onode {
         let now = self.now();
         let (created, modified, changed, accessed) = (now, now, now, now);
         let access_from = self.access.next();
-        Onode { size: 0, attribute_bytes: 0, hint: 0, access_from, created, modified, changed, accessed }
+        Onode { size: 0, stored: 0, attribute_bytes: 0, hint: 0, access_from, created, modified, changed, accessed }
     }
 
     /// Makes an object as long as what is mapped of it.

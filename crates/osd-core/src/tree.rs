@@ -15,7 +15,7 @@
 use super::flash::{Addr, Flash};
 use super::is_damage;
 use super::layout::{Key, PageKind, Value};
-use super::node::{HEADER_BYTES, Node};
+use super::node::{By, HEADER_BYTES, Node};
 use bimetal_base::{Error, Result};
 use smallvec::SmallVec;
 
@@ -176,6 +176,20 @@ impl Tree {
             let halves = [self.change(id, |node| std::mem::replace(node, Node::empty_leaf())), half];
             let [left, right] = halves.map(|half| self.add(half));
             self.change(id, |node| *node = Node::inner(level + 1, &[(low, left), (key, right)]));
+        }
+    }
+
+    /// Sees to it that a number is in use, whatever the table says.
+    pub fn claim(&mut self, id: u32) {
+        while self.slots.len() <= id as usize {
+            self.free.push(self.slots.len() as u32);
+            self.slots.push(Slot { addr: NOWHERE, cached: None, taken: false });
+        }
+        let slot = &mut self.slots[id as usize];
+        if !slot.taken {
+            slot.taken = true;
+            self.unplaced += 1;
+            self.free.retain(|free| *free != id);
         }
     }
 
@@ -569,8 +583,8 @@ impl Tree {
     }
 
     /// A node in the cache, as its page will be.
-    pub fn encode(&self, id: u32, out: &mut super::layout::Output) {
-        self.node(id).encode(id, out);
+    pub fn encode(&self, id: u32, by: &By, out: &mut super::layout::Output) {
+        self.node(id).encode(id, by, out);
     }
 
     /// Notes that a dirty node was written to `addr`.
@@ -627,7 +641,7 @@ mod tests {
     fn write_all(tree: &mut Tree, flash: &mut Flash, next: &mut u32) {
         for id in tree.dirty_nodes() {
             let mut out = super::super::layout::Output::default();
-            tree.encode(id, &mut out);
+            tree.encode(id, &By::default(), &mut out);
             assert!(flash.program(Addr(*next), PageKind::Node, 1, &out.0).unwrap());
             tree.wrote(id, Addr(*next));
             *next += 1;

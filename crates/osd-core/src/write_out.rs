@@ -257,6 +257,11 @@ impl Index {
             while piece.len > 0 {
                 let key = Key::extent(object, fork, piece.offset);
                 let room = pieces.room(page, key, piece.len);
+                if entries.is_empty() && room < piece.len && piece.len <= page as u64 {
+                    // With a directory it would take two.
+                    self.write_alone(stream, object, fork, &piece)?;
+                    break;
+                }
                 if piece.len > room && room < least {
                     self.write_page(stream, &bytes, &pieces, &entries)?;
                     (pieces, entries) = (Pieces::default(), Vec::new());
@@ -274,6 +279,14 @@ impl Index {
         if entries.is_empty() { Ok(()) } else { self.write_page(stream, &bytes, &pieces, &entries) }
     }
 
+    /// Appends a piece that nearly fills a page.
+    fn write_alone(&mut self, stream: usize, object: u64, fork: Fork, piece: &Piece) -> Result<()> {
+        let (len, offset) = (piece.len as u32, piece.offset);
+        let entry = LogEntry::Data { object, fork, offset, len, at: 0, when: 0 };
+        let addr = self.media.append(stream, PageKind::Data, &piece.bytes, &[entry])?;
+        self.map(object, fork, offset, Extent { len, at: self.media.byte_of(addr) })
+    }
+
     /// Appends a page of fragments.
     fn write_page(
         &mut self,
@@ -282,11 +295,12 @@ impl Index {
         pieces: &Pieces,
         entries: &[LogEntry],
     ) -> Result<()> {
+        let when = self.media.when();
         let page = match self.keep_bytes {
-            true => pieces.page(bytes, self.media.flash.page_bytes()),
+            true => pieces.page(bytes, self.media.flash.page_bytes(), when),
             false => Vec::new(),
         };
-        let addr = self.media.append(stream, PageKind::Pieces, &page, entries)?;
+        let addr = self.media.append_at(stream, PageKind::Pieces, when, &page, entries)?;
         let base = self.media.byte_of(addr);
         for entry in entries {
             if let LogEntry::Data { object, fork, offset, len, at, .. } = *entry {

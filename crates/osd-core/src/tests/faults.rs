@@ -49,7 +49,7 @@ fn made(placement: &str, ends: bool) -> (Nand, Model) {
 }
 
 /// What of an object can be read: all of it, or that it cannot be.
-fn thing(store: &mut Store, id: u64) -> Option<Thing> {
+pub(super) fn thing(store: &mut Store, id: u64) -> Option<Thing> {
     let id = ObjectId(id);
     let size = store.stat(id).ok()?.size;
     let bytes = store.read_fork(id.0, layout::Fork::Data, 0, size).ok()?;

@@ -3,6 +3,7 @@
 mod damage;
 mod faults;
 mod foreign;
+mod rebuild;
 mod full;
 mod walks;
 
