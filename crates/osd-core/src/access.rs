@@ -97,6 +97,8 @@ impl Access {
         for (object, at) in self.take_latest() {
             if let Ok(mut onode) = index.onode(object) {
                 onode.accessed = at;
+                // Whoever finds an entry that is merged, in a page that nothing names any more, sees that it is.
+                onode.access_from = self.next;
                 index.apply(Key::onode(object), Some(Value::Onode(onode)))?;
             }
         }
@@ -128,6 +130,8 @@ impl Access {
         index.media.segments.add_page(index.media.segments.of(addr));
         self.pages.push(addr);
         for entry in read_page(&page)? {
+            // Also of objects that are gone: another with the same number must not take it for its own.
+            self.pass(entry.2.saturating_add(1));
             let Ok(onode) = index.onode(entry.0) else { continue };
             if entry.2 >= onode.access_from {
                 self.restore(entry);

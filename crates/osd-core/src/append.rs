@@ -7,8 +7,8 @@
 use super::checkpoint::ChainStart;
 use super::flash::{Addr, Flash, PageTag};
 use super::layout::{Key, Output, PageKind};
-use super::segments::{Segments, State};
 use super::pieces;
+use super::segments::{Segments, State};
 use super::summary::{self, Entries, LogEntry, SO_FAR};
 use super::{Counts, is_damage};
 use bimetal_base::{Error, Result};
@@ -360,7 +360,9 @@ impl Media {
     /// The first page of an open segment from where it goes on that can be programmed, or its end.
     fn first_erased(&self, open: &Open) -> u32 {
         let pages = self.flash.pages_per_segment();
-        (open.next..pages).find(|index| self.flash.can_program(self.flash.addr(open.segment, *index))).unwrap_or(pages)
+        (open.next..pages)
+            .find(|index| self.flash.can_program(self.flash.addr(open.segment, *index)))
+            .unwrap_or(pages)
     }
 
     /// Writes entries to a segment from page `index` on; the page behind them, none if they are not there as a whole.
@@ -611,7 +613,7 @@ impl Media {
         Ok(None)
     }
 
-    /// The number of the use of a segment, as most of its first pages have it; 0 if they have none.
+    /// The number of the use of a segment, as the first two pages have it that can be read; 0 if they have none.
     fn serial_of(&mut self, segment: u32) -> Result<u64> {
         let mut serial = 0;
         let mut pages = 0;
@@ -621,7 +623,8 @@ impl Media {
                 continue;
             }
             match self.flash.read_tag(addr) {
-                Err(why) if is_damage(&why) => {}
+                // Others tell.
+                Err(why) if is_damage(&why) => continue,
                 Err(why) => return Err(why),
                 Ok(tag) => serial = serial.max(tag.map_or(0, |tag| tag.serial)),
             }

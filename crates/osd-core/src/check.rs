@@ -73,7 +73,9 @@ impl Store {
             for (object, said) in says {
                 let (said, has) = (self.index.stored(object, said), has.get(&object).copied().unwrap_or(0));
                 if said != has {
-                    checked.problems.push(format!("object {object}: it says that it has {said} bytes, and has {has}"));
+                    checked
+                        .problems
+                        .push(format!("object {object}: it says that it has {said} bytes, and has {has}"));
                 }
             }
             self.check_segments(&extents, &mut checked);

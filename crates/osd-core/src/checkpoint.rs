@@ -365,7 +365,9 @@ impl Anchors {
                 };
                 let Some(tag) = tag else { continue };
                 let read = match tag.kind {
-                    PageKind::Format => flash.read(addr, PageKind::Format).and_then(|page| FormatRecord::read(&page)),
+                    PageKind::Format => {
+                        flash.read(addr, PageKind::Format).and_then(|page| FormatRecord::read(&page))
+                    }
                     PageKind::Anchor => {
                         (newest, at) = (newest.max(tag.serial), Some(block));
                         let anchor = flash.read(addr, PageKind::Anchor).and_then(|page| Anchor::read(&page));
@@ -494,7 +496,8 @@ impl Anchors {
         found.sort_by_key(|anchor| std::cmp::Reverse(anchor.number));
         let (Some(newest), Some(at)) = (found.first(), at) else {
             if matches!(why, Error::Invalid { .. }) && Anchors::are_lost(flash) {
-                why = Error::corrupt("an object store", "none of its anchors can be read", "its first blocks");
+                why =
+                    Error::corrupt("an object store", "none of its anchors can be read", "its first blocks");
             }
             return Err(why);
         };
@@ -766,6 +769,7 @@ impl Store {
 
     pub(super) fn checkpoint(&mut self, clean: bool) -> Result<()> {
         self.write_out()?;
+        self.move_unsaid()?;
         // Whoever begins with the checkpoint before finds all of this one in the log.
         self.write_log()?;
         let merged = self.merge_if_due(clean)?;
@@ -865,8 +869,12 @@ mod tests {
         };
         assert_eq!(Anchor::read(&anchor.write()).unwrap(), anchor);
         assert_eq!(anchor.write().len(), Anchor::bytes(1, 2));
-        let record =
-            FormatRecord { segment_blocks: 2, kept: 3, keep_bytes: true, placement: "split:entries=3".into() };
+        let record = FormatRecord {
+            segment_blocks: 2,
+            kept: 3,
+            keep_bytes: true,
+            placement: "split:entries=3".into(),
+        };
         assert_eq!(FormatRecord::read(&record.write()).unwrap(), record);
     }
 

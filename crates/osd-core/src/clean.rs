@@ -15,6 +15,7 @@ use super::buffer::Piece;
 use super::extents::Index;
 use super::layout::{Fork, Key, Value};
 use super::placement::DataClass;
+use super::segments::{Segment, State};
 use super::summary::LogEntry;
 use super::write_out::Part;
 use super::{Capacity, Cleaning, Store, is_damage};
@@ -199,6 +200,25 @@ impl Store {
             }
         }
         self.index.media.segments.set_emptied(victim, by_checkpoint);
+        Ok(())
+    }
+
+    /// Moves what is alive in segments that were open when the power went, if there is room: where it is no segment says so,
+    /// and the log will not for long.
+    pub(super) fn move_unsaid(&mut self) -> Result<()> {
+        while let Some(segment) = self.unsaid.pop() {
+            let Segment { state, live_bytes, rotten, .. } = *self.index.media.segments.get(segment);
+            if state != State::Closed || live_bytes == 0 || rotten {
+                continue;
+            }
+            if self.index.media.segments.free() <= self.reserve() {
+                self.unsaid.push(segment);
+                break;
+            }
+            let entries = self.index.contents_of(segment)?;
+            let stream = self.placement.place(DataClass::Survivor);
+            self.index.move_survivors(stream, segment, &entries)?;
+        }
         Ok(())
     }
 

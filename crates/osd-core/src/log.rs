@@ -271,8 +271,8 @@ impl Log {
         self.commit = commit.unwrap_or(0);
         let mut gaps = Vec::new();
         let mut records = self.read_on(media, pages, Some(&mut gaps))?;
-        if let (None, Some(last)) = (commit, gaps.pop()) {
-            records.drain(..last.at);
+        if commit.is_none() {
+            records.drain(..gaps.last().map_or(0, |last| last.at));
             gaps.clear();
         }
         Ok((records, gaps))

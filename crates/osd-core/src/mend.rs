@@ -15,7 +15,7 @@
 
 use super::extents::Index;
 use super::flash::Flash;
-use super::layout::{Extent, Key, Onode, PageKind, Value};
+use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, PageKind, Value};
 use super::node::Node;
 use super::recover::checked;
 use super::segments::State;
@@ -348,18 +348,12 @@ impl Store {
             let known = self.index.tree.get(&mut self.index.media.flash, Key::onode(object))?;
             let fork = written.start.fork().map(|(fork, _)| fork);
             let end = match (known, fork) {
-                (Some(Value::Onode(onode)), Some(super::layout::Fork::Data))
-                    if !again.contains_key(&object) =>
-                {
-                    onode.size
-                }
-                (Some(Value::Onode(onode)), Some(super::layout::Fork::Attributes)) => {
-                    onode.attribute_bytes.into()
-                }
+                (Some(Value::Onode(onode)), Some(Fork::Data)) if !again.contains_key(&object) => onode.size,
+                (Some(Value::Onode(onode)), Some(Fork::Attributes)) => onode.attribute_bytes.into(),
                 (Some(_), _) => u64::MAX,
                 // An object that is not there, and should not be.
                 (None, _) if !is_lost(Key::onode(object)) => continue,
-                (None, Some(super::layout::Fork::Data)) => {
+                (None, Some(Fork::Data)) => {
                     self.index.set_onode(object, self.blank_onode())?;
                     again.insert(object, true);
                     u64::MAX
@@ -373,17 +367,61 @@ impl Store {
         }
         // What the log says of an object, and what goes on in a leaf that is there, may have lost its onode, too.
         for (low, high) in lost {
-            let mut there = BTreeMap::new();
-            let (from, to) = (Key::onode(low.object), Key::after_object(high.object));
-            let visit = |key: Key, value| {
-                *there.entry(key.object).or_insert(false) |= matches!(value, Value::Onode(_));
-            };
-            self.index.tree.range_past(&mut self.index.media.flash, (from, to), |_| (), visit)?;
-            for object in there.into_iter().filter(|(_, has_onode)| !has_onode).map(|(object, _)| object) {
+            let range = (Key::onode(low.object), Key::after_object(high.object));
+            self.give_onodes(range, &found.gone, &mut again)?;
+        }
+        self.name_again(again)?;
+        self.index.count_again()
+    }
+
+    /// Gives objects that have items but no onode one, if they are not known to be `gone`.
+    fn give_onodes(
+        &mut self,
+        range: (Key, Key),
+        gone: &FxHashSet<u64>,
+        again: &mut BTreeMap<u64, bool>,
+    ) -> Result<()> {
+        let mut there = BTreeMap::new();
+        let visit = |key: Key, value| {
+            *there.entry(key.object).or_insert(false) |= matches!(value, Value::Onode(_));
+        };
+        self.index.tree.range_past(&mut self.index.media.flash, range, |_| (), visit)?;
+        for object in there.into_iter().filter(|(_, has_onode)| !has_onode).map(|(object, _)| object) {
+            if gone.contains(&object) {
+                for fork in [Fork::Data, Fork::Attributes] {
+                    self.index.unmap(object, fork, 0, OBJECT_BYTES_MAX)?;
+                }
+                self.index.set(Key::attributes(object), None)?;
+            } else {
                 self.index.set_onode(object, self.blank_onode())?;
                 again.insert(object, true);
             }
         }
+        Ok(())
+    }
+
+    /// Gives all objects onodes, and takes what lies past their ends from them; those that had none are named.
+    pub(super) fn complete_objects(&mut self, gone: &FxHashSet<u64>) -> Result<()> {
+        let mut again = BTreeMap::new();
+        self.give_onodes((FIRST, END), gone, &mut again)?;
+        self.name_again(again)?;
+        let (mut ends, mut past) = ((0, 0, 0), Vec::new());
+        let visit = |key: Key, value| match (value, key.fork()) {
+            (Value::Onode(onode), _) => ends = (key.object, onode.size, onode.attribute_bytes.into()),
+            (Value::Extent(extent), Some((fork, from))) if !extent.is_reserved() && ends.0 == key.object => {
+                let end = if fork == Fork::Data { ends.1 } else { ends.2 };
+                if from + u64::from(extent.len) > end {
+                    past.push((key.object, fork, from.max(end), from + u64::from(extent.len)));
+                }
+            }
+            _ => {}
+        };
+        self.index.tree.range_past(&mut self.index.media.flash, (FIRST, END), |_| (), visit)?;
+        past.into_iter().try_for_each(|(object, fork, from, to)| self.index.unmap(object, fork, from, to))
+    }
+
+    /// Names objects that were put together, and makes those that had no onode as long as they reach.
+    fn name_again(&mut self, again: BTreeMap<u64, bool>) -> Result<()> {
         for (object, is_new) in again {
             if is_new {
                 self.reach(object)?;
@@ -393,20 +431,29 @@ impl Store {
                 false => format!("object {object}: a part of it was put together from what the segments say was written"),
             });
         }
-        self.index.count_again()
+        Ok(())
     }
 
     pub(super) fn blank_onode(&self) -> Onode {
         let now = self.now();
         let (created, modified, changed, accessed) = (now, now, now, now);
         let access_from = self.access.next();
-        Onode { size: 0, stored: 0, attribute_bytes: 0, hint: 0, access_from, created, modified, changed, accessed }
+        Onode {
+            size: 0,
+            stored: 0,
+            attribute_bytes: 0,
+            hint: 0,
+            access_from,
+            created,
+            modified,
+            changed,
+            accessed,
+        }
     }
 
     /// Makes an object as long as what is mapped of it.
     fn reach(&mut self, object: u64) -> Result<()> {
-        let extents =
-            self.index.overlapping(object, super::layout::Fork::Data, 0, super::layout::OBJECT_BYTES_MAX)?;
+        let extents = self.index.overlapping(object, Fork::Data, 0, OBJECT_BYTES_MAX)?;
         let end = extents.last().map_or(0, |(from, extent)| from + u64::from(extent.len));
         let mut onode = self.index.onode(object)?;
         onode.size = end;

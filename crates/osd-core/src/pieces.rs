@@ -52,13 +52,16 @@ fn entry_bytes(key: Key, len: u64) -> usize {
     key.encoded_len() + varint_len(len)
 }
 
-/// The pieces of a page: where they begin in it, whose they are, how long.
-pub(super) fn read(page: &[u8]) -> Result<Vec<(u64, Key, u64)>> {
+/// Where a piece begins in its page, whose it is, how long.
+type Place = (u64, Key, u64);
+
+/// The pieces of a page.
+pub(super) fn read(page: &[u8]) -> Result<Vec<Place>> {
     read_all(page).map(|(_, pieces)| pieces)
 }
 
 /// As [`read`], with when the page was written.
-pub(super) fn read_all(page: &[u8]) -> Result<(u64, Vec<(u64, Key, u64)>)> {
+pub(super) fn read_all(page: &[u8]) -> Result<(u64, Vec<Place>)> {
     const NAME: &str = "the directory of a page of pieces";
     let mut tail = Input::new(NAME, page);
     tail.take(page.len().saturating_sub(TAIL_BYTES))?;

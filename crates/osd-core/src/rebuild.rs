@@ -106,16 +106,19 @@ impl Scan {
                     read.insert(index);
                     self.versions.push(Version { id, place, addr, mark: seen.by.mark, read: Some(seen) });
                 }
-                PageKind::Log => match media.flash.read(addr, PageKind::Log).and_then(|page| log::read_page(&page)) {
-                    Ok((written, ..)) => self.log.push(((tag.serial, addr), written)),
-                    Err(why) if is_damage(&why) => {}
-                    Err(why) => return Err(why),
-                },
+                PageKind::Log => {
+                    match media.flash.read(addr, PageKind::Log).and_then(|page| log::read_page(&page)) {
+                        Ok((written, ..)) => self.log.push(((tag.serial, addr), written)),
+                        Err(why) if is_damage(&why) => {}
+                        Err(why) => return Err(why),
+                    }
+                }
                 PageKind::Access => self.access.push(addr),
                 _ => {}
             }
         }
-        let most = serials.into_iter().filter(|(serial, _)| *serial < SERIAL_MAX).max_by_key(|(_, pages)| *pages);
+        let most =
+            serials.into_iter().filter(|(serial, _)| *serial < SERIAL_MAX).max_by_key(|(_, pages)| *pages);
         let Some((serial, _)) = most else { return Ok(()) };
         self.serial = self.serial.max(serial);
         let (entries, unnamed) = media.said(segment)?;
@@ -124,7 +127,9 @@ impl Scan {
         }
         for entry in entries {
             match entry {
-                LogEntry::Node { id, index } if !read.contains(&index) && index < media.flash.pages_per_segment() => {
+                LogEntry::Node { id, index }
+                    if !read.contains(&index) && index < media.flash.pages_per_segment() =>
+                {
                     let addr = media.flash.addr(segment, index);
                     self.versions.push(Version { id, place: (serial, index), addr, read: None, mark: 0 });
                 }
@@ -380,6 +385,8 @@ impl Store {
         }
         let (records, gaps) = commits.read_past(media, base.commit, log)?;
         commits.set_base(base.mark);
+        self.note_unsaid(&records)?;
+        let Index { media, tree, .. } = &mut self.index;
         let mut lost = match base.missing {
             0 => Vec::new(),
             _ => tree.mend(&mut media.flash)?.1,
@@ -395,7 +402,11 @@ impl Store {
         self.index.count_again()?;
         let gone = self.apply_past(&records, &gaps, &mut lost)?;
         self.close_all();
-        self.fill_lost(&lost, &Found { everywhere: true, gone })?;
+        let found = Found { everywhere: true, gone };
+        self.fill_lost(&lost, &found)?;
+        if !gaps.is_empty() {
+            self.complete_objects(&found.gone)?;
+        }
         self.index.count_again()?;
         self.index.media.close_what_is_used();
         self.take_accesses(&scan.access)?;
@@ -417,7 +428,12 @@ impl Store {
 
     /// Applies what the log says, and where some of it is missing what segments say was written meanwhile; the objects that
     /// are gone as far as it says.
-    fn apply_past(&mut self, records: &[Record], gaps: &[Gap], lost: &mut Vec<Lost>) -> Result<FxHashSet<u64>> {
+    fn apply_past(
+        &mut self,
+        records: &[Record],
+        gaps: &[Gap],
+        lost: &mut Vec<Lost>,
+    ) -> Result<FxHashSet<u64>> {
         let mut gone = FxHashSet::default();
         let (mut gaps, mut is_careful) = (gaps.iter().peekable(), false);
         for (number, record) in records.iter().enumerate() {
@@ -436,7 +452,9 @@ impl Store {
                 done = self.apply_careful(record, is_careful);
             }
             match done {
-                Err(why) if is_damage(&why) => self.damage.push(format!("the log says what cannot be: {why}")),
+                Err(why) if is_damage(&why) => {
+                    self.damage.push(format!("the log says what cannot be: {why}"))
+                }
                 done => done?,
             }
         }
@@ -516,7 +534,13 @@ impl Store {
     fn take_accesses(&mut self, pages: &[Addr]) -> Result<()> {
         let mut entries = Vec::new();
         for addr in pages {
-            match self.index.media.flash.read(*addr, PageKind::Access).and_then(|page| access::read_page(&page)) {
+            match self
+                .index
+                .media
+                .flash
+                .read(*addr, PageKind::Access)
+                .and_then(|page| access::read_page(&page))
+            {
                 Ok(page) => entries.extend(page),
                 Err(why) if is_damage(&why) => {}
                 Err(why) => return Err(why),
@@ -532,7 +556,7 @@ impl Store {
         newest.sort_unstable_by_key(|entry| entry.0);
         for (object, (at, number)) in newest {
             let Ok(mut onode) = self.index.onode(object) else { continue };
-            if number >= onode.access_from && at > onode.accessed {
+            if number >= onode.access_from {
                 onode.accessed = at;
                 self.index.set_onode(object, onode)?;
             }
@@ -542,7 +566,10 @@ impl Store {
 
     /// Objects to come get numbers that none has or had.
     fn number_objects(&mut self) -> Result<()> {
-        let last = self.index.tree.last_to(&mut self.index.media.flash, Key { object: u64::MAX - 1, place: u64::MAX })?;
+        let last = self
+            .index
+            .tree
+            .last_to(&mut self.index.media.flash, Key { object: u64::MAX - 1, place: u64::MAX })?;
         let last = last.map_or(0, |(key, _)| key.object);
         self.next_object = self.next_object.max(last.saturating_add(1));
         Ok(())

@@ -16,7 +16,7 @@ use super::append::Media;
 use super::checkpoint::{Anchor, Anchors, Checkpoints, State};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
-use super::layout::PageKind;
+use super::layout::{PageKind, Value};
 use super::log::Record;
 use super::mend::Found;
 use super::placement::{self, DataClass};
@@ -47,8 +47,7 @@ impl Store {
         let mut flash = Flash::new(nand, 1);
         // Nothing of what was on it is taken for this store's, should its index have to be put together from its segments.
         flash.erase_all()?;
-        let anchors =
-            Anchors::new(&mut flash, format.segment_blocks, &format.placement, options.keep_bytes)?;
+        let anchors = Anchors::new(&mut flash, format.segment_blocks, &format.placement, options.keep_bytes)?;
         let flash = flash.with_segments(format.segment_blocks);
         let state = State { next_object: 1, placement: format.placement.clone(), ..State::default() };
         let mut store = Store::with(flash, Checkpoints::new(anchors), &state, options)?;
@@ -70,7 +69,9 @@ impl Store {
         check_array(&nand)?;
         Store::open_on(Flash::new(nand, 1), options).map_err(|why| match why {
             Error::Corrupt { what, why, at } => {
-                let why = format!("{why}; `bimetal fsck --yes` puts the store together again from what its segments say");
+                let why = format!(
+                    "{why}; `bimetal fsck --yes` puts the store together again from what its segments say"
+                );
                 Error::Corrupt { what, why, at }
             }
             why => why,
@@ -91,7 +92,12 @@ impl Store {
         Ok(store)
     }
 
-    pub(super) fn with(flash: Flash, checkpoints: Checkpoints, state: &State, options: Options) -> Result<Store> {
+    pub(super) fn with(
+        flash: Flash,
+        checkpoints: Checkpoints,
+        state: &State,
+        options: Options,
+    ) -> Result<Store> {
         let mut placement = placement::make(&state.placement.replace(',', ":"))?;
         placement.size(u64::from(flash.segments()));
         let page_bytes = flash.page_bytes();
@@ -116,6 +122,7 @@ impl Store {
             held: 0,
             giving: 0,
             failed: None,
+            unsaid: Vec::new(),
             damage: Vec::new(),
         })
     }
@@ -156,9 +163,11 @@ impl Store {
         let records = log.read(media, anchor.commit, &logged)?;
         if rolled_back && let Some(addr) = media.hidden_after(&anchor.chains, log.last_page(), its_pages)? {
             // All of it is in the nodes that the checkpoint wrote.
-            let why = "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
+            let why =
+                "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
             return Err(Error::corrupt("a page of the object store", why, addr.0));
         }
+        self.note_unsaid(&records)?;
         for record in records {
             match self.apply_record(&record) {
                 Err(why) if is_damage(&why) => {
@@ -177,6 +186,26 @@ impl Store {
         media.close_what_is_used();
         media.skip_serials(SERIAL_GAP);
         self.fill_lost(&lost, &Found::default())
+    }
+
+    /// Notes the segments of which only the log says what was written to them last: they were open when the power went.
+    pub(super) fn note_unsaid(&mut self, records: &[Record]) -> Result<()> {
+        let media = &mut self.index.media;
+        let mut named = std::collections::BTreeSet::new();
+        for record in records {
+            if let Record::Put(_, Value::Extent(extent)) = record
+                && !extent.is_reserved()
+            {
+                named.insert((extent.at / media.segment_bytes()) as u32);
+            }
+        }
+        let count = media.segments.count();
+        for segment in named.into_iter().filter(|segment| (*segment as usize) < count) {
+            if media.summary(segment)?.is_none() {
+                self.unsaid.push(segment);
+            }
+        }
+        Ok(())
     }
 
     /// Takes up a page of access times; what cannot be read of them is as old as before.

@@ -247,6 +247,9 @@ mod tests {
         entries.are_said();
         entries.note(data(9000 + 2048, 6144, 9));
         let said = Entries::read(&entries.unsaid().unwrap()).unwrap();
-        assert_eq!(said.all(), [LogEntry::Data { object: 9, fork: Fork::Data, offset: 9000, len: 4096, at: 4096, when: 8 }]);
+        assert_eq!(
+            said.all(),
+            [LogEntry::Data { object: 9, fork: Fork::Data, offset: 9000, len: 4096, at: 4096, when: 8 }]
+        );
     }
 }

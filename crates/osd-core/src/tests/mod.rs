@@ -3,8 +3,8 @@
 mod damage;
 mod faults;
 mod foreign;
-mod rebuild;
 mod full;
+mod rebuild;
 mod walks;
 
 use super::*;

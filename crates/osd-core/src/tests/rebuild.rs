@@ -98,7 +98,10 @@ fn works_on(mut store: Store, at: &str) {
     store.flush().unwrap();
     let mut store = reopened(store);
     assert_sound(&mut store);
-    assert!(contents(&mut store) == model, "{at}, afterwards");
+    let found = contents(&mut store);
+    let differs: Vec<_> =
+        model.keys().chain(found.keys()).filter(|id| model.get(id) != found.get(id)).collect();
+    assert!(differs.is_empty(), "{at}, afterwards: {differs:?}");
     store.close().unwrap();
     assert!(contents(&mut reopened(store)) == model, "{at}, closed");
 }
@@ -131,7 +134,10 @@ fn without_any_checkpoint_anchor_and_table_everything_comes_back() {
             assert_sound(&mut store);
             assert!(contents(&mut store) == model, "{at}: {reports:?}");
             let found: Vec<Stat> = model.keys().map(|id| store.stat(ObjectId(*id)).unwrap()).collect();
-            assert_eq!(found, stats, "{at}");
+            let ids: Vec<u64> = model.keys().copied().collect();
+            for ((id, found), stat) in ids.iter().zip(&found).zip(&stats) {
+                assert_eq!(found, stat, "{at}: object {id}");
+            }
             assert_eq!(store.placement() == placement, with_record || placement == "lifetime", "{at}");
             let mut store = reopened(store);
             assert!(contents(&mut store) == model, "{at}, opened again");
@@ -234,12 +240,14 @@ fn with_two_pages_of_the_log_gone_only_what_is_named_differs() {
             for id in ids.into_iter().filter(|id| !names(&reports, *id)) {
                 let same = found.get(&id).is_some_and(|found| found.as_ref() == model.get(&id));
                 // What was said of an object, and not written, is in the log alone.
-                let is_told = reports.iter().any(|report| report.contains("cannot be read: what they removed"));
+                let is_told =
+                    reports.iter().any(|report| report.contains("cannot be read: what they removed"));
                 lost += u32::from(!same);
-                assert!(same || is_last || is_told, "{at}: object {id}, {reports:?}");
+                assert!(same || is_last || is_told, "{at} of {log:?}: object {id}, {reports:?}");
             }
             // What cannot be read any more can be removed.
-            let bad: Vec<u64> = found.iter().filter(|thing| thing.1.is_none()).map(|thing| *thing.0).collect();
+            let bad: Vec<u64> =
+                found.iter().filter(|thing| thing.1.is_none()).map(|thing| *thing.0).collect();
             for id in bad {
                 store.remove(ObjectId(id)).unwrap_or_else(|why| panic!("{at}: object {id}: {why}"));
             }
@@ -327,7 +335,8 @@ fn with_a_node_gone_as_well_only_what_is_named_differs() {
             for id in differs {
                 assert!(names(&reports, id), "{at}: object {id}, {reports:?}");
             }
-            let bad: Vec<u64> = found.iter().filter(|thing| thing.1.is_none()).map(|thing| *thing.0).collect();
+            let bad: Vec<u64> =
+                found.iter().filter(|thing| thing.1.is_none()).map(|thing| *thing.0).collect();
             bad.into_iter().for_each(|id| store.remove(ObjectId(id)).unwrap());
             works_on(store, &at);
         }

@@ -403,6 +403,54 @@ fn a_repair_leaves_every_name_and_what_it_can_of_every_file_wherever_the_index_i
 }
 
 #[test]
+fn files_and_names_are_as_they_were_after_every_checkpoint_was_damaged() {
+    for ends in [false, true] {
+        let fs = OsdFs::new(store(128), true).unwrap();
+        for number in 0..300u32 {
+            let (dir, kept) = match number % 3 {
+                0 => (fs.root(), None),
+                _ => {
+                    let name = format!("dir{}", number % 7);
+                    let node = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: &[] };
+                    let made = fs.create(&ROOT_USER, fs.root(), name.as_bytes(), &node);
+                    let dir = made.or_else(|_| fs.lookup(fs.root(), name.as_bytes())).unwrap().ino;
+                    (dir, Some(dir))
+                }
+            };
+            let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+            let file = fs.create(&ROOT_USER, dir, format!("file{number}").as_bytes(), &node).unwrap().ino;
+            let bytes = vec![number as u8; 10 + number as usize * 37];
+            fs.write(file, 0, &bytes, false).unwrap();
+            fs.forget(file, 1);
+            if number % 5 == 4 {
+                fs.unlink(dir, format!("file{number}").as_bytes()).unwrap();
+            }
+            kept.into_iter().for_each(|dir| fs.forget(dir, 1));
+            if number % 40 == 39 {
+                fs.sync().unwrap();
+            }
+        }
+        fs.sync().unwrap();
+        let before = all(&fs);
+        let mut store = fs.into_store();
+        if ends {
+            store.close().unwrap();
+        }
+        let options = || Options { buffer_bytes: 64 << 10, ..Options::default() };
+        store.spoil_checkpoints();
+        let mut nand = store.into_nand();
+        nand.power_on();
+        let (mut store, reports) = Store::rebuild(nand, options()).unwrap();
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert_eq!(repair(&mut store).unwrap(), [""; 0]);
+        let mut store = reopened(store);
+        assert_eq!(check(&mut store).unwrap(), [""; 0]);
+        assert!(store.check(true).unwrap().problems.is_empty());
+        assert_eq!(all(&OsdFs::new(store, true).unwrap()), before, "ends {ends}");
+    }
+}
+
+#[test]
 fn directories_that_lead_back_to_themselves_are_an_error_of_theirs() {
     let fs = OsdFs::new(store(64), true).unwrap();
     let node = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: &[] };
