@@ -351,7 +351,7 @@ impl Index {
                 parts.push(Part { object, fork, piece });
             }
         }
-        self.pack(stream, parts)
+        self.pack(stream, &parts)
     }
 
     /// What can be read of `len` bytes of the flash at `at`, which are an object's from `key` on.

@@ -53,6 +53,23 @@ pub(super) struct Flash {
     /// Pages that are damaged until their blocks are erased.
     #[cfg(test)]
     faults: rustc_hash::FxHashMap<(u32, u32), Fault>,
+    /// Operations so far, and the one that does not go well.
+    #[cfg(test)]
+    operations: u64,
+    #[cfg(test)]
+    trouble: Option<(u64, Trouble)>,
+}
+
+/// What happens to one operation.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// What is below has an error of its own.
+    Io,
+    /// A page or spare area cannot be read, this time.
+    Unreadable,
+    /// A program or erase fails, and the block is bad.
+    Bad,
 }
 
 /// What is wrong with a page.
@@ -80,6 +97,10 @@ impl Flash {
             forged: Default::default(),
             #[cfg(test)]
             faults: Default::default(),
+            #[cfg(test)]
+            operations: 0,
+            #[cfg(test)]
+            trouble: None,
         }
     }
 
@@ -212,15 +233,27 @@ impl Flash {
 
     /// Reads the spare area alone; none if the page is erased, torn or of somebody else.
     pub fn read_tag(&mut self, addr: Addr) -> Result<Option<PageTag>> {
+        self.read_spare(addr).map(Self::tag_of)
+    }
+
+    fn read_spare(&mut self, addr: Addr) -> Result<Page> {
         let (block, page) = self.place(addr);
-        match self.nand.read_spare(self.now, block, page) {
-            Ok((_, done)) => {
-                self.done = self.done.max(done);
-                let page = self.page(block, page).map_err(|failure| self.error_of(failure, addr))?;
-                Ok(Self::tag_of(page))
+        let mut left = READS_MAX;
+        loop {
+            left -= 1;
+            match self.try_spare(block, page) {
+                Err(Failure::Unreadable) if left > 0 => {}
+                read => return read.map_err(|failure| self.error_of(failure, addr)),
             }
-            Err(failure) => Err(self.error_of(failure, addr)),
         }
+    }
+
+    fn try_spare(&mut self, block: u32, page: u32) -> Result<Page, Failure> {
+        #[cfg(test)]
+        self.meet_trouble(true)?;
+        let (_, done) = self.nand.read_spare(self.now, block, page)?;
+        self.done = self.done.max(done);
+        self.page(block, page)
     }
 
     /// What the spare area of a page says.
@@ -242,19 +275,14 @@ impl Flash {
 
     /// Whether nothing was ever written to a page since its block was erased: what its spare area shows.
     pub fn is_blank(&mut self, addr: Addr) -> Result<bool> {
-        let (block, page) = self.place(addr);
-        match self.nand.read_spare(self.now, block, page) {
-            Ok(_) => match self.page(block, page) {
-                Ok(page) => Ok(page == Page::Erased),
-                Err(failure) => Err(self.error_of(failure, addr)),
-            },
-            Err(failure) => Err(self.error_of(failure, addr)),
-        }
+        self.read_spare(addr).map(|page| page == Page::Erased)
     }
 
     /// Reads a page without looking at its bytes.
     pub fn sense(&mut self, addr: Addr) -> Result<()> {
         let (block, page) = self.place(addr);
+        #[cfg(test)]
+        self.meet_trouble(true).map_err(|failure| self.error_of(failure, addr))?;
         for left in (0..READS_MAX).rev() {
             match self.nand.read(self.now, block, page) {
                 Ok(done) => {
@@ -347,6 +375,8 @@ impl Flash {
         serial: u64,
         data: &[u8],
     ) -> Result<bool> {
+        #[cfg(test)]
+        self.meet_trouble(false).map_err(|failure| self.error_of(failure, Addr(0)))?;
         let sequence = serial << KIND_BITS | kind as u64;
         let programmed = if data.is_empty() {
             self.nand.program(self.now, block, page, Tag { owner: 0, sequence }, &[])
@@ -371,6 +401,38 @@ impl Flash {
     pub fn turn_bit(&mut self, addr: Addr, bit: u32) {
         let (block, page) = self.place(addr);
         self.nand.turn_bit(block, page, bit).expect("the page was programmed");
+    }
+
+    /// Has the `count`-th operation from now (1: the next) not go well.
+    #[cfg(test)]
+    pub fn plan(&mut self, count: u64, trouble: Trouble) {
+        self.trouble = Some((self.operations + count, trouble));
+    }
+
+    /// Whether the trouble that was planned is yet to come; it will not.
+    #[cfg(test)]
+    pub fn calm(&mut self) -> bool {
+        self.trouble.take().is_some()
+    }
+
+    #[cfg(test)]
+    fn meet_trouble(&mut self, is_read: bool) -> Result<(), Failure> {
+        self.operations += 1;
+        let Some((_, trouble)) = self.trouble.take_if(|trouble| trouble.0 == self.operations) else {
+            return Ok(());
+        };
+        match (trouble, is_read) {
+            (Trouble::Io, _) => {
+                let why = std::io::Error::from_raw_os_error(libc::EIO);
+                Err(Failure::Storage(Box::new(Error::io("what is below", why))))
+            }
+            (Trouble::Unreadable, true) => Err(Failure::Unreadable),
+            (Trouble::Bad, false) => {
+                self.nand.fail_in(1, 1);
+                Ok(())
+            }
+            (Trouble::Unreadable, false) | (Trouble::Bad, true) => Ok(()),
+        }
     }
 
     /// Damages a page until its block is erased.
@@ -406,6 +468,8 @@ impl Flash {
             }
             #[cfg(test)]
             self.faults.retain(|place, _| place.0 != block);
+            #[cfg(test)]
+            self.meet_trouble(false).map_err(|failure| self.error_of(failure, Addr(0)))?;
             match self.nand.erase(self.now, block) {
                 Ok(done) => self.done = self.done.max(done),
                 Err(Failure::Erase) => {}
@@ -436,6 +500,7 @@ impl Flash {
         {
             let block = self.block(index);
             self.faults.retain(|place, _| place.0 != block);
+            self.meet_trouble(false).map_err(|failure| self.error_of(failure, Addr(0)))?;
         }
         match self.nand.erase(self.now, self.block(index)) {
             Ok(done) => {

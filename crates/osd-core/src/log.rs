@@ -144,6 +144,8 @@ pub(super) struct Log {
     base: u64,
     /// The page that the last complete commit that was read ends on, unless it was in what another repeats.
     last_page: Option<Addr>,
+    /// A page behind it that cannot be read, and that none repeats.
+    unread: Option<Addr>,
 }
 
 impl Log {
@@ -185,6 +187,11 @@ impl Log {
         self.last_page
     }
 
+    /// The last page that was read, if that cannot be read.
+    pub fn unread(&self) -> Option<Addr> {
+        self.unread
+    }
+
     /// Goes on after the checkpoint with a mark.
     pub fn set_base(&mut self, mark: u64) {
         self.base = mark;
@@ -212,9 +219,12 @@ impl Log {
         keys.sort_unstable();
         let (mut part, room) = (0, (media.flash.page_bytes() - LOG_HEADER - REPEATED_HEADER) / 2);
         for key in keys {
-            let record = match tree.get(&mut media.flash, key)? {
-                Some(value) => Record::Put(key, value),
-                None => Record::Delete(key),
+            let record = match tree.get(&mut media.flash, key) {
+                Ok(Some(value)) => Record::Put(key, value),
+                Ok(None) => Record::Delete(key),
+                // What changed is in memory, unless it was removed with its leaf, and is beside one that cannot be read.
+                Err(why) if is_damage(&why) => Record::Delete(key),
+                Err(why) => return Err(why),
             };
             let before = page.0.len();
             record.write(&mut page);
@@ -289,10 +299,13 @@ impl Log {
             let page = match media.flash.read(*addr, PageKind::Log) {
                 Err(why) if is_damage(&why) => {
                     tracing::warn!("osd: {why}");
+                    self.unread = Some(*addr);
                     continue;
                 }
                 page => page?,
             };
+            // The next page repeats it, or shows that something is missing.
+            self.unread = None;
             let (written, mut before, its) = read_page(&page)?;
             if let Some(before) = before.take_if(|before| reader.expects(self.commit, before)) {
                 reader.take(&mut self.commit, before);

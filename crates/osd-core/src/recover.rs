@@ -151,7 +151,8 @@ impl Store {
         self.index.log.set_base(anchor.mark);
         let media = &mut self.index.media;
         let mut found = Vec::new();
-        if media.is_broken() {
+        let was_broken = media.is_broken();
+        if was_broken {
             // The store was not closed, or was used since.
             found = media.pages_after(&anchor.chains)?;
             media.abandon(!found.is_empty());
@@ -161,11 +162,20 @@ impl Store {
         let Index { media, log, .. } = &mut self.index;
         let mut lost = Vec::new();
         let records = log.read(media, anchor.commit, &logged)?;
-        if rolled_back && let Some(addr) = media.hidden_after(&anchor.chains, log.last_page(), its_pages)? {
-            // All of it is in the nodes that the checkpoint wrote.
-            let why =
-                "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
-            return Err(Error::corrupt("a page of the object store", why, addr.0));
+        if was_broken {
+            let hidden = media.hidden_after(&anchor.chains, log.last_page(), its_pages)?;
+            match hidden.or(log.unread()) {
+                // All of it is in the nodes that the checkpoint wrote.
+                Some(addr) if rolled_back && hidden.is_some() => {
+                    let why = "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
+                    return Err(Error::corrupt("a page of the object store", why, addr.0));
+                }
+                Some(addr) => self.damage.push(format!(
+                    "page {} may be of the log and cannot be read, and none repeats it: the last commit may be lost",
+                    addr.0
+                )),
+                None => {}
+            }
         }
         self.note_unsaid(&records)?;
         for record in records {

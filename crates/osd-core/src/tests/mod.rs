@@ -5,6 +5,7 @@ mod faults;
 mod foreign;
 mod full;
 mod rebuild;
+mod troubles;
 mod walks;
 
 use super::*;
