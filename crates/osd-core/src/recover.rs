@@ -43,7 +43,7 @@ impl Store {
         if !(1..=64).contains(&format.segment_blocks) {
             return Err(Error::invalid("a segment has from 1 to 64 erase blocks"));
         }
-        placement::make(&format.placement.replace(',', ":"))?;
+        make_placement(&format.placement)?;
         let mut flash = Flash::new(nand, 1);
         // Nothing of what was on it is taken for this store's, should its index have to be put together from its segments.
         flash.erase_all()?;
@@ -79,15 +79,25 @@ impl Store {
     }
 
     /// Opens the store on a flash that is seen with one block a segment.
-    pub(super) fn open_on(mut flash: Flash, options: Options) -> Result<Store> {
-        let (found, newer, anchors) = Anchors::find(&mut flash)?;
-        let mut flash = flash.with_segments(found[0].segment_blocks);
+    pub(super) fn open_on(flash: Flash, options: Options) -> Result<Store> {
+        Store::open_in(&mut Some(flash), options)
+    }
+
+    /// As [`open_on`](Store::open_on); where the store does not open, its flash stays in its place.
+    pub(super) fn open_in(place: &mut Option<Flash>, options: Options) -> Result<Store> {
+        let none = || Error::invalid("there is no object store on this flash");
+        let (found, newer, anchors) = Anchors::find(place.as_mut().ok_or_else(none)?)?;
+        *place = place.take().map(|flash| flash.with_segments(found[0].segment_blocks));
         let (Generation { anchor, state, checkpoints, table }, passed) =
-            Generation::newest(&mut flash, found, &anchors)?;
+            Generation::newest(place.as_mut().ok_or_else(none)?, found, &anchors)?;
         check_kept(state.keep_bytes, options.keep_bytes)?;
-        let mut store = Store::with(flash, checkpoints, &state, options)?;
+        make_placement(&state.placement)?;
+        let mut store = Store::with(place.take().ok_or_else(none)?, checkpoints, &state, options)?;
         store.damage = passed.damage;
-        store.restore(&anchor, state, &table, (newer, &passed.pages))?;
+        if let Err(why) = store.restore(&anchor, state, &table, (newer, &passed.pages)) {
+            *place = Some(store.index.media.flash);
+            return Err(why);
+        }
         store.index.media.counts = Counts::default();
         Ok(store)
     }
@@ -98,7 +108,7 @@ impl Store {
         state: &State,
         options: Options,
     ) -> Result<Store> {
-        let mut placement = placement::make(&state.placement.replace(',', ":"))?;
+        let mut placement = make_placement(&state.placement)?;
         placement.size(u64::from(flash.segments()));
         let page_bytes = flash.page_bytes();
         let mut chains = vec![placement.place(DataClass::Log), placement.place(DataClass::Access)];
@@ -314,6 +324,11 @@ impl Generation {
         }
         Err(newest.unwrap_or_else(|| Error::invalid("there is no object store on this flash")))
     }
+}
+
+/// The placement that a store names; versions before wrote its settings with commas.
+fn make_placement(text: &str) -> Result<Box<dyn placement::Placement>> {
+    placement::make(&text.replace(',', ":"))
 }
 
 pub(super) fn check_array(nand: &Nand) -> Result<()> {

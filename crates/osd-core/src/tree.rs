@@ -74,6 +74,9 @@ pub(super) struct Tree {
     /// The cached nodes, and which of them is looked at next when one has to go.
     clock: Vec<u32>,
     hand: usize,
+    /// Nodes that were looked at.
+    #[cfg(test)]
+    visits: u64,
     /// Bytes of items that fit into a node.
     capacity: usize,
 }
@@ -108,6 +111,8 @@ impl Tree {
             limit: cache_bytes.max(16 * page_bytes),
             clock: Vec::new(),
             hand: 0,
+            #[cfg(test)]
+            visits: 0,
             capacity: page_bytes - HEADER_BYTES,
         }
     }
@@ -120,6 +125,12 @@ impl Tree {
     /// Nodes that have no page yet, and will take one each.
     pub fn unplaced(&self) -> usize {
         self.unplaced
+    }
+
+    /// Nodes that were looked at so far.
+    #[cfg(test)]
+    pub fn visits(&self) -> u64 {
+        self.visits
     }
 
     /// Nodes that differ from their pages.
@@ -219,6 +230,10 @@ impl Tree {
 
     /// Brings a node into the cache.
     fn load(&mut self, flash: &mut Flash, id: u32) -> Result<()> {
+        #[cfg(test)]
+        {
+            self.visits += 1;
+        }
         let Some(slot) = self.slots.get_mut(id as usize) else {
             return Err(Error::corrupt("the index of the object store", "a child that does not exist", id));
         };
