@@ -450,6 +450,81 @@ fn files_and_names_are_as_they_were_after_every_checkpoint_was_damaged() {
     }
 }
 
+/// A store of 16 GiB as `mkfs osd --size 16GiB` makes it: its checkpoint is longer than an anchor can name.
+#[test]
+#[ignore = "takes a minute, and 300 MB of memory; make test-long"]
+fn a_large_object_and_many_small_ones_on_an_image_of_16_gib_are_there_after_each_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let nand = folder.path().join("nand.img");
+    let plan = volume::Plan {
+        nand: nand.clone(),
+        device: volume::DEVICE.into(),
+        size_bytes: Some(16 << 30),
+        format: Format::default(),
+        bare: false,
+        force: false,
+    };
+    let total = volume::make(&plan, &ROOT_USER).unwrap();
+    assert!(total > 15 << 30, "{total}");
+    let node = |kind| NewNode { kind, perm: 0o755, rdev: 0, target: &[] };
+    let chunk = |n: u64| (0..1u64 << 20).map(|at| (at.wrapping_mul(n + 1) >> 5) as u8).collect::<Vec<u8>>();
+    let small = |n: u64| (0..1 + n % 3000).map(|at| (at * 7 + n) as u8).collect::<Vec<u8>>();
+    let mut files = Vec::new();
+    {
+        let fs = volume::mount(&nand, volume::DEVICE, true).unwrap();
+        let large = fs.create(&ROOT_USER, fs.root(), b"large", &node(Kind::File)).unwrap().ino;
+        for n in 0..100 {
+            fs.write(large, n << 20, &chunk(n), false).unwrap();
+        }
+        for n in 0..20_000u64 {
+            let dir = format!("d{}", n / 500);
+            let dir = match n % 500 {
+                0 => fs.create(&ROOT_USER, fs.root(), dir.as_bytes(), &node(Kind::Dir)),
+                _ => fs.lookup(fs.root(), dir.as_bytes()),
+            };
+            let dir = dir.unwrap().ino;
+            let name = format!("f{n}");
+            let file = fs.create(&ROOT_USER, dir, name.as_bytes(), &node(Kind::File)).unwrap().ino;
+            fs.write(file, 0, &small(n), false).unwrap();
+            files.push((file, n));
+            fs.forget(dir, 1);
+        }
+        fs.sync().unwrap();
+        files.push((large, u64::MAX));
+        files.iter().for_each(|(file, _)| fs.forget(*file, 1));
+        fs.shutdown().unwrap();
+    }
+    let compare = |store: Store| {
+        let fs = OsdFs::new(store, true).unwrap();
+        for (file, n) in &files {
+            if *n < u64::MAX {
+                let read = fs.read(*file, 0, 4000).unwrap().get().unwrap().concat();
+                assert_eq!(read, small(*n), "file {n}");
+                continue;
+            }
+            for n in 0..100 {
+                let read = fs.read(*file, n << 20, 1 << 20).unwrap().get().unwrap().concat();
+                assert!(read == chunk(n), "MiB {n}");
+            }
+        }
+        fs.into_store()
+    };
+    let mut store = compare(volume::open(&nand, volume::DEVICE, true).unwrap());
+    assert_eq!(check(&mut store).unwrap(), [""; 0]);
+    assert!(store.check(false).unwrap().problems.is_empty());
+    // Every checkpoint damaged, and put together again.
+    store.spoil_checkpoints();
+    drop(store);
+    let why = volume::open(&nand, volume::DEVICE, true).err().unwrap().to_string();
+    assert!(why.contains("fsck --yes"), "{why}");
+    let began = std::time::Instant::now();
+    let (store, reports) = volume::rebuild(&nand, volume::DEVICE).unwrap();
+    eprintln!("put together in {:.1} s: {reports:?}", began.elapsed().as_secs_f64());
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    drop(compare(store));
+    drop(compare(volume::open(&nand, volume::DEVICE, true).unwrap()));
+}
+
 #[test]
 fn directories_that_lead_back_to_themselves_are_an_error_of_theirs() {
     let fs = OsdFs::new(store(64), true).unwrap();
