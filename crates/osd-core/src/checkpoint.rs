@@ -21,7 +21,7 @@ use super::placement::DataClass;
 use super::recover::checked;
 use super::segments::Segments;
 use super::summary::{Entries, LogEntry};
-use super::tree::{NOWHERE, Tree};
+use super::tree::{NOWHERE, ROOT, Tree};
 use super::{Store, is_damage};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::{Error, Result};
@@ -661,6 +661,13 @@ impl Checkpoints {
     pub fn write_index(&mut self, index: &mut Index, stream: usize, mark: u64) -> Result<()> {
         let Index { media, tree, log, .. } = index;
         let per_table = nodes_per_table(media);
+        if tree.dirty() == 0 {
+            // One node at least says what this checkpoint goes on from: what was given up before shows by that.
+            match tree.rewrite(&mut media.flash, ROOT) {
+                Err(why) if !is_damage(&why) => return Err(why),
+                _ => {}
+            }
+        }
         let nodes = tree.dirty_nodes();
         let mut by = By { which: 0, count: nodes.len() as u32, mark, base: log.base(), commit: log.commit() };
         for id in nodes {

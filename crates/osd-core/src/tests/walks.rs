@@ -125,7 +125,7 @@ fn walk(seed: u64, outcome: &mut Outcome) {
     let is_damaged = random.chance(0.33);
     let mut store = shape.store(placement);
     let mut model = Model::new();
-    let mut history = Vec::new();
+    let mut history = vec![Model::new()];
     for part in 0..2 + random.below(5) {
         // The sooner, the more of it strikes what comes first after an opening.
         let most = if random.chance(0.5) { 12 } else { 300 };

@@ -452,7 +452,7 @@ fn files_and_names_are_as_they_were_after_every_checkpoint_was_damaged() {
 
 /// A store of 16 GiB as `mkfs osd --size 16GiB` makes it: its checkpoint is longer than an anchor can name.
 #[test]
-#[ignore = "takes a minute, and 300 MB of memory; make test-long"]
+#[ignore = "takes ten seconds and 300 MB of memory; make test-long"]
 fn a_large_object_and_many_small_ones_on_an_image_of_16_gib_are_there_after_each_opening() {
     let folder = tempfile::tempdir().unwrap();
     let nand = folder.path().join("nand.img");
