@@ -436,10 +436,15 @@ impl Store {
     ) -> Result<FxHashSet<u64>> {
         let mut gone = FxHashSet::default();
         let (mut gaps, mut is_careful) = (gaps.iter().peekable(), false);
+        // Objects of which something came after commits that are lost.
+        let (mut bridged, mut later) = (BTreeSet::new(), BTreeSet::new());
         for (number, record) in records.iter().enumerate() {
             while let Some(gap) = gaps.next_if(|gap| gap.at == number) {
-                self.bridge(gap)?;
+                self.bridge(gap, &mut bridged)?;
                 is_careful = true;
+            }
+            if let (true, Record::Put(key, _) | Record::Delete(key)) = (is_careful, record) {
+                later.insert(key.object);
             }
             match record {
                 Record::Delete(key) if *key == Key::onode(key.object) => drop(gone.insert(key.object)),
@@ -459,8 +464,15 @@ impl Store {
             }
         }
         for gap in gaps {
-            self.bridge(gap)?;
+            self.bridge(gap, &mut bridged)?;
         }
+        self.damage.extend(bridged.iter().map(|object| {
+            format!("object {object}: what was written to it meanwhile was put together from what the segments say")
+        }));
+        let mixed = later.into_iter().filter(|object| !bridged.contains(object) && !gone.contains(object));
+        self.damage.extend(mixed.map(|object| {
+            format!("object {object}: a part of it may be as it was before the commits that are lost")
+        }));
         Ok(gone)
     }
 
@@ -476,8 +488,8 @@ impl Store {
         self.apply_record(record)
     }
 
-    /// Puts in the place of commits that cannot be read what the segments say was written meanwhile.
-    fn bridge(&mut self, gap: &Gap) -> Result<()> {
+    /// Puts in the place of commits that cannot be read what the segments say was written meanwhile, and to what.
+    fn bridge(&mut self, gap: &Gap, named: &mut BTreeSet<u64>) -> Result<()> {
         let (after, before) = gap.commits;
         self.damage.push(format!(
             "commits after {after} and before {before} cannot be read: what they removed, cut off or said of objects is lost"
@@ -495,7 +507,6 @@ impl Store {
             }
         }
         written.sort_unstable_by_key(|one| one.0);
-        let mut named = BTreeSet::new();
         for (_, object, fork, offset, extent) in written {
             let onode = match self.index.onode(object) {
                 Err(Error::NotFound) => {
@@ -519,9 +530,6 @@ impl Store {
             }
             named.insert(object);
         }
-        self.damage.extend(named.into_iter().map(|object| {
-            format!("object {object}: what was written to it meanwhile was put together from what the segments say")
-        }));
         Ok(())
     }
 

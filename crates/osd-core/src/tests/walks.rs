@@ -102,6 +102,7 @@ fn mend(store: &mut Store, mut reports: Vec<String>, history: &[Model], at: &str
     let (bad, good): (Vec<u64>, Vec<u64>) = ids.into_iter().partition(|id| names(&reports, *id));
     for id in good {
         let found = super::faults::thing(store, id);
+        assert_eq!(found.is_some(), store.exists(ObjectId(id)).unwrap(), "{at}: object {id}: {reports:?}");
         assert!(
             history.iter().any(|model| model.get(&id) == found.as_ref()),
             "{at}: object {id}: {reports:?}"
