@@ -1,6 +1,7 @@
 //! What the fuzz targets in `fuzz/` call; the same, over random bytes, is a test.
 
-use super::checkpoint::{Anchor, FormatRecord, State};
+use super::anchors::{Anchor, FormatRecord};
+use super::checkpoint::State;
 use super::flash::Flash;
 use super::node::Node;
 use super::summary::Entries;

@@ -32,6 +32,7 @@
 //! One thread at a time.
 
 mod access;
+mod anchors;
 mod append;
 mod attributes;
 mod buffer;
@@ -50,6 +51,7 @@ mod node;
 mod objects;
 mod pieces;
 pub mod placement;
+mod read_back;
 mod rebuild;
 mod recover;
 mod segments;

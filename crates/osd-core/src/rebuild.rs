@@ -18,8 +18,9 @@
 //! Memory: 48 bytes a page of the index, and what the mending takes. Cost: all spare areas, all pages of the index, the log
 //! and summaries; with a gap in the log, all that objects hold.
 
+use super::anchors::Anchors;
 use super::append::Media;
-use super::checkpoint::{Anchors, Checkpoints, State};
+use super::checkpoint::{Checkpoints, State};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, PageKind, Value};

@@ -12,8 +12,9 @@
 //! Nothing is written before the first change; that one begins with a checkpoint, unless the store was closed.
 //! Cost: the checkpoint itself; after a power cut two spare areas a segment, and those of the pages since the checkpoint.
 
+use super::anchors::{Anchor, Anchors};
 use super::append::Media;
-use super::checkpoint::{Anchor, Anchors, Checkpoints, State};
+use super::checkpoint::{Checkpoints, State};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::{PageKind, Value};

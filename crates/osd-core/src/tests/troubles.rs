@@ -20,7 +20,7 @@ fn is_read_only(why: &Error) -> bool {
 
 impl Life {
     fn new(placement: &str, at: String) -> Life {
-        let store = store(placement, 1 + u32::from(placement.len() % 2 == 0));
+        let store = store(placement, 1 + u32::from(placement.len().is_multiple_of(2)));
         Life { store, model: Model::new(), states: vec![Model::new()], at }
     }
 
