@@ -278,6 +278,14 @@ impl Flash {
         self.read_spare(addr).map(|page| page == Page::Erased)
     }
 
+    /// Whether any page of the block that a page is in is programmed or blank.
+    pub fn has_readable(&mut self, addr: Addr) -> bool {
+        let blocks = self.blocks_per_segment;
+        let first = addr.0 - self.index_of(addr) + self.index_of(addr) % blocks;
+        (0..self.pages_per_block)
+            .any(|page| self.read_spare(Addr(first + page * blocks)).is_ok_and(|page| page != Page::Torn))
+    }
+
     /// Reads a page without looking at its bytes.
     pub fn sense(&mut self, addr: Addr) -> Result<()> {
         let (block, page) = self.place(addr);

@@ -208,7 +208,9 @@ impl Media {
                     }
                     None => self.flash.is_bad(addr) || self.flash.is_blank(addr).unwrap_or(false),
                 };
-                if !is_read && follows && (serial, index) >= begin && !others.contains(&addr) {
+                let is_hidden = !is_read && follows && (serial, index) >= begin && !others.contains(&addr);
+                // A block of which nothing can be read is one whose erasing the power cut off.
+                if is_hidden && self.flash.has_readable(addr) {
                     hidden = Some(addr);
                 }
                 follows |= is_read && tag.is_some();

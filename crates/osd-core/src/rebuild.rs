@@ -379,11 +379,7 @@ impl Store {
         for (_, addr) in tree.pages().collect::<Vec<_>>() {
             media.segments.add_page(media.segments.of(addr));
         }
-        for (serial, addr) in scan.log.iter().map(|page| page.0) {
-            if log.contains(&addr) && serial <= scan.serial {
-                media.keep_for_reading(addr);
-            }
-        }
+        log.iter().for_each(|addr| media.keep_for_reading(*addr));
         let (records, gaps) = commits.read_past(media, base.commit, log)?;
         commits.set_base(base.mark);
         self.note_unsaid(&records)?;
@@ -399,10 +395,10 @@ impl Store {
             ));
         }
         self.next_object = self.next_object.max(scan.object.saturating_add(1));
-        // What the log says comes after all that the index said, so that it is counted when all of that is there.
+        // What the log replaces has to be counted before.
         self.index.count_again()?;
         let gone = self.apply_past(&records, &gaps, &mut lost)?;
-        self.close_all();
+        self.index.media.close_what_is_used();
         let found = Found { everywhere: true, gone };
         self.fill_lost(&lost, &found)?;
         if !gaps.is_empty() {
@@ -532,11 +528,6 @@ impl Store {
             named.insert(object);
         }
         Ok(())
-    }
-
-    /// Everything that holds something is closed.
-    fn close_all(&mut self) {
-        self.index.media.close_what_is_used();
     }
 
     /// Puts access times into onodes, those that they do not know.
