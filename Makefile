@@ -27,6 +27,9 @@ test-long: setup
 	FORGED=100000 cargo test --quiet --release -p cmfs-core fuzz
 	CUTS=10 cargo test --quiet --release -p bimetal-osd-core -p bimetal-osdfs
 	CUTS=40 cargo test --quiet --release -p bimetal-osd-core --lib faults -- --nocapture
+	TROUBLES=1500 cargo test --quiet --release -p bimetal-osd-core --lib troubles -- --nocapture
+	CUTS=20 cargo test --quiet --release -p bimetal-osd-core --lib rebuild -- --nocapture
+	cargo test --quiet --release -p bimetal-osdfs 16_gib -- --ignored
 	WALKS=60000 cargo test --quiet --release -p bimetal-osd-core --lib walks -- --nocapture
 	cargo test --quiet --release -p osd-c
 	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \

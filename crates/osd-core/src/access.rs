@@ -14,8 +14,8 @@ use super::append::Media;
 use super::extents::Index;
 use super::flash::Addr;
 use super::layout::{Input, Key, Output, PageKind, Value, read_stamp, write_stamp};
-use bimetal_base::Result;
 use bimetal_base::time::Stamp;
+use bimetal_base::{Error, Result};
 use rustc_hash::FxHashMap;
 
 /// One entry as it is read back: object, time, number.
@@ -95,10 +95,15 @@ impl Access {
     /// journal's pages do.
     pub fn merge(&mut self, index: &mut Index) -> Result<()> {
         for (object, at) in self.take_latest() {
-            if let Ok(mut onode) = index.onode(object) {
-                onode.accessed = at;
-                index.apply(Key::onode(object), Some(Value::Onode(onode)))?;
-            }
+            let mut onode = match index.onode(object) {
+                Ok(onode) => onode,
+                Err(Error::NotFound | Error::Corrupt { .. }) => continue,
+                Err(why) => return Err(why),
+            };
+            onode.accessed = at;
+            // Whoever finds an entry that is merged, in a page that nothing names any more, sees that it is.
+            onode.access_from = self.next;
+            index.apply(Key::onode(object), Some(Value::Onode(onode)))?;
         }
         index.media.counts.merges += 1;
         Ok(())
@@ -128,7 +133,13 @@ impl Access {
         index.media.segments.add_page(index.media.segments.of(addr));
         self.pages.push(addr);
         for entry in read_page(&page)? {
-            let Ok(onode) = index.onode(entry.0) else { continue };
+            // Also of objects that are gone: another with the same number must not take it for its own.
+            self.pass(entry.2.saturating_add(1));
+            let onode = match index.onode(entry.0) {
+                Ok(onode) => onode,
+                Err(Error::NotFound | Error::Corrupt { .. }) => continue,
+                Err(why) => return Err(why),
+            };
             if entry.2 >= onode.access_from {
                 self.restore(entry);
             }

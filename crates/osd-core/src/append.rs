@@ -4,16 +4,16 @@
 //! cleaner need not search the tree. The summary of a segment of a chain also names the segment that goes on
 //! with it. Where a program fails, the page is written to the next position in a good block.
 
-use super::checkpoint::ChainStart;
-use super::flash::{Addr, Flash, PageTag};
+use super::Counts;
+use super::anchors::ChainStart;
+use super::flash::{Addr, Flash};
 use super::layout::{Key, Output, PageKind};
 use super::segments::{Segments, State};
-use super::summary::{self, Entries, LogEntry};
-use super::{Counts, is_damage};
+use super::summary::{Entries, LogEntry, SO_FAR};
 use bimetal_base::{Error, Result};
 
 /// The open segment of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Open {
     pub segment: u32,
     pub serial: u64,
@@ -28,13 +28,6 @@ const WHEN_BITS: u32 = 20;
 pub(super) const SUMMARY_HEADER: usize = 24;
 /// The next segment of a chain that has none.
 const NONE: u32 = u32::MAX;
-
-/// A page of a chain.
-struct Chained {
-    addr: Addr,
-    kind: PageKind,
-    serial: u64,
-}
 
 /// The flash and its segments, and where each stream goes on.
 ///
@@ -55,6 +48,7 @@ pub(super) struct Media {
     /// The number of the last use when the last page was written, and pages since it was given out.
     written: (u64, u64),
     broken: bool,
+    kept: u32,
 }
 
 impl Media {
@@ -69,6 +63,7 @@ impl Media {
             serial: 0,
             written: (0, 0),
             broken: true,
+            kept,
         }
     }
 
@@ -77,14 +72,21 @@ impl Media {
         (self.clock, self.serial) = (clock, serial);
     }
 
-    /// Numbers of uses go on past any that were given out, by `gap` after a power cut.
+    /// Numbers of uses go on past any that were given out, by `gap`: also after a clean end, since segments may have been
+    /// opened after it, of which nothing durable says so.
     pub(super) fn skip_serials(&mut self, gap: u64) {
-        self.serial += if self.broken { gap } else { 1 };
+        self.serial += gap;
+        self.written = (self.serial, 0);
     }
 
     /// The number of the last use of a segment.
     pub(super) fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// Segments at the beginning that hold anchors.
+    pub(super) fn kept(&self) -> u32 {
+        self.kept
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -168,6 +170,19 @@ impl Media {
         data: &[u8],
         entries: &[LogEntry],
     ) -> Result<Addr> {
+        let when = self.when();
+        self.append_at(stream, kind, when, data, entries)
+    }
+
+    /// As [`append`](Media::append), a page that has a number of [`when`](Media::when) already.
+    pub(super) fn append_at(
+        &mut self,
+        stream: usize,
+        kind: PageKind,
+        when: u64,
+        data: &[u8],
+        entries: &[LogEntry],
+    ) -> Result<Addr> {
         loop {
             let open = self.open_for(stream, entries.iter().map(LogEntry::bytes_most).sum())?;
             let (addr, serial) = (self.flash.addr(open.0, open.1), open.2);
@@ -182,7 +197,7 @@ impl Media {
             if !done {
                 continue;
             }
-            self.note_entries(stream, addr, entries);
+            self.note_entries(stream, addr, when, entries);
             self.segments.touch(open.0, self.clock);
             count(&mut self.counts, kind);
             return Ok(addr);
@@ -190,16 +205,20 @@ impl Media {
     }
 
     /// A number for a page that is greater than those of all before it: of the last use of a segment, and of pages since.
-    fn when(&mut self) -> u64 {
+    pub(super) fn when(&mut self) -> u64 {
         let (serial, pages) = self.written;
         self.written = (self.serial, if serial == self.serial { pages + 1 } else { 0 });
-        self.serial << WHEN_BITS | self.written.1
+        self.last_when()
     }
 
-    fn note_entries(&mut self, stream: usize, addr: Addr, entries: &[LogEntry]) {
+    /// The last of these numbers.
+    pub(super) fn last_when(&self) -> u64 {
+        self.written.0 << WHEN_BITS | self.written.1
+    }
+
+    fn note_entries(&mut self, stream: usize, addr: Addr, when: u64, entries: &[LogEntry]) {
         let index = self.flash.index_of(addr);
         let base = index * self.flash.page_bytes() as u32;
-        let when = self.when();
         let open = self.open[stream].as_mut().expect("a page was appended to it");
         for entry in entries {
             open.entries.note(match *entry {
@@ -271,26 +290,84 @@ impl Media {
     /// Writes a segment's summary; a chain goes on with a new segment.
     fn close_segment(&mut self, stream: usize, open: Open) -> Result<()> {
         let next = if self.chains.contains(&stream) {
-            self.serial += 1;
-            Some((self.fresh_segment()?, self.serial))
+            match self.fresh_segment() {
+                Ok(segment) => {
+                    self.serial += 1;
+                    Some((segment, self.serial))
+                }
+                Err(why) => {
+                    self.open[stream] = Some(open);
+                    return Err(why);
+                }
+            }
         } else {
             None
         };
-        let complete = self.write_summary(&open, next)?;
+        let bytes = open.entries.write();
+        let written = self.write_summary(&open, open.next, &bytes, 0, next)?;
         self.segments.close(open.segment);
         if let Some((segment, serial)) = next {
             self.set_open(stream, segment, serial);
-            self.broken |= !complete;
+            self.broken |= written.is_none();
         }
         Ok(())
     }
 
-    /// Whether the summary is there as a whole.
-    fn write_summary(&mut self, open: &Open, next: Option<(u32, u64)>) -> Result<bool> {
-        let bytes = open.entries.write();
+    /// Says in each open segment what data was written to it and is not said yet; one that has no room for it is closed,
+    /// which says so, too.
+    pub(super) fn say_so_far(&mut self) -> Result<()> {
+        for stream in 0..self.open.len() {
+            let Some(open) = self.open[stream].take() else { continue };
+            let Some(bytes) = open.entries.unsaid() else {
+                self.open[stream] = Some(open);
+                continue;
+            };
+            let room = self.flash.page_bytes() - SUMMARY_HEADER;
+            // Its own summary must go behind it.
+            let pages = bytes.len().div_ceil(room) + open.entries.bytes().div_ceil(room);
+            let left = match open.next < self.flash.pages_per_segment() {
+                true => self.flash.good_pages_from(open.segment, open.next) as usize,
+                false => 0,
+            };
+            let written = match left > pages {
+                true => self.write_summary(&open, open.next, &bytes, SO_FAR, None)?,
+                false => None,
+            };
+            match written {
+                Some(next) => {
+                    let mut open = Open { next, ..open };
+                    open.entries.are_said();
+                    self.open[stream] = Some(open);
+                }
+                // Blocks of it went bad: what is left of it is for its summary.
+                None => {
+                    let next = self.first_erased(&open);
+                    self.close_segment(stream, Open { next, ..open })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first page of an open segment from where it goes on that can be programmed, or its end.
+    fn first_erased(&self, open: &Open) -> u32 {
+        let pages = self.flash.pages_per_segment();
+        (open.next..pages)
+            .find(|index| self.flash.can_program(self.flash.addr(open.segment, *index)))
+            .unwrap_or(pages)
+    }
+
+    /// Writes entries to a segment from page `index` on; the page behind them, none if they are not there as a whole.
+    fn write_summary(
+        &mut self,
+        open: &Open,
+        mut index: u32,
+        bytes: &[u8],
+        what: u32,
+        next: Option<(u32, u64)>,
+    ) -> Result<Option<u32>> {
         let room = self.flash.page_bytes() - SUMMARY_HEADER;
         let parts = bytes.len().div_ceil(room).max(1);
-        let mut index = open.next;
         for part in 0..parts {
             let body = &bytes[part * room..bytes.len().min((part + 1) * room)];
             let mut page = Output::default();
@@ -298,11 +375,11 @@ impl Media {
             page.u32(next.map_or(NONE, |next| next.0));
             page.u64(next.map_or(0, |next| next.1));
             page.u32(body.len() as u32);
-            page.u32(0);
+            page.u32(what | self.flash.segment_blocks() << 8);
             page.0.extend_from_slice(body);
             loop {
                 if index >= self.flash.pages_per_segment() {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 let addr = self.flash.addr(open.segment, index);
                 index += 1;
@@ -314,49 +391,20 @@ impl Media {
                 }
             }
         }
-        Ok(true)
+        Ok(Some(index))
     }
 
-    /// What was written to a segment, open or closed; none if it does not say.
-    pub(super) fn entries_of(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
+    /// What was written to a segment, open or closed, as far as it says.
+    pub(super) fn entries_of(&mut self, segment: u32) -> Result<Vec<LogEntry>> {
         match self.open.iter().flatten().find(|open| open.segment == segment) {
-            Some(open) => Ok(Some(open.entries.all().to_vec())),
-            None => self.summary(segment),
+            Some(open) => Ok(open.entries.all().to_vec()),
+            None => Ok(self.said(segment)?.0),
         }
     }
 
-    /// What was written to a closed segment; none if it does not say.
-    pub(super) fn summary(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
-        let mut index = self.flash.pages_per_segment();
-        let mut parts: Vec<Vec<u8>> = Vec::new();
-        while index > 0 {
-            index -= 1;
-            let addr = self.flash.addr(segment, index);
-            if self.flash.is_bad(addr) {
-                continue;
-            }
-            let tag = match self.flash.read_tag(addr) {
-                Err(why) if is_damage(&why) => return Ok(None),
-                tag => tag?,
-            };
-            match tag {
-                None if parts.is_empty() => continue,
-                Some(tag) if tag.kind == PageKind::Summary => {}
-                _ => return Ok(None),
-            }
-            let Ok(page) = self.flash.read(addr, PageKind::Summary) else { return Ok(None) };
-            let Ok(page) = summary::read_page(&page) else { return Ok(None) };
-            let due = page.parts.checked_sub(parts.len() as u16 + 1);
-            if due != Some(page.part) {
-                return Ok(None);
-            }
-            parts.push(page.bytes.to_vec());
-            if page.part == 0 {
-                parts.reverse();
-                return Ok(Entries::read(&parts.concat()).ok().map(|entries| entries.all().to_vec()));
-            }
-        }
-        Ok(None)
+    /// A number of a use was given out.
+    pub(super) fn pass(&mut self, serial: u64) {
+        self.serial = self.serial.max(serial);
     }
 
     /// Closes the segments of the chains without a summary, or those of all streams, as a power cut does.
@@ -368,76 +416,6 @@ impl Media {
                 self.segments.close(open.segment);
             }
         }
-    }
-
-    /// Log and access pages written after the chains were where a checkpoint says, in order.
-    pub(super) fn pages_after(&mut self, starts: &[ChainStart]) -> Result<Vec<(Addr, PageKind)>> {
-        let found = self.search_pages(starts)?;
-        // What is read again after a power cut stays.
-        for chained in &found {
-            let segment = self.segments.of(chained.addr);
-            self.serial = self.serial.max(chained.serial);
-            self.segments.set_used(&self.flash, segment, State::Closed);
-            self.segments.pin(segment);
-        }
-        Ok(found.into_iter().map(|chained| (chained.addr, chained.kind)).collect())
-    }
-
-    /// Finds the log and access pages in all segments that were opened after the chains were there, by the use of their
-    /// segments. All of them, whether something leads to them or not: a commit that is there once is there at each
-    /// opening that follows.
-    ///
-    /// Cost: a spare area or two a segment, and those of the segments written since.
-    fn search_pages(&mut self, starts: &[ChainStart]) -> Result<Vec<Chained>> {
-        let (Some(log), Some(access)) = (starts.first(), starts.last()) else { return Ok(Vec::new()) };
-        let first = log.serial.min(access.serial);
-        let mut found = Vec::new();
-        for segment in 0..self.segments.count() as u32 {
-            if self.segments.get(segment).state == State::Bad || self.serial_of(segment)? < first {
-                continue;
-            }
-            for index in 0..self.flash.pages_per_segment() {
-                let addr = self.flash.addr(segment, index);
-                let tag = match self.flash.read_tag(addr) {
-                    Err(why) if is_damage(&why) => None,
-                    tag => tag?,
-                };
-                let Some(PageTag { kind, serial, .. }) = tag else { continue };
-                let start = match kind {
-                    PageKind::Log => log,
-                    PageKind::Access => access,
-                    _ => continue,
-                };
-                let begin = if serial == start.serial { start.index } else { 0 };
-                if serial >= start.serial && index >= begin {
-                    found.push(Chained { addr, kind, serial });
-                }
-            }
-        }
-        found.sort_unstable_by_key(|chained| (chained.serial, chained.addr));
-        Ok(found)
-    }
-
-    /// The number of the use of a segment, as most of its first pages have it; 0 if they have none.
-    fn serial_of(&mut self, segment: u32) -> Result<u64> {
-        let mut serial = 0;
-        let mut pages = 0;
-        for index in 0..self.flash.pages_per_segment() {
-            let addr = self.flash.addr(segment, index);
-            if self.flash.is_bad(addr) {
-                continue;
-            }
-            match self.flash.read_tag(addr) {
-                Err(why) if is_damage(&why) => {}
-                Err(why) => return Err(why),
-                Ok(tag) => serial = serial.max(tag.map_or(0, |tag| tag.serial)),
-            }
-            pages += 1;
-            if pages == 2 {
-                break;
-            }
-        }
-        Ok(serial)
     }
 
     /// What a checkpoint or the log says something of is in use.
@@ -494,6 +472,8 @@ fn count(counts: &mut Counts, kind: PageKind) {
         PageKind::Log => &mut counts.log_pages,
         PageKind::Access => &mut counts.access_pages,
         PageKind::Summary => &mut counts.summary_pages,
-        PageKind::Node | PageKind::Table | PageKind::Checkpoint | PageKind::Anchor => &mut counts.index_pages,
+        PageKind::Node | PageKind::Table | PageKind::Checkpoint | PageKind::Anchor | PageKind::Format => {
+            &mut counts.index_pages
+        }
     } += 1;
 }

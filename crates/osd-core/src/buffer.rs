@@ -321,6 +321,14 @@ impl Buffer {
         self.forks.insert(key, dirty);
     }
 
+    /// Puts back a piece of a fork of which the onode knows already what there is to know.
+    pub fn wait_again(&mut self, object: u64, fork: Fork, piece: Piece) {
+        self.put(object, fork, piece.offset, piece.content(), Stamp::default());
+        if let Some(dirty) = self.forks.get_mut(&(object, fork)) {
+            dirty.modified = None;
+        }
+    }
+
     /// Takes everything.
     pub fn take(&mut self) -> Vec<((u64, Fork), Dirty)> {
         (self.bytes, self.pieces, self.blocks) = (0, 0, 0);

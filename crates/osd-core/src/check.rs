@@ -35,6 +35,7 @@ impl Store {
         let mut extents: Vec<(Key, Extent)> = Vec::new();
         let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
         let (mut object, mut sizes) = (None, Vec::new());
+        let (mut says, mut has) = (Vec::new(), std::collections::BTreeMap::<u64, u64>::new());
         let mut lost = Vec::new();
         self.index.tree.range_past(
             &mut self.index.media.flash,
@@ -44,10 +45,12 @@ impl Store {
                 if let Value::Onode(onode) = &value {
                     object = Some(key.object);
                     sizes.push((key.object, onode.size));
+                    says.push((key.object, onode.stored));
                 } else if object != Some(key.object) {
                     checked.problems.push(format!("object {} has items but no onode", key.object));
                 }
                 if let Value::Extent(extent) = value {
+                    *has.entry(key.object).or_default() += u64::from(extent.len);
                     extents.push((key, extent));
                 }
             },
@@ -67,6 +70,14 @@ impl Store {
         }
         self.check_extents(&extents, &mut checked);
         if whole {
+            for (object, said) in says {
+                let (said, has) = (self.index.stored(object, said), has.get(&object).copied().unwrap_or(0));
+                if said != has {
+                    checked
+                        .problems
+                        .push(format!("object {object}: it says that it has {said} bytes, and has {has}"));
+                }
+            }
             self.check_segments(&extents, &mut checked);
         }
         if contents {

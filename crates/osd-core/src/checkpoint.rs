@@ -2,75 +2,28 @@
 //!
 //! A checkpoint writes, in this order: the nodes that changed; the parts of the node table that changed; its
 //! own state (numbers, where the table lies, what is alive in each segment, pages of access times); and,
-//! when all that is on the flash, an *anchor* page. Anchors go one after the other into a few blocks at the
-//! beginning of the flash; when a block is full the next one is erased and used, so the newest two anchors are always
-//! there.
+//! when all that is on the flash, an *anchor* page (`anchors`).
 //!
 //! **Two generations.** What the checkpoint before the newest names is kept, and so is the log from it to the newest,
 //! which therefore begins with a commit of all that changed. Where the newest cannot be read the store goes on from
 //! the one before, with the same contents. A page of the node table belongs to many checkpoints, so each is
 //! written twice. When the next checkpoint is there, what only the oldest one named is dead.
 
+use super::anchors::{Anchor, Anchors};
 use super::append::{Media, Open};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::{Input, Output, PageKind};
+use super::node::By;
 use super::placement::DataClass;
 use super::recover::checked;
 use super::segments::Segments;
 use super::summary::{Entries, LogEntry};
-use super::tree::{NOWHERE, Tree};
+use super::tree::{NOWHERE, ROOT, Tree};
 use super::{Store, is_damage};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::{Error, Result};
 use rustc_hash::FxHashSet;
-
-/// Tells an anchor of this format from anything else: "bimetalO", version 4.
-const MAGIC: u64 = u64::from_le_bytes(*b"bimetalO");
-const VERSION: u32 = 4;
-/// Lists of pages over one another: one of them has places for the checkpoint of any flash.
-const LEVELS_MAX: u32 = 4;
-/// Good blocks for anchors that a new store begins with.
-const ANCHOR_BLOCKS: u32 = 4;
-/// Anchors are looked for in so many blocks.
-const ANCHOR_SEARCH: u32 = 64;
-
-/// Where a chain goes on after a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ChainStart {
-    pub stream: u32,
-    pub segment: u32,
-    pub serial: u64,
-    pub index: u32,
-}
-
-/// What an anchor says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Anchor {
-    pub number: u64,
-    pub segment_blocks: u32,
-    /// Segments at the beginning that hold anchors.
-    pub kept: u32,
-    pub commit: u64,
-    pub chains: Vec<ChainStart>,
-    pub len: u32,
-    pub sum: u32,
-    /// Lists between the anchor and the pages of the checkpoint.
-    pub levels: u32,
-    /// The pages of the checkpoint, or of the list of those, and so on.
-    pub pages: Vec<Addr>,
-}
-
-/// The blocks that anchors are written to.
-#[derive(Clone, Debug)]
-pub(super) struct Anchors {
-    /// Blocks, counted across the units.
-    count: u32,
-    /// The one in use, and its next page.
-    at: (u32, u32),
-    number: u64,
-    kept: u32,
-}
 
 /// The state in a checkpoint.
 #[derive(Debug, Default)]
@@ -204,169 +157,6 @@ impl State {
     }
 }
 
-impl Anchor {
-    /// Bytes of one with so many chains and pages.
-    fn bytes(chains: usize, pages: usize) -> usize {
-        56 + 20 * chains + 4 * pages
-    }
-
-    fn write(&self) -> Vec<u8> {
-        let mut out = Output::default();
-        out.u64(MAGIC);
-        out.u32(VERSION);
-        out.u32(self.segment_blocks);
-        out.u64(self.number);
-        out.u64(self.commit);
-        out.u32(self.kept);
-        out.u32(self.len);
-        out.u32(self.sum);
-        out.u32(self.chains.len() as u32);
-        out.u32(self.levels);
-        out.u32(self.pages.len() as u32);
-        for chain in &self.chains {
-            out.u32(chain.stream);
-            out.u32(chain.segment);
-            out.u64(chain.serial);
-            out.u32(chain.index);
-        }
-        self.pages.iter().for_each(|addr| out.u32(addr.0));
-        out.0
-    }
-
-    pub fn read(page: &[u8]) -> Result<Anchor> {
-        let mut input = Input::new("an anchor of the object store", page);
-        let (magic, version) = (input.u64()?, input.u32()?);
-        if magic != MAGIC {
-            return Err(input.wrong("its magic number is another's"));
-        }
-        if version != VERSION {
-            return Err(Error::unsupported(
-                format!("an object store of version {version}"),
-                format!(
-                    "this program knows version {VERSION}; copy the objects with the program that made it, and make the store anew"
-                ),
-            ));
-        }
-        let (segment_blocks, number, commit) = (input.u32()?, input.u64()?, input.u64()?);
-        let (kept, len, sum) = (input.u32()?, input.u32()?, input.u32()?);
-        let (chains, levels, pages) = (input.u32()? as usize, input.u32()?, input.u32()? as usize);
-        let fit = chains.saturating_mul(20).saturating_add(pages.saturating_mul(4)) <= page.len();
-        if !fit || levels > LEVELS_MAX || !(1..=64).contains(&segment_blocks) {
-            return Err(input.wrong("it lists more than it can hold"));
-        }
-        let mut anchor = Anchor {
-            number,
-            segment_blocks,
-            kept,
-            commit,
-            chains: Vec::new(),
-            len,
-            sum,
-            levels,
-            pages: Vec::new(),
-        };
-        for _ in 0..chains {
-            let (stream, segment, serial) = (input.u32()?, input.u32()?, input.u64()?);
-            anchor.chains.push(ChainStart { stream, segment, serial, index: input.u32()? });
-        }
-        for _ in 0..pages {
-            anchor.pages.push(Addr(input.u32()?));
-        }
-        Ok(anchor)
-    }
-}
-
-impl Anchors {
-    /// For a new store on `flash`, which is seen with one block a segment.
-    pub fn new(flash: &mut Flash, segment_blocks: u32) -> Result<Anchors> {
-        let good = |number: &u32| flash.good_pages(*number) > 0;
-        let last = (0..flash.segments().min(ANCHOR_SEARCH)).filter(good).nth(ANCHOR_BLOCKS as usize - 1);
-        let last = last.ok_or_else(|| Error::invalid("too few good blocks for an object store"))?;
-        let kept = (last + 1).div_ceil(segment_blocks);
-        // Not the first block, so that the first anchor erases it.
-        Ok(Anchors { count: last + 1, at: (last, u32::MAX), number: 0, kept })
-    }
-
-    /// Finds the newest two anchors on `flash`, which is seen with one block a segment, the newest first, and whether
-    /// there is a page after them that may have been a newer one.
-    pub fn find(flash: &mut Flash) -> Result<(Vec<Anchor>, bool, Anchors)> {
-        let mut blocks = Vec::new();
-        for block in 0..flash.segments().min(ANCHOR_SEARCH) {
-            // The second page tells, too, should the first be damaged.
-            for page in 0..2 {
-                let tag = match flash.read_tag(flash.addr(block, page)) {
-                    Err(why) if is_damage(&why) => None,
-                    tag => tag?,
-                };
-                if let Some(tag) = tag.filter(|tag| tag.kind == PageKind::Anchor) {
-                    blocks.push((tag.serial, block));
-                    break;
-                }
-            }
-        }
-        blocks.sort_unstable();
-        let (mut found, mut at) = (Vec::<Anchor>::new(), None);
-        let (mut why, mut newer) = (Error::invalid("there is no object store on this flash"), false);
-        for (_, block) in blocks.into_iter().rev() {
-            let pages = flash.pages_per_segment();
-            let mut used = pages;
-            while used > 0 && flash.is_blank(flash.addr(block, used - 1)).unwrap_or(false) {
-                used -= 1;
-            }
-            at = at.or(Some((block, used)));
-            for page in (0..used).rev() {
-                let read = flash.read(flash.addr(block, page), PageKind::Anchor);
-                match read.and_then(|page| Anchor::read(&page)) {
-                    Ok(anchor) => found.push(anchor),
-                    Err(error) if is_damage(&error) => {
-                        newer |= found.is_empty();
-                        why = error;
-                    }
-                    // Of another version: the newest says what this is.
-                    Err(error) if found.is_empty() => return Err(error),
-                    Err(_) => {}
-                }
-                if found.len() == 2 {
-                    break;
-                }
-            }
-            if found.len() == 2 {
-                break;
-            }
-        }
-        found.sort_by_key(|anchor| std::cmp::Reverse(anchor.number));
-        let (Some(newest), Some(at)) = (found.first(), at) else { return Err(why) };
-        let anchors = Anchors {
-            count: newest.kept.saturating_mul(newest.segment_blocks).min(flash.segments()),
-            at,
-            number: newest.number,
-            kept: newest.kept,
-        };
-        Ok((found, newer, anchors))
-    }
-
-    /// Writes the next anchor, into the next block where this one is full or fails.
-    fn write(&mut self, flash: &mut Flash, page: &[u8]) -> Result<()> {
-        let pages = flash.pages_per_block();
-        for _ in 0..2 * self.count {
-            let (block, next) = self.at;
-            if next >= pages || flash.raw_is_bad(block) {
-                let block = (block + 1) % self.count;
-                self.at = (block, pages);
-                if !flash.raw_is_bad(block) && flash.raw_erase(block)? {
-                    self.at = (block, 0);
-                }
-                continue;
-            }
-            self.at.1 += 1;
-            if flash.raw_program(block, next, PageKind::Anchor, self.number, page)? {
-                return Ok(());
-            }
-        }
-        Err(flash.worn_out())
-    }
-}
-
 /// Where the last checkpoint lies, and the node table that it names.
 ///
 /// **Invariant.** Pages of the last checkpoint, and of the tables it names, are alive until the next one is there.
@@ -403,7 +193,8 @@ impl Checkpoints {
     }
 
     /// Where a checkpoint was made of `state`, which lies on `pages`.
-    pub fn of(anchors: Anchors, state: &State, pages: Vec<Addr>) -> Checkpoints {
+    pub fn of(mut anchors: Anchors, state: &State, pages: Vec<Addr>) -> Checkpoints {
+        anchors.say(&state.placement, state.keep_bytes);
         Checkpoints {
             tables: state.tables.clone(),
             twins: state.twins.clone(),
@@ -420,7 +211,12 @@ impl Checkpoints {
 
     /// Segments at the beginning that hold anchors.
     pub fn kept(&self) -> u32 {
-        self.anchors.kept
+        self.anchors.kept()
+    }
+
+    /// The next checkpoint writes the whole node table, of so many nodes.
+    pub fn renew_all(&mut self, nodes: usize, per_table: usize) {
+        self.dirty.extend(0..nodes.div_ceil(per_table) as u32);
     }
 
     /// The pages of the last checkpoint.
@@ -475,13 +271,23 @@ impl Checkpoints {
         Ok(table)
     }
 
-    /// Writes the nodes that changed, and the parts of their table.
-    pub fn write_index(&mut self, index: &mut Index, stream: usize) -> Result<()> {
-        let Index { media, tree, .. } = index;
+    /// Writes the nodes that changed, with the mark of this checkpoint, and the parts of their table.
+    pub fn write_index(&mut self, index: &mut Index, stream: usize, mark: u64) -> Result<()> {
+        let Index { media, tree, log, .. } = index;
         let per_table = nodes_per_table(media);
-        for id in tree.dirty_nodes() {
+        if tree.dirty() == 0 {
+            // One node at least says what this checkpoint goes on from: what was given up before shows by that.
+            match tree.rewrite(&mut media.flash, ROOT) {
+                Err(why) if !is_damage(&why) => return Err(why),
+                _ => {}
+            }
+        }
+        let nodes = tree.dirty_nodes();
+        let mut by = By { which: 0, count: nodes.len() as u32, mark, base: log.base(), commit: log.commit() };
+        for id in nodes {
             let mut page = Output::default();
-            tree.encode(id, &mut page);
+            tree.encode(id, &by, &mut page);
+            by.which += 1;
             let addr =
                 media.append_own(stream, PageKind::Node, &page.0, &[LogEntry::Node { id, index: 0 }])?;
             tree.wrote(id, addr);
@@ -522,6 +328,7 @@ impl Checkpoints {
         &mut self,
         index: &mut Index,
         stream: usize,
+        mark: u64,
         bytes: &[u8],
         retiring: Vec<Addr>,
     ) -> Result<()> {
@@ -535,12 +342,12 @@ impl Checkpoints {
             levels += 1;
             pages.extend(write_pages(media, stream, &list)?);
         }
-        self.anchors.number += 1;
         let anchor = Anchor {
-            number: self.anchors.number,
+            number: self.anchors.next_number(),
             segment_blocks: media.flash.segment_blocks(),
-            kept: self.anchors.kept,
+            kept: self.anchors.kept(),
             commit: index.log.commit(),
+            mark,
             chains: media.chains(),
             len: bytes.len() as u32,
             sum: crc32c(bytes),
@@ -562,7 +369,7 @@ impl Checkpoints {
         for addr in std::mem::replace(&mut self.retired, retiring) {
             media.segments.drop_page(media.segments.of(addr));
         }
-        index.log.start_over();
+        index.log.start_over(mark);
         media.settle_checkpoint();
         Ok(())
     }
@@ -582,16 +389,20 @@ impl Store {
 
     pub(super) fn checkpoint(&mut self, clean: bool) -> Result<()> {
         self.write_out()?;
+        self.move_unsaid()?;
         // Whoever begins with the checkpoint before finds all of this one in the log.
         self.write_log()?;
         let merged = self.merge_if_due(clean)?;
+        // Whoever has nothing of the index finds all of it in the segments.
+        self.index.media.say_so_far()?;
         let stream = self.placement.place(DataClass::Index);
-        self.checkpoints.write_index(&mut self.index, stream)?;
+        let mark = self.index.media.when();
+        self.checkpoints.write_index(&mut self.index, stream, mark)?;
         // The chains go on from where they are after the last page of this checkpoint.
         self.index.media.open_chains()?;
         let retiring = self.checkpoints.retiring(&self.index.tree, &merged);
         let bytes = self.state(clean, retiring.clone()).write();
-        self.checkpoints.write(&mut self.index, stream, &bytes, retiring)
+        self.checkpoints.write(&mut self.index, stream, mark, &bytes, retiring)
     }
 
     /// Access pages that this checkpoint makes superfluous; none if it does not merge.
@@ -643,9 +454,10 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_state_and_an_anchor_come_back() {
+    fn a_state_comes_back() {
         let mut entries = Entries::default();
         entries.note(LogEntry::Node { id: 1, index: 2 });
+        entries.are_said();
         let open = Open { segment: 3, serial: 9, next: 4, entries };
         let state = State {
             next_object: 5,
@@ -662,31 +474,12 @@ mod tests {
         };
         let back = State::read(&state.write()).unwrap();
         assert_eq!(format!("{back:?}"), format!("{state:?}"));
-        let chain = ChainStart { stream: 1, segment: 2, serial: 3, index: 4 };
-        let anchor = Anchor {
-            number: 8,
-            segment_blocks: 2,
-            kept: 1,
-            commit: 5,
-            chains: vec![chain],
-            len: 5,
-            sum: 6,
-            levels: 1,
-            pages: vec![Addr(3), Addr(4)],
-        };
-        assert_eq!(Anchor::read(&anchor.write()).unwrap(), anchor);
-        assert_eq!(anchor.write().len(), Anchor::bytes(1, 2));
     }
 
     proptest! {
         #[test]
-        fn noise_is_an_error_or_a_value_and_never_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn noise_is_an_error_or_a_value_and_never_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = State::read(&bytes);
-            if bytes.len() > 12 {
-                bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
-                bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-            }
-            let _ = Anchor::read(&bytes);
         }
     }
 }

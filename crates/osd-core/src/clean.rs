@@ -15,6 +15,7 @@ use super::buffer::Piece;
 use super::extents::Index;
 use super::layout::{Fork, Key, Value};
 use super::placement::DataClass;
+use super::segments::{Segment, State};
 use super::summary::LogEntry;
 use super::write_out::Part;
 use super::{Capacity, Cleaning, Store, is_damage};
@@ -202,6 +203,25 @@ impl Store {
         Ok(())
     }
 
+    /// Moves what is alive in segments that were open when the power went, if there is room: where it is no segment says so,
+    /// and the log will not for long.
+    pub(super) fn move_unsaid(&mut self) -> Result<()> {
+        while let Some(segment) = self.unsaid.pop() {
+            let Segment { state, live_bytes, rotten, .. } = *self.index.media.segments.get(segment);
+            if state != State::Closed || live_bytes == 0 || rotten {
+                continue;
+            }
+            if self.index.media.segments.free() <= self.reserve() {
+                self.unsaid.push(segment);
+                break;
+            }
+            let entries = self.index.contents_of(segment)?;
+            let stream = self.placement.place(DataClass::Survivor);
+            self.index.move_survivors(stream, segment, &entries)?;
+        }
+        Ok(())
+    }
+
     /// Has the next checkpoint write the store's own pages that lie in a segment; false if one cannot be read.
     fn renew_pages(&mut self, segment: u32, entries: &[LogEntry]) -> Result<bool> {
         let whole = self.index.renew_nodes(segment, entries)?;
@@ -331,7 +351,7 @@ impl Index {
                 parts.push(Part { object, fork, piece });
             }
         }
-        self.pack(stream, parts)
+        self.pack(stream, &parts)
     }
 
     /// What can be read of `len` bytes of the flash at `at`, which are an object's from `key` on.

@@ -7,6 +7,7 @@ use super::summary::bytes_beside;
 use super::tree::Tree;
 use super::undo::{Step, Steps};
 use bimetal_base::{Error, Result};
+use rustc_hash::FxHashMap;
 
 /// The tree, what hangs on its items, and what of it the log does not say yet.
 ///
@@ -20,12 +21,22 @@ pub(super) struct Index {
     pub(super) steps: Steps,
     objects: u64,
     reserved_bytes: u64,
+    /// How many bytes more (or less) objects have than their onodes say; the next commit makes them say it.
+    grown: FxHashMap<u64, i64>,
     pub(super) keep_bytes: bool,
     /// Little room is left: pages are filled to the end.
     pub(super) tight: bool,
     /// The change of an item from now that fails (1: the next).
     #[cfg(any(test, feature = "testing"))]
     pub(super) fails_in: Option<u32>,
+}
+
+/// Bytes that an item says an object has.
+fn stored(value: &Value) -> i64 {
+    match value {
+        Value::Extent(extent) => i64::from(extent.len),
+        Value::Onode(_) | Value::Attributes(_) => 0,
+    }
 }
 
 /// What is damaged, as the error of the object whose bytes from `key` on it should hold.
@@ -49,6 +60,7 @@ impl Index {
             steps: Steps::default(),
             objects: 0,
             reserved_bytes: 0,
+            grown: FxHashMap::default(),
             keep_bytes,
             tight: false,
             #[cfg(any(test, feature = "testing"))]
@@ -153,12 +165,66 @@ impl Index {
         self.fail_as_planned()?;
         let is_there = value.is_some();
         let bytes = value.as_ref().map_or(0, Value::bytes_most);
+        let more = value.as_ref().map_or(0, stored);
         let old = self.apply(key, value)?;
+        self.grow(key.object, more - old.as_ref().map_or(0, stored));
         if is_there || old.is_some() {
             self.log.note(key, bytes);
             self.steps.keep(|| Step::Item(key, old.clone()));
         }
         Ok(old)
+    }
+
+    /// Sets or removes an item to what it was; the next commit says so.
+    pub(super) fn put_back(&mut self, key: Key, value: Option<Value>) -> Result<()> {
+        self.log.note(key, value.as_ref().map_or(0, Value::bytes_most));
+        let more = value.as_ref().map_or(0, stored);
+        let old = self.apply(key, value)?;
+        self.grow(key.object, more - old.as_ref().map_or(0, stored));
+        Ok(())
+    }
+
+    fn grow(&mut self, object: u64, bytes: i64) {
+        if bytes != 0 {
+            let grown = self.grown.entry(object).or_default();
+            *grown += bytes;
+            if *grown == 0 {
+                self.grown.remove(&object);
+            }
+        }
+    }
+
+    /// Bytes of an object's extents, of which its onode says `stored`.
+    pub(super) fn stored(&self, object: u64, stored: u64) -> u64 {
+        stored.saturating_add_signed(self.grown.get(&object).copied().unwrap_or(0))
+    }
+
+    /// Bytes that extents of an object that is gone had, and the next commit will take off from one with the same number.
+    pub(super) fn still_to_lose(&self, object: u64) -> u64 {
+        self.grown.get(&object).map_or(0, |grown| grown.min(&0).unsigned_abs())
+    }
+
+    /// All onodes say how many bytes their objects have.
+    pub(super) fn is_settled(&mut self) {
+        self.grown.clear();
+    }
+
+    /// Has onodes say how many bytes their objects have.
+    pub(super) fn settle_stored(&mut self) -> Result<()> {
+        let mut all: Vec<(u64, i64)> = self.grown.drain().collect();
+        all.sort_unstable();
+        for (object, bytes) in all {
+            let set = self.onode(object).and_then(|mut onode| {
+                onode.stored = onode.stored.saturating_add_signed(bytes);
+                self.set_onode(object, onode)
+            });
+            match set {
+                // It is gone, or cannot be read: it is that object's.
+                Ok(()) | Err(Error::NotFound | Error::Corrupt { .. }) => {}
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(())
     }
 
     /// The extents of a fork that overlap the range, in order.

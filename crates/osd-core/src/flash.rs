@@ -9,7 +9,7 @@
 //! bytes begins with whose they are, too, so that nobody else can take them for theirs. Data pages of a store that
 //! keeps no bytes have no checksum.
 
-use super::layout::{Key, PageKind};
+use super::layout::{Key, PageKind, VERSION};
 use super::pieces;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::time::Time;
@@ -53,6 +53,23 @@ pub(super) struct Flash {
     /// Pages that are damaged until their blocks are erased.
     #[cfg(test)]
     faults: rustc_hash::FxHashMap<(u32, u32), Fault>,
+    /// Operations so far, and the one that does not go well.
+    #[cfg(test)]
+    operations: u64,
+    #[cfg(test)]
+    trouble: Option<(u64, Trouble)>,
+}
+
+/// What happens to one operation.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// What is below has an error of its own.
+    Io,
+    /// A page or spare area cannot be read, this time.
+    Unreadable,
+    /// A program or erase fails, and the block is bad.
+    Bad,
 }
 
 /// What is wrong with a page.
@@ -80,6 +97,10 @@ impl Flash {
             forged: Default::default(),
             #[cfg(test)]
             faults: Default::default(),
+            #[cfg(test)]
+            operations: 0,
+            #[cfg(test)]
+            trouble: None,
         }
     }
 
@@ -178,6 +199,20 @@ impl Flash {
         self.nand.is_bad(self.place(addr).0)
     }
 
+    /// Whether something was programmed to a page since its block was erased, also where the block is bad by now.
+    pub fn is_programmed(&self, addr: Addr) -> bool {
+        let (block, page) = self.place(addr);
+        matches!(self.nand.page(block, page), Page::Programmed(_))
+    }
+
+    /// Whether a page can be programmed: what a controller knows.
+    pub fn can_program(&self, addr: Addr) -> bool {
+        let (block, page) = self.place(addr);
+        !self.nand.is_bad(block)
+            && page >= self.nand.next_page(block)
+            && matches!(self.nand.page(block, page), Page::Erased)
+    }
+
     /// Erases of the most worn block of a segment that is still good.
     pub fn wear(&self, segment: u32) -> u32 {
         let good = self.blocks_of(segment).filter(|block| !self.nand.is_bad(*block));
@@ -198,15 +233,27 @@ impl Flash {
 
     /// Reads the spare area alone; none if the page is erased, torn or of somebody else.
     pub fn read_tag(&mut self, addr: Addr) -> Result<Option<PageTag>> {
+        self.read_spare(addr).map(Self::tag_of)
+    }
+
+    fn read_spare(&mut self, addr: Addr) -> Result<Page> {
         let (block, page) = self.place(addr);
-        match self.nand.read_spare(self.now, block, page) {
-            Ok((_, done)) => {
-                self.done = self.done.max(done);
-                let page = self.page(block, page).map_err(|failure| self.error_of(failure, addr))?;
-                Ok(Self::tag_of(page))
+        let mut left = READS_MAX;
+        loop {
+            left -= 1;
+            match self.try_spare(block, page) {
+                Err(Failure::Unreadable) if left > 0 => {}
+                read => return read.map_err(|failure| self.error_of(failure, addr)),
             }
-            Err(failure) => Err(self.error_of(failure, addr)),
         }
+    }
+
+    fn try_spare(&mut self, block: u32, page: u32) -> Result<Page, Failure> {
+        #[cfg(test)]
+        self.meet_trouble(true)?;
+        let (_, done) = self.nand.read_spare(self.now, block, page)?;
+        self.done = self.done.max(done);
+        self.page(block, page)
     }
 
     /// What the spare area of a page says.
@@ -228,19 +275,22 @@ impl Flash {
 
     /// Whether nothing was ever written to a page since its block was erased: what its spare area shows.
     pub fn is_blank(&mut self, addr: Addr) -> Result<bool> {
-        let (block, page) = self.place(addr);
-        match self.nand.read_spare(self.now, block, page) {
-            Ok(_) => match self.page(block, page) {
-                Ok(page) => Ok(page == Page::Erased),
-                Err(failure) => Err(self.error_of(failure, addr)),
-            },
-            Err(failure) => Err(self.error_of(failure, addr)),
-        }
+        self.read_spare(addr).map(|page| page == Page::Erased)
+    }
+
+    /// Whether any page of the block that a page is in is programmed or blank.
+    pub fn has_readable(&mut self, addr: Addr) -> bool {
+        let blocks = self.blocks_per_segment;
+        let first = addr.0 - self.index_of(addr) + self.index_of(addr) % blocks;
+        (0..self.pages_per_block)
+            .any(|page| self.read_spare(Addr(first + page * blocks)).is_ok_and(|page| page != Page::Torn))
     }
 
     /// Reads a page without looking at its bytes.
     pub fn sense(&mut self, addr: Addr) -> Result<()> {
         let (block, page) = self.place(addr);
+        #[cfg(test)]
+        self.meet_trouble(true).map_err(|failure| self.error_of(failure, addr))?;
         for left in (0..READS_MAX).rev() {
             match self.nand.read(self.now, block, page) {
                 Ok(done) => {
@@ -333,6 +383,8 @@ impl Flash {
         serial: u64,
         data: &[u8],
     ) -> Result<bool> {
+        #[cfg(test)]
+        self.meet_trouble(false).map_err(|failure| self.error_of(failure, Addr(0)))?;
         let sequence = serial << KIND_BITS | kind as u64;
         let programmed = if data.is_empty() {
             self.nand.program(self.now, block, page, Tag { owner: 0, sequence }, &[])
@@ -357,6 +409,38 @@ impl Flash {
     pub fn turn_bit(&mut self, addr: Addr, bit: u32) {
         let (block, page) = self.place(addr);
         self.nand.turn_bit(block, page, bit).expect("the page was programmed");
+    }
+
+    /// Has the `count`-th operation from now (1: the next) not go well.
+    #[cfg(test)]
+    pub fn plan(&mut self, count: u64, trouble: Trouble) {
+        self.trouble = Some((self.operations + count, trouble));
+    }
+
+    /// Whether the trouble that was planned is yet to come; it will not.
+    #[cfg(test)]
+    pub fn calm(&mut self) -> bool {
+        self.trouble.take().is_some()
+    }
+
+    #[cfg(test)]
+    fn meet_trouble(&mut self, is_read: bool) -> Result<(), Failure> {
+        self.operations += 1;
+        let Some((_, trouble)) = self.trouble.take_if(|trouble| trouble.0 == self.operations) else {
+            return Ok(());
+        };
+        match (trouble, is_read) {
+            (Trouble::Io, _) => {
+                let why = std::io::Error::from_raw_os_error(libc::EIO);
+                Err(Failure::Storage(Box::new(Error::io("what is below", why))))
+            }
+            (Trouble::Unreadable, true) => Err(Failure::Unreadable),
+            (Trouble::Bad, false) => {
+                self.nand.fail_in(1, 1);
+                Ok(())
+            }
+            (Trouble::Unreadable, false) | (Trouble::Bad, true) => Ok(()),
+        }
     }
 
     /// Damages a page until its block is erased.
@@ -392,6 +476,8 @@ impl Flash {
             }
             #[cfg(test)]
             self.faults.retain(|place, _| place.0 != block);
+            #[cfg(test)]
+            self.meet_trouble(false).map_err(|failure| self.error_of(failure, Addr(0)))?;
             match self.nand.erase(self.now, block) {
                 Ok(done) => self.done = self.done.max(done),
                 Err(Failure::Erase) => {}
@@ -406,12 +492,23 @@ impl Flash {
         self.nand.is_bad(self.block(index))
     }
 
+    /// Erases whatever was programmed; blocks that fail are bad from now on.
+    pub fn erase_all(&mut self) -> Result<()> {
+        for number in 0..self.segments() {
+            if self.good_pages(number) > 0 && !self.is_erased(number) {
+                self.erase(number)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Erases one block; false: it failed and is bad now.
     pub fn raw_erase(&mut self, index: u32) -> Result<bool> {
         #[cfg(test)]
         {
             let block = self.block(index);
             self.faults.retain(|place, _| place.0 != block);
+            self.meet_trouble(false).map_err(|failure| self.error_of(failure, Addr(0)))?;
         }
         match self.nand.erase(self.now, self.block(index)) {
             Ok(done) => {
@@ -458,10 +555,14 @@ impl Flash {
     }
 }
 
-/// The checksum of a page: over its bytes, begun with its kind and serial number, and whose they are where they are one
-/// object's.
+/// The checksum of a page: over its bytes, begun with its kind, the format's version and its serial number, and whose they
+/// are where they are one object's. What says the version itself begins without it.
 fn checksum(kind: PageKind, serial: u64, whose: Option<Key>, bytes: &[u8]) -> u32 {
-    let mut seed = crc32c_raw(kind as u32, &serial.to_le_bytes());
+    let version = match kind {
+        PageKind::Anchor | PageKind::Format => 0,
+        _ => VERSION << KIND_BITS,
+    };
+    let mut seed = crc32c_raw(kind as u32 | version, &serial.to_le_bytes());
     if let Some(Key { object, place }) = whose {
         seed = crc32c_raw(crc32c_raw(seed, &object.to_le_bytes()), &place.to_le_bytes());
     }

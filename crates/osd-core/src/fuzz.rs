@@ -1,6 +1,7 @@
 //! What the fuzz targets in `fuzz/` call; the same, over random bytes, is a test.
 
-use super::checkpoint::{Anchor, State};
+use super::anchors::{Anchor, FormatRecord};
+use super::checkpoint::State;
 use super::flash::Flash;
 use super::node::Node;
 use super::summary::Entries;
@@ -11,7 +12,7 @@ use bimetal_media::profile;
 /// Gives bytes to the parser that the first of them names.
 pub fn parse(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
-    match which % 8 {
+    match which % 9 {
         0 => drop(Anchor::read(bytes)),
         1 => drop(State::read(bytes)),
         2 => drop(Node::decode(3, bytes)),
@@ -19,6 +20,7 @@ pub fn parse(bytes: &[u8]) {
         4 => drop(summary::read_page(bytes)),
         5 => drop(Entries::read(bytes)),
         6 => drop(access::read_page(bytes)),
+        7 => drop(FormatRecord::read(bytes)),
         _ => drop(pieces::read(bytes)),
     }
 }
@@ -48,18 +50,37 @@ fn small(ends: bool) -> Option<Nand> {
     Some(store.into_nand())
 }
 
-/// Changes pages of a small store as `bytes` say (page, place, value, five bytes a change), with checksums that are right
-/// again, and uses it.
-pub fn image(bytes: &[u8]) {
-    let Some((first, changes)) = bytes.split_first() else { return };
-    let Some(nand) = small(first % 2 == 0) else { return };
-    let mut flash = Flash::new(nand, 1);
+/// A small store with pages changed.
+fn changed(first: u8, changes: &[u8]) -> Option<Flash> {
+    let mut flash = Flash::new(small(first.is_multiple_of(2))?, 1);
     for change in changes.chunks_exact(5).take(16) {
         let page = u32::from(u16::from_le_bytes([change[0], change[1]]));
         let place = u32::from(u16::from_le_bytes([change[2], change[3]]));
         flash.forge(page, place, change[4]);
     }
-    let Ok(mut store) = Store::open_on(flash, options()) else { return };
+    Some(flash)
+}
+
+/// Changes pages of a small store as `bytes` say (page, place, value, five bytes a change), with checksums that are right
+/// again, and uses it.
+pub fn image(bytes: &[u8]) {
+    let Some((first, changes)) = bytes.split_first() else { return };
+    let Some(mut flash) = changed(*first, changes) else { return };
+    if first & 4 == 0 {
+        (0..4).for_each(|block| drop(flash.erase(block)));
+    }
+    let mut store = match Store::open_on(flash, options()) {
+        Ok(store) => store,
+        Err(_) => {
+            let Some(mut flash) = changed(*first, changes) else { return };
+            if first & 2 == 0 {
+                // As somebody who took the anchors, too.
+                (0..4).for_each(|block| drop(flash.erase(block)));
+            }
+            let Ok((store, _)) = Store::rebuild_on(flash, options()) else { return };
+            store
+        }
+    };
     let _ = store.check(true);
     let _ = store.repair();
     for n in 0..12 {

@@ -7,6 +7,9 @@
 use bimetal_base::time::Stamp;
 use bimetal_base::{Error, Result};
 
+/// The version of the format.
+pub(super) const VERSION: u32 = 5;
+
 /// What a page holds. The numbers are on the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -29,12 +32,14 @@ pub(super) enum PageKind {
     Anchor = 8,
     /// Bytes of several objects, and whose they are.
     Pieces = 9,
+    /// What the store is: what has to be known before anything of it can be found.
+    Format = 10,
 }
 
 impl PageKind {
     pub fn from_number(number: u8) -> Option<PageKind> {
         use PageKind::*;
-        let all = [Data, Log, Node, Table, Checkpoint, Access, Summary, Anchor, Pieces];
+        let all = [Data, Log, Node, Table, Checkpoint, Access, Summary, Anchor, Pieces, Format];
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 }
@@ -279,6 +284,8 @@ impl Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Onode {
     pub size: u64,
+    /// Bytes of its extents, those that are only reserved included.
+    pub stored: u64,
     /// Bytes of attributes that lie in the attribute fork; 0: they are in the tree, or there are none.
     pub attribute_bytes: u32,
     /// What the owner said about the lifetime of its bytes.
@@ -354,6 +361,7 @@ impl Onode {
 
     fn write(&self, out: &mut Output) {
         out.varint(self.size);
+        out.varint(self.stored);
         out.varint(u64::from(self.attribute_bytes));
         out.byte(self.hint);
         out.varint(self.access_from);
@@ -363,6 +371,7 @@ impl Onode {
 
     fn read(input: &mut Input) -> Result<Onode> {
         let size = input.below(OBJECT_BYTES_MAX + 1, "an object's size")?;
+        let stored = input.varint()?;
         let attribute_bytes = input.below(u64::from(u32::MAX), "the length of attributes")? as u32;
         let (hint, access_from) = (input.byte()?, input.varint()?);
         let created = input.signed()?;
@@ -373,7 +382,7 @@ impl Onode {
         let created = time(0, input)?;
         let mut next = || input.signed().and_then(|difference| time(difference, input));
         let (modified, changed, accessed) = (next()?, next()?, next()?);
-        Ok(Onode { size, attribute_bytes, hint, access_from, created, modified, changed, accessed })
+        Ok(Onode { size, stored, attribute_bytes, hint, access_from, created, modified, changed, accessed })
     }
 }
 
@@ -427,10 +436,10 @@ mod tests {
     proptest! {
         #[test]
         fn an_onode_comes_back_as_it_was(
-            size in 0..=OBJECT_BYTES_MAX, hint: u8, access_from: u64, times in prop::array::uniform4(stamps()),
+            size in 0..=OBJECT_BYTES_MAX, stored: u64, hint: u8, access_from: u64, times in prop::array::uniform4(stamps()),
         ) {
             let [created, modified, changed, accessed] = times;
-            let onode = Onode { size, attribute_bytes: 7, hint, access_from, created, modified, changed, accessed };
+            let onode = Onode { size, stored, attribute_bytes: 7, hint, access_from, created, modified, changed, accessed };
             let value = Value::Onode(onode);
             let mut out = Output::default();
             value.write(&mut out);

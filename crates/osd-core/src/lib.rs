@@ -32,6 +32,7 @@
 //! One thread at a time.
 
 mod access;
+mod anchors;
 mod append;
 mod attributes;
 mod buffer;
@@ -50,6 +51,8 @@ mod node;
 mod objects;
 mod pieces;
 pub mod placement;
+mod read_back;
+mod rebuild;
 mod recover;
 mod segments;
 mod summary;
@@ -73,7 +76,7 @@ use extents::Index;
 #[cfg(any(test, feature = "testing"))]
 use flash::Addr;
 #[cfg(any(test, feature = "testing"))]
-use layout::Fork;
+use layout::{Fork, PageKind};
 use placement::Placement;
 use serde::Serialize;
 use tree::Tree;
@@ -268,6 +271,8 @@ pub struct Store {
     giving: u32,
     /// Why nothing can be changed any more.
     failed: Option<String>,
+    /// Segments that do not say all that was written to them, since the power went before.
+    unsaid: Vec<u32>,
     /// What was found damaged when it was opened, and did no harm, in words.
     damage: Vec<String>,
 }
@@ -332,9 +337,12 @@ impl Store {
         let (live, pages) = self.index.media.segments.live();
         let unplaced = self.index.tree.unplaced() as u64 * self.index.media.flash.page_bytes() as u64;
         let good = self.index.media.segments.good() as u64;
+        let total = self.room(good.saturating_sub(self.index.media.segments.rotten() as u64));
+        let used = live + pages + unplaced + self.index.reserved_bytes() + self.buffer.cost();
         Capacity {
-            total: self.room(good.saturating_sub(self.index.media.segments.rotten() as u64)),
-            used: live + pages + unplaced + self.index.reserved_bytes() + self.buffer.cost(),
+            total,
+            // The index may take a page more or less from one checkpoint to the next: full is full.
+            used: used.min(total),
             flash: good * self.segment_bytes(),
             live,
             objects: self.index.objects(),
@@ -459,6 +467,18 @@ impl Store {
     pub fn spoil_index(&mut self, number: usize) -> bool {
         let found = self.index.tree.pages().nth(number);
         found.inspect(|(_, addr)| self.index.media.flash.turn_bit(*addr, 99)).is_some()
+    }
+
+    /// Turns a bit of every page that says where the index is: anchors, checkpoints, node tables.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn spoil_checkpoints(&mut self) {
+        let flash = &mut self.index.media.flash;
+        for addr in (0..flash.segments() * flash.pages_per_segment()).map(Addr) {
+            let Ok(Some(tag)) = flash.read_tag(addr) else { continue };
+            if matches!(tag.kind, PageKind::Anchor | PageKind::Checkpoint | PageKind::Table) {
+                flash.turn_bit(addr, 99);
+            }
+        }
     }
 
     /// Whether all that was written to an object is where a flush puts it.

@@ -19,7 +19,7 @@ use bimetal_base::{Error, Result};
 use rustc_hash::FxHashSet;
 
 /// Bytes of a log page before its records, and before those that it repeats.
-const LOG_HEADER: usize = 20;
+const LOG_HEADER: usize = 36;
 const REPEATED_HEADER: usize = 12;
 const LAST: u32 = 1 << 31;
 /// Bytes of a record that most of them have no more than.
@@ -74,6 +74,25 @@ impl Record {
     }
 }
 
+/// When a page of the log was written, as summaries have it: after the page of data with that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub when: u64,
+    /// The mark of the newest checkpoint that was complete then.
+    pub base: u64,
+}
+
+/// Commits that cannot be read, between others that can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    /// Records before it.
+    pub at: usize,
+    /// The last commit before it, and the first after it.
+    pub commits: (u64, u64),
+    /// When the last page before it was written, and the first after it.
+    pub when: (u64, u64),
+}
+
 /// A part of a commit as it is read back.
 #[derive(Debug, PartialEq)]
 pub(super) struct Part {
@@ -94,18 +113,19 @@ impl Part {
     }
 }
 
-/// Reads a log page: the part before it, where it repeats one, and its own.
-pub(super) fn read_page(page: &[u8]) -> Result<(Option<Part>, Part)> {
+/// Reads a log page: when it was written, the part before it, where it repeats one, and its own.
+pub(super) fn read_page(page: &[u8]) -> Result<(Written, Option<Part>, Part)> {
     let mut input = Input::new("a log page of the object store", page);
+    let written = Written { when: input.u64()?, base: input.u64()? };
     let (commit, part, len, repeated) = (input.u64()?, input.u32()?, input.u32()?, input.u32()?);
     let its = Part::read(commit, part, input.take(len as usize)?)?;
     if repeated == 0 {
-        return Ok((None, its));
+        return Ok((written, None, its));
     }
     let (commit, part) = (input.u64()?, input.u32()?);
     let before = (repeated as usize).checked_sub(REPEATED_HEADER);
     let before = input.take(before.ok_or_else(|| input.wrong("what it repeats is too short"))?)?;
-    Ok((Some(Part::read(commit, part, before)?), its))
+    Ok((written, Some(Part::read(commit, part, before)?), its))
 }
 
 /// The log: items that changed since the last commit, and how far it is.
@@ -120,6 +140,12 @@ pub(super) struct Log {
     pages: u64,
     /// What the next page repeats: commit, part and records of the last one.
     repeats: Vec<u8>,
+    /// The mark of the last checkpoint.
+    base: u64,
+    /// The page that the last complete commit that was read ends on, unless it was in what another repeats.
+    last_page: Option<Addr>,
+    /// A page behind it that cannot be read, and that none repeats.
+    unread: Option<Addr>,
 }
 
 impl Log {
@@ -151,10 +177,30 @@ impl Log {
         self.pages
     }
 
+    /// The mark of the last checkpoint.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The page that the last complete commit ends on that was read.
+    pub fn last_page(&self) -> Option<Addr> {
+        self.last_page
+    }
+
+    /// The last page that was read, if that cannot be read.
+    pub fn unread(&self) -> Option<Addr> {
+        self.unread
+    }
+
+    /// Goes on after the checkpoint with a mark.
+    pub fn set_base(&mut self, mark: u64) {
+        self.base = mark;
+    }
+
     /// A checkpoint says all that the log did.
-    pub fn start_over(&mut self) {
+    pub fn start_over(&mut self, mark: u64) {
         self.changed.clear();
-        (self.bytes, self.pages) = (0, 0);
+        (self.bytes, self.pages, self.base) = (0, 0, mark);
     }
 
     /// Writes the changed items as the next commit.
@@ -173,9 +219,12 @@ impl Log {
         keys.sort_unstable();
         let (mut part, room) = (0, (media.flash.page_bytes() - LOG_HEADER - REPEATED_HEADER) / 2);
         for key in keys {
-            let record = match tree.get(&mut media.flash, key)? {
-                Some(value) => Record::Put(key, value),
-                None => Record::Delete(key),
+            let record = match tree.get(&mut media.flash, key) {
+                Ok(Some(value)) => Record::Put(key, value),
+                Ok(None) => Record::Delete(key),
+                // What changed is in memory, unless it was removed with its leaf, and is beside one that cannot be read.
+                Err(why) if is_damage(&why) => Record::Delete(key),
+                Err(why) => return Err(why),
             };
             let before = page.0.len();
             record.write(&mut page);
@@ -190,6 +239,8 @@ impl Log {
 
     fn append(&mut self, media: &mut Media, stream: usize, part: u32, records: &[u8]) -> Result<()> {
         let mut page = Output::default();
+        page.u64(media.last_when());
+        page.u64(self.base);
         page.u64(self.commit);
         page.u32(part);
         page.u32(records.len() as u32);
@@ -213,28 +264,86 @@ impl Log {
     /// [`Error::Corrupt`]: a part of a commit is missing, and others came after it.
     pub fn read(&mut self, media: &mut Media, commit: u64, pages: &[Addr]) -> Result<Vec<Record>> {
         self.commit = commit;
-        let mut reader = Reader::default();
+        self.read_on(media, pages, None)
+    }
+
+    /// As [`read`](Log::read), past what is missing: the records, and where some are.
+    ///
+    /// Where nobody knows which `commit` was before the first, they are those of the commits that follow one another up to
+    /// the last.
+    pub fn read_past(
+        &mut self,
+        media: &mut Media,
+        commit: Option<u64>,
+        pages: &[Addr],
+    ) -> Result<(Vec<Record>, Vec<Gap>)> {
+        // Any commit follows one that nobody knows, and nothing is missing before it.
+        self.commit = commit.unwrap_or(0);
+        let mut gaps = Vec::new();
+        let mut records = self.read_on(media, pages, Some(&mut gaps))?;
+        if commit.is_none() {
+            records.drain(..gaps.last().map_or(0, |last| last.at));
+            gaps.clear();
+        }
+        Ok((records, gaps))
+    }
+
+    fn read_on(
+        &mut self,
+        media: &mut Media,
+        pages: &[Addr],
+        mut gaps: Option<&mut Vec<Gap>>,
+    ) -> Result<Vec<Record>> {
+        let (mut reader, mut whole) = (Reader::default(), 0);
         for addr in pages {
             let page = match media.flash.read(*addr, PageKind::Log) {
                 Err(why) if is_damage(&why) => {
                     tracing::warn!("osd: {why}");
+                    self.unread = Some(*addr);
                     continue;
                 }
                 page => page?,
             };
-            let (before, its) = read_page(&page)?;
-            if let Some(before) = before.filter(|before| reader.expects(self.commit, before)) {
+            // The next page repeats it, or shows that something is missing.
+            self.unread = None;
+            let (written, mut before, its) = read_page(&page)?;
+            if let Some(before) = before.take_if(|before| reader.expects(self.commit, before)) {
                 reader.take(&mut self.commit, before);
             }
             if its.commit <= self.commit {
                 continue;
             }
-            if its.commit == self.commit + 1 && its.part == 0 {
+            if its.commit == self.commit.wrapping_add(1) && its.part == 0 {
                 // A commit under this number that the power cut short may have been before it.
                 reader.drop_unfinished();
             }
+            if !reader.expects(self.commit, &its)
+                && let Some(gaps) = &mut gaps
+            {
+                reader.drop_unfinished();
+                // It goes on with the next commit that is there from its beginning.
+                let begins = before.take_if(|before| before.part == 0 && before.commit > self.commit);
+                let next = begins.as_ref().map_or(its.commit, |before| before.commit);
+                let gap = Gap {
+                    at: reader.records.len(),
+                    commits: (self.commit, next),
+                    when: (whole, written.when),
+                };
+                match gaps.last_mut().filter(|last| last.at == gap.at) {
+                    Some(last) => (last.commits.1, last.when.1) = (gap.commits.1, gap.when.1),
+                    None => gaps.push(gap),
+                }
+                match begins {
+                    Some(before) => {
+                        self.commit = before.commit - 1;
+                        reader.take(&mut self.commit, before);
+                    }
+                    None if its.part > 0 => continue,
+                    None => self.commit = its.commit - 1,
+                }
+            }
             if !reader.expects(self.commit, &its) {
-                let (commit, part) = (self.commit + 1, reader.part);
+                let (commit, part) = (self.commit.wrapping_add(1), reader.part);
                 let why = format!(
                     "part {} of commit {} follows where part {part} of {commit} is due",
                     its.part, its.commit
@@ -243,6 +352,9 @@ impl Log {
             }
             self.pages += 1;
             reader.take(&mut self.commit, its);
+            if reader.part == 0 {
+                (whole, self.last_page) = (written.when, Some(*addr));
+            }
         }
         reader.drop_unfinished();
         Ok(reader.records)
@@ -261,7 +373,7 @@ struct Reader {
 
 impl Reader {
     fn expects(&self, commit: u64, part: &Part) -> bool {
-        part.commit == commit + 1 && part.part == self.part
+        part.commit == commit.wrapping_add(1) && part.part == self.part
     }
 
     fn take(&mut self, commit: &mut u64, part: Part) {
@@ -309,6 +421,7 @@ impl Store {
 
     /// Writes what changed to the log, if anything did.
     pub(super) fn write_log(&mut self) -> Result<()> {
+        self.index.settle_stored()?;
         if self.index.log.len() == 0 {
             return Ok(());
         }
@@ -354,6 +467,8 @@ mod tests {
         let mut out = Output::default();
         records.iter().for_each(|record| record.write(&mut out));
         let mut page = Output::default();
+        page.u64(70);
+        page.u64(60);
         page.u64(12);
         page.u32(3 | LAST);
         page.u32(out.0.len() as u32);
@@ -363,7 +478,8 @@ mod tests {
         page.u32(2);
         page.0.extend_from_slice(&out.0);
         page.0.resize(2048, 0);
-        let (before, its) = read_page(&page.0).unwrap();
+        let (written, before, its) = read_page(&page.0).unwrap();
+        assert_eq!(written, Written { when: 70, base: 60 });
         let part = |part, last| Part { commit: 12, part, last, records: records.to_vec() };
         assert_eq!((before, its), (Some(part(2, false)), part(3, true)));
     }

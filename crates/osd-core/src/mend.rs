@@ -15,15 +15,25 @@
 
 use super::extents::Index;
 use super::flash::Flash;
-use super::layout::{Extent, Key, Onode, PageKind, Value};
+use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, PageKind, Value};
 use super::node::Node;
+use super::recover::checked;
 use super::segments::State;
 use super::summary::{LogEntry, bytes_beside};
 use super::tree::{ROOT, Tree};
 use super::{Store, is_damage};
 use bimetal_base::Result;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Where what lost leaves held is looked for.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Nothing is known of what is alive in which segment.
+    pub everywhere: bool,
+    /// Objects that are known to be gone.
+    pub gone: FxHashSet<u64>,
+}
 
 /// Keys from the first up to, and without, the second.
 pub(super) type Lost = (Key, Key);
@@ -67,6 +77,9 @@ impl Survey {
                 survey.parents.insert(*child, (*id, index));
             }
         }
+        // What is named and is not there at all.
+        let named = survey.parents.keys().copied().chain([ROOT]);
+        survey.unreadable.extend(named.filter(|id| !survey.nodes.contains_key(id)));
         Ok(survey)
     }
 
@@ -119,14 +132,21 @@ impl Seen {
 
 impl Tree {
     fn read(&self, flash: &mut Flash, id: u32) -> Result<Node> {
-        let page = flash.read(super::flash::Addr(self.addr(id)), PageKind::Node)?;
+        let addr = checked(flash, super::flash::Addr(self.addr(id)))?;
+        let page = flash.read(addr, PageKind::Node)?;
         Node::decode(id, &page)
     }
 
     /// Puts readable nodes in the place of those that are not; how many, and the keys that are lost by it.
     pub fn mend(&mut self, flash: &mut Flash) -> Result<(usize, Vec<Lost>)> {
-        let survey = Survey::of(self, flash)?;
+        let mut survey = Survey::of(self, flash)?;
+        // No tree has more nodes than the flash has pages.
+        let most = flash.segments().saturating_mul(flash.pages_per_segment());
+        survey.unreadable.retain(|id| *id < most);
         let mut lost = Vec::new();
+        for id in survey.unreadable.iter().copied() {
+            self.claim(id);
+        }
         for id in survey.unreadable.iter().copied() {
             let level = match survey.parents.get(&id) {
                 Some((parent, _)) => survey.nodes[parent].level.saturating_sub(1),
@@ -186,14 +206,15 @@ struct Written {
 
 impl Index {
     /// Everything that segments with something alive say was written under the keys in `lost`, the newest first.
-    fn written(&mut self, lost: &[Lost]) -> Result<Vec<Written>> {
+    fn written(&mut self, lost: &[Lost], everywhere: bool) -> Result<Vec<Written>> {
         let mut all = Vec::new();
         for number in 0..self.media.segments.count() as u32 {
             let segment = self.media.segments.get(number);
-            if !matches!(segment.state, State::Closed | State::Open) || segment.live_bytes == 0 {
+            let is_used = matches!(segment.state, State::Closed | State::Open) && segment.live_bytes > 0;
+            if number < self.media.kept() || !is_used && !everywhere {
                 continue;
             }
-            let Some(entries) = self.media.entries_of(number)? else { continue };
+            let entries = self.media.entries_of(number)?;
             let first = u64::from(number) * self.media.segment_bytes();
             for entry in entries {
                 let LogEntry::Data { object, fork, offset, len, at, when } = entry else { continue };
@@ -239,18 +260,27 @@ impl Index {
     }
 
     /// Counts all that is alive again.
-    fn count_again(&mut self) -> Result<()> {
+    pub(super) fn count_again(&mut self) -> Result<()> {
         let mut live = vec![0u64; self.media.segments.count()];
         let (mut objects, mut reserved) = (0, 0);
+        // What objects have, and what their onodes say of that.
+        let (mut has, mut says): (FxHashMap<u64, u64>, FxHashMap<u64, u64>) = Default::default();
         let segment_bytes = self.media.segments.segment_bytes();
         self.tree.range_past(
             &mut self.media.flash,
             (FIRST, END),
             |_| (),
             |key, value| match value {
-                Value::Onode(_) => objects += 1,
-                Value::Extent(extent) if extent.is_reserved() => reserved += u64::from(extent.len),
+                Value::Onode(onode) => {
+                    objects += 1;
+                    says.insert(key.object, onode.stored);
+                }
+                Value::Extent(extent) if extent.is_reserved() => {
+                    reserved += u64::from(extent.len);
+                    *has.entry(key.object).or_default() += u64::from(extent.len);
+                }
                 Value::Extent(extent) => {
+                    *has.entry(key.object).or_default() += u64::from(extent.len);
                     if let Some(live) = live.get_mut((extent.at / segment_bytes) as usize) {
                         *live += u64::from(extent.len + bytes_beside(key, extent.len));
                     }
@@ -262,6 +292,15 @@ impl Index {
         for (number, bytes) in (0..).zip(live) {
             self.media.segments.set_bytes(number, bytes as u32);
         }
+        for (object, said) in says {
+            let stored = has.remove(&object).unwrap_or(0);
+            if said != stored {
+                let mut onode = self.onode(object)?;
+                onode.stored = stored;
+                self.set_onode(object, onode)?;
+            }
+        }
+        self.is_settled();
         Ok(())
     }
 }
@@ -275,7 +314,7 @@ impl Store {
     pub fn repair(&mut self) -> Result<Vec<String>> {
         self.check_writable()?;
         let (mended, lost) = self.index.tree.mend(&mut self.index.media.flash)?;
-        let filled = self.fill_lost(&lost);
+        let filled = self.fill_lost(&lost, &Found::default());
         self.or_fail(filled)?;
         if mended > 0 && lost.is_empty() {
             self.damage.push(format!("{mended} nodes of the index were made again from those below them"));
@@ -288,7 +327,7 @@ impl Store {
     }
 
     /// Puts together what lost leaves of the index held.
-    pub(super) fn fill_lost(&mut self, lost: &[Lost]) -> Result<()> {
+    pub(super) fn fill_lost(&mut self, lost: &[Lost], found: &Found) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
         }
@@ -301,23 +340,20 @@ impl Store {
         }
         let is_lost = |key: Key| lost.iter().any(|(low, high)| (*low..*high).contains(&key));
         let mut again = BTreeMap::new();
-        for written in self.index.written(lost)? {
+        for written in self.index.written(lost, found.everywhere)? {
             let object = written.start.object;
+            if found.gone.contains(&object) {
+                continue;
+            }
             let known = self.index.tree.get(&mut self.index.media.flash, Key::onode(object))?;
             let fork = written.start.fork().map(|(fork, _)| fork);
             let end = match (known, fork) {
-                (Some(Value::Onode(onode)), Some(super::layout::Fork::Data))
-                    if !again.contains_key(&object) =>
-                {
-                    onode.size
-                }
-                (Some(Value::Onode(onode)), Some(super::layout::Fork::Attributes)) => {
-                    onode.attribute_bytes.into()
-                }
+                (Some(Value::Onode(onode)), Some(Fork::Data)) if !again.contains_key(&object) => onode.size,
+                (Some(Value::Onode(onode)), Some(Fork::Attributes)) => onode.attribute_bytes.into(),
                 (Some(_), _) => u64::MAX,
                 // An object that is not there, and should not be.
                 (None, _) if !is_lost(Key::onode(object)) => continue,
-                (None, Some(super::layout::Fork::Data)) => {
+                (None, Some(Fork::Data)) => {
                     self.index.set_onode(object, self.blank_onode())?;
                     again.insert(object, true);
                     u64::MAX
@@ -331,17 +367,61 @@ impl Store {
         }
         // What the log says of an object, and what goes on in a leaf that is there, may have lost its onode, too.
         for (low, high) in lost {
-            let mut there = BTreeMap::new();
-            let (from, to) = (Key::onode(low.object), Key::after_object(high.object));
-            let visit = |key: Key, value| {
-                *there.entry(key.object).or_insert(false) |= matches!(value, Value::Onode(_));
-            };
-            self.index.tree.range_past(&mut self.index.media.flash, (from, to), |_| (), visit)?;
-            for object in there.into_iter().filter(|(_, has_onode)| !has_onode).map(|(object, _)| object) {
+            let range = (Key::onode(low.object), Key::after_object(high.object));
+            self.give_onodes(range, &found.gone, &mut again)?;
+        }
+        self.name_again(again)?;
+        self.index.count_again()
+    }
+
+    /// Gives objects that have items but no onode one, if they are not known to be `gone`.
+    fn give_onodes(
+        &mut self,
+        range: (Key, Key),
+        gone: &FxHashSet<u64>,
+        again: &mut BTreeMap<u64, bool>,
+    ) -> Result<()> {
+        let mut there = BTreeMap::new();
+        let visit = |key: Key, value| {
+            *there.entry(key.object).or_insert(false) |= matches!(value, Value::Onode(_));
+        };
+        self.index.tree.range_past(&mut self.index.media.flash, range, |_| (), visit)?;
+        for object in there.into_iter().filter(|(_, has_onode)| !has_onode).map(|(object, _)| object) {
+            if gone.contains(&object) {
+                for fork in [Fork::Data, Fork::Attributes] {
+                    self.index.unmap(object, fork, 0, OBJECT_BYTES_MAX)?;
+                }
+                self.index.set(Key::attributes(object), None)?;
+            } else {
                 self.index.set_onode(object, self.blank_onode())?;
                 again.insert(object, true);
             }
         }
+        Ok(())
+    }
+
+    /// Gives all objects onodes, and takes what lies past their ends from them; those that had none are named.
+    pub(super) fn complete_objects(&mut self, gone: &FxHashSet<u64>) -> Result<()> {
+        let mut again = BTreeMap::new();
+        self.give_onodes((FIRST, END), gone, &mut again)?;
+        self.name_again(again)?;
+        let (mut ends, mut past) = ((0, 0, 0), Vec::new());
+        let visit = |key: Key, value| match (value, key.fork()) {
+            (Value::Onode(onode), _) => ends = (key.object, onode.size, onode.attribute_bytes.into()),
+            (Value::Extent(extent), Some((fork, from))) if !extent.is_reserved() && ends.0 == key.object => {
+                let end = if fork == Fork::Data { ends.1 } else { ends.2 };
+                if from + u64::from(extent.len) > end {
+                    past.push((key.object, fork, from.max(end), from + u64::from(extent.len)));
+                }
+            }
+            _ => {}
+        };
+        self.index.tree.range_past(&mut self.index.media.flash, (FIRST, END), |_| (), visit)?;
+        past.into_iter().try_for_each(|(object, fork, from, to)| self.index.unmap(object, fork, from, to))
+    }
+
+    /// Names objects that were put together, and makes those that had no onode as long as they reach.
+    fn name_again(&mut self, again: BTreeMap<u64, bool>) -> Result<()> {
         for (object, is_new) in again {
             if is_new {
                 self.reach(object)?;
@@ -351,20 +431,29 @@ impl Store {
                 false => format!("object {object}: a part of it was put together from what the segments say was written"),
             });
         }
-        self.index.count_again()
+        Ok(())
     }
 
-    fn blank_onode(&self) -> Onode {
+    pub(super) fn blank_onode(&self) -> Onode {
         let now = self.now();
         let (created, modified, changed, accessed) = (now, now, now, now);
         let access_from = self.access.next();
-        Onode { size: 0, attribute_bytes: 0, hint: 0, access_from, created, modified, changed, accessed }
+        Onode {
+            size: 0,
+            stored: 0,
+            attribute_bytes: 0,
+            hint: 0,
+            access_from,
+            created,
+            modified,
+            changed,
+            accessed,
+        }
     }
 
     /// Makes an object as long as what is mapped of it.
     fn reach(&mut self, object: u64) -> Result<()> {
-        let extents =
-            self.index.overlapping(object, super::layout::Fork::Data, 0, super::layout::OBJECT_BYTES_MAX)?;
+        let extents = self.index.overlapping(object, Fork::Data, 0, OBJECT_BYTES_MAX)?;
         let end = extents.last().map_or(0, |(from, extent)| from + u64::from(extent.len));
         let mut onode = self.index.onode(object)?;
         onode.size = end;

@@ -13,7 +13,7 @@ use super::layout::{Input, Key, Output, Value};
 use bimetal_base::Result;
 
 /// Bytes of a node's page before its items.
-pub(super) const HEADER_BYTES: usize = 12;
+pub(super) const HEADER_BYTES: usize = 44;
 /// What its items are, in errors.
 const NAME: &str = "a node of the object store";
 /// Why reading an item again cannot fail.
@@ -28,6 +28,29 @@ fn reserve<T>(list: &mut Vec<T>, more: usize, ahead: usize) {
     if list.capacity() - list.len() < more {
         list.reserve_exact(more + ahead);
     }
+}
+
+/// The checkpoint that wrote a node: what puts the index together again when nothing else says where it lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct By {
+    /// Which of the nodes that it wrote this is, and how many these are.
+    pub which: u32,
+    pub count: u32,
+    /// When it was begun, as summaries have it: no other has the same.
+    pub mark: u64,
+    /// The mark of the newest checkpoint that was complete then.
+    pub base: u64,
+    /// The number of the last commit then.
+    pub commit: u64,
+}
+
+/// The number of the node on a page, and what wrote it.
+pub(super) fn read_by(page: &[u8]) -> Result<(u32, By)> {
+    let mut input = Input::new(NAME, page);
+    let id = input.u32()?;
+    input.take(8)?;
+    let (which, count) = (input.u32()?, input.u32()?);
+    Ok((id, By { which, count, mark: input.u64()?, base: input.u64()?, commit: input.u64()? }))
 }
 
 /// A node of the tree: a leaf holds keys and values, an inner node keys and children. No item of a child is
@@ -189,11 +212,16 @@ impl Node {
         self.starts.extend(right.starts.iter().map(|start| begin + start));
     }
 
-    /// The node as node `id` has it on the flash.
-    pub fn encode(&self, id: u32, out: &mut Output) {
+    /// The node as node `id` has it on the flash, written by a checkpoint.
+    pub fn encode(&self, id: u32, by: &By, out: &mut Output) {
         out.u32(id);
         out.u32(self.len() as u32);
         out.u32(u32::from(self.level));
+        out.u32(by.which);
+        out.u32(by.count);
+        out.u64(by.mark);
+        out.u64(by.base);
+        out.u64(by.commit);
         out.0.extend_from_slice(&self.bytes);
     }
 
@@ -201,6 +229,7 @@ impl Node {
     pub fn decode(id: u32, page: &[u8]) -> Result<Node> {
         let mut input = Input::new(NAME, page);
         let (found, count, level) = (input.u32()?, input.u32()?, input.u32()?);
+        input.take(HEADER_BYTES - 12)?;
         if found != id || level > 32 || count as usize > page.len() {
             return Err(
                 input.wrong(format_args!("it is node {found}, level {level}, {count} items, not node {id}"))
@@ -235,6 +264,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    const BY: By = By { which: 1, count: 2, mark: 3, base: 4, commit: 5 };
+
     fn item(n: u64) -> (Key, Value) {
         (Key::extent(n, Fork::Data, n * 3), Value::Extent(Extent { len: 9, at: n << 20 }))
     }
@@ -251,18 +282,19 @@ mod tests {
     fn a_node_comes_back_from_its_page() {
         for node in [leaf(40), Node::inner(2, &[(Key::onode(0), 7), (Key::onode(900), 8)])] {
             let mut out = Output::default();
-            node.encode(5, &mut out);
+            node.encode(5, &BY, &mut out);
             assert_eq!(out.0.len(), HEADER_BYTES + node.bytes());
             out.0.resize(2048, 0);
             assert_eq!(Node::decode(5, &out.0).unwrap(), node);
             assert!(Node::decode(6, &out.0).is_err(), "another node's page");
+            assert_eq!(read_by(&out.0).unwrap(), (5, BY));
         }
     }
 
     #[test]
     fn a_node_from_the_flash_takes_its_bytes_and_twenty_an_item() {
         let (node, mut out) = (leaf(200), Output::default());
-        node.encode(5, &mut out);
+        node.encode(5, &BY, &mut out);
         let read = Node::decode(5, &out.0).unwrap();
         assert_eq!(read.memory_bytes(), size_of::<Node>() + node.bytes() + 20 * 200);
     }
@@ -299,7 +331,7 @@ mod tests {
         }
 
         #[test]
-        fn noise_is_an_error_or_a_node_and_never_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 12..200)) {
+        fn noise_is_an_error_or_a_node_and_never_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 44..200)) {
             bytes[..4].copy_from_slice(&3u32.to_le_bytes());
             bytes[5..8].fill(0);
             let level = u32::from(bytes[8] & 1);

@@ -1,6 +1,6 @@
 //! What users do with objects.
 
-use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, Value};
+use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode};
 use super::undo::Step;
 use super::write_out::SHORTEST;
 use super::{Content, ObjectId, SetTimes, Stat, Store};
@@ -46,6 +46,7 @@ impl Store {
         let now = self.now();
         let onode = Onode {
             size: 0,
+            stored: self.index.still_to_lose(id.0),
             attribute_bytes: 0,
             hint,
             access_from: self.access.next(),
@@ -104,14 +105,7 @@ impl Store {
     /// [`Error::NotFound`]; the index cannot be read.
     pub fn stat(&mut self, id: ObjectId) -> Result<Stat> {
         let onode = self.index.onode(id.0)?;
-        let mut stored = 0;
-        let (from, to) = (Key::extent(id.0, Fork::Data, 0), Key::after_object(id.0));
-        self.index.tree.range(&mut self.index.media.flash, from, to, |_, value| {
-            if let Value::Extent(extent) = value {
-                stored += u64::from(extent.len);
-            }
-            true
-        })?;
+        let stored = self.index.stored(id.0, onode.stored);
         let waiting = self.buffer.get(id.0, Fork::Data);
         let waits: u64 = waiting.iter().flat_map(|dirty| &dirty.pieces).map(|piece| piece.len).sum();
         let newest = waiting.and_then(|dirty| dirty.modified);

@@ -12,12 +12,14 @@
 //! Nothing is written before the first change; that one begins with a checkpoint, unless the store was closed.
 //! Cost: the checkpoint itself; after a power cut two spare areas a segment, and those of the pages since the checkpoint.
 
+use super::anchors::{Anchor, Anchors};
 use super::append::Media;
-use super::checkpoint::{Anchor, Anchors, Checkpoints, State};
+use super::checkpoint::{Checkpoints, State};
 use super::extents::Index;
 use super::flash::{Addr, Flash};
-use super::layout::PageKind;
+use super::layout::{PageKind, Value};
 use super::log::Record;
+use super::mend::Found;
 use super::placement::{self, DataClass};
 use super::tree::Tree;
 use super::{Access, Buffer, Counts, Format, Options, Store, is_damage};
@@ -42,13 +44,11 @@ impl Store {
         if !(1..=64).contains(&format.segment_blocks) {
             return Err(Error::invalid("a segment has from 1 to 64 erase blocks"));
         }
+        make_placement(&format.placement)?;
         let mut flash = Flash::new(nand, 1);
-        for block in 0..flash.segments().min(64) {
-            if !flash.raw_is_bad(block) && !flash.is_erased(block) {
-                flash.raw_erase(block)?;
-            }
-        }
-        let anchors = Anchors::new(&mut flash, format.segment_blocks)?;
+        // Nothing of what was on it is taken for this store's, should its index have to be put together from its segments.
+        flash.erase_all()?;
+        let anchors = Anchors::new(&mut flash, format.segment_blocks, &format.placement, options.keep_bytes)?;
         let flash = flash.with_segments(format.segment_blocks);
         let state = State { next_object: 1, placement: format.placement.clone(), ..State::default() };
         let mut store = Store::with(flash, Checkpoints::new(anchors), &state, options)?;
@@ -68,28 +68,48 @@ impl Store {
     /// [`Error::Unsupported`] if it is of another version.
     pub fn open(nand: Nand, options: Options) -> Result<Store> {
         check_array(&nand)?;
-        Store::open_on(Flash::new(nand, 1), options)
+        Store::open_on(Flash::new(nand, 1), options).map_err(|why| match why {
+            Error::Corrupt { what, why, at } => {
+                let why = format!(
+                    "{why}; `bimetal fsck --yes` puts the store together again from what its segments say"
+                );
+                Error::Corrupt { what, why, at }
+            }
+            why => why,
+        })
     }
 
     /// Opens the store on a flash that is seen with one block a segment.
-    pub(super) fn open_on(mut flash: Flash, options: Options) -> Result<Store> {
-        let (found, newer, anchors) = Anchors::find(&mut flash)?;
-        let mut flash = flash.with_segments(found[0].segment_blocks);
-        let (Generation { anchor, state, checkpoints, table }, damage) =
-            Generation::newest(&mut flash, found, &anchors)?;
-        if state.keep_bytes != options.keep_bytes {
-            let how = if state.keep_bytes { "keeps" } else { "does not keep" };
-            return Err(Error::invalid(format!("the object store {how} the bytes of its objects")));
+    pub(super) fn open_on(flash: Flash, options: Options) -> Result<Store> {
+        Store::open_in(&mut Some(flash), options)
+    }
+
+    /// As [`open_on`](Store::open_on); where the store does not open, its flash stays in its place.
+    pub(super) fn open_in(place: &mut Option<Flash>, options: Options) -> Result<Store> {
+        let none = || Error::invalid("there is no object store on this flash");
+        let (found, newer, anchors) = Anchors::find(place.as_mut().ok_or_else(none)?)?;
+        *place = place.take().map(|flash| flash.with_segments(found[0].segment_blocks));
+        let (Generation { anchor, state, checkpoints, table }, passed) =
+            Generation::newest(place.as_mut().ok_or_else(none)?, found, &anchors)?;
+        check_kept(state.keep_bytes, options.keep_bytes)?;
+        make_placement(&state.placement)?;
+        let mut store = Store::with(place.take().ok_or_else(none)?, checkpoints, &state, options)?;
+        store.damage = passed.damage;
+        if let Err(why) = store.restore(&anchor, state, &table, (newer, &passed.pages)) {
+            *place = Some(store.index.media.flash);
+            return Err(why);
         }
-        let mut store = Store::with(flash, checkpoints, &state, options)?;
-        store.damage = damage;
-        store.restore(&anchor, state, &table, newer)?;
         store.index.media.counts = Counts::default();
         Ok(store)
     }
 
-    fn with(flash: Flash, checkpoints: Checkpoints, state: &State, options: Options) -> Result<Store> {
-        let mut placement = placement::make(&state.placement.replace(',', ":"))?;
+    pub(super) fn with(
+        flash: Flash,
+        checkpoints: Checkpoints,
+        state: &State,
+        options: Options,
+    ) -> Result<Store> {
+        let mut placement = make_placement(&state.placement)?;
         placement.size(u64::from(flash.segments()));
         let page_bytes = flash.page_bytes();
         let mut chains = vec![placement.place(DataClass::Log), placement.place(DataClass::Access)];
@@ -113,12 +133,20 @@ impl Store {
             held: 0,
             giving: 0,
             failed: None,
+            unsaid: Vec::new(),
             damage: Vec::new(),
         })
     }
 
-    /// Brings a store to the state of a checkpoint and what was committed since; there may have been a `newer` one.
-    fn restore(&mut self, anchor: &Anchor, state: State, table: &[u32], newer: bool) -> Result<()> {
+    /// Brings a store to the state of a checkpoint and what was committed since; there may have been a `newer` one, whose
+    /// pages are no pages of the log.
+    fn restore(
+        &mut self,
+        anchor: &Anchor,
+        state: State,
+        table: &[u32],
+        (newer, its_pages): (bool, &[Addr]),
+    ) -> Result<()> {
         let rolled_back = newer || !self.damage.is_empty();
         let page_bytes = self.index.media.flash.page_bytes();
         self.index.tree = Tree::of(table, page_bytes, self.options.cache_bytes as usize);
@@ -131,8 +159,11 @@ impl Store {
         if !rolled_back {
             media.go_on(&anchor.chains, state.open, self.checkpoints.pages())?;
         }
+        self.index.log.set_base(anchor.mark);
+        let media = &mut self.index.media;
         let mut found = Vec::new();
-        if media.is_broken() {
+        let was_broken = media.is_broken();
+        if was_broken {
             // The store was not closed, or was used since.
             found = media.pages_after(&anchor.chains)?;
             media.abandon(!found.is_empty());
@@ -141,7 +172,24 @@ impl Store {
         let logged: Vec<Addr> = of_kind(PageKind::Log).collect();
         let Index { media, log, .. } = &mut self.index;
         let mut lost = Vec::new();
-        for record in log.read(media, anchor.commit, &logged)? {
+        let records = log.read(media, anchor.commit, &logged)?;
+        if was_broken {
+            let hidden = media.hidden_after(&anchor.chains, log.last_page(), its_pages)?;
+            match hidden.or(log.unread()) {
+                // All of it is in the nodes that the checkpoint wrote.
+                Some(addr) if rolled_back && hidden.is_some() => {
+                    let why = "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
+                    return Err(Error::corrupt("a page of the object store", why, addr.0));
+                }
+                Some(addr) => self.damage.push(format!(
+                    "page {} may be of the log and cannot be read, and none repeats it: the last commit may be lost",
+                    addr.0
+                )),
+                None => {}
+            }
+        }
+        self.note_unsaid(&records)?;
+        for record in records {
             match self.apply_record(&record) {
                 Err(why) if is_damage(&why) => {
                     // The log says what the checkpoint will: it must find its place.
@@ -158,7 +206,27 @@ impl Store {
         let media = &mut self.index.media;
         media.close_what_is_used();
         media.skip_serials(SERIAL_GAP);
-        self.fill_lost(&lost)
+        self.fill_lost(&lost, &Found::default())
+    }
+
+    /// Notes the segments of which only the log says what was written to them last: they were open when the power went.
+    pub(super) fn note_unsaid(&mut self, records: &[Record]) -> Result<()> {
+        let media = &mut self.index.media;
+        let mut named = std::collections::BTreeSet::new();
+        for record in records {
+            if let Record::Put(_, Value::Extent(extent)) = record
+                && !extent.is_reserved()
+            {
+                named.insert((extent.at / media.segment_bytes()) as u32);
+            }
+        }
+        let count = media.segments.count();
+        for segment in named.into_iter().filter(|segment| (*segment as usize) < count) {
+            if media.summary(segment)?.is_none() {
+                self.unsaid.push(segment);
+            }
+        }
+        Ok(())
     }
 
     /// Takes up a page of access times; what cannot be read of them is as old as before.
@@ -172,7 +240,7 @@ impl Store {
         }
     }
 
-    fn apply_record(&mut self, record: &Record) -> Result<()> {
+    pub(super) fn apply_record(&mut self, record: &Record) -> Result<()> {
         match record.clone() {
             Record::Numbers { next_object, next_access, clock } => {
                 self.next_object = self.next_object.max(next_object);
@@ -221,6 +289,15 @@ struct Generation {
     table: Vec<u32>,
 }
 
+/// Checkpoints that cannot be read.
+#[derive(Default)]
+struct Passed {
+    /// What is damaged, in words.
+    damage: Vec<String>,
+    /// Pages that their anchors name.
+    pages: Vec<Addr>,
+}
+
 impl Generation {
     fn read(flash: &mut Flash, anchor: Anchor, anchors: &Anchors) -> Result<Generation> {
         let pages = read_lists(flash, &anchor)?;
@@ -230,15 +307,17 @@ impl Generation {
         Ok(Generation { anchor, state, checkpoints, table })
     }
 
-    /// The newest that can be read, and what is damaged of newer ones, in words.
-    fn newest(flash: &mut Flash, found: Vec<Anchor>, anchors: &Anchors) -> Result<(Generation, Vec<String>)> {
-        let (mut damage, mut newest) = (Vec::new(), None);
+    /// The newest that can be read, and what is damaged of newer ones.
+    fn newest(flash: &mut Flash, found: Vec<Anchor>, anchors: &Anchors) -> Result<(Generation, Passed)> {
+        let (mut passed, mut newest) = (Passed::default(), None);
         for anchor in found {
-            let number = anchor.number;
+            let (number, pages) = (anchor.number, anchor.pages.clone());
             match Generation::read(flash, anchor, anchors) {
-                Ok(generation) => return Ok((generation, damage)),
+                Ok(generation) => return Ok((generation, passed)),
                 Err(why) if is_damage(&why) => {
-                    damage.push(format!("checkpoint {number} cannot be read, the one before counts: {why}"));
+                    passed.pages.extend(pages);
+                    let what = format!("checkpoint {number} cannot be read, the one before counts: {why}");
+                    passed.damage.push(what);
                     newest.get_or_insert(why);
                 }
                 Err(why) => return Err(why),
@@ -248,7 +327,12 @@ impl Generation {
     }
 }
 
-fn check_array(nand: &Nand) -> Result<()> {
+/// The placement that a store names; versions before wrote its settings with commas.
+fn make_placement(text: &str) -> Result<Box<dyn placement::Placement>> {
+    placement::make(&text.replace(',', ":"))
+}
+
+pub(super) fn check_array(nand: &Nand) -> Result<()> {
     let geometry = nand.geometry();
     if u64::from(geometry.page_bytes) < PAGE_BYTES_MIN {
         return Err(Error::unsupported(
@@ -263,6 +347,14 @@ fn check_array(nand: &Nand) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+pub(super) fn check_kept(keeps: bool, wanted: bool) -> Result<()> {
+    if keeps == wanted {
+        return Ok(());
+    }
+    let how = if keeps { "keeps" } else { "does not keep" };
+    Err(Error::invalid(format!("the object store {how} the bytes of its objects")))
 }
 
 pub(super) fn checked(flash: &Flash, addr: Addr) -> Result<Addr> {

@@ -1,4 +1,7 @@
 //! What was written to a segment: the entries that gather while it is open, and its summary when it is closed.
+//!
+//! A checkpoint says of each open segment what was written to it since the one before (a summary *so far*), so that a
+//! power cut leaves nothing that only the index knows of: what came after the checkpoint is in the log.
 
 use super::layout::{Fork, Input, Key, Output, varint_len};
 use bimetal_base::Result;
@@ -48,7 +51,7 @@ pub(super) fn bytes_beside(key: Key, len: u32) -> u32 {
 }
 
 /// The entries of a segment, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Entries {
     all: Vec<LogEntry>,
     /// Bytes that they take in a summary.
@@ -56,6 +59,8 @@ pub(super) struct Entries {
     /// When the last entry of data was begun, and its last page written.
     begun: u64,
     last: u64,
+    /// Entries that are on the flash already.
+    said: usize,
 }
 
 impl Entries {
@@ -66,6 +71,19 @@ impl Entries {
     /// Bytes that they take in a summary.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The entries of data that are not on the flash yet, as a summary has them; none if there are none.
+    pub fn unsaid(&self) -> Option<Vec<u8>> {
+        let data = |entry: &&LogEntry| matches!(entry, LogEntry::Data { .. });
+        let mut unsaid = self.all[self.said..].iter().filter(data).peekable();
+        unsaid.peek()?;
+        Some(written(unsaid))
+    }
+
+    /// All entries are on the flash.
+    pub fn are_said(&mut self) {
+        self.said = self.all.len();
     }
 
     /// Notes an entry; goes on with the last one where it can: where nothing else was written in between.
@@ -85,6 +103,7 @@ impl Entries {
         {
             self.bytes += varint_len((*len + more).into()) - varint_len((*len).into());
             *len += more;
+            self.said = self.said.min(self.all.len() - 1);
             return;
         }
         self.push(entry);
@@ -100,69 +119,93 @@ impl Entries {
 
     /// The entries as a summary has them.
     pub fn write(&self) -> Vec<u8> {
-        let (mut out, mut before) = (Output::default(), 0);
-        for entry in &self.all {
-            match entry {
-                LogEntry::Data { object, fork, offset, len, at, when } => {
-                    out.byte(1);
-                    Key::extent(*object, *fork, *offset).write(&mut out);
-                    out.varint(u64::from(*len));
-                    out.varint(u64::from(*at));
-                    out.varint(when - before);
-                    before = *when;
-                }
-                LogEntry::Node { id, index } => {
-                    out.byte(2);
-                    out.varint(u64::from(*id));
-                    out.varint(u64::from(*index));
-                }
-            }
-        }
-        out.0
+        written(self.all.iter())
     }
 
     pub fn read(bytes: &[u8]) -> Result<Entries> {
+        let (entries, whole) = Self::read_some(bytes);
+        whole.map(|()| entries)
+    }
+
+    /// Reads the entries up to the first that cannot be read, and whether there is one.
+    pub fn read_some(bytes: &[u8]) -> (Entries, Result<()>) {
         let mut input = Input::new("the summary of a segment", bytes);
         let mut entries = Entries::default();
         while !input.is_empty() {
-            let entry = match input.byte()? {
-                1 => {
-                    let key = Key::read(&mut input)?;
-                    let (fork, offset) =
-                        key.fork().ok_or_else(|| input.wrong("not the place of an extent"))?;
-                    let len = input.below(1 << 32, "a length")? as u32;
-                    let at = input.below(1 << 32, "a place")? as u32;
-                    let when = entries.begun.checked_add(input.varint()?);
-                    let when = when.ok_or_else(|| input.wrong("a time is out of range"))?;
-                    LogEntry::Data { object: key.object, fork, offset, len, at, when }
-                }
-                2 => LogEntry::Node {
-                    id: input.below(1 << 32, "a node")? as u32,
-                    index: input.below(1 << 32, "a page")? as u32,
-                },
-                other => return Err(input.wrong(format_args!("there is no entry of kind {other}"))),
-            };
-            entries.push(entry);
+            match read_entry(&mut input, entries.begun) {
+                Ok(entry) => entries.push(entry),
+                Err(why) => return (entries, Err(why)),
+            }
         }
-        Ok(entries)
+        entries.are_said();
+        (entries, Ok(()))
     }
+}
+
+fn written<'a>(entries: impl Iterator<Item = &'a LogEntry>) -> Vec<u8> {
+    let (mut out, mut before) = (Output::default(), 0);
+    for entry in entries {
+        match entry {
+            LogEntry::Data { object, fork, offset, len, at, when } => {
+                out.byte(1);
+                Key::extent(*object, *fork, *offset).write(&mut out);
+                out.varint(u64::from(*len));
+                out.varint(u64::from(*at));
+                out.varint(when - before);
+                before = *when;
+            }
+            LogEntry::Node { id, index } => {
+                out.byte(2);
+                out.varint(u64::from(*id));
+                out.varint(u64::from(*index));
+            }
+        }
+    }
+    out.0
+}
+
+fn read_entry(input: &mut Input, before: u64) -> Result<LogEntry> {
+    Ok(match input.byte()? {
+        1 => {
+            let key = Key::read(input)?;
+            let (fork, offset) = key.fork().ok_or_else(|| input.wrong("not the place of an extent"))?;
+            let len = input.below(1 << 32, "a length")? as u32;
+            let at = input.below(1 << 32, "a place")? as u32;
+            let when = before.checked_add(input.varint()?);
+            let when = when.ok_or_else(|| input.wrong("a time is out of range"))?;
+            LogEntry::Data { object: key.object, fork, offset, len, at, when }
+        }
+        2 => LogEntry::Node {
+            id: input.below(1 << 32, "a node")? as u32,
+            index: input.below(1 << 32, "a page")? as u32,
+        },
+        other => return Err(input.wrong(format_args!("there is no entry of kind {other}"))),
+    })
 }
 
 /// One page of a summary.
 pub(super) struct SummaryPage<'a> {
     pub part: u16,
     pub parts: u16,
+    /// It says what was written since the one before, in a segment that was still open; else all that ever was.
+    pub so_far: bool,
+    /// Erase blocks of a segment.
+    pub segment_blocks: u32,
     pub bytes: &'a [u8],
 }
+
+/// The bit of a page of a summary so far; the number of a segment's blocks is from bit 8 on.
+pub(super) const SO_FAR: u32 = 1;
 
 pub(super) fn read_page(page: &[u8]) -> Result<SummaryPage<'_>> {
     let mut input = Input::new("the summary of a segment", page);
     let both = input.u32()?;
     // Which segment goes on with the chain: of use to who looks at a flash by hand.
     let (_, _, len) = (input.u32()?, input.u64()?, input.u32()?);
-    input.u32()?;
+    let what = input.u32()?;
     let bytes = input.take(len as usize)?;
-    Ok(SummaryPage { part: both as u16, parts: (both >> 16) as u16, bytes })
+    let (so_far, segment_blocks) = (what & SO_FAR != 0, what >> 8);
+    Ok(SummaryPage { part: both as u16, parts: (both >> 16) as u16, so_far, segment_blocks, bytes })
 }
 
 #[cfg(test)]
@@ -186,5 +229,27 @@ mod tests {
         assert!(entries.all().iter().all(|entry| entry.bytes(0) <= entry.bytes_most()));
         assert!(Entries::read(&bytes[..bytes.len() - 1]).is_err());
         assert!(Entries::read(&[7]).is_err());
+    }
+
+    #[test]
+    fn what_was_said_is_not_said_again_unless_it_has_grown() {
+        let mut entries = Entries::default();
+        let data =
+            |offset, at, when| LogEntry::Data { object: 9, fork: Fork::Data, offset, len: 2048, at, when };
+        assert_eq!(entries.unsaid(), None);
+        entries.note(data(0, 0, 5));
+        entries.are_said();
+        entries.note(LogEntry::Node { id: 3, index: 1 });
+        assert_eq!(entries.unsaid(), None);
+        entries.note(data(9000, 4096, 8));
+        let said = Entries::read(&entries.unsaid().unwrap()).unwrap();
+        assert_eq!(said.all(), [data(9000, 4096, 8)]);
+        entries.are_said();
+        entries.note(data(9000 + 2048, 6144, 9));
+        let said = Entries::read(&entries.unsaid().unwrap()).unwrap();
+        assert_eq!(
+            said.all(),
+            [LogEntry::Data { object: 9, fork: Fork::Data, offset: 9000, len: 4096, at: 4096, when: 8 }]
+        );
     }
 }

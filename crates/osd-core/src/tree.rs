@@ -15,7 +15,7 @@
 use super::flash::{Addr, Flash};
 use super::is_damage;
 use super::layout::{Key, PageKind, Value};
-use super::node::{HEADER_BYTES, Node};
+use super::node::{By, HEADER_BYTES, Node};
 use bimetal_base::{Error, Result};
 use smallvec::SmallVec;
 
@@ -74,6 +74,9 @@ pub(super) struct Tree {
     /// The cached nodes, and which of them is looked at next when one has to go.
     clock: Vec<u32>,
     hand: usize,
+    /// Nodes that were looked at.
+    #[cfg(test)]
+    visits: u64,
     /// Bytes of items that fit into a node.
     capacity: usize,
 }
@@ -108,6 +111,8 @@ impl Tree {
             limit: cache_bytes.max(16 * page_bytes),
             clock: Vec::new(),
             hand: 0,
+            #[cfg(test)]
+            visits: 0,
             capacity: page_bytes - HEADER_BYTES,
         }
     }
@@ -120,6 +125,12 @@ impl Tree {
     /// Nodes that have no page yet, and will take one each.
     pub fn unplaced(&self) -> usize {
         self.unplaced
+    }
+
+    /// Nodes that were looked at so far.
+    #[cfg(test)]
+    pub fn visits(&self) -> u64 {
+        self.visits
     }
 
     /// Nodes that differ from their pages.
@@ -179,6 +190,20 @@ impl Tree {
         }
     }
 
+    /// Sees to it that a number is in use, whatever the table says.
+    pub fn claim(&mut self, id: u32) {
+        while self.slots.len() <= id as usize {
+            self.free.push(self.slots.len() as u32);
+            self.slots.push(Slot { addr: NOWHERE, cached: None, taken: false });
+        }
+        let slot = &mut self.slots[id as usize];
+        if !slot.taken {
+            slot.taken = true;
+            self.unplaced += 1;
+            self.free.retain(|free| *free != id);
+        }
+    }
+
     /// Adds a node under a new number.
     pub fn add(&mut self, node: Node) -> u32 {
         let id = self.number();
@@ -205,6 +230,10 @@ impl Tree {
 
     /// Brings a node into the cache.
     fn load(&mut self, flash: &mut Flash, id: u32) -> Result<()> {
+        #[cfg(test)]
+        {
+            self.visits += 1;
+        }
         let Some(slot) = self.slots.get_mut(id as usize) else {
             return Err(Error::corrupt("the index of the object store", "a child that does not exist", id));
         };
@@ -569,8 +598,8 @@ impl Tree {
     }
 
     /// A node in the cache, as its page will be.
-    pub fn encode(&self, id: u32, out: &mut super::layout::Output) {
-        self.node(id).encode(id, out);
+    pub fn encode(&self, id: u32, by: &By, out: &mut super::layout::Output) {
+        self.node(id).encode(id, by, out);
     }
 
     /// Notes that a dirty node was written to `addr`.
@@ -627,7 +656,7 @@ mod tests {
     fn write_all(tree: &mut Tree, flash: &mut Flash, next: &mut u32) {
         for id in tree.dirty_nodes() {
             let mut out = super::super::layout::Output::default();
-            tree.encode(id, &mut out);
+            tree.encode(id, &By::default(), &mut out);
             assert!(flash.program(Addr(*next), PageKind::Node, 1, &out.0).unwrap());
             tree.wrote(id, Addr(*next));
             *next += 1;

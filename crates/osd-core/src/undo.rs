@@ -122,8 +122,7 @@ impl Store {
         for step in self.index.steps.all.split_off(first).into_iter().rev() {
             match step {
                 Step::Item(key, old) => {
-                    self.index.log.note(key, old.as_ref().map_or(0, Value::bytes_most));
-                    let put = self.index.apply(key, old);
+                    let put = self.index.put_back(key, old);
                     // The nodes are in memory; should that not be so, memory is ahead of itself.
                     let _ = self.or_fail(put);
                 }

@@ -16,6 +16,7 @@ use super::placement::DataClass;
 use super::summary::LogEntry;
 use super::{Capacity, Store, is_damage};
 use bimetal_base::Result;
+use std::collections::VecDeque;
 
 /// What an owner says of bytes that are replaced soonest: those of a directory.
 pub(super) const SHORTEST: u8 = 1;
@@ -30,6 +31,41 @@ pub(super) struct Part {
     pub piece: Piece,
 }
 
+/// A part of a piece.
+#[derive(Clone, Copy)]
+struct Slice<'a> {
+    object: u64,
+    fork: Fork,
+    offset: u64,
+    len: u64,
+    /// Empty where none are kept.
+    bytes: &'a [u8],
+}
+
+impl<'a> Slice<'a> {
+    fn of(part: &'a Part) -> Slice<'a> {
+        let Part { object, fork, piece } = part;
+        Slice { object: *object, fork: *fork, offset: piece.offset, len: piece.len, bytes: &piece.bytes }
+    }
+
+    /// Its first `len` bytes, and the rest.
+    fn split(self, len: u64) -> (Slice<'a>, Slice<'a>) {
+        let (first, rest) = self.bytes.split_at(if self.bytes.is_empty() { 0 } else { len as usize });
+        let first = Slice { len, bytes: first, ..self };
+        (first, Slice { offset: self.offset + len, len: self.len - len, bytes: rest, ..self })
+    }
+
+    fn key(self) -> Key {
+        Key::extent(self.object, self.fork, self.offset)
+    }
+
+    /// What a summary says of it, `at` byte of its page.
+    fn entry(self, at: u32) -> LogEntry {
+        let Slice { object, fork, offset, len, .. } = self;
+        LogEntry::Data { object, fork, offset, len: len as u32, at, when: 0 }
+    }
+}
+
 /// Pages that follow one another in a segment and in an object.
 struct Run {
     object: u64,
@@ -40,32 +76,53 @@ struct Run {
 
 impl Store {
     /// Writes everything that waits; nothing of it is durable before the next commit.
+    ///
+    /// After an error of the flash all of it waits as before: it can still be read.
     pub(super) fn write_out(&mut self) -> Result<()> {
-        let taken = self.buffer.take();
-        self.tell_room()?;
+        let mut waiting = VecDeque::from(self.buffer.take());
         let mut parts: Vec<Vec<Part>> = (0..self.placement.streams()).map(|_| Vec::new()).collect();
-        for ((object, fork), dirty) in taken {
-            match self.index.check_index(object, fork, &dirty) {
+        let written = self.write_out_all(&mut waiting, &mut parts);
+        if written.is_err() {
+            let taken = parts.into_iter().flatten().map(|part| (part.object, part.fork, part.piece));
+            taken.for_each(|(object, fork, piece)| self.buffer.wait_again(object, fork, piece));
+            waiting.into_iter().for_each(|(key, dirty)| self.buffer.put_back(key, dirty));
+        }
+        written
+    }
+
+    /// Takes what waits, object by object, makes parts of it and writes them.
+    fn write_out_all(
+        &mut self,
+        waiting: &mut VecDeque<((u64, Fork), Dirty)>,
+        parts: &mut [Vec<Part>],
+    ) -> Result<()> {
+        self.tell_room()?;
+        while let Some(((object, fork), dirty)) = waiting.front_mut() {
+            let (object, fork) = (*object, *fork);
+            match self.index.check_index(object, fork, dirty) {
                 Ok(()) => {}
                 Err(why) if is_damage(&why) => {
                     tracing::error!("osd: what was written to object {object} stays in memory: {why}");
-                    self.buffer.put_back((object, fork), dirty);
+                    waiting.pop_front().into_iter().for_each(|(key, dirty)| self.buffer.put_back(key, dirty));
                     continue;
                 }
                 Err(why) => return Err(why),
             }
-            let hint = self.index.settle_onode(object, fork, &dirty)?;
-            let bytes = dirty.pieces.iter().map(|piece| piece.len).sum::<u64>();
-            let stream = self.placement.place(DataClass::Data { hint });
-            self.index.media.clock += bytes;
-            self.index.media.counts.data_bytes += bytes;
+            let hint = self.index.settle_onode(object, fork, dirty)?;
             let ends: Vec<(u64, u64)> =
                 dirty.pieces.iter().map(|piece| (piece.offset, piece.end())).collect();
-            for (number, piece) in dirty.pieces.into_iter().enumerate() {
+            for (number, piece) in dirty.pieces.iter_mut().enumerate() {
                 // What other pieces replace must not come back with this one.
                 let before = if number == 0 { 0 } else { ends[number - 1].1 };
                 let after = ends.get(number + 1).map_or(u64::MAX, |next| next.0);
-                let piece = self.index.gather(object, fork, piece, (before, after), hint == SHORTEST)?;
+                self.index.gather(object, fork, piece, (before, after), hint == SHORTEST)?;
+            }
+            let stream = self.placement.place(DataClass::Data { hint });
+            let bytes = ends.iter().map(|(from, to)| to - from).sum::<u64>();
+            self.index.media.clock += bytes;
+            self.index.media.counts.data_bytes += bytes;
+            let taken = waiting.pop_front().into_iter().flat_map(|(_, dirty)| dirty.pieces);
+            for (number, piece) in taken.enumerate() {
                 match parts[stream].last_mut() {
                     // What they took along has brought them together.
                     Some(last) if number > 0 && last.piece.end() == piece.offset => last.piece.join(piece),
@@ -73,8 +130,8 @@ impl Store {
                 }
             }
         }
-        share_a_page(&mut parts, self.index.media.flash.page_bytes());
-        for (stream, parts) in parts.into_iter().enumerate() {
+        share_a_page(parts, self.index.media.flash.page_bytes());
+        for (stream, parts) in parts.iter().enumerate() {
             self.index.pack(stream, parts)?;
         }
         Ok(())
@@ -137,10 +194,10 @@ impl Index {
         &mut self,
         object: u64,
         fork: Fork,
-        mut piece: Piece,
+        piece: &mut Piece,
         (before, after): (u64, u64),
         whole: bool,
-    ) -> Result<Piece> {
+    ) -> Result<()> {
         let block = self.media.flash.page_bytes() as u64;
         let first = (piece.offset / block * block).max(before);
         let last = (piece.end().div_ceil(block) * block).min(after);
@@ -155,7 +212,7 @@ impl Index {
                 let key = Key::extent(object, fork, from);
                 let Some(mut bytes) = self.fetched(key, extent.at + skip, len)? else { break };
                 bytes.append(&mut piece.bytes);
-                piece = Piece { offset: from, len: piece.len + len, bytes };
+                *piece = Piece { offset: from, len: piece.len + len, bytes };
             }
         }
         if piece.end() < last {
@@ -170,7 +227,7 @@ impl Index {
                 piece.bytes.append(&mut bytes);
             }
         }
-        Ok(piece)
+        Ok(())
     }
 
     /// Bytes of an object from `key` on, to be written again with others; none if they cannot be read: they stay where
@@ -188,39 +245,37 @@ impl Index {
     }
 
     /// Appends parts to a stream: whole pages first, then the fragments.
-    pub(super) fn pack(&mut self, stream: usize, parts: Vec<Part>) -> Result<()> {
+    pub(super) fn pack(&mut self, stream: usize, parts: &[Part]) -> Result<()> {
         let page = self.media.flash.page_bytes() as u64;
         let mut fragments = Vec::new();
-        for Part { object, fork, mut piece } in parts {
+        for mut piece in parts.iter().map(Slice::of) {
             if piece.len < page {
-                fragments.push(Part { object, fork, piece });
+                fragments.push(piece);
                 continue;
             }
             let head = (page - piece.offset % page) % page;
             if head > 0 {
-                let rest = piece.split_off(piece.offset + head);
-                fragments.push(Part { object, fork, piece });
+                let (first, rest) = piece.split(head);
+                fragments.push(first);
                 piece = rest;
             }
-            let whole = piece.len / page * page;
-            let tail = piece.split_off(piece.offset + whole);
-            self.write_pages(stream, object, fork, &piece)?;
+            let (whole, tail) = piece.split(piece.len / page * page);
+            self.write_pages(stream, whole)?;
             if tail.len > 0 {
-                fragments.push(Part { object, fork, piece: tail });
+                fragments.push(tail);
             }
         }
         self.write_fragments(stream, fragments)
     }
 
     /// Appends a piece of whole pages.
-    fn write_pages(&mut self, stream: usize, object: u64, fork: Fork, piece: &Piece) -> Result<()> {
-        let page = self.media.flash.page_bytes();
+    fn write_pages(&mut self, stream: usize, mut rest: Slice) -> Result<()> {
+        let page = self.media.flash.page_bytes() as u64;
         let mut run: Option<Run> = None;
-        for index in 0..piece.len as usize / page {
-            let offset = piece.offset + (index * page) as u64;
-            let data = piece.bytes.get(index * page..(index + 1) * page).unwrap_or_default();
-            let entry = LogEntry::Data { object, fork, offset, len: page as u32, at: 0, when: 0 };
-            let addr = self.media.append(stream, PageKind::Data, data, &[entry])?;
+        while rest.len > 0 {
+            let (one, others) = rest.split(page);
+            rest = others;
+            let addr = self.media.append(stream, PageKind::Data, one.bytes, &[one.entry(0)])?;
             let extent = Extent { len: page as u32, at: self.media.byte_of(addr) };
             run = Some(match run {
                 Some(mut run) if self.goes_on(&run, extent) => {
@@ -229,7 +284,7 @@ impl Index {
                 }
                 other => {
                     self.map_run(other)?;
-                    Run { object, fork, offset, extent }
+                    Run { object: one.object, fork: one.fork, offset: one.offset, extent }
                 }
             });
         }
@@ -249,29 +304,39 @@ impl Index {
     }
 
     /// Packs fragments into pages, one behind the other; one is split only where much room would be lost.
-    fn write_fragments(&mut self, stream: usize, fragments: Vec<Part>) -> Result<()> {
+    fn write_fragments(&mut self, stream: usize, fragments: Vec<Slice>) -> Result<()> {
         let page = self.media.flash.page_bytes();
         let least = if self.tight { LEAST_PIECE } else { page as u64 / 4 };
         let (mut bytes, mut pieces, mut entries) = (Vec::new(), Pieces::default(), Vec::new());
-        for Part { object, fork, mut piece } in fragments {
+        for mut piece in fragments {
             while piece.len > 0 {
-                let key = Key::extent(object, fork, piece.offset);
-                let room = pieces.room(page, key, piece.len);
+                let room = pieces.room(page, piece.key(), piece.len);
+                if entries.is_empty() && room < piece.len && piece.len <= page as u64 {
+                    // With a directory it would take two.
+                    self.write_alone(stream, piece)?;
+                    break;
+                }
                 if piece.len > room && room < least {
                     self.write_page(stream, &bytes, &pieces, &entries)?;
                     (pieces, entries) = (Pieces::default(), Vec::new());
                     bytes.clear();
                     continue;
                 }
-                let rest = piece.split_off(piece.offset + piece.len.min(room));
-                let (len, offset, at) = (piece.len as u32, piece.offset, pieces.used() as u32);
-                entries.push(LogEntry::Data { object, fork, offset, len, at, when: 0 });
-                pieces.add(key, piece.len);
-                bytes.extend_from_slice(&piece.bytes);
+                let (first, rest) = piece.split(piece.len.min(room));
+                entries.push(first.entry(pieces.used() as u32));
+                pieces.add(first.key(), first.len);
+                bytes.extend_from_slice(first.bytes);
                 piece = rest;
             }
         }
         if entries.is_empty() { Ok(()) } else { self.write_page(stream, &bytes, &pieces, &entries) }
+    }
+
+    /// Appends a piece that nearly fills a page.
+    fn write_alone(&mut self, stream: usize, piece: Slice) -> Result<()> {
+        let addr = self.media.append(stream, PageKind::Data, piece.bytes, &[piece.entry(0)])?;
+        let extent = Extent { len: piece.len as u32, at: self.media.byte_of(addr) };
+        self.map(piece.object, piece.fork, piece.offset, extent)
     }
 
     /// Appends a page of fragments.
@@ -282,11 +347,12 @@ impl Index {
         pieces: &Pieces,
         entries: &[LogEntry],
     ) -> Result<()> {
+        let when = self.media.when();
         let page = match self.keep_bytes {
-            true => pieces.page(bytes, self.media.flash.page_bytes()),
+            true => pieces.page(bytes, self.media.flash.page_bytes(), when),
             false => Vec::new(),
         };
-        let addr = self.media.append(stream, PageKind::Pieces, &page, entries)?;
+        let addr = self.media.append_at(stream, PageKind::Pieces, when, &page, entries)?;
         let base = self.media.byte_of(addr);
         for entry in entries {
             if let LogEntry::Data { object, fork, offset, len, at, .. } = *entry {

@@ -82,6 +82,15 @@ pub fn open(nand: &Path, device: &str, writable: bool) -> Result<Store> {
     Store::open(nand, Options::default())
 }
 
+/// Puts a store together again that does not open ([`Store::rebuild`]); what was done, in words.
+///
+/// # Errors
+/// As [`open`]; nothing is left of a store.
+pub fn rebuild(nand: &Path, device: &str) -> Result<(Store, Vec<String>)> {
+    let nand = Nand::open_image(nand, profile::load(device)?, true)?;
+    Store::rebuild(nand, Options::default())
+}
+
 /// Opens the file system on a store.
 ///
 /// # Errors

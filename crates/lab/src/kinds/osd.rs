@@ -5,9 +5,9 @@ use super::{Kind, LiesOn, Make, Mkfs};
 use crate::names::{DEVICE, PLACEMENT};
 use crate::replay::Args as ReplayArgs;
 use crate::replay::files::{Subject, Tree, part};
-use bimetal_base::Result;
 use bimetal_base::runtime::Clock;
 use bimetal_base::units::{parse_size, show_size};
+use bimetal_base::{Error, Result};
 use bimetal_media::metered::Devices;
 use bimetal_media::nand::{Nand, Payload};
 use bimetal_osd_core::{Format, Options, Store};
@@ -116,8 +116,16 @@ impl Prepared for Named<'_> {
 }
 
 fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> Result<CheckReport> {
-    let mut store = volume::open(args.nand()?, &args.device, options.repair)?;
-    let mended = if options.repair { bimetal_osdfs::repair(&mut store)? } else { Vec::new() };
+    let (mut store, mut mended) = match volume::open(args.nand()?, &args.device, options.repair) {
+        // No checkpoint can be read, or the log has a gap.
+        Err(Error::Corrupt { .. } | Error::Invalid(_)) if options.repair && options.lossy => {
+            volume::rebuild(args.nand()?, &args.device)?
+        }
+        opened => (opened?, Vec::new()),
+    };
+    if options.repair {
+        mended.extend(bimetal_osdfs::repair(&mut store)?);
+    }
     let changed = !mended.is_empty();
     let checked = store.check(true)?;
     let above = bimetal_osdfs::check(&mut store)?;

@@ -279,7 +279,7 @@ fn one_damaged_page_of_the_stores_own_closes_nothing_and_loses_nothing() {
         }
     }
     eprintln!("pages damaged, by kind: {damaged:?}");
-    assert_eq!(damaged.len(), 6, "{damaged:?}");
+    assert_eq!(damaged.len(), 7, "{damaged:?}");
 }
 
 #[test]

@@ -4,6 +4,8 @@ mod damage;
 mod faults;
 mod foreign;
 mod full;
+mod rebuild;
+mod troubles;
 mod walks;
 
 use super::*;
@@ -499,6 +501,41 @@ fn small_writes_to_one_block_do_not_scatter_it() {
     let extents = store.index.overlapping(id.0, layout::Fork::Data, 0, 1 << 20).unwrap();
     assert!(extents.len() <= 3, "{extents:?}");
     assert_eq!(store.read(id, 24 * 150, 24).unwrap(), [150; 24]);
+}
+
+#[test]
+fn the_state_of_an_object_is_told_without_a_look_at_its_extents() {
+    let mut store = store("lifetime", 2);
+    let (small, large) = (store.create(0).unwrap(), store.create(0).unwrap());
+    for n in 0..4000 {
+        store.write(large, n * 300, Content::Bytes(&[1; 60])).unwrap();
+        if n % 50 == 49 {
+            store.flush().unwrap();
+        }
+    }
+    store.write(small, 0, Content::Bytes(&[1; 60])).unwrap();
+    store.reserve_range(small, 0, 5000).unwrap();
+    store.flush().unwrap();
+    store.punch(large, 0, 30_000).unwrap();
+    assert!(store.index.overlapping(large.0, layout::Fork::Data, 0, 1 << 40).unwrap().len() > 3000);
+    let mut visits = |id| {
+        let before = store.index.tree.visits();
+        let stat = store.stat(id).unwrap();
+        (stat.stored, store.index.tree.visits() - before)
+    };
+    let (of_small, of_large) = (visits(small), visits(large));
+    assert_eq!((of_small.0, of_large.0), (5000, 3900 * 60));
+    assert!(of_large.1 <= 4 && of_small.1 <= 4, "{of_small:?} {of_large:?}");
+    // The next opening knows it, and so do a cut and a removal with the same number again.
+    let mut store = reopened(store);
+    assert_eq!(store.stat(large).unwrap().stored, 4000 * 60);
+    store.remove(large).unwrap();
+    store.create_as(large, 0).unwrap();
+    store.write(large, 0, Content::Bytes(&[1; 70])).unwrap();
+    assert_eq!(store.stat(large).unwrap().stored, 70);
+    store.flush().unwrap();
+    assert_eq!(store.stat(large).unwrap().stored, 70);
+    assert_sound(&mut store);
 }
 
 #[test]

@@ -1,0 +1,247 @@
+//! What segments say when they are read back: what was written to each, and where the log and the access times go on.
+//!
+//! A closed segment ends with its summary. One that was open when the power went has what checkpoints had it say so far, and
+//! its pages of pieces; pages of data do not say whose they are. Pages of the log are found by the serials of their segments.
+
+use super::anchors::ChainStart;
+use super::append::Media;
+use super::flash::{Addr, PageTag};
+use super::layout::PageKind;
+use super::segments::State;
+use super::summary::{self, Entries, LogEntry};
+use super::{is_damage, pieces};
+use bimetal_base::Result;
+
+/// A page of a chain.
+struct Chained {
+    addr: Addr,
+    kind: PageKind,
+    serial: u64,
+}
+
+/// What can be read; none if it is damaged.
+fn readable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(why) if is_damage(&why) => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+impl Media {
+    /// Everything that a segment says was written to it, whether it was closed or not: what its summary says, and if that is
+    /// not there what the summaries so far do, and pages of pieces. With it, pages of data that nothing there names.
+    pub(super) fn said(&mut self, segment: u32) -> Result<(Vec<LogEntry>, u32)> {
+        if let Some(entries) = self.summary(segment)? {
+            return Ok((entries, 0));
+        }
+        let (mut all, mut data, mut so_far) = (Vec::new(), Vec::new(), Vec::new());
+        let page_bytes = self.flash.page_bytes() as u32;
+        for index in 0..self.flash.pages_per_segment() {
+            let addr = self.flash.addr(segment, index);
+            if self.flash.is_bad(addr) && !self.flash.is_programmed(addr) {
+                continue;
+            }
+            let kind = match self.flash.read_tag(addr) {
+                Err(why) if is_damage(&why) => None,
+                tag => tag?.map(|tag| tag.kind),
+            };
+            match kind {
+                Some(PageKind::Data) => data.push(index),
+                Some(PageKind::Pieces) => {
+                    let Some(page) = readable(self.flash.read(addr, PageKind::Pieces))? else { continue };
+                    let Ok((when, pieces)) = pieces::read_all(&page) else { continue };
+                    all.extend(pieces.into_iter().filter_map(|(at, key, len)| {
+                        let (fork, offset) = key.fork()?;
+                        let at = index * page_bytes + at as u32;
+                        Some(LogEntry::Data { object: key.object, fork, offset, len: len as u32, at, when })
+                    }));
+                }
+                Some(PageKind::Summary) => {
+                    let Some(page) = readable(self.flash.read(addr, PageKind::Summary))? else { continue };
+                    let Ok(page) = summary::read_page(&page) else { continue };
+                    so_far.push((page.part, page.parts, page.bytes.to_vec()));
+                }
+                _ => {}
+            }
+        }
+        // What is behind a part that is missing cannot be told apart.
+        let (mut bytes, mut due) = (Vec::new(), (0, 0));
+        for (part, parts, body) in so_far {
+            if part == 0 {
+                all.extend(Entries::read_some(&std::mem::take(&mut bytes)).0.all());
+            } else if (part, parts) != due {
+                due = (0, 0);
+                continue;
+            }
+            bytes.extend_from_slice(&body);
+            due = (part + 1, parts);
+        }
+        all.extend(Entries::read_some(&bytes).0.all());
+        let named = |index: &u32| {
+            all.iter().any(|entry| match entry {
+                LogEntry::Data { at, len, .. } => (*at..at + len).contains(&(index * page_bytes)),
+                LogEntry::Node { .. } => false,
+            })
+        };
+        let unnamed = data.iter().filter(|index| !named(index)).count() as u32;
+        Ok((all, unnamed))
+    }
+
+    /// What was written to a closed segment; none if it does not say.
+    pub(super) fn summary(&mut self, segment: u32) -> Result<Option<Vec<LogEntry>>> {
+        let mut index = self.flash.pages_per_segment();
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        while index > 0 {
+            index -= 1;
+            let addr = self.flash.addr(segment, index);
+            if self.flash.is_bad(addr) && !self.flash.is_programmed(addr) {
+                continue;
+            }
+            let tag = match self.flash.read_tag(addr) {
+                Err(why) if is_damage(&why) => return Ok(None),
+                tag => tag?,
+            };
+            match tag {
+                None if parts.is_empty() => continue,
+                Some(tag) if tag.kind == PageKind::Summary => {}
+                _ => return Ok(None),
+            }
+            let Ok(page) = self.flash.read(addr, PageKind::Summary) else { return Ok(None) };
+            let Ok(page) = summary::read_page(&page) else { return Ok(None) };
+            if page.so_far {
+                return Ok(None);
+            }
+            let due = page.parts.checked_sub(parts.len() as u16 + 1);
+            if due != Some(page.part) {
+                return Ok(None);
+            }
+            parts.push(page.bytes.to_vec());
+            if page.part == 0 {
+                parts.reverse();
+                return Ok(Entries::read(&parts.concat()).ok().map(|entries| entries.all().to_vec()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Log and access pages written after the chains were where a checkpoint says, in order.
+    pub(super) fn pages_after(&mut self, starts: &[ChainStart]) -> Result<Vec<(Addr, PageKind)>> {
+        let found = self.search_pages(starts)?;
+        // What is read again after a power cut stays.
+        for chained in &found {
+            let segment = self.segments.of(chained.addr);
+            self.pass(chained.serial);
+            self.segments.set_used(&self.flash, segment, State::Closed);
+            self.segments.pin(segment);
+        }
+        Ok(found.into_iter().map(|chained| (chained.addr, chained.kind)).collect())
+    }
+
+    /// Finds the log and access pages in all segments that were opened after the chains were there, by the use of their
+    /// segments. All of them, whether something leads to them or not: a commit that is there once is there at each
+    /// opening that follows.
+    ///
+    /// Cost: a spare area or two a segment, and those of the segments written since.
+    fn search_pages(&mut self, starts: &[ChainStart]) -> Result<Vec<Chained>> {
+        let (Some(log), Some(access)) = (starts.first(), starts.last()) else { return Ok(Vec::new()) };
+        let first = log.serial.min(access.serial);
+        let mut found = Vec::new();
+        for segment in 0..self.segments.count() as u32 {
+            if self.segments.get(segment).state == State::Bad || self.serial_of(segment)? < first {
+                continue;
+            }
+            for index in 0..self.flash.pages_per_segment() {
+                let addr = self.flash.addr(segment, index);
+                let tag = match self.flash.read_tag(addr) {
+                    Err(why) if is_damage(&why) => None,
+                    tag => tag?,
+                };
+                let Some(PageTag { kind, serial, .. }) = tag else { continue };
+                let start = match kind {
+                    PageKind::Log => log,
+                    PageKind::Access => access,
+                    _ => continue,
+                };
+                let begin = if serial == start.serial { start.index } else { 0 };
+                if serial >= start.serial && index >= begin {
+                    found.push(Chained { addr, kind, serial });
+                }
+            }
+        }
+        found.sort_unstable_by_key(|chained| (chained.serial, chained.addr));
+        Ok(found)
+    }
+
+    /// A page that cannot be read and may be of the log, after the last page of it that can, or after where its chain
+    /// began; what stands at the end of a segment may be what a power cut tore, and `others` are no pages of the log.
+    pub(super) fn hidden_after(
+        &mut self,
+        starts: &[ChainStart],
+        last: Option<Addr>,
+        others: &[Addr],
+    ) -> Result<Option<Addr>> {
+        let Some(start) = starts.first() else { return Ok(None) };
+        let begin = match last {
+            Some(addr) => (self.serial_of(self.segments.of(addr))?, self.flash.index_of(addr) + 1),
+            None => (start.serial, start.index),
+        };
+        for segment in self.kept()..self.segments.count() as u32 {
+            let serial = self.serial_of(segment)?;
+            if serial < begin.0 {
+                continue;
+            }
+            let (mut hidden, mut is_its, mut follows) = (None, false, false);
+            for index in (0..self.flash.pages_per_segment()).rev() {
+                let addr = self.flash.addr(segment, index);
+                let tag = match self.flash.read_tag(addr) {
+                    Err(why) if is_damage(&why) => None,
+                    tag => tag?,
+                };
+                let is_read = match tag.map(|tag| tag.kind) {
+                    Some(PageKind::Log) => {
+                        is_its = true;
+                        readable(self.flash.read(addr, PageKind::Log))?.is_some()
+                    }
+                    Some(kind) => {
+                        is_its |= matches!(kind, PageKind::Node | PageKind::Table | PageKind::Checkpoint);
+                        true
+                    }
+                    None => self.flash.is_bad(addr) || self.flash.is_blank(addr).unwrap_or(false),
+                };
+                let is_hidden = !is_read && follows && (serial, index) >= begin && !others.contains(&addr);
+                // A block of which nothing can be read is one whose erasing the power cut off.
+                if is_hidden && self.flash.has_readable(addr) {
+                    hidden = Some(addr);
+                }
+                follows |= is_read && tag.is_some();
+            }
+            if is_its && hidden.is_some() {
+                return Ok(hidden);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The number of the use of a segment, as the first two pages have it that can be read; 0 if they have none.
+    fn serial_of(&mut self, segment: u32) -> Result<u64> {
+        let mut serial = 0;
+        let mut pages = 0;
+        for index in 0..self.flash.pages_per_segment() {
+            let addr = self.flash.addr(segment, index);
+            if self.flash.is_bad(addr) && !self.flash.is_programmed(addr) {
+                continue;
+            }
+            match self.flash.read_tag(addr) {
+                // Others tell.
+                Err(why) if is_damage(&why) => continue,
+                Err(why) => return Err(why),
+                Ok(tag) => serial = serial.max(tag.map_or(0, |tag| tag.serial)),
+            }
+            pages += 1;
+            if pages == 2 {
+                break;
+            }
+        }
+        Ok(serial)
+    }
+}

@@ -1,0 +1,599 @@
+//! Rebuilding: what `fsck` does where no checkpoint can be read, or the log has a gap.
+//!
+//! 1. The format record, which each block of anchors begins with, says what is where. Without any, the summaries say how long
+//!    a segment is.
+//! 2. All spare areas are read, and every page of the index and of the log. A node says which checkpoint wrote it, by its
+//!    *mark*, how many others that wrote, and which was the last one complete then (its *base*); a page of the log has a
+//!    base, too. A checkpoint of which all nodes are there, or that something later names as its base, was complete; one
+//!    past which something later goes on from an older base was given up.
+//! 3. The newest complete checkpoint of which the whole tree can be read counts, or the one before it, whose nodes are all
+//!    kept, with the log from there. Where neither is whole, the newest one's tree is mended (`mend`), from what the segments
+//!    say was written: their summaries, those so far of segments that were open, and the directories of pages of pieces.
+//! 4. Where commits are missing in the log, what the segments say was written meanwhile is put in their place.
+//! 5. Everything is counted again, and two checkpoints are made of it.
+//!
+//! Nothing is written before the last step, and nothing that this stands on is erased before the first checkpoint is there: a
+//! cut of the power leaves what can be rebuilt again.
+//!
+//! Memory: 48 bytes a page of the index, and what the mending takes. Cost: all spare areas, all pages of the index, the log
+//! and summaries; with a gap in the log, all that objects hold.
+
+use super::anchors::Anchors;
+use super::append::Media;
+use super::checkpoint::{Checkpoints, State};
+use super::extents::Index;
+use super::flash::{Addr, Flash};
+use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, PageKind, Value};
+use super::log::{self, Gap, Record};
+use super::mend::{Found, Lost};
+use super::node::{self, By, Node};
+use super::segments;
+use super::summary::LogEntry;
+use super::tree::{NOWHERE, ROOT, Tree};
+use super::{Options, Store, access, is_damage};
+use bimetal_base::{Error, Result};
+use bimetal_media::nand::Nand;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Numbers of uses of segments go on so much later than the greatest that was found.
+const SERIAL_GAP: u64 = 1 << 20;
+/// Greater ones are wrong bits.
+const SERIAL_MAX: u64 = 1 << 43;
+
+/// A page that a node was written to.
+struct Version {
+    id: u32,
+    /// The use of its segment, and its page there: the order in which pages of the index and the log were written.
+    place: (u64, u32),
+    addr: Addr,
+    /// None if it cannot be read, and only a summary says that it is there.
+    read: Option<Seen>,
+    /// The mark of what wrote it.
+    mark: u64,
+}
+
+/// What a node says.
+struct Seen {
+    by: By,
+    level: u8,
+    children: Vec<u32>,
+    /// Its first and last key.
+    span: Option<(Key, Key)>,
+}
+
+/// Everything that a flash has of the index and the log.
+#[derive(Default)]
+struct Scan {
+    versions: Vec<Version>,
+    /// Pages of the log with the use of their segments, and what they say of themselves.
+    log: Vec<((u64, Addr), log::Written)>,
+    access: Vec<Addr>,
+    /// The greatest numbers of the use of a segment and of an object.
+    serial: u64,
+    object: u64,
+    /// Pages of data that nothing names but perhaps the index: by segment.
+    unnamed: BTreeMap<u32, u32>,
+}
+
+impl Scan {
+    fn of(media: &mut Media) -> Result<Scan> {
+        let mut scan = Scan::default();
+        for segment in 0..media.segments.count() as u32 {
+            if segment >= media.kept() {
+                scan.look_at(media, segment)?;
+            }
+        }
+        scan.versions.sort_by_key(|version| version.place);
+        scan.log.sort_by_key(|page| page.0);
+        scan.place_unreadable();
+        Ok(scan)
+    }
+
+    fn look_at(&mut self, media: &mut Media, segment: u32) -> Result<()> {
+        let (mut serials, mut read) = (BTreeMap::<u64, u32>::new(), FxHashSet::default());
+        for index in 0..media.flash.pages_per_segment() {
+            let addr = media.flash.addr(segment, index);
+            let tag = match media.flash.read_tag(addr) {
+                Err(why) if is_damage(&why) => None,
+                tag => tag?,
+            };
+            let Some(tag) = tag else { continue };
+            *serials.entry(tag.serial).or_default() += 1;
+            let place = (tag.serial, index);
+            match tag.kind {
+                PageKind::Node => {
+                    let Some((id, seen)) = Seen::of(&mut media.flash, addr)? else { continue };
+                    read.insert(index);
+                    self.versions.push(Version { id, place, addr, mark: seen.by.mark, read: Some(seen) });
+                }
+                PageKind::Log => {
+                    match media.flash.read(addr, PageKind::Log).and_then(|page| log::read_page(&page)) {
+                        Ok((written, ..)) => self.log.push(((tag.serial, addr), written)),
+                        Err(why) if is_damage(&why) => {}
+                        Err(why) => return Err(why),
+                    }
+                }
+                PageKind::Access => self.access.push(addr),
+                _ => {}
+            }
+        }
+        let most =
+            serials.into_iter().filter(|(serial, _)| *serial < SERIAL_MAX).max_by_key(|(_, pages)| *pages);
+        let Some((serial, _)) = most else { return Ok(()) };
+        self.serial = self.serial.max(serial);
+        let (entries, unnamed) = media.said(segment)?;
+        if unnamed > 0 {
+            self.unnamed.insert(segment, unnamed);
+        }
+        for entry in entries {
+            match entry {
+                LogEntry::Node { id, index }
+                    if !read.contains(&index) && index < media.flash.pages_per_segment() =>
+                {
+                    let addr = media.flash.addr(segment, index);
+                    self.versions.push(Version { id, place: (serial, index), addr, read: None, mark: 0 });
+                }
+                LogEntry::Node { .. } => {}
+                LogEntry::Data { object, .. } => self.object = self.object.max(object),
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out which checkpoints wrote the nodes that cannot be read: those that wrote what is beside them. What nobody
+    /// can tell of is forgotten.
+    fn place_unreadable(&mut self) {
+        let mut before = None;
+        for index in 0..self.versions.len() {
+            match &self.versions[index].read {
+                Some(seen) => before = Some(seen.by),
+                None => {
+                    let after = self.versions[index..].iter().find_map(|version| version.read.as_ref());
+                    let its = before.filter(|by| by.which + 1 < by.count).or(after.map(|seen| seen.by));
+                    self.versions[index].mark = its.map_or(u64::MAX, |by| by.mark);
+                    before = its.map(|by| By { which: by.which + 1, ..by });
+                }
+            }
+        }
+        self.versions.retain(|version| version.mark != u64::MAX);
+    }
+
+    /// Checkpoints that something was written by, and that were complete, the newest first; all others were given up.
+    fn checkpoints(&mut self) -> Vec<Complete> {
+        // When something was written, and the base that it went on from.
+        let mut bases: Vec<(u64, u64)> = self.log.iter().map(|page| (page.1.when, page.1.base)).collect();
+        let mut all = BTreeMap::<u64, (By, BTreeSet<u32>)>::new();
+        for Seen { by, .. } in self.versions.iter().filter_map(|version| version.read.as_ref()) {
+            bases.push((by.mark - 1, by.base));
+            all.entry(by.mark).or_insert_with(|| (*by, BTreeSet::new())).1.insert(by.which);
+        }
+        bases.sort_unstable();
+        let mut complete = Vec::new();
+        // The least base of what came later, and the greatest.
+        let (mut least, mut greatest) = (u64::MAX, 0);
+        for (mark, (by, which)) in all.into_iter().rev() {
+            while let Some((_, base)) = bases.pop_if(|(when, _)| *when >= mark) {
+                (least, greatest) = (least.min(base), greatest.max(base));
+            }
+            let given_up = least < mark;
+            let is_whole = which.len() == by.count as usize;
+            if given_up || !is_whole && greatest < mark {
+                self.versions.retain(|version| version.mark != mark);
+            } else {
+                complete.push(Complete { mark, commit: by.commit, missing: by.count - which.len() as u32 });
+            }
+        }
+        complete
+    }
+
+    /// Where each node lies for a checkpoint.
+    fn table(&self, mark: u64) -> FxHashMap<u32, &Version> {
+        let written = self.versions.iter().filter(|version| version.mark <= mark);
+        written.map(|version| (version.id, version)).collect()
+    }
+
+    /// Pages of the log that were written after a checkpoint.
+    fn log_after(&self, mark: u64) -> Vec<Addr> {
+        self.log.iter().filter(|page| page.1.when >= mark).map(|page| page.0.1).collect()
+    }
+}
+
+impl Seen {
+    /// The number of the node on a page, and what it says; none if it cannot be read.
+    fn of(flash: &mut Flash, addr: Addr) -> Result<Option<(u32, Seen)>> {
+        let most = flash.segments().saturating_mul(flash.pages_per_segment());
+        let read = flash.read(addr, PageKind::Node).and_then(|page| {
+            let (id, by) = node::read_by(&page)?;
+            Ok((id, by, Node::decode(id, &page)?))
+        });
+        let (id, by, node) = match read {
+            Err(why) if is_damage(&why) => return Ok(None),
+            read => read?,
+        };
+        let below = if node.is_leaf() { 0 } else { node.len() };
+        let children: Vec<u32> = (0..below).map(|index| node.child(index)).collect();
+        // No tree has more nodes than the flash has pages.
+        if by.mark == 0 || children.iter().chain([&id]).any(|id| *id >= most) {
+            return Ok(None);
+        }
+        let span = node.first_key().map(|first| (first, node.key(node.len() - 1)));
+        Ok(Some((id, Seen { by, level: node.level, children, span })))
+    }
+}
+
+/// A checkpoint that was complete.
+struct Complete {
+    mark: u64,
+    /// The last commit before it.
+    commit: u64,
+    /// Nodes that it wrote and that cannot be read.
+    missing: u32,
+}
+
+/// A tree as a checkpoint left it, as far as it is there.
+struct Base {
+    /// None if nothing is left of any.
+    mark: u64,
+    commit: Option<u64>,
+    table: Vec<u32>,
+    /// Nodes that are named and cannot be read, or are older than they should be.
+    missing: u32,
+}
+
+impl Base {
+    fn of(scan: &Scan, complete: &Complete) -> Base {
+        let mut by_id = scan.table(complete.mark);
+        // All that the root leads to.
+        let (mut reached, mut waiting, mut damaged) = (BTreeSet::new(), vec![(ROOT, None)], 0);
+        while let Some((id, level)) = waiting.pop() {
+            if !reached.insert(id) {
+                continue;
+            }
+            match by_id.get(&id).and_then(|version| version.read.as_ref()) {
+                Some(seen) if level.is_none_or(|level| level == seen.level) => {
+                    waiting.extend(seen.children.iter().map(|child| (*child, Some(seen.level - 1))));
+                }
+                _ => damaged += 1,
+            }
+        }
+        match damaged {
+            0 => by_id.retain(|id, _| reached.contains(id)),
+            // What names them may be what cannot be read.
+            _ => forget_stale(&mut by_id, &reached),
+        }
+        // What this checkpoint wrote and nobody can read is known where a summary names it.
+        let named = by_id.values().filter(|version| version.read.is_none() && version.mark == complete.mark);
+        let missing = damaged + complete.missing.saturating_sub(named.count() as u32);
+        let last = reached.iter().chain(by_id.keys()).max().copied().unwrap_or(ROOT);
+        let mut table = vec![NOWHERE; last as usize + 1];
+        for (id, version) in by_id {
+            table[id as usize] = version.addr.0;
+        }
+        Base { mark: complete.mark, commit: Some(complete.commit), table, missing }
+    }
+
+    fn nothing() -> Base {
+        Base { mark: 0, commit: None, table: vec![NOWHERE], missing: 1 }
+    }
+}
+
+/// Takes out of a tree that is not whole the nodes that had been given up: those that no node leads to, of which another on
+/// their level that was written later has the keys.
+fn forget_stale(by_id: &mut FxHashMap<u32, &Version>, reached: &BTreeSet<u32>) {
+    let mut all: Vec<(u32, &Version)> = by_id.iter().map(|(id, version)| (*id, *version)).collect();
+    all.sort_by_key(|(id, version)| (std::cmp::Reverse(version.mark), *id));
+    let mut covered: FxHashMap<u8, BTreeMap<Key, Key>> = FxHashMap::default();
+    for (id, version) in all {
+        let Some(Seen { level, span: Some((first, last)), .. }) = &version.read else { continue };
+        let spans = covered.entry(*level).or_default();
+        let later = spans.range(..=*first).next_back().is_some_and(|(_, end)| end >= first);
+        if later && !reached.contains(&id) {
+            by_id.remove(&id);
+        } else {
+            spans.insert(*first, *last);
+        }
+    }
+}
+
+impl Store {
+    /// Puts a store together again that does not open, and makes checkpoints of it; what was done, in words, which name each
+    /// object of which not all came back as it was.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if nothing of a store is there; [`Error::Unsupported`] if it is of another version; those of the
+    /// flash. Nothing is lost by them.
+    pub fn rebuild(nand: Nand, options: Options) -> Result<(Store, Vec<String>)> {
+        super::recover::check_array(&nand)?;
+        Store::rebuild_on(Flash::new(nand, 1), options)
+    }
+
+    /// The same on a flash that is seen with one block a segment.
+    pub(super) fn rebuild_on(flash: Flash, options: Options) -> Result<(Store, Vec<String>)> {
+        let (mut store, done) = Store::begin_rebuild(flash, options)?;
+        // Two, so that the one before the newest is of this store, too.
+        store.checkpoint_now(false)?;
+        store.checkpoint_now(false)?;
+        Ok((store, done))
+    }
+
+    /// A store as it will be, in memory; nothing is written.
+    fn begin_rebuild(mut flash: Flash, options: Options) -> Result<(Store, Vec<String>)> {
+        let (anchors, mut done) = Anchors::again(&mut flash, options.keep_bytes)?;
+        let record = anchors.record().clone();
+        super::recover::check_kept(record.keep_bytes, options.keep_bytes)?;
+        let flash = flash.with_segments(record.segment_blocks);
+        let state = State {
+            next_object: 1,
+            placement: record.placement,
+            keep_bytes: record.keep_bytes,
+            ..State::default()
+        };
+        let mut store = Store::with(flash, Checkpoints::new(anchors), &state, options)?;
+        let mut scan = Scan::of(&mut store.index.media)?;
+        let (base, log) = store.choose(&mut scan)?;
+        done.push(format!(
+            "the index was put together from {} nodes and {} pages of the log",
+            base.table.iter().filter(|addr| **addr != NOWHERE).count(),
+            log.len()
+        ));
+        store.restore_from(&scan, &base, &log)?;
+        done.append(&mut store.damage);
+        Ok((store, done))
+    }
+
+    /// What is left of a flash after a rebuilding that does not end.
+    #[cfg(test)]
+    pub(super) fn rebuild_then(flash: Flash, options: Options) -> Flash {
+        Store::begin_rebuild(flash, options).map_or_else(
+            |why| panic!("{why}"),
+            |(mut store, _)| {
+                let _ = store.checkpoint_now(false).and_then(|()| store.checkpoint_now(false));
+                store.index.media.flash.with_segments(1)
+            },
+        )
+    }
+
+    /// The newest checkpoint that is whole, with the log that goes on from it; else what is left of the newest.
+    fn choose(&mut self, scan: &mut Scan) -> Result<(Base, Vec<Addr>)> {
+        let newest: Vec<Complete> = scan.checkpoints().into_iter().take(2).collect();
+        let mut left = None;
+        for (number, complete) in newest.iter().enumerate() {
+            let (base, log) = (Base::of(scan, complete), scan.log_after(complete.mark));
+            let (_, gaps) = self.index.log.read_past(&mut self.index.media, base.commit, &log)?;
+            // An older one is no help where the log does not lead on from it.
+            if base.missing == 0 && (number == 0 || gaps.is_empty()) {
+                return Ok((base, log));
+            }
+            left.get_or_insert((base, log));
+        }
+        Ok(left.unwrap_or_else(|| (Base::nothing(), scan.log_after(0))))
+    }
+
+    fn restore_from(&mut self, scan: &Scan, base: &Base, log: &[Addr]) -> Result<()> {
+        let Index { media, log: commits, tree, .. } = &mut self.index;
+        media.set_clocks(0, scan.serial);
+        media.skip_serials(SERIAL_GAP);
+        let page_bytes = media.flash.page_bytes();
+        *tree = Tree::of(&base.table, page_bytes, self.options.cache_bytes as usize);
+        for (_, addr) in tree.pages().collect::<Vec<_>>() {
+            media.segments.add_page(media.segments.of(addr));
+        }
+        log.iter().for_each(|addr| media.keep_for_reading(*addr));
+        let (records, gaps) = commits.read_past(media, base.commit, log)?;
+        commits.set_base(base.mark);
+        self.note_unsaid(&records)?;
+        let Index { media, tree, .. } = &mut self.index;
+        let mut lost = match base.missing {
+            0 => Vec::new(),
+            _ => tree.mend(&mut media.flash)?.1,
+        };
+        if base.missing > 0 && lost.is_empty() {
+            self.damage.push(format!(
+                "{} nodes of the index cannot be read, and what they held is not known: objects may be as they were before",
+                base.missing
+            ));
+        }
+        self.next_object = self.next_object.max(scan.object.saturating_add(1));
+        // What the log replaces has to be counted before.
+        self.index.count_again()?;
+        let gone = self.apply_past(&records, &gaps, &mut lost)?;
+        self.index.media.close_what_is_used();
+        let found = Found { everywhere: true, gone };
+        self.fill_lost(&lost, &found)?;
+        if !gaps.is_empty() {
+            self.complete_objects(&found.gone)?;
+        }
+        self.index.count_again()?;
+        self.index.media.close_what_is_used();
+        self.take_accesses(&scan.access)?;
+        self.number_objects()?;
+        if !lost.is_empty() || !gaps.is_empty() {
+            for (segment, pages) in &scan.unnamed {
+                self.damage.push(format!(
+                    "segment {segment}: nothing but the index and the log says whose {pages} of its pages of data are"
+                ));
+            }
+        }
+        if !gaps.is_empty() {
+            self.name_unreadable()?;
+        }
+        let per_table = self.index.media.flash.page_bytes() / 4;
+        self.checkpoints.renew_all(self.index.tree.table_len(), per_table);
+        Ok(())
+    }
+
+    /// Applies what the log says, and where some of it is missing what segments say was written meanwhile; the objects that
+    /// are gone as far as it says.
+    fn apply_past(
+        &mut self,
+        records: &[Record],
+        gaps: &[Gap],
+        lost: &mut Vec<Lost>,
+    ) -> Result<FxHashSet<u64>> {
+        let mut gone = FxHashSet::default();
+        let (mut gaps, mut is_careful) = (gaps.iter().peekable(), false);
+        // Objects of which something came after commits that are lost.
+        let (mut bridged, mut later) = (BTreeSet::new(), BTreeSet::new());
+        for (number, record) in records.iter().enumerate() {
+            while let Some(gap) = gaps.next_if(|gap| gap.at == number) {
+                self.bridge(gap, &mut bridged)?;
+                is_careful = true;
+            }
+            if let (true, Record::Put(key, _) | Record::Delete(key)) = (is_careful, record) {
+                later.insert(key.object);
+            }
+            match record {
+                Record::Delete(key) if *key == Key::onode(key.object) => drop(gone.insert(key.object)),
+                Record::Put(key, _) if *key == Key::onode(key.object) => drop(gone.remove(&key.object)),
+                _ => {}
+            }
+            let mut done = self.apply_careful(record, is_careful);
+            if done.as_ref().is_err_and(is_damage) {
+                lost.extend(self.index.tree.mend(&mut self.index.media.flash)?.1);
+                done = self.apply_careful(record, is_careful);
+            }
+            match done {
+                Err(why) if is_damage(&why) => {
+                    self.damage.push(format!("the log says what cannot be: {why}"))
+                }
+                done => done?,
+            }
+        }
+        for gap in gaps {
+            self.bridge(gap, &mut bridged)?;
+        }
+        self.damage.extend(bridged.iter().map(|object| {
+            format!("object {object}: what was written to it meanwhile was put together from what the segments say")
+        }));
+        let mixed = later.into_iter().filter(|object| !bridged.contains(object) && !gone.contains(object));
+        self.damage.extend(mixed.map(|object| {
+            format!("object {object}: a part of it may be as it was before the commits that are lost")
+        }));
+        Ok(gone)
+    }
+
+    /// Applies a record; where commits are missing before it, what it maps may be mapped in other extents than it was.
+    fn apply_careful(&mut self, record: &Record, is_careful: bool) -> Result<()> {
+        if let Record::Put(key, Value::Extent(extent)) = record
+            && let Some((fork, from)) = key.fork()
+            && is_careful
+        {
+            self.index.apply(*key, None)?;
+            self.index.unmap(key.object, fork, from, from + u64::from(extent.len))?;
+        }
+        self.apply_record(record)
+    }
+
+    /// Puts in the place of commits that cannot be read what the segments say was written meanwhile, and to what.
+    fn bridge(&mut self, gap: &Gap, named: &mut BTreeSet<u64>) -> Result<()> {
+        let (after, before) = gap.commits;
+        self.damage.push(format!(
+            "commits after {after} and before {before} cannot be read: what they removed, cut off or said of objects is lost"
+        ));
+        let mut written = Vec::new();
+        for segment in self.index.media.kept()..self.index.media.segments.count() as u32 {
+            let first = u64::from(segment) * self.index.media.segment_bytes();
+            for entry in self.index.media.said(segment)?.0 {
+                if let LogEntry::Data { object, fork, offset, len, at, when } = entry
+                    && gap.when.0 < when
+                    && when <= gap.when.1
+                {
+                    written.push((when, object, fork, offset, Extent { len, at: first + u64::from(at) }));
+                }
+            }
+        }
+        written.sort_unstable_by_key(|one| one.0);
+        for (_, object, fork, offset, extent) in written {
+            let onode = match self.index.onode(object) {
+                Err(Error::NotFound) => {
+                    self.index.set_onode(object, self.blank_onode())?;
+                    self.index.onode(object)
+                }
+                onode => onode,
+            };
+            let mut onode = match onode {
+                Err(why) if is_damage(&why) => continue,
+                onode => onode?,
+            };
+            let end = offset + u64::from(extent.len);
+            if fork == Fork::Attributes && end > u64::from(onode.attribute_bytes) || end > OBJECT_BYTES_MAX {
+                continue;
+            }
+            self.index.map(object, fork, offset, extent)?;
+            if fork == Fork::Data && end > onode.size {
+                onode.size = end;
+                self.index.set_onode(object, onode)?;
+            }
+            named.insert(object);
+        }
+        Ok(())
+    }
+
+    /// Puts access times into onodes, those that they do not know.
+    fn take_accesses(&mut self, pages: &[Addr]) -> Result<()> {
+        let mut entries = Vec::new();
+        for addr in pages {
+            match self
+                .index
+                .media
+                .flash
+                .read(*addr, PageKind::Access)
+                .and_then(|page| access::read_page(&page))
+            {
+                Ok(page) => entries.extend(page),
+                Err(why) if is_damage(&why) => {}
+                Err(why) => return Err(why),
+            }
+        }
+        entries.sort_unstable_by_key(|entry| entry.2);
+        let mut newest = FxHashMap::default();
+        for (object, at, number) in entries {
+            self.access.pass(number.saturating_add(1));
+            newest.insert(object, (at, number));
+        }
+        let mut newest: Vec<_> = newest.into_iter().collect();
+        newest.sort_unstable_by_key(|entry| entry.0);
+        for (object, (at, number)) in newest {
+            let Ok(mut onode) = self.index.onode(object) else { continue };
+            if number >= onode.access_from {
+                onode.accessed = at;
+                self.index.set_onode(object, onode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Objects to come get numbers that none has or had.
+    fn number_objects(&mut self) -> Result<()> {
+        let last = self
+            .index
+            .tree
+            .last_to(&mut self.index.media.flash, Key { object: u64::MAX - 1, place: u64::MAX })?;
+        let last = last.map_or(0, |(key, _)| key.object);
+        self.next_object = self.next_object.max(last.saturating_add(1));
+        Ok(())
+    }
+
+    /// Names the objects of which something is mapped that is not theirs any more.
+    fn name_unreadable(&mut self) -> Result<()> {
+        let checked = self.check(true)?;
+        let about = |problem: &String| problem.starts_with("object") && !problem.starts_with("object store");
+        let mut named = BTreeSet::new();
+        for problem in checked.problems.iter().filter(|problem| about(problem)) {
+            if named.insert(problem.split(':').next().unwrap_or_default().to_string()) {
+                self.damage.push(problem.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Media {
+    /// A page of the log is read again after a power cut, until the next checkpoint is there.
+    fn keep_for_reading(&mut self, addr: Addr) {
+        let segment = self.segments.of(addr);
+        self.segments.set_used(&self.flash, segment, segments::State::Closed);
+        self.segments.pin(segment);
+    }
+}

@@ -1,0 +1,361 @@
+//! Stores of which so much is damaged that they do not open, put together again. What a page of the index or the log, or a
+//! segment, says must come back, byte by byte; what does not is named.
+
+use super::damage::{names, pages_of};
+use super::*;
+use flash::{Addr, Fault, Flash};
+use layout::PageKind;
+use std::collections::BTreeSet;
+
+const PLACES: [PageKind; 3] = [PageKind::Anchor, PageKind::Checkpoint, PageKind::Table];
+
+/// A store that has been worked on in every way, closed or cut off after a flush, and what it holds.
+fn made(placement: &str, segment_blocks: u32, seed: u64, ends: bool) -> (Nand, Model) {
+    let (nand, mut history) = made_with_history(placement, segment_blocks, seed, ends);
+    (nand, history.pop().unwrap())
+}
+
+/// The same, and what it held after each step, the last of all.
+fn made_with_history(placement: &str, segment_blocks: u32, seed: u64, ends: bool) -> (Nand, Vec<Model>) {
+    let mut history = vec![Model::new()];
+    let (mut store, mut model) = (store(placement, segment_blocks), Model::new());
+    let mut random = Random::new(seed, placement);
+    for round in 0..500 {
+        step(&mut store, &mut model, &mut random).unwrap();
+        history.push(model.clone());
+        if random.chance(0.3) {
+            store.flush().unwrap();
+        }
+        if round % 120 == 119 {
+            store.checkpoint(false).unwrap();
+        }
+        if round == 250 {
+            // A cut in the middle, with something that was never flushed.
+            store.flush().unwrap();
+            let kept = model.clone();
+            for _ in 0..10 {
+                step(&mut store, &mut model, &mut random).unwrap();
+            }
+            store.write_out().unwrap();
+            store = reopened(store);
+            model = kept;
+        }
+    }
+    store.flush().unwrap();
+    if ends {
+        store.close().unwrap();
+    }
+    history.push(model);
+    (store.into_nand(), history)
+}
+
+/// A store of objects that were only ever written to, over and over, and moved by the cleaner.
+fn written(placement: &str, segment_blocks: u32, ends: bool) -> (Nand, Model) {
+    let mut store = store(placement, segment_blocks);
+    let mut random = Random::new(6, placement);
+    let ids: Vec<ObjectId> = (0..60).map(|_| store.create(0).unwrap()).collect();
+    for round in 0..900 {
+        let id = ids[random.below(60) as usize];
+        let (offset, len) = (random.below(12_000), 1 + random.below(4000));
+        store.write(id, offset, Content::Bytes(&vec![random.next() as u8; len as usize])).unwrap();
+        if random.chance(0.1) {
+            store.flush().unwrap();
+        }
+        if round == 600 {
+            store.clean_all().unwrap();
+        }
+    }
+    store.flush().unwrap();
+    let model = contents(&mut store);
+    if ends {
+        store.close().unwrap();
+    }
+    (store.into_nand(), model)
+}
+
+/// Damages all pages of these kinds; how many.
+fn destroy(nand: Nand, kinds: &[PageKind]) -> (Flash, usize) {
+    let (pages, nand) = pages_of(nand);
+    let mut flash = Flash::new(nand, 1);
+    flash.nand_mut().power_on();
+    let mut count = 0;
+    for (addr, _) in pages.into_iter().filter(|page| kinds.contains(&page.1)) {
+        match count % 3 {
+            0 => flash.damage(addr, Fault::Unreadable),
+            1 => flash.turn_bit(addr, count as u32 % 16_000),
+            _ => flash.damage(addr, Fault::SpareBit(3 + count as u32 % 60)),
+        }
+        count += 1;
+    }
+    (flash, count)
+}
+
+fn rebuilt(flash: Flash, at: &str) -> (Store, Vec<String>) {
+    Store::rebuild_on(flash, options()).unwrap_or_else(|why| panic!("{at}: {why}"))
+}
+
+/// What the store holds stays so through more work and another opening.
+fn works_on(mut store: Store, at: &str) {
+    let mut model = contents(&mut store);
+    let mut random = Random::new(5, "after");
+    for round in 0..60 {
+        step(&mut store, &mut model, &mut random).unwrap_or_else(|why| panic!("{at}: {why}"));
+        if round % 20 == 19 {
+            store.checkpoint(false).unwrap();
+        }
+    }
+    store.flush().unwrap();
+    let mut store = reopened(store);
+    assert_sound(&mut store);
+    let found = contents(&mut store);
+    let differs: Vec<_> =
+        model.keys().chain(found.keys()).filter(|id| model.get(id) != found.get(id)).collect();
+    assert!(differs.is_empty(), "{at}, afterwards: {differs:?}");
+    store.close().unwrap();
+    assert!(contents(&mut reopened(store)) == model, "{at}, closed");
+}
+
+fn grid(mut visit: impl FnMut(&str, u32, bool)) {
+    for placement in PLACEMENTS {
+        for segment_blocks in [1, 2] {
+            for ends in [false, true] {
+                visit(placement, segment_blocks, ends);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_any_checkpoint_anchor_and_table_everything_comes_back() {
+    grid(|placement, blocks, ends| {
+        for with_record in [true, false] {
+            let at = format!("{placement}, {blocks} blocks, ends {ends}, record {with_record}");
+            let (nand, model) = made(placement, blocks, 3, ends);
+            let mut twin = Store::open(made(placement, blocks, 3, ends).0, options()).unwrap();
+            let stats: Vec<Stat> = model.keys().map(|id| twin.stat(ObjectId(*id)).unwrap()).collect();
+            let kinds = [&PLACES[..], if with_record { &[] } else { &[PageKind::Format] }].concat();
+            let (flash, count) = destroy(nand, &kinds);
+            assert!(count > 5, "{at}");
+            let nand = destroy(made(placement, blocks, 3, ends).0, &kinds).0;
+            let refused = Store::open_on(nand, options()).err();
+            assert!(refused.is_some(), "{at}");
+            let (mut store, reports) = rebuilt(flash, &at);
+            assert_sound(&mut store);
+            assert!(contents(&mut store) == model, "{at}: {reports:?}");
+            let found: Vec<Stat> = model.keys().map(|id| store.stat(ObjectId(*id)).unwrap()).collect();
+            let ids: Vec<u64> = model.keys().copied().collect();
+            for ((id, found), stat) in ids.iter().zip(&found).zip(&stats) {
+                assert_eq!(found, stat, "{at}: object {id}");
+            }
+            assert_eq!(store.placement() == placement, with_record || placement == "lifetime", "{at}");
+            let mut store = reopened(store);
+            assert!(contents(&mut store) == model, "{at}, opened again");
+            assert!(store.repair().unwrap().is_empty(), "{at}");
+            works_on(store, &at);
+        }
+    });
+}
+
+#[test]
+fn a_store_that_does_not_open_says_what_to_do() {
+    let (nand, _) = made("split", 1, 3, true);
+    let (pages, mut nand) = pages_of(nand);
+    for (addr, _) in pages.iter().filter(|page| page.1 == PageKind::Checkpoint) {
+        let flash = Flash::new(nand, 1);
+        let mut flash = flash;
+        flash.turn_bit(*addr, 5);
+        nand = flash.into_nand();
+    }
+    let why = Store::open(nand, options()).err().unwrap().to_string();
+    assert!(why.contains("bimetal fsck --yes"), "{why}");
+    let blank = Store::rebuild(super::nand(96, |_| ()), options()).err().unwrap().to_string();
+    assert!(blank.contains("no object store"), "{blank}");
+}
+
+#[test]
+fn without_any_index_what_the_segments_say_comes_back() {
+    grid(|placement, blocks, ends| {
+        let at = format!("{placement}, {blocks} blocks, ends {ends}");
+        let (nand, model) = written(placement, blocks, ends);
+        let kinds = [&PLACES[..], &[PageKind::Node]].concat();
+        let (mut store, reports) = rebuilt(destroy(nand, &kinds).0, &at);
+        assert_sound(&mut store);
+        let found = contents(&mut store);
+        for (id, thing) in &model {
+            let bytes = found.get(id).map(|thing| &thing.bytes);
+            let none = thing.bytes.is_empty() && bytes.is_none();
+            assert!(none || bytes == Some(&thing.bytes), "{at}: object {id}: {reports:?}");
+            assert!(none || names(&reports, *id) || found.get(id) == Some(thing), "{at}: object {id}");
+        }
+        works_on(store, &at);
+    });
+}
+
+#[test]
+fn without_index_and_log_what_was_written_before_the_last_checkpoint_comes_back() {
+    grid(|placement, blocks, ends| {
+        let at = format!("{placement}, {blocks} blocks, ends {ends}");
+        let (nand, _) = written(placement, blocks, ends);
+        let mut store = Store::open(nand, options()).unwrap();
+        let id = store.create(0).unwrap();
+        store.write(id, 0, Content::Bytes(&[7; 5000])).unwrap();
+        store.checkpoint(false).unwrap();
+        let model = contents(&mut store);
+        let kinds = [&PLACES[..], &[PageKind::Node, PageKind::Log]].concat();
+        let (mut store, reports) = rebuilt(destroy(store.into_nand(), &kinds).0, &at);
+        assert_sound(&mut store);
+        let found = contents(&mut store);
+        for (id, thing) in model.iter().filter(|(_, thing)| !thing.bytes.is_empty()) {
+            assert!(found.get(id).is_some_and(|found| found.bytes == thing.bytes), "{at}: {id}: {reports:?}");
+        }
+        works_on(store, &at);
+    });
+}
+
+#[test]
+fn with_two_pages_of_the_log_gone_only_what_is_named_differs() {
+    let (mut refused, mut lost) = (0, 0);
+    for (placement, blocks) in PLACEMENTS.into_iter().zip([1, 2, 1, 2]) {
+        let flash = Flash::new(made(placement, blocks, 3, false).0, 1);
+        let (pages, nand) = pages_of(flash.into_nand());
+        let mut flash = Flash::new(nand, 1).with_segments(blocks);
+        let mut log: Vec<(u64, Addr)> = Vec::new();
+        for block in pages.iter().filter(|page| page.1 == PageKind::Log) {
+            // By the place in the segment, which has several blocks.
+            let pages_per_block = flash.pages_per_block();
+            let (number, page) = (block.0.0 / pages_per_block, block.0.0 % pages_per_block);
+            let addr = flash.addr(number / blocks, page * blocks + number % blocks);
+            log.push((flash.read_tag(addr).unwrap().unwrap().serial, addr));
+        }
+        log.sort_unstable();
+        for pair in log.windows(2).rev().take(60 * scale() as usize) {
+            let at = format!("{placement}, pages {:?}", pair);
+            let (nand, history) = made_with_history(placement, blocks, 3, false);
+            let model = history.last().unwrap();
+            let mut flash = Flash::new(nand, 1).with_segments(blocks);
+            pair.iter().for_each(|page| flash.damage(page.1, Fault::Unreadable));
+            let mut flash = flash.with_segments(1);
+            let (mut store, reports) = match Store::open_on(flash, options()) {
+                Ok(store) => (store, Vec::new()),
+                Err(_) => {
+                    refused += 1;
+                    flash = Flash::new(made(placement, blocks, 3, false).0, 1).with_segments(blocks);
+                    pair.iter().for_each(|page| flash.damage(page.1, Fault::Unreadable));
+                    rebuilt(flash.with_segments(1), &at)
+                }
+            };
+            let found = contents_past(&mut store);
+            let is_last = pair[1] == *log.last().unwrap();
+            let ids: BTreeSet<u64> = model.keys().chain(found.keys()).copied().collect();
+            for id in ids.into_iter().filter(|id| !names(&reports, *id)) {
+                let its = found.get(&id).and_then(Option::as_ref);
+                assert_ne!(found.get(&id), Some(&None), "{at}: object {id} cannot be read: {reports:?}");
+                lost += u32::from(its != model.get(&id));
+                // What was said of an object, and not written, is in the log alone: it is as it was before.
+                let was_so = history.iter().any(|model| model.get(&id) == its);
+                let is_told =
+                    reports.iter().any(|report| report.contains("cannot be read: what they removed"));
+                assert!(
+                    its == model.get(&id) || was_so && (is_last || is_told),
+                    "{at}: object {id}, {reports:?}"
+                );
+            }
+            // What cannot be read any more can be removed.
+            let bad: Vec<u64> =
+                found.iter().filter(|thing| thing.1.is_none()).map(|thing| *thing.0).collect();
+            for id in bad {
+                store.remove(ObjectId(id)).unwrap_or_else(|why| panic!("{at}: object {id}: {why}"));
+            }
+            works_on(store, &at);
+        }
+    }
+    eprintln!("{refused} refused and put together again, {lost} objects not as they were");
+    assert!(refused > 10);
+}
+
+/// What all objects hold; none of one that cannot be read.
+fn contents_past(store: &mut Store) -> BTreeMap<u64, Option<Thing>> {
+    let mut ids = Vec::new();
+    store
+        .list(ObjectId(0), &mut |id| {
+            ids.push(id);
+            true
+        })
+        .unwrap();
+    ids.into_iter().map(|id| (id.0, super::faults::thing(store, id.0))).collect()
+}
+
+#[test]
+fn what_is_put_together_is_so_wherever_the_power_goes_meanwhile() {
+    for (placement, blocks) in PLACEMENTS.into_iter().zip([1, 2, 2, 1]) {
+        for ends in [false, true] {
+            let (_, model) = made(placement, blocks, 3, ends);
+            let mut cut = 1;
+            loop {
+                let (mut flash, _) = destroy(made(placement, blocks, 3, ends).0, &PLACES);
+                flash.nand_mut().cut_power_in(cut);
+                let at = format!("{placement}, {blocks} blocks, ends {ends}, cut {cut}");
+                let done = Store::rebuild_on(flash, options());
+                let Err(why) = done else { break };
+                assert!(matches!(why, Error::Gone { .. }), "{at}: {why}");
+                // The damage, and what the first attempt wrote.
+                let mut flash = destroy_and_rebuild_until(placement, blocks, ends, cut);
+                flash.nand_mut().power_on();
+                let (mut store, reports) = match Store::open_on(flash, options()) {
+                    Ok(store) => (store, Vec::new()),
+                    Err(_) => {
+                        let mut flash = destroy_and_rebuild_until(placement, blocks, ends, cut);
+                        flash.nand_mut().power_on();
+                        rebuilt(flash, &at)
+                    }
+                };
+                assert!(contents(&mut store) == model, "{at}: {reports:?}");
+                assert_sound(&mut store);
+                cut += 1;
+            }
+            assert!(cut > 4, "{placement}: {cut}");
+        }
+    }
+}
+
+/// The flash after a rebuilding that the power cut off; what was damaged is so still.
+fn destroy_and_rebuild_until(placement: &str, blocks: u32, ends: bool, cut: u64) -> Flash {
+    let (mut flash, _) = destroy(made(placement, blocks, 3, ends).0, &PLACES);
+    flash.nand_mut().cut_power_in(cut);
+    Store::rebuild_then(flash, options())
+}
+
+#[test]
+fn with_a_node_gone_as_well_only_what_is_named_differs() {
+    let (mut whole, mut with_lost) = (0, 0);
+    for (placement, ends) in PLACEMENTS.into_iter().zip([true, false, true, false]) {
+        let nodes: Vec<Addr> = {
+            let (pages, _) = pages_of(made(placement, 1, 3, ends).0);
+            pages.into_iter().filter(|page| page.1 == PageKind::Node).map(|page| page.0).collect()
+        };
+        for addr in nodes.into_iter().rev().take(12 * scale() as usize) {
+            let at = format!("{placement}, ends {ends}, node at {}", addr.0);
+            let (nand, model) = made(placement, 1, 3, ends);
+            let (mut flash, _) = destroy(nand, &PLACES);
+            flash.damage(addr, Fault::Unreadable);
+            let (mut store, reports) = rebuilt(flash, &at);
+            let found = contents_past(&mut store);
+            let ids: BTreeSet<u64> = model.keys().chain(found.keys()).copied().collect();
+            let differs: Vec<u64> = ids
+                .into_iter()
+                .filter(|id| found.get(id).is_none_or(|found| found.as_ref() != model.get(id)))
+                .collect();
+            whole += u32::from(differs.is_empty());
+            with_lost += u32::from(!differs.is_empty());
+            for id in differs {
+                assert!(names(&reports, id), "{at}: object {id}, {reports:?}");
+            }
+            let bad: Vec<u64> =
+                found.iter().filter(|thing| thing.1.is_none()).map(|thing| *thing.0).collect();
+            bad.into_iter().for_each(|id| store.remove(ObjectId(id)).unwrap());
+            works_on(store, &at);
+        }
+    }
+    eprintln!("{whole} whole, {with_lost} with something lost");
+    assert!(whole > 10);
+}
