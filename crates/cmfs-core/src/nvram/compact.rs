@@ -508,7 +508,7 @@ impl<V: Nvram> Store<V> {
         let entries = pages::read(&mut from, count as usize, 0, context.scale);
         let mut pages = entries.and_then(|entries| context.pages(&entries)).ok_or(Refusal::Damaged)?;
         pages.truncate(limit);
-        object.map.put_segment(segment, pages);
+        object.map.put_segment(segment, &pages);
         Ok(())
     }
 }

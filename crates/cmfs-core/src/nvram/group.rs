@@ -49,9 +49,8 @@ impl Context {
     /// The entries of a segment in log order, as many as a file of this size has.
     pub fn entries(&self, object: &Object, segment: u32) -> Vec<u32> {
         let count = entries_of(self.pages_of(object.flash_size), segment) as usize;
-        let mut entries: Vec<u32> =
-            object.map.segment(segment).iter().take(count).map(|page| self.scale.to_log(*page)).collect();
-        entries.resize(count, HOLE);
+        let mut entries = object.map.entries(segment, count);
+        entries.iter_mut().for_each(|page| *page = self.scale.to_log(*page));
         entries
     }
 
@@ -247,7 +246,7 @@ fn read_first_segment(
         let start = u32::try_from(i64::from(before.data_end).checked_add(before.data_step)?).ok()?;
         let end = start.checked_add(count)?;
         let entries: Vec<u32> = (start..end).collect();
-        object.map.put_segment(0, context.pages(&entries)?);
+        object.map.put_segment(0, &context.pages(&entries)?);
         before.data_end = end;
         return Some(false);
     }
@@ -256,7 +255,7 @@ fn read_first_segment(
         return Some(true);
     }
     let entries = pages::read(from, count as usize, before.data_end, context.scale)?;
-    object.map.put_segment(0, context.pages(&entries)?);
+    object.map.put_segment(0, &context.pages(&entries)?);
     let (start, last) = (*entries.first()?, *entries.last()?);
     if start != HOLE {
         before.data_step = i64::from(start) - i64::from(before.data_end);
