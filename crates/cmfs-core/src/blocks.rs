@@ -129,6 +129,11 @@ impl Blocks {
         core::mem::take(&mut self.changed)
     }
 
+    /// What was taken was not written.
+    pub fn still_changed(&mut self, blocks: BTreeSet<u32>) {
+        self.changed.extend(blocks);
+    }
+
     /// Pages of a block that hold data and headers.
     pub fn usable(&self) -> u32 {
         self.usable
@@ -414,14 +419,8 @@ impl Blocks {
     }
 
     /// Counts live pages anew: `pages` are all that are.
-    pub fn recount(&mut self, pages: impl Iterator<Item = u32>) {
-        let mut live = alloc::vec![0u32; self.table.len()];
-        for page in pages {
-            if let Some(count) = live.get_mut(self.geometry.block_of(page) as usize) {
-                *count += 1;
-            }
-        }
-        for (block, count) in (0u32..).zip(live) {
+    pub fn recount(&mut self, live: &[u32]) {
+        for (block, count) in (0u32..).zip(live.iter().copied()) {
             self.change(block, |entry| entry.live = count);
             let entry = self.get(block);
             match entry.state {

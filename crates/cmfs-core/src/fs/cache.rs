@@ -180,6 +180,7 @@ impl Cache {
         id: u32,
         index: u32,
     ) -> Result<()> {
+        volume.bring(id)?;
         let valid = volume.valid_bytes(volume.objects.find(id)?.size, index);
         let Some(bytes) = self.get(id, index) else { return Ok(()) };
         volume.make_room()?;

@@ -26,7 +26,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub fn check(&mut self, data: bool) -> Result<Vec<Problem>> {
         let mut problems = Vec::new();
         let mut live = alloc::vec![0u32; self.volume.log.flash.geometry().blocks as usize];
-        for id in self.volume.objects.ids() {
+        for id in self.volume.objects.all_ids().collect::<Vec<u32>>() {
+            self.begin([id])?;
+            let parent = self.volume.objects.find(id)?.parent;
+            self.volume.bring(parent)?;
             self.check_object(id, &mut problems);
             self.check_names(id, &mut problems)?;
             let pages = self.pages_of_object(id);
@@ -68,10 +71,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let mut problem = |why| problems.push(Problem { object: id, why, at: 0 });
         let named = object.is_named() && id != ROOT;
         let dir = self.volume.objects.get(object.parent).and_then(|parent| parent.dir.as_deref());
-        if named && !dir.is_some_and(|dir| dir.contains(id)) {
+        if named && !dir.is_some_and(|dir| !dir.is_loaded() || dir.contains(id)) {
             problem("it is not in its directory");
         }
-        if named && object.kind == Kind::HardLink && self.volume.objects.get(object.target).is_none() {
+        if named && object.kind == Kind::HardLink && !self.volume.objects.exists(object.target) {
             problem("it is a link to nothing");
         }
         if object.kind == Kind::File
@@ -87,10 +90,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// No two entries of a directory have one name.
     fn check_names(&mut self, dir: u32, problems: &mut Vec<Problem>) -> Result<()> {
-        let Some(entries) = self.volume.objects.get(dir).and_then(|object| object.dir.as_deref()) else {
+        if self.volume.objects.find(dir)?.dir.is_none() {
             return Ok(());
-        };
-        let entries: Vec<u32> = entries.entries(0).collect();
+        }
+        self.volume.load_dir(dir)?;
+        let entries: Vec<u32> = self.volume.objects.dir(dir)?.entries(0).collect();
         let mut names = BTreeSet::new();
         for id in entries {
             match self.volume.load_details(id, false) {

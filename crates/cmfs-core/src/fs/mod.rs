@@ -56,6 +56,7 @@ use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
 use crate::nvram::Store;
 use crate::object::Time;
+use alloc::vec::Vec;
 use cache::Cache;
 use refresh::Scrubber;
 use reservations::Reservations;
@@ -105,6 +106,11 @@ pub struct Config {
     /// Pages of tired blocks that are rewritten for one page written, and in an [`update_if_due`](Fs::update_if_due),
     /// at most; 0: none ever.
     pub refresh_copies: u32,
+    /// Bytes of memory that objects, page tables, names, and what is known of the NVRAM's records may take; 0: any. With a bound
+    /// objects are fetched from the NVRAM when they are asked for, and go again. Beside it come `cache_pages` pages
+    /// and what [`fixed_bytes`](Config::fixed_bytes) says. [`Layout::Compact`] only, and at least
+    /// [`MEMORY_MIN`](Config::MEMORY_MIN).
+    pub memory_bytes: usize,
     /// Open a part that has no format record, as YAFFS2 and image makers leave it: from the NAND alone.
     pub plain: bool,
 }
@@ -122,7 +128,24 @@ impl Default for Config {
             wear_limit: 32,
             refresh_reads: 100_000,
             refresh_copies: 64,
+            memory_bytes: 0,
             plain: false,
+        }
+    }
+}
+
+impl Config {
+    /// The smallest bound of memory, bytes: a group of objects being written, and what an operation or two use.
+    pub const MEMORY_MIN: usize = 24 << 10;
+
+    fn check(&self) -> Result<()> {
+        match self.memory_bytes {
+            0 => Ok(()),
+            _ if self.layout == Layout::Paper => {
+                Err(Error::Unsupported("the paper's layout needs all objects in memory: leave memory_bytes at 0"))
+            }
+            1..Config::MEMORY_MIN => Err(Error::Unsupported("memory_bytes must be 0, or 24 KiB or more")),
+            _ => Ok(()),
         }
     }
 }
@@ -277,7 +300,27 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         // Promises are rare, and counting them is not free.
         let fits =
             free >= pages && free >= pages.saturating_add(self.reservations.pages(&self.volume.objects));
-        if fits { Ok(()) } else { Err(Error::NoSpace) }
+        let is_told = !self.volume.objects.is_bounded() || self.volume.log.memory.has_room();
+        if fits && is_told { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// An operation begins, on these objects, which are in memory until it ends. Where memory is bounded, what is not
+    /// used goes first; what the NVRAM was not told of yet, after it was.
+    fn begin<const COUNT: usize>(&mut self, objects: [u32; COUNT]) -> Result<()> {
+        if self.volume.objects.is_bounded() {
+            self.volume.objects.begin();
+            if !self.volume.make_memory() && self.volume.log.memory.is_modified() {
+                // Its own errors are for whoever asks for an update.
+                let _ = self.update();
+            }
+        }
+        objects.into_iter().try_for_each(|id| self.volume.bring(id))
+    }
+
+    /// As [`begin`](Fs::begin), of an operation after which there is more to know than before.
+    fn begin_more<const COUNT: usize>(&mut self, objects: [u32; COUNT]) -> Result<()> {
+        self.begin(objects)?;
+        if self.volume.make_memory() { Ok(()) } else { Err(Error::NoMemory) }
     }
 
     /// Gives every object whose header cannot be read a new one, under the name it goes by now; how many.
@@ -286,7 +329,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The media are gone or full.
     pub fn repair(&mut self) -> Result<u32> {
         let mut repaired = 0;
-        for id in self.volume.objects.ids() {
+        for id in self.volume.objects.all_ids().collect::<Vec<u32>>() {
+            self.begin([id])?;
             if self.volume.objects.get(id).is_some() {
                 repaired += u32::from(self.volume.repair(id)?);
             }

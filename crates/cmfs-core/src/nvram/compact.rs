@@ -10,14 +10,15 @@
 use super::group::{self, Context};
 use super::heap::{Chunk, Key};
 use super::pages::Scale;
-use super::{GROUP, Pairing, Refusal, Snapshot, State, Store, entries_of};
+use super::{Pairing, Refusal, Snapshot, State, Store, entries_of};
 use crate::bits::{BitReader, BitWriter};
 use crate::blocks::{Block, BlockState};
 use crate::error::Result;
 use crate::fs::{Names, UpdateReport};
 use crate::map::SEGMENT;
 use crate::media::Nvram;
-use crate::object::{NONE, Object};
+use crate::error::Error;
+use crate::object::{GROUP, LOST_FOUND, NONE, Object, Objects};
 use crate::{crc32c, nvram::pages};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -166,6 +167,10 @@ impl<V: Nvram> Store<V> {
         {
             return Ok(report);
         }
+        // What is in the NVRAM alone must not be cleared.
+        if snapshot.objects.has_stored() {
+            return Err(Error::NoSpace);
+        }
         // From scratch: all of the room is in one piece then.
         self.clear_compact()?;
         self.note_all(snapshot);
@@ -190,15 +195,23 @@ impl<V: Nvram> Store<V> {
     fn commit_changes(&mut self, snapshot: &Snapshot) -> Put<UpdateReport> {
         let before = self.heap.written_bytes;
         let update = (self.update as u32).wrapping_add(1);
+        self.usable = snapshot.blocks.usable();
+        self.heap.begin();
+        let tombstones = self.tombstones.clone();
         for key in core::mem::take(&mut self.tombstones) {
             self.heap.remove(key);
         }
         let mut report = UpdateReport { records: self.objects.len() as u32, ..UpdateReport::default() };
+        let mut named = Vec::new();
         if snapshot.clean && self.names == Names::Auto {
-            self.put_names(snapshot, update)?;
+            self.put_names(snapshot, update, &mut named)?;
         }
         let done = self.put_records(snapshot, update)?;
         if done.is_err() {
+            // The records are as the superblock says, again.
+            self.heap.roll_back()?;
+            self.tombstones = tombstones;
+            named.into_iter().for_each(|id| self.named.remove(id));
             return Ok(Err(Full));
         }
         self.heap.persist()?;
@@ -231,8 +244,9 @@ impl<V: Nvram> Store<V> {
         let context = self.context(snapshot.blocks.usable());
         let groups: BTreeSet<u32> = self.objects.iter().map(|id| id / GROUP).collect();
         for group in groups {
+            let stored = self.stored_of(snapshot.objects, group, context)?;
             let named = |id: u32| self.named.contains(id);
-            let (bytes, external) = group::write(snapshot.objects, group, context, &named);
+            let (bytes, external) = group::write(snapshot.objects, &stored, group, context, &named);
             if !self.put(Key::new(Key::GROUP, group), update, &bytes)? {
                 return Ok(Err(Full));
             }
@@ -249,6 +263,24 @@ impl<V: Nvram> Store<V> {
             }
         }
         self.put_blocks(snapshot, update)
+    }
+
+    /// Objects of a group that are in the NVRAM alone, as its record has them.
+    fn stored_of(&mut self, objects: &Objects, group: u32, context: Context) -> Result<Vec<group::Read>> {
+        if !objects.has_stored_of(group) {
+            return Ok(Vec::new());
+        }
+        let spoilt = Error::Corrupt { what: "NVRAM record", why: "it is spoilt", at: u64::from(group) };
+        let bytes = self.contents(Key::new(Key::GROUP, group)).map_err(|_| spoilt)?;
+        let mut stored = Vec::new();
+        let mut keep = |read: group::Read| {
+            if objects.is_stored(read.id) {
+                stored.push(read);
+            }
+            Some(())
+        };
+        group::read(&bytes, group, context, &mut keep).ok_or(spoilt)?;
+        Ok(stored)
     }
 
     /// First segments that are too long for the group's record, and those that are no more.
@@ -320,8 +352,8 @@ impl<V: Nvram> Store<V> {
     }
 
     /// Names of groups with an object whose names record is not true any more, as far as a quarter of the memory
-    /// stays free.
-    fn put_names(&mut self, snapshot: &Snapshot, update: u32) -> Result<()> {
+    /// stays free. What is said now and was not before is added to `named`.
+    fn put_names(&mut self, snapshot: &Snapshot, update: u32, named: &mut Vec<u32>) -> Result<()> {
         for group in core::mem::take(&mut self.unnamed) {
             let Some(bytes) = self.names_of(snapshot, group)? else { continue };
             let spare = self.heap.size_bytes() / 8 / 4;
@@ -334,8 +366,9 @@ impl<V: Nvram> Store<V> {
             self.objects.insert(group * GROUP);
             for id in group * GROUP..(group + 1) * GROUP {
                 let loaded = snapshot.objects.get(id).is_some_and(|object| object.details.is_some());
-                if loaded && !snapshot.objects.is_dirty(id) {
+                if loaded && !snapshot.objects.is_dirty(id) && !self.named.contains(id) {
                     self.named.insert(id);
+                    named.push(id);
                 }
             }
         }
@@ -347,8 +380,8 @@ impl<V: Nvram> Store<V> {
         Ok(self.heap.put(key, word(&bytes, 4), &bytes)?)
     }
 
-    /// Reads everything but names.
-    pub(super) fn load_compact(&mut self) -> core::result::Result<State, Refusal> {
+    /// Reads everything but names; with a bound of memory, objects are looked at and left where they are.
+    pub(super) fn load_compact(&mut self, memory_bytes: usize) -> core::result::Result<State, Refusal> {
         if self.heap.size_bytes() < HEAP_AT {
             return Err(Refusal::Foreign);
         }
@@ -382,8 +415,10 @@ impl<V: Nvram> Store<V> {
             last_block: says.last_block,
             open: (says.open_block != NONE).then_some((says.open_block, says.open_next)),
             modified,
+            objects: Objects::bounded(memory_bytes),
             ..State::default()
         };
+        self.usable = usable;
         if says.last_block >= self.geometry.blocks
             || state.open.is_some_and(|(block, _)| block >= self.geometry.blocks)
         {
@@ -452,16 +487,30 @@ impl<V: Nvram> Store<V> {
         for key in self.heap.keys(Key::GROUP) {
             let group = u32::try_from(key.of).ok().filter(|group| *group <= limit).ok_or(Refusal::Damaged)?;
             let bytes = self.contents(key)?;
-            for read in group::read(&bytes, group, context).ok_or(Refusal::Damaged)? {
-                let (id, mut object) = (read.id, read.object);
+            let mut external = Vec::new();
+            let mut keep = |read: group::Read| {
                 if read.named {
-                    self.named.insert(id);
+                    self.named.insert(read.id);
+                }
+                if !state.objects.is_bounded() || read.id <= LOST_FOUND {
+                    state.objects.insert(read.id, read.object);
+                } else {
+                    if read.object.header == NONE {
+                        state.headerless.push(read.id);
+                    }
+                    state.objects.store(read.id);
                 }
                 if read.external {
-                    self.load_segment(&mut object, id, 0, context)?;
+                    external.push(read.id);
+                }
+                Some(())
+            };
+            group::read(&bytes, group, context, &mut keep).ok_or(Refusal::Damaged)?;
+            for id in external {
+                if let Some(object) = state.objects.get_mut(id) {
+                    self.load_segment(object, id, 0, context)?;
                     loaded.insert(Key::segment(id, 0));
                 }
-                state.objects.insert(id, object);
             }
         }
         for key in self.heap.keys(Key::SEGMENT) {
@@ -475,6 +524,40 @@ impl<V: Nvram> Store<V> {
             }
         }
         self.check_rest(&loaded)
+    }
+
+    /// See [`Store::fetch`].
+    pub(super) fn fetch_compact(
+        &mut self,
+        group: u32,
+        pages: bool,
+        wanted: &dyn Fn(u32) -> bool,
+        visit: &mut dyn FnMut(u32, Object),
+    ) -> core::result::Result<(), Refusal> {
+        let context = self.context(self.usable);
+        let bytes = self.contents(Key::new(Key::GROUP, group))?;
+        let mut found = Vec::new();
+        let mut keep = |read: group::Read| {
+            if wanted(read.id) {
+                found.push(read);
+            }
+            Some(())
+        };
+        group::read(&bytes, group, context, &mut keep).ok_or(Refusal::Damaged)?;
+        for group::Read { id, mut object, external, .. } in found {
+            if external && pages {
+                self.load_segment(&mut object, id, 0, context)?;
+            }
+            if pages && context.pages_of(object.size) > SEGMENT {
+                for segment in self.heap.segments_of(id, 1).collect::<Vec<u32>>() {
+                    if !self.tombstones.contains(&Key::segment(id, segment)) {
+                        self.load_segment(&mut object, id, segment, context)?;
+                    }
+                }
+            }
+            visit(id, object);
+        }
+        Ok(())
     }
 
     /// A head with a wrong bit makes another record of one, which is missed then though it counts in the digest: so all

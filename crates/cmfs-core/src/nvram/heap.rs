@@ -92,6 +92,8 @@ pub(super) struct Heap<V> {
     /// To be given back after the next update.
     retired: Vec<usize>,
     used_words: usize,
+    /// What keys stood for before they changed in this update, in order.
+    undo: Vec<(Key, Option<Chunk>)>,
     /// Bytes written so far.
     pub written_bytes: u64,
 }
@@ -109,6 +111,7 @@ impl<V: Nvram> Heap<V> {
             places: BTreeMap::new(),
             retired: Vec::new(),
             used_words: 0,
+            undo: Vec::new(),
             written_bytes: 0,
         }
     }
@@ -163,6 +166,7 @@ impl<V: Nvram> Heap<V> {
         self.free.clear();
         self.places.clear();
         self.retired.clear();
+        self.undo.clear();
         self.used_words = 0;
         let mut at = self.start;
         while at < self.end {
@@ -273,21 +277,51 @@ impl<V: Nvram> Heap<V> {
         }
         self.used_words += words;
         let crc = if self.sums { sum(words, Some(key), &padded) as u32 } else { crc };
-        if let Some(old) = self.places.insert(key, Chunk { at, words, key: Some(key), crc }) {
-            self.retired.push(old.at);
-        }
+        let old = self.places.insert(key, Chunk { at, words, key: Some(key), crc });
+        self.undo.push((key, old));
+        self.retired.extend(old.map(|old| old.at));
         Ok(true)
     }
 
     /// Forgets a record; it stays until [`release`](Heap::release).
     pub fn remove(&mut self, key: Key) {
         if let Some(old) = self.places.remove(&key) {
+            self.undo.push((key, Some(old)));
             self.retired.push(old.at);
         }
     }
 
+    /// An update begins, which may be [rolled back](Heap::roll_back) until [`release`](Heap::release).
+    pub fn begin(&mut self) {
+        self.undo.clear();
+    }
+
+    /// Gives back what was put since [`begin`](Heap::begin): keys stand for what they stood for.
+    pub fn roll_back(&mut self) -> Result<(), NvramError> {
+        for (key, old) in core::mem::take(&mut self.undo).into_iter().rev() {
+            let new = self.places.get(&key).copied().filter(|new| old.is_none_or(|old| old.at != new.at));
+            if let Some(new) = new {
+                self.discard(new)?;
+                self.used_words = self.used_words.saturating_sub(new.words);
+            }
+            match old {
+                Some(old) => drop(self.places.insert(key, old)),
+                None => drop(self.places.remove(&key)),
+            }
+        }
+        self.retired.clear();
+        self.device.persist()
+    }
+
+    /// Bytes of memory that the table of records takes, about: what a tree adds to its entries is half as much again.
+    pub fn table_bytes(&self) -> usize {
+        let entry = size_of::<Key>() + size_of::<Chunk>();
+        (self.places.len() * entry + self.free.len() * 16) * 3 / 2
+    }
+
     /// Gives back what was replaced and removed.
     pub fn release(&mut self) -> Result<(), NvramError> {
+        self.undo = Vec::new();
         for at in core::mem::take(&mut self.retired) {
             let mut word = [0; WORD];
             self.device.read(at, &mut word)?;

@@ -12,13 +12,10 @@ use crate::error::{Error, Result};
 use crate::fs::{Layout, Names, UpdateReport};
 use crate::map::SEGMENT;
 use crate::media::{Geometry, Nvram, NvramError};
-use crate::object::{Details, Objects};
+use crate::object::{Details, GROUP, Object, Objects};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use heap::{Heap, Key};
-
-/// Objects of a group record.
-pub(crate) const GROUP: u32 = 64;
 
 /// Why the NVRAM cannot be mounted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +78,15 @@ pub(crate) struct State {
     pub open: Option<(u32, u32)>,
     /// The NAND was written since.
     pub modified: bool,
+    /// Objects that are left in the NVRAM and have contents there, but no header.
+    pub headerless: Vec<u32>,
 }
 
 /// What is to be said.
 pub(crate) struct Snapshot<'a> {
     pub objects: &'a Objects,
     pub blocks: &'a Blocks,
-    pub changed_blocks: BTreeSet<u32>,
+    pub changed_blocks: &'a BTreeSet<u32>,
     pub geometry: &'a Geometry,
     pub open: Option<(u32, u32)>,
     pub sequence: u32,
@@ -120,6 +119,8 @@ pub(crate) struct Store<V> {
     tombstones: Vec<Key>,
     /// All records have to be made anew.
     all: bool,
+    /// Pages of a block that hold data, by the last update.
+    usable: u32,
 }
 
 /// A set of object numbers.
@@ -171,6 +172,7 @@ impl<V: Nvram> Store<V> {
             unnamed: BTreeSet::new(),
             tombstones: Vec::new(),
             all: false,
+            usable: geometry.pages_per_block,
         }
     }
 
@@ -192,16 +194,18 @@ impl<V: Nvram> Store<V> {
         Ok(store)
     }
 
-    /// Reads an NVRAM; if it cannot be mounted from, it is given back with the reason.
+    /// Reads an NVRAM; if it cannot be mounted from, it is given back with the reason. With a bound of `memory_bytes` objects are
+    /// left in there, to be [fetched](Store::fetch).
     pub fn open(
         device: V,
         layout: Layout,
         names: Names,
         geometry: &Geometry,
+        memory_bytes: usize,
     ) -> Result<(Store<V>, State), (V, Refusal)> {
         let mut store = Store::new(device, layout, names, geometry);
         let state = match layout {
-            Layout::Compact => store.load_compact(),
+            Layout::Compact => store.load_compact(memory_bytes),
             Layout::Paper => store.load_paper(),
         };
         match state {
@@ -253,6 +257,50 @@ impl<V: Nvram> Store<V> {
 
     pub fn is_modified(&self) -> bool {
         self.modified
+    }
+
+    /// Words of the heap that are free.
+    pub fn free_bytes(&self) -> usize {
+        self.heap.free_words() * 8
+    }
+
+    /// Bytes of memory that its own tables take: what grows with the number of records.
+    pub fn table_bytes(&self) -> usize {
+        self.heap.table_bytes()
+            + self.named.0.capacity() * 8
+            + 24 * (self.objects.len() + self.segments.len() + self.unnamed.len())
+    }
+
+    /// Whether what the records say of an object is all there is to say of it.
+    pub fn is_told(&self, id: u32) -> bool {
+        let segments = self.segments.range((id, 0)..=(id, u32::MAX)).next();
+        self.layout == Layout::Compact
+            && !self.overflow
+            && !self.all
+            && segments.is_none()
+            && !self.objects.contains(&id)
+    }
+
+    /// Visits those objects of a group that are wanted as the records say they are, in order; without `pages` those in
+    /// records of their own are left out.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a record is not as it was when the NVRAM was read.
+    pub fn fetch(
+        &mut self,
+        group: u32,
+        pages: bool,
+        wanted: &dyn Fn(u32) -> bool,
+        visit: &mut dyn FnMut(u32, Object),
+    ) -> Result<()> {
+        self.fetch_compact(group, pages, wanted, visit).map_err(|refusal| match refusal {
+            Refusal::Unreadable => Error::Gone,
+            _ => Error::Corrupt {
+                what: "NVRAM record",
+                why: "it is spoilt; a mount without this NVRAM finds what it was of",
+                at: u64::from(group),
+            },
+        })
     }
 
     pub fn note_object(&mut self, id: u32) {
