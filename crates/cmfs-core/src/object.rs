@@ -154,7 +154,7 @@ impl Object {
             size_of::<Details>() + details.name.len() + details.rest.as_ref().map_or(0, text)
         });
         let dir = self.dir.as_deref().map_or(0, |dir| size_of::<Dir>() + dir.heap_bytes());
-        size_of::<Object>() + 2 * size_of::<usize>() + self.map.heap_bytes() + details + dir
+        size_of::<Object>() + self.map.heap_bytes() + details + dir
     }
 
     /// Whether it has a name, or had one when it was last seen.
@@ -236,6 +236,8 @@ struct Budget {
     links: BTreeMap<u32, u32>,
     /// What stays for another reason.
     pinned: BTreeSet<u32>,
+    /// Objects that were put back.
+    fetched: u64,
 }
 
 /// All objects, by number. Each is here, or, where memory is bounded, in the NVRAM alone: *stored*. What is dirty is
@@ -402,6 +404,7 @@ impl Objects {
 
     /// An object that was stored is here now.
     pub fn put_back(&mut self, id: u32, mut object: Object) {
+        self.budget.fetched += 1;
         object.links = self.budget.links.remove(&id).unwrap_or(0);
         if let Some(dir) = object.dir.as_deref_mut() {
             dir.unload();
@@ -457,15 +460,35 @@ impl Objects {
 
     /// Bytes that may be taken, less those that are.
     pub fn room(&mut self) -> usize {
+        match self.budget.most {
+            0 => usize::MAX,
+            most => most.saturating_sub(self.bytes()),
+        }
+    }
+
+    /// Bytes that are taken.
+    pub fn bytes(&mut self) -> usize {
         if self.budget.most == 0 {
-            return usize::MAX;
+            return self.iter().map(|(_, object)| object.bytes()).sum::<usize>() + self.table_bytes();
         }
         for id in core::mem::take(&mut self.budget.touched) {
             self.recount(id);
         }
-        let table = self.slots.capacity() * size_of::<Slots>();
-        let bytes = self.budget.bytes + table + 64 * self.dirty.len() + 32 * self.budget.links.len();
-        self.budget.most.saturating_sub(bytes)
+        self.budget.bytes + self.table_bytes()
+    }
+
+    fn table_bytes(&self) -> usize {
+        let pointers: usize =
+            self.slots.iter().map(|slots| slots.objects.capacity() * size_of::<usize>()).sum();
+        self.slots.capacity() * size_of::<Slots>()
+            + pointers
+            + 64 * self.dirty.len()
+            + 32 * self.budget.links.len()
+    }
+
+    /// Objects that were put back.
+    pub fn fetched(&self) -> u64 {
+        self.budget.fetched
     }
 
     fn recount(&mut self, id: u32) {

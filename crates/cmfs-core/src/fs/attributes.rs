@@ -139,7 +139,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if name.is_empty() || name.contains(&0) || id == LOST_FOUND {
             return Err(Error::BadArgument);
         }
-        if value.is_some() { self.begin_more([id])? } else { self.begin([id])? }
+        if value.is_some() {
+            self.begin_more([id])?
+        } else {
+            self.begin([id])?
+        }
         let room = (self.volume.page_bytes() as usize).saturating_sub(crate::header::HEADER_BYTES + 96);
         let rest = self.volume.rest(id)?;
         let there = rest.attributes.iter().position(|(other, _)| **other == *name);

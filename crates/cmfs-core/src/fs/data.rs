@@ -244,6 +244,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Makes an object durable, with the names that lead to it.
     pub fn sync_object(&mut self, id: u32) -> Result<()> {
+        self.begin([id])?;
         self.flush_object(id)?;
         let objects = &self.volume.objects;
         if objects.find(id)?.links > 0 {

@@ -127,12 +127,7 @@ impl<V: Nvram> Memory<V> {
     }
 
     /// Fetches those objects of a group that are stored and wanted.
-    pub fn bring(
-        &mut self,
-        objects: &mut Objects,
-        group: u32,
-        wanted: impl Fn(u32) -> bool,
-    ) -> Result<()> {
+    pub fn bring(&mut self, objects: &mut Objects, group: u32, wanted: impl Fn(u32) -> bool) -> Result<()> {
         let mut found = Vec::new();
         let is_wanted = |id: u32| objects.is_stored(id) && wanted(id);
         self.visit(group, true, &is_wanted, &mut |id, object| found.push((id, object)))?;

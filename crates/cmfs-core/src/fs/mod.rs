@@ -53,7 +53,7 @@ pub use names::{Entry, NewObject};
 
 use crate::blocks::Wear;
 use crate::error::{Error, Result};
-use crate::media::{Nand, Nvram};
+use crate::media::{Geometry, Nand, Nvram};
 use crate::nvram::Store;
 use crate::object::Time;
 use alloc::vec::Vec;
@@ -138,13 +138,25 @@ impl Config {
     /// The smallest bound of memory, bytes: a group of objects being written, and what an operation or two use.
     pub const MEMORY_MIN: usize = 24 << 10;
 
+    /// Bytes of memory that are taken beside [`memory_bytes`](Config::memory_bytes) on such a part: for each block what is
+    /// known of it, pages that wait, and what an operation needs while it is under way, records of a group among it.
+    pub fn fixed_bytes(&self, geometry: &Geometry) -> usize {
+        let page = geometry.page_bytes as usize;
+        let blocks = geometry.blocks as usize * (size_of::<crate::blocks::Block>() + 40);
+        let group = crate::object::GROUP as usize * (size_of::<crate::object::Object>() + 48);
+        blocks + group + (self.cache_pages + 4) * (page + 64) + geometry.pages_per_block as usize * 64
+    }
+
     fn check(&self) -> Result<()> {
         match self.memory_bytes {
             0 => Ok(()),
-            _ if self.layout == Layout::Paper => {
-                Err(Error::Unsupported("the paper's layout needs all objects in memory: leave memory_bytes at 0"))
+            _ if self.layout == Layout::Paper => Err(Error::Unsupported(
+                "the paper's layout needs all objects in memory: leave memory_bytes at 0",
+            )),
+            // Tests bound it to less, so that small volumes do not fit.
+            1..Config::MEMORY_MIN if !cfg!(test) => {
+                Err(Error::Unsupported("memory_bytes must be 0, or 24 KiB or more"))
             }
-            1..Config::MEMORY_MIN => Err(Error::Unsupported("memory_bytes must be 0, or 24 KiB or more")),
             _ => Ok(()),
         }
     }
@@ -177,6 +189,8 @@ pub struct Stats {
     pub scrubbed: u64,
     /// Pages that it could not read.
     pub scrub_failures: u64,
+    /// Objects that were fetched from the NVRAM, since memory is bounded.
+    pub fetched: u64,
     /// Updates of the NVRAM.
     pub commits: u64,
     /// Bytes of records written by them.
@@ -241,6 +255,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// What was done since it was opened.
     pub fn stats(&self) -> Stats {
         let mut stats = self.volume.stats();
+        stats.fetched = self.volume.objects.fetched();
         self.scrubber.count(&mut stats);
         stats
     }
@@ -273,6 +288,12 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Whether records did not fit the NVRAM, so that a mount would scan.
     pub fn nvram_overflows(&self) -> bool {
         self.volume.log.memory.store().is_some_and(Store::overflows)
+    }
+
+    /// Bytes of memory that objects, page tables, names, and what is known of the NVRAM's records take, about: what
+    /// [`Config::memory_bytes`] bounds.
+    pub fn memory_bytes(&mut self) -> usize {
+        self.volume.objects.bytes() + self.volume.log.memory.table_bytes()
     }
 
     /// How many objects there are, names of links among them.
@@ -309,18 +330,24 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     fn begin<const COUNT: usize>(&mut self, objects: [u32; COUNT]) -> Result<()> {
         if self.volume.objects.is_bounded() {
             self.volume.objects.begin();
-            if !self.volume.make_memory() && self.volume.log.memory.is_modified() {
-                // Its own errors are for whoever asks for an update.
-                let _ = self.update();
-            }
+            self.find_memory();
         }
         objects.into_iter().try_for_each(|id| self.volume.bring(id))
+    }
+
+    /// Whether a quarter of the memory is free, or could be made so.
+    fn find_memory(&mut self) -> bool {
+        if !self.volume.make_memory() && self.has_changed() {
+            // Its own errors are for whoever asks for an update.
+            let _ = self.update();
+        }
+        self.volume.make_memory()
     }
 
     /// As [`begin`](Fs::begin), of an operation after which there is more to know than before.
     fn begin_more<const COUNT: usize>(&mut self, objects: [u32; COUNT]) -> Result<()> {
         self.begin(objects)?;
-        if self.volume.make_memory() { Ok(()) } else { Err(Error::NoMemory) }
+        if self.find_memory() { Ok(()) } else { Err(Error::NoMemory) }
     }
 
     /// Gives every object whose header cannot be read a new one, under the name it goes by now; how many.

@@ -225,10 +225,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
         self.last_update_ms = now_ms;
         self.refresh()?;
-        let changed = self.volume.objects.dirty_from(0).next().is_some()
+        if self.has_changed() { self.update().map(Some) } else { Ok(None) }
+    }
+
+    /// Whether an update would write something.
+    pub(super) fn has_changed(&self) -> bool {
+        self.volume.objects.dirty_from(0).next().is_some()
             || self.cache.len() > 0
-            || self.volume.log.memory.is_modified();
-        if changed { self.update().map(Some) } else { Ok(None) }
+            || self.volume.log.memory.is_modified()
     }
 
     /// Makes all durable and leaves a checkpoint for YAFFS2 on a machine whose pointers have `pointer_bytes` (4 or 8);

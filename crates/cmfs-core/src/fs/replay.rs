@@ -14,7 +14,9 @@ use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::header::Header;
 use crate::media::{Nand, Nvram};
-use crate::object::{DELETED, GROUP, Kind, LOST_FOUND, MAX_ID, NONE, Object, Objects, PAGES_MAX, ROOT, UNLINKED};
+use crate::object::{
+    DELETED, GROUP, Kind, LOST_FOUND, MAX_ID, NONE, Object, Objects, PAGES_MAX, ROOT, UNLINKED,
+};
 use crate::tags::{Extra, Packed, PageKind, SEQUENCE_CHECKPOINT, SEQUENCE_FORMAT, SpareState};
 use alloc::vec::Vec;
 

@@ -7,12 +7,10 @@
 use super::clean::Cleaner;
 use super::log::Log;
 use super::{Config, Stats, UpdateReport};
+use crate::dir::ENTRY_BYTES;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
-use crate::dir::ENTRY_BYTES;
-use crate::object::{
-    Census, GROUP, Kind, LOST_FOUND, NONE, Object, Objects, Orphan, ROOT, Time, UNLINKED,
-};
+use crate::object::{Census, GROUP, Kind, LOST_FOUND, NONE, Object, Objects, Orphan, ROOT, Time, UNLINKED};
 use crate::tags::Packed;
 use alloc::vec::Vec;
 

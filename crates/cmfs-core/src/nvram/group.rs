@@ -4,8 +4,8 @@
 //! size, where its data begins and where its header is. Files that were written one after the other differ in
 //! nothing and take less than a byte.
 
-use super::pages::{self, HOLE, Scale};
 use super::entries_of;
+use super::pages::{self, HOLE, Scale};
 use crate::bits::{BitReader, BitWriter};
 use crate::object::{GROUP, Kind, NONE, Object, Objects, ROOT};
 use alloc::vec::Vec;

@@ -15,6 +15,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 const WORD: usize = 8;
+/// Free chunks that are not worth joining.
+const FREE_MAX: usize = 64;
 const KIND_FREE: u8 = 0;
 const WORDS_MAX: u64 = (1 << 20) - 1;
 const KEY_BITS: u32 = 40;
@@ -48,6 +50,15 @@ impl Key {
         Key { kind: Key::SEGMENT, of: u64::from(segment) << ID_BITS | u64::from(id) }
     }
 
+    /// As one number, in the order of kinds.
+    fn packed(self) -> u64 {
+        u64::from(self.kind) << KEY_BITS | self.of
+    }
+
+    fn unpack(packed: u64) -> Key {
+        Key { kind: (packed >> KEY_BITS) as u8, of: packed & ((1 << KEY_BITS) - 1) }
+    }
+
     /// Object and segment of a segment's key.
     pub fn id_and_segment(self) -> (u32, u32) {
         ((self.of & ((1 << ID_BITS) - 1)) as u32, (self.of >> ID_BITS) as u32)
@@ -63,6 +74,24 @@ pub(super) struct Chunk {
     pub key: Option<Key>,
     /// Checksum of the record, if it has one.
     pub crc: u32,
+}
+
+/// Where a record is, in words, as the table of records has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    at: u32,
+    words: u32,
+    crc: u32,
+}
+
+impl Place {
+    fn of(chunk: Chunk) -> Place {
+        Place { at: (chunk.at / WORD) as u32, words: chunk.words as u32, crc: chunk.crc }
+    }
+
+    fn chunk(self, key: Key) -> Chunk {
+        Chunk { at: self.at as usize * WORD, words: self.words as usize, key: Some(key), crc: self.crc }
+    }
 }
 
 /// The checksum of a chunk that has none of its own: of its length, its key and, unless it is free, its contents.
@@ -88,7 +117,7 @@ pub(super) struct Heap<V> {
     /// Free chunks: words by place.
     free: BTreeMap<usize, usize>,
     /// Where each record is.
-    places: BTreeMap<Key, Chunk>,
+    places: BTreeMap<u64, Place>,
     /// To be given back after the next update.
     retired: Vec<usize>,
     used_words: usize,
@@ -210,7 +239,7 @@ impl<V: Nvram> Heap<V> {
             None => drop(self.free.insert(chunk.at, chunk.words)),
             Some(key) => {
                 self.used_words += chunk.words;
-                self.places.insert(key, chunk);
+                self.places.insert(key.packed(), Place::of(chunk));
             }
         }
     }
@@ -223,7 +252,7 @@ impl<V: Nvram> Heap<V> {
     }
 
     pub fn place(&self, key: Key) -> Option<Chunk> {
-        self.places.get(&key).copied()
+        self.places.get(&key.packed()).map(|place| place.chunk(key))
     }
 
     /// How many records there are, and the sum of their checksums: what a superblock holds against them.
@@ -235,19 +264,20 @@ impl<V: Nvram> Heap<V> {
 
     /// Segments of an object from one on that have a record.
     pub fn segments_of(&self, id: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
-        let range = Key::segment(0, from)..Key { kind: Key::SEGMENT + 1, of: 0 };
+        let range = Key::segment(0, from).packed()..Key::new(Key::SEGMENT + 1, 0).packed();
         self.places.range(range).filter_map(move |(key, _)| {
-            let (own, segment) = key.id_and_segment();
+            let (own, segment) = Key::unpack(*key).id_and_segment();
             (own == id).then_some(segment)
         })
     }
 
     pub fn keys(&self, kind: u8) -> Vec<Key> {
-        self.places.keys().filter(|key| key.kind == kind).copied().collect()
+        let range = Key::new(kind, 0).packed()..Key::new(kind + 1, 0).packed();
+        self.places.range(range).map(|(key, _)| Key::unpack(*key)).collect()
     }
 
     pub fn all_keys(&self) -> Vec<Key> {
-        self.places.keys().copied().collect()
+        self.places.keys().map(|key| Key::unpack(*key)).collect()
     }
 
     /// The contents of a record, all words of it; `None` if it is not there, or spoilt by its head's checksum.
@@ -277,7 +307,8 @@ impl<V: Nvram> Heap<V> {
         }
         self.used_words += words;
         let crc = if self.sums { sum(words, Some(key), &padded) as u32 } else { crc };
-        let old = self.places.insert(key, Chunk { at, words, key: Some(key), crc });
+        let place = Place::of(Chunk { at, words, key: Some(key), crc });
+        let old = self.places.insert(key.packed(), place).map(|old| old.chunk(key));
         self.undo.push((key, old));
         self.retired.extend(old.map(|old| old.at));
         Ok(true)
@@ -285,7 +316,7 @@ impl<V: Nvram> Heap<V> {
 
     /// Forgets a record; it stays until [`release`](Heap::release).
     pub fn remove(&mut self, key: Key) {
-        if let Some(old) = self.places.remove(&key) {
+        if let Some(old) = self.places.remove(&key.packed()).map(|old| old.chunk(key)) {
             self.undo.push((key, Some(old)));
             self.retired.push(old.at);
         }
@@ -299,14 +330,14 @@ impl<V: Nvram> Heap<V> {
     /// Gives back what was put since [`begin`](Heap::begin): keys stand for what they stood for.
     pub fn roll_back(&mut self) -> Result<(), NvramError> {
         for (key, old) in core::mem::take(&mut self.undo).into_iter().rev() {
-            let new = self.places.get(&key).copied().filter(|new| old.is_none_or(|old| old.at != new.at));
+            let new = self.place(key).filter(|new| old.is_none_or(|old| old.at != new.at));
             if let Some(new) = new {
                 self.discard(new)?;
                 self.used_words = self.used_words.saturating_sub(new.words);
             }
             match old {
-                Some(old) => drop(self.places.insert(key, old)),
-                None => drop(self.places.remove(&key)),
+                Some(old) => drop(self.places.insert(key.packed(), Place::of(old))),
+                None => drop(self.places.remove(&key.packed())),
             }
         }
         self.retired.clear();
@@ -315,7 +346,7 @@ impl<V: Nvram> Heap<V> {
 
     /// Bytes of memory that the table of records takes, about: what a tree adds to its entries is half as much again.
     pub fn table_bytes(&self) -> usize {
-        let entry = size_of::<Key>() + size_of::<Chunk>();
+        let entry = size_of::<u64>() + size_of::<Place>();
         (self.places.len() * entry + self.free.len() * 16) * 3 / 2
     }
 
@@ -330,7 +361,8 @@ impl<V: Nvram> Heap<V> {
             self.free.insert(at, words);
             self.used_words = self.used_words.saturating_sub(words);
         }
-        Ok(())
+        // Neighbours are one chunk to the table, too, when there are many.
+        if self.free.len() > FREE_MAX.max(self.places.len() / 4) { self.join() } else { Ok(()) }
     }
 
     /// The smallest free chunk that is large enough; neighbours are joined when none is.
