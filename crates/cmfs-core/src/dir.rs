@@ -89,6 +89,11 @@ impl Dir {
         found.filter(|(other, _)| *other == key).map(|(_, id)| *id).collect()
     }
 
+    /// The keys of all names, and whose they are, if names are loaded.
+    pub fn keys(&self) -> Vec<(u32, u32)> {
+        self.names.iter().flatten().copied().collect()
+    }
+
     pub fn has_names(&self) -> bool {
         self.names.is_some()
     }

@@ -201,6 +201,7 @@ pub(crate) const GROUP: u32 = 64;
 struct Slots {
     /// Which are in memory, a bit each; in order.
     here: u64,
+    #[expect(clippy::vec_box, reason = "numbers come and go in the middle: pointers are moved, not objects")]
     objects: Vec<Box<Object>>,
     /// Which are in the NVRAM alone.
     stored: u64,

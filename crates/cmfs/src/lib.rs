@@ -33,6 +33,7 @@ fn error(error: cmfs_core::Error) -> Error {
         )),
         Core::Mismatch(why) => Error::Mismatch(format!("NAND and NVRAM do not belong together: {why}")),
         Core::NoSpace => Error::NoSpace("the NAND is full"),
+        Core::NoMemory => Error::NoSpace("the memory that cmfs may take is used up"),
         Core::NotFound => Error::NotFound,
         Core::Exists => Error::Exists,
         Core::NotDir => Error::NotDir,

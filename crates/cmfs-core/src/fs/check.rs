@@ -93,22 +93,18 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if self.volume.objects.find(dir)?.dir.is_none() {
             return Ok(());
         }
-        self.volume.load_dir(dir)?;
-        let entries: Vec<u32> = self.volume.objects.dir(dir)?.entries(0).collect();
-        let mut names = BTreeSet::new();
-        for id in entries {
-            match self.volume.load_details(id, false) {
-                Ok(()) => {}
-                Err(Error::Gone) => return Err(Error::Gone),
-                Err(_) => continue,
-            }
-            let name = self.volume.objects.find(id)?.details.as_ref().map(|details| details.name.clone());
-            if name.is_some_and(|name| !names.insert(name)) {
-                problems.push(Problem {
-                    object: id,
-                    why: "another entry of its directory has its name",
-                    at: 0,
-                });
+        self.volume.load_names(dir)?;
+        let mut keys = self.volume.objects.dir(dir)?.keys();
+        keys.sort_unstable();
+        // Of different names few have one key.
+        for same in keys.chunk_by(|one, two| one.0 == two.0).filter(|same| same.len() > 1) {
+            let mut names = BTreeSet::new();
+            for (_, id) in same {
+                self.volume.show(*id)?;
+                if !names.insert(Vec::from(self.volume.objects.name_of(*id))) {
+                    let why = "another entry of its directory has its name";
+                    problems.push(Problem { object: *id, why, at: 0 });
+                }
             }
         }
         Ok(())

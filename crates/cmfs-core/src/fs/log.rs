@@ -55,6 +55,7 @@ pub(super) struct Log<N, V> {
 impl<N: Nand, V: Nvram> Log<N, V> {
     /// A log of which nothing is known yet.
     pub fn new(nand: N, config: Config) -> Result<Self> {
+        let config = Config { summaries: config.summaries && cfg!(feature = "summaries"), ..config };
         let flash = Flash::new(nand, &config)?;
         let geometry = flash.geometry();
         let usable = geometry.pages_per_block - summary::pages(&geometry, config.summaries);
@@ -429,6 +430,9 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     /// What a checkpoint says, if there is one that is whole. `firsts` collects what the first pages of blocks say,
     /// for the scan that follows if not.
     pub fn load_checkpoint(&mut self, firsts: &mut Vec<SpareState>) -> Result<Option<Objects>> {
+        if !cfg!(feature = "yaffs2") {
+            return Ok(None);
+        }
         let usable = self.blocks.usable();
         let Some((state, found)) = Checkpoint::load(&mut self.flash, usable, firsts)? else {
             return Ok(None);
@@ -469,6 +473,9 @@ impl<N: Nand, V: Nvram> Log<N, V> {
 
     /// Leaves a checkpoint of what is on flash; whether there was room for it.
     pub fn leave_checkpoint(&mut self, objects: &Objects, pointer_bytes: usize) -> Result<bool> {
+        if !cfg!(feature = "yaffs2") {
+            return Err(Error::Unsupported("checkpoints were left out of this build (feature yaffs2)"));
+        }
         let mut stream = self.stream(objects, pointer_bytes);
         let count = checkpoint::blocks_of(&stream, &self.flash.geometry());
         // A driver looks for no more, and needs its reserve.

@@ -89,7 +89,8 @@ pub struct Config {
     pub layout: Layout,
     /// Names in NVRAM.
     pub names: Names,
-    /// The last page of a full block repeats the tags of the others.
+    /// The last page of a full block repeats the tags of the others, where the feature is there. An NVRAM written otherwise costs a
+    /// scan.
     pub summaries: bool,
     /// Partly written pages that wait in memory.
     pub cache_pages: usize,
@@ -120,7 +121,7 @@ impl Default for Config {
         Config {
             layout: Layout::Compact,
             names: Names::Auto,
-            summaries: true,
+            summaries: cfg!(feature = "summaries"),
             cache_pages: 64,
             update_ms: 5000,
             reserve_blocks: 5,
@@ -148,6 +149,14 @@ impl Config {
     }
 
     fn check(&self) -> Result<()> {
+        if self.layout == Layout::Paper && !cfg!(feature = "paper") {
+            return Err(Error::Unsupported("the paper's layout was left out of this build (feature paper)"));
+        }
+        if self.plain && !cfg!(feature = "yaffs2") {
+            return Err(Error::Unsupported(
+                "parts without a format record were left out of this build (feature yaffs2)",
+            ));
+        }
         match self.memory_bytes {
             0 => Ok(()),
             _ if self.layout == Layout::Paper => Err(Error::Unsupported(

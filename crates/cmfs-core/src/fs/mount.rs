@@ -147,6 +147,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             Match::Stale => Some(WITHOUT),
             Match::Plain => Some("it has no format record"),
         };
+        // Records number pages by how many of a block hold data.
+        let differs = config.layout == super::Layout::Compact && state.usable != log.blocks.usable();
+        let stale =
+            stale.or(differs.then_some("the NVRAM was written with, or without, summaries of blocks"));
         if let Some(why) = stale {
             return Self::scan(log, Some(store.into_device()), why, false);
         }

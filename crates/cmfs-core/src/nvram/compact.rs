@@ -416,6 +416,7 @@ impl<V: Nvram> Store<V> {
             open: (says.open_block != NONE).then_some((says.open_block, says.open_next)),
             modified,
             objects: Objects::bounded(memory_bytes),
+            usable,
             ..State::default()
         };
         self.usable = usable;

@@ -39,7 +39,9 @@ impl Key {
     pub const SEGMENT: u8 = 2;
     pub const BLOCKS: u8 = 3;
     pub const NAMES: u8 = 4;
+    #[cfg_attr(not(feature = "paper"), expect(dead_code))]
     pub const DEVICE: u8 = 5;
+    #[cfg_attr(not(feature = "paper"), expect(dead_code))]
     pub const OBJECT: u8 = 6;
 
     pub fn new(kind: u8, of: u32) -> Key {

@@ -5,6 +5,7 @@ mod group;
 mod heap;
 mod names;
 mod pages;
+#[cfg_attr(not(feature = "paper"), path = "no_paper.rs")]
 mod paper;
 
 use crate::blocks::{Block, Blocks};
@@ -78,6 +79,8 @@ pub(crate) struct State {
     pub open: Option<(u32, u32)>,
     /// The NAND was written since.
     pub modified: bool,
+    /// Pages of a block that hold data, as it was written with.
+    pub usable: u32,
     /// Objects that are left in the NVRAM and have contents there, but no header.
     pub headerless: Vec<u32>,
 }
