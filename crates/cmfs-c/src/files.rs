@@ -46,7 +46,10 @@ pub unsafe extern "C" fn cmfs_open(
         if flags & TRUNCATE != 0 && volume.fs.attr(id)?.size > 0 {
             volume.fs.truncate(id, 0)?;
         }
-        *volume.open.entry(id).or_insert(0) += 1;
+        match volume.open.iter_mut().find(|(other, _)| *other == id) {
+            Some((_, count)) => *count += 1,
+            None => volume.open.push((id, 1)),
+        }
         *object = id;
         Ok(())
     };
@@ -61,11 +64,10 @@ pub unsafe extern "C" fn cmfs_open(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cmfs_close(volume: *mut Volume, object: u32) -> c_int {
     let work = |volume: &mut Volume| {
-        let count = volume.open.get_mut(&object).ok_or(Error::Stale)?;
-        *count -= 1;
-        let is_last = *count == 0;
-        if is_last {
-            volume.open.remove(&object);
+        let at = volume.open.iter().position(|(other, _)| *other == object).ok_or(Error::Stale)?;
+        volume.open[at].1 -= 1;
+        if volume.open[at].1 == 0 {
+            volume.open.swap_remove(at);
             if volume.fs.attr(object)?.links == 0 {
                 return volume.fs.discard(object);
             }

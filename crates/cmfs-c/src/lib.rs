@@ -22,15 +22,15 @@ pub use media::{CNand, CNvram};
 pub use names::*;
 pub use volume::*;
 
-use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use cmfs_core::{Error, Fs, ROOT};
 use core::ffi::{CStr, c_char, c_int};
 
 /// An open file system.
 pub struct Volume {
     fs: Fs<CNand, CNvram>,
-    /// How often each object is open.
-    open: BTreeMap<u32, u32>,
+    /// Objects that are open, and how often.
+    open: Vec<(u32, u32)>,
     /// Something panicked: nothing is trusted any more.
     broken: bool,
 }
@@ -38,7 +38,7 @@ pub struct Volume {
 impl Volume {
     /// What is open keeps its contents when its last name goes.
     fn is_open(&self, object: u32) -> bool {
-        self.open.contains_key(&object)
+        self.open.iter().any(|(other, _)| *other == object)
     }
 }
 

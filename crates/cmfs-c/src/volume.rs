@@ -2,7 +2,7 @@
 
 use crate::{CNand, CNvram, EINVAL, EIO, ENOMEM, Volume, caught, code, done, memory, with};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use cmfs_core::{Config, Error, Fs, Layout, MountKind, Names, Nand, Time};
 use core::ffi::{c_char, c_int, c_void};
 
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn cmfs_mount(
         Err(code) => return code,
     };
     let opened = caught(|| Fs::open(nand, nvram.copied(), config));
-    let new = |fs| Box::into_raw(Box::new(Volume { fs, open: BTreeMap::new(), broken: false }));
+    let new = |fs| Box::into_raw(Box::new(Volume { fs, open: Vec::new(), broken: false }));
     opened.map_or(EIO, |opened| code(opened.map(|fs| *volume = new(fs)).map(|()| 0)) as c_int)
 }
 
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn cmfs_unmount(volume: *mut Volume) -> c_int {
     }
     let end = move || {
         // What lost its last name while it was open goes.
-        for object in core::mem::take(&mut volume.open).into_keys() {
+        for (object, _) in core::mem::take(&mut volume.open) {
             match volume.fs.discard(object) {
                 Ok(()) | Err(Error::Stale) => {}
                 Err(error) => return Err(error),

@@ -97,11 +97,15 @@ impl Blocks {
     /// All blocks erased and good.
     pub fn new(geometry: Geometry, usable: u32) -> Blocks {
         let count = geometry.blocks;
+        let mut erased = BTreeSet::new();
+        for block in 0..count {
+            erased.insert((0, block));
+        }
         Blocks {
             table: alloc::vec![Block::default(); count as usize],
             geometry,
             usable,
-            erased: (0..count).map(|block| (0, block)).collect(),
+            erased,
             emptied: Vec::new(),
             erasable: BTreeSet::new(),
             live: 0,

@@ -4,8 +4,8 @@
 //! that all numbers take less is all numbers. A far page costs one segment.
 
 use crate::object::NONE;
+use crate::sorted::Map;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Pages of a segment.
@@ -193,7 +193,7 @@ impl Segment {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageMap {
     first: Segment,
-    rest: BTreeMap<u32, Segment>,
+    rest: Map<u32, Segment>,
     count: u32,
 }
 
@@ -253,7 +253,7 @@ impl PageMap {
         let (number, at) = place_of(index);
         let segment = match number {
             0 => &mut self.first,
-            number => self.rest.entry(number).or_default(),
+            number => self.rest.or_default(number),
         };
         let old = segment.set(at, page);
         self.count += u32::from(old.is_none());
@@ -309,17 +309,17 @@ impl PageMap {
         self.rest.iter().rev().find_map(last).or_else(|| self.first.end()).unwrap_or(0)
     }
 
-    /// Bytes beside those of the map itself; what a tree adds to its entries is taken for as much again.
+    /// Bytes beside those of the map itself.
     pub fn heap_bytes(&self) -> usize {
-        let entry = 2 * (size_of::<Segment>() + 4);
-        self.first.heap_bytes()
-            + self.rest.values().map(|segment| entry + segment.heap_bytes()).sum::<usize>()
+        let segments = self.rest.values().map(Segment::heap_bytes).sum::<usize>();
+        self.first.heap_bytes() + self.rest.heap_bytes() + segments
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::collections::BTreeMap;
 
     #[test]
     fn it_agrees_with_a_plain_map() {

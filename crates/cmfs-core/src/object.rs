@@ -4,8 +4,9 @@ use crate::dir::{Dir, key};
 use crate::error::{Error, Result};
 use crate::header::{Attribute, Header};
 use crate::map::PageMap;
+use crate::sorted::{self, Map};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// The root directory.
@@ -234,7 +235,7 @@ struct Budget {
     /// What may have grown since it was counted.
     touched: Vec<u32>,
     /// Links by what they stand for, of what is not here.
-    links: BTreeMap<u32, u32>,
+    links: Map<u32, u32>,
     /// What stays for another reason.
     pinned: BTreeSet<u32>,
     /// Objects that were put back.
@@ -250,7 +251,7 @@ pub(crate) struct Objects {
     /// Where the search for a free number goes on.
     next: u32,
     /// Objects whose header on flash is out of date, and when they were last touched, in creations.
-    dirty: BTreeMap<u32, u64>,
+    dirty: Map<u32, u64>,
     /// Counts objects made: what was not touched between two of them is taken for finished.
     creations: u64,
     budget: Budget,
@@ -418,7 +419,7 @@ impl Objects {
     /// A link stands for an object, wherever that is.
     pub fn count_link(&mut self, target: u32) {
         if self.is_stored(target) {
-            *self.budget.links.entry(target).or_insert(0) += 1;
+            *self.budget.links.or_default(target) += 1;
         } else if let Some(object) = self.get_mut(target) {
             object.links += 1;
         }
@@ -483,8 +484,8 @@ impl Objects {
             self.slots.iter().map(|slots| slots.objects.capacity() * size_of::<usize>()).sum();
         self.slots.capacity() * size_of::<Slots>()
             + pointers
-            + 64 * self.dirty.len()
-            + 32 * self.budget.links.len()
+            + self.dirty.heap_bytes()
+            + self.budget.links.heap_bytes()
     }
 
     /// Objects that were put back.
@@ -519,8 +520,8 @@ impl Objects {
                 idle.push((age, id));
             }
         }
-        idle.sort_unstable_by(|one, two| two.cmp(one));
-        for (_, id) in idle {
+        sorted::sort(&mut idle);
+        for (_, id) in idle.into_iter().rev() {
             if self.room() >= wanted {
                 break;
             }
@@ -602,7 +603,7 @@ impl Objects {
         let before = self.creations;
         self.creations += 1;
         let mut waiting: Vec<(u64, u32)> = self.dirty.iter().map(|(id, touched)| (*touched, *id)).collect();
-        waiting.sort_unstable();
+        sorted::sort(&mut waiting);
         let too_many = waiting.len().saturating_sub(most);
         let idle = |(number, (touched, id)): (usize, (u64, u32))| {
             (touched < before || number < too_many).then_some(id)
@@ -670,7 +671,7 @@ impl Budget {
         object.used = self.operation;
         if self.touched.iter().rev().take(4).all(|other| *other != id) {
             if self.touched.len() >= TOUCHED_MAX {
-                self.touched.sort_unstable();
+                sorted::sort(&mut self.touched);
                 self.touched.dedup();
             }
             self.touched.push(id);

@@ -5,8 +5,8 @@ use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
 use crate::object::{Kind, LOST_FOUND, NONE, ROOT};
+use crate::sorted;
 use crate::tags::{PageKind, SpareState};
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// One thing that is wrong.
@@ -95,13 +95,16 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
         self.volume.load_names(dir)?;
         let mut keys = self.volume.objects.dir(dir)?.keys();
-        keys.sort_unstable();
+        sorted::sort(&mut keys);
         // Of different names few have one key.
         for same in keys.chunk_by(|one, two| one.0 == two.0).filter(|same| same.len() > 1) {
-            let mut names = BTreeSet::new();
+            let mut names: Vec<Vec<u8>> = Vec::new();
             for (_, id) in same {
                 self.volume.show(*id)?;
-                if !names.insert(Vec::from(self.volume.objects.name_of(*id))) {
+                let name = Vec::from(self.volume.objects.name_of(*id));
+                let is_there = names.contains(&name);
+                names.push(name);
+                if is_there {
                     let why = "another entry of its directory has its name";
                     problems.push(Problem { object: *id, why, at: 0 });
                 }

@@ -10,12 +10,12 @@ use crate::error::{Error, Result};
 use crate::header::NAME_MAX;
 use crate::media::{Nand, Nvram};
 use crate::object::{GROUP, Kind, LOST_FOUND, NONE, UNLINKED};
+use crate::sorted::Map;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Where objects go whose half of a step of two moves did not get to flash: directory and name.
-pub(super) type HalfMoves = BTreeMap<u32, (u32, Box<[u8]>)>;
+pub(super) type HalfMoves = Map<u32, (u32, Box<[u8]>)>;
 
 impl<N: Nand, V: Nvram> Volume<N, V> {
     /// Gets all names of a directory into memory.

@@ -17,6 +17,7 @@ use crate::media::{Nand, Nvram};
 use crate::object::{
     DELETED, GROUP, Kind, LOST_FOUND, MAX_ID, NONE, Object, Objects, PAGES_MAX, ROOT, UNLINKED,
 };
+use crate::sorted;
 use crate::tags::{Extra, Packed, PageKind, SEQUENCE_CHECKPOINT, SEQUENCE_FORMAT, SpareState};
 use alloc::vec::Vec;
 
@@ -97,7 +98,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
                 self.log.blocks.blank(block);
             }
         }
-        touched.sort_unstable();
+        sorted::sort(&mut touched);
         for (sequence, block) in touched {
             self.replay_tail(block, 0, Some(sequence))?;
         }
@@ -120,7 +121,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
                 _ => self.log.blocks.blank(block),
             }
         }
-        order.sort_unstable();
+        sorted::sort(&mut order);
         Ok(order)
     }
 

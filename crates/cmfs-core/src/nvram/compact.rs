@@ -19,9 +19,10 @@ use crate::fs::{Names, UpdateReport};
 use crate::map::SEGMENT;
 use crate::media::Nvram;
 use crate::object::{GROUP, LOST_FOUND, NONE, Object, Objects};
+use crate::sorted::{self, Map};
 use crate::{crc32c, nvram::pages};
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CMFS");
 /// In place of the magic while all is written anew.
@@ -242,7 +243,8 @@ impl<V: Nvram> Store<V> {
 
     fn put_records(&mut self, snapshot: &Snapshot, update: u32) -> Put<()> {
         let context = self.context(snapshot.blocks.usable());
-        let groups: BTreeSet<u32> = self.objects.iter().map(|id| id / GROUP).collect();
+        let mut groups: Vec<u32> = self.objects.iter().map(|id| id / GROUP).collect();
+        groups.dedup();
         for group in groups {
             let stored = self.stored_of(snapshot.objects, group, context)?;
             let named = |id: u32| self.named.contains(id);
@@ -336,10 +338,11 @@ impl<V: Nvram> Store<V> {
     }
 
     fn put_blocks(&mut self, snapshot: &Snapshot, update: u32) -> Put<()> {
-        let mut records: BTreeSet<u32> = snapshot.changed_blocks.iter().map(|block| block / BLOCKS).collect();
+        let mut records: Vec<u32> = snapshot.changed_blocks.iter().map(|block| block / BLOCKS).collect();
         if self.all {
-            records.extend(0..snapshot.geometry.blocks.div_ceil(BLOCKS));
+            records = (0..snapshot.geometry.blocks.div_ceil(BLOCKS)).collect();
         }
+        records.dedup();
         for record in records {
             let range = record * BLOCKS..((record + 1) * BLOCKS).min(snapshot.geometry.blocks);
             let blocks: Vec<Block> = range.map(|block| snapshot.blocks.get(block)).collect();
@@ -433,7 +436,7 @@ impl<V: Nvram> Store<V> {
     /// Of each record the newest version that the superblock knows of; the others are given back.
     fn choose_records(&mut self, update: u32) -> core::result::Result<(), Refusal> {
         let chunks = self.heap.walk()?.ok_or(Refusal::Damaged)?;
-        let mut newest: BTreeMap<Key, (u32, Chunk)> = BTreeMap::new();
+        let mut newest: Vec<(Key, u32, Reverse<usize>, Chunk)> = Vec::new();
         let mut stale = Vec::new();
         for chunk in chunks {
             let Some(key) = chunk.key else {
@@ -446,15 +449,20 @@ impl<V: Nvram> Store<V> {
                 stale.push(chunk);
                 continue;
             }
-            match newest.get(&key) {
-                Some((other, _)) if *other >= own => stale.push(chunk),
-                _ => stale.extend(newest.insert(key, (own, chunk)).map(|(_, chunk)| chunk)),
-            }
+            newest.push((key, own, Reverse(chunk.at), chunk));
         }
+        sorted::sort(&mut newest);
+        // Of one key the last is the newest.
+        let mut kept = Vec::with_capacity(newest.len());
+        for (at, (key, .., chunk)) in newest.iter().enumerate() {
+            let is_last = newest.get(at + 1).is_none_or(|(other, ..)| other != key);
+            if is_last { kept.push((*key, *chunk)) } else { stale.push(*chunk) }
+        }
+        drop(newest);
         for chunk in stale {
             self.heap.discard(chunk)?;
         }
-        for (key, (_, chunk)) in newest {
+        for (key, chunk) in kept {
             self.heap.adopt(chunk);
             // Empty: the end of a record.
             if chunk.words == 2 {
@@ -484,7 +492,7 @@ impl<V: Nvram> Store<V> {
     fn load_groups(&mut self, state: &mut State, usable: u32) -> core::result::Result<(), Refusal> {
         let context = self.context(usable);
         let limit = crate::object::MAX_ID / GROUP;
-        let mut loaded = BTreeSet::new();
+        let mut loaded = Map::new();
         for key in self.heap.keys(Key::GROUP) {
             let group = u32::try_from(key.of).ok().filter(|group| *group <= limit).ok_or(Refusal::Damaged)?;
             let bytes = self.contents(key)?;
@@ -510,7 +518,7 @@ impl<V: Nvram> Store<V> {
             for id in external {
                 if let Some(object) = state.objects.get_mut(id) {
                     self.load_segment(object, id, 0, context)?;
-                    loaded.insert(Key::segment(id, 0));
+                    loaded.insert(Key::segment(id, 0).packed(), ());
                 }
             }
         }
@@ -521,7 +529,7 @@ impl<V: Nvram> Store<V> {
                 && let Some(object) = state.objects.get_mut(id)
             {
                 self.load_segment(object, id, segment, context)?;
-                loaded.insert(key);
+                loaded.insert(key.packed(), ());
             }
         }
         self.check_rest(&loaded)
@@ -563,13 +571,13 @@ impl<V: Nvram> Store<V> {
 
     /// A head with a wrong bit makes another record of one, which is missed then though it counts in the digest: so all
     /// that was not read must be what its head says. Names are checked when they are read.
-    fn check_rest(&mut self, loaded: &BTreeSet<Key>) -> core::result::Result<(), Refusal> {
+    fn check_rest(&mut self, loaded: &Map<u64, ()>) -> core::result::Result<(), Refusal> {
         let blocks = u64::from(self.geometry.blocks.div_ceil(BLOCKS));
         for key in self.heap.all_keys() {
             let was_read = match key.kind {
                 Key::GROUP | Key::NAMES => true,
                 Key::BLOCKS => key.of < blocks,
-                _ => loaded.contains(&key) || self.tombstones.contains(&key),
+                _ => loaded.contains_key(&key.packed()) || self.tombstones.contains(&key),
             };
             if !was_read {
                 self.contents(key)?;

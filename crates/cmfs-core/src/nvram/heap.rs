@@ -11,7 +11,7 @@
 //! finds every single wrong bit, and all but one in two million of other damage.
 
 use crate::media::{Nvram, NvramError};
-use alloc::collections::BTreeMap;
+use crate::sorted::Map;
 use alloc::vec::Vec;
 
 const WORD: usize = 8;
@@ -53,7 +53,7 @@ impl Key {
     }
 
     /// As one number, in the order of kinds.
-    fn packed(self) -> u64 {
+    pub fn packed(self) -> u64 {
         u64::from(self.kind) << KEY_BITS | self.of
     }
 
@@ -68,7 +68,7 @@ impl Key {
 }
 
 /// A chunk as the chain shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Chunk {
     pub at: usize,
     pub words: usize,
@@ -117,9 +117,9 @@ pub(super) struct Heap<V> {
     /// Heads carry checksums.
     sums: bool,
     /// Free chunks: words by place.
-    free: BTreeMap<usize, usize>,
+    free: Map<usize, usize>,
     /// Where each record is.
-    places: BTreeMap<u64, Place>,
+    places: Map<u64, Place>,
     /// To be given back after the next update.
     retired: Vec<usize>,
     used_words: usize,
@@ -138,8 +138,8 @@ impl<V: Nvram> Heap<V> {
             start,
             end,
             sums,
-            free: BTreeMap::new(),
-            places: BTreeMap::new(),
+            free: Map::new(),
+            places: Map::new(),
             retired: Vec::new(),
             used_words: 0,
             undo: Vec::new(),
@@ -346,10 +346,9 @@ impl<V: Nvram> Heap<V> {
         self.device.persist()
     }
 
-    /// Bytes of memory that the table of records takes, about: what a tree adds to its entries is half as much again.
+    /// Bytes of memory that the table of records takes.
     pub fn table_bytes(&self) -> usize {
-        let entry = size_of::<u64>() + size_of::<Place>();
-        (self.places.len() * entry + self.free.len() * 16) * 3 / 2
+        self.places.heap_bytes() + self.free.heap_bytes()
     }
 
     /// Gives back what was replaced and removed.
@@ -369,7 +368,7 @@ impl<V: Nvram> Heap<V> {
 
     /// The smallest free chunk that is large enough; neighbours are joined when none is.
     fn find(&mut self, words: usize) -> Result<Option<(usize, usize)>, NvramError> {
-        let fits = |free: &BTreeMap<usize, usize>| {
+        let fits = |free: &Map<usize, usize>| {
             let large = free.iter().filter(|(_, have)| **have >= words);
             large.min_by_key(|(_, have)| **have).map(|(at, have)| (*at, *have))
         };
@@ -381,21 +380,18 @@ impl<V: Nvram> Heap<V> {
     }
 
     fn join(&mut self) -> Result<(), NvramError> {
-        let mut joined: BTreeMap<usize, usize> = BTreeMap::new();
         let mut grown = Vec::new();
+        let mut last = (0, 0);
         for (at, words) in core::mem::take(&mut self.free) {
-            match joined.last_entry() {
-                Some(mut last)
-                    if last.key() + last.get() * WORD == at && last.get() + words <= WORDS_MAX as usize =>
-                {
-                    *last.get_mut() += words;
-                    grown.push(*last.key());
-                }
-                _ => drop(joined.insert(at, words)),
+            if last.0 + last.1 * WORD == at && last.1 > 0 && last.1 + words <= WORDS_MAX as usize {
+                last.1 += words;
+                grown.push(last.0);
+            } else {
+                last = (at, words);
             }
+            self.free.insert(last.0, last.1);
         }
         grown.dedup();
-        self.free = joined;
         for at in grown {
             let words = self.free.get(&at).copied().unwrap_or(1);
             self.write(at, &self.head(words, None, &[]))?;
