@@ -93,6 +93,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if self.volume.objects.find(dir)?.dir.is_none() {
             return Ok(());
         }
+        // By what names are now, not by what they were when they were loaded.
+        self.volume.objects.dir_mut(dir)?.forget_names();
         self.volume.load_names(dir)?;
         let mut keys = self.volume.objects.dir(dir)?.keys();
         sorted::sort(&mut keys);
