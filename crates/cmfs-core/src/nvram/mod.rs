@@ -377,6 +377,33 @@ impl<V: Nvram> Store<V> {
     }
 }
 
+/// Takes bytes for the contents of each record of the compact layout.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn parse(bytes: &[u8], geometry: &Geometry) {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    let usable = geometry.pages_per_block - 1;
+    let scale = pages::Scale::new(geometry, usable);
+    let context = group::Context { scale, page_bytes: geometry.page_bytes };
+    match first % 4 {
+        0 => drop(group::read(rest, u32::from(first / 4), context, &mut |_| Some(()))),
+        1 => drop(names::read_group(u32::from(first / 4), rest)),
+        2 => drop(compact::read_blocks(rest, 1 + u32::from(first / 4), usable)),
+        _ => {
+            let count = usize::from(first / 4) * 8 + 1;
+            drop(pages::read(&mut crate::bits::BitReader::new(rest), count, 0, scale));
+        }
+    }
+}
+
+/// The same NVRAM with checksums that are right, whatever it says.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn reseal<V: Nvram>(device: V, geometry: &Geometry) -> V {
+    let mut store = Store::new(device, Layout::Compact, Names::Auto, geometry);
+    // Where there is nothing to be made right it stays as it is.
+    let _ = store.reseal();
+    store.into_device()
+}
+
 /// How many entries of a segment a file of so many pages has.
 fn entries_of(pages: u32, segment: u32) -> u32 {
     pages.saturating_sub(segment.saturating_mul(SEGMENT)).min(SEGMENT)

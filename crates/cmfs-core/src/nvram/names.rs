@@ -156,7 +156,7 @@ fn write_group(group: u32, all: &[(u32, Details)]) -> Vec<u8> {
     to
 }
 
-fn read_group(group: u32, bytes: &[u8]) -> Option<Vec<(u32, Details)>> {
+pub(super) fn read_group(group: u32, bytes: &[u8]) -> Option<Vec<(u32, Details)>> {
     let (bitmap, rest) = bytes.split_at_checked((GROUP / 8) as usize)?;
     let mut from = Reader(rest);
     let mut all = Vec::new();
