@@ -8,6 +8,7 @@
 mod attributes;
 pub mod export;
 pub mod image;
+pub mod mkimage;
 pub mod model;
 mod mounted;
 pub mod mtd;
