@@ -61,8 +61,10 @@ struct cmfs_nvram {
 };
 
 /* Flags of a configuration: no names in the NVRAM; no summaries of blocks; the paper's layout of the NVRAM; a part of
- * YAFFS2, which has no format record (mounting only). The last two need the library's features of these names. */
-enum { CMFS_NO_NAMES = 1, CMFS_NO_SUMMARIES = 2, CMFS_PAPER = 4, CMFS_PLAIN = 8 };
+ * YAFFS2, which has no format record (mounting only); where the controller corrects nothing, a Hamming code by software in
+ * the spare area, at its end (CMFS_ENOTSUP where it has no room). The paper's and YAFFS2's need the library's features of
+ * these names. */
+enum { CMFS_NO_NAMES = 1, CMFS_NO_SUMMARIES = 2, CMFS_PAPER = 4, CMFS_PLAIN = 8, CMFS_CORRECT = 16 };
 
 /* What can be chosen; cmfs_config_default() has the usual. Where a configuration is NULL, the usual is meant. */
 struct cmfs_config {

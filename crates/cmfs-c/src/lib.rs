@@ -18,7 +18,7 @@ mod volume;
 
 pub use attributes::*;
 pub use files::*;
-pub use media::{CNand, CNvram};
+pub use media::{CNand, CNvram, Part};
 pub use names::*;
 pub use volume::*;
 
@@ -28,7 +28,7 @@ use core::ffi::{CStr, c_char, c_int};
 
 /// An open file system.
 pub struct Volume {
-    fs: Fs<CNand, CNvram>,
+    fs: Fs<Part, CNvram>,
     /// Objects that are open, and how often.
     open: Vec<(u32, u32)>,
     /// Something panicked: nothing is trusted any more.
@@ -103,7 +103,7 @@ unsafe fn with(volume: *mut Volume, work: impl FnOnce(&mut Volume) -> Result<i64
 }
 
 /// Bytes that a call may take while it is under way: what objects may grow by, and pages.
-fn needed_by_a_call(fs: &Fs<CNand, CNvram>) -> usize {
+fn needed_by_a_call(fs: &Fs<Part, CNvram>) -> usize {
     use cmfs_core::Nand;
     let page = fs.nand().geometry().page_bytes as usize;
     fs.config().memory_bytes / 8 + 4 * page
@@ -159,7 +159,7 @@ unsafe fn slice_mut<'a>(bytes: *mut u8, len: usize) -> Result<&'a mut [u8], Erro
 }
 
 /// The directory that a path's last name is in, and that name.
-fn split<'a>(fs: &mut Fs<CNand, CNvram>, path: &'a [u8]) -> Result<(u32, &'a [u8]), Error> {
+fn split<'a>(fs: &mut Fs<Part, CNvram>, path: &'a [u8]) -> Result<(u32, &'a [u8]), Error> {
     let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
     let mut dir = ROOT;
     while let Some(name) = names.next() {
@@ -172,7 +172,7 @@ fn split<'a>(fs: &mut Fs<CNand, CNvram>, path: &'a [u8]) -> Result<(u32, &'a [u8
 }
 
 /// The object of a path; the root's is its own.
-fn resolve(fs: &mut Fs<CNand, CNvram>, path: &[u8]) -> Result<u32, Error> {
+fn resolve(fs: &mut Fs<Part, CNvram>, path: &[u8]) -> Result<u32, Error> {
     if path.iter().all(|byte| *byte == b'/') && !path.is_empty() {
         return Ok(ROOT);
     }

@@ -1,5 +1,6 @@
 //! The two media, as tables of callbacks.
 
+use cmfs_core::ecc::Corrected;
 use cmfs_core::{Geometry, Nand, NandError, Nvram, NvramError};
 use core::ffi::{c_int, c_void};
 
@@ -123,6 +124,73 @@ impl Nand for CNand {
             Some(sync) => nand_result(unsafe { sync(self.context) }),
             None => Ok(()),
         }
+    }
+}
+
+/// A part as the file system sees it: as its driver has it, or corrected by software.
+#[derive(Clone)]
+pub enum Part {
+    /// Its controller corrects.
+    Plain(CNand),
+    /// Its spare areas have codes of ours.
+    Corrected(Corrected<CNand>),
+}
+
+impl Part {
+    fn get(&self) -> &dyn Nand {
+        match self {
+            Part::Plain(nand) => nand,
+            Part::Corrected(nand) => nand,
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut dyn Nand {
+        match self {
+            Part::Plain(nand) => nand,
+            Part::Corrected(nand) => nand,
+        }
+    }
+}
+
+impl Nand for Part {
+    fn geometry(&self) -> Geometry {
+        self.get().geometry()
+    }
+
+    fn is_bad(&mut self, block: u32) -> Result<bool, NandError> {
+        self.get_mut().is_bad(block)
+    }
+
+    fn mark_bad(&mut self, block: u32) -> Result<(), NandError> {
+        self.get_mut().mark_bad(block)
+    }
+
+    fn correctable(&self) -> u32 {
+        self.get().correctable()
+    }
+
+    fn cell_bits(&self) -> u32 {
+        self.get().cell_bits()
+    }
+
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
+        self.get_mut().read(page, data, spare)
+    }
+
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
+        self.get_mut().read_spare(page, spare)
+    }
+
+    fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
+        self.get_mut().program(page, data, spare)
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), NandError> {
+        self.get_mut().erase(block)
+    }
+
+    fn sync(&mut self) -> Result<(), NandError> {
+        self.get_mut().sync()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Making, opening and ending a file system, and what is to be known of it as a whole.
 
-use crate::{CNand, CNvram, EINVAL, EIO, ENOMEM, Volume, caught, code, done, memory, with};
+use crate::{CNand, CNvram, EINVAL, EIO, ENOMEM, Part, Volume, caught, code, done, memory, with};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use cmfs_core::ecc::Corrected;
 use cmfs_core::{Config, Error, Fs, Layout, MountKind, Names, Nand, Time};
 use core::ffi::{c_char, c_int, c_void};
 
@@ -25,6 +26,7 @@ const NO_NAMES: u32 = 1;
 const NO_SUMMARIES: u32 = 2;
 const PAPER: u32 = 4;
 const PLAIN: u32 = 8;
+const CORRECT: u32 = 16;
 
 impl CConfig {
     fn new(config: &Config) -> CConfig {
@@ -42,7 +44,9 @@ impl CConfig {
     }
 
     fn config(&self) -> Result<Config, Error> {
-        if self.flags & !(NO_NAMES | NO_SUMMARIES | PAPER | PLAIN) != 0 || self.reserve_blocks > 1 << 20 {
+        if self.flags & !(NO_NAMES | NO_SUMMARIES | PAPER | PLAIN | CORRECT) != 0
+            || self.reserve_blocks > 1 << 20
+        {
             return Err(Error::BadArgument);
         }
         let has = |flag: u32| self.flags & flag != 0;
@@ -130,7 +134,8 @@ fn check(
     nand: Option<&CNand>,
     nvram: Option<&CNvram>,
     config: Option<&CConfig>,
-) -> Result<(CNand, Config), c_int> {
+) -> Result<(Part, Config), c_int> {
+    let is_corrected = config.is_some_and(|config| config.flags & CORRECT != 0);
     let config = config_of(config).map_err(|_| EINVAL)?;
     let nand = nand.filter(|nand| nand.is_complete()).ok_or(EINVAL)?;
     if nvram.is_some_and(|nvram| !nvram.is_complete()) {
@@ -141,7 +146,11 @@ fn check(
     }
     match memory::free() {
         Some(free) if free < needed(nand, &config) => Err(ENOMEM),
-        _ => Ok((*nand, config)),
+        _ if !is_corrected => Ok((Part::Plain(*nand), config)),
+        _ => match Corrected::new(*nand) {
+            part if part.is_on() => Ok((Part::Corrected(part), config)),
+            _ => Err(crate::errno(Error::Unsupported("no room for codes"))),
+        },
     }
 }
 

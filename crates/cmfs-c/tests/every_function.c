@@ -181,6 +181,8 @@ int main(int argc, char **argv) {
     cmfs_volume *volume = NULL;
     uint32_t object;
     size_t needed = 0;
+    static uint8_t bytes[PAGE];
+    int page;
     (void)argv;
     board.powered = 1;
     CHECK(strlen(cmfs_version()) > 0 && strcmp(cmfs_error_text(CMFS_ENOSPC), "no space left") == 0);
@@ -212,6 +214,20 @@ int main(int argc, char **argv) {
     if (argc == 1)
         CHECK(cmfs_checkpoint(volume, 8) == 1);
     CHECK(cmfs_unmount(volume) == 0);
+
+    /* Software corrects a wrong bit, if it is asked to when the page is written. */
+    config.flags |= CMFS_CORRECT;
+    CHECK(cmfs_mount(&nand, &nvram, &config, &volume) == 0);
+    CHECK(cmfs_open(volume, "/coded", CMFS_CREATE, &object) == 0);
+    CHECK(cmfs_write(volume, object, 0, board.data[0], PAGE) == PAGE && cmfs_close(volume, object) == 0);
+    CHECK(cmfs_unmount(volume) == 0);
+    for (page = 0; page < BOARD_BLOCKS * PAGES; page++)
+        if (board.spare[page][SPARE - 1] != 0xff)
+            board.data[page][77] ^= 4;
+    CHECK(cmfs_mount(&nand, &nvram, &config, &volume) == 0 && cmfs_open(volume, "/coded", 0, &object) == 0);
+    CHECK(cmfs_read(volume, object, 0, bytes, PAGE) == PAGE && cmfs_check(volume, 1) == 0);
+    CHECK(cmfs_close(volume, object) == 0 && cmfs_unmount(volume) == 0);
+    config.flags = 0;
 
     /* A cut, and what was synced is there; then without the NVRAM. */
     CHECK(cmfs_mount(&nand, &nvram, &config, &volume) == 0);
