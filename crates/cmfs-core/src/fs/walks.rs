@@ -2,8 +2,8 @@
 //! on, and the power goes again, several rounds. After every step all there is is compared with a model.
 //!
 //! The first cut of a walk is one of the cuts of a fixed series, in turn, so that each point of it begins many walks;
-//! the rest is by the walk's number alone. `WALKS` says how many are made, `WALK` makes the one of that number, which
-//! is what a failure names.
+//! the rest is by the walk's number alone. `WALKS` says how many are made, `KIND` of which kind alone (a shape, a layout and a
+//! memory), `WALK` makes the one of that number, which is what a failure names.
 
 use super::world::{Random, TestFs, World, small};
 use super::{Config, Fs, Layout, MountKind};
@@ -396,7 +396,7 @@ fn what_was_synced_survives_walks_of_cuts_and_lost_and_older_nvrams() {
         tally.add(walks(number % KINDS, [number].into_iter()));
     }
     let count = asked("WALKS").unwrap_or(200);
-    for kind in 0..KINDS {
+    for kind in asked("KIND").map_or(0..KINDS, |kind| kind..kind + 1) {
         // A stride spreads few walks over all points of the series.
         let spread = if count < 20_000 { 7 * KINDS } else { KINDS };
         tally.add(walks(kind, (0..count / KINDS).map(|walk| kind + walk * spread)));
