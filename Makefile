@@ -29,7 +29,7 @@ test-long: setup
 	WALKS=60000 cargo test --quiet --release -p bimetal-osd-core --lib walks -- --nocapture
 	cargo test --quiet --release -p osd-c
 	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \
-		&& cargo build --quiet --release -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"
+		&& cargo build --quiet --profile firmware -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"
 	cargo test --quiet --test suite newcomer -- --include-ignored
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture

@@ -333,7 +333,14 @@ mod tests {
 
         let plan = plan(dir.path(), "one", 8 << 20);
         let (scan, checkpoint, plain) = (false, None, false);
-        let volume = Volume { nand: &plan.nand, nvram: plan.nvram.as_deref(), device: "slc-2k", scan, checkpoint, plain };
+        let volume = Volume {
+            nand: &plan.nand,
+            nvram: plan.nvram.as_deref(),
+            device: "slc-2k",
+            scan,
+            checkpoint,
+            plain,
+        };
         let mut fs = volume.open(false).unwrap();
         assert_eq!(fs.report().kind, cmfs_core::MountKind::Clean);
         assert_eq!(fs.check(true), Ok(Vec::new()));
