@@ -230,6 +230,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     fn finish_move(&mut self, id: u32, to: u32, name: Box<[u8]>) -> Result<()> {
         self.load_details(id, true)?;
         let from = self.objects.find(id)?.parent;
+        self.bring(from)?;
         if from == to && self.details(id)?.name == name {
             return Ok(());
         }
