@@ -33,7 +33,8 @@ test-long: setup
 	WALKS=60000 cargo test --quiet --release -p bimetal-osd-core --lib walks -- --nocapture
 	cargo test --quiet --release -p osd-c
 	@rustup target list --installed 2>/dev/null | grep -q thumbv7em-none-eabi \
-		&& cargo build --quiet --release -p cmfs-c --target thumbv7em-none-eabi || echo "skipped: no thumbv7em-none-eabi"
+		&& which arm-none-eabi-gcc qemu-system-arm >/dev/null || { echo "skipped: no thumbv7em-none-eabi, GCC or QEMU for it"; exit 0; }; \
+		CORTEX_M=1 cargo test --quiet -p cmfs-c --test cortex_m -- --nocapture
 	cargo test --quiet --test suite newcomer -- --include-ignored
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture

@@ -328,3 +328,43 @@ fn what_is_no_part_is_refused_with_the_reason() {
     let refused = why(&["mkfs", "cmfs", "--device", "slc-512", "--size", "16MiB", "--nand", &small]);
     assert!(refused.contains("small-page parts"), "{refused}");
 }
+
+#[test]
+fn mkimage_makes_images_of_a_directory_and_the_same_ones_again() {
+    let images = Images { dir: tempfile::tempdir().unwrap() };
+    let source = images.dir.path().join("tree");
+    let files = tree(&source);
+    let make = |name: &str, epoch: &str, more: &[&str]| {
+        let (nand, nvram) = (images.path(&format!("{name}.img")), images.path(&format!("{name}.nvram")));
+        let output = Command::new(env!("CARGO_BIN_EXE_bimetal"))
+            .args(["mkimage", source.to_str().unwrap(), "--size", "32MiB", "--owner", "0:0"])
+            .args(["--nand", &nand, "--nvram", &nvram])
+            .args(more)
+            .env("SOURCE_DATE_EPOCH", epoch)
+            .output()
+            .unwrap();
+        (output, nand, nvram)
+    };
+    let (made, nand, nvram) = make("nand", "1600000000", &[]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(String::from_utf8_lossy(&made.stdout).contains(&format!("bimetal mount --nand {nand}")));
+    let (_, again, nvram_again) = make("again", "1600000000", &[]);
+    assert!(fs::read(&nand).unwrap() == fs::read(again).unwrap(), "the same directory, another image");
+    assert!(fs::read(&nvram).unwrap() == fs::read(nvram_again).unwrap(), "the same directory, another NVRAM");
+    let (_, other, _) = make("other", "1600000000", &["--seed", "2"]);
+    assert!(fs::read(&nand).unwrap() != fs::read(other).unwrap(), "another identity");
+
+    let back = images.dir.path().join("back");
+    images.ok(&["get", "--nand", &nand, "--nvram", &nvram, "/", back.to_str().unwrap()]);
+    for (name, bytes) in &files {
+        assert_eq!(&fs::read(back.join(name)).unwrap(), bytes, "{name}");
+    }
+    let fsck = images.ok(&["fsck", "--nand", &nand, "--nvram", &nvram]);
+    assert!(!fsck.contains("scan"), "{fsck}");
+
+    let why = |output: Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(why(make("nand", "1600000000", &[]).0).contains("--force"));
+    assert!(why(make("bad", "tomorrow", &[]).0).contains("SOURCE_DATE_EPOCH is tomorrow"));
+    assert!(why(make("bad", "1", &["--owner", "root"]).0).contains("as 0:0"));
+    assert!(!Path::new(&images.path("bad.img")).exists());
+}

@@ -1,5 +1,5 @@
-//! A C program against the header and the library, as firmware uses them: the example, built with every warning the
-//! compiler has and run; and the header alone in C++.
+//! C programs against the header and the library, as firmware uses them: the example, and one that uses every function, each
+//! built with every warning the compiler has and run, the latter under valgrind, too; and the header alone in C++.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,20 +33,69 @@ fn ok(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// A program of this crate, built with every warning the compiler has.
+fn build(cc: &str, source: &str, program: &Path) {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    ok(Command::new(cc)
+        .args(["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-O1", "-g", "-I"])
+        .arg(here.join("include"))
+        .arg(here.join(source))
+        .arg(library())
+        .args(["-lpthread", "-ldl", "-lm", "-o"])
+        .arg(program));
+}
+
 #[test]
 fn the_example_builds_without_a_warning_and_does_what_it_says() {
     let Some(cc) = compiler("cc") else { return };
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("firmware");
-    ok(Command::new(cc)
-        .args(["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-O1", "-I"])
-        .arg(here.join("include"))
-        .arg(here.join("examples/firmware.c"))
-        .arg(library())
-        .args(["-lpthread", "-ldl", "-lm", "-o"])
-        .arg(&program));
+    build(cc, "examples/firmware.c", &program);
     assert_eq!(ok(&mut Command::new(&program)), "all is well\n");
+}
+
+/// Names of functions that the header declares.
+fn functions() -> Vec<String> {
+    let header =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("include/cmfs.h")).unwrap();
+    let without: String =
+        header.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect();
+    let called = without.match_indices("cmfs_").filter_map(|(at, _)| {
+        let name: String =
+            without[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+        without[at + name.len()..].starts_with('(').then_some(name)
+    });
+    called.collect()
+}
+
+#[test]
+fn a_program_uses_every_function_of_the_header_and_the_library_has_no_other() {
+    let Some(cc) = compiler("cc") else { return };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/every_function.c");
+    let text = std::fs::read_to_string(source).unwrap();
+    let functions = functions();
+    assert!(functions.len() > 40, "{functions:?}");
+    for function in &functions {
+        assert!(text.contains(&format!("{function}(")), "{function} is not used");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("every_function");
+    build(cc, "tests/every_function.c", &program);
+    assert_eq!(ok(&mut Command::new(&program)), "all is well\n");
+    assert_eq!(ok(Command::new(&program).arg("bounded")), "all is well, in bounded memory\n");
+    if compiler("nm").is_some() {
+        let symbols = ok(Command::new("nm").args(["--defined-only", "--extern-only"]).arg(library()));
+        let exported = symbols.lines().filter_map(|line| line.split_once(" T cmfs_")).map(|(_, name)| name);
+        let mut unknown = exported.filter(|name| !functions.contains(&format!("cmfs_{name}")));
+        assert_eq!(unknown.next(), None);
+    }
+    if compiler("valgrind").is_some() {
+        let quiet =
+            ["--quiet", "--error-exitcode=99", "--leak-check=full", "--errors-for-leak-kinds=definite"];
+        assert_eq!(ok(Command::new("valgrind").args(quiet).arg(&program)), "all is well\n");
+        let bounded = ok(Command::new("valgrind").args(quiet).arg(&program).arg("bounded"));
+        assert_eq!(bounded, "all is well, in bounded memory\n");
+    }
 }
 
 #[test]

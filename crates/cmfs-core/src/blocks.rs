@@ -97,11 +97,15 @@ impl Blocks {
     /// All blocks erased and good.
     pub fn new(geometry: Geometry, usable: u32) -> Blocks {
         let count = geometry.blocks;
+        let mut erased = BTreeSet::new();
+        for block in 0..count {
+            erased.insert((0, block));
+        }
         Blocks {
             table: alloc::vec![Block::default(); count as usize],
             geometry,
             usable,
-            erased: (0..count).map(|block| (0, block)).collect(),
+            erased,
             emptied: Vec::new(),
             erasable: BTreeSet::new(),
             live: 0,
@@ -127,6 +131,11 @@ impl Blocks {
     /// Blocks whose entry changed, each once; forgets them.
     pub fn take_changed(&mut self) -> BTreeSet<u32> {
         core::mem::take(&mut self.changed)
+    }
+
+    /// What was taken was not written.
+    pub fn still_changed(&mut self, blocks: BTreeSet<u32>) {
+        self.changed.extend(blocks);
     }
 
     /// Pages of a block that hold data and headers.
@@ -414,14 +423,8 @@ impl Blocks {
     }
 
     /// Counts live pages anew: `pages` are all that are.
-    pub fn recount(&mut self, pages: impl Iterator<Item = u32>) {
-        let mut live = alloc::vec![0u32; self.table.len()];
-        for page in pages {
-            if let Some(count) = live.get_mut(self.geometry.block_of(page) as usize) {
-                *count += 1;
-            }
-        }
-        for (block, count) in (0u32..).zip(live) {
+    pub fn recount(&mut self, live: &[u32]) {
+        for (block, count) in (0u32..).zip(live.iter().copied()) {
             self.change(block, |entry| entry.live = count);
             let entry = self.get(block);
             match entry.state {

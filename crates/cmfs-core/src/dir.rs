@@ -1,18 +1,29 @@
 //! What is in a directory: the numbers of its entries, and once all names are loaded, where each name is.
 //!
+//! Where memory is bounded its contents may be left out: then it knows nothing of its entries, and is loaded again from
+//! what all objects say they are in.
+//!
 //! The table of names, if it is there, has every entry exactly once, under the key of the name it has now: an entry
 //! is taken out before its name changes. Keys of 32 bits stand in the table, so that it is changed without a look at any name.
 
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use hashbrown::HashTable;
 
 /// The entries of a directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dir {
+    /// Its entries are not known.
+    unloaded: bool,
     children: BTreeSet<u32>,
     subdirs: u32,
     names: Option<HashTable<(u32, u32)>>,
 }
+
+/// Bytes of an entry without its name: a number in a tree whose leaves are half full.
+const CHILD_BYTES: usize = 12;
+/// Bytes of an entry with its name's key, in a table that was just made larger.
+pub(crate) const ENTRY_BYTES: usize = CHILD_BYTES + 20;
 
 /// FNV-1a, folded.
 pub(crate) fn key(name: &[u8]) -> u32 {
@@ -28,8 +39,32 @@ fn spread(key: u32) -> u64 {
 }
 
 impl Dir {
+    /// Whether its entries are known.
+    pub fn is_loaded(&self) -> bool {
+        !self.unloaded
+    }
+
+    /// Its entries are to be loaded again when they are asked for.
+    pub fn unload(&mut self) {
+        *self = Dir { unloaded: true, ..Dir::default() };
+    }
+
+    /// Takes its entries, and which of them are directories.
+    pub fn load_entries(&mut self, entries: impl Iterator<Item = (u32, bool)>) {
+        *self = Dir::default();
+        entries.for_each(|(entry, is_dir)| self.insert(entry, 0, is_dir));
+    }
+
+    /// Bytes beside those of the directory itself.
+    pub fn heap_bytes(&self) -> usize {
+        CHILD_BYTES * self.children.len() + self.names.as_ref().map_or(0, HashTable::allocation_size)
+    }
+
     /// Adds an entry; its name's key counts if names are loaded.
     pub fn insert(&mut self, entry: u32, key: u32, is_dir: bool) {
+        if self.unloaded {
+            return;
+        }
         if let Some(names) = &mut self.names {
             names.insert_unique(spread(key), (key, entry), |(key, _)| spread(*key));
         }
@@ -43,14 +78,20 @@ impl Dir {
         {
             found.remove();
         }
-        self.children.remove(&entry);
-        self.subdirs = self.subdirs.saturating_sub(u32::from(is_dir));
+        if self.children.remove(&entry) {
+            self.subdirs = self.subdirs.saturating_sub(u32::from(is_dir));
+        }
     }
 
-    /// The entry of a key whose name is the one.
-    pub fn find(&self, key: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
-        let found = self.names.as_ref()?.find(spread(key), |(other, id)| *other == key && is(*id));
-        found.map(|(_, id)| *id)
+    /// The entries of a key: one, but for chance.
+    pub fn find(&self, key: u32) -> Vec<u32> {
+        let found = self.names.iter().flat_map(|names| names.iter_hash(spread(key)));
+        found.filter(|(other, _)| *other == key).map(|(_, id)| *id).collect()
+    }
+
+    /// The keys of all names, and whose they are, if names are loaded.
+    pub fn keys(&self) -> Vec<(u32, u32)> {
+        self.names.iter().flatten().copied().collect()
     }
 
     pub fn has_names(&self) -> bool {

@@ -27,6 +27,8 @@ pub enum Error {
     Mismatch(&'static str),
     /// No page left.
     NoSpace,
+    /// No memory left of what may be taken.
+    NoMemory,
     /// There is no such name or object.
     NotFound,
     /// The name is taken.
@@ -62,6 +64,7 @@ impl fmt::Display for Error {
             Error::Foreign(why) => write!(f, "the NAND holds no cmfs: {why}"),
             Error::Mismatch(why) => write!(f, "NAND and NVRAM do not belong together: {why}"),
             Error::NoSpace => f.write_str("no space left"),
+            Error::NoMemory => f.write_str("no memory left"),
             Error::NotFound => f.write_str("no such object"),
             Error::Exists => f.write_str("the name is taken"),
             Error::NotDir => f.write_str("not a directory"),

@@ -26,7 +26,7 @@ const COUNT_MAX: usize = 1024;
 pub fn parse(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
     let count = bytes.first_chunk().map_or(0, |count| usize::from(u16::from_le_bytes(*count)) % COUNT_MAX);
-    match which % 11 {
+    match which % 16 {
         0 => drop(Record::from_bytes(bytes)),
         1 => drop(Header::read(bytes, 0)),
         2 => drop(TagPlace::MTD.read(bytes)),
@@ -37,12 +37,19 @@ pub fn parse(bytes: &[u8]) {
         7 => drop(hybrid::decode(bytes, count, which & 64 == 0)),
         8 => drop(rice::decode(bytes, count)),
         9 => drop(rle::decode(bytes, count)),
-        _ => drop(lzo::decode(bytes, count)),
+        10 => drop(lzo::decode(bytes, count)),
+        _ => crate::nvram::parse(bytes, &GEOMETRY),
     }
 }
 
 fn config(layout: Layout) -> Config {
     Config { layout, cache_pages: 4, reserve_blocks: 4, ..Config::default() }
+}
+
+/// Memory is bounded, where the layout allows it.
+fn bounded(config: Config, is_bounded: bool) -> Config {
+    let memory_bytes = if is_bounded && config.layout == Layout::Compact { Config::MEMORY_MIN } else { 0 };
+    Config { memory_bytes, ..config }
 }
 
 /// A small volume with something of each kind of page.
@@ -128,14 +135,14 @@ pub fn image(bytes: &[u8]) {
             false => nvram.bytes_mut()[place % NVRAM_BYTES] = change[4],
         }
     }
-    let config = Config { plain: first & 8 != 0, ..config(layout) };
+    let config = Config { plain: first & 8 != 0, ..bounded(config(layout), first & 32 != 0) };
     let nvram = (first & 16 == 0).then_some(nvram);
     if let Ok(mut fs) = Fs::open(nand, nvram, config) {
         work(&mut fs);
     }
 }
 
-/// An NVRAM of these bytes beside a part that is whole.
+/// An NVRAM changed by these bytes beside a part that is whole; its checksums may be made right again.
 pub fn nvram(bytes: &[u8]) {
     let Some((first, bytes)) = bytes.split_first() else { return };
     let layout = if first & 1 == 0 { Layout::Compact } else { Layout::Paper };
@@ -143,7 +150,10 @@ pub fn nvram(bytes: &[u8]) {
     for (to, from) in nvram.bytes_mut().iter_mut().zip(bytes) {
         *to ^= from;
     }
-    if let Ok(mut fs) = Fs::open(nand, Some(nvram), config(layout)) {
+    if first & 8 != 0 && layout == Layout::Compact {
+        nvram = crate::nvram::reseal(nvram, &GEOMETRY);
+    }
+    if let Ok(mut fs) = Fs::open(nand, Some(nvram), bounded(config(layout), first & 32 != 0)) {
         work(&mut fs);
     }
 }
@@ -221,7 +231,7 @@ mod tests {
         }
         for number in 0..forged() {
             let mut random = Random(number);
-            let mut bytes = alloc::vec![random.below(32) as u8];
+            let mut bytes = alloc::vec![random.below(64) as u8];
             for _ in 0..1 + random.below(6) {
                 // The NVRAM, format records, any page.
                 let page = match random.below(8) {
@@ -249,7 +259,7 @@ mod tests {
         for number in 0..forged() {
             let mut random = Random(number ^ 1 << 40);
             let mut bytes = alloc::vec![0; 1 + NVRAM_BYTES];
-            bytes[0] = random.below(8) as u8;
+            bytes[0] = random.below(64) as u8;
             for _ in 0..1 + random.below(8) {
                 let most = if random.below(2) == 0 { 100 } else { NVRAM_BYTES as u64 };
                 bytes[1 + random.below(most) as usize] = random.below(256) as u8;

@@ -4,8 +4,9 @@ use crate::dir::{Dir, key};
 use crate::error::{Error, Result};
 use crate::header::{Attribute, Header};
 use crate::map::PageMap;
+use crate::sorted::{self, Map};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// The root directory.
@@ -113,6 +114,9 @@ pub(crate) struct Object {
     pub size_unknown: bool,
     /// Its header cannot be read: it goes by a made-up name, or the one in NVRAM, until it gets a new header.
     pub damaged: bool,
+    /// Bytes it was last counted with, and the operation that used it last: see [`Objects`].
+    counted: u32,
+    used: u32,
 }
 
 impl Object {
@@ -130,7 +134,28 @@ impl Object {
             details: None,
             size_unknown: false,
             damaged: false,
+            counted: 0,
+            used: 0,
         }
+    }
+
+    /// Its pages, header and data.
+    pub fn pages(&self) -> impl Iterator<Item = u32> {
+        let header = (self.header != NONE).then_some(self.header);
+        header.into_iter().chain(self.map.iter().map(|(_, page)| page))
+    }
+
+    /// Bytes of memory that it takes, with its place in the table.
+    fn bytes(&self) -> usize {
+        let text = |rest: &Rest| {
+            let attributes = rest.attributes.iter().map(|(name, value)| 40 + name.len() + value.len());
+            rest.alias.len() + attributes.sum::<usize>()
+        };
+        let details = self.details.as_deref().map_or(0, |details| {
+            size_of::<Details>() + details.name.len() + details.rest.as_ref().map_or(0, text)
+        });
+        let dir = self.dir.as_deref().map_or(0, |dir| size_of::<Dir>() + dir.heap_bytes());
+        size_of::<Object>() + self.map.heap_bytes() + details + dir
     }
 
     /// Whether it has a name, or had one when it was last seen.
@@ -169,27 +194,95 @@ impl Details {
     }
 }
 
-/// All objects, by number. What is dirty is there; what is in a directory has it for its parent, and what is a link
-/// is counted by what it stands for.
+/// Objects of a group: neighbours by number, as the records of an NVRAM have them together.
+pub(crate) const GROUP: u32 = 64;
+
+/// A group of the table.
+#[derive(Clone, Debug, Default)]
+struct Slots {
+    /// Which are in memory, a bit each; in order.
+    here: u64,
+    #[expect(clippy::vec_box, reason = "numbers come and go in the middle: pointers are moved, not objects")]
+    objects: Vec<Box<Object>>,
+    /// Which are in the NVRAM alone.
+    stored: u64,
+}
+
+impl Slots {
+    /// Where an object is, or would be.
+    fn rank(&self, bit: u64) -> usize {
+        (self.here & (bit - 1)).count_ones() as usize
+    }
+}
+
+/// The numbers whose bits are set, of a group.
+fn numbers(group: usize, bits: u64) -> impl Iterator<Item = u32> {
+    (0..GROUP).filter(move |at| bits >> at & 1 == 1).map(move |at| group as u32 * GROUP + at)
+}
+
+/// The most numbers that are remembered as used since bytes were last counted.
+const TOUCHED_MAX: usize = 256;
+
+/// What memory may be taken.
+#[derive(Clone, Debug, Default)]
+struct Budget {
+    /// Bytes; 0: any.
+    most: usize,
+    /// Bytes that objects were last counted with.
+    bytes: usize,
+    /// The operation under way: what it used stays.
+    operation: u32,
+    /// What may have grown since it was counted.
+    touched: Vec<u32>,
+    /// Links by what they stand for, of what is not here.
+    links: Map<u32, u32>,
+    /// What stays for another reason.
+    pinned: BTreeSet<u32>,
+    /// Objects that were put back.
+    fetched: u64,
+}
+
+/// All objects, by number. Each is here, or, where memory is bounded, in the NVRAM alone: *stored*. What is dirty is
+/// here; what is in a directory has it for its parent, and what is a link is counted by what it stands for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
-    slots: Vec<Option<Box<Object>>>,
+    slots: Vec<Slots>,
     count: u32,
     /// Where the search for a free number goes on.
     next: u32,
     /// Objects whose header on flash is out of date, and when they were last touched, in creations.
-    dirty: BTreeMap<u32, u64>,
+    dirty: Map<u32, u64>,
     /// Counts objects made: what was not touched between two of them is taken for finished.
     creations: u64,
+    budget: Budget,
+}
+
+fn slot_of(id: u32) -> (usize, u64) {
+    ((id / GROUP) as usize, 1 << (id % GROUP))
 }
 
 impl Objects {
+    /// None yet, with so many bytes for them; 0: any.
+    pub fn bounded(most: usize) -> Objects {
+        Objects { budget: Budget { most, ..Budget::default() }, ..Objects::default() }
+    }
+
     pub fn get(&self, id: u32) -> Option<&Object> {
-        self.slots.get(id as usize)?.as_deref()
+        let (at, bit) = slot_of(id);
+        let slots = self.slots.get(at)?;
+        if slots.here & bit == 0 { None } else { slots.objects.get(slots.rank(bit)).map(|object| &**object) }
     }
 
     pub fn get_mut(&mut self, id: u32) -> Option<&mut Object> {
-        self.slots.get_mut(id as usize)?.as_deref_mut()
+        let (at, bit) = slot_of(id);
+        let slots = self.slots.get_mut(at)?;
+        if slots.here & bit == 0 {
+            return None;
+        }
+        let rank = slots.rank(bit);
+        let object = slots.objects.get_mut(rank)?;
+        self.budget.touch(id, object);
+        Some(object)
     }
 
     /// As [`get`](Objects::get), of one that may be gone.
@@ -203,23 +296,56 @@ impl Objects {
 
     /// Puts an object under a number up to [`MAX_ID`].
     pub fn insert(&mut self, id: u32, object: Object) {
-        let at = id as usize;
+        let mut object = Box::new(object);
+        self.budget.touch(id, &mut object);
+        let slots = self.slots_of(id);
+        let (_, bit) = slot_of(id);
+        let (rank, is_new) = (slots.rank(bit), (slots.here | slots.stored) & bit == 0);
+        slots.stored &= !bit;
+        if slots.here & bit == 0 {
+            slots.here |= bit;
+            slots.objects.insert(rank, object);
+        } else {
+            let old = core::mem::replace(&mut slots.objects[rank], object);
+            self.budget.bytes -= old.counted as usize;
+        }
+        self.count += u32::from(is_new);
+        self.used(id);
+    }
+
+    fn slots_of(&mut self, id: u32) -> &mut Slots {
+        let (at, _) = slot_of(id);
         if self.slots.len() <= at {
-            self.slots.resize_with(at + 1, || None);
+            self.slots.resize_with(at + 1, Slots::default);
         }
-        if self.slots[at].replace(Box::new(object)).is_none() {
-            self.count += 1;
-        }
+        &mut self.slots[at]
+    }
+
+    /// The number is in use.
+    fn used(&mut self, id: u32) {
         if id >= FIRST_ID {
             self.next = self.next.max(id + 1);
         }
     }
 
     pub fn remove(&mut self, id: u32) -> Option<Object> {
-        let object = self.slots.get_mut(id as usize)?.take()?;
+        let object = self.take(id)?;
         self.count -= 1;
         self.dirty.remove(&id);
+        self.budget.pinned.remove(&id);
         Some(*object)
+    }
+
+    fn take(&mut self, id: u32) -> Option<Box<Object>> {
+        let (at, bit) = slot_of(id);
+        let slots = self.slots.get_mut(at).filter(|slots| slots.here & bit != 0)?;
+        let object = slots.objects.remove(slots.rank(bit));
+        slots.here &= !bit;
+        if slots.objects.is_empty() {
+            slots.objects = Vec::new();
+        }
+        self.budget.bytes -= object.counted as usize;
+        Some(object)
     }
 
     /// How many there are.
@@ -227,19 +353,217 @@ impl Objects {
         self.count
     }
 
+    /// Those in memory, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Object)> {
-        self.slots.iter().enumerate().filter_map(|(id, slot)| Some((id as u32, slot.as_deref()?)))
+        let of_group = |(at, slots): (usize, &Slots)| numbers(at, slots.here);
+        let ids = self.slots.iter().enumerate().flat_map(of_group);
+        ids.zip(self.slots.iter().flat_map(|slots| slots.objects.iter().map(|object| &**object)))
     }
 
-    /// The numbers in use, in order.
+    /// The numbers in memory, in order.
     pub fn ids(&self) -> Vec<u32> {
         self.iter().map(|(id, _)| id).collect()
+    }
+
+    /// The numbers in use, in order, in memory or not.
+    pub fn all_ids(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().enumerate().flat_map(|(at, slots)| numbers(at, slots.here | slots.stored))
+    }
+
+    /// Groups of the table, used or not.
+    pub fn groups(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Whether an object is in the NVRAM alone.
+    pub fn is_stored(&self, id: u32) -> bool {
+        let (at, bit) = slot_of(id);
+        self.slots.get(at).is_some_and(|slots| slots.stored & bit != 0)
+    }
+
+    /// Whether some of a group are.
+    pub fn has_stored_of(&self, group: u32) -> bool {
+        self.slots.get(group as usize).is_some_and(|slots| slots.stored != 0)
+    }
+
+    /// Whether some are.
+    pub fn has_stored(&self) -> bool {
+        self.slots.iter().any(|slots| slots.stored != 0)
+    }
+
+    /// Whether there is an object of this number.
+    pub fn exists(&self, id: u32) -> bool {
+        self.is_stored(id) || self.get(id).is_some()
+    }
+
+    /// An object is in the NVRAM: what is not here is fetched when it is asked for.
+    pub fn store(&mut self, id: u32) {
+        let (_, bit) = slot_of(id);
+        self.slots_of(id).stored |= bit;
+        self.count += 1;
+        self.used(id);
+    }
+
+    /// An object that was stored is here now.
+    pub fn put_back(&mut self, id: u32, mut object: Object) {
+        self.budget.fetched += 1;
+        object.links = self.budget.links.remove(&id).unwrap_or(0);
+        if let Some(dir) = object.dir.as_deref_mut() {
+            dir.unload();
+        }
+        // As a replay has it: what has contents and no header, and a name, is kept in `lost+found`.
+        object.damaged |= object.header == NONE && object.parent == LOST_FOUND;
+        self.insert(id, object);
+    }
+
+    /// A link stands for an object, wherever that is.
+    pub fn count_link(&mut self, target: u32) {
+        if self.is_stored(target) {
+            *self.budget.links.or_default(target) += 1;
+        } else if let Some(object) = self.get_mut(target) {
+            object.links += 1;
+        }
+    }
+
+    /// An object is in memory until the file system is closed.
+    pub fn pin(&mut self, id: u32) {
+        self.budget.pinned.insert(id);
+    }
+
+    /// Whether memory is bounded.
+    pub fn is_bounded(&self) -> bool {
+        self.budget.most > 0
+    }
+
+    /// The operation under way uses an object.
+    pub fn use_now(&mut self, id: u32) {
+        if self.is_bounded() {
+            self.get_mut(id);
+        }
+    }
+
+    /// Whether the operation under way uses an object that is in memory.
+    pub fn is_used(&self, id: u32) -> bool {
+        self.get(id).is_some_and(|object| object.used == self.budget.operation)
+    }
+
+    /// It does so no more.
+    pub fn unuse(&mut self, id: u32) {
+        let before = self.budget.operation.wrapping_sub(1);
+        if let Some(object) = self.get_mut(id) {
+            object.used = before;
+        }
+    }
+
+    /// Another operation begins: what the last one used may go.
+    pub fn begin(&mut self) {
+        self.budget.operation = self.budget.operation.wrapping_add(1);
+    }
+
+    /// Bytes that may be taken, less those that are.
+    pub fn room(&mut self) -> usize {
+        match self.budget.most {
+            0 => usize::MAX,
+            most => most.saturating_sub(self.bytes()),
+        }
+    }
+
+    /// Bytes that are taken.
+    pub fn bytes(&mut self) -> usize {
+        if self.budget.most == 0 {
+            return self.iter().map(|(_, object)| object.bytes()).sum::<usize>() + self.table_bytes();
+        }
+        for id in core::mem::take(&mut self.budget.touched) {
+            self.recount(id);
+        }
+        self.budget.bytes + self.table_bytes()
+    }
+
+    fn table_bytes(&self) -> usize {
+        let pointers: usize =
+            self.slots.iter().map(|slots| slots.objects.capacity() * size_of::<usize>()).sum();
+        self.slots.capacity() * size_of::<Slots>()
+            + pointers
+            + self.dirty.heap_bytes()
+            + self.budget.links.heap_bytes()
+    }
+
+    /// Objects that were put back.
+    pub fn fetched(&self) -> u64 {
+        self.budget.fetched
+    }
+
+    fn recount(&mut self, id: u32) {
+        let (at, bit) = slot_of(id);
+        let Some(slots) = self.slots.get_mut(at).filter(|slots| slots.here & bit != 0) else { return };
+        let rank = slots.rank(bit);
+        let object = &mut slots.objects[rank];
+        let bytes = object.bytes();
+        self.budget.bytes = self.budget.bytes - object.counted as usize + bytes;
+        object.counted = bytes as u32;
+    }
+
+    /// Makes room for so many bytes, as far as can be: the contents of directories go, and of what the NVRAM was
+    /// told of all; what was not used for longest first, and nothing that the operation under way used.
+    pub fn make_room(&mut self, bytes: usize, is_told: impl Fn(u32) -> bool) -> bool {
+        if self.room() >= bytes {
+            return true;
+        }
+        // A quarter more, so that it is not done for each object.
+        let wanted = bytes.saturating_add(self.budget.most / 4);
+        let operation = self.budget.operation;
+        let mut idle: Vec<(u32, u32)> = Vec::new();
+        for (id, object) in self.iter() {
+            let age = operation.wrapping_sub(object.used);
+            let stays = age == 0 || self.dirty.contains_key(&id);
+            if !stays {
+                idle.push((age, id));
+            }
+        }
+        sorted::sort(&mut idle);
+        for (_, id) in idle.into_iter().rev() {
+            if self.room() >= wanted {
+                break;
+            }
+            self.let_go(id, &is_told);
+        }
+        self.room() >= bytes
+    }
+
+    fn let_go(&mut self, id: u32, is_told: &impl Fn(u32) -> bool) {
+        let Some(object) = self.get(id) else { return };
+        let stays = id <= LOST_FOUND
+            || object.header == NONE
+            || object.damaged
+            || object.size_unknown
+            || object.kind == Kind::File && object.size != object.flash_size
+            || self.budget.pinned.contains(&id);
+        if !stays && is_told(id) {
+            let Some(object) = self.take(id) else { return };
+            self.slots_of(id).stored |= slot_of(id).1;
+            if object.links > 0 {
+                self.budget.links.insert(id, object.links);
+            }
+        } else if let Some(object) = self.get_mut(id) {
+            if object.header != NONE && !object.damaged {
+                object.details = None;
+            }
+            if let Some(dir) = object.dir.as_deref_mut() {
+                dir.unload();
+            }
+            let used = object.used;
+            self.recount(id);
+            // It was not used.
+            if let Some(object) = self.get_mut(id) {
+                object.used = used;
+            }
+        }
     }
 
     /// A free number; numbers are used again as late as possible.
     pub fn free_id(&mut self) -> Option<u32> {
         let start = if (FIRST_ID..=MAX_ID).contains(&self.next) { self.next } else { FIRST_ID };
-        let id = (start..=MAX_ID).chain(FIRST_ID..start).find(|id| self.get(*id).is_none())?;
+        let id = (start..=MAX_ID).chain(FIRST_ID..start).find(|id| !self.exists(*id))?;
         self.next = id + 1;
         Some(id)
     }
@@ -279,7 +603,7 @@ impl Objects {
         let before = self.creations;
         self.creations += 1;
         let mut waiting: Vec<(u64, u32)> = self.dirty.iter().map(|(id, touched)| (*touched, *id)).collect();
-        waiting.sort_unstable();
+        sorted::sort(&mut waiting);
         let too_many = waiting.len().saturating_sub(most);
         let idle = |(number, (touched, id)): (usize, (u64, u32))| {
             (touched < before || number < too_many).then_some(id)
@@ -309,15 +633,20 @@ impl Objects {
         self.get(id).and_then(|object| object.details.as_deref()).map_or(&[], |details| &details.name)
     }
 
-    /// The entry of a name in a directory whose names are loaded.
-    pub fn entry(&self, dir: u32, name: &[u8]) -> Result<Option<u32>> {
-        Ok(self.dir(dir)?.find(key(name), |id| self.name_of(id) == name))
-    }
-
-    /// What an entry stands for.
-    pub fn resolve(&self, entry: u32) -> Result<u32> {
-        let object = self.find(entry)?;
-        Ok(if object.kind == Kind::HardLink { object.target } else { entry })
+    /// Directories know what is in them; where memory is bounded, when they are asked.
+    pub fn build_dirs(&mut self) {
+        for id in self.ids() {
+            let is_bounded = self.is_bounded();
+            let Some(object) = self.get_mut(id) else { continue };
+            let (kind, parent) = (object.kind, object.parent);
+            if is_bounded {
+                object.dir.iter_mut().for_each(|dir| dir.unload());
+            } else if id != ROOT
+                && let Some(dir) = self.get_mut(parent).and_then(|object| object.dir.as_deref_mut())
+            {
+                dir.insert(id, 0, kind == Kind::Dir && id != LOST_FOUND);
+            }
+        }
     }
 
     pub fn add_entry(&mut self, dir: u32, entry: u32) -> Result<()> {
@@ -331,85 +660,91 @@ impl Objects {
         self.dir_mut(dir)?.remove(entry, key, is_dir);
         Ok(())
     }
+}
 
-    /// One of the links that stand for an object.
-    pub fn link_of(&self, id: u32) -> Result<u32> {
-        let is_link =
-            |object: &Object| object.kind == Kind::HardLink && object.target == id && object.is_named();
-        let link = self.iter().find(|(_, object)| is_link(object)).map(|(link, _)| link);
-        link.ok_or(Error::Corrupt { what: "object", why: "its links are gone", at: u64::from(id) })
+impl Budget {
+    /// An object may grow, by the operation under way.
+    fn touch(&mut self, id: u32, object: &mut Object) {
+        if self.most == 0 {
+            return;
+        }
+        object.used = self.operation;
+        if self.touched.iter().rev().take(4).all(|other| *other != id) {
+            if self.touched.len() >= TOUCHED_MAX {
+                sorted::sort(&mut self.touched);
+                self.touched.dedup();
+            }
+            self.touched.push(id);
+        }
+    }
+}
+
+/// What is found out of all objects after a mount, each looked at once; see [`Census::add`].
+#[derive(Debug, Default)]
+pub(crate) struct Census {
+    /// Directories, and links, a bit each by number.
+    dirs: Vec<u64>,
+    links: Vec<u64>,
+    /// What a link with a name stands for: several times what has several.
+    targets: Vec<u32>,
+}
+
+fn set_bit(bits: &mut Vec<u64>, id: u32) {
+    let (at, bit) = slot_of(id);
+    if bits.len() <= at {
+        bits.resize(at + 1, 0);
+    }
+    bits[at] |= bit;
+}
+
+fn bit(bits: &[u64], id: u32) -> bool {
+    let (at, bit) = slot_of(id);
+    bits.get(at).is_some_and(|bits| bits & bit != 0)
+}
+
+/// What is to become of an object that has no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Orphan {
+    /// It has no name: flash has to say that it is gone before its number is given to another.
+    Unnamed,
+    /// What it is in is not there: it goes to `lost+found`.
+    Homeless,
+    /// A link to nothing: it loses its name.
+    Dangling,
+    /// What it stood for cannot be read: the name stays, to be seen and removed.
+    Unreadable,
+}
+
+impl Census {
+    pub fn add(&mut self, id: u32, object: &Object) {
+        match object.kind {
+            Kind::Dir => set_bit(&mut self.dirs, id),
+            Kind::HardLink => set_bit(&mut self.links, id),
+            _ => {}
+        }
     }
 
-    /// Whether a directory is an ancestor of another, or the same.
-    pub fn is_below(&self, mut dir: u32, ancestor: u32) -> bool {
-        // No chain is longer than there are objects.
-        for _ in 0..=self.count {
-            if dir == ancestor {
-                return true;
+    /// What is wrong with an object, now that all were looked at. Links with a name are counted.
+    pub fn orphan(&mut self, id: u32, object: &Object, exists: impl Fn(u32) -> bool) -> Option<Orphan> {
+        if object.kind == Kind::HardLink {
+            if !exists(object.target) || bit(&self.links, object.target) {
+                return Some(if object.damaged { Orphan::Unreadable } else { Orphan::Dangling });
             }
-            match self.get(dir) {
-                Some(object) if dir != ROOT => dir = object.parent,
-                _ => return false,
+            if object.parent != UNLINKED {
+                self.targets.push(object.target);
             }
         }
-        false
-    }
-
-    /// The pages of all objects, headers and data.
-    pub fn pages(&self) -> impl Iterator<Item = u32> {
-        self.iter().flat_map(|(_, object)| {
-            let header = (object.header != NONE).then_some(object.header);
-            header.into_iter().chain(object.map.iter().map(|(_, page)| page))
-        })
-    }
-
-    /// After objects were found by number: what has no directory goes to `lost+found`, a link to nothing loses its name.
-    /// Returns what has none: flash has to say that it is gone before its number is given to another.
-    pub fn hang_up_orphans(&mut self) -> Vec<u32> {
-        let mut unnamed = Vec::new();
-        for id in self.ids() {
-            let Some(object) = self.get(id) else { continue };
-            let (parent, target, damaged) = (object.parent, object.target, object.damaged);
-            if object.kind == Kind::HardLink && self.get(target).is_none_or(|o| o.kind == Kind::HardLink) {
-                let Some(object) = self.get_mut(id) else { continue };
-                match damaged {
-                    // What it stood for cannot be read: the name stays, to be seen and removed.
-                    true => object.kind = Kind::File,
-                    false => object.parent = UNLINKED,
-                }
-            }
-            if !self.get(id).is_some_and(Object::is_named) {
-                unnamed.push(id);
-                continue;
-            }
-            let has_dir = self.get(parent).is_some_and(|dir| dir.kind == Kind::Dir);
-            if id != ROOT
-                && id != LOST_FOUND
-                && (!has_dir || parent == id)
-                && let Some(object) = self.get_mut(id)
-            {
-                object.parent = LOST_FOUND;
-            }
+        let is_root = id == ROOT || id == LOST_FOUND;
+        let has_dir = bit(&self.dirs, object.parent) && object.parent != id;
+        match object.is_named() {
+            false => Some(Orphan::Unnamed),
+            true if !is_root && !has_dir => Some(Orphan::Homeless),
+            true => None,
         }
-        unnamed
     }
 
-    /// After objects were found by number: directories know what is in them, and what has links how many.
-    pub fn build_dirs(&mut self) {
-        for id in self.ids() {
-            let Some(object) = self.get(id) else { continue };
-            let (kind, parent, target) = (object.kind, object.parent, object.target);
-            if id != ROOT
-                && let Some(dir) = self.get_mut(parent).and_then(|object| object.dir.as_deref_mut())
-            {
-                dir.insert(id, 0, kind == Kind::Dir && id != LOST_FOUND);
-            }
-            if kind == Kind::HardLink
-                && parent != UNLINKED
-                && let Some(object) = self.get_mut(target)
-            {
-                object.links += 1;
-            }
-        }
+    /// What links with a name stand for.
+    pub fn into_targets(self) -> Vec<u32> {
+        self.targets
     }
 }

@@ -1,14 +1,18 @@
-//! How much memory a file takes while the file system is open: bytes asked of the allocator, per file. `--nocapture` shows
-//! the figures of docs/cmfs.md; what is checked is that they do not grow.
+//! How much memory the file system takes: bytes asked of the allocator, per file where memory is not bounded, and at most where it
+//! is. `--nocapture` shows the figures of docs/cmfs.md; what is checked is that they do not grow.
 
 use cmfs_core::ram::{RamNand, RamNvram};
-use cmfs_core::{Config, Fs, Geometry, Kind, NewObject, ROOT};
+use cmfs_core::{
+    Config, Error, Fs, Geometry, Kind, MountKind, Nand, NandError, NewObject, Nvram, NvramError, ROOT,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 std::thread_local! {
     /// Bytes that this thread holds.
     static HELD: Cell<isize> = const { Cell::new(0) };
+    /// The most it held since this was last set.
+    static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
 struct Counting;
@@ -16,7 +20,9 @@ struct Counting;
 // SAFETY: all is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD.with(|held| held.set(held.get() + layout.size() as isize));
+        let now = held() + layout.size() as isize;
+        HELD.with(|held| held.set(now));
+        MOST.with(|most| most.set(most.get().max(now)));
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -98,5 +104,161 @@ fn a_file_takes_no_more_memory_than_it_did() {
         let (opened, listed) = a_file(files, file_bytes, 100);
         println!("{file_bytes} bytes: {opened} bytes a file opened, {listed} listed");
         assert!(opened <= most.0 && listed <= most.1, "{file_bytes} bytes: {opened}, {listed}: {most:?}");
+    }
+}
+
+/// A part, or an NVRAM, whose bytes are all there from the start.
+struct Flat(Geometry, Vec<u8>);
+
+impl Flat {
+    fn nand(geometry: Geometry) -> Flat {
+        let page = (geometry.page_bytes + geometry.spare_bytes) as usize;
+        Flat(geometry, vec![0xff; geometry.pages() as usize * page])
+    }
+
+    fn page(&mut self, page: u32) -> &mut [u8] {
+        let len = (self.0.page_bytes + self.0.spare_bytes) as usize;
+        &mut self.1[page as usize * len..][..len]
+    }
+}
+
+impl Nand for Flat {
+    fn geometry(&self) -> Geometry {
+        self.0
+    }
+
+    fn is_bad(&mut self, _: u32) -> Result<bool, NandError> {
+        Ok(false)
+    }
+
+    fn mark_bad(&mut self, _: u32) -> Result<(), NandError> {
+        Err(NandError::Failed)
+    }
+
+    fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
+        let (from, behind) = self.page(page).split_at(data.len());
+        data.copy_from_slice(from);
+        spare.copy_from_slice(behind);
+        Ok(0)
+    }
+
+    fn read_spare(&mut self, page: u32, spare: &mut [u8]) -> Result<u32, NandError> {
+        let at = self.0.page_bytes as usize;
+        spare.copy_from_slice(&self.page(page)[at..]);
+        Ok(0)
+    }
+
+    fn program(&mut self, page: u32, data: &[u8], spare: &[u8]) -> Result<(), NandError> {
+        let (to, behind) = self.page(page).split_at_mut(data.len());
+        to.copy_from_slice(data);
+        behind.copy_from_slice(spare);
+        Ok(())
+    }
+
+    fn erase(&mut self, block: u32) -> Result<(), NandError> {
+        (self.0.first_page(block)..self.0.first_page(block + 1)).for_each(|page| self.page(page).fill(0xff));
+        Ok(())
+    }
+}
+
+impl Nvram for Flat {
+    fn size_bytes(&self) -> usize {
+        self.1.len()
+    }
+
+    fn read(&mut self, offset: usize, bytes: &mut [u8]) -> Result<(), NvramError> {
+        bytes.copy_from_slice(self.1.get(offset..offset + bytes.len()).ok_or(NvramError)?);
+        Ok(())
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), NvramError> {
+        self.1.get_mut(offset..offset + bytes.len()).ok_or(NvramError)?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn persist(&mut self) -> Result<(), NvramError> {
+        Ok(())
+    }
+}
+
+/// The most that was held during `work`, beyond what was held before.
+fn most<T>(work: impl FnOnce() -> T) -> (isize, T) {
+    let before = held();
+    MOST.with(|most| most.set(before));
+    let done = work();
+    (MOST.with(Cell::get) - before, done)
+}
+
+fn name_of(number: u32) -> String {
+    format!("dir{}/file{number:06}", number / 60)
+}
+
+type Bounded<'a> = Fs<&'a mut Flat, &'a mut Flat>;
+
+fn open<'a>(nand: &'a mut Flat, nvram: &'a mut Flat, config: Config) -> Bounded<'a> {
+    Fs::open(nand, Some(nvram), config).expect("it opens")
+}
+
+fn lookup(fs: &mut Bounded, number: u32) -> Result<u32, Error> {
+    let name = name_of(number);
+    let (dir, name) = name.split_once('/').expect("a directory");
+    let dir = fs.lookup(ROOT, dir.as_bytes())?;
+    fs.lookup(dir, name.as_bytes())
+}
+
+fn contents(number: u32, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at as u32 ^ number) as u8).collect()
+}
+
+#[test]
+fn bounded_memory_holds_any_number_of_files_and_no_more_than_it_may() {
+    let node = |kind, mode| NewObject { kind, mode, uid: 0, gid: 0, rdev: 0, target: &[] };
+    for (memory_bytes, files, file_bytes) in
+        [(32 << 10, 2000, 900), (64 << 10, 2000, 900), (32 << 10, 200, 150_000)]
+    {
+        let config = Config { memory_bytes, cache_pages: 4, ..Config::default() };
+        let allowed = (memory_bytes + config.fixed_bytes(&GEOMETRY)) as isize;
+        let (mut nand, mut nvram) = (Flat::nand(GEOMETRY), Flat(GEOMETRY, vec![0; 128 << 10]));
+        let bytes = contents(0, file_bytes);
+        let (made, fetched) = most(|| {
+            let mut fs = Fs::format(&mut nand, Some(&mut nvram), config, [1; 16], true).expect("a new one");
+            let mut dir = ROOT;
+            for number in 0..files {
+                let name = name_of(number);
+                let (parent, name) = name.split_once('/').expect("a directory");
+                if number % 60 == 0 {
+                    dir = fs.create(ROOT, parent.as_bytes(), &node(Kind::Dir, 0o40_755)).expect("room");
+                }
+                let id = fs.create(dir, name.as_bytes(), &node(Kind::File, 0o100_644)).expect("room");
+                fs.write(id, 0, &bytes).expect("room");
+            }
+            fs.update().expect("an update");
+            assert!(fs.memory_bytes() <= memory_bytes, "{}", fs.memory_bytes());
+            fs.stats().fetched
+        });
+        let (opened, ()) = most(|| {
+            let fs = open(&mut nand, &mut nvram, config);
+            assert_eq!(fs.report().kind, MountKind::Clean);
+            assert_eq!(fs.object_count(), files + files.div_ceil(60) + 2);
+        });
+        let mut buffer = vec![0; file_bytes + 1];
+        let (used, ()) = most(|| {
+            let mut fs = open(&mut nand, &mut nvram, config);
+            for step in 0..files / 4 {
+                let number = step * 7919 % files;
+                let id = lookup(&mut fs, number).expect("a file");
+                assert_eq!(fs.read(id, 0, &mut buffer), Ok(file_bytes));
+                assert!(buffer[..file_bytes] == bytes, "file {number}");
+                if step % 5 == 0 {
+                    fs.write(id, 100, &bytes[100..200]).expect("room");
+                }
+            }
+            fs.update().expect("an update");
+        });
+        println!(
+            "{files} files of {file_bytes} bytes in {memory_bytes}: allowed {allowed}; made with {made}, {fetched} fetched; \
+             opened with {opened}, used with {used}"
+        );
+        assert!(made <= allowed && opened <= allowed && used <= allowed);
     }
 }

@@ -8,6 +8,7 @@
 mod attributes;
 pub mod export;
 pub mod image;
+pub mod mkimage;
 pub mod model;
 mod mounted;
 pub mod mtd;
@@ -33,6 +34,7 @@ fn error(error: cmfs_core::Error) -> Error {
         )),
         Core::Mismatch(why) => Error::Mismatch(format!("NAND and NVRAM do not belong together: {why}")),
         Core::NoSpace => Error::NoSpace("the NAND is full"),
+        Core::NoMemory => Error::NoSpace("the memory that cmfs may take is used up"),
         Core::NotFound => Error::NotFound,
         Core::Exists => Error::Exists,
         Core::NotDir => Error::NotDir,

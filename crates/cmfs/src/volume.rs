@@ -104,6 +104,19 @@ fn layout_of(path: &Path) -> Result<Layout> {
 /// # Errors
 /// The images cannot be made, or hold something and `force` is not set.
 pub fn make(plan: &Plan) -> Result<(u64, u64)> {
+    let (mut fs, sizes) = format(plan, *uuid::Uuid::new_v4().as_bytes())?;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    if uid != 0 {
+        // Whoever makes a volume may write to it.
+        let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        fs.set_attr(ROOT, &owner).map_err(error)?;
+    }
+    fs.close().map_err(error)?;
+    Ok(sizes)
+}
+
+/// Makes an empty volume and leaves it open; the sizes of NAND and NVRAM, bytes.
+pub(super) fn format(plan: &Plan, identity: [u8; 16]) -> Result<(Fs<Part, Memory>, (u64, u64))> {
     let made = |name, path| Target { make: true, ..Target::new(name, path, Role::Overwritten) };
     let nvram = plan.nvram.as_deref().map(|path| made("--nvram", path));
     let targets: Vec<Target> = [made("--nand", &plan.nand)].into_iter().chain(nvram).collect();
@@ -132,16 +145,9 @@ pub fn make(plan: &Plan) -> Result<(u64, u64)> {
     }
     let nand = if is_device { open_device(plan, nand)?.1 } else { make_image(plan, nand, shape)? };
     let nvram = memory.map(|claim| make_nvram(claim, nvram_bytes)).transpose()?;
-    let identity = *uuid::Uuid::new_v4().as_bytes();
-    let mut fs = Fs::format(nand, nvram, config(plan.layout), identity, true).map_err(error)?;
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    if uid != 0 {
-        // Whoever makes a volume may write to it.
-        let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
-        fs.set_attr(ROOT, &owner).map_err(error)?;
-    }
-    fs.close().map_err(error)?;
-    Ok((bytes, if plan.nvram.is_some() { nvram_bytes } else { 0 }))
+    let nvram = nvram.map(|nvram| Box::new(nvram) as Memory);
+    let fs = Fs::format(nand, nvram, config(plan.layout), identity, true).map_err(error)?;
+    Ok((fs, (bytes, if plan.nvram.is_some() { nvram_bytes } else { 0 })))
 }
 
 /// An MTD device to make a file system on: its spare areas say whether it holds something, too.

@@ -16,6 +16,7 @@ mod list;
 mod ls;
 mod map;
 mod mkfs;
+mod mkimage;
 mod mount;
 mod osd;
 mod progress;
@@ -54,6 +55,7 @@ struct Cli {
 enum Verb {
     #[command(subcommand)]
     Mkfs(mkfs::Mkfs),
+    Mkimage(mkimage::Mkimage),
     Adopt(adopt::Adopt),
     Mount(mount::MountVerb),
     Umount(umount::Umount),
@@ -113,6 +115,7 @@ pub fn main() -> ExitCode {
 fn run(verb: Verb) -> Result<ExitCode> {
     match verb {
         Verb::Mkfs(verb) => verb.run(),
+        Verb::Mkimage(verb) => verb.run(),
         Verb::Adopt(verb) => verb.run(),
         Verb::Mount(verb) => verb.run(),
         Verb::Umount(verb) => verb.run(),

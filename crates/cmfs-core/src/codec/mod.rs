@@ -5,6 +5,7 @@
 
 pub mod huffman;
 pub mod hybrid;
+#[cfg(feature = "paper")]
 pub mod lzo;
 pub mod rice;
 pub mod rle;
@@ -46,6 +47,7 @@ pub const CODECS: &[Codec] = &[
         encode: |pages| rle::encode(&narrow(pages)),
         decode: |b, n| wide(&rle::decode(b, 2 * n)?),
     },
+    #[cfg(feature = "paper")]
     Codec {
         name: "lzo",
         encode: |pages| lzo::encode(&narrow(pages)),

@@ -1,8 +1,8 @@
 //! Prefix codes as trees: made by Huffman's rule or by Shannon's and Fano's, written in front of what they code.
 
 use crate::bits::{BitReader, BitWriter};
+use crate::sorted::{self, Map};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// No tree made from fewer than 2^32 symbols by these rules is deeper.
@@ -15,19 +15,19 @@ pub(super) enum Tree {
 }
 
 /// How often each symbol occurs.
-pub(super) fn counts(symbols: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
-    let mut counts = BTreeMap::new();
+pub(super) fn counts(symbols: impl Iterator<Item = u32>) -> Map<u32, u64> {
+    let mut counts = Map::new();
     for symbol in symbols {
-        *counts.entry(symbol).or_insert(0) += 1;
+        *counts.or_default(symbol) += 1;
     }
     counts
 }
 
 impl Tree {
     /// Huffman's: the two rarest are joined, again and again. `None` for no symbols.
-    pub fn huffman(counts: &BTreeMap<u32, u64>) -> Option<Tree> {
-        let mut queue: BTreeMap<(u64, u32), Tree> = BTreeMap::new();
-        for (number, (symbol, count)) in (0u32..).zip(counts) {
+    pub fn huffman(counts: &Map<u32, u64>) -> Option<Tree> {
+        let mut queue: Map<(u64, u32), Tree> = Map::new();
+        for (number, (symbol, count)) in (0u32..).zip(counts.iter()) {
             queue.insert((*count, number), Tree::Leaf(*symbol));
         }
         let mut number = counts.len() as u32;
@@ -41,9 +41,10 @@ impl Tree {
     }
 
     /// Shannon's and Fano's: the symbols by frequency are split where the halves are most even, again and again.
-    pub fn shannon_fano(counts: &BTreeMap<u32, u64>) -> Option<Tree> {
+    pub fn shannon_fano(counts: &Map<u32, u64>) -> Option<Tree> {
         let mut sorted: Vec<(u64, u32)> = counts.iter().map(|(symbol, count)| (*count, *symbol)).collect();
-        sorted.sort_unstable_by(|a, b| b.cmp(a));
+        sorted::sort(&mut sorted);
+        sorted.reverse();
         Tree::split(&sorted)
     }
 
@@ -98,13 +99,13 @@ impl Tree {
     }
 
     /// The code of each symbol: bits, and how many.
-    pub fn codes(&self) -> BTreeMap<u32, (u64, u32)> {
-        let mut codes = BTreeMap::new();
+    pub fn codes(&self) -> Map<u32, (u64, u32)> {
+        let mut codes = Map::new();
         self.collect(0, 0, &mut codes);
         codes
     }
 
-    fn collect(&self, code: u64, len: u32, codes: &mut BTreeMap<u32, (u64, u32)>) {
+    fn collect(&self, code: u64, len: u32, codes: &mut Map<u32, (u64, u32)>) {
         match self {
             Tree::Leaf(symbol) => drop(codes.insert(*symbol, (code, len))),
             Tree::Node(left, right) => {

@@ -57,7 +57,11 @@ pub struct SetAttr {
 impl<N: Nand, V: Nvram> Fs<N, V> {
     /// What an object is like.
     pub fn attr(&mut self, id: u32) -> Result<Attr> {
+        self.begin([id])?;
         self.volume.ensure_size(id)?;
+        if self.volume.objects.find(id)?.kind == Kind::Dir {
+            self.volume.load_dir(id)?;
+        }
         if self.volume.objects.find(id)?.kind == Kind::Symlink && self.volume.objects.find(id)?.size == 0 {
             let size = match self.volume.rest(id) {
                 Ok(rest) => rest.alias.len() as u64,
@@ -94,6 +98,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Changes attributes.
     pub fn set_attr(&mut self, id: u32, set: &SetAttr) -> Result<()> {
+        self.begin_more([id])?;
         let now = self.volume.now;
         self.volume.details(id)?;
         self.volume.ensure_whole(id)?;
@@ -109,6 +114,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// What a symbolic link points at.
     pub fn read_link(&mut self, id: u32) -> Result<Vec<u8>> {
+        self.begin([id])?;
         if self.volume.objects.find(id)?.kind != Kind::Symlink {
             return Err(Error::BadArgument);
         }
@@ -117,12 +123,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// The value of an extended attribute.
     pub fn attribute(&mut self, id: u32, name: &[u8]) -> Result<Vec<u8>> {
+        self.begin([id])?;
         let found = self.volume.rest(id)?.attributes.iter().find(|(other, _)| **other == *name);
         found.map(|(_, value)| value.to_vec()).ok_or(Error::NoAttribute)
     }
 
     /// The names of all extended attributes.
     pub fn attributes(&mut self, id: u32) -> Result<Vec<Vec<u8>>> {
+        self.begin([id])?;
         Ok(self.volume.rest(id)?.attributes.iter().map(|(name, _)| name.to_vec()).collect())
     }
 
@@ -130,6 +138,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub fn set_attribute(&mut self, id: u32, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         if name.is_empty() || name.contains(&0) || id == LOST_FOUND {
             return Err(Error::BadArgument);
+        }
+        if value.is_some() {
+            self.begin_more([id])?
+        } else {
+            self.begin([id])?
         }
         let room = (self.volume.page_bytes() as usize).saturating_sub(crate::header::HEADER_BYTES + 96);
         let rest = self.volume.rest(id)?;

@@ -5,8 +5,8 @@
 use super::volume::Volume;
 use crate::error::Result;
 use crate::media::{Nand, Nvram};
+use crate::sorted::Map;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// When a page was last used, and what is in it.
@@ -14,7 +14,7 @@ type Cached = (u64, Box<[u8]>);
 
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    pages: BTreeMap<(u32, u32), Cached>,
+    pages: Map<(u32, u32), Cached>,
     uses: u64,
 }
 
@@ -180,6 +180,7 @@ impl Cache {
         id: u32,
         index: u32,
     ) -> Result<()> {
+        volume.bring(id)?;
         let valid = volume.valid_bytes(volume.objects.find(id)?.size, index);
         let Some(bytes) = self.get(id, index) else { return Ok(()) };
         volume.make_room()?;

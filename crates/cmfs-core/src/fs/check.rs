@@ -5,8 +5,8 @@ use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
 use crate::object::{Kind, LOST_FOUND, NONE, ROOT};
+use crate::sorted;
 use crate::tags::{PageKind, SpareState};
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// One thing that is wrong.
@@ -26,7 +26,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub fn check(&mut self, data: bool) -> Result<Vec<Problem>> {
         let mut problems = Vec::new();
         let mut live = alloc::vec![0u32; self.volume.log.flash.geometry().blocks as usize];
-        for id in self.volume.objects.ids() {
+        for id in self.volume.objects.all_ids().collect::<Vec<u32>>() {
+            self.begin([id])?;
+            let parent = self.volume.objects.find(id)?.parent;
+            self.volume.bring(parent)?;
             self.check_object(id, &mut problems);
             self.check_names(id, &mut problems)?;
             let pages = self.pages_of_object(id);
@@ -68,10 +71,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let mut problem = |why| problems.push(Problem { object: id, why, at: 0 });
         let named = object.is_named() && id != ROOT;
         let dir = self.volume.objects.get(object.parent).and_then(|parent| parent.dir.as_deref());
-        if named && !dir.is_some_and(|dir| dir.contains(id)) {
+        if named && !dir.is_some_and(|dir| !dir.is_loaded() || dir.contains(id)) {
             problem("it is not in its directory");
         }
-        if named && object.kind == Kind::HardLink && self.volume.objects.get(object.target).is_none() {
+        if named && object.kind == Kind::HardLink && !self.volume.objects.exists(object.target) {
             problem("it is a link to nothing");
         }
         if object.kind == Kind::File
@@ -87,24 +90,26 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// No two entries of a directory have one name.
     fn check_names(&mut self, dir: u32, problems: &mut Vec<Problem>) -> Result<()> {
-        let Some(entries) = self.volume.objects.get(dir).and_then(|object| object.dir.as_deref()) else {
+        if self.volume.objects.find(dir)?.dir.is_none() {
             return Ok(());
-        };
-        let entries: Vec<u32> = entries.entries(0).collect();
-        let mut names = BTreeSet::new();
-        for id in entries {
-            match self.volume.load_details(id, false) {
-                Ok(()) => {}
-                Err(Error::Gone) => return Err(Error::Gone),
-                Err(_) => continue,
-            }
-            let name = self.volume.objects.find(id)?.details.as_ref().map(|details| details.name.clone());
-            if name.is_some_and(|name| !names.insert(name)) {
-                problems.push(Problem {
-                    object: id,
-                    why: "another entry of its directory has its name",
-                    at: 0,
-                });
+        }
+        // By what names are now, not by what they were when they were loaded.
+        self.volume.objects.dir_mut(dir)?.forget_names();
+        self.volume.load_names(dir)?;
+        let mut keys = self.volume.objects.dir(dir)?.keys();
+        sorted::sort(&mut keys);
+        // Of different names few have one key.
+        for same in keys.chunk_by(|one, two| one.0 == two.0).filter(|same| same.len() > 1) {
+            let mut names: Vec<Vec<u8>> = Vec::new();
+            for (_, id) in same {
+                self.volume.show(*id)?;
+                let name = Vec::from(self.volume.objects.name_of(*id));
+                let is_there = names.contains(&name);
+                names.push(name);
+                if is_there {
+                    let why = "another entry of its directory has its name";
+                    problems.push(Problem { object: *id, why, at: 0 });
+                }
             }
         }
         Ok(())

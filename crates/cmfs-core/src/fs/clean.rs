@@ -96,7 +96,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
                 self.end_cleaning(cleaning.block)?;
                 return Ok(copies);
             };
-            if self.is_live(page, &tags) {
+            if self.is_live(page, &tags)? {
                 self.move_page(page, &tags)?;
                 copies += 1;
             }
@@ -154,14 +154,18 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     }
 
     /// Whether memory points at a page with these tags.
-    fn is_live(&self, page: u32, tags: &Packed) -> bool {
-        match tags.kind() {
-            PageKind::Header { object, .. } => self.objects.get(object).is_some_and(|o| o.header == page),
+    fn is_live(&mut self, page: u32, tags: &Packed) -> Result<bool> {
+        Ok(match tags.kind() {
+            PageKind::Header { object, .. } => {
+                self.bring(object)?;
+                self.objects.get(object).is_some_and(|o| o.header == page)
+            }
             PageKind::Data { object, index, .. } => {
+                self.bring(object)?;
                 self.objects.get(object).is_some_and(|object| object.map.get(index) == Some(page))
             }
             PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => false,
-        }
+        })
     }
 
     /// Moves a live page to the log's end.

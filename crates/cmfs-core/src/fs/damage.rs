@@ -594,7 +594,7 @@ fn a_link_to_a_file_that_never_got_a_name_is_gone_on_flash_before_its_number_is_
         let mut fs = make(GEOMETRY, 16 << 10, small(layout));
         let unborn = fs.create(ROOT, b"unborn", &node(Kind::File)).unwrap();
         fs.link(unborn, ROOT, b"link").unwrap();
-        let link = fs.volume.objects.link_of(unborn).unwrap();
+        let link = fs.volume.link_of(unborn).unwrap().0;
         fs.volume.write_header(link, false, 0).unwrap();
         let mut fs = until_numbers_are_given_again(fs);
         let given: [u32; 2] =

@@ -53,6 +53,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Reads into `buffer` from `offset` on; how many bytes there were.
     pub fn read(&mut self, id: u32, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.begin([id])?;
         self.volume.ensure_size(id)?;
         let size = self.file(id)?.size;
         let len = size.saturating_sub(offset).min(buffer.len() as u64) as usize;
@@ -70,6 +71,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     pub fn write(&mut self, id: u32, offset: u64, data: &[u8]) -> Result<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(Error::TooLarge)?;
         self.check_size(end)?;
+        self.begin_more([id])?;
         let size = self.changing(id)?;
         if data.is_empty() {
             return Ok(());
@@ -104,6 +106,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Cuts or extends a file.
     pub fn truncate(&mut self, id: u32, size: u64) -> Result<()> {
         self.check_size(size)?;
+        self.begin([id])?;
         let old = self.changing(id)?;
         if size > old {
             self.cache.zero_tail(&mut self.volume, id)?;
@@ -131,6 +134,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Makes the bytes from `from` to `to` zeros, and a hole where whole pages are.
     pub fn punch(&mut self, id: u32, from: u64, to: u64) -> Result<()> {
+        self.begin([id])?;
         let size = self.changing(id)?;
         let to = to.min(size);
         if from >= to {
@@ -161,13 +165,16 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Promises room for the bytes from `from` to `to`, in this mount.
     pub fn reserve(&mut self, id: u32, from: u64, to: u64) -> Result<()> {
         self.check_size(to)?;
+        self.begin_more([id])?;
         self.check_room(self.new_pages(id, from, to)?)?;
+        self.volume.objects.pin(id);
         self.reservations.add(id, self.index_of(from), self.volume.pages_of(to));
         Ok(())
     }
 
     /// The next data or hole at or behind `offset`.
     pub fn seek(&mut self, id: u32, offset: u64, what: Seek) -> Result<u64> {
+        self.begin([id])?;
         self.volume.ensure_size(id)?;
         let object = self.file(id)?;
         if offset >= object.size {
@@ -213,6 +220,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Gets an object onto flash: what leads to it, its data, its header.
     pub(super) fn flush_object(&mut self, id: u32) -> Result<()> {
+        self.volume.bring(id)?;
         self.volume.ensure_parent(id)?;
         let object = self.volume.objects.find(id)?;
         match object.kind {
@@ -220,6 +228,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             // A link to what flash does not know would be dropped by a scan.
             Kind::HardLink => {
                 let target = object.target;
+                self.volume.bring(target)?;
                 if self.volume.objects.find(target)?.header == NONE {
                     self.flush_object(target)?;
                 }
@@ -235,6 +244,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Makes an object durable, with the names that lead to it.
     pub fn sync_object(&mut self, id: u32) -> Result<()> {
+        self.begin([id])?;
         self.flush_object(id)?;
         let objects = &self.volume.objects;
         if objects.find(id)?.links > 0 {
@@ -267,7 +277,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 
     /// The NAND pages of a file, in order, holes left out.
-    pub fn pages(&self, id: u32) -> Vec<u32> {
+    pub fn pages(&mut self, id: u32) -> Vec<u32> {
+        if self.begin([id]).is_err() {
+            return Vec::new();
+        }
         let object = self.volume.objects.get(id);
         object.map(|object| object.map.iter().map(|(_, page)| page).collect()).unwrap_or_default()
     }

@@ -9,32 +9,54 @@ use crate::dir::key;
 use crate::error::{Error, Result};
 use crate::header::NAME_MAX;
 use crate::media::{Nand, Nvram};
-use crate::object::{Kind, LOST_FOUND, NONE, UNLINKED};
+use crate::object::{GROUP, Kind, LOST_FOUND, NONE, UNLINKED};
+use crate::sorted::Map;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Where objects go whose half of a step of two moves did not get to flash: directory and name.
-pub(super) type HalfMoves = BTreeMap<u32, (u32, Box<[u8]>)>;
+pub(super) type HalfMoves = Map<u32, (u32, Box<[u8]>)>;
 
 impl<N: Nand, V: Nvram> Volume<N, V> {
     /// Gets all names of a directory into memory.
     pub fn load_names(&mut self, dir: u32) -> Result<()> {
+        self.load_dir(dir)?;
         if self.objects.dir(dir)?.has_names() {
             return Ok(());
         }
         let children: Vec<u32> = self.objects.dir(dir)?.entries(0).collect();
-        for child in &children {
-            // A header that cannot be read hides one name, not the directory.
-            match self.load_details(*child, false) {
-                Ok(()) | Err(Error::Corrupt { .. }) => {}
-                Err(error) => return Err(error),
-            }
+        let mut names = Vec::with_capacity(children.len());
+        for group in children.chunk_by(|one, two| one / GROUP == two / GROUP) {
+            self.load_names_of(group, &mut names)?;
         }
-        let names: Vec<_> =
-            children.iter().map(|child| (key(self.objects.name_of(*child)), *child)).collect();
         self.objects.dir_mut(dir)?.load(names.into_iter());
         Ok(())
+    }
+
+    /// The keys of the names of some objects of a group. Where memory is bounded, what was not in use goes again.
+    fn load_names_of(&mut self, children: &[u32], names: &mut Vec<(u32, u32)>) -> Result<()> {
+        let idle: Vec<u32> = children.iter().copied().filter(|child| !self.objects.is_used(*child)).collect();
+        if children.iter().any(|child| self.objects.is_stored(*child)) {
+            let wanted = |id: u32| children.binary_search(&id).is_ok();
+            self.log.memory.bring(&mut self.objects, children[0] / GROUP, wanted)?;
+        }
+        for child in children {
+            self.show(*child)?;
+            names.push((key(self.objects.name_of(*child)), *child));
+        }
+        if self.objects.is_bounded() {
+            idle.into_iter().for_each(|child| self.objects.unuse(child));
+            self.make_memory();
+        }
+        Ok(())
+    }
+
+    /// Loads an entry's name. A header that cannot be read hides one name, not the directory.
+    pub fn show(&mut self, entry: u32) -> Result<()> {
+        match self.load_details(entry, false) {
+            Ok(()) | Err(Error::Corrupt { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The entry of a name: an object, or the link that stands for one.
@@ -43,7 +65,13 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
             return Err(Error::NameTooLong);
         }
         self.load_names(dir)?;
-        self.objects.entry(dir, name)
+        for entry in self.objects.dir(dir)?.find(key(name)) {
+            self.show(entry)?;
+            if self.objects.name_of(entry) == name {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
     }
 
     /// Makes sure that flash knows the directories above an object.
@@ -79,6 +107,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     /// Removes a link that has no entry any more.
     pub fn remove_link(&mut self, link: u32) -> Result<()> {
         let target = self.objects.find(link)?.target;
+        self.bring(target)?;
         self.remove_object(link)?;
         let object = self.objects.find_mut(target)?;
         object.links = object.links.saturating_sub(1);
@@ -109,16 +138,24 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     }
 
     /// One of the links that stand for an object, the directory it is in, and its name.
-    fn link_of(&mut self, id: u32) -> Result<(u32, u32, Box<[u8]>)> {
-        let link = self.objects.link_of(id)?;
+    pub fn link_of(&mut self, id: u32) -> Result<(u32, u32, Box<[u8]>)> {
+        let mut found = None;
+        self.log.memory.for_each(&self.objects, false, &mut |link, object| {
+            let is_one = object.kind == Kind::HardLink && object.target == id && object.is_named();
+            found = found.or(is_one.then_some(link));
+        })?;
+        let gone = Error::Corrupt { what: "object", why: "its links are gone", at: u64::from(id) };
+        let link = found.ok_or(gone)?;
         self.load_details(link, false)?;
-        Ok((link, self.objects.find(link)?.parent, self.objects.name_of(link).into()))
+        let dir = self.objects.find(link)?.parent;
+        self.bring(dir)?;
+        Ok((link, dir, self.objects.name_of(link).into()))
     }
 
     /// Moves an entry and writes its header, which names what it replaces.
     pub fn move_entry(&mut self, entry: u32, dir: u32, to: u32, name: &[u8], shadows: u32) -> Result<()> {
         self.load_details(entry, true)?;
-        let moved = self.objects.resolve(entry)?;
+        let moved = self.resolve(entry)?;
         self.touch_status(moved)?;
         self.ensure_dir(to)?;
         self.make_room()?;
@@ -143,7 +180,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     pub fn move_together(&mut self, one: (&Move, u32), two: (&Move, u32), gone: Option<u32>) -> Result<()> {
         for (moved, _) in [one, two] {
             self.load_details(moved.id, true)?;
-            let stands_for = self.objects.resolve(moved.id)?;
+            let stands_for = self.resolve(moved.id)?;
             self.touch_status(stands_for)?;
             self.ensure_dir(moved.to)?;
         }
@@ -175,6 +212,8 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     /// Finishes steps of two moves of which one got to flash. On media that cannot be written, in memory only.
     pub fn finish_moves(&mut self, moves: HalfMoves) -> Result<()> {
         for (id, (to, name)) in moves {
+            self.bring(id)?;
+            self.bring(to)?;
             let is_dir = self.objects.get(to).is_some_and(|dir| dir.kind == Kind::Dir);
             if !is_dir || id <= LOST_FOUND || self.objects.get(id).is_none_or(|o| !o.is_named()) {
                 continue;
@@ -191,6 +230,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     fn finish_move(&mut self, id: u32, to: u32, name: Box<[u8]>) -> Result<()> {
         self.load_details(id, true)?;
         let from = self.objects.find(id)?.parent;
+        self.bring(from)?;
         if from == to && self.details(id)?.name == name {
             return Ok(());
         }

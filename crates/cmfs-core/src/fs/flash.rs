@@ -182,6 +182,9 @@ impl<N: Nand> Flash<N> {
 
     /// The summary of a full block, if it has one that is whole.
     pub fn read_summary(&mut self, block: u32) -> Result<Option<Vec<Packed>>> {
+        if !cfg!(feature = "summaries") {
+            return Ok(None);
+        }
         let count = summary::pages(&self.geometry, true);
         let usable = self.geometry.pages_per_block - count;
         let first = self.geometry.first_page(block) + usable;

@@ -38,6 +38,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
 
     /// Loads what only the header says; with `rest`, what only the header page says.
     pub fn load_details(&mut self, id: u32, rest: bool) -> Result<()> {
+        self.bring(id)?;
         let there = self.objects.find(id)?.details.as_ref().map(|details| details.rest.is_some());
         match there {
             Some(has_rest) if !rest || has_rest => return Ok(()),
@@ -72,8 +73,11 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
 
     /// Loads an object's name and attributes from NVRAM, with those of its neighbours; whether they were there.
     fn details_from_memory(&mut self, id: u32) -> Result<bool> {
+        // Where memory is bounded, neighbours are left alone.
+        let (alone, of) = (self.objects.is_bounded(), id);
         for (id, details) in self.log.memory.details(id)?.into_iter().flatten() {
-            if let Some(object) = self.objects.get_mut(id)
+            if (id == of || !alone)
+                && let Some(object) = self.objects.get_mut(id)
                 && object.details.is_none()
             {
                 object.details = Some(Box::new(details));

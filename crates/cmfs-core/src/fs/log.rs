@@ -55,6 +55,7 @@ pub(super) struct Log<N, V> {
 impl<N: Nand, V: Nvram> Log<N, V> {
     /// A log of which nothing is known yet.
     pub fn new(nand: N, config: Config) -> Result<Self> {
+        let config = Config { summaries: config.summaries && cfg!(feature = "summaries"), ..config };
         let flash = Flash::new(nand, &config)?;
         let geometry = flash.geometry();
         let usable = geometry.pages_per_block - summary::pages(&geometry, config.summaries);
@@ -237,16 +238,24 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         // What the NVRAM speaks of is there before it does, and copies are before what they are of is erased.
         self.flash.sync()?;
         let open = self.position();
+        let changed_blocks = self.blocks.take_changed();
         let report = self.memory.commit(&Snapshot {
             objects,
-            changed_blocks: self.blocks.take_changed(),
+            changed_blocks: &changed_blocks,
             blocks: &self.blocks,
             geometry: &self.flash.geometry(),
             open,
             sequence: self.sequence,
             last_block: self.last_block,
             clean,
-        })?;
+        });
+        let report = match report {
+            Ok(report) => report,
+            Err(error) => {
+                self.blocks.still_changed(changed_blocks);
+                return Err(error);
+            }
+        };
         self.blocks.committed();
         Ok(report)
     }
@@ -332,14 +341,22 @@ impl<N: Nand, V: Nvram> Log<N, V> {
         if self.sequence >= SEQUENCE_LAST {
             return Err(Error::Unsupported("the sequence numbers of this part are used up"));
         }
+        let before = (self.blocks.get(block), self.last_block);
         self.sequence += 1;
         self.blocks.open(block, self.sequence);
         self.last_block = block;
-        self.opened += 1;
         self.open = Some(Open { block, next: 0, tags: Some(Vec::new()) });
-        if self.memory.commits_per_block() {
-            self.commit(objects, false)?;
+        if self.memory.commits_per_block()
+            && let Err(error) = self.commit(objects, false)
+        {
+            // What the NVRAM does not know must not be written to.
+            self.open = None;
+            self.sequence -= 1;
+            self.last_block = before.1;
+            self.blocks.put(block, before.0);
+            return Err(error);
         }
+        self.opened += 1;
         Ok(())
     }
 
@@ -413,6 +430,9 @@ impl<N: Nand, V: Nvram> Log<N, V> {
     /// What a checkpoint says, if there is one that is whole. `firsts` collects what the first pages of blocks say,
     /// for the scan that follows if not.
     pub fn load_checkpoint(&mut self, firsts: &mut Vec<SpareState>) -> Result<Option<Objects>> {
+        if !cfg!(feature = "yaffs2") {
+            return Ok(None);
+        }
         let usable = self.blocks.usable();
         let Some((state, found)) = Checkpoint::load(&mut self.flash, usable, firsts)? else {
             return Ok(None);
@@ -440,8 +460,8 @@ impl<N: Nand, V: Nvram> Log<N, V> {
             return Ok(false);
         }
         self.begin_session()?;
-        let gone = core::mem::take(&mut self.checkpoint);
         self.commit(objects, false)?;
+        let gone = core::mem::take(&mut self.checkpoint);
         for block in gone.blocks() {
             // One that failed may have been replaced by one of these when the session began.
             if !self.holds_records(*block) {
@@ -453,6 +473,9 @@ impl<N: Nand, V: Nvram> Log<N, V> {
 
     /// Leaves a checkpoint of what is on flash; whether there was room for it.
     pub fn leave_checkpoint(&mut self, objects: &Objects, pointer_bytes: usize) -> Result<bool> {
+        if !cfg!(feature = "yaffs2") {
+            return Err(Error::Unsupported("checkpoints were left out of this build (feature yaffs2)"));
+        }
         let mut stream = self.stream(objects, pointer_bytes);
         let count = checkpoint::blocks_of(&stream, &self.flash.geometry());
         // A driver looks for no more, and needs its reserve.

@@ -4,11 +4,11 @@
 //! NAND is not written after a commit before the NVRAM says that it may be ([`announce`](Memory::announce)).
 
 use super::{Layout, Stats, UpdateReport};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::map::SEGMENT;
 use crate::media::Nvram;
 use crate::nvram::{Snapshot, Store};
-use crate::object::Details;
+use crate::object::{Details, Object, Objects};
 use alloc::vec::Vec;
 
 pub(super) struct Memory<V> {
@@ -108,6 +108,56 @@ impl<V: Nvram> Memory<V> {
         self.commits += 1;
         self.commit_bytes += report.bytes;
         Ok(report)
+    }
+
+    /// Whether the NVRAM says all there is to say of an object.
+    pub fn is_told(&self, id: u32) -> bool {
+        self.store.as_ref().is_some_and(|store| store.is_told(id))
+    }
+
+    /// Bytes of memory that what is known of the records takes.
+    pub fn table_bytes(&self) -> usize {
+        self.store.as_ref().map_or(0, Store::table_bytes)
+    }
+
+    /// Whether there is room in the NVRAM for what is new. What is in it alone cannot be written anew in one piece, so an eighth
+    /// is left for what removes things.
+    pub fn has_room(&self) -> bool {
+        self.store.as_ref().is_none_or(|store| store.free_bytes() >= store.size_bytes() / 8)
+    }
+
+    /// Fetches those objects of a group that are stored and wanted.
+    pub fn bring(&mut self, objects: &mut Objects, group: u32, wanted: impl Fn(u32) -> bool) -> Result<()> {
+        let mut found = Vec::new();
+        let is_wanted = |id: u32| objects.is_stored(id) && wanted(id);
+        self.visit(group, true, &is_wanted, &mut |id, object| found.push((id, object)))?;
+        found.into_iter().for_each(|(id, object)| objects.put_back(id, object));
+        Ok(())
+    }
+
+    fn visit(
+        &mut self,
+        group: u32,
+        pages: bool,
+        wanted: &dyn Fn(u32) -> bool,
+        visit: &mut dyn FnMut(u32, Object),
+    ) -> Result<()> {
+        self.store.as_mut().map_or(Err(Error::Gone), |store| store.fetch(group, pages, wanted, visit))
+    }
+
+    /// Looks at every object, those in memory first; at the pages of others only where `pages` asks for them.
+    pub fn for_each(
+        &mut self,
+        objects: &Objects,
+        pages: bool,
+        visit: &mut dyn FnMut(u32, &Object),
+    ) -> Result<()> {
+        objects.iter().for_each(|(id, object)| visit(id, object));
+        for group in (0..objects.groups()).filter(|group| objects.has_stored_of(*group)) {
+            let is_stored = |id: u32| objects.is_stored(id);
+            self.visit(group, pages, &is_stored, &mut |id, object| visit(id, &object))?;
+        }
+        Ok(())
     }
 
     /// Name and attributes of an object and its neighbours, if they are there.

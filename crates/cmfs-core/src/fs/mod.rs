@@ -53,9 +53,10 @@ pub use names::{Entry, NewObject};
 
 use crate::blocks::Wear;
 use crate::error::{Error, Result};
-use crate::media::{Nand, Nvram};
+use crate::media::{Geometry, Nand, Nvram};
 use crate::nvram::Store;
 use crate::object::Time;
+use alloc::vec::Vec;
 use cache::Cache;
 use refresh::Scrubber;
 use reservations::Reservations;
@@ -88,7 +89,8 @@ pub struct Config {
     pub layout: Layout,
     /// Names in NVRAM.
     pub names: Names,
-    /// The last page of a full block repeats the tags of the others.
+    /// The last page of a full block repeats the tags of the others, where the feature is there. An NVRAM written otherwise costs a
+    /// scan.
     pub summaries: bool,
     /// Partly written pages that wait in memory.
     pub cache_pages: usize,
@@ -105,6 +107,11 @@ pub struct Config {
     /// Pages of tired blocks that are rewritten for one page written, and in an [`update_if_due`](Fs::update_if_due),
     /// at most; 0: none ever.
     pub refresh_copies: u32,
+    /// Bytes of memory that objects, page tables, names, and what is known of the NVRAM's records may take; 0: any. With a bound
+    /// objects are fetched from the NVRAM when they are asked for, and go again. Beside it come `cache_pages` pages
+    /// and what [`fixed_bytes`](Config::fixed_bytes) says. [`Layout::Compact`] only, and at least
+    /// [`MEMORY_MIN`](Config::MEMORY_MIN).
+    pub memory_bytes: usize,
     /// Open a part that has no format record, as YAFFS2 and image makers leave it: from the NAND alone.
     pub plain: bool,
 }
@@ -114,7 +121,7 @@ impl Default for Config {
         Config {
             layout: Layout::Compact,
             names: Names::Auto,
-            summaries: true,
+            summaries: cfg!(feature = "summaries"),
             cache_pages: 64,
             update_ms: 5000,
             reserve_blocks: 5,
@@ -122,7 +129,44 @@ impl Default for Config {
             wear_limit: 32,
             refresh_reads: 100_000,
             refresh_copies: 64,
+            memory_bytes: 0,
             plain: false,
+        }
+    }
+}
+
+impl Config {
+    /// The smallest bound of memory, bytes: a group of objects being written, and what an operation or two use.
+    pub const MEMORY_MIN: usize = 24 << 10;
+
+    /// Bytes of memory that are taken beside [`memory_bytes`](Config::memory_bytes) on such a part: for each block what is
+    /// known of it, pages that wait, and what an operation needs while it is under way, records of a group among it.
+    pub fn fixed_bytes(&self, geometry: &Geometry) -> usize {
+        let page = geometry.page_bytes as usize;
+        let blocks = geometry.blocks as usize * (size_of::<crate::blocks::Block>() + 40);
+        let group = crate::object::GROUP as usize * (size_of::<crate::object::Object>() + 48);
+        blocks + group + (self.cache_pages + 4) * (page + 64) + geometry.pages_per_block as usize * 64
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.layout == Layout::Paper && !cfg!(feature = "paper") {
+            return Err(Error::Unsupported("the paper's layout was left out of this build (feature paper)"));
+        }
+        if self.plain && !cfg!(feature = "yaffs2") {
+            return Err(Error::Unsupported(
+                "parts without a format record were left out of this build (feature yaffs2)",
+            ));
+        }
+        match self.memory_bytes {
+            0 => Ok(()),
+            _ if self.layout == Layout::Paper => Err(Error::Unsupported(
+                "the paper's layout needs all objects in memory: leave memory_bytes at 0",
+            )),
+            // Tests bound it to less, so that small volumes do not fit.
+            1..Config::MEMORY_MIN if !cfg!(test) => {
+                Err(Error::Unsupported("memory_bytes must be 0, or 24 KiB or more"))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -154,6 +198,8 @@ pub struct Stats {
     pub scrubbed: u64,
     /// Pages that it could not read.
     pub scrub_failures: u64,
+    /// Objects that were fetched from the NVRAM, since memory is bounded.
+    pub fetched: u64,
     /// Updates of the NVRAM.
     pub commits: u64,
     /// Bytes of records written by them.
@@ -218,6 +264,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// What was done since it was opened.
     pub fn stats(&self) -> Stats {
         let mut stats = self.volume.stats();
+        stats.fetched = self.volume.objects.fetched();
         self.scrubber.count(&mut stats);
         stats
     }
@@ -252,6 +299,12 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.volume.log.memory.store().is_some_and(Store::overflows)
     }
 
+    /// Bytes of memory that objects, page tables, names, and what is known of the NVRAM's records take, about: what
+    /// [`Config::memory_bytes`] bounds.
+    pub fn memory_bytes(&mut self) -> usize {
+        self.volume.objects.bytes() + self.volume.log.memory.table_bytes()
+    }
+
     /// How many objects there are, names of links among them.
     pub fn object_count(&self) -> u32 {
         self.volume.objects.count()
@@ -277,7 +330,33 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         // Promises are rare, and counting them is not free.
         let fits =
             free >= pages && free >= pages.saturating_add(self.reservations.pages(&self.volume.objects));
-        if fits { Ok(()) } else { Err(Error::NoSpace) }
+        let is_told = !self.volume.objects.is_bounded() || self.volume.log.memory.has_room();
+        if fits && is_told { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// An operation begins, on these objects, which are in memory until it ends. Where memory is bounded, what is not
+    /// used goes first; what the NVRAM was not told of yet, after it was.
+    fn begin<const COUNT: usize>(&mut self, objects: [u32; COUNT]) -> Result<()> {
+        if self.volume.objects.is_bounded() {
+            self.volume.objects.begin();
+            self.find_memory();
+        }
+        objects.into_iter().try_for_each(|id| self.volume.bring(id))
+    }
+
+    /// Whether a quarter of the memory is free, or could be made so.
+    fn find_memory(&mut self) -> bool {
+        if !self.volume.make_memory() && self.has_changed() {
+            // Its own errors are for whoever asks for an update.
+            let _ = self.update();
+        }
+        self.volume.make_memory()
+    }
+
+    /// As [`begin`](Fs::begin), of an operation after which there is more to know than before.
+    fn begin_more<const COUNT: usize>(&mut self, objects: [u32; COUNT]) -> Result<()> {
+        self.begin(objects)?;
+        if self.find_memory() { Ok(()) } else { Err(Error::NoMemory) }
     }
 
     /// Gives every object whose header cannot be read a new one, under the name it goes by now; how many.
@@ -286,7 +365,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The media are gone or full.
     pub fn repair(&mut self) -> Result<u32> {
         let mut repaired = 0;
-        for id in self.volume.objects.ids() {
+        for id in self.volume.objects.all_ids().collect::<Vec<u32>>() {
+            self.begin([id])?;
             if self.volume.objects.get(id).is_some() {
                 repaired += u32::from(self.volume.repair(id)?);
             }

@@ -74,8 +74,8 @@ fn make_lost_found(objects: &mut Objects) {
 }
 
 /// A root with an empty `lost+found`.
-fn make_root() -> Objects {
-    let mut objects = Objects::default();
+fn make_root(memory_bytes: usize) -> Objects {
+    let mut objects = Objects::bounded(memory_bytes);
     make_dir(&mut objects, ROOT, b"", 0o40_755);
     make_lost_found(&mut objects);
     objects
@@ -96,6 +96,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         identity: [u8; 16],
         erase: bool,
     ) -> Result<Self> {
+        config.check()?;
         let mut log = Log::new(nand, config)?;
         for block in 0..log.flash.geometry().blocks {
             if log.flash.is_bad(block)? {
@@ -108,7 +109,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if let Some(device) = nvram {
             log.format_memory(device, log.session())?;
         }
-        let mut objects = make_root();
+        let mut objects = make_root(config.memory_bytes);
         objects.build_dirs();
         let mut fs = Self::new(Volume::new(log, objects, config), MountReport::default());
         fs.volume.write_header(ROOT, false, 0)?;
@@ -123,9 +124,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// # Errors
     /// [`Error::Foreign`] for a part without a format record, [`Error::Mismatch`] for the NVRAM of another one.
     pub fn open(nand: N, nvram: Option<V>, config: Config) -> Result<Self> {
+        config.check()?;
         let log = Log::new(nand, config)?;
         let Some(device) = nvram else { return Self::scan(log, None, "there is no NVRAM", false) };
-        match Store::open(device, config.layout, config.names, &log.flash.geometry()) {
+        match Store::open(device, config.layout, config.names, &log.flash.geometry(), config.memory_bytes) {
             Ok((store, state)) => Self::open_with(log, store, state),
             Err((device, refusal)) => Self::scan(log, Some(device), refusal.why(), false),
         }
@@ -133,10 +135,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Opens by a scan whatever the NVRAM or a checkpoint says; the NVRAM is written anew.
     pub fn open_scanning(nand: N, nvram: Option<V>, config: Config) -> Result<Self> {
+        config.check()?;
         Self::scan(Log::new(nand, config)?, nvram, "it was asked for", true)
     }
 
-    fn open_with(mut log: Log<N, V>, store: Store<V>, state: State) -> Result<Self> {
+    fn open_with(mut log: Log<N, V>, store: Store<V>, mut state: State) -> Result<Self> {
         let (modified, config) = (state.modified, log.config());
         let stale = match log.match_memory(&state.pairing)? {
             Match::Holds => None,
@@ -144,9 +147,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             Match::Stale => Some(WITHOUT),
             Match::Plain => Some("it has no format record"),
         };
+        // Records number pages by how many of a block hold data.
+        let differs = config.layout == super::Layout::Compact && state.usable != log.blocks.usable();
+        let stale =
+            stale.or(differs.then_some("the NVRAM was written with, or without, summaries of blocks"));
         if let Some(why) = stale {
             return Self::scan(log, Some(store.into_device()), why, false);
         }
+        let headerless = core::mem::take(&mut state.headerless);
         let mut objects = log.adopt(state);
         log.blocks.take_changed();
         if objects.get(ROOT).is_none() {
@@ -161,11 +169,13 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return Self::scan(volume.log, Some(store.into_device()), WITHOUT, false);
         }
         volume.log.memory.set(Some(store));
+        // A replay looks at what may have got no header.
+        headerless.into_iter().try_for_each(|id| volume.bring(id))?;
         let kind = if modified { MountKind::Recovered } else { MountKind::Clean };
         let mut report = MountReport { kind, ..MountReport::default() };
         let replay = Replay::new(&mut volume.log, &mut volume.objects, &mut report);
         let moves = if modified { replay.recover(config.layout)? } else { replay.finish() };
-        volume.finish_mount();
+        volume.finish_mount()?;
         volume.finish_moves(moves)?;
         if !modified {
             volume.log.find_checkpoint()?;
@@ -180,7 +190,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let mut log = log.start_over()?;
         log.find_session()?;
         let mut report = MountReport { kind: MountKind::Scanned, why, ..MountReport::default() };
-        let (mut objects, mut firsts) = (make_root(), Vec::new());
+        let (mut objects, mut firsts) = (make_root(config.memory_bytes), Vec::new());
         let found = if all { None } else { log.load_checkpoint(&mut firsts)? };
         for (id, object) in found.iter().flat_map(Objects::iter) {
             objects.insert(id, object.clone());
@@ -191,7 +201,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             report.kind = MountKind::Checkpoint;
         }
         let mut volume = Volume::new(log, objects, config);
-        volume.finish_mount();
+        volume.finish_mount()?;
         volume.finish_moves(moves)?;
         // Where one of the two cannot even be written, the file system goes on without the NVRAM.
         let number = volume.log.session().wrapping_add(1);
@@ -219,10 +229,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
         self.last_update_ms = now_ms;
         self.refresh()?;
-        let changed = self.volume.objects.dirty_from(0).next().is_some()
+        if self.has_changed() { self.update().map(Some) } else { Ok(None) }
+    }
+
+    /// Whether an update would write something.
+    pub(super) fn has_changed(&self) -> bool {
+        self.volume.objects.dirty_from(0).next().is_some()
             || self.cache.len() > 0
-            || self.volume.log.memory.is_modified();
-        if changed { self.update().map(Some) } else { Ok(None) }
+            || self.volume.log.memory.is_modified()
     }
 
     /// Makes all durable and leaves a checkpoint for YAFFS2 on a machine whose pointers have `pointer_bytes` (4 or 8);
@@ -235,6 +249,12 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return Err(Error::BadArgument);
         }
         self.update()?;
+        for id in self.volume.objects.all_ids().collect::<Vec<u32>>() {
+            self.volume.bring(id)?;
+            if self.volume.objects.room() == 0 {
+                return Err(Error::NoMemory);
+            }
+        }
         if self.volume.log.drop_checkpoint(&self.volume.objects)? {
             self.update()?;
         }

@@ -45,12 +45,14 @@ pub struct Entry<'a> {
 impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The object that a name stands for.
     pub fn lookup(&mut self, dir: u32, name: &[u8]) -> Result<u32> {
+        self.begin([dir])?;
         let entry = self.volume.entry(dir, name)?.ok_or(Error::NotFound)?;
-        self.volume.objects.resolve(entry)
+        self.volume.resolve(entry)
     }
 
     /// The directory that a directory is in; its own of the root.
-    pub fn parent(&self, dir: u32) -> Result<u32> {
+    pub fn parent(&mut self, dir: u32) -> Result<u32> {
+        self.begin([dir])?;
         let object = self.volume.objects.find(dir)?;
         match object.parent {
             _ if dir == ROOT => Ok(ROOT),
@@ -61,21 +63,36 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Shows the entries behind `from` (0: from the first) until `visit` says `false`.
     pub fn list(&mut self, dir: u32, from: u64, visit: &mut dyn FnMut(Entry) -> bool) -> Result<()> {
-        self.volume.load_names(dir)?;
-        let after = u32::try_from(from).unwrap_or(u32::MAX);
-        let objects = &self.volume.objects;
-        for child in objects.dir(dir)?.entries(after.saturating_add(1)) {
-            let id = objects.resolve(child)?;
-            let kind = objects.find(id)?.kind;
+        self.begin([dir])?;
+        self.volume.load_dir(dir)?;
+        let mut after = u32::try_from(from).unwrap_or(u32::MAX);
+        loop {
+            let child = self.volume.objects.dir(dir)?.entries(after.saturating_add(1)).next();
+            let Some(child) = child else { break };
+            after = child;
             // An empty place for what a scan found no place for is not worth showing.
-            if child == LOST_FOUND && objects.dir(child)?.is_empty() {
+            if child == LOST_FOUND && self.is_empty(child)? {
                 continue;
             }
+            let id = self.volume.resolve(child)?;
+            self.volume.show(child)?;
+            let objects = &self.volume.objects;
+            let kind = objects.find(id)?.kind;
             if !visit(Entry { id, kind, name: objects.name_of(child), next: u64::from(child) }) {
                 break;
             }
+            if objects.is_bounded() {
+                self.begin([dir])?;
+                self.volume.load_dir(dir)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether nothing is in a directory.
+    fn is_empty(&mut self, dir: u32) -> Result<bool> {
+        self.volume.load_dir(dir)?;
+        Ok(self.volume.objects.dir(dir)?.is_empty())
     }
 
     /// A number for a new object, and room for its header.
@@ -100,6 +117,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Makes an object under a name that is free; its number.
     pub fn create(&mut self, dir: u32, name: &[u8], new: &NewObject) -> Result<u32> {
+        self.begin_more([dir])?;
         self.check_new_name(dir, name)?;
         if matches!(new.kind, Kind::Unknown | Kind::HardLink) {
             return Err(Error::BadArgument);
@@ -133,6 +151,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Gives an object another name.
     pub fn link(&mut self, id: u32, dir: u32, name: &[u8]) -> Result<()> {
+        self.begin_more([id, dir])?;
         self.check_new_name(dir, name)?;
         let object = self.volume.objects.find(id)?;
         match object.kind {
@@ -163,8 +182,9 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Removes a name of anything but a directory; what it stood for. If that has no other name it is gone, or
     /// with `keep` stays without a name until [`discard`](Fs::discard).
     pub fn unlink(&mut self, dir: u32, name: &[u8], keep: bool) -> Result<u32> {
+        self.begin([dir])?;
         let entry = self.volume.entry(dir, name)?.ok_or(Error::NotFound)?;
-        let id = self.volume.objects.resolve(entry)?;
+        let id = self.volume.resolve(entry)?;
         if self.volume.objects.find(id)?.kind == Kind::Dir {
             return Err(Error::IsDir);
         }
@@ -175,9 +195,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Removes an empty directory; its number. `keep` is as for [`unlink`](Fs::unlink).
     pub fn rmdir(&mut self, dir: u32, name: &[u8], keep: bool) -> Result<u32> {
+        self.begin([dir])?;
         let entry = self.volume.entry(dir, name)?.ok_or(Error::NotFound)?;
-        let objects = &self.volume.objects;
-        if !objects.dir(objects.resolve(entry)?)?.is_empty() {
+        let removed = self.volume.resolve(entry)?;
+        if !self.is_empty(removed)? {
             return Err(Error::NotEmpty);
         }
         if entry == LOST_FOUND {
@@ -195,9 +216,8 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if object.links > 0 {
             return self.volume.promote(dir, entry);
         }
-        if object.kind != Kind::HardLink {
-            self.volume.load_details(entry, true)?;
-        }
+        let is_link = object.kind == Kind::HardLink;
+        self.volume.load_details(entry, !is_link)?;
         self.volume.objects.remove_entry(dir, entry)?;
         self.end(entry, keep)
     }
@@ -220,6 +240,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Ends the life of an object that was kept without a name.
     pub fn discard(&mut self, id: u32) -> Result<()> {
+        self.begin([id])?;
         if self.volume.objects.find(id)?.is_named() {
             return Ok(());
         }
@@ -233,10 +254,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Moves a name, in place of what stands there. `keep` says of what is replaced what it says for
     /// [`unlink`](Fs::unlink). The moved object is on flash before what it replaces goes.
     pub fn rename(&mut self, dir: u32, name: &[u8], to: u32, new_name: &[u8], keep: bool) -> Result<()> {
+        self.begin([dir, to])?;
         let (entry, old) = self.check_rename(dir, name, to, new_name)?;
-        let objects = &self.volume.objects;
         match old {
-            Some(old) if objects.resolve(old)? == objects.resolve(entry)? => return Ok(()),
+            Some(old) if self.volume.resolve(old)? == self.volume.resolve(entry)? => return Ok(()),
             Some(old) => self.check_replace(entry, old)?,
             None => {}
         }
@@ -267,10 +288,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
 
     /// Swaps two names, in one step.
     pub fn exchange(&mut self, dir: u32, name: &[u8], to: u32, new_name: &[u8]) -> Result<()> {
+        self.begin([dir, to])?;
         let (entry, old) = self.check_rename(dir, name, to, new_name)?;
         let old = old.ok_or(Error::NotFound)?;
-        let objects = &self.volume.objects;
-        if old == LOST_FOUND || objects.find(old)?.kind == Kind::Dir && objects.is_below(dir, old) {
+        let is_dir = self.volume.objects.find(old)?.kind == Kind::Dir;
+        if old == LOST_FOUND || is_dir && self.volume.is_below(dir, old)? {
             return Err(Error::BadArgument);
         }
         if entry == old {
@@ -305,18 +327,18 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return Err(Error::BadArgument);
         }
         let old = self.volume.entry(to, new_name)?;
-        if self.volume.objects.find(entry)?.kind == Kind::Dir && self.volume.objects.is_below(to, entry) {
+        if self.volume.objects.find(entry)?.kind == Kind::Dir && self.volume.is_below(to, entry)? {
             return Err(Error::BadArgument);
         }
         Ok((entry, old))
     }
 
-    fn check_replace(&self, entry: u32, old: u32) -> Result<()> {
+    fn check_replace(&mut self, entry: u32, old: u32) -> Result<()> {
         let is_dir = |id: u32| Ok::<bool, Error>(self.volume.objects.find(id)?.kind == Kind::Dir);
         match (is_dir(entry)?, is_dir(old)?) {
             (true, false) => Err(Error::NotDir),
             (false, true) => Err(Error::IsDir),
-            (true, true) if !self.volume.objects.dir(old)?.is_empty() => Err(Error::NotEmpty),
+            (true, true) if !self.is_empty(old)? => Err(Error::NotEmpty),
             _ => Ok(()),
         }
     }

@@ -14,7 +14,10 @@ use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::header::Header;
 use crate::media::{Nand, Nvram};
-use crate::object::{DELETED, Kind, LOST_FOUND, MAX_ID, NONE, Object, Objects, PAGES_MAX, ROOT, UNLINKED};
+use crate::object::{
+    DELETED, GROUP, Kind, LOST_FOUND, MAX_ID, NONE, Object, Objects, PAGES_MAX, ROOT, UNLINKED,
+};
+use crate::sorted;
 use crate::tags::{Extra, Packed, PageKind, SEQUENCE_CHECKPOINT, SEQUENCE_FORMAT, SpareState};
 use alloc::vec::Vec;
 
@@ -49,6 +52,9 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
     pub fn scan(mut self, firsts: &[SpareState]) -> Result<HalfMoves> {
         for (sequence, block) in self.order_of_blocks(firsts)? {
             self.scan_block(sequence, block)?;
+            if self.objects.room() == 0 {
+                return Err(Error::NoMemory);
+            }
         }
         Ok(self.finish())
     }
@@ -92,7 +98,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
                 self.log.blocks.blank(block);
             }
         }
-        touched.sort_unstable();
+        sorted::sort(&mut touched);
         for (sequence, block) in touched {
             self.replay_tail(block, 0, Some(sequence))?;
         }
@@ -115,7 +121,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
                 _ => self.log.blocks.blank(block),
             }
         }
-        order.sort_unstable();
+        sorted::sort(&mut order);
         Ok(order)
     }
 
@@ -162,6 +168,9 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
 
     /// Applies one page; whether it keeps older pages dead.
     fn apply(&mut self, page: u32, tags: &Packed) -> Result<bool> {
+        if let PageKind::Data { object, .. } | PageKind::Header { object, .. } = tags.kind() {
+            self.bring(object)?;
+        }
         match tags.kind() {
             // No file system has such objects and pages: memory is not taken for them.
             PageKind::Data { object, .. } | PageKind::Header { object, .. } if object > MAX_ID => Ok(false),
@@ -172,6 +181,14 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
             }
             PageKind::Header { object, extra } => self.apply_header(object, extra, page),
             PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => Ok(false),
+        }
+    }
+
+    /// Gets an object into memory that the NVRAM alone has.
+    fn bring(&mut self, id: u32) -> Result<()> {
+        match self.objects.is_stored(id) {
+            true => self.log.memory.bring(self.objects, id / GROUP, |other| other == id),
+            false => Ok(()),
         }
     }
 
@@ -213,6 +230,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         if let Some(header) = &whole
             && header.shadows != 0
         {
+            self.bring(header.shadows)?;
             self.shadow(header.shadows);
         }
         if told.parent == DELETED && id != ROOT {

@@ -3,13 +3,13 @@
 //! Ranges of pages by file, each apart from the others of its file. A page that is there is promised no more room.
 
 use crate::object::{Object, Objects};
-use alloc::collections::BTreeMap;
+use crate::sorted::Map;
 use alloc::vec::Vec;
 
 /// Ranges of pages, from and to.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
-    files: BTreeMap<u32, Vec<(u32, u32)>>,
+    files: Map<u32, Vec<(u32, u32)>>,
 }
 
 impl Reservations {
@@ -34,7 +34,7 @@ impl Reservations {
     }
 
     pub fn add(&mut self, id: u32, mut from: u32, mut to: u32) {
-        let ranges = self.files.entry(id).or_default();
+        let ranges = self.files.or_default(id);
         ranges.retain(|&(start, end)| {
             let touches = start <= to && from <= end;
             if touches {

@@ -647,3 +647,23 @@ fn metadata_is_in_memory_compressed_brought_up_to_date_and_recovered() {
         world.check_all(&mut fs, "recovered");
     }
 }
+
+#[test]
+fn a_volume_with_summaries_is_whole_without_them_and_the_other_way_round() {
+    let with = small(Layout::Compact);
+    for (first, second) in [(true, false), (false, true)] {
+        let (mut world, mut random) = (World::default(), Random::new(5));
+        let mut fs = make(GEOMETRY, 8192, Config { summaries: first, ..with });
+        for round in 0..6 {
+            for _ in 0..60 {
+                world.step(&mut fs, &mut random, 9000).unwrap();
+            }
+            world.sync(&mut fs, true).unwrap();
+            let summaries = if round % 2 == 0 { second } else { first };
+            let (nand, nvram) = fs.close().unwrap();
+            fs = Fs::open(nand, nvram, Config { summaries, ..with }).unwrap();
+            world.check_all(&mut fs, "with summaries otherwise");
+            assert_eq!(fs.check(true), Ok(Vec::new()));
+        }
+    }
+}

@@ -7,9 +7,10 @@
 use super::clean::Cleaner;
 use super::log::Log;
 use super::{Config, Stats, UpdateReport};
+use crate::dir::ENTRY_BYTES;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
-use crate::object::{NONE, Object, Objects, Time};
+use crate::object::{Census, GROUP, Kind, LOST_FOUND, NONE, Object, Objects, Orphan, ROOT, Time, UNLINKED};
 use crate::tags::Packed;
 use alloc::vec::Vec;
 
@@ -30,16 +31,127 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         Volume { log, objects, cleaner: Cleaner::default(), config, now, to_reap: Vec::new() }
     }
 
-    /// Brings the rest of memory in line with objects and blocks, after a mount found them.
-    pub fn finish_mount(&mut self) {
-        self.to_reap = self.objects.hang_up_orphans();
-        for (id, object) in self.objects.iter() {
-            if object.parent == crate::object::LOST_FOUND {
-                self.log.memory.note_object(id);
+    /// Brings the rest of memory in line with objects and blocks, after a mount found them: live pages are counted,
+    /// what has no directory goes to `lost+found`, a link to nothing loses its name, and directories know what is in
+    /// them.
+    pub fn finish_mount(&mut self) -> Result<()> {
+        let geometry = self.log.flash.geometry();
+        let mut live = alloc::vec![0u32; geometry.blocks as usize];
+        let mut census = Census::default();
+        self.log.memory.for_each(&self.objects, true, &mut |id, object| {
+            census.add(id, object);
+            for page in object.pages() {
+                if let Some(count) = live.get_mut(geometry.block_of(page) as usize) {
+                    *count += 1;
+                }
             }
+        })?;
+        self.log.blocks.recount(&live);
+        drop(live);
+        let mut orphans = Vec::new();
+        let objects = &self.objects;
+        self.log.memory.for_each(objects, false, &mut |id, object| {
+            let orphan = census.orphan(id, object, |id| objects.exists(id));
+            orphans.extend(orphan.map(|orphan| (id, orphan)));
+        })?;
+        for (id, orphan) in orphans {
+            self.hang_up(id, orphan, &mut census)?;
+        }
+        for target in census.into_targets() {
+            self.objects.count_link(target);
         }
         self.objects.build_dirs();
-        self.log.blocks.recount(self.objects.pages());
+        Ok(())
+    }
+
+    fn hang_up(&mut self, id: u32, orphan: Orphan, census: &mut Census) -> Result<()> {
+        self.bring(id)?;
+        self.objects.pin(id);
+        let Some(object) = self.objects.get_mut(id) else { return Ok(()) };
+        match orphan {
+            Orphan::Unnamed => self.to_reap.push(id),
+            Orphan::Dangling => {
+                object.parent = UNLINKED;
+                self.to_reap.push(id);
+            }
+            Orphan::Homeless => {
+                object.parent = LOST_FOUND;
+                self.log.memory.note_object(id);
+            }
+            Orphan::Unreadable => {
+                object.kind = Kind::File;
+                let object = self.objects.find(id)?;
+                if let Some(orphan) = census.orphan(id, object, |_| true) {
+                    self.hang_up(id, orphan, census)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gets an object into memory, if there is one of this number.
+    pub fn bring(&mut self, id: u32) -> Result<()> {
+        if self.objects.is_stored(id) {
+            self.log.memory.bring(&mut self.objects, id / GROUP, |other| other == id)?;
+        } else {
+            self.objects.use_now(id);
+        }
+        Ok(())
+    }
+
+    /// Lets objects go that the operation under way did not use, until a quarter of the memory is free; whether it is.
+    pub fn make_memory(&mut self) -> bool {
+        let quarter = self.config.memory_bytes / 4;
+        self.make_memory_of(quarter)
+    }
+
+    fn make_memory_of(&mut self, bytes: usize) -> bool {
+        let memory = &self.log.memory;
+        self.objects.make_room(bytes.saturating_add(memory.table_bytes()), |id| memory.is_told(id))
+    }
+
+    /// Gets the entries of a directory into memory.
+    pub fn load_dir(&mut self, dir: u32) -> Result<()> {
+        self.bring(dir)?;
+        if self.objects.dir(dir)?.is_loaded() {
+            return Ok(());
+        }
+        let mut entries = Vec::new();
+        self.log.memory.for_each(&self.objects, false, &mut |id, object| {
+            if object.parent == dir && id != ROOT {
+                entries.push((id, object.kind == Kind::Dir && id != LOST_FOUND));
+            }
+        })?;
+        if !self.make_memory_of(entries.len() * (ENTRY_BYTES + 8)) {
+            return Err(Error::NoMemory);
+        }
+        self.objects.dir_mut(dir)?.load_entries(entries.into_iter());
+        Ok(())
+    }
+
+    /// What an entry stands for.
+    pub fn resolve(&mut self, entry: u32) -> Result<u32> {
+        self.bring(entry)?;
+        let object = self.objects.find(entry)?;
+        let target = if object.kind == Kind::HardLink { object.target } else { entry };
+        self.bring(target)?;
+        Ok(target)
+    }
+
+    /// Whether a directory is an ancestor of another, or the same.
+    pub fn is_below(&mut self, mut dir: u32, ancestor: u32) -> Result<bool> {
+        // No chain is longer than there are objects.
+        for _ in 0..=self.objects.count() {
+            if dir == ancestor {
+                return Ok(true);
+            }
+            self.bring(dir)?;
+            match self.objects.get(dir) {
+                Some(object) if dir != ROOT => dir = object.parent,
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
     }
 
     pub fn stats(&self) -> Stats {
@@ -175,6 +287,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     pub fn reap(&mut self) -> Result<()> {
         let mut left = core::mem::take(&mut self.to_reap);
         while let Some(id) = left.pop() {
+            self.bring(id)?;
             if self.objects.get(id).is_none_or(Object::is_named) {
                 continue;
             }

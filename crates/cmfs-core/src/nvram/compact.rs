@@ -10,17 +10,19 @@
 use super::group::{self, Context};
 use super::heap::{Chunk, Key};
 use super::pages::Scale;
-use super::{GROUP, Pairing, Refusal, Snapshot, State, Store, entries_of};
+use super::{Pairing, Refusal, Snapshot, State, Store, entries_of};
 use crate::bits::{BitReader, BitWriter};
 use crate::blocks::{Block, BlockState};
+use crate::error::Error;
 use crate::error::Result;
 use crate::fs::{Names, UpdateReport};
 use crate::map::SEGMENT;
 use crate::media::Nvram;
-use crate::object::{NONE, Object};
+use crate::object::{GROUP, LOST_FOUND, NONE, Object, Objects};
+use crate::sorted::{self, Map};
 use crate::{crc32c, nvram::pages};
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CMFS");
 /// In place of the magic while all is written anew.
@@ -166,6 +168,10 @@ impl<V: Nvram> Store<V> {
         {
             return Ok(report);
         }
+        // What is in the NVRAM alone must not be cleared.
+        if snapshot.objects.has_stored() {
+            return Err(Error::NoSpace);
+        }
         // From scratch: all of the room is in one piece then.
         self.clear_compact()?;
         self.note_all(snapshot);
@@ -190,15 +196,23 @@ impl<V: Nvram> Store<V> {
     fn commit_changes(&mut self, snapshot: &Snapshot) -> Put<UpdateReport> {
         let before = self.heap.written_bytes;
         let update = (self.update as u32).wrapping_add(1);
+        self.usable = snapshot.blocks.usable();
+        self.heap.begin();
+        let tombstones = self.tombstones.clone();
         for key in core::mem::take(&mut self.tombstones) {
             self.heap.remove(key);
         }
         let mut report = UpdateReport { records: self.objects.len() as u32, ..UpdateReport::default() };
+        let mut named = Vec::new();
         if snapshot.clean && self.names == Names::Auto {
-            self.put_names(snapshot, update)?;
+            self.put_names(snapshot, update, &mut named)?;
         }
         let done = self.put_records(snapshot, update)?;
         if done.is_err() {
+            // The records are as the superblock says, again.
+            self.heap.roll_back()?;
+            self.tombstones = tombstones;
+            named.into_iter().for_each(|id| self.named.remove(id));
             return Ok(Err(Full));
         }
         self.heap.persist()?;
@@ -229,10 +243,12 @@ impl<V: Nvram> Store<V> {
 
     fn put_records(&mut self, snapshot: &Snapshot, update: u32) -> Put<()> {
         let context = self.context(snapshot.blocks.usable());
-        let groups: BTreeSet<u32> = self.objects.iter().map(|id| id / GROUP).collect();
+        let mut groups: Vec<u32> = self.objects.iter().map(|id| id / GROUP).collect();
+        groups.dedup();
         for group in groups {
+            let stored = self.stored_of(snapshot.objects, group, context)?;
             let named = |id: u32| self.named.contains(id);
-            let (bytes, external) = group::write(snapshot.objects, group, context, &named);
+            let (bytes, external) = group::write(snapshot.objects, &stored, group, context, &named);
             if !self.put(Key::new(Key::GROUP, group), update, &bytes)? {
                 return Ok(Err(Full));
             }
@@ -249,6 +265,24 @@ impl<V: Nvram> Store<V> {
             }
         }
         self.put_blocks(snapshot, update)
+    }
+
+    /// Objects of a group that are in the NVRAM alone, as its record has them.
+    fn stored_of(&mut self, objects: &Objects, group: u32, context: Context) -> Result<Vec<group::Read>> {
+        if !objects.has_stored_of(group) {
+            return Ok(Vec::new());
+        }
+        let spoilt = Error::Corrupt { what: "NVRAM record", why: "it is spoilt", at: u64::from(group) };
+        let bytes = self.contents(Key::new(Key::GROUP, group)).map_err(|_| spoilt)?;
+        let mut stored = Vec::new();
+        let mut keep = |read: group::Read| {
+            if objects.is_stored(read.id) {
+                stored.push(read);
+            }
+            Some(())
+        };
+        group::read(&bytes, group, context, &mut keep).ok_or(spoilt)?;
+        Ok(stored)
     }
 
     /// First segments that are too long for the group's record, and those that are no more.
@@ -304,10 +338,11 @@ impl<V: Nvram> Store<V> {
     }
 
     fn put_blocks(&mut self, snapshot: &Snapshot, update: u32) -> Put<()> {
-        let mut records: BTreeSet<u32> = snapshot.changed_blocks.iter().map(|block| block / BLOCKS).collect();
+        let mut records: Vec<u32> = snapshot.changed_blocks.iter().map(|block| block / BLOCKS).collect();
         if self.all {
-            records.extend(0..snapshot.geometry.blocks.div_ceil(BLOCKS));
+            records = (0..snapshot.geometry.blocks.div_ceil(BLOCKS)).collect();
         }
+        records.dedup();
         for record in records {
             let range = record * BLOCKS..((record + 1) * BLOCKS).min(snapshot.geometry.blocks);
             let blocks: Vec<Block> = range.map(|block| snapshot.blocks.get(block)).collect();
@@ -320,8 +355,8 @@ impl<V: Nvram> Store<V> {
     }
 
     /// Names of groups with an object whose names record is not true any more, as far as a quarter of the memory
-    /// stays free.
-    fn put_names(&mut self, snapshot: &Snapshot, update: u32) -> Result<()> {
+    /// stays free. What is said now and was not before is added to `named`.
+    fn put_names(&mut self, snapshot: &Snapshot, update: u32, named: &mut Vec<u32>) -> Result<()> {
         for group in core::mem::take(&mut self.unnamed) {
             let Some(bytes) = self.names_of(snapshot, group)? else { continue };
             let spare = self.heap.size_bytes() / 8 / 4;
@@ -334,8 +369,9 @@ impl<V: Nvram> Store<V> {
             self.objects.insert(group * GROUP);
             for id in group * GROUP..(group + 1) * GROUP {
                 let loaded = snapshot.objects.get(id).is_some_and(|object| object.details.is_some());
-                if loaded && !snapshot.objects.is_dirty(id) {
+                if loaded && !snapshot.objects.is_dirty(id) && !self.named.contains(id) {
                     self.named.insert(id);
+                    named.push(id);
                 }
             }
         }
@@ -347,8 +383,8 @@ impl<V: Nvram> Store<V> {
         Ok(self.heap.put(key, word(&bytes, 4), &bytes)?)
     }
 
-    /// Reads everything but names.
-    pub(super) fn load_compact(&mut self) -> core::result::Result<State, Refusal> {
+    /// Reads everything but names; with a bound of memory, objects are looked at and left where they are.
+    pub(super) fn load_compact(&mut self, memory_bytes: usize) -> core::result::Result<State, Refusal> {
         if self.heap.size_bytes() < HEAP_AT {
             return Err(Refusal::Foreign);
         }
@@ -382,8 +418,11 @@ impl<V: Nvram> Store<V> {
             last_block: says.last_block,
             open: (says.open_block != NONE).then_some((says.open_block, says.open_next)),
             modified,
+            objects: Objects::bounded(memory_bytes),
+            usable,
             ..State::default()
         };
+        self.usable = usable;
         if says.last_block >= self.geometry.blocks
             || state.open.is_some_and(|(block, _)| block >= self.geometry.blocks)
         {
@@ -394,10 +433,29 @@ impl<V: Nvram> Store<V> {
         Ok(state)
     }
 
+    /// Makes the checksums of all records, and of the newer superblock, right.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn reseal(&mut self) -> core::result::Result<(), Refusal> {
+        for chunk in self.heap.walk()?.ok_or(Refusal::Damaged)? {
+            if let Some(key) = chunk.key.filter(|_| chunk.words >= 2) {
+                let bytes = self.heap.read(chunk.at + 8, (chunk.words - 1) * 8)?;
+                let crc = record_crc(key, word(&bytes, 0), &bytes[CONTENTS_AT..]);
+                self.heap.write(chunk.at + 12, &crc.to_le_bytes())?;
+            }
+        }
+        let slots = self.heap.read(0, 2 * SLOT_BYTES)?;
+        let read = slots.chunks(SLOT_BYTES).filter_map(Super::from_bytes);
+        let says = read.max_by_key(|says| says.update).ok_or(Refusal::Foreign)?;
+        self.choose_records(says.update)?;
+        let says = Super { digest: self.heap.digest(), ..says };
+        self.heap.write(says.update as usize % 2 * SLOT_BYTES, &says.to_bytes())?;
+        Ok(())
+    }
+
     /// Of each record the newest version that the superblock knows of; the others are given back.
     fn choose_records(&mut self, update: u32) -> core::result::Result<(), Refusal> {
         let chunks = self.heap.walk()?.ok_or(Refusal::Damaged)?;
-        let mut newest: BTreeMap<Key, (u32, Chunk)> = BTreeMap::new();
+        let mut newest: Vec<(Key, u32, Reverse<usize>, Chunk)> = Vec::new();
         let mut stale = Vec::new();
         for chunk in chunks {
             let Some(key) = chunk.key else {
@@ -410,15 +468,20 @@ impl<V: Nvram> Store<V> {
                 stale.push(chunk);
                 continue;
             }
-            match newest.get(&key) {
-                Some((other, _)) if *other >= own => stale.push(chunk),
-                _ => stale.extend(newest.insert(key, (own, chunk)).map(|(_, chunk)| chunk)),
-            }
+            newest.push((key, own, Reverse(chunk.at), chunk));
         }
+        sorted::sort(&mut newest);
+        // Of one key the last is the newest.
+        let mut kept = Vec::with_capacity(newest.len());
+        for (at, (key, .., chunk)) in newest.iter().enumerate() {
+            let is_last = newest.get(at + 1).is_none_or(|(other, ..)| other != key);
+            if is_last { kept.push((*key, *chunk)) } else { stale.push(*chunk) }
+        }
+        drop(newest);
         for chunk in stale {
             self.heap.discard(chunk)?;
         }
-        for (key, (_, chunk)) in newest {
+        for (key, chunk) in kept {
             self.heap.adopt(chunk);
             // Empty: the end of a record.
             if chunk.words == 2 {
@@ -448,20 +511,34 @@ impl<V: Nvram> Store<V> {
     fn load_groups(&mut self, state: &mut State, usable: u32) -> core::result::Result<(), Refusal> {
         let context = self.context(usable);
         let limit = crate::object::MAX_ID / GROUP;
-        let mut loaded = BTreeSet::new();
+        let mut loaded = Map::new();
         for key in self.heap.keys(Key::GROUP) {
             let group = u32::try_from(key.of).ok().filter(|group| *group <= limit).ok_or(Refusal::Damaged)?;
             let bytes = self.contents(key)?;
-            for read in group::read(&bytes, group, context).ok_or(Refusal::Damaged)? {
-                let (id, mut object) = (read.id, read.object);
+            let mut external = Vec::new();
+            let mut keep = |read: group::Read| {
                 if read.named {
-                    self.named.insert(id);
+                    self.named.insert(read.id);
+                }
+                if !state.objects.is_bounded() || read.id <= LOST_FOUND {
+                    state.objects.insert(read.id, read.object);
+                } else {
+                    if read.object.header == NONE {
+                        state.headerless.push(read.id);
+                    }
+                    state.objects.store(read.id);
                 }
                 if read.external {
-                    self.load_segment(&mut object, id, 0, context)?;
-                    loaded.insert(Key::segment(id, 0));
+                    external.push(read.id);
                 }
-                state.objects.insert(id, object);
+                Some(())
+            };
+            group::read(&bytes, group, context, &mut keep).ok_or(Refusal::Damaged)?;
+            for id in external {
+                if let Some(object) = state.objects.get_mut(id) {
+                    self.load_segment(object, id, 0, context)?;
+                    loaded.insert(Key::segment(id, 0).packed(), ());
+                }
             }
         }
         for key in self.heap.keys(Key::SEGMENT) {
@@ -471,21 +548,55 @@ impl<V: Nvram> Store<V> {
                 && let Some(object) = state.objects.get_mut(id)
             {
                 self.load_segment(object, id, segment, context)?;
-                loaded.insert(key);
+                loaded.insert(key.packed(), ());
             }
         }
         self.check_rest(&loaded)
     }
 
+    /// See [`Store::fetch`].
+    pub(super) fn fetch_compact(
+        &mut self,
+        group: u32,
+        pages: bool,
+        wanted: &dyn Fn(u32) -> bool,
+        visit: &mut dyn FnMut(u32, Object),
+    ) -> core::result::Result<(), Refusal> {
+        let context = self.context(self.usable);
+        let bytes = self.contents(Key::new(Key::GROUP, group))?;
+        let mut found = Vec::new();
+        let mut keep = |read: group::Read| {
+            if wanted(read.id) {
+                found.push(read);
+            }
+            Some(())
+        };
+        group::read(&bytes, group, context, &mut keep).ok_or(Refusal::Damaged)?;
+        for group::Read { id, mut object, external, .. } in found {
+            if external && pages {
+                self.load_segment(&mut object, id, 0, context)?;
+            }
+            if pages && context.pages_of(object.size) > SEGMENT {
+                for segment in self.heap.segments_of(id, 1).collect::<Vec<u32>>() {
+                    if !self.tombstones.contains(&Key::segment(id, segment)) {
+                        self.load_segment(&mut object, id, segment, context)?;
+                    }
+                }
+            }
+            visit(id, object);
+        }
+        Ok(())
+    }
+
     /// A head with a wrong bit makes another record of one, which is missed then though it counts in the digest: so all
     /// that was not read must be what its head says. Names are checked when they are read.
-    fn check_rest(&mut self, loaded: &BTreeSet<Key>) -> core::result::Result<(), Refusal> {
+    fn check_rest(&mut self, loaded: &Map<u64, ()>) -> core::result::Result<(), Refusal> {
         let blocks = u64::from(self.geometry.blocks.div_ceil(BLOCKS));
         for key in self.heap.all_keys() {
             let was_read = match key.kind {
                 Key::GROUP | Key::NAMES => true,
                 Key::BLOCKS => key.of < blocks,
-                _ => loaded.contains(&key) || self.tombstones.contains(&key),
+                _ => loaded.contains_key(&key.packed()) || self.tombstones.contains(&key),
             };
             if !was_read {
                 self.contents(key)?;
@@ -508,7 +619,7 @@ impl<V: Nvram> Store<V> {
         let entries = pages::read(&mut from, count as usize, 0, context.scale);
         let mut pages = entries.and_then(|entries| context.pages(&entries)).ok_or(Refusal::Damaged)?;
         pages.truncate(limit);
-        object.map.put_segment(segment, pages);
+        object.map.put_segment(segment, &pages);
         Ok(())
     }
 }
@@ -556,7 +667,7 @@ fn write_blocks(blocks: &[Block], usable: u32) -> Vec<u8> {
     to.into_bytes()
 }
 
-fn read_blocks(bytes: &[u8], count: u32, usable: u32) -> Option<Vec<Block>> {
+pub(super) fn read_blocks(bytes: &[u8], count: u32, usable: u32) -> Option<Vec<Block>> {
     let mut from = BitReader::new(bytes);
     let mut before = Block::default();
     let mut all = Vec::with_capacity(count as usize);

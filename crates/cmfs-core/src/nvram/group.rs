@@ -4,10 +4,10 @@
 //! size, where its data begins and where its header is. Files that were written one after the other differ in
 //! nothing and take less than a byte.
 
+use super::entries_of;
 use super::pages::{self, HOLE, Scale};
-use super::{GROUP, entries_of};
 use crate::bits::{BitReader, BitWriter};
-use crate::object::{Kind, NONE, Object, Objects, ROOT};
+use crate::object::{GROUP, Kind, NONE, Object, Objects, ROOT};
 use alloc::vec::Vec;
 
 /// First segments longer than this have a record of their own, bits.
@@ -49,9 +49,8 @@ impl Context {
     /// The entries of a segment in log order, as many as a file of this size has.
     pub fn entries(&self, object: &Object, segment: u32) -> Vec<u32> {
         let count = entries_of(self.pages_of(object.flash_size), segment) as usize;
-        let mut entries: Vec<u32> =
-            object.map.segment(segment).iter().take(count).map(|page| self.scale.to_log(*page)).collect();
-        entries.resize(count, HOLE);
+        let mut entries = object.map.entries(segment, count);
+        entries.iter_mut().for_each(|page| *page = self.scale.to_log(*page));
         entries
     }
 
@@ -72,33 +71,48 @@ fn recorded_kind(object: &Object) -> Kind {
     if object.header == NONE { Kind::Unknown } else { object.kind }
 }
 
-/// The record of a group, and the objects whose first segment needs a record of its own.
+/// The record of a group, and the objects whose first segment needs a record of its own. `stored` are those that are not in
+/// memory, as the last record had them.
 pub(super) fn write(
     objects: &Objects,
+    stored: &[Read],
     group: u32,
     context: Context,
     named: &dyn Fn(u32) -> bool,
 ) -> (Vec<u8>, Vec<u32>) {
     let first = group * GROUP;
-    let ids = (first..first + GROUP).filter(|id| objects.get(*id).is_some_and(is_recorded));
-    let ids: Vec<u32> = ids.collect();
+    let as_stored = |id: u32| stored.iter().find(|read| read.id == id);
+    let is_there = |id: &u32| objects.get(*id).is_some_and(is_recorded) || as_stored(*id).is_some();
+    let ids: Vec<u32> = (first..first + GROUP).filter(is_there).collect();
     let mut to = BitWriter::default();
     (first..first + GROUP).for_each(|id| to.bit(ids.contains(&id)));
     let mut before = Before::new(first);
     let mut external = Vec::new();
     for id in ids {
         to.bit(named(id));
-        if let Some(object) = objects.get(id)
-            && write_object(id, object, context, &mut before, &mut to)
-        {
+        let is_external = match (objects.get(id), as_stored(id)) {
+            (Some(object), _) => write_object(id, object, false, context, &mut before, &mut to),
+            (None, Some(read)) => {
+                write_object(id, &read.object, read.external, context, &mut before, &mut to)
+            }
+            (None, None) => false,
+        };
+        if is_external {
             external.push(id);
         }
     }
     (to.into_bytes(), external)
 }
 
-/// Whether its first segment is not in here.
-fn write_object(id: u32, object: &Object, context: Context, before: &mut Before, to: &mut BitWriter) -> bool {
+/// Whether its first segment is not in here; `elsewhere` says that it has a record of its own, which stays.
+fn write_object(
+    id: u32,
+    object: &Object,
+    elsewhere: bool,
+    context: Context,
+    before: &mut Before,
+    to: &mut BitWriter,
+) -> bool {
     let kind = recorded_kind(object);
     to.bit(kind == before.kind);
     if kind != before.kind {
@@ -120,7 +134,15 @@ fn write_object(id: u32, object: &Object, context: Context, before: &mut Before,
         }
         _ => {}
     }
-    let external = object.kind == Kind::File && write_first_segment(object, context, before, to);
+    let external = match elsewhere {
+        true => {
+            to.bit(false);
+            to.bit(true);
+            before.data_step = 1;
+            true
+        }
+        false => object.kind == Kind::File && write_first_segment(object, context, before, to),
+    };
     before.kind = kind;
     before.parent = parent;
     if is_sized(kind) {
@@ -185,8 +207,13 @@ pub(super) struct Read {
     pub named: bool,
 }
 
-/// The objects of a record; `None` if it is no such record.
-pub(super) fn read(bytes: &[u8], group: u32, context: Context) -> Option<Vec<Read>> {
+/// Visits the objects of a record, in order; `None` if it is no such record.
+pub(super) fn read(
+    bytes: &[u8],
+    group: u32,
+    context: Context,
+    visit: &mut dyn FnMut(Read) -> Option<()>,
+) -> Option<()> {
     let mut from = BitReader::new(bytes);
     let first = group.checked_mul(GROUP)?;
     let mut ids = Vec::new();
@@ -196,7 +223,7 @@ pub(super) fn read(bytes: &[u8], group: u32, context: Context) -> Option<Vec<Rea
         }
     }
     let mut before = Before::new(first);
-    ids.into_iter().map(|id| read_object(id, context, &mut before, &mut from)).collect()
+    ids.into_iter().try_for_each(|id| visit(read_object(id, context, &mut before, &mut from)?))
 }
 
 fn read_object(id: u32, context: Context, before: &mut Before, from: &mut BitReader) -> Option<Read> {
@@ -247,7 +274,7 @@ fn read_first_segment(
         let start = u32::try_from(i64::from(before.data_end).checked_add(before.data_step)?).ok()?;
         let end = start.checked_add(count)?;
         let entries: Vec<u32> = (start..end).collect();
-        object.map.put_segment(0, context.pages(&entries)?);
+        object.map.put_segment(0, &context.pages(&entries)?);
         before.data_end = end;
         return Some(false);
     }
@@ -256,7 +283,7 @@ fn read_first_segment(
         return Some(true);
     }
     let entries = pages::read(from, count as usize, before.data_end, context.scale)?;
-    object.map.put_segment(0, context.pages(&entries)?);
+    object.map.put_segment(0, &context.pages(&entries)?);
     let (start, last) = (*entries.first()?, *entries.last()?);
     if start != HOLE {
         before.data_step = i64::from(start) - i64::from(before.data_end);
@@ -286,9 +313,29 @@ mod tests {
         object
     }
 
+    fn read_all(bytes: &[u8], group: u32) -> Option<Vec<Read>> {
+        let mut all = Vec::new();
+        let mut keep = |read| {
+            all.push(read);
+            Some(())
+        };
+        read(bytes, group, context(), &mut keep)?;
+        Some(all)
+    }
+
     fn round_trip(objects: &Objects, group: u32) -> (usize, Vec<u32>) {
-        let (bytes, external) = write(objects, group, context(), &|id| id % 3 == 0);
-        let read = read(&bytes, group, context()).expect("what was written");
+        let (bytes, external) = write(objects, &[], group, context(), &|id| id % 3 == 0);
+        let read = read_all(&bytes, group).expect("what was written");
+        // What is not in memory is written as it was read: any part of the group.
+        for left in 0..8 {
+            let (mut part, stored) = (Objects::default(), read_all(&bytes, group).expect("again"));
+            for (id, object) in objects.iter().filter(|(id, _)| id % 8 != left) {
+                part.insert(id, object.clone());
+            }
+            let stored: Vec<Read> = stored.into_iter().filter(|read| read.id % 8 == left).collect();
+            let again = write(&part, &stored, group, context(), &|id| id % 3 == 0);
+            assert!(again == (bytes.clone(), external.clone()), "without those that leave {left}");
+        }
         for Read { id, object, external: elsewhere, named } in read {
             assert_eq!(named, id % 3 == 0);
             let original = objects.get(id).expect("an object that was written");
@@ -351,7 +398,7 @@ mod tests {
                     (seed >> 24) as u8
                 })
                 .collect();
-            let _ = read(&bytes, 4, context());
+            let _ = read_all(&bytes, 4);
         }
     }
 }

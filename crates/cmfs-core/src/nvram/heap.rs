@@ -11,10 +11,12 @@
 //! finds every single wrong bit, and all but one in two million of other damage.
 
 use crate::media::{Nvram, NvramError};
-use alloc::collections::BTreeMap;
+use crate::sorted::Map;
 use alloc::vec::Vec;
 
 const WORD: usize = 8;
+/// Free chunks that are not worth joining.
+const FREE_MAX: usize = 64;
 const KIND_FREE: u8 = 0;
 const WORDS_MAX: u64 = (1 << 20) - 1;
 const KEY_BITS: u32 = 40;
@@ -37,7 +39,9 @@ impl Key {
     pub const SEGMENT: u8 = 2;
     pub const BLOCKS: u8 = 3;
     pub const NAMES: u8 = 4;
+    #[cfg_attr(not(feature = "paper"), expect(dead_code))]
     pub const DEVICE: u8 = 5;
+    #[cfg_attr(not(feature = "paper"), expect(dead_code))]
     pub const OBJECT: u8 = 6;
 
     pub fn new(kind: u8, of: u32) -> Key {
@@ -48,6 +52,15 @@ impl Key {
         Key { kind: Key::SEGMENT, of: u64::from(segment) << ID_BITS | u64::from(id) }
     }
 
+    /// As one number, in the order of kinds.
+    pub fn packed(self) -> u64 {
+        u64::from(self.kind) << KEY_BITS | self.of
+    }
+
+    fn unpack(packed: u64) -> Key {
+        Key { kind: (packed >> KEY_BITS) as u8, of: packed & ((1 << KEY_BITS) - 1) }
+    }
+
     /// Object and segment of a segment's key.
     pub fn id_and_segment(self) -> (u32, u32) {
         ((self.of & ((1 << ID_BITS) - 1)) as u32, (self.of >> ID_BITS) as u32)
@@ -55,7 +68,7 @@ impl Key {
 }
 
 /// A chunk as the chain shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Chunk {
     pub at: usize,
     pub words: usize,
@@ -63,6 +76,24 @@ pub(super) struct Chunk {
     pub key: Option<Key>,
     /// Checksum of the record, if it has one.
     pub crc: u32,
+}
+
+/// Where a record is, in words, as the table of records has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    at: u32,
+    words: u32,
+    crc: u32,
+}
+
+impl Place {
+    fn of(chunk: Chunk) -> Place {
+        Place { at: (chunk.at / WORD) as u32, words: chunk.words as u32, crc: chunk.crc }
+    }
+
+    fn chunk(self, key: Key) -> Chunk {
+        Chunk { at: self.at as usize * WORD, words: self.words as usize, key: Some(key), crc: self.crc }
+    }
 }
 
 /// The checksum of a chunk that has none of its own: of its length, its key and, unless it is free, its contents.
@@ -86,12 +117,14 @@ pub(super) struct Heap<V> {
     /// Heads carry checksums.
     sums: bool,
     /// Free chunks: words by place.
-    free: BTreeMap<usize, usize>,
+    free: Map<usize, usize>,
     /// Where each record is.
-    places: BTreeMap<Key, Chunk>,
+    places: Map<u64, Place>,
     /// To be given back after the next update.
     retired: Vec<usize>,
     used_words: usize,
+    /// What keys stood for before they changed in this update, in order.
+    undo: Vec<(Key, Option<Chunk>)>,
     /// Bytes written so far.
     pub written_bytes: u64,
 }
@@ -105,10 +138,11 @@ impl<V: Nvram> Heap<V> {
             start,
             end,
             sums,
-            free: BTreeMap::new(),
-            places: BTreeMap::new(),
+            free: Map::new(),
+            places: Map::new(),
             retired: Vec::new(),
             used_words: 0,
+            undo: Vec::new(),
             written_bytes: 0,
         }
     }
@@ -163,6 +197,7 @@ impl<V: Nvram> Heap<V> {
         self.free.clear();
         self.places.clear();
         self.retired.clear();
+        self.undo.clear();
         self.used_words = 0;
         let mut at = self.start;
         while at < self.end {
@@ -206,7 +241,7 @@ impl<V: Nvram> Heap<V> {
             None => drop(self.free.insert(chunk.at, chunk.words)),
             Some(key) => {
                 self.used_words += chunk.words;
-                self.places.insert(key, chunk);
+                self.places.insert(key.packed(), Place::of(chunk));
             }
         }
     }
@@ -219,7 +254,7 @@ impl<V: Nvram> Heap<V> {
     }
 
     pub fn place(&self, key: Key) -> Option<Chunk> {
-        self.places.get(&key).copied()
+        self.places.get(&key.packed()).map(|place| place.chunk(key))
     }
 
     /// How many records there are, and the sum of their checksums: what a superblock holds against them.
@@ -231,19 +266,20 @@ impl<V: Nvram> Heap<V> {
 
     /// Segments of an object from one on that have a record.
     pub fn segments_of(&self, id: u32, from: u32) -> impl Iterator<Item = u32> + '_ {
-        let range = Key::segment(0, from)..Key { kind: Key::SEGMENT + 1, of: 0 };
+        let range = Key::segment(0, from).packed()..Key::new(Key::SEGMENT + 1, 0).packed();
         self.places.range(range).filter_map(move |(key, _)| {
-            let (own, segment) = key.id_and_segment();
+            let (own, segment) = Key::unpack(*key).id_and_segment();
             (own == id).then_some(segment)
         })
     }
 
     pub fn keys(&self, kind: u8) -> Vec<Key> {
-        self.places.keys().filter(|key| key.kind == kind).copied().collect()
+        let range = Key::new(kind, 0).packed()..Key::new(kind + 1, 0).packed();
+        self.places.range(range).map(|(key, _)| Key::unpack(*key)).collect()
     }
 
     pub fn all_keys(&self) -> Vec<Key> {
-        self.places.keys().copied().collect()
+        self.places.keys().map(|key| Key::unpack(*key)).collect()
     }
 
     /// The contents of a record, all words of it; `None` if it is not there, or spoilt by its head's checksum.
@@ -273,21 +309,51 @@ impl<V: Nvram> Heap<V> {
         }
         self.used_words += words;
         let crc = if self.sums { sum(words, Some(key), &padded) as u32 } else { crc };
-        if let Some(old) = self.places.insert(key, Chunk { at, words, key: Some(key), crc }) {
-            self.retired.push(old.at);
-        }
+        let place = Place::of(Chunk { at, words, key: Some(key), crc });
+        let old = self.places.insert(key.packed(), place).map(|old| old.chunk(key));
+        self.undo.push((key, old));
+        self.retired.extend(old.map(|old| old.at));
         Ok(true)
     }
 
     /// Forgets a record; it stays until [`release`](Heap::release).
     pub fn remove(&mut self, key: Key) {
-        if let Some(old) = self.places.remove(&key) {
+        if let Some(old) = self.places.remove(&key.packed()).map(|old| old.chunk(key)) {
+            self.undo.push((key, Some(old)));
             self.retired.push(old.at);
         }
     }
 
+    /// An update begins, which may be [rolled back](Heap::roll_back) until [`release`](Heap::release).
+    pub fn begin(&mut self) {
+        self.undo.clear();
+    }
+
+    /// Gives back what was put since [`begin`](Heap::begin): keys stand for what they stood for.
+    pub fn roll_back(&mut self) -> Result<(), NvramError> {
+        for (key, old) in core::mem::take(&mut self.undo).into_iter().rev() {
+            let new = self.place(key).filter(|new| old.is_none_or(|old| old.at != new.at));
+            if let Some(new) = new {
+                self.discard(new)?;
+                self.used_words = self.used_words.saturating_sub(new.words);
+            }
+            match old {
+                Some(old) => drop(self.places.insert(key.packed(), Place::of(old))),
+                None => drop(self.places.remove(&key.packed())),
+            }
+        }
+        self.retired.clear();
+        self.device.persist()
+    }
+
+    /// Bytes of memory that the table of records takes.
+    pub fn table_bytes(&self) -> usize {
+        self.places.heap_bytes() + self.free.heap_bytes()
+    }
+
     /// Gives back what was replaced and removed.
     pub fn release(&mut self) -> Result<(), NvramError> {
+        self.undo = Vec::new();
         for at in core::mem::take(&mut self.retired) {
             let mut word = [0; WORD];
             self.device.read(at, &mut word)?;
@@ -296,12 +362,13 @@ impl<V: Nvram> Heap<V> {
             self.free.insert(at, words);
             self.used_words = self.used_words.saturating_sub(words);
         }
-        Ok(())
+        // Neighbours are one chunk to the table, too, when there are many.
+        if self.free.len() > FREE_MAX.max(self.places.len() / 4) { self.join() } else { Ok(()) }
     }
 
     /// The smallest free chunk that is large enough; neighbours are joined when none is.
     fn find(&mut self, words: usize) -> Result<Option<(usize, usize)>, NvramError> {
-        let fits = |free: &BTreeMap<usize, usize>| {
+        let fits = |free: &Map<usize, usize>| {
             let large = free.iter().filter(|(_, have)| **have >= words);
             large.min_by_key(|(_, have)| **have).map(|(at, have)| (*at, *have))
         };
@@ -313,21 +380,18 @@ impl<V: Nvram> Heap<V> {
     }
 
     fn join(&mut self) -> Result<(), NvramError> {
-        let mut joined: BTreeMap<usize, usize> = BTreeMap::new();
         let mut grown = Vec::new();
+        let mut last = (0, 0);
         for (at, words) in core::mem::take(&mut self.free) {
-            match joined.last_entry() {
-                Some(mut last)
-                    if last.key() + last.get() * WORD == at && last.get() + words <= WORDS_MAX as usize =>
-                {
-                    *last.get_mut() += words;
-                    grown.push(*last.key());
-                }
-                _ => drop(joined.insert(at, words)),
+            if last.0 + last.1 * WORD == at && last.1 > 0 && last.1 + words <= WORDS_MAX as usize {
+                last.1 += words;
+                grown.push(last.0);
+            } else {
+                last = (at, words);
             }
+            self.free.insert(last.0, last.1);
         }
         grown.dedup();
-        self.free = joined;
         for at in grown {
             let words = self.free.get(&at).copied().unwrap_or(1);
             self.write(at, &self.head(words, None, &[]))?;

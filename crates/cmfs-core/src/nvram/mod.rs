@@ -5,6 +5,7 @@ mod group;
 mod heap;
 mod names;
 mod pages;
+#[cfg_attr(not(feature = "paper"), path = "no_paper.rs")]
 mod paper;
 
 use crate::blocks::{Block, Blocks};
@@ -12,13 +13,10 @@ use crate::error::{Error, Result};
 use crate::fs::{Layout, Names, UpdateReport};
 use crate::map::SEGMENT;
 use crate::media::{Geometry, Nvram, NvramError};
-use crate::object::{Details, Objects};
+use crate::object::{Details, GROUP, Object, Objects};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use heap::{Heap, Key};
-
-/// Objects of a group record.
-pub(crate) const GROUP: u32 = 64;
 
 /// Why the NVRAM cannot be mounted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +79,17 @@ pub(crate) struct State {
     pub open: Option<(u32, u32)>,
     /// The NAND was written since.
     pub modified: bool,
+    /// Pages of a block that hold data, as it was written with.
+    pub usable: u32,
+    /// Objects that are left in the NVRAM and have contents there, but no header.
+    pub headerless: Vec<u32>,
 }
 
 /// What is to be said.
 pub(crate) struct Snapshot<'a> {
     pub objects: &'a Objects,
     pub blocks: &'a Blocks,
-    pub changed_blocks: BTreeSet<u32>,
+    pub changed_blocks: &'a BTreeSet<u32>,
     pub geometry: &'a Geometry,
     pub open: Option<(u32, u32)>,
     pub sequence: u32,
@@ -120,6 +122,8 @@ pub(crate) struct Store<V> {
     tombstones: Vec<Key>,
     /// All records have to be made anew.
     all: bool,
+    /// Pages of a block that hold data, by the last update.
+    usable: u32,
 }
 
 /// A set of object numbers.
@@ -171,6 +175,7 @@ impl<V: Nvram> Store<V> {
             unnamed: BTreeSet::new(),
             tombstones: Vec::new(),
             all: false,
+            usable: geometry.pages_per_block,
         }
     }
 
@@ -192,16 +197,18 @@ impl<V: Nvram> Store<V> {
         Ok(store)
     }
 
-    /// Reads an NVRAM; if it cannot be mounted from, it is given back with the reason.
+    /// Reads an NVRAM; if it cannot be mounted from, it is given back with the reason. With a bound of `memory_bytes` objects are
+    /// left in there, to be [fetched](Store::fetch).
     pub fn open(
         device: V,
         layout: Layout,
         names: Names,
         geometry: &Geometry,
+        memory_bytes: usize,
     ) -> Result<(Store<V>, State), (V, Refusal)> {
         let mut store = Store::new(device, layout, names, geometry);
         let state = match layout {
-            Layout::Compact => store.load_compact(),
+            Layout::Compact => store.load_compact(memory_bytes),
             Layout::Paper => store.load_paper(),
         };
         match state {
@@ -253,6 +260,50 @@ impl<V: Nvram> Store<V> {
 
     pub fn is_modified(&self) -> bool {
         self.modified
+    }
+
+    /// Words of the heap that are free.
+    pub fn free_bytes(&self) -> usize {
+        self.heap.free_words() * 8
+    }
+
+    /// Bytes of memory that its own tables take: what grows with the number of records.
+    pub fn table_bytes(&self) -> usize {
+        self.heap.table_bytes()
+            + self.named.0.capacity() * 8
+            + 24 * (self.objects.len() + self.segments.len() + self.unnamed.len())
+    }
+
+    /// Whether what the records say of an object is all there is to say of it.
+    pub fn is_told(&self, id: u32) -> bool {
+        let segments = self.segments.range((id, 0)..=(id, u32::MAX)).next();
+        self.layout == Layout::Compact
+            && !self.overflow
+            && !self.all
+            && segments.is_none()
+            && !self.objects.contains(&id)
+    }
+
+    /// Visits those objects of a group that are wanted as the records say they are, in order; without `pages` those in
+    /// records of their own are left out.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a record is not as it was when the NVRAM was read.
+    pub fn fetch(
+        &mut self,
+        group: u32,
+        pages: bool,
+        wanted: &dyn Fn(u32) -> bool,
+        visit: &mut dyn FnMut(u32, Object),
+    ) -> Result<()> {
+        self.fetch_compact(group, pages, wanted, visit).map_err(|refusal| match refusal {
+            Refusal::Unreadable => Error::Gone,
+            _ => Error::Corrupt {
+                what: "NVRAM record",
+                why: "it is spoilt; a mount without this NVRAM finds what it was of",
+                at: u64::from(group),
+            },
+        })
     }
 
     pub fn note_object(&mut self, id: u32) {
@@ -324,6 +375,33 @@ impl<V: Nvram> Store<V> {
             _ => Ok(None),
         }
     }
+}
+
+/// Takes bytes for the contents of each record of the compact layout.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn parse(bytes: &[u8], geometry: &Geometry) {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    let usable = geometry.pages_per_block - 1;
+    let scale = pages::Scale::new(geometry, usable);
+    let context = group::Context { scale, page_bytes: geometry.page_bytes };
+    match first % 4 {
+        0 => drop(group::read(rest, u32::from(first / 4), context, &mut |_| Some(()))),
+        1 => drop(names::read_group(u32::from(first / 4), rest)),
+        2 => drop(compact::read_blocks(rest, 1 + u32::from(first / 4), usable)),
+        _ => {
+            let count = usize::from(first / 4) * 8 + 1;
+            drop(pages::read(&mut crate::bits::BitReader::new(rest), count, 0, scale));
+        }
+    }
+}
+
+/// The same NVRAM with checksums that are right, whatever it says.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn reseal<V: Nvram>(device: V, geometry: &Geometry) -> V {
+    let mut store = Store::new(device, Layout::Compact, Names::Auto, geometry);
+    // Where there is nothing to be made right it stays as it is.
+    let _ = store.reseal();
+    store.into_device()
 }
 
 /// How many entries of a segment a file of so many pages has.

@@ -7,10 +7,10 @@
 
 use super::compact::{CONTENTS_AT, unpack};
 use super::heap::Key;
-use super::{GROUP, Snapshot, Store};
+use super::{Snapshot, Store};
 use crate::error::Result;
 use crate::media::Nvram;
-use crate::object::{Details, Kind, Objects, Time};
+use crate::object::{Details, GROUP, Kind, Objects, Time};
 use alloc::vec::Vec;
 
 const SAME_OWNER: u8 = 1;
@@ -156,7 +156,7 @@ fn write_group(group: u32, all: &[(u32, Details)]) -> Vec<u8> {
     to
 }
 
-fn read_group(group: u32, bytes: &[u8]) -> Option<Vec<(u32, Details)>> {
+pub(super) fn read_group(group: u32, bytes: &[u8]) -> Option<Vec<(u32, Details)>> {
     let (bitmap, rest) = bytes.split_at_checked((GROUP / 8) as usize)?;
     let mut from = Reader(rest);
     let mut all = Vec::new();
@@ -199,6 +199,10 @@ fn details_of(
     old: &[(u32, Details)],
     named: &dyn Fn(u32) -> bool,
 ) -> Option<Details> {
+    let told = || old.iter().find(|(other, _)| named(id) && *other == id).map(|(_, details)| details.clone());
+    if objects.is_stored(id) {
+        return told();
+    }
     let object = objects.get(id)?;
     if object.header == crate::object::NONE || object.kind == Kind::Unknown {
         return None;
@@ -206,8 +210,7 @@ fn details_of(
     match &object.details {
         Some(details) if !objects.is_dirty(id) => Some(Details { rest: None, ..(**details).clone() }),
         Some(_) => None,
-        None if named(id) => old.iter().find(|(other, _)| *other == id).map(|(_, details)| details.clone()),
-        None => None,
+        None => told(),
     }
 }
 

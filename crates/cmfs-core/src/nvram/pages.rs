@@ -8,7 +8,7 @@ use crate::bits::{BitReader, BitWriter};
 use crate::codec::hybrid;
 use crate::media::Geometry;
 use crate::object::NONE;
-use alloc::collections::BTreeMap;
+use crate::sorted::Map;
 use alloc::vec::Vec;
 
 /// Orders of Golomb code that can be chosen from.
@@ -126,10 +126,10 @@ fn read_runs(from: &mut BitReader, count: usize, cursor: u32) -> Option<Vec<u32>
 
 /// What most entries have in common: page minus index.
 fn base_of(entries: &[u32]) -> i64 {
-    let mut counts: BTreeMap<i64, u32> = BTreeMap::new();
+    let mut counts: Map<i64, u32> = Map::new();
     for (entry, index) in entries.iter().zip(0i64..) {
         if *entry != HOLE {
-            *counts.entry(i64::from(*entry) - index).or_insert(0) += 1;
+            *counts.or_default(i64::from(*entry) - index) += 1;
         }
     }
     counts.iter().max_by_key(|(_, count)| **count).map_or(0, |(base, _)| *base)
@@ -186,7 +186,7 @@ fn read_exceptions(from: &mut BitReader, count: usize, cursor: u32, scale: Scale
         return None;
     }
     let all_ones = (1u64 << scale.width) - 1;
-    let mut exceptions = BTreeMap::new();
+    let mut exceptions = Map::new();
     let (mut behind, mut last) = (0u64, i64::from(cursor));
     for _ in 0..others {
         let index = behind.checked_add(from.golomb(0)?)?;

@@ -95,9 +95,10 @@ fn parse_layout(text: &str) -> Result<cmfs_core::Layout> {
     }
 }
 
-impl Make for CmfsArgs {
-    fn make(&self) -> Result<String> {
-        let (nand, nvram) = volume::make(&volume::Plan {
+impl CmfsArgs {
+    /// The volume that is to be made.
+    pub fn plan(&self) -> volume::Plan {
+        volume::Plan {
             nand: self.nand.clone(),
             nvram: self.nvram.clone(),
             device: self.device.clone(),
@@ -105,15 +106,26 @@ impl Make for CmfsArgs {
             nvram_bytes: self.nvram_size,
             layout: self.layout,
             force: self.force,
-        })?;
+        }
+    }
+
+    /// The command that mounts it.
+    pub fn mount_command(&self) -> String {
         let beside =
             self.nvram.as_deref().map(|path| format!(" --nvram {}", path.display())).unwrap_or_default();
         let named = if self.device == PART { String::new() } else { format!(" --device {}", self.device) };
+        format!("bimetal mount --nand {}{beside}{named} MOUNTPOINT", self.nand.display())
+    }
+}
+
+impl Make for CmfsArgs {
+    fn make(&self) -> Result<String> {
+        let (nand, nvram) = volume::make(&self.plan())?;
         Ok(format!(
-            "made a cmfs on {} of NAND with {} of NVRAM; mount it with:\n  bimetal mount --nand {}{beside}{named} MOUNTPOINT",
+            "made a cmfs on {} of NAND with {} of NVRAM; mount it with:\n  {}",
             show_size(nand),
             show_size(nvram),
-            self.nand.display()
+            self.mount_command()
         ))
     }
 }
