@@ -93,6 +93,52 @@ impl UnderWay {
     }
 }
 
+/// A model that lets events happen one after the other: what follows from that for those who wait.
+pub trait Simulated {
+    /// Its requests.
+    fn under_way(&mut self) -> &mut UnderWay;
+
+    /// When something happens next in it.
+    fn next_event(&mut self) -> Option<Time>;
+
+    /// Has what happens next happen; whether there was something.
+    fn step(&mut self) -> bool;
+
+    /// Has all happen that does until `until`.
+    fn go_on(&mut self, until: Time) {
+        while self.next_event().is_some_and(|at| at <= until) {
+            self.step();
+        }
+    }
+
+    /// See [`BlockDevice::next_done`](crate::BlockDevice::next_done).
+    fn next_done(&mut self, until: Time) -> Option<u64> {
+        loop {
+            let (end, event) = (self.under_way().next_end(), self.next_event());
+            match (end, event) {
+                (Some(end), _) if end <= until && event.is_none_or(|event| end <= event) => {
+                    return self.under_way().name();
+                }
+                (_, Some(event)) if event <= until => drop(self.step()),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Goes on until it is known when a request is done.
+    ///
+    /// # Panics
+    /// If the number is not that of a request under way, each of which is waited for once.
+    fn wait(&mut self, number: u64) -> Completion {
+        loop {
+            if let Some(done) = self.under_way().take(number) {
+                return done;
+            }
+            assert!(self.step(), "request {number} is under way in this model and waited for once");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -98,7 +98,7 @@ fn what_is_placed_apart_lies_in_other_blocks() {
     }
     flush(&ssd, 0);
     let model = ssd.model.lock();
-    let block = |page| model.ftl.find(Lpn(page)).map(|(block, _)| block);
+    let block = |page| model.flash.ftl().find(Lpn(page)).map(|(block, _)| block);
     let apart: Vec<_> = (0..16).map(block).collect();
     assert!(apart.iter().all(Option::is_some));
     assert!((100..116).all(|page| !apart.contains(&block(page))));
@@ -255,7 +255,7 @@ fn every_built_in_profile_makes_an_ssd() {
         for size in [64 << 20, 4 << 30] {
             let ssd = Ssd::new(&profile, Data::Nowhere(size), 1).unwrap();
             write(&ssd, 0, 0, 65536, true);
-            let flash = ssd.model.lock().ftl.nand().geometry().bytes();
+            let flash = ssd.model.lock().flash.ftl().nand().geometry().bytes();
             assert!(flash < size * 2 + (64 << 20), "{}: {flash} bytes of flash for {size}", listed.name());
         }
     }
