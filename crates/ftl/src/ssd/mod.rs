@@ -88,12 +88,20 @@ impl Ssd {
     ///
     /// Fails with [`Error::Invalid`] on a profile that does not fit together.
     pub fn new(profile: &SsdProfile, data: Data, seed: u64) -> Result<Ssd> {
+        Ssd::of_part(profile, profiles::load(&profile.nand)?, data, seed)
+    }
+
+    /// The same of another part than the profile names.
+    ///
+    /// # Errors
+    /// As [`Ssd::new`].
+    pub fn of_part(profile: &SsdProfile, whole: NandProfile, data: Data, seed: u64) -> Result<Ssd> {
         let (size_bytes, storage, payload) = match data {
             Data::Storage(storage) => (storage.info().size_bytes, Some(storage), Payload::None),
             Data::Pages(size) => (size, None, Payload::memory()),
             Data::Nowhere(size) => (size, None, Payload::None),
         };
-        let mut model = Model::new(profile, size_bytes, payload, seed)?;
+        let mut model = Model::new(profile, whole, size_bytes, payload, seed)?;
         model.reads_zeros = storage.is_none() && !model.flash.ftl().nand().keeps_bytes();
         let below = storage.as_ref().map_or(1, |storage| storage.info().block_bytes);
         let sector = (profile.sector as u32).max(below);
@@ -279,8 +287,13 @@ struct Piece {
 }
 
 impl Model {
-    fn new(profile: &SsdProfile, size_bytes: u64, payload: Payload, seed: u64) -> Result<Model> {
-        let whole: NandProfile = profiles::load(&profile.nand)?;
+    fn new(
+        profile: &SsdProfile,
+        whole: NandProfile,
+        size_bytes: u64,
+        payload: Payload,
+        seed: u64,
+    ) -> Result<Model> {
         let page_bytes = whole.page;
         let part = size::fitted(whole.clone(), profile, size_bytes, seed)?;
         let lacks = part.lacks_of(&whole);
