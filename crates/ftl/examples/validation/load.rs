@@ -28,7 +28,7 @@ pub fn closed(
     let mut known = BinaryHeap::new();
     let mut pending = HashMap::new();
     let mut now = start;
-    let mut note = |load: &mut Load, is_read, arrived: Time, at: Time| {
+    let note = |load: &mut Load, is_read, arrived: Time, at: Time| {
         let latencies = if is_read { &mut load.reads } else { &mut load.writes };
         latencies.push(at.0 - arrived.0);
         load.end = load.end.max(at);
