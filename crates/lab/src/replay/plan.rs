@@ -80,7 +80,7 @@ fn sizes(args: &Args, source: &Source, medium: &Medium) -> Result<(Option<u64>, 
         Medium::None => return Ok((None, None)),
         _ if args.device_size.is_some() => return Ok((args.device_size, None)),
         Medium::Flash(..) => return Ok((None, reach(args, source)?)),
-        Medium::Disk(_) => DISK_BYTES,
+        Medium::Disk(profile) => profile.platter.unwrap_or(DISK_BYTES),
         Medium::Ssd(_) => SSD_BYTES,
     };
     let reach = reach(args, source)?.filter(|reach| reach.end > usual);
