@@ -3,7 +3,7 @@
 //! Requests may begin and end at any byte. A page that is written in part is read first. It keeps no contents: pages
 //! are checked by their tags in the layers' own tests. For a bus, a write cache and contents see [`Ssd`](super::ssd).
 //! What is decided takes effect when a request is submitted, and its time when the array's scheduler comes to it.
-//! Cost: one lock a request, one dynamic call a page; untimed ([`FtlDevice::untimed`]) no more.
+//! Cost: one lock a request, one dynamic call a page; where nothing takes time no more.
 
 use super::scheduled::Scheduled;
 use super::{Ftl, HostBytes, Report, report};
@@ -38,17 +38,8 @@ struct State {
 type Tokens = SmallVec<[u64; 4]>;
 
 impl FtlDevice {
-    /// Over `ftl`.
+    /// Over `ftl`, whose operations are ordered as its part says ([`Ordering`](bimetal_media::nand::Ordering)).
     pub fn new(ftl: Box<dyn Ftl>) -> FtlDevice {
-        FtlDevice::over(ftl, true)
-    }
-
-    /// Over `ftl`, whose operations are counted and take no time.
-    pub fn untimed(ftl: Box<dyn Ftl>) -> FtlDevice {
-        FtlDevice::over(ftl, false)
-    }
-
-    fn over(ftl: Box<dyn Ftl>, timed: bool) -> FtlDevice {
         let part = ftl.nand().profile();
         let info = DeviceInfo {
             name: part.model.clone(),
@@ -59,7 +50,7 @@ impl FtlDevice {
         };
         let (page_bytes, handles) = (part.page, ftl.handles());
         let state = State {
-            flash: Scheduled::new(ftl, timed),
+            flash: Scheduled::new(ftl),
             partial_writes: 0,
             bytes: HostBytes::default(),
             under_way: UnderWay::default(),
@@ -247,6 +238,60 @@ impl BlockDevice for FtlDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bimetal_base::random::Random;
+    use bimetal_media::Gather;
+    use bimetal_media::nand::{Nand, NandProfile, Ordering, Payload};
+    use bimetal_media::profile;
+
+    fn device(scheme: &str, ordering: Ordering) -> FtlDevice {
+        let part: NandProfile = profile::load("slc-2k").unwrap();
+        let part = NandProfile { blocks: 64, channels: 2, ordering, ..part };
+        FtlDevice::new(crate::open(scheme, Nand::new(part, 1, false, Payload::None), "").unwrap())
+    }
+
+    /// Random writes, one at a time, and then reads; the greatest latency of a write.
+    fn work(device: &FtlDevice) -> u64 {
+        let (pages, mut random) = (device.info().size_bytes / 2048, Random::new(1, "pages"));
+        let (mut now, mut most) = (Time::ZERO, 0);
+        let mut ask = |request| {
+            let done = device.run(now, request);
+            done.result.unwrap();
+            most = most.max(done.at.0 - now.0);
+            now = done.at;
+        };
+        let write = |page| Request::Write { offset: page * 2048, data: Gather::absent(2048), durable: false };
+        (0..pages).for_each(|page| ask(write(page)));
+        (0..3 * pages).for_each(|_| ask(write(random.below(pages))));
+        (0..pages).for_each(|_| ask(Request::Read { offset: random.below(pages) * 2048, len: 2048 }));
+        most
+    }
+
+    #[test]
+    fn what_is_done_does_not_depend_on_when() {
+        for scheme in crate::SCHEMES {
+            let [in_order, background, off] =
+                [Ordering::InOrder, Ordering::Background, Ordering::Off].map(|ordering| {
+                    let device = device(scheme.name, ordering);
+                    let most = work(&device);
+                    let Report { ftl, nand, work, wear, .. } = device.report();
+                    ((ftl, nand, work, wear.max), most)
+                });
+            assert_eq!(in_order.0, off.0, "{}", scheme.name);
+            assert_eq!(background.0, off.0, "{}", scheme.name);
+            assert_eq!(off.1, 0, "nothing takes time");
+            assert!(background.1 > 0 && in_order.1 > 0);
+        }
+    }
+
+    #[test]
+    fn no_write_waits_for_a_whole_reserve_to_be_cleaned() {
+        let [in_order, background] =
+            [Ordering::InOrder, Ordering::Background].map(|ordering| work(&device("page", ordering)));
+        let copy = 15_000 + 200_000;
+        // Some copies and an erase at most, beside its own program; in order all the copies of some blocks.
+        assert!(background < 2_000_000 + 30 * copy, "{background}");
+        assert!(in_order > 64 * copy, "{in_order}");
+    }
 
     #[test]
     fn ranges_are_cut_into_the_pages_they_touch_and_cover() {

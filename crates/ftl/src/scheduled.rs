@@ -6,7 +6,7 @@
 
 use super::Ftl;
 use bimetal_base::time::Time;
-use bimetal_media::nand::{Nand, Op, Schedule, ScheduleStats};
+use bimetal_media::nand::{Nand, Op, Ordering, Schedule, ScheduleStats};
 
 /// A layer and the schedule of its array; none: its operations are counted and take no time.
 pub(super) struct Scheduled {
@@ -16,9 +16,10 @@ pub(super) struct Scheduled {
 }
 
 impl Scheduled {
-    /// `ftl`, timed or not.
-    pub fn new(mut ftl: Box<dyn Ftl>, timed: bool) -> Scheduled {
+    /// `ftl`, with what its part says of the order of operations.
+    pub fn new(mut ftl: Box<dyn Ftl>) -> Scheduled {
         let nand = ftl.nand_mut();
+        let timed = nand.profile().ordering != Ordering::Off;
         let schedule = timed.then(|| Schedule::new(nand.profile(), *nand.geometry()));
         match timed {
             true => nand.record(),

@@ -22,7 +22,12 @@ pub fn rows() -> Result<Vec<Row>> {
     let half_turn = 30.0 / f64::from(profile.rpm);
     let each = profile.command_us / 1e6 + profile.seek_average_ms / 1e3 + half_turn + BLOCK as f64 / rate;
     let alone = reads(&profile, SIZE, 1)?;
-    rows.push(Row::new("random 4 KiB reads, one at a time", alone, Expected::Near(1.0 / each, MARGIN), "1/s"));
+    rows.push(Row::new(
+        "random 4 KiB reads, one at a time",
+        alone,
+        Expected::Near(1.0 / each, MARGIN),
+        "1/s",
+    ));
     for depth in [2, 4, 8, 16, 32, 64] {
         let found = reads(&profile, SIZE, depth)?;
         let what = format!("random 4 KiB reads, {depth} under way, a queue of {}", profile.queue);

@@ -25,7 +25,12 @@ pub fn rows() -> Result<Vec<Row>> {
         let ms = |latencies: &mut [u64], part| quantile(latencies, part) as f64 / 1e6;
         rows.push(Row::new(format!("{name}: reads p50"), ms(&mut load.reads, 0.5), Expected::Any, "ms"));
         rows.push(Row::new(format!("{name}: reads p99.9"), ms(&mut load.reads, 0.999), most, "ms"));
-        rows.push(Row::new(format!("{name}: writes p99.9"), ms(&mut load.writes, 0.999), Expected::Any, "ms"));
+        rows.push(Row::new(
+            format!("{name}: writes p99.9"),
+            ms(&mut load.writes, 0.999),
+            Expected::Any,
+            "ms",
+        ));
         rows.push(Row::new(format!("{name}: requests"), REQUESTS as f64 / seconds, Expected::Any, "1/s"));
     }
     Ok(rows)

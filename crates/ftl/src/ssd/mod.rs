@@ -30,7 +30,7 @@ use super::{HostBytes, Report, report};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Lane, Nand, NandProfile, Payload};
+use bimetal_media::nand::{Lane, Nand, NandProfile, Ordering, Payload};
 use bimetal_media::profile::{self as profiles, us};
 use bimetal_media::under_way::{Simulated, UnderWay};
 use bimetal_media::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket, check_range, zeros};
@@ -150,7 +150,7 @@ impl Ssd {
         nand.power_on();
         let ftl = super::open(&model.scheme, nand, &model.settings)?;
         let model = Model {
-            flash: Scheduled::new(ftl, true),
+            flash: Scheduled::new(ftl),
             cache: Cache::default(),
             bus: Lane::default(),
             under_way: UnderWay::default(),
@@ -294,6 +294,12 @@ impl Model {
         payload: Payload,
         seed: u64,
     ) -> Result<Model> {
+        if whole.ordering == Ordering::Off {
+            return Err(Error::invalid(format!(
+                "{}: what its memory holds follows from time, so its flash needs some: choose an ordering other than off",
+                profile.model
+            )));
+        }
         let page_bytes = whole.page;
         let part = size::fitted(whole.clone(), profile, size_bytes, seed)?;
         let lacks = part.lacks_of(&whole);
@@ -301,7 +307,7 @@ impl Model {
         let nand = Nand::new(part, seed, true, payload);
         Ok(Model {
             units: nand.geometry().units as usize,
-            flash: Scheduled::new(super::open(&profile.ftl, nand, &settings)?, true),
+            flash: Scheduled::new(super::open(&profile.ftl, nand, &settings)?),
             scheme: profile.ftl.clone(),
             settings,
             lacks,
@@ -346,7 +352,9 @@ impl Model {
             Request::Read { offset, len } => return self.read(ready, *offset, *len),
             Request::Write { offset, data, durable } => self.write(ready, *offset, data, *durable),
             Request::Flush => self.flush(ready),
-            Request::Discard { offset, len } => return Ok((self.discard(ready, *offset, *len)?, Bytes::new())),
+            Request::Discard { offset, len } => {
+                return Ok((self.discard(ready, *offset, *len)?, Bytes::new()));
+            }
         };
         if let Err(error) = &served {
             self.refuse_room(error, ready);
@@ -484,13 +492,7 @@ impl Model {
 
     /// Puts a piece into memory, and programs its page if that is complete and flash is idle, or must be now: the token
     /// of the program.
-    fn write_piece(
-        &mut self,
-        at: Time,
-        piece: &Piece,
-        data: (&[u8], u8),
-        now: bool,
-    ) -> Result<Option<u64>> {
+    fn write_piece(&mut self, at: Time, piece: &Piece, data: (&[u8], u8), now: bool) -> Result<Option<u64>> {
         let whole = self.whole_page();
         let idle = self.cache.programs() < self.units;
         if piece.sectors == whole && (idle || now) {

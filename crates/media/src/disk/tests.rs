@@ -215,9 +215,16 @@ fn what_the_arm_reaches_first_is_done_first() {
     let mut sorted = track;
     sorted.sort_unstable();
     assert_eq!(order_of(&disk(), &track), sorted);
-    assert_eq!(order_of(&disk_of(SIZE, |profile| profile.queue = 1), &track), track, "no queue: as they came");
+    assert_eq!(
+        order_of(&disk_of(SIZE, |profile| profile.queue = 1), &track),
+        track,
+        "no queue: as they came"
+    );
     // Only the oldest two can be chosen from.
-    assert_eq!(order_of(&disk_of(SIZE, |profile| profile.queue = 2), &track), [500_224, 700_416, 900_096, 300_032]);
+    assert_eq!(
+        order_of(&disk_of(SIZE, |profile| profile.queue = 2), &track),
+        [500_224, 700_416, 900_096, 300_032]
+    );
 }
 
 #[test]

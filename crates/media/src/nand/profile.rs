@@ -112,6 +112,8 @@ pub enum Ordering {
     /// Reads for the host first; cleaning and wear levelling are a debt, paid while the host writes nothing and, while
     /// it does, in such parts that all is paid by the time the next block is open.
     Background,
+    /// Nothing takes time: operations are only counted.
+    Off,
 }
 
 /// The order in which pages of a block may be programmed.
