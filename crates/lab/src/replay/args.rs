@@ -43,7 +43,8 @@ pub enum PaceName {
 }
 
 /// In which order bare flash does what its translation layer decides on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Timing {
     /// As the part's profile says
     #[default]
