@@ -7,7 +7,7 @@
 //! - *An array* (a plane, or a die whose planes work together) does one command after the other; a channel carries one
 //!   transfer at a time, in the first gap that holds it.
 //! - *Reads for the host* go first ([`Ordering::Background`]). One that comes while an array programs or erases suspends
-//!   that, where the part can, at most [`SUSPENDS_MAX`] times; it goes on when no read is left.
+//!   that, where the part can, at most [`SUSPENDS_MAX`] times; it goes on when no read is left, or after [`READS_MAX`].
 //! - *Programs for the host* come next, in order.
 //! - *Cleaning and wear levelling* are a debt. Where nothing else waits it is paid (idle time); where programs wait, in
 //!   equal parts of one page each between them, so that all is paid by the time that the host has written another block.
@@ -40,6 +40,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// How often one program or erase is suspended at most, so that it ends.
 const SUSPENDS_MAX: u32 = 16;
+/// How many reads go before a program or an erase that waits; then one is done that is not suspended.
+const READS_MAX: u32 = 64;
 
 /// The operations of one command: one of each plane that takes part.
 type Ops = SmallVec<[Queued; 1]>;
@@ -96,6 +98,8 @@ struct Array {
     planes: SmallVec<[Plane; 1]>,
     current: Option<Command>,
     suspended: Option<Command>,
+    /// Reads that went before what waits.
+    passed: u32,
     /// What it did until then is done.
     free: u64,
     /// Events of what it no longer does have another one.
@@ -152,6 +156,7 @@ impl Schedule {
             planes: (0..planes).map(|_| Plane::default()).collect(),
             current: None,
             suspended: None,
+            passed: 0,
             free: 0,
             epoch: 0,
             last: None,
@@ -369,21 +374,32 @@ impl Schedule {
         if array.current.is_some() {
             return;
         }
-        if !array.reads.is_empty() {
+        let is_due = array.passed >= READS_MAX;
+        if !array.reads.is_empty() && !is_due {
+            array.passed += 1;
             let ops = self.take_reads(number);
             return self.begin(number, at, ops);
         }
+        array.passed = 0;
+        let spent = if is_due { SUSPENDS_MAX } else { 0 };
         if let Some(suspended) = array.suspended.take() {
             let left = suspended.end - suspended.works_from;
             array.epoch = array.epoch.wrapping_add(1);
-            let end = at + left;
+            let (end, suspends) = (at + left, suspended.suspends.max(spent));
             self.events.push(Reverse((end, number, array.epoch)));
-            array.current = Some(Command { begin: at, works_from: at, end, is_watched: false, ..suspended });
+            array.current =
+                Some(Command { begin: at, works_from: at, end, suspends, is_watched: false, ..suspended });
             return;
         }
         let ops = self.take_ops(number);
         if !ops.is_empty() {
             self.begin(number, at, ops);
+            if let Some(command) = &mut self.arrays[number as usize].current {
+                command.suspends = spent;
+            }
+        } else if is_due && !self.arrays[number as usize].reads.is_empty() {
+            // Nothing waited for them.
+            self.begin_next(number, at);
         }
     }
 
