@@ -13,12 +13,12 @@ const PAGE: u64 = 16 << 10;
 const GIB: u64 = 1 << 30;
 
 pub fn rows() -> Result<Vec<Row>> {
-    compare(&[4, 8, 16, 32, 64])
+    compare(&[4, 8, 16, 32])
 }
 
 /// The same with the whole: 256 GiB of flash less 7 %.
 pub fn whole() -> Result<Vec<Row>> {
-    compare(&[4, 236])
+    compare(&[4, 64, 236])
 }
 
 fn compare(sizes: &[u64]) -> Result<Vec<Row>> {

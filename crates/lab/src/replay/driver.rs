@@ -463,6 +463,40 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_orders_what_is_under_way_and_each_request_is_measured_when_it_is_done() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let line = |number: u64| format!("0,R,{},4096,{}\n", number * 7_919 % 16_384 * 4096, "-");
+        std::fs::write(file.path(), (0..200).map(line).collect::<String>() + "0,F,0,0,-\n0,W,0,512,PU\n")
+            .unwrap();
+        let source = Source::parse(file.path().to_str().unwrap(), ReadOptions::default()).unwrap();
+        let run = |queue_depth| {
+            let storage = Arc::new(Void::new("void", 64 << 20, 512));
+            let disk =
+                bimetal_media::disk::Disk::new(&bimetal_media::profile::load("hdd-7200").unwrap(), storage);
+            let driver = Driver {
+                device: &disk,
+                block: 512,
+                drain: false,
+                placer: AddressMapper::new(Fit::Refuse, None, None, 4096),
+                pace: closed(queue_depth),
+                flush: true,
+                limit: None,
+                start: Time::ZERO,
+                stop: &AtomicBool::new(false),
+            };
+            let outcome = driver.run(&mut source.open().unwrap()).unwrap();
+            assert!(outcome.stopped.is_none());
+            assert_eq!(outcome.meter.requests(), 202);
+            (outcome.ended.0, outcome.meter.latency())
+        };
+        let ((alone, one), (queued, many)) = (run(1), run(16));
+        assert!(queued * 3 < alone * 2, "{queued} with 16 under way, {alone} with one");
+        // Little's law: what is under way is the mean latency times the rate.
+        assert!((one.mean * 202.0 / alone as f64 - 1.0).abs() < 0.01, "{one:?}");
+        assert!((many.mean * 202.0 / queued as f64 / 16.0 - 1.0).abs() < 0.15, "{many:?}");
+    }
+
+    #[test]
     fn a_device_is_asked_for_whole_blocks() {
         let counted = Counted::new(Arc::new(Void::new("void", 1 << 20, 512)));
         for (op, span) in [(Op::Write, (1000, 100)), (Op::Read, (1000, 3000)), (Op::Discard, (1000, 100))] {

@@ -3,7 +3,8 @@
 use crate::profile::{Described, InvalidField, size};
 use serde::Deserialize;
 
-/// The figures of a simulated disk. Every field must be given in a profile file; units end the names.
+/// The figures of a simulated disk. Every field must be given in a profile file, but its queue and platters; units end
+/// the names.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct DiskProfile {

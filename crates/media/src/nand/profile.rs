@@ -20,7 +20,8 @@ const MODEL_BLOCK_BYTES: u64 = 48;
 /// Most pages a block can have: one past the last is still a `u16`.
 pub(super) const PAGES_MAX: u32 = 1 << 15;
 
-/// The figures of a NAND array. Every field must be given in a profile file; units end the names.
+/// The figures of a NAND array. Every field must be given in a profile file, but what a part need not be able to do;
+/// units end the names.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct NandProfile {
