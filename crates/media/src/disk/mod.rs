@@ -5,7 +5,7 @@
 //! 2. *The command* takes its overhead. What memory answers (a write the cache has room for, a read of
 //!    cached writes or of what was read ahead) takes the bus and nothing else.
 //! 3. *The arm* takes the rest. Of the oldest `queue` requests that wait for it, it does next the one whose place it
-//!    reaches first: seek, then the angle. One that was passed over [`PASSED_MAX`] times its turn comes. A write that
+//!    reaches first: seek, then the angle. One that was passed over 128 times its turn comes. A write that
 //!    waits for room in memory is where the next cached piece lies. Then the transfer; then it reads ahead until
 //!    something else needs it. The platter's angle follows virtual time.
 //! 4. *A flush* waits until the cache is on the platter, or returns at once from a disk that lies. What came before it
