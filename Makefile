@@ -1,6 +1,6 @@
 # Everything a developer or CI runs. Each target installs what it needs.
 
-.PHONY: test test-long lint setup build demo bench bench-cache miri deny man
+.PHONY: test test-long lint setup build demo bench bench-cache validation miri deny man
 
 test: setup lint
 	cargo test --workspace --no-run
@@ -18,6 +18,7 @@ test-long: setup
 	FULL=0..3000 cargo test --quiet --release -p bimetal-nfhybrid --lib tests::full -- --nocapture
 	cargo test --quiet --release -p bimetal-nfhybrid --lib ten_million_one_block -- --ignored --nocapture
 	FTL_CASES=1000 cargo test --quiet --release -p bimetal-ftl
+	cargo run --quiet --release -p bimetal-ftl --example validation
 	BIMETAL_ACE=all cargo test --quiet --release --test suite nfhybrid_ace -- --nocapture --include-ignored
 	BIMETAL_FULL=1 cargo test --quiet --release --test suite nfhybrid_real -- --nocapture --include-ignored
 	CUTS=20000 cargo test --quiet --release -p bimetal-nfhybrid --lib ssd::tests::crash -- --include-ignored
@@ -71,6 +72,11 @@ bench: setup bench-cache
 bench-cache:
 	@$(LIBCACHESIM)
 	cargo bench --quiet --bench cache -- --python target/libcachesim/bin/python $(CACHE_BENCH)
+
+# The models of flash and disk against theory, arithmetic and their own figures (docs/validation.md). VALIDATION="tail disk" makes
+# some of the tables; sizes and whole, which take minutes and half an hour, are only made when they are named.
+validation:
+	cargo run --quiet --release -p bimetal-ftl --example validation -- $(VALIDATION)
 
 # What is unsafe, and what is read and written by the bit, under Miri; needs a nightly tool chain with it.
 miri:

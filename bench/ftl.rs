@@ -80,7 +80,8 @@ fn best(scheme: &str, settings: &str, pages: &[u64], rounds: u32) -> bimetal::Re
 /// Seconds of CPU for the writes after the first 25,600, and their write amplification.
 fn time(scheme: &str, settings: &str, pages: &[u64], checked: bool) -> bimetal::Result<(f64, f64)> {
     let part = profile::load::<NandProfile>("slc-2k")?.ideal();
-    let nand = Nand::new(NandProfile { blocks: 512, pages: 64, ..part }, 1, checked, Payload::None);
+    let mut nand = Nand::new(NandProfile { blocks: 512, pages: 64, ..part }, 1, checked, Payload::None);
+    nand.stop_clock();
     let mut ftl = ftl::open(scheme, nand, &format!("logical=50MiB:{settings}"))?;
     let (fill, writes) = pages.split_at(25_600);
     for page in fill {

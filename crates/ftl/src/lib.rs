@@ -15,6 +15,7 @@ pub mod fast;
 mod free;
 pub mod nftl;
 pub mod page;
+mod scheduled;
 pub mod settings;
 pub mod ssd;
 pub mod streams;
@@ -23,7 +24,7 @@ use bimetal_base::options::{self, Entry, Named, Registry};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Causes, Failure, Nand, NandCounts, Wear};
+use bimetal_media::nand::{Causes, Failure, Nand, NandCounts, ScheduleStats, Wear};
 use serde::Serialize;
 use settings::Settings;
 use std::io;
@@ -69,8 +70,9 @@ pub fn scheme_and_settings(text: &str) -> (String, String) {
 
 /// A translation layer over the array it owns.
 ///
-/// Time goes along: every call says when it arrives, and what it returns says when it is done. A call
-/// that comes while units are busy waits for them.
+/// It decides, and its decisions take effect at once. What they take is the array's business: every call says when it
+/// arrives, and what it returns says when it is done, in what its array understands by that: instants, places in a list
+/// of operations ([`Nand::record`]), or nothing.
 pub trait Ftl: Send {
     /// Pages the host can address: 0 up to this.
     fn logical_pages(&self) -> u64;
@@ -264,6 +266,8 @@ pub struct Report {
     pub host_bytes: HostBytes,
     /// Bytes of a page.
     pub page_bytes: u64,
+    /// How its operations were ordered.
+    pub schedule: ScheduleStats,
     /// How erases are spread.
     pub wear: Wear,
     /// Bytes programmed for each byte the host wrote; 0 before the first.
@@ -275,7 +279,8 @@ pub fn report(ftl: &dyn Ftl, host_bytes: HostBytes) -> Report {
     let (nand, page_bytes) = (ftl.nand().counts(), u64::from(ftl.nand().geometry().page_bytes));
     let write_amplification = amplification(nand.programs * page_bytes, host_bytes.written).unwrap_or(0.0);
     let (ftl, work, wear) = (ftl.counts(), ftl.nand().work(), ftl.nand().wear());
-    Report { ftl, nand, work, host_bytes, page_bytes, wear, write_amplification }
+    let schedule = ScheduleStats::default();
+    Report { ftl, nand, work, host_bytes, page_bytes, schedule, wear, write_amplification }
 }
 
 /// Bytes programmed for each byte the host wrote; none before the first.

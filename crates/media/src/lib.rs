@@ -12,7 +12,9 @@
 //! - **Errors.** A failed write leaves its range with old, new or mixed contents. A failed flush means
 //!   that anything written since the last good one may be lost.
 //!
-//! Time goes with the request: `submit(at, …)` says when it arrives, [`Completion::at`] when it is done.
+//! Time goes with the request: `submit(at, …)` says when it arrives, [`Completion::at`] when it is done. A model whose
+//! requests can overtake each other only knows the latter once time has gone on: it leaves a ticket pending, and goes on
+//! as far as is waited for ([`BlockDevice::wait`]) or asked about ([`BlockDevice::next_done`]).
 
 pub mod buffer;
 pub mod counted;
@@ -39,6 +41,7 @@ pub mod sparse;
 pub mod states;
 pub mod timed;
 pub mod timer;
+pub mod under_way;
 mod uring;
 pub mod void;
 
@@ -170,6 +173,13 @@ pub trait BlockDevice: Send + Sync {
     /// Whether waiting for `ticket` would return at once.
     fn is_done(&self, ticket: &Ticket) -> bool {
         self.below().is_none_or(|below| below.is_done(ticket))
+    }
+
+    /// Lets a model go on in its time until a request that was submitted is done, no further than `until`: the number of
+    /// its ticket, which is then waited for without waiting. None if none is done by then, or if it is no model whose
+    /// time could be let go on. Requests done are named in the order in which they are, each once.
+    fn next_done(&self, until: Time) -> Option<u64> {
+        self.below().and_then(|below| below.next_done(until))
     }
 
     /// How many placement handles ([`Gather::placed`]) it keeps apart, 0 among them; 1: they are of no interest.

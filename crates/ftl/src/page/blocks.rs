@@ -58,7 +58,7 @@ impl Unit {
 
     /// A block of it was erased for the `erases`-th time.
     pub fn erased(&mut self, block: u32, erases: u32) {
-        self.free.give(block, erases);
+        self.free.give_late(block, erases);
         self.erases += 1;
         self.most = self.most.max(erases);
     }

@@ -329,7 +329,14 @@ impl PageMap {
         if !made_room {
             return Ok(false);
         }
-        let Some(block) = self.units[unit].free.take_least_worn() else { return Ok(false) };
+        let free = &mut self.units[unit].free;
+        // Copies are made after the erases that were decided on before them. The host's block is one of those erased
+        // earlier, so that it does not wait for this cleaning, which has time until the next one.
+        let taken = if cleans { free.take_least_worn() } else { free.take_late() };
+        let Some(block) = taken else { return Ok(false) };
+        if cleans {
+            free.settle();
+        }
         self.states[block as usize] = State::Open;
         *self.open_slot(unit, stream) = Some((block, 0));
         Ok(true)

@@ -1,10 +1,9 @@
 //! What an SSD's memory holds: pages that wait, of which all or only some sectors were written, and pages whose program
 //! is under way.
 
-use bimetal_base::time::Time;
 use rustc_hash::FxHashMap;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
 
 /// Sectors of one page, by bit. A page has at most 128 (64 KiB of 512 bytes).
 pub(super) type Sectors = u128;
@@ -28,10 +27,17 @@ pub(super) struct Cache {
     order: VecDeque<u64>,
     /// Those of them that are whole, in the order in which they became so.
     whole: VecDeque<u64>,
-    /// Programs under way, by their end.
-    under_way: BinaryHeap<Reverse<(Time, u64)>>,
-    /// The end of the latest program of a page under way.
-    programming: FxHashMap<u64, Time>,
+    /// Programs under way, by their tokens.
+    under_way: FxHashMap<u64, Program>,
+    /// The latest program of a page under way.
+    programming: FxHashMap<u64, u64>,
+}
+
+/// A program under way.
+pub(super) struct Program {
+    page: u64,
+    /// The requests that wait for it.
+    pub waiters: SmallVec<[u64; 1]>,
 }
 
 impl Cache {
@@ -74,20 +80,40 @@ impl Cache {
         first_of(&mut self.order, &self.waiting)
     }
 
-    /// Notes that `page` is being programmed until `end`.
-    pub fn begin_program(&mut self, page: u64, end: Time) {
-        self.under_way.push(Reverse((end, page)));
-        self.programming.insert(page, end);
+    /// Puts back what was just taken and could not be programmed, behind all else.
+    pub fn put_back(&mut self, page: u64, partial: Partial, is_whole: bool) {
+        self.waiting.insert(page, partial);
+        self.order.push_back(page);
+        if is_whole {
+            self.whole.push_back(page);
+        }
     }
 
-    /// Forgets the program that ends first, if it has by `now`; when it did.
-    pub fn end_program(&mut self, now: Time) -> Option<Time> {
-        let Reverse((end, page)) = self.under_way.peek().copied().filter(|Reverse((end, _))| *end <= now)?;
-        self.under_way.pop();
-        if self.programming.get(&page) == Some(&end) {
-            self.programming.remove(&page);
+    /// Notes that `page` is being programmed.
+    pub fn begin_program(&mut self, page: u64, token: u64) {
+        self.under_way.insert(token, Program { page, waiters: SmallVec::new() });
+        self.programming.insert(page, token);
+    }
+
+    /// Forgets a program that has ended; who waits for it.
+    pub fn end_program(&mut self, token: u64) -> Option<Program> {
+        let program = self.under_way.remove(&token)?;
+        if self.programming.get(&program.page) == Some(&token) {
+            self.programming.remove(&program.page);
         }
-        Some(end)
+        Some(program)
+    }
+
+    /// Has a request wait for a program under way.
+    pub fn wait_for(&mut self, token: u64, request: u64) {
+        if let Some(program) = self.under_way.get_mut(&token) {
+            program.waiters.push(request);
+        }
+    }
+
+    /// Has a request wait for all of them.
+    pub fn wait_for_all(&mut self, request: u64) {
+        self.under_way.values_mut().for_each(|program| program.waiters.push(request));
     }
 
     /// Programs under way.
@@ -98,11 +124,6 @@ impl Cache {
     /// Whether `page` is being programmed, so that memory still has it.
     pub fn is_programming(&self, page: u64) -> bool {
         self.programming.contains_key(&page)
-    }
-
-    /// The end of the program that ends first.
-    pub fn first_end(&self) -> Option<Time> {
-        self.under_way.peek().map(|Reverse((end, _))| *end)
     }
 
     /// Pages in memory.

@@ -3,13 +3,17 @@
 //! - *Write*: command, bus, memory; then it is done, unless it was durable. What is written again while it waits in
 //!   memory is programmed once. Whole pages are programmed in the background, one for each unit of the flash at a time;
 //!   sectors that do not make up a page wait for their neighbours. When memory is full, whole pages and then those that
-//!   have waited the longest, completed from the flash (read, then program), go to all units at once, and the write
-//!   waits for the program that ends first.
+//!   have waited the longest, completed from the flash (read, then program), go to all units at once, and writes wait
+//!   for programs to end: each for as many pages as it put in beyond what memory holds, in the order they came.
 //! - *Flush*: what waits is completed and programmed, and every program under way waited for; nothing at all
 //!   on a device whose cache is protected, or that lies.
 //! - *Read*: from memory where it has the sectors (a page is there until its program ends), else all pages at once from
 //!   the flash, then the bus.
 //! - *Discard*: whole pages are given up.
+//!
+//! What a request decides (what lies where) it decides when it is submitted; its time goes on with that of the flash, so
+//! that requests overtake each other. A page whose program the flash refuses stays in memory; the error is that of the
+//! writes that waited for room and of the next write or flush.
 //!
 //! Where the data lies is a choice ([`Data`]): on another device, beside the model (fast, and lasting);
 //! in the modelled pages themselves (then everything the flash does to data can be seen, power cuts
@@ -21,19 +25,22 @@ mod size;
 
 pub use profile::SsdProfile;
 
-use super::{Found, Ftl, HostBytes, Report, report};
+use super::scheduled::Scheduled;
+use super::{HostBytes, Report, report};
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Lane, Nand, NandProfile, Payload};
+use bimetal_media::nand::{Lane, Nand, NandProfile, Ordering, Payload};
 use bimetal_media::profile::{self as profiles, us};
-use bimetal_media::{
-    BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket, check_range, completed, zeros,
-};
+use bimetal_media::under_way::{Simulated, UnderWay};
+use bimetal_media::{BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket, check_range, zeros};
 use bytes::{Bytes, BytesMut};
 use cache::{Cache, Sectors};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,13 +88,21 @@ impl Ssd {
     ///
     /// Fails with [`Error::Invalid`] on a profile that does not fit together.
     pub fn new(profile: &SsdProfile, data: Data, seed: u64) -> Result<Ssd> {
+        Ssd::of_part(profile, profiles::load(&profile.nand)?, data, seed)
+    }
+
+    /// The same of another part than the profile names.
+    ///
+    /// # Errors
+    /// As [`Ssd::new`].
+    pub fn of_part(profile: &SsdProfile, whole: NandProfile, data: Data, seed: u64) -> Result<Ssd> {
         let (size_bytes, storage, payload) = match data {
             Data::Storage(storage) => (storage.info().size_bytes, Some(storage), Payload::None),
             Data::Pages(size) => (size, None, Payload::memory()),
             Data::Nowhere(size) => (size, None, Payload::None),
         };
-        let mut model = Model::new(profile, size_bytes, payload, seed)?;
-        model.reads_zeros = storage.is_none() && !model.ftl.nand().keeps_bytes();
+        let mut model = Model::new(profile, whole, size_bytes, payload, seed)?;
+        model.reads_zeros = storage.is_none() && !model.flash.ftl().nand().keeps_bytes();
         let below = storage.as_ref().map_or(1, |storage| storage.info().block_bytes);
         let sector = (profile.sector as u32).max(below);
         let name = storage.as_ref().map_or("memory", |storage| &storage.info().name);
@@ -104,7 +119,7 @@ impl Ssd {
     /// What its flash and translation layer did so far.
     pub fn report(&self) -> Report {
         let model = self.model.lock();
-        report(&*model.ftl, model.bytes)
+        Report { schedule: model.flash.stats(), ..report(model.flash.ftl(), model.bytes) }
     }
 
     /// What its flash, made for its size, has less of than the part that its profile names, in words.
@@ -115,7 +130,7 @@ impl Ssd {
     /// Bytes of an erase block of its flash.
     pub fn erase_block_bytes(&self) -> u64 {
         let model = self.model.lock();
-        u64::from(model.ftl.nand().geometry().pages_per_block) * model.page_bytes
+        u64::from(model.flash.ftl().nand().geometry().pages_per_block) * model.page_bytes
     }
 
     /// What it did besides.
@@ -125,34 +140,53 @@ impl Ssd {
 
     /// Cuts the power in the `count`-th program or erase from now; then every request fails.
     pub fn cut_power_in(&self, count: u64) {
-        self.model.lock().ftl.nand_mut().cut_power_in(count);
+        self.model.lock().flash.ftl_mut().nand_mut().cut_power_in(count);
     }
 
     /// Turns it off (if it was not) and on again: memory is lost, the flash is opened anew.
     pub fn restart(self) -> Result<Ssd> {
         let model = self.model.into_inner();
-        let mut nand = model.ftl.into_nand();
+        let mut nand = model.flash.into_nand();
         nand.power_on();
         let ftl = super::open(&model.scheme, nand, &model.settings)?;
-        let model =
-            Model { ftl, cache: Cache::default(), bus: Lane::default(), last_end: Time::ZERO, ..model };
+        let model = Model {
+            flash: Scheduled::new(ftl),
+            cache: Cache::default(),
+            bus: Lane::default(),
+            under_way: UnderWay::default(),
+            reads: FxHashMap::default(),
+            transfers: FxHashMap::default(),
+            room: VecDeque::new(),
+            owed: 0,
+            failed: None,
+            ..model
+        };
         Ok(Ssd { model: Mutex::new(model), ..self })
     }
 
-    fn serve(&self, at: Time, request: Request) -> Completion {
+    fn serve(&self, at: Time, request: Request) -> Ticket {
+        let failed = |error| Ticket::Done(Completion { at, result: Err(error) });
         if let Err(error) = check_range(&self.info, &request) {
-            return Completion { at, result: Err(error) };
+            return failed(error);
         }
-        let modelled = self.model.lock().request(at, &request);
-        let Some(storage) = &self.storage else { return completed(at, modelled) };
-        match (modelled, request) {
-            (Err(error), _) => Completion { at, result: Err(error) },
-            (Ok((at, _)), Request::Flush) => Completion { at, result: Ok(Bytes::new()) },
-            (Ok((done, _)), Request::Write { offset, data, .. }) => {
-                let result = storage.run(at, Request::Write { offset, data, durable: false }).result;
-                Completion { at: done, result }
+        let (served, bytes) = match self.model.lock().request(at, &request) {
+            Ok(served) => served,
+            Err(error) => return failed(error),
+        };
+        let result = match (&self.storage, request) {
+            (None, _) => Ok(bytes),
+            (Some(_), Request::Flush) => Ok(Bytes::new()),
+            (Some(storage), Request::Write { offset, data, .. }) => {
+                storage.run(at, Request::Write { offset, data, durable: false }).result
             }
-            (Ok((done, _)), other) => Completion { at: done, result: storage.run(at, other).result },
+            (Some(storage), other) => storage.run(at, other).result,
+        };
+        match served {
+            Served::Done(at) => Ticket::Done(Completion { at, result }),
+            Served::UnderWay(number) => {
+                self.model.lock().under_way.answer(number, result);
+                Ticket::Pending(number)
+            }
         }
     }
 }
@@ -163,24 +197,53 @@ impl BlockDevice for Ssd {
     }
 
     fn submit(&self, at: Time, request: Request) -> Ticket {
-        Ticket::Done(self.serve(at, request))
+        self.serve(at, request)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Completion {
+        match ticket {
+            Ticket::Done(completion) => completion,
+            Ticket::Pending(number) => self.model.lock().wait(number),
+        }
+    }
+
+    fn is_done(&self, ticket: &Ticket) -> bool {
+        match ticket {
+            Ticket::Done(_) => true,
+            Ticket::Pending(number) => self.model.lock().under_way.is_done(*number),
+        }
+    }
+
+    fn next_done(&self, until: Time) -> Option<u64> {
+        self.model.lock().next_done(until)
     }
 
     fn handles(&self) -> u8 {
-        self.model.lock().ftl.handles()
+        self.model.lock().flash.ftl().handles()
     }
 
     fn keeps_contents(&self) -> bool {
         match &self.storage {
             Some(storage) => storage.keeps_contents(),
-            None => self.model.lock().ftl.nand().keeps_bytes(),
+            None => self.model.lock().flash.ftl().nand().keeps_bytes(),
         }
     }
 }
 
+/// How far a request got when it was submitted.
+enum Served {
+    /// It is done then.
+    Done(Time),
+    /// It has this number.
+    UnderWay(u64),
+}
+
+/// Programs that a request waits for, by their tokens.
+type Tokens = SmallVec<[u64; 4]>;
+
 /// Flash, memory and bus.
 struct Model {
-    ftl: Box<dyn Ftl>,
+    flash: Scheduled,
     scheme: String,
     settings: String,
     /// What its flash has less of than the part that the profile names.
@@ -199,8 +262,16 @@ struct Model {
     page_bytes: u64,
     /// What is told apart within a page, bytes.
     sector_bytes: u64,
-    /// The end of the last program so far.
-    last_end: Time,
+    under_way: UnderWay,
+    /// The request that waits for a read of the flash, by the token of that.
+    reads: FxHashMap<u64, u64>,
+    /// The bytes that a read has to take over the bus when the flash is done with it.
+    transfers: FxHashMap<u64, usize>,
+    /// Writes that wait for room in memory, and for how many pages of it; how many those are together.
+    room: VecDeque<(u64, usize)>,
+    owed: usize,
+    /// Why the flash takes no more of what is in memory, and nobody was told yet.
+    failed: Option<Error>,
     stats: SsdStats,
     bytes: HostBytes,
 }
@@ -216,8 +287,19 @@ struct Piece {
 }
 
 impl Model {
-    fn new(profile: &SsdProfile, size_bytes: u64, payload: Payload, seed: u64) -> Result<Model> {
-        let whole: NandProfile = profiles::load(&profile.nand)?;
+    fn new(
+        profile: &SsdProfile,
+        whole: NandProfile,
+        size_bytes: u64,
+        payload: Payload,
+        seed: u64,
+    ) -> Result<Model> {
+        if whole.ordering == Ordering::Off {
+            return Err(Error::invalid(format!(
+                "{}: what its memory holds follows from time, so its flash needs some: choose an ordering other than off",
+                profile.model
+            )));
+        }
         let page_bytes = whole.page;
         let part = size::fitted(whole.clone(), profile, size_bytes, seed)?;
         let lacks = part.lacks_of(&whole);
@@ -225,7 +307,7 @@ impl Model {
         let nand = Nand::new(part, seed, true, payload);
         Ok(Model {
             units: nand.geometry().units as usize,
-            ftl: super::open(&profile.ftl, nand, &settings)?,
+            flash: Scheduled::new(super::open(&profile.ftl, nand, &settings)?),
             scheme: profile.ftl.clone(),
             settings,
             lacks,
@@ -238,18 +320,27 @@ impl Model {
             reads_zeros: false,
             page_bytes,
             sector_bytes: profile.sector.min(page_bytes),
-            last_end: Time::ZERO,
+            under_way: UnderWay::default(),
+            reads: FxHashMap::default(),
+            transfers: FxHashMap::default(),
+            room: VecDeque::new(),
+            owed: 0,
+            failed: None,
             stats: SsdStats::default(),
             bytes: HostBytes::default(),
         })
     }
 
-    /// Serves a checked request; when it is done, and the bytes of a read where the pages keep them.
-    fn request(&mut self, at: Time, request: &Request) -> Result<(Time, Bytes)> {
-        if self.ftl.nand().is_off() {
-            return Err(Error::Gone { device: self.ftl.nand().profile().model.clone() });
+    /// Serves a checked request: how far it got, and the bytes of a read where the pages keep them.
+    fn request(&mut self, at: Time, request: &Request) -> Result<(Served, Bytes)> {
+        let nand = self.flash.ftl().nand();
+        if nand.is_off() {
+            return Err(Error::Gone { device: nand.profile().model.clone() });
         }
-        self.advance(at)?;
+        self.go_on(at);
+        if let Some(failed) = self.failed.take_if(|_| !matches!(request, Request::Read { .. })) {
+            return Err(failed);
+        }
         let ready = at + self.command;
         match request {
             Request::Read { len, .. } => self.bytes.read += *len as u64,
@@ -257,13 +348,18 @@ impl Model {
             Request::Discard { len, .. } => self.bytes.discarded += len,
             Request::Flush => {}
         }
-        let done = match request {
+        let served = match request {
             Request::Read { offset, len } => return self.read(ready, *offset, *len),
-            Request::Write { offset, data, durable } => self.write(ready, *offset, data, *durable)?,
-            Request::Flush => self.flush(ready)?,
-            Request::Discard { offset, len } => self.discard(ready, *offset, *len)?,
+            Request::Write { offset, data, durable } => self.write(ready, *offset, data, *durable),
+            Request::Flush => self.flush(ready),
+            Request::Discard { offset, len } => {
+                return Ok((self.discard(ready, *offset, *len)?, Bytes::new()));
+            }
         };
-        Ok((done, Bytes::new()))
+        if let Err(error) = &served {
+            self.refuse_room(error, ready);
+        }
+        served.map(|served| (served, Bytes::new()))
     }
 
     /// Takes the bus for `len` bytes, not before `ready`; the end of that.
@@ -295,10 +391,10 @@ impl Model {
         if count >= 128 { Sectors::MAX } else { (1 << count) - 1 }
     }
 
-    fn write(&mut self, ready: Time, offset: u64, data: &Gather, durable: bool) -> Result<Time> {
+    fn write(&mut self, ready: Time, offset: u64, data: &Gather, durable: bool) -> Result<Served> {
         let len = data.bytes() as usize;
         // Where pages keep no bytes there is nothing to copy.
-        let bytes = match self.ftl.nand().keeps_bytes() {
+        let bytes = match self.flash.ftl().nand().keeps_bytes() {
             true if data.is_absent() => {
                 return Err(Error::invalid("flash with contents: a write without its bytes"));
             }
@@ -306,36 +402,102 @@ impl Model {
             false => Vec::new(),
         };
         let arrived = self.transfer(ready, len);
-        let mut done = arrived;
+        let now = durable && !self.lazy_flush;
+        let mut programs = Tokens::new();
         for piece in self.pieces(offset, len) {
             let part = bytes.get(piece.in_request..piece.in_request + piece.len).unwrap_or_default();
-            let end =
-                self.write_piece(arrived, &piece, (part, data.handle()), durable && !self.lazy_flush)?;
-            if durable && !self.lazy_flush {
-                done = done.max(end);
-            }
+            let program = self.write_piece(arrived, &piece, (part, data.handle()), now)?;
+            programs.extend(program.filter(|_| now));
         }
-        self.make_room(done)
+        self.destage(arrived)?;
+        let excess = self.excess();
+        let needs = excess.saturating_sub(self.owed);
+        let parts = programs.len() + usize::from(needs > 0);
+        if parts == 0 {
+            return Ok(Served::Done(arrived));
+        }
+        let number = self.under_way.begin(arrived, parts as u64);
+        programs.into_iter().for_each(|token| self.cache.wait_for(token, number));
+        if needs > 0 {
+            self.room.push_back((number, needs));
+            self.owed += needs;
+        }
+        Ok(Served::UnderWay(number))
     }
 
-    /// Programs that have ended by `now` make room for whole pages that wait.
-    fn advance(&mut self, now: Time) -> Result<()> {
-        while let Some(end) = self.cache.end_program(now) {
-            if let Some(page) = self.cache.oldest_whole() {
-                self.complete(end, page)?;
-            }
+    /// Pages in memory beyond what it holds.
+    fn excess(&self) -> usize {
+        self.cache.pages().saturating_sub(self.cache_pages)
+    }
+
+    /// Has whole pages programmed, and if memory is too full what has waited the longest, as far as units are free.
+    fn destage(&mut self, at: Time) -> Result<()> {
+        while self.cache.programs() < self.units {
+            let oldest = match self.cache.oldest_whole() {
+                None if self.excess() > 0 => self.cache.oldest(),
+                whole => whole,
+            };
+            let Some(page) = oldest else { break };
+            self.complete(at, page)?;
         }
         Ok(())
     }
 
-    /// Puts a piece into memory, and programs its page if that is complete and flash is idle, or must be now; the end of
-    /// that.
-    fn write_piece(&mut self, at: Time, piece: &Piece, data: (&[u8], u8), now: bool) -> Result<Time> {
+    /// A program has ended: memory has room for what waits.
+    fn ended(&mut self, token: u64, at: Time) {
+        let Some(program) = self.cache.end_program(token) else { return };
+        for request in program.waiters {
+            self.part(request, at);
+        }
+        if let Err(error) = self.destage(at) {
+            self.refuse_room(&error, at);
+            self.failed = Some(error);
+        }
+        self.give_room(at);
+    }
+
+    /// Memory takes no more, for this reason: those who wait for room in it fail.
+    fn refuse_room(&mut self, error: &Error, at: Time) {
+        while let Some((request, _)) = self.room.pop_front() {
+            self.under_way.answer(request, Err(alike(error)));
+            self.part(request, at);
+        }
+        self.owed = 0;
+    }
+
+    /// Gives the room that there is by now to those who wait for it, in their order.
+    fn give_room(&mut self, at: Time) {
+        let mut given = self.owed.saturating_sub(self.excess());
+        self.owed -= given;
+        while let Some((request, needs)) = self.room.front_mut().filter(|_| given > 0) {
+            let part = given.min(*needs);
+            (*needs, given) = (*needs - part, given - part);
+            if *needs == 0 {
+                let request = *request;
+                self.room.pop_front();
+                self.part(request, at);
+            }
+        }
+    }
+
+    /// A part of a request is done; with the last of a read the bus is needed.
+    fn part(&mut self, request: u64, at: Time) {
+        let Some(done) = self.under_way.part(request, at) else { return };
+        let end = match self.transfers.remove(&request) {
+            Some(len) => self.transfer(done, len),
+            None => done,
+        };
+        self.under_way.end(request, end);
+    }
+
+    /// Puts a piece into memory, and programs its page if that is complete and flash is idle, or must be now: the token
+    /// of the program.
+    fn write_piece(&mut self, at: Time, piece: &Piece, data: (&[u8], u8), now: bool) -> Result<Option<u64>> {
         let whole = self.whole_page();
         let idle = self.cache.programs() < self.units;
         if piece.sectors == whole && (idle || now) {
             self.forget(piece.page);
-            return self.program(at, piece.page, data);
+            return self.program(at, piece.page, data, Time::ZERO);
         }
         let page_bytes = self.page_bytes as usize;
         let (partial, (bytes, handle)) = (self.cache.wait(piece.page), data);
@@ -354,36 +516,24 @@ impl Model {
         if is_whole && had != whole {
             self.cache.completed(piece.page);
         }
-        Ok(at)
+        Ok(None)
     }
 
-    /// Waits until memory holds no more than it can: all units of the flash write what it holds.
-    fn make_room(&mut self, mut now: Time) -> Result<Time> {
-        while self.cache.pages() > self.cache_pages {
-            let idle = self.cache.programs() < self.units;
-            match self.oldest().filter(|_| idle) {
-                Some(page) => drop(self.complete(now, page)?),
-                None => {
-                    let Some(end) = self.cache.first_end() else { break };
-                    now = now.max(end);
-                    self.advance(now)?;
-                }
-            }
+    /// Programs a page with bytes of a placement handle, once the operation at a place was done; the token of that.
+    fn program(
+        &mut self,
+        at: Time,
+        page: u64,
+        (bytes, handle): (&[u8], u8),
+        after: Time,
+    ) -> Result<Option<u64>> {
+        let done = self.flash.ftl_mut().write_placed(after, Lpn(page), bytes, handle);
+        let token = self.flash.issue(at, *done.as_ref().unwrap_or(&Time::ZERO));
+        done?;
+        if let Some(token) = token {
+            self.cache.begin_program(page, token);
         }
-        Ok(now)
-    }
-
-    /// What is to leave memory next: whole pages, since they need no read, then what has waited the longest.
-    fn oldest(&mut self) -> Option<u64> {
-        self.cache.oldest_whole().or_else(|| self.cache.oldest())
-    }
-
-    /// Programs a page with bytes of a placement handle; the end of that.
-    fn program(&mut self, at: Time, page: u64, (bytes, handle): (&[u8], u8)) -> Result<Time> {
-        let end = self.ftl.write_placed(at, Lpn(page), bytes, handle)?;
-        self.cache.begin_program(page, end);
-        self.last_end = self.last_end.max(end);
-        Ok(end)
+        Ok(token)
     }
 
     /// Drops what waits of a page: it is written anew, or given up.
@@ -393,28 +543,43 @@ impl Model {
         }
     }
 
-    /// Fetches what is missing of a waiting page and programs it; the end of that.
-    fn complete(&mut self, at: Time, page: u64) -> Result<Time> {
-        let Some(waiting) = self.cache.take(page) else { return Ok(at) };
+    /// Fetches what is missing of a waiting page and programs it; the token of that. A page that cannot be programmed
+    /// waits on; one whose rest cannot be read is lost.
+    fn complete(&mut self, at: Time, page: u64) -> Result<Option<u64>> {
+        let Some(waiting) = self.cache.take(page) else { return Ok(None) };
+        let token = self.complete_with(at, page, &waiting);
+        if matches!(&token, Err(error) if !matches!(error, Error::Corrupt { .. })) {
+            let is_whole = waiting.have == self.whole_page();
+            self.cache.put_back(page, waiting, is_whole);
+        }
+        token
+    }
+
+    fn complete_with(&mut self, at: Time, page: u64, waiting: &cache::Partial) -> Result<Option<u64>> {
         if waiting.have == self.whole_page() {
-            return self.program(at, page, (&waiting.bytes, waiting.handle));
+            return self.program(at, page, (&waiting.bytes, waiting.handle), Time::ZERO);
         }
         // What is under its program still has all of it in memory.
-        let in_memory = self.cache.is_programming(page);
+        let (place, read) = match self.cache.is_programming(page) {
+            true => (self.flash.ftl().find(Lpn(page)), Time::ZERO),
+            false => {
+                let found = self.flash.ftl_mut().read(Time::ZERO, Lpn(page));
+                if found.is_err() {
+                    self.flash.issue(at, Time::ZERO);
+                }
+                found.map(|found| (found.place, found.at))?
+            }
+        };
         self.stats.completed_pages += 1;
         self.bytes.padding += self.page_bytes - u64::from(waiting.have.count_ones()) * self.sector_bytes;
-        let found = match in_memory {
-            true => Found { at, place: self.ftl.find(Lpn(page)) },
-            false => self.ftl.read(at, Lpn(page))?,
-        };
-        let mut bytes = BytesMut::from(self.stored(found.place, page)?);
-        self.overlay(&waiting, &mut bytes);
-        self.program(found.at, page, (&bytes, waiting.handle))
+        let mut bytes = BytesMut::from(self.stored(place, page)?);
+        self.overlay(waiting, &mut bytes);
+        self.program(at, page, (&bytes, waiting.handle), read)
     }
 
     /// The bytes of a page in flash; zeros if it was never written, nothing where none are kept.
     fn stored(&self, place: Option<(u32, u32)>, page: u64) -> Result<Bytes> {
-        let nand = self.ftl.nand();
+        let nand = self.flash.ftl().nand();
         match place {
             _ if !nand.keeps_bytes() => Ok(Bytes::new()),
             None => Ok(Bytes::from(vec![0; self.page_bytes as usize])),
@@ -434,20 +599,21 @@ impl Model {
         }
     }
 
-    fn read(&mut self, ready: Time, offset: u64, len: usize) -> Result<(Time, Bytes)> {
-        let mut found = ready;
+    fn read(&mut self, ready: Time, offset: u64, len: usize) -> Result<(Served, Bytes)> {
+        let mut reads = Tokens::new();
         let mut bytes = BytesMut::new();
+        let keeps_bytes = self.flash.ftl().nand().keeps_bytes();
         for piece in self.pieces(offset, len) {
             let here = self.cache.waiting(piece.page).map_or(0, |waiting| waiting.have);
             let place = if here & piece.sectors == piece.sectors || self.cache.is_programming(piece.page) {
                 self.stats.page_hits += 1;
-                self.ftl.find(Lpn(piece.page))
+                self.flash.ftl().find(Lpn(piece.page))
             } else {
-                let read = self.ftl.read(ready, Lpn(piece.page))?;
-                found = found.max(read.at);
-                read.place
+                let found = self.flash.ftl_mut().read(Time::ZERO, Lpn(piece.page));
+                reads.extend(self.flash.issue(ready, found.as_ref().map_or(Time::ZERO, |found| found.at)));
+                found?.place
             };
-            if self.ftl.nand().keeps_bytes() {
+            if keeps_bytes {
                 let mut page = BytesMut::from(self.stored(place, piece.page)?);
                 if let Some(waiting) = self.cache.waiting(piece.page) {
                     self.overlay(waiting, &mut page);
@@ -456,26 +622,75 @@ impl Model {
             }
         }
         let bytes = if self.reads_zeros { zeros(len) } else { bytes.freeze() };
-        Ok((self.transfer(found, len), bytes))
+        if reads.is_empty() {
+            return Ok((Served::Done(self.transfer(ready, len)), bytes));
+        }
+        let number = self.under_way.begin(ready, reads.len() as u64);
+        self.reads.extend(reads.into_iter().map(|token| (token, number)));
+        self.transfers.insert(number, len);
+        self.under_way.answer(number, Ok(bytes.clone()));
+        Ok((Served::UnderWay(number), bytes))
     }
 
-    fn flush(&mut self, ready: Time) -> Result<Time> {
+    fn flush(&mut self, ready: Time) -> Result<Served> {
         if self.lazy_flush {
-            return Ok(ready);
+            return Ok(Served::Done(ready));
         }
         self.stats.dirty_flushes += u64::from(self.cache.pages() > 0);
         while let Some(page) = self.cache.oldest() {
             self.complete(ready, page)?;
         }
-        Ok(ready.max(self.last_end))
+        self.give_room(ready);
+        if self.cache.programs() == 0 {
+            return Ok(Served::Done(ready));
+        }
+        let number = self.under_way.begin(ready, self.cache.programs() as u64);
+        self.cache.wait_for_all(number);
+        Ok(Served::UnderWay(number))
     }
 
-    fn discard(&mut self, ready: Time, offset: u64, len: u64) -> Result<Time> {
+    fn discard(&mut self, ready: Time, offset: u64, len: u64) -> Result<Served> {
         for page in offset.div_ceil(self.page_bytes)..(offset + len) / self.page_bytes {
             self.forget(page);
-            self.ftl.trim(ready, Lpn(page))?;
+            let trimmed = self.flash.ftl_mut().trim(Time::ZERO, Lpn(page));
+            self.flash.issue(ready, Time::ZERO);
+            trimmed?;
         }
-        Ok(ready)
+        self.give_room(ready);
+        Ok(Served::Done(ready))
+    }
+}
+
+impl Simulated for Model {
+    fn under_way(&mut self) -> &mut UnderWay {
+        &mut self.under_way
+    }
+
+    fn next_event(&mut self) -> Option<Time> {
+        self.flash.next_event()
+    }
+
+    fn step(&mut self) -> bool {
+        let stepped = self.flash.step();
+        while let Some((token, at)) = self.flash.finished() {
+            match self.reads.remove(&token) {
+                Some(request) => self.part(request, at),
+                None => self.ended(token, at),
+            }
+        }
+        stepped
+    }
+}
+
+/// The same error once more: several requests meet it.
+fn alike(error: &Error) -> Error {
+    match error {
+        Error::Io { what, source } => {
+            let again = source.raw_os_error().map_or(source.kind().into(), std::io::Error::from_raw_os_error);
+            Error::io(what.clone(), again)
+        }
+        Error::Gone { device } => Error::Gone { device: device.clone() },
+        other => Error::io(other.to_string(), std::io::Error::from_raw_os_error(libc::EIO)),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::stack::admission_rule::{AdmissionRule, parse_range};
 use crate::stack::args::StackArgs;
 use bimetal_base::units::parse_size;
 use bimetal_base::{Error, Result};
+use bimetal_media::nand::Ordering;
 use bimetal_trace::{Columns, Event, ReadOptions, Source};
 use clap::{Parser, ValueEnum};
 use std::ops::Range;
@@ -39,6 +40,33 @@ pub enum PaceName {
     Closed,
     /// At the recorded instants, --speed times faster
     Open,
+}
+
+/// In which order bare flash does what its translation layer decides on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Timing {
+    /// As the part's profile says
+    #[default]
+    Part,
+    /// In the order of the decisions: cleaning in the foreground, as in the papers
+    InOrder,
+    /// Reads first, cleaning in the background
+    Background,
+    /// Nothing takes time: operations are only counted, which is the fastest
+    Off,
+}
+
+impl Timing {
+    /// What is asked for instead of what the part says.
+    pub(super) fn ordering(self) -> Option<Ordering> {
+        match self {
+            Timing::Part => None,
+            Timing::InOrder => Some(Ordering::InOrder),
+            Timing::Background => Some(Ordering::Background),
+            Timing::Off => Some(Ordering::Off),
+        }
+    }
 }
 
 /// Replay a trace through a page cache, a flash translation layer or a device, and measure
@@ -124,6 +152,9 @@ pub struct Args {
     /// Open: how much faster than recorded
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub speed: f64,
+    /// In which order bare flash does what its translation layer decides on, and whether that takes time
+    #[arg(long, value_enum, default_value_t)]
+    pub timing: Timing,
     /// What software takes for each request that reaches the device, as 250us; with --fs for each call, at least 1us
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, default_value = "0s")]
     pub overhead: Duration,
@@ -249,6 +280,7 @@ impl Args {
             ("columns", self.columns.is_some()),
             ("unit", self.unit.is_some()),
             ("queue-depth", self.queue_depth != 1),
+            ("timing", self.timing != Timing::Part),
             ("absorb", self.absorb.is_some()),
             ("nvram", self.nvram.is_some()),
             ("place", self.place.is_some()),

@@ -5,6 +5,9 @@
 //! the write durable and holds what comes after until it is. *Open*: a request arrives when the trace says,
 //! divided by the speed, whatever is under way; its latency then includes the wait for the device.
 //!
+//! A model whose requests overtake each other is let go on until one is done, and no further than the next arrival; a
+//! request of the trace is measured when its last request to the device is done.
+//!
 //! Invariants: arrivals never go back in time; a flush is done no earlier than everything before it.
 //! Cost: O(log queue depth) a request.
 
@@ -12,10 +15,10 @@ use super::address::AddressMapper;
 use super::report::Meter;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
-use bimetal_media::{BlockDevice, Gather, Request};
+use bimetal_media::{BlockDevice, Gather, Request, Ticket};
 use bimetal_trace::{Flags, Op, Record, Trace};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// When requests arrive.
@@ -66,22 +69,59 @@ pub(super) struct Stopped {
 
 impl Stopped {
     /// What a request of the trace met, counted from 0.
-    fn at(number: usize, why: Error) -> Stopped {
-        Stopped { why, request: Some(number as u64 + 1) }
+    fn at(number: u64, why: Error) -> Stopped {
+        Stopped { why, request: Some(number + 1) }
     }
 }
 
-/// The instants a run keeps.
+/// The instants a run keeps, and what is under way.
 struct Clock {
     start: Time,
     /// No request arrives earlier.
     now: Time,
-    /// When everything so far is done.
+    /// When everything so far that is known to be done is done.
     all_done: Time,
-    /// When each request under way is done (closed).
+    /// When each request of the trace under way is done, of those of which it is known (closed).
     under_way: BinaryHeap<Reverse<Time>>,
+    /// The others, by the order in which they came.
+    open: BTreeMap<u64, Open>,
+    /// The one of them before whose end nothing arrives, if there is one (closed).
+    holding: Option<u64>,
+    /// To which of them a ticket belongs.
+    tickets: BTreeMap<u64, u64>,
 }
 
+/// A request of the trace under way.
+struct Open {
+    op: Op,
+    len: u64,
+    arrived: Time,
+    /// Requests to the device under way.
+    parts: usize,
+    /// When those before are done.
+    done: Time,
+    /// What is asked then.
+    then: Vec<Request>,
+    /// Nothing arrives before it is done (closed).
+    holds: bool,
+}
+
+impl Clock {
+    fn new(start: Time) -> Clock {
+        Clock {
+            start,
+            now: start,
+            all_done: start,
+            under_way: BinaryHeap::new(),
+            open: BTreeMap::new(),
+            holding: None,
+            tickets: BTreeMap::new(),
+        }
+    }
+}
+
+/// Later than anything.
+const FOREVER: Time = Time(u64::MAX);
 /// How often to look whether to give up.
 const LOOK_EVERY: u64 = 4096;
 
@@ -92,13 +132,14 @@ impl Driver<'_> {
     /// Of the trace.
     pub fn run(mut self, trace: &mut Trace) -> Result<Outcome> {
         let start = self.start;
-        let mut clock = Clock { start, now: start, all_done: start, under_way: BinaryHeap::new() };
+        let mut clock = Clock::new(start);
         let mut meter = Meter::new();
+        let mut asked = 0;
         let mut stopped = None;
         let (mut first, mut last) = (None, Time::ZERO);
         for (number, record) in trace.enumerate() {
             let record = record?;
-            if self.limit.is_some_and(|limit| meter.requests() >= limit) {
+            if self.limit.is_some_and(|limit| asked >= limit) {
                 break;
             }
             if (number as u64).is_multiple_of(LOOK_EVERY) && self.stop.load(Relaxed) {
@@ -110,15 +151,22 @@ impl Driver<'_> {
             // Instants count from the first request, whatever the trace counts from.
             let first = *first.get_or_insert(last);
             let record = Record { at: Time(last.0 - first.0), flags, ..record };
-            if let Err(why) = self.serve(&record, &mut clock, &mut meter) {
-                stopped = Some(Stopped::at(number, why));
-                break;
+            match self.serve(number as u64, &record, &mut clock, &mut meter) {
+                Ok(served) => asked += u64::from(served),
+                Err(why) => {
+                    stopped = Some(why);
+                    break;
+                }
             }
+        }
+        if stopped.is_none() {
+            stopped = self.wait_all(&mut clock, &mut meter).err();
         }
         let mut ended = clock.all_done;
         if self.drain && stopped.is_none() {
-            match self.ask(ended, Request::Flush) {
-                Ok(drained) => ended = drained.max(ended),
+            let drained = self.device.run(ended, Request::Flush);
+            match drained.result {
+                Ok(_) => ended = drained.at.max(ended),
                 Err(why) => stopped = Some(Stopped { why, request: None }),
             }
         }
@@ -131,66 +179,168 @@ impl Driver<'_> {
         Outcome { meter: Meter::new(), started, ended, stopped: Some(Stopped { why, request: None }) }
     }
 
-    fn serve(&mut self, record: &Record, clock: &mut Clock, meter: &mut Meter) -> Result<()> {
-        let asked = self.placer.place(record)?;
+    /// Has a request of the trace arrive; whether there is one.
+    fn serve(
+        &mut self,
+        number: u64,
+        record: &Record,
+        clock: &mut Clock,
+        meter: &mut Meter,
+    ) -> Result<bool, Stopped> {
+        let asked = self.placer.place(record).map_err(|why| Stopped::at(number, why))?;
         if asked.is_nothing() || (record.op == Op::Flush && !self.flush) {
             meter.passed_over += 1;
-            return Ok(());
+            return Ok(false);
         }
         let before = record.flags.has(Flags::PREFLUSH) && record.op != Op::Flush;
-        let arrived = self.arrival(record, before || record.op == Op::Flush, clock);
-        let mut from = arrived;
-        if before {
-            from = self.ask(from, Request::Flush)?;
-        }
-        let mut done = from;
-        if asked.op == Op::Flush {
-            done = self.ask(from, Request::Flush)?;
-        }
-        for span in asked.spans {
-            if let Some(request) = request(asked.op, record.flags, in_blocks(asked.op, span, self.block)) {
-                done = done.max(self.ask(from, request)?);
+        self.arrival(record, before || record.op == Op::Flush, clock, meter)?;
+        let spans = asked.spans.into_iter();
+        let block = self.block;
+        let mut requests =
+            spans.filter_map(|span| request(asked.op, record.flags, in_blocks(asked.op, span, block)));
+        let flush = (before || asked.op == Op::Flush).then_some(Request::Flush);
+        let mut open = Open {
+            op: record.op,
+            len: record.len,
+            arrived: clock.now,
+            parts: 0,
+            done: clock.now,
+            then: Vec::new(),
+            holds: record.op == Op::Flush || record.flags.has(Flags::FUA),
+        };
+        let failed = |why| Stopped::at(number, why);
+        match flush {
+            Some(flush) => {
+                open.then = requests.collect();
+                self.ask(&mut open, (number, clock.now), flush, clock).map_err(failed)?;
+            }
+            None => {
+                let from = (number, clock.now);
+                requests.try_for_each(|request| self.ask(&mut open, from, request, clock)).map_err(failed)?;
             }
         }
-        if record.op == Op::Flush {
-            done = done.max(clock.all_done);
-        }
-        clock.all_done = clock.all_done.max(done);
-        if matches!(self.pace, Pace::Closed { .. }) {
-            clock.under_way.push(Reverse(done));
-            if record.op == Op::Flush || record.flags.has(Flags::FUA) {
-                clock.now = clock.now.max(done);
+        self.settle(number, open, clock, meter)?;
+        Ok(true)
+    }
+
+    /// Asks the device for a part of `open`, which has that number, at an instant.
+    fn ask(
+        &self,
+        open: &mut Open,
+        (number, at): (u64, Time),
+        request: Request,
+        clock: &mut Clock,
+    ) -> Result<()> {
+        match self.device.submit(at, request) {
+            Ticket::Done(completion) => {
+                completion.result?;
+                open.done = open.done.max(completion.at);
+            }
+            Ticket::Pending(ticket) => {
+                clock.tickets.insert(ticket, number);
+                open.parts += 1;
             }
         }
-        meter.served(record.op, record.len, arrived, done);
         Ok(())
     }
 
-    /// Has a request served; when it is done.
-    fn ask(&self, at: Time, request: Request) -> Result<Time> {
-        let completion = self.device.run(at, request);
-        completion.result.map(|_| completion.at)
+    /// Goes on with a request of the trace that a part of was done: what it asks next, or its end.
+    fn settle(
+        &self,
+        number: u64,
+        mut open: Open,
+        clock: &mut Clock,
+        meter: &mut Meter,
+    ) -> Result<(), Stopped> {
+        if open.parts == 0 && !open.then.is_empty() {
+            let from = (number, open.done);
+            for request in std::mem::take(&mut open.then) {
+                self.ask(&mut open, from, request, clock).map_err(|why| Stopped::at(number, why))?;
+            }
+        }
+        if open.parts > 0 {
+            if open.holds {
+                clock.holding = Some(number);
+            }
+            clock.open.insert(number, open);
+            return Ok(());
+        }
+        clock.holding.take_if(|holding| *holding == number);
+        if open.op == Op::Flush {
+            open.done = open.done.max(clock.all_done);
+        }
+        clock.all_done = clock.all_done.max(open.done);
+        if matches!(self.pace, Pace::Closed { .. }) {
+            clock.under_way.push(Reverse(open.done));
+            if open.holds {
+                clock.now = clock.now.max(open.done);
+            }
+        }
+        meter.served(open.op, open.len, open.arrived, open.done);
+        Ok(())
     }
 
-    /// When a request arrives; one that is a barrier after all others.
-    fn arrival(&self, record: &Record, barrier: bool, clock: &mut Clock) -> Time {
+    /// Lets the device go on until one of its requests is done, no further than `until`; whether one was.
+    fn go_on(&self, until: Time, clock: &mut Clock, meter: &mut Meter) -> Result<bool, Stopped> {
+        let ticket = match self.device.next_done(until) {
+            Some(ticket) => ticket,
+            // A device that is no model: somebody has to wait.
+            None if until == FOREVER => match clock.tickets.first_key_value() {
+                Some((ticket, _)) => *ticket,
+                None => return Ok(false),
+            },
+            None => return Ok(false),
+        };
+        let completion = self.device.wait(Ticket::Pending(ticket));
+        let number = clock.tickets.remove(&ticket);
+        let found = number.and_then(|number| Some((number, clock.open.remove(&number)?)));
+        let Some((number, mut open)) = found else { return Ok(true) };
+        completion.result.map_err(|why| Stopped::at(number, why))?;
+        open.parts -= 1;
+        open.done = open.done.max(completion.at);
+        self.settle(number, open, clock, meter)?;
+        Ok(true)
+    }
+
+    /// Waits until all is done.
+    fn wait_all(&self, clock: &mut Clock, meter: &mut Meter) -> Result<(), Stopped> {
+        while !clock.open.is_empty() && self.go_on(FOREVER, clock, meter)? {}
+        Ok(())
+    }
+
+    /// Lets time go on until the next request may arrive: one that is a barrier after all others.
+    fn arrival(
+        &mut self,
+        record: &Record,
+        barrier: bool,
+        clock: &mut Clock,
+        meter: &mut Meter,
+    ) -> Result<(), Stopped> {
         match self.pace {
             Pace::Open { speed } => {
                 let since = (record.at.0 as f64 / speed) as u64;
-                clock.now = clock.now.max(Time(clock.start.0.saturating_add(since)));
+                let arrives = clock.now.max(Time(clock.start.0.saturating_add(since)));
+                while !clock.open.is_empty() && self.go_on(arrives, clock, meter)? {}
+                clock.now = arrives;
             }
             Pace::Closed { queue_depth } => {
                 if barrier {
+                    self.wait_all(clock, meter)?;
                     clock.now = clock.now.max(clock.all_done);
                     clock.under_way.clear();
                 }
-                while clock.under_way.len() >= queue_depth as usize {
+                while clock.holding.is_some() && self.go_on(FOREVER, clock, meter)? {}
+                while clock.under_way.len() + clock.open.len() >= queue_depth as usize {
+                    let first = clock.under_way.peek().map(|Reverse(free)| *free);
+                    if !clock.open.is_empty() && self.go_on(first.unwrap_or(FOREVER), clock, meter)? {
+                        continue;
+                    }
                     let Some(Reverse(free)) = clock.under_way.pop() else { break };
                     clock.now = clock.now.max(free);
                 }
             }
         }
-        clock.now
+        Ok(())
     }
 }
 
@@ -310,6 +460,40 @@ mod tests {
         assert_eq!(outcome.meter.out_of_order, 1);
         assert_eq!(outcome.meter.latency().max, 100);
         assert_eq!(run(text, Pace::Open { speed: 10.0 }).0, [0, 100, 100, 200]);
+    }
+
+    #[test]
+    fn a_disk_orders_what_is_under_way_and_each_request_is_measured_when_it_is_done() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let line = |number: u64| format!("0,R,{},4096,{}\n", number * 7_919 % 16_384 * 4096, "-");
+        std::fs::write(file.path(), (0..200).map(line).collect::<String>() + "0,F,0,0,-\n0,W,0,512,PU\n")
+            .unwrap();
+        let source = Source::parse(file.path().to_str().unwrap(), ReadOptions::default()).unwrap();
+        let run = |queue_depth| {
+            let storage = Arc::new(Void::new("void", 64 << 20, 512));
+            let disk =
+                bimetal_media::disk::Disk::new(&bimetal_media::profile::load("hdd-7200").unwrap(), storage);
+            let driver = Driver {
+                device: &disk,
+                block: 512,
+                drain: false,
+                placer: AddressMapper::new(Fit::Refuse, None, None, 4096),
+                pace: closed(queue_depth),
+                flush: true,
+                limit: None,
+                start: Time::ZERO,
+                stop: &AtomicBool::new(false),
+            };
+            let outcome = driver.run(&mut source.open().unwrap()).unwrap();
+            assert!(outcome.stopped.is_none());
+            assert_eq!(outcome.meter.requests(), 202);
+            (outcome.ended.0, outcome.meter.latency())
+        };
+        let ((alone, one), (queued, many)) = (run(1), run(16));
+        assert!(queued * 3 < alone * 2, "{queued} with 16 under way, {alone} with one");
+        // Little's law: what is under way is the mean latency times the rate.
+        assert!((one.mean * 202.0 / alone as f64 - 1.0).abs() < 0.01, "{one:?}");
+        assert!((many.mean * 202.0 / queued as f64 / 16.0 - 1.0).abs() < 0.15, "{many:?}");
     }
 
     #[test]

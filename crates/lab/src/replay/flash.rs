@@ -1,7 +1,7 @@
 //! What the flash below a run did, in operations and bytes, by what it was done for; and before the run.
 
 use bimetal_ftl::{self as ftl, HostBytes};
-use bimetal_media::nand::{Causes, Work};
+use bimetal_media::nand::{Causes, ScheduleStats, Work};
 use serde::Serialize;
 
 /// Operations, and the bytes of the pages they move.
@@ -69,6 +69,8 @@ pub struct FlashReport {
     pub unreadable: u64,
     /// What the translation layer counted, pages.
     pub ftl: ftl::FtlCounts,
+    /// How operations were ordered in time.
+    pub schedule: ScheduleStats,
     /// What was done before the run, to give the flash a past: in nothing above.
     pub preconditioning: ByCause,
 }
@@ -86,6 +88,7 @@ impl FlashReport {
             corrected_bits: nand.corrected_bits,
             unreadable: nand.unreadable,
             ftl: after.ftl.since(&before.ftl),
+            schedule: after.schedule.since(&before.schedule),
             preconditioning: ByCause::of(&before.work, page_bytes),
         }
     }

@@ -94,6 +94,7 @@ impl Args {
             pace: run.pace,
             queue_depth: run.queue_depth,
             speed: run.speed,
+            timing: run.timing,
             overhead: run.overhead.0,
             absorb: run.absorb.clone().map(|Text(ByteRange(range))| range),
             nvram: takes.cloned().map(|Text(takes)| takes),

@@ -30,7 +30,7 @@ mod rows;
 
 pub use super::stack::admission_rule::AdmissionRule;
 pub use address::Fit;
-pub use args::{Args, PaceName};
+pub use args::{Args, PaceName, Timing};
 pub use ending::{Ended, Ending};
 pub use flash::{ByCause, FlashReport, Moved};
 pub use plot::{Kind as Plot, Wanted as WantedPlot};

@@ -55,7 +55,11 @@ pub(super) fn specs(args: &Args, source: &Source) -> Result<Vec<Spec>> {
         true => vec![None],
         false => args.ftl.iter().map(|ftl| Some(ftl.as_str())).collect(),
     };
-    let media = schemes.into_iter().map(|ftl| Medium::named(&device, ftl)).collect::<Result<Vec<_>>>()?;
+    let medium = |ftl| {
+        let medium = Medium::named(&device, ftl)?;
+        args.timing.ordering().map_or(Ok(medium.clone()), |ordering| medium.ordered(ordering))
+    };
+    let media = schemes.into_iter().map(medium).collect::<Result<Vec<_>>>()?;
     let (bytes, reach) = sizes(args, source, &media[0])?;
     let needed = reach.filter(|_| bytes.is_none()).map(|reach| reach.end);
     let caches: Vec<Option<(String, u64)>> = match args.cache.is_empty() {
@@ -80,7 +84,7 @@ fn sizes(args: &Args, source: &Source, medium: &Medium) -> Result<(Option<u64>, 
         Medium::None => return Ok((None, None)),
         _ if args.device_size.is_some() => return Ok((args.device_size, None)),
         Medium::Flash(..) => return Ok((None, reach(args, source)?)),
-        Medium::Disk(_) => DISK_BYTES,
+        Medium::Disk(profile) => profile.platter.unwrap_or(DISK_BYTES),
         Medium::Ssd(_) => SSD_BYTES,
     };
     let reach = reach(args, source)?.filter(|reach| reach.end > usual);
@@ -199,6 +203,7 @@ impl Spec {
             pace: word(args.pace.to_possible_value()),
             queue_depth: closed.then_some(args.queue_depth),
             speed: (!closed).then_some(args.speed),
+            timing: word(args.timing.to_possible_value()),
             overhead_ns: args.overhead.as_nanos() as u64,
             absorb: args.absorb.as_ref().map(|range| (range.start, range.end)),
             place: args.place.as_ref().map(|takes| takes.to_string()),

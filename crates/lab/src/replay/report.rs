@@ -232,6 +232,8 @@ pub struct RunConfig {
     pub queue_depth: Option<u32>,
     /// How much faster than recorded (open).
     pub speed: Option<f64>,
+    /// In which order bare flash did what its translation layer decided on.
+    pub timing: String,
     /// What software takes for each request that reaches the device, ns.
     pub overhead_ns: u64,
     /// Bytes of the address range that a non-volatile write cache takes: first and end.

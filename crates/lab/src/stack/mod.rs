@@ -24,7 +24,7 @@ use bimetal_ftl::device::FtlDevice;
 use bimetal_ftl::ssd::{Data, Ssd, SsdProfile, SsdStats};
 use bimetal_ftl::{self as ftl, Ftl};
 use bimetal_media::disk::{Disk, DiskProfile, DiskStats};
-use bimetal_media::nand::{Nand, NandProfile, Payload};
+use bimetal_media::nand::{Nand, NandProfile, Ordering, Payload};
 use bimetal_media::nvram::{Nvram, NvramProfile};
 use bimetal_media::profile::{self, Described};
 use bimetal_media::{BlockDevice, void::Void};
@@ -120,6 +120,21 @@ impl Medium {
             (ssd.ftl, ssd.settings) = (scheme, settings);
         }
         Ok(Medium::Ssd(Box::new(ssd)))
+    }
+
+    /// The same with another order of the operations of its flash than the part's profile says.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] on what is not bare flash.
+    pub fn ordered(self, ordering: Ordering) -> Result<Medium> {
+        match self {
+            Medium::Flash(part, scheme, settings) => {
+                Ok(Medium::Flash(Box::new(NandProfile { ordering, ..*part }), scheme, settings))
+            }
+            _ => Err(Error::invalid(
+                "--timing is of bare flash; an SSD has that of its part's profile, and other devices have none",
+            )),
+        }
     }
 
     /// The translation layer as the command line writes it, where there is one.

@@ -1,19 +1,19 @@
 //! A simulated disk: one arm, a turning platter, a write cache and read-ahead, in virtual time.
 //!
-//! A request's completion is known when it is submitted. In order:
-//!
 //! 1. *Idle time.* What the arm could do since the last request it did: write out cached pieces, nearest
 //!    ahead first (C-LOOK), one track at most at a time, each begun before the new request arrived.
 //! 2. *The command* takes its overhead. What memory answers (a write the cache has room for, a read of
 //!    cached writes or of what was read ahead) takes the bus and nothing else.
-//! 3. *The arm* takes the rest, first come first served: seek, wait for the angle, transfer. Then it
-//!    reads ahead until something else needs it. The platter's angle follows virtual time.
-//! 4. *A flush* waits until the cache is on the platter, or returns at once from a disk that lies.
-//!    A durable write goes to the platter itself.
+//! 3. *The arm* takes the rest. Of the oldest `queue` requests that wait for it, it does next the one whose place it
+//!    reaches first: seek, then the angle. One that was passed over 128 times its turn comes. A write that
+//!    waits for room in memory is where the next cached piece lies. Then the transfer; then it reads ahead until
+//!    something else needs it. The platter's angle follows virtual time.
+//! 4. *A flush* waits until the cache is on the platter, or returns at once from a disk that lies. What came before it
+//!    is done before it, what came after it after it. A durable write goes to the platter itself.
 //!
 //! Data lives in any other device, which holds it at once; only time is modelled here. Wrap the disk in
-//! [`Crash`](super::crash) to lose what was not flushed. Left out: reordering of queued reads, head
-//! switches apart from seeks, defects. Cost: O(log pieces) a request.
+//! [`Crash`](super::crash) to lose what was not flushed. Left out: head switches apart from seeks, defects. Cost: O(log
+//! pieces + queue) a request.
 
 mod cache;
 mod platter;
@@ -22,6 +22,7 @@ mod profile;
 pub use profile::{DiskProfile, Zone};
 
 use super::profile::us;
+use super::under_way::{Simulated, UnderWay};
 use super::{BlockDevice, Completion, DeviceInfo, Request, Ticket, check_range};
 use bimetal_base::time::Time;
 use bytes::Bytes;
@@ -29,8 +30,12 @@ use cache::{Piece, ReadAhead, WriteCache};
 use parking_lot::Mutex;
 use platter::Platter;
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How often a request is passed over by others at most.
+const PASSED_MAX: u32 = 128;
 
 /// A simulated disk over the device that holds its data.
 pub struct Disk {
@@ -94,11 +99,11 @@ impl Disk {
         self.model.lock().stats
     }
 
-    fn serve(&self, at: Time, request: Request) -> Completion {
+    fn serve(&self, at: Time, request: Request) -> Ticket {
         if let Err(error) = check_range(&self.info, &request) {
-            return Completion { at, result: Err(error) };
+            return Ticket::Done(Completion { at, result: Err(error) });
         }
-        let done = self.model.lock().request(at, &request);
+        let served = self.model.lock().request(at, &request);
         let result = match request {
             // The storage holds everything at once; what a power cut leaves is not its business.
             Request::Flush => Ok(Bytes::new()),
@@ -107,7 +112,13 @@ impl Disk {
             }
             other => self.storage.run(at, other).result,
         };
-        Completion { at: done, result }
+        match served {
+            Ok(at) => Ticket::Done(Completion { at, result }),
+            Err(number) => {
+                self.model.lock().under_way.answer(number, result);
+                Ticket::Pending(number)
+            }
+        }
     }
 }
 
@@ -117,7 +128,25 @@ impl BlockDevice for Disk {
     }
 
     fn submit(&self, at: Time, request: Request) -> Ticket {
-        Ticket::Done(self.serve(at, request))
+        self.serve(at, request)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Completion {
+        match ticket {
+            Ticket::Done(completion) => completion,
+            Ticket::Pending(number) => self.model.lock().wait(number),
+        }
+    }
+
+    fn is_done(&self, ticket: &Ticket) -> bool {
+        match ticket {
+            Ticket::Done(_) => true,
+            Ticket::Pending(number) => self.model.lock().under_way.is_done(*number),
+        }
+    }
+
+    fn next_done(&self, until: Time) -> Option<u64> {
+        self.model.lock().next_done(until)
     }
 
     fn keeps_contents(&self) -> bool {
@@ -142,7 +171,32 @@ struct Model {
     written: Time,
     cache: WriteCache,
     ahead: Option<ReadAhead>,
+    /// Requests that wait for the arm, in the order they came; so many of them the drive chooses from.
+    queue: VecDeque<Queued>,
+    depth: usize,
+    under_way: UnderWay,
     stats: DiskStats,
+}
+
+/// A request that waits for the arm.
+#[derive(Clone, Copy)]
+struct Queued {
+    number: u64,
+    ready: Time,
+    what: Wanted,
+    /// How often another one was done first that came later.
+    passed: u32,
+}
+
+/// What is wanted of the arm.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Read(u64, u64),
+    /// To the platter itself.
+    Write(u64, u64),
+    /// Into memory, which was full.
+    Room(u64, u64),
+    Flush,
 }
 
 impl Model {
@@ -161,27 +215,99 @@ impl Model {
             written: Time::ZERO,
             cache: WriteCache::default(),
             ahead: None,
+            queue: VecDeque::new(),
+            depth: profile.queue as usize,
+            under_way: UnderWay::default(),
             stats: DiskStats::default(),
         }
     }
 
-    /// The instant a checked request that arrives at `at` is done.
-    fn request(&mut self, at: Time, request: &Request) -> Time {
-        self.write_back_until(at);
+    /// The instant a checked request that arrives at `at` is done, if memory answers it; else its number.
+    fn request(&mut self, at: Time, request: &Request) -> Result<Time, u64> {
+        self.go_on(at);
+        if self.queue.is_empty() {
+            self.write_back_until(at);
+        }
         let ready = at + self.command;
-        match request {
-            Request::Read { offset, len } => self.read(ready, *offset, offset + *len as u64),
+        let what = match request {
+            Request::Read { offset, len } => {
+                let (start, end) = (*offset, offset + *len as u64);
+                if self.is_here(ready, start, end) {
+                    return Ok(self.read(ready, start, end));
+                }
+                Wanted::Read(start, end)
+            }
             Request::Write { offset, data, durable } => {
-                let end = offset + data.bytes();
-                let through = *durable && self.honour_flush || end - offset > self.cache_bytes;
+                let (start, end) = (*offset, offset + data.bytes());
+                let through = *durable && self.honour_flush || end - start > self.cache_bytes;
                 match through {
-                    true => self.write_through(ready, *offset, end),
-                    false => self.write_cached(ready, *offset, end),
+                    true => Wanted::Write(start, end),
+                    false if self.has_room(end - start) => return Ok(self.write_cached(ready, start, end)),
+                    false => Wanted::Room(start, end),
                 }
             }
-            Request::Flush if self.honour_flush => self.flush(ready),
-            Request::Flush | Request::Discard { .. } => ready,
+            // Nothing to wait for.
+            Request::Flush if !self.honour_flush => return Ok(ready),
+            Request::Flush => Wanted::Flush,
+            Request::Discard { .. } => return Ok(ready),
+        };
+        let number = self.under_way.begin(ready, 1);
+        self.queue.push_back(Queued { number, ready, what, passed: 0 });
+        Err(number)
+    }
+
+    /// Whether memory has all of a range that is to be read.
+    fn is_here(&self, ready: Time, start: u64, end: u64) -> bool {
+        let is_ahead =
+            |ahead: &ReadAhead| start >= ahead.start && end <= self.reached(ahead, ready) && start < end;
+        self.cache.holds(start, end) || self.ahead.as_ref().is_some_and(is_ahead)
+    }
+
+    fn has_room(&self, len: u64) -> bool {
+        self.cache.bytes() + len <= self.cache_bytes && self.cache.pieces() < self.cache_pieces
+    }
+
+    /// The requests that the drive chooses from: the oldest, up to the first flush.
+    fn choice(&self) -> impl Iterator<Item = (usize, &Queued)> {
+        let queued = self.queue.iter().enumerate().take(self.depth);
+        queued.take_while(|(index, queued)| *index == 0 || !matches!(queued.what, Wanted::Flush))
+    }
+
+    /// Which of them the arm does next at `now`: the one it reaches first, or one that was passed over too often.
+    fn next_of_queue(&self, now: Time) -> Option<usize> {
+        let head = match self.ahead.filter(|ahead| ahead.stopped.is_none()) {
+            Some(ahead) => self.reached(&ahead, now),
+            None => self.head,
+        };
+        let access = |queued: &Queued| {
+            let (start, write) = match queued.what {
+                Wanted::Read(start, _) => (start, false),
+                Wanted::Write(start, _) => (start, true),
+                Wanted::Room(..) => (self.cache.next(head).map_or(head, |piece| piece.start), true),
+                Wanted::Flush => return 0,
+            };
+            let seek = self.platter.seek_ns(head, start, write);
+            seek + self.platter.rotate_ns(now.0 + seek, start)
+        };
+        let (first, oldest) = self.choice().next()?;
+        if oldest.passed >= PASSED_MAX || matches!(oldest.what, Wanted::Flush) {
+            return Some(first);
         }
+        let ready = self.choice().filter(|(_, queued)| queued.ready <= now);
+        ready.min_by_key(|(_, queued)| access(queued)).map(|(index, _)| index)
+    }
+
+    /// The arm does what was chosen.
+    fn dispatch(&mut self, index: usize) {
+        let Some(Queued { number, ready, what, .. }) = self.queue.remove(index) else { return };
+        self.queue.iter_mut().take(index).for_each(|queued| queued.passed += 1);
+        let done = match what {
+            Wanted::Read(start, end) => self.read(ready, start, end),
+            Wanted::Write(start, end) => self.write_through(ready, start, end),
+            Wanted::Room(start, end) => self.write_cached(ready, start, end),
+            Wanted::Flush => self.flush(ready),
+        };
+        self.under_way.end(number, done);
     }
 
     /// Takes the bus for `len` bytes, not before `ready`.
@@ -335,6 +461,26 @@ impl Model {
             self.written = self.arm_free;
         }
         self.arm_free
+    }
+}
+
+impl Simulated for Model {
+    fn under_way(&mut self) -> &mut UnderWay {
+        &mut self.under_way
+    }
+
+    /// When the arm is free for what waits for it.
+    fn next_event(&mut self) -> Option<Time> {
+        let first = self.choice().map(|(_, queued)| queued.ready).min()?;
+        Some(first.max(self.arm_free))
+    }
+
+    fn step(&mut self) -> bool {
+        let next = self.next_event().and_then(|now| self.next_of_queue(now));
+        next.is_some_and(|index| {
+            self.dispatch(index);
+            true
+        })
     }
 }
 

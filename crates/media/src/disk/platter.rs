@@ -30,7 +30,9 @@ struct Zone {
 }
 
 impl Platter {
+    /// Of a disk that `size_bytes` are used of.
     pub fn new(profile: &DiskProfile, size_bytes: u64) -> Platter {
+        let size_bytes = profile.platter.map_or(size_bytes, |platter| platter.max(size_bytes));
         let rotation_ns = 60_000_000_000 / u64::from(profile.rpm);
         let mut platter = Platter {
             zones: Vec::new(),
@@ -141,7 +143,8 @@ mod tests {
 
     #[test]
     fn places_and_bytes_turn_into_each_other_in_every_zone() {
-        let zoned = Platter::new(&profile::load("hdd-7200-zoned").unwrap(), SIZE);
+        let profile = DiskProfile { platter: None, ..profile::load("hdd-7200-zoned").unwrap() };
+        let zoned = Platter::new(&profile, SIZE);
         for offset in (0..SIZE).step_by(98_765_432) {
             let back = zoned.byte_at(zoned.place_ns(offset));
             assert!(offset - back <= 1, "{offset} {back}");

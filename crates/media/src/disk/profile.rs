@@ -3,7 +3,8 @@
 use crate::profile::{Described, InvalidField, size};
 use serde::Deserialize;
 
-/// The figures of a simulated disk. Every field must be given in a profile file; units end the names.
+/// The figures of a simulated disk. Every field must be given in a profile file, but its queue and platters; units end
+/// the names.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct DiskProfile {
@@ -38,6 +39,22 @@ pub struct DiskProfile {
     /// Unit of requests in bytes; a power cut never tears one.
     #[serde(deserialize_with = "size")]
     pub sector: u64,
+    /// Requests that the drive has at once and takes in the order of the shortest access (native command queuing). Left
+    /// out: one.
+    #[serde(default = "one")]
+    pub queue: u32,
+    /// Bytes of the platters, from the outer edge inwards; a smaller image lies at the outer edge of them. Left out: as
+    /// many as the image has, so that the arm goes over the whole stroke.
+    #[serde(default, deserialize_with = "some_size")]
+    pub platter: Option<u64>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn some_size<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    size(from).map(Some)
 }
 
 /// A part of the platter with one media rate.
@@ -73,6 +90,9 @@ impl Described for DiskProfile {
             "zones",
             "must begin at 0.0, rise, stay below 1.0 and have rates from 0.001 to 1000000",
         )?;
+        InvalidField::unless((1..=1024).contains(&self.queue), "queue", "must be from 1 to 1024")?;
+        let holds = self.platter.is_none_or(|bytes| (1 << 20..=1 << 57).contains(&bytes));
+        InvalidField::unless(holds, "platter", "must be from 1 MiB to 128 PiB")?;
         InvalidField::unless(
             self.write_cache == 0 || self.write_cache_pieces > 0,
             "write_cache_pieces",

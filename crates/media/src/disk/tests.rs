@@ -193,6 +193,84 @@ fn rates_are_what_the_figures_of_the_profile_add_up_to() {
     assert!((110.0..121.0).contains(&rate), "MB/s of sequential writes: {rate}");
 }
 
+/// Submits reads of 4 KiB at these places at once; the order in which they were done.
+fn order_of(disk: &Disk, places: &[u64]) -> Vec<u64> {
+    let submit = |offset: &u64| match disk.submit(Time(0), Request::Read { offset: *offset, len: 4096 }) {
+        Ticket::Pending(number) => (number, *offset),
+        Ticket::Done(_) => panic!("nothing is in memory"),
+    };
+    let asked: Vec<_> = places.iter().map(submit).collect();
+    std::iter::from_fn(|| {
+        let number = disk.next_done(Time(u64::MAX))?;
+        disk.wait(Ticket::Pending(number)).result.unwrap();
+        asked.iter().find(|(ticket, _)| *ticket == number).map(|(_, offset)| *offset)
+    })
+    .collect()
+}
+
+#[test]
+fn what_the_arm_reaches_first_is_done_first() {
+    // Within the first track there is no seek: the angle decides.
+    let track = [900_096, 500_224, 700_416, 300_032];
+    let mut sorted = track;
+    sorted.sort_unstable();
+    assert_eq!(order_of(&disk(), &track), sorted);
+    assert_eq!(
+        order_of(&disk_of(SIZE, |profile| profile.queue = 1), &track),
+        track,
+        "no queue: as they came"
+    );
+    // Only the oldest two can be chosen from.
+    assert_eq!(
+        order_of(&disk_of(SIZE, |profile| profile.queue = 2), &track),
+        [500_224, 700_416, 900_096, 300_032]
+    );
+}
+
+#[test]
+fn a_flush_comes_between_what_came_before_and_after_it() {
+    let disk = disk();
+    write(&disk, 0, 900_096, 4096, false);
+    let submit = |request| match disk.submit(Time(1_000_000), request) {
+        Ticket::Pending(number) => number,
+        Ticket::Done(_) => panic!("all of them need the arm"),
+    };
+    let far = submit(Request::Read { offset: SIZE / 2, len: 4096 });
+    let flush = submit(Request::Flush);
+    let near = submit(Request::Read { offset: 500_224, len: 4096 });
+    let order: Vec<u64> = std::iter::from_fn(|| disk.next_done(Time(u64::MAX))).collect();
+    assert_eq!(order, [far, flush, near]);
+}
+
+#[test]
+fn nothing_is_passed_over_for_ever() {
+    let disk = disk();
+    let far = match disk.submit(Time(0), Request::Read { offset: SIZE - 4096, len: 4096 }) {
+        Ticket::Pending(number) => number,
+        Ticket::Done(_) => panic!("nothing is in memory"),
+    };
+    let mut random = Random::new(1, "near");
+    // Seven near ones are always there.
+    let mut near = |at| disk.submit(Time(at), Request::Read { offset: random.below(200) * 4096, len: 4096 });
+    (0..7).for_each(|_| drop(near(0)));
+    let mut done = 0;
+    while let Some(number) = disk.next_done(Time(u64::MAX)).filter(|number| *number != far) {
+        done += 1;
+        let at = disk.wait(Ticket::Pending(number)).at.0;
+        drop(near(at));
+        assert!(done < 2 * PASSED_MAX, "{done} others were done first");
+    }
+    assert!(done >= 64, "and yet the nearer ones go first: {done}");
+}
+
+#[test]
+fn an_image_lies_at_the_outer_edge_of_larger_platters() {
+    let disk = disk_of(SIZE, |profile| profile.platter = Some(SIZE * 100));
+    // A quarter of the image is a 400th of the stroke: 0.8 + 7.7 · 15/8 · 1/20 ms.
+    read(&disk, 0, SIZE / 4, 4096);
+    assert_eq!(disk.stats().seek_ns, 1_521_875);
+}
+
 #[test]
 fn data_is_kept_and_requests_are_checked() {
     let profile = profile::load("hdd-7200").unwrap();

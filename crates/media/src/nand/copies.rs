@@ -1,6 +1,7 @@
 //! Copies within the array: page by page, or many at once where nothing can go wrong on the way.
 
-use super::{ERASED, FIRST_OWNER, Failure, Nand, PageOrder, Tag};
+use super::clock::Clock;
+use super::{ERASED, FIRST_OWNER, Failure, Nand, OpKind, PageOrder, Tag};
 use bimetal_base::time::Time;
 use std::ops::Range;
 
@@ -14,20 +15,7 @@ impl Nand {
         if self.until_cut == 0 {
             return Err(Failure::PowerOff);
         }
-        let (source, target) = (self.geometry.unit_of(from.0), self.geometry.unit_of(to.0));
-        let programmable = if self.profile.copy_back && source == target {
-            at.0.max(self.lanes.unit_free(source)) + 2 * self.timing.command + self.timing.read
-        } else {
-            let sensed = self.commanded(at, source) + self.timing.read;
-            let transfer = self.timing.page_transfer;
-            let read = self.lanes.transfer(source, sensed, transfer) + transfer;
-            self.lanes.occupy(source, read);
-            let ready = read.max(self.lanes.unit_free(target));
-            let write = self.timing.command + transfer;
-            self.lanes.transfer(target, ready, write) + write
-        };
-        let done = programmable + self.timing.program;
-        self.lanes.occupy(target, done);
+        let done = self.time(at, OpKind::Copy, to, from);
         let work = self.done();
         work.reads += 1;
         work.copies += 1;
@@ -38,17 +26,18 @@ impl Nand {
             let put = self.payload.put(self.place(to.0, to.1), &bytes);
             put.map_err(|error| Failure::Storage(Box::new(error)))?;
         }
-        Ok(Time(done))
+        Ok(done)
     }
 
     /// Whether nothing can go wrong when pages are copied within a unit, and nothing but their tags is to be moved:
-    /// no bit errors, failing programs or planned power cut, no bytes, and no need of the bus.
+    /// no bit errors, failing programs or planned power cut, no bytes, and no need of the bus (or nobody who times it
+    /// here).
     pub fn copies_surely(&self) -> bool {
         !self.has_bit_errors
             && !self.can_fail
             && self.until_cut == u64::MAX
             && !self.payload.is_kept()
-            && self.profile.copy_back
+            && (self.profile.copy_back || !matches!(self.clock, Clock::Lanes(_)))
     }
 
     /// Copies many pages at once: physical page `sources[i] − 1` to page `to.1 + i` of block `to.0`, except where
@@ -89,6 +78,7 @@ impl Nand {
         }
         if copies > 0 {
             self.note_copies(at, to, copied_to, copies);
+            self.record_copies(at, sources, (to, begin));
         }
         true
     }
@@ -103,6 +93,20 @@ impl Nand {
         })
     }
 
+    /// Puts the copies down, where operations are.
+    fn record_copies(&mut self, at: Time, sources: &[u32], (to, begin): (u32, u32)) {
+        if !matches!(self.clock, Clock::Recorded(_)) {
+            return;
+        }
+        let pages = self.geometry.pages_per_block;
+        for (page, source) in (begin..).zip(sources) {
+            let from = source.wrapping_sub(1);
+            if *source != 0 && from / pages != to {
+                self.time(at, OpKind::Copy, (to, page), (from / pages, from % pages));
+            }
+        }
+    }
+
     /// What so many copies to pages from the first to the last of `copied_to` of a block took.
     fn note_copies(&mut self, at: Time, block: u32, copied_to: Range<u32>, copies: u64) {
         let state = &mut self.blocks[block as usize];
@@ -114,8 +118,10 @@ impl Nand {
         );
         state.next_page = state.next_page.max(copied_to.end as u16);
         let unit = self.geometry.unit_of(block);
-        let each = 2 * self.timing.command + self.timing.read + self.timing.program;
-        self.lanes.occupy(unit, at.0.max(self.lanes.unit_free(unit)) + copies * each);
+        if let Clock::Lanes(lanes) = &mut self.clock {
+            let takes = self.timing.many_copied_back(copies, copied_to.start);
+            lanes.occupy(unit, at.0.max(lanes.unit_free(unit)) + takes);
+        }
         let work = self.done();
         work.reads += copies;
         work.copies += copies;

@@ -2,7 +2,7 @@
 //!
 //! - **Rules.** A page is programmed once between two erases of its block, in the order the part wants.
 //!   Breaking a rule is a bug of the layer above and panics.
-//! - **Time.** Each unit (a plane) and each channel has its own time
+//! - **Time.** Asked directly, each unit (a plane) and each channel has its own time
 //!   line. A read is its command on the bus, array → register (the unit), then the bus; a program the bus, then the array; the
 //!   register keeps the unit busy all along. An operation begins when it arrives and its unit is free.
 //! - **Wear.** An erase counts. At the end of its endurance a block fails to erase and is bad. Programs
@@ -15,26 +15,31 @@
 //! finds its way after power loss. Memory: 4 bytes a page, 8 more with sequence numbers (both are zero
 //! pages of the system until used), 16 a block. Cost: a few additions an operation, no allocation.
 
+mod clock;
 mod copies;
 mod damage;
 mod image;
 mod lanes;
+mod ops;
 mod payload;
 mod profile;
+mod schedule;
 mod work;
 
 pub use lanes::Lane;
+pub use ops::{Op, OpKind};
 pub use payload::Payload;
 use profile::PAGES_MAX;
-pub use profile::{Geometry, NandProfile, PageOrder};
+pub use profile::{Geometry, NandProfile, Ordering, PageOrder};
+pub use schedule::{Schedule, ScheduleStats};
 pub use work::{Cause, Causes, Work};
 
 use super::guard::{self, Claim, Role};
-use super::profile::us;
 use bimetal_base::Error;
 use bimetal_base::random::Random;
 use bimetal_base::time::Time;
 use bytes::Bytes;
+use clock::{Asked, Clock, Timing};
 use image::{BadBlock, BlockState, Image};
 use lanes::Lanes;
 use payload::{ImagePayload, Place};
@@ -142,16 +147,6 @@ struct Block {
 // A terabyte of small blocks has four million of them.
 const _: () = assert!(size_of::<Block>() == 16);
 
-/// How long things take, ns.
-struct Timing {
-    read: u64,
-    program: u64,
-    erase: u64,
-    command: u64,
-    page_transfer: u64,
-    spare_transfer: u64,
-}
-
 /// Stored owners: erased and torn pages, then owner + 2.
 const ERASED: u32 = 0;
 const TORN: u32 = 1;
@@ -166,7 +161,7 @@ pub struct Nand {
     /// Empty where sequence numbers are not kept.
     sequences: Vec<u64>,
     blocks: Vec<Block>,
-    lanes: Lanes,
+    clock: Clock,
     payload: Payload,
     counts: NandCounts,
     /// What was done, and for what what is done now is done.
@@ -193,22 +188,13 @@ impl Nand {
     pub fn new(profile: NandProfile, seed: u64, keep_sequences: bool, payload: Payload) -> Nand {
         let geometry = profile.geometry();
         assert!(geometry.pages_per_block <= PAGES_MAX, "a block has at most {PAGES_MAX} pages");
-        let bytes = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes);
-        let transfer = |bytes: u64| (bytes as f64 * profile.bus_ns_per_byte) as u64;
-        let timing = Timing {
-            read: us(profile.read_us),
-            program: us(profile.program_us),
-            erase: us(profile.erase_us),
-            command: us(profile.command_us),
-            page_transfer: transfer(bytes),
-            spare_transfer: transfer(u64::from(geometry.spare_bytes)),
-        };
+        let timing = Timing::of(&profile);
         let mut factory = Random::new(seed, "factory bad blocks");
         let mut nand = Nand {
             owners: vec![ERASED; geometry.pages() as usize],
             sequences: vec![0; if keep_sequences { geometry.pages() as usize } else { 0 }],
             blocks: Vec::with_capacity(geometry.blocks() as usize),
-            lanes: Lanes::new(geometry.units, geometry.channels),
+            clock: Clock::Lanes(Lanes::new(geometry.units, geometry.channels)),
             counts: NandCounts::default(),
             work: Causes::default(),
             cause: Cause::Host,
@@ -259,7 +245,7 @@ impl Nand {
         let (blocks, owners, sequences) = image.load()?;
         let geometry = image.geometry();
         let mut nand = Nand::new(profile, 0, false, Payload::Image(ImagePayload(Box::new(image))));
-        nand.lanes = Lanes::new(geometry.units, geometry.channels);
+        nand.clock = Clock::Lanes(Lanes::new(geometry.units, geometry.channels));
         (nand.geometry, nand.owners, nand.sequences) = (geometry, owners, sequences);
         nand.blocks = blocks
             .iter()
@@ -401,7 +387,31 @@ impl Nand {
 
     /// When the unit of `block` has done all it was asked so far.
     pub fn free_at(&self, block: u32) -> Time {
-        Time(self.lanes.unit_free(self.geometry.unit_of(block)))
+        self.clock.free_at(self.geometry.unit_of(block))
+    }
+
+    /// Has operations put down in a list from now on, instead of timing them: what they are asked to begin after, and
+    /// what they return, are then no instants but places in that list, from 1 on; [`Time::ZERO`] is none of them. The
+    /// list is for a [`Schedule`].
+    pub fn record(&mut self) {
+        self.clock = Clock::Recorded(Vec::new());
+    }
+
+    /// Has operations take no time from now on: they are only counted.
+    pub fn stop_clock(&mut self) {
+        self.clock = Clock::Off;
+    }
+
+    /// Takes what was put down since, into `ops`, which is empty.
+    pub fn take_ops(&mut self, ops: &mut Vec<Op>) {
+        if let Clock::Recorded(list) = &mut self.clock {
+            std::mem::swap(list, ops);
+        }
+    }
+
+    fn time(&mut self, at: Time, kind: OpKind, place: (u32, u32), from: (u32, u32)) -> Time {
+        let asked = Asked { kind, cause: self.cause, place, from };
+        self.clock.time(at, &self.geometry, &self.timing, &asked)
     }
 
     /// How erases are spread.
@@ -425,12 +435,9 @@ impl Nand {
             return Err(Failure::PowerOff);
         }
         self.done().reads += 1;
-        let unit = self.geometry.unit_of(block);
-        let sensed = self.commanded(at, unit) + self.timing.read;
-        let done = self.lanes.transfer(unit, sensed, self.timing.page_transfer) + self.timing.page_transfer;
-        self.lanes.occupy(unit, done);
+        let done = self.time(at, OpKind::Read, (block, page), (0, 0));
         self.sense(block, page)?;
-        Ok(Time(done))
+        Ok(done)
     }
 
     /// Reads a page's spare area alone: what the page is, and when that is known.
@@ -439,11 +446,8 @@ impl Nand {
             return Err(Failure::PowerOff);
         }
         self.counts.spare_reads += 1;
-        let unit = self.geometry.unit_of(block);
-        let sensed = self.commanded(at, unit) + self.timing.read;
-        let done = self.lanes.transfer(unit, sensed, self.timing.spare_transfer) + self.timing.spare_transfer;
-        self.lanes.occupy(unit, done);
-        Ok((self.page(block, page), Time(done)))
+        let done = self.time(at, OpKind::ReadSpare, (block, page), (0, 0));
+        Ok((self.page(block, page), done))
     }
 
     /// The bytes of a programmed page; empty where none are kept.
@@ -464,18 +468,13 @@ impl Nand {
         tag: Tag,
         data: &[u8],
     ) -> Result<Time, Failure> {
-        let unit = self.geometry.unit_of(block);
-        let from = at.0.max(self.lanes.unit_free(unit));
-        let transfer = self.timing.command + self.timing.page_transfer;
-        let begin = self.lanes.transfer(unit, from, transfer);
-        let done = begin + transfer + self.timing.program;
-        self.lanes.occupy(unit, done);
+        let done = self.time(at, OpKind::Program, (block, page), (0, 0));
         self.settle(block, page, tag)?;
         if self.payload.is_kept() && !data.is_empty() {
             let put = self.payload.put(self.place(block, page), data);
             put.map_err(|error| Failure::Storage(Box::new(error)))?;
         }
-        Ok(Time(done))
+        Ok(done)
     }
 
     /// Erases a block; when it is done.
@@ -484,9 +483,7 @@ impl Nand {
     /// If the block is bad.
     pub fn erase(&mut self, at: Time, block: u32) -> Result<Time, Failure> {
         let torn = self.spend_power()?;
-        let unit = self.geometry.unit_of(block);
-        let done = self.commanded(at, unit) + self.timing.erase;
-        self.lanes.occupy(unit, done);
+        let done = self.time(at, OpKind::Erase, (block, 0), (0, 0));
         let state = self.blocks[block as usize];
         assert!(!state.bad, "block {block} is bad and must not be used");
         if state.erases >= self.profile.endurance || self.fails() {
@@ -506,16 +503,7 @@ impl Nand {
         }
         let erased = self.payload.erase(self.place(block, 0));
         erased.map_err(|error| Failure::Storage(Box::new(error)))?;
-        Ok(Time(done))
-    }
-
-    /// When a unit that is free at `at` or later has got a command over its bus.
-    fn commanded(&mut self, at: Time, unit: u32) -> u64 {
-        let free = at.0.max(self.lanes.unit_free(unit));
-        match self.timing.command {
-            0 => free,
-            takes => self.lanes.transfer(unit, free, takes) + takes,
-        }
+        Ok(done)
     }
 
     /// Cuts the power in the `count`-th program or erase from now (1: the next).
@@ -532,7 +520,11 @@ impl Nand {
     /// Turns the power on again; no cut is planned any more, and nothing is busy.
     pub fn power_on(&mut self) {
         self.until_cut = u64::MAX;
-        self.lanes.reset();
+        match &mut self.clock {
+            Clock::Lanes(lanes) => lanes.reset(),
+            Clock::Recorded(list) => list.clear(),
+            Clock::Off => {}
+        }
     }
 
     /// Whether the power is off.

@@ -20,7 +20,8 @@ const MODEL_BLOCK_BYTES: u64 = 48;
 /// Most pages a block can have: one past the last is still a `u16`.
 pub(super) const PAGES_MAX: u32 = 1 << 15;
 
-/// The figures of a NAND array. Every field must be given in a profile file; units end the names.
+/// The figures of a NAND array. Every field must be given in a profile file, but what a part need not be able to do;
+/// units end the names.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct NandProfile {
@@ -34,7 +35,7 @@ pub struct NandProfile {
     pub chips: u32,
     /// Dies in a chip; each works by itself.
     pub dies: u32,
-    /// Planes of a die that work by themselves; those of a part that do not are one, of as many blocks.
+    /// Planes of a die. They work by themselves, unless [`planes_together`](Self::planes_together).
     pub planes: u32,
     /// Erase blocks of a plane.
     pub blocks: u32,
@@ -77,6 +78,43 @@ pub struct NandProfile {
     pub ecc_bytes: u64,
     /// Bits that a cell holds, from 1 (SLC) to 5: pages that share cells are lost together, so that it has to be said.
     pub cell_bits: u32,
+    /// A die does one command at a time: what waits for its other planes and is of the same kind takes part in it
+    /// (multi-plane commands). Left out: planes work by themselves.
+    #[serde(default)]
+    pub planes_together: bool,
+    /// A page is transferred while the array works on the one before (cache read, cache program). Left out: it is not.
+    #[serde(default)]
+    pub cached_commands: bool,
+    /// Array to register by the type of the page in its cells (LSB, CSB, MSB …): page `p` of a block is of type `p` mod
+    /// their number. Left out: all take `read_us`.
+    #[serde(default)]
+    pub read_us_by_type: Vec<f64>,
+    /// Register to array, likewise. Left out: all take `program_us`.
+    #[serde(default)]
+    pub program_us_by_type: Vec<f64>,
+    /// What it takes to suspend a program for a read, and to resume it. Left out: the part cannot.
+    #[serde(default)]
+    pub program_suspend_us: Option<f64>,
+    /// What it takes to suspend an erase, and to resume it. Left out: the part cannot.
+    #[serde(default)]
+    pub erase_suspend_us: Option<f64>,
+    /// In which order a controller has the part do what it decided on.
+    #[serde(default)]
+    pub ordering: Ordering,
+}
+
+/// In which order a controller has units do what it decided on.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ordering {
+    /// As it was decided: what the host asks for waits for the cleaning decided on before it.
+    #[default]
+    InOrder,
+    /// Reads for the host first; cleaning and wear levelling are a debt, paid while the host writes nothing and, while
+    /// it does, in such parts that all is paid by the time the next block is open.
+    Background,
+    /// Nothing takes time: operations are only counted.
+    Off,
 }
 
 /// The order in which pages of a block may be programmed.
@@ -277,9 +315,17 @@ impl NandProfile {
             (self.grown_bad_per_million, 0.0, 1e6, "grown_bad_per_million"),
             (self.bit_errors_new, 0.0, 0.1, "bit_errors_new"),
             (self.bit_errors_worn, self.bit_errors_new, 0.1, "bit_errors_worn"),
+            (self.program_suspend_us.unwrap_or(0.0), 0.0, 1e6, "program_suspend_us"),
+            (self.erase_suspend_us.unwrap_or(0.0), 0.0, 1e6, "erase_suspend_us"),
         ] {
             let holds = (least..=most).contains(&value);
             InvalidField::unless(holds, field, format_args!("must be from {least} to {most}"))?;
+        }
+        for (values, field) in
+            [(&self.read_us_by_type, "read_us_by_type"), (&self.program_us_by_type, "program_us_by_type")]
+        {
+            let holds = values.len() <= 8 && values.iter().all(|value| (0.0..=1e7).contains(value));
+            InvalidField::unless(holds, field, "must be at most 8 numbers from 0 to 10000000")?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 
 use super::admission_rule::{AdmissionRule, parse_range};
 use crate::kinds::KINDS;
-use crate::replay::{Fit, PaceName, Precondition};
+use crate::replay::{Fit, PaceName, Precondition, Timing};
 use bimetal_base::options::{self, Named, Scalar};
 use bimetal_base::units::parse_size;
 use bimetal_base::{Error, Result};
@@ -81,6 +81,8 @@ pub struct RunKeys {
     pub queue_depth: u32,
     /// Open: how much faster than recorded.
     pub speed: f64,
+    /// In which order bare flash does what its translation layer decides on.
+    pub timing: Timing,
     /// What software takes for each request.
     pub overhead: Span,
     /// All requests to this range end above the device.
@@ -199,6 +201,7 @@ impl Default for RunKeys {
             pace: PaceName::default(),
             queue_depth: 1,
             speed: 1.0,
+            timing: Timing::Part,
             overhead: Span(Duration::ZERO),
             absorb: None,
             place: None,

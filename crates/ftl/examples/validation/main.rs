@@ -1,0 +1,118 @@
+//! What the models of flash and disk are held against: theory, arithmetic, and their own figures.
+//!
+//! `make validation`, or `cargo run --release -p bimetal-ftl --example validation [-- NAME...]`: prints the tables of
+//! docs/validation.md, each row with what it is compared with, and how far it may be from that. A row that is further
+//! away is an error. The names are those of the tables: greedy, scaling, disk, tail; and `sizes` and `whole`, which take
+//! minutes and half an hour and are only made when they are named.
+
+mod disk;
+mod greedy;
+mod load;
+mod scaling;
+mod sizes;
+mod tail;
+
+use bimetal_base::Result;
+use std::process::ExitCode;
+
+/// One figure and what it should be.
+pub struct Row {
+    what: String,
+    measured: f64,
+    expected: Expected,
+    unit: &'static str,
+}
+
+/// What a figure should be.
+pub enum Expected {
+    /// So much, and at most this part off.
+    Near(f64, f64),
+    /// No more.
+    Below(f64),
+    /// No less.
+    Above(f64),
+    /// Whatever it is: it stands beside another one.
+    Any,
+}
+
+impl Row {
+    /// A figure, and what it should be.
+    pub fn new(what: impl Into<String>, measured: f64, expected: Expected, unit: &'static str) -> Row {
+        Row { what: what.into(), measured, expected, unit }
+    }
+
+    fn holds(&self) -> bool {
+        match self.expected {
+            Expected::Near(value, part) => (self.measured / value - 1.0).abs() <= part,
+            Expected::Below(most) => self.measured <= most,
+            Expected::Above(least) => self.measured >= least,
+            Expected::Any => true,
+        }
+    }
+
+    fn told(&self) -> String {
+        let expected = match self.expected {
+            Expected::Near(value, part) => {
+                let off = (self.measured / value - 1.0) * 100.0;
+                format!("{value:.3} ({off:+.1} %, at most {:.0} %)", part * 100.0)
+            }
+            Expected::Below(most) => format!("at most {most}"),
+            Expected::Above(least) => format!("at least {least}"),
+            Expected::Any => String::new(),
+        };
+        let missed = if self.holds() { "" } else { "  MISSED" };
+        format!("  {:<52} {:>12.3} {:<6} {expected}{missed}", self.what, self.measured, self.unit)
+    }
+}
+
+/// Makes a table's rows.
+type Table = fn() -> Result<Vec<Row>>;
+
+/// The tables that are only made when they are named.
+const LONG: [&str; 2] = ["sizes", "whole"];
+
+const TABLES: [(&str, &str, Table); 6] = [
+    (
+        "greedy",
+        "Write amplification of greedy cleaning, uniform writes, against Desnoyers (SYSTOR 2012)",
+        greedy::rows,
+    ),
+    (
+        "sizes",
+        "Write amplification of ssd-tlc made smaller, random 16 KiB writes, against 4 GiB",
+        sizes::rows,
+    ),
+    ("scaling", "Programs a second of dies and channels, against the times of the part", scaling::rows),
+    ("disk", "The disk, against the figures of its profile", disk::rows),
+    ("whole", "The same of the whole part", sizes::whole),
+    ("tail", "ssd-tlc, 70 % reads and 30 % writes of 4 KiB at random, 16 under way", tail::rows),
+];
+
+fn main() -> ExitCode {
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = asked.iter().find(|name| TABLES.iter().all(|(table, ..)| table != name)) {
+        eprintln!(
+            "validation: there is no table '{unknown}'; there are greedy, sizes, whole, scaling, disk and tail"
+        );
+        return ExitCode::FAILURE;
+    }
+    let mut holds = true;
+    for (name, about, rows) in TABLES {
+        let is_asked = asked.iter().any(|asked| asked == name);
+        if !is_asked && (LONG.contains(&name) || !asked.is_empty()) {
+            continue;
+        }
+        println!("{name}: {about}");
+        match rows() {
+            Ok(rows) => {
+                rows.iter().for_each(|row| println!("{}", row.told()));
+                holds &= rows.iter().all(Row::holds);
+            }
+            Err(why) => {
+                eprintln!("validation: {name}: {why}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,73 @@
+//! A translation layer whose decisions take effect at once, and whose operations take their time in a scheduler.
+//!
+//! A call to the layer is answered with places in the list of operations that the call put down, not with instants: the
+//! place of one is what another begins after. [`Scheduled::issue`] hands the list over, and gives a token for the
+//! operation that somebody waits for. So the layer's counts are the same however, and whether, its operations are timed.
+
+use super::Ftl;
+use bimetal_base::time::Time;
+use bimetal_media::nand::{Nand, Op, Ordering, Schedule, ScheduleStats};
+
+/// A layer and the schedule of its array; none: its operations are counted and take no time.
+pub(super) struct Scheduled {
+    ftl: Box<dyn Ftl>,
+    schedule: Option<Schedule>,
+    ops: Vec<Op>,
+}
+
+impl Scheduled {
+    /// `ftl`, with what its part says of the order of operations.
+    pub fn new(mut ftl: Box<dyn Ftl>) -> Scheduled {
+        let nand = ftl.nand_mut();
+        let timed = nand.profile().ordering != Ordering::Off;
+        let schedule = timed.then(|| Schedule::new(nand.profile(), *nand.geometry()));
+        match timed {
+            true => nand.record(),
+            false => nand.stop_clock(),
+        }
+        Scheduled { ftl, schedule, ops: Vec::new() }
+    }
+
+    /// The layer.
+    pub fn ftl(&self) -> &dyn Ftl {
+        &*self.ftl
+    }
+
+    /// The layer, to be asked for something.
+    pub fn ftl_mut(&mut self) -> &mut dyn Ftl {
+        &mut *self.ftl
+    }
+
+    /// Has what the layer decided on since be done from `at` on. A token for the operation at the place `watched`, which
+    /// is what a call answered; none if that is no operation, or none takes time.
+    pub fn issue(&mut self, at: Time, watched: Time) -> Option<u64> {
+        let schedule = self.schedule.as_mut()?;
+        self.ftl.nand_mut().take_ops(&mut self.ops);
+        schedule.push(at, &mut self.ops, watched.0)
+    }
+
+    /// When something happens next in the array.
+    pub fn next_event(&mut self) -> Option<Time> {
+        self.schedule.as_mut()?.next_event()
+    }
+
+    /// Has it happen; whether there was something.
+    pub fn step(&mut self) -> bool {
+        self.schedule.as_mut().is_some_and(Schedule::step)
+    }
+
+    /// The token of an operation that is done, and when it was.
+    pub fn finished(&mut self) -> Option<(u64, Time)> {
+        self.schedule.as_mut()?.finished()
+    }
+
+    /// What the scheduler did so far.
+    pub fn stats(&self) -> ScheduleStats {
+        self.schedule.as_ref().map(Schedule::stats).unwrap_or_default()
+    }
+
+    /// The array alone; what was under way is not.
+    pub fn into_nand(self) -> Nand {
+        self.ftl.into_nand()
+    }
+}

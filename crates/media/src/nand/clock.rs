@@ -1,0 +1,158 @@
+//! When operations are done: at once in time lines of their own, in a list for a scheduler to order, or never.
+
+use super::lanes::Lanes;
+use super::{Cause, Geometry, NandProfile, Op, OpKind};
+use crate::profile::us;
+use bimetal_base::time::Time;
+
+/// What becomes of the time of operations.
+pub(super) enum Clock {
+    /// Each unit does one after the other, as they are asked for.
+    Lanes(Lanes),
+    /// They are put down. What they are asked to begin after, and what they return, are places in the list.
+    Recorded(Vec<Op>),
+    /// They take none.
+    Off,
+}
+
+/// How long things take, ns.
+pub(super) struct Timing {
+    /// Array to register, by the type of the page; never empty.
+    reads: Vec<u64>,
+    /// Register to array, likewise.
+    programs: Vec<u64>,
+    pub erase: u64,
+    pub command: u64,
+    pub page_transfer: u64,
+    pub spare_transfer: u64,
+    copy_back: bool,
+}
+
+impl Timing {
+    pub fn of(profile: &NandProfile) -> Timing {
+        let transfer = |bytes: u64| (bytes as f64 * profile.bus_ns_per_byte) as u64;
+        let by_type = |all: &[f64], mean: f64| match all {
+            [] => vec![us(mean)],
+            all => all.iter().map(|one| us(*one)).collect(),
+        };
+        Timing {
+            reads: by_type(&profile.read_us_by_type, profile.read_us),
+            programs: by_type(&profile.program_us_by_type, profile.program_us),
+            erase: us(profile.erase_us),
+            command: us(profile.command_us),
+            page_transfer: transfer(profile.page + profile.spare),
+            spare_transfer: transfer(profile.spare),
+            copy_back: profile.copy_back,
+        }
+    }
+
+    /// Array to register, of a page of a block.
+    pub fn read(&self, page: u32) -> u64 {
+        of_type(&self.reads, page)
+    }
+
+    /// Register to array, of a page of a block.
+    pub fn program(&self, page: u32) -> u64 {
+        of_type(&self.programs, page)
+    }
+
+    /// What a copy within a unit takes without the bus; none if the part cannot do it so.
+    pub fn copied_back(&self, from: u32, to: u32) -> Option<u64> {
+        self.copy_back.then(|| 2 * self.command + self.read(from) + self.program(to))
+    }
+
+    /// The same of copies of any pages to so many from `to` on.
+    pub fn many_copied_back(&self, count: u64, to: u32) -> u64 {
+        match (&self.reads[..], &self.programs[..]) {
+            ([read], [program]) => count * (2 * self.command + read + program),
+            _ => (to..to + count as u32).filter_map(|page| self.copied_back(page, page)).sum(),
+        }
+    }
+}
+
+fn of_type(all: &[u64], page: u32) -> u64 {
+    match all {
+        [one] => *one,
+        all => all[page as usize % all.len()],
+    }
+}
+
+/// An operation that is to be timed: what, what for, where, and where a copy comes from.
+pub(super) struct Asked {
+    pub kind: OpKind,
+    pub cause: Cause,
+    pub place: (u32, u32),
+    pub from: (u32, u32),
+}
+
+impl Clock {
+    /// When an operation is done that is asked for at `at`.
+    pub fn time(&mut self, at: Time, geometry: &Geometry, timing: &Timing, asked: &Asked) -> Time {
+        match self {
+            Clock::Off => at,
+            Clock::Recorded(list) => {
+                let Asked { kind, cause, place: (block, page), from } = *asked;
+                list.push(Op { kind, cause, after: at.0 as u32, block, page, from });
+                Time(list.len() as u64)
+            }
+            Clock::Lanes(lanes) => Time(lanes.time(at.0, geometry, timing, asked)),
+        }
+    }
+
+    /// When the unit of a block has done all it was asked so far.
+    pub fn free_at(&self, unit: u32) -> Time {
+        match self {
+            Clock::Lanes(lanes) => Time(lanes.unit_free(unit)),
+            _ => Time::ZERO,
+        }
+    }
+}
+
+impl Lanes {
+    fn time(&mut self, at: u64, geometry: &Geometry, timing: &Timing, asked: &Asked) -> u64 {
+        let Asked { kind, place: (block, page), from, .. } = *asked;
+        let unit = geometry.unit_of(block);
+        let done = match kind {
+            OpKind::Read => self.read(at, unit, timing, timing.read(page), timing.page_transfer),
+            OpKind::ReadSpare => self.read(at, unit, timing, timing.read(page), timing.spare_transfer),
+            OpKind::Program => {
+                let from = at.max(self.unit_free(unit));
+                self.write(from, unit, timing) + timing.program(page)
+            }
+            OpKind::Erase => self.commanded(at, unit, timing) + timing.erase,
+            OpKind::Copy => {
+                let source = geometry.unit_of(from.0);
+                match timing.copied_back(from.1, page).filter(|_| source == unit) {
+                    Some(takes) => at.max(self.unit_free(unit)) + takes,
+                    None => {
+                        let read = self.read(at, source, timing, timing.read(from.1), timing.page_transfer);
+                        self.occupy(source, read);
+                        let ready = read.max(self.unit_free(unit));
+                        self.write(ready, unit, timing) + timing.program(page)
+                    }
+                }
+            }
+        };
+        self.occupy(unit, done);
+        done
+    }
+
+    fn read(&mut self, at: u64, unit: u32, timing: &Timing, sense: u64, transfer: u64) -> u64 {
+        let sensed = self.commanded(at, unit, timing) + sense;
+        self.transfer(unit, sensed, transfer) + transfer
+    }
+
+    fn write(&mut self, from: u64, unit: u32, timing: &Timing) -> u64 {
+        let transfer = timing.command + timing.page_transfer;
+        self.transfer(unit, from, transfer) + transfer
+    }
+
+    /// When a unit that is free at `at` or later has got a command over its bus.
+    fn commanded(&mut self, at: u64, unit: u32, timing: &Timing) -> u64 {
+        let free = at.max(self.unit_free(unit));
+        match timing.command {
+            0 => free,
+            takes => self.transfer(unit, free, takes) + takes,
+        }
+    }
+}
