@@ -102,12 +102,29 @@ fn verdict<'r>(claim: &Claim, recorded: &'r BTreeMap<String, Recorded>) -> (Verd
     }
 }
 
+/// The verdicts that were recorded last.
+///
+/// # Errors
+/// They are none.
+pub(super) fn last() -> Result<BTreeMap<String, Recorded>> {
+    parse(RECORDED)
+}
+
+/// A claim's recorded verdict, with how many seeds, and why.
+pub(super) fn cells(claim: &Claim, recorded: &BTreeMap<String, Recorded>) -> (Verdict, String, String) {
+    let (verdict, found) = verdict(claim, recorded);
+    let seeds = found.map_or_else(String::new, |found| {
+        format!("{}{}", found.seeds, if found.full { ", long form" } else { "" })
+    });
+    (verdict, seeds, found.map_or_else(|| reason(claim), |found| found.why.clone()))
+}
+
 /// docs/claims.md.
 ///
 /// # Errors
 /// The recorded verdicts are none.
 pub(super) fn document() -> Result<String> {
-    let recorded = parse(RECORDED)?;
+    let recorded = last()?;
     let mut text = String::from(
         "# What the papers claim, and what came of it\n\n\
          Made by `bimetal reproduce claims`. Claims, checks and tolerances are those of the program\n\
@@ -117,11 +134,7 @@ pub(super) fn document() -> Result<String> {
     text += &summary(&recorded);
     text += "\n| id | paper | claim | verdict | seeds | why |\n|---|---|---|---|--:|---|\n";
     for claim in CLAIMS {
-        let (verdict, found) = verdict(claim, &recorded);
-        let seeds = found.map_or_else(String::new, |found| {
-            format!("{}{}", found.seeds, if found.full { ", long form" } else { "" })
-        });
-        let why = found.map_or_else(|| reason(claim), |found| found.why.clone());
+        let (verdict, seeds, why) = cells(claim, &recorded);
         let cells = [
             claim.id.to_string(),
             format!("{}, {}", claim.paper.name(), claim.figure),

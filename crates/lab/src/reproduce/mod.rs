@@ -17,12 +17,13 @@ mod experiments;
 pub mod judge;
 pub mod measured;
 mod of_stack;
+mod report;
 mod runner;
 mod show;
 
 pub use context::{ExperimentContext, TRACES_VARIABLE};
 pub use experiments::{CameraPreset, EXPERIMENTS};
-pub use measured::{Found, Measured};
+pub use measured::{Found, Measured, Row};
 
 use super::replay::say;
 use super::stack::args::StackArgs;
@@ -39,6 +40,7 @@ Examples:
   bimetal reproduce claims                           all claims with their last verdicts
   bimetal reproduce ftl-fig2 --traces ../traces --plots figures
   bimetal reproduce all --out results                interrupted, it goes on where it was
+  bimetal reproduce all --out results --html report.html
   bimetal reproduce all --full --out results --json > findings.jsonl
   bimetal reproduce --stack camera.toml --strict     what a stack file expects, under [[expect]]";
 
@@ -76,6 +78,9 @@ pub struct Args {
     /// Keep what is measured in this folder, and measure nothing twice
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Write one page with everything: claims to sort and filter, figures drawn, configurations
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Write the verdicts to this file, for docs/claims.md
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
@@ -153,12 +158,13 @@ pub fn run(args: &Args) -> Result<()> {
         };
     }
     let chosen = choose(&args.ids)?;
-    let (mut undone, mut failed, mut verdicts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut undone, mut failed, mut all) = (Vec::new(), Vec::new(), Vec::new());
     if let Some(stack) = args.stack.one()? {
         let id = args.stack.stack.as_deref().unwrap_or(Path::new("")).display().to_string();
         let done = of_stack::find_out(&stack, &id).map_err(|why| why.explained(&id))?;
         show::print(&done, args.json)?;
         failed.extend((!done.holds()).then_some(id));
+        all.push(done);
     }
     runner::run_each(args, &chosen, |experiment, found| {
         let done = found.and_then(|found| judged(experiment, found, args.full));
@@ -166,15 +172,16 @@ pub fn run(args: &Args) -> Result<()> {
             Ok(done) => {
                 show::print(&done, args.json)?;
                 failed.extend((!done.holds()).then(|| done.id.clone()));
-                verdicts.extend(claim_table::recorded(&done));
+                all.push(done);
             }
             Err(why) => undone.push(format!("{}: {why}", experiment.id)),
         }
         Ok(())
     })?;
     if let Some(path) = &args.record {
-        claim_table::record(path, verdicts)?;
+        claim_table::record(path, all.iter().filter_map(claim_table::recorded).collect())?;
     }
+    args.html.as_deref().map_or(Ok(()), |path| report::write(path, &all))?;
     if !undone.is_empty() {
         return Err(Error::invalid(format!("not done: {}", undone.join("; "))));
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "ftl-fig2",
     about: "hot metadata under Camera-MS500, and the writes left without it",
-    seconds: 1.5,
+    seconds: 0.15,
     measure,
 };
 

@@ -12,7 +12,7 @@ use std::path::Path;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "trace-inventory",
     about: "requests, bytes, footprint and sequentiality of every recorded block and file trace",
-    seconds: 5.0,
+    seconds: 0.4,
     measure,
 };
 

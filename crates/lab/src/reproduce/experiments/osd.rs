@@ -21,7 +21,7 @@ use std::time::Duration;
 pub(super) const READS: Experiment = Experiment {
     id: "osd-fig2a",
     about: "cleaning of an object store, read-heavy trace, by placement",
-    seconds: 20.0,
+    seconds: 30.0,
     measure: |setting| measure(setting, "syscall/readheavy.csv.zst"),
 };
 
@@ -29,7 +29,7 @@ pub(super) const READS: Experiment = Experiment {
 pub(super) const WRITES: Experiment = Experiment {
     id: "osd-fig2b",
     about: "cleaning of an object store, write-heavy trace, by placement",
-    seconds: 30.0,
+    seconds: 22.0,
     measure: |setting| measure(setting, "syscall/writeheavy.csv.zst"),
 };
 

@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "trace-p2p",
     about: "how scattered a peer-to-peer download writes: recorded and generated",
-    seconds: 1.0,
+    seconds: 0.1,
     measure,
 };
 

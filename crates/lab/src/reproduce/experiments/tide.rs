@@ -14,7 +14,7 @@ use bimetal_base::units::show_size;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "cache-tide",
     about: "our own page cache policy beside CSWLRU, on traces that it was not tuned on",
-    seconds: 60.0,
+    seconds: 18.0,
     measure,
 };
 

@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 pub(in super::super) const FIG9: Experiment = Experiment {
     id: "cmfs-fig9",
     about: "length of the coded page table, of 2 bytes a page, by file size",
-    seconds: 1.0,
+    seconds: 0.2,
     measure: |_| fig9(),
 };
 
@@ -28,7 +28,7 @@ pub(in super::super) const FIG11: Experiment = Experiment {
 pub(in super::super) const RATIO: Experiment = Experiment {
     id: "cmfs-ratio",
     about: "NAND bytes for each byte of NVRAM in use, names left out; the paper aims at 1000",
-    seconds: 10.0,
+    seconds: 2.4,
     measure: ratio,
 };
 

@@ -19,7 +19,7 @@ const LAYOUTS: [(&str, Layout); 2] = [("paper's layout", Layout::Paper), ("compa
 pub(in super::super) const FIG14: Experiment = Experiment {
     id: "cmfs-fig14",
     about: "time of an update of the NVRAM against the data modified since the last",
-    seconds: 1.0,
+    seconds: 0.2,
     measure: |_| fig14(),
 };
 
@@ -27,7 +27,7 @@ pub(in super::super) const FIG14: Experiment = Experiment {
 pub(in super::super) const FIG15: Experiment = Experiment {
     id: "cmfs-fig15",
     about: "creating and removing files of 0, 1, 4 and 10 KB: with NVRAM, without, and YAFFS2",
-    seconds: 1.0,
+    seconds: 0.1,
     measure: |_| fig15(),
 };
 
@@ -35,7 +35,7 @@ pub(in super::super) const FIG15: Experiment = Experiment {
 pub(in super::super) const FIG16: Experiment = Experiment {
     id: "cmfs-fig16",
     about: "sequential and random writes of 4 KB: with NVRAM, without, and YAFFS2",
-    seconds: 1.0,
+    seconds: 0.3,
     measure: fig16,
 };
 

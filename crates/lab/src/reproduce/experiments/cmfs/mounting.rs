@@ -17,7 +17,7 @@ const BLOCK_BYTES: u64 = 64 * 2048;
 pub(in super::super) const MOUNT: Experiment = Experiment {
     id: "cmfs-mount",
     about: "mounting clean, after a crash, from a checkpoint, without NVRAM; first write; listing; beside YAFFS2, littlefs",
-    seconds: 12.0,
+    seconds: 1.5,
     measure: mount,
 };
 
@@ -25,7 +25,7 @@ pub(in super::super) const MOUNT: Experiment = Experiment {
 pub(in super::super) const FIG10: Experiment = Experiment {
     id: "cmfs-fig10",
     about: "mount latency against utilisation: both layouts, a scan of every spare area, and YAFFS2's",
-    seconds: 5.0,
+    seconds: 0.7,
     measure: |_| fig10(),
 };
 
@@ -33,7 +33,7 @@ pub(in super::super) const FIG10: Experiment = Experiment {
 pub(in super::super) const FIG12: Experiment = Experiment {
     id: "cmfs-fig12",
     about: "mount latency against the number of files on 50 MB, media and processor",
-    seconds: 3.0,
+    seconds: 0.3,
     measure: |_| fig12(),
 };
 
@@ -41,7 +41,7 @@ pub(in super::super) const FIG12: Experiment = Experiment {
 pub(in super::super) const FIG13: Experiment = Experiment {
     id: "cmfs-fig13",
     about: "recovery time against what was written since the last update, 50 MB, media and processor",
-    seconds: 2.0,
+    seconds: 0.2,
     measure: |_| fig13(),
 };
 

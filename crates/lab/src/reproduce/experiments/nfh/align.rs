@@ -14,7 +14,7 @@ use bimetal_ftl::SCHEMES;
 pub(in super::super) const ALIGN: Experiment = Experiment {
     id: "nfh-align",
     about: "merges, copies and erases of each translation layer with extents along the erase blocks and across them",
-    seconds: 8.0,
+    seconds: 2.5,
     measure: align,
 };
 

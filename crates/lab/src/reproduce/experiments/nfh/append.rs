@@ -12,13 +12,13 @@ const MIB: u64 = 1 << 20;
 pub(in super::super) const FIG7: Experiment = Experiment {
     id: "nfh-fig7",
     about: "4 KiB appends with an fsync each, 64 KiB to 256 MiB, flushes ignored and honoured, beside ext2 and xfs",
-    seconds: 25.0,
+    seconds: 4.0,
     measure: fig7,
 };
 pub(in super::super) const FIG8: Experiment = Experiment {
     id: "nfh-fig8",
     about: "16 KiB of a file of 256 MiB written again with an fsync each, beside ext2 and xfs",
-    seconds: 15.0,
+    seconds: 3.6,
     measure: fig8,
 };
 

@@ -13,13 +13,13 @@ use bimetal_trace::calls::Workload;
 pub(in super::super) const FIG19: Experiment = Experiment {
     id: "nfh-fig19",
     about: "PostMark with 1 000 and 20 000 files by size of the extents, beside ext2 and xfs",
-    seconds: 4.0,
+    seconds: 3.2,
     measure: fig19,
 };
 pub(in super::super) const FIG20: Experiment = Experiment {
     id: "nfh-fig20",
     about: "chunks of 16 KiB with an fsync each by size of the extents, beside ext2 and xfs",
-    seconds: 10.0,
+    seconds: 1.8,
     measure: fig20,
 };
 

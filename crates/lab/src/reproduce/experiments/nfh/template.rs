@@ -10,19 +10,19 @@ use bimetal_base::Result;
 pub(in super::super) const FIG10: Experiment = Experiment {
     id: "nfh-fig10",
     about: "32 files of 1 MiB in 128 directories written 16 KiB at a time, and the advantage over a disk beside appends'",
-    seconds: 8.0,
+    seconds: 1.6,
     measure: fig10,
 };
 pub(in super::super) const FIG11: Experiment = Experiment {
     id: "nfh-fig11",
     about: "the same files written again in another order",
-    seconds: 4.0,
+    seconds: 1.5,
     measure: |setting| again(setting, Pass::Rewrite, "rewrite"),
 };
 pub(in super::super) const FIG12: Experiment = Experiment {
     id: "nfh-fig12",
     about: "the same files read at random",
-    seconds: 4.0,
+    seconds: 1.5,
     measure: |setting| again(setting, Pass::Read, "read"),
 };
 
