@@ -330,3 +330,17 @@ fn what_one_program_measured_is_kept_and_not_taken_for_anothers() {
     std::fs::write(&path, &kept[..kept.len() / 2]).unwrap();
     assert_eq!(measured(), first);
 }
+
+/// Does what `bimetal reproduce` does with the words of a variable, for when only this package was built.
+#[test]
+#[ignore = "a run: REPRODUCE='all --out results' cargo test -p bimetal-lab --lib reproduce_as_told -- --ignored --nocapture"]
+fn reproduce_as_told() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    let words = std::env::var("REPRODUCE").unwrap();
+    let words = ["reproduce"].into_iter().chain(words.split_whitespace());
+    run(&<Line as clap::Parser>::parse_from(words).args).unwrap();
+}

@@ -80,13 +80,21 @@ const isWide = values => { const some = lasting(values).filter(v => v > 0); retu
 const width = box => Math.max(260, Math.floor(box.getBoundingClientRect().width));
 const axis = extra => ({font: "12px system-ui", labelFont: "12px system-ui", stroke: "#333", grid: {stroke: "#e6e8ec"}, ...extra});
 
+// Charts are drawn when all of a row are there, so that each knows its width.
+const waiting = [];
+
 function draw(box, title, xs, series, options) {
   const figure = make("figure", {}, make("figcaption", {}, title));
   box.append(figure);
+  waiting.push(() => drawIn(figure, xs, series, options));
+}
+
+function drawIn(figure, xs, series, options) {
   const wide = isWide(series.flatMap(s => s.values));
   const values = (u, ticks) => ticks.map(t => t == null ? "" : number(t));
-  new uPlot({
-    width: width(figure), height: 300, cursor: {show: false}, legend: {live: false},
+  const height = 220 + (options.size ?? 40);
+  const chart = new uPlot({
+    width: width(figure), height, cursor: {show: false}, legend: {live: false},
     scales: {x: options.x, y: {distr: wide ? 3 : 1, range: wide ? undefined : (u, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1]}},
     axes: [axis({label: options.label, values: options.ticks, splits: options.splits, rotate: options.rotate, size: options.size}),
       axis({values, size: 62, label: options.unit})],
@@ -95,6 +103,7 @@ function draw(box, title, xs, series, options) {
       points: {show: true, size: 5 + 2 * (at % 3), fill: at % 2 ? "#fff" : COLOURS[at % COLOURS.length]}, ...s.options,
     }))],
   }, [xs, ...series.map(s => s.values.map(v => wide && !(v > 0) ? null : v))], figure);
+  new ResizeObserver(() => { if (width(figure) !== chart.width) chart.setSize({width: width(figure), height}); }).observe(figure);
 }
 
 function curveChart(box, title, curves) {
@@ -160,3 +169,4 @@ for (const done of data.done) {
   section.append(make("details", {}, make("summary", {}, `${done.rows.length} figures of ${done.seeds.length} seed${done.seeds.length > 1 ? "s" : ""}`), make("div", {className: "wide"}, table)),
     make("details", {}, make("summary", {}, "configuration"), make("pre", {}, JSON.stringify(done.config, null, 1))));
 }
+waiting.forEach(draw => draw());

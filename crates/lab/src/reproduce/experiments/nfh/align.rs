@@ -23,6 +23,8 @@ const ERASE_BLOCK: u64 = 256 << 10;
 const SSD_BYTES: u64 = 96 << 20;
 const FILES: u32 = 64;
 const WRITTEN: u64 = 512 << 20;
+/// Schemes that map page by page: an erase block's border is no border to them.
+const PAGE_MAPPED: [&str; 2] = ["page", "dftl"];
 const SECTOR_63: u64 = 63 * 512;
 
 fn align(setting: &ExperimentContext) -> Result<Measured> {
@@ -31,6 +33,7 @@ fn align(setting: &ExperimentContext) -> Result<Measured> {
         "unaligned_from": SECTOR_63,
     }));
     for ftl in SCHEMES.names() {
+        let kind = if PAGE_MAPPED.contains(&ftl) { "page-mapped" } else { "block-mapped" };
         for (name, begins_at) in [("aligned", 0), ("unaligned", SECTOR_63)] {
             let hybrid = Hybrid {
                 ssd_bytes: SSD_BYTES,
@@ -45,7 +48,7 @@ fn align(setting: &ExperimentContext) -> Result<Measured> {
                 |path: &str| flash.and_then(|flash| flash.pointer(path)).and_then(serde_json::Value::as_f64);
             let mut add = |what: &str, path: &str| {
                 if let Some(count) = count(path) {
-                    measured.add(format!("{ftl}/{name}/{what}"), "", count);
+                    measured.add(format!("{kind}, {ftl}/{name}/{what}"), "", count);
                 }
             };
             add("copies", "/nand/copies");
