@@ -64,7 +64,7 @@ pub(super) fn recorded_figures() -> Result<BTreeMap<String, super::Measured>> {
         one.figures.into_iter().for_each(|(name, value)| measured.add(name, "", value));
         (one.id, measured)
     };
-    Ok(parse(RECORDED)?.into_values().map(measured).collect())
+    Ok(lying()?.into_values().map(measured).collect())
 }
 
 /// Writes verdicts to a file, beside those of other claims that are there.
@@ -80,9 +80,11 @@ pub(super) fn record(path: &Path, new: Vec<Recorded>) -> Result<()> {
         false => BTreeMap::new(),
     };
     all.extend(new.into_iter().map(|verdict| (verdict.id.clone(), verdict)));
-    let all: Vec<Recorded> = all.into_values().collect();
-    let text = serde_json::to_string_pretty(&all).map_err(|why| Error::invalid(why.to_string()))?;
-    std::fs::write(path, text + "\n").map_err(|why| Error::io(path.display(), why))
+    // A claim a line, so that what changed can be seen.
+    let line = |one: Recorded| serde_json::to_string(&one).map_err(|why| Error::invalid(why.to_string()));
+    let lines = all.into_values().map(line).collect::<Result<Vec<String>>>()?;
+    let text = format!("[\n{}\n]\n", lines.join(",\n"));
+    std::fs::write(path, text).map_err(|why| Error::io(path.display(), why))
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, Recorded>> {
@@ -110,6 +112,19 @@ pub(super) fn last() -> Result<BTreeMap<String, Recorded>> {
     parse(RECORDED)
 }
 
+/// The same as they lie in the source, without building the program anew.
+#[cfg(test)]
+fn lying() -> Result<BTreeMap<String, Recorded>> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/reproduce/verdicts.json");
+    parse(&std::fs::read_to_string(path).map_err(|why| Error::io(path, why))?)
+}
+
+/// docs/claims.md with the verdicts that lie in the source.
+#[cfg(test)]
+pub(super) fn document_of_source() -> Result<String> {
+    document_of(&lying()?)
+}
+
 /// A claim's recorded verdict, with how many seeds, and why.
 pub(super) fn cells(claim: &Claim, recorded: &BTreeMap<String, Recorded>) -> (Verdict, String, String) {
     let (verdict, found) = verdict(claim, recorded);
@@ -124,17 +139,20 @@ pub(super) fn cells(claim: &Claim, recorded: &BTreeMap<String, Recorded>) -> (Ve
 /// # Errors
 /// The recorded verdicts are none.
 pub(super) fn document() -> Result<String> {
-    let recorded = last()?;
+    document_of(&last()?)
+}
+
+fn document_of(recorded: &BTreeMap<String, Recorded>) -> Result<String> {
     let mut text = String::from(
         "# What the papers claim, and what came of it\n\n\
          Made by `bimetal reproduce claims`. Claims, checks and tolerances are those of the program\n\
          (`crates/lab/src/reproduce/claims`); verdicts are the last that `bimetal reproduce all --record` wrote. A claim holds if\n\
          every check does for every seed in every setting. The reason is made of the figures that decided.\n\n",
     );
-    text += &summary(&recorded);
+    text += &summary(recorded);
     text += "\n| id | paper | claim | verdict | seeds | why |\n|---|---|---|---|--:|---|\n";
     for claim in CLAIMS {
-        let (verdict, seeds, why) = cells(claim, &recorded);
+        let (verdict, seeds, why) = cells(claim, recorded);
         let cells = [
             claim.id.to_string(),
             format!("{}, {}", claim.paper.name(), claim.figure),
