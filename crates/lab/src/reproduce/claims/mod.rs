@@ -273,7 +273,7 @@ pub const fn is(
     paper: f64,
     within: Tolerance<'static>,
 ) -> Check<'static> {
-    Check { what: what, relation: Relation::Is { figure, paper, within } }
+    Check { what, relation: Relation::Is { figure, paper, within } }
 }
 
 /// A check that the paper's figure is one of our draws.
@@ -289,17 +289,17 @@ pub const fn draw(
 
 /// A check of limits.
 pub const fn within(what: &'static str, figure: &'static str, limits: Limits) -> Check<'static> {
-    Check { what: what, relation: Relation::Within { figure, limits } }
+    Check { what, relation: Relation::Within { figure, limits } }
 }
 
 /// A check of a ratio.
 pub const fn ratio(what: &'static str, of: &'static str, to: &'static str, limits: Limits) -> Check<'static> {
-    Check { what: what, relation: Relation::Ratio { of, to, limits } }
+    Check { what, relation: Relation::Ratio { of, to, limits } }
 }
 
 /// A check of an order.
 pub const fn ascending(what: &'static str, figures: &'static [&'static str]) -> Check<'static> {
-    Check { what: what, relation: Relation::Ascending(figures) }
+    Check { what, relation: Relation::Ascending(figures) }
 }
 
 /// A check that figures are alike.
@@ -308,32 +308,32 @@ pub const fn alike(
     figures: &'static [&'static str],
     within: Tolerance<'static>,
 ) -> Check<'static> {
-    Check { what: what, relation: Relation::Alike { figures, within } }
+    Check { what, relation: Relation::Alike { figures, within } }
 }
 
 /// A check that one figure is the least.
 pub const fn least(what: &'static str, of: &'static str, others: &'static [&'static str]) -> Check<'static> {
-    Check { what: what, relation: Relation::Least { of, others } }
+    Check { what, relation: Relation::Least { of, others } }
 }
 
 /// A check that a curve is a straight line.
 pub const fn straight(what: &'static str, curve: &'static str, within: Tolerance<'static>) -> Check<'static> {
-    Check { what: what, relation: Relation::Straight { curve, within } }
+    Check { what, relation: Relation::Straight { curve, within } }
 }
 
 /// A part of a claim that cannot be tested.
 pub const fn untestable(what: &'static str, why: &'static str) -> Check<'static> {
-    Check { what: what, relation: Relation::Untestable(why) }
+    Check { what, relation: Relation::Untestable(why) }
 }
 
 /// A tolerance in the figure's unit.
 pub const fn absolute(width: f64, reason: &'static str) -> Tolerance<'static> {
-    Tolerance { width: Width::Absolute(width), reason: reason }
+    Tolerance { width: Width::Absolute(width), reason }
 }
 
 /// A tolerance as a part.
 pub const fn part(width: f64, reason: &'static str) -> Tolerance<'static> {
-    Tolerance { width: Width::Part(width), reason: reason }
+    Tolerance { width: Width::Part(width), reason }
 }
 
 impl Width {

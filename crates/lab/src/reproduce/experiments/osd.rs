@@ -79,7 +79,7 @@ fn groups(setting: &ExperimentContext, trace: &ObjectTrace) -> Result<Vec<Group>
     let a_pass = |passes: &Passes, all: u64| all as f64 / f64::from(passes.passes.1);
     let group = |((utilisation, blocks), measured): (&(f64, u32), &[Passes])| Group {
         name: format!("{:.0} % full, segments of {} KiB", utilisation * 100.0, blocks * 256),
-        segment_bytes: f64::from(blocks * 256 << 10),
+        segment_bytes: f64::from((blocks * 256) << 10),
         cleaned: std::array::from_fn(|at| a_pass(&measured[at], measured[at].counts.segments_cleaned)),
         copied: std::array::from_fn(|at| a_pass(&measured[at], measured[at].counts.bytes_copied())),
     };
