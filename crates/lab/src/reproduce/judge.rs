@@ -142,8 +142,10 @@ fn why(verdict: Verdict, checks: &[Checked], fitted: Option<&str>) -> String {
     let failed = checks.iter().filter(|check| !check.holds()).map(told);
     let others =
         checks.iter().filter(|check| check.holds() && (verdict == Verdict::Holds || !check.testable));
+    let held = checks.iter().filter(|check| check.holds() && check.testable);
+    let held = held.map(|check| format!("holds: {}", told(check)));
     let all: Vec<String> = match verdict {
-        Verdict::Fails => failed.chain(others.map(told)).collect(),
+        Verdict::Fails => failed.chain(held).chain(others.map(told)).collect(),
         Verdict::HoldsFitted => {
             fitted.map(|which| format!("searched: {which}")).into_iter().chain(failed).collect()
         }
