@@ -22,11 +22,11 @@ struct Addition<'a> {
 
 /// An experiment from nothing.
 const EXPERIMENT: &str = "//! Mine.
-use super::super::{Experiment, Findings};
+use super::super::{Experiment, Measured};
 
 /// Registry line.
 pub(super) const EXPERIMENT: Experiment =
-    Experiment { id: \"mine\", figure: \"none\", about: \"nothing\", seed: 1, run: |_| Ok(Findings { rows: Vec::new(), holds: true, why: \"it is mine\".into(), config: Default::default() }) };
+    Experiment { id: \"mine\", about: \"it is mine\", seconds: 1.0, measure: |_| Ok(Measured::default()) };
 ";
 
 const ADDITIONS: &[Addition] = &[

@@ -558,14 +558,11 @@ fn a_write_cache_takes_a_range_or_the_metadata_of_a_volume_or_what_is_hot() {
 fn experiments_hold_on_the_recorded_traces() {
     let Some(readme) = recorded("README.md") else { return };
     let args = reproduce::Args {
-        ids: ["ftl-table1", "ftl-fig2", "trace-inventory", "trace-p2p"].map(str::to_string).to_vec(),
-        stack: Default::default(),
-        list: false,
+        ids: ["ftl-fig2", "trace-inventory", "trace-p2p"].map(str::to_string).to_vec(),
         json: true,
         traces: readme.parent().map(Path::to_path_buf),
-        plots: None,
-        seed: None,
         strict: true,
+        ..Default::default()
     };
     reproduce::run(&args).unwrap();
 }
@@ -574,13 +571,8 @@ fn experiments_hold_on_the_recorded_traces() {
 fn an_experiment_that_cannot_be_done_is_an_error() {
     let args = reproduce::Args {
         ids: vec!["trace-inventory".to_string()],
-        stack: Default::default(),
-        list: false,
-        json: false,
         traces: Some("/no/such".into()),
-        plots: None,
-        seed: None,
-        strict: false,
+        ..Default::default()
     };
     let why = reproduce::run(&args).unwrap_err();
     assert!(matches!(&why, Error::Invalid(text) if text.contains("not done: trace-inventory")), "{why}");

@@ -1,40 +1,56 @@
-//! An experiment that is a stack file: it is played once, and each of its expectations compared with what came of it.
+//! An experiment that is a stack file: it is played once, and each of its expectations is a check of a claim.
 
-use super::{Findings, Row};
+use super::claims::{Check, Claim, Paper, Relation, Seeds, Tolerance, Way, Width, given};
+use super::measured::{Found, Measured};
+use super::{Done, judge};
 use crate::replay::grid::{flatten, result};
 use crate::stack::file::{Expectation, StackFile};
 use bimetal_base::options::unknown;
 use bimetal_base::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// Plays a stack and compares.
+/// The parameters are in the file.
+const WAYS: &[Way] = &[given("the stack file's")];
+
+/// Plays a stack and judges what it expects.
 ///
 /// # Errors
 /// It expects nothing, or a figure that there is not; it cannot be played.
-pub(super) fn find_out(stack: &StackFile) -> Result<Findings> {
+pub(super) fn find_out(stack: &StackFile, id: &str) -> Result<Done> {
     if stack.expect.is_empty() {
         let example = "[[expect]]\nfigure = \"write_amplification\"\nis = 1.02\nwithin = 0.05";
         return Err(Error::invalid(format!("nothing is expected; write for example\n{example}")));
     }
     let figures = flatten(&result(stack)?);
-    let rows = stack.expect.iter().map(|expected| compare(expected, &figures)).collect::<Result<Vec<_>>>()?;
-    let off: Vec<&str> = rows
-        .iter()
-        .zip(&stack.expect)
-        .filter(|(row, expected)| !row.is_within(expected.within))
-        .map(|(row, _)| row.name.as_str())
-        .collect();
-    let why = match off.as_slice() {
-        [] => "every figure is as near as the file says".to_string(),
-        off => format!("further off than the file says: {}", off.join(", ")),
+    let mut measured = Measured::with(json!(stack));
+    for expected in &stack.expect {
+        let ours = figure(expected, &figures)?;
+        measured.beside(expected.figure.clone(), expected.unit.clone(), expected.is, ours);
+    }
+    let found = Found { seeds: vec![(stack.seed, measured)] };
+    let checks: Vec<Check<'_>> = stack.expect.iter().map(check).collect();
+    let claim = Claim {
+        id: "stack",
+        paper: Paper::Own,
+        figure: "its [[expect]]",
+        says: "what the stack file expects",
+        seeds: Seeds::Fixed("the stack file has its seed"),
+        ways: WAYS,
+        checks: &[],
     };
-    Ok(Findings { holds: off.is_empty(), rows, why, config: json!(stack) })
+    let judgement = judge::judge_by(&claim, &checks, &found)?;
+    let about = stack.about.clone().unwrap_or_else(|| "a stack file".into());
+    Ok(Done { id: id.into(), about, found, judgement: Some(judgement), full: false })
 }
 
-fn compare(expected: &Expectation, figures: &Map<String, Value>) -> Result<Row> {
+fn check(expected: &Expectation) -> Check<'_> {
+    let within = Tolerance { width: Width::Part(expected.within), reason: "the stack file says so" };
+    let figure = expected.figure.as_str();
+    Check { what: figure, relation: Relation::Is { figure, paper: expected.is, within } }
+}
+
+fn figure(expected: &Expectation, figures: &Map<String, Value>) -> Result<f64> {
     let numbers = figures.iter().filter(|(_, value)| value.is_number()).map(|(name, _)| name.as_str());
     let ours = figures.get(&expected.figure).and_then(Value::as_f64);
-    let ours =
-        ours.ok_or_else(|| unknown("expect.figure: the run has no figure", &expected.figure, numbers))?;
-    Ok(Row::compared(&expected.figure, expected.unit.clone(), expected.is, ours))
+    ours.ok_or_else(|| unknown("expect.figure: the run has no figure", &expected.figure, numbers))
 }

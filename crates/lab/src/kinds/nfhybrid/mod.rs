@@ -3,7 +3,7 @@
 pub mod mkfs;
 pub mod options;
 
-mod play;
+pub(crate) mod play;
 
 use super::options::{in_memory, prealloc, value_of};
 use super::volume::{Access, CheckOptions, CheckReport, Problem, VolumeArgs};

@@ -9,6 +9,7 @@ use bimetal_base::runtime::Clock;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_media::BlockDevice;
+use bimetal_media::part::Part;
 use bimetal_media::ram::Ram;
 use bimetal_media::timed::Timed;
 use bimetal_nfhybrid::{NfHybrid, ssd, volume};
@@ -19,6 +20,23 @@ use std::process::Command;
 use std::sync::Arc;
 
 pub(super) fn play(clock: &Clock, args: &Args) -> Result<Subject> {
+    play_laid_out(clock, args, &SsdHalf::default())
+}
+
+/// How the SSD half is laid out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SsdHalf {
+    /// Its sections and tables.
+    pub config: ssd::Config,
+    /// The byte of the SSD at which it begins, as a partition does.
+    pub begins_at: u64,
+}
+
+/// The same with another SSD half.
+///
+/// # Errors
+/// Options that it does not have; a half that is too small.
+pub(crate) fn play_laid_out(clock: &Clock, args: &Args, half: &SsdHalf) -> Result<Subject> {
     if let Some(device) = &args.device {
         let why = format!("--device {device}: nfhybrid has two, --ssd and --disk");
         return Err(Error::invalid(why));
@@ -32,13 +50,17 @@ pub(super) fn play(clock: &Clock, args: &Args) -> Result<Subject> {
     let disk = Arc::new(Ram::from_bytes("disk", ext4_image(args.disk_size, &mut random)?));
     let ssd = Arc::new(Ram::new("ssd", args.ssd_size));
     let born = volume::Birth { now: clock.wall(), identity: identifier(&mut random) };
-    volume::join_devices_as(disk.clone(), ssd.clone(), &ssd::Config::default(), &born)?;
+    let partition = |device: Arc<dyn BlockDevice>| -> Result<Arc<dyn BlockDevice>> {
+        let end = device.info().size_bytes;
+        Ok(if half.begins_at == 0 { device } else { Arc::new(Part::new(device, half.begins_at..end)?) })
+    };
+    volume::join_devices_as(disk.clone(), partition(ssd.clone())?, &half.config, &born)?;
     let disk = device(&args.disk, (None, caching(args)?), disk, args.seed)?;
     let ssd = device(&args.ssd, (ftl(args)?, None), ssd, args.seed)?;
     let timed =
         |device: &Device| -> Arc<dyn BlockDevice> { Arc::new(Timed::model(clock.clone(), device.counted())) };
     let options = nfhybrid_options(&args.options)?;
-    let fs = NfHybrid::open_on(clock.clone(), timed(&disk), Some(timed(&ssd)), options)?;
+    let fs = NfHybrid::open_on(clock.clone(), timed(&disk), Some(partition(timed(&ssd))?), options)?;
     Ok(Subject::new(Arc::new(Tree::new(Arc::new(fs), || ())), vec![("disk", disk), ("ssd", ssd)]))
 }
 

@@ -52,14 +52,25 @@ pub fn replay(args: &Args) -> Result<FilesReport> {
             args.trace()
         )));
     }
-    let sim = Sim::new(args.seed);
-    let (clock, args): (Clock, _) = (Arc::new(sim.clone()), args.clone());
-    sim.run(move || play(&clock, &args, workload))
+    replay_on(args, workload, Subject::make)
 }
 
-fn play(clock: &Clock, args: &Args, workload: Workload) -> Result<FilesReport> {
-    let subject = Subject::make(clock, args)?;
-    play_on(clock, args, workload, subject)
+/// Plays `workload` on the file system that `make` makes, at the pace that `args` say.
+///
+/// # Errors
+/// As [`replay`].
+pub(crate) fn replay_on(
+    args: &Args,
+    workload: Workload,
+    make: impl FnOnce(&Clock, &Args) -> Result<Subject> + Send + 'static,
+) -> Result<FilesReport> {
+    args.check()?;
+    let sim = Sim::new(args.seed);
+    let (clock, args): (Clock, _) = (Arc::new(sim.clone()), args.clone());
+    sim.run(move || {
+        let subject = make(&clock, &args)?;
+        play_on(&clock, &args, workload, subject)
+    })
 }
 
 fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> Result<FilesReport> {

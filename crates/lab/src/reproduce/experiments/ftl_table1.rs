@@ -1,16 +1,13 @@
 //! Doh and others (IEICE 2010), Table 1: Camera-MS500 over three translation layers, with hot metadata and
-//! with a non-volatile cache that takes it.
+//! with a non-volatile cache that takes it, from streams of sectors.
 //!
-//! Three ways:
-//!
-//! - *paper*: operation counts of our schemes, times the costs of the preset `ftl-paper.toml`;
-//! - *data sheet*: simulated time on the K9F1208 class of part, plus 250 µs of software a request;
-//! - *kernel*: the same on the recorded trace of a real kernel's VFAT.
-//!
-//! The claim is judged by the first; the others are printed beside it, and where they give another order
-//! the reason says so.
+//! - *data sheet*: simulated time on the K9F1208 class of part, 250 µs of software a request, and the schemes as they were
+//!   published, on a volume that begins with the flash;
+//! - *fitted*: operation counts of the variants, times the costs, of the preset `ftl-paper.toml`, which were searched until the
+//!   table came out;
+//! - *kernel, data sheet*: the first on the recorded trace of a real kernel's VFAT.
 
-use super::super::{Experiment, ExperimentContext, Findings, Row};
+use super::super::{Experiment, ExperimentContext, Measured};
 use crate::replay::RunReport;
 use bimetal_base::{Error, Result};
 use serde::Deserialize;
@@ -18,28 +15,26 @@ use serde::Deserialize;
 /// Registry line.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "ftl-table1",
-    figure: "003, table 1",
     about: "time of Camera-MS500 over three FTLs, with and without hot metadata",
-    seed: 13,
-    run,
+    seconds: 0.9,
+    measure,
 };
 
 const PRESET: &str = include_str!("../presets/ftl-paper.toml");
 const RECORDED: &str = "block/vfat-camera500.dev.csv.zst";
 /// Bytes before the data, of the recorded volume and of the modelled one.
-const RECORDED_HOT: &str = "0-83968";
+const RECORDED_HOT_BYTES: u64 = 164 * 512;
 const MODELLED_HOT_BYTES: u64 = 161 * 512;
 /// What the software takes for each request that reaches the data-sheet part.
 const OVERHEAD: &str = "--overhead 250us";
 const DEVICE: &str = "--device slc-512";
+/// The schemes as published: the replacement scheme of Linux 2.6.21, Kim and others' log blocks, Lee and others' FAST.
+const PUBLISHED: &str =
+    "nftl:logs=64:logical=33MiB,bast:logs=64:victim=lru:merge=lazy:logical=33MiB,fast:logs=64:logical=33MiB";
 
 /// The paper's rows: its name, our scheme, seconds with hot metadata and without.
-const PAPER: [(&str, &str, f64, f64); 3] =
+pub(super) const PAPER: [(&str, &str, f64, f64); 3] =
     [("Repl", "nftl", 9731.15, 324.65), ("Log", "bast", 1116.10, 350.33), ("FAST", "fast", 2200.72, 331.29)];
-/// How far the paper has the three apart without hot metadata.
-const APART: f64 = 0.08;
-/// How near a gain must be to the paper's.
-const NEAR: f64 = 0.10;
 
 /// The preset file.
 #[derive(Deserialize, serde::Serialize)]
@@ -90,7 +85,7 @@ impl Preset {
         (writes + copies + erases) / 1e3
     }
 
-    fn times(&self, hot: &[RunReport], cold: &[RunReport]) -> Result<Times> {
+    fn times(&self, [hot, cold]: &[Vec<RunReport>; 2]) -> Result<Times> {
         let mapping = [self.mapping_ms.nftl, self.mapping_ms.bast, self.mapping_ms.fast];
         let of =
             |index: usize, runs: &[RunReport]| runs.get(index).map(|run| self.seconds(run, mapping[index]));
@@ -104,7 +99,7 @@ fn pairs(of: impl Fn(usize) -> Option<(f64, f64)>) -> Result<Times> {
 }
 
 /// Simulated seconds.
-fn simulated(hot: &[RunReport], cold: &[RunReport]) -> Result<Times> {
+fn simulated([hot, cold]: &[Vec<RunReport>; 2]) -> Result<Times> {
     let of = |index: usize, runs: &[RunReport]| runs.get(index).map(|run| run.sim_time_ns as f64 / 1e9);
     pairs(|index| of(index, hot).zip(of(index, cold)))
 }
@@ -114,99 +109,74 @@ fn both(
     setting: &ExperimentContext,
     trace: &str,
     ftls: &str,
-    hot: &str,
-) -> Result<(Vec<RunReport>, Vec<RunReport>)> {
+    hot: (u64, u64),
+) -> Result<[Vec<RunReport>; 2]> {
     let line = format!("{trace} {DEVICE} --ftl {ftls} {OVERHEAD}");
-    Ok((setting.replay(&line)?, setting.replay(&format!("{line} --absorb {hot}"))?))
+    let (from, end) = hot;
+    Ok([setting.replay(&line)?, setting.replay(&format!("{line} --absorb {from}-{end}"))?])
 }
 
-fn rows(of: &str, times: &Times) -> Vec<Row> {
-    let mut rows = Vec::new();
+/// Adds times, and the gains that follow, beside the paper's.
+pub(super) fn add(measured: &mut Measured, of: &str, times: &Times) {
     for ((name, _, hot, cold), (our_hot, our_cold)) in PAPER.iter().zip(times) {
-        rows.push(Row::compared(format!("{of}: {name}, hot metadata"), "s", *hot, *our_hot));
-        rows.push(Row::compared(format!("{of}: {name}, without"), "s", *cold, *our_cold));
-        rows.push(Row::compared(format!("{of}: {name}, gain"), "x", hot / cold, our_hot / our_cold));
+        measured.beside(format!("{of}/{name}/hot"), "s", *hot, *our_hot);
+        measured.beside(format!("{of}/{name}/cold"), "s", *cold, *our_cold);
+        measured.beside(format!("{of}/{name}/gain"), "x", hot / cold, our_hot / our_cold);
     }
-    rows
 }
 
-/// The schemes' names from the fastest to the slowest.
-fn order(times: &Times, of: fn(&(f64, f64)) -> f64) -> String {
-    let mut all: Vec<_> = PAPER.iter().map(|row| row.0).zip(times.iter().map(of)).collect();
-    all.sort_by(|a, b| a.1.total_cmp(&b.1));
-    all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" < ")
-}
-
-/// Largest over smallest without hot metadata, less one.
-fn apart(times: &Times) -> f64 {
-    let cold = || times.iter().map(|(_, cold)| *cold);
-    cold().fold(f64::MIN, f64::max) / cold().fold(f64::MAX, f64::min) - 1.0
-}
-
-fn holds(times: &Times) -> bool {
-    let gains = PAPER.iter().zip(times).all(|((_, _, hot, cold), ours)| {
-        let (theirs, ours) = (hot / cold, ours.0 / ours.1);
-        (ours / theirs - 1.0).abs() < NEAR
-    });
-    order(times, |t| t.0) == "Log < FAST < Repl"
-        && order(times, |t| t.1) == "Repl < FAST < Log"
-        && apart(times) < APART
-        && gains
-}
-
-fn run(setting: &ExperimentContext) -> Result<Findings> {
+fn measure(setting: &ExperimentContext) -> Result<Measured> {
     let preset = Preset::load()?;
     let Volume { start, slots } = preset.volume;
-    let trace = setting.seeded(&format!("gen:camera-vfat:format=yes:start={start}:slots={slots}"));
-    let hot_range = format!("{}-{}", start * 512, start * 512 + MODELLED_HOT_BYTES);
-    let (hot, cold) = both(setting, &trace, &preset.ftls(), &hot_range)?;
-    let (paper, sheet) = (preset.times(&hot, &cold)?, simulated(&hot, &cold)?);
-    let mut rows: Vec<_> = [rows("paper preset", &paper), rows("data sheet", &sheet)].concat();
-    let mut orders = vec![describe("with the paper preset", &paper), describe("by the data sheet", &sheet)];
-    if setting.traces.is_some() {
-        let trace = setting.trace(RECORDED)?.name();
-        let (hot, cold) = both(setting, &format!("{trace} --no-flush"), &preset.ftls(), RECORDED_HOT)?;
-        let kernel = simulated(&hot, &cold)?;
-        rows.extend(self::rows("kernel's trace, data sheet", &kernel));
-        orders.push(describe("on the kernel's trace by the data sheet", &kernel));
+    let given = setting.seeded("gen:camera-vfat:format=yes");
+    let searched = setting.seeded(&format!("gen:camera-vfat:format=yes:start={start}:slots={slots}"));
+    let mut measured = Measured::with(serde_json::json!({
+        "preset": preset, "given": given, "searched": searched, "device": DEVICE, "overhead": OVERHEAD, "published": PUBLISHED,
+    }));
+    let published = both(setting, &given, PUBLISHED, (0, MODELLED_HOT_BYTES))?;
+    add(&mut measured, "data sheet", &simulated(&published)?);
+    let hot = (start * 512, start * 512 + MODELLED_HOT_BYTES);
+    add(&mut measured, "fitted", &preset.times(&both(setting, &searched, &preset.ftls(), hot)?)?);
+    if setting.first && setting.traces.is_some() {
+        let trace = format!("{} --no-flush", setting.trace_path(RECORDED)?.display());
+        let kernel = both(setting, &trace, PUBLISHED, (0, RECORDED_HOT_BYTES))?;
+        add(&mut measured, "kernel, data sheet", &simulated(&kernel)?);
     }
-    let config = serde_json::json!({
-        "preset": preset, "trace": trace, "device": DEVICE, "overhead": OVERHEAD, "absorbed": hot_range,
-        "recorded": setting.traces.is_some().then_some(RECORDED),
-    });
-    let why = format!(
-        "claimed: Log < FAST < Repl with hot metadata, Repl < FAST < Log within 8 % without; {}",
-        orders.join("; ")
-    );
-    Ok(Findings { rows, holds: holds(&paper), why, config })
-}
-
-fn describe(how: &str, times: &Times) -> String {
-    let (hot, cold) = (order(times, |t| t.0), order(times, |t| t.1));
-    format!("{how} {hot}, and {cold} within {:.1} %", apart(times) * 100.0)
+    Ok(measured)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::judge::{Verdict, judge};
+    use super::super::super::{Found, claims::CLAIMS};
     use super::*;
 
-    #[test]
-    fn the_table_is_reproduced_with_the_preset_and_its_orders_by_the_data_sheet() {
-        let setting = ExperimentContext { seed: 13, traces: None, plots: None };
-        let findings = run(&setting).unwrap();
-        assert!(findings.holds, "{}", findings.why);
-        assert_eq!(findings.rows.len(), 18);
-        // Every one of the six times of the paper, with its own preset.
-        for row in findings.rows[..9].iter().filter(|row| row.unit == "s") {
-            assert!(row.is_within(0.06), "{row:?}");
-        }
-        assert!(findings.why.contains("by the data sheet Log < FAST < Repl"), "{}", findings.why);
+    /// The claim on the paper's own figures, as if both presets had given them, changed by `change`.
+    fn verdict(change: impl Fn(&mut Times)) -> Verdict {
+        let mut times = PAPER.map(|(_, _, hot, cold)| (hot, cold));
+        change(&mut times);
+        let mut measured = Measured::default();
+        add(&mut measured, "fitted", &times);
+        add(&mut measured, "data sheet", &[(1.0, 1.0); 3]);
+        judge(CLAIMS.find("ftl-table1").unwrap(), &Found { seeds: vec![(1, measured)] }).unwrap().verdict
     }
 
     #[test]
-    fn the_papers_own_figures_hold() {
-        let times = PAPER.map(|(_, _, hot, cold)| (hot, cold));
-        assert!(holds(&times));
-        assert_eq!(order(&times, |t| t.1), "Repl < FAST < Log");
+    fn the_papers_own_figures_hold_and_no_two_of_them_may_change_places() {
+        assert_eq!(verdict(|_| ()), Verdict::HoldsFitted);
+        for (a, b) in [(0, 1), (1, 2), (0, 2)] {
+            assert_eq!(verdict(|times| times.swap(a, b)), Verdict::Fails);
+        }
+        assert_eq!(verdict(|times| times[2].0 *= 1.1), Verdict::Fails, "a gain that is off");
+    }
+
+    #[test]
+    fn every_seed_is_another_table_and_some_break_the_fitted_order() {
+        let claim = CLAIMS.find("ftl-table1").unwrap();
+        let of = |seed| (seed, measure(&ExperimentContext::of_seed(seed)).unwrap());
+        let (first, seventh) = (of(1), of(7));
+        assert_ne!(first.1.get("fitted/FAST/hot").unwrap(), seventh.1.get("fitted/FAST/hot").unwrap());
+        let judged = judge(claim, &Found { seeds: vec![first, seventh] }).unwrap();
+        assert_eq!(judged.verdict, Verdict::Fails, "{}", judged.why);
     }
 }

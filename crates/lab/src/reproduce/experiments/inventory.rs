@@ -3,7 +3,7 @@
 //! The written figures are the table "Counts" of the folder's `README.md`. A trace that agrees in all of
 //! them is one row, its number of requests; a figure that does not is a row more.
 
-use super::super::{Experiment, ExperimentContext, Findings, Row};
+use super::super::{Experiment, ExperimentContext, Measured};
 use bimetal_base::{Error, Result};
 use bimetal_trace::{Summary, summarise};
 use std::path::Path;
@@ -11,10 +11,9 @@ use std::path::Path;
 /// Registry line.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "trace-inventory",
-    figure: "the recorded traces' README",
     about: "requests, bytes, footprint and sequentiality of every recorded block and file trace",
-    seed: 1,
-    run,
+    seconds: 0.4,
+    measure,
 };
 
 const MIB: f64 = (1 << 20) as f64;
@@ -39,9 +38,10 @@ const FIGURES: [(&str, &str, f64); 8] = [
     ("not sequential", "%", 0.6),
 ];
 
-fn run(setting: &ExperimentContext) -> Result<Findings> {
+fn measure(setting: &ExperimentContext) -> Result<Measured> {
     let table = written(&setting.traces_dir()?.join("README.md"))?;
-    let (mut rows, mut wrong) = (Vec::new(), 0);
+    let config = serde_json::json!({ "traces": table.len(), "figures": FIGURES.map(|(name, _, _)| name) });
+    let (mut measured, mut wrong) = (Measured::with(config), 0);
     for line in &table {
         let source = setting.trace(&format!("{}.csv.zst", line.trace))?;
         let found = figures(&summarise(&mut source.open()?)?);
@@ -50,16 +50,12 @@ fn run(setting: &ExperimentContext) -> Result<Findings> {
             let agrees = (ours - paper).abs() <= tolerance;
             wrong += usize::from(!agrees);
             if name == "requests" || !agrees {
-                rows.push(Row::compared(format!("{} {name}", line.trace), unit, paper, ours));
+                measured.beside(format!("{} {name}", line.trace), unit, paper, ours);
             }
         }
     }
-    let why = match wrong {
-        0 => format!("all {} figures of {} traces agree", table.len() * FIGURES.len(), table.len()),
-        wrong => format!("{wrong} figures of {} traces do not agree", table.len()),
-    };
-    let config = serde_json::json!({ "traces": table.len(), "figures": FIGURES.map(|(name, _, _)| name) });
-    Ok(Findings { rows, holds: wrong == 0, why, config })
+    measured.add("figures that differ", "", wrong as f64);
+    Ok(measured)
 }
 
 fn figures(summary: &Summary) -> [f64; 8] {

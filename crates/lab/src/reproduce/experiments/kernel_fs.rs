@@ -4,17 +4,16 @@
 //! unmount), played on the model of a disk and on that of an SSD, one at a time, with their barriers. Ours are the
 //! program's calls on nfhybrid over both models. Programs compute in no time in either, so this is what the devices cost.
 
-use super::super::{Experiment, ExperimentContext, Findings, Row};
+use super::super::{Experiment, ExperimentContext, Measured};
 use crate::replay::{self, Args};
-use bimetal_base::{Error, Result};
+use bimetal_base::Result;
 
 /// Registry line.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "kernel-fsync",
-    figure: "beside the kernel",
     about: "appends with an fsync each: ext2, ext4 and xfs on a disk or an SSD, and nfhybrid on both",
-    seed: 1,
-    run,
+    seconds: 0.4,
+    measure,
 };
 
 const DISK: &str = "hdd-7200";
@@ -24,47 +23,28 @@ const PROGRAMS: [(&str, u64); 2] = [("seq16", 16), ("seq64", 64)];
 const KERNEL: [&str; 3] = ["ext2", "ext4", "xfs"];
 const RECORD_BYTES: u64 = 4096;
 
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
-}
-
-fn run(setting: &ExperimentContext) -> Result<Findings> {
-    let (mut rows, mut beaten, mut alone) = (Vec::new(), true, Vec::new());
+fn measure(setting: &ExperimentContext) -> Result<Measured> {
+    let config = serde_json::json!({ "disk": DISK, "ssd": SSD, "seed": setting.seed });
+    let mut measured = Measured::with(config);
     for (program, mib) in PROGRAMS {
         let fsyncs = (mib << 20) / RECORD_BYTES;
+        let a_sync = |ns: u64| 1e-6 * ns as f64 / fsyncs as f64;
         let calls = format!(
             "gen:fio-job:size={mib}MiB:block=4KiB:requests={fsyncs}:random=0:fsync=1 --fs nfhybrid --disk {DISK} --ssd {SSD} \
              --seed {}",
             setting.seed
         );
-        let hybrid = replay::files::replay(&Args::parse(&calls)?)?;
-        let ours = seconds(hybrid.sim_time_ns);
-        let mut row = |of: &str, on: &str, took: f64| {
-            rows.push(Row::ours(format!("{program}: {of} on {on}"), "ms/fsync", 1e3 * took / fsyncs as f64));
-        };
-        row("nfhybrid", "both", ours);
+        let ours = a_sync(replay::files::replay(&Args::parse(&calls)?)?.sim_time_ns);
         for fs in KERNEL {
-            let trace = format!("block/{fs}-{program}.bio.csv.zst");
-            setting.trace(&trace)?;
-            let path = setting.traces_dir()?.join(&trace);
-            let path =
-                path.to_str().ok_or_else(|| Error::invalid("the folder of traces has a strange name"))?;
+            let path = setting.trace_path(&format!("block/{fs}-{program}.bio.csv.zst"))?;
             let took = |device: &str| -> Result<f64> {
-                let runs = setting.replay(&format!("{path} --device {device}"))?;
-                Ok(seconds(runs.iter().map(|run| run.sim_time_ns).sum()))
+                let runs = setting.replay(&format!("{} --device {device}", path.display()))?;
+                Ok(a_sync(runs.iter().map(|run| run.sim_time_ns).sum()))
             };
-            let (on_disk, on_ssd) = (took(DISK)?, took(SSD)?);
-            row(fs, "the disk", on_disk);
-            row(fs, "the SSD", on_ssd);
-            beaten &= ours * 10.0 < on_disk;
-            alone.push(format!("{:.1} of {fs}'s on the SSD alone ({program})", ours / on_ssd));
+            measured.add(format!("{program}, {fs}/on the disk"), "ms a sync", took(DISK)?);
+            measured.add(format!("{program}, {fs}/on the SSD"), "ms a sync", took(SSD)?);
+            measured.add(format!("{program}, {fs}/nfhybrid"), "ms a sync", ours);
         }
     }
-    let word = if beaten { "is" } else { "is not" };
-    let why = format!(
-        "an fsync through nfhybrid {word} over ten times as fast as through each of them on the disk; it takes {}",
-        alone.join(", ")
-    );
-    let config = serde_json::json!({ "disk": DISK, "ssd": SSD, "seed": setting.seed });
-    Ok(Findings { rows, holds: beaten, why, config })
+    Ok(measured)
 }

@@ -7,9 +7,11 @@ mod ftl_stack;
 mod ftl_table1;
 mod inventory;
 mod kernel_fs;
+mod nfh;
 mod osd;
 mod osd_block;
 mod p2p;
+mod references;
 mod tide;
 
 use super::Experiment;
@@ -20,6 +22,20 @@ pub use ftl_stack::Preset as CameraPreset;
 pub const EXPERIMENTS: Registry<Experiment> = Registry {
     what: "experiment",
     entries: &[
+        &nfh::FIG7,
+        &nfh::FIG8,
+        &nfh::FIG10,
+        &nfh::FIG11,
+        &nfh::FIG12,
+        &nfh::FIG13,
+        &nfh::FIG14,
+        &nfh::FIG15,
+        &nfh::FIG16,
+        &nfh::FIG17,
+        &nfh::FIG18,
+        &nfh::FIG19,
+        &nfh::FIG20,
+        &nfh::ALIGN,
         &ftl_table1::EXPERIMENT,
         &ftl_fig2::EXPERIMENT,
         &ftl_stack::TABLE,
@@ -34,6 +50,7 @@ pub const EXPERIMENTS: Registry<Experiment> = Registry {
         &cmfs::FIG15,
         &cmfs::FIG16,
         &cmfs::RATIO,
+        &cmfs::TABLE2,
         &csw::MIXED,
         &csw::SEQUENTIAL,
         &csw::RANDOM,

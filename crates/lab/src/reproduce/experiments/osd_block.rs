@@ -6,17 +6,16 @@
 //! FATs and the root directory; on any of them pages written again and again, which is all that a cache or a device
 //! can know. The traces wrap around a flash so small that cleaning is at work all the time.
 
-use super::super::{Experiment, ExperimentContext, Findings, Row};
+use super::super::{Experiment, ExperimentContext, Measured};
 use crate::replay::RunReport;
 use bimetal_base::Result;
 
 /// Registry line.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "osd-block",
-    figure: "002, figure 2, by placement handles",
     about: "the same hints over a block interface: copies and erases of a page map with placement handles",
-    seed: 1,
-    run,
+    seconds: 0.6,
+    measure,
 };
 
 /// Trace, size of the device, and who tells which writes are metadata: the trace, or a range of bytes.
@@ -27,6 +26,8 @@ const CASES: [(&str, &str, Option<&str>); 5] = [
     ("block/ext2-pm20kd.bio.csv.zst", "240MiB", None),
     ("block/vfat-camera500.dev.csv.zst", "38MiB", Some("0-82KiB")),
 ];
+/// Pages written three times within so many page writes.
+const HEAT: &str = "heat:3/16384";
 /// Over-provision of the flash, percent.
 const OVER_PROVISION: u32 = 10;
 
@@ -58,31 +59,18 @@ fn replay(
     Ok(reports.first().map(found).unwrap_or(Found { copied: 0.0, erases: 0.0 }))
 }
 
-fn run(setting: &ExperimentContext) -> Result<Findings> {
-    let (mut rows, mut gains, mut losses) = (Vec::new(), Vec::new(), Vec::new());
+fn measure(setting: &ExperimentContext) -> Result<Measured> {
+    let config = serde_json::json!({ "over_provision_percent": OVER_PROVISION, "part": "slc-4k" });
+    let mut measured = Measured::with(config);
     for case in &CASES {
         let name = case.0.split(['/', '.']).nth(1).unwrap_or(case.0);
-        let one = replay(setting, case, case.2, 1)?;
-        let told = if case.2.is_some() { "metadata by its place" } else { "metadata as the trace marks it" };
-        for (what, place) in [(told, case.2), ("hot pages", Some("heat:3/16384"))] {
-            let two = replay(setting, case, place, 2)?;
-            let change =
-                |with: f64, without: f64| if without > 0.0 { (with / without - 1.0) * 100.0 } else { 0.0 };
-            let (copied, erases) = (change(two.copied, one.copied), change(two.erases, one.erases));
-            rows.push(Row::ours(format!("{name}, {what}: pages copied, change"), "%", copied));
-            rows.push(Row::ours(format!("{name}, {what}: erases, change"), "%", erases));
-            let line = format!("{name} ({what}): copied {copied:+.1} %, erases {erases:+.1} %");
-            if copied > 1.0 { &mut losses } else { &mut gains }.push(line);
+        let ways =
+            [("one handle", case.2, 1), ("metadata apart", case.2, 2), ("hot pages apart", Some(HEAT), 2)];
+        for (way, place, handles) in ways {
+            let found = replay(setting, case, place, handles)?;
+            measured.add(format!("{name}/{way}/copied"), "pages", found.copied);
+            measured.add(format!("{name}/{way}/erases"), "", found.erases);
         }
-        rows.push(Row::ours(format!("{name}: pages copied with one handle"), "pages", one.copied));
     }
-    let holds = losses.is_empty();
-    let why = format!(
-        "handles change cleaning without objects: {}{}{}",
-        gains.join("; "),
-        if holds { "" } else { "; and lose: " },
-        losses.join("; ")
-    );
-    let config = serde_json::json!({ "over_provision_percent": OVER_PROVISION, "part": "slc-4k" });
-    Ok(Findings { rows, holds, why, config })
+    Ok(measured)
 }

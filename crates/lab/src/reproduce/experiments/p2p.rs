@@ -1,7 +1,7 @@
 //! The peer-to-peer generator beside the recorded download that it imitates: the workload of figure 13 of
 //! the CSWLRU paper, a download of 739 MB.
 
-use super::super::{Experiment, ExperimentContext, Findings, Row};
+use super::super::{Experiment, ExperimentContext, Measured};
 use bimetal_base::Result;
 use bimetal_trace::{Op, ReadOptions, Record, Source};
 use rustc_hash::FxHashSet;
@@ -9,10 +9,9 @@ use rustc_hash::FxHashSet;
 /// Registry line.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "trace-p2p",
-    figure: "004, figure 13 (workload)",
     about: "how scattered a peer-to-peer download writes: recorded and generated",
-    seed: 1,
-    run,
+    seconds: 0.1,
+    measure,
 };
 
 const RECORDED: &str = "p2p/G4.file.csv.zst";
@@ -51,26 +50,15 @@ fn shape(source: &Source) -> Result<Shape> {
     })
 }
 
-fn run(setting: &ExperimentContext) -> Result<Findings> {
-    let recorded = shape(&setting.trace(RECORDED)?)?;
+fn measure(setting: &ExperimentContext) -> Result<Measured> {
     let source = Source::parse(&setting.seeded("gen:p2p"), ReadOptions::default())?;
-    let generated = shape(&source)?;
-    let mut rows = Vec::new();
-    for (of, shape) in [("recorded", &recorded), ("generated", &generated)] {
-        rows.push(Row::compared(format!("{of}: written"), "MiB", FILE_MB, shape.written_mib));
-        rows.push(Row::ours(format!("{of}: writes"), "", shape.writes));
-        rows.push(Row::ours(format!("{of}: writes not sequential"), "%", shape.apart_percent));
-        rows.push(Row::ours(format!("{of}: distinct pieces in 100 writes"), "", shape.pieces_a_window));
-    }
-    let near = |ours: f64, theirs: f64| (ours / theirs - 1.0).abs() < 0.05;
-    let holds = near(generated.apart_percent, recorded.apart_percent)
-        && near(generated.pieces_a_window, recorded.pieces_a_window)
-        && rows.iter().all(|row| row.is_within(0.001));
-    let why =
-        "the generated download writes as much, in as many pieces at once and as far from sequential as the \
-               recorded one, within 5 %"
-            .to_string();
-    let why = if holds { why } else { format!("not so: {why}") };
     let config = serde_json::json!({ "recorded": RECORDED, "generated": source.name() });
-    Ok(Findings { rows, holds, why, config })
+    let mut measured = Measured::with(config);
+    for (of, shape) in [("recorded", shape(&setting.trace(RECORDED)?)?), ("generated", shape(&source)?)] {
+        measured.beside(format!("{of}/written"), "MiB", FILE_MB, shape.written_mib);
+        measured.add(format!("{of}/writes"), "", shape.writes);
+        measured.add(format!("{of}/not sequential"), "%", shape.apart_percent);
+        measured.add(format!("{of}/pieces"), "", shape.pieces_a_window);
+    }
+    Ok(measured)
 }

@@ -121,6 +121,12 @@ impl Bed {
         self.fs()?.update_if_due(now).map(drop).map_err(core)
     }
 
+    /// Nobody asks for anything for so long; what is due by then is done.
+    pub fn idle(&mut self, time: std::time::Duration) -> Result<()> {
+        let now = (self.clock.now() + time).0 / 1_000_000;
+        self.fs()?.update_if_due(now).map(drop).map_err(core)
+    }
+
     /// Adds files of `file_bytes` until `percent` of all pages are live; how many there are.
     pub fn fill(&mut self, file_bytes: usize, percent: u32) -> Result<usize> {
         let limit = self.bytes / PAGE as u64 * u64::from(percent) / 100;
