@@ -1,5 +1,6 @@
 //! cmfs: files on raw NAND, their metadata in NVRAM.
 
+use super::options::memory_max;
 use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, VolumeArgs};
 use super::{Kind, LiesOn, Make, Mkfs};
 use crate::names::DEVICE;
@@ -97,6 +98,13 @@ fn parse_layout(text: &str) -> Result<cmfs_core::Layout> {
 
 impl Make for CmfsArgs {
     fn make(&self) -> Result<String> {
+        if let Some(bytes) = self.nvram_size.filter(|bytes| *bytes > memory_max()) {
+            return Err(Error::invalid(format!(
+                "--nvram-size: {} is too much; it takes at most half of this machine's memory, {}; a thousandth of the NAND is usual",
+                show_size(bytes),
+                show_size(memory_max())
+            )));
+        }
         let (nand, nvram) = volume::make(&volume::Plan {
             nand: self.nand.clone(),
             nvram: self.nvram.clone(),
