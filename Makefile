@@ -65,7 +65,7 @@ deb: $(if $(BIMETAL),,build)
 	@sh packaging/deb.sh
 
 MUSL = x86_64-unknown-linux-musl
-dist: setup
+dist:
 	@rustup target list --installed 2>/dev/null | grep -q $(MUSL) || rustup target add $(MUSL)
 	@command -v musl-gcc >/dev/null || { echo "musl-gcc is needed: apt-get install musl-tools" >&2; exit 1; }
 	CC_x86_64_unknown_linux_musl=musl-gcc cargo build --release -p bimetal --target $(MUSL)
