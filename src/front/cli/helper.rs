@@ -139,11 +139,10 @@ fn ssd_in_fstab(disk: &OsStr) -> Option<OsString> {
     ]);
     let found = findmnt.arg(disk).stderr(Stdio::null()).output().ok()?.stdout;
     let options = found.split(|byte| *byte == b'\n').next()?;
-    let ssd = split(OsStr::from_bytes(options)).into_iter().find_map(|option| {
+    split(OsStr::from_bytes(options)).into_iter().find_map(|option| {
         let ssd = option.as_bytes().strip_prefix(b"ssd=")?;
         Some(OsString::from_vec(ssd.to_vec()))
-    });
-    ssd
+    })
 }
 
 /// The options of a list that are ours.
