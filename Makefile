@@ -1,13 +1,13 @@
 # Everything a developer or CI runs. Each target installs what it needs.
 
-.PHONY: test test-long lint setup build demo bench bench-cache validation miri deny man
+.PHONY: test test-long lint setup build install uninstall deb dist demo bench bench-cache validation miri deny man
 
 test: setup lint
 	cargo test --workspace --no-run
 	cargo test --workspace --quiet
 
 # What takes long or needs the network: fifty kills, all crash workloads, real work in full measure, long crash runs,
-# the miss counts of libCacheSim. Without the network the last says that it was skipped.
+# the miss counts of libCacheSim, the package in a Debian made for it. Without the network the last two say that they were skipped.
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
 	BIMETAL_MATRIX=all cargo test --quiet --release --test suite fault_matrix -- --nocapture
@@ -39,6 +39,7 @@ test-long: setup
 	cargo test --quiet --test suite newcomer -- --include-ignored
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
+	@sh tests/install.sh
 
 # libCacheSim in a Python environment of its own; without the network, a word about it.
 LIBCACHESIM = target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
@@ -55,6 +56,25 @@ setup:
 build:
 	@echo "Building bimetal: some minutes the first time."
 	@cargo build --release
+
+# What is installed is in packaging/files; PREFIX, DESTDIR and the other directories are explained in packaging/install.sh.
+# `make build` as oneself and `make install` as root: where root has no cargo, what was built is taken. BIMETAL=FILE is another program.
+install: $(if $(BIMETAL),,$(if $(shell command -v cargo),build))
+	@sh packaging/install.sh install
+
+uninstall:
+	@sh packaging/install.sh uninstall
+
+# A Debian package in target/, and an archive with a program that needs no library (with musl; C sources want musl-gcc).
+deb: $(if $(BIMETAL),,build)
+	@sh packaging/deb.sh
+
+MUSL = x86_64-unknown-linux-musl
+dist:
+	@rustup target list --installed 2>/dev/null | grep -q $(MUSL) || rustup target add $(MUSL)
+	@command -v musl-gcc >/dev/null || { echo "musl-gcc is needed: apt-get install musl-tools" >&2; exit 1; }
+	CC_x86_64_unknown_linux_musl=musl-gcc cargo build --release -p bimetal --target $(MUSL)
+	@sh packaging/dist.sh
 
 # Two image files, a real tree, and what the disk half alone is afterwards.
 demo: setup build

@@ -20,6 +20,7 @@ need blkparse blktrace
 need fls sleuthkit
 need unyaffs unyaffs
 need make make
+need debootstrap debootstrap
 need cc gcc
 [ -z "$missing" ] && exit 0
 as_root=""

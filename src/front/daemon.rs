@@ -3,6 +3,7 @@
 //! The process forks while it has one thread. The child becomes the server; the parent waits on a pipe until the
 //! child says that it is ready, or why it is not, and ends with that. A child that dies unheard closes the pipe.
 
+use super::messages;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -56,22 +57,31 @@ fn close_inherited() {
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
 }
 
-/// Where the messages of a process in the background go.
+/// What a process in the background has instead of a terminal.
 pub(super) struct Messages {
     nowhere: OwnedFd,
-    messages: OwnedFd,
+    said: OwnedFd,
 }
 
 impl Messages {
-    /// Opens `log`, or nothing, to append to: to be done before anything that a log that cannot be made should not stop.
+    /// Opens `log` to append to, or else the system's log: to be done before anything that a log that cannot be made should not
+    /// stop, and before anything worth a message.
     pub fn open(log: Option<&Path>) -> Result<Messages> {
         let nowhere = open(Path::new("/dev/null"), OFlags::RDWR)?;
-        let messages = match log {
-            Some(path) => open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)
-                .map_err(|why| why.explained("the log of the server (--log)"))?,
-            None => nowhere.try_clone().map_err(|why| Error::io("/dev/null", why))?,
+        let copy = |of: &OwnedFd| of.try_clone().map_err(|why| Error::io("the log of the server", why));
+        let said = match log {
+            Some(path) => {
+                let file = open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)
+                    .map_err(|why| why.explained("the log of the server (--log)"))?;
+                messages::log_to_file(copy(&file)?.into());
+                file
+            }
+            None => {
+                messages::log_to_system()?;
+                copy(&nowhere)?
+            }
         };
-        Ok(Messages { nowhere, messages })
+        Ok(Messages { nowhere, said })
     }
 }
 
@@ -89,13 +99,14 @@ impl Child {
 }
 
 impl Parent {
-    /// Lets the parent end well. From here on nothing is written to the terminal, but to `messages`.
+    /// Lets the parent end well. From here on nothing is written to the terminal, but to the log.
     pub fn ready(mut self, messages: Messages) -> Result<()> {
-        let Messages { nowhere, messages } = messages;
+        let Messages { nowhere, said } = messages;
         let failed = |why: rustix::io::Errno| Error::io("leaving the terminal", why.into());
         rustix::stdio::dup2_stdin(&nowhere).map_err(failed)?;
-        rustix::stdio::dup2_stdout(&messages).map_err(failed)?;
-        rustix::stdio::dup2_stderr(&messages).map_err(failed)?;
+        rustix::stdio::dup2_stdout(&said).map_err(failed)?;
+        rustix::stdio::dup2_stderr(&said).map_err(failed)?;
+        messages::leave_terminal();
         // A directory that someone may want to unmount is no place to stay.
         std::env::set_current_dir("/").map_err(|why| Error::io("/", why))?;
         // The parent may have been killed meanwhile; the mount is there all the same.

@@ -112,8 +112,14 @@ pub struct Served {
 
 /// Serves `export` at `mountpoint`, an existing directory.
 ///
-/// Fails with [`Error::Io`] if it cannot be mounted there.
+/// Fails with [`Error::Io`] if it cannot be mounted there, with [`Error::Invalid`] if there is no such directory.
 pub fn serve(export: Export, mountpoint: &Path) -> Result<Served> {
+    let name = mountpoint.display();
+    if mountpoint.metadata().is_err_and(|why| why.kind() == io::ErrorKind::NotFound) {
+        return Err(Error::invalid(format!(
+            "{name}: there is no such directory to serve it in; make it: mkdir {name}"
+        )));
+    }
     let counted = Arc::new(Counted::new(export.device));
     let files = Files {
         device: Arc::clone(&counted),

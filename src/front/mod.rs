@@ -9,6 +9,7 @@ pub mod tree;
 
 mod daemon;
 mod live;
+mod messages;
 mod signals;
 
 pub use bimetal_fuse as fuse;

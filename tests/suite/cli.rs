@@ -120,13 +120,37 @@ fn every_name_is_listed_for_programs_completed_by_shells_and_near_misses_are_tol
 }
 
 #[test]
+fn what_is_not_there_or_too_much_is_refused_with_what_helps_and_nothing_is_made() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name).display().to_string();
+    let (image, nand, nvram, place) = (at("image"), at("nand"), at("nvram"), at("no such place"));
+    fs::write(&image, vec![0; 1 << 20]).unwrap();
+    let export = ["export", "--device", "hdd-7200", &image, "--file", &place];
+    let mkfs = ["mkfs", "cmfs", "--nand", &nand, "--nvram", &nvram, "--nvram-size", "100TiB"];
+    for (args, part) in [(&export[..], "make it: mkdir"), (&mkfs[..], "half of this machine's memory")] {
+        let failed = run(args);
+        assert_eq!(failed.status.code(), Some(1), "{args:?}");
+        assert!(err(&failed).contains(part), "{args:?}: {}", err(&failed));
+    }
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn every_verb_has_a_man_page_and_shells_can_complete_them() {
     let home = tempfile::tempdir().unwrap();
     assert!(run(&["man", home.path().to_str().unwrap()]).status.success());
     for verb in ["mount", "umount", "status", "fsck", "put", "mkfs-nfhybrid"] {
         let page = fs::read_to_string(home.path().join(format!("bimetal-{verb}.1"))).unwrap();
-        assert!(page.contains("SYNOPSIS"), "{verb}");
+        assert!(page.contains("SYNOPSIS") && page.contains(".SH EXAMPLES\n"), "{verb}");
+        assert!(!page.contains("EXTRA"), "{verb}");
     }
+    let page = fs::read_to_string(home.path().join("bimetal-fsck.1")).unwrap();
+    assert!(page.contains(".SH EXIT STATUS\n"), "{page}");
+    let page = fs::read_to_string(home.path().join("bimetal.1")).unwrap();
+    assert!(
+        page.contains(".SH ENVIRONMENT\n") && page.contains("BIMETAL_LOG") && page.contains("bimetal\\-man"),
+        "{page}"
+    );
     for shell in ["bash", "zsh", "fish"] {
         assert!(out(&run(&["completions", shell])).contains("bimetal"), "{shell}");
     }
@@ -141,7 +165,7 @@ fn every_verb_shows_an_example() {
     let verbs = verbs.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let verbs: Vec<&str> = verbs.filter(|verb| !verb.is_empty()).collect();
     assert!(verbs.len() > 12, "{verbs:?}");
-    for verb in verbs.into_iter().filter(|verb| *verb != "help").chain(["man"]) {
+    for verb in verbs.into_iter().filter(|verb| *verb != "help") {
         let help = out(&run(&[verb, "--help"]));
         assert!(help.contains("Example") && help.contains("  bimetal "), "{verb}:\n{help}");
     }

@@ -36,7 +36,7 @@ fn the_page_of_errors_lists_every_one_and_no_other() {
 
 #[test]
 fn every_document_that_another_names_is_there() {
-    for page in ["README.md", "docs/DESIGN.md", "docs/errors.md", "docs/reliability.md"] {
+    for page in ["README.md", "docs/DESIGN.md", "docs/errors.md", "docs/install.md", "docs/reliability.md"] {
         let home = Path::new(page).parent().expect("a folder");
         let text = text(page);
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

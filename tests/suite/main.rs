@@ -17,6 +17,7 @@ mod fsck;
 mod ftl;
 mod fuse;
 mod guard;
+mod install;
 mod layers;
 mod media;
 mod mounts;

@@ -158,7 +158,8 @@ impl Ext4 {
         if journal.needs_recovery() {
             if options.read_only {
                 return Err(Error::invalid(format!(
-                    "{name}: the journal has to be replayed, which changes the device; open it for writing"
+                    "{name}: it was not unmounted, and its journal has to be replayed, which changes it: mount it once with the kernel, or \
+                     run e2fsck -p {name}"
                 )));
             }
             journal.recover_to(options.journal_end)?;

@@ -155,7 +155,12 @@ fn shorten(notes: &mut Vec<Value>) {
     let more = notes.len() - shown;
     if more > 0 {
         notes.truncate(shown);
-        notes.push(format!("{more} more notes; the server's log has them (bimetal mount --log FILE)").into());
+        notes.push(
+            format!(
+                "{more} more notes; the server's log has them (journalctl -t bimetal, or what --log named)"
+            )
+            .into(),
+        );
     }
 }
 

@@ -48,7 +48,7 @@ impl Mkimage {
         let epoch = mkimage::source_date_epoch()?;
         let seed = self.seed.or(epoch.map(|epoch| epoch as u64));
         let contents = Contents { dir: self.dir.clone(), seed, epoch, owner: self.owner };
-        let made = mkimage::make(&self.to.plan(), &contents)?;
+        let made = mkimage::make(&self.to.plan()?, &contents)?;
         let (used, all) = made.pages;
         super::say(&format!(
             "{} names and {} of files in {used} of {all} pages, {} of {} of NVRAM; mount it with:\n  {}",

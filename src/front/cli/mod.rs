@@ -1,8 +1,8 @@
 //! The `bimetal` command: verbs first, one file a verb.
 //!
 //! Exit codes: 0 when all that was asked for was done, 1 when something was not, 2 when the command line makes no
-//! sense; fsck has those of e2fsck. Messages go to standard error, as `bimetal: what: why; remedy`. Under the name `mount.bimetal` the
-//! command is what mount(8) calls for `mount -t bimetal`.
+//! sense; fsck has those of e2fsck. Messages go to standard error, as `bimetal: what: why; remedy`. Under the names
+//! `mount.bimetal`, `umount.bimetal` and `fsck.bimetal` the command is what mount(8), umount(8) and fsck(8) call.
 
 mod adopt;
 mod cat;
@@ -30,18 +30,19 @@ mod status;
 mod umount;
 
 use crate::Result;
-use crate::front::{replay, reproduce};
+use crate::front::{messages, replay, reproduce};
 use clap::{CommandFactory, Parser, Subcommand};
+use helper::Called;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 const ENVIRONMENT: &str = "\
 Environment:
   BIMETAL_SSD, BIMETAL_DISK     what --ssd and --disk say otherwise
   BIMETAL_NAND, BIMETAL_NVRAM   what --nand and --nvram say otherwise, except to status and export
-  BIMETAL_LOG                   what to report: error, warn (default), info, debug, trace";
+  BIMETAL_LOG                   what to report: error, warn (default), info, debug, trace; to the
+                                log of a server in the background info, where nothing else is said";
 
 /// One file system over a small SSD and a large disk.
 #[derive(Debug, Parser)]
@@ -75,7 +76,6 @@ enum Verb {
     Reproduce(reproduce::Args),
     Export(export::ExportVerb),
     List(list::List),
-    #[command(hide = true)]
     Man(generate::Man),
     Completions(generate::Completions),
 }
@@ -83,7 +83,11 @@ enum Verb {
 /// Runs the command line this process was started with.
 pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let args = helper::translate(&args).unwrap_or(args);
+    let args = match helper::translate(&args) {
+        None => args,
+        Some(Called::As(line)) => line,
+        Some(Called::Idle) => return ExitCode::SUCCESS,
+    };
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         // fsck(8) knows this one by another number.
@@ -94,15 +98,7 @@ pub fn main() -> ExitCode {
         }
         Err(why) => why.exit(),
     };
-    let filter = EnvFilter::try_from_env("BIMETAL_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        // It would be said on standard error, which is what failed, and end the process.
-        .log_internal_errors(false)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+    messages::begin();
     match run(cli.verb) {
         Ok(code) => code,
         Err(why) => {

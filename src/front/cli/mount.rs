@@ -39,7 +39,8 @@ pub(super) struct MountVerb {
     /// Serve from this process, with messages to standard error, until the mount ends
     #[arg(short, long)]
     foreground: bool,
-    /// Append the server's messages to this file; without it a server in the background is silent
+    /// Append the server's messages to this file; without it those of a server in the background go to the system's log (syslog,
+    /// the journal)
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     log: Option<PathBuf>,
     /// The directory to mount on
@@ -55,20 +56,22 @@ impl MountVerb {
         }
         let (front, own) = self.sort_options()?;
         if self.foreground {
-            self.start(&front, &own)?.0.wait()?;
+            self.start(&front, &own)?.wait()?;
             return Ok(ExitCode::SUCCESS);
         }
         match daemon::split()? {
             Side::Parent(child) => child.wait()?,
             Side::Child(parent) => match self.start_in_background(&front, &own) {
                 Err(why) => parent.failed(&why),
-                Ok(((mount, notes), messages)) => {
+                Ok((mount, messages)) => {
+                    let (place, source) = (self.mountpoint.display(), &front.fsname);
+                    tracing::info!("{source} is mounted on {place}");
                     parent.ready(messages)?;
-                    if self.log.is_some() {
-                        // The terminal had them, and a status shows the first only.
-                        notes.iter().for_each(|note| tracing::warn!("{note}"));
+                    if let Err(why) = mount.wait() {
+                        tracing::error!("{source} is not mounted on {place} any more, and {why}");
+                        return Ok(ExitCode::FAILURE);
                     }
-                    mount.wait()?;
+                    tracing::info!("{source} is not mounted on {place} any more; everything is written");
                 }
             },
         }
@@ -101,14 +104,14 @@ impl MountVerb {
         Ok((front, own))
     }
 
-    fn start_in_background(&self, front: &MountOptions, own: &[String]) -> Result<(Started, Messages)> {
+    fn start_in_background(&self, front: &MountOptions, own: &[String]) -> Result<(Mount, Messages)> {
         let messages = Messages::open(self.log.as_deref())?;
         Ok((self.start(front, own)?, messages))
     }
 
     /// All that can refuse a mount comes before the volume is written to: the volume is looked at and its recovery tried
-    /// in memory, then the kernel mounts, then the volume is opened, then served. With the mount comes what was noticed.
-    fn start(&self, front: &MountOptions, own: &[String]) -> Result<Started> {
+    /// in memory, then the kernel mounts, then the volume is opened, then served.
+    fn start(&self, front: &MountOptions, own: &[String]) -> Result<Mount> {
         let signals = signals::hold()?;
         let access = if front.read_only { Access::Read } else { Access::Write };
         let prepared = volume::prepare(&self.volume, access, own)?;
@@ -118,7 +121,6 @@ impl MountVerb {
         let place = Place::take(&self.mountpoint, front)?;
         let (fs, devices) = prepared.begin()?;
         let fs: Arc<dyn FileSystem> = fs.into();
-        let notes = super::scrub::notes_of(&*fs);
         let mount = place.serve(devices, fs.clone()).inspect_err(|_| {
             // It was opened for nothing; what it says about closing matters less than why.
             let _ = fs.shutdown();
@@ -130,12 +132,9 @@ impl MountVerb {
             end_on_signal(signal, &place, &unmounter, &*fs, before);
             before = true;
         })?;
-        Ok((mount, notes))
+        Ok(mount)
     }
 }
-
-/// A mount, and what was noticed on the way to it.
-type Started = (Mount, Vec<String>);
 
 /// `-o lag=5s,64MiB` comes apart at its comma: a size by itself belongs to the option before it.
 pub(super) fn joined_lists(options: &[String]) -> Vec<String> {

@@ -111,7 +111,7 @@ struct Sum {
 }
 
 /// What a volume noticed when it was opened.
-pub(super) fn notes_of(fs: &dyn FileSystem) -> Vec<String> {
+fn notes_of(fs: &dyn FileSystem) -> Vec<String> {
     let status = fs.control_get(fs.root(), STATUS).unwrap_or_default();
     let status: Value = serde_json::from_slice(&status).unwrap_or_default();
     let notes = status["notes"].as_array().into_iter().flatten();

@@ -161,13 +161,13 @@ fn heed(place: &Path, mut farewell: File) -> Result<()> {
         _ => "what was not fsynced may be lost".to_string(),
     };
     Err(Error::invalid(format!(
-        "{place} is unmounted, but not everything could be written out: {why}; {lost}. What was fsynced is in the SSD's log: mount both halves again to have it on the disk. See the server's log (bimetal mount --log FILE), dmesg, and bimetal fsck -n"
+        "{place} is unmounted, but not everything could be written out: {why}; {lost}. What was fsynced is in the SSD's log: mount both halves again to have it on the disk. See the server's log (journalctl -t bimetal, or what --log named), dmesg, and bimetal fsck -n"
     )))
 }
 
 fn died(place: &Path, how: &str) -> Error {
     Error::invalid(format!(
-        "{} is unmounted, but {how}; mount it again (what was fsynced is recovered then), and look at its log (bimetal mount --log FILE) and at dmesg",
+        "{} is unmounted, but {how}; mount it again (what was fsynced is recovered then), and look at its log (journalctl -t bimetal, or what --log named) and at dmesg",
         place.display()
     ))
 }

@@ -1,5 +1,6 @@
 //! cmfs: files on raw NAND, their metadata in NVRAM.
 
+use super::options::memory_max;
 use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, VolumeArgs};
 use super::{Kind, LiesOn, Make, Mkfs};
 use crate::names::DEVICE;
@@ -97,8 +98,18 @@ fn parse_layout(text: &str) -> Result<cmfs_core::Layout> {
 
 impl CmfsArgs {
     /// The volume that is to be made.
-    pub fn plan(&self) -> volume::Plan {
-        volume::Plan {
+    ///
+    /// # Errors
+    /// More NVRAM than memory can hold.
+    pub fn plan(&self) -> Result<volume::Plan> {
+        if let Some(bytes) = self.nvram_size.filter(|bytes| *bytes > memory_max()) {
+            return Err(Error::invalid(format!(
+                "--nvram-size: {} is too much; it takes at most half of this machine's memory, {}; a thousandth of the NAND is usual",
+                show_size(bytes),
+                show_size(memory_max())
+            )));
+        }
+        Ok(volume::Plan {
             nand: self.nand.clone(),
             nvram: self.nvram.clone(),
             device: self.device.clone(),
@@ -106,7 +117,7 @@ impl CmfsArgs {
             nvram_bytes: self.nvram_size,
             layout: self.layout,
             force: self.force,
-        }
+        })
     }
 
     /// The command that mounts it.
@@ -120,7 +131,7 @@ impl CmfsArgs {
 
 impl Make for CmfsArgs {
     fn make(&self) -> Result<String> {
-        let (nand, nvram) = volume::make(&self.plan())?;
+        let (nand, nvram) = volume::make(&self.plan()?)?;
         Ok(format!(
             "made a cmfs on {} of NAND with {} of NVRAM; mount it with:\n  {}",
             show_size(nand),
