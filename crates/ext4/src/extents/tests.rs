@@ -159,7 +159,7 @@ fn no_order_of_changes_takes_more_nodes_than_was_said_before() {
                 (_, Spot::Hole(_)) => {
                     left -= 1;
                     let near = rng.random_range(0..2) == 0;
-                    let at = if near { u64::from(block) * 10 + 40 } else { 1 << 30 | u64::from(left) << 8 };
+                    let at = if near { u64::from(block) * 10 + 40 } else { 1 << 30 | left << 8 };
                     extents.insert(Extent::new(block, at, 1, false));
                 }
                 (_, Spot::Extent(extent)) if extent.unwritten => {
@@ -173,7 +173,7 @@ fn no_order_of_changes_takes_more_nodes_than_was_said_before() {
                 (_, Spot::Extent(_)) if moving => {
                     left -= 1;
                     extents.cut(block, u64::from(block) + 1, |_, _| ());
-                    extents.insert(Extent::new(block, 1 << 31 | u64::from(left) << 8, 1, false));
+                    extents.insert(Extent::new(block, 1 << 31 | left << 8, 1, false));
                 }
                 _ => {}
             }
