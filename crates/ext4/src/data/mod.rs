@@ -344,7 +344,7 @@ impl Ext4 {
     /// Gives space without data to the holes among the `len` blocks from `block` on, as far as one step goes. The
     /// answer is the block up to which that is: if it is not the end, go on from there with credits of its own. `promised`
     /// blocks of the range were promised before; the promise of those that have their place now is to be taken back. So were
-    /// nodes for as many extents as there are holes, [`PREALLOCATE_RUNS`](crate::PREALLOCATE_RUNS) at most.
+    /// nodes for as many extents as there are holes, [`PREALLOCATE_RUNS`] at most.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if there is not enough for all of it, [`Error::TooLarge`], as [`Ext4::inode_mut`]; this step
