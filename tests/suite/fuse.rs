@@ -597,6 +597,22 @@ fn a_mount_in_use_stays_and_says_how_to_go_on() {
 }
 
 #[test]
+fn what_is_mounted_elsewhere_too_is_unmounted_here_and_said_to_go_on_there() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=64MiB");
+    let other = tempfile::tempdir().unwrap();
+    let bound =
+        Command::new("mount").args(["--bind"]).arg(mounted.path()).arg(other.path()).output().unwrap();
+    assert!(bound.status.success(), "{}", String::from_utf8_lossy(&bound.stderr));
+    let told = mounted.unmount();
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    let ended = bimetal().arg("umount").arg(other.path()).output().unwrap();
+    let remedy = format!("bimetal umount {} ends it", other.path().canonicalize().unwrap().display());
+    assert!(told.status.code() == Some(1) && said.contains(&remedy), "{said}");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[test]
 fn a_termination_signal_unmounts_and_waits_for_those_who_still_use_it() {
     need_fuse!();
     let home = tempfile::tempdir().unwrap();

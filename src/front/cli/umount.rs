@@ -68,6 +68,14 @@ impl Umount {
             }
             _ => why,
         })?;
+        if let Some(other) = mounted.elsewhere.first().filter(|_| server.is_some()) {
+            return Err(Error::invalid(format!(
+                "{} is unmounted, but its server goes on: the same is mounted on {}, too; bimetal umount {} ends it",
+                place.display(),
+                other.display(),
+                other.display()
+            )));
+        }
         if let Some(server) = server {
             let progress = Progress::spinner("the server writes everything out");
             let ended = poll(&mut [PollFd::new(&server, PollFlags::IN)], None);

@@ -132,14 +132,23 @@ pub struct MountedAt {
     pub source: String,
     /// Nothing can be changed through it.
     pub read_only: bool,
+    /// Where else the same is mounted: `mount --bind` shows it there, too.
+    pub elsewhere: Vec<PathBuf>,
 }
 
 /// What is mounted on `place`, an absolute path without links: the last of several.
 pub fn mounted_at(place: &Path) -> Option<MountedAt> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let found = table.lines().rev().filter_map(parse_mount).find(|mount| Path::new(&mount.at) == place)?;
-    let MountLine { kind, source, read_only, .. } = found;
-    Some(MountedAt { kind, source: source.to_string_lossy().into_owned(), read_only })
+    let all: Vec<MountLine> = table.lines().rev().filter_map(parse_mount).collect();
+    let here = all.iter().position(|mount| Path::new(&mount.at) == place)?;
+    let MountLine { number, kind, source, read_only, .. } = &all[here];
+    let others = all.iter().enumerate().filter(|(index, mount)| *index != here && mount.number == *number);
+    Some(MountedAt {
+        kind: kind.clone(),
+        source: source.to_string_lossy().into_owned(),
+        read_only: *read_only,
+        elsewhere: others.map(|(_, mount)| PathBuf::from(&mount.at)).collect(),
+    })
 }
 
 /// A line of mountinfo, as proc(5) has it.
