@@ -9,9 +9,11 @@
 use super::Shared;
 use super::core::Core;
 use super::frames::{Claimed, FRAME, Frame, blocks_within};
-use super::write::Grown;
+use super::partial::load_frame;
+use super::write::{Grown, Made};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
+use bimetal_ext4::Mapping;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -52,16 +54,39 @@ impl Shared {
                 }
             }
         }
-        let is_dirty = |index: u64| {
-            grown.missing.iter().any(|(missing, _)| *missing == index)
-                || core.nodes.get(ino).is_some_and(|node| node.frames().contains_key(&index))
-        };
-        // Of a frame that the extent has a part of, there may be data beside it.
-        let is_apart = |block: u64| block.is_multiple_of(per_frame) || is_dirty(block / per_frame);
-        let fit = |extent: &Range<u64>| {
-            is_apart(extent.start) && (extent.end == end_of_file || is_apart(extent.end))
-        };
-        if extents.iter().all(fit) { Ok(extents) } else { Err(FULL) }
+        Ok(extents)
+    }
+
+    /// The frames that these extents have only a part of and that are not dirty, nor about to be ([`Grown`]): as they are, for
+    /// beside the extent there may be data. They are its first and its last at most.
+    pub(super) fn edges_to_fill(
+        &self,
+        core: &mut Core,
+        ino: Ino,
+        grown: &Grown,
+        extents: &[Range<u64>],
+    ) -> Result<Made> {
+        let per_frame = self.blocks_per_frame;
+        let end_of_file = core.ext4.inode(ino)?.size.div_ceil(self.disk_block_bytes as u64);
+        let mut edges = Made::new();
+        for block in extents.iter().flat_map(|extent| [extent.start, extent.end]) {
+            let index = block / per_frame;
+            let made = |index| edges.iter().any(|(edge, ..)| *edge == index);
+            let grows = |index| grown.missing.iter().any(|(missing, _)| *missing == index);
+            let is_dirty = core.nodes.get(ino).is_some_and(|node| node.frames().contains_key(&index));
+            if block.is_multiple_of(per_frame) || is_dirty || made(index) || grows(index) {
+                continue;
+            }
+            let mut claimed = Claimed::default();
+            for within in 0..per_frame.min(end_of_file.saturating_sub(index * per_frame)) {
+                if let Mapping::Data { .. } = core.ext4.map(ino, index * per_frame + within, 1)? {
+                    claimed.covers |= 1 << within;
+                    claimed.live += 1;
+                }
+            }
+            edges.push((index, load_frame(self, core, ino, index)?, claimed));
+        }
+        Ok(edges)
     }
 
     /// Makes the rest of these extents dirty, with zeros. It has its blocks, and one leaf of the tree says so: it needs no credits

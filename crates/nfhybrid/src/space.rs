@@ -230,18 +230,15 @@ impl Shared {
         Ok(Credits { bytes: 2 * FRAME as u64, ..Credits::blocks(blocks) })
     }
 
-    /// An error if a range cannot have the space it is to get; before anything changes.
-    fn check_room(&self, core: &mut Core, ino: Ino, bytes: Range<u64>, what: Fallocate) -> Result<()> {
-        // The first step of a reservation looks at all of it.
-        if !matches!(what, Fallocate::Zero { .. }) {
-            return Ok(());
-        }
-        core.inode_of_file(ino)?;
+    /// Blocks that are set aside for a range before anything of it changes: what is punched is not free before the next
+    /// commit, and the tree may take some of what is.
+    fn blocks_aside(&self, bytes: &Range<u64>, what: Fallocate) -> u64 {
         let block_bytes = self.disk_block_bytes as u64;
-        let blocks = bytes.end.div_ceil(block_bytes) - bytes.start / block_bytes;
-        core.ext4.reserve(blocks)?;
-        core.ext4.unreserve(blocks);
-        Ok(())
+        match what {
+            Fallocate::Zero { .. } => bytes.end.div_ceil(block_bytes) - bytes.start / block_bytes,
+            // The first step of a reservation looks at all of it.
+            Fallocate::Reserve { .. } | Fallocate::Punch => 0,
+        }
     }
 
     /// The work of `fallocate`, also for recovery, as far as one step goes: the byte up to which that is.
@@ -257,8 +254,11 @@ impl Shared {
         let extents = self.extents_to_allocate(core, ino, &bytes, what)?;
         core.grown(ino, extents, |core| {
             // Beside what its tree was promised now.
-            self.check_room(core, ino, bytes.clone(), what)?;
-            self.allocate_promised(core, ino, bytes, what, now)
+            let aside = self.blocks_aside(&bytes, what);
+            core.ext4.reserve(aside)?;
+            let done = self.allocate_promised(core, ino, bytes, what, aside, now);
+            core.ext4.unreserve(aside);
+            done
         })
     }
 
@@ -268,6 +268,7 @@ impl Shared {
         ino: Ino,
         bytes: Range<u64>,
         what: Fallocate,
+        aside: u64,
         now: Stamp,
     ) -> Result<u64> {
         let old = core.inode_of_file(ino)?.size;
@@ -281,7 +282,7 @@ impl Shared {
             let last = reached.div_ceil(block_bytes);
             let per_frame = self.blocks_per_frame;
             let promised = core.node_of(ino).promised_in(&(first..last), per_frame);
-            let to = core.ext4.preallocate(ino, first, last - first, promised)?;
+            let to = core.ext4.preallocate(ino, first, last - first, promised + aside)?;
             let placed = core.node_of(ino).placed_in(&(first..to), per_frame);
             core.ext4.unreserve(placed);
             if to < last {

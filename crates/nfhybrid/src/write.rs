@@ -103,7 +103,9 @@ impl Shared {
 
     fn credits_to_write(&self, core: &mut Core, ino: Ino, offset: u64, len: usize) -> Result<Credits> {
         let frames = frame_from(offset + len as u64) - frame_of(offset);
-        let journal = core.ext4.credits_for_data(ino, frames * self.blocks_per_frame)?;
+        // Where blocks are smaller than frames, those beside reserved space may come along ([`Shared::edges_to_fill`]).
+        let beside = if self.blocks_per_frame > 1 { 2 } else { 0 };
+        let journal = core.ext4.credits_for_data(ino, (frames + beside) * self.blocks_per_frame)?;
         Ok(Credits { journal, bytes: len as u64, records: 0 })
     }
 
@@ -218,10 +220,13 @@ impl Shared {
         match core.set_needs(ino, Needs { placing: needs.placing + placing, ..needs }) {
             Err(Error::NoSpace(_)) if placing > 0 => {
                 filled = self.extents_to_fill(core, ino, grown, file)?;
-                let count = filled.len() as u64;
-                core.set_needs(ino, Needs { filled: needs.filled + count, ..needs })?;
+                let edges = self.edges_to_fill(core, ino, grown, &filled)?;
+                needs.overwrites += edges.iter().map(|(_, _, claimed)| u64::from(claimed.live)).sum::<u64>();
+                needs.filled += filled.len() as u64;
+                core.set_needs(ino, needs)?;
                 let claims = made.iter_mut().map(|(_, _, claimed)| claimed);
                 claims.chain(reaching.iter_mut().map(|(_, claimed)| claimed)).for_each(|c| c.placing = 0);
+                made.extend(edges);
             }
             done => done?,
         }
@@ -314,8 +319,8 @@ impl Shared {
         ino: Ino,
         missing: &Claims,
         overwritten: Option<Range<u64>>,
-    ) -> Result<SmallVec<[(u64, Frame, Claimed); 8]>> {
-        let mut made = SmallVec::new();
+    ) -> Result<Made> {
+        let mut made = Made::new();
         for &(index, claimed) in missing {
             let bytes = index * FRAME as u64..(index + 1) * FRAME as u64;
             let whole =
@@ -338,6 +343,9 @@ pub(super) struct Reach<'a> {
 
 /// Frames, and what their blocks are.
 pub(super) type Claims = SmallVec<[(u64, Claimed); 8]>;
+
+/// Frames with their contents, and what their blocks are.
+pub(super) type Made = SmallVec<[(u64, Frame, Claimed); 8]>;
 
 /// Frames that become dirty, or of which more blocks get data.
 #[derive(Default)]

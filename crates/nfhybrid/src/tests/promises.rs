@@ -239,6 +239,68 @@ fn what_becomes_data_as_a_whole_takes_no_hole_beside_it_along() {
     end(fs, &disk);
 }
 
+/// An extent of reserved space begins and ends inside frames that hold data beside it and are not dirty.
+#[test]
+fn what_becomes_data_as_a_whole_keeps_the_data_beside_it() {
+    let options = ["-b", "1024", "-N", "1000", "-m", "0", "-J", "size=4"];
+    let Some((disk, ssd)) = halves_with(16, 16, &ssd::Config::default(), &options) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let victim = create(&fs, "victim", b"");
+    for block in [0, 1, 11, 13, 15] {
+        write(&fs, victim, block * 1024, &noise(block, 1024)).unwrap();
+    }
+    fs.commit().unwrap();
+    fs.fallocate(victim, 2048, 9 * 1024, Fallocate::Reserve { keep_size: false }).unwrap();
+    let fives = fives(&fs, 400);
+    fs.commit().unwrap();
+    take_all(&fs, 0, 1024);
+    for ino in &fives {
+        if free(&fs) == 0 {
+            break;
+        }
+        for block in [1, 3, 5, 7] {
+            write(&fs, *ino, block * 1024, &noise(block, 1024)).unwrap();
+        }
+    }
+    let mut expected = contents(&fs, "victim");
+    assert_eq!(write(&fs, victim, 5 * 1024, &noise(6, 1024)).unwrap(), 1024);
+    assert!(fs.shared.core.lock().dirty.needs().filled > 0, "a node was left: the test shows nothing");
+    expected[5 * 1024..6 * 1024].copy_from_slice(&noise(6, 1024));
+    assert!(contents(&fs, "victim") == expected);
+    fs.fsync(victim, false).unwrap().get().unwrap();
+    let images = [disk.image(), ssd.image()];
+    fs.commit().unwrap();
+    assert!(contents(&fs, "victim") == expected);
+    end(fs, &disk);
+    let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(contents(&fs, "victim") == expected);
+    end(fs, &disk);
+}
+
+/// Punching the hole takes a node, and of the blocks that data may have just as many are left as are to be zeroed.
+#[test]
+fn a_zeroing_whose_hole_takes_a_node_has_its_blocks_set_aside() {
+    let options = ["-b", "1024", "-N", "1000", "-m", "0", "-J", "size=4"];
+    for left in 0..8 {
+        let Some((disk, ssd)) = halves_with(16, 16, &ssd::Config::default(), &options) else { return };
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let victim = create(&fs, "victim", b"");
+        for block in [0, 20, 40, 60] {
+            write(&fs, victim, block * 1024, &noise(block, 12 * 1024)).unwrap();
+        }
+        fs.commit().unwrap();
+        take_all(&fs, left, 1024);
+        let mut expected = contents(&fs, "victim");
+        let zeroed = fs.fallocate(victim, 24 * 1024, 4096, Fallocate::Zero { keep_size: true });
+        if zeroed.is_ok() {
+            expected[24 * 1024..28 * 1024].fill(0);
+        }
+        assert!(contents(&fs, "victim") == expected, "{left} left: {zeroed:?}");
+        end(fs, &disk);
+    }
+}
+
 /// An ext4 whose files were written when it had no extents, adopted.
 fn of_block_maps(files: usize) -> Option<(Arc<Ram>, Arc<Ram>)> {
     let file = tempfile::NamedTempFile::new().unwrap();
