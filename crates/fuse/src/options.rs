@@ -22,7 +22,8 @@ pub const OPTIONS: &[OptionSpec] = &[
     switch(
         "writeback",
         "off",
-        "the kernel gathers small writes: many times faster for programs that keep files open, slower for small files",
+        "the kernel gathers small writes: many times faster for programs that keep files open, slower for small files; that the disk is full is \
+         said by fsync only",
     ),
     switch("nosuid", "suid for root", "set-user-ID and set-group-ID bits have no effect"),
     switch("suid", "suid for root", "set-user-ID and set-group-ID bits have their effect"),

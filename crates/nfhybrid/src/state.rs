@@ -441,7 +441,8 @@ fn judge_both(disk: &DiskSays, ssd: &SsdSays, word: Word) -> Result<Plan> {
                 pairing.map_or_else(|| "what was fsynced last".into(), |pairing| pairing.only_in_log());
             Err(Error::Mismatch(format!(
                 "{} was not unmounted, and {} does not hold {held}: {why}; nothing was changed: give the SSD half that it was last used with, or \
-                 say -o recover=disk to drop that for ever",
+                 say -o recover=disk to drop that for ever; if e2fsck only put an old copy of the disk's superblock in place after a \
+                 clean unmount, nothing is missing, and recover=disk goes on",
                 disk.name, ssd.name
             )))
         }
