@@ -4,6 +4,7 @@
 use crate::mounts::{Mounted, bimetal, no_fuse, once_free, skip};
 use crate::programs;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
@@ -301,4 +302,35 @@ fn a_status_has_its_numbers_under_names_that_stay() {
     let durable = requests["flushes"].as_u64().zip(requests["durable_writes"].as_u64());
     assert!(durable.is_some_and(|(flushes, writes)| flushes + writes >= 10), "{requests}");
     unmount(mounted);
+}
+
+/// What the kernel gathered it writes once, and of the answer it looks at errors only: a short count would lose the rest.
+#[test]
+fn what_does_not_fit_a_full_disk_is_told_by_fsync_where_the_kernel_gathers_writes() {
+    if let Some(why) = no_fuse() {
+        return skip(&why);
+    }
+    let volume = Volume::new(32, 128, &[]);
+    let mounted = volume.mount("writeback");
+    let file = fs::File::create(mounted.path().join("all")).unwrap();
+    let bytes = vec![b'x'; 64 << 10];
+    let mut told = None;
+    for part in 0..1800 {
+        if let Err(error) = file.write_all_at(&bytes, part * bytes.len() as u64) {
+            told = Some(error);
+        }
+    }
+    if let Err(error) = file.sync_all() {
+        told = Some(error);
+    }
+    drop(file);
+    mounted.unmount();
+    let mounted = volume.mount("rw");
+    let found = fs::read(mounted.path().join("all")).unwrap();
+    let lost =
+        found.iter().filter(|byte| **byte != b'x').count() + (1800 * bytes.len()).saturating_sub(found.len());
+    assert!(lost > 0, "all of it fitted: the test shows nothing");
+    assert_eq!(told.and_then(|error| error.raw_os_error()), Some(libc::ENOSPC), "{lost} bytes are gone");
+    mounted.unmount();
+    volume.e2fsck();
 }

@@ -335,11 +335,15 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let kill_suid = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         self.serve(Op::Write, req, || {
             let written = data.len() as u32;
             self.counts.written_bytes.fetch_add(u64::from(written), Relaxed);
             let answer = self.fs.write(self.ino(ino), offset, data, kill_suid);
+            // What the kernel writes back for nobody in particular it writes once, and looks at errors only.
+            let is_whole = move |done: &usize| !from_cache || *done == written as usize;
             self.now_or_later(answer, reply, move |reply, done| match done {
+                Ok(done) if !is_whole(&done) => reply.error(Errno::ENOSPC),
                 Ok(written) => reply.written(written as u32),
                 Err(error) => reply.error(errno("write", &error)),
             });

@@ -92,6 +92,8 @@ pub struct Core {
     pub(super) dirty: Dirty,
     /// The commit cycle under way.
     pub(super) cycle: Option<Cycle>,
+    /// Blocks that operations since the last freeze promised to trees and did not need: a replay may. The next cycle keeps them.
+    pub(super) tied_nodes: u64,
     pub(super) queue: Queue,
     pub(super) pace: Pace,
     pub(super) promised: Promised,
@@ -132,6 +134,7 @@ impl Core {
             nodes: Nodes::default(),
             dirty: Dirty::default(),
             cycle: None,
+            tied_nodes: 0,
             queue: Queue::default(),
             pace: Pace::default(),
             promised: Promised::default(),
@@ -310,6 +313,10 @@ impl Core {
             }
             settled => settled?,
         }
+        if !self.state.is_mounting() {
+            self.tied_nodes += growth;
+            self.ext4.tie_nodes(growth);
+        }
         done
     }
 
@@ -338,10 +345,25 @@ impl Core {
 
     /// A file has no dirty data any more.
     pub(super) fn forget_needs(&mut self, ino: Ino) {
+        let old = self.clear_needs(ino);
+        self.ext4.unreserve_nodes(old.nodes);
+    }
+
+    /// A file's dirty data has its places. What was promised to its tree for the worst of them stays tied until the disk has
+    /// them: a replay may find worse ones.
+    pub(super) fn tie_needs(&mut self, ino: Ino) {
+        let old = self.clear_needs(ino);
+        match &mut self.cycle {
+            Some(cycle) if !self.state.is_mounting() => cycle.tie_nodes(old.nodes),
+            _ => self.ext4.unreserve_nodes(old.nodes),
+        }
+    }
+
+    fn clear_needs(&mut self, ino: Ino) -> Needs {
         let none = Needs::default();
         let old = self.nodes.get_mut(ino).map(|node| node.set_needs(none)).unwrap_or_default();
-        self.ext4.unreserve_nodes(old.nodes);
         self.dirty.replace_needs(&old, &none);
+        old
     }
 
     /// Whether a commit may give room on the disk back, or make it possible to use it.

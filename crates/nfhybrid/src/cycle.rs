@@ -120,6 +120,7 @@ impl Shared {
         let Some(cycle) = core.cycle.take() else { return Ok(()) };
         let took = self.clock.now().since(cycle.began());
         core.pace.note(cycle.bytes(), took);
+        core.ext4.unreserve_nodes(cycle.tied_nodes());
         drop(cycle);
         // Until the SSD is told what recovery did, what is known of it stays as it was found.
         let told = !core.state.ssd_is_fixed();

@@ -61,7 +61,9 @@ impl Shared {
         let mut files = Files { limit: self.journal_limit(&core), ..Files::default() };
         let began = core.dirty.take();
         let carried = core.promised.take_carried();
-        core.cycle = Some(Cycle::new(&began, carried, self.clock.now()));
+        let mut cycle = Cycle::new(&began, carried, self.clock.now());
+        cycle.tie_nodes(std::mem::take(&mut core.tied_nodes));
+        core.cycle = Some(cycle);
         for ino in began.files {
             self.freeze_file(&mut core, ino, &mut files)?;
         }
@@ -86,7 +88,7 @@ impl Shared {
         };
         let stale = self.stale_copies(core, ino, &taken.frames);
         let placed = self.place_frozen(core, ino, &taken.frames, files);
-        core.forget_needs(ino);
+        core.tie_needs(ino);
         core.ext4.unreserve(taken.reserved);
         // Whatever failed: what is in the cycle can be read.
         if let Some(cycle) = &mut core.cycle {

@@ -31,6 +31,8 @@ pub struct Cycle {
     since: Option<Time>,
     carried: Vec<Ino>,
     images: u64,
+    /// Blocks promised to trees that stay so until it is done, see [`Core::tie_needs`](super::core::Core::tie_needs).
+    tied_nodes: u64,
     began: Time,
 }
 
@@ -40,7 +42,17 @@ impl Cycle {
     pub fn new(Began { bytes, since, .. }: &Began, carried: Vec<Ino>, now: Time) -> Cycle {
         let (bytes, since) = (*bytes, *since);
         let (frames, stale, touched) = Default::default();
-        Cycle { frames, stale, touched, bytes, since, carried, images: 0, began: now }
+        Cycle { frames, stale, touched, bytes, since, carried, images: 0, tied_nodes: 0, began: now }
+    }
+
+    /// Keeps so many blocks promised to trees until it is done.
+    pub fn tie_nodes(&mut self, blocks: u64) {
+        self.tied_nodes += blocks;
+    }
+
+    /// Blocks that are promised to trees until it is done.
+    pub fn tied_nodes(&self) -> u64 {
+        self.tied_nodes
     }
 
     /// Takes a file's frames, and the stretches of which the SSD has older contents.

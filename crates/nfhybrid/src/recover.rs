@@ -23,6 +23,7 @@ use bimetal_base::units::{Ino, SsdBlock};
 use bimetal_base::{Error, Result};
 use bimetal_ext4::Create;
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
 /// What is to be run.
@@ -91,7 +92,8 @@ impl Shared {
         match &record.body {
             RecordBody::Operation(bytes) => {
                 let operation = Record::decode(bytes, op)?;
-                let applied = self.applied(op, |core| self.apply(core, op, &operation, sizes));
+                let reached = Cell::new(0);
+                let applied = self.applied(op, |core| self.apply(core, op, &operation, sizes, &reached));
                 applied.map_err(|error| unfit(error, &operation, op))
             }
             RecordBody::Fresh { ino, file_block, run, inode } => {
@@ -216,7 +218,15 @@ impl Shared {
         Ok(())
     }
 
-    fn apply(&self, core: &mut Core, op: u64, record: &Record, sizes: &Sizes) -> Result<bool> {
+    /// `reached` is as far as earlier steps of it came, where that does not show.
+    fn apply(
+        &self,
+        core: &mut Core,
+        op: u64,
+        record: &Record,
+        sizes: &Sizes,
+        reached: &Cell<u64>,
+    ) -> Result<bool> {
         let done = match *record {
             Record::Create { parent, name, ino, generation, kind, perm, owner, rdev, target, at } => {
                 let spec = Create {
@@ -254,7 +264,7 @@ impl Shared {
             | Record::Fallocate { ino, .. }
             | Record::Data { ino, .. }
             | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
-                true => return self.apply_to_inode(core, op, record, sizes),
+                true => return self.apply_to_inode(core, op, record, sizes, reached),
                 // Unlinked later but still open then: nothing of it is left to change.
                 false => Ok(()),
             },
@@ -262,7 +272,14 @@ impl Shared {
         done.map(|()| true)
     }
 
-    fn apply_to_inode(&self, core: &mut Core, op: u64, record: &Record, sizes: &Sizes) -> Result<bool> {
+    fn apply_to_inode(
+        &self,
+        core: &mut Core,
+        op: u64,
+        record: &Record,
+        sizes: &Sizes,
+        reached: &Cell<u64>,
+    ) -> Result<bool> {
         let done = match *record {
             Record::Attributes { ino, perm, owner, atime, mtime, ctime } => {
                 let inode = core.ext4.inode_mut(Ino(ino))?;
@@ -288,7 +305,10 @@ impl Shared {
                     let inode = core.ext4.inode_mut(Ino(ino))?;
                     inode.size = inode.size.max(size);
                 }
-                return Ok(self.allocate_range(core, Ino(ino), offset..end, what, stamp(at))? == end);
+                // Where free blocks lie apart it takes more steps than it did: each goes on, or what is zeroed would be zeroed again.
+                let from = offset.max(reached.get()).min(end);
+                reached.set(self.allocate_range(core, Ino(ino), from..end, what, stamp(at))?);
+                return Ok(reached.get() == end);
             }
             Record::Data { ino, offset, bytes } => {
                 offset.checked_add(bytes.len() as u64).ok_or(Error::TooLarge)?;

@@ -17,8 +17,11 @@ use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::{Mapping, PREALLOCATE_RUNS};
-use bimetal_vfs::Fallocate;
+use bimetal_vfs::{Fallocate, Seek};
 use std::ops::Range;
+
+/// What is to be zeroed cannot have its blocks.
+const UNPLACED: Error = Error::NoSpace("no room for what the range lacks, or is to have beside what it has");
 
 impl Shared {
     /// Sets a file's size: drops what lies past it, zeroes the rest of its last frame. `false`: so many blocks
@@ -163,23 +166,38 @@ impl Shared {
         Ok(())
     }
 
-    /// Zeroes a range on a disk without room for new blocks, where it has its blocks already: by overwriting them, which
-    /// takes none.
+    /// Zeroes a range on a disk without room for new blocks, where it has its blocks already: by overwriting what holds data,
+    /// which takes none. What was reserved reads as zeros, and stays so.
     fn zero_in_place(&self, ino: Ino, bytes: Range<u64>, keep_size: bool) -> Result<()> {
-        const NONE: Error =
-            Error::NoSpace("no room for what the range lacks, or is to have beside what it has");
-        let size = self.core.lock().inode_of_file(ino)?.size;
-        // What lies past the end reads as zeros already; the kernel's ext4 gives it no blocks then either.
-        let end = if keep_size { bytes.end.min(size) } else { bytes.end };
-        if self.lacks_blocks(ino, &(bytes.start..end))? {
-            return Err(NONE);
+        if self.lacks_blocks(ino, &bytes)? {
+            return Err(UNPLACED);
         }
-        let zeros = vec![0; (1 << 20).min(end.saturating_sub(bytes.start)) as usize];
+        let size = self.core.lock().inode_of_file(ino)?.size;
+        if !keep_size {
+            self.write_zeros(ino, bytes.start.max(size)..bytes.end)?;
+        }
+        let end = bytes.end.min(size);
         let mut at = bytes.start;
         while at < end {
-            let part = zeros.len().min((end - at) as usize);
+            at = match self.seek(ino, at, Seek::Data) {
+                Ok(data) if data < end => data,
+                Ok(_) | Err(Error::NoOffset) => break,
+                Err(error) => return Err(error),
+            };
+            let hole = self.seek(ino, at, Seek::Hole)?.min(end);
+            self.write_zeros(ino, at..hole)?;
+            at = hole;
+        }
+        Ok(())
+    }
+
+    fn write_zeros(&self, ino: Ino, bytes: Range<u64>) -> Result<()> {
+        let zeros = vec![0; (1 << 20).min(bytes.end.saturating_sub(bytes.start)) as usize];
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let part = zeros.len().min((bytes.end - at) as usize);
             at += match self.write_waiting(ino, at, &zeros[..part], false)? {
-                0 => return Err(NONE),
+                0 => return Err(UNPLACED),
                 written => written as u64,
             };
         }

@@ -171,6 +171,11 @@ impl Ext4 {
         self.store.space.promise_nodes(blocks)
     }
 
+    /// Keeps `blocks` promised to extent trees though none may need them; to be taken back like any promise.
+    pub fn tie_nodes(&mut self, blocks: u64) {
+        self.store.space.tie_nodes(blocks);
+    }
+
     /// Takes back a promise to extent trees.
     pub fn unreserve_nodes(&mut self, blocks: u64) {
         self.store.space.unpromise_nodes(blocks);
@@ -262,7 +267,14 @@ impl Ext4 {
             return Err(Error::TooLarge);
         }
         let step = self.step_blocks();
-        let inode = &mut self.inodes.entry(slot).inode;
+        let entry = self.inodes.entry(slot);
+        // What was reserved past the end stays, as with the kernel's driver.
+        if size > entry.inode.size && !entry.orphan {
+            entry.inode.size = size;
+            self.store.note_size(size);
+            return Ok(true);
+        }
+        let inode = &mut entry.inode;
         let kept = size.div_ceil(u64::from(self.store.geometry.block_bytes));
         if self.store.mapped_tree(inode)?.last().is_some_and(|last| last.end() > kept) {
             self.store.tree_mut(inode)?;

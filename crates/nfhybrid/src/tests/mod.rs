@@ -15,6 +15,7 @@ mod locks;
 mod misses;
 mod promises;
 mod recovered;
+mod replayed;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
 pub(super) fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {

@@ -2,21 +2,21 @@
 
 use super::*;
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut random = bimetal_base::random::Random::new(seed, "contents");
     (0..len).map(|_| random.next() as u8 | 1).collect()
 }
 
-fn write(fs: &NfHybrid, ino: Ino, at: u64, bytes: &[u8]) -> Result<usize> {
+pub(super) fn write(fs: &NfHybrid, ino: Ino, at: u64, bytes: &[u8]) -> Result<usize> {
     fs.write(ino, at, bytes, false)?.get()
 }
 
-fn free(fs: &NfHybrid) -> u64 {
+pub(super) fn free(fs: &NfHybrid) -> u64 {
     fs.statfs().unwrap().free
 }
 
 /// Takes all that data may have but for so many blocks.
-fn take_all(fs: &NfHybrid, leave: u64, block: u64) {
+pub(super) fn take_all(fs: &NfHybrid, leave: u64, block: u64) {
     let ino = create(fs, "filler", b"");
     let mut at = 0;
     let mut most = 256;
@@ -33,7 +33,7 @@ fn take_all(fs: &NfHybrid, leave: u64, block: u64) {
 }
 
 /// Files of five reserved blocks, each of which takes a node when two of its blocks are written.
-fn fives(fs: &NfHybrid, count: usize) -> Vec<Ino> {
+pub(super) fn fives(fs: &NfHybrid, count: usize) -> Vec<Ino> {
     let make = |file| {
         let ino = create(fs, &format!("five{file}"), b"");
         fs.fallocate(ino, 0, 5 * 4096, Fallocate::Reserve { keep_size: false }).unwrap();
@@ -43,7 +43,7 @@ fn fives(fs: &NfHybrid, count: usize) -> Vec<Ino> {
 }
 
 /// Writes to them until only `leave` blocks are not promised.
-fn exhaust(fs: &NfHybrid, fives: &[Ino], leave: u64) {
+pub(super) fn exhaust(fs: &NfHybrid, fives: &[Ino], leave: u64) {
     for ino in fives {
         if free(fs) <= leave {
             return;
@@ -56,14 +56,14 @@ fn exhaust(fs: &NfHybrid, fives: &[Ino], leave: u64) {
 }
 
 /// A file system with blocks of 4 KiB, all of them data may have.
-fn large_blocks() -> Option<(NfHybrid, Arc<Ram>, Arc<Ram>)> {
+pub(super) fn large_blocks() -> Option<(NfHybrid, Arc<Ram>, Arc<Ram>)> {
     let options = ["-b", "4096", "-N", "2000", "-m", "0"];
     let (disk, ssd) = halves_with(24, 16, &ssd::Config::default(), &options)?;
     Some((open(&disk, Some(&ssd), manual()).unwrap(), disk, ssd))
 }
 
 /// Nothing is promised once all is on the disk, and nothing is wrong there.
-fn end(fs: NfHybrid, disk: &Ram) {
+pub(super) fn end(fs: NfHybrid, disk: &Ram) {
     fs.commit().unwrap();
     assert!(!fs.shared.core.lock().is_room_awaited(), "something stays promised");
     fs.shutdown().unwrap();

@@ -1,0 +1,213 @@
+//! What the replay of a log needs of a full disk, where it gives other places than the run did; and what else clients on a
+//! full disk must find.
+
+use super::promises::end;
+use super::promises::{exhaust, fives, large_blocks, noise, take_all, write};
+use super::*;
+
+/// What is zeroed in place, as no block is free, meets reserved space that reaches past the end.
+#[test]
+fn what_was_reserved_past_the_end_is_no_reason_to_zero_half() {
+    let Some((fs, disk, _ssd)) = large_blocks() else { return };
+    let victim = create(&fs, "victim", b"");
+    for block in 0..3 {
+        write(&fs, victim, block * 4096, &noise(block + 1, 4096)).unwrap();
+        fs.commit().unwrap();
+        create(&fs, &format!("beside{block}"), &noise(9, 4096));
+        fs.commit().unwrap();
+    }
+    fs.setattr(victim, &SetAttr { size: Some(5 * 4096), ..SetAttr::default() }).unwrap();
+    fs.fallocate(victim, 3 * 4096, 5 * 4096, Fallocate::Reserve { keep_size: true }).unwrap();
+    let fives = fives(&fs, 300);
+    fs.commit().unwrap();
+    take_all(&fs, 0, 4096);
+    exhaust(&fs, &fives, 0);
+    fs.commit().unwrap();
+    let before = contents(&fs, "victim");
+    let zeroed = fs.fallocate(victim, 0, 5 * 4096, Fallocate::Zero { keep_size: true });
+    fs.commit().unwrap();
+    let after = contents(&fs, "victim");
+    let expected = if zeroed.is_ok() { vec![0; 5 * 4096] } else { before };
+    assert!(after == expected, "{zeroed:?}");
+    end(fs, &disk);
+}
+
+/// In the replay free blocks lie apart where the run had them together.
+#[test]
+fn a_zeroing_that_takes_more_steps_in_the_replay_ends() {
+    let options = ["-b", "4096", "-N", "3000", "-m", "0", "-J", "size=4"];
+    let config = ssd::Config { log_bytes: 16 << 20, ..ssd::Config::default() };
+    let Some((disk, ssd)) = halves_with(24, 64, &config, &options) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let old = create(&fs, "old", &noise(7, 120 * 4096));
+    let apart: Vec<Ino> = (0..2 * 300).map(|n| create(&fs, &format!("s{n}"), &[1; 4096])).collect();
+    fs.commit().unwrap();
+    take_all(&fs, 0, 4096);
+    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
+        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
+        fs.forget(*ino, 1);
+    }
+    let d1 = create(&fs, "d1", b"");
+    let d2 = create(&fs, "d2", b"");
+    let victim = create(&fs, "victim", b"");
+    fs.commit().unwrap();
+    let by_blocks = |ino: Ino, count: u64, seed: u64| {
+        for block in 0..count {
+            assert_eq!(write(&fs, ino, block * 4096, &noise(seed + block, 4096)).unwrap(), 4096);
+        }
+        fs.fsync(ino, false).unwrap().get().unwrap();
+    };
+    by_blocks(d1, 130, 1000);
+    by_blocks(old, 120, 2000);
+    by_blocks(d2, 120, 3000);
+    fs.fallocate(victim, 0, 40 * 4096, Fallocate::Zero { keep_size: false }).unwrap();
+    fs.fsync(victim, false).unwrap().get().unwrap();
+    let all: Vec<Vec<u8>> = ["old", "d1", "d2", "victim"].iter().map(|name| contents(&fs, name)).collect();
+    let images = [disk.image(), ssd.image()];
+    fs.abandon();
+    let (done, opened) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+        let fs = open(&disk, Some(&ssd), manual());
+        done.send((fs, disk)).ok();
+    });
+    let (fs, disk) = opened.recv_timeout(std::time::Duration::from_secs(20)).expect("the mount does not end");
+    let fs = fs.unwrap();
+    let found: Vec<Vec<u8>> = ["old", "d1", "d2", "victim"].iter().map(|name| contents(&fs, name)).collect();
+    assert!(found == all);
+    end(fs, &disk);
+}
+
+/// The run had one long run of blocks for the reservation; the replay, which commits in between, has not.
+#[test]
+fn a_reservation_that_takes_more_extents_in_the_replay_finds_its_node() {
+    let options = ["-b", "4096", "-N", "1500", "-m", "0", "-J", "size=4"];
+    let config = ssd::Config { log_bytes: 16 << 20, ..ssd::Config::default() };
+    let Some((disk, ssd)) = halves_with(12, 64, &config, &options) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let old = create(&fs, "old", &noise(7, 120 * 4096));
+    let w = create(&fs, "w", b"");
+    for block in [0, 10, 20, 30] {
+        write(&fs, w, block * 4096, &noise(block, 4096)).unwrap();
+    }
+    let fives = fives(&fs, 110);
+    let apart: Vec<Ino> = (0..2 * 300).map(|n| create(&fs, &format!("s{n}"), &[1; 4096])).collect();
+    fs.commit().unwrap();
+    take_all(&fs, 0, 4096);
+    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
+        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
+        fs.forget(*ino, 1);
+    }
+    let d1 = create(&fs, "d1", b"");
+    let d2 = create(&fs, "d2", b"");
+    let victim = create(&fs, "victim", b"");
+    fs.commit().unwrap();
+    let by_blocks = |ino: Ino, count: u64, seed: u64| {
+        for block in 0..count {
+            assert_eq!(write(&fs, ino, block * 4096, &noise(seed + block, 4096)).unwrap(), 4096);
+        }
+        fs.fsync(ino, false).unwrap().get().unwrap();
+    };
+    by_blocks(d1, 130, 1000);
+    by_blocks(old, 120, 2000);
+    by_blocks(d2, 120, 3000);
+    fs.fallocate(victim, 0, 40 * 4096, Fallocate::Reserve { keep_size: false }).unwrap();
+    exhaust(&fs, &fives, 2);
+    for ino in &fives {
+        fs.fsync(*ino, false).unwrap().get().unwrap();
+    }
+    assert_eq!(write(&fs, w, 40 * 4096, &noise(77, 4096)).unwrap(), 4096);
+    fs.fsync(w, false).unwrap().get().unwrap();
+    let names = ["old", "d1", "d2", "victim", "w", "five0", "five1"];
+    let all: Vec<Vec<u8>> = names.iter().map(|name| contents(&fs, name)).collect();
+    let images = [disk.image(), ssd.image()];
+    // The run itself goes on well.
+    end(fs, &disk);
+    let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+    let fs = match open(&disk, Some(&ssd), manual()) {
+        Ok(fs) => fs,
+        Err(error) => panic!("cannot be mounted again: {error}"),
+    };
+    let found: Vec<Vec<u8>> = names.iter().map(|name| contents(&fs, name)).collect();
+    assert!(found == all);
+    end(fs, &disk);
+}
+
+/// The power goes during a commit; the replay places in another order than the freeze did.
+#[test]
+fn what_a_freeze_gives_back_is_tied_until_the_disk_has_the_commit() {
+    let options = ["-b", "4096", "-N", "1500", "-m", "0", "-J", "size=4"];
+    let Some((disk, ssd)) = halves_with(12, 32, &ssd::Config::default(), &options) else { return };
+    let held = bimetal_media::held::Held::new(disk.clone());
+    let fs = NfHybrid::open(held.clone(), Some(ssd.clone() as Arc<dyn BlockDevice>), manual()).unwrap();
+    let w = create(&fs, "w", b"");
+    for block in [0, 10, 20] {
+        write(&fs, w, block * 4096, &noise(block, 4096)).unwrap();
+    }
+    fs.fallocate(w, 30 * 4096, 10 * 4096, Fallocate::Reserve { keep_size: true }).unwrap();
+    let fives = fives(&fs, 110);
+    let apart: Vec<Ino> = (0..2 * 85).map(|n| create(&fs, &format!("s{n}"), &[1; 4096])).collect();
+    let long = create(&fs, "long", b"");
+    let short: Vec<Ino> = (0..5).map(|n| create(&fs, &format!("short{n}"), b"")).collect();
+    fs.commit().unwrap();
+    take_all(&fs, 0, 4096);
+    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
+        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
+        fs.forget(*ino, 1);
+    }
+    fs.commit().unwrap();
+    assert_eq!(write(&fs, long, 0, &noise(1, 61 * 4096)).unwrap(), 61 * 4096);
+    for (n, ino) in short.iter().enumerate() {
+        assert_eq!(write(&fs, *ino, 0, &noise(n as u64 + 2, 4 * 4096)).unwrap(), 4 * 4096);
+    }
+    exhaust(&fs, &fives, 0);
+    for ino in short.iter().chain(&fives).chain([&long]) {
+        fs.fsync(*ino, false).unwrap().get().unwrap();
+    }
+    let names = ["w", "long", "short0", "short4", "five0", "five1"];
+    held.hold();
+    let (all, images) = std::thread::scope(|scope| {
+        let commit = scope.spawn(|| fs.commit());
+        held.await_standing(1);
+        assert!(fs.shared.core.lock().ext4.reserve_nodes(1).is_err(), "the replay may need it");
+        let all: Vec<Vec<u8>> = names.iter().map(|name| contents(&fs, name)).collect();
+        let images = (disk.image(), ssd.image());
+        held.release();
+        commit.join().unwrap().unwrap();
+        (all, images)
+    });
+    assert_eq!(write(&fs, w, 30 * 4096, &noise(77, 4096)).unwrap(), 4096);
+    end(fs, &disk);
+    let [disk, ssd] = [images.0, images.1].map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+    let fs = match open(&disk, Some(&ssd), manual()) {
+        Ok(fs) => fs,
+        Err(error) => panic!("cannot be mounted again: {error}"),
+    };
+    let found: Vec<Vec<u8>> = names.iter().map(|name| contents(&fs, name)).collect();
+    assert!(found == all);
+    end(fs, &disk);
+}
+
+/// Nothing of the range has data.
+#[test]
+fn a_zeroing_past_the_end_has_its_blocks_or_is_refused() {
+    let Some((fs, disk, _ssd)) = large_blocks() else { return };
+    let victim = create(&fs, "victim", b"");
+    fs.commit().unwrap();
+    take_all(&fs, 0, 4096);
+    let zeroed = fs.fallocate(victim, 0, 100 * 4096, Fallocate::Zero { keep_size: true });
+    let written = write(&fs, victim, 0, &noise(1, 4096));
+    assert!(zeroed.is_err() || written.is_ok());
+    end(fs, &disk);
+}
+
+/// As with the kernel's ext4.
+#[test]
+fn a_file_that_becomes_longer_keeps_what_was_reserved_past_its_end() {
+    let Some((fs, disk, _ssd)) = large_blocks() else { return };
+    let victim = create(&fs, "victim", b"");
+    fs.fallocate(victim, 0, 8 * 4096, Fallocate::Reserve { keep_size: true }).unwrap();
+    fs.setattr(victim, &SetAttr { size: Some(5 * 4096), ..SetAttr::default() }).unwrap();
+    assert_eq!(fs.getattr(victim).unwrap().blocks, 64);
+    end(fs, &disk);
+}
