@@ -302,7 +302,7 @@ fn a_zeroing_whose_hole_takes_a_node_has_its_blocks_set_aside() {
 }
 
 /// An ext4 whose files were written when it had no extents, adopted.
-fn of_block_maps(files: usize) -> Option<(Arc<Ram>, Arc<Ram>)> {
+pub(super) fn of_block_maps(files: usize) -> Option<(Arc<Ram>, Arc<Ram>)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(40 << 20).unwrap();
     let folder = tempfile::tempdir().unwrap();

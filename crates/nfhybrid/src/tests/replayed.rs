@@ -1,8 +1,7 @@
 //! What the replay of a log needs of a full disk, where it gives other places than the run did; and what else clients on a
 //! full disk must find.
 
-use super::promises::end;
-use super::promises::{exhaust, fives, large_blocks, noise, take_all, write};
+use super::promises::{end, exhaust, fives, large_blocks, noise, of_block_maps, take_all, write};
 use super::*;
 
 /// What is zeroed in place, as no block is free, meets reserved space that reaches past the end.
@@ -209,5 +208,59 @@ fn a_file_that_becomes_longer_keeps_what_was_reserved_past_its_end() {
     fs.fallocate(victim, 0, 8 * 4096, Fallocate::Reserve { keep_size: true }).unwrap();
     fs.setattr(victim, &SetAttr { size: Some(5 * 4096), ..SetAttr::default() }).unwrap();
     assert_eq!(fs.getattr(victim).unwrap().blocks, 64);
+    end(fs, &disk);
+}
+
+/// Free blocks lie apart, and each step takes nodes that the last one lacks.
+#[test]
+#[ignore = "does not hold yet: what is set aside is set aside for one step"]
+fn a_zeroing_in_several_steps_is_done_or_changes_nothing() {
+    const LEN: u64 = 120;
+    let options = ["-b", "1024", "-N", "2000", "-m", "0", "-J", "size=4"];
+    let Some((disk, ssd)) = halves_with(16, 16, &ssd::Config::default(), &options) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let slack = 16 * 1024 / 50;
+    let victim = create(&fs, "victim", &noise(1, 1024));
+    fs.setattr(victim, &SetAttr { size: Some(LEN * 1024), ..SetAttr::default() }).unwrap();
+    let apart: Vec<Ino> =
+        (0..2 * (slack + LEN + 20)).map(|n| create(&fs, &format!("s{n}"), &[1; 1024])).collect();
+    fs.commit().unwrap();
+    take_all(&fs, 0, 1024);
+    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
+        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
+        fs.forget(*ino, 1);
+    }
+    fs.commit().unwrap();
+    let filler = fs.lookup(ROOT_INO, b"filler").unwrap().ino;
+    fs.fallocate(filler, 1 << 30, slack * 1024, Fallocate::Reserve { keep_size: true }).unwrap();
+    fs.commit().unwrap();
+    let mut at = 0;
+    while fs.statfs().unwrap().available > LEN {
+        let _ = fs.fallocate(filler, (1 << 31) + at * 1024, 1024, Fallocate::Reserve { keep_size: true });
+        at += 1;
+        fs.commit().unwrap();
+    }
+    let before = contents(&fs, "victim");
+    let zeroed = fs.fallocate(victim, 0, LEN * 1024, Fallocate::Zero { keep_size: true });
+    let after = contents(&fs, "victim");
+    let expected = if zeroed.is_ok() { vec![0; before.len()] } else { before };
+    assert!(after == expected, "{zeroed:?}");
+    end(fs, &disk);
+}
+
+/// Cutting needs no node, making a tree of the map first does.
+#[test]
+#[ignore = "does not hold yet: the map becomes a tree before it is cut"]
+fn a_block_map_is_cut_to_nothing_on_a_full_disk() {
+    let Some((disk, ssd)) = of_block_maps(3) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let m0 = fs.lookup(ROOT_INO, b"m0").unwrap().ino;
+    let fives = fives(&fs, 400);
+    fs.commit().unwrap();
+    take_all(&fs, 0, 4096);
+    exhaust(&fs, &fives, 0);
+    fs.commit().unwrap();
+    let cut = fs.setattr(m0, &SetAttr { size: Some(0), ..SetAttr::default() });
+    assert!(cut.is_ok());
     end(fs, &disk);
 }
