@@ -340,11 +340,10 @@ impl Filesystem for Adapter {
             let written = data.len() as u32;
             self.counts.written_bytes.fetch_add(u64::from(written), Relaxed);
             let answer = self.fs.write(self.ino(ino), offset, data, kill_suid);
-            // What the kernel writes back for nobody in particular it writes once, and looks at errors only.
-            let is_whole = move |done: &usize| !from_cache || *done == written as usize;
             self.now_or_later(answer, reply, move |reply, done| match done {
-                Ok(done) if !is_whole(&done) => reply.error(Errno::ENOSPC),
-                Ok(written) => reply.written(written as u32),
+                // What the kernel writes back for nobody in particular it writes once, and looks at errors only.
+                Ok(done) if from_cache && (done as u32) < written => reply.error(Errno::ENOSPC),
+                Ok(done) => reply.written(done as u32),
                 Err(error) => reply.error(errno("write", &error)),
             });
         });

@@ -313,7 +313,8 @@ impl Core {
             }
             settled => settled?,
         }
-        if !self.state.is_mounting() {
+        // What failed is in no log, and brings no commit about.
+        if done.is_ok() && !self.state.is_mounting() {
             self.tied_nodes += growth;
             self.ext4.tie_nodes(growth);
         }

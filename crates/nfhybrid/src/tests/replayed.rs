@@ -4,6 +4,29 @@
 use super::promises::{end, exhaust, fives, large_blocks, noise, of_block_maps, take_all, write};
 use super::*;
 
+/// What is refused over and over leaves no promise behind.
+#[test]
+fn what_is_refused_on_a_full_disk_takes_no_room_for_good() {
+    let Some((fs, disk, _ssd)) = large_blocks() else { return };
+    // More extents than fit the inode: each more promises nodes.
+    let victim = create(&fs, "victim", b"");
+    for block in 0..8 {
+        write(&fs, victim, 2 * block * 4096, &noise(block, 4096)).unwrap();
+        create(&fs, &format!("beside{block}"), &noise(9, 4096));
+        fs.commit().unwrap();
+    }
+    take_all(&fs, 0, 4096);
+    let before = fs.statfs().unwrap();
+    for _ in 0..300 {
+        let refused = fs.fallocate(victim, 1 << 20, 1 << 20, Fallocate::Zero { keep_size: true });
+        assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+    }
+    let after = fs.statfs().unwrap();
+    assert_eq!((after.free, after.available), (before.free, before.available));
+    assert_eq!(write(&fs, victim, 0, &noise(7, 4096)).unwrap(), 4096);
+    end(fs, &disk);
+}
+
 /// What is zeroed in place, as no block is free, meets reserved space that reaches past the end.
 #[test]
 fn what_was_reserved_past_the_end_is_no_reason_to_zero_half() {
