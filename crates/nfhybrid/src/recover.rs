@@ -38,6 +38,15 @@ pub(super) struct Recovery<'a> {
     pub beyond: Option<&'a [(u64, Bytes)]>,
 }
 
+/// An operation that is applied, in steps if need be.
+struct Replayed<'a> {
+    op: u64,
+    record: &'a Record<'a>,
+    sizes: &'a Sizes,
+    /// The byte up to which its steps came, where the file does not show that.
+    reached: &'a Cell<u64>,
+}
+
 impl Shared {
     /// Brings the disk up to what the SSD's log promises. Returns the number of records applied.
     ///
@@ -92,8 +101,8 @@ impl Shared {
         match &record.body {
             RecordBody::Operation(bytes) => {
                 let operation = Record::decode(bytes, op)?;
-                let reached = Cell::new(0);
-                let applied = self.applied(op, |core| self.apply(core, op, &operation, sizes, &reached));
+                let replayed = Replayed { op, record: &operation, sizes, reached: &Cell::new(0) };
+                let applied = self.applied(op, |core| self.apply(core, &replayed));
                 applied.map_err(|error| unfit(error, &operation, op))
             }
             RecordBody::Fresh { ino, file_block, run, inode } => {
@@ -218,15 +227,8 @@ impl Shared {
         Ok(())
     }
 
-    /// `reached` is as far as earlier steps of it came, where that does not show.
-    fn apply(
-        &self,
-        core: &mut Core,
-        op: u64,
-        record: &Record,
-        sizes: &Sizes,
-        reached: &Cell<u64>,
-    ) -> Result<bool> {
+    fn apply(&self, core: &mut Core, operation: &Replayed<'_>) -> Result<bool> {
+        let Replayed { op, record, .. } = *operation;
         let done = match *record {
             Record::Create { parent, name, ino, generation, kind, perm, owner, rdev, target, at } => {
                 let spec = Create {
@@ -264,7 +266,7 @@ impl Shared {
             | Record::Fallocate { ino, .. }
             | Record::Data { ino, .. }
             | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
-                true => return self.apply_to_inode(core, op, record, sizes, reached),
+                true => return self.apply_to_inode(core, operation),
                 // Unlinked later but still open then: nothing of it is left to change.
                 false => Ok(()),
             },
@@ -272,14 +274,8 @@ impl Shared {
         done.map(|()| true)
     }
 
-    fn apply_to_inode(
-        &self,
-        core: &mut Core,
-        op: u64,
-        record: &Record,
-        sizes: &Sizes,
-        reached: &Cell<u64>,
-    ) -> Result<bool> {
+    fn apply_to_inode(&self, core: &mut Core, operation: &Replayed<'_>) -> Result<bool> {
+        let Replayed { op, record, sizes, reached } = *operation;
         let done = match *record {
             Record::Attributes { ino, perm, owner, atime, mtime, ctime } => {
                 let inode = core.ext4.inode_mut(Ino(ino))?;

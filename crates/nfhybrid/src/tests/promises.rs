@@ -55,6 +55,19 @@ pub(super) fn exhaust(fs: &NfHybrid, fives: &[Ino], leave: u64) {
     panic!("not enough files: {} left", free(fs));
 }
 
+/// Twice so many files of one block, one behind the other.
+pub(super) fn between(fs: &NfHybrid, count: u64, block: usize) -> Vec<Ino> {
+    (0..2 * count).map(|n| create(fs, &format!("s{n}"), &vec![1; block])).collect()
+}
+
+/// Removes every other one, so that what is free lies apart.
+pub(super) fn free_every_other(fs: &NfHybrid, files: &[Ino]) {
+    for (number, ino) in files.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
+        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
+        fs.forget(*ino, 1);
+    }
+}
+
 /// A file system with blocks of 4 KiB, all of them data may have.
 pub(super) fn large_blocks() -> Option<(NfHybrid, Arc<Ram>, Arc<Ram>)> {
     let options = ["-b", "4096", "-N", "2000", "-m", "0"];
@@ -188,13 +201,10 @@ fn zeroing_keeps_the_promise_to_the_tree_until_it_is_done() {
         write(&fs, victim, block * 4096, &noise(2, 4096)).unwrap();
     }
     let fives = fives(&fs, 200);
-    let apart: Vec<Ino> = (0..2 * (slack + 20)).map(|n| create(&fs, &format!("s{n}"), &[1; 4096])).collect();
+    let apart = between(&fs, slack + 20, 4096);
     fs.commit().unwrap();
     take_all(&fs, 0, 4096);
-    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
-        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
-        fs.forget(*ino, 1);
-    }
+    free_every_other(&fs, &apart);
     fs.commit().unwrap();
     // The long run that is left first.
     let filler = fs.lookup(ROOT_INO, b"filler").unwrap().ino;

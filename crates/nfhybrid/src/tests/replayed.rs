@@ -1,8 +1,18 @@
 //! What the replay of a log needs of a full disk, where it gives other places than the run did; and what else clients on a
 //! full disk must find.
 
-use super::promises::{end, exhaust, fives, large_blocks, noise, of_block_maps, take_all, write};
+use super::promises::{
+    between, end, exhaust, fives, free_every_other, large_blocks, noise, of_block_maps, take_all, write,
+};
 use super::*;
+
+/// Writes a file's first blocks one by one, and makes them durable: a record of the log for each.
+fn by_blocks(fs: &NfHybrid, ino: Ino, count: u64, seed: u64) {
+    for block in 0..count {
+        assert_eq!(write(fs, ino, block * 4096, &noise(seed + block, 4096)).unwrap(), 4096);
+    }
+    fs.fsync(ino, false).unwrap().get().unwrap();
+}
 
 /// What is refused over and over leaves no promise behind.
 #[test]
@@ -62,39 +72,24 @@ fn a_zeroing_that_takes_more_steps_in_the_replay_ends() {
     let Some((disk, ssd)) = halves_with(24, 64, &config, &options) else { return };
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     let old = create(&fs, "old", &noise(7, 120 * 4096));
-    let apart: Vec<Ino> = (0..2 * 300).map(|n| create(&fs, &format!("s{n}"), &[1; 4096])).collect();
+    let apart = between(&fs, 300, 4096);
     fs.commit().unwrap();
     take_all(&fs, 0, 4096);
-    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
-        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
-        fs.forget(*ino, 1);
-    }
+    free_every_other(&fs, &apart);
     let d1 = create(&fs, "d1", b"");
     let d2 = create(&fs, "d2", b"");
     let victim = create(&fs, "victim", b"");
     fs.commit().unwrap();
-    let by_blocks = |ino: Ino, count: u64, seed: u64| {
-        for block in 0..count {
-            assert_eq!(write(&fs, ino, block * 4096, &noise(seed + block, 4096)).unwrap(), 4096);
-        }
-        fs.fsync(ino, false).unwrap().get().unwrap();
-    };
-    by_blocks(d1, 130, 1000);
-    by_blocks(old, 120, 2000);
-    by_blocks(d2, 120, 3000);
+    by_blocks(&fs, d1, 130, 1000);
+    by_blocks(&fs, old, 120, 2000);
+    by_blocks(&fs, d2, 120, 3000);
     fs.fallocate(victim, 0, 40 * 4096, Fallocate::Zero { keep_size: false }).unwrap();
     fs.fsync(victim, false).unwrap().get().unwrap();
     let all: Vec<Vec<u8>> = ["old", "d1", "d2", "victim"].iter().map(|name| contents(&fs, name)).collect();
     let images = [disk.image(), ssd.image()];
     fs.abandon();
-    let (done, opened) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
-        let fs = open(&disk, Some(&ssd), manual());
-        done.send((fs, disk)).ok();
-    });
-    let (fs, disk) = opened.recv_timeout(std::time::Duration::from_secs(20)).expect("the mount does not end");
-    let fs = fs.unwrap();
+    let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
     let found: Vec<Vec<u8>> = ["old", "d1", "d2", "victim"].iter().map(|name| contents(&fs, name)).collect();
     assert!(found == all);
     end(fs, &disk);
@@ -113,26 +108,17 @@ fn a_reservation_that_takes_more_extents_in_the_replay_finds_its_node() {
         write(&fs, w, block * 4096, &noise(block, 4096)).unwrap();
     }
     let fives = fives(&fs, 110);
-    let apart: Vec<Ino> = (0..2 * 300).map(|n| create(&fs, &format!("s{n}"), &[1; 4096])).collect();
+    let apart = between(&fs, 300, 4096);
     fs.commit().unwrap();
     take_all(&fs, 0, 4096);
-    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
-        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
-        fs.forget(*ino, 1);
-    }
+    free_every_other(&fs, &apart);
     let d1 = create(&fs, "d1", b"");
     let d2 = create(&fs, "d2", b"");
     let victim = create(&fs, "victim", b"");
     fs.commit().unwrap();
-    let by_blocks = |ino: Ino, count: u64, seed: u64| {
-        for block in 0..count {
-            assert_eq!(write(&fs, ino, block * 4096, &noise(seed + block, 4096)).unwrap(), 4096);
-        }
-        fs.fsync(ino, false).unwrap().get().unwrap();
-    };
-    by_blocks(d1, 130, 1000);
-    by_blocks(old, 120, 2000);
-    by_blocks(d2, 120, 3000);
+    by_blocks(&fs, d1, 130, 1000);
+    by_blocks(&fs, old, 120, 2000);
+    by_blocks(&fs, d2, 120, 3000);
     fs.fallocate(victim, 0, 40 * 4096, Fallocate::Reserve { keep_size: false }).unwrap();
     exhaust(&fs, &fives, 2);
     for ino in &fives {
@@ -146,10 +132,7 @@ fn a_reservation_that_takes_more_extents_in_the_replay_finds_its_node() {
     // The run itself goes on well.
     end(fs, &disk);
     let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
-    let fs = match open(&disk, Some(&ssd), manual()) {
-        Ok(fs) => fs,
-        Err(error) => panic!("cannot be mounted again: {error}"),
-    };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
     let found: Vec<Vec<u8>> = names.iter().map(|name| contents(&fs, name)).collect();
     assert!(found == all);
     end(fs, &disk);
@@ -168,15 +151,12 @@ fn what_a_freeze_gives_back_is_tied_until_the_disk_has_the_commit() {
     }
     fs.fallocate(w, 30 * 4096, 10 * 4096, Fallocate::Reserve { keep_size: true }).unwrap();
     let fives = fives(&fs, 110);
-    let apart: Vec<Ino> = (0..2 * 85).map(|n| create(&fs, &format!("s{n}"), &[1; 4096])).collect();
+    let apart = between(&fs, 85, 4096);
     let long = create(&fs, "long", b"");
     let short: Vec<Ino> = (0..5).map(|n| create(&fs, &format!("short{n}"), b"")).collect();
     fs.commit().unwrap();
     take_all(&fs, 0, 4096);
-    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
-        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
-        fs.forget(*ino, 1);
-    }
+    free_every_other(&fs, &apart);
     fs.commit().unwrap();
     assert_eq!(write(&fs, long, 0, &noise(1, 61 * 4096)).unwrap(), 61 * 4096);
     for (n, ino) in short.iter().enumerate() {
@@ -201,10 +181,7 @@ fn what_a_freeze_gives_back_is_tied_until_the_disk_has_the_commit() {
     assert_eq!(write(&fs, w, 30 * 4096, &noise(77, 4096)).unwrap(), 4096);
     end(fs, &disk);
     let [disk, ssd] = [images.0, images.1].map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
-    let fs = match open(&disk, Some(&ssd), manual()) {
-        Ok(fs) => fs,
-        Err(error) => panic!("cannot be mounted again: {error}"),
-    };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
     let found: Vec<Vec<u8>> = names.iter().map(|name| contents(&fs, name)).collect();
     assert!(found == all);
     end(fs, &disk);
@@ -245,14 +222,10 @@ fn a_zeroing_in_several_steps_is_done_or_changes_nothing() {
     let slack = 16 * 1024 / 50;
     let victim = create(&fs, "victim", &noise(1, 1024));
     fs.setattr(victim, &SetAttr { size: Some(LEN * 1024), ..SetAttr::default() }).unwrap();
-    let apart: Vec<Ino> =
-        (0..2 * (slack + LEN + 20)).map(|n| create(&fs, &format!("s{n}"), &[1; 1024])).collect();
+    let apart = between(&fs, slack + LEN + 20, 1024);
     fs.commit().unwrap();
     take_all(&fs, 0, 1024);
-    for (number, ino) in apart.iter().enumerate().filter(|(number, _)| number % 2 == 1) {
-        fs.unlink(ROOT_INO, format!("s{number}").as_bytes()).unwrap();
-        fs.forget(*ino, 1);
-    }
+    free_every_other(&fs, &apart);
     fs.commit().unwrap();
     let filler = fs.lookup(ROOT_INO, b"filler").unwrap().ino;
     fs.fallocate(filler, 1 << 30, slack * 1024, Fallocate::Reserve { keep_size: true }).unwrap();
