@@ -168,16 +168,17 @@ fn what_a_freeze_gives_back_is_tied_until_the_disk_has_the_commit() {
     }
     let names = ["w", "long", "short0", "short4", "five0", "five1"];
     held.hold();
-    let (all, images) = std::thread::scope(|scope| {
+    let (is_tied, all, images) = std::thread::scope(|scope| {
         let commit = scope.spawn(|| fs.commit());
         held.await_standing(1);
-        assert!(fs.shared.core.lock().ext4.reserve_nodes(1).is_err(), "the replay may need it");
+        let is_tied = fs.shared.core.lock().ext4.reserve_nodes(1).is_err();
         let all: Vec<Vec<u8>> = names.iter().map(|name| contents(&fs, name)).collect();
         let images = (disk.image(), ssd.image());
         held.release();
         commit.join().unwrap().unwrap();
-        (all, images)
+        (is_tied, all, images)
     });
+    assert!(is_tied, "the replay may need it");
     assert_eq!(write(&fs, w, 30 * 4096, &noise(77, 4096)).unwrap(), 4096);
     end(fs, &disk);
     let [disk, ssd] = [images.0, images.1].map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
