@@ -45,8 +45,8 @@ impl Shared {
     pub(super) fn control_set(&self, ino: Ino, name: &str, value: &[u8]) -> Result<()> {
         let rule = std::str::from_utf8(value).map_err(|_| Error::BadArgument)?;
         match name {
-            "bimetal.section" => self.map_directory(ino, rule),
-            "bimetal.durability" => self.set_durability(ino, rule),
+            "bimetal.section" => self.with_room(|| self.map_directory(ino, rule)),
+            "bimetal.durability" => self.with_room(|| self.set_durability(ino, rule)),
             "bimetal.scrub" if ino == ROOT_INO => self.order_scrub(rule),
             _ => Err(Error::NotSupported),
         }

@@ -92,8 +92,6 @@ pub struct Core {
     pub(super) dirty: Dirty,
     /// The commit cycle under way.
     pub(super) cycle: Option<Cycle>,
-    /// Blocks that operations since the last freeze promised to trees and did not need: a replay may. The next cycle keeps them.
-    pub(super) tied_nodes: u64,
     pub(super) queue: Queue,
     pub(super) pace: Pace,
     pub(super) promised: Promised,
@@ -134,7 +132,6 @@ impl Core {
             nodes: Nodes::default(),
             dirty: Dirty::default(),
             cycle: None,
-            tied_nodes: 0,
             queue: Queue::default(),
             pace: Pace::default(),
             promised: Promised::default(),
@@ -279,18 +276,18 @@ impl Core {
 
     /// What so much dirty data of a file needs.
     pub(super) fn needs_of(&mut self, ino: Ino, data: Needs) -> Result<Needs> {
-        let Needs { overwrites, placing, moving, filled, growth, .. } = data;
-        let none = Needs { tree: TreeChange::default(), nodes: growth, ..data };
-        if overwrites + placing + filled == 0 {
-            return Ok(none);
-        }
-        let tree = self.ext4.tree_change(ino, placing + filled)?;
-        let nodes = self.ext4.nodes_to_place(ino, placing, 0, moving)?.max(growth);
-        Ok(Needs { tree, nodes, ..none })
+        let Needs { overwrites, placing, moving, filled, growth, extents, .. } = data;
+        let nodes = self.ext4.nodes_to_place(ino, placing, extents, moving)?.max(growth);
+        let tree = match overwrites + placing + filled {
+            0 => TreeChange::default(),
+            _ => self.ext4.tree_change(ino, placing + filled)?,
+        };
+        Ok(Needs { tree, nodes, ..data })
     }
 
     /// Runs an operation that gives a file's tree up to `extents` more, for which it is promised what these and the dirty data
-    /// after them can come to take of the disk.
+    /// after them can come to take of the disk. For its replay, which may find worse places, this stays promised until the disk
+    /// has the operation.
     ///
     /// # Errors
     /// As [`set_needs`](Core::set_needs), before anything has changed; what the operation says.
@@ -305,18 +302,16 @@ impl Core {
         self.set_needs(ino, Needs { growth, ..needs })?;
         let done = operation(self);
         let needs = self.node_of(ino).needs();
-        match self.set_needs(ino, Needs { growth: 0, ..needs }) {
-            // Its dirty data keeps all that was promised; the operation is done.
-            Err(Error::NoSpace(why)) => {
-                debug_assert!(false, "an operation grew a tree by more than it was promised: {why}");
-                self.replace_needs(ino, Needs { growth: 0, ..needs });
-            }
+        // What failed is in no log, and brings no commit about.
+        let tied = if done.is_ok() && !self.state.is_mounting() { extents } else { 0 };
+        let needs = Needs { growth: 0, extents: needs.extents + tied, ..needs };
+        match self.set_needs(ino, needs) {
+            // All that was promised stays so; the operation is done.
+            Err(Error::NoSpace(_)) => self.replace_needs(ino, needs),
             settled => settled?,
         }
-        // What failed is in no log, and brings no commit about.
-        if done.is_ok() && !self.state.is_mounting() {
-            self.tied_nodes += growth;
-            self.ext4.tie_nodes(growth);
+        if tied > 0 {
+            self.list_dirty(ino);
         }
         done
     }
@@ -334,13 +329,13 @@ impl Core {
         Ok(())
     }
 
-    /// Nodes that so many extents more take, and those that dirty data can take of the tree with them.
+    /// Nodes that so many extents more take, and those that dirty data and replayed operations can take of the tree with them.
     fn nodes_to_grow(&mut self, ino: Ino, extents: usize) -> Result<u64> {
-        let placing = self.node_of(ino).needs().placing;
+        let Needs { placing, extents: tied, .. } = self.node_of(ino).needs();
         let own = self.ext4.nodes_to_place(ino, 0, extents, false)?;
-        match placing {
+        match placing + tied as u64 {
             0 => Ok(own),
-            _ => Ok(own + self.ext4.nodes_to_place(ino, placing, 2 * extents, true)?),
+            _ => Ok(own + self.ext4.nodes_to_place(ino, placing, tied + 2 * extents, true)?),
         }
     }
 

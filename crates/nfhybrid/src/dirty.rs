@@ -25,6 +25,8 @@ pub struct Needs {
     pub nodes: u64,
     /// How many these are at least, for an operation that is under way.
     pub growth: u64,
+    /// Extents that operations since the last commit may come to add when they are replayed, where free blocks lie otherwise.
+    pub extents: usize,
 }
 
 impl Needs {

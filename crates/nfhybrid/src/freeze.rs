@@ -61,9 +61,7 @@ impl Shared {
         let mut files = Files { limit: self.journal_limit(&core), ..Files::default() };
         let began = core.dirty.take();
         let carried = core.promised.take_carried();
-        let mut cycle = Cycle::new(&began, carried, self.clock.now());
-        cycle.tie_nodes(std::mem::take(&mut core.tied_nodes));
-        core.cycle = Some(cycle);
+        core.cycle = Some(Cycle::new(&began, carried, self.clock.now()));
         for ino in began.files {
             self.freeze_file(&mut core, ino, &mut files)?;
         }
@@ -83,7 +81,8 @@ impl Shared {
 
     fn freeze_file(&self, core: &mut Core, ino: Ino, files: &mut Files) -> Result<()> {
         let Some(taken) = core.nodes.get_mut(ino).and_then(Node::take) else {
-            core.forget_needs(ino);
+            core.tie_needs(ino);
+            core.nodes.drop_if_idle(ino);
             return Ok(());
         };
         let stale = self.stale_copies(core, ino, &taken.frames);

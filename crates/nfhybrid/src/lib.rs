@@ -189,7 +189,7 @@ impl NfHybrid {
 
     /// Maps a directory to a section (`inherit` and `bypass` are names too). Moves no data.
     pub fn map(&self, dir: Ino, rule: &str) -> Result<()> {
-        self.shared.map_directory(dir, rule)
+        self.shared.with_room(|| self.shared.map_directory(dir, rule))
     }
 
     /// Runs one commit cycle here and now.

@@ -224,6 +224,7 @@ impl Shared {
     /// Frees an inode that has neither names nor references.
     pub(super) fn release(&self, core: &mut Core, ino: Ino) -> Result<()> {
         self.drop_frames(core, ino, 0..u64::MAX);
+        core.forget_needs(ino);
         core.nodes.remove(ino);
         core.promised.forget(ino);
         core.record(&Record::Release { ino: ino.0 });

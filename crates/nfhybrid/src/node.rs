@@ -120,7 +120,7 @@ impl Node {
 
     /// Nobody needs it.
     pub fn is_idle(&self) -> bool {
-        self.lookups == 0 && self.frames.is_empty() && !self.orphan
+        self.lookups == 0 && self.frames.is_empty() && self.needs.nodes == 0 && !self.orphan
     }
 
     /// The directory it was last reached through; 0 if it is not known.

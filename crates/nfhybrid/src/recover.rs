@@ -17,14 +17,17 @@ use super::Shared;
 use super::aftermath::Touched;
 use super::core::Core;
 use super::frames::FRAME;
+use super::plan::is_in_memory;
 use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
+use super::write::{frame_from, frame_of};
 use crate::ssd::{Record as LogRecord, RecordBody, Run, Ssd};
 use bimetal_base::units::{Ino, SsdBlock};
 use bimetal_base::{Error, Result};
-use bimetal_ext4::Create;
+use bimetal_ext4::{Create, Mapping};
+use bimetal_vfs::Fallocate;
 use bytes::Bytes;
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// What is to be run.
 pub(super) struct Recovery<'a> {
@@ -36,15 +39,6 @@ pub(super) struct Recovery<'a> {
     pub whole: bool,
     /// The log lacks durable records, and whole groups behind them hold these operations.
     pub beyond: Option<&'a [(u64, Bytes)]>,
-}
-
-/// An operation that is applied, in steps if need be.
-struct Replayed<'a> {
-    op: u64,
-    record: &'a Record<'a>,
-    sizes: &'a Sizes,
-    /// The byte up to which its steps came, where the file does not show that.
-    reached: &'a Cell<u64>,
 }
 
 impl Shared {
@@ -101,8 +95,7 @@ impl Shared {
         match &record.body {
             RecordBody::Operation(bytes) => {
                 let operation = Record::decode(bytes, op)?;
-                let replayed = Replayed { op, record: &operation, sizes, reached: &Cell::new(0) };
-                let applied = self.applied(op, |core| self.apply(core, &replayed));
+                let applied = self.applied(op, |core| self.apply(core, op, &operation, sizes));
                 applied.map_err(|error| unfit(error, &operation, op))
             }
             RecordBody::Fresh { ino, file_block, run, inode } => {
@@ -227,8 +220,7 @@ impl Shared {
         Ok(())
     }
 
-    fn apply(&self, core: &mut Core, operation: &Replayed<'_>) -> Result<bool> {
-        let Replayed { op, record, .. } = *operation;
+    fn apply(&self, core: &mut Core, op: u64, record: &Record, sizes: &Sizes) -> Result<bool> {
         let done = match *record {
             Record::Create { parent, name, ino, generation, kind, perm, owner, rdev, target, at } => {
                 let spec = Create {
@@ -266,7 +258,7 @@ impl Shared {
             | Record::Fallocate { ino, .. }
             | Record::Data { ino, .. }
             | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
-                true => return self.apply_to_inode(core, operation),
+                true => return self.apply_to_inode(core, op, record, sizes),
                 // Unlinked later but still open then: nothing of it is left to change.
                 false => Ok(()),
             },
@@ -274,8 +266,30 @@ impl Shared {
         done.map(|()| true)
     }
 
-    fn apply_to_inode(&self, core: &mut Core, operation: &Replayed<'_>) -> Result<bool> {
-        let Replayed { op, record, sizes, reached } = *operation;
+    /// Where a zeroing goes on of which earlier steps are done, before a commit or an earlier recovery's cut: free blocks may lie
+    /// apart where the run had them together. What is done has space without data, and before it the rest of a frame that is
+    /// zeroed again. Its last frame is always left to do.
+    fn zeroed_up_to(&self, core: &mut Core, ino: Ino, bytes: Range<u64>) -> Result<u64> {
+        let (first, last) = (frame_from(bytes.start), frame_of(bytes.end.saturating_sub(1)));
+        let mut index = first;
+        while index < last && !is_in_memory(core, ino, index) {
+            match core.ext4.map(ino, index * self.blocks_per_frame, u32::MAX)? {
+                Mapping::Unwritten { len, .. } if u64::from(len) >= self.blocks_per_frame => index += 1,
+                _ => break,
+            }
+        }
+        let head = bytes.start..first * FRAME as u64;
+        let block = bytes.start / self.disk_block_bytes as u64;
+        if index == first || core.ext4.holes_in(ino, block, first * self.blocks_per_frame - block)? > 0 {
+            return Ok(bytes.start);
+        }
+        if !head.is_empty() {
+            self.clear_range(core, ino, head)?;
+        }
+        Ok(index * FRAME as u64)
+    }
+
+    fn apply_to_inode(&self, core: &mut Core, op: u64, record: &Record, sizes: &Sizes) -> Result<bool> {
         let done = match *record {
             Record::Attributes { ino, perm, owner, atime, mtime, ctime } => {
                 let inode = core.ext4.inode_mut(Ino(ino))?;
@@ -301,10 +315,11 @@ impl Shared {
                     let inode = core.ext4.inode_mut(Ino(ino))?;
                     inode.size = inode.size.max(size);
                 }
-                // Where free blocks lie apart it takes more steps than it did: each goes on, or what is zeroed would be zeroed again.
-                let from = offset.max(reached.get()).min(end);
-                reached.set(self.allocate_range(core, Ino(ino), from..end, what, stamp(at))?);
-                return Ok(reached.get() == end);
+                let from = match what {
+                    Fallocate::Zero { .. } => self.zeroed_up_to(core, Ino(ino), offset..end)?,
+                    Fallocate::Reserve { .. } | Fallocate::Punch => offset,
+                };
+                return Ok(self.allocate_range(core, Ino(ino), from..end, what, stamp(at))? == end);
             }
             Record::Data { ino, offset, bytes } => {
                 offset.checked_add(bytes.len() as u64).ok_or(Error::TooLarge)?;

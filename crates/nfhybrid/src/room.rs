@@ -85,7 +85,8 @@ impl Core {
         for at in 0..self.dirty.files().len() {
             let ino = self.dirty.files()[at];
             let section = self.policy(ino).section;
-            let (Some(section), Some(ssd), Some(node)) = (section, &self.ssd, self.nodes.get(ino)) else {
+            let node = self.nodes.get(ino).filter(|node| !node.frames().is_empty());
+            let (Some(section), Some(ssd), Some(node)) = (section, &self.ssd, node) else {
                 continue;
             };
             demand.add(ssd, section, node.frames().len() as u64);

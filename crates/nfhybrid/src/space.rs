@@ -344,7 +344,7 @@ impl Shared {
     }
 
     /// Makes a range read as zeros and frees its whole blocks, as far as one step goes: the byte up to which that is.
-    fn clear_range(&self, core: &mut Core, ino: Ino, bytes: Range<u64>) -> Result<u64> {
+    pub(super) fn clear_range(&self, core: &mut Core, ino: Ino, bytes: Range<u64>) -> Result<u64> {
         let first = frame_from(bytes.start);
         let last = frame_of(bytes.end);
         // What can fail comes before anything has changed.

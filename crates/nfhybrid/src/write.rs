@@ -226,6 +226,8 @@ impl Shared {
                 core.set_needs(ino, needs)?;
                 let claims = made.iter_mut().map(|(_, _, claimed)| claimed);
                 claims.chain(reaching.iter_mut().map(|(_, claimed)| claimed)).for_each(|c| c.placing = 0);
+                // Over a frame of the cycle under way they are the newest, and what the log may lack.
+                edges.iter().for_each(|(index, ..)| core.node_of(ino).touch(&(*index..*index + 1)));
                 made.extend(edges);
             }
             done => done?,

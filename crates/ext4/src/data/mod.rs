@@ -171,11 +171,6 @@ impl Ext4 {
         self.store.space.promise_nodes(blocks)
     }
 
-    /// Keeps `blocks` promised to extent trees though none may need them; to be taken back like any promise.
-    pub fn tie_nodes(&mut self, blocks: u64) {
-        self.store.space.tie_nodes(blocks);
-    }
-
     /// Takes back a promise to extent trees.
     pub fn unreserve_nodes(&mut self, blocks: u64) {
         self.store.space.unpromise_nodes(blocks);

@@ -231,11 +231,6 @@ impl Space {
         Ok(())
     }
 
-    /// Promises `blocks` more to extent trees, whether they are there or not: nothing else gets them.
-    pub fn tie_nodes(&mut self, blocks: u64) {
-        self.count.nodes += blocks;
-    }
-
     /// Takes back a promise to extent trees.
     pub fn unpromise_nodes(&mut self, blocks: u64) {
         debug_assert!(blocks <= self.count.nodes, "more is taken back than was promised");

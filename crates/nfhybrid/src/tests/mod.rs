@@ -15,7 +15,9 @@ mod locks;
 mod misses;
 mod promises;
 mod recovered;
+mod recut;
 mod replayed;
+mod sizes;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
 pub(super) fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {

@@ -2,12 +2,12 @@
 //! full disk must find.
 
 use super::promises::{
-    between, end, exhaust, fives, free_every_other, large_blocks, noise, of_block_maps, take_all, write,
+    between, end, exhaust, fives, free, free_every_other, large_blocks, noise, of_block_maps, take_all, write,
 };
 use super::*;
 
 /// Writes a file's first blocks one by one, and makes them durable: a record of the log for each.
-fn by_blocks(fs: &NfHybrid, ino: Ino, count: u64, seed: u64) {
+pub(super) fn by_blocks(fs: &NfHybrid, ino: Ino, count: u64, seed: u64) {
     for block in 0..count {
         assert_eq!(write(fs, ino, block * 4096, &noise(seed + block, 4096)).unwrap(), 4096);
     }
@@ -259,5 +259,123 @@ fn a_block_map_is_cut_to_nothing_on_a_full_disk() {
     fs.commit().unwrap();
     let cut = fs.setattr(m0, &SetAttr { size: Some(0), ..SetAttr::default() });
     assert!(cut.is_ok());
+    end(fs, &disk);
+}
+
+/// A frame beside the extent that becomes data is on its way in a commit; then an fsync, and the power goes.
+#[test]
+fn what_comes_along_over_a_frame_of_the_commit_under_way_is_in_the_log() {
+    let options = ["-b", "1024", "-N", "1000", "-m", "0", "-J", "size=4"];
+    let Some((disk, ssd)) = halves_with(16, 16, &ssd::Config::default(), &options) else { return };
+    let held = bimetal_media::held::Held::new(disk.clone());
+    let fs = NfHybrid::open(held.clone(), Some(ssd.clone() as Arc<dyn BlockDevice>), manual()).unwrap();
+    let victim = create(&fs, "victim", b"");
+    for block in [0, 1, 11, 13, 15] {
+        write(&fs, victim, block * 1024, &noise(block, 1024)).unwrap();
+    }
+    fs.commit().unwrap();
+    fs.fallocate(victim, 2048, 9 * 1024, Fallocate::Reserve { keep_size: false }).unwrap();
+    let fives = fives(&fs, 400);
+    fs.commit().unwrap();
+    take_all(&fs, 0, 1024);
+    for ino in &fives {
+        if free(&fs) == 0 {
+            break;
+        }
+        for block in [1, 3, 5, 7] {
+            write(&fs, *ino, block * 1024, &noise(block, 1024)).unwrap();
+        }
+    }
+    let mut expected = contents(&fs, "victim");
+    // Data beside the extent is overwritten, not fsynced yet.
+    assert_eq!(write(&fs, victim, 0, &noise(50, 1024)).unwrap(), 1024);
+    expected[..1024].copy_from_slice(&noise(50, 1024));
+    held.hold();
+    let (filled, by_ssd, images) = std::thread::scope(|scope| {
+        let commit = scope.spawn(|| fs.commit());
+        held.await_standing(1);
+        let before = fs.status().counters.fsync_ssd;
+        assert_eq!(write(&fs, victim, 5 * 1024, &noise(6, 1024)).unwrap(), 1024);
+        expected[5 * 1024..6 * 1024].copy_from_slice(&noise(6, 1024));
+        let filled = fs.shared.core.lock().dirty.needs().filled;
+        fs.fsync(victim, false).unwrap().get().unwrap();
+        let by_ssd = fs.status().counters.fsync_ssd - before;
+        let images = (disk.image(), ssd.image());
+        held.release();
+        commit.join().unwrap().unwrap();
+        (filled, by_ssd, images)
+    });
+    assert!(filled > 0 && by_ssd > 0, "the test shows nothing: {filled}, {by_ssd}");
+    assert!(contents(&fs, "victim") == expected, "in the run");
+    fs.abandon();
+    let [disk, ssd] = [images.0, images.1].map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let found = contents(&fs, "victim");
+    let wrong: Vec<usize> = (0..found.len() / 1024)
+        .filter(|b| found[b * 1024..][..1024] != expected[b * 1024..][..1024])
+        .collect();
+    assert!(found == expected, "fsynced data is lost: blocks {wrong:?}");
+}
+
+/// Setting one needs a block.
+#[test]
+fn a_rule_is_set_where_a_commit_gives_room() {
+    let Some((fs, disk, _ssd)) = large_blocks() else { return };
+    let node = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: b"" };
+    let dir = fs.create(&Caller::default(), ROOT_INO, b"dir", &node).unwrap().ino;
+    // The inode's own room for attributes is taken.
+    fs.setxattr(dir, b"user.a", &[1; 56], SetXattr::Either, false).unwrap();
+    let removed = create(&fs, "removed", &noise(1, 40 * 4096));
+    fs.commit().unwrap();
+    take_all(&fs, 0, 4096);
+    fs.unlink(ROOT_INO, b"removed").unwrap();
+    fs.forget(removed, 1);
+    fs.map(dir, "bypass").unwrap();
+    end(fs, &disk);
+}
+
+/// A file with dirty data, on a disk that is half empty.
+#[test]
+fn sizes_that_change_over_and_over_take_no_room() {
+    let Some((disk, ssd)) = halves_with(512, 64, &ssd::Config::default(), &["-b", "4096", "-m", "0"]) else {
+        return;
+    };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let filler = create(&fs, "filler", b"");
+    let half = fs.statfs().unwrap().available / 2;
+    fs.fallocate(filler, 0, half * 4096, Fallocate::Reserve { keep_size: true }).unwrap();
+    let ino = create(&fs, "f", b"");
+    fs.sync().unwrap();
+    for mib in 0..8_u64 {
+        write(&fs, ino, mib << 20, &noise(mib, 1 << 20)).unwrap();
+    }
+    let mut zero_after = None;
+    for n in 0..20_000_u64 {
+        fs.setattr(ino, &SetAttr { size: Some((8 << 20) + n % 4096), ..SetAttr::default() }).unwrap();
+        if fs.statfs().unwrap().available == 0 {
+            zero_after = Some(n + 1);
+            break;
+        }
+    }
+    assert!(zero_after.is_none(), "half of the disk is free, and statfs says 0");
+}
+
+/// Nothing comes of it, and the replay can need no more for all of it than for as many extents.
+#[test]
+fn punching_one_hole_over_and_over_takes_no_room() {
+    let Some((fs, disk, _ssd)) = large_blocks() else { return };
+    let big = create(&fs, "big", b"");
+    for n in 0..700_u64 {
+        fs.fallocate(big, n * 8192, 4096, Fallocate::Reserve { keep_size: false }).unwrap();
+    }
+    fs.commit().unwrap();
+    take_all(&fs, 200, 4096);
+    for _ in 0..2000 {
+        fs.fallocate(big, 8192, 4096, Fallocate::Punch).unwrap();
+    }
+    let w = create(&fs, "w", b"");
+    let cycles = fs.status().counters.cycles;
+    assert_eq!(write(&fs, w, 0, &noise(1, 150 * 4096)).unwrap(), 150 * 4096);
+    assert_eq!(fs.status().counters.cycles, cycles, "it had to wait for a commit");
     end(fs, &disk);
 }

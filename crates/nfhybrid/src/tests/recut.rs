@@ -1,0 +1,130 @@
+//! A replay that takes more steps than the run did is cut at each flush of the disk, and run again.
+
+use super::promises::{between, exhaust, fives, free_every_other, noise, take_all};
+use super::replayed::by_blocks;
+use super::*;
+use bimetal_media::{Completion, Request, filter::Filter};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Keeps what the disk held before each flush.
+struct Snaps {
+    inner: Arc<Ram>,
+    images: Mutex<Vec<Vec<u8>>>,
+    on: AtomicBool,
+}
+
+impl Filter for Snaps {
+    fn inner(&self) -> &dyn BlockDevice {
+        &*self.inner
+    }
+    fn pass(&self, at: Time, request: Request) -> std::result::Result<(Time, Request), Completion> {
+        if matches!(request, Request::Flush) && self.on.load(Ordering::Relaxed) {
+            let (image, mut images) = (self.inner.image(), self.images.lock().unwrap());
+            if images.last() != Some(&image) {
+                images.push(image);
+            }
+        }
+        Ok((at, request))
+    }
+}
+
+/// A recovery is cut between two steps; the next one begins the operation anew. How many cuts there were, and what went wrong.
+fn cut_zeroing(journal: &str, exhausted: Option<u64>, what: Fallocate) -> Option<(usize, Vec<String>)> {
+    let options = ["-b", "4096", "-N", "3000", "-m", "0", "-J", journal];
+    let config = ssd::Config { log_bytes: 16 << 20, ..ssd::Config::default() };
+    let (disk, ssd) = halves_with(24, 64, &config, &options)?;
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let old = create(&fs, "old", &noise(7, 120 * 4096));
+    let fives = fives(&fs, 200);
+    let apart = between(&fs, 300, 4096);
+    fs.commit().unwrap();
+    take_all(&fs, 0, 4096);
+    free_every_other(&fs, &apart);
+    let d1 = create(&fs, "d1", b"");
+    let d2 = create(&fs, "d2", b"");
+    let victim = create(&fs, "victim", b"");
+    fs.commit().unwrap();
+    by_blocks(&fs, d1, 130, 1000);
+    by_blocks(&fs, old, 120, 2000);
+    by_blocks(&fs, d2, 120, 3000);
+    if let Some(leave) = exhausted {
+        exhaust(&fs, &fives, leave);
+        for ino in &fives {
+            fs.fsync(*ino, false).unwrap().get().unwrap();
+        }
+    }
+    fs.fallocate(victim, 0, 40 * 4096, what).unwrap();
+    fs.fsync(victim, false).unwrap().get().unwrap();
+    let names = ["old", "d1", "d2", "victim", "five0"];
+    let all: Vec<Vec<u8>> = names.iter().map(|name| contents(&fs, name)).collect();
+    let images = [disk.image(), ssd.image()];
+    fs.abandon();
+    let disk = Arc::new(Ram::from_bytes("half", images[0].clone()));
+    let ssd = Arc::new(Ram::from_bytes("half", images[1].clone()));
+    let snaps = Arc::new(Snaps { inner: disk, images: Mutex::default(), on: true.into() });
+    let first = NfHybrid::open(snaps.clone(), Some(ssd.clone() as Arc<dyn BlockDevice>), manual());
+    snaps.on.store(false, Ordering::Relaxed);
+    match &first {
+        Ok(fs) => println!("first: recovered {}, cycles {}", fs.recovered(), fs.status().counters.cycles),
+        Err(error) => println!("the FIRST recovery fails: {error}"),
+    }
+    let mut bad: Vec<String> =
+        first.as_ref().err().map(|error| format!("first: {error}")).into_iter().collect();
+    drop(first);
+    let cuts = std::mem::take(&mut *snaps.images.lock().unwrap());
+    for (number, cut) in cuts.iter().enumerate() {
+        let disk = Arc::new(Ram::from_bytes("half", cut.clone()));
+        let ssd = Arc::new(Ram::from_bytes("half", images[1].clone()));
+        match open(&disk, Some(&ssd), manual()) {
+            Err(error) => bad.push(format!("cut {number}: {error}")),
+            Ok(fs) => {
+                let found: Vec<Vec<u8>> = names.iter().map(|name| contents(&fs, name)).collect();
+                if found != all {
+                    bad.push(format!("cut {number}: other contents"));
+                }
+                fs.shutdown().unwrap();
+                full::check_disk(&disk);
+            }
+        }
+    }
+    Some((cuts.len(), bad))
+}
+
+/// There is room beside it.
+#[test]
+fn a_replayed_zeroing_can_be_cut_anywhere() {
+    let Some((cuts, bad)) = cut_zeroing("size=4", None, Fallocate::Zero { keep_size: false }) else { return };
+    assert!(cuts > 4, "the test shows nothing: {cuts}");
+    assert!(bad.is_empty(), "{bad:#?}");
+}
+
+/// Just as many blocks are left as it takes.
+#[test]
+fn a_replayed_zeroing_can_be_cut_anywhere_on_a_full_disk() {
+    let mut all = Vec::new();
+    for (journal, leave) in [("size=7", 43), ("size=7", 46)] {
+        let Some((cuts, bad)) = cut_zeroing(journal, Some(leave), Fallocate::Zero { keep_size: false })
+        else {
+            continue;
+        };
+        assert!(cuts > 4, "the test shows nothing: {cuts}");
+        all.extend(bad.into_iter().map(|b| format!("{leave} left: {b}")));
+    }
+    assert!(all.is_empty(), "{all:#?}");
+}
+
+/// The same.
+#[test]
+fn a_replayed_reservation_can_be_cut_anywhere_on_a_full_disk() {
+    let mut all = Vec::new();
+    for (journal, leave) in [("size=7", 43), ("size=7", 46)] {
+        let Some((cuts, bad)) = cut_zeroing(journal, Some(leave), Fallocate::Reserve { keep_size: false })
+        else {
+            continue;
+        };
+        assert!(cuts > 4, "the test shows nothing: {cuts}");
+        all.extend(bad.into_iter().map(|b| format!("{leave} left: {b}")));
+    }
+    assert!(all.is_empty(), "{all:#?}");
+}
