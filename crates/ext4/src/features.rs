@@ -65,6 +65,13 @@ pub(super) mod ro_compat {
 /// One feature: its bit, its name, and (if we refuse it) why.
 type Feature = (u32, &'static str, Option<&'static str>);
 
+/// Why what no driver has is refused: a flipped bit with that of checksums, which would have told.
+const NOBODYS: &str = "no driver has it; if the superblock is damaged, e2fsck -f -b 32768 (8193 where blocks have 1 KiB) goes by a \
+                       copy of it";
+
+const UNKNOWN: &str = "they are not known; a newer program made it, or the superblock is damaged: e2fsck -f -b 32768 (8193 where \
+                       blocks have 1 KiB) goes by a copy of it";
+
 const COMPAT: [Feature; 13] = [
     (0x1, "dir_prealloc", None),
     (0x2, "imagic_inodes", None),
@@ -82,7 +89,7 @@ const COMPAT: [Feature; 13] = [
 ];
 
 const INCOMPAT: [Feature; 18] = [
-    (0x1, "compression", Some("no driver has it")),
+    (0x1, "compression", Some(NOBODYS)),
     (incompat::FILETYPE, "filetype", None),
     (incompat::RECOVER, "needs_recovery", None),
     (0x8, "journal_dev", Some("this is an external journal, not a file system")),
@@ -98,14 +105,14 @@ const INCOMPAT: [Feature; 18] = [
     (0x8000, "inline_data", Some("file contents in inodes are not driven")),
     (0x1_0000, "encrypt", Some("encrypted directories are not driven")),
     (0x2_0000, "casefold", Some("names without case are not driven; run `tune2fs -O ^casefold` if unused")),
-    (0x20, "an unnamed feature (bit 5)", Some("no driver has it")),
-    (0x800, "an unnamed feature (bit 11)", Some("no driver has it")),
+    (0x20, "an unnamed feature (bit 5)", Some(NOBODYS)),
+    (0x800, "an unnamed feature (bit 11)", Some(NOBODYS)),
 ];
 
 const RO_COMPAT: [Feature; 17] = [
     (ro_compat::SPARSE_SUPER, "sparse_super", None),
     (ro_compat::LARGE_FILE, "large_file", None),
-    (0x4, "btree_dir", Some("no driver has it")),
+    (0x4, "btree_dir", Some(NOBODYS)),
     (ro_compat::HUGE_FILE, "huge_file", None),
     (ro_compat::GDT_CSUM, "uninit_bg", None),
     (ro_compat::DIR_NLINK, "dir_nlink", None),
@@ -114,7 +121,7 @@ const RO_COMPAT: [Feature; 17] = [
     (0x100, "quota", Some("quota files are not kept; run `tune2fs -O ^quota`")),
     (0x200, "bigalloc", Some("clusters of several blocks are not driven")),
     (ro_compat::METADATA_CSUM, "metadata_csum", None),
-    (0x800, "replica", Some("no driver has it")),
+    (0x800, "replica", Some(NOBODYS)),
     (ro_compat::READONLY, "read-only", None),
     (0x2000, "project", Some("project quotas are not kept; run `tune2fs -O ^project`")),
     (0x4000, "shared_blocks", Some("blocks shared between files are not driven")),
@@ -131,7 +138,7 @@ fn check_word(kind: &str, word: u32, known: &[Feature]) -> Result<()> {
     let unknown = known.iter().fold(word, |rest, (bit, ..)| rest & !bit);
     match unknown {
         0 => Ok(()),
-        bits => Err(Error::unsupported(format!("ext4 {kind} feature bits {bits:#x}"), "they are not known")),
+        bits => Err(Error::unsupported(format!("ext4 {kind} feature bits {bits:#x}"), UNKNOWN)),
     }
 }
 

@@ -137,7 +137,8 @@ impl Store {
         Ok(())
     }
 
-    fn give_node(&mut self, inode: &mut Inode, node: u64) -> Result<()> {
+    /// Gives back a block of an inode's map.
+    pub fn give_node(&mut self, inode: &mut Inode, node: u64) -> Result<()> {
         inode.blocks = inode.blocks.saturating_sub(u64::from(self.geometry.block_bytes / 512));
         self.give_blocks(node, 1, true)
     }

@@ -10,7 +10,8 @@
 
 use super::Ext4;
 use super::buffers::Seal;
-use super::inode::{Inode, flag};
+use super::credits::has_tree;
+use super::inode::flag;
 use super::le::{get32, get64, put32};
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::units::Ino;
@@ -95,7 +96,7 @@ impl Ext4 {
         }
         self.store.check_writable()?;
         self.mark(slot)?;
-        if has_blocks(&self.inodes.entry(slot).inode) && !self.free_all(slot)? {
+        if has_tree(&self.inodes.entry(slot).inode) && !self.free_from(slot, 0)? {
             return Ok(false);
         }
         self.drop_attributes(slot)?;
@@ -103,20 +104,6 @@ impl Ext4 {
         self.store.give_inode(ino, is_dir)?;
         self.remove_orphan(ino)?;
         self.bury(slot)?;
-        Ok(true)
-    }
-
-    /// Frees all blocks of an inode, those of its map included.
-    fn free_all(&mut self, slot: u32) -> Result<bool> {
-        let inode = &mut self.inodes.entry(slot).inode;
-        self.store.tree(inode)?;
-        if !self.free_from(slot, 0)? {
-            return Ok(false);
-        }
-        let inode = &mut self.inodes.entry(slot).inode;
-        for node in std::mem::take(&mut inode.legacy) {
-            self.store.give_blocks(node, 1, true)?;
-        }
         Ok(true)
     }
 
@@ -250,14 +237,5 @@ impl Ext4 {
             put32(bytes, end + 4, sum);
         }
         Ok(())
-    }
-}
-
-/// Whether an inode of this kind maps blocks.
-fn has_blocks(inode: &Inode) -> bool {
-    match inode.kind() {
-        Kind::File | Kind::Dir => true,
-        Kind::Symlink => !inode.is_fast_link(),
-        _ => false,
     }
 }

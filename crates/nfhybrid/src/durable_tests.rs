@@ -139,14 +139,16 @@ fn fsync_together(fs: &NfHybrid, ssd: &Held, files: &[Ino], meanwhile: impl FnOn
 }
 
 #[test]
-fn sixteen_fsyncs_at_once_are_two_writes_of_the_log() {
+fn sixteen_fsyncs_at_once_are_two_writes_of_the_log_at_most() {
     let Some((disk, ssd)) = halves(32, 16) else { return };
     let ssd_held = Held::new(ssd.clone());
     let fs = NfHybrid::open(disk.clone(), Some(ssd_held.clone()), manual()).unwrap();
     let files = files_to_fsync(&fs);
     let before = ssd_held.passed();
     fsync_together(&fs, &ssd_held, &files, || {});
-    assert_eq!(ssd_held.passed() - before, 2, "writes and flushes");
+    // One, if all had appended before the first of them wrote.
+    let passed = ssd_held.passed() - before;
+    assert!((1..=2).contains(&passed), "{passed} writes and flushes");
     assert_eq!(fs.status().counters.fsync_ssd, CLIENTS as u64);
     fs.abandon();
     let fs = NfHybrid::open(disk, Some(ssd), manual()).unwrap();

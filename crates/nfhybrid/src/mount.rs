@@ -443,15 +443,12 @@ pub(super) fn stopped(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option
             "the disk half failed while it was brought up to date; nothing is lost, the SSD's log holds it: mount both \
              halves again, if need be with the disk copied to a good one (ddrescue)",
         ),
-        Error::NoSpace(why) => Error::corrupt(
-            LOG_RECORD,
-            format!(
-                "what the log holds does not fit the disk half, which is full ({why}); nothing is lost: get off the SSD half what \
-                 it holds (bimetal rescue), then mount with -o recover=disk, which drops its log; or bring the disk half to a \
-                 larger device (a copy, then resize2fs there)"
-            ),
-            &disk.info().name,
-        ),
+        Error::NoSpace(why) => Error::Mismatch(format!(
+            "what the SSD's log holds does not fit the disk half {}, which is full ({why}); nothing is lost: get off the SSD \
+             half what it holds (bimetal rescue), then mount with -o recover=disk, which drops its log; or bring the disk half to \
+             a larger device (a copy, then resize2fs there)",
+            disk.info().name
+        )),
         other => damaged_disk(other, disk, pairing),
     }
 }

@@ -357,7 +357,7 @@ impl Shared {
 /// What it means that an operation could not be applied.
 fn unfit(error: Error, record: &Record, op: u64) -> Error {
     match error {
-        Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) => error,
+        Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) | Error::NoSpace(_) => error,
         // Something that was read of the disk half; whoever mounts says what to do.
         Error::Corrupt { ref what, .. } if what != LOG_RECORD => error,
         other => Error::corrupt(

@@ -34,12 +34,8 @@ impl Shared {
         let rest = size..frame_from(size) * FRAME as u64;
         // What can fail comes before anything has changed.
         let held = size < old && self.hold(core, ino, &rest)?;
-        // A block map of ext2 becomes an extent tree.
-        let becomes_tree = usize::from(size < old && core.ext4.has_block_map(ino)?);
-        let done = core.grown(ino, becomes_tree, |core| {
-            core.node_of(ino).moves();
-            core.ext4.truncate(ino, size, now)
-        })?;
+        core.node_of(ino).moves();
+        let done = core.ext4.truncate(ino, size, now)?;
         if held {
             self.blank(core, ino, &rest);
         }

@@ -511,6 +511,16 @@ fn replayed(pairing: Option<Pairing>, ssd: &SsdSays, bond: &Bond, word: Word) ->
 fn bond(disk: &DiskSays, ssd: &SsdSays) -> Result<Bond> {
     let (seen, identity) = (&ssd.seen, &disk.identity);
     if seen.disk_uuid != identity.uuid {
+        if disk.pairing.is_ok_and(|pairing| pairing.ssd == ssd.uuid) {
+            return Err(Error::Mismatch(format!(
+                "{} was last used with {1}, whose UUID was {2} then and is {3} now; nothing was changed: give it its UUID back \
+                 (tune2fs -U {2} {1}), and leave it that as long as the two belong together",
+                ssd.name,
+                disk.name,
+                show(seen.disk_uuid),
+                show(identity.uuid),
+            )));
+        }
         return Err(Error::Mismatch(format!(
             "{} belongs to the disk {}, not to {} ({}); give the right SSD, or mount without one",
             ssd.name,

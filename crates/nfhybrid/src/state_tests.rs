@@ -141,6 +141,16 @@ fn an_ssd_that_was_given_up_is_taken_back_empty() {
 }
 
 #[test]
+fn a_disk_whose_uuid_was_changed_is_told_its_old_one() {
+    let mut ssd = ssd();
+    ssd.seen.disk_uuid = [1; 16];
+    for state in EVERY {
+        let error = judge(&disk(Ok(pairing(state))), Some(&ssd), SILENT).unwrap_err().to_string();
+        assert!(error.contains("tune2fs -U 01010101-0101-0101-0101-010101010101"), "{error}");
+    }
+}
+
+#[test]
 fn foreign_halves_are_refused_whatever_the_user_says() {
     let mut other_disk = ssd();
     other_disk.seen.disk_uuid = [1; 16];

@@ -149,8 +149,11 @@ impl Ext4 {
         let (mut nodes, mut places) = (0, spanned + 6);
         if has_tree(inode) {
             let change = self.store.tree(inode)?.nodes_to_change(1);
-            nodes = change.0;
-            places += change.1 + inode.legacy.len() as u64;
+            // Of a block map the last step writes a node at most, and gives one back.
+            (nodes, places) = match inode.has(flag::EXTENTS) {
+                true => (change.0, places + change.1),
+                false => (1, places + 1),
+            };
         }
         Ok(step + self.always() + UNLINK + 3 + nodes + self.group_blocks(places))
     }

@@ -153,16 +153,6 @@ impl Ext4 {
         Ok((tree.nodes_to_take(more) + bare) as u64)
     }
 
-    /// Whether a file is mapped as ext2 does it, without extents.
-    ///
-    /// # Errors
-    /// As [`Ext4::inode`].
-    pub fn has_block_map(&mut self, ino: Ino) -> Result<bool> {
-        let slot = self.load(ino)?;
-        let inode = &self.inodes.entry(slot).inode;
-        Ok(has_tree(inode) && !inode.has(flag::EXTENTS))
-    }
-
     /// Promises `blocks` to extent trees.
     ///
     /// # Errors
@@ -271,9 +261,7 @@ impl Ext4 {
         }
         let inode = &mut entry.inode;
         let kept = size.div_ceil(u64::from(self.store.geometry.block_bytes));
-        if self.store.mapped_tree(inode)?.last().is_some_and(|last| last.end() > kept) {
-            self.store.tree_mut(inode)?;
-        }
+        self.store.mapped_tree(inode)?;
         let ino = inode.ino;
         self.store.maps_to_cut(inode, kept, step)?;
         inode.size = size;
@@ -293,11 +281,13 @@ impl Ext4 {
         let limit = self.dirty_blocks() + self.step_blocks();
         while self.dirty_blocks() < limit {
             let inode = &mut self.inodes.entry(slot).inode;
-            let Some(last) = self.store.tree(inode)?.last().filter(|last| last.end() > from) else {
-                return Ok(true);
+            let more = match inode.has(flag::EXTENTS) {
+                true => self.store.cut_last(inode, from)?,
+                false => self.store.cut_block_map(inode, from)?,
             };
-            let first = from.max(u64::from(last.block)) as u32;
-            self.store.cut(inode, first, last.end())?;
+            if !more {
+                return Ok(true);
+            }
         }
         Ok(false)
     }

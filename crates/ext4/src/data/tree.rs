@@ -196,11 +196,21 @@ impl Store {
     }
 
     /// Reads the bitmaps of the groups that a run of blocks lies in.
-    pub(super) fn maps_of(&mut self, at: u64, len: u32) -> Result<()> {
+    pub fn maps_of(&mut self, at: u64, len: u32) -> Result<()> {
         self.space.load_maps(&self.buffers, at, len)
     }
 
-    /// Removes a range from an inode's map and gives back its blocks.
+    /// Removes the last extent, as far as it lies at or after block `from`; `false` if there is none.
+    pub(super) fn cut_last(&mut self, inode: &mut Inode, from: u64) -> Result<bool> {
+        let Some(last) = self.tree(inode)?.last().filter(|last| last.end() > from) else {
+            return Ok(false);
+        };
+        let first = from.max(u64::from(last.block)) as u32;
+        self.cut(inode, first, last.end())?;
+        Ok(true)
+    }
+
+    /// Removes a range from an inode's map in memory and gives back its blocks; an extent tree is settled, too.
     pub fn cut(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<()> {
         let buffered = inode.kind() != Kind::File;
         let mut gone: SmallVec<[(u64, u32); 4]> = SmallVec::new();

@@ -245,9 +245,8 @@ fn a_zeroing_in_several_steps_is_done_or_changes_nothing() {
     end(fs, &disk);
 }
 
-/// Cutting needs no node, making a tree of the map first does.
+/// Cutting needs no node: the map stays one.
 #[test]
-#[ignore = "does not hold yet: the map becomes a tree before it is cut"]
 fn a_block_map_is_cut_to_nothing_on_a_full_disk() {
     let Some((disk, ssd)) = of_block_maps(3) else { return };
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
