@@ -224,8 +224,8 @@ impl Data {
         }
     }
 
-    /// Zeroes the bytes of `range`; with `free`, pages wholly inside it exist no longer.
-    pub fn zero(&mut self, range: Range<u64>, free: bool) {
+    /// Zeroes the bytes of `range`; pages wholly inside it exist no longer.
+    pub fn punch(&mut self, range: Range<u64>) {
         let (first, last) = (range.start / CHUNK, range.end.div_ceil(CHUNK));
         if first >= last {
             return;
@@ -236,21 +236,16 @@ impl Data {
             let base = number * CHUNK;
             let part = (range.start.max(base) - base) as usize..(range.end - base).min(CHUNK) as usize;
             chunk.clear(&part);
-            if free {
-                gone += chunk.drop(Pages::inside(&part));
-            }
+            gone += chunk.drop(Pages::inside(&part));
         }
         self.pages -= gone;
-        if free {
-            let touched = self.rest.range(first..last);
-            let empty =
-                touched.filter(|(_, chunk)| chunk.present == Pages::default()).map(|(number, _)| *number);
-            for number in empty.collect::<Vec<u64>>() {
-                self.rest.remove(&number);
-            }
-            if self.first.present == Pages::default() {
-                self.first = Chunk::default();
-            }
+        let touched = self.rest.range(first..last);
+        let empty = touched.filter(|(_, chunk)| chunk.present == Pages::default()).map(|(number, _)| *number);
+        for number in empty.collect::<Vec<u64>>() {
+            self.rest.remove(&number);
+        }
+        if self.first.present == Pages::default() {
+            self.first = Chunk::default();
         }
     }
 
@@ -316,7 +311,7 @@ mod tests {
                     model[from..to].copy_from_slice(&fresh);
                 }
                 2 => {
-                    data.zero(start..end, step % 8 == 2);
+                    data.punch(start..end);
                     model[from..to].fill(0);
                 }
                 _ => {

@@ -23,7 +23,7 @@ use self::dir::{Dir, Target};
 use self::nodes::{Body, Node, Nodes, now};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_vfs::acl::{self, Acl};
+use bimetal_vfs::adapter::{Mode, Objects};
 use bimetal_vfs::{
     Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, Kind, NAME_MAX, NewNode, Rename, Seek,
     SetAttr, SetTime, SetXattr, VisitAttrs,
@@ -34,9 +34,6 @@ use parking_lot::Mutex;
 /// The largest file: 16 TiB, as on ext4 with 4 KiB blocks.
 const SIZE_MAX: u64 = 1 << 44;
 const LINKS_MAX: u32 = 65_000;
-const S_ISUID: u16 = 0o4000;
-const S_ISGID: u16 = 0o2000;
-const GROUP_EXECUTES: u16 = 0o010;
 
 /// A place in the inode vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +62,8 @@ impl MemFs {
     /// An empty file system that holds up to `capacity_bytes` of file contents. Its root belongs to `owner`
     /// and is open to all to read (mode 755).
     pub fn new(capacity_bytes: u64, owner: &Caller) -> Self {
-        let root = Node::new(ROOT, Kind::Dir, 0o755, owner.uid, owner.gid, Body::Dir(Box::new(Dir::new())));
+        let mode = Mode { kind: Kind::Dir, perm: 0o755, uid: owner.uid, gid: owner.gid };
+        let root = Node::new(ROOT, mode, Body::Dir(Box::new(Dir::new())));
         let state = State { nodes: Nodes::new(root), pages_used: 0 };
         MemFs { state: Mutex::new(state), pages_max: (capacity_bytes / PAGE).max(1) }
     }
@@ -114,9 +112,7 @@ impl State {
     }
 
     fn changed(&mut self, dir: Id) {
-        let node = self.nodes.get_mut(dir);
-        node.mtime = now();
-        node.ctime = node.mtime;
+        self.nodes.get_mut(dir).changed();
     }
 
     /// Takes one name from an inode; the last one frees it, unless it is in use.
@@ -163,7 +159,7 @@ impl State {
     }
 
     fn add(&mut self, node: Node, parent: Id, name: &[u8]) -> Result<Id> {
-        let kind = node.kind;
+        let kind = node.mode.kind;
         let id = self.nodes.add(node)?;
         self.dir_mut(parent)?.insert(name, Target { id, kind });
         if kind == Kind::Dir {
@@ -197,25 +193,72 @@ impl State {
         Ok(())
     }
 
-    /// The node of a new object, shaped by its parent: set-group-ID and default access control list.
-    fn shape(&self, caller: &Caller, parent: Id, new: &NewNode) -> Node {
-        let dir = self.nodes.get(parent);
-        let inherits = dir.perm & S_ISGID != 0;
-        let gid = if inherits { dir.gid } else { caller.gid };
+    /// The node of a new object, shaped by its parent.
+    fn shaped(&mut self, caller: &Caller, parent: Id, new: &NewNode) -> Result<Node> {
+        let (mode, lists) = self.shape(caller, parent.0.into(), new)?;
         let body = match new.kind {
             Kind::Dir => Body::Dir(Box::new(Dir::new())),
             Kind::File => Body::File(Default::default()),
             Kind::Symlink => Body::Link(new.target.into()),
             _ => Body::Device(new.rdev),
         };
-        let mut node = Node::new(parent, new.kind, new.perm, caller.uid, gid, body);
-        if new.kind != Kind::Symlink {
-            node.inherit_acl(dir, caller.umask);
+        let mut node = Node::new(parent, mode, body);
+        lists.iter().for_each(|(name, list)| node.set_xattr(name, list));
+        Ok(node)
+    }
+
+    fn object(&mut self, id: u64) -> &mut Node {
+        self.nodes.get_mut(Id(id as u32))
+    }
+
+    /// Changes the contents of a file, and counts its pages.
+    fn reshape(&mut self, id: u64, change: impl FnOnce(&mut Node) -> Result<()>) -> Result<()> {
+        let node = self.object(id);
+        let before = node.pages();
+        let changed = change(node);
+        let after = node.pages();
+        self.pages_used = self.pages_used + after - before;
+        changed
+    }
+}
+
+impl Objects for State {
+    fn mode(&mut self, id: u64) -> Result<Mode> {
+        Ok(self.object(id).mode)
+    }
+
+    fn set_perm(&mut self, id: u64, perm: u16) -> Result<()> {
+        self.object(id).mode.perm = perm;
+        Ok(())
+    }
+
+    fn attribute(&mut self, id: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.object(id).xattr(name).map(<[u8]>::to_vec))
+    }
+
+    fn set_attribute(&mut self, id: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let node = self.object(id);
+        match value {
+            Some(value) => node.set_xattr(name, value),
+            None => drop(node.remove_xattr(name)),
         }
-        if inherits && new.kind == Kind::Dir {
-            node.perm |= S_ISGID;
-        }
-        node
+        Ok(())
+    }
+
+    fn size(&mut self, id: u64) -> Result<u64> {
+        Ok(self.object(id).size)
+    }
+
+    fn resize(&mut self, id: u64, size: u64) -> Result<()> {
+        self.reshape(id, |node| node.resize(size))
+    }
+
+    fn punch(&mut self, id: u64, from: u64, to: u64) -> Result<()> {
+        self.reshape(id, |node| node.data_mut().map(|data| data.punch(from..to)))
+    }
+
+    fn reserve(&mut self, id: u64, from: u64, to: u64) -> Result<()> {
+        self.reshape(id, |node| node.data_mut().map(|data| data.reserve(from..to)))
     }
 }
 
@@ -257,20 +300,21 @@ impl FileSystem for MemFs {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let id = state.nodes.id(ino)?;
-        let node = state.nodes.get_mut(id);
+        let object = id.0.into();
         if let Some(size) = set.size {
-            let before = node.pages();
-            node.resize(size)?;
-            state.pages_used -= before - node.pages();
+            state.resize(object, size)?;
+            state.changed(id);
         }
         if set.kill_suid {
-            node.kill_suid();
+            state.kill_set_id(object)?;
         }
         if let Some(perm) = set.perm {
-            node.chmod(perm & 0o7777);
+            state.set_perm(object, perm & 0o7777)?;
+            state.follow_perm(object, perm)?;
         }
-        node.uid = set.uid.unwrap_or(node.uid);
-        node.gid = set.gid.unwrap_or(node.gid);
+        let node = state.nodes.get_mut(id);
+        node.mode.uid = set.uid.unwrap_or(node.mode.uid);
+        node.mode.gid = set.gid.unwrap_or(node.mode.gid);
         let stamp = |time: SetTime| match time {
             SetTime::Now => now(),
             SetTime::To(stamp) => stamp,
@@ -298,7 +342,7 @@ impl FileSystem for MemFs {
         if new.kind == Kind::Dir && state.nodes.get(parent).nlink >= LINKS_MAX {
             return Err(Error::TooManyLinks);
         }
-        let mut node = state.shape(caller, parent, new);
+        let mut node = state.shaped(caller, parent, new)?;
         node.refs = 1;
         let id = state.add(node, parent, name)?;
         Ok(state.nodes.get(id).attr(id))
@@ -360,9 +404,9 @@ impl FileSystem for MemFs {
             }
         }
         if how == Rename::Whiteout {
-            let owner = state.nodes.get(from);
-            let mark = Node::new(from, Kind::CharDevice, 0, owner.uid, owner.gid, Body::Device(0));
-            state.add(mark, from, name)?;
+            let (owner, mark) = state.whiteout(from.0.into())?;
+            let mode = Mode { kind: mark.kind, perm: mark.perm, uid: owner.uid, gid: owner.gid };
+            state.add(Node::new(from, mode, Body::Device(mark.rdev)), from, name)?;
         }
         state.changed(from);
         state.changed(to);
@@ -379,7 +423,7 @@ impl FileSystem for MemFs {
         }
         let node = state.nodes.get_mut(id);
         match node.nlink {
-            _ if node.kind == Kind::Dir => return Err(Error::NotPermitted),
+            _ if node.mode.kind == Kind::Dir => return Err(Error::NotPermitted),
             0 => return Err(Error::NotFound),
             LINKS_MAX.. => return Err(Error::TooManyLinks),
             _ => {}
@@ -387,7 +431,7 @@ impl FileSystem for MemFs {
         node.nlink += 1;
         node.refs += 1;
         node.ctime = now();
-        let kind = node.kind;
+        let kind = node.mode.kind;
         state.dir_mut(parent)?.insert(name, Target { id, kind });
         state.changed(parent);
         Ok(state.nodes.get(id).attr(id))
@@ -420,10 +464,9 @@ impl FileSystem for MemFs {
         state.pages_used += missing;
         node.data_mut()?.write(offset, data);
         node.size = node.size.max(end);
-        node.mtime = now();
-        node.ctime = node.mtime;
+        node.changed();
         if kill_suid {
-            node.kill_suid();
+            node.mode.kill_set_id();
         }
         Ok(Deferred::Now(data.len()))
     }
@@ -477,23 +520,10 @@ impl FileSystem for MemFs {
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: SetXattr, kill_sgid: bool) -> Result<()> {
         let mut state = self.state.lock();
         let id = state.nodes.id(ino)?;
-        let node = state.nodes.get_mut(id);
-        match (how, node.xattr(name)) {
-            (SetXattr::Create, Some(_)) => return Err(Error::Exists),
-            (SetXattr::Replace, None) => return Err(Error::NoAttribute),
-            _ => {}
-        }
-        let list = || Acl::from_wire(value).map_err(|_| Error::BadArgument);
-        match name {
-            acl::ACCESS => node.set_access_acl(list()?, kill_sgid),
-            acl::DEFAULT if node.kind != Kind::Dir => return Err(Error::Denied),
-            acl::DEFAULT => match list()? {
-                Some(list) => node.set_xattr(name, &list.to_wire()),
-                None => drop(node.remove_xattr(name)),
-            },
-            _ => node.set_xattr(name, value),
-        }
-        node.ctime = now();
+        let object = id.0.into();
+        state.check_xattr(object, name, how)?;
+        state.set_xattr(object, name, value, kill_sgid)?;
+        state.nodes.get_mut(id).ctime = now();
         Ok(())
     }
 
@@ -517,7 +547,7 @@ impl FileSystem for MemFs {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let id = state.nodes.id(ino)?;
-        let node = state.nodes.get_mut(id);
+        let node = state.nodes.get(id);
         let before = node.data()?.pages();
         if what != Fallocate::Punch {
             let most = (len / PAGE).saturating_sub(before);
@@ -526,8 +556,8 @@ impl FileSystem for MemFs {
                 return Err(Error::NoSpace("the memory given to this file system is used up"));
             }
         }
-        node.fallocate(offset..end, what)?;
-        state.pages_used = state.pages_used + node.pages() - before;
+        Objects::fallocate(state, id.0.into(), offset, end, what)?;
+        state.changed(id);
         Ok(())
     }
 

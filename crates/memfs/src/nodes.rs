@@ -2,14 +2,13 @@
 
 use super::data::Data;
 use super::dir::Dir;
-use super::{GROUP_EXECUTES, Id, ROOT, S_ISGID, S_ISUID, SIZE_MAX};
+use super::{Id, ROOT, SIZE_MAX};
 use bimetal_base::runtime::Live;
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_vfs::acl::{self, Acl, Inherited};
-use bimetal_vfs::{Attr, Fallocate, Kind};
-use std::ops::Range;
+use bimetal_vfs::adapter::Mode;
+use bimetal_vfs::{Attr, Kind};
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
@@ -34,10 +33,7 @@ type Xattr = (Box<[u8]>, Box<[u8]>);
 #[derive(Debug)]
 pub(super) struct Node {
     pub body: Body,
-    pub kind: Kind,
-    pub perm: u16,
-    pub uid: u32,
-    pub gid: u32,
+    pub mode: Mode,
     pub nlink: u32,
     pub generation: u32,
     /// References given out by `lookup`, `create` and `link`.
@@ -54,7 +50,7 @@ pub(super) struct Node {
 
 impl Node {
     /// A node with one name (a directory: also its own `.`), made now.
-    pub fn new(parent: Id, kind: Kind, perm: u16, uid: u32, gid: u32, body: Body) -> Node {
+    pub fn new(parent: Id, mode: Mode, body: Body) -> Node {
         let time = now();
         let size = match &body {
             Body::Link(target) => target.len() as u64,
@@ -62,11 +58,8 @@ impl Node {
         };
         Node {
             body,
-            kind,
-            perm: perm & 0o7777,
-            uid,
-            gid,
-            nlink: if kind == Kind::Dir { 2 } else { 1 },
+            mode,
+            nlink: if mode.kind == Kind::Dir { 2 } else { 1 },
             generation: 0,
             refs: 0,
             parent,
@@ -84,6 +77,7 @@ impl Node {
             Body::Dir(dir) => 64 * (dir.len() as u64 + 2),
             _ => self.size,
         };
+        let Mode { kind, perm, uid, gid } = self.mode;
         Attr {
             ino: id.into(),
             generation: self.generation,
@@ -93,11 +87,11 @@ impl Node {
             mtime: self.mtime,
             ctime: self.ctime,
             crtime: self.crtime,
-            kind: self.kind,
-            perm: self.perm,
+            kind,
+            perm,
             nlink: self.nlink,
-            uid: self.uid,
-            gid: self.gid,
+            uid,
+            gid,
             rdev: if let Body::Device(number) = self.body { number } else { 0 },
             blksize: 4096,
         }
@@ -143,86 +137,13 @@ impl Node {
             data.truncate(size);
         }
         self.size = size;
-        self.mtime = now();
         Ok(())
     }
 
-    /// Reserves, frees or zeroes `range`.
-    pub fn fallocate(&mut self, range: Range<u64>, what: Fallocate) -> Result<()> {
-        let size = self.size.max(range.end);
-        let data = self.data_mut()?;
-        let keeps = match what {
-            Fallocate::Reserve { keep_size } => {
-                data.reserve(range);
-                keep_size
-            }
-            Fallocate::Punch => {
-                data.zero(range, true);
-                true
-            }
-            Fallocate::Zero { keep_size } => {
-                data.zero(range.clone(), false);
-                data.reserve(range);
-                keep_size
-            }
-        };
-        if !keeps {
-            self.size = size;
-        }
+    /// Notes a change of contents, or of the names in a directory.
+    pub fn changed(&mut self) {
         self.mtime = now();
         self.ctime = self.mtime;
-        Ok(())
-    }
-
-    /// What a write by someone without privilege does to set-ID bits.
-    pub fn kill_suid(&mut self) {
-        if self.kind == Kind::Dir {
-            return;
-        }
-        self.perm &= !S_ISUID;
-        if self.perm & GROUP_EXECUTES != 0 {
-            self.perm &= !S_ISGID;
-        }
-    }
-
-    /// Sets the mode, and the access list with it.
-    pub fn chmod(&mut self, perm: u16) {
-        self.perm = perm;
-        if let Some(Ok(Some(list))) = self.xattr(acl::ACCESS).map(Acl::from_wire) {
-            self.set_xattr(acl::ACCESS, &list.with_mode(perm).to_wire());
-        }
-    }
-
-    /// Sets the access list, and the mode with it; a list that says no more than the mode is not kept.
-    /// None at all leaves the mode.
-    pub fn set_access_acl(&mut self, list: Option<Acl>, kill_sgid: bool) {
-        let kept = list.and_then(|list| {
-            let (perm, kept) = list.set_on(self.perm);
-            self.perm = perm;
-            kept
-        });
-        if kill_sgid {
-            self.perm &= !S_ISGID;
-        }
-        match kept {
-            Some(list) => self.set_xattr(acl::ACCESS, &list.to_wire()),
-            None => drop(self.remove_xattr(acl::ACCESS)),
-        }
-    }
-
-    /// Gives a new node what the default list of its directory says, or else applies the umask.
-    pub fn inherit_acl(&mut self, dir: &Node, umask: u32) {
-        let Some(Ok(Some(list))) = dir.xattr(acl::DEFAULT).map(Acl::from_wire) else {
-            self.perm &= !(umask as u16 & 0o777);
-            return;
-        };
-        let Inherited { perm, access, default } = list.inherit(self.perm, self.kind == Kind::Dir);
-        self.perm = perm;
-        for (name, list) in [(acl::ACCESS, access), (acl::DEFAULT, default)] {
-            if let Some(list) = list {
-                self.set_xattr(name, &list.to_wire());
-            }
-        }
     }
 
     pub fn xattr(&self, name: &[u8]) -> Option<&[u8]> {
