@@ -69,6 +69,9 @@ type Feature = (u32, &'static str, Option<&'static str>);
 const NOBODYS: &str = "no driver has it; if the superblock is damaged, e2fsck -f -b 32768 (8193 where blocks have 1 KiB) goes by a \
                        copy of it";
 
+/// What helps where nobody meant the feature, which no tool takes away.
+const MENDED: &str = "; if the bit is there by mistake, e2fsck -f takes the disk in order";
+
 const UNKNOWN: &str = "they are not known; a newer program made it, or the superblock is damaged: e2fsck -f -b 32768 (8193 where \
                        blocks have 1 KiB) goes by a copy of it";
 
@@ -132,7 +135,8 @@ const RO_COMPAT: [Feature; 17] = [
 fn check_word(kind: &str, word: u32, known: &[Feature]) -> Result<()> {
     for (bit, name, refused) in known {
         if let (true, Some(why)) = (word & bit != 0, refused) {
-            return Err(Error::unsupported(format!("ext4 feature {name}"), why));
+            let mended = if why.contains("tune2fs") || why.contains("e2fsck") { "" } else { MENDED };
+            return Err(Error::unsupported(format!("ext4 feature {name}"), format!("{why}{mended}")));
         }
     }
     let unknown = known.iter().fold(word, |rest, (bit, ..)| rest & !bit);

@@ -49,7 +49,7 @@ impl Shared {
             let mut bytes = 0;
             if set.size.is_some() {
                 blocks += core.ext4.credits_to_free(ino)?;
-                blocks += core.ext4.credits_for_data(ino, self.blocks_per_frame)?;
+                blocks += core.ext4.credits_to_overwrite(ino, self.blocks_per_frame)?;
                 // The end is filled with zeros.
                 bytes = FRAME as u64;
             }

@@ -228,25 +228,31 @@ impl Shared {
         core.nodes.remove(ino);
         core.promised.forget(ino);
         core.record(&Record::Release { ino: ino.0 });
-        if !self.release_step(core, ino)? {
-            core.nodes.free_later(ino);
-        }
-        Ok(())
+        self.release_step(core, ino)
     }
 
-    /// Frees what one step does, if the journal has room for it; whether the inode is gone.
-    fn release_step(&self, core: &mut Core, ino: Ino) -> Result<bool> {
-        let credits = core.ext4.credits_to_free(ino)?;
-        Ok(self.has_journal_room(core, credits) && core.ext4.release(ino)?)
+    /// Frees what one step does, if the journal has room for it; what is left goes later. What cannot be freed is on the list of
+    /// orphans, and the name is gone: only a replay must tell.
+    fn release_step(&self, core: &mut Core, ino: Ino) -> Result<()> {
+        let credits = core.ext4.credits_to_free(ino);
+        let freed =
+            credits.and_then(|credits| Ok(self.has_journal_room(core, credits) && core.ext4.release(ino)?));
+        match freed {
+            Ok(true) => {}
+            Ok(false) => core.nodes.free_later(ino),
+            Err(error) if core.state.is_mounting() => return Err(error),
+            Err(error) => {
+                tracing::warn!(ino = ino.0, %error, "what an unlinked file had is freed at the next mount")
+            }
+        }
+        Ok(())
     }
 
     /// Goes on freeing inodes that are too large to go in one transaction. Called after each commit.
     pub(super) fn release_more(&self, core: &mut Core) -> Result<()> {
         for ino in core.nodes.take_half_freed() {
             core.begin();
-            if !self.release_step(core, ino)? {
-                core.nodes.free_later(ino);
-            }
+            self.release_step(core, ino)?;
         }
         Ok(())
     }

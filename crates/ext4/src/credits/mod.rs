@@ -140,20 +140,22 @@ impl Ext4 {
     /// As [`Ext4::inode`].
     pub fn credits_to_free(&mut self, ino: Ino) -> Result<u64> {
         let step = self.step_blocks() as u64;
-        let spanned = u64::from(super::extents::EXTENT_MAX / self.store.geometry.blocks_per_group) + 2;
         let slot = match self.inodes.find(ino) {
             Some(slot) => slot,
             None => self.load(ino)?,
         };
         let inode = &mut self.inodes.entry(slot).inode;
-        let (mut nodes, mut places) = (0, spanned + 6);
-        if has_tree(inode) {
+        let geometry = &self.store.geometry;
+        // An extent, or what one node of a block map leads to: a step writes that node, or gives one back.
+        let at_once = match inode.has(flag::EXTENTS) {
+            true => super::extents::EXTENT_MAX,
+            false => geometry.block_bytes / 4,
+        };
+        let (mut nodes, mut places) = (1, u64::from(at_once / geometry.blocks_per_group) + 9);
+        if has_tree(inode) && inode.has(flag::EXTENTS) {
             let change = self.store.tree(inode)?.nodes_to_change(1);
-            // Of a block map the last step writes a node at most, and gives one back.
-            (nodes, places) = match inode.has(flag::EXTENTS) {
-                true => (change.0, places + change.1),
-                false => (1, places + 1),
-            };
+            nodes += change.0;
+            places += change.1;
         }
         Ok(step + self.always() + UNLINK + 3 + nodes + self.group_blocks(places))
     }
@@ -164,6 +166,19 @@ impl Ext4 {
     /// As [`Ext4::inode`].
     pub fn credits_for_data(&mut self, ino: Ino, blocks: u64) -> Result<u64> {
         Ok(1 + self.always() + blocks.max(self.tree_blocks(ino, blocks)?))
+    }
+
+    /// Credits for data that is overwritten where it lies, `blocks` blocks, or that lies in space without data.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode`].
+    pub fn credits_to_overwrite(&mut self, ino: Ino, blocks: u64) -> Result<u64> {
+        let slot = self.load(ino)?;
+        match self.inodes.entry(slot).inode.has(flag::EXTENTS) {
+            true => self.credits_for_data(ino, blocks),
+            // All of a block map is data.
+            false => Ok(1 + self.always() + blocks),
+        }
     }
 
     /// Credits for one step of [`Ext4::preallocate`].

@@ -265,3 +265,83 @@ fn no_operation_adds_more_to_a_transaction_than_its_credits_said() {
         assert!(run.shares.values().any(|share| *share >= 40), "{:?}", run.shares);
     }
 }
+
+/// A disk of files with block maps: their blocks, and of how many how many are data.
+fn maps(size_mib: u64, options: &[&str], files: &[(u64, u64, u64)]) -> Option<Ext4> {
+    use std::os::unix::fs::FileExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (image, source) = (folder.path().join("image"), folder.path().join("source"));
+    std::fs::File::create(&image).unwrap().set_len(size_mib << 20).unwrap();
+    let run = |program: &str, args: &[&str]| Command::new(program).args(args).arg(&image).output().unwrap();
+    run("/usr/sbin/mke2fs", &[&["-q", "-F", "-t", "ext4", "-b", "1024", "-m", "0"], options].concat());
+    let mut script = String::new();
+    for (number, (end, every, run)) in files.iter().enumerate() {
+        let path = source.with_extension(number.to_string());
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(end << 10).unwrap();
+        for at in (0..*end).filter(|at| at % every < *run) {
+            file.write_all_at(&[7; 1024], at << 10).unwrap();
+        }
+        script += &format!("write {} v{number}\n", path.display());
+    }
+    let path = folder.path().join("script");
+    std::fs::write(&path, script).unwrap();
+    run("/usr/sbin/debugfs", &["-w", "-f", path.to_str().unwrap()]);
+    run("/usr/sbin/tune2fs", &["-O", "extents"]);
+    run("/usr/sbin/e2fsck", &["-fy"]);
+    let disk = Arc::new(Ram::from_bytes("disk", std::fs::read(&image).unwrap()));
+    Some(Ext4::open(disk, OpenOptions::default()).unwrap())
+}
+
+#[test]
+fn block_maps_stay_within_their_credits() {
+    let shapes = [
+        (3000, 1, 1),
+        (3000, 2, 1),
+        (3000, 7, 3),
+        (70_000, 997, 2),
+        (70_000, 300, 1),
+        (300, 2, 1),
+        (20, 2, 1),
+        (2000, 256, 1),
+    ];
+    for (seed, options) in [
+        (1_u64, &["-J", "size=1", "-g", "256", "-O", "^extents,^64bit", "-N", "3000"][..]),
+        (2, &["-J", "size=4", "-g", "512", "-O", "^extents,^64bit", "-N", "3000"]),
+        (3, &["-J", "size=1", "-g", "256", "-O", "^extents,^64bit,^flex_bg", "-N", "3000"]),
+        (4, &["-J", "size=1", "-O", "^extents,^64bit", "-N", "3000"]),
+    ] {
+        for more in 0..2 {
+            let files: Vec<_> = (0..24).map(|n| shapes[n % shapes.len()]).collect();
+            let Some(fs) = maps(48, options, &files) else { return };
+            let mut run = Run::new(fs, seed * 100 + more);
+            for number in 0..files.len() {
+                let name = format!("v{number}").into_bytes();
+                if let Some((ino, _)) = run.fs.lookup(ROOT_INO, &name).unwrap() {
+                    assert!(!run.fs.inode(ino).unwrap().has(flag::EXTENTS));
+                    run.files.push((ROOT_INO, name, ino));
+                }
+            }
+            let there = run.files.len();
+            for step in 0..400 {
+                match run.rng.random_range(0..12) {
+                    0..4 => {
+                        let Some(ino) = run.some_file() else { continue };
+                        let size = run.fs.inode(ino).unwrap().size;
+                        let to = run.rng.random_range(0..=size);
+                        let credits = run.fs.credits_to_free(ino).unwrap();
+                        run.within("truncate", credits, |fs| fs.truncate(ino, to, NOW));
+                    }
+                    4 => run.unlink(),
+                    5..7 => run.free(),
+                    7 => run.space(),
+                    8 => run.place(),
+                    9 if step % 5 == 0 => run.fs.commit_here().unwrap(),
+                    _ => run.step(),
+                }
+            }
+            run.fs.commit_here().unwrap();
+            println!("{options:?}, {there} maps: {:?}", run.shares);
+        }
+    }
+}

@@ -8,6 +8,7 @@ mod tree;
 use super::Ext4;
 use super::credits::{PREALLOCATE_RUNS, has_tree};
 use super::extents::{EXTENT_MAX, Extent, Spot, UNWRITTEN_MAX};
+use super::indirect;
 use super::inode::flag;
 use super::space::{Claim, SHORT_FILE_BYTES};
 use bimetal_base::time::Stamp;
@@ -246,28 +247,28 @@ impl Ext4 {
         Ok(done)
     }
 
-    /// Sets the size of a cached inode, marked as changed, and frees what is past it; `false` if not all.
+    /// Sets the size of a cached inode, marked as changed, and frees what is past it; `false` if not all. Nothing has changed if
+    /// it fails.
     pub(super) fn resize(&mut self, slot: u32, size: u64) -> Result<bool> {
         if size > self.size_max() {
             return Err(Error::TooLarge);
         }
-        let step = self.step_blocks();
         let entry = self.inodes.entry(slot);
+        self.store.mapped_tree(&mut entry.inode)?;
         // What was reserved past the end stays, as with the kernel's driver.
         if size > entry.inode.size && !entry.orphan {
+            if !entry.inode.has(flag::EXTENTS) && size > indirect::size_max(self.store.geometry.block_bytes) {
+                return Err(Error::TooLarge);
+            }
             entry.inode.size = size;
             self.store.note_size(size);
             return Ok(true);
         }
-        let inode = &mut entry.inode;
-        let kept = size.div_ceil(u64::from(self.store.geometry.block_bytes));
-        self.store.mapped_tree(inode)?;
-        let ino = inode.ino;
-        self.store.maps_to_cut(inode, kept, step)?;
-        inode.size = size;
-        self.store.note_size(size);
-        let done = self.free_from(slot, size.div_ceil(u64::from(self.block_bytes())))?;
+        let (ino, before) = (entry.inode.ino, entry.inode.size);
+        entry.inode.size = size;
+        let freed = self.free_from(slot, size.div_ceil(u64::from(self.block_bytes())));
         let entry = self.inodes.entry(slot);
+        let done = freed.inspect_err(|_| entry.inode.size = before)?;
         match (done, entry.orphan, entry.inode.nlink) {
             (false, false, _) => self.add_orphan(ino)?,
             (true, true, 1..) => self.remove_orphan(ino)?,
@@ -276,17 +277,22 @@ impl Ext4 {
         Ok(done)
     }
 
-    /// Frees the blocks from `from` on, the last ones first; `false` if that was enough for one transaction.
+    /// Frees the blocks from `from` on, the last ones first; `false` if that was enough for one transaction. So is what was freed
+    /// before an error on the way: it comes again with the next step. Nothing has changed if this fails.
     pub(super) fn free_from(&mut self, slot: u32, from: u64) -> Result<bool> {
         let limit = self.dirty_blocks() + self.step_blocks();
+        let mut changed = false;
         while self.dirty_blocks() < limit {
             let inode = &mut self.inodes.entry(slot).inode;
-            let more = match inode.has(flag::EXTENTS) {
-                true => self.store.cut_last(inode, from)?,
-                false => self.store.cut_block_map(inode, from)?,
+            let cut = match inode.has(flag::EXTENTS) {
+                true => self.store.cut_last(inode, from),
+                false => self.store.cut_block_map(inode, from),
             };
-            if !more {
-                return Ok(true);
+            match cut {
+                Ok(false) => return Ok(true),
+                Ok(true) => changed = true,
+                Err(_) if changed => return Ok(false),
+                Err(error) => return Err(error),
             }
         }
         Ok(false)
@@ -296,7 +302,8 @@ impl Ext4 {
     /// which that is: if it is not the end, go on from there with credits of its own.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the map has to grow and cannot; as [`Ext4::inode_mut`].
+    /// [`Error::NoSpace`] if the map has to grow and cannot, [`Error::Corrupt`] if it leads to free blocks; as
+    /// [`Ext4::inode_mut`]. What comes after a part is done ends the step early, and comes again with the next.
     pub fn punch(&mut self, ino: Ino, block: u64, len: u64) -> Result<u64> {
         let (from, to) = clip(block, len);
         let slot = self.load_dirty(ino)?;
@@ -315,7 +322,12 @@ impl Ext4 {
                 Spot::Hole(end) => at = end,
                 Spot::Extent(extent) => {
                     let end = extent.end().min(to);
-                    self.store.maps_of(extent.at, extent.len.into())?;
+                    let part = (extent.at + (at - u64::from(extent.block)), (end - at) as u32);
+                    match self.store.check_taken(part.0, part.1) {
+                        // What was done so far is a step.
+                        Err(_) if at > u64::from(from) => return Ok(at),
+                        checked => checked?,
+                    }
                     let inode = &mut self.inodes.entry(slot).inode;
                     self.store.cut(inode, at as u32, end)?;
                     at = end;

@@ -182,30 +182,24 @@ impl Store {
         Ok(runs)
     }
 
-    /// Reads the bitmaps that giving back the blocks of a range changes, so that it cannot fail half-way; those of the
-    /// last extents first, of so many at most.
-    pub(super) fn maps_to_cut(&mut self, inode: &mut Inode, from: u64, most: usize) -> Result<()> {
-        let tree = self.tree(inode)?;
-        let mut runs: SmallVec<[(u64, u32); 16]> = SmallVec::new();
-        let mut next = tree.last();
-        while let Some(extent) = next.filter(|extent| extent.end() > from && runs.len() < most) {
-            next = tree.before(extent.block);
-            runs.push((extent.at, extent.len.into()));
-        }
-        runs.into_iter().try_for_each(|(at, len)| self.maps_of(at, len))
+    /// Makes sure that a run of blocks is marked as taken, so that giving it back cannot fail half-way.
+    ///
+    /// # Errors
+    /// A bitmap that cannot be read or is wrong, [`Error::Corrupt`].
+    pub fn check_taken(&mut self, at: u64, len: u32) -> Result<()> {
+        self.space.check_taken(&self.buffers, at, len)
     }
 
-    /// Reads the bitmaps of the groups that a run of blocks lies in.
-    pub fn maps_of(&mut self, at: u64, len: u32) -> Result<()> {
-        self.space.load_maps(&self.buffers, at, len)
-    }
-
-    /// Removes the last extent, as far as it lies at or after block `from`; `false` if there is none.
+    /// Removes the last extent, as far as it lies at or after block `from`; `false` if there is none. Nothing has changed if it
+    /// fails.
     pub(super) fn cut_last(&mut self, inode: &mut Inode, from: u64) -> Result<bool> {
         let Some(last) = self.tree(inode)?.last().filter(|last| last.end() > from) else {
             return Ok(false);
         };
         let first = from.max(u64::from(last.block)) as u32;
+        self.check_taken(last.at + u64::from(first - last.block), (last.end() - u64::from(first)) as u32)?;
+        let nodes: SmallVec<[u64; 8]> = self.tree(inode)?.nodes_at_end().collect();
+        nodes.into_iter().try_for_each(|node| self.check_taken(node, 1))?;
         self.cut(inode, first, last.end())?;
         Ok(true)
     }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Levels of an index.
+const LEVELS_MAX: usize = 5;
+
 impl Extents {
     /// Nodes of the index between the root and `leaves` leaves.
     fn index_nodes(&self, leaves: usize) -> usize {
@@ -122,6 +125,12 @@ impl Extents {
             self.index_changed = true;
         }
         std::mem::take(&mut self.dropped)
+    }
+
+    /// Blocks of nodes that may be spare once the last extent is cut.
+    pub fn nodes_at_end(&self) -> impl Iterator<Item = u64> + '_ {
+        let leaves = self.leaves.iter().rev().take(2).map(|leaf| leaf.node).filter(|node| *node != 0);
+        leaves.chain(self.index.iter().rev().take(LEVELS_MAX).copied())
     }
 
     /// Blocks of nodes in use.

@@ -103,10 +103,17 @@ struct Place {
 
 /// What a map has last.
 enum Last {
-    /// Pointers to data, in a place that stands for the file's blocks from `first` on.
-    Data { node: Option<u64>, first: u64 },
-    /// A node without any pointer.
-    Empty { node: u64, place: Place },
+    /// Pointers to data up to block `end` of the file, in a place that stands for its blocks from `first` on.
+    Data { node: Option<u64>, first: u64, end: u64 },
+    /// A node without any pointer, which stands for the file's blocks from `start` on.
+    Empty { node: u64, place: Place, start: u64 },
+}
+
+/// The size that a file with a block map can have at most, bytes.
+pub(super) fn size_max(block_bytes: u32) -> u64 {
+    let per_node = u64::from(block_bytes / 4);
+    let blocks: u64 = (0..ROOTS).map(|index| per_node.pow(depth_of(index))).sum();
+    blocks.min(u64::from(u32::MAX)) * u64::from(block_bytes)
 }
 
 impl Store {
@@ -114,38 +121,51 @@ impl Store {
     /// nothing: at most one extent of data. `false` if there was nothing. Nothing has changed if it fails.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the map is not what it was when it was read; what reading says.
+    /// [`Error::Corrupt`] if the map is not what it was when it was read, or blocks of it are marked as free; what reading says.
     pub fn cut_block_map(&mut self, inode: &mut Inode, from: u64) -> Result<bool> {
-        self.tree(inode)?;
-        let changed = |inode: &Inode| {
-            Error::corrupt("a block map", "it changed since it was read", format!("inode {}", inode.ino))
-        };
+        let last = self.tree(inode)?.last();
+        let changed =
+            |ino| Error::corrupt("a block map", "it changed since it was read", format!("inode {ino}"));
         match self.last_of_map(inode, from)? {
+            None if last.is_some_and(|last| last.end() > from) => Err(changed(inode.ino)),
             None => Ok(false),
-            Some(Last::Empty { node, place }) => {
-                self.maps_of(node, 1)?;
-                if inode.legacy.last() != Some(&node) {
-                    return Err(changed(inode));
+            Some(Last::Empty { node, place, start }) => {
+                if inode.legacy.last() != Some(&node) || last.is_some_and(|last| last.end() > start) {
+                    return Err(changed(inode.ino));
                 }
+                self.check_taken(node, 1)?;
                 self.clear_pointers(inode, place, 1)?;
                 inode.legacy.pop();
                 self.give_node(inode, node)?;
                 Ok(true)
             }
-            Some(Last::Data { node, first }) => {
-                let last = inode.tree.as_ref().and_then(Extents::last).ok_or_else(|| changed(inode))?;
-                let (start, end) = (from.max(first).max(last.block.into()), last.end());
-                let pointers = node.map_or(DIRECT as u64, |_| u64::from(self.geometry.block_bytes / 4));
-                if start >= end || end - first > pointers {
-                    return Err(changed(inode));
-                }
-                self.maps_of(last.at + (start - u64::from(last.block)), (end - start) as u32)?;
+            Some(Last::Data { node, first, end }) => {
+                let last = last.filter(|last| last.end() == end).ok_or_else(|| changed(inode.ino))?;
+                let start = from.max(first).max(last.block.into());
+                let (at, count) = (last.at + (start - u64::from(last.block)), (end - start) as u32);
                 let place = Place { node, index: (start - first) as usize };
-                self.clear_pointers(inode, place, (end - start) as usize)?;
+                if !self.leads_to(inode, place, at, count)? {
+                    return Err(changed(inode.ino));
+                }
+                self.check_taken(at, count)?;
+                self.clear_pointers(inode, place, count as usize)?;
                 self.cut(inode, start as u32, end)?;
                 Ok(true)
             }
         }
+    }
+
+    /// Whether so many pointers from a place on lead to the blocks from `at` on.
+    fn leads_to(&mut self, inode: &Inode, place: Place, at: u64, count: u32) -> Result<bool> {
+        let bytes = match place.node {
+            None => &inode.body[..],
+            Some(node) => {
+                let slot = self.buffers.load(node)?;
+                self.buffers.bytes(slot)
+            }
+        };
+        let pointers = bytes.chunks_exact(4).skip(place.index).take(count as usize);
+        Ok(pointers.map(|pointer| u64::from(get32(pointer, 0))).eq(at..at + u64::from(count)))
     }
 
     fn clear_pointers(&mut self, inode: &mut Inode, place: Place, count: usize) -> Result<()> {
@@ -176,7 +196,7 @@ impl Store {
                 continue;
             }
             if depth == 0 {
-                return Ok(Some(Last::Data { node: None, first: 0 }));
+                return Ok(Some(Last::Data { node: None, first: 0, end: index as u64 + 1 }));
             }
             let place = Place { node: None, index };
             if let Some(last) = self.last_under(at, depth, start, place, from)? {
@@ -199,7 +219,7 @@ impl Store {
         let bytes = self.buffers.bytes(slot);
         let span = (bytes.len() as u64 / 4).pow(depth - 1);
         let Some(index) = bytes.chunks_exact(4).rposition(|pointer| get32(pointer, 0) != 0) else {
-            return Ok((start >= from).then_some(Last::Empty { node, place }));
+            return Ok((start >= from).then_some(Last::Empty { node, place, start }));
         };
         let child = u64::from(get32(bytes, index * 4));
         let first = start + index as u64 * span;
@@ -207,7 +227,7 @@ impl Store {
             return Ok(None);
         }
         if depth == 1 {
-            return Ok(Some(Last::Data { node: Some(node), first: start }));
+            return Ok(Some(Last::Data { node: Some(node), first: start, end: first + 1 }));
         }
         self.last_under(child, depth - 1, first, Place { node: Some(node), index }, from)
     }
@@ -238,8 +258,27 @@ pub(super) fn read(
     if let Some(run) = walk.run.take() {
         walk.extents.insert(run);
     }
+    check_apart(&walk)?;
     Ok((walk.extents, walk.nodes))
 }
 
+/// No two pointers of a map may lead to one block.
+fn check_apart(walk: &Walk) -> Result<()> {
+    let nodes = walk.nodes.iter().map(|node| (*node, 1));
+    let mut runs: Vec<(u64, u64)> =
+        walk.extents.iter().map(|extent| (extent.at, extent.len.into())).chain(nodes).collect();
+    runs.sort_unstable();
+    match runs.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+        None => Ok(()),
+        Some(pair) => Err(Error::corrupt(
+            "a block map",
+            "two pointers lead to one block",
+            format!("inode {}, block {}", walk.ino, pair[1].0),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod tests;

@@ -9,19 +9,19 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-const NOW: Stamp = Stamp { sec: 1_700_000_000, nsec: 0 };
-const BLOCK: u64 = 1024;
+pub(super) const NOW: Stamp = Stamp { sec: 1_700_000_000, nsec: 0 };
+pub(super) const BLOCK: u64 = 1024;
 /// Into the third level of nodes.
 const BLOCKS: u64 = 70_000;
 
-fn run(program: &str, args: &[&str], image: &Path) -> Option<(i32, String)> {
+pub(super) fn run(program: &str, args: &[&str], image: &Path) -> Option<(i32, String)> {
     let out = Command::new(program).args(args).arg(image).output().ok()?;
     let said = [out.stdout, out.stderr].concat();
     Some((out.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned()))
 }
 
 /// A file with a block map of three levels, in pieces, on a disk of small groups with a small journal. `None` without mke2fs.
-fn made() -> Option<Vec<u8>> {
+pub(super) fn made() -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let (image, source) = (folder.path().join("image"), folder.path().join("source"));
     std::fs::File::create(&image).unwrap().set_len(40 << 20).unwrap();
@@ -49,7 +49,7 @@ fn made() -> Option<Vec<u8>> {
 }
 
 /// The power goes: what e2fsck has to say of the image, and what we make of it.
-fn check_cut(bytes: &[u8], what: &str) {
+pub(super) fn check_cut(bytes: &[u8], what: &str) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     let (code, said) = run("/usr/sbin/e2fsck", &["-p"], file.path()).unwrap();

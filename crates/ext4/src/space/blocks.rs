@@ -158,6 +158,10 @@ pub(crate) enum Claim {
     Promised,
 }
 
+fn not_taken(at: u64, len: u32) -> Error {
+    Error::corrupt("a block bitmap", "blocks of a file are marked as free", format!("{len} blocks from {at}"))
+}
+
 impl Space {
     /// Blocks that nobody has, was promised or is kept for trees; what was promised to those is of the slack first.
     fn spare(&self) -> u64 {
@@ -402,8 +406,7 @@ impl Space {
         let start = self.geometry.group_start(group);
         let map = self.block_map(buffers, group)?;
         if map.disk.count(place, len) != len {
-            let at = format!("{len} blocks from {}", start + u64::from(place));
-            return Err(Error::corrupt("a block bitmap", "blocks of a file are marked as free", at));
+            return Err(not_taken(start + u64::from(place), len));
         }
         map.disk.clear(place, len);
         map.dirty = true;
@@ -460,14 +463,22 @@ impl Space {
         }
     }
 
-    /// Reads the bitmaps of the groups that a run of blocks lies in.
+    /// Makes sure that all blocks of a run are marked as taken.
     ///
     /// # Errors
-    /// A bitmap that cannot be read or is wrong.
-    pub fn load_maps(&mut self, buffers: &Buffers, at: u64, len: u32) -> Result<()> {
-        let (first, _) = self.geometry.group_of(at);
-        let (last, _) = self.geometry.group_of(at + u64::from(len) - 1);
-        (first..=last).try_for_each(|group| self.block_map(buffers, group).map(drop))
+    /// [`Error::Corrupt`] if not; a bitmap that cannot be read or is wrong.
+    pub fn check_taken(&mut self, buffers: &Buffers, at: u64, len: u32) -> Result<()> {
+        let (mut at, mut left) = (at, len);
+        while left > 0 {
+            let (group, place) = self.geometry.group_of(at);
+            let part = left.min(self.geometry.group_blocks(group) - place);
+            if self.block_map(buffers, group)?.disk.count(place, part) != part {
+                return Err(not_taken(at, part));
+            }
+            at += u64::from(part);
+            left -= part;
+        }
+        Ok(())
     }
 
     /// The block bitmap of a group, read or made if it is not in memory.

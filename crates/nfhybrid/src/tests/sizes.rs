@@ -2,6 +2,8 @@
 
 use super::promises::{noise, write};
 use super::*;
+use bimetal_media::{Completion, Request, filter::Filter};
+use std::sync::Mutex;
 
 #[test]
 fn a_file_of_any_size_is_what_a_model_says() {
@@ -69,5 +71,114 @@ fn a_file_of_any_size_is_what_a_model_says() {
         }
         fs.shutdown().unwrap();
         full::check_disk(&disk);
+    }
+}
+
+type Images = Arc<Mutex<Vec<[Vec<u8>; 2]>>>;
+
+/// Keeps what both halves hold before each flush of the disk, or with each part of a write to the SSD.
+struct Cuts {
+    halves: [Arc<Ram>; 2],
+    is_ssd: bool,
+    images: Images,
+}
+
+impl Filter for Cuts {
+    fn inner(&self) -> &dyn BlockDevice {
+        &*self.halves[usize::from(self.is_ssd)]
+    }
+
+    fn pass(&self, at: Time, request: Request) -> std::result::Result<(Time, Request), Completion> {
+        let images = || [self.halves[0].image(), self.halves[1].image()];
+        match &request {
+            Request::Flush if !self.is_ssd => self.images.lock().unwrap().push(images()),
+            Request::Write { offset, data, .. } if self.is_ssd => {
+                let bytes = data.concat();
+                for part in (4096..bytes.len()).step_by(4096) {
+                    let mut images = images();
+                    let from = *offset as usize;
+                    images[1][from..from + part].copy_from_slice(&bytes[..part]);
+                    self.images.lock().unwrap().push(images);
+                }
+            }
+            _ => {}
+        }
+        Ok((at, request))
+    }
+}
+
+/// The power goes in commits, when the SSD has its part and the disk has not, and after another file's fsync.
+#[test]
+fn a_file_that_was_not_synced_has_a_size_it_had() {
+    for (seed, block) in (0..3_u64).flat_map(|seed| [(seed, "1024"), (seed, "4096")]) {
+        let options = ["-b", block, "-N", "200", "-m", "0", "-J", "size=4"];
+        let Some((disk, ssd)) = halves_with(16, 16, &ssd::Config::default(), &options) else { return };
+        let images = Images::default();
+        let [on_disk, on_ssd] = [false, true].map(|is_ssd| {
+            let halves = [disk.clone(), ssd.clone()];
+            Arc::new(Cuts { halves, is_ssd, images: images.clone() }) as Arc<dyn BlockDevice>
+        });
+        let fs = NfHybrid::open(on_disk, Some(on_ssd), manual()).unwrap();
+        let mut random = bimetal_base::random::Random::new(seed, "sizes");
+        let ino = create(&fs, "f", b"");
+        let other = create(&fs, "other", b"");
+        fs.commit().unwrap();
+        let mut sizes = vec![0];
+        let mut trace = Vec::new();
+        for step in 0..60_u64 {
+            let size = *sizes.last().unwrap();
+            let (pick, at) = (random.next() % 12, random.next() % 200_000);
+            let len = [1, 100, 4096, 20_000, 65_536][random.next() as usize % 5];
+            trace.push((pick, at, len));
+            images.lock().unwrap().clear();
+            let after = match pick {
+                0..=4 => {
+                    write(&fs, ino, at, &noise(step, len as usize)).unwrap();
+                    size.max(at + len)
+                }
+                5 => {
+                    fs.setattr(ino, &SetAttr { size: Some(at), ..SetAttr::default() }).unwrap();
+                    at
+                }
+                6 | 7 => {
+                    let keep_size = random.next().is_multiple_of(3);
+                    let what = match pick {
+                        6 => Fallocate::Reserve { keep_size },
+                        _ => Fallocate::Zero { keep_size },
+                    };
+                    fs.fallocate(ino, at, len, what).unwrap();
+                    if keep_size { size } else { size.max(at + len) }
+                }
+                8 => {
+                    fs.fallocate(ino, at, len, Fallocate::Punch).unwrap();
+                    size
+                }
+                9 => {
+                    write(&fs, other, 0, &noise(step, len as usize)).unwrap();
+                    fs.fsync(other, false).unwrap().get().unwrap();
+                    images.lock().unwrap().push([disk.image(), ssd.image()]);
+                    size
+                }
+                _ => {
+                    fs.commit().unwrap();
+                    size
+                }
+            };
+            sizes.push(after);
+            for [disk, ssd] in std::mem::take(&mut *images.lock().unwrap()) {
+                let [disk, ssd] = [disk, ssd].map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+                let fs = open(&disk, Some(&ssd), manual()).unwrap();
+                let found = fs.getattr(fs.lookup(ROOT_INO, b"f").unwrap().ino).unwrap().size;
+                assert!(
+                    sizes.contains(&found),
+                    "seed {seed}, blocks {block}, step {step}: {found} of {sizes:?}: {trace:?}"
+                );
+                fs.abandon();
+            }
+            if pick > 9 {
+                sizes = vec![after];
+            }
+        }
+        fs.abandon();
     }
 }

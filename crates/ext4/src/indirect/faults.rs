@@ -1,0 +1,195 @@
+//! Cuts in which a read fails, or of maps that are damaged: they change nothing, or end a step early.
+
+use super::tests::{BLOCK, NOW, check_cut, made};
+use crate::{Ext4, OpenOptions, ROOT_INO};
+use bimetal_base::time::Time;
+use bimetal_base::units::Ino;
+use bimetal_base::{Error, Result};
+use bimetal_media::filter::Filter;
+use bimetal_media::ram::Ram;
+use bimetal_media::{BlockDevice, Completion, Request};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Lets the n-th read fail.
+struct Fails {
+    disk: Arc<Ram>,
+    left: AtomicU64,
+}
+
+impl Filter for Fails {
+    fn inner(&self) -> &dyn BlockDevice {
+        &*self.disk
+    }
+
+    fn pass(&self, at: Time, request: Request) -> Result<(Time, Request), Completion> {
+        if matches!(request, Request::Read { .. }) && self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            return Err(Completion { at, result: Err(Error::io("disk", std::io::Error::other("EIO"))) });
+        }
+        Ok((at, request))
+    }
+}
+
+/// The file that [`made`] makes on a disk of which the n-th read from now on fails; its map was read.
+fn failing(image: &[u8], nth: u64) -> (Arc<Ram>, Ext4, Ino) {
+    let disk = Arc::new(Ram::from_bytes("disk", image.to_vec()));
+    let fails = Arc::new(Fails { disk: disk.clone(), left: AtomicU64::new(u64::MAX) });
+    let mut fs = Ext4::open(fails.clone(), OpenOptions::default()).unwrap();
+    let (ino, _) = fs.lookup(ROOT_INO, b"victim").unwrap().unwrap();
+    fs.map(ino, 0, 1).unwrap();
+    fails.left.store(nth, Ordering::Relaxed);
+    (disk, fs, ino)
+}
+
+fn shape(fs: &mut Ext4, ino: Ino) -> (u64, u64) {
+    let inode = fs.inode(ino).unwrap();
+    (inode.size, inode.blocks)
+}
+
+/// Cuts to five blocks with one read that fails, as often as it takes; how often that was told, and ended a step early.
+fn cut_with_a_fault(image: &[u8], nth: u64) -> (u32, u32) {
+    let (disk, mut fs, ino) = failing(image, nth);
+    let (mut told, mut early) = (0, 0);
+    loop {
+        let before = shape(&mut fs, ino);
+        let dirty = fs.dirty_blocks();
+        match fs.truncate(ino, 5 * BLOCK, NOW) {
+            Ok(true) => break,
+            Ok(false) => {
+                early += u32::from(fs.dirty_blocks() < dirty + fs.step_blocks());
+                fs.commit_here().unwrap();
+                check_cut(&disk.image(), &format!("read {nth}"));
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Io { .. }), "{error}");
+                assert_eq!(shape(&mut fs, ino), before, "read {nth}");
+                told += 1;
+            }
+        }
+    }
+    fs.close(NOW).unwrap();
+    check_cut(&disk.image(), &format!("read {nth}, done"));
+    (told, early)
+}
+
+#[test]
+fn a_read_that_fails_in_a_cut_of_a_block_map_leaves_a_whole_one() {
+    let Some(image) = made() else { return };
+    let (mut told, mut early) = (0, 0);
+    for nth in (0..8).chain((8..80).step_by(9)) {
+        let (by_error, by_step) = cut_with_a_fault(&image, nth);
+        told += by_error;
+        early += by_step;
+    }
+    assert!(told > 2 && early > 2, "{told} told, {early} steps ended early: nothing is shown");
+}
+
+/// The last extents share few groups: more of them are cut in a step than it dirties blocks.
+#[test]
+fn a_read_that_fails_in_a_cut_of_a_tree_leaves_a_whole_one() {
+    let Some(image) = made() else { return };
+    let disk = Arc::new(Ram::from_bytes("disk", image));
+    let mut fs = Ext4::open(disk.clone(), OpenOptions::default()).unwrap();
+    let (ino, _) = fs.lookup(ROOT_INO, b"victim").unwrap().unwrap();
+    for block in (69_000..69_900).step_by(2) {
+        fs.punch(ino, block, 1).unwrap();
+        if fs.dirty_blocks() > 100 {
+            fs.commit_here().unwrap();
+        }
+    }
+    fs.close(NOW).unwrap();
+    let image = disk.image();
+    let (mut told, mut early) = (0, 0);
+    for nth in (0..6).chain((6..60).step_by(9)) {
+        let (by_error, by_step) = cut_with_a_fault(&image, nth);
+        told += by_error;
+        early += by_step;
+    }
+    assert!(told > 0 && early > 2, "{told} told, {early} steps ended early: nothing is shown");
+}
+
+#[test]
+fn a_node_that_changed_since_its_map_was_read_is_noticed() {
+    let Some(image) = made() else { return };
+    for (what, kept) in
+        [("zeros", 69_000), ("zeros", 69_950), ("last pointer", 69_000), ("pointer before", 69_000)]
+    {
+        let (disk, mut fs, ino) = failing(&image, u64::MAX);
+        let slot = fs.inodes.find(ino).unwrap();
+        let node = *fs.inodes.entry(slot).inode.legacy.last().unwrap();
+        let device: &dyn BlockDevice = &*disk;
+        let mut bytes = device.read(node * BLOCK, BLOCK as usize).unwrap().to_vec();
+        let last = bytes.chunks_exact(4).rposition(|pointer| pointer != [0; 4]).unwrap();
+        match what {
+            "zeros" => bytes.fill(0),
+            "last pointer" => bytes[last * 4] ^= 3,
+            _ => bytes[(last - 1) * 4] ^= 3,
+        }
+        device.write(node * BLOCK, bytes).unwrap();
+        let before = (shape(&mut fs, ino), fs.statfs().free);
+        let cut = fs.truncate(ino, kept * BLOCK, NOW);
+        assert!(matches!(cut, Err(Error::Corrupt { .. })), "{what}, {kept}: {cut:?}");
+        assert_eq!((shape(&mut fs, ino), fs.statfs().free), before, "{what}, {kept}");
+    }
+}
+
+/// Pointers to their own node, to others, twice, beyond the disk, to free blocks, and nodes without any.
+#[test]
+fn a_damaged_map_is_refused_or_cut_and_never_in_part() {
+    let Some(image) = made() else { return };
+    let (_, mut fs, ino) = failing(&image, u64::MAX);
+    let slot = fs.inodes.find(ino).unwrap();
+    let nodes = fs.inodes.entry(slot).inode.legacy.clone();
+    drop(fs);
+    let (mut refused, mut cut) = (0, 0);
+    for seed in 0..60 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut image = image.clone();
+        for _ in 0..rng.random_range(1..4) {
+            let [node, other] = [0; 2].map(|_| nodes[rng.random_range(0..nodes.len())]);
+            let place = |node: u64, index: usize| node as usize * BLOCK as usize + index * 4;
+            let at = place(node, if rng.random_bool(0.5) { 0 } else { rng.random_range(0..256) });
+            let from = place(other, rng.random_range(0..256));
+            let value = match rng.random_range(0..6) {
+                0 => (node as u32).to_le_bytes(),
+                1 => (other as u32).to_le_bytes(),
+                2 => image[from..from + 4].try_into().unwrap(),
+                3 => [0; 4],
+                _ => rng.random_range(0..45_000_u32).to_le_bytes(),
+            };
+            image[at..at + 4].copy_from_slice(&value);
+            if rng.random_bool(0.3) {
+                image[place(other, 0)..place(other, 256)].fill(0);
+            }
+        }
+        let disk = Arc::new(Ram::from_bytes("disk", image));
+        let mut fs = Ext4::open(disk, OpenOptions::default()).unwrap();
+        loop {
+            let before = shape(&mut fs, ino);
+            match fs.truncate(ino, [0, 13, 268, 15_800][seed as usize % 4] * BLOCK, NOW) {
+                Ok(true) => break cut += 1,
+                Ok(false) => fs.commit_here().unwrap(),
+                Err(error) => {
+                    assert!(matches!(error, Error::Corrupt { .. }), "seed {seed}: {error}");
+                    assert_eq!(shape(&mut fs, ino), before, "seed {seed}: {error}");
+                    break refused += 1;
+                }
+            }
+        }
+        fs.commit_here().unwrap();
+    }
+    assert!(refused > 5 && cut > 2, "{refused} refused, {cut} cut");
+}
+
+#[test]
+fn a_file_with_a_block_map_becomes_no_longer_than_that_reaches() {
+    let Some(image) = made() else { return };
+    let (disk, mut fs, ino) = failing(&image, u64::MAX);
+    let most = super::size_max(BLOCK as u32);
+    assert!(matches!(fs.truncate(ino, most + 1, NOW), Err(Error::TooLarge)));
+    assert!(fs.truncate(ino, most, NOW).unwrap());
+    fs.close(NOW).unwrap();
+    check_cut(&disk.image(), "as long as can be");
+}
