@@ -30,6 +30,7 @@ mod nfhybrid_real;
 mod osd;
 mod programs;
 mod refused;
+mod seen;
 mod sentences;
 mod ssd;
 mod stack;

@@ -7,7 +7,9 @@
 mod adopt;
 mod cat;
 mod crash;
+mod explain;
 mod export;
+mod exposition;
 mod fsck;
 mod generate;
 mod get;
@@ -15,6 +17,7 @@ mod helper;
 mod list;
 mod ls;
 mod map;
+mod metrics;
 mod mkfs;
 mod mkimage;
 mod mount;
@@ -23,10 +26,12 @@ mod progress;
 mod put;
 mod record;
 mod rescue;
+mod sample;
 mod screen;
 mod scrub;
 mod stack;
 mod status;
+mod top;
 mod umount;
 
 use crate::Result;
@@ -61,6 +66,9 @@ enum Verb {
     Mount(mount::MountVerb),
     Umount(umount::Umount),
     Status(status::Status),
+    Top(top::Top),
+    Explain(explain::Explain),
+    Metrics(metrics::Metrics),
     Map(map::Map),
     Fsck(fsck::Fsck),
     Scrub(scrub::Scrub),
@@ -116,6 +124,9 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Mount(verb) => verb.run(),
         Verb::Umount(verb) => verb.run(),
         Verb::Status(verb) => verb.run(),
+        Verb::Top(verb) => verb.run(),
+        Verb::Explain(verb) => verb.run(),
+        Verb::Metrics(verb) => verb.run(),
         Verb::Map(verb) => verb.run(),
         Verb::Fsck(verb) => verb.run(),
         Verb::Scrub(verb) => verb.run(),
