@@ -17,6 +17,8 @@ mod fsck;
 mod ftl;
 mod fuse;
 mod guard;
+mod help;
+mod hour;
 mod install;
 mod layers;
 mod media;

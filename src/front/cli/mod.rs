@@ -25,6 +25,7 @@ mod osd;
 mod progress;
 mod put;
 mod record;
+mod remount;
 mod rescue;
 mod sample;
 mod screen;
@@ -40,6 +41,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use helper::Called;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 const ENVIRONMENT: &str = "\
@@ -95,6 +97,10 @@ pub fn main() -> ExitCode {
         None => args,
         Some(Called::As(line)) => line,
         Some(Called::Idle) => return ExitCode::SUCCESS,
+        Some(Called::Remount(place, options)) => {
+            messages::begin();
+            return ended(remount::remount(Path::new(&place), &options));
+        }
     };
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
@@ -107,13 +113,15 @@ pub fn main() -> ExitCode {
         Err(why) => why.exit(),
     };
     messages::begin();
-    match run(cli.verb) {
-        Ok(code) => code,
-        Err(why) => {
-            complain(&why);
-            ExitCode::FAILURE
-        }
-    }
+    ended(run(cli.verb))
+}
+
+/// The exit code of what was done; why it failed is told.
+fn ended(done: Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|why| {
+        complain(&why);
+        ExitCode::FAILURE
+    })
 }
 
 fn run(verb: Verb) -> Result<ExitCode> {

@@ -20,7 +20,7 @@ Examples:
   bimetal top /mnt                          until Ctrl-C
   bimetal top --every 5s /mnt /data
   bimetal top --once /mnt                   one sample as text
-  bimetal top --json --every 10s /mnt | jq .mounts[0].at_risk.bytes
+  bimetal top --json --every 10s /mnt | jq '.mounts[0].at_risk.bytes'
 Rates are of the time between two looks, --every. The load of a device is how many requests were waited for at once,
 on average; wear counts from the mount on, for flash from the part's first day.";
 
