@@ -38,8 +38,9 @@ enum Log {
 
 /// From here on there are messages. To be called once.
 pub(super) fn begin() {
-    let filter =
-        |least: &str| EnvFilter::try_from_env("BIMETAL_LOG").unwrap_or_else(|_| EnvFilter::new(least));
+    // A mount that somebody else took away is no matter of a warning: it is how most servers end.
+    let quiet = |least: &str| EnvFilter::new(format!("{least},fuser::mnt=error"));
+    let filter = |least: &str| EnvFilter::try_from_env("BIMETAL_LOG").unwrap_or_else(|_| quiet(least));
     let terminal = layer().with_ansi(io::stderr().is_terminal()).with_writer(Terminal);
     // It would be said on standard error, which is what failed, and end the process.
     let terminal = terminal.with_target(false).log_internal_errors(false);

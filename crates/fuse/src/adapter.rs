@@ -39,6 +39,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
+/// `FS_IOC_GETFLAGS` and `FS_IOC_GETVERSION` of linux/fs.h: `_IOR('f', 1, long)`, `_IOR('v', 1, long)`.
+const FS_IOC_GETFLAGS: u64 = read_request(b'f', 1);
+const FS_IOC_GETVERSION: u64 = read_request(b'v', 1);
+
+/// The number of a request that reads a `long`.
+const fn read_request(of: u8, number: u64) -> u64 {
+    2 << 30 | (size_of::<libc::c_long>() as u64) << 16 | (of as u64) << 8 | number
+}
+
 /// What a mount serves its requests with.
 pub(super) struct Adapter {
     pub fs: Arc<dyn FileSystem>,
@@ -140,6 +149,15 @@ impl Adapter {
                 )
             }
             made => made,
+        }
+    }
+
+    /// What lsattr(1) asks of an inode; both answers have 32 bits, whatever the name of the request says.
+    fn fs_ioctl(&self, ino: Ino, request: u32) -> Result<u32> {
+        match u64::from(request) {
+            FS_IOC_GETFLAGS => self.fs.flags(ino),
+            FS_IOC_GETVERSION => Ok(self.fs.getattr(ino)?.generation),
+            _ => Err(Error::NotSupported),
         }
     }
 
@@ -461,15 +479,19 @@ impl Filesystem for Adapter {
     fn ioctl(
         &self,
         req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
-        _cmd: u32,
+        cmd: u32,
         _in_data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        self.serve(Op::Other, req, || reply.error(Errno::ENOTTY));
+        self.serve(Op::Other, req, || match self.fs_ioctl(self.ino(ino), cmd) {
+            Ok(number) => reply.ioctl(0, &number.to_ne_bytes()),
+            Err(Error::NotSupported) => reply.error(Errno::ENOTTY),
+            Err(error) => reply.error(errno("ioctl", &error)),
+        });
     }
 
     fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {

@@ -366,6 +366,10 @@ impl FileSystem for Recorded {
         self.on(ino, "setattr", self.fs.removexattr(ino, name))
     }
 
+    fn flags(&self, ino: Ino) -> Result<u32> {
+        self.fs.flags(ino)
+    }
+
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
         self.on(ino, "fallocate", self.fs.fallocate(ino, offset, len, what))
     }

@@ -6,6 +6,7 @@
 //! | `bimetal.section` | a directory or file | its section, or `bypass` | a section, `bypass` or `inherit` |
 //! | `bimetal.durability` | a directory or file | `either` or `both` | the same, or `inherit` |
 //! | `bimetal.residency` | a file | what of it is on the SSD, JSON | |
+//! | `bimetal.explain`, `bimetal.explain.BYTES` | anything | where its contents (from a byte on) are, and why, JSON | |
 //! | `bimetal.scrub` | the root | what the last step of a scrub found, JSON | `start`, or a number of bytes to verify next |
 
 use super::Shared;
@@ -14,6 +15,9 @@ use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::ROOT_INO;
 use serde::Serialize;
+
+/// Where a file's contents are, and why; with `.` and a number, from that byte on.
+const EXPLAIN: &str = "bimetal.explain";
 
 /// What of an inode is on the SSD: the paper's `SSD_active`, `SSD_wr_done` and `SSD_extent[]`.
 #[derive(Debug, Serialize)]
@@ -38,7 +42,12 @@ impl Shared {
             }
             "bimetal.residency" => json(&self.residency(ino)),
             "bimetal.scrub" if ino == ROOT_INO => json(&self.core.lock().scrub.last),
-            _ => Err(Error::NoAttribute),
+            EXPLAIN => json(&self.explain(ino, 0)?),
+            _ => {
+                let from = name.strip_prefix(EXPLAIN).and_then(|rest| rest.strip_prefix('.'));
+                let from = from.and_then(|bytes| bytes.parse().ok()).ok_or(Error::NoAttribute)?;
+                json(&self.explain(ino, from)?)
+            }
         }
     }
 

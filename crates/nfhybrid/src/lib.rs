@@ -13,7 +13,8 @@
 //! - `calls`: what fronts ask; `names`, `attrs`, `write`, `space`, `read`: the operations; `plan`, `fetch`,
 //!   `partial`: where data comes from; `atime`: access times;
 //! - `miss`: metadata that is not in memory, read without the lock;
-//! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads;
+//! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads; `explain`: where a file is,
+//!   and why;
 //! - `record`, `oplist`, `pairing`, `frames`, `place`: the parts they share;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
 
@@ -39,6 +40,7 @@ mod dirty;
 mod durable;
 #[cfg(test)]
 mod durable_tests;
+mod explain;
 mod fetch;
 mod fill_out;
 mod fixed;

@@ -169,6 +169,7 @@ impl Shared {
         let ino = core.ext4.create(spec)?;
         // The number may have been another file's, freed as an orphan at a mount: nothing of that is this one's.
         self.drop_copies(core, ino, 0..u64::MAX);
+        core.ssd.iter_mut().for_each(|ssd| ssd.forget_evicted(ino));
         let generation = core.ext4.inode(ino)?.generation;
         core.record(&Record::Create {
             parent: spec.parent.0,

@@ -194,7 +194,7 @@ impl Shared {
         Some(Piece { index, bytes: frames as usize * FRAME, source })
     }
 
-    fn until_ssd(&self, core: &Core, ino: Ino, index: u64, max: u64) -> u64 {
+    pub(super) fn until_ssd(&self, core: &Core, ino: Ino, index: u64, max: u64) -> u64 {
         let unit = self.ssd_blocks_per_frame;
         let next =
             core.ssd.as_ref().and_then(|ssd| ssd.next_resident(ino, u32::try_from(index * unit).ok()?));

@@ -50,6 +50,25 @@ pub struct Policy {
     pub durability: Durability,
 }
 
+/// Directories above an inode that are asked for rules.
+const DEPTH_MAX: usize = 4096;
+
+/// What a directory itself says.
+#[derive(Default)]
+struct Own {
+    section: Option<Option<usize>>,
+    durability: Option<Durability>,
+}
+
+/// The directories that say what holds for an inode; none where the default does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RulesFrom {
+    /// Which section, or bypass.
+    pub section: Option<Ino>,
+    /// What an fsync waits for.
+    pub durability: Option<Ino>,
+}
+
 /// What holds where no directory says otherwise, and in which turn the rules are.
 #[derive(Debug)]
 pub struct Rules {
@@ -93,7 +112,7 @@ impl Core {
             }
             chain.push(at);
             match self.parent_of(at) {
-                Some(parent) if chain.len() < 4096 => at = parent,
+                Some(parent) if chain.len() < DEPTH_MAX => at = parent,
                 _ => break self.default_policy(),
             }
         };
@@ -121,22 +140,44 @@ impl Core {
         Policy { section, durability: self.rules.default_durability() }
     }
 
-    fn with_own_rules(&mut self, ino: Ino, mut policy: Policy) -> Policy {
+    fn with_own_rules(&mut self, ino: Ino, policy: Policy) -> Policy {
+        let own = self.own_rules(ino);
+        Policy {
+            section: own.section.unwrap_or(policy.section),
+            durability: own.durability.unwrap_or(policy.durability),
+        }
+    }
+
+    /// What a directory itself says; a section that there is not is no rule.
+    fn own_rules(&mut self, ino: Ino) -> Own {
+        let mut own = Own::default();
         if !self.ext4.inode(ino).is_ok_and(|inode| inode.kind() == Kind::Dir && inode.may_have_xattrs()) {
-            return policy;
+            return own;
         }
         if let Ok(rule) = self.ext4.get_xattr(ino, SECTION_XATTR) {
-            policy.section = match (std::str::from_utf8(&rule), &self.ssd) {
-                (Ok(BYPASS), _) | (_, None) => None,
-                (Ok(name), Some(ssd)) => ssd.section_named(name).or(policy.section),
-                (Err(_), _) => policy.section,
+            own.section = match (std::str::from_utf8(&rule), &self.ssd) {
+                (Ok(BYPASS), _) | (_, None) => Some(None),
+                (Ok(name), Some(ssd)) => ssd.section_named(name).map(Some),
+                (Err(_), _) => None,
             };
         }
-        if let Ok(rule) = self.ext4.get_xattr(ino, DURABILITY_XATTR)
-            && let Some(durability) = std::str::from_utf8(&rule).ok().and_then(|text| text.parse().ok())
-        {
-            policy.durability = durability;
+        if let Ok(rule) = self.ext4.get_xattr(ino, DURABILITY_XATTR) {
+            own.durability = std::str::from_utf8(&rule).ok().and_then(|text| text.parse().ok());
         }
-        policy
+        own
+    }
+
+    /// The directories whose rules hold for an inode. Walks up to the root, as far as both are known.
+    pub fn rules_from(&mut self, ino: Ino) -> RulesFrom {
+        let mut from = RulesFrom::default();
+        let mut at = Some(ino);
+        for _ in 0..DEPTH_MAX {
+            let Some(dir) = at.filter(|_| from.section.is_none() || from.durability.is_none()) else { break };
+            let own = self.own_rules(dir);
+            from.section = from.section.or(own.section.map(|_| dir));
+            from.durability = from.durability.or(own.durability.map(|_| dir));
+            at = self.parent_of(dir);
+        }
+        from
     }
 }

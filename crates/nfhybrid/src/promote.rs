@@ -11,8 +11,9 @@ use super::core::Core;
 use super::frames::FRAME;
 use super::place::Placement;
 use bimetal_base::time::Time;
-use bimetal_base::units::Ino;
+use bimetal_base::units::{Ino, SsdBlock};
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ const LIMIT: usize = 32 << 20;
 pub(super) const PROMOTE_WAIT: Duration = Duration::from_millis(500);
 /// Bytes at which copying starts.
 const BATCH: usize = 1 << 20;
+
+/// Copies that are remembered to be explained.
+const REMEMBERED: usize = 1000;
 
 /// Frames as the disk has them.
 pub struct Promotion {
@@ -50,6 +54,16 @@ pub struct Promotions {
     bytes: usize,
     /// When what waits goes without more company.
     at: Time,
+    brought: VecDeque<Brought>,
+}
+
+/// A copy that was made for a read: frames of a file, and the SSD block of the first.
+struct Brought {
+    ino: Ino,
+    frames: Range<u64>,
+    at: SsdBlock,
+    /// SSD blocks in a frame.
+    unit: u64,
 }
 
 impl Promotions {
@@ -58,7 +72,16 @@ impl Promotions {
         let admission = policy.make(capacity);
         let budget = budget.unwrap_or_else(|| Budget::of(capacity));
         let (tally, waiting) = (Tally::default(), Vec::new());
-        Promotions { policy, admission, budget, tally, waiting, bytes: 0, at: Time::ZERO }
+        Promotions {
+            policy,
+            admission,
+            budget,
+            tally,
+            waiting,
+            bytes: 0,
+            at: Time::ZERO,
+            brought: VecDeque::new(),
+        }
     }
 
     /// Notes bytes that were read without the disk.
@@ -88,6 +111,28 @@ impl Promotions {
             self.bytes += bytes.len();
             self.waiting.push((Promotion { ino, index: frames.start, bytes }, version));
         }
+    }
+
+    /// Remembers a copy that was made.
+    fn remember(&mut self, ino: Ino, frames: Range<u64>, at: SsdBlock, unit: u64) {
+        if self.brought.len() == REMEMBERED {
+            self.brought.pop_front();
+        }
+        self.brought.push_back(Brought { ino, frames, at, unit });
+    }
+
+    /// Whether the copy of a frame at `at` is known to have been made for a read; of the last ones only.
+    pub fn has_brought(&self, ino: Ino, index: u64, at: SsdBlock) -> bool {
+        self.brought.iter().any(|brought| {
+            brought.ino == ino
+                && brought.frames.contains(&index)
+                && brought.at.0 + (index - brought.frames.start) * brought.unit == at.0
+        })
+    }
+
+    /// Whether the policy knows that a frame was read from the disk of late.
+    pub fn remembers(&self, ino: Ino, index: u64) -> bool {
+        self.admission.remembers(ino, index)
     }
 
     /// Notes bytes of a file that changed while they were read.
@@ -159,7 +204,13 @@ impl Shared {
         }
         let mut core = self.core.lock();
         for settled in placements {
-            core.counters.promoted_bytes += self.bind_settled(&mut core, settled);
+            let Placement { ino, index, run, ref frames, .. } = settled.placement;
+            let frames = index..index + frames.len() as u64;
+            let bytes = self.bind_settled(&mut core, settled);
+            core.counters.promoted_bytes += bytes;
+            if bytes > 0 {
+                core.promotions.remember(ino, frames, run.at, self.ssd_blocks_per_frame);
+            }
         }
     }
 

@@ -304,6 +304,13 @@ pub trait FileSystem: Send + Sync {
     /// Removes an extended attribute.
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
 
+    /// The flags of an inode as lsattr(1) shows them (`FS_*_FL`).
+    ///
+    /// Provided: [`Error::NotSupported`], for a file system that has none.
+    fn flags(&self, _ino: Ino) -> Result<u32> {
+        Err(Error::NotSupported)
+    }
+
     /// Reserves, punches or zeroes a range.
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()>;
 

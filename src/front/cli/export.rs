@@ -22,8 +22,9 @@ Examples:
   A disk that seeks and turns in real time, for the kernel's ext4:
     mkdir served
     bimetal export --profile hdd-7200 --size 4GiB disk.img --file served &
-    losetup -f --show --direct-io=on served/device
+    LOOP=$(losetup -f --show --direct-io=on served/device)
     bimetal status served
+    losetup -d $LOOP
     umount served
   Flash under FAST for any NBD client, as fast as it goes, only counted:
     bimetal export --ftl fast --profile slc-2k --size 64MiB ssd.img --nbd /tmp/nbd --no-latency &

@@ -36,6 +36,8 @@ pub(super) enum Called {
     As(Vec<OsString>),
     /// Nothing, and that well: `mount -f`.
     Idle,
+    /// `mount -o remount` of a directory, with these options.
+    Remount(OsString, Vec<OsString>),
 }
 
 /// What `bimetal` would have been called with; `None` if the command was called by its own name.
@@ -81,6 +83,9 @@ fn mount(args: &[OsString]) -> Called {
     let told = Told::of(args);
     if told.has(b'f') {
         return Called::Idle;
+    }
+    if let (Some(place), true) = (told.places.get(1), told.options.iter().any(|option| option == "remount")) {
+        return Called::Remount(place.clone(), told.options);
     }
     let mut line = words("bimetal mount");
     if let Some(disk) = told.places.first() {
@@ -195,6 +200,10 @@ mod tests {
              --log /var/log/b",
         );
         assert_eq!(translate(&words("mount.bimetal /dev/sda1 /data -f -o rw")), Some(Called::Idle));
+        assert_eq!(
+            translate(&words("mount.bimetal /dev/sda1 /data -o rw,nofail,remount,ro")),
+            Some(Called::Remount("/data".into(), words("rw remount ro")))
+        );
         assert_eq!(translate(&words("bimetal mount --disk d /mnt")), None);
     }
 
@@ -205,7 +214,7 @@ mod tests {
         let ssd_of = |disk: &OsStr| (disk == "/dev/sda1").then(|| "UUID=ab".into());
         let line = |given: &str| match fsck(&words(given), ssd_of) {
             Called::As(line) => line,
-            Called::Idle => Vec::new(),
+            Called::Idle | Called::Remount(..) => Vec::new(),
         };
         let both = "bimetal fsck --disk /dev/sda1 --ssd /dev/disk/by-uuid/ab";
         assert_eq!(line("-a -C7 /dev/sda1"), words(both));

@@ -7,7 +7,9 @@
 mod adopt;
 mod cat;
 mod crash;
+mod explain;
 mod export;
+mod exposition;
 mod fsck;
 mod generate;
 mod get;
@@ -15,6 +17,7 @@ mod helper;
 mod list;
 mod ls;
 mod map;
+mod metrics;
 mod mkfs;
 mod mkimage;
 mod mount;
@@ -22,11 +25,14 @@ mod osd;
 mod progress;
 mod put;
 mod record;
+mod remount;
 mod rescue;
+mod sample;
 mod screen;
 mod scrub;
 mod stack;
 mod status;
+mod top;
 mod umount;
 
 use crate::Result;
@@ -35,6 +41,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use helper::Called;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 const ENVIRONMENT: &str = "\
@@ -61,6 +68,9 @@ enum Verb {
     Mount(mount::MountVerb),
     Umount(umount::Umount),
     Status(status::Status),
+    Top(top::Top),
+    Explain(explain::Explain),
+    Metrics(metrics::Metrics),
     Map(map::Map),
     Fsck(fsck::Fsck),
     Scrub(scrub::Scrub),
@@ -87,6 +97,10 @@ pub fn main() -> ExitCode {
         None => args,
         Some(Called::As(line)) => line,
         Some(Called::Idle) => return ExitCode::SUCCESS,
+        Some(Called::Remount(place, options)) => {
+            messages::begin();
+            return ended(remount::remount(Path::new(&place), &options));
+        }
     };
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
@@ -99,13 +113,15 @@ pub fn main() -> ExitCode {
         Err(why) => why.exit(),
     };
     messages::begin();
-    match run(cli.verb) {
-        Ok(code) => code,
-        Err(why) => {
-            complain(&why);
-            ExitCode::FAILURE
-        }
-    }
+    ended(run(cli.verb))
+}
+
+/// The exit code of what was done; why it failed is told.
+fn ended(done: Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|why| {
+        complain(&why);
+        ExitCode::FAILURE
+    })
 }
 
 fn run(verb: Verb) -> Result<ExitCode> {
@@ -116,6 +132,9 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Mount(verb) => verb.run(),
         Verb::Umount(verb) => verb.run(),
         Verb::Status(verb) => verb.run(),
+        Verb::Top(verb) => verb.run(),
+        Verb::Explain(verb) => verb.run(),
+        Verb::Metrics(verb) => verb.run(),
         Verb::Map(verb) => verb.run(),
         Verb::Fsck(verb) => verb.run(),
         Verb::Scrub(verb) => verb.run(),

@@ -39,7 +39,7 @@ fn size(value: &Value) -> String {
 }
 
 /// `[#####...............]`; nothing at all looks empty, all of it full, and only that.
-fn bar(part: f64, whole: f64) -> String {
+pub(super) fn bar(part: f64, whole: f64) -> String {
     let share = if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 };
     let filled = match share {
         0.0 => 0,

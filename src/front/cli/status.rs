@@ -85,7 +85,7 @@ impl Status {
 }
 
 /// How full what is mounted on `mountpoint` is.
-fn space(mountpoint: &Path) -> Result<Space> {
+pub(super) fn space(mountpoint: &Path) -> Result<Space> {
     let stat = rustix::fs::statvfs(mountpoint);
     let stat = stat.map_err(|why| Error::io(mountpoint.display(), why.into()))?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);

@@ -342,6 +342,10 @@ impl FileSystem for Traced {
         self.attributes(ino, || self.fs.removexattr(ino, name))
     }
 
+    fn flags(&self, ino: Ino) -> Result<u32> {
+        self.fs.flags(ino)
+    }
+
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
         self.change(
             || self.fs.fallocate(ino, offset, len, what),

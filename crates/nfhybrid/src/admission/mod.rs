@@ -76,6 +76,11 @@ pub trait Admission: Send {
 
     /// Judges what the disk was read for. Called once a read.
     fn judge(&mut self, read: &DiskRead) -> Judgement;
+
+    /// Whether it would admit a frame if the disk were read for it now, as it remembers an earlier read.
+    fn remembers(&self, _ino: Ino, _frame: u64) -> bool {
+        false
+    }
 }
 
 /// Makes a policy for an SSD half that holds so many bytes.

@@ -14,6 +14,7 @@ use super::sweep::Sweeps;
 use super::{Admission, DiskRead, Judgement, Make};
 use crate::frames::FRAME;
 use bimetal_base::options::Entry;
+use bimetal_base::units::Ino;
 
 pub const ENTRY: Entry<Make> = Entry {
     name: "second",
@@ -59,6 +60,10 @@ impl Admission for Second {
             });
         }
         judgement
+    }
+
+    fn remembers(&self, ino: Ino, frame: u64) -> bool {
+        self.ghost.seen(ino, frame / RUN) & 1 << (frame % RUN) != 0
     }
 }
 

@@ -298,8 +298,9 @@ impl Ssd {
             let Some(ino) = self.residency.at(head).map(|found| found.ino) else { break };
             if busy(Ino(ino)) {
                 self.queues.touch(head);
-            } else {
-                evicted += usize::from(self.evict_inode(section, head, ino));
+            } else if self.evict_inode(section, head, ino) {
+                self.remember_evicted(Ino(ino));
+                evicted += 1;
             }
         }
         self.data[section].evicted_inodes += evicted as u64;

@@ -299,7 +299,12 @@ pub struct Ssd {
     cache_seen: usize,
     /// Bytes of a checkpoint's tables, of late.
     tables_seen: usize,
+    /// Inodes that were evicted last.
+    evicted: VecDeque<Ino>,
 }
+
+/// Evicted inodes that are remembered to be explained.
+const EVICTED_MAX: usize = 1000;
 
 /// What a block number that no section has says.
 const NO_SECTION: &str = "a block of a data section";
@@ -362,6 +367,33 @@ impl Ssd {
     /// The section with this name.
     pub fn section_named(&self, name: &str) -> Option<usize> {
         self.superblock.layout.sections.iter().position(|section| section.name == name)
+    }
+
+    /// The name of a section.
+    pub fn section_name(&self, section: usize) -> Option<&str> {
+        self.superblock.layout.sections.get(section).map(|section| section.name.as_str())
+    }
+
+    /// The name of the section that a block lies in.
+    pub fn section_name_of(&self, at: SsdBlock) -> Option<&str> {
+        self.section_name(self.section_of(u32::try_from(at.0).ok()?)?)
+    }
+
+    /// Whether an inode is among the last thousand that were evicted since the mount.
+    pub fn was_evicted(&self, ino: Ino) -> bool {
+        self.evicted.contains(&ino)
+    }
+
+    /// An inode's number is another file's from now on.
+    pub fn forget_evicted(&mut self, ino: Ino) {
+        self.evicted.retain(|evicted| *evicted != ino);
+    }
+
+    fn remember_evicted(&mut self, ino: Ino) {
+        if self.evicted.len() == EVICTED_MAX {
+            self.evicted.pop_front();
+        }
+        self.evicted.push_back(ino);
     }
 
     /// The section a block belongs to.

@@ -318,6 +318,7 @@ impl Ssd {
             cache_max: usize::MAX,
             cache_seen: 0,
             tables_seen: 0,
+            evicted: VecDeque::new(),
             superblock,
         })
     }

@@ -9,6 +9,7 @@ use std::process::Command;
 
 mod admission;
 mod atime;
+mod explain;
 mod full;
 mod groups;
 mod locks;

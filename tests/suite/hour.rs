@@ -1,0 +1,168 @@
+//! The first hour with it: what stood in a new user's way, each as a test.
+
+use crate::guard::{err, out};
+use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
+use crate::nfhybrid::{Volume, settled, unmount};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn tool(name: &str, args: &[&str]) -> Option<Output> {
+    Command::new(name).args(args).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output().ok()
+}
+
+#[test]
+fn a_device_that_is_exported_is_unmounted_without_a_word() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let (image, served) = (home.path().join("disk.img"), home.path().join("served"));
+    fs::create_dir(&served).unwrap();
+    let mut export = bimetal();
+    export.args(["export", "--device", "hdd-7200", "--size", "64MiB"]).arg(&image).arg("--file").arg(&served);
+    let export = export.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !served.join("device").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let unmounted = once_free(Command::new("umount").arg(&served));
+    assert!(unmounted.status.success(), "{}", err(&unmounted));
+    let ended = export.wait_with_output().unwrap();
+    assert!(ended.status.success() && err(&ended).is_empty(), "{}", err(&ended));
+}
+
+#[test]
+fn lsattr_shows_the_flags_and_generation_that_the_disk_half_has() {
+    need_fuse!();
+    let volume = Volume::new(32, 256, &[]);
+    let mounted = volume.mount("lag=1s");
+    fs::write(mounted.path().join("f"), "x").unwrap();
+    settled(&mounted);
+    unmount(mounted);
+    let disk = volume.disk.to_str().unwrap();
+    // No dump, beside the extents that it has.
+    let Some(set) = tool("debugfs", &["-w", "-R", "set_inode_field f flags 0x80040", disk]) else {
+        return skip("no debugfs");
+    };
+    assert!(set.status.success(), "{}", err(&set));
+    let stat = out(&tool("debugfs", &["-R", "stat f", disk]).unwrap());
+    let generation = stat.split("Generation: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let generation = generation.unwrap_or_else(|| panic!("{stat}")).to_string();
+    let mounted = volume.mount("lag=1s");
+    let file = mounted.path().join("f");
+    let shown = tool("lsattr", &["-v", file.to_str().unwrap()]).unwrap();
+    assert!(shown.status.success(), "{}", err(&shown));
+    let shown = out(&shown);
+    let mut words = shown.split_whitespace();
+    assert_eq!(words.next(), Some(&*generation), "{shown}");
+    let flags = words.next().unwrap();
+    assert!(flags.contains('d') && flags.contains('e') && !flags.contains('i'), "{shown}");
+    // They are not changed, and that is said.
+    let change = tool("chattr", &["+A", file.to_str().unwrap()]).unwrap();
+    assert!(!change.status.success() && err(&change).contains("not supported"), "{}", err(&change));
+    let memfs = Mounted::memfs("size=32MiB");
+    let none = tool("lsattr", &["-d", memfs.path().to_str().unwrap()]).unwrap();
+    assert!(err(&none).contains("not supported"), "{}", err(&none));
+    unmount(mounted);
+}
+
+#[test]
+fn a_remount_changes_what_the_kernel_keeps_and_says_what_stays() {
+    need_fuse!();
+    let volume = Volume::new(32, 256, &[]);
+    let home = tempfile::tempdir().unwrap();
+    let helper = home.path().join("mount.bimetal");
+    symlink(env!("CARGO_BIN_EXE_bimetal"), &helper).unwrap();
+    let remount = |place: &Path, options: &str| {
+        // As mount(8) calls it.
+        Command::new(&helper).arg(&volume.disk).arg(place).args(["-o", options]).output().unwrap()
+    };
+    let mounted = volume.mount("lag=1h");
+    let file = mounted.path().join("f");
+    let done = remount(mounted.path(), "remount,ro,ssd=/dev/x,x-systemd.automount");
+    assert!(done.status.success() && err(&done).is_empty(), "{}", err(&done));
+    let refused = fs::write(&file, "x").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    let done = remount(mounted.path(), "remount,rw,nosuid,lag=1s");
+    assert!(done.status.success(), "{}", err(&done));
+    assert!(err(&done).contains("lag=1s") && err(&done).contains("new mount"), "{}", err(&done));
+    fs::write(&file, "x").unwrap();
+    assert_eq!(mounted.status()["at_risk"]["limit_seconds"], 3600.0);
+    let shown = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = shown.lines().find(|line| line.contains(mounted.path().to_str().unwrap())).unwrap();
+    assert!(line.contains("rw,nosuid"), "{line}");
+    unmount(mounted);
+    let mounted = volume.mount("ro");
+    let refused = remount(mounted.path(), "remount,rw");
+    assert!(!refused.status.success() && err(&refused).contains("mounted read-only"), "{}", err(&refused));
+    let elsewhere = remount(home.path(), "remount,ro");
+    assert!(err(&elsewhere).contains("nothing of bimetal is mounted here"), "{}", err(&elsewhere));
+    unmount(mounted);
+}
+
+#[test]
+fn who_makes_a_volume_owns_its_root_and_can_write_to_it() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name).display().to_string();
+    fs::set_permissions(home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let as_nobody = |script: &str| {
+        let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-euc", script];
+        let done = Command::new("setpriv").args(user).current_dir(home.path()).output().unwrap();
+        assert!(done.status.success(), "{script}: {}", err(&done));
+    };
+    // The command lies where only root may look.
+    let program = at("bimetal");
+    fs::copy(env!("CARGO_BIN_EXE_bimetal"), &program).unwrap();
+    as_nobody(&format!(
+        "truncate -s 32M ssd.img; truncate -s 128M disk.img
+         {program} mkfs nfhybrid --ssd ssd.img --disk disk.img > out
+         {program} mkfs cmfs --nand nand.img --nvram nvram.img > out"
+    ));
+    for images in [["--ssd", "ssd.img", "--disk", "disk.img"], ["--nand", "nand.img", "--nvram", "nvram.img"]]
+    {
+        let images = [images[0], &at(images[1]), images[2], &at(images[3])];
+        let mounted = Mounted::new(&images);
+        let root = fs::metadata(mounted.path()).unwrap();
+        assert_eq!(
+            (std::os::unix::fs::MetadataExt::uid(&root), std::os::unix::fs::MetadataExt::gid(&root)),
+            (65534, 65534)
+        );
+        fs::set_permissions(mounted.scratch(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        as_nobody(&format!("date > {0}/file; mkdir {0}/dir", mounted.path().display()));
+        unmount(mounted);
+    }
+}
+
+#[test]
+fn a_time_that_ext4_cannot_keep_is_shown_as_it_is_kept() {
+    need_fuse!();
+    let volume = Volume::new(32, 256, &[]);
+    let mounted = volume.mount("lag=1s");
+    let shown = |mounted: &Mounted| {
+        let dir = fs::read_dir(mounted.path()).unwrap().flatten();
+        let mut times: Vec<(String, i64)> = dir
+            .filter(|entry| entry.file_name() != "lost+found")
+            .map(|entry| {
+                let of = fs::metadata(entry.path()).unwrap();
+                (entry.file_name().into_string().unwrap(), std::os::unix::fs::MetadataExt::mtime(&of))
+            })
+            .collect();
+        times.sort();
+        times
+    };
+    for (name, time) in [("old", "1890-01-01 UTC"), ("new", "2500-01-01 UTC"), ("now", "2026-01-01 UTC")] {
+        let touched =
+            Command::new("touch").args(["-d", time]).arg(mounted.path().join(name)).status().unwrap();
+        assert!(touched.success());
+    }
+    let before = shown(&mounted);
+    assert!(
+        before[2] == ("old".into(), -(1 << 31)) && before[1] == ("now".into(), 1_767_225_600),
+        "{before:?}"
+    );
+    assert!(before[0].1 < 15_032_385_536 && before[0].1 > 15_000_000_000, "{before:?}");
+    unmount(mounted);
+    let mounted = volume.mount("lag=1s");
+    assert_eq!(shown(&mounted), before);
+    unmount(mounted);
+}
