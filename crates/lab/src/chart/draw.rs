@@ -43,7 +43,7 @@ const NUMBER: i32 = 44;
 /// More bars than this have no numbers at their ends.
 const NUMBERED_MOST: usize = 40;
 /// Of a square.
-const CELLS_A_ROW: usize = 32;
+const CELLS_A_ROW: usize = 48;
 
 /// By this part of itself an axis of logarithms ends beyond its last tick.
 const WIDER: f64 = 1e-9;
@@ -190,7 +190,7 @@ impl<'a> Sheet<'a> {
     }
 
     fn text(&self, points: f64, weight: FontStyle, across: HPos, down: VPos) -> TextStyle<'static> {
-        let font: FontDesc<'static> = (FONT, points * f64::from(self.scale)).into_font().style(weight);
+        let font: FontDesc<'static> = (FONT, points * f64::from(self.scale), weight).into_font();
         TextStyle::from(font).color(&INK).pos(Pos::new(across, down))
     }
 
@@ -205,8 +205,7 @@ impl<'a> Sheet<'a> {
     /// The place of what is drawn, with its axes.
     fn place<B: DrawingBackend>(&self, area: &Area<B>, right: i32) -> Area<B> {
         let below = area.dim_in_pixel().1 as i32 - self.px(self.top() + self.height + TICKS_BELOW + LINE);
-        let left = if matches!(self.chart.body, Body::Bars { .. }) { MARGIN } else { MARGIN / 2 };
-        area.margin(self.px(self.top()), below, self.px(left), self.px(right))
+        area.margin(self.px(self.top()), below, self.px(MARGIN), self.px(right))
     }
 
     /// Axes with their ticks and labels.
@@ -390,9 +389,13 @@ impl<'a> Sheet<'a> {
                     self.mark(area, Mark::Diamond, at(paper, middle), PAPER)?;
                 }
                 if numbered {
-                    let end = value.most.max(beside.unwrap_or(value.most)).max(0.0);
-                    let (x, y) =
-                        if linear || end > 0.0 { at(end, middle) } else { (edge, at(1.0, middle).1) };
+                    // Beside its own bar, unless the paper's mark is there.
+                    let place =
+                        |x: f64| if linear || x > 0.0 { at(x, middle) } else { (edge, at(1.0, middle).1) };
+                    let (x, y) = place(value.most.max(0.0));
+                    let taken = beside.map(|paper| at(paper, middle).0);
+                    let room = x - self.px(8)..x + self.px(NUMBER);
+                    let x = taken.filter(|taken| room.contains(taken)).map_or(x, |taken| x.max(taken));
                     let style = self.text(TEXT_POINTS - 2.0, FontStyle::Normal, HPos::Left, VPos::Center);
                     let text = Text::new(short(value.mean), (x + self.px(8), y), style);
                     area.draw(&text).map_err(failed)?;
@@ -604,15 +607,26 @@ fn laid_out(keys: Vec<Key>, most: i32) -> Result<Vec<Vec<(i32, Key)>>> {
 
 /// Pixels of a text.
 fn wide(text: &str, points: f64, weight: FontStyle) -> Result<i32> {
-    let font: FontDesc<'_> = (FONT, points).into_font().style(weight);
+    let font: FontDesc<'_> = (FONT, points, weight).into_font();
     font.box_size(text).map(|(width, _)| width as i32).map_err(failed)
 }
 
 /// A text in lines no wider than `most`, words whole.
 fn wrapped(text: &str, most: i32, wide: impl Fn(&str) -> Result<i32>) -> Result<Vec<String>> {
     let mut lines: Vec<String> = Vec::new();
+    let mut words: Vec<&str> = Vec::new();
     for word in text.split(' ') {
+        match wide(word)? <= most {
+            true => words.push(word),
+            // What is chosen by name and options has no spaces, and may end a line after each.
+            false => words.extend(word.split_inclusive(':')),
+        }
+    }
+    for word in words {
         match lines.last_mut() {
+            Some(line) if line.ends_with(':') && wide(&format!("{line}{word}"))? <= most => {
+                line.push_str(word)
+            }
             Some(line) if wide(&format!("{line} {word}"))? <= most => *line = format!("{line} {word}"),
             _ => lines.push(word.to_string()),
         }
@@ -783,7 +797,8 @@ mod tests {
 
     #[test]
     fn long_names_are_in_several_lines_and_all_words_are_there() {
-        let lines = wrapped("one two three four", 9, |text| Ok(text.len() as i32)).unwrap();
-        assert_eq!(lines, ["one two", "three", "four"]);
+        let of = |text: &str| wrapped(text, 9, |text| Ok(text.len() as i32)).unwrap();
+        assert_eq!(of("one two three four"), ["one two", "three", "four"]);
+        assert_eq!(of("of bast:a=1:b=2:c=345 it"), ["of bast:", "a=1:b=2:", "c=345 it"]);
     }
 }

@@ -179,7 +179,8 @@ impl Table {
         // Writing to a string cannot fail.
         let _ = write!(
             html,
-            "<div class=\"wide\"><table class=\"sorted\" id=\"{}\"><thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table></div>",
+            "<div class=\"wide\"><table class=\"sorted{}\" id=\"{}\"><thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table></div>",
+            if self.tools { " cards" } else { "" },
             escaped(&self.id),
             self.columns.iter().map(head).collect::<String>(),
             self.rows.iter().map(row).collect::<String>()

@@ -105,4 +105,11 @@ mod tests {
             assert!(page.contains("Replay of gen:&lt;iometer&gt;") && !page.contains("gen:<"));
         }
     }
+
+    /// Does what `bimetal replay` does with the words of a variable, for when only this package was built.
+    #[test]
+    #[ignore = "a run: REPLAY='gen:iometer --ftl page,bast --html page.html' cargo test -p bimetal-lab --lib replay_as_told -- --ignored --nocapture"]
+    fn replay_as_told() {
+        super::super::run(&Args::parse(&std::env::var("REPLAY").unwrap()).unwrap()).unwrap();
+    }
 }

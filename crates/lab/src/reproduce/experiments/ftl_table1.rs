@@ -138,9 +138,7 @@ fn measure(setting: &ExperimentContext) -> Result<Measured> {
     add(&mut measured, "data sheet", &simulated(&published)?);
     measured.stack = Layers::of_runs(&published[0]);
     if setting.first {
-        let runs = ["", ", without hot metadata"].into_iter().zip(&published);
-        let charts = runs.flat_map(|(name, runs)| runs.iter().flat_map(move |run| run.charts_of(name)));
-        measured.charts.extend(charts);
+        measured.charts.extend(published[0].iter().flat_map(|run| run.charts_of("")));
     }
     let hot = (start * 512, start * 512 + MODELLED_HOT_BYTES);
     add(&mut measured, "fitted", &preset.times(&both(setting, &searched, &preset.ftls(), hot)?)?);
