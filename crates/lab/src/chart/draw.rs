@@ -700,7 +700,10 @@ impl Scale {
     fn tick(self, value: f64) -> String {
         match self {
             Scale::Bytes => show_size(value.round() as u64).replace(".0 ", " "),
-            Scale::Nines => short(100.0 - 100.0 * 10f64.powf(-value)),
+            Scale::Nines => {
+                let figures = (value.round() - 2.0).max(0.0) as usize;
+                format!("{:.figures$}", 100.0 - 100.0 * 10f64.powf(-value))
+            }
             Scale::Linear | Scale::Log10 | Scale::Log2 => short(value),
         }
     }
@@ -793,6 +796,12 @@ mod tests {
         {
             assert!(svg(&chart(body, Scale::Linear)).is_ok());
         }
+    }
+
+    #[test]
+    fn every_nine_is_told() {
+        let told = [0.0, 1.0, 2.0, 3.0, 4.0].map(|nines| Scale::Nines.tick(nines));
+        assert_eq!(told, ["0", "90", "99", "99.9", "99.99"]);
     }
 
     #[test]

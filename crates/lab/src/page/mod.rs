@@ -21,7 +21,8 @@ impl Page {
     pub fn new(title: &str, below: &str) -> Page {
         let body = format!(
             "<h1>{}</h1>\n<p class=\"dim\">{} · bimetal {}</p>\n",
-            escaped(title),
+            // What is chosen by name and options may end a line after each.
+            escaped(title).replace(':', ":<wbr>"),
             escaped(below),
             env!("CARGO_PKG_VERSION")
         );
@@ -171,7 +172,15 @@ impl Table {
         if self.tools {
             html += &self.tools();
         }
-        let head = |name: &String| format!("<th scope=\"col\">{}</th>", escaped(name));
+        let head = |(at, name): (usize, &String)| {
+            let numbers =
+                self.rows.first().is_some_and(|row| row.get(at).is_some_and(|cell| cell.class == "number"));
+            format!(
+                "<th scope=\"col\"{}>{}</th>",
+                if numbers { " class=\"number\"" } else { "" },
+                escaped(name)
+            )
+        };
         let row = |cells: &Vec<Cell>| {
             let cells = cells.iter().zip(&self.columns).map(|(cell, column)| cell.html(column));
             format!("<tr>{}</tr>\n", cells.collect::<String>())
@@ -182,7 +191,7 @@ impl Table {
             "<div class=\"wide\"><table class=\"sorted{}\" id=\"{}\"><thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table></div>",
             if self.tools { " cards" } else { "" },
             escaped(&self.id),
-            self.columns.iter().map(head).collect::<String>(),
+            self.columns.iter().enumerate().map(head).collect::<String>(),
             self.rows.iter().map(row).collect::<String>()
         );
         html

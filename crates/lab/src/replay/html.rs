@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(page.matches("<ol class=\"stack\">").count(), stacks);
             assert_eq!(page.matches("<figure").count(), plot::all(&runs).len() + 2 * stacks);
             assert_eq!(page.matches("<figure").count(), page.matches("<svg").count());
-            assert!(page.contains("Replay of gen:&lt;iometer&gt;") && !page.contains("gen:<"));
+            assert!(page.contains("Replay of gen:<wbr>&lt;iometer&gt;") && !page.contains("<iometer"));
         }
     }
 

@@ -35,17 +35,27 @@ impl Layers {
         Layers(there.collect())
     }
 
-    /// Of several runs that differ in what some layers are.
+    /// Of several runs that differ in what some layers are: of each layer what it was, and its sizes.
     pub fn of_runs(runs: &[RunReport]) -> Layers {
-        let mut all: Vec<Vec<(String, String)>> = Vec::new();
+        let mut all: Vec<(String, [Vec<String>; 2])> = Vec::new();
         for (what, which) in runs.iter().flat_map(|run| Layers::of_run(&run.config).0).flatten() {
-            match all.iter_mut().find(|layer| layer[0].0 == what) {
-                Some(layer) if layer[0].1.split("; ").any(|known| known == which) => {}
-                Some(layer) => layer[0].1 += &format!("; {which}"),
-                None => all.push(vec![(what, which)]),
+            let (which, size) = which.rsplit_once(", ").unwrap_or((&which, ""));
+            if !all.iter().any(|(known, _)| *known == what) {
+                all.push((what.clone(), Default::default()));
+            }
+            for (_, parts) in all.iter_mut().filter(|(known, _)| *known == what) {
+                for (known, new) in parts.iter_mut().zip([which, size]) {
+                    if !new.is_empty() && !known.iter().any(|known| known == new) {
+                        known.push(new.to_string());
+                    }
+                }
             }
         }
-        Layers(all)
+        let joined = |parts: [Vec<String>; 2]| {
+            let told = parts.map(|part| part.join("; "));
+            if told[1].is_empty() { told[0].clone() } else { told.join(" · ") }
+        };
+        Layers(all.into_iter().map(|(what, parts)| vec![(what, joined(parts))]).collect())
     }
 
     /// Of a stack file.
@@ -117,5 +127,23 @@ mod tests {
         let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}: {html}"));
         assert!(at("gen:&lt;x&gt;") < at("lru, 4.0 MiB") && at("lru") < at("slc-4k"));
         assert!(!html.contains("translation layer") && html.matches("<li>").count() == 3, "{html}");
+    }
+
+    #[test]
+    fn runs_that_differ_in_a_layer_are_drawn_once_with_all_that_it_was() {
+        let run = |policy: &str, bytes| RunReport {
+            config: RunConfig {
+                trace: "t".into(),
+                cache: Some(policy.into()),
+                cache_bytes: Some(bytes),
+                device: "slc-4k".into(),
+                ..RunConfig::default()
+            },
+            ..RunReport::default()
+        };
+        let runs = [run("lru", 1 << 20), run("fab", 1 << 20), run("lru", 2 << 20), run("fab", 2 << 20)];
+        let html = Layers::of_runs(&runs).html();
+        assert!(html.contains("</b>lru; fab · 1.0 MiB; 2.0 MiB</span>"), "{html}");
+        assert_eq!(html.matches("slc-4k").count(), 1);
     }
 }
