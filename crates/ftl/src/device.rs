@@ -65,6 +65,13 @@ impl FtlDevice {
         Report { schedule: state.flash.stats(), ..report(state.flash.ftl(), state.bytes) }
     }
 
+    /// Erases of each block so far, by its number.
+    pub fn erases_by_block(&self) -> Vec<u32> {
+        let state = self.state.lock();
+        let nand = state.flash.ftl().nand();
+        (0..nand.geometry().blocks()).map(|block| nand.erases(block)).collect()
+    }
+
     /// Pages written in part only.
     pub fn partial_writes(&self) -> u64 {
         self.state.lock().partial_writes

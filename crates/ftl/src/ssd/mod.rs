@@ -122,6 +122,13 @@ impl Ssd {
         Report { schedule: model.flash.stats(), ..report(model.flash.ftl(), model.bytes) }
     }
 
+    /// Erases of each block so far, by its number.
+    pub fn erases_by_block(&self) -> Vec<u32> {
+        let model = self.model.lock();
+        let nand = model.flash.ftl().nand();
+        (0..nand.geometry().blocks()).map(|block| nand.erases(block)).collect()
+    }
+
     /// What its flash, made for its size, has less of than the part that its profile names, in words.
     pub fn lacks(&self) -> Option<String> {
         self.model.lock().lacks.clone()

@@ -45,6 +45,8 @@ pub(super) struct Driver<'a> {
     pub limit: Option<u64>,
     /// The first request arrives no earlier.
     pub start: Time,
+    /// Told the instant after each request.
+    pub watch: &'a dyn Fn(Time),
     /// Give up: another run failed.
     pub stop: &'a AtomicBool,
 }
@@ -152,7 +154,10 @@ impl Driver<'_> {
             let first = *first.get_or_insert(last);
             let record = Record { at: Time(last.0 - first.0), flags, ..record };
             match self.serve(number as u64, &record, &mut clock, &mut meter) {
-                Ok(served) => asked += u64::from(served),
+                Ok(served) => {
+                    asked += u64::from(served);
+                    (self.watch)(clock.now);
+                }
                 Err(why) => {
                     stopped = Some(why);
                     break;
@@ -418,6 +423,7 @@ mod tests {
             flush: true,
             limit: None,
             start: Time::ZERO,
+            watch: &|_| (),
             stop: &AtomicBool::new(false),
         };
         let outcome = driver.run(&mut source.open().unwrap()).unwrap();
@@ -482,6 +488,7 @@ mod tests {
                 flush: true,
                 limit: None,
                 start: Time::ZERO,
+                watch: &|_| (),
                 stop: &AtomicBool::new(false),
             };
             let outcome = driver.run(&mut source.open().unwrap()).unwrap();

@@ -15,12 +15,12 @@ mod driver;
 mod ending;
 pub mod files;
 mod flash;
+mod flow;
 mod from_stack;
 pub mod grid;
 mod html;
 pub(crate) mod parallel;
 mod parquet;
-pub(super) mod picture;
 mod plan;
 mod plot;
 mod precondition;
@@ -33,6 +33,7 @@ pub use address::Fit;
 pub use args::{Args, PaceName, Timing};
 pub use ending::{Ended, Ending};
 pub use flash::{ByCause, FlashReport, Moved};
+pub use flow::Moment;
 pub use plot::{Kind as Plot, Wanted as WantedPlot};
 pub use precondition::Precondition;
 pub use report::{CacheReport, Latency, Merges, RunConfig, RunReport};
@@ -40,10 +41,13 @@ pub use report::{CacheReport, Latency, Merges, RunConfig, RunReport};
 use bimetal_base::{Error, Result};
 use bimetal_trace::{Progress, Source, Summary, Tally, summarise};
 pub(super) use rows::aligned;
+pub(crate) use rows::write_whole;
 
 use driver::{Driver, Pace};
+use flow::Flow;
 use plan::{Built, Spec};
 use report::Measured;
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -134,6 +138,8 @@ fn one_run(
         PaceName::Closed => Pace::Closed { queue_depth: args.queue_depth },
         PaceName::Open => Pace::Open { speed: args.speed },
     };
+    let flow = RefCell::new(Flow::from(&stack.told.model, start));
+    let watch = |at| flow.borrow_mut().note(at, &stack.told.model);
     let driver = Driver {
         placer: plan::placer(args, stack.size_bytes()),
         device: &*stack.device,
@@ -143,6 +149,7 @@ fn one_run(
         flush: !args.no_flush,
         limit: args.requests,
         start,
+        watch: &watch,
         stop,
     };
     let mut trace = source.open_watched(progress)?;
@@ -165,7 +172,9 @@ fn one_run(
         )));
     }
     let config = spec.config(args, source, Some(&stack));
-    Ok(RunReport::new(&outcome, &before, Measured::of(&stack), config, trace.tally()))
+    let report = RunReport::new(&outcome, &before, Measured::of(&stack), config, trace.tally());
+    let flow = flow.into_inner().finish(outcome.ended, &stack.told.model);
+    Ok(RunReport { flow, erases_by_block: stack.told.model.erases_by_block(), ..report })
 }
 
 fn info(args: &Args, source: &Source) -> Result<()> {

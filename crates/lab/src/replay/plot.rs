@@ -1,14 +1,12 @@
-//! Plots of several runs, as SVG or PNG.
+//! Plots of several runs, as SVG or PNG, and of one: where it erased, and when it merged.
 //!
 //! With several cache sizes the abscissa is the size and each stack is a curve (so `miss-ratio` is the
-//! miss-ratio curve); otherwise every run is a bar. `latency` has the percentiles as abscissa.
+//! miss-ratio curve); otherwise every run is a bar. `latency` has the percentiles as abscissa and logarithms of milliseconds.
 
-use super::picture::{Area, Bars, Curves, Picture, is_known, plain, save, svg};
 use super::report::RunReport;
-use bimetal_base::units::show_size;
+use crate::chart::{Axis, Body, Chart, Curve, Scale, save};
 use bimetal_base::{Error, Result};
 use clap::ValueEnum;
-use plotters::prelude::DrawingBackend;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -35,14 +33,15 @@ impl Kind {
     pub const ALL: [Kind; 6] =
         [Kind::MissRatio, Kind::Writes, Kind::Erases, Kind::Amplification, Kind::Time, Kind::Latency];
 
-    const fn title(self) -> &'static str {
+    /// What is shown, and the quantity with its unit.
+    const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Kind::MissRatio => "miss ratio",
-            Kind::Latency => "latency, ms",
-            Kind::Erases => "erases",
-            Kind::Writes => "pages written",
-            Kind::Amplification => "write amplification",
-            Kind::Time => "simulated time, s",
+            Kind::MissRatio => ("Misses of the page cache", "part of the page accesses that missed"),
+            Kind::Latency => ("Latency of requests", "latency (ms)"),
+            Kind::Erases => ("Blocks erased", "erases"),
+            Kind::Writes => ("Pages written to the device", "pages"),
+            Kind::Amplification => ("Write amplification", "pages programmed for a page written"),
+            Kind::Time => ("Simulated time of the whole trace", "time (s)"),
         }
     }
 
@@ -75,7 +74,7 @@ impl FromStr for Wanted {
         let kind = Kind::from_str(kind, false)
             .map_err(|_| Error::invalid(format!("there is no plot '{kind}'; there are {}", known())))?;
         let path = PathBuf::from(path);
-        if is_known(&path) {
+        if matches!(path.extension().and_then(|ext| ext.to_str()), Some("svg" | "png")) {
             return Ok(Wanted { kind, path });
         }
         Err(Error::invalid(format!("'{text}': a plot goes to a .svg or .png file, as erases=out.svg")))
@@ -89,55 +88,65 @@ impl Wanted {
     /// The runs have nothing to draw, or the file cannot be written.
     pub(super) fn draw(&self, runs: &[RunReport]) -> Result<()> {
         if runs.iter().all(|run| self.kind.value(run).is_none()) {
-            let title = self.kind.title();
+            let (title, _) = self.kind.words();
+            let title = title.to_lowercase();
             return Err(Error::invalid(format!("there is nothing to draw: these runs have no {title}")));
         }
-        save(&self.path, &Of { kind: self.kind, runs })
+        save(&self.path, &chart(self.kind, runs))
     }
 }
 
 /// A plot of runs.
-struct Of<'a> {
-    kind: Kind,
-    runs: &'a [RunReport],
-}
-
-impl Picture for Of<'_> {
-    fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Result<()> {
-        let title = self.kind.title();
-        let sizes: BTreeSet<_> = self.runs.iter().filter_map(|run| run.config.cache_bytes).collect();
-        if self.kind == Kind::Latency {
-            let label = |nines: f64| plain(100.0 - 100.0 * 10f64.powf(-nines));
-            let curves = self.runs.iter().map(percentiles).collect();
-            return Curves { title, abscissa: "percentile", label, curves }.draw(area);
+fn chart(kind: Kind, runs: &[RunReport]) -> Chart {
+    let (title, quantity) = kind.words();
+    let values = || runs.iter().filter_map(|run| kind.value(run));
+    let sizes: BTreeSet<_> = runs.iter().filter_map(|run| run.config.cache_bytes).collect();
+    let of_curves = |curves: Vec<Curve>, x: Axis| {
+        let all = curves.iter().flat_map(|curve| curve.points.iter().map(|(_, value)| value.mean));
+        let scale = if kind == Kind::Latency { Scale::Log10 } else { Scale::for_values(all) };
+        let y = Axis::scaled(quantity, scale);
+        Chart {
+            part: String::new(),
+            title: title.into(),
+            x,
+            y,
+            body: Body::Curves { curves, paper: Vec::new() },
         }
-        if sizes.len() > 1 {
-            let label = |log: f64| show_size(2f64.powf(log).round() as u64);
-            return Curves { title, abscissa: "cache size", label, curves: self.by_size() }.draw(area);
-        }
-        let bar = |run: &RunReport| Some((run.config.run.clone(), self.kind.value(run)?));
-        Bars { title, bars: self.runs.iter().filter_map(bar).collect() }.draw(area)
+    };
+    if kind == Kind::Latency {
+        let curves = runs.iter().map(percentiles).collect();
+        return of_curves(curves, Axis::scaled("percentile of the requests", Scale::Nines));
+    }
+    if sizes.len() > 1 {
+        return of_curves(by_size(kind, runs), Axis::scaled("size of the cache", Scale::Bytes));
+    }
+    let bar = |run: &RunReport| Some((run.config.run.clone(), kind.value(run)?.into()));
+    Chart {
+        part: String::new(),
+        title: title.into(),
+        x: Axis::scaled(quantity, Scale::for_values(values())),
+        y: Axis::default(),
+        body: Body::bars(runs.iter().filter_map(bar)),
     }
 }
 
-impl Of<'_> {
-    /// One curve a stack, over the logarithm of the cache's size.
-    fn by_size(&self) -> Vec<(String, Vec<(f64, f64)>)> {
-        let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-        for run in self.runs {
-            if let (Some(bytes), Some(value)) = (run.config.cache_bytes, self.kind.value(run)) {
-                curves.entry(run.config.series.clone()).or_default().push(((bytes as f64).log2(), value));
-            }
+/// One curve a stack, over the cache's size.
+fn by_size(kind: Kind, runs: &[RunReport]) -> Vec<Curve> {
+    let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for run in runs {
+        if let (Some(bytes), Some(value)) = (run.config.cache_bytes, kind.value(run)) {
+            curves.entry(run.config.series.clone()).or_default().push((bytes as f64, value));
         }
-        for points in curves.values_mut() {
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        }
-        curves.into_iter().collect()
     }
+    let curve = |(name, mut points): (String, Vec<(f64, f64)>)| {
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Curve { name, points: points.into_iter().map(|(x, y)| (x, y.into())).collect() }
+    };
+    curves.into_iter().map(curve).collect()
 }
 
 /// A run's percentiles, ms, over −log₁₀ of the part above: each nine is a step.
-fn percentiles(run: &RunReport) -> (String, Vec<(f64, f64)>) {
+fn percentiles(run: &RunReport) -> Curve {
     let latency = &run.latency_ns;
     let points = [
         (0.0, latency.min),
@@ -148,12 +157,136 @@ fn percentiles(run: &RunReport) -> (String, Vec<(f64, f64)>) {
         (3.0, latency.p99_9),
         (4.0, latency.p99_99),
     ];
-    (run.config.run.clone(), points.map(|(nines, ns)| (nines, ns as f64 / 1e6)).to_vec())
+    let points = points.map(|(nines, ns)| (nines, (ns as f64 / 1e6).into())).to_vec();
+    Curve { name: run.config.run.clone(), points }
 }
 
-/// All plots in which some run has more than nothing, for a report.
-pub(super) fn all_svg(runs: &[RunReport]) -> Result<Vec<(Kind, String)>> {
+/// All plots in which some run has more than nothing, for a page.
+pub(super) fn all(runs: &[RunReport]) -> Vec<Chart> {
     let shows = |kind: &Kind| runs.iter().any(|run| kind.value(run).is_some_and(|value| value > 0.0));
-    let shown = Kind::ALL.into_iter().filter(shows);
-    shown.map(|kind| svg(&Of { kind, runs }).map(|text| (kind, text))).collect()
+    Kind::ALL.into_iter().filter(shows).map(|kind| chart(kind, runs)).collect()
+}
+
+/// What is counted of a moment.
+type Count = fn(&super::Moment) -> u64;
+
+impl RunReport {
+    /// Where the run's flash was erased and when it merged, where there is flash.
+    pub(crate) fn charts(&self) -> Vec<Chart> {
+        self.erase_map().into_iter().chain(self.merges_in_time()).collect()
+    }
+
+    /// The same of one of several runs of a workload of this name.
+    pub(crate) fn charts_of(&self, name: &str) -> Vec<Chart> {
+        let mut charts = self.charts();
+        for chart in &mut charts {
+            let whose = format!("{name} {}", self.config.run);
+            let words = whose.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+            chart.part = format!("-{}{}", words.collect::<Vec<_>>().join("-"), chart.part);
+            let name = name.trim_start_matches(", ");
+            if !name.is_empty() {
+                chart.title = format!("{}, {name}", chart.title);
+            }
+        }
+        charts
+    }
+
+    /// Erases of each block, the darker the more.
+    fn erase_map(&self) -> Option<Chart> {
+        let total: u64 = self.erases_by_block.iter().map(|erases| u64::from(*erases)).sum();
+        if total == 0 {
+            return None;
+        }
+        let (body, each) = Body::cells(&self.erases_by_block);
+        let label = match each {
+            1 => "erases of a block".to_string(),
+            _ => format!("erases, the mean of {each} blocks a square"),
+        };
+        let count = self.erases_by_block.len();
+        let title =
+            format!("Erase map of {}: {count} blocks by number, {total} erases since new", self.config.run);
+        Some(Chart { part: "-erase-map".into(), title, x: Axis::linear(label), y: Axis::default(), body })
+    }
+
+    /// Merges, copies and erases until each instant.
+    fn merges_in_time(&self) -> Option<Chart> {
+        let last = self.flow.last()?;
+        let kinds: [(&str, Count); 5] = [
+            ("switch merges", |moment| moment.switch_merges),
+            ("partial merges", |moment| moment.partial_merges),
+            ("full merges", |moment| moment.full_merges),
+            ("pages copied", |moment| moment.copies),
+            ("blocks erased", |moment| moment.erases),
+        ];
+        let curve = |(name, count): (&str, Count)| {
+            // A mark at each of two hundred points would hide the line.
+            const POINTS: usize = 24;
+            let step = self.flow.len().div_ceil(POINTS);
+            let end = self.flow.len() - 1;
+            let seen = self.flow.iter().enumerate().filter(|(at, _)| at % step == 0 || *at == end);
+            let points = seen.map(|(_, moment)| (moment.at_ns as f64 / 1e9, (count(moment) as f64).into()));
+            Curve { name: name.into(), points: points.collect() }
+        };
+        let curves: Vec<Curve> = kinds.into_iter().filter(|(_, count)| count(last) > 0).map(curve).collect();
+        if curves.is_empty() {
+            return None;
+        }
+        let all = curves.iter().filter_map(|curve| curve.points.last()).map(|(_, value)| value.mean);
+        let y = Axis::scaled("until then", Scale::for_values(all));
+        Some(Chart {
+            part: "-merges".into(),
+            title: format!("Merges, copies and erases of {} as the run went on", self.config.run),
+            x: Axis::linear("simulated time (s)"),
+            y,
+            body: Body::Curves { curves, paper: Vec::new() },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Args, replay};
+    use super::*;
+
+    fn runs(line: &str) -> Vec<RunReport> {
+        replay(&Args::parse(line).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn latencies_lie_on_a_logarithm_over_nines() {
+        let runs = runs("gen:iometer:size=4MiB:requests=2000:read=50 --ftl page,bast --device slc-2k");
+        let chart = chart(Kind::Latency, &runs);
+        assert_eq!((chart.x.scale, chart.y.scale), (Scale::Nines, Scale::Log10));
+        let Body::Curves { curves, .. } = chart.body else { panic!("no curves") };
+        for (curve, run) in curves.iter().zip(&runs) {
+            let at = |nines: f64| curve.points.iter().find(|(x, _)| *x == nines).unwrap().1.mean;
+            assert_eq!(
+                (at(2.0), at(4.0)),
+                (run.latency_ns.p99 as f64 / 1e6, run.latency_ns.p99_99 as f64 / 1e6)
+            );
+        }
+    }
+
+    #[test]
+    fn several_sizes_are_curves_and_one_size_is_bars() {
+        let grid = "gen:zipf:pages=2000:requests=4000 --cache lru,fab --cache-size";
+        let of = |sizes: &str| chart(Kind::MissRatio, &runs(&format!("{grid} {sizes}"))).body;
+        let Body::Curves { curves, .. } = of("64KiB,256KiB,1MiB") else { panic!("no curves") };
+        assert_eq!((curves.len(), curves[0].points.len()), (2, 3));
+        let Body::Bars { groups, .. } = of("64KiB") else { panic!("no bars") };
+        assert_eq!(groups.len(), 2);
+    }
+
+    #[test]
+    fn a_run_with_flash_has_a_map_of_its_erases_and_its_merges_in_time() {
+        let line = "gen:iometer:size=8MiB:requests=4000:random=100 --ftl bast --device slc-2k --device-size 10MiB --precondition fill";
+        let run = &runs(line)[0];
+        let charts = run.charts();
+        let parts: Vec<&str> = charts.iter().map(|chart| chart.part.as_str()).collect();
+        assert_eq!(parts, ["-erase-map", "-merges"]);
+        let Body::Curves { curves, .. } = &charts[1].body else { panic!("no curves") };
+        let full = curves.iter().find(|curve| curve.name == "full merges").unwrap();
+        assert_eq!(full.points.last().unwrap().1.mean, run.merges.unwrap().full as f64);
+        assert!(runs("gen:iometer:size=1MiB:requests=50 --device hdd-7200")[0].charts().is_empty());
+    }
 }

@@ -3,6 +3,7 @@
 use super::driver::Outcome;
 use super::ending::Ended;
 use super::flash::FlashReport;
+use super::flow::Moment;
 use crate::stack::{Model, Stack};
 use bimetal_base::Error;
 use bimetal_base::time::Time;
@@ -200,6 +201,12 @@ pub struct RunReport {
     pub trace_lines: Tally,
     /// What the cache counted.
     pub cache: Option<CacheReport>,
+    /// Merges, copies and erases as the run went on: a page draws them.
+    #[serde(skip)]
+    pub flow: Vec<Moment>,
+    /// Erases of each block at the end, those before the run among them: a page draws them.
+    #[serde(skip)]
+    pub erases_by_block: Vec<u32>,
     /// What the run was.
     pub config: RunConfig,
 }
@@ -301,6 +308,8 @@ impl RunReport {
             out_of_order: meter.out_of_order,
             trace_lines: lines,
             cache: after.cache,
+            flow: Vec::new(),
+            erases_by_block: Vec::new(),
             config,
         }
     }

@@ -104,7 +104,7 @@ impl std::fmt::Display for Cell {
 }
 
 /// Writes a file whole or not at all: beside it first, then in its place.
-pub(super) fn write_whole(path: &Path, write: impl FnOnce(&mut std::fs::File) -> Result<()>) -> Result<()> {
+pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut std::fs::File) -> Result<()>) -> Result<()> {
     let failed = |why| Error::io(path.display(), why);
     let mut name = path
         .file_name()

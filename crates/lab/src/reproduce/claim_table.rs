@@ -56,15 +56,19 @@ pub(super) fn recorded(done: &Done) -> Option<Recorded> {
     })
 }
 
+impl Recorded {
+    /// What was measured with the first seed, as far as checks ask for it.
+    pub fn measured(&self) -> super::Measured {
+        let mut measured = super::Measured::default();
+        self.figures.iter().for_each(|(name, value)| measured.add(name.clone(), "", *value));
+        measured
+    }
+}
+
 /// What was measured with the first seed, as far as checks ask for it.
 #[cfg(test)]
 pub(super) fn recorded_figures() -> Result<BTreeMap<String, super::Measured>> {
-    let measured = |one: Recorded| {
-        let mut measured = super::Measured::default();
-        one.figures.into_iter().for_each(|(name, value)| measured.add(name, "", value));
-        (one.id, measured)
-    };
-    Ok(lying()?.into_values().map(measured).collect())
+    Ok(lying()?.iter().map(|(id, one)| (id.clone(), one.measured())).collect())
 }
 
 /// Writes verdicts to a file, beside those of other claims that are there.
@@ -114,7 +118,7 @@ pub(super) fn last() -> Result<BTreeMap<String, Recorded>> {
 
 /// The same as they lie in the source, without building the program anew.
 #[cfg(test)]
-fn lying() -> Result<BTreeMap<String, Recorded>> {
+pub(super) fn lying() -> Result<BTreeMap<String, Recorded>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/reproduce/verdicts.json");
     parse(&std::fs::read_to_string(path).map_err(|why| Error::io(path, why))?)
 }
@@ -179,7 +183,8 @@ fn reason(claim: &Claim) -> String {
     why.collect::<Vec<_>>().join("; ")
 }
 
-fn summary(recorded: &BTreeMap<String, Recorded>) -> String {
+/// How many claims have which verdict.
+pub(super) fn summary(recorded: &BTreeMap<String, Recorded>) -> String {
     let mut counts: Vec<(Verdict, [usize; 2])> = Vec::new();
     for claim in CLAIMS {
         let (verdict, _) = verdict(claim, recorded);

@@ -19,14 +19,12 @@ pub struct ExperimentContext {
     pub full: bool,
     /// The folder of recorded traces, if there is one.
     pub traces: Option<PathBuf>,
-    /// The folder for figures, if they are wanted.
-    pub plots: Option<PathBuf>,
 }
 
 impl ExperimentContext {
     /// The first and only seed, the short form, no traces.
     pub fn of_seed(seed: u64) -> ExperimentContext {
-        ExperimentContext { seed, first: true, full: false, traces: None, plots: None }
+        ExperimentContext { seed, first: true, full: false, traces: None }
     }
 
     /// A recorded trace, by its name below the folder of traces.

@@ -3,6 +3,8 @@
 //! A name is a path, `layer and size/policy/erases`; the figures of a curve end in `@` and where on the abscissa they are,
 //! `mount@50`. So a check names one figure, the same figure of every setting (`*/cswlru/erases`), or a curve (`mount`).
 
+use crate::chart::Chart;
+use crate::stack::layers::Layers;
 use bimetal_base::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -35,12 +37,23 @@ pub struct Measured {
     /// With what they were found: presets, sizes, sources.
     #[serde(default)]
     pub config: Value,
+    /// On what: the boxes of the stack.
+    #[serde(default)]
+    pub(super) stack: Layers,
+    /// What is drawn of it that figures do not tell, of the first seed alone.
+    #[serde(default)]
+    pub(super) charts: Vec<Chart>,
 }
 
 impl Measured {
     /// Nothing yet, found with `config`.
     pub fn with(config: Value) -> Measured {
-        Measured { figures: Vec::new(), config }
+        Measured { config, ..Measured::default() }
+    }
+
+    /// The same, found on this stack.
+    pub(super) fn on(self, stack: Layers) -> Measured {
+        Measured { stack, ..self }
     }
 
     /// Adds a figure.

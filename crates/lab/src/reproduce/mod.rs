@@ -14,9 +14,11 @@ mod claim_table;
 pub mod claims;
 mod context;
 mod experiments;
+mod figures;
 pub mod judge;
 pub mod measured;
 mod of_stack;
+mod readme;
 mod report;
 mod runner;
 mod show;
@@ -27,6 +29,7 @@ pub use measured::{Found, Measured, Row};
 
 use super::replay::say;
 use super::stack::args::StackArgs;
+use crate::chart::{self, Chart};
 use crate::names;
 use bimetal_base::options::Registered;
 use bimetal_base::{Error, Result};
@@ -38,6 +41,7 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   bimetal reproduce claims                           all claims with their last verdicts
+  bimetal reproduce claims --plots docs/figures      the figures of README.md, of what was recorded last
   bimetal reproduce ftl-fig2 --traces ../traces --plots figures
   bimetal reproduce all --out results                interrupted, it goes on where it was
   bimetal reproduce all --out results --html report.html
@@ -63,7 +67,7 @@ pub struct Args {
     /// The folder of recorded traces
     #[arg(long, value_name = "DIR", env = TRACES_VARIABLE)]
     pub traces: Option<PathBuf>,
-    /// Draw the figures into this folder
+    /// Draw the figures into this folder, each as SVG and as PNG
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
     /// Judge by this seed alone
@@ -136,6 +140,20 @@ pub struct Done {
 }
 
 impl Done {
+    /// What is drawn of it: the paper's figure again, and what figures do not tell.
+    fn charts(&self) -> Vec<Chart> {
+        let own = self.found.seeds.iter().flat_map(|(_, measured)| measured.charts.iter().cloned());
+        figures::charts(&self.id, &self.found.rows()).into_iter().chain(own).collect()
+    }
+
+    /// Draws all of it into a folder.
+    fn draw(&self, dir: &Path) -> Result<()> {
+        std::fs::create_dir_all(dir).map_err(|why| Error::io(dir.display(), why))?;
+        // A stack file's name is a path.
+        let name = Path::new(&self.id).file_stem().unwrap_or_default().to_string_lossy();
+        self.charts().iter().try_for_each(|chart| chart::save_both(dir, &name, chart))
+    }
+
     /// Whether nothing speaks against the claim.
     pub fn holds(&self) -> bool {
         self.judgement.as_ref().is_none_or(|judged| judged.verdict != Verdict::Fails)
@@ -153,7 +171,10 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if args.ids.iter().any(|id| id == "claims") {
         return match &args.ids[..] {
-            [_] => say(claim_table::document()?.trim_end()),
+            [_] => {
+                args.plots.as_deref().map_or(Ok(()), |dir| readme::draw(dir, &claim_table::last()?))?;
+                say(claim_table::document()?.trim_end())
+            }
             _ => Err(Error::invalid("'claims' is the table of all claims, and stands alone")),
         };
     }
@@ -180,6 +201,9 @@ pub fn run(args: &Args) -> Result<()> {
     })?;
     if let Some(path) = &args.record {
         claim_table::record(path, all.iter().filter_map(claim_table::recorded).collect())?;
+    }
+    if let Some(dir) = &args.plots {
+        all.iter().try_for_each(|done| done.draw(dir))?;
     }
     args.html.as_deref().map_or(Ok(()), |path| report::write(path, &all))?;
     if !undone.is_empty() {

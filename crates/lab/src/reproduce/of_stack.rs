@@ -3,8 +3,9 @@
 use super::claims::{Check, Claim, Paper, Relation, Seeds, Tolerance, Way, Width, given};
 use super::measured::{Found, Measured};
 use super::{Done, judge};
-use crate::replay::grid::{flatten, result};
+use crate::replay::grid::{flatten, result_drawn};
 use crate::stack::file::{Expectation, StackFile};
+use crate::stack::layers::Layers;
 use bimetal_base::options::unknown;
 use bimetal_base::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -21,8 +22,10 @@ pub(super) fn find_out(stack: &StackFile, id: &str) -> Result<Done> {
         let example = "[[expect]]\nfigure = \"write_amplification\"\nis = 1.02\nwithin = 0.05";
         return Err(Error::invalid(format!("nothing is expected; write for example\n{example}")));
     }
-    let figures = flatten(&result(stack)?);
-    let mut measured = Measured::with(json!(stack));
+    let (result, charts) = result_drawn(stack)?;
+    let figures = flatten(&result);
+    let mut measured = Measured::with(json!(stack)).on(Layers::of_file(stack));
+    measured.charts = charts;
     for expected in &stack.expect {
         let ours = figure(expected, &figures)?;
         measured.beside(expected.figure.clone(), expected.unit.clone(), expected.is, ours);

@@ -101,13 +101,8 @@ fn jobs(args: &Args, experiment: &'static Experiment, number: usize) -> Vec<Job>
         None => 1..=count,
     };
     let first = *seeds.start();
-    let context = |seed| ExperimentContext {
-        seed,
-        first: seed == first,
-        full: args.full,
-        traces: args.traces.clone(),
-        plots: args.plots.clone(),
-    };
+    let context =
+        |seed| ExperimentContext { seed, first: seed == first, full: args.full, traces: args.traces.clone() };
     seeds.map(|seed| Job { experiment, number, context: context(seed) }).collect()
 }
 
@@ -131,9 +126,9 @@ fn measure(folder: Option<&Path>, program: u32, job: &Job) -> Result<Measured> {
         traces: context.traces.clone(),
         program,
     };
-    // What was cut off, or is of another run, is measured again. Pictures are drawn while measuring.
+    // What was cut off, or is of another run, is measured again.
     let kept = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
-    if let Some(kept) = kept.filter(|kept| kept.of == of && context.plots.is_none()) {
+    if let Some(kept) = kept.filter(|kept| kept.of == of) {
         return Ok(kept.measured);
     }
     let measured = (experiment.measure)(context)?;

@@ -251,7 +251,7 @@ fn searched_parameters_never_do_better_than_fitted_and_given_ones_decide() {
         claim.checks.iter().flat_map(|check| wanted(prefix, check).figures).collect::<Vec<_>>()
     };
     let of = |figures: Vec<measured::Figure>| {
-        let seeds = vec![(1, Measured { figures, config: Default::default() })];
+        let seeds = vec![(1, Measured { figures, ..Measured::default() })];
         judge(claim, &Found { seeds }).unwrap()
     };
     // The orders' examples have the figures that the gains and the likeness are about, too: these come last and are not asked.
@@ -288,7 +288,8 @@ fn a_line_is_straight_if_its_points_are_near_it_and_it_rises() {
 fn findings_are_printed_with_the_stated_fields() {
     let claim = CLAIMS.find("cmfs-ratio").unwrap();
     let figures = claim.checks.iter().flat_map(|check| wanted("", check).figures).collect();
-    let found = Found { seeds: vec![(13, Measured { figures, config: serde_json::json!({"a": 1}) })] };
+    let found =
+        Found { seeds: vec![(13, Measured { figures, ..Measured::with(serde_json::json!({"a": 1})) })] };
     let experiment = EXPERIMENTS.find("cmfs-ratio").unwrap();
     let done = judged(experiment, found, false).unwrap();
     let value: serde_json::Value = serde_json::from_str(&show::json(&done).unwrap()).unwrap();

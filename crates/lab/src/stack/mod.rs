@@ -12,6 +12,7 @@ pub mod admission_rule;
 pub mod args;
 pub mod file;
 pub mod filters;
+pub(crate) mod layers;
 pub mod model;
 pub mod placement;
 
@@ -374,6 +375,15 @@ impl Model {
             Model::None | Model::Disk(_) => None,
             Model::Ssd(ssd) => Some(ssd.report()),
             Model::Flash(flash) => Some(flash.report()),
+        }
+    }
+
+    /// Erases of each block so far, where there is flash.
+    pub fn erases_by_block(&self) -> Vec<u32> {
+        match self {
+            Model::None | Model::Disk(_) => Vec::new(),
+            Model::Ssd(ssd) => ssd.erases_by_block(),
+            Model::Flash(flash) => flash.erases_by_block(),
         }
     }
 

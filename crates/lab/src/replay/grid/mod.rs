@@ -14,6 +14,7 @@ mod store;
 
 use super::args::Args;
 use super::{files, from_stack, one, say};
+use crate::chart::Chart;
 use crate::stack::file::{Setting, StackFile, StackText};
 use bimetal_base::{Error, Result};
 use clap::ValueEnum;
@@ -197,17 +198,24 @@ fn made(stack: &StackFile) -> Given {
 }
 
 fn given(stack: &StackFile) -> Result<Given> {
+    given_drawn(stack).map(|(given, _)| given)
+}
+
+/// The same, and what is drawn of its flash.
+fn given_drawn(stack: &StackFile) -> Result<(Given, Vec<Chart>)> {
     let args = Args::of_stack(stack)?;
     if args.fs.is_some() {
-        return Ok((None, json!(files::replay(&args)?)));
+        return Ok(((None, json!(files::replay(&args)?)), Vec::new()));
     }
     let report = one(&args, &AtomicBool::new(false))?;
-    Ok(match report.ended.how.is_result() {
+    let charts = report.charts();
+    let given = match report.ended.how.is_result() {
         true => (None, json!(report)),
         // What did not begin has nothing to show.
         false if report.requests == 0 => (Some(report.ended.told()), Value::Null),
         false => (Some(report.ended.told()), json!(report)),
-    })
+    };
+    Ok((given, charts))
 }
 
 /// Plays a stack once and gives what was measured, as `replay --json` prints it.
@@ -215,9 +223,14 @@ fn given(stack: &StackFile) -> Result<Given> {
 /// # Errors
 /// As those of a replay.
 pub fn result(stack: &StackFile) -> Result<Value> {
-    match given(stack)? {
-        (None, result) => Ok(result),
-        (Some(why), _) => Err(Error::invalid(why)),
+    result_drawn(stack).map(|(result, _)| result)
+}
+
+/// The same, and what is drawn of its flash.
+pub(crate) fn result_drawn(stack: &StackFile) -> Result<(Value, Vec<Chart>)> {
+    match given_drawn(stack)? {
+        ((None, result), charts) => Ok((result, charts)),
+        ((Some(why), _), _) => Err(Error::invalid(why)),
     }
 }
 

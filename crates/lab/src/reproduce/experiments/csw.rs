@@ -12,6 +12,7 @@
 
 use super::super::{Experiment, ExperimentContext, Measured};
 use crate::replay::RunReport;
+use crate::stack::layers::Layers;
 use bimetal_base::Result;
 use bimetal_base::units::show_size;
 use bimetal_cache::registry::POLICIES;
@@ -90,7 +91,13 @@ fn compare(
         false => (SHORT.to_string(), LAYERS.to_string()),
     };
     let line = format!("{trace} --cache {policies} --cache-size {caches} --ftl {layers} {DEVICE}");
-    setting.replay(&line)?.iter().for_each(|run| add(measured, name, run));
+    let runs = setting.replay(&line)?;
+    runs.iter().for_each(|run| add(measured, name, run));
+    measured.stack = Layers::of_runs(&runs);
+    // Where erases fall and when merges are made: of the first run, CSWLRU's.
+    if let Some(first) = runs.first().filter(|_| setting.first) {
+        measured.charts.extend(first.charts_of(name));
+    }
     Ok(line)
 }
 

@@ -7,6 +7,7 @@
 
 use super::super::{Experiment, ExperimentContext, Measured};
 use super::references::{References, SECTOR_BYTES};
+use crate::stack::layers::Layers;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use bimetal_cache::nvram::{Admission, NvramCache};
@@ -71,12 +72,18 @@ fn measure(setting: &ExperimentContext) -> Result<Measured> {
     let mut measured = Measured::with(serde_json::json!({
         "recorded": RECORDED, "recorded_data_from_sector": RECORDED_DATA,
         "modelled": modelled.name(), "modelled_data_from_sector": MODELLED_DATA, "nvram_bytes": NVRAM_BYTES,
-    }));
+    }))
+    .on(Layers::of(&[
+        &[("writes", "Camera-MS500 on a VFAT, recorded and modelled")],
+        &[("non-volatile write cache", "FeRAM of 128 KiB, for FATs and root directory")],
+        &[("volume", "32 MiB in memory, counted")],
+    ]));
     let mut one = |of: &str, source: &Source, data: u64| -> Result<()> {
         let all = sectors(source)?;
         let found = References { left: left(&all, data)?, all, data };
         found.add(&mut measured, of);
-        setting.plots.as_deref().filter(|_| setting.first).map_or(Ok(()), |dir| found.plot(dir, of))
+        measured.charts.extend(setting.first.then(|| found.charts(of)).into_iter().flatten());
+        Ok(())
     };
     // The recorded one is one draw.
     if setting.first && setting.traces.is_some() {

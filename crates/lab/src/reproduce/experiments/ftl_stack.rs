@@ -6,6 +6,7 @@
 use super::super::{Experiment, ExperimentContext, Measured};
 use super::ftl_table1::add;
 use super::references::{References, written};
+use crate::stack::layers::Layers;
 use bimetal_base::Result;
 use bimetal_base::time::Time;
 use bimetal_cache::nvram::{Admission, NvramCache};
@@ -172,7 +173,7 @@ fn flash(preset: &Preset, scheme: Scheme, seed: u64) -> Result<Ssd> {
 }
 
 fn table(setting: &ExperimentContext) -> Result<Measured> {
-    let mut measured = Measured::with(serde_json::json!({ "presets": PRESETS }));
+    let mut measured = Measured::with(serde_json::json!({ "presets": PRESETS })).on(stack()?);
     for name in PRESETS {
         let runs = all_runs(&profile::load::<Preset>(name)?, setting.seed)?;
         add(&mut measured, name, &runs.map(|[hot, cold]| (hot.seconds, cold.seconds)));
@@ -186,6 +187,18 @@ fn table(setting: &ExperimentContext) -> Result<Measured> {
         }
     }
     Ok(measured)
+}
+
+/// The layers, from the first preset.
+fn stack() -> Result<Layers> {
+    let preset = profile::load::<Preset>(PRESETS[0])?;
+    Ok(Layers::of(&[
+        &[("program", "Camera-MS500")],
+        &[("file system", "VFAT: FAT16, clusters of 2 KiB")],
+        &[("non-volatile write cache, where metadata is taken away", &preset.nvram)],
+        &[("translation layer", "NFTL, BAST or FAST")],
+        &[("NAND", &preset.nand)],
+    ]))
 }
 
 /// The runs of all schemes, with hot metadata and without, side by side.
@@ -206,11 +219,16 @@ fn all_runs(preset: &Preset, seed: u64) -> Result<[[Run; 2]; 3]> {
 /// Fails as the volumes do.
 fn figure(setting: &ExperimentContext) -> Result<Measured> {
     let config = serde_json::json!({ "volume": "FAT16, 32 MiB, 2 KiB clusters", "nvram_bytes": NVRAM_BYTES });
-    let mut measured = Measured::with(config);
+    let mut measured = Measured::with(config).on(Layers::of(&[
+        &[("program", "Camera-MS500")],
+        &[("file system", "VFAT: FAT16, clusters of 2 KiB")],
+        &[("non-volatile write cache", "FeRAM of 128 KiB, for metadata")],
+        &[("volume", "32 MiB in memory, counted")],
+    ]));
     let ((all, data), (left, _)) = (references(setting.seed, false)?, references(setting.seed, true)?);
     let found = References { all, left, data };
     found.add(&mut measured, "VFAT");
-    setting.plots.as_deref().filter(|_| setting.first).map_or(Ok(()), |dir| found.plot(dir, "stack"))?;
+    measured.charts.extend(setting.first.then(|| found.charts("stack")).into_iter().flatten());
     Ok(measured)
 }
 

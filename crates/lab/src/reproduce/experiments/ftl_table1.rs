@@ -9,6 +9,7 @@
 
 use super::super::{Experiment, ExperimentContext, Measured};
 use crate::replay::RunReport;
+use crate::stack::layers::Layers;
 use bimetal_base::{Error, Result};
 use serde::Deserialize;
 
@@ -135,6 +136,10 @@ fn measure(setting: &ExperimentContext) -> Result<Measured> {
     }));
     let published = both(setting, &given, PUBLISHED, (0, MODELLED_HOT_BYTES))?;
     add(&mut measured, "data sheet", &simulated(&published)?);
+    measured.stack = Layers::of_runs(&published[0]);
+    if setting.first {
+        measured.charts.extend(published[0].iter().flat_map(|run| run.charts_of("")));
+    }
     let hot = (start * 512, start * 512 + MODELLED_HOT_BYTES);
     add(&mut measured, "fitted", &preset.times(&both(setting, &searched, &preset.ftls(), hot)?)?);
     if setting.first && setting.traces.is_some() {

@@ -6,6 +6,7 @@
 
 use super::super::{Experiment, ExperimentContext, Measured};
 use crate::replay::{self, Args};
+use crate::stack::layers::Layers;
 use bimetal_base::Result;
 
 /// Registry line.
@@ -25,7 +26,11 @@ const RECORD_BYTES: u64 = 4096;
 
 fn measure(setting: &ExperimentContext) -> Result<Measured> {
     let config = serde_json::json!({ "disk": DISK, "ssd": SSD, "seed": setting.seed });
-    let mut measured = Measured::with(config);
+    let mut measured = Measured::with(config).on(Layers::of(&[
+        &[("program", "4 KiB appended and fsynced")],
+        &[("file system", "nfhybrid over both; ext2, ext4 and xfs, as recorded requests, over one")],
+        &[("SSD", SSD), ("disk", DISK)],
+    ]));
     for (program, mib) in PROGRAMS {
         let fsyncs = (mib << 20) / RECORD_BYTES;
         let a_sync = |ns: u64| 1e-6 * ns as f64 / fsyncs as f64;

@@ -9,6 +9,7 @@
 use super::super::{Experiment, ExperimentContext, Measured};
 use crate::objects::{Measured as Passes, Setup, measure as run_passes};
 use crate::replay::parallel::run_all;
+use crate::stack::layers::Layers;
 use bimetal_base::Result;
 use bimetal_media::nand::NandProfile;
 use bimetal_media::profile;
@@ -93,7 +94,12 @@ fn measure(setting: &ExperimentContext, name: &str) -> Result<Measured> {
     let mut measured = Measured::with(serde_json::json!({
         "trace": name, "read_share": read_share, "most_bytes": most_bytes, "part": PART,
         "cleaning": Cleaning::CostBenefit, "commit_every_s": COMMIT_EVERY.as_secs(),
-    }));
+    }))
+    .on(Layers::of(&[
+        &[("program", "recorded calls, as object requests")],
+        &[("object store", "combined, split, split-atime or lifetime")],
+        &[("NAND", PART)],
+    ]));
     for group in &groups {
         for (at, placement) in PLACEMENTS.into_iter().enumerate() {
             let of = |what: &str| format!("{placement}/{what}, {}", group.name);

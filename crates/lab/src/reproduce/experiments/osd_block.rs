@@ -8,6 +8,7 @@
 
 use super::super::{Experiment, ExperimentContext, Measured};
 use crate::replay::RunReport;
+use crate::stack::layers::Layers;
 use bimetal_base::Result;
 
 /// Registry line.
@@ -43,6 +44,7 @@ fn found(report: &RunReport) -> Found {
 
 fn replay(
     setting: &ExperimentContext,
+    measured: &mut Measured,
     case: &(&str, &str, Option<&str>),
     place: Option<&str>,
     handles: u32,
@@ -56,6 +58,7 @@ fn replay(
         path.display()
     );
     let reports = setting.replay(&line)?;
+    measured.stack = Layers::of_runs(&reports);
     Ok(reports.first().map(found).unwrap_or(Found { copied: 0.0, erases: 0.0 }))
 }
 
@@ -67,7 +70,7 @@ fn measure(setting: &ExperimentContext) -> Result<Measured> {
         let ways =
             [("one handle", case.2, 1), ("metadata apart", case.2, 2), ("hot pages apart", Some(HEAT), 2)];
         for (way, place, handles) in ways {
-            let found = replay(setting, case, place, handles)?;
+            let found = replay(setting, &mut measured, case, place, handles)?;
             measured.add(format!("{name}/{way}/copied"), "pages", found.copied);
             measured.add(format!("{name}/{way}/erases"), "", found.erases);
         }

@@ -1,11 +1,9 @@
 //! Where writes go, all of them and those that a cache for metadata leaves: figure 2 of the FTL paper.
 
 use super::super::Measured;
-use crate::replay::picture::{Dots, save};
-use bimetal_base::{Error, Result};
+use crate::chart::{Axis, Body, Chart};
 use bimetal_media::recorded::{Event, Recorder};
 use rustc_hash::FxHashSet;
-use std::path::Path;
 
 /// Bytes of a sector.
 pub(super) const SECTOR_BYTES: u64 = 512;
@@ -50,17 +48,17 @@ impl References {
     }
 
     /// Figure 2a, all writes, and 2b, those that are left.
-    pub fn plot(&self, dir: &Path, of: &str) -> Result<()> {
-        std::fs::create_dir_all(dir).map_err(|why| Error::io(dir.display(), why))?;
-        for (part, what, sectors) in
-            [("a", "all writes", &self.all), ("b", "with the cache for metadata", &self.left)]
-        {
-            let title = format!("Camera-MS500, {of}: {what}");
-            let points: Vec<(f64, f64)> =
-                sectors.iter().enumerate().map(|(number, sector)| (number as f64, *sector as f64)).collect();
-            let dots = Dots { title: &title, abscissa: "write", ordinate: "sector", points: &points };
-            save(&dir.join(format!("ftl-fig2{part}-{of}.png")), &dots)?;
-        }
-        Ok(())
+    pub fn charts(&self, of: &str) -> Vec<Chart> {
+        let one = |(part, what, sectors): (&str, &str, &Vec<u64>)| {
+            let points = sectors.iter().enumerate().map(|(number, sector)| (number as f64, *sector as f64));
+            Chart {
+                part: format!("{part}-{of}"),
+                title: format!("003, figure 2{part}: Camera-MS500, {of}, {what}"),
+                x: Axis::linear("write (number)"),
+                y: Axis::linear("where to (sector)"),
+                body: Body::dots(points),
+            }
+        };
+        [("a", "all writes", &self.all), ("b", "with the cache for metadata", &self.left)].map(one).into()
     }
 }

@@ -7,6 +7,7 @@
 
 use super::super::{Experiment, ExperimentContext, Measured};
 use crate::replay::RunReport;
+use crate::stack::layers::Layers;
 use bimetal_base::Result;
 use bimetal_base::units::show_size;
 
@@ -110,6 +111,7 @@ fn compare(
     let short = name.split(".csv").next().unwrap_or(name).replace('/', "-");
     let flushes = if options.is_empty() { "" } else { ", no flushes" };
     let runs = setting.replay(&format!("{trace} {STACK} {options}"))?;
+    measured.stack = Layers::of_runs(&runs);
     runs.iter().for_each(|run| add(measured, &format!("{set}/{short}{flushes}"), run));
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A file system on a simulated part, filled with files, and what opening and using it takes.
 
+use crate::stack::layers::Layers;
 use bimetal_base::{Error, Result};
 use bimetal_cmfs::model::{Clock, ModelNand, ModelNvram};
 use bimetal_media::nand::NandProfile;
@@ -60,6 +61,15 @@ fn core(error: cmfs_core::Error) -> Error {
 fn node(kind: Kind) -> NewObject<'static> {
     let mode = if kind == Kind::Dir { 0o40_755 } else { 0o100_644 };
     NewObject { kind, mode, uid: 0, gid: 0, rdev: 0, target: &[] }
+}
+
+/// The layers of a bed.
+pub fn stack() -> Layers {
+    Layers::of(&[
+        &[("program", "files, made and used")],
+        &[("file system", "cmfs")],
+        &[("NAND", PART), ("NVRAM", "feram, 70 ns a byte")],
+    ])
 }
 
 /// What is chosen for a bed with this layout.

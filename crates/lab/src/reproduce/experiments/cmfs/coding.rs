@@ -1,7 +1,7 @@
 //! Coding: how short records are, by file size, by part, and NVRAM against NAND in all.
 
 use super::super::super::{Experiment, ExperimentContext, Measured};
-use super::bed::{Bed, PART, config};
+use super::bed::{Bed, PART, config, stack};
 use bimetal_base::Result;
 use cmfs_core::codec::{CODECS, lzo};
 use cmfs_core::{Config, Layout, Names};
@@ -36,7 +36,7 @@ pub(in super::super) const RATIO: Experiment = Experiment {
 const ABOVE_KIB: usize = 16;
 
 fn fig9() -> Result<Measured> {
-    let mut measured = Measured::with(serde_json::json!({"files": 10, "part": PART}));
+    let mut measured = Measured::with(serde_json::json!({"files": 10, "part": PART})).on(stack());
     for kib in [4usize, 16, 64, 100, 256, 1024] {
         let mut bed = Bed::new(128 * MIB, 1 << 20, config(Layout::Compact))?;
         // Files in the middle of the part: at its beginning page numbers have few bits.
@@ -128,7 +128,8 @@ fn ratio(setting: &ExperimentContext) -> Result<Measured> {
         ("100 KB files, half of the pages overwritten", overwritten),
         ("1 KB files", small),
     ];
-    let mut measured = Measured::with(serde_json::json!({"part": PART, "utilisation_percent": 80}));
+    let mut measured =
+        Measured::with(serde_json::json!({"part": PART, "utilisation_percent": 80})).on(stack());
     let sizes: &[u64] = if setting.full { &[128 * MIB, 1024 * MIB] } else { &[128 * MIB] };
     for bytes in sizes.iter().copied() {
         for (name, fill) in ways {

@@ -1,7 +1,7 @@
 //! What keeping the NVRAM costs while the file system is used.
 
 use super::super::super::{Experiment, ExperimentContext, Measured};
-use super::bed::{Bed, PART, Took, config};
+use super::bed::{Bed, PART, Took, config, stack};
 use super::peers::{YAFFS2, YAFFS2_FILES, YAFFS2_WRITES};
 use super::processor;
 use bimetal_base::Result;
@@ -42,7 +42,8 @@ pub(in super::super) const FIG16: Experiment = Experiment {
 fn fig14() -> Result<Measured> {
     let mut measured = Measured::with(serde_json::json!({
         "part": PART, "bytes": 50 * MIB, "before_mb": 10, "processor": processor::told(),
-    }));
+    }))
+    .on(stack());
     for mebibytes in [2u32, 4, 6, 8, 10, 12] {
         for (of, layout) in LAYOUTS {
             let mut bed = Bed::new(50 * MIB, 512 << 10, Config { update_ms: u64::MAX, ..config(layout) })?;
@@ -81,7 +82,8 @@ fn create_and_remove(nvram: usize, layout: Layout, file_bytes: usize) -> Result<
 }
 
 fn fig15() -> Result<Measured> {
-    let mut measured = Measured::with(serde_json::json!({"part": PART, "bytes": 50 * MIB, "files": FILES}));
+    let mut measured =
+        Measured::with(serde_json::json!({"part": PART, "bytes": 50 * MIB, "files": FILES})).on(stack());
     for (kib, create, remove) in YAFFS2_FILES {
         let mut add = |of: &str, (create, remove): (f64, f64)| {
             measured.add(format!("{of}/{kib} KB/create"), "us", create);
@@ -115,7 +117,7 @@ fn write_times(nvram: usize, layout: Layout, seed: u64) -> Result<(f64, f64)> {
 
 fn fig16(setting: &ExperimentContext) -> Result<Measured> {
     let config = serde_json::json!({"part": PART, "bytes": 50 * MIB, "file_bytes": 16 * MIB});
-    let mut measured = Measured::with(config);
+    let mut measured = Measured::with(config).on(stack());
     let mut add = |of: &str, (in_order, at_random): (f64, f64)| {
         measured.add(format!("{of}/in order"), "ms", in_order);
         measured.add(format!("{of}/at random"), "ms", at_random);

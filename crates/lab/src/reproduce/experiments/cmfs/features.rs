@@ -1,7 +1,7 @@
 //! Table 2: the four features that the paper says only CMFS has all of, each shown at work.
 
 use super::super::super::{Experiment, Measured};
-use super::bed::{Bed, PART, config};
+use super::bed::{Bed, PART, config, stack};
 use bimetal_base::Result;
 use cmfs_core::{Config, Layout, MountKind, Names};
 
@@ -29,7 +29,8 @@ fn filled(layout: Layout) -> Result<Bed> {
 
 fn table2() -> Result<Measured> {
     let mut measured =
-        Measured::with(serde_json::json!({"part": PART, "files": FILES, "file_bytes": FILE_BYTES}));
+        Measured::with(serde_json::json!({"part": PART, "files": FILES, "file_bytes": FILE_BYTES}))
+            .on(stack());
 
     // In memory: after a mount every page of every file is known without the NAND.
     let mut bed = filled(Layout::Paper)?;

@@ -1,7 +1,7 @@
 //! Opening: against utilisation, number of files and size of the part, clean, after a crash, without NVRAM.
 
 use super::super::super::{Experiment, ExperimentContext, Measured};
-use super::bed::{Bed, FRAM_NS_PER_BYTE, PART, Took, config};
+use super::bed::{Bed, FRAM_NS_PER_BYTE, PART, Took, config, stack};
 use super::peers::{Littlefs, YAFFS2, YAFFS2_MOUNT, Yaffs2, littlefs, yaffs2};
 use super::processor;
 use bimetal_base::{Error, Result};
@@ -139,7 +139,7 @@ fn mount(setting: &ExperimentContext) -> Result<Measured> {
         "part": PART, "fram_ns_per_byte": FRAM_NS_PER_BYTE, "nvram": "1/1000 of the NAND",
         "yaffs2": "YAFFS2 of 2026 with checkpoint and summaries, counted on the same latencies",
         "littlefs": "littlefs 2.11 with caches of 2 KiB, counted on the same latencies; utilisation is of its blocks",
-    }));
+    })).on(stack());
     // A part of 16 GB takes a minute to fill.
     for case in CASES.iter().filter(|case| setting.full || case.bytes <= 1024 * MIB) {
         measure_case(case, &mut measured)?;
@@ -224,7 +224,7 @@ const WAYS: [&str; 3] = ["compact", "paper's layout", "scan of every spare area"
 
 fn fig10() -> Result<Measured> {
     let config = serde_json::json!({"part": PART, "bytes": 128 * MIB, "file_bytes": KIB_100});
-    let mut measured = Measured::with(config);
+    let mut measured = Measured::with(config).on(stack());
     for percent in [0u32, 10, 30, 50, 70, 90] {
         let took = three_ways(128 * MIB, |bed| bed.fill(KIB_100, percent).map(drop))?;
         for (took, what) in took.iter().zip(WAYS) {
@@ -250,7 +250,8 @@ fn fig12() -> Result<Measured> {
     let mut measured = Measured::with(serde_json::json!({
         "part": PART, "bytes": 50 * MIB, "processor": processor::told(),
         "sizes": "text and caption of the figure disagree, so both are here",
-    }));
+    }))
+    .on(stack());
     for (size, file_bytes) in [("1 KB", KIB), ("100 KB", KIB_100)] {
         for files in [0u32, 100, 200, 300, 400, 500] {
             // 500 files of 100 KB do not fit 50 MB.
@@ -279,7 +280,8 @@ fn fig13() -> Result<Measured> {
     let blocks = 50 * MIB / BLOCK_BYTES;
     let mut measured = Measured::with(serde_json::json!({
         "part": PART, "bytes": 50 * MIB, "files": "500 of 1 KB", "processor": processor::told(),
-    }));
+    }))
+    .on(stack());
     for mebibytes in [0u32, 2, 4, 6, 8, 10] {
         for (of, layout) in [("paper's layout", Layout::Paper), ("compact", Layout::Compact)] {
             let mut bed = Bed::new(50 * MIB, 512 << 10, Config { update_ms: u64::MAX, ..config(layout) })?;

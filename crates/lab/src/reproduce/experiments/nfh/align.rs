@@ -5,7 +5,7 @@
 //! first partition of a disk did for twenty years. Files are removed and written anew, so that extents are written over and over.
 
 use super::super::super::{Experiment, ExperimentContext, Measured};
-use super::bed::{FLUSHES, Hybrid, SSD};
+use super::bed::{FLUSHES, Hybrid, SSD, stack};
 use super::programs::churn;
 use bimetal_base::Result;
 use bimetal_ftl::SCHEMES;
@@ -31,7 +31,7 @@ fn align(setting: &ExperimentContext) -> Result<Measured> {
     let mut measured = Measured::with(serde_json::json!({
         "ssd": SSD, "ssd_bytes": SSD_BYTES, "extent_bytes": ERASE_BLOCK, "written_bytes": WRITTEN, "files": FILES,
         "unaligned_from": SECTOR_63,
-    }));
+    })).on(stack(&FLUSHES[..1]));
     for ftl in SCHEMES.names() {
         let kind = if PAGE_MAPPED.contains(&ftl) { "page-mapped" } else { "block-mapped" };
         for (name, begins_at) in [("aligned", 0), ("unaligned", SECTOR_63)] {

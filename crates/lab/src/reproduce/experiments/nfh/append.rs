@@ -1,7 +1,7 @@
 //! Figures 7 and 8: IOzone's write and rewrite, each record made durable.
 
 use super::super::super::{Experiment, ExperimentContext, Measured};
-use super::bed::{FLUSHES, Hybrid, SSD, rate};
+use super::bed::{FLUSHES, Hybrid, SSD, rate, stack};
 use super::kernel::{On, PEERS, took, two_passes};
 use super::programs::{Pass, RECORD, one_file};
 use bimetal_base::Result;
@@ -28,7 +28,8 @@ const RECORDED: [(&str, u64); 2] = [("seq16", 16), ("seq64", 64)];
 fn fig7(setting: &ExperimentContext) -> Result<Measured> {
     let mut measured = Measured::with(serde_json::json!({
         "ssd": SSD, "disks": FLUSHES, "peers": "recorded at 16 and 64 MiB; none at 256 MiB",
-    }));
+    }))
+    .on(stack(&FLUSHES));
     for (flushes, disk) in FLUSHES {
         for kib in [64u64, 1 << 10, 16 << 10, 64 << 10, 256 << 10] {
             let workload = one_file(Pass::Write, kib << 10, RECORD);
@@ -53,7 +54,8 @@ pub(super) const REWRITE_READS: f64 = 0.02;
 
 fn fig8(setting: &ExperimentContext) -> Result<Measured> {
     const BYTES: u64 = 256 * MIB;
-    let mut measured = Measured::with(serde_json::json!({ "ssd": SSD, "disks": FLUSHES, "bytes": BYTES }));
+    let mut measured = Measured::with(serde_json::json!({ "ssd": SSD, "disks": FLUSHES, "bytes": BYTES }))
+        .on(stack(&FLUSHES));
     for (flushes, disk) in FLUSHES {
         let ours = Hybrid::new(disk).mb_per_s(setting, one_file(Pass::Rewrite, BYTES, 16 << 10))?;
         measured.add(format!("{flushes}/nfhybrid/rewrite"), "MB/s", ours);

@@ -4,6 +4,7 @@ use super::super::super::ExperimentContext;
 use crate::kinds::nfhybrid::play::{SsdHalf, play_laid_out};
 use crate::replay::Args;
 use crate::replay::files::{FilesReport, replay_on};
+use crate::stack::layers::Layers;
 use bimetal_base::Result;
 use bimetal_nfhybrid::ssd::{Config, SectionConfig};
 use bimetal_trace::calls::Workload;
@@ -26,6 +27,17 @@ pub(super) struct Hybrid {
     pub extent_bytes: u64,
     /// Where on the SSD its half begins.
     pub begins_at: u64,
+}
+
+/// The layers, on these disks in turn.
+pub(super) fn stack(disks: &[(&str, &str)]) -> Layers {
+    let disk = |(flushes, profile): &(&str, &str)| format!("{profile}, flushes {flushes}");
+    let disks: Vec<String> = disks.iter().map(disk).collect();
+    Layers::of(&[
+        &[("program", "the paper's, as calls")],
+        &[("file system", "nfhybrid; of the peers the kernel's ext2 and xfs, as recorded requests")],
+        &[("SSD half", SSD), ("disk half", &disks.join("; "))],
+    ])
 }
 
 impl Hybrid {

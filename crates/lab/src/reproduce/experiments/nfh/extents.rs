@@ -1,7 +1,7 @@
 //! Figures 13 to 18: extents of 16 to 512 KiB under IOzone and the random template, on a disk that ignores flushes.
 
 use super::super::super::{Experiment, ExperimentContext, Measured};
-use super::bed::{FLUSHES, Hybrid, SSD};
+use super::bed::{FLUSHES, Hybrid, SSD, stack};
 use super::programs::{Pass, RECORD, one_file, template};
 use bimetal_base::Result;
 
@@ -47,7 +47,8 @@ fn sized(setting: &ExperimentContext, pass: Pass, name: &str) -> Result<Measured
     let large: u64 = if setting.full { 256 << 20 } else { 64 << 20 };
     let mut measured = Measured::with(
         serde_json::json!({ "ssd": SSD, "disk": FLUSHES[0].1, "large_bytes": large, "small_bytes": 65536 }),
-    );
+    )
+    .on(stack(&FLUSHES[..1]));
     for kib in EXTENTS_KIB {
         for (size, bytes) in [("large", large), ("small", 64 << 10)] {
             let ours = hybrid(kib).mb_per_s(setting, one_file(pass, bytes, RECORD))?;
@@ -58,7 +59,8 @@ fn sized(setting: &ExperimentContext, pass: Pass, name: &str) -> Result<Measured
 }
 
 fn drawn(setting: &ExperimentContext, pass: Pass, name: &str) -> Result<Measured> {
-    let mut measured = Measured::with(serde_json::json!({ "ssd": SSD, "disk": FLUSHES[0].1 }));
+    let mut measured =
+        Measured::with(serde_json::json!({ "ssd": SSD, "disk": FLUSHES[0].1 })).on(stack(&FLUSHES[..1]));
     for kib in EXTENTS_KIB {
         let ours = hybrid(kib).mb_per_s(setting, template(pass, setting.seed))?;
         measured.add(format!("{kib} KiB/{name}"), "MB/s", ours);

@@ -2,7 +2,7 @@
 
 use super::super::super::{Experiment, ExperimentContext, Measured};
 use super::append::REWRITE_READS;
-use super::bed::{FLUSHES, Hybrid, SSD, rate};
+use super::bed::{FLUSHES, Hybrid, SSD, rate, stack};
 use super::kernel::{On, PEERS, took, two_passes};
 use super::programs::{Pass, one_file};
 use bimetal_base::Result;
@@ -34,7 +34,8 @@ fn fig19(setting: &ExperimentContext) -> Result<Measured> {
     let disk = FLUSHES[0].1;
     let mut measured = Measured::with(serde_json::json!({
         "ssd": SSD, "disk": disk, "transactions": transactions, "peers_transactions": RECORDED,
-    }));
+    }))
+    .on(stack(&FLUSHES[..1]));
     for files in [1000u32, 20_000] {
         let program = format!("gen:postmark:files={files}:transactions={transactions}");
         for kib in EXTENTS_KIB {
@@ -61,7 +62,8 @@ fn fig20(setting: &ExperimentContext) -> Result<Measured> {
     const RECORDED_BYTES: u64 = 256 << 20;
     let bytes: u64 = if setting.full { 1 << 30 } else { RECORDED_BYTES };
     let disk = FLUSHES[0].1;
-    let mut measured = Measured::with(serde_json::json!({ "ssd": SSD, "disk": disk, "bytes": bytes }));
+    let mut measured = Measured::with(serde_json::json!({ "ssd": SSD, "disk": disk, "bytes": bytes }))
+        .on(stack(&FLUSHES[..1]));
     for kib in EXTENTS_KIB {
         let hybrid =
             Hybrid { extent_bytes: kib << 10, ssd_bytes: bytes + bytes / 2 + (1 << 28), ..Hybrid::new(disk) };

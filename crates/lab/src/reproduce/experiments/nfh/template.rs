@@ -1,7 +1,7 @@
 //! Figures 10 to 12: the random template written, written again and read.
 
 use super::super::super::{Experiment, ExperimentContext, Measured};
-use super::bed::{FLUSHES, Hybrid, SSD, rate};
+use super::bed::{FLUSHES, Hybrid, SSD, rate, stack};
 use super::kernel::{On, PEERS, took, two_passes};
 use super::programs::{FILE_BYTES, FILES, Pass, RECORD, one_file, template};
 use bimetal_base::Result;
@@ -36,7 +36,7 @@ fn config() -> serde_json::Value {
 
 fn fig10(setting: &ExperimentContext) -> Result<Measured> {
     const APPENDED: u64 = 64 << 20;
-    let mut measured = Measured::with(config());
+    let mut measured = Measured::with(config()).on(stack(&FLUSHES));
     for (flushes, disk) in FLUSHES {
         let hybrid = Hybrid::new(disk);
         let ours = hybrid.mb_per_s(setting, template(Pass::Write, setting.seed))?;
@@ -57,7 +57,7 @@ fn fig10(setting: &ExperimentContext) -> Result<Measured> {
 }
 
 fn again(setting: &ExperimentContext, pass: Pass, name: &str) -> Result<Measured> {
-    let mut measured = Measured::with(config());
+    let mut measured = Measured::with(config()).on(stack(&FLUSHES));
     for (flushes, disk) in FLUSHES {
         let ours = Hybrid::new(disk).mb_per_s(setting, template(pass, setting.seed))?;
         measured.add(format!("{flushes}/nfhybrid/{name}"), "MB/s", ours);
