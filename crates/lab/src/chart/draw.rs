@@ -614,21 +614,24 @@ fn wide(text: &str, points: f64, weight: FontStyle) -> Result<i32> {
 /// A text in lines no wider than `most`, words whole.
 fn wrapped(text: &str, most: i32, wide: impl Fn(&str) -> Result<i32>) -> Result<Vec<String>> {
     let mut lines: Vec<String> = Vec::new();
-    let mut words: Vec<&str> = Vec::new();
+    // Parts of words, and whether a space is before them.
+    let mut parts: Vec<(&str, &str)> = Vec::new();
     for word in text.split(' ') {
         match wide(word)? <= most {
-            true => words.push(word),
+            true => parts.push((word, " ")),
             // What is chosen by name and options has no spaces, and may end a line after each.
-            false => words.extend(word.split_inclusive(':')),
+            false => {
+                let options = word.split_inclusive(':').enumerate();
+                parts.extend(options.map(|(number, part)| (part, if number == 0 { " " } else { "" })));
+            }
         }
     }
-    for word in words {
+    for (part, space) in parts {
         match lines.last_mut() {
-            Some(line) if line.ends_with(':') && wide(&format!("{line}{word}"))? <= most => {
-                line.push_str(word)
+            Some(line) if wide(&format!("{line}{space}{part}"))? <= most => {
+                *line = format!("{line}{space}{part}");
             }
-            Some(line) if wide(&format!("{line} {word}"))? <= most => *line = format!("{line} {word}"),
-            _ => lines.push(word.to_string()),
+            _ => lines.push(part.to_string()),
         }
     }
     Ok(lines)
@@ -809,5 +812,6 @@ mod tests {
         let of = |text: &str| wrapped(text, 9, |text| Ok(text.len() as i32)).unwrap();
         assert_eq!(of("one two three four"), ["one two", "three", "four"]);
         assert_eq!(of("of bast:a=1:b=2:c=345 it"), ["of bast:", "a=1:b=2:", "c=345 it"]);
+        assert_eq!(of("bast: 8 of"), ["bast: 8", "of"]);
     }
 }
