@@ -83,6 +83,7 @@ use log::Log;
 use pieces::Piece;
 use queue::Queues;
 use residency::Residency;
+use rustc_hash::FxHashSet;
 use section::Section;
 use sector::Seal;
 use smallvec::SmallVec;
@@ -299,8 +300,8 @@ pub struct Ssd {
     cache_seen: usize,
     /// Bytes of a checkpoint's tables, of late.
     tables_seen: usize,
-    /// Inodes that were evicted last.
-    evicted: VecDeque<Ino>,
+    /// Inodes that were evicted last, in that order, and which of them still stand for what was evicted.
+    evicted: (VecDeque<Ino>, FxHashSet<Ino>),
 }
 
 /// Evicted inodes that are remembered to be explained.
@@ -381,19 +382,23 @@ impl Ssd {
 
     /// Whether an inode is among the last thousand that were evicted since the mount.
     pub fn was_evicted(&self, ino: Ino) -> bool {
-        self.evicted.contains(&ino)
+        self.evicted.1.contains(&ino)
     }
 
     /// An inode's number is another file's from now on.
     pub fn forget_evicted(&mut self, ino: Ino) {
-        self.evicted.retain(|evicted| *evicted != ino);
+        self.evicted.1.remove(&ino);
     }
 
     fn remember_evicted(&mut self, ino: Ino) {
-        if self.evicted.len() == EVICTED_MAX {
-            self.evicted.pop_front();
+        let (order, known) = &mut self.evicted;
+        if order.len() == EVICTED_MAX
+            && let Some(first) = order.pop_front()
+        {
+            known.remove(&first);
         }
-        self.evicted.push_back(ino);
+        order.push_back(ino);
+        known.insert(ino);
     }
 
     /// The section a block belongs to.

@@ -318,7 +318,7 @@ impl Ssd {
             cache_max: usize::MAX,
             cache_seen: 0,
             tables_seen: 0,
-            evicted: VecDeque::new(),
+            evicted: Default::default(),
             superblock,
         })
     }
