@@ -98,6 +98,7 @@ impl Store {
                 let why = "the file system has no extents; run `tune2fs -O extents`";
                 return Err(Error::unsupported("writing to files with ext2 block maps", why));
             }
+            inode.legacy.iter().try_for_each(|node| self.check_taken(*node, 1))?;
             inode.flags |= flag::EXTENTS;
             for node in std::mem::take(&mut inode.legacy) {
                 self.give_node(inode, node)?;

@@ -65,6 +65,24 @@ impl Ext4 {
         Ok(())
     }
 
+    /// Brings in what leaving the list changes of the inode before this one, so that leaving cannot fail.
+    pub(super) fn hold_neighbour(&mut self, ino: Ino) -> Result<()> {
+        match self.orphans.get(&(ino.0 as u32)) {
+            Some((prior @ 1.., _)) => self.load_dirty_orphan(Ino(u64::from(*prior))).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a file was cut and not all past its end is free yet.
+    ///
+    /// # Errors
+    /// As [`Ext4::inode`].
+    pub fn is_being_cut(&mut self, ino: Ino) -> Result<bool> {
+        let slot = self.load(ino)?;
+        let entry = self.inodes.entry(slot);
+        Ok(entry.orphan && entry.inode.nlink > 0)
+    }
+
     /// The slot of an inode that may be without names, marked as changed.
     fn load_dirty_orphan(&mut self, ino: Ino) -> Result<u32> {
         self.store.check_writable()?;
@@ -100,6 +118,7 @@ impl Ext4 {
             return Ok(false);
         }
         self.drop_attributes(slot)?;
+        self.hold_neighbour(ino)?;
         let is_dir = self.inodes.entry(slot).inode.kind() == Kind::Dir;
         self.store.give_inode(ino, is_dir)?;
         self.remove_orphan(ino)?;

@@ -243,7 +243,7 @@ impl Shared {
             Ok(false) => core.nodes.free_later(ino),
             Err(error) if core.state.is_mounting() => return Err(error),
             Err(error) => {
-                tracing::warn!(ino = ino.0, %error, "what an unlinked file had is freed at the next mount")
+                tracing::warn!(ino = ino.0, %error, "what an unlinked file had is not freed before the next mount, which may ask for e2fsck")
             }
         }
         Ok(())

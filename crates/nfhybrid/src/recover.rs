@@ -337,9 +337,8 @@ impl Shared {
                 )
             }
             Record::Contents { ino, size, perm, mtime, ctime, .. } => {
-                if size < core.ext4.inode(Ino(ino))?.size
-                    && !self.set_size(core, Ino(ino), size, stamp(ctime))?
-                {
+                let is_cut = size < core.ext4.inode(Ino(ino))?.size || core.ext4.is_being_cut(Ino(ino))?;
+                if is_cut && !self.set_size(core, Ino(ino), size, stamp(ctime))? {
                     return Ok(false);
                 }
                 let inode = core.ext4.inode_mut(Ino(ino))?;

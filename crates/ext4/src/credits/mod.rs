@@ -152,10 +152,13 @@ impl Ext4 {
             false => geometry.block_bytes / 4,
         };
         let (mut nodes, mut places) = (1, u64::from(at_once / geometry.blocks_per_group) + 9);
-        if has_tree(inode) && inode.has(flag::EXTENTS) {
+        if has_tree(inode) {
+            // A map that is damaged is told before a name is gone.
             let change = self.store.tree(inode)?.nodes_to_change(1);
-            nodes += change.0;
-            places += change.1;
+            if inode.has(flag::EXTENTS) {
+                nodes += change.0;
+                places += change.1;
+            }
         }
         Ok(step + self.always() + UNLINK + 3 + nodes + self.group_blocks(places))
     }

@@ -265,7 +265,8 @@ impl Ext4 {
             return Ok(true);
         }
         let (ino, before) = (entry.inode.ino, entry.inode.size);
-        entry.inode.size = size;
+        self.hold_neighbour(ino)?;
+        self.inodes.entry(slot).inode.size = size;
         let freed = self.free_from(slot, size.div_ceil(u64::from(self.block_bytes())));
         let entry = self.inodes.entry(slot);
         let done = freed.inspect_err(|_| entry.inode.size = before)?;

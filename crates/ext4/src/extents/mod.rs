@@ -224,10 +224,22 @@ impl Extents {
         self.index_changed = true;
     }
 
-    /// Removes what lies in `from..to`; the runs on the device go to `freed`.
+    /// Removes what lies in `from..to`; the runs on the device go to `freed`. An extent that loses its beginning or its end stays
+    /// where it is: only one that loses its middle may need a node.
     pub fn cut(&mut self, from: u32, to: u64, mut freed: impl FnMut(u64, u32)) {
         while let Some((leaf, place)) = self.first_in(from, to) {
             let extent = self.leaves[leaf].extents[place];
+            let (begins, ends) = (extent.block < from, extent.end() > to);
+            if begins != ends {
+                let (kept, gone) = match begins {
+                    true => (extent.head(from), extent.tail(from)),
+                    false => (extent.tail(to as u32), extent.head(to as u32)),
+                };
+                self.leaves[leaf].extents[place] = kept;
+                self.leaves[leaf].changed = true;
+                freed(gone.at, u32::from(gone.len));
+                continue;
+            }
             self.take_out(leaf, place);
             let mut middle = extent;
             if extent.block < from {

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Levels of an index.
-const LEVELS_MAX: usize = 5;
+/// Nodes of an index that one cut makes spare, of trees that others made half full, too.
+const SPARE_MAX: usize = 64;
 
 impl Extents {
     /// Nodes of the index between the root and `leaves` leaves.
@@ -130,7 +130,7 @@ impl Extents {
     /// Blocks of nodes that may be spare once the last extent is cut.
     pub fn nodes_at_end(&self) -> impl Iterator<Item = u64> + '_ {
         let leaves = self.leaves.iter().rev().take(2).map(|leaf| leaf.node).filter(|node| *node != 0);
-        leaves.chain(self.index.iter().rev().take(LEVELS_MAX).copied())
+        leaves.chain(self.index.iter().rev().take(SPARE_MAX).copied())
     }
 
     /// Blocks of nodes in use.

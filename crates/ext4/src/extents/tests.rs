@@ -188,3 +188,25 @@ fn no_order_of_changes_takes_more_nodes_than_was_said_before() {
     }
     assert!(most == 100, "{most} % at most: more is said than is needed");
 }
+
+/// A leaf that is full, and one behind it of which, once its last extent is gone, one is left and cut.
+#[test]
+fn a_cut_at_the_end_or_the_beginning_of_an_extent_takes_no_node() {
+    for (from, to) in [(4 * 339 + 1, 1 << 32), (4 * 339, 4 * 339 + 1), (4 * 338 + 2, 1 << 32)] {
+        let mut extents = Extents::new(340);
+        let mut nodes = Nodes::default();
+        for i in 0..341 {
+            extents.insert(Extent::new(i * 4, u64::from(i) * 5 + 50, 3, false));
+            nodes.settle(&mut extents);
+        }
+        extents.insert(Extent::new(3, 10_000, 1, false));
+        nodes.settle(&mut extents);
+        let lens: Vec<usize> = extents.leaves.iter().map(|leaf| leaf.extents.len()).collect();
+        assert_eq!(lens, [340, 2]);
+        extents.cut(4 * 340, 1 << 32, |_, _| {});
+        nodes.settle(&mut extents);
+        nodes.commit();
+        extents.cut(from, to, |_, _| {});
+        assert_eq!(extents.missing_nodes(), 0, "{from}..{to}");
+    }
+}
