@@ -254,22 +254,27 @@ impl Ext4 {
             return Err(Error::TooLarge);
         }
         let entry = self.inodes.entry(slot);
-        self.store.mapped_tree(&mut entry.inode)?;
+        let grows = size > entry.inode.size;
+        if grows
+            && !entry.inode.has(flag::EXTENTS)
+            && size > indirect::size_max(self.store.geometry.block_bytes)
+        {
+            return Err(Error::TooLarge);
+        }
         // What was reserved past the end stays, as with the kernel's driver.
-        if size > entry.inode.size && !entry.orphan {
-            if !entry.inode.has(flag::EXTENTS) && size > indirect::size_max(self.store.geometry.block_bytes) {
-                return Err(Error::TooLarge);
-            }
+        if grows && !entry.orphan {
             entry.inode.size = size;
             self.store.note_size(size);
             return Ok(true);
         }
+        self.store.mapped_tree(&mut entry.inode)?;
         let (ino, before) = (entry.inode.ino, entry.inode.size);
         self.hold_neighbour(ino)?;
         self.inodes.entry(slot).inode.size = size;
         let freed = self.free_from(slot, size.div_ceil(u64::from(self.block_bytes())));
         let entry = self.inodes.entry(slot);
         let done = freed.inspect_err(|_| entry.inode.size = before)?;
+        self.store.note_size(size);
         match (done, entry.orphan, entry.inode.nlink) {
             (false, false, _) => self.add_orphan(ino)?,
             (true, true, 1..) => self.remove_orphan(ino)?,
