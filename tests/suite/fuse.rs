@@ -1,6 +1,6 @@
 //! The FUSE front over memfs and over file systems that misbehave.
 
-use crate::mounts::{Mounted, bimetal, need_fuse};
+use crate::mounts::{Mounted, bimetal, copy_program, need_fuse};
 use bimetal::front::fuse::{Mount, MountOptions, STATUS};
 use bimetal::fs::memfs::MemFs;
 use bimetal::fs::{
@@ -683,7 +683,7 @@ fn an_ordinary_user_mounts_by_fusermount3() {
     let place = home.path().join("mnt");
     fs::create_dir(&place).unwrap();
     std::os::unix::fs::chown(&place, Some(65534), Some(65534)).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_bimetal"), home.path().join("bimetal")).unwrap();
+    copy_program(&home.path().join("bimetal"));
     // In a mount namespace of its own: the device open to all, as distributions have it. What other tests have mounted
     // is taken out of it first; here it would live on after they unmount it.
     let script = r#"

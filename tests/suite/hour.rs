@@ -1,7 +1,7 @@
 //! The first hour with it: what stood in a new user's way, each as a test.
 
 use crate::guard::{err, out};
-use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
+use crate::mounts::{Mounted, bimetal, copy_program, need_fuse, once_free, skip};
 use crate::nfhybrid::{Volume, settled, unmount};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -112,7 +112,7 @@ fn who_makes_a_volume_owns_its_root_and_can_write_to_it() {
     };
     // The command lies where only root may look.
     let program = at("bimetal");
-    fs::copy(env!("CARGO_BIN_EXE_bimetal"), &program).unwrap();
+    copy_program(Path::new(&program));
     as_nobody(&format!(
         "truncate -s 32M ssd.img; truncate -s 128M disk.img
          {program} mkfs nfhybrid --ssd ssd.img --disk disk.img > out

@@ -11,6 +11,12 @@ pub fn bimetal() -> Command {
     Command::new(env!("CARGO_BIN_EXE_bimetal"))
 }
 
+/// Copies the command under test. Another program does it: what another test's thread is about to run would hold a file of ours
+/// open for writing from its fork until its exec, and nobody could run it meanwhile.
+pub fn copy_program(to: &Path) {
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_bimetal")).arg(to).status().unwrap().success());
+}
+
 /// Runs a command that unmounts, again for some seconds while the place is in use: what another test's thread is about to run
 /// holds this test's files open from its fork until its exec.
 pub fn once_free(command: &mut Command) -> Output {

@@ -49,15 +49,15 @@ impl Ext4 {
     /// always; `now` becomes its write time, `pairing` (if given) the caller's area.
     ///
     /// # Errors
-    /// A table block that had to be read again and could not be, or a directory block left half made by an
-    /// earlier error. The file system is not to be used further.
+    /// A table block that had to be read again and could not be; a directory block, or a file's tree, left half made
+    /// by an earlier error. The file system is not to be used further.
     pub fn freeze(&mut self, now: Stamp, pairing: Option<&[u8; PAIRING_BYTES]>) -> Result<Frozen> {
         self.store.check_writable()?;
         let now = self.note_time(now);
         let tid = self.store.tid;
         for slot in self.inodes.freeze(tid) {
             let inode = &mut self.inodes.entry(slot).inode;
-            self.store.write_tree(inode);
+            self.store.write_tree(inode)?;
             self.store.write_inode(inode)?;
         }
         let mut images = Images::with_capacity(self.dirty_blocks());

@@ -5,7 +5,8 @@
 //! Index entries name the first block of the file below them and the block of the child.
 //!
 //! Reading checks magic, depth, counts, checksums, order and range. Since extents must strictly ascend and
-//! no node may be empty, a tree that points back into itself is found out; nothing can loop.
+//! no node may be empty, a tree that points back into itself is found out; nothing can loop. A block that
+//! is named twice is an error, too: what one place gives back another would still have.
 
 use super::extents::{EXTENT_MAX, Extent, Extents, Leaf, ROOT_ENTRIES};
 use super::le::{get16, get32, put16, put32};
@@ -63,6 +64,10 @@ impl Reader<'_> {
         let mut index: Vec<Vec<u64>> = vec![Vec::new(); usize::from(depth).saturating_sub(1)];
         self.node(root, depth, 0, 0, &mut extents, &mut index)?;
         extents.index = index.concat();
+        let nodes: Vec<u64> = extents.nodes().collect();
+        extents
+            .check_apart(&nodes)
+            .map_err(|at| self.bad("two of its extents or nodes lie in one block", at))?;
         // Another driver may have filled its index nodes less than we would: ours replace them all at once.
         extents.index_changed = !extents.index.is_empty();
         Ok(extents)
@@ -301,6 +306,23 @@ mod tests {
             let again = read(&root, &disk).unwrap();
             assert!(extents.iter().eq(again.iter()), "{count}");
             assert!(extents.nodes().eq(again.nodes()), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_tree_that_names_a_block_twice_is_refused() {
+        for (count, what) in [(4, "an extent"), (400, "an extent"), (400, "a node"), (3000, "a node")] {
+            let mut extents = tree(count);
+            let first = match what {
+                "a node" => extents.nodes().last().unwrap(),
+                _ => extents.iter().nth(1).unwrap().at,
+            };
+            let leaf = extents.leaves.last_mut().unwrap();
+            leaf.extents.last_mut().unwrap().at = first;
+            let mut disk = HashMap::new();
+            let (root, _) = write(&mut extents, &mut disk);
+            let error = read(&root, &disk).unwrap_err().to_string();
+            assert!(error.contains("lie in one block"), "{count}, {what}: {error}");
         }
     }
 

@@ -16,6 +16,8 @@ pub(super) struct CachedInode {
     pub dirty: bool,
     /// On the orphan list.
     pub orphan: bool,
+    /// It was cut, and not all past its end is free yet.
+    pub being_cut: bool,
     used: bool,
     /// The transaction its last image went into.
     frozen: u64,
@@ -60,7 +62,8 @@ impl Inodes {
     pub fn insert(&mut self, inode: Inode) -> u32 {
         self.remove(inode.ino);
         let ino = inode.ino;
-        let entry = Some(CachedInode { inode, dirty: false, orphan: false, used: true, frozen: 0 });
+        let (dirty, orphan, being_cut) = (false, false, false);
+        let entry = Some(CachedInode { inode, dirty, orphan, being_cut, used: true, frozen: 0 });
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = entry;

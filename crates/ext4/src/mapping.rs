@@ -168,11 +168,18 @@ impl Store {
     }
 
     /// Brings `body` and the tree's node blocks up to date.
-    pub fn write_tree(&mut self, inode: &mut Inode) {
-        if !std::mem::take(&mut inode.tree_changed) {
-            return;
+    ///
+    /// # Errors
+    /// As [`Store::settle`], if a node that an earlier error left out cannot be had now either.
+    pub fn write_tree(&mut self, inode: &mut Inode) -> Result<()> {
+        if !inode.tree_changed {
+            return Ok(());
         }
-        let Some(mut tree) = inode.tree.take() else { return };
+        if inode.tree.as_ref().is_some_and(|tree| tree.missing_nodes() > 0) {
+            self.settle(inode)?;
+        }
+        inode.tree_changed = false;
+        let Some(mut tree) = inode.tree.take() else { return Ok(()) };
         tree.counted = 0;
         let mut nodes = Vec::new();
         let mut writer = Writer {
@@ -187,6 +194,7 @@ impl Store {
         for (at, node) in nodes {
             self.buffers.put(at, &node);
         }
+        Ok(())
     }
 
     /// The blocks of an internal file (the journal, the orphan file), each of which must be there.

@@ -79,8 +79,7 @@ impl Ext4 {
     /// As [`Ext4::inode`].
     pub fn is_being_cut(&mut self, ino: Ino) -> Result<bool> {
         let slot = self.load(ino)?;
-        let entry = self.inodes.entry(slot);
-        Ok(entry.orphan && entry.inode.nlink > 0)
+        Ok(self.inodes.entry(slot).being_cut)
     }
 
     /// The slot of an inode that may be without names, marked as changed.
@@ -141,9 +140,10 @@ impl Ext4 {
 
     /// Takes in the orphans an earlier mount left: inodes without names are freed, others cut to their
     /// size. What is more than a transaction can hold is committed here, the rest is in the running one.
+    /// One that cannot be freed for what is damaged, or cannot be read, stays on the list: the error is its own.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the list is damaged; what reading says.
+    /// [`Error::Corrupt`] if the list is damaged; what reading it and committing says.
     pub(super) fn adopt_orphans(&mut self) -> Result<()> {
         let listed = self.listed_orphans()?;
         let filed = self.filed_orphans()?;
@@ -157,8 +157,16 @@ impl Ext4 {
             self.super_dirty = true;
         }
         for ino in listed.into_iter().chain(filed) {
-            while !self.finish_orphan(ino)? {
-                self.commit_here()?;
+            loop {
+                match self.finish_orphan(ino) {
+                    Ok(true) => break,
+                    Ok(false) => self.commit_here()?,
+                    Err(error @ (Error::Corrupt { .. } | Error::Io { .. })) => {
+                        tracing::warn!(%ino, %error, "what an unlinked or cut file had stays taken; e2fsck frees it");
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             if self.dirty_blocks() > self.capacity / 2 {
                 self.commit_here()?;

@@ -3,7 +3,6 @@
 use super::Shared;
 use super::core::Core;
 use super::credits::Credits;
-use super::frames::FRAME;
 use super::partial::frames_in_part;
 use super::policy::{BYPASS, DURABILITY_XATTR, Durability, SECTION_XATTR};
 use super::record::{Record, when};
@@ -45,15 +44,12 @@ impl Shared {
 
     fn admitted_to_set(&self, ino: Ino, set: &SetAttr) -> Result<MutexGuard<'_, Core>> {
         self.admitted(ino, |core| {
-            let mut blocks = core.ext4.credits_for_attributes() + core.ext4.credits_for_xattrs();
-            let mut bytes = 0;
-            if set.size.is_some() {
-                blocks += core.ext4.credits_to_free(ino)?;
-                blocks += core.ext4.credits_to_overwrite(ino, self.blocks_per_frame)?;
-                // The end is filled with zeros.
-                bytes = FRAME as u64;
-            }
-            Ok(Credits { bytes, ..Credits::blocks(blocks) })
+            let blocks = core.ext4.credits_for_attributes() + core.ext4.credits_for_xattrs();
+            let cut = match set.size {
+                Some(size) => self.credits_to_cut(core, ino, size)?,
+                None => Credits::default(),
+            };
+            Ok(Credits { journal: blocks + cut.journal, ..cut })
         })
     }
 

@@ -13,6 +13,7 @@ use super::partial::{frames_in_part, has_data};
 use super::read::STRETCHES_MAX;
 use super::record::{Record, fallocate_code, when};
 use super::write::{Reach, frame_from, frame_of};
+use bimetal_base::runtime::sync::MutexGuard;
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -48,6 +49,37 @@ impl Shared {
         }
         core.record(&Record::Truncate { ino: ino.0, size, old, at: when(now) });
         Ok(done)
+    }
+
+    /// As [`Shared::admitted`], to change what a file holds: once nothing of it is left that was cut ([`Shared::set_size`]).
+    pub(super) fn admitted_whole(
+        &self,
+        ino: Ino,
+        need: impl Fn(&mut Core) -> Result<Credits>,
+    ) -> Result<MutexGuard<'_, Core>> {
+        loop {
+            let mut core = self.admitted(ino, &need)?;
+            if !core.ext4.is_being_cut(ino)? {
+                return Ok(core);
+            }
+            drop(core);
+            let mut core = self.admitted(ino, |core| self.credits_to_cut(core, ino, 0))?;
+            let inode = core.ext4.inode(ino)?;
+            let (size, mtime) = (inode.size, inode.mtime);
+            if !self.set_size(&mut core, ino, size, mtime)? {
+                let op = core.ops.last();
+                drop(core);
+                self.await_disk(op)?;
+            }
+        }
+    }
+
+    /// Credits for a step of setting a file's size.
+    pub(super) fn credits_to_cut(&self, core: &mut Core, ino: Ino, size: u64) -> Result<Credits> {
+        let blocks = core.ext4.credits_to_resize(ino, size)?
+            + core.ext4.credits_to_overwrite(ino, self.blocks_per_frame)?;
+        // The end is filled with zeros.
+        Ok(Credits { bytes: FRAME as u64, ..Credits::blocks(blocks) })
     }
 
     /// Makes the frame around a range inside it dirty, with its contents as they are, to be [`blank`](Shared::blank)ed.
@@ -142,7 +174,7 @@ impl Shared {
         let mut at = offset;
         while at < end {
             let step = self.with_room(|| {
-                let mut core = self.admitted(ino, |core| self.credits_to_allocate(core, ino, what))?;
+                let mut core = self.admitted_whole(ino, |core| self.credits_to_allocate(core, ino, what))?;
                 if end > core.ext4.size_max() {
                     return Err(Error::TooLarge);
                 }
@@ -353,9 +385,8 @@ impl Shared {
         if first < last {
             let per_frame = self.blocks_per_frame;
             core.node_of(ino).moves();
-            let mut to = core.ext4.punch(ino, first * per_frame, (last - first) * per_frame)?;
             // No frame keeps a part of its blocks.
-            to = core.ext4.punch(ino, to, to.next_multiple_of(per_frame) - to)?;
+            let to = core.ext4.punch(ino, first * per_frame, (last - first) * per_frame, per_frame)?;
             reached = (to / per_frame).clamp(first, last);
             self.drop_frames(core, ino, first..reached);
         }

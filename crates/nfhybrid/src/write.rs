@@ -49,7 +49,8 @@ impl Shared {
             return Ok(Deferred::Now(0));
         }
         let need = self.credits_to_write(&mut core, ino, offset, data.len())?;
-        let here = !self.lacks_any(&mut core, ino, &frames_in_part(offset, end));
+        let here =
+            !core.ext4.is_being_cut(ino)? && !self.lacks_any(&mut core, ino, &frames_in_part(offset, end));
         if here && data.len() <= self.part_bytes() && self.has_credits(&core, ino, &need) {
             match self.write_part(&mut core, ino, (offset, data), &mut pages, kill_suid) {
                 Err(Error::NoSpace(_)) => {}
@@ -88,7 +89,7 @@ impl Shared {
             self.warm(&mut self.core.lock(), ino, &frames_in_part(offset, end));
             let mut pages = Pages::copied(&self.pool, offset, data);
             let credits = |core: &mut Core| self.credits_to_write(core, ino, offset, data.len());
-            let mut core = self.admitted(ino, credits)?;
+            let mut core = self.admitted_whole(ino, credits)?;
             core.check_write(ino, offset, end)?;
             self.write_part(&mut core, ino, (offset, data), &mut pages, kill_suid)
         })

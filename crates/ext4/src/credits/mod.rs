@@ -19,6 +19,7 @@
 
 use super::Ext4;
 use super::data::STEP_SHARE;
+use super::indirect;
 use super::inode::{Inode, flag};
 use super::space::GRANT;
 use bimetal_base::Result;
@@ -161,6 +162,18 @@ impl Ext4 {
             }
         }
         Ok(step + self.always() + UNLINK + 3 + nodes + self.group_blocks(places))
+    }
+
+    /// Credits for one step of [`Ext4::truncate`].
+    ///
+    /// # Errors
+    /// As [`Ext4::inode`].
+    pub fn credits_to_resize(&mut self, ino: Ino, size: u64) -> Result<u64> {
+        let step = self.credits_to_free(ino)?;
+        let slot = self.load(ino)?;
+        let block_bytes = self.block_bytes();
+        let outgrown = indirect::is_outgrown(&self.inodes.entry(slot).inode, size, block_bytes);
+        Ok(step + if outgrown { self.tree_blocks(ino, 1)? } else { 0 })
     }
 
     /// Credits for data of `blocks` blocks, wherever it will lie.

@@ -196,7 +196,12 @@ impl Run {
         let change = self.fs.tree_change(ino, blocks).unwrap();
         let credits = change.nodes + self.fs.group_blocks(change.places) + self.fs.credits_for_attributes();
         let moves = self.rng.random_bool(0.5);
+        let extents = 2 * blocks as usize;
         self.within("place", credits, |fs| {
+            // Room for all of it, twice if it moves, and for its tree.
+            let room = 2 * blocks + fs.nodes_to_place(ino, blocks, extents, true)?;
+            fs.reserve(room)?;
+            fs.unreserve(room);
             let inode = fs.inode_mut(ino)?;
             inode.size = inode.size.max((at + blocks) << 10);
             let placed = fs.place(ino, at, blocks as u32)?;
@@ -217,7 +222,7 @@ impl Run {
             }
             1 => {
                 let credits = self.fs.credits_to_free(ino).unwrap();
-                self.within("punch", credits, |fs| fs.punch(ino, at, len));
+                self.within("punch", credits, |fs| fs.punch(ino, at, len, 1));
             }
             _ => {
                 let credits = self.fs.credits_to_preallocate(ino).unwrap();

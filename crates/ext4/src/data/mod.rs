@@ -8,7 +8,6 @@ mod tree;
 use super::Ext4;
 use super::credits::{PREALLOCATE_RUNS, has_tree};
 use super::extents::{EXTENT_MAX, Extent, Spot, UNWRITTEN_MAX};
-use super::indirect;
 use super::inode::flag;
 use super::space::{Claim, SHORT_FILE_BYTES};
 use bimetal_base::time::Stamp;
@@ -234,7 +233,8 @@ impl Ext4 {
 
     /// Cuts or extends a file. Blocks past the end are freed; the rest of the last block is the caller's
     /// to fill with zeros. `false` means that so much has to be freed that it takes several transactions:
-    /// commit and call again, with the inode out of everybody's reach. A crash in between does no harm.
+    /// commit and call again. A crash in between does no harm; what is to be written in between must wait
+    /// ([`Ext4::is_being_cut`]).
     ///
     /// # Errors
     /// [`Error::TooLarge`]; as [`Ext4::inode_mut`].
@@ -254,26 +254,27 @@ impl Ext4 {
             return Err(Error::TooLarge);
         }
         let entry = self.inodes.entry(slot);
-        let grows = size > entry.inode.size;
-        if grows
-            && !entry.inode.has(flag::EXTENTS)
-            && size > indirect::size_max(self.store.geometry.block_bytes)
-        {
-            return Err(Error::TooLarge);
-        }
-        // What was reserved past the end stays, as with the kernel's driver.
-        if grows && !entry.orphan {
-            entry.inode.size = size;
+        let before = entry.inode.size;
+        if size > before {
+            // What was cut and is not free yet must not come back.
+            if entry.being_cut && !self.resize(slot, before)? {
+                return Ok(false);
+            }
+            let inode = &mut self.inodes.entry(slot).inode;
+            self.store.let_reach(inode, size)?;
+            // What was reserved past the end stays, as with the kernel's driver.
+            inode.size = size;
             self.store.note_size(size);
             return Ok(true);
         }
         self.store.mapped_tree(&mut entry.inode)?;
-        let (ino, before) = (entry.inode.ino, entry.inode.size);
+        let ino = entry.inode.ino;
         self.hold_neighbour(ino)?;
         self.inodes.entry(slot).inode.size = size;
         let freed = self.free_from(slot, size.div_ceil(u64::from(self.block_bytes())));
         let entry = self.inodes.entry(slot);
         let done = freed.inspect_err(|_| entry.inode.size = before)?;
+        entry.being_cut = !done;
         self.store.note_size(size);
         match (done, entry.orphan, entry.inode.nlink) {
             (false, false, _) => self.add_orphan(ino)?,
@@ -304,13 +305,13 @@ impl Ext4 {
         Ok(false)
     }
 
-    /// Makes a hole of the `len` blocks from `block` on, as far as one step goes. The answer is the block up to
-    /// which that is: if it is not the end, go on from there with credits of its own.
+    /// Makes a hole of the `len` blocks from `block` on, as far as one step goes: a step ends at a multiple of `unit` blocks of
+    /// the file. The answer is the block up to which that is: if it is not the end, go on from there with credits of its own.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the map has to grow and cannot, [`Error::Corrupt`] if it leads to free blocks; as
     /// [`Ext4::inode_mut`]. What comes after a part is done ends the step early, and comes again with the next.
-    pub fn punch(&mut self, ino: Ino, block: u64, len: u64) -> Result<u64> {
+    pub fn punch(&mut self, ino: Ino, block: u64, len: u64, unit: u64) -> Result<u64> {
         let (from, to) = clip(block, len);
         let slot = self.load_dirty(ino)?;
         let inode = &mut self.inodes.entry(slot).inode;
@@ -320,25 +321,17 @@ impl Ext4 {
         let limit = self.dirty_blocks() + self.step_blocks();
         let mut at = u64::from(from);
         while at < to {
-            if self.dirty_blocks() >= limit {
+            if at > u64::from(from) && self.dirty_blocks() >= limit {
                 return Ok(at);
             }
             let inode = &mut self.inodes.entry(slot).inode;
-            match self.store.tree(inode)?.spot(at as u32) {
-                Spot::Hole(end) => at = end,
-                Spot::Extent(extent) => {
-                    let end = extent.end().min(to);
-                    let part = (extent.at + (at - u64::from(extent.block)), (end - at) as u32);
-                    match self.store.check_taken(part.0, part.1) {
-                        // What was done so far is a step.
-                        Err(_) if at > u64::from(from) => return Ok(at),
-                        checked => checked?,
-                    }
-                    let inode = &mut self.inodes.entry(slot).inode;
-                    self.store.cut(inode, at as u32, end)?;
-                    at = end;
-                }
+            let end = self.store.tree(inode)?.spot(at as u32).end().next_multiple_of(unit).min(to);
+            match self.store.punch_whole(inode, at as u32, end) {
+                // What was done so far is a step.
+                Err(_) if at > u64::from(from) => return Ok(at),
+                done => done?,
             }
+            at = end;
         }
         Ok(block.saturating_add(len))
     }

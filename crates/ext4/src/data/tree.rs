@@ -190,6 +190,31 @@ impl Store {
         self.space.check_taken(&self.buffers, at, len)
     }
 
+    /// Makes a hole of `from..to`: all of it, or nothing has changed.
+    ///
+    /// # Errors
+    /// As [`Store::check_taken`].
+    pub(super) fn punch_whole(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<()> {
+        let mut at = u64::from(from);
+        while at < to {
+            at = match self.tree(inode)?.spot(at as u32) {
+                Spot::Hole(end) => end,
+                Spot::Extent(extent) => {
+                    let end = extent.end().min(to);
+                    self.check_taken(extent.at + (at - u64::from(extent.block)), (end - at) as u32)?;
+                    end
+                }
+            };
+        }
+        let nodes: SmallVec<[u64; 8]> = self.tree(inode)?.nodes_around(from, to).collect();
+        nodes.into_iter().try_for_each(|node| self.check_taken(node, 1))?;
+        self.cut_blocks(inode, from, to)?;
+        if let Err(error) = self.settle(inode) {
+            tracing::warn!(ino = %inode.ino, %error, "a node for what is left of a file is to be found by the commit");
+        }
+        Ok(())
+    }
+
     /// Removes the last extent, as far as it lies at or after block `from`; `false` if there is none. Nothing has changed if it
     /// fails.
     pub(super) fn cut_last(&mut self, inode: &mut Inode, from: u64) -> Result<bool> {
@@ -206,6 +231,11 @@ impl Store {
 
     /// Removes a range from an inode's map in memory and gives back its blocks; an extent tree is settled, too.
     pub fn cut(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<()> {
+        self.cut_blocks(inode, from, to)?;
+        if inode.has(flag::EXTENTS) { self.settle(inode) } else { Ok(()) }
+    }
+
+    fn cut_blocks(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<()> {
         let buffered = inode.kind() != Kind::File;
         let mut gone: SmallVec<[(u64, u32); 4]> = SmallVec::new();
         self.tree(inode)?.cut(from, to, |at, len| gone.push((at, len)));
@@ -214,6 +244,6 @@ impl Store {
                 inode.blocks.saturating_sub(u64::from(len) * u64::from(self.geometry.block_bytes / 512));
             self.give_blocks(at, len, buffered)?;
         }
-        if inode.has(flag::EXTENTS) { self.settle(inode) } else { Ok(()) }
+        Ok(())
     }
 }

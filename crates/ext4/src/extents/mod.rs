@@ -37,6 +37,16 @@ pub(super) struct Extent {
     pub at: u64,
 }
 
+impl Spot {
+    /// The block of the file up to which it is so.
+    pub fn end(&self) -> u64 {
+        match self {
+            Spot::Extent(extent) => extent.end(),
+            Spot::Hole(end) => *end,
+        }
+    }
+}
+
 impl Extent {
     /// A run; `len` is at most [`EXTENT_MAX`].
     pub fn new(block: u32, at: u64, len: u32, unwritten: bool) -> Extent {
@@ -340,6 +350,18 @@ impl Extents {
         {
             leaf.extents[place].len += next.len;
             leaf.extents.remove(place + 1);
+        }
+    }
+
+    /// Makes sure that no block on the device is named twice, by the extents or among `nodes`; the error is the block.
+    pub fn check_apart(&self, nodes: &[u64]) -> std::result::Result<(), u64> {
+        let nodes = nodes.iter().map(|node| (*node, 1));
+        let mut runs: SmallVec<[(u64, u64); 8]> =
+            self.iter().map(|extent| (extent.at, extent.len.into())).chain(nodes).collect();
+        runs.sort_unstable();
+        match runs.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+            None => Ok(()),
+            Some(pair) => Err(pair[1].0),
         }
     }
 

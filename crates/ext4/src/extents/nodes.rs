@@ -133,8 +133,15 @@ impl Extents {
         leaves.chain(self.index.iter().rev().take(SPARE_MAX).copied())
     }
 
+    /// Blocks of nodes that may be spare once `from..to` is cut.
+    pub fn nodes_around(&self, from: u32, to: u64) -> impl Iterator<Item = u64> + '_ {
+        let last = self.leaf_of((to - 1).min(u32::MAX.into()) as u32) + 1;
+        let leaves = &self.leaves[self.leaf_of(from).saturating_sub(1)..=last.min(self.leaves.len() - 1)];
+        let leaves = leaves.iter().map(|leaf| leaf.node).filter(|node| *node != 0);
+        leaves.chain(self.index.iter().rev().take(SPARE_MAX).copied())
+    }
+
     /// Blocks of nodes in use.
-    #[cfg(test)]
     pub fn nodes(&self) -> impl Iterator<Item = u64> + '_ {
         let leaves = self.leaves.iter().map(|leaf| leaf.node).filter(|node| *node != 0);
         leaves.chain(self.index.iter().copied())

@@ -1,6 +1,7 @@
 //! Cuts in which a read fails, or of maps that are damaged: they change nothing, or end a step early.
 
-use super::tests::{BLOCK, NOW, check_cut, made};
+use super::tests::{BLOCK, NOW, check_cut, made, run};
+use crate::inode::flag;
 use crate::{Ext4, OpenOptions, ROOT_INO};
 use bimetal_base::time::Time;
 use bimetal_base::units::Ino;
@@ -95,7 +96,7 @@ fn a_read_that_fails_in_a_cut_of_a_tree_leaves_a_whole_one() {
     let mut fs = Ext4::open(disk.clone(), OpenOptions::default()).unwrap();
     let (ino, _) = fs.lookup(ROOT_INO, b"victim").unwrap().unwrap();
     for block in (69_000..69_900).step_by(2) {
-        fs.punch(ino, block, 1).unwrap();
+        fs.punch(ino, block, 1, 1).unwrap();
         if fs.dirty_blocks() > 100 {
             fs.commit_here().unwrap();
         }
@@ -178,13 +179,108 @@ fn a_damaged_map_is_refused_or_cut_and_never_in_part() {
     assert!(refused > 5 && cut > 2, "{refused} refused, {cut} cut");
 }
 
+/// An end that no block map has: extents take its place, as they do when data is written there.
 #[test]
-fn a_file_with_a_block_map_becomes_no_longer_than_that_reaches() {
+fn a_file_that_outgrows_its_block_map_gets_extents() {
     let Some(image) = made() else { return };
     let (disk, mut fs, ino) = failing(&image, u64::MAX);
     let most = super::size_max(BLOCK as u32);
-    assert!(matches!(fs.truncate(ino, most + 1, NOW), Err(Error::TooLarge)));
     assert!(fs.truncate(ino, most, NOW).unwrap());
+    assert!(!fs.inode(ino).unwrap().has(flag::EXTENTS));
+    fs.commit_here().unwrap();
+    check_cut(&disk.image(), "as long as a map can be");
+    let (credits, free) = (fs.credits_to_resize(ino, most + 1).unwrap(), fs.statfs().free);
+    assert!(fs.truncate(ino, most + 1, NOW).unwrap());
+    assert!(fs.inode(ino).unwrap().has(flag::EXTENTS));
+    assert!(fs.dirty_blocks() as u64 <= credits, "{} of {credits}", fs.dirty_blocks());
+    assert!(free > 0);
     fs.close(NOW).unwrap();
-    check_cut(&disk.image(), "as long as can be");
+    check_cut(&disk.image(), "longer");
+}
+
+/// A hole is made of whole units of a file, whichever read fails: it ends between two, or nothing has changed.
+#[test]
+fn a_read_that_fails_while_a_hole_is_made_leaves_whole_units() {
+    let Some(image) = made() else { return };
+    // What it has for its map is read when it gets extents, so that nothing is left to fail.
+    let (disk, mut fs, ino) = failing(&image, u64::MAX);
+    fs.punch(ino, 399, 1, 1).unwrap();
+    fs.close(NOW).unwrap();
+    let image = disk.image();
+    let (mut told, mut early) = (0, 0);
+    for nth in (0..10).chain((10..200).step_by(5)) {
+        let (disk, mut fs, ino) = failing(&image, nth);
+        let (mut at, end) = (400, 69_996);
+        while at < end {
+            let (before, was) = (shape(&mut fs, ino), fs.dirty_blocks());
+            match fs.punch(ino, at, end - at, 4) {
+                Ok(to) => {
+                    early += u32::from(to < end && fs.dirty_blocks() < was + fs.step_blocks());
+                    assert!(to % 4 == 0 && to > at, "read {nth}: {at} to {to}");
+                    at = to;
+                    fs.commit_here().unwrap();
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::Io { .. }), "{error}");
+                    assert_eq!(shape(&mut fs, ino), before, "read {nth}");
+                    told += 1;
+                }
+            }
+        }
+        fs.close(NOW).unwrap();
+        check_cut(&disk.image(), &format!("read {nth}"));
+    }
+    assert!(told > 0 && early > 2, "{told} told, {early} steps ended early: nothing is shown");
+}
+
+/// What was cut and is not free yet does not come back with a file that grows again.
+#[test]
+fn a_file_that_grows_while_it_is_being_cut_has_nothing_of_what_was_cut() {
+    let Some(image) = made() else { return };
+    for trees in [false, true] {
+        let (disk, mut fs, ino) = failing(&image, u64::MAX);
+        if trees {
+            fs.punch(ino, 41, 1, 1).unwrap();
+            fs.commit_here().unwrap();
+        }
+        let size = fs.inode(ino).unwrap().size;
+        assert!(!fs.truncate(ino, BLOCK, NOW).unwrap(), "cut in one step: nothing is shown");
+        assert!(fs.is_being_cut(ino).unwrap());
+        let mut steps = 0;
+        while !fs.truncate(ino, size, NOW).unwrap() {
+            fs.commit_here().unwrap();
+            check_cut(&disk.image(), "being cut");
+            steps += 1;
+        }
+        assert!(steps > 0 && !fs.is_being_cut(ino).unwrap());
+        let inode = fs.inode(ino).unwrap().size;
+        assert_eq!((inode, fs.next_data(ino, 1).unwrap()), (size, None));
+        fs.close(NOW).unwrap();
+        check_cut(&disk.image(), "grown");
+    }
+}
+
+/// An orphan that leads to free blocks, made by hand: it stays, and all else is there.
+#[test]
+fn an_orphan_that_cannot_be_freed_keeps_nobody_out() {
+    let Some(image) = made() else { return };
+    let (disk, mut fs, ino) = failing(&image, u64::MAX);
+    fs.unlink(ROOT_INO, b"victim", NOW).unwrap();
+    fs.commit_here().unwrap();
+    let slot = fs.inodes.find(ino).unwrap();
+    let node = *fs.inodes.entry(slot).inode.legacy.last().unwrap();
+    drop(fs);
+    let device: &dyn BlockDevice = &*disk;
+    device.write(node * BLOCK, vec![0xA5; BLOCK as usize]).unwrap();
+    for _ in 0..2 {
+        let mut fs = Ext4::open(disk.clone(), OpenOptions::default()).unwrap();
+        assert_eq!(fs.lookup(ROOT_INO, b"victim").unwrap(), None);
+        fs.unlink(ROOT_INO, b"lost+found", NOW).unwrap_err();
+        fs.close(NOW).unwrap();
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), disk.image()).unwrap();
+    let (code, said) = run("/usr/sbin/e2fsck", &["-fy"], file.path()).unwrap();
+    assert!(code == 1, "{said}");
+    check_cut(&std::fs::read(file.path()).unwrap(), "mended");
 }

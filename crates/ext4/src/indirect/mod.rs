@@ -7,8 +7,9 @@
 
 use crate::buffers::Seal;
 use crate::extents::{EXTENT_MAX, Extent, Extents};
-use crate::inode::Inode;
+use crate::inode::{Inode, flag};
 use crate::le::{get32, put32};
+use crate::space::Claim;
 use crate::store::Store;
 use bimetal_base::{Error, Result};
 
@@ -109,14 +110,35 @@ enum Last {
     Empty { node: u64, place: Place, start: u64 },
 }
 
+/// Whether a file has a block map that does not reach as far as `size` bytes.
+pub(super) fn is_outgrown(inode: &Inode, size: u64, block_bytes: u32) -> bool {
+    !inode.has(flag::EXTENTS) && size > size_max(block_bytes)
+}
+
 /// The size that a file with a block map can have at most, bytes.
-pub(super) fn size_max(block_bytes: u32) -> u64 {
+fn size_max(block_bytes: u32) -> u64 {
     let per_node = u64::from(block_bytes / 4);
     let blocks: u64 = (0..ROOTS).map(|index| per_node.pow(depth_of(index))).sum();
     blocks.min(u64::from(u32::MAX)) * u64::from(block_bytes)
 }
 
 impl Store {
+    /// Makes sure that a file may have `size` bytes: one with a block map that does not reach that far gets extents.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] if the file system has no extents; [`Error::NoSpace`], [`Error::Corrupt`]; what reading says.
+    pub fn let_reach(&mut self, inode: &mut Inode, size: u64) -> Result<()> {
+        if !is_outgrown(inode, size, self.geometry.block_bytes) {
+            return Ok(());
+        }
+        if !self.geometry.features.extents() {
+            return Err(Error::TooLarge);
+        }
+        let nodes = self.tree(inode)?.missing_nodes() as u64;
+        self.space.check_room(nodes, Claim::Ordinary)?;
+        self.tree_mut(inode).map(drop)
+    }
+
     /// Takes off the end of a block map what one node of it holds at or after block `from` of the file, or a node that holds
     /// nothing: at most one extent of data. `false` if there was nothing. Nothing has changed if it fails.
     ///
@@ -258,24 +280,11 @@ pub(super) fn read(
     if let Some(run) = walk.run.take() {
         walk.extents.insert(run);
     }
-    check_apart(&walk)?;
+    walk.extents.check_apart(&walk.nodes).map_err(|at| {
+        let why = "two pointers lead to one block";
+        Error::corrupt("a block map", why, format!("inode {ino}, block {at}"))
+    })?;
     Ok((walk.extents, walk.nodes))
-}
-
-/// No two pointers of a map may lead to one block.
-fn check_apart(walk: &Walk) -> Result<()> {
-    let nodes = walk.nodes.iter().map(|node| (*node, 1));
-    let mut runs: Vec<(u64, u64)> =
-        walk.extents.iter().map(|extent| (extent.at, extent.len.into())).chain(nodes).collect();
-    runs.sort_unstable();
-    match runs.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
-        None => Ok(()),
-        Some(pair) => Err(Error::corrupt(
-            "a block map",
-            "two pointers lead to one block",
-            format!("inode {}, block {}", walk.ino, pair[1].0),
-        )),
-    }
 }
 
 #[cfg(test)]

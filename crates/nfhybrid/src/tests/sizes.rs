@@ -182,3 +182,57 @@ fn a_file_that_was_not_synced_has_a_size_it_had() {
         fs.abandon();
     }
 }
+
+/// A file whose cut takes several transactions, and another client that writes, reserves or makes it longer between two of
+/// them: what was cut never comes back, at no power cut either.
+#[test]
+fn what_comes_to_a_file_that_is_being_cut_finds_nothing_of_what_was_cut() {
+    let options = ["-b", "1024", "-g", "512", "-N", "200", "-m", "0", "-J", "size=1", "-O", "^64bit"];
+    for round in 0..3 {
+        let Some((disk, ssd)) = halves_with(26, 16, &ssd::Config::default(), &options) else { return };
+        let fs = Arc::new(open(&disk, Some(&ssd), manual()).unwrap());
+        let ino = create(&fs, "f", b"");
+        const KEPT: u64 = 4096;
+        const OLD: u64 = 18 << 20;
+        for at in (0..OLD).step_by(1 << 16) {
+            write(&fs, ino, at, &[0xAA; 60 << 10]).unwrap();
+            fs.commit().unwrap();
+        }
+        let ends = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (other, stop) = (fs.clone(), ends.clone());
+        let committing = std::thread::spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                other.commit().unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        // The first step of a cut, as `setattr` makes it.
+        {
+            let mut core = fs.shared.core.lock();
+            let now = core.wall();
+            assert!(!fs.shared.set_size(&mut core, ino, KEPT, now).unwrap(), "one step: nothing is shown");
+        }
+        match round {
+            0 => assert_eq!(write(&fs, ino, OLD, b"new").unwrap(), 3),
+            1 => drop(fs.setattr(ino, &SetAttr { size: Some(OLD + 3), ..SetAttr::default() }).unwrap()),
+            _ => fs.fallocate(ino, KEPT, OLD + 3 - KEPT, Fallocate::Reserve { keep_size: false }).unwrap(),
+        }
+        let check = |found: &[u8], what: &str| {
+            assert_eq!(found.len() as u64, OLD + 3, "round {round}, {what}");
+            let (kept, rest) = found.split_at(KEPT as usize);
+            assert!(kept.iter().all(|byte| *byte == 0xAA), "round {round}, {what}");
+            let old = rest[..(OLD - KEPT) as usize].iter().position(|byte| *byte != 0);
+            assert_eq!(old, None, "round {round}, {what}");
+        };
+        check(&contents(&fs, "f"), "now");
+        fs.fsync(ino, false).unwrap().get().unwrap();
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        committing.join().unwrap();
+        let [disk, ssd] = [disk.image(), ssd.image()].map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+        let again = open(&disk, Some(&ssd), manual()).unwrap();
+        check(&contents(&again, "f"), "after a cut");
+        again.shutdown().unwrap();
+        full::check_disk(&disk);
+        fs.shutdown().unwrap();
+    }
+}
