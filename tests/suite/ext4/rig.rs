@@ -161,7 +161,7 @@ impl Rig {
     pub fn punch(&mut self, ino: Ino, block: u64, len: u64) -> Result<()> {
         let mut at = block;
         while at < block + len {
-            at = self.fs.punch(ino, at, block + len - at)?;
+            at = self.fs.punch(ino, at, block + len - at, 1)?;
             self.commit_if_large();
         }
         Ok(())
