@@ -70,7 +70,8 @@ const NOBODYS: &str = "no driver has it; if the superblock is damaged, e2fsck -f
                        copy of it";
 
 /// What helps where nobody meant the feature, which no tool takes away.
-const MENDED: &str = "; if the bit is there by mistake, e2fsck -f takes the disk in order";
+const MENDED: &str = "; if the bit is there by mistake, e2fsck -f takes the disk in order, or, where it leaves the bit, \
+                      debugfs -w -R 'feature -NAME' DISK and e2fsck -f";
 
 const UNKNOWN: &str = "they are not known; a newer program made it, or the superblock is damaged: e2fsck -f -b 32768 (8193 where \
                        blocks have 1 KiB) goes by a copy of it";

@@ -92,6 +92,8 @@ pub struct Ext4 {
     inodes: Inodes,
     /// Neighbours on the orphan list: the one before (0: it is the head) and the one after.
     orphans: FxHashMap<u32, (u32, u32)>,
+    /// Orphans of an earlier mount that were freed by this one.
+    adopted: Vec<Ino>,
     /// Blocks freed in transactions that are frozen but not on the disk.
     pending: VecDeque<(u64, Vec<(DiskBlock, u32)>)>,
     /// The whole block the superblock is in.

@@ -15,11 +15,12 @@ use super::inode::Inode;
 use super::inodes::Inodes;
 use super::journal::Journal;
 use super::store::Store;
-use super::superblock::{PAIRING_BYTES, SUPER_BYTES, SUPER_OFFSET, Superblock};
+use super::superblock::{PAIRING_BYTES, ROOT_INO, SUPER_BYTES, SUPER_OFFSET, Superblock};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::DiskBlock;
 use bimetal_base::{Error, Result};
 use bimetal_media::BlockDevice;
+use bimetal_vfs::Kind;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -172,10 +173,22 @@ impl Ext4 {
             Ext4::assemble((store, Inodes::new(options.cache.inodes)), journal, &journal_blocks, found)?;
         let in_order = !found.in_use && fs.store.sb.last_orphan() == 0 && !fs.store.sb.orphan_present();
         fs.unmarked = options.lazily && in_order && !options.read_only;
+        fs.check_root()?;
         if !options.read_only && !fs.unmarked {
             fs.begin_writing(options.now)?;
         }
         Ok(fs)
+    }
+
+    /// Without its root nothing can be reached.
+    fn check_root(&mut self) -> Result<()> {
+        let damaged = |why: String| Error::corrupt("the root directory", why, format!("inode {ROOT_INO}"));
+        match self.inode(ROOT_INO) {
+            Ok(root) if root.kind() == Kind::Dir => Ok(()),
+            Ok(_) => Err(damaged("its inode is of another kind".into())),
+            Err(error @ (Error::Stale | Error::Corrupt { .. })) => Err(damaged(error.to_string())),
+            Err(error) => Err(error),
+        }
     }
 
     fn assemble(
@@ -198,6 +211,7 @@ impl Ext4 {
             inodes,
             store,
             orphans: FxHashMap::default(),
+            adopted: Vec::new(),
             pending: VecDeque::new(),
             super_block,
             backup,

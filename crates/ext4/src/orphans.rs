@@ -82,6 +82,20 @@ impl Ext4 {
         Ok(self.inodes.entry(slot).being_cut)
     }
 
+    /// Goes on with the cut of a file by a step; `true` if nothing of it is left.
+    ///
+    /// # Errors
+    /// As [`Ext4::truncate`].
+    pub fn finish_cut(&mut self, ino: Ino) -> Result<bool> {
+        let slot = self.load(ino)?;
+        if !self.inodes.entry(slot).being_cut {
+            return Ok(true);
+        }
+        let slot = self.load_dirty(ino)?;
+        let size = self.inodes.entry(slot).inode.size;
+        self.resize(slot, size)
+    }
+
     /// The slot of an inode that may be without names, marked as changed.
     fn load_dirty_orphan(&mut self, ino: Ino) -> Result<u32> {
         self.store.check_writable()?;
@@ -150,6 +164,10 @@ impl Ext4 {
         for ino in &filed {
             if !self.orphans.contains_key(&(ino.0 as u32)) {
                 self.add_orphan(*ino)?;
+                if let Some(slot) = self.inodes.find(*ino) {
+                    let entry = self.inodes.entry(slot);
+                    entry.being_cut = entry.inode.nlink > 0;
+                }
             }
         }
         if self.store.sb.orphan_present() {
@@ -175,6 +193,11 @@ impl Ext4 {
         Ok(())
     }
 
+    /// The orphans of an earlier mount that were freed when this was opened: whatever else is known of them is old.
+    pub fn take_adopted(&mut self) -> Vec<Ino> {
+        std::mem::take(&mut self.adopted)
+    }
+
     /// A step towards the end of an orphan; `true` if it was the last.
     fn finish_orphan(&mut self, ino: Ino) -> Result<bool> {
         let Some(slot) = self.inodes.find(ino).filter(|_| self.orphans.contains_key(&(ino.0 as u32))) else {
@@ -182,14 +205,14 @@ impl Ext4 {
         };
         let inode = &self.inodes.entry(slot).inode;
         if inode.nlink == 0 {
-            return self.release(ino);
+            let freed = self.release(ino)?;
+            self.adopted.extend(freed.then_some(ino));
+            return Ok(freed);
         }
-        let size = inode.size;
-        if inode.kind() == Kind::File {
-            self.mark(slot)?;
-            return self.resize(slot, size);
+        match inode.kind() {
+            Kind::File => self.finish_cut(ino),
+            _ => self.remove_orphan(ino).map(|()| true),
         }
-        self.remove_orphan(ino).map(|()| true)
     }
 
     /// Walks the list in the superblock and the inodes, and remembers it.
@@ -207,7 +230,8 @@ impl Ext4 {
             let inode = self.store.read_inode(at)?;
             let next = inode.dtime;
             let slot = self.inodes.insert(inode);
-            self.inodes.entry(slot).orphan = true;
+            let entry = self.inodes.entry(slot);
+            (entry.orphan, entry.being_cut) = (true, entry.inode.nlink > 0);
             self.orphans.insert(ino, (prior, next));
             list.push(at);
             (prior, ino) = (ino, next);

@@ -28,13 +28,13 @@ impl Shared {
         let mut core = self.admitted_to_set(ino, set)?;
         core.check_setattr(ino, set)?;
         let now = core.wall();
-        if let Some(size) = set.size {
-            while !self.set_size(&mut core, ino, size, now)? {
-                let op = core.ops.last();
-                drop(core);
-                self.await_disk(op)?;
-                core = self.admitted_to_set(ino, set)?;
-            }
+        if let Some(size) = set.size
+            && !self.set_size(&mut core, ino, size, now)?
+        {
+            // It has its size; what comes to it now comes after the cut.
+            drop(core);
+            self.finish_cut(ino)?;
+            core = self.admitted_to_set(ino, set)?;
         }
         self.set_attributes(&mut core, ino, set, now)?;
         let attr = core.attr(ino)?;
@@ -43,14 +43,15 @@ impl Shared {
     }
 
     fn admitted_to_set(&self, ino: Ino, set: &SetAttr) -> Result<MutexGuard<'_, Core>> {
-        self.admitted(ino, |core| {
+        let need = |core: &mut Core| {
             let blocks = core.ext4.credits_for_attributes() + core.ext4.credits_for_xattrs();
             let cut = match set.size {
                 Some(size) => self.credits_to_cut(core, ino, size)?,
                 None => Credits::default(),
             };
             Ok(Credits { journal: blocks + cut.journal, ..cut })
-        })
+        };
+        if set.size.is_some() { self.admitted_whole(ino, need) } else { self.admitted(ino, need) }
     }
 
     /// The credits of a change of extended attributes, of so many bytes.

@@ -236,6 +236,73 @@ fn rescue_gives_no_file_what_another_one_was_that_had_its_inode_number() {
     assert_eq!(right, 1);
 }
 
+/// Files that a commit brought to both halves, whose names the SSD has in its log alone; one was fsynced when it was shorter.
+#[test]
+fn rescue_has_what_was_committed_under_the_names_that_only_the_log_has() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let mut files: Files = (0..20).map(|n| (format!("f{n}"), pattern(n, 300 + n * 2000))).collect();
+    for (name, bytes) in &files {
+        create(&fs, name, bytes);
+    }
+    let grown = create(&fs, "grown", &[1; 100]);
+    fsync(&fs, grown);
+    fs.write(grown, 100, &pattern(50, 50_000), false).unwrap().get().unwrap();
+    fs.commit().unwrap();
+    let image = ssd.image();
+    fs.abandon();
+    files.insert("grown".into(), [vec![1; 100], pattern(50, 50_000)].concat());
+    let (rescued, right) = rescued_of(&image, &files);
+    assert_eq!((right, rescued.partial, rescued.nameless), (files.len(), 0, 0), "{rescued:?}");
+}
+
+#[test]
+fn a_disk_whose_root_is_blank_is_refused_and_named() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), disk.image()).unwrap();
+    let tool = ["-w", "-R", "clri <2>"];
+    assert!(
+        std::process::Command::new("/usr/sbin/debugfs")
+            .args(tool)
+            .arg(file.path())
+            .status()
+            .unwrap()
+            .success()
+    );
+    let disk = Arc::new(Ram::from_bytes("disk", std::fs::read(file.path()).unwrap()));
+    let before = disk.image();
+    let error = open(&disk, Some(&ssd), manual()).err().unwrap().to_string();
+    assert!(error.contains("the root directory") && error.contains("e2fsck"), "{error}");
+    assert!(disk.image() == before, "a refused mount changed something");
+}
+
+/// `fsck --deep` after a crash with files that were unlinked and open: their copies are nobody's, and go with the mount.
+#[test]
+fn copies_of_files_that_were_unlinked_when_the_power_went_are_gone_with_them() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    for n in 0..5 {
+        let ino = create(&fs, &format!("f{n}"), &pattern(n, 9_000));
+        fsync(&fs, ino);
+    }
+    fs.commit().unwrap();
+    let copies = |fs: &NfHybrid| fs.shared.core.lock().ssd.as_ref().map_or(0, |ssd| ssd.inodes().count());
+    let before = copies(&fs);
+    assert!(before >= 5, "{before} copies: nothing is shown");
+    // Whoever has them open keeps them.
+    (0..5).for_each(|n| fs.unlink(ROOT_INO, format!("f{n}").as_bytes()).unwrap());
+    fs.commit().unwrap();
+    let [disk, ssd] = [&disk, &ssd].map(|half| Arc::new(Ram::from_bytes("half", half.image())));
+    fs.abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert_eq!(copies(&fs), before - 5);
+    fs.scrub_start();
+    let found = fs.scrub(&scrub::Step { bytes: u64::MAX, compare: true, heal: false }).unwrap();
+    assert!(found.bad.is_empty(), "{:?}", found.bad);
+    fs.shutdown().unwrap();
+}
+
 #[test]
 fn rescue_knows_what_was_punched_and_what_was_exchanged() {
     let Some((disk, ssd)) = halves(32, 16) else { return };

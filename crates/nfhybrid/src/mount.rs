@@ -257,6 +257,10 @@ impl Shared {
             return Ok(());
         }
         core.ext4.mark_in_use(self.clock.wall())?;
+        let before = core.ops.committed() + 1;
+        for ino in core.ext4.take_adopted() {
+            core.aftermath.touch(Touched { ino, frames: 0..u64::MAX, before });
+        }
         drop(core);
         let applied = self
             .bring_to_disk(&joined.recovery(options))

@@ -214,6 +214,7 @@ impl Shared {
     fn put_as_of(&self, core: &mut Core, ino: Ino, offset: u64, bytes: &[u8], size: u64) -> Result<()> {
         self.put(core, ino, offset, bytes, size)?;
         let reach = size.min(offset + bytes.len() as u64);
+        core.ext4.let_reach(ino, reach)?;
         let inode = core.ext4.inode_mut(ino)?;
         inode.size = inode.size.max(reach);
         core.dirty.add(bytes.len() as u64);
@@ -301,6 +302,10 @@ impl Shared {
             Record::Truncate { ino, size, old, at } => {
                 // Where the cut-off data never arrived there is nothing to cut, and nothing to fill with zeros.
                 let here = core.ext4.inode(Ino(ino))?.size;
+                if size >= old && here < old {
+                    // Nor do zeros take the place of data that never arrived: who has it says how long the file is.
+                    return Ok(true);
+                }
                 let size = if size < old { size.min(here) } else { size };
                 return self.set_size(core, Ino(ino), size, stamp(at));
             }
@@ -310,8 +315,12 @@ impl Shared {
             Record::Fallocate { ino, what, offset, len, size, at } => {
                 let end = offset.checked_add(len).ok_or(Error::TooLarge)?;
                 let what = fallocate_of(what, op)?;
-                if op <= sizes.complete {
-                    // What was punched at its end is in no record of its contents.
+                let grows = matches!(
+                    what,
+                    Fallocate::Reserve { keep_size: false } | Fallocate::Zero { keep_size: false }
+                );
+                if op <= sizes.complete && grows {
+                    core.ext4.let_reach(Ino(ino), size)?;
                     let inode = core.ext4.inode_mut(Ino(ino))?;
                     inode.size = inode.size.max(size);
                 }
@@ -341,6 +350,7 @@ impl Shared {
                 if is_cut && !self.set_size(core, Ino(ino), size, stamp(ctime))? {
                     return Ok(false);
                 }
+                core.ext4.let_reach(Ino(ino), size)?;
                 let inode = core.ext4.inode_mut(Ino(ino))?;
                 inode.size = size;
                 inode.mode = inode.mode & !0o7777 | perm & 0o7777;

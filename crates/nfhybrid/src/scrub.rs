@@ -111,6 +111,10 @@ impl Shared {
             let bytes = stretch.sums.len() as u64 * self.ssd_block_bytes as u64;
             scrubbed.bytes += bytes;
             self.core.lock().counters.scrubbed_bytes += bytes;
+            if step.compare && !self.core.lock().has_inode(stretch.ino)? {
+                self.drop_leftover(&stretch, step.heal);
+                continue;
+            }
             let sums = self.read_sums(&mut stretch)?;
             for (index, why) in self.verify(&stretch, &sums, step.compare)? {
                 let sum = sums[index as usize];
@@ -168,7 +172,15 @@ impl Shared {
             Err(_) => (0..stretch.sums.len()).map(|i| device.read(at + (i * size) as u64, size)).collect(),
         };
         let disk = match compare && stretch.found.state == CopyState::Both {
-            true => Some(self.disk_contents(stretch)?),
+            true => match self.disk_contents(stretch) {
+                Err(gone @ Error::Gone { .. }) => return Err(gone),
+                // An error of that file's, and of no other.
+                Err(error) => {
+                    let why = format!("what the disk has cannot be read: {error}");
+                    return Ok((0..stretch.sums.len() as u32).map(|index| (index, why.clone())).collect());
+                }
+                Ok(contents) => Some(contents),
+            },
             false => None,
         };
         let judge = |(index, block): (usize, Result<Bytes>)| {
@@ -223,6 +235,19 @@ impl Shared {
         Ok(contents)
     }
 
+    /// Copies of a file that is gone are no damage, only room that is not used.
+    fn drop_leftover(&self, stretch: &Stretch, heal: bool) {
+        let core = &mut *self.core.lock();
+        let op = core.ops.last();
+        if let (Some(ssd), true) = (core.ssd.as_mut(), heal) {
+            let size = self.ssd_block_bytes as u64;
+            let first = u64::from(stretch.file_block) * size / FRAME as u64;
+            let end =
+                ((u64::from(stretch.file_block) + stretch.sums.len() as u64) * size).div_ceil(FRAME as u64);
+            self.unbind(ssd, op, stretch.ino, first..end);
+        }
+    }
+
     /// Looks at a bad block again, counts it, and drops it if that is asked for and the disk has it. `None` if it is
     /// another block by now.
     fn condemn(
@@ -252,6 +277,17 @@ impl Shared {
         }
         core.counters.scrub_bad += 1;
         Ok(Some(BadCopy { ino: stretch.ino.0, file_block, ssd_block, why, on_disk, dropped }))
+    }
+}
+
+impl Core {
+    /// Whether the disk has an inode; one that is damaged is there.
+    fn has_inode(&mut self, ino: Ino) -> Result<bool> {
+        match self.ext4.inode(ino) {
+            Err(Error::Stale | Error::NotFound) => Ok(false),
+            Err(gone @ Error::Gone { .. }) => Err(gone),
+            _ => Ok(true),
+        }
     }
 }
 

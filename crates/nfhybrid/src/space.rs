@@ -51,7 +51,7 @@ impl Shared {
         Ok(done)
     }
 
-    /// As [`Shared::admitted`], to change what a file holds: once nothing of it is left that was cut ([`Shared::set_size`]).
+    /// As [`Shared::admitted`], to change what a file holds: once nothing of it is left that was cut.
     pub(super) fn admitted_whole(
         &self,
         ino: Ino,
@@ -63,14 +63,20 @@ impl Shared {
                 return Ok(core);
             }
             drop(core);
+            self.finish_cut(ino)?;
+        }
+    }
+
+    /// Frees what is left of what was cut off a file, in steps with credits of their own. Nobody changes what it holds before that.
+    pub(super) fn finish_cut(&self, ino: Ino) -> Result<()> {
+        loop {
             let mut core = self.admitted(ino, |core| self.credits_to_cut(core, ino, 0))?;
-            let inode = core.ext4.inode(ino)?;
-            let (size, mtime) = (inode.size, inode.mtime);
-            if !self.set_size(&mut core, ino, size, mtime)? {
-                let op = core.ops.last();
-                drop(core);
-                self.await_disk(op)?;
+            if !core.ext4.is_being_cut(ino)? {
+                return Ok(());
             }
+            core.begin();
+            core.ext4.finish_cut(ino)?;
+            self.wake_if_due(&mut core);
         }
     }
 
@@ -338,6 +344,10 @@ impl Shared {
         let grows =
             matches!(what, Fallocate::Reserve { keep_size: false } | Fallocate::Zero { keep_size: false });
         let size = if grows { old.max(reached) } else { old };
+        if size > old {
+            // Its new end is not known without what came before.
+            core.carry(ino);
+        }
         let inode = core.ext4.inode_mut(ino)?;
         inode.size = size;
         inode.mtime = now;

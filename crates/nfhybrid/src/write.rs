@@ -125,6 +125,7 @@ impl Shared {
         let written = offset / block_bytes..end.div_ceil(block_bytes);
         let per_frame = self.blocks_per_frame;
         let blocks = |index: u64| blocks_within(index * per_frame, per_frame, &written);
+        core.ext4.let_reach(ino, end)?;
         self.put_pages(core, ino, (offset, data), pages, Reach { blocks: &blocks, file: end })?;
         core.begin();
         core.dirty.add(data.len() as u64);

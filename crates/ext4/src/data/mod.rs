@@ -8,6 +8,7 @@ mod tree;
 use super::Ext4;
 use super::credits::{PREALLOCATE_RUNS, has_tree};
 use super::extents::{EXTENT_MAX, Extent, Spot, UNWRITTEN_MAX};
+use super::indirect;
 use super::inode::flag;
 use super::space::{Claim, SHORT_FILE_BYTES};
 use bimetal_base::time::Stamp;
@@ -245,6 +246,21 @@ impl Ext4 {
         let inode = &mut self.inodes.entry(slot).inode;
         (inode.mtime, inode.ctime) = (now, now);
         Ok(done)
+    }
+
+    /// Makes sure that a file may have `size` bytes, of which the caller is to tell its inode: a block map that does not reach that
+    /// far gives way to extents.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] if the file system has no extents; [`Error::NoSpace`]; as [`Ext4::inode_mut`].
+    pub fn let_reach(&mut self, ino: Ino, size: u64) -> Result<()> {
+        let slot = self.load(ino)?;
+        let block_bytes = self.block_bytes();
+        if !indirect::is_outgrown(&self.inodes.entry(slot).inode, size, block_bytes) {
+            return Ok(());
+        }
+        let slot = self.load_dirty(ino)?;
+        self.store.let_reach(&mut self.inodes.entry(slot).inode, size)
     }
 
     /// Sets the size of a cached inode, marked as changed, and frees what is past it; `false` if not all. Nothing has changed if

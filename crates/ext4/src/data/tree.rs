@@ -146,6 +146,7 @@ impl Store {
     ) -> Result<PlacedRuns> {
         self.mapped_tree(inode)?;
         self.tree_mut(inode)?;
+        self.check_cut(inode, from, to)?;
         self.space.check_room(to - u64::from(from), claim)?;
         let growth = (claim == Claim::Ordinary).then_some((claim, 1));
         let found = self.take_for(inode, &[(from, to)], (EXTENT_MAX, usize::MAX), growth)?;
@@ -190,11 +191,11 @@ impl Store {
         self.space.check_taken(&self.buffers, at, len)
     }
 
-    /// Makes a hole of `from..to`: all of it, or nothing has changed.
+    /// Makes sure that cutting `from..to` cannot fail half-way.
     ///
     /// # Errors
     /// As [`Store::check_taken`].
-    pub(super) fn punch_whole(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<()> {
+    fn check_cut(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<()> {
         let mut at = u64::from(from);
         while at < to {
             at = match self.tree(inode)?.spot(at as u32) {
@@ -207,7 +208,15 @@ impl Store {
             };
         }
         let nodes: SmallVec<[u64; 8]> = self.tree(inode)?.nodes_around(from, to).collect();
-        nodes.into_iter().try_for_each(|node| self.check_taken(node, 1))?;
+        nodes.into_iter().try_for_each(|node| self.check_taken(node, 1))
+    }
+
+    /// Makes a hole of `from..to`: all of it, or nothing has changed.
+    ///
+    /// # Errors
+    /// As [`Store::check_taken`].
+    pub(super) fn punch_whole(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<()> {
+        self.check_cut(inode, from, to)?;
         self.cut_blocks(inode, from, to)?;
         if let Err(error) = self.settle(inode) {
             tracing::warn!(ino = %inode.ino, %error, "a node for what is left of a file is to be found by the commit");

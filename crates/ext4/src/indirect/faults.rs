@@ -260,6 +260,37 @@ fn a_file_that_grows_while_it_is_being_cut_has_nothing_of_what_was_cut() {
     }
 }
 
+/// The power goes between two steps of a cut, and a read fails in the mount after it, which goes on.
+#[test]
+fn a_cut_that_an_error_left_undone_at_mount_is_done_before_the_file_grows() {
+    let Some(image) = made() else { return };
+    for trees in [false, true] {
+        let (disk, mut fs, ino) = failing(&image, u64::MAX);
+        if trees {
+            fs.punch(ino, 41, 1, 1).unwrap();
+            fs.commit_here().unwrap();
+        }
+        assert!(!fs.truncate(ino, BLOCK, NOW).unwrap());
+        fs.commit_here().unwrap();
+        let image = disk.image();
+        let mut undone = 0;
+        for nth in (0..400).step_by(7) {
+            let disk = Arc::new(Ram::from_bytes("disk", image.clone()));
+            let fails = Arc::new(Fails { disk: disk.clone(), left: AtomicU64::new(nth) });
+            let opened = Ext4::open(fails.clone(), OpenOptions::default());
+            fails.left.store(u64::MAX, Ordering::Relaxed);
+            let Ok(mut fs) = opened else { continue };
+            undone += u32::from(fs.is_being_cut(ino).unwrap());
+            while !fs.truncate(ino, 70_000 * BLOCK, NOW).unwrap() {
+                fs.commit_here().unwrap();
+            }
+            assert_eq!(fs.next_data(ino, 1).unwrap(), None, "trees {trees}, read {nth}");
+            fs.close(NOW).unwrap();
+        }
+        assert!(undone > 0, "trees {trees}: nothing is shown");
+    }
+}
+
 /// An orphan that leads to free blocks, made by hand: it stays, and all else is there.
 #[test]
 fn an_orphan_that_cannot_be_freed_keeps_nobody_out() {

@@ -1,6 +1,7 @@
 //! Files off an SSD half alone, when the disk half is lost: what its log and its copies hold.
 //!
-//! Nothing is written to the SSD. The copies are written first, then the log's operations in their order, then the
+//! Nothing is written to the SSD. The log's operations are run in their order, and each copy is written behind the operation as
+//! of which it is: it holds what all before it left, and what came later is over it. Then the
 //! files get the names the log has; those without are called by their inode numbers, in `by-inode`. What the SSD
 //! never had, or has with a wrong checksum, is a hole; `RESCUE.txt` lists the files with holes. Memory: a node and the
 //! spans of its data for each inode.
@@ -8,7 +9,7 @@
 mod names;
 
 use super::record::{Record, fallocate_of, kind_of, rename_of};
-use super::ssd::{CopyState, RecordBody, Resident, Ssd};
+use super::ssd::{CopyState, DupInode, RecordBody, Resident, Ssd};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -96,6 +97,21 @@ impl Node {
     }
 }
 
+/// Something the SSD has beside its log.
+struct Copy {
+    /// The operation as of which it is.
+    op: u64,
+    ino: Ino,
+    what: What,
+}
+
+enum What {
+    /// From this block of the file on.
+    Blocks(u32, Resident),
+    /// Size, permissions and owner.
+    Inode(Box<DupInode>),
+}
+
 struct Rescue {
     device: Arc<FileDevice>,
     block_bytes: u64,
@@ -144,13 +160,12 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
         nodes: BTreeMap::new(),
         done: Rescued { damaged: opened.lost.is_some(), notes: opened.notes, ..Rescued::default() },
     };
-    let mut inodes: Vec<Ino> = opened.ssd.inodes().collect();
-    inodes.sort_unstable();
-    for ino in inodes {
-        progress(format!("copies of inode {ino}"));
-        rescue.copies(&opened.ssd, ino)?;
-    }
+    let mut copies = rescue.copies(&opened.ssd)?.into_iter().peekable();
     for record in &opened.records {
+        while let Some(copy) = copies.next_if(|copy| copy.op < record.op) {
+            progress(format!("copies of inode {}", copy.ino));
+            rescue.copy(&opened.ssd, copy)?;
+        }
         progress(format!("operation {} of the log", record.op));
         match &record.body {
             RecordBody::Operation(bytes) => match Record::decode(bytes, record.op) {
@@ -162,6 +177,10 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
                 rescue.stretch(&opened.ssd, *ino, *file_block, found)?;
             }
         }
+    }
+    for copy in copies {
+        progress(format!("copies of inode {}", copy.ino));
+        rescue.copy(&opened.ssd, copy)?;
     }
     progress("names".into());
     rescue.name_all()?;
@@ -179,26 +198,44 @@ impl Rescue {
         file.map_err(|why| Error::io(path.display(), why))
     }
 
-    /// Writes the copies of an inode that the disk had, too.
-    fn copies(&mut self, ssd: &Ssd, ino: Ino) -> Result<()> {
-        let Some(inode) = ssd.read_dup_inode(self.device.as_ref(), ino)? else {
-            self.done
-                .notes
-                .push(format!("what the SSD has of inode {ino} is left out: its slot cannot be read"));
-            return Ok(());
-        };
-        if inode.mode & TYPE != REGULAR {
-            return Ok(());
+    /// The copies that the disk had, too, the oldest first; behind the last of an inode's what its slot says of it.
+    fn copies(&mut self, ssd: &Ssd) -> Result<Vec<Copy>> {
+        let mut copies = Vec::new();
+        let mut inodes: Vec<Ino> = ssd.inodes().collect();
+        inodes.sort_unstable();
+        for ino in inodes {
+            let Some(inode) = ssd.read_dup_inode(self.device.as_ref(), ino)? else {
+                let note = format!("what the SSD has of inode {ino} is left out: its slot cannot be read");
+                self.done.notes.push(note);
+                continue;
+            };
+            if inode.mode & TYPE != REGULAR {
+                continue;
+            }
+            let mut last = 0;
+            for (op, file_block, found) in ssd.residents_as_of(ino) {
+                last = last.max(op);
+                if found.state == CopyState::Both {
+                    copies.push(Copy { op, ino, what: What::Blocks(file_block, found) });
+                }
+            }
+            copies.push(Copy { op: last, ino, what: What::Inode(Box::new(inode)) });
         }
-        let node = self.nodes.entry(ino.0).or_default();
-        node.kind = Some(Kind::File);
-        (node.size, node.perm, node.owner) =
-            (inode.size, Some(inode.mode & 0o777), Some((inode.uid, inode.gid)));
-        let pieces: Vec<(u32, Resident)> = ssd.residents(ino).collect();
-        for (file_block, found) in pieces.into_iter().filter(|(_, found)| found.state == CopyState::Both) {
-            self.stretch(ssd, ino, file_block, found)?;
+        copies.sort_by_key(|copy| copy.op);
+        Ok(copies)
+    }
+
+    fn copy(&mut self, ssd: &Ssd, Copy { ino, what, .. }: Copy) -> Result<()> {
+        match what {
+            What::Blocks(file_block, found) => self.stretch(ssd, ino, file_block, found),
+            What::Inode(inode) => {
+                self.resize(ino.0, inode.size)?;
+                let node = self.nodes.entry(ino.0).or_default();
+                node.kind = Some(Kind::File);
+                (node.perm, node.owner) = (Some(inode.mode & 0o777), Some((inode.uid, inode.gid)));
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Writes blocks that lie one behind the other.

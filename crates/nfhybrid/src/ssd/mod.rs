@@ -459,6 +459,17 @@ impl Ssd {
         })
     }
 
+    /// The pieces of an inode, each with the operation as of which it is, at least.
+    pub fn residents_as_of(&self, ino: Ino) -> impl Iterator<Item = (u64, u32, Resident)> + '_ {
+        let last = self.last_number();
+        let pieces = self.residency.node(ino.0).into_iter().flat_map(|node| node.pieces.iter());
+        pieces.map(move |piece| {
+            let found = Resident { at: SsdBlock(piece.at.into()), len: piece.len(), state: piece.state() };
+            let op = last.saturating_sub(u64::from((last as u32).wrapping_sub(piece.tag)));
+            (op, piece.file_block, found)
+        })
+    }
+
     /// The inodes with blocks on the SSD, in no particular order.
     pub fn inodes(&self) -> impl Iterator<Item = Ino> + '_ {
         self.residency.all().map(|found| Ino(found.ino))

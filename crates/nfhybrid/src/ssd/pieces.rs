@@ -92,7 +92,9 @@ impl Piece {
 
     /// The piece with `next` added to its end, if that is possible.
     pub(super) fn extended(self, next: &Piece) -> Option<Piece> {
-        self.continues_in(next).then(|| Piece { tag: next.tag, ..self.with_len(self.len() + next.len()) })
+        // Where both halves have it, the older number: no part of it is older than that.
+        let tag = if tag_reached(self.tag, next.tag.into()) { self.tag } else { next.tag };
+        self.continues_in(next).then(|| Piece { tag, ..self.with_len(self.len() + next.len()) })
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::Command;
 
 mod admission;
 mod atime;
+mod cuts;
 mod explain;
 mod full;
 mod groups;
