@@ -119,6 +119,7 @@ impl Store {
             return Ok(());
         }
         let missing = tree.missing_nodes();
+        tree.lacks_nodes = missing > 0;
         let near = tree.iter().next().map_or(0, |extent| extent.at);
         for _ in 0..missing {
             let (at, _) = self.take_blocks(Goal { at: near, exact: false }, 1)?;
@@ -126,6 +127,7 @@ impl Store {
             inode.blocks += u64::from(self.geometry.block_bytes / 512);
             inode.tree.iter_mut().for_each(|tree| tree.give_node(at));
         }
+        inode.tree.iter_mut().for_each(|tree| tree.lacks_nodes = false);
         let spare = inode.tree.as_mut().map(Extents::spare_nodes).unwrap_or_default();
         for node in spare {
             self.give_node(inode, node)?;
@@ -136,6 +138,17 @@ impl Store {
             tree.counted = tree.counted.max(changed);
         }
         Ok(())
+    }
+
+    /// Gives a tree the nodes that an earlier error left it without.
+    ///
+    /// # Errors
+    /// As [`Store::settle`]; nothing else has changed.
+    pub fn complete_tree(&mut self, inode: &mut Inode) -> Result<()> {
+        match &inode.tree {
+            Some(tree) if tree.lacks_nodes => self.settle(inode),
+            _ => Ok(()),
+        }
     }
 
     /// Gives back a block of an inode's map.
@@ -175,9 +188,7 @@ impl Store {
         if !inode.tree_changed {
             return Ok(());
         }
-        if inode.tree.as_ref().is_some_and(|tree| tree.missing_nodes() > 0) {
-            self.settle(inode)?;
-        }
+        self.complete_tree(inode)?;
         inode.tree_changed = false;
         let Some(mut tree) = inode.tree.take() else { return Ok(()) };
         tree.counted = 0;

@@ -256,6 +256,50 @@ fn rescue_has_what_was_committed_under_the_names_that_only_the_log_has() {
     assert_eq!((right, rescued.partial, rescued.nameless), (files.len(), 0, 0), "{rescued:?}");
 }
 
+/// A disk that reads nothing any more.
+struct Deaf(Arc<Ram>, std::sync::atomic::AtomicBool);
+
+impl bimetal_media::filter::Filter for Deaf {
+    fn inner(&self) -> &dyn BlockDevice {
+        &*self.0
+    }
+
+    fn pass(
+        &self,
+        at: Time,
+        request: bimetal_media::Request,
+    ) -> std::result::Result<(Time, bimetal_media::Request), bimetal_media::Completion> {
+        let deaf = self.1.load(std::sync::atomic::Ordering::Relaxed);
+        if deaf && matches!(request, bimetal_media::Request::Read { .. }) {
+            let result = Err(Error::io("disk", std::io::Error::other("EIO")));
+            return Err(bimetal_media::Completion { at, result });
+        }
+        Ok((at, request))
+    }
+}
+
+/// `fsck --deep` that repairs, where the disk's side cannot be read: the copies are all there is.
+#[test]
+fn a_right_copy_of_what_the_disk_cannot_read_is_told_and_kept() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let deaf = Arc::new(Deaf(disk, false.into()));
+    let fs = NfHybrid::open(deaf.clone(), Some(ssd), manual()).unwrap();
+    create(&fs, "f", &pattern(1, 40_000));
+    fs.commit().unwrap();
+    deaf.1.store(true, std::sync::atomic::Ordering::Relaxed);
+    fs.scrub_start();
+    let found = fs.scrub(&scrub::Step { bytes: u64::MAX, compare: true, heal: true }).unwrap();
+    assert_eq!(found.bad.len(), 10, "{:?}", found.bad);
+    assert!(
+        found.bad.iter().all(|bad| !bad.dropped && !bad.on_disk && bad.why.contains("is right")),
+        "{:?}",
+        found.bad
+    );
+    assert!(contents(&fs, "f") == pattern(1, 40_000));
+    deaf.1.store(false, std::sync::atomic::Ordering::Relaxed);
+    fs.shutdown().unwrap();
+}
+
 #[test]
 fn a_disk_whose_root_is_blank_is_refused_and_named() {
     let Some((disk, ssd)) = halves(32, 16) else { return };

@@ -144,7 +144,9 @@ impl Shared {
         whole: bool,
     ) -> Result<bool> {
         let blocks = u64::from(fresh.run.len) * self.ssd_block_bytes as u64 / self.disk_block_bytes as u64;
-        if is_live(core, fresh.ino)? && !self.has_room_to_copy(core, fresh.ino, blocks)? {
+        if is_live(core, fresh.ino)?
+            && !(core.ext4.finish_cut(fresh.ino)? && self.has_room_to_copy(core, fresh.ino, blocks)?)
+        {
             return Ok(false);
         }
         match self.copy_back(core, op, fresh) {
@@ -259,6 +261,8 @@ impl Shared {
             | Record::Fallocate { ino, .. }
             | Record::Data { ino, .. }
             | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
+                // What an earlier mount left of a cut goes first: nothing of it must come back.
+                true if !core.ext4.finish_cut(Ino(ino))? => return Ok(false),
                 true => return self.apply_to_inode(core, op, record, sizes),
                 // Unlinked later but still open then: nothing of it is left to change.
                 false => Ok(()),
@@ -346,7 +350,7 @@ impl Shared {
                 )
             }
             Record::Contents { ino, size, perm, mtime, ctime, .. } => {
-                let is_cut = size < core.ext4.inode(Ino(ino))?.size || core.ext4.is_being_cut(Ino(ino))?;
+                let is_cut = size < core.ext4.inode(Ino(ino))?.size;
                 if is_cut && !self.set_size(core, Ino(ino), size, stamp(ctime))? {
                     return Ok(false);
                 }

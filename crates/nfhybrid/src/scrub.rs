@@ -78,6 +78,13 @@ pub struct Scrub {
     pub last: Scrubbed,
 }
 
+/// What is wrong with a block.
+struct Wrong {
+    why: String,
+    /// The copy is right: it is the disk's side that is wrong.
+    only_here: bool,
+}
+
 /// Copies that lie one behind the other.
 struct Stretch {
     ino: Ino,
@@ -116,9 +123,9 @@ impl Shared {
                 continue;
             }
             let sums = self.read_sums(&mut stretch)?;
-            for (index, why) in self.verify(&stretch, &sums, step.compare)? {
+            for (index, wrong) in self.verify(&stretch, &sums, step.compare)? {
                 let sum = sums[index as usize];
-                scrubbed.bad.extend(self.condemn(&stretch, (index, sum), why, step.heal)?);
+                scrubbed.bad.extend(self.condemn(&stretch, (index, sum), wrong, step.heal)?);
             }
         }
         Ok(scrubbed)
@@ -162,7 +169,7 @@ impl Shared {
     }
 
     /// Which blocks of a stretch are wrong, and how.
-    fn verify(&self, stretch: &Stretch, sums: &[Option<u32>], compare: bool) -> Result<Vec<(u32, String)>> {
+    fn verify(&self, stretch: &Stretch, sums: &[Option<u32>], compare: bool) -> Result<Vec<(u32, Wrong)>> {
         let Some(device) = &self.ssd_device else { return Ok(Vec::new()) };
         let size = self.ssd_block_bytes;
         let at = stretch.found.at.0 * size as u64;
@@ -174,28 +181,35 @@ impl Shared {
         let disk = match compare && stretch.found.state == CopyState::Both {
             true => match self.disk_contents(stretch) {
                 Err(gone @ Error::Gone { .. }) => return Err(gone),
-                // An error of that file's, and of no other.
-                Err(error) => {
-                    let why = format!("what the disk has cannot be read: {error}");
-                    return Ok((0..stretch.sums.len() as u32).map(|index| (index, why.clone())).collect());
-                }
-                Ok(contents) => Some(contents),
+                contents => Some(contents),
             },
             false => None,
         };
         let judge = |(index, block): (usize, Result<Bytes>)| {
-            let why = match block {
-                Err(error) => Some(format!("it cannot be read: {error}")),
-                Ok(_) if sums[index].is_none() => Some("its checksum cannot be read".into()),
-                Ok(bytes) if sums[index] != Some(crc32c(&bytes)) => Some("its checksum is wrong".into()),
-                Ok(bytes) => {
-                    let disk = disk.as_ref().map(|disk| &disk[(index * size).min(disk.len())..]);
-                    let part = disk.map(|disk| &disk[..disk.len().min(size)]);
-                    part.filter(|part| bytes[..part.len()] != **part)
-                        .map(|_| "it is not what the disk has".into())
-                }
+            let of_copy = |why: &str| Some(Wrong { why: why.into(), only_here: false });
+            let wrong = match block {
+                Err(error) => of_copy(&format!("it cannot be read: {error}")),
+                Ok(_) if sums[index].is_none() => of_copy("its checksum cannot be read"),
+                Ok(bytes) if sums[index] != Some(crc32c(&bytes)) => of_copy("its checksum is wrong"),
+                Ok(bytes) => match &disk {
+                    None => None,
+                    // An error of that file's, and of no other; the copy is right, and all there is.
+                    Some(Err(error)) => {
+                        let why = format!("it is right, and what the disk has cannot be read: {error}");
+                        Some(Wrong { why, only_here: true })
+                    }
+                    Some(Ok(disk)) => {
+                        let disk = &disk[(index * size).min(disk.len())..];
+                        let part = &disk[..disk.len().min(size)];
+                        if bytes[..part.len()] == *part {
+                            None
+                        } else {
+                            of_copy("it is not what the disk has")
+                        }
+                    }
+                },
             };
-            why.map(|why| (index as u32, why))
+            wrong.map(|wrong| (index as u32, wrong))
         };
         Ok(blocks.into_iter().enumerate().filter_map(judge).collect())
     }
@@ -254,7 +268,7 @@ impl Shared {
         &self,
         stretch: &Stretch,
         (index, sum): (u32, Option<u32>),
-        why: String,
+        Wrong { why, only_here }: Wrong,
         heal: bool,
     ) -> Result<Option<BadCopy>> {
         let core = &mut *self.core.lock();
@@ -269,7 +283,7 @@ impl Shared {
         if !same {
             return Ok(None);
         }
-        let on_disk = now.state == CopyState::Both;
+        let on_disk = now.state == CopyState::Both && !only_here;
         let dropped = heal && on_disk;
         if dropped {
             let frame = u64::from(file_block) * self.ssd_block_bytes as u64 / FRAME as u64;

@@ -12,6 +12,7 @@ use super::node::Dropped;
 use super::partial::{frames_in_part, has_data};
 use super::read::STRETCHES_MAX;
 use super::record::{Record, fallocate_code, when};
+use super::unlogged::unlogged_bytes;
 use super::write::{Reach, frame_from, frame_of};
 use bimetal_base::runtime::sync::MutexGuard;
 use bimetal_base::time::Stamp;
@@ -326,7 +327,12 @@ impl Shared {
         let old = core.inode_of_file(ino)?.size;
         let mut reached = bytes.end;
         if !matches!(what, Fallocate::Reserve { .. }) {
+            let unlogged = unlogged_bytes(core, ino);
             reached = self.clear_range(core, ino, bytes.clone())?;
+            if core.ssd.is_some() && unlogged_bytes(core, ino) < unlogged {
+                // What went said how long the file is.
+                core.promised.carry(ino);
+            }
         }
         if what != Fallocate::Punch {
             let block_bytes = FRAME as u64 / self.blocks_per_frame;

@@ -105,13 +105,13 @@ impl Core {
         }
     }
 
-    /// The inodes whose data is to go along, `but` one. They stay on the list until [`Core::carried_along`].
+    /// The inodes whose data, or at least size, is to go along, `but` one. They stay on the list until [`Core::carried_along`].
     pub(super) fn carried(&self, but: Ino) -> Vec<Ino> {
         let frozen = self.cycle.iter().flat_map(Cycle::carried);
         let mut carried: Vec<Ino> = self.promised.carried().iter().chain(frozen).copied().collect();
         carried.sort_unstable();
         carried.dedup();
-        carried.retain(|&ino| ino != but && unlogged_bytes(self, ino) > 0);
+        carried.retain(|&ino| ino != but);
         carried
     }
 

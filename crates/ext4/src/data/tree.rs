@@ -196,6 +196,7 @@ impl Store {
     /// # Errors
     /// As [`Store::check_taken`].
     fn check_cut(&mut self, inode: &mut Inode, from: u32, to: u64) -> Result<()> {
+        self.complete_tree(inode)?;
         let mut at = u64::from(from);
         while at < to {
             at = match self.tree(inode)?.spot(at as u32) {
@@ -231,6 +232,7 @@ impl Store {
             return Ok(false);
         };
         let first = from.max(u64::from(last.block)) as u32;
+        self.complete_tree(inode)?;
         self.check_taken(last.at + u64::from(first - last.block), (last.end() - u64::from(first)) as u32)?;
         let nodes: SmallVec<[u64; 8]> = self.tree(inode)?.nodes_at_end().collect();
         nodes.into_iter().try_for_each(|node| self.check_taken(node, 1))?;

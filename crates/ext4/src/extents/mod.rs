@@ -112,6 +112,8 @@ pub(super) struct Extents {
     node_entries: u16,
     /// Nodes that are not needed any more and not yet given back.
     dropped: Vec<u64>,
+    /// An error left it without the blocks for some of its nodes.
+    pub lacks_nodes: bool,
     /// Changed nodes that were counted for the size of the running transaction.
     pub counted: usize,
 }
@@ -126,6 +128,7 @@ impl Extents {
             index_changed: false,
             node_entries,
             dropped: Vec::new(),
+            lacks_nodes: false,
             counted: 0,
         }
     }

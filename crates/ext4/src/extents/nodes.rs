@@ -5,6 +5,9 @@ use super::*;
 /// Nodes of an index that one cut makes spare, of trees that others made half full, too.
 const SPARE_MAX: usize = 64;
 
+/// Leaves behind the last of a cut that are joined with it at most, one by each extent that it loses.
+const JOINED_MAX: usize = 8;
+
 impl Extents {
     /// Nodes of the index between the root and `leaves` leaves.
     fn index_nodes(&self, leaves: usize) -> usize {
@@ -133,9 +136,10 @@ impl Extents {
         leaves.chain(self.index.iter().rev().take(SPARE_MAX).copied())
     }
 
-    /// Blocks of nodes that may be spare once `from..to` is cut.
+    /// Blocks of nodes that may be spare once `from..to` is cut: of its leaves, and of those that may be joined with them, one
+    /// by each extent of a few.
     pub fn nodes_around(&self, from: u32, to: u64) -> impl Iterator<Item = u64> + '_ {
-        let last = self.leaf_of((to - 1).min(u32::MAX.into()) as u32) + 1;
+        let last = self.leaf_of(to.saturating_sub(1).min(u32::MAX.into()) as u32) + JOINED_MAX;
         let leaves = &self.leaves[self.leaf_of(from).saturating_sub(1)..=last.min(self.leaves.len() - 1)];
         let leaves = leaves.iter().map(|leaf| leaf.node).filter(|node| *node != 0);
         leaves.chain(self.index.iter().rev().take(SPARE_MAX).copied())

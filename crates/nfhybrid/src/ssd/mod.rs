@@ -465,7 +465,8 @@ impl Ssd {
         let pieces = self.residency.node(ino.0).into_iter().flat_map(|node| node.pieces.iter());
         pieces.map(move |piece| {
             let found = Resident { at: SsdBlock(piece.at.into()), len: piece.len(), state: piece.state() };
-            let op = last.saturating_sub(u64::from((last as u32).wrapping_sub(piece.tag)));
+            // Of a damaged log the end may be gone that the tables know.
+            let op = last.saturating_add_signed((piece.tag.wrapping_sub(last as u32) as i32).into());
             (op, piece.file_block, found)
         })
     }

@@ -172,6 +172,39 @@ fn a_cut_that_an_error_at_mount_left_undone_is_done_before_anything_comes_to_the
     assert!(undone > 0 && refused > 0, "{undone} left undone, {refused} refused: nothing is shown");
 }
 
+/// The same with data in the SSD's log that came after the cut: the replay finishes the cut first.
+#[test]
+fn a_cut_that_an_error_at_mount_left_undone_is_done_before_the_log_is_replayed() {
+    let Some((disk, ssd)) = pieces() else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let ino = fs.lookup(ROOT_INO, b"f").unwrap().ino;
+    begin_cut(&fs, ino);
+    fs.commit().unwrap();
+    let half_cut = Arc::new(Ram::from_bytes("disk", disk.image()));
+    write(&fs, ino, OLD, b"new").unwrap();
+    fs.fsync(ino, false).unwrap().get().unwrap();
+    check(&contents(&fs, "f"), "run");
+    let ssd = Arc::new(Ram::from_bytes("ssd", ssd.image()));
+    fs.abandon();
+    let mut mounted = 0;
+    for nth in 0.. {
+        let [half, ssd] = again([&half_cut, &ssd]);
+        let fails = Arc::new(Fails { disk: half.clone(), left: AtomicU64::new(nth) });
+        let opened = NfHybrid::open(fails.clone(), Some(ssd.clone()), manual());
+        let struck = fails.left.swap(u64::MAX / 2, Ordering::Relaxed) > u64::MAX / 2;
+        // What was refused for the error mounts without it.
+        let fs = opened.unwrap_or_else(|_| open(&half, Some(&ssd), manual()).unwrap());
+        check(&contents(&fs, "f"), &format!("read {nth}"));
+        fs.shutdown().unwrap();
+        full::check_disk(&half);
+        mounted += 1;
+        if !struck {
+            break;
+        }
+    }
+    assert!(mounted > 20, "{mounted}: nothing is shown");
+}
+
 /// Who waits for a cut says nothing of the file's times.
 #[test]
 fn a_file_whose_cut_is_finished_by_another_keeps_its_times() {

@@ -183,12 +183,31 @@ fn a_file_that_was_not_synced_has_a_size_it_had() {
     }
 }
 
+/// A new file whose data was punched takes another's place: the old one or the new one is there, never an empty one.
+#[test]
+fn a_file_of_a_hole_that_takes_anothers_place_has_its_size() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    create(&fs, "g", b"old");
+    fs.commit().unwrap();
+    let new = create(&fs, "new", b"");
+    write(&fs, new, 0, &[7; 8192]).unwrap();
+    fs.fallocate(new, 0, 8192, Fallocate::Punch).unwrap();
+    fs.rename(ROOT_INO, b"new", ROOT_INO, b"g", Rename::Replace).unwrap();
+    fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
+    let [disk, ssd] = [&disk, &ssd].map(|half| Arc::new(Ram::from_bytes("half", half.image())));
+    fs.abandon();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(contents(&fs, "g") == [0; 8192]);
+    fs.shutdown().unwrap();
+}
+
 /// A file that nobody synced, with changes after its data that say how long it is; another file's fsync takes those along.
 #[test]
 fn what_is_said_of_a_files_size_never_puts_zeros_where_its_data_did_not_arrive() {
     let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
     type Change<'a> = (&'a str, &'a dyn Fn(&NfHybrid, Ino));
-    let changes: [Change; 7] = [
+    let changes: [Change; 9] = [
         ("space", &|fs, ino| fs.fallocate(ino, 0, 9000, Fallocate::Reserve { keep_size: true }).unwrap()),
         ("longer by space", &|fs, ino| {
             fs.fallocate(ino, 0, 9000, Fallocate::Reserve { keep_size: false }).unwrap();
@@ -196,6 +215,11 @@ fn what_is_said_of_a_files_size_never_puts_zeros_where_its_data_did_not_arrive()
         ("hole behind it", &|fs, ino| fs.fallocate(ino, 4096, 4096, Fallocate::Punch).unwrap()),
         ("zeros behind it", &|fs, ino| {
             fs.fallocate(ino, 4096, 4096, Fallocate::Zero { keep_size: true }).unwrap();
+        }),
+        ("all of it a hole", &|fs, ino| fs.fallocate(ino, 0, 4096, Fallocate::Punch).unwrap()),
+        ("hole, then longer", &|fs, ino| {
+            fs.fallocate(ino, 0, 4096, Fallocate::Punch).unwrap();
+            fs.setattr(ino, &size(9000)).unwrap();
         }),
         ("same size", &|fs, ino| _ = fs.setattr(ino, &size(10)).unwrap()),
         ("longer", &|fs, ino| _ = fs.setattr(ino, &size(9000)).unwrap()),
