@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Mutex;
 
 /// What a verb's examples find (shell), and before and after each of them.
 struct Scene {
@@ -247,6 +248,38 @@ fn placed(example: &str) -> String {
         .replace("--no-latency &", "--no-latency & PID=$!; trap 'kill $PID; wait' EXIT; await tmp/nbd.status")
 }
 
+/// Runs the examples of a verb in its scene: what failed, in words.
+fn run(scene: &Scene, scripts: &[String]) -> Vec<String> {
+    let (verb, mut failed) = (scene.verb, Vec::new());
+    let home = tempfile::tempdir().unwrap();
+    for dir in ["mnt", "data", "tmp", "share/man/man1", "share/zsh/site-functions", "traces"] {
+        fs::create_dir_all(home.path().join(dir)).unwrap();
+    }
+    let set = shell(home.path(), scene.set, "");
+    if !set.status.success() {
+        return vec![format!("scene of {verb}: {}{}", out(&set), err(&set))];
+    }
+    for example in scripts {
+        let script = placed(example);
+        let before = shell(home.path(), scene.before, &script);
+        if !before.status.success() {
+            failed.push(format!("before {example}of {verb}: {}", err(&before)));
+        }
+        let done = shell(home.path(), &script, &script);
+        let after = shell(home.path(), scene.after, &script);
+        if !done.status.success() {
+            failed.push(format!("{verb}: {example}as {script}{}\n{}", out(&done), err(&done)));
+        } else if !after.status.success() {
+            failed.push(format!("after {verb}: {example}{}", err(&after)));
+        }
+    }
+    // Whatever a failed one left mounted.
+    for place in ["mnt", "data", "served", "k"] {
+        let _ = Command::new("umount").args(["-q", "-l"]).arg(home.path().join(place)).output();
+    }
+    failed
+}
+
 #[test]
 fn every_example_that_help_shows_runs() {
     need_fuse!();
@@ -254,42 +287,25 @@ fn every_example_that_help_shows_runs() {
     assert!(bimetal().arg("man").arg(pages.path()).status().unwrap().success());
     let examples = examples(pages.path());
     let scenes = scenes();
-    let mut ran = 0;
-    let mut failed = Vec::new();
-    for (verb, scripts) in &examples {
-        let Some(scene) = scenes.iter().find(|scene| scene.verb == verb) else {
-            failed.push(format!("the examples of {verb} need a scene: {scripts:?}"));
-            continue;
-        };
-        let home = tempfile::tempdir().unwrap();
-        for dir in ["mnt", "data", "tmp", "share/man/man1", "share/zsh/site-functions", "traces"] {
-            fs::create_dir_all(home.path().join(dir)).unwrap();
+    // Most of the time they wait, each for its own mounts.
+    let (next, told) = (Mutex::new(examples.iter()), Mutex::new((0, Vec::new())));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let Some((verb, scripts)) = next.lock().unwrap().next() else { break };
+                    let failed = match scenes.iter().find(|scene| scene.verb == verb) {
+                        Some(scene) => run(scene, scripts),
+                        None => vec![format!("the examples of {verb} need a scene: {scripts:?}")],
+                    };
+                    let mut told = told.lock().unwrap();
+                    told.0 += scripts.len();
+                    told.1.extend(failed);
+                }
+            });
         }
-        let set = shell(home.path(), scene.set, "");
-        if !set.status.success() {
-            failed.push(format!("scene of {verb}: {}{}", out(&set), err(&set)));
-            continue;
-        }
-        for example in scripts {
-            let script = placed(example);
-            let before = shell(home.path(), scene.before, &script);
-            if !before.status.success() {
-                failed.push(format!("before {example}of {verb}: {}", err(&before)));
-            }
-            let done = shell(home.path(), &script, &script);
-            let after = shell(home.path(), scene.after, &script);
-            if !done.status.success() {
-                failed.push(format!("{verb}: {example}as {script}{}\n{}", out(&done), err(&done)));
-            } else if !after.status.success() {
-                failed.push(format!("after {verb}: {example}{}", err(&after)));
-            }
-            ran += 1;
-        }
-        // Whatever a failed one left mounted.
-        for place in ["mnt", "data", "served", "k"] {
-            let _ = Command::new("umount").args(["-q", "-l"]).arg(home.path().join(place)).output();
-        }
-    }
+    });
+    let (ran, failed) = told.into_inner().unwrap();
     println!("{ran} examples of {} verbs", examples.len());
     assert!(failed.is_empty(), "{} of {ran} failed:\n{}", failed.len(), failed.join("\n---\n"));
     assert!(ran > 50, "{ran}");
