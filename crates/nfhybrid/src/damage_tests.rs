@@ -1,8 +1,9 @@
 //! One damaged page of an open log, wherever it is: what can be had is had, and what cannot is named.
 
 use super::rescue::rescue;
-use super::tests::{contents, create, halves, manual, open};
+use super::tests::{again, contents, create, halves, manual, open};
 use super::*;
+use bimetal_media::faulty::{Effect, Faulty, Kind as Struck, When};
 use bimetal_media::ram::Ram;
 use bimetal_vfs::Attr;
 use std::collections::BTreeMap;
@@ -256,37 +257,15 @@ fn rescue_has_what_was_committed_under_the_names_that_only_the_log_has() {
     assert_eq!((right, rescued.partial, rescued.nameless), (files.len(), 0, 0), "{rescued:?}");
 }
 
-/// A disk that reads nothing any more.
-struct Deaf(Arc<Ram>, std::sync::atomic::AtomicBool);
-
-impl bimetal_media::filter::Filter for Deaf {
-    fn inner(&self) -> &dyn BlockDevice {
-        &*self.0
-    }
-
-    fn pass(
-        &self,
-        at: Time,
-        request: bimetal_media::Request,
-    ) -> std::result::Result<(Time, bimetal_media::Request), bimetal_media::Completion> {
-        let deaf = self.1.load(std::sync::atomic::Ordering::Relaxed);
-        if deaf && matches!(request, bimetal_media::Request::Read { .. }) {
-            let result = Err(Error::io("disk", std::io::Error::other("EIO")));
-            return Err(bimetal_media::Completion { at, result });
-        }
-        Ok((at, request))
-    }
-}
-
 /// `fsck --deep` that repairs, where the disk's side cannot be read: the copies are all there is.
 #[test]
 fn a_right_copy_of_what_the_disk_cannot_read_is_told_and_kept() {
     let Some((disk, ssd)) = halves(32, 16) else { return };
-    let deaf = Arc::new(Deaf(disk, false.into()));
-    let fs = NfHybrid::open(deaf.clone(), Some(ssd), manual()).unwrap();
+    let faulty = Arc::new(Faulty::new(disk));
+    let fs = NfHybrid::open(faulty.clone(), Some(ssd), manual()).unwrap();
     create(&fs, "f", &pattern(1, 40_000));
     fs.commit().unwrap();
-    deaf.1.store(true, std::sync::atomic::Ordering::Relaxed);
+    faulty.plan(Struck::Read, When::Always, Effect::Error(5));
     fs.scrub_start();
     let found = fs.scrub(&scrub::Step { bytes: u64::MAX, compare: true, heal: true }).unwrap();
     assert_eq!(found.bad.len(), 10, "{:?}", found.bad);
@@ -296,7 +275,7 @@ fn a_right_copy_of_what_the_disk_cannot_read_is_told_and_kept() {
         found.bad
     );
     assert!(contents(&fs, "f") == pattern(1, 40_000));
-    deaf.1.store(false, std::sync::atomic::Ordering::Relaxed);
+    faulty.forget();
     fs.shutdown().unwrap();
 }
 
@@ -337,7 +316,7 @@ fn copies_of_files_that_were_unlinked_when_the_power_went_are_gone_with_them() {
     // Whoever has them open keeps them.
     (0..5).for_each(|n| fs.unlink(ROOT_INO, format!("f{n}").as_bytes()).unwrap());
     fs.commit().unwrap();
-    let [disk, ssd] = [&disk, &ssd].map(|half| Arc::new(Ram::from_bytes("half", half.image())));
+    let [disk, ssd] = again([&disk, &ssd]);
     fs.abandon();
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     assert_eq!(copies(&fs), before - 5);

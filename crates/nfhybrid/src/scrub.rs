@@ -119,7 +119,9 @@ impl Shared {
             scrubbed.bytes += bytes;
             self.core.lock().counters.scrubbed_bytes += bytes;
             if step.compare && !self.core.lock().has_inode(stretch.ino)? {
-                self.drop_leftover(&stretch, step.heal);
+                if step.heal {
+                    self.drop_leftover(&stretch);
+                }
                 continue;
             }
             let sums = self.read_sums(&mut stretch)?;
@@ -250,15 +252,13 @@ impl Shared {
     }
 
     /// Copies of a file that is gone are no damage, only room that is not used.
-    fn drop_leftover(&self, stretch: &Stretch, heal: bool) {
+    fn drop_leftover(&self, stretch: &Stretch) {
         let core = &mut *self.core.lock();
+        let (first, unit) = (u64::from(stretch.file_block), self.ssd_blocks_per_frame);
+        let frames = first / unit..(first + stretch.sums.len() as u64).div_ceil(unit);
         let op = core.ops.last();
-        if let (Some(ssd), true) = (core.ssd.as_mut(), heal) {
-            let size = self.ssd_block_bytes as u64;
-            let first = u64::from(stretch.file_block) * size / FRAME as u64;
-            let end =
-                ((u64::from(stretch.file_block) + stretch.sums.len() as u64) * size).div_ceil(FRAME as u64);
-            self.unbind(ssd, op, stretch.ino, first..end);
+        if let Some(ssd) = &mut core.ssd {
+            self.unbind(ssd, op, stretch.ino, frames);
         }
     }
 

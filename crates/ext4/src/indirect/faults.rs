@@ -2,45 +2,24 @@
 
 use super::tests::{BLOCK, NOW, check_cut, made, run};
 use crate::inode::flag;
-use crate::{Ext4, OpenOptions, ROOT_INO};
-use bimetal_base::time::Time;
+use crate::{Create, Ext4, OpenOptions, ROOT_INO};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_media::filter::Filter;
+use bimetal_media::BlockDevice;
+use bimetal_media::faulty::{Effect, Faulty, Kind, When};
 use bimetal_media::ram::Ram;
-use bimetal_media::{BlockDevice, Completion, Request};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Lets the n-th read fail.
-struct Fails {
-    disk: Arc<Ram>,
-    left: AtomicU64,
-}
-
-impl Filter for Fails {
-    fn inner(&self) -> &dyn BlockDevice {
-        &*self.disk
-    }
-
-    fn pass(&self, at: Time, request: Request) -> Result<(Time, Request), Completion> {
-        if matches!(request, Request::Read { .. }) && self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
-            return Err(Completion { at, result: Err(Error::io("disk", std::io::Error::other("EIO"))) });
-        }
-        Ok((at, request))
-    }
-}
-
-/// The file that [`made`] makes on a disk of which the n-th read from now on fails; its map was read.
-fn failing(image: &[u8], nth: u64) -> (Arc<Ram>, Ext4, Ino) {
+/// The file that [`made`] makes on a disk of which the n-th read from now on fails, if one is to; its map was read.
+fn failing(image: &[u8], nth: Option<u64>) -> (Arc<Ram>, Ext4, Ino) {
     let disk = Arc::new(Ram::from_bytes("disk", image.to_vec()));
-    let fails = Arc::new(Fails { disk: disk.clone(), left: AtomicU64::new(u64::MAX) });
-    let mut fs = Ext4::open(fails.clone(), OpenOptions::default()).unwrap();
+    let faulty = Arc::new(Faulty::new(disk.clone()));
+    let mut fs = Ext4::open(faulty.clone(), OpenOptions::default()).unwrap();
     let (ino, _) = fs.lookup(ROOT_INO, b"victim").unwrap().unwrap();
     fs.map(ino, 0, 1).unwrap();
-    fails.left.store(nth, Ordering::Relaxed);
+    nth.into_iter().for_each(|nth| faulty.plan(Kind::Read, When::Nth(nth + 1), Effect::Error(5)));
     (disk, fs, ino)
 }
 
@@ -49,14 +28,15 @@ fn shape(fs: &mut Ext4, ino: Ino) -> (u64, u64) {
     (inode.size, inode.blocks)
 }
 
-/// Cuts to five blocks with one read that fails, as often as it takes; how often that was told, and ended a step early.
-fn cut_with_a_fault(image: &[u8], nth: u64) -> (u32, u32) {
-    let (disk, mut fs, ino) = failing(image, nth);
+/// Takes the file through a change in steps, each of which says whether it was the last, with one read that fails; how often that
+/// was told, and ended a step early.
+fn with_a_fault(image: &[u8], nth: u64, mut step: impl FnMut(&mut Ext4, Ino) -> Result<bool>) -> (u32, u32) {
+    let (disk, mut fs, ino) = failing(image, Some(nth));
     let (mut told, mut early) = (0, 0);
     loop {
         let before = shape(&mut fs, ino);
         let dirty = fs.dirty_blocks();
-        match fs.truncate(ino, 5 * BLOCK, NOW) {
+        match step(&mut fs, ino) {
             Ok(true) => break,
             Ok(false) => {
                 early += u32::from(fs.dirty_blocks() < dirty + fs.step_blocks());
@@ -75,10 +55,15 @@ fn cut_with_a_fault(image: &[u8], nth: u64) -> (u32, u32) {
     (told, early)
 }
 
-/// The same for many reads: how often an error was told in all, and a step ended early.
-fn cut_with_faults(image: &[u8], first: u64, end: u64) -> (u32, u32) {
-    let each = (0..first).chain((first..end).step_by(9)).map(|nth| cut_with_a_fault(image, nth));
+/// How often it was told that a read failed, and how often that ended a step early.
+fn sum(each: impl Iterator<Item = (u32, u32)>) -> (u32, u32) {
     each.fold((0, 0), |(told, early), (by_error, by_step)| (told + by_error, early + by_step))
+}
+
+/// Cuts to five blocks, with many reads that fail in turn.
+fn cut_with_faults(image: &[u8], first: u64, end: u64) -> (u32, u32) {
+    let cut = |fs: &mut Ext4, ino| fs.truncate(ino, 5 * BLOCK, NOW);
+    sum((0..first).chain((first..end).step_by(23)).map(|nth| with_a_fault(image, nth, cut)))
 }
 
 #[test]
@@ -112,7 +97,7 @@ fn a_node_that_changed_since_its_map_was_read_is_noticed() {
     for (what, kept) in
         [("zeros", 69_000), ("zeros", 69_950), ("last pointer", 69_000), ("pointer before", 69_000)]
     {
-        let (disk, mut fs, ino) = failing(&image, u64::MAX);
+        let (disk, mut fs, ino) = failing(&image, None);
         let slot = fs.inodes.find(ino).unwrap();
         let node = *fs.inodes.entry(slot).inode.legacy.last().unwrap();
         let device: &dyn BlockDevice = &*disk;
@@ -135,7 +120,7 @@ fn a_node_that_changed_since_its_map_was_read_is_noticed() {
 #[test]
 fn a_damaged_map_is_refused_or_cut_and_never_in_part() {
     let Some(image) = made() else { return };
-    let (_, mut fs, ino) = failing(&image, u64::MAX);
+    let (_, mut fs, ino) = failing(&image, None);
     let slot = fs.inodes.find(ino).unwrap();
     let nodes = fs.inodes.entry(slot).inode.legacy.clone();
     drop(fs);
@@ -183,7 +168,7 @@ fn a_damaged_map_is_refused_or_cut_and_never_in_part() {
 #[test]
 fn a_file_that_outgrows_its_block_map_gets_extents() {
     let Some(image) = made() else { return };
-    let (disk, mut fs, ino) = failing(&image, u64::MAX);
+    let (disk, mut fs, ino) = failing(&image, None);
     let most = super::size_max(BLOCK as u32);
     assert!(fs.truncate(ino, most, NOW).unwrap());
     assert!(!fs.inode(ino).unwrap().has(flag::EXTENTS));
@@ -203,33 +188,20 @@ fn a_file_that_outgrows_its_block_map_gets_extents() {
 fn a_read_that_fails_while_a_hole_is_made_leaves_whole_units() {
     let Some(image) = made() else { return };
     // What it has for its map is read when it gets extents, so that nothing is left to fail.
-    let (disk, mut fs, ino) = failing(&image, u64::MAX);
+    let (disk, mut fs, ino) = failing(&image, None);
     fs.punch(ino, 399, 1, 1).unwrap();
     fs.close(NOW).unwrap();
     let image = disk.image();
-    let (mut told, mut early) = (0, 0);
-    for nth in (0..10).chain((10..200).step_by(5)) {
-        let (disk, mut fs, ino) = failing(&image, nth);
+    let hole = |nth| {
         let (mut at, end) = (400, 69_996);
-        while at < end {
-            let (before, was) = (shape(&mut fs, ino), fs.dirty_blocks());
-            match fs.punch(ino, at, end - at, 4) {
-                Ok(to) => {
-                    early += u32::from(to < end && fs.dirty_blocks() < was + fs.step_blocks());
-                    assert!(to % 4 == 0 && to > at, "read {nth}: {at} to {to}");
-                    at = to;
-                    fs.commit_here().unwrap();
-                }
-                Err(error) => {
-                    assert!(matches!(error, Error::Io { .. }), "{error}");
-                    assert_eq!(shape(&mut fs, ino), before, "read {nth}");
-                    told += 1;
-                }
-            }
-        }
-        fs.close(NOW).unwrap();
-        check_cut(&disk.image(), &format!("read {nth}"));
-    }
+        with_a_fault(&image, nth, |fs, ino| {
+            let to = fs.punch(ino, at, end - at, 4)?;
+            assert!(to % 4 == 0 && to > at, "read {nth}: {at} to {to}");
+            at = to;
+            Ok(to == end)
+        })
+    };
+    let (told, early) = sum((0..4).chain((4..200).step_by(31)).map(hole));
     assert!(told > 0 && early > 2, "{told} told, {early} steps ended early: nothing is shown");
 }
 
@@ -238,7 +210,7 @@ fn a_read_that_fails_while_a_hole_is_made_leaves_whole_units() {
 fn a_file_that_grows_while_it_is_being_cut_has_nothing_of_what_was_cut() {
     let Some(image) = made() else { return };
     for trees in [false, true] {
-        let (disk, mut fs, ino) = failing(&image, u64::MAX);
+        let (disk, mut fs, ino) = failing(&image, None);
         if trees {
             fs.punch(ino, 41, 1, 1).unwrap();
             fs.commit_here().unwrap();
@@ -265,7 +237,7 @@ fn a_file_that_grows_while_it_is_being_cut_has_nothing_of_what_was_cut() {
 fn a_cut_that_an_error_left_undone_at_mount_is_done_before_the_file_grows() {
     let Some(image) = made() else { return };
     for trees in [false, true] {
-        let (disk, mut fs, ino) = failing(&image, u64::MAX);
+        let (disk, mut fs, ino) = failing(&image, None);
         if trees {
             fs.punch(ino, 41, 1, 1).unwrap();
             fs.commit_here().unwrap();
@@ -276,9 +248,10 @@ fn a_cut_that_an_error_left_undone_at_mount_is_done_before_the_file_grows() {
         let mut undone = 0;
         for nth in (0..400).step_by(7) {
             let disk = Arc::new(Ram::from_bytes("disk", image.clone()));
-            let fails = Arc::new(Fails { disk: disk.clone(), left: AtomicU64::new(nth) });
-            let opened = Ext4::open(fails.clone(), OpenOptions::default());
-            fails.left.store(u64::MAX, Ordering::Relaxed);
+            let faulty = Arc::new(Faulty::new(disk.clone()));
+            faulty.plan(Kind::Read, When::Nth(nth + 1), Effect::Error(5));
+            let opened = Ext4::open(faulty.clone(), OpenOptions::default());
+            faulty.forget();
             let Ok(mut fs) = opened else { continue };
             undone += u32::from(fs.is_being_cut(ino).unwrap());
             while !fs.truncate(ino, 70_000 * BLOCK, NOW).unwrap() {
@@ -295,7 +268,7 @@ fn a_cut_that_an_error_left_undone_at_mount_is_done_before_the_file_grows() {
 #[test]
 fn an_orphan_that_cannot_be_freed_keeps_nobody_out() {
     let Some(image) = made() else { return };
-    let (disk, mut fs, ino) = failing(&image, u64::MAX);
+    let (disk, mut fs, ino) = failing(&image, None);
     fs.unlink(ROOT_INO, b"victim", NOW).unwrap();
     fs.commit_here().unwrap();
     let slot = fs.inodes.find(ino).unwrap();
@@ -314,4 +287,54 @@ fn an_orphan_that_cannot_be_freed_keeps_nobody_out() {
     let (code, said) = run("/usr/sbin/e2fsck", &["-fy"], file.path()).unwrap();
     assert!(code == 1, "{said}");
     check_cut(&std::fs::read(file.path()).unwrap(), "mended");
+}
+
+/// A disk without a block for a node: whoever did not make sure of one is told by the commit, and nothing is written in its place.
+#[test]
+fn a_tree_that_lacks_a_node_is_never_written() {
+    let Some(image) = made() else { return };
+    let (disk, mut fs, ino) = failing(&image, None);
+    // An extent in each second block, as many as the inode holds.
+    fs.truncate(ino, 0, NOW).unwrap();
+    while fs.is_being_cut(ino).unwrap() {
+        fs.commit_here().unwrap();
+        fs.finish_cut(ino).unwrap();
+    }
+    fs.punch(ino, 1, 1, 1).unwrap();
+    for block in [0, 2, 4, 6] {
+        fs.place(ino, block, 1).unwrap();
+    }
+    fs.inode_mut(ino).unwrap().size = 9 * BLOCK;
+    fs.commit_here().unwrap();
+    // All blocks but one are another file's, behind which there is no promise.
+    let spec = Create {
+        parent: ROOT_INO,
+        name: b"full",
+        kind: bimetal_vfs::Kind::File,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        now: NOW,
+        ino: None,
+        generation: None,
+    };
+    let full = fs.create(&spec).unwrap();
+    let mut at = 0;
+    while fs.statfs().free > 1 {
+        let len = fs.statfs().free.min(200) - u64::from(fs.statfs().free <= 200);
+        if fs.place(full, at, len.max(1) as u32).is_err() {
+            break;
+        }
+        at += len.max(1);
+        fs.inode_mut(full).unwrap().size = at * BLOCK;
+        fs.commit_here().unwrap();
+    }
+    let before = disk.image();
+    assert!(fs.place(ino, 8, 1).is_err(), "there was a block for the node: nothing is shown");
+    assert!(fs.commit_here().is_err());
+    drop(fs);
+    assert!(disk.image()[..4096] == before[..4096], "the node was written over block 0");
+    check_cut(&disk.image(), "a tree that lacks a node");
 }

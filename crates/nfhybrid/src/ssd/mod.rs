@@ -452,22 +452,16 @@ impl Ssd {
 
     /// The pieces of an inode that are on the SSD, by file block.
     pub fn residents(&self, ino: Ino) -> impl Iterator<Item = (u32, Resident)> + '_ {
+        self.residents_as_of(ino).map(|(_, file_block, found)| (file_block, found))
+    }
+
+    /// The same, each with the operation as of which it is, at least.
+    pub fn residents_as_of(&self, ino: Ino) -> impl Iterator<Item = (u64, u32, Resident)> + '_ {
         let pieces = self.residency.node(ino.0).into_iter().flat_map(|node| node.pieces.iter());
         pieces.map(|piece| {
             let at = SsdBlock(piece.at.into());
-            (piece.file_block, Resident { at, len: piece.len(), state: piece.state() })
-        })
-    }
-
-    /// The pieces of an inode, each with the operation as of which it is, at least.
-    pub fn residents_as_of(&self, ino: Ino) -> impl Iterator<Item = (u64, u32, Resident)> + '_ {
-        let last = self.last_number();
-        let pieces = self.residency.node(ino.0).into_iter().flat_map(|node| node.pieces.iter());
-        pieces.map(move |piece| {
-            let found = Resident { at: SsdBlock(piece.at.into()), len: piece.len(), state: piece.state() };
-            // Of a damaged log the end may be gone that the tables know.
-            let op = last.saturating_add_signed((piece.tag.wrapping_sub(last as u32) as i32).into());
-            (op, piece.file_block, found)
+            let found = Resident { at, len: piece.len(), state: piece.state() };
+            (self.op_of(&piece), piece.file_block, found)
         })
     }
 
@@ -547,10 +541,10 @@ impl Ssd {
         }
     }
 
-    /// The full operation number of a piece in state 10.
+    /// The full number of the operation that bound a piece: it may be after the last of a log whose end is damaged.
     fn op_of(&self, piece: &Piece) -> u64 {
         let last = self.log.last_op();
-        last.saturating_sub(u64::from((last as u32).wrapping_sub(piece.tag)))
+        last.saturating_add_signed((piece.tag.wrapping_sub(last as u32) as i32).into())
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Piece {
     pub(super) file_block: u32,
     /// First block on the SSD.
     pub(super) at: u32,
-    /// Low 32 bits of the number of the operation that bound it; of use in state 10 only.
+    /// Low 32 bits of the number of the operation that bound it, of the oldest part of it.
     pub(super) tag: u32,
     /// The slot of the inode table that holds it.
     pub(super) slot: u32,

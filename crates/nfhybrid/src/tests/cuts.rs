@@ -3,9 +3,9 @@
 use super::promises::{of_block_maps, write};
 use super::*;
 use bimetal_base::time::{Stamp, Time};
+use bimetal_media::faulty::{Effect, Faulty, Kind, When};
 use bimetal_media::{Completion, Request, filter::Filter};
 use bimetal_vfs::SetTime;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const KEPT: u64 = 4096;
 const OLD: u64 = 18 << 20;
@@ -73,11 +73,6 @@ fn what_comes_to_a_file_that_is_being_cut_finds_nothing_of_what_was_cut() {
     }
 }
 
-/// Copies of devices as they are.
-fn again(halves: [&Arc<Ram>; 2]) -> [Arc<Ram>; 2] {
-    halves.map(|half| Arc::new(Ram::from_bytes("half", half.image())))
-}
-
 /// A disk that takes its time for a flush.
 struct Slow(Arc<Ram>);
 
@@ -118,22 +113,29 @@ fn what_was_synced_after_a_cut_was_seen_outlives_its_end() {
     full::check_disk(&disk);
 }
 
-/// Lets the n-th read fail.
-struct Fails {
-    disk: Arc<Ram>,
-    left: AtomicU64,
-}
-
-impl Filter for Fails {
-    fn inner(&self) -> &dyn BlockDevice {
-        &*self.disk
-    }
-
-    fn pass(&self, at: Time, request: Request) -> Result<(Time, Request), Completion> {
-        if matches!(request, Request::Read { .. }) && self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
-            return Err(Completion { at, result: Err(Error::io("disk", std::io::Error::other("EIO"))) });
-        }
-        Ok((at, request))
+/// Mounts again and again, each time with another read of the disk that fails while it does, until none is left to; a mount that is
+/// refused for it is tried once more without. How many of both there were.
+fn mounted_with_faults(halves: [&Arc<Ram>; 2], mut then: impl FnMut(NfHybrid, u64)) -> (u64, u64) {
+    let (mut mounted, mut refused) = (0, 0);
+    loop {
+        let [disk, ssd] = again(halves);
+        let faulty = Arc::new(Faulty::new(disk.clone()));
+        faulty.plan(Kind::Read, When::Nth(mounted + refused + 1), Effect::Error(5));
+        let opened = NfHybrid::open(faulty.clone(), Some(ssd.clone()), Options::default());
+        faulty.forget();
+        let fs = match opened {
+            Ok(_) if faulty.struck() == 0 => return (mounted, refused),
+            Ok(fs) => {
+                mounted += 1;
+                fs
+            }
+            Err(_) => {
+                refused += 1;
+                open(&disk, Some(&ssd), Options::default()).unwrap()
+            }
+        };
+        then(fs, mounted + refused);
+        full::check_disk(&disk);
     }
 }
 
@@ -148,28 +150,18 @@ fn a_cut_that_an_error_at_mount_left_undone_is_done_before_anything_comes_to_the
     fs.commit().unwrap();
     let [disk, ssd] = again([&disk, &ssd]);
     fs.abandon();
-    let (mut undone, mut refused) = (0, 0);
-    for nth in 0.. {
-        let [half, ssd] = again([&disk, &ssd]);
-        let fails = Arc::new(Fails { disk: half.clone(), left: AtomicU64::new(nth) });
-        let opened = NfHybrid::open(fails.clone(), Some(ssd), Options::default());
-        let struck = fails.left.swap(u64::MAX / 2, Ordering::Relaxed) > u64::MAX / 2;
-        let Ok(fs) = opened else {
-            refused += 1;
-            continue;
-        };
-        if !struck {
-            fs.shutdown().unwrap();
-            break;
-        }
+    let mut undone = 0;
+    let (mounted, refused) = mounted_with_faults([&disk, &ssd], |fs, read| {
         undone += u32::from(fs.shared.core.lock().ext4.is_being_cut(ino).unwrap());
         write(&fs, ino, OLD, b"new").unwrap();
         fs.fsync(ino, false).unwrap().get().unwrap();
-        check(&contents(&fs, "f"), &format!("read {nth}"));
+        check(&contents(&fs, "f"), &format!("read {read}"));
         fs.shutdown().unwrap();
-        full::check_disk(&half);
-    }
-    assert!(undone > 0 && refused > 0, "{undone} left undone, {refused} refused: nothing is shown");
+    });
+    assert!(
+        undone > 0 && refused > 0,
+        "{undone} of {mounted} left undone, {refused} refused: nothing is shown"
+    );
 }
 
 /// The same with data in the SSD's log that came after the cut: the replay finishes the cut first.
@@ -186,23 +178,11 @@ fn a_cut_that_an_error_at_mount_left_undone_is_done_before_the_log_is_replayed()
     check(&contents(&fs, "f"), "run");
     let ssd = Arc::new(Ram::from_bytes("ssd", ssd.image()));
     fs.abandon();
-    let mut mounted = 0;
-    for nth in 0.. {
-        let [half, ssd] = again([&half_cut, &ssd]);
-        let fails = Arc::new(Fails { disk: half.clone(), left: AtomicU64::new(nth) });
-        let opened = NfHybrid::open(fails.clone(), Some(ssd.clone()), manual());
-        let struck = fails.left.swap(u64::MAX / 2, Ordering::Relaxed) > u64::MAX / 2;
-        // What was refused for the error mounts without it.
-        let fs = opened.unwrap_or_else(|_| open(&half, Some(&ssd), manual()).unwrap());
-        check(&contents(&fs, "f"), &format!("read {nth}"));
+    let (mounted, refused) = mounted_with_faults([&half_cut, &ssd], |fs, read| {
+        check(&contents(&fs, "f"), &format!("read {read}"));
         fs.shutdown().unwrap();
-        full::check_disk(&half);
-        mounted += 1;
-        if !struck {
-            break;
-        }
-    }
-    assert!(mounted > 20, "{mounted}: nothing is shown");
+    });
+    assert!(mounted > 0 && refused > 0, "{mounted} mounted, {refused} refused: nothing is shown");
 }
 
 /// Who waits for a cut says nothing of the file's times.

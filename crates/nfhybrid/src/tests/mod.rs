@@ -54,6 +54,11 @@ fn halves_with(
     Some((disk, ssd))
 }
 
+/// Copies of both halves as they are: what a power cut leaves.
+pub(super) fn again(halves: [&Arc<Ram>; 2]) -> [Arc<Ram>; 2] {
+    halves.map(|half| Arc::new(Ram::from_bytes("half", half.image())))
+}
+
 pub(super) fn open(disk: &Arc<Ram>, ssd: Option<&Arc<Ram>>, options: Options) -> Result<NfHybrid> {
     let ssd = ssd.map(|ssd| ssd.clone() as Arc<dyn BlockDevice>);
     NfHybrid::open(disk.clone(), ssd, options)

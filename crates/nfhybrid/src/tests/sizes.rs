@@ -195,7 +195,7 @@ fn a_file_of_a_hole_that_takes_anothers_place_has_its_size() {
     fs.fallocate(new, 0, 8192, Fallocate::Punch).unwrap();
     fs.rename(ROOT_INO, b"new", ROOT_INO, b"g", Rename::Replace).unwrap();
     fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
-    let [disk, ssd] = [&disk, &ssd].map(|half| Arc::new(Ram::from_bytes("half", half.image())));
+    let [disk, ssd] = again([&disk, &ssd]);
     fs.abandon();
     let fs = open(&disk, Some(&ssd), manual()).unwrap();
     assert!(contents(&fs, "g") == [0; 8192]);
@@ -241,7 +241,7 @@ fn what_is_said_of_a_files_size_never_puts_zeros_where_its_data_did_not_arrive()
             let now = contents(&fs, "a");
             let b = create(&fs, "b", b"synced");
             fs.fsync(b, false).unwrap().get().unwrap();
-            let [disk, ssd] = [&disk, &ssd].map(|half| Arc::new(Ram::from_bytes("half", half.image())));
+            let [disk, ssd] = again([&disk, &ssd]);
             let then = fs;
             let fs = open(&disk, Some(&ssd), manual()).unwrap();
             let found = contents(&fs, "a");
