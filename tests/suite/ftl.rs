@@ -1,6 +1,6 @@
 //! Real programs on translation layers and FAT volumes of ours.
 
-use crate::media::{Loop, ext4_lives_on, run};
+use crate::media::{Loop, end, ext4_lives_on, run};
 use crate::mounts::{bimetal, no_fuse, once_free, skip};
 use bimetal::front::export::{Export, Served, serve};
 use bimetal::front::nbd;
@@ -40,7 +40,7 @@ fn the_kernels_ext4_lives_on_every_translation_layer() {
         let report = ssd.report();
         assert!(report.ftl.host_writes > 0 && report.ftl.lost_pages == 0, "{}: {report:?}", scheme.name);
         await_detached(dir.path());
-        served.unmount().unwrap();
+        end(served, dir.path());
     }
 }
 
@@ -206,7 +206,7 @@ fn the_kernels_xfs_lives_on_every_translation_layer() {
         xfs_lives_on(&served);
         assert!(ssd.report().ftl.lost_pages == 0, "{}", scheme.name);
         await_detached(dir.path());
-        served.unmount().unwrap();
+        end(served, dir.path());
     }
 }
 

@@ -180,8 +180,14 @@ fn a_served_device_is_a_file_of_its_size_that_keeps_bytes_at_any_offset() {
     assert_eq!(stats["requests"]["flushes"], 1);
     assert_eq!(stats["model"]["dirty_flushes"], 1);
     assert_eq!(stats["requests"]["writes"], served.counts().writes);
-    served.unmount().unwrap();
+    end(served, dir.path());
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// Unmounts a served device, which programs that other tests start may hold for the moment between fork and exec.
+pub fn end(served: Served, dir: &Path) {
+    assert!(once_free(Command::new("umount").arg(dir)).status.success());
+    served.wait().unwrap();
 }
 
 /// Makes an ext4 on the served device, fills it, checks it and reads it back, all by the kernel.

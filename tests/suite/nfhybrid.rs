@@ -85,12 +85,14 @@ pub fn unmount(mounted: Mounted) {
     assert!(run.status.success(), "umount: {}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// The status once the disk half has caught up.
+/// The status once the disk half, and the cache that may lie over it, have caught up.
 pub fn settled(mounted: &Mounted) -> serde_json::Value {
     loop {
         let status = mounted.status();
         assert!(status["failure"].is_null(), "{status}");
-        if status["at_risk"]["bytes"] == 0 && status["operations"][0] == status["operations"][1] {
+        let on_both = status["at_risk"]["bytes"] == 0 && status["operations"][0] == status["operations"][1];
+        // What goes home from the disk's journal is written after the operation and flushed a moment later.
+        if on_both && status["disk_cache"]["dirty_bytes"].as_u64().unwrap_or(0) == 0 {
             return status;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
