@@ -11,7 +11,7 @@
 use super::Ext4;
 use super::buffers::Seal;
 use super::credits::has_tree;
-use super::inode::flag;
+use super::inode::{Inode, flag};
 use super::le::{get32, get64, put32};
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::units::Ino;
@@ -166,7 +166,7 @@ impl Ext4 {
                 self.add_orphan(*ino)?;
                 if let Some(slot) = self.inodes.find(*ino) {
                     let entry = self.inodes.entry(slot);
-                    entry.being_cut = entry.inode.nlink > 0;
+                    entry.being_cut = is_cut(&entry.inode);
                 }
             }
         }
@@ -231,7 +231,7 @@ impl Ext4 {
             let next = inode.dtime;
             let slot = self.inodes.insert(inode);
             let entry = self.inodes.entry(slot);
-            (entry.orphan, entry.being_cut) = (true, entry.inode.nlink > 0);
+            (entry.orphan, entry.being_cut) = (true, is_cut(&entry.inode));
             self.orphans.insert(ino, (prior, next));
             list.push(at);
             (prior, ino) = (ino, next);
@@ -289,4 +289,9 @@ impl Ext4 {
         }
         Ok(())
     }
+}
+
+/// Whether an orphan is a file that keeps its name and was being cut.
+fn is_cut(inode: &Inode) -> bool {
+    inode.nlink > 0 && inode.kind() == Kind::File
 }

@@ -1,7 +1,7 @@
 //! One damaged page of an open log, wherever it is: what can be had is had, and what cannot is named.
 
 use super::rescue::rescue;
-use super::tests::{again, contents, create, halves, manual, open};
+use super::tests::{again, contents, create, halves, halves_as, manual, open};
 use super::*;
 use bimetal_media::faulty::{Effect, Faulty, Kind as Struck, When};
 use bimetal_media::ram::Ram;
@@ -277,6 +277,37 @@ fn a_right_copy_of_what_the_disk_cannot_read_is_told_and_kept() {
     assert!(contents(&fs, "f") == pattern(1, 40_000));
     faulty.forget();
     fs.shutdown().unwrap();
+}
+
+/// Where the SSD's blocks are smaller than a frame, what is dropped takes its frame along.
+#[test]
+fn a_right_copy_beside_a_bad_one_is_kept_where_the_disk_cannot_be_read() {
+    for compare in [false, true] {
+        let config = ssd::Config { block_bytes: 1024, ..ssd::Config::default() };
+        let Some((disk, ssd)) = halves_as(32, 16, &config) else { return };
+        let faulty = Arc::new(Faulty::new(disk));
+        let fs = NfHybrid::open(faulty.clone(), Some(ssd.clone()), manual()).unwrap();
+        let ino = create(&fs, "f", &pattern(1, 4096));
+        fs.commit().unwrap();
+        let resident = |block| fs.shared.core.lock().ssd.as_ref().unwrap().resident(ino, block);
+        let (ssd, at) = (&*ssd as &dyn BlockDevice, resident(3).unwrap().at.0 * 1024);
+        let mut page = ssd.read(at, 1024).unwrap().to_vec();
+        page[5] ^= 1;
+        ssd.write(at, page).unwrap();
+        faulty.plan(Struck::Read, When::Always, Effect::Error(5));
+        let step = scrub::Step { bytes: u64::MAX, compare, heal: true };
+        fs.scrub_start();
+        let found = fs.scrub(&step).unwrap();
+        assert!(found.bad.iter().all(|bad| !bad.dropped && !bad.on_disk), "{:?}", found.bad);
+        assert!((0..4).all(|block| resident(block).is_some()), "compare: {compare}");
+        assert!(fs.read(ino, 0, 4096).and_then(|read| read.get()).is_err());
+        faulty.forget();
+        fs.scrub_start();
+        let found = fs.scrub(&step).unwrap();
+        assert!(matches!(&found.bad[..], [bad] if bad.file_block == 3 && bad.dropped), "{:?}", found.bad);
+        assert!(contents(&fs, "f") == pattern(1, 4096));
+        fs.shutdown().unwrap();
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ use super::place::Placement;
 use super::policy::Durability;
 use super::record::{Record, when};
 use super::room::Demand;
-use super::unlogged::{mark, unlogged_bytes, unlogged_frames};
+use super::unlogged::{bytes_in_log, mark, unlogged_bytes, unlogged_frames};
 use crate::ssd::{Binding, CopyState, Ssd};
 use bimetal_base::runtime::sync::MutexGuard;
 use bimetal_base::units::Ino;
@@ -181,7 +181,7 @@ impl Shared {
         if core.ssd.is_none() {
             return Appended::Not;
         }
-        if !core.has_room(data, fill::FSYNCS) || most > self.inline_limit {
+        if !core.has_room(bytes_in_log(files.len(), data), fill::FSYNCS) || most > self.inline_limit {
             return Appended::Full;
         }
         core.number_contents();

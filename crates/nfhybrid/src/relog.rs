@@ -14,7 +14,7 @@ use super::durable::{contents_record, data_record, fill};
 use super::frames::FRAME;
 use super::line::Gate;
 use super::place::submit_gathered;
-use super::unlogged::{mark, unlogged_bytes, unplaced_bytes, unplaced_frames};
+use super::unlogged::{bytes_in_log, mark, unlogged_bytes, unplaced_bytes, unplaced_frames};
 use crate::ssd::Ssd;
 use bimetal_base::Result;
 use bimetal_base::runtime::sync::MutexGuard;
@@ -58,7 +58,7 @@ impl Shared {
         // Others may have fsynced, written and removed files meanwhile.
         let files = files_to_keep(&core);
         let left: usize = files.iter().map(|&ino| unplaced_bytes(&core, ino)).sum();
-        let live = (left + core.ops.records().len_bytes()) as u64;
+        let live = bytes_in_log(files.len(), left) + core.ops.records().len_bytes() as u64;
         if core.ssd.as_ref().is_none_or(|ssd| ssd.is_filled(live, fill::RESTART)) {
             // More to say than the log has room for: the disk must catch up.
             return Ok(());
@@ -147,7 +147,7 @@ impl Shared {
     fn complete_log(&self, core: &mut Core) -> bool {
         let carried = core.carried(Ino(0));
         let data: usize = carried.iter().map(|&ino| unlogged_bytes(core, ino)).sum();
-        if !core.has_room(data, fill::TABLES) {
+        if !core.has_room(bytes_in_log(carried.len(), data), fill::TABLES) {
             return false;
         }
         if !carried.is_empty() {

@@ -81,8 +81,8 @@ pub struct Scrub {
 /// What is wrong with a block.
 struct Wrong {
     why: String,
-    /// The copy is right: it is the disk's side that is wrong.
-    only_here: bool,
+    /// What the disk has in its place can be read.
+    on_disk: bool,
 }
 
 /// Copies that lie one behind the other.
@@ -170,7 +170,8 @@ impl Shared {
         Ok(sums)
     }
 
-    /// Which blocks of a stretch are wrong, and how.
+    /// Which blocks of a stretch are wrong, and how. Where one is, the disk is read, too: what is dropped takes the rest of its
+    /// frame along.
     fn verify(&self, stretch: &Stretch, sums: &[Option<u32>], compare: bool) -> Result<Vec<(u32, Wrong)>> {
         let Some(device) = &self.ssd_device else { return Ok(Vec::new()) };
         let size = self.ssd_block_bytes;
@@ -180,40 +181,33 @@ impl Shared {
             Err(gone @ Error::Gone { .. }) => return Err(gone),
             Err(_) => (0..stretch.sums.len()).map(|i| device.read(at + (i * size) as u64, size)).collect(),
         };
-        let disk = match compare && stretch.found.state == CopyState::Both {
-            true => match self.disk_contents(stretch) {
-                Err(gone @ Error::Gone { .. }) => return Err(gone),
-                contents => Some(contents),
-            },
-            false => None,
+        let fault = |(index, block): (usize, &Result<Bytes>)| match block {
+            Err(error) => Some(format!("it cannot be read: {error}")),
+            Ok(_) if sums[index].is_none() => Some("its checksum cannot be read".into()),
+            Ok(bytes) if sums[index] != Some(crc32c(bytes)) => Some("its checksum is wrong".into()),
+            Ok(_) => None,
         };
-        let judge = |(index, block): (usize, Result<Bytes>)| {
-            let of_copy = |why: &str| Some(Wrong { why: why.into(), only_here: false });
-            let wrong = match block {
-                Err(error) => of_copy(&format!("it cannot be read: {error}")),
-                Ok(_) if sums[index].is_none() => of_copy("its checksum cannot be read"),
-                Ok(bytes) if sums[index] != Some(crc32c(&bytes)) => of_copy("its checksum is wrong"),
-                Ok(bytes) => match &disk {
-                    None => None,
-                    // An error of that file's, and of no other; the copy is right, and all there is.
-                    Some(Err(error)) => {
-                        let why = format!("it is right, and what the disk has cannot be read: {error}");
-                        Some(Wrong { why, only_here: true })
-                    }
-                    Some(Ok(disk)) => {
-                        let disk = &disk[(index * size).min(disk.len())..];
-                        let part = &disk[..disk.len().min(size)];
-                        if bytes[..part.len()] == *part {
-                            None
-                        } else {
-                            of_copy("it is not what the disk has")
-                        }
-                    }
-                },
+        let mut faults: Vec<Option<String>> = blocks.iter().enumerate().map(fault).collect();
+        if !(compare || faults.iter().any(Option::is_some)) || stretch.found.state != CopyState::Both {
+            return Ok(wrong(faults, false));
+        }
+        let disk = match self.disk_contents(stretch) {
+            Err(gone @ Error::Gone { .. }) => return Err(gone),
+            disk => disk,
+        };
+        for (index, (fault, block)) in faults.iter_mut().zip(&blocks).enumerate() {
+            let (None, Ok(bytes), true) = (&fault, block, compare) else { continue };
+            *fault = match &disk {
+                // An error of that file's, and of no other; the copy is right, and all there is.
+                Err(error) => Some(format!("it is right, and what the disk has cannot be read: {error}")),
+                Ok(disk) => {
+                    let disk = &disk[(index * size).min(disk.len())..];
+                    let part = &disk[..disk.len().min(size)];
+                    (bytes[..part.len()] != *part).then(|| "it is not what the disk has".into())
+                }
             };
-            wrong.map(|wrong| (index as u32, wrong))
-        };
-        Ok(blocks.into_iter().enumerate().filter_map(judge).collect())
+        }
+        Ok(wrong(faults, disk.is_ok()))
     }
 
     /// What the disk has where a stretch is, as far as the file goes.
@@ -268,7 +262,7 @@ impl Shared {
         &self,
         stretch: &Stretch,
         (index, sum): (u32, Option<u32>),
-        Wrong { why, only_here }: Wrong,
+        Wrong { why, on_disk }: Wrong,
         heal: bool,
     ) -> Result<Option<BadCopy>> {
         let core = &mut *self.core.lock();
@@ -283,7 +277,7 @@ impl Shared {
         if !same {
             return Ok(None);
         }
-        let on_disk = now.state == CopyState::Both && !only_here;
+        let on_disk = on_disk && now.state == CopyState::Both;
         let dropped = heal && on_disk;
         if dropped {
             let frame = u64::from(file_block) * self.ssd_block_bytes as u64 / FRAME as u64;
@@ -292,6 +286,12 @@ impl Shared {
         core.counters.scrub_bad += 1;
         Ok(Some(BadCopy { ino: stretch.ino.0, file_block, ssd_block, why, on_disk, dropped }))
     }
+}
+
+/// The blocks that have a fault.
+fn wrong(faults: Vec<Option<String>>, on_disk: bool) -> Vec<(u32, Wrong)> {
+    let all = faults.into_iter().zip(0..);
+    all.filter_map(|(why, index)| Some((index, Wrong { why: why?, on_disk }))).collect()
 }
 
 impl Core {

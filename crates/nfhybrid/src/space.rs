@@ -45,8 +45,8 @@ impl Shared {
             self.drop_frames(core, ino, frame_from(size)..u64::MAX);
             self.end_frame(core, ino, size)?;
         }
-        if size == 0 && old > 0 && core.ssd.is_some() {
-            core.promised.carry(ino);
+        if size == 0 && old > 0 {
+            core.carry(ino);
         }
         core.record(&Record::Truncate { ino: ino.0, size, old, at: when(now) });
         Ok(done)
@@ -329,9 +329,9 @@ impl Shared {
         if !matches!(what, Fallocate::Reserve { .. }) {
             let unlogged = unlogged_bytes(core, ino);
             reached = self.clear_range(core, ino, bytes.clone())?;
-            if core.ssd.is_some() && unlogged_bytes(core, ino) < unlogged {
+            if unlogged_bytes(core, ino) < unlogged {
                 // What went said how long the file is.
-                core.promised.carry(ino);
+                core.carry(ino);
             }
         }
         if what != Fallocate::Punch {
@@ -352,7 +352,7 @@ impl Shared {
         let size = if grows { old.max(reached) } else { old };
         if size > old {
             // Its new end is not known without what came before.
-            core.carry(ino);
+            core.carry_data(ino);
         }
         let inode = core.ext4.inode_mut(ino)?;
         inode.size = size;

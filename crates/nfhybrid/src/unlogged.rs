@@ -16,6 +16,14 @@ use std::ops::Range;
 /// What the headers of a few records and groups take at most.
 const RECORDS_BYTES: u64 = 4 << 10;
 
+/// What a file's size and times take in the log, with their share of its headers, at most.
+const CONTENTS_BYTES: u64 = 96;
+
+/// Bytes that the log takes for so many files with so many bytes of data, at most.
+pub(super) fn bytes_in_log(files: usize, data: usize) -> u64 {
+    files as u64 * CONTENTS_BYTES + (data + data / 64) as u64
+}
+
 /// Frames of a file that an fsync still has to log: dirty ones, and frozen ones the SSD does not have.
 pub(super) fn unlogged_frames(core: &mut Core, ino: Ino) -> Vec<(u64, Bytes)> {
     let ranges = touched(core, ino);
@@ -72,11 +80,11 @@ fn frozen_where(
 }
 
 impl Core {
-    /// Whether the log takes the operations it lacks and `data` bytes more within so many sixteenths.
-    pub(super) fn has_room(&self, data: usize, sixteenths: u64) -> bool {
+    /// Whether the log takes the operations it lacks, and `more` bytes (see [`bytes_in_log`]), within so many sixteenths.
+    pub(super) fn has_room(&self, more: u64, sixteenths: u64) -> bool {
         let Some(ssd) = &self.ssd else { return false };
-        let records = self.ops.records().unlogged_bytes() + data + data / 64;
-        !ssd.is_filled(records as u64 + RECORDS_BYTES, sixteenths)
+        let records = self.ops.records().unlogged_bytes() as u64;
+        !ssd.is_filled(records + more + RECORDS_BYTES, sixteenths)
     }
 
     /// The log has all of an inode's dirty data.
@@ -97,11 +105,18 @@ impl Core {
         }
     }
 
-    /// The data of this inode goes into the log with the next operations: a file that takes the place of another,
-    /// or of its own old contents, is found after a crash as the old or the new one.
+    /// The data of this inode, and its size, go into the log with the next operations: a file that takes the place of
+    /// another, or of its own old contents, is found after a crash as the old or the new one.
     pub(super) fn carry(&mut self, ino: Ino) {
-        if self.ssd.is_some() && unlogged_bytes(self, ino) > 0 {
+        if self.ssd.is_some() {
             self.promised.carry(ino);
+        }
+    }
+
+    /// The same, where the log lacks data of it.
+    pub(super) fn carry_data(&mut self, ino: Ino) {
+        if unlogged_bytes(self, ino) > 0 {
+            self.carry(ino);
         }
     }
 

@@ -214,7 +214,7 @@ impl Checker<'_> {
             now.apply(edit);
         }
         let mut fits = Fits { found, sizes: BTreeSet::from([now.size]), right: vec![false; found.len()] };
-        fits.note(&now.bytes, 0..found.len());
+        fits.note(&now.bytes, 0..now.inside(now.size));
         for (_, edit) in &edits[old..end] {
             let range = now.apply(edit);
             fits.note(&now.bytes, range);
@@ -269,31 +269,37 @@ struct Replayed {
 }
 
 impl Replayed {
-    /// Applies an edit; the range it may have changed.
+    /// Applies an edit; the range of bytes inside the file that it may have changed, a gap that it leaves among them.
     fn apply(&mut self, edit: &Edit) -> std::ops::Range<usize> {
-        let limit = self.bytes.len();
-        let clip = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(limit);
         match edit {
             Edit::Write { offset, data } => {
                 let end = offset + data.len() as u64;
-                let range = clip(*offset)..clip(end);
+                let range = self.inside(*offset)..self.inside(end);
                 self.bytes[range.clone()].copy_from_slice(&data[..range.len()]);
+                let from = self.inside(self.size).min(range.start);
                 self.size = self.size.max(end);
-                range
+                from..range.end
             }
             Edit::Zero { offset, len } => {
                 let end = offset.saturating_add(*len).min(self.size).max(*offset);
-                let range = clip(*offset)..clip(end);
+                let range = self.inside(*offset)..self.inside(end);
                 self.bytes[range.clone()].fill(0);
                 range
             }
             Edit::Size(size) => {
-                let range = clip(*size)..clip(self.size.max(*size));
-                self.bytes[range.clone()].fill(0);
+                let (old, new) = (self.inside(self.size), self.inside(*size));
                 self.size = *size;
-                range
+                if new < old {
+                    self.bytes[new..old].fill(0);
+                }
+                old..new.max(old)
             }
         }
+    }
+
+    /// A place as an index of the bytes that are looked at.
+    fn inside(&self, at: u64) -> usize {
+        usize::try_from(at).unwrap_or(usize::MAX).min(self.bytes.len())
     }
 }
 
@@ -419,17 +425,18 @@ mod tests {
     fn old_new_and_half_of_each_are_right_and_nothing_else_is() {
         let (old, new) = ([1; 8192], [[1; 4096], [2; 4096], [2; 4096]].concat());
         let mixed = [&[1; 4096][..], &[2; 100], &[1; 3996]].concat();
-        let grown = [&[1; 8192][..], &[0; 4096]].concat();
-        for right in [&old[..], &new, &mixed, &grown] {
+        for right in [&old[..], &new, &mixed] {
             judged(right, &[7; 100]).unwrap();
             // The old file under the second name, before the rename.
             judged(right, &[9; 3000]).unwrap();
         }
         let zeros = [&[1; 4096][..], &[0; 4096]].concat();
+        let grown = [&[1; 8192][..], &[0; 4096]].concat();
         let garbage = [&[1; 8191][..], &[3]].concat();
         let others = [&[1; 4096][..], &[9; 3000], &[1; 1096]].concat();
         for (wrong, why) in [
             (&zeros[..], "zeros where data was"),
+            (&grown, "4096 of 12288 bytes"),
             (&garbage, "1 of 8192 bytes were never so"),
             (&others, "3000 of 8192 bytes"),
             (&[1; 4096], "4096 bytes; since"),
@@ -437,6 +444,40 @@ mod tests {
         ] {
             let said = judged(wrong, &[7; 100]).unwrap_err();
             assert!(said.contains("/a") && said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn zeros_are_right_where_a_gap_a_hole_or_growth_left_them_and_nowhere_else() {
+        let memory = Arc::new(MemFs::new(1 << 20, &Caller::default()));
+        let start = Snapshot::of(&*memory).unwrap();
+        let fs = Traced::new(memory, Recorder::new());
+        let ino = file(&fs, b"f");
+        let sized = |size| fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+        write(&fs, ino, 4096, &[1; 4096]);
+        sized(16384);
+        write(&fs, ino, 0, &[2; 1024]);
+        sized(4096);
+        write(&fs, ino, 4096, &[3; 4096]);
+        let history = History::new(&start, &[], fs.calls());
+        let checker = Checker { subject: &Promises, history: &history };
+        let id = history.node(b"/f", history.end()).unwrap();
+        let judged = |parts: &[(u8, usize)]| {
+            let bytes: Vec<u8> = parts.iter().flat_map(|&(byte, len)| vec![byte; len]).collect();
+            checker.mixture(id, &bytes, 0, history.end())
+        };
+        for right in [
+            &[][..],
+            &[(0, 4096), (1, 4096)],
+            &[(0, 4096), (1, 4096), (0, 8192)],
+            &[(2, 1024), (0, 3072), (1, 4096), (0, 8192)],
+            &[(2, 1024), (0, 3072)],
+            &[(2, 1024), (0, 3072), (3, 4096)],
+        ] {
+            judged(right).unwrap();
+        }
+        for wrong in [&[(0, 8192)][..], &[(2, 1024), (0, 7168)], &[(0, 16384)], &[(1, 4096)]] {
+            judged(wrong).unwrap_err();
         }
     }
 

@@ -183,23 +183,62 @@ fn a_file_that_was_not_synced_has_a_size_it_had() {
     }
 }
 
-/// A new file whose data was punched takes another's place: the old one or the new one is there, never an empty one.
+/// A new file whose data was punched or cut off takes another's place: the old one or the new one is there, never an empty one.
 #[test]
 fn a_file_of_a_hole_that_takes_anothers_place_has_its_size() {
-    let Some((disk, ssd)) = halves(32, 16) else { return };
-    let fs = open(&disk, Some(&ssd), manual()).unwrap();
-    create(&fs, "g", b"old");
-    fs.commit().unwrap();
-    let new = create(&fs, "new", b"");
-    write(&fs, new, 0, &[7; 8192]).unwrap();
-    fs.fallocate(new, 0, 8192, Fallocate::Punch).unwrap();
-    fs.rename(ROOT_INO, b"new", ROOT_INO, b"g", Rename::Replace).unwrap();
-    fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
-    let [disk, ssd] = again([&disk, &ssd]);
-    fs.abandon();
-    let fs = open(&disk, Some(&ssd), manual()).unwrap();
-    assert!(contents(&fs, "g") == [0; 8192]);
-    fs.shutdown().unwrap();
+    let cut = |fs: &NfHybrid, ino, size| {
+        fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+    };
+    type Change<'a> = (&'a dyn Fn(&NfHybrid, Ino), usize);
+    let changes: [Change; 4] = [
+        (&|fs, ino| fs.fallocate(ino, 4096, 4096, Fallocate::Punch).unwrap(), 8192),
+        (&|fs, ino| cut(fs, ino, 4096), 4096),
+        (&|fs, ino| cut(fs, ino, 4000), 4000),
+        (&|fs, ino| (cut(fs, ino, 4096), cut(fs, ino, 9000)).1, 9000),
+    ];
+    for (change, size) in changes {
+        let Some((disk, ssd)) = halves(32, 16) else { return };
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        create(&fs, "g", b"old");
+        fs.commit().unwrap();
+        let new = create(&fs, "new", b"");
+        write(&fs, new, 4096, &[7; 4096]).unwrap();
+        change(&fs, new);
+        fs.rename(ROOT_INO, b"new", ROOT_INO, b"g", Rename::Replace).unwrap();
+        fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
+        let [disk, ssd] = again([&disk, &ssd]);
+        fs.abandon();
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        assert!(contents(&fs, "g") == vec![0; size], "{size} bytes");
+        fs.shutdown().unwrap();
+    }
+}
+
+/// An fsync that has to say of many files how long they are: what the log has no room for goes to the disk.
+#[test]
+fn more_emptied_files_than_the_log_can_speak_of_do_not_cost_the_ssd() {
+    let config = ssd::Config { log_bytes: 64 << 10, ..ssd::Config::default() };
+    for files in (60..=420).step_by(40) {
+        let options = ["-b", "4096", "-N", "700", "-J", "size=16"];
+        let Some((disk, ssd)) = halves_with(64, 128, &config, &options) else { return };
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let inos: Vec<Ino> = (0..files).map(|n| create(&fs, &format!("f{n}"), &[7; 100])).collect();
+        fs.commit().unwrap();
+        for &ino in &inos {
+            fs.setattr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+        }
+        let other = create(&fs, "other", b"synced");
+        fs.fsync(other, false).unwrap().get().unwrap();
+        let [at_the_cut, ssd_at_the_cut] = again([&disk, &ssd]);
+        if fs.status().counters.fsync_disk == 0 {
+            fs.commit().unwrap();
+        }
+        assert!(fs.status().ssd_lost.is_none(), "{files} files: {:?}", fs.status().ssd_lost);
+        fs.abandon();
+        let fs = open(&at_the_cut, Some(&ssd_at_the_cut), manual()).unwrap();
+        assert_eq!(contents(&fs, "other"), b"synced", "{files} files");
+        fs.shutdown().unwrap();
+    }
 }
 
 /// A file that nobody synced, with changes after its data that say how long it is; another file's fsync takes those along.
