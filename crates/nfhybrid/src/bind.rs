@@ -15,7 +15,7 @@ use super::frames::FRAME;
 use super::node::Node;
 use super::place::Placement;
 use super::room::Demand;
-use super::ssd::{Binding, CopyState};
+use super::ssd::{Binding, CopyState, DupInode};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use smallvec::SmallVec;
@@ -85,7 +85,7 @@ impl Shared {
     /// Binds a stretch of frozen frames that nothing newer covers; gives it back if the log has no room for that.
     fn bind_part(&self, core: &mut Core, op: u64, placement: Placement) -> Option<DeferredBinding> {
         let ino = placement.ino;
-        let copy = self.dup_inode(core, ino);
+        let copy = self.dup_inode(core, ino).map(|inode| core.as_frozen(op, ino, inode));
         let ssd = core.ssd.as_mut()?;
         let inode = match (copy, core.nodes.get(ino)) {
             (Some(inode), _) if !ssd.is_filled(0, fill::BINDS) => inode,
@@ -192,6 +192,14 @@ impl Core {
     fn is_current(&self, ino: Ino, index: u64) -> bool {
         let newer = self.nodes.get(ino).is_some_and(|node| node.frames().contains_key(&index));
         self.cycle.as_ref().is_some_and(|cycle| cycle.is_unplaced(ino, index)) && !newer
+    }
+
+    /// An inode as it was when the cycle of operation `op` froze its data, unless more was promised since: a size that it got
+    /// meanwhile does not go with that data.
+    fn as_frozen(&self, op: u64, ino: Ino, inode: DupInode) -> DupInode {
+        let size = self.cycle.as_ref().and_then(|cycle| cycle.size_of(ino));
+        let size = size.filter(|_| self.promised.is_settled(ino, op)).unwrap_or(inode.size);
+        DupInode { size, ..inode }
     }
 
     /// A file whose contents are as they were at `version`, with nothing dirty or on its way.

@@ -86,12 +86,13 @@ impl Shared {
             return Ok(());
         };
         let stale = self.stale_copies(core, ino, &taken.frames);
+        let size = core.ext4.inode(ino).map_or(0, |inode| inode.size);
         let placed = self.place_frozen(core, ino, &taken.frames, files);
         core.tie_needs(ino);
         core.ext4.unreserve(taken.reserved);
         // Whatever failed: what is in the cycle can be read.
         if let Some(cycle) = &mut core.cycle {
-            cycle.take_in(ino, taken, stale);
+            cycle.take_in(ino, size, taken, stale);
         }
         core.nodes.drop_if_idle(ino);
         placed

@@ -25,6 +25,8 @@ pub struct Cycle {
     frames: FxHashMap<Ino, FrozenFrames>,
     /// Stretches, as first frame and count.
     stale: BTreeMap<Ino, Vec<(u64, u64)>>,
+    /// Of each file at the freeze, in bytes.
+    sizes: FxHashMap<Ino, u64>,
     /// Where the frames lie that the log may lack.
     touched: FxHashMap<Ino, Range<u64>>,
     bytes: u64,
@@ -41,8 +43,8 @@ impl Cycle {
     /// the operations.
     pub fn new(Began { bytes, since, .. }: &Began, carried: Vec<Ino>, now: Time) -> Cycle {
         let (bytes, since) = (*bytes, *since);
-        let (frames, stale, touched) = Default::default();
-        Cycle { frames, stale, touched, bytes, since, carried, images: 0, tied_nodes: 0, began: now }
+        let (frames, stale, sizes, touched) = Default::default();
+        Cycle { frames, stale, sizes, touched, bytes, since, carried, images: 0, tied_nodes: 0, began: now }
     }
 
     /// Keeps so many blocks promised to trees until it is done.
@@ -55,13 +57,19 @@ impl Cycle {
         self.tied_nodes
     }
 
-    /// Takes a file's frames, and the stretches of which the SSD has older contents.
-    pub fn take_in(&mut self, ino: Ino, taken: Taken, stale: Vec<(u64, u64)>) {
+    /// Takes the frames of a file of `size` bytes, and the stretches of which the SSD has older contents.
+    pub fn take_in(&mut self, ino: Ino, size: u64, taken: Taken, stale: Vec<(u64, u64)>) {
         self.frames.insert(ino, taken.frames);
+        self.sizes.insert(ino, size);
         self.touched.insert(ino, taken.touched);
         if !stale.is_empty() {
             self.stale.insert(ino, stale);
         }
+    }
+
+    /// How many bytes a file had at the freeze, if any of its frames are on their way.
+    pub fn size_of(&self, ino: Ino) -> Option<u64> {
+        self.sizes.get(&ino).copied()
     }
 
     /// Bytes that the disk does not have before this cycle ends.
@@ -226,7 +234,7 @@ mod tests {
         let pool = Pool::new(4, 0);
         let mut cycle = Cycle::new(&Dirty::default().take(), Vec::new(), Time::ZERO);
         let frames = (0..count).map(|index| (index, Frame::zeroed(&pool).freeze())).collect();
-        cycle.take_in(FILE, Taken { frames, reserved: 0, touched: 0..count }, Vec::new());
+        cycle.take_in(FILE, count * 4096, Taken { frames, reserved: 0, touched: 0..count }, Vec::new());
         cycle
     }
 

@@ -56,7 +56,8 @@ impl Shared {
         }
         drop(core);
         let complete = complete.max(disk_has);
-        let (sizes, changes) = (Sizes::of(records, complete), changes_in(records));
+        let sizes = Sizes::of(records, complete, self.ssd_block_bytes as u64);
+        let changes = changes_in(records);
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
             if record.op <= disk_has {
@@ -99,8 +100,14 @@ impl Shared {
                 applied.map_err(|error| unfit(error, &operation, op))
             }
             RecordBody::Fresh { ino, file_block, run, inode } => {
-                let fresh =
-                    UncommittedBinding { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
+                let grows = sizes.tell_the_end(op, *ino);
+                let fresh = UncommittedBinding {
+                    ino: *ino,
+                    file_block: *file_block,
+                    run: *run,
+                    size: inode.size,
+                    grows,
+                };
                 let blocks = (self.part_bytes() / self.ssd_block_bytes) as u32;
                 fresh.parts(blocks).try_for_each(|part| {
                     self.applied(op, |core| match op <= complete {
@@ -190,7 +197,7 @@ impl Shared {
 
     /// State 10: the SSD's copy is written on to the disk.
     fn copy_back(&self, core: &mut Core, op: u64, fresh: UncommittedBinding) -> Result<()> {
-        let UncommittedBinding { ino, file_block, run, size } = fresh;
+        let UncommittedBinding { ino, file_block, run, size, grows } = fresh;
         let Some(mut sums) = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len)) else {
             return Err(Error::invalid("no SSD"));
         };
@@ -203,6 +210,17 @@ impl Shared {
         let bytes = self.read_ssd(run.at, &mut sums).map_err(|error| {
             error.explained(format!("bytes {offset} to {end} of inode {ino}, which {what}"))
         })?;
+        let here = core.ext4.inode(ino)?.size;
+        if !grows && size.min(end) > here {
+            // Nobody was promised this data, and where the file ended is not known: it stays as long as it is.
+            let mut kept = bytes[..here.saturating_sub(offset) as usize].to_vec();
+            kept.resize(kept.len().next_multiple_of(FRAME), 0);
+            self.put(core, ino, offset, &kept, here)?;
+            core.dirty.add(kept.len() as u64);
+            core.dirty.begin(self.clock.now());
+            self.drop_copy(core, op, fresh);
+            return Ok(());
+        }
         self.put_as_of(core, ino, offset, &bytes, size)?;
         let first = offset / FRAME as u64;
         let frames = first..first + (bytes.len() / FRAME) as u64;
@@ -393,6 +411,8 @@ struct UncommittedBinding {
     run: Run,
     /// Of the file, bytes.
     size: u64,
+    /// It is known where the file ends, so that it may become longer by this.
+    grows: bool,
 }
 
 impl UncommittedBinding {
@@ -410,20 +430,43 @@ impl UncommittedBinding {
 struct Sizes {
     /// After an operation, by operation and inode.
     by_contents: HashMap<(u64, u64), u64>,
+    /// The last operation after which a file's size is told, by inode.
+    told: HashMap<u64, u64>,
+    /// Operations that bound the end of a file, with its inode.
+    ends: HashSet<(u64, Ino)>,
     /// All contents up to this operation are there.
     complete: u64,
 }
 
 impl Sizes {
-    fn of(records: &[LogRecord], complete: u64) -> Sizes {
-        let size = |record: &LogRecord| match &record.body {
-            RecordBody::Operation(bytes) => match Record::decode(bytes, record.op) {
-                Ok(Record::Contents { ino, size, .. }) => Some(((record.op, ino), size)),
-                _ => None,
-            },
-            RecordBody::Fresh { .. } => None,
-        };
-        Sizes { by_contents: records.iter().filter_map(size).collect(), complete }
+    fn of(records: &[LogRecord], complete: u64, ssd_block_bytes: u64) -> Sizes {
+        let mut sizes =
+            Sizes { by_contents: HashMap::new(), told: HashMap::new(), ends: HashSet::new(), complete };
+        for record in records {
+            let op = record.op;
+            match &record.body {
+                RecordBody::Operation(bytes) => {
+                    if let Ok(Record::Contents { ino, size, .. }) = Record::decode(bytes, op) {
+                        sizes.by_contents.insert((op, ino), size);
+                        let told = sizes.told.entry(ino).or_default();
+                        *told = op.max(*told);
+                    }
+                }
+                RecordBody::Fresh { ino, file_block, run, inode } => {
+                    let end = (u64::from(*file_block) + u64::from(run.len)) * ssd_block_bytes;
+                    if end >= inode.size {
+                        sizes.ends.insert((op, *ino));
+                    }
+                }
+            }
+        }
+        sizes
+    }
+
+    /// Whether the log says where a file ends that has what operation `op` bound: its end was bound with it, or told since.
+    /// Else some of it may have been cut off, or written anew, before its end was bound.
+    fn tell_the_end(&self, op: u64, ino: Ino) -> bool {
+        self.told.get(&ino.0).is_some_and(|&told| told >= op) || self.ends.contains(&(op, ino))
     }
 }
 

@@ -183,6 +183,104 @@ fn a_file_that_was_not_synced_has_a_size_it_had() {
     }
 }
 
+type Act = Box<dyn FnOnce() + Send>;
+
+/// Does something when the SSD is written to for the first time since it was told what.
+struct Meanwhile {
+    inner: Arc<dyn BlockDevice>,
+    act: Arc<Mutex<Option<Act>>>,
+}
+
+impl Filter for Meanwhile {
+    fn inner(&self) -> &dyn BlockDevice {
+        &*self.inner
+    }
+
+    fn pass(&self, at: Time, request: Request) -> std::result::Result<(Time, Request), Completion> {
+        let act =
+            if matches!(request, Request::Write { .. }) { self.act.lock().unwrap().take() } else { None };
+        act.into_iter().for_each(|act| act());
+        Ok((at, request))
+    }
+}
+
+/// What is done to a file: it gets a size, or data of a length at a place.
+#[derive(Clone, Copy)]
+enum Step {
+    Size(u64),
+    Data(u64, usize),
+}
+
+impl Step {
+    fn run(self, fs: &NfHybrid, ino: Ino) {
+        match self {
+            Step::Size(size) => drop(fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() })),
+            Step::Data(at, len) => assert_eq!(write(fs, ino, at, &noise(3, len)).unwrap(), len),
+        }
+    }
+}
+
+/// A file changes while a commit writes what it had before, another one's fsync says all so far, and the power goes.
+#[test]
+fn a_file_that_changes_while_a_commit_writes_it_has_a_size_it_had() {
+    // What happens before the commit and in it; the sizes that it has then.
+    type Case = (&'static [Step], &'static [Step], &'static [u64]);
+    let cases: [Case; 7] = [
+        (&[], &[Step::Size(42_497)], &[42_497]),
+        (&[Step::Size(42_497)], &[], &[42_497]),
+        (&[], &[Step::Size(15_466)], &[15_466]),
+        (&[], &[Step::Size(15_466), Step::Size(42_497)], &[15_466, 42_497]),
+        (&[Step::Size(15_466), Step::Size(42_497)], &[], &[15_466, 42_497]),
+        (&[], &[Step::Data(40_000, 9000)], &[49_000]),
+        (&[], &[Step::Size(9000), Step::Data(9000, 10)], &[9000, 9010]),
+    ];
+    for (case, old) in (0..cases.len()).flat_map(|case| [(case, 0), (case, 5000)]) {
+        let (before, during, sizes) = cases[case];
+        let Some((disk, ssd)) = halves(32, 16) else { return };
+        let images = Images::default();
+        let [on_disk, on_ssd] = [false, true].map(|is_ssd| {
+            let halves = [disk.clone(), ssd.clone()];
+            Arc::new(Cuts { halves, is_ssd, images: images.clone() }) as Arc<dyn BlockDevice>
+        });
+        let act = Arc::new(Mutex::new(None));
+        let on_ssd = Arc::new(Meanwhile { inner: on_ssd, act: act.clone() });
+        let fs = Arc::new(NfHybrid::open(on_disk, Some(on_ssd), manual()).unwrap());
+        let ino = create(&fs, "f", &noise(1, old));
+        let other = create(&fs, "other", b"");
+        fs.commit().unwrap();
+        let whole = [noise(1, old), noise(2, 20_466 - old)].concat();
+        write(&fs, ino, old as u64, &whole[old..]).unwrap();
+        before.iter().for_each(|step| step.run(&fs, ino));
+        images.lock().unwrap().clear();
+        let at = fs.clone();
+        *act.lock().unwrap() = Some(Box::new(move || {
+            during.iter().for_each(|step| step.run(&at, ino));
+            write(&at, other, 0, b"synced").unwrap();
+            at.fsync(other, false).unwrap().get().unwrap();
+        }) as Act);
+        fs.commit().unwrap();
+        assert!(act.lock().unwrap().is_none(), "case {case}: the commit wrote nothing to the SSD");
+        let sizes: Vec<u64> = [old as u64, 20_466].iter().chain(sizes).copied().collect();
+        let mut seen = Vec::new();
+        for images in std::mem::take(&mut *images.lock().unwrap()) {
+            let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+            let fs = open(&disk, Some(&ssd), manual()).unwrap();
+            let found = contents(&fs, "f");
+            assert!(
+                sizes.contains(&(found.len() as u64)),
+                "case {case}, {old}: {} of {sizes:?}",
+                found.len()
+            );
+            let same = found.len().min(9000);
+            assert!(found[..same] == whole[..same], "case {case}, {old}: {} bytes", found.len());
+            fs.abandon();
+            seen.push(found.len());
+        }
+        println!("case {case}, {old}: {seen:?}");
+        Arc::into_inner(fs).unwrap().abandon();
+    }
+}
+
 /// A new file whose data was punched or cut off takes another's place: the old one or the new one is there, never an empty one.
 #[test]
 fn a_file_of_a_hole_that_takes_anothers_place_has_its_size() {
