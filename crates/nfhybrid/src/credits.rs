@@ -64,9 +64,20 @@ pub struct Queue {
     next: u64,
     /// What the first of them lacks comes with a commit.
     commit: bool,
+    /// An operation that no transaction can carry was logged.
+    told_too_large: bool,
 }
 
 impl Queue {
+    /// Tells the log of the first operation that no transaction can carry: the caller learns no more than a number.
+    fn tell_too_large(&mut self, error: &Error) -> bool {
+        let is_first = !std::mem::replace(&mut self.told_too_large, true);
+        if is_first {
+            tracing::warn!("{error}");
+        }
+        is_first
+    }
+
     /// Whether somebody waits for a commit.
     pub fn wants_commit(&self) -> bool {
         self.commit && !self.waiting.is_empty()
@@ -241,7 +252,9 @@ impl Shared {
             core.writable()?;
             let need = credits(core)?;
             if need.journal > self.transaction_limit() {
-                return Err(too_large(need.journal, self.transaction_limit()));
+                let error = too_large(need.journal, self.transaction_limit());
+                core.queue.tell_too_large(&error);
+                return Err(error);
             }
             core.queue.waiting.insert(ticket, (ino, need));
             let ahead = self.ahead_of(core, ticket);
@@ -324,6 +337,14 @@ impl super::NfHybrid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_that_no_transaction_can_carry_is_logged_once_with_the_remedy() {
+        let mut queue = Queue::default();
+        let error = too_large(40_000, 200);
+        assert!(error.to_string().contains("tune2fs -J size="), "{error}");
+        assert!(queue.tell_too_large(&error) && !queue.tell_too_large(&error));
+    }
 
     #[test]
     fn a_step_takes_as_long_as_it_may_and_no_longer() {
