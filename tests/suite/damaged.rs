@@ -26,6 +26,19 @@ fn flip(image: &Path, at: u64, bit: u8) {
     file.write_all_at(&[byte[0] ^ 1 << bit], at).unwrap();
 }
 
+/// Where the inode of a file lies on a disk half of blocks of 1 KiB.
+fn inode_at(disk: &Path, name: &str) -> u64 {
+    let said = out(&tool("debugfs", &["-R", &format!("imap {name}")], disk));
+    let number = |text: &str| {
+        let digits = text.trim_start_matches("0x");
+        let until = digits.find(|one: char| !one.is_ascii_hexdigit()).unwrap_or(digits.len());
+        u64::from_str_radix(&digits[..until], if text.starts_with("0x") { 16 } else { 10 }).unwrap()
+    };
+    let after =
+        |word: &str| said.split(word).nth(1).map(number).unwrap_or_else(|| panic!("{word} in {said}"));
+    after("located at block ") * 1024 + after("offset ")
+}
+
 /// Flips a bit in both superblocks of an SSD half.
 fn damage_superblocks(ssd: &Path) {
     let len = fs::metadata(ssd).unwrap().len();
@@ -419,19 +432,13 @@ fn a_file_that_e2fsck_took_away_does_not_stand_in_the_way_of_the_log() {
     write_synced(&mounted.path().join("f3"), b"other contents");
     (0..LATE).map(late).for_each(|(name, bytes)| write_synced(&mounted.path().join(name), &bytes));
     kill(mounted);
-    let said = out(&tool("debugfs", &["-R", "imap /f3"], &disk));
-    let number = |text: &str| {
-        let digits = text.trim_start_matches("0x");
-        let until = digits.find(|one: char| !one.is_ascii_hexdigit()).unwrap_or(digits.len());
-        u64::from_str_radix(&digits[..until], if text.starts_with("0x") { 16 } else { 10 }).unwrap()
-    };
-    let after =
-        |word: &str| said.split(word).nth(1).map(number).unwrap_or_else(|| panic!("{word} in {said}"));
-    let at = after("located at block ") * 1024 + after("offset ");
+    let at = inode_at(&disk, "/f3");
     let noise: Vec<u8> = (0..128_u8).map(|byte| byte.wrapping_mul(37) ^ 0xB5).collect();
     put_at(&disk, at, &noise);
     put_at(&disk, at + 128, &[0xFF; 16]);
-    ended(&volume.run(&["fsck", "--yes"]), 1, &["Repaired."]);
+    // A file that is gone is a loss, which is named.
+    ended(&volume.run(&["fsck", "--yes"]), 4, &["/f3 (inode", "Lost."]);
+    ended(&volume.run(&["fsck"]), 0, &["clean"]);
     let mounted = volume.mount(&[]);
     for (name, bytes) in (0..LATE).map(late) {
         assert!(fs::read(mounted.path().join(&name)).unwrap() == bytes, "{name}");
@@ -484,4 +491,78 @@ fn adopting_a_disk_half_whose_record_of_its_ssd_is_damaged_takes_the_users_word(
     refused(&run(&["adopt"], &halves, &[]), &["the pairing to the SSD", "damaged", "--force"]);
     assert!(volume.bytes() == before, "it was changed");
     assert!(run(&["adopt", "--force"], &halves, &[]).status.success());
+}
+
+#[test]
+fn fsck_without_yes_changes_nothing_where_e2fsck_would_take_files_away_and_with_it_names_them() {
+    need_fuse!();
+    for log_needs_them in [false, true] {
+        let volume = filled();
+        let disk = volume.at("disk");
+        let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
+        if log_needs_them {
+            let file = File::options().write(true).open(mounted.path().join("f3")).unwrap();
+            file.write_all_at(b"other contents", 4096).unwrap();
+            file.sync_all().unwrap();
+        }
+        (0..LATE).map(late).for_each(|(name, bytes)| write_synced(&mounted.path().join(name), &bytes));
+        kill(mounted);
+        for name in ["/f3", "/f5"] {
+            put_at(&disk, inode_at(&disk, name), &[0; 256]);
+        }
+        let before = volume.bytes();
+        let first = format!("bimetal rescue --ssd {} DIRECTORY", volume.at("ssd").display());
+        ended(&volume.run(&["fsck", "-n"]), 4, &["/f3 (inode", "/f5 (inode", &first, "--yes"]);
+        ended(
+            &volume.run(&["fsck"]),
+            4,
+            &["/f3 (inode", "/f5 (inode", "Nothing was changed", &first, "--yes"],
+        );
+        assert!(volume.bytes() == before, "fsck without --yes changed it");
+        let to = volume.at("rescued");
+        ended(
+            &run(&["rescue"], &[("--ssd", &volume.at("ssd"))], &[to.to_str().unwrap()]),
+            0,
+            &["whole files"],
+        );
+        let nameless: Vec<_> = fs::read_dir(to.join("by-inode")).unwrap().flatten().collect();
+        assert!(
+            nameless.iter().any(|entry| fs::read(entry.path()).unwrap() == marked(5)),
+            "/f5 is not rescued"
+        );
+        let repaired = volume.run(&["fsck", "--yes"]);
+        ended(&repaired, 4, &["/f3 (inode", "/f5 (inode", "Lost.", "Entry 'f3' in / ", "Entry 'f5' in / "]);
+        assert!(!out(&repaired).contains("left"), "{}", out(&repaired));
+        ended(&volume.run(&["fsck"]), 0, &["clean"]);
+        let mounted = volume.mount(&[]);
+        for (name, bytes) in (0..LATE).map(late) {
+            assert!(fs::read(mounted.path().join(&name)).unwrap() == bytes, "{name}");
+        }
+        for number in (0..10).filter(|number| ![3, 5].contains(number)) {
+            assert!(
+                fs::read(mounted.path().join(format!("f{number}"))).unwrap() == marked(number),
+                "f{number}"
+            );
+        }
+    }
+}
+
+#[test]
+fn of_many_names_that_lead_nowhere_a_check_names_a_hundred_and_counts_the_rest() {
+    need_fuse!();
+    let volume = Volume::new();
+    let mounted = volume.mount(&[]);
+    fs::create_dir(mounted.path().join("d")).unwrap();
+    (0..119).for_each(|number| fs::write(mounted.path().join(format!("d/f{number}")), b"").unwrap());
+    fs::hard_link(mounted.path().join("d/f0"), mounted.path().join("second")).unwrap();
+    assert!(mounted.unmount().status.success());
+    let disk = volume.at("disk");
+    let (first, last) = (inode_at(&disk, "/d/f0"), inode_at(&disk, "/d/f118"));
+    assert_eq!(last, first + 118 * 256, "the inodes are not beside each other");
+    put_at(&disk, first, &[0; 119 * 256]);
+    let checked = volume.run(&["fsck"]);
+    ended(&checked, 4, &["/second (inode", "20 more names", "Nothing was changed"]);
+    assert_eq!(out(&checked).matches("cannot be read: ").count(), 100, "{}", out(&checked));
+    ended(&volume.run(&["fsck", "--yes"]), 4, &["20 more names"]);
+    ended(&volume.run(&["fsck"]), 0, &["clean"]);
 }

@@ -1,10 +1,12 @@
 //! What commands say: the thing, the limit and the remedy, in sentences.
 
+use crate::crashed::{check_old, crash, crashed};
 use crate::fsck::{MARK, ended, filled, flip_in_log, kill, write_synced};
 use crate::guard::{Volume, err, out, refused, run};
 use crate::mounts::{Mounted, need_fuse};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 
 #[test]
 fn a_size_beyond_this_machine_or_this_volume_is_refused_with_its_limit() {
@@ -98,6 +100,60 @@ fn a_read_only_look_at_a_stale_ssd_says_that_it_changes_nothing() {
     let listed = run(&["ls"], &[("--ssd", &volume.at("ssd")), ("--disk", &disk)], &["/"]);
     ended(&listed, 0, &["stale", "this only reads: neither half is changed"]);
     assert!(volume.bytes() == before);
+}
+
+#[test]
+fn a_stale_ssd_half_is_something_wrong_that_a_check_tells_before_it_drops_it() {
+    need_fuse!();
+    for log_is_open in [false, true] {
+        let volume = filled();
+        if log_is_open {
+            crash(&volume);
+        }
+        let disk = volume.at("disk");
+        let alone = Mounted::new(&["--without-ssd", "--disk", disk.to_str().unwrap()]);
+        write_synced(&alone.path().join("new"), &[1; 100]);
+        assert!(alone.unmount().status.success());
+        let before = volume.bytes();
+        let rescue = format!("bimetal rescue --ssd {} DIRECTORY", volume.at("ssd").display());
+        for verb in [&["fsck", "-n"][..], &["fsck", "-n", "--deep"]] {
+            let looked = volume.run(verb);
+            ended(&looked, 4, &["the SSD half: It is stale", "would be dropped", &rescue, "not clean"]);
+            assert!(!out(&looked).contains("are dropped"), "{}", out(&looked));
+            assert!(volume.bytes() == before, "{verb:?} wrote to it");
+        }
+        ended(&volume.run(&["fsck"]), 1, &["It is stale", "what it holds is dropped. Repaired."]);
+        ended(&volume.run(&["fsck", "-n"]), 0, &["clean"]);
+    }
+}
+
+#[test]
+fn copies_that_count_no_more_since_others_wrote_to_the_disk_are_something_wrong() {
+    need_fuse!();
+    let volume = filled();
+    let as_checked = ["-w", "-R", "set_super_value lastcheck 20300101"];
+    let checked = Command::new("/usr/sbin/debugfs").args(as_checked).arg(volume.at("disk")).output().unwrap();
+    assert!(checked.status.success(), "{}", err(&checked));
+    ended(&volume.run(&["fsck", "-n"]), 4, &["the SSD's copies: ", "checked since", "would be dropped"]);
+    ended(&volume.run(&["fsck"]), 1, &["checked since", "all of it is dropped", "Repaired."]);
+    ended(&volume.run(&["fsck", "-n"]), 0, &["clean"]);
+}
+
+#[test]
+fn a_check_that_drops_what_only_the_log_holds_as_asked_says_so_and_calls_it_lost() {
+    need_fuse!();
+    let volume = crashed();
+    let disk = volume.at("disk");
+    let check = |how: &[&str]| run(&[&["fsck", "--without-ssd"], how].concat(), &[("--disk", &disk)], &[]);
+    let before = volume.bytes();
+    let held = "What was fsynced within up to 1h before the crash, which only the log of its SSD";
+    ended(&check(&["-n"]), 4, &["would be dropped for ever, as asked", held, "bimetal rescue", "not clean"]);
+    assert!(volume.bytes() == before);
+    let dropped = check(&[]);
+    ended(&dropped, 4, &["dropped for ever, as asked", held, "Lost."]);
+    assert!(!out(&dropped).contains("would be"), "{}", out(&dropped));
+    ended(&check(&[]), 0, &["clean"]);
+    check_old(Mounted::new(&["--disk", disk.to_str().unwrap()]).path());
 }
 
 #[test]

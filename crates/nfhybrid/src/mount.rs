@@ -432,6 +432,9 @@ impl Shared {
     }
 }
 
+/// How the remedy begins that an error of a damaged disk half ends with.
+pub(super) const REMEDY: &str = ". Repair the disk with ";
+
 /// What errors of a damaged disk half call it.
 pub(super) const DISK_HALF: &str = "the disk half";
 
@@ -481,13 +484,18 @@ pub(super) fn damaged_disk(error: Error, disk: &Arc<dyn BlockDevice>, pairing: O
     }
     // Where the disk half could not be read so far, its SSD's log may hold something.
     let holds = pairing.is_none_or(|pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering));
-    let (kept, then) = match holds {
-        true => ("; what only its SSD's log holds is not lost", "mount both halves"),
-        false => ("", "mount"),
+    let (kept, then, first) = match holds {
+        true => (
+            "; what only its SSD's log holds is not lost",
+            "mount both halves",
+            ". A file that it takes away may be on the SSD half: `bimetal fsck -n` names those, bimetal rescue gets off what \
+             there is, before that",
+        ),
+        false => ("", "mount", ""),
     };
     let why = format!(
-        "{what} is damaged: {why} (at {at}){kept}. Repair the disk with e2fsck -f {name}, then {then} again; bimetal fsck \
-         --yes does both"
+        "{what} is damaged: {why} (at {at}){kept}{REMEDY}e2fsck -f {name}, then {then} again; bimetal fsck \
+         --yes does both{first}"
     );
     Error::corrupt(DISK_HALF, why, name)
 }

@@ -314,6 +314,13 @@ fn count(epoch: u64) -> u64 {
     }
 }
 
+/// How the note begins of an SSD whose log and copies are dropped; why follows.
+pub(super) const STALE: &str = "the SSD is stale and its contents are dropped: ";
+/// How the note begins of an SSD whose copies are dropped; why follows.
+pub(super) const COPIES_DROPPED: &str = "the SSD's cached data is dropped: ";
+/// How the note begins of a log that is dropped by the user's word; what it held follows.
+pub(super) const WITHOUT_SSD: &str = "mounted without its SSD, as asked: dropped is ";
+
 /// What a mount is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -390,10 +397,7 @@ fn judge_alone(disk: &DiskSays, word: Word) -> Result<Plan> {
                     disk.name
                 )));
             }
-            Ok(plan(
-                raised(pairing.epoch, word.draw),
-                Some(format!("mounted without its SSD, as asked: dropped is {what}")),
-            ))
+            Ok(plan(raised(pairing.epoch, word.draw), Some(format!("{WITHOUT_SSD}{what}"))))
         }
         // A degraded one, too: a copy of it may have an SSD again.
         Ok(pairing) => Ok(plan(raised(pairing.epoch, word.draw), None)),
@@ -404,7 +408,10 @@ fn judge_alone(disk: &DiskSays, word: Word) -> Result<Plan> {
             disk.name,
         )),
         // Past any epoch that was ever counted up to.
-        Err(NoPairing::Damaged) => Ok(plan(raised(1 << 62, word.draw), None)),
+        Err(NoPairing::Damaged) => {
+            let note = format!("{WITHOUT_SSD}what was fsynced last, which only the log of its SSD may hold");
+            Ok(plan(raised(1 << 62, word.draw), Some(note)))
+        }
         Err(_) => Ok(plan(raised(0, word.draw), None)),
     }
 }
@@ -430,12 +437,10 @@ fn judge_both(disk: &DiskSays, ssd: &SsdSays, word: Word) -> Result<Plan> {
     match bond {
         Bond::GivenUp => {
             let why = "the disk was used after this SSD was lost or left out";
-            Ok(dropped(format!("the SSD is stale and its contents are dropped: {why}"), false))
+            Ok(dropped(format!("{STALE}{why}"), false))
         }
         // An SSD that was left in order and a disk that was not: the log that the disk tells of is on another.
-        Bond::Apart(why) if asked || (ssd.clean && !is_open) => {
-            Ok(dropped(format!("the SSD is stale and its contents are dropped: {why}"), true))
-        }
+        Bond::Apart(why) if asked || (ssd.clean && !is_open) => Ok(dropped(format!("{STALE}{why}"), true)),
         Bond::Apart(why) if ssd.clean => {
             let held =
                 pairing.map_or_else(|| "what was fsynced last".into(), |pairing| pairing.only_in_log());
@@ -488,10 +493,10 @@ fn replayed(pairing: Option<Pairing>, ssd: &SsdSays, bond: &Bond, word: Word) ->
     let is_open = pairing.is_some_and(|pairing| pairing.state == Saved::LogOpen);
     let mut notes = Vec::new();
     if let Bond::LogOnly(why) = bond {
-        notes.push(format!("the SSD's cached data is dropped: {why}"));
+        notes.push(format!("{COPIES_DROPPED}{why}"));
     }
     if cut {
-        notes.push("an earlier recovery was cut short: the SSD's cached data is dropped".into());
+        notes.push(format!("{COPIES_DROPPED}an earlier recovery was cut short"));
     }
     Plan {
         phase: if cut || ssd.holds || (is_open && ssd.lost.is_some()) {

@@ -1,6 +1,6 @@
 //! `bimetal fsck`: is everything as its format says?
 //!
-//! Exit codes are those of e2fsck: 0 nothing is wrong, 1 what was wrong is repaired, 4 something is left, 8 it could
+//! Exit codes are those of e2fsck: 0 nothing is wrong, 1 what was wrong is repaired, 4 something is left or lost, 8 it could
 //! not be checked, 16 the command line makes no sense.
 
 use super::progress::Progress;
@@ -18,8 +18,9 @@ Examples:
 Ends with the codes of e2fsck:
    0  nothing is wrong, and the SSD's copies stay. A volume left in order was not written to; what a crash left only
       in the SSD's log is on the disk half now, as after any mount, and said (with -n: it is where it was)
-   1  something was wrong and is repaired
-   4  something is wrong still, or was lost; or the SSD half was not named, and its log may hold something
+   1  something was wrong and is repaired; or the SSD half was stale, or its copies old, and what it held is dropped
+   4  something is wrong still (with -n: is as it was), or was lost, by --yes or as --without-ssd asks; or the SSD half was
+      not named, and its log may hold something
    8  it could not be checked: in use, unreadable, halves that do not belong together
   16  the command line makes no sense";
 
@@ -31,8 +32,9 @@ const NOT_CHECKED: u8 = 8;
 
 /// Check a file system that is not mounted, and repair it
 ///
-/// What is clean is not written to. Without --yes nothing is repaired that loses something. With --yes a disk half that is
-/// damaged is repaired by e2fsck first, then what only the SSD's log holds is brought to it.
+/// What is clean is not written to. Without --yes nothing is repaired that loses something: names that lead to damaged inodes,
+/// which e2fsck would clear, are told, and `bimetal rescue` comes first. With --yes a disk half that is damaged is repaired by
+/// e2fsck first, then what only the SSD's log holds is brought to it, and what was lost is named.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Fsck {
@@ -93,7 +95,11 @@ impl Fsck {
 fn in_words(report: &CheckReport) -> String {
     let mut lines = Vec::new();
     for problem in &report.problems {
-        let end = if problem.repaired { " Repaired." } else { "" };
+        let end = match (problem.repaired, problem.lost) {
+            (true, _) => " Repaired.",
+            (_, true) => " Lost.",
+            _ => "",
+        };
         lines.push(format!("{}: {}{end}", problem.what, problem.why));
     }
     if !report.problems.is_empty() {
@@ -103,10 +109,13 @@ fn in_words(report: &CheckReport) -> String {
     let counts = report.checked.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " ")));
     let counts = counts.collect::<Vec<_>>().join(", ");
     lines.push(match report.counts() {
-        (0, _) => format!("The file system is clean. Looked at: {counts}."),
-        (all, 0) => format!("What was wrong ({all}) is repaired. Looked at: {counts}."),
-        (_, 1) => format!("The file system is not clean: one thing is left. Looked at: {counts}."),
-        (_, left) => format!("The file system is not clean: {left} things are left. Looked at: {counts}."),
+        (0, ..) => format!("The file system is clean. Looked at: {counts}."),
+        (all, 0, 0) => format!("What was wrong ({all}) is repaired. Looked at: {counts}."),
+        (all, 0, lost) => format!(
+            "What was wrong ({all}) is repaired, and what is called lost ({lost}) is gone. Looked at: {counts}."
+        ),
+        (_, 1, _) => format!("The file system is not clean: one thing is left. Looked at: {counts}."),
+        (_, left, _) => format!("The file system is not clean: {left} things are left. Looked at: {counts}."),
     });
     lines.join("\n")
 }

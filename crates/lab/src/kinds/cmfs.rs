@@ -194,6 +194,7 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
         why: problem.why.to_string(),
         count: 1,
         repaired: checked.repaired,
+        lost: false,
     };
     let mut report =
         CheckReport { problems: checked.problems.iter().map(problem).collect(), ..CheckReport::default() };

@@ -132,8 +132,9 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
     if changed {
         store.close()?;
     }
-    let problem =
-        |repaired: bool| move |why: String| Problem { what: args.source(), why, count: 1, repaired };
+    let problem = |repaired: bool| {
+        move |why: String| Problem { what: args.source(), why, count: 1, repaired, lost: false }
+    };
     let left = checked.problems.into_iter().chain(above).map(problem(false));
     let problems = mended.into_iter().map(problem(true)).chain(left).collect();
     let mut report = CheckReport { problems, changed, ..CheckReport::default() };

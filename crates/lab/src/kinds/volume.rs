@@ -179,6 +179,8 @@ pub struct Problem {
     pub count: u64,
     /// It is right now.
     pub repaired: bool,
+    /// It is over, and what it says is lost.
+    pub lost: bool,
 }
 
 /// What a check found in all.
@@ -197,16 +199,16 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong any more.
+    /// Whether nothing is wrong any more, and nothing was lost.
     pub fn is_clean(&self) -> bool {
         self.problems.iter().all(|problem| problem.repaired)
     }
 
-    /// How many things are wrong: all that were, and those still.
-    pub fn counts(&self) -> (u64, u64) {
+    /// How many things are wrong: all that were, those still, and those that cost what is lost.
+    pub fn counts(&self) -> (u64, u64, u64) {
         let count =
-            |all: bool| self.problems.iter().filter(|one| all || !one.repaired).map(|one| one.count).sum();
-        (count(true), count(false))
+            |of: fn(&&Problem) -> bool| self.problems.iter().filter(of).map(|problem| problem.count).sum();
+        (count(|_| true), count(|one| !one.repaired && !one.lost), count(|one| one.lost))
     }
 
     /// Notes how many of something were looked at.

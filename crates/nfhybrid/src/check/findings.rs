@@ -11,8 +11,8 @@ use bimetal_base::units::Ino;
 use bimetal_media::BlockDevice;
 use serde::Serialize;
 
-/// So many bad copies are named; the rest is counted.
-const NAMED: usize = 100;
+/// So many bad copies, or names that lead nowhere, are told; the rest is counted.
+pub(super) const NAMED: usize = 100;
 
 /// Something that is wrong.
 #[derive(Clone, Debug, Serialize)]
@@ -28,8 +28,23 @@ pub struct Problem {
     pub ino: Option<u64>,
     /// Something that was promised is lost by it, or would be by its repair.
     pub loses: bool,
-    /// It is right now.
+    /// It is right now, and nothing was lost by it.
     pub repaired: bool,
+    /// It is over, and what it says is lost.
+    pub lost: bool,
+    /// The user said that this may be lost, without `lossy`.
+    #[serde(skip)]
+    asked: bool,
+    /// What is wrong, in words for when it is over.
+    #[serde(skip)]
+    then: Option<String>,
+}
+
+impl Problem {
+    /// Whether it is still as it was found.
+    pub fn is_left(&self) -> bool {
+        !self.repaired && !self.lost
+    }
 }
 
 /// What a check found.
@@ -53,7 +68,23 @@ pub struct Findings {
 
 impl Findings {
     pub(super) fn problem(&mut self, what: &str, why: String, loses: bool) {
-        self.problems.push(Problem { what: what.into(), why, count: 1, ino: None, loses, repaired: false });
+        let (repaired, lost, asked, then) = Default::default();
+        let what = what.into();
+        self.problems.push(Problem { what, why, count: 1, ino: None, loses, repaired, lost, asked, then });
+    }
+
+    /// A problem whose repair drops something: what is said before it and after it, and whether the user asked for a loss.
+    pub(super) fn drops(&mut self, what: &str, [why, then]: [String; 2], lost_as_asked: bool) {
+        self.problem(what, why, lost_as_asked);
+        if let Some(problem) = self.problems.last_mut() {
+            (problem.asked, problem.then) = (lost_as_asked, Some(then));
+        }
+    }
+
+    /// So many more of what was told.
+    pub(super) fn more(&mut self, what: &str, count: u64, of: &str, loses: bool) {
+        self.problem(what, format!("{count} more {of}."), loses);
+        self.problems.last_mut().into_iter().for_each(|problem| problem.count = count);
     }
 
     /// A problem of a file; its path goes before the sentence once it is known.
@@ -77,33 +108,49 @@ impl Findings {
         self.notes.push(text.into());
     }
 
-    /// What is wrong with these counts as repaired; what was lost stays lost.
+    /// What is wrong with these is over: repaired, or lost.
     pub(super) fn repaired(&mut self, what: &[&str]) {
-        let of_these = |problem: &&mut Problem| what.contains(&&*problem.what) && !problem.loses;
-        self.problems.iter_mut().filter(of_these).for_each(|problem| problem.repaired = true);
+        let of_these = |problem: &&mut Problem| what.contains(&&*problem.what) && problem.is_left();
+        for problem in self.problems.iter_mut().filter(of_these) {
+            (problem.repaired, problem.lost) = (!problem.loses, problem.loses);
+            if let Some(then) = problem.then.take() {
+                problem.why = then;
+            }
+        }
     }
 
-    /// Whether all stays as it is for now, as more would lose what is named, and says so.
+    /// Whether all stays as it is for now, as more would lose what is named, and says so, and what comes first.
     pub(super) fn note_what_stays(&mut self, plan: &Plan) -> bool {
         let stays = plan.repair && !plan.lossy && self.loses();
+        let first = match plan.ssd {
+            Some(ssd) => format!(
+                "First `bimetal rescue --ssd {} DIRECTORY` gets off the SSD half what it holds, and `bimetal get` what can be \
+                 read",
+                ssd.display()
+            ),
+            None => "First get off what there is (bimetal rescue, bimetal get)".into(),
+        };
         if stays {
             let what = if self.changed { "No more" } else { "Nothing" };
             self.note(format!(
-                "{what} was changed, for a repair would lose what is named. Get off what there is (bimetal rescue, bimetal \
-                 get), then repair with --yes."
+                "{what} was changed, for a repair would lose what is named. {first}; then repair with --yes."
             ));
+        } else if !plan.repair && self.problems.iter().any(|problem| problem.what == DISK && problem.loses) {
+            self.note(format!("A repair would lose what is named. {first}; then --yes repairs the rest."));
         }
         stays
     }
 
+    /// Whether a repair loses what the user did not say may be lost.
     pub(super) fn loses(&self) -> bool {
-        self.problems.iter().any(|problem| problem.loses)
+        self.problems.iter().any(|problem| problem.loses && !problem.asked)
     }
 }
 
 pub(super) const LOG: &str = "the SSD's log";
 pub(super) const TABLES: &str = "the SSD's tables";
 pub(super) const COPIES: &str = "the SSD's copies";
+pub(super) const SSD_HALF: &str = "the SSD half";
 pub(super) const DISK: &str = super::super::mount::DISK_HALF;
 
 /// What was durable on the SSD and is damaged, in its log or its tables.
@@ -195,7 +242,6 @@ pub(super) fn name_bad(bad: &[BadCopy], findings: &mut Findings) {
     }
     if let Some(more) = bad.len().checked_sub(NAMED).filter(|more| *more > 0) {
         let loses = bad[NAMED..].iter().any(|copy| !copy.on_disk);
-        findings.problem(COPIES, format!("{more} more blocks are wrong."), loses);
-        findings.problems.iter_mut().last().into_iter().for_each(|problem| problem.count = more as u64);
+        findings.more(COPIES, more as u64, "blocks are wrong", loses);
     }
 }

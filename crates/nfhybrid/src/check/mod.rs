@@ -3,7 +3,8 @@
 //! Everything is tried in memory first, over the halves as they are: the SSD's log and tables, recovery, a walk over
 //! the whole tree, the copies on the SSD if that is asked for, and the disk half's own checker. What is found clean is
 //! not written to, not by one byte, so that the SSD's copies stay valid. Only then is anything repaired on the media,
-//! and nothing that loses something unless the user said so. After e2fsck repaired the disk half its pairing to the SSD is
+//! and nothing that loses something unless the user said so: names that lead to inodes which cannot be read are such a
+//! loss, for e2fsck clears them, even with `-p`. After e2fsck repaired the disk half its pairing to the SSD is
 //! renewed if every copy on the SSD still is what the disk has.
 
 mod findings;
@@ -12,10 +13,11 @@ pub use findings::{Findings, Problem};
 
 use super::aftermath::WHAT_IS_LOST;
 use super::half::role_of_ssd;
-use super::mount::{copy_has_pairing, is_no_ext4, journal_is_lost, not_ext4};
+use super::mount::{REMEDY, copy_has_pairing, is_no_ext4, journal_is_lost, not_ext4};
 use super::pairing::{Pairing, Saved};
 use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Ssd};
+use super::state::{COPIES_DROPPED, STALE, WITHOUT_SSD};
 use super::volume::{lend, pairing_to};
 use super::{NfHybrid, Options, Recover};
 use bimetal_base::error::shown;
@@ -27,10 +29,14 @@ use bimetal_media::file::{self, FileDevice};
 use bimetal_media::guard::{self, Role, Target};
 use bimetal_media::{BlockDevice, overlay::Overlay};
 use bimetal_vfs::{FileSystem, Kind};
-use findings::{COPIES, DISK, LOG, TABLES, name_bad, note_damage};
+use findings::{COPIES, DISK, LOG, NAMED, SSD_HALF, TABLES, name_bad, note_damage};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+
+/// What comes of a disk half that is in the way of the log.
+const WITH_YES: &str = " With --yes e2fsck repairs it, then the SSD's log is applied to it.";
 
 /// Bytes of copies verified between two looks at the progress.
 const STEP_BYTES: u64 = 16 << 20;
@@ -82,10 +88,7 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
             "The journal of the disk half was not replayed, as nothing may change; e2fsck was not run.",
         );
     }
-    if !plan.repair {
-        return Ok(findings);
-    }
-    if findings.note_what_stays(plan) {
+    if findings.note_what_stays(plan) || !plan.repair {
         return Ok(findings);
     }
     halves.repair(plan, was_clean, &mut findings, progress)?;
@@ -212,7 +215,7 @@ impl Halves {
             // Where it may be repaired, what follows tells how far that came.
             let then = match plan.repair {
                 true => "",
-                false => " With --yes e2fsck repairs it, then the SSD's log is applied to it.",
+                false => WITH_YES,
             };
             findings.problem(DISK, format!("It cannot be opened: {why}.{then}"), false);
         }
@@ -256,11 +259,24 @@ impl Halves {
     ) -> Result<Option<bool>> {
         let tried = self.try_out(plan, findings, progress)?;
         let of_disk = findings.problems.last().is_some_and(|problem| problem.what == DISK);
-        if tried.is_some() || !of_disk || !self.repair_disk(plan, findings, progress)? {
+        if tried.is_some() || !of_disk {
             return Ok(tried);
+        }
+        self.walk_disk_alone(findings);
+        if !self.repair_disk(plan, findings, progress)? {
+            return Ok(None);
         }
         progress("looking at every file");
         self.try_out(plan, findings, progress)
+    }
+
+    /// What of a disk half that stands in the way of the log cannot be read, and e2fsck would take away; nothing where it
+    /// cannot be looked at even by itself.
+    fn walk_disk_alone(&self, findings: &mut Findings) {
+        let options = Options { manual: true, without_ssd: true, ..Options::default() };
+        if let Ok(fs) = NfHybrid::open(in_memory(&self.disk), None, options) {
+            walk(&fs, findings);
+        }
     }
 
     /// Has e2fsck repair a disk half that is in the way of everything else, if it may be repaired: what was fsynced stays
@@ -311,7 +327,13 @@ impl Halves {
         let fs = match NfHybrid::open(in_memory(&self.disk), ssd, options) {
             Ok(fs) => fs,
             Err(Error::Corrupt { what, why, .. }) if what == DISK => {
-                findings.problem(DISK, format!("It cannot be mounted as it is: {why}."), false);
+                // What to do about it depends on what else is found.
+                let (why, then) = match why.split_once(REMEDY) {
+                    Some((why, _)) if plan.repair => (why, ""),
+                    Some((why, _)) => (why, WITH_YES),
+                    None => (&*why, ""),
+                };
+                findings.problem(DISK, format!("It cannot be mounted as it is: {why}.{then}"), false);
                 return Ok(None);
             }
             Err(why @ Error::Corrupt { .. }) => {
@@ -331,16 +353,12 @@ impl Halves {
             Err(why) => return Err(why),
         };
         findings.operations_recovered = fs.recovered();
-        for note in fs.notes().iter().filter(|note| {
-            note.contains("stale") || note.contains("is dropped:") || note.contains("dropped is")
-        }) {
-            findings.note(format!("Of the SSD half: {note}."));
-        }
         // Damage that is found block by block is told where it is.
         let damaged = findings.problems.iter().any(|problem| problem.what != DISK && problem.loses);
         for note in fs.notes().iter().filter(|note| damaged && note.starts_with(WHAT_IS_LOST)) {
             findings.note(format!("W{}.", &note[1..]));
         }
+        fs.notes().iter().for_each(|note| self.note_dropped(note, findings));
         walk(&fs, findings);
         if plan.deep {
             progress("comparing the SSD's copies with the disk");
@@ -354,10 +372,27 @@ impl Halves {
         Ok(Some(was_clean))
     }
 
-    /// The user drops what only the log of an SSD that is not there holds.
-    fn drops_log(&self, plan: &Plan) -> Result<bool> {
-        let is_open = |pairing: Pairing| matches!(pairing.state, Saved::LogOpen | Saved::Recovering);
-        Ok(plan.without_ssd && self.ssd.is_none() && self.pairing()?.is_none_or(is_open))
+    /// What of the SSD half a mount drops, if that is what it noted.
+    fn note_dropped(&self, note: &str, findings: &mut Findings) {
+        let ssd = self.ssd.as_ref().map_or("SSD", |ssd| &ssd.info().name);
+        let rescue = format!("`bimetal rescue --ssd {ssd} DIRECTORY` gets it off first");
+        let next = "would be dropped by a repair, or the next mount of both halves";
+        if let Some(held) = note.strip_prefix(WITHOUT_SSD) {
+            let why = format!("W{}, ", &held[1..]);
+            let before = format!("{why}would be dropped for ever, as asked; {rescue}.");
+            findings.drops(LOG, [before, format!("{why}is dropped for ever, as asked.")], true);
+        } else if let Some(why) = note.strip_prefix(STALE) {
+            let why = format!("It is stale, for {why}: what it holds");
+            let now = format!("{why} is dropped.");
+            findings.drops(SSD_HALF, [format!("{why} {next}; {rescue}."), now], false);
+        } else if let Some(why) = note.strip_prefix(COPIES_DROPPED) {
+            if findings.changed {
+                return findings.note(format!("Of the SSD half: {note}."));
+            }
+            let why = format!("They count no more, for {why}: all of it");
+            let now = format!("{why} is dropped; the disk half has it.");
+            findings.drops(COPIES, [format!("{why} {next}; the disk half has it."), now], false);
+        }
     }
 
     /// Repairs on the media what needs it.
@@ -368,10 +403,10 @@ impl Halves {
         findings: &mut Findings,
         progress: &dyn Fn(&'static str),
     ) -> Result<()> {
-        let of_disk = |problem: &Problem| problem.what == DISK && !problem.repaired;
+        let of_disk = |problem: &Problem| problem.what == DISK && problem.is_left();
         let disk_is_wrong = findings.problems.iter().any(of_disk);
         let ssd_is_wrong = findings.problems.iter().any(|problem| problem.what != DISK);
-        if !was_clean || ssd_is_wrong || self.drops_log(plan)? {
+        if !was_clean || ssd_is_wrong {
             progress("repairing");
             self.recover(plan, findings)?;
         }
@@ -379,7 +414,7 @@ impl Halves {
         if !was_clean {
             progress("e2fsck looks at the disk half");
             self.e2fsck(&["-f", "-n"], &mut told)?;
-            findings.e2fsck = std::mem::take(&mut told.e2fsck);
+            findings.e2fsck.append(&mut told.e2fsck);
             findings.problems.append(&mut told.problems);
         }
         if disk_is_wrong || findings.problems.iter().any(of_disk) {
@@ -409,11 +444,12 @@ impl Halves {
             left = bad.iter().filter(|bad| !bad.dropped).count();
         }
         fs.shutdown()?;
-        // What was lost stays lost.
-        let of_ssd = |problem: &&mut Problem| [LOG, TABLES].contains(&&*problem.what) && !problem.loses;
-        findings.problems.iter_mut().filter(of_ssd).for_each(|problem| problem.repaired = true);
+        findings.repaired(&[LOG, TABLES]);
         if left == 0 {
             findings.repaired(&[COPIES]);
+        }
+        if !self.ssd_is_only_read() {
+            findings.repaired(&[SSD_HALF]);
         }
         if self.ssd_is_only_read() {
             findings.note("The SSD half takes no writes: it was only read, and the disk half goes on without it. Mount the disk alone.");
@@ -517,11 +553,13 @@ fn compare(fs: &NfHybrid, heal: bool, findings: &mut Findings) -> Result<Vec<Bad
     }
 }
 
-/// Looks at every inode that has a name.
+/// Looks at every inode that has a name; each name that leads to one that cannot be read is lost with a repair.
 fn walk(fs: &NfHybrid, findings: &mut Findings) {
-    let mut seen = rustc_hash::FxHashSet::default();
+    let (mut seen, mut bad) = (FxHashSet::default(), FxHashMap::default());
     let mut todo: Vec<(Ino, String)> = vec![(fs.root(), String::new())];
+    let mut unread = Vec::new();
     seen.insert(fs.root());
+    findings.inodes = 0;
     while let Some((dir, path)) = todo.pop() {
         let mut entries = Vec::new();
         let listed = fs.readdir(dir, 0, &mut |entry| {
@@ -531,21 +569,26 @@ fn walk(fs: &NfHybrid, findings: &mut Findings) {
             true
         });
         if let Err(error) = listed {
-            findings.problem(DISK, format!("The directory {path}/ cannot be read: {error}."), false);
+            unread.push(format!("The directory {path}/ cannot be read: {error}."));
         }
         for (ino, name) in entries {
             let path = format!("{path}/{name}");
-            if !seen.insert(ino) {
-                continue;
-            }
-            findings.inodes += 1;
-            match fs.getattr(ino).and_then(|attr| fs.check_mapping(ino).map(|()| attr)) {
-                Ok(attr) if attr.kind == Kind::Dir => todo.push((ino, path)),
-                Ok(_) => {}
-                Err(error) => {
-                    findings.problem(DISK, format!("{path} (inode {ino}) cannot be read: {error}."), false)
+            if seen.insert(ino) {
+                findings.inodes += 1;
+                match fs.getattr(ino).and_then(|attr| fs.check_mapping(ino).map(|()| attr)) {
+                    Ok(attr) if attr.kind == Kind::Dir => todo.push((ino, path.clone())),
+                    Ok(_) => {}
+                    Err(error) => drop(bad.insert(ino, error)),
                 }
             }
+            if let Some(error) = bad.get(&ino) {
+                unread.push(format!("{path} (inode {ino}) cannot be read: {error}."));
+            }
         }
+    }
+    let more = unread.len().saturating_sub(NAMED) as u64;
+    unread.into_iter().take(NAMED).for_each(|why| findings.problem(DISK, why, true));
+    if more > 0 {
+        findings.more(DISK, more, "names lead to what cannot be read", true);
     }
 }

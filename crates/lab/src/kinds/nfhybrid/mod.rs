@@ -190,8 +190,8 @@ fn check_volume(
         progress,
     )?;
     let problem = |found: check::Problem| {
-        let check::Problem { what, why, count, repaired, .. } = found;
-        Problem { what, why, count, repaired }
+        let check::Problem { what, why, count, repaired, lost, .. } = found;
+        Problem { what, why, count, repaired, lost }
     };
     let mut report = CheckReport {
         problems: findings.problems.into_iter().map(problem).collect(),
