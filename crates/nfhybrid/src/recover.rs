@@ -60,7 +60,8 @@ impl Shared {
         let changes = changes_in(records);
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
-            if record.op <= disk_has {
+            // Past the last mark data may be missing that an operation goes with, and nobody was promised either.
+            if record.op <= disk_has || record.op > complete && log.beyond.is_none() {
                 continue;
             }
             self.replay_record(record, complete, whole, &sizes)?;

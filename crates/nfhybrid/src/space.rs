@@ -350,9 +350,9 @@ impl Shared {
         let grows =
             matches!(what, Fallocate::Reserve { keep_size: false } | Fallocate::Zero { keep_size: false });
         let size = if grows { old.max(reached) } else { old };
-        if size > old {
-            // Its new end is not known without what came before.
-            core.carry_data(ino);
+        if grows {
+            // Its end is not known without what came before.
+            core.carry(ino);
         }
         let inode = core.ext4.inode_mut(ino)?;
         inode.size = size;

@@ -113,13 +113,6 @@ impl Core {
         }
     }
 
-    /// The same, where the log lacks data of it.
-    pub(super) fn carry_data(&mut self, ino: Ino) {
-        if unlogged_bytes(self, ino) > 0 {
-            self.carry(ino);
-        }
-    }
-
     /// The inodes whose data, or at least size, is to go along, `but` one. They stay on the list until [`Core::carried_along`].
     pub(super) fn carried(&self, but: Ino) -> Vec<Ino> {
         let frozen = self.cycle.iter().flat_map(Cycle::carried);

@@ -344,8 +344,11 @@ fn more_emptied_files_than_the_log_can_speak_of_do_not_cost_the_ssd() {
 fn what_is_said_of_a_files_size_never_puts_zeros_where_its_data_did_not_arrive() {
     let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
     type Change<'a> = (&'a str, &'a dyn Fn(&NfHybrid, Ino));
-    let changes: [Change; 9] = [
+    let changes: [Change; 10] = [
         ("space", &|fs, ino| fs.fallocate(ino, 0, 9000, Fallocate::Reserve { keep_size: true }).unwrap()),
+        ("space where data is", &|fs, ino| {
+            fs.fallocate(ino, 0, 5, Fallocate::Reserve { keep_size: false }).unwrap();
+        }),
         ("longer by space", &|fs, ino| {
             fs.fallocate(ino, 0, 9000, Fallocate::Reserve { keep_size: false }).unwrap();
         }),
