@@ -92,6 +92,11 @@ fn fsck_yes_repairs_a_disk_half_that_cannot_be_opened_and_then_applies_the_log()
         let before = volume.bytes();
         ended(&volume.run(&["fsck", "-n"]), 4, &["It cannot be opened", "With --yes e2fsck repairs it"]);
         assert!(volume.bytes() == before, "fsck -n changed it");
+        // What e2fsck would take away cannot be told.
+        let first =
+            ["It cannot be opened", "Nothing was changed", "First `bimetal rescue", "repair with --yes"];
+        ended(&volume.run(&["fsck"]), 4, &first);
+        assert!(volume.bytes() == before, "fsck changed what it cannot look at");
         ended(&volume.run(&["fsck", "--yes"]), 1, &["It cannot be opened", "Repaired.", "operations"]);
         ended(&volume.run(&["fsck", "-n"]), 0, &["clean"]);
         check(volume.mount(&[]).path());

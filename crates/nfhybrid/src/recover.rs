@@ -101,18 +101,12 @@ impl Shared {
                 applied.map_err(|error| unfit(error, &operation, op))
             }
             RecordBody::Fresh { ino, file_block, run, inode } => {
-                let grows = sizes.tell_the_end(op, *ino);
-                let fresh = UncommittedBinding {
-                    ino: *ino,
-                    file_block: *file_block,
-                    run: *run,
-                    size: inode.size,
-                    grows,
-                };
+                let fresh =
+                    UncommittedBinding { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
                 let blocks = (self.part_bytes() / self.ssd_block_bytes) as u32;
                 fresh.parts(blocks).try_for_each(|part| {
                     self.applied(op, |core| match op <= complete {
-                        true => self.copy_if_it_fits(core, op, part, whole),
+                        true => self.copy_if_it_fits(core, op, part, whole, sizes),
                         false => {
                             self.drop_copy(core, op, part);
                             Ok(true)
@@ -150,6 +144,7 @@ impl Shared {
         op: u64,
         fresh: UncommittedBinding,
         whole: bool,
+        sizes: &Sizes,
     ) -> Result<bool> {
         let blocks = u64::from(fresh.run.len) * self.ssd_block_bytes as u64 / self.disk_block_bytes as u64;
         if is_live(core, fresh.ino)?
@@ -157,8 +152,8 @@ impl Shared {
         {
             return Ok(false);
         }
-        match self.copy_back(core, op, fresh) {
-            Err(Error::Ssd(_)) if whole => self.salvage(core, op, fresh)?,
+        match self.copy_back(core, op, fresh, sizes) {
+            Err(Error::Ssd(_)) if whole => self.salvage(core, op, fresh, sizes)?,
             copied => copied?,
         }
         Ok(true)
@@ -171,9 +166,9 @@ impl Shared {
     }
 
     /// Copies of a run what can be read, frame by frame; the rest is lost, and noted.
-    fn salvage(&self, core: &mut Core, op: u64, fresh: UncommittedBinding) -> Result<()> {
+    fn salvage(&self, core: &mut Core, op: u64, fresh: UncommittedBinding, sizes: &Sizes) -> Result<()> {
         fresh.parts(self.ssd_blocks_per_frame as u32).try_for_each(|frame| {
-            match self.copy_back(core, op, frame) {
+            match self.copy_back(core, op, frame, sizes) {
                 Err(error @ Error::Ssd(_)) => {
                     core.aftermath.lose(frame.ino, error.to_string());
                     self.drop_copy(core, op, frame);
@@ -197,8 +192,8 @@ impl Shared {
     }
 
     /// State 10: the SSD's copy is written on to the disk.
-    fn copy_back(&self, core: &mut Core, op: u64, fresh: UncommittedBinding) -> Result<()> {
-        let UncommittedBinding { ino, file_block, run, size, grows } = fresh;
+    fn copy_back(&self, core: &mut Core, op: u64, fresh: UncommittedBinding, sizes: &Sizes) -> Result<()> {
+        let UncommittedBinding { ino, file_block, run, size } = fresh;
         let Some(mut sums) = core.ssd.as_ref().map(|ssd| ssd.sums(run.at, run.len)) else {
             return Err(Error::invalid("no SSD"));
         };
@@ -212,8 +207,8 @@ impl Shared {
             error.explained(format!("bytes {offset} to {end} of inode {ino}, which {what}"))
         })?;
         let here = core.ext4.inode(ino)?.size;
-        if !grows && size.min(end) > here {
-            // Nobody was promised this data, and where the file ended is not known: it stays as long as it is.
+        if size.min(end) > here && !sizes.may_grow(op, ino, here..size) {
+            // Nobody was promised this data, and not all of it is there: the file stays as long as it is.
             let mut kept = bytes[..here.saturating_sub(offset) as usize].to_vec();
             kept.resize(kept.len().next_multiple_of(FRAME), 0);
             self.put(core, ino, offset, &kept, here)?;
@@ -412,8 +407,6 @@ struct UncommittedBinding {
     run: Run,
     /// Of the file, bytes.
     size: u64,
-    /// It is known where the file ends, so that it may become longer by this.
-    grows: bool,
 }
 
 impl UncommittedBinding {
@@ -433,8 +426,8 @@ struct Sizes {
     by_contents: HashMap<(u64, u64), u64>,
     /// The last operation after which a file's size is told, by inode.
     told: HashMap<u64, u64>,
-    /// Operations that bound the end of a file, with its inode.
-    ends: HashSet<(u64, Ino)>,
+    /// What of each file was bound, in bytes, by place; none touches the next.
+    bound: HashMap<Ino, Vec<Range<u64>>>,
     /// All contents up to this operation are there.
     complete: u64,
 }
@@ -442,32 +435,57 @@ struct Sizes {
 impl Sizes {
     fn of(records: &[LogRecord], complete: u64, ssd_block_bytes: u64) -> Sizes {
         let mut sizes =
-            Sizes { by_contents: HashMap::new(), told: HashMap::new(), ends: HashSet::new(), complete };
+            Sizes { by_contents: HashMap::new(), told: HashMap::new(), bound: HashMap::new(), complete };
         for record in records {
             let op = record.op;
             match &record.body {
-                RecordBody::Operation(bytes) => {
-                    if let Ok(Record::Contents { ino, size, .. }) = Record::decode(bytes, op) {
+                RecordBody::Operation(bytes) => match Record::decode(bytes, op) {
+                    Ok(Record::Contents { ino, size, .. }) => {
                         sizes.by_contents.insert((op, ino), size);
                         let told = sizes.told.entry(ino).or_default();
                         *told = op.max(*told);
+                        sizes.cut(Ino(ino), size);
                     }
+                    Ok(Record::Truncate { ino, size, .. }) => sizes.cut(Ino(ino), size),
+                    // The number was another file's before.
+                    Ok(Record::Create { ino, .. }) => drop(sizes.bound.remove(&Ino(ino))),
+                    _ => {}
+                },
+                RecordBody::Fresh { ino, file_block, run, .. } if op <= complete => {
+                    let first = u64::from(*file_block);
+                    let bytes = first * ssd_block_bytes..(first + u64::from(run.len)) * ssd_block_bytes;
+                    sizes.bound.entry(*ino).or_default().push(bytes);
                 }
-                RecordBody::Fresh { ino, file_block, run, inode } => {
-                    let end = (u64::from(*file_block) + u64::from(run.len)) * ssd_block_bytes;
-                    if end >= inode.size {
-                        sizes.ends.insert((op, *ino));
-                    }
-                }
+                RecordBody::Fresh { .. } => {}
             }
+        }
+        for bound in sizes.bound.values_mut() {
+            bound.sort_unstable_by_key(|range| range.start);
+            bound.dedup_by(|next, last| {
+                let touches = next.start <= last.end;
+                if touches {
+                    last.end = last.end.max(next.end);
+                }
+                touches
+            });
         }
         sizes
     }
 
-    /// Whether the log says where a file ends that has what operation `op` bound: its end was bound with it, or told since.
-    /// Else some of it may have been cut off, or written anew, before its end was bound.
-    fn tell_the_end(&self, op: u64, ino: Ino) -> bool {
-        self.told.get(&ino.0).is_some_and(|&told| told >= op) || self.ends.contains(&(op, ino))
+    /// What was bound past the end of a file that has `size` bytes now is none of its contents.
+    fn cut(&mut self, ino: Ino, size: u64) {
+        if let Some(bound) = self.bound.get_mut(&ino) {
+            bound.retain(|range| range.start < size);
+            bound.iter_mut().for_each(|range| range.end = range.end.min(size));
+        }
+    }
+
+    /// Whether a file may become longer, by `added`, with what operation `op` bound: its size was told since, or all that is added
+    /// was bound. Else some of it may have been cut off, written anew or without room on the SSD, before it was bound.
+    fn may_grow(&self, op: u64, ino: Ino, added: Range<u64>) -> bool {
+        let all = |range: &Range<u64>| range.start <= added.start && added.end <= range.end;
+        self.told.get(&ino.0).is_some_and(|&told| told >= op)
+            || self.bound.get(&ino).is_some_and(|bound| bound.iter().any(all))
     }
 }
 
@@ -487,5 +505,56 @@ fn is_live(core: &mut Core, ino: Ino) -> Result<bool> {
         Ok(inode) => Ok(inode.nlink > 0),
         Err(Error::Stale | Error::NotFound) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ssd::DupInode;
+
+    fn bound(op: u64, file_block: u32, len: u32) -> LogRecord {
+        let (run, inode) = (Run { at: SsdBlock(0), len }, DupInode::default());
+        LogRecord { op, body: RecordBody::Fresh { ino: Ino(12), file_block, run, inode } }
+    }
+
+    fn done(op: u64, record: Record) -> LogRecord {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        LogRecord { op, body: RecordBody::Operation(bytes.into()) }
+    }
+
+    #[test]
+    fn a_file_may_grow_by_what_is_bound_without_a_gap_since_it_was_cut_or_made() {
+        let cut = Record::Truncate { ino: 12, size: 4096, old: 8192, at: (0, 0) };
+        let made = Record::Create {
+            parent: 2,
+            name: b"f",
+            ino: 12,
+            generation: 1,
+            kind: 0,
+            perm: 0o644,
+            owner: (0, 0),
+            rdev: 0,
+            target: b"",
+            at: (0, 0),
+        };
+        let said = |size| {
+            let (generation, perm, mtime, ctime) = (0, 0o644, (0, 0), (0, 0));
+            Record::Contents { ino: 12, generation, size, perm, mtime, ctime }
+        };
+        let cases = [
+            (vec![bound(1, 0, 2), bound(3, 2, 1)], true),
+            (vec![bound(1, 0, 1), bound(3, 2, 1)], false),
+            (vec![bound(1, 0, 2), done(2, cut), bound(3, 2, 1)], false),
+            (vec![bound(1, 0, 2), done(2, made), bound(3, 2, 1)], false),
+            (vec![bound(1, 0, 2), done(2, said(5000)), bound(3, 2, 1)], false),
+            (vec![bound(1, 0, 2), done(2, said(8192)), bound(3, 2, 1)], true),
+            (vec![bound(3, 2, 1), done(4, said(12_288))], true),
+            (vec![bound(1, 0, 2), bound(5, 2, 1)], false),
+        ];
+        for (case, (records, may)) in cases.iter().enumerate() {
+            assert_eq!(Sizes::of(records, 4, 4096).may_grow(3, Ino(12), 0..12_288), *may, "case {case}");
+        }
     }
 }

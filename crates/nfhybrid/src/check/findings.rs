@@ -122,14 +122,7 @@ impl Findings {
     /// Whether all stays as it is for now, as more would lose what is named, and says so, and what comes first.
     pub(super) fn note_what_stays(&mut self, plan: &Plan) -> bool {
         let stays = plan.repair && !plan.lossy && self.loses();
-        let first = match plan.ssd {
-            Some(ssd) => format!(
-                "First `bimetal rescue --ssd {} DIRECTORY` gets off the SSD half what it holds, and `bimetal get` what can be \
-                 read",
-                ssd.display()
-            ),
-            None => "First get off what there is (bimetal rescue, bimetal get)".into(),
-        };
+        let first = plan.what_comes_first();
         if stays {
             let what = if self.changed { "No more" } else { "Nothing" };
             self.note(format!(

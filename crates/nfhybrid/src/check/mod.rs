@@ -58,6 +58,20 @@ pub struct Plan<'a> {
     pub deep: bool,
 }
 
+impl Plan<'_> {
+    /// What gets off what there is, before a repair takes some of it away.
+    fn what_comes_first(&self) -> String {
+        match self.ssd {
+            Some(ssd) => format!(
+                "First `bimetal rescue --ssd {} DIRECTORY` gets off the SSD half what it holds, and `bimetal get` what can be \
+                 read",
+                ssd.display()
+            ),
+            None => "First get off what there is (bimetal rescue, bimetal get)".into(),
+        }
+    }
+}
+
 /// Checks a volume; `progress` hears what is done now.
 ///
 /// # Errors
@@ -68,7 +82,7 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
     let mut findings = Findings::default();
     progress("looking at the SSD's log and tables");
     let mut survey = halves.survey(plan, &mut findings)?;
-    if survey == Survey::DiskIsDamaged && halves.repair_disk(plan, &mut findings, progress)? {
+    if survey == Survey::DiskIsDamaged && halves.repair_disk(plan, false, &mut findings, progress)? {
         survey = halves.survey(plan, &mut findings)?;
     }
     if survey != Survey::GoOn {
@@ -262,32 +276,41 @@ impl Halves {
         if tried.is_some() || !of_disk {
             return Ok(tried);
         }
-        self.walk_disk_alone(findings);
-        if !self.repair_disk(plan, findings, progress)? {
+        let is_seen = self.walk_disk_alone(findings);
+        if !self.repair_disk(plan, is_seen, findings, progress)? {
             return Ok(None);
         }
         progress("looking at every file");
         self.try_out(plan, findings, progress)
     }
 
-    /// What of a disk half that stands in the way of the log cannot be read, and e2fsck would take away; nothing where it
+    /// What of a disk half that stands in the way of the log cannot be read, and e2fsck would take away. `false` where it
     /// cannot be looked at even by itself.
-    fn walk_disk_alone(&self, findings: &mut Findings) {
+    fn walk_disk_alone(&self, findings: &mut Findings) -> bool {
         let options = Options { manual: true, without_ssd: true, ..Options::default() };
-        if let Ok(fs) = NfHybrid::open(in_memory(&self.disk), None, options) {
-            walk(&fs, findings);
-        }
+        let opened = NfHybrid::open(in_memory(&self.disk), None, options);
+        opened.inspect(|fs| walk(fs, findings)).is_ok()
     }
 
     /// Has e2fsck repair a disk half that is in the way of everything else, if it may be repaired: what was fsynced stays
-    /// in the SSD's log meanwhile. Whether all is right with it now.
+    /// in the SSD's log meanwhile. Even what e2fsck calls safe may take files away: without `lossy` it may where all of them
+    /// were seen. Whether all is right with it now.
     fn repair_disk(
         &self,
         plan: &Plan,
+        is_seen: bool,
         findings: &mut Findings,
         progress: &dyn Fn(&'static str),
     ) -> Result<bool> {
         if !plan.repair || findings.loses() && !plan.lossy {
+            return Ok(false);
+        }
+        if !is_seen && !plan.lossy {
+            findings.note(format!(
+                "Nothing was changed: what a repair takes away cannot be told, for the files cannot be looked at. {}; then repair \
+                 with --yes.",
+                plan.what_comes_first()
+            ));
             return Ok(false);
         }
         progress("e2fsck repairs the disk half");
