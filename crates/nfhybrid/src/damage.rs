@@ -15,6 +15,8 @@ use super::ssd::{RecordBody, Run};
 use bimetal_base::error::shown;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
+use bimetal_ext4::Inode;
+use bimetal_vfs::Kind;
 use bytes::Bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +57,8 @@ impl Told {
                     file_block: *file_block,
                     run: *run,
                 }),
-                RecordBody::Operation(bytes) => told.operation(bytes, record.op),
+                RecordBody::Operation(bytes) if record.op <= log.until => told.operation(bytes, record.op),
+                RecordBody::Operation(_) => {}
             }
         }
         told
@@ -65,7 +68,14 @@ impl Told {
         match Record::decode(bytes, op) {
             Ok(Record::Contents { ino, .. }) => drop(self.contents.insert(Ino(ino))),
             Ok(Record::Data { ino, .. }) => drop(self.data.insert(Ino(ino))),
-            Ok(Record::Create { ino, .. }) => drop(self.made.insert(Ino(ino))),
+            Ok(Record::Create { ino, .. }) => {
+                // The number may have been another file's before.
+                let ino = Ino(ino);
+                self.contents.remove(&ino);
+                self.data.remove(&ino);
+                self.shaped.remove(&ino);
+                self.made.insert(ino);
+            }
             Ok(Record::Truncate { ino, .. } | Record::Fallocate { ino, .. }) => {
                 self.shaped.insert(Ino(ino));
             }
@@ -168,7 +178,8 @@ impl Shared {
 
 /// The size of a regular file that has a name.
 fn size_of_live(core: &mut Core, ino: Ino) -> Option<u64> {
-    core.inode_of_file(ino).ok().filter(|inode| inode.nlink > 0).map(|inode| inode.size)
+    let is_live = |inode: &&Inode| inode.nlink > 0 && inode.kind() == Kind::File;
+    core.inode_of_file(ino).ok().filter(is_live).map(|inode| inode.size)
 }
 
 /// Whether the file that contents belong to is the one that has its number.

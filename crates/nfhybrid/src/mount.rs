@@ -36,6 +36,8 @@ pub(super) struct Joined {
     pub records: Vec<ssd::Record>,
     /// The log holds everything that was promised up to this operation.
     pub complete: u64,
+    /// See [`ssd::Opened::until`].
+    pub until: u64,
     /// See [`Recovery::beyond`].
     pub beyond: Option<Vec<(u64, Bytes)>>,
     pub plan: Plan,
@@ -102,16 +104,18 @@ pub(super) fn join(
     // Of an SSD that is dropped nothing counts.
     let unfinished = opened.unfinished.filter(|_| plan.phase != Phase::Rejoining);
     let notes = [opened.notes, Vec::from_iter(unfinished), plan.notes.clone()].concat();
-    let (ssd, records, complete) = (Some(opened.ssd), opened.records, opened.complete);
+    let (ssd, records) = (Some(opened.ssd), opened.records);
+    let (complete, until) = (opened.complete, opened.until);
     let beyond = opened.lost.map(|_| opened.beyond);
-    Ok(Joined { ssd, records, complete, beyond, plan, pairing, dropped: false, notes, journal_end })
+    Ok(Joined { ssd, records, complete, until, beyond, plan, pairing, dropped: false, notes, journal_end })
 }
 
 impl Joined {
     /// What a mount with these options has to run.
     pub(super) fn recovery(&self, options: Options) -> Recovery<'_> {
         let whole = options.recover == Recover::Whole;
-        Recovery { records: &self.records, complete: self.complete, whole, beyond: self.beyond.as_deref() }
+        let &Joined { complete, until, .. } = self;
+        Recovery { records: &self.records, complete, until, whole, beyond: self.beyond.as_deref() }
     }
 }
 
@@ -123,8 +127,8 @@ fn alone(says: &DiskSays, word: Word, mut notes: Vec<String>, journal_end: Optio
         Err(why) => why == NoPairing::Damaged,
     };
     notes.extend(plan.notes.iter().cloned());
-    let (records, complete, beyond) = (Vec::new(), 0, None);
-    Ok(Joined { ssd: None, records, complete, beyond, plan, pairing, dropped, notes, journal_end })
+    let (records, complete, until, beyond) = (Vec::new(), 0, 0, None);
+    Ok(Joined { ssd: None, records, complete, until, beyond, plan, pairing, dropped, notes, journal_end })
 }
 
 /// Of a volume that was left in order, the disk half has everything that a damaged log told of.

@@ -35,6 +35,8 @@ pub(super) struct Recovery<'a> {
     pub records: &'a [LogRecord],
     /// It holds everything that was promised up to this operation.
     pub complete: u64,
+    /// No later operation is run; see [`ssd::Opened::until`](crate::ssd::Opened::until).
+    pub until: u64,
     /// Contents that cannot be read are left out, with a note, instead of being an error.
     pub whole: bool,
     /// The log lacks durable records, and whole groups behind them hold these operations.
@@ -47,7 +49,7 @@ impl Shared {
     /// What does not fit one transaction is committed in between, at an operation whose earlier ones are all
     /// applied, so that a recovery cut short goes on from there.
     pub(super) fn replay(&self, log: &Recovery) -> Result<u64> {
-        let &Recovery { records, complete, whole, .. } = log;
+        let &Recovery { records, complete, until, whole, .. } = log;
         let mut core = self.core.lock();
         let disk_has = core.ops.committed();
         core.ext4.keep_back(false);
@@ -56,12 +58,11 @@ impl Shared {
         }
         drop(core);
         let complete = complete.max(disk_has);
-        let sizes = Sizes::of(records, complete, self.ssd_block_bytes as u64);
+        let sizes = Sizes::of(records, complete, until, self.ssd_block_bytes as u64);
         let changes = changes_in(records);
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
-            // Past the last mark data may be missing that an operation goes with, and nobody was promised either.
-            if record.op <= disk_has || record.op > complete && log.beyond.is_none() {
+            if record.op <= disk_has || record.op > until {
                 continue;
             }
             self.replay_record(record, complete, whole, &sizes)?;
@@ -433,7 +434,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(records: &[LogRecord], complete: u64, ssd_block_bytes: u64) -> Sizes {
+    fn of(records: &[LogRecord], complete: u64, until: u64, ssd_block_bytes: u64) -> Sizes {
         let mut sizes =
             Sizes { by_contents: HashMap::new(), told: HashMap::new(), bound: HashMap::new(), complete };
         for record in records {
@@ -442,8 +443,10 @@ impl Sizes {
                 RecordBody::Operation(bytes) => match Record::decode(bytes, op) {
                     Ok(Record::Contents { ino, size, .. }) => {
                         sizes.by_contents.insert((op, ino), size);
-                        let told = sizes.told.entry(ino).or_default();
-                        *told = op.max(*told);
+                        if op <= until {
+                            let told = sizes.told.entry(ino).or_default();
+                            *told = op.max(*told);
+                        }
                         sizes.cut(Ino(ino), size);
                     }
                     Ok(Record::Truncate { ino, size, .. }) => sizes.cut(Ino(ino), size),
@@ -552,9 +555,10 @@ mod tests {
             (vec![bound(1, 0, 2), done(2, said(8192)), bound(3, 2, 1)], true),
             (vec![bound(3, 2, 1), done(4, said(12_288))], true),
             (vec![bound(1, 0, 2), bound(5, 2, 1)], false),
+            (vec![bound(1, 0, 1), bound(3, 2, 1), done(5, said(12_288))], false),
         ];
         for (case, (records, may)) in cases.iter().enumerate() {
-            assert_eq!(Sizes::of(records, 4, 4096).may_grow(3, Ino(12), 0..12_288), *may, "case {case}");
+            assert_eq!(Sizes::of(records, 4, 4, 4096).may_grow(3, Ino(12), 0..12_288), *may, "case {case}");
         }
     }
 }

@@ -186,6 +186,13 @@ impl Shared {
                     return Err(Error::TooLarge);
                 }
                 core.check_fallocate(ino, what)?;
+                if !matches!(what, Fallocate::Reserve { .. }) && self.would_lose_copies(&core, ino, at..end) {
+                    // Once the disk has it, too, nothing is lost.
+                    let op = core.ops.last();
+                    drop(core);
+                    self.await_disk(op)?;
+                    return Ok(at);
+                }
                 let now = core.wall();
                 let reached = self.allocate_range(&mut core, ino, at..end, what, now)?;
                 self.wake_if_due(&mut core);
@@ -199,6 +206,12 @@ impl Shared {
             };
         }
         Ok(())
+    }
+
+    /// Whether the SSD's table has no room to forget its copies of a range without those around it, which the disk lacks.
+    fn would_lose_copies(&self, core: &Core, ino: Ino, bytes: Range<u64>) -> bool {
+        let (from, len) = self.ssd_range(&(frame_from(bytes.start)..frame_of(bytes.end)));
+        core.ssd.as_ref().is_some_and(|ssd| ssd.would_lose(ino, from, len))
     }
 
     /// Zeroes a range on a disk without room for new blocks, where it has its blocks already: by overwriting what holds data,

@@ -3,12 +3,13 @@
 //! A group that binds data blocks is made durable by one flush, together with those blocks; so a power cut can
 //! leave the group whole and a block it binds old. Nobody was told that such a group is durable. A mount therefore
 //! reads what the groups at the log's end bind, as far as no later record that counts unbinds it (an unbound block may
-//! be in use again), and compares it with the checksums in the records. Groups that something durable vouches for are
+//! be in use again), and compares it with the checksums in the records. Which records count is what it is for the whole
+//! log ([`Limits`]): an unbind past the last mark hides nothing. Groups that something durable vouches for are
 //! not looked at: their damage is found when it is read.
 //!
 //! Cost: one read of what those groups bind, at most what one commit cycle wrote.
 
-use super::record::{self, Body};
+use super::record::{self, Body, Limits};
 use super::{CopyState, tag_reached};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::{Error, Result};
@@ -47,28 +48,40 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    /// Plays a group's records. `disk` is the last operation the disk has.
-    pub(super) fn play(&mut self, sequence: u64, disk: u64, records: u32, mut payload: Bytes) {
-        for _ in 0..records {
-            let Some((op, body)) = record::read(&mut payload) else { return };
-            match body {
-                Body::Bind { ino, piece, sums, .. } => {
-                    let blocks = u64::from(piece.file_block)..piece.end();
-                    let sums =
-                        sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
-                    let fresh = (piece.state() == CopyState::Ssd).then_some(piece.tag);
-                    let bound = (piece.at..).zip(sums).map(|(at, sum)| Bound { at, sum, sequence, fresh });
-                    self.files.entry(ino).or_default().extend(blocks.zip(bound));
+    /// What groups bind, of each its sequence number, its number of records and these.
+    pub(super) fn of(groups: impl Iterator<Item = (u64, u32, Bytes)>, limits: Limits) -> Backing {
+        let mut records = Vec::new();
+        for (sequence, count, mut payload) in groups {
+            let read = std::iter::from_fn(|| record::read(&mut payload)).take(count as usize);
+            for (op, body) in read {
+                if let Body::Undone { limits } = body {
+                    records.retain(|(_, op, body): &(u64, u64, record::Read)| body.counts(*op, limits));
                 }
-                Body::Unbind { ino, from, end } => self.unbind(ino, from, end),
-                Body::UnbindOnDisk { ino, from, end, tag } if op <= disk => {
-                    self.unbind_up_to(ino, from..end, tag)
-                }
-                Body::UnbindAll { ino } => drop(self.files.remove(&ino)),
-                Body::Forget => self.files.clear(),
-                Body::ForgetOnDisk { tag } if op <= disk => self.forget_up_to(tag),
-                _ => {}
+                records.push((sequence, op, body));
             }
+        }
+        let mut backing = Backing::default();
+        let counting = records.into_iter().filter(|(_, op, body)| body.counts(*op, limits));
+        counting.for_each(|(sequence, _, body)| backing.play(sequence, body));
+        backing
+    }
+
+    fn play(&mut self, sequence: u64, body: record::Read) {
+        match body {
+            Body::Bind { ino, piece, sums, .. } => {
+                let blocks = u64::from(piece.file_block)..piece.end();
+                let sums =
+                    sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
+                let fresh = (piece.state() == CopyState::Ssd).then_some(piece.tag);
+                let bound = (piece.at..).zip(sums).map(|(at, sum)| Bound { at, sum, sequence, fresh });
+                self.files.entry(ino).or_default().extend(blocks.zip(bound));
+            }
+            Body::Unbind { ino, from, end } => self.unbind(ino, from, end),
+            Body::UnbindOnDisk { ino, from, end, tag } => self.unbind_up_to(ino, from..end, tag),
+            Body::UnbindAll { ino } => drop(self.files.remove(&ino)),
+            Body::Forget => self.files.clear(),
+            Body::ForgetOnDisk { tag } => self.forget_up_to(tag),
+            _ => {}
         }
     }
 

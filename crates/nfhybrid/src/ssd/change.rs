@@ -10,6 +10,7 @@ use super::pieces::{PIECE_BLOCKS_MAX, Piece};
 use super::record::{BIND_BYTES, Body, RECORD_HEADER};
 use super::residency::Changes;
 use super::slot::PackedInode;
+use super::slots::SLOTS_OF_A_BIND;
 use super::{Binding, Cause, CopyState, Data, Freed, Run, Runs, Ssd, UncommittedBinding, tag_reached};
 use bimetal_base::time::Time;
 use bimetal_base::units::Ino;
@@ -47,8 +48,8 @@ impl Ssd {
     /// freed. `op` is the operation that wrote them, from 1; state 10 becomes 11 when it is trimmed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when the inode table is full: the run is released, the file blocks are bound to
-    /// nothing, and something must be evicted.
+    /// [`Error::NoSpace`] when the inode table is full: the run is released, the file blocks are bound to what they were, and
+    /// something must be evicted.
     pub fn bind(&mut self, op: u64, ino: Ino, binding: &Binding) -> Result<()> {
         let Binding { file_block, run, sums, state, inode } = *binding;
         let (section, at) = self.reserved(run);
@@ -58,18 +59,18 @@ impl Ssd {
         let packed = PackedInode::from(inode);
         let piece = Piece::new(file_block, at, run.len, state, op as u32);
         let range = (u64::from(file_block), end);
+        let slots = &self.residency.slots;
+        let is_known = self.residency.head_of(ino.0).is_some();
+        let is_taken = is_known || slots.free_for_inodes() > 0 && self.has_memory(1);
+        if slots.free.len() < SLOTS_OF_A_BIND || !is_taken {
+            self.data[section].section.release(at, run.len);
+            return Err(Error::NoSpace("the SSD's inode table"));
+        }
         let mut changes = Changes::default();
         self.residency.carve(ino.0, range.0, range.1, &mut changes);
         let floor = self.data[section].section.range().start;
-        let is_known = self.residency.head_of(ino.0).is_some();
-        let bound =
-            (is_known || self.has_memory(1)).then(|| self.residency.bind(ino.0, packed, piece, floor));
-        let Some(Ok((slot, head))) = bound else {
-            self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
-            self.settle(ino.0, range, &changes, Cause::of(op));
-            self.data[section].section.release(at, run.len);
-            return Err(Error::NoSpace("the SSD's inode table"));
-        };
+        let bound = self.residency.bind(ino.0, packed, piece, floor);
+        let (slot, head) = bound.expect("so many slots are free");
         self.log_bind(op, ino.0, piece.in_slot(slot), head, packed, sums);
         self.settle(ino.0, range, &changes, Cause::of(op));
         self.take_block(section, at, sums);
@@ -112,7 +113,14 @@ impl Ssd {
         for piece in &changes.removed {
             if u64::from(piece.file_block) >= range.1 || piece.end() <= range.0 {
                 let (from, end) = (piece.file_block.into(), piece.end());
-                self.log.append(0, &Body::Unbind { ino, from, end });
+                // Until the disk has the operation, only this copy may be what was promised.
+                let (op, rest) = match cause {
+                    Cause { op, on_disk: true } => {
+                        (op, Body::UnbindOnDisk { ino, from, end, tag: op as u32 })
+                    }
+                    Cause { .. } => (0, Body::Unbind { ino, from, end }),
+                };
+                self.log.append(op, &rest);
             }
         }
         let batch = self.log.batch();
@@ -126,7 +134,13 @@ impl Ssd {
         }
     }
 
-    /// Unbinds `len` file blocks from `from` on (`u64::MAX`: to the end), as `op` asks.
+    /// Whether unbinding these file blocks would cost a piece in state 10 a part that they are not: it is cut in two, and there is
+    /// no slot for the second.
+    pub fn would_lose(&self, ino: Ino, from: u64, len: u64) -> bool {
+        self.residency.lacks_slot(ino.0, from, from.saturating_add(len))
+    }
+
+    /// Unbinds `len` file blocks from `from` on (`u64::MAX`: to the end), as `op` asks. Ask [`Ssd::would_lose`] before.
     pub fn unbind(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
         let range = (from, from.saturating_add(len));
         let mut changes = Changes::default();

@@ -17,7 +17,7 @@
 
 use super::group::{GROUP_HEADER, GROUP_MAGIC, Group, LOG_VERSION, LogWrite, RawGroup, Token};
 use super::packing::{LZ4, PACK_MAX, Packed, Packing};
-use super::record::{Append, Body};
+use super::record::{Append, Body, RECORD_HEADER};
 use crate::pause::Pause;
 use bimetal_base::{Error, Result};
 use bytes::BytesMut;
@@ -177,8 +177,13 @@ impl Log {
         let bytes = record.bytes();
         assert!(bytes <= self.record_max(), "a log record of {bytes} bytes");
         let have = self.gathering.buffer.len();
-        // A move record belongs to the change before it, and the two should share their fate.
-        let slack = if matches!(record, Body::Move { .. }) { 0 } else { MOVES_BYTES };
+        // A move record belongs to the change before it, and the two should share their fate; so should the mark that follows
+        // the end of a restart, for what was said anew is past the last mark before it.
+        let slack = match record {
+            Body::Move { .. } => 0,
+            Body::RestartEnd => MOVES_BYTES + RECORD_HEADER,
+            _ => MOVES_BYTES,
+        };
         if have > 0 && have + bytes + slack > self.group_max() {
             self.close();
         }

@@ -61,6 +61,9 @@ pub struct Opened {
     pub records: Vec<Record>,
     /// The last operation up to which it holds everything that was promised; see [`Ssd::append_complete`].
     pub complete: u64,
+    /// Operations after this one are not to be run: nobody was promised them, and what they go with may be missing. That is
+    /// [`complete`](Opened::complete), or no limit where the log lacks durable records, among which its last mark may be.
+    pub until: u64,
     /// The last operation that the disk was known to have when the log was last written.
     pub disk_had: u64,
     /// What was damaged and dropped, or repaired, in words.
@@ -216,6 +219,7 @@ impl Ssd {
             Counts::Nothing => scanned.drop_all(),
         }
         let mut lost = scanned.lost.clone();
+        let until = if lost.is_some() { u64::MAX } else { scanned.position.complete };
         // Nothing in the log explains a difference between tables.
         let exact = scanned.lost.is_none() && scanned.residency.is_empty() && scanned.undone.is_none();
         let (complete, disk_had) = (scanned.position.complete, scanned.position.trimmed);
@@ -258,7 +262,7 @@ impl Ssd {
         let records = ssd.records(scanned.operations);
         ssd.note_memory(&mut reader);
         ssd.keep_to_memory();
-        Ok(Opened { ssd, records, complete, disk_had, notes: reader.notes, lost, unfinished, beyond })
+        Ok(Opened { ssd, records, complete, until, disk_had, notes: reader.notes, lost, unfinished, beyond })
     }
 
     /// Prepares for a log that lacks durable records: any slot may be in use, and of copies that the disk has, too, it

@@ -161,11 +161,10 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
         let reached = chain.last().map_or(newest.header.tail_sequence.get() - 1, Candidate::sequence);
         if reached >= newest.sequence() {
             let vouched = |one: &&Candidate| one.sequence() <= durable || one.age() <= at_least;
-            let mut backing = Backing::default();
-            for one in chain.iter().skip_while(vouched) {
-                backing.play(one.sequence(), known.op, one.header.records.get(), one.payload.clone());
-            }
-            let Some(first) = missing(backing)? else { break chain };
+            let limits = Limits { kept: last_mark(&chain).max(known.op), disk: known.op };
+            let groups = chain.iter().skip_while(vouched);
+            let groups = groups.map(|one| (one.sequence(), one.header.records.get(), one.payload.clone()));
+            let Some(first) = missing(Backing::of(groups, limits))? else { break chain };
             unbacked = unbacked.max(Some(newest.header.last_op.get()));
             candidates.retain(|sequence, _| *sequence < first);
             continue;
@@ -203,6 +202,17 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
         scanned.position.trimmed = trimmed.max(scanned.position.trimmed);
     }
     Ok(scanned)
+}
+
+/// The last operation up to which everything that was promised is in these groups, or on the disk.
+fn last_mark(chain: &[Candidate]) -> u64 {
+    let marks = chain.iter().flat_map(|one| {
+        let mut payload = one.payload.clone();
+        let read = std::iter::from_fn(move || record::read(&mut payload));
+        let read = read.take(one.header.records.get() as usize);
+        read.filter(|(_, body)| matches!(body, Body::Complete)).map(|(op, _)| op)
+    });
+    marks.max().unwrap_or(0)
 }
 
 /// The chain up to the gap from as far back as it has to say all that counted there. What was said anew since then may be
@@ -460,6 +470,22 @@ mod tests {
         fn wipe(&mut self, group: &LogWrite) {
             let start = group.offset as usize;
             self.ring[start..start + UNIT as usize].fill(0);
+        }
+    }
+
+    #[test]
+    fn the_mark_behind_a_restart_is_in_the_group_of_its_end() {
+        for rest in 0..700 {
+            let mut log = Bench::new().log;
+            log.append(0, &Body::RestartBegin);
+            while log.waiting_bytes() + 1700 < log.group_max() as u64 {
+                log.append(1, &Body::OperationAgain(&[0; 1000]));
+            }
+            log.append(1, &Body::OperationAgain(&vec![0; rest]));
+            log.append(0, &Body::RestartEnd);
+            let batch = log.batch();
+            log.append(1, &Body::Complete);
+            assert_eq!(log.batch(), batch, "{rest}");
         }
     }
 

@@ -23,6 +23,9 @@ use zerocopy::FromZeros;
 /// Slots whose bits share one 4 KiB block of the inode bitmap.
 pub(super) const SLOTS_PER_BITMAP_BLOCK: u32 = SECTORS_PER_BLOCK * SECTOR_PAYLOAD as u32 * 8;
 
+/// A bind may need so many slots: for its inode, for what it binds, and for the rest of a piece that it cuts in two.
+pub(super) const SLOTS_OF_A_BIND: u32 = 3;
+
 /// The longest piece that a slot holds by itself, in blocks.
 pub(super) const ONE_BLOCKS_MAX: u32 = (1 << 14) - 1;
 
@@ -86,7 +89,7 @@ impl Slots {
             held: 0,
             free: Pool::full(count),
             count,
-            reserve: (count / 64).min(1024),
+            reserve: (count / 64).clamp(SLOTS_OF_A_BIND - 1, 1024),
             head_entries,
             overflow_entries,
             per_block,

@@ -14,6 +14,7 @@ mod explain;
 mod full;
 mod groups;
 mod locks;
+mod marks;
 mod misses;
 mod promises;
 mod recovered;

@@ -253,3 +253,34 @@ fn a_disk_half_put_back_from_a_backup_and_used_is_not_taken_for_the_one_the_ssd_
     assert_eq!(contents(&fs, "file"), b"on the backup again");
     fs.shutdown().unwrap();
 }
+
+/// A file was fsynced and removed, and something else has its inode number now.
+#[test]
+fn what_has_the_number_of_a_file_that_was_fsynced_and_removed_is_not_taken_for_it() {
+    let long = [b'x'; 200];
+    let kinds = [Kind::Symlink, Kind::File, Kind::Dir, Kind::Fifo];
+    let kinds = kinds.map(|kind| (kind, &b"target"[..])).into_iter().chain([(Kind::Symlink, &long[..])]);
+    for ((kind, target), len) in kinds.flat_map(|kind| [0, 1, 5000, 20_000, 100_000].map(|len| (kind, len))) {
+        let Some((disk, ssd)) = halves(32, 16) else { return };
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let kept = create(&fs, "kept", &noise(1, 20_000));
+        let f = create(&fs, "f", &noise(2, len));
+        fsync(&fs, kept);
+        fsync(&fs, f);
+        fs.unlink(ROOT_INO, b"f").unwrap();
+        fs.forget(f, 1);
+        let target = if kind == Kind::Symlink { target } else { b"" };
+        let node = NewNode { kind, perm: 0o755, rdev: 5, target };
+        let made = fs.create(&Caller::default(), ROOT_INO, b"made", &node).unwrap().ino;
+        assert_eq!(made, f, "its number is used again");
+        fsync(&fs, ROOT_INO);
+        fs.abandon();
+        for _ in 0..2 {
+            let fs = open(&disk, Some(&ssd), manual()).unwrap_or_else(|why| panic!("{kind:?}, {len}: {why}"));
+            assert!(contents(&fs, "kept") == noise(1, 20_000), "{kind:?}, {len}");
+            assert_eq!(fs.lookup(ROOT_INO, b"made").unwrap().kind, kind, "{len}");
+            assert!(fs.lookup(ROOT_INO, b"f").is_err());
+            fs.shutdown().unwrap();
+        }
+    }
+}

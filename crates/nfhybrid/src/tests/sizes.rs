@@ -74,13 +74,13 @@ fn a_file_of_any_size_is_what_a_model_says() {
     }
 }
 
-type Images = Arc<Mutex<Vec<[Vec<u8>; 2]>>>;
+pub(super) type Images = Arc<Mutex<Vec<[Vec<u8>; 2]>>>;
 
 /// Keeps what both halves hold before each flush of the disk, or with each part of a write to the SSD.
-struct Cuts {
-    halves: [Arc<Ram>; 2],
-    is_ssd: bool,
-    images: Images,
+pub(super) struct Cuts {
+    pub halves: [Arc<Ram>; 2],
+    pub is_ssd: bool,
+    pub images: Images,
 }
 
 impl Filter for Cuts {
@@ -183,12 +183,17 @@ fn a_file_that_was_not_synced_has_a_size_it_had() {
     }
 }
 
-type Act = Box<dyn FnOnce() + Send>;
+pub(super) type Act = Box<dyn FnOnce() + Send>;
 
-/// Does something when the SSD is written to for the first time since it was told what.
-struct Meanwhile {
-    inner: Arc<dyn BlockDevice>,
-    act: Arc<Mutex<Option<Act>>>,
+/// Does something at the first request of a kind since it was told what.
+pub(super) struct Meanwhile {
+    pub inner: Arc<dyn BlockDevice>,
+    pub act: Arc<Mutex<Option<Act>>>,
+    pub is_it: fn(&Request) -> bool,
+}
+
+pub(super) fn is_write(request: &Request) -> bool {
+    matches!(request, Request::Write { .. })
 }
 
 impl Filter for Meanwhile {
@@ -197,8 +202,7 @@ impl Filter for Meanwhile {
     }
 
     fn pass(&self, at: Time, request: Request) -> std::result::Result<(Time, Request), Completion> {
-        let act =
-            if matches!(request, Request::Write { .. }) { self.act.lock().unwrap().take() } else { None };
+        let act = if (self.is_it)(&request) { self.act.lock().unwrap().take() } else { None };
         act.into_iter().for_each(|act| act());
         Ok((at, request))
     }
@@ -271,7 +275,7 @@ fn a_file_that_changes_while_a_commit_writes_it_has_a_size_it_had() {
             Arc::new(Cuts { halves, is_ssd, images: images.clone() }) as Arc<dyn BlockDevice>
         });
         let act = Arc::new(Mutex::new(None));
-        let on_ssd = Arc::new(Meanwhile { inner: on_ssd, act: act.clone() });
+        let on_ssd = Arc::new(Meanwhile { inner: on_ssd, act: act.clone(), is_it: is_write });
         let fs = Arc::new(NfHybrid::open(on_disk, Some(on_ssd), manual()).unwrap());
         let ino = create(&fs, "f", &noise(1, old));
         let other = create(&fs, "other", b"");

@@ -423,6 +423,17 @@ impl Residency {
     }
 
     /// Whether `more` entries find room beside one in `slot`.
+    /// Whether `from..end` begins inside a piece in state 10 that there is no slot to cut in two for. (It may be unbound in steps, so
+    /// that it ends in there, too, does not count.)
+    pub(super) fn lacks_slot(&self, ino: u64, from: u64, end: u64) -> bool {
+        let around = self.node(ino).and_then(|found| found.pieces.first_in(from, end));
+        around.is_some_and(|piece| {
+            u64::from(piece.file_block) < from
+                && piece.state() == CopyState::Ssd
+                && !self.can_cut(piece.slot, 1)
+        })
+    }
+
     fn can_cut(&self, slot: u32, more: u32) -> bool {
         more <= u32::from(self.slots.room(slot)) || self.slots.free.len() > 0
     }

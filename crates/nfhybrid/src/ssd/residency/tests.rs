@@ -89,8 +89,8 @@ fn without_slots_new_inodes_are_refused_and_remainders_go() {
     while residency.bind(ino, INODE, Piece::new(0, ino as u32 * 10, 8, CopyState::Both, 0), 0).is_ok() {
         ino += 1;
     }
-    assert_eq!((ino, residency.slots.used()), (64, 64), "one slot is kept in reserve");
-    for extra in 1..20 {
+    assert_eq!((ino, residency.slots.used()), (63, 63), "two slots are kept in reserve");
+    for extra in 1..32 {
         residency.bind(0, INODE, Piece::new(extra * 20, 5000 + extra * 10, 3, CopyState::Both, 0), 0).ok();
     }
     assert_eq!(residency.slots.used(), 65);

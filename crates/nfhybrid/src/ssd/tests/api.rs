@@ -669,16 +669,28 @@ fn a_full_inode_table_is_an_error_and_eviction_helps() {
 fn a_remainder_that_finds_no_slot_is_unbound_for_good() {
     let config = Config { bytes_per_slot: 1 << 20, ..one_section(64 << 10, 32 << 20) };
     let (device, mut ssd) = formatted(64 << 20, &config);
-    // Eight pieces of four blocks fill the first inode's slot, other inodes the table.
+    // Eight pieces of four blocks fill the slot of each of two inodes, others the table but for what a bind needs.
     (0..8).for_each(|i| write(&mut ssd, &device, 1, 1, i * 10, 4, CopyState::Both));
-    let mut ino = 2;
-    while ssd.status().slots_used < ssd.status().slots - 1 {
+    (0..8).for_each(|i| write(&mut ssd, &device, 1, 3, i * 10, 4, CopyState::Ssd));
+    write(&mut ssd, &device, 1, 2, 0, 90, CopyState::Both);
+    let mut ino = 4;
+    while ssd.has_slots(1) {
         write(&mut ssd, &device, 2, ino, 0, 1, CopyState::Both);
         ino += 1;
     }
-    (0..9).for_each(|i| write(&mut ssd, &device, 3, 2, 5 + i * 10, 1, CopyState::Both));
+    let before = everything(&ssd);
+    let run = ssd.allocate(ssd.default_section(), 1, Time(3)).expect("room")[0];
+    let inode = DupInode::default();
+    let binding = Binding { file_block: 11, run, sums: &[0], state: CopyState::Ssd, inode: &inode };
+    assert!(ssd.bind(3, Ino(1), &binding).is_err());
+    assert_eq!(everything(&ssd), before, "what could not be bound changed nothing");
+    // Cutting takes what is left.
+    (1..90).step_by(2).for_each(|at| ssd.unbind(3, Ino(2), at, 1));
     assert_eq!(ssd.status().slots_used, ssd.status().slots);
     checkpoint(&mut ssd, &device);
+    assert!(
+        ssd.would_lose(Ino(3), 11, 1) && !ssd.would_lose(Ino(3), 10, 4) && !ssd.would_lose(Ino(1), 11, 1)
+    );
     ssd.unbind(9, Ino(1), 11, 1);
     check(&ssd);
     assert_eq!(
