@@ -37,6 +37,7 @@ test-long: setup
 		&& which arm-none-eabi-gcc qemu-system-arm >/dev/null || { echo "skipped: no thumbv7em-none-eabi, GCC or QEMU for it"; exit 0; }; \
 		CORTEX_M=1 cargo test --quiet -p cmfs-c --test cortex_m -- --nocapture
 	cargo test --quiet --test suite newcomer -- --include-ignored
+	cargo test --quiet --test suite programs -- --include-ignored
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
 	@sh tests/install.sh

@@ -7,7 +7,7 @@ use crate::guard::{Loop, Volume, err, out, refused, run};
 use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn tool(name: &str, args: &[&str], image: &Path) -> Output {
@@ -550,6 +550,65 @@ fn fsck_without_yes_changes_nothing_where_e2fsck_would_take_files_away_and_with_
             );
         }
     }
+}
+
+/// A file system of one block group has no copy of its descriptors: e2fsck takes the journal away, and the log fits nothing then.
+#[test]
+fn where_there_is_no_copy_of_what_is_damaged_a_repair_is_said_to_cost_the_log_and_does_not_come_first() {
+    need_fuse!();
+    let volume = Volume::new();
+    let disk = volume.at("disk");
+    File::create(&disk).unwrap().set_len(48 << 20).unwrap();
+    assert!(tool("mke2fs", &["-q", "-F", "-t", "ext4", "-b", "4096"], &disk).status.success());
+    ended(&volume.run(&["adopt", "--force"]), 0, &[]);
+    let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
+    (0..LATE).map(late).for_each(|(name, bytes)| write_synced(&mounted.path().join(name), &bytes));
+    kill(mounted);
+    put_at(&disk, 4096, &[0; 4096]);
+    let before = volume.bytes();
+    let says = ["no copy", "SSD's log holds cannot be applied", "First get off", "bimetal rescue"];
+    refused_mount(&volume, &[], &says);
+    ended(&volume.run(&["fsck", "-n"]), 4, &says);
+    ended(&volume.run(&["fsck"]), 4, &[&says[..], &["Nothing was changed"]].concat());
+    assert!(volume.bytes() == before, "it was changed without --yes");
+    let to = volume.at("rescued");
+    ended(&run(&["rescue"], &[("--ssd", &volume.at("ssd"))], &[to.to_str().unwrap()]), 0, &["whole files"]);
+    let repaired = volume.run(&["fsck", "--yes"]);
+    ended(&repaired, 4, &["no copy", "the SSD's log: It cannot be applied", "journal"]);
+    let whole: Vec<_> = walk(&to).iter().map(|path| fs::read(path).unwrap()).collect();
+    for (name, bytes) in (0..LATE).map(late) {
+        assert!(whole.contains(&bytes), "{name} is not rescued");
+    }
+}
+
+/// The files under a directory.
+fn walk(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        match entry.file_type().unwrap().is_dir() {
+            true => files.extend(walk(&entry.path())),
+            false => files.push(entry.path()),
+        }
+    }
+    files
+}
+
+#[test]
+fn what_e2fsck_takes_away_unseen_is_lost_and_not_repaired() {
+    need_fuse!();
+    let volume = crashed();
+    let disk = volume.at("disk");
+    put_at(&disk, inode_at(&disk, "/f3"), &[0; 256]);
+    flip(&disk, 1080, 0);
+    let before = volume.bytes();
+    ended(
+        &volume.run(&["fsck"]),
+        4,
+        &["It cannot be opened", "Nothing was changed", "First `bimetal rescue"],
+    );
+    assert!(volume.bytes() == before, "it was changed without --yes");
+    ended(&volume.run(&["fsck", "--yes"]), 4, &["took something away", "Lost.", "Entry 'f3' in / "]);
+    ended(&volume.run(&["fsck"]), 0, &["clean"]);
 }
 
 #[test]

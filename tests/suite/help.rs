@@ -235,7 +235,7 @@ fn placed(example: &str) -> String {
     let mut placed = PLACES.iter().fold(meant, |text, (from, to)| text.replace(from, to));
     if ENDLESS.iter().any(|part| placed.contains(part)) {
         placed = format!(
-            "code=0; timeout -s INT -k 20 4 {} || code=$?; case $code in 0|124|130) ;; *) exit $code;; esac\n",
+            "code=0; timeout -s INT -k 20 2 {} || code=$?; case $code in 0|124|130) ;; *) exit $code;; esac\n",
             placed.trim_end()
         );
     }

@@ -262,6 +262,7 @@ pub fn check(label: &str, mount: &Path, scratch: &Path) {
 }
 
 #[test]
+#[ignore = "half a minute; write-back caching and nfhybrid are what a run of all tests has"]
 fn real_programs_are_content_with_memfs() {
     if let Some(why) = no_fuse() {
         return skip(&why);

@@ -109,6 +109,45 @@ fn explain_says_of_files_in_known_states_where_they_are_and_why() {
 }
 
 #[test]
+fn explain_says_in_which_pages_of_the_flash_a_file_of_cmfs_is() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let (nand, nvram) = (home.path().join("nand"), home.path().join("nvram"));
+    let images = ["--nand", text(&nand), "--nvram", text(&nvram)];
+    assert!(
+        bimetal()
+            .args(["mkfs", "cmfs", "--device", "slc-2k"])
+            .args(images)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let mounted = Mounted::new(&images);
+    let path = mounted.path().join("f");
+    let file = fs::File::create(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], 8192).unwrap();
+    file.sync_all().unwrap();
+    let all = json_of(&["explain", "--json", text(&path)]);
+    let extents = all["extents"].as_array().unwrap();
+    let told: Vec<_> = extents
+        .iter()
+        .map(|e| (e["offset_bytes"].as_u64(), e["bytes"].as_u64(), e["state"].as_str()))
+        .collect();
+    assert_eq!(told, [(Some(0), Some(8192), Some("hole")), (Some(8192), Some(4096), Some("flash"))], "{all}");
+    assert!(said(&["explain", text(&path)]).contains("flash: block "));
+    drop(file);
+    unmount(mounted);
+    // The image has it there: pages of 2 KiB with 64 B of spare area, 64 a block.
+    let at = |name: &str| extents[1]["flash"][name].as_u64().unwrap() as usize;
+    let image = fs::read(&nand).unwrap();
+    for page in 0..2 {
+        let start = (at("block") * 64 + at("page") + page) * (2048 + 64);
+        assert_eq!(image[start..start + 2048], [7; 2048], "{all}");
+    }
+}
+
+#[test]
 fn explain_and_top_say_of_what_is_no_mount_of_ours_what_it_is() {
     let home = tempfile::tempdir().unwrap();
     let none = home.path().join("none");
@@ -129,7 +168,7 @@ fn explain_and_top_say_of_what_is_no_mount_of_ours_what_it_is() {
     let memfs = Mounted::memfs("size=32MiB");
     fs::write(memfs.path().join("f"), "x").unwrap();
     let refused = run(&["explain", text(&memfs.path().join("f"))]);
-    assert!(err(&refused).contains("no mounted nfhybrid"), "{}", err(&refused));
+    assert!(err(&refused).contains("no mounted nfhybrid or cmfs"), "{}", err(&refused));
     let below = memfs.path().join("below");
     fs::create_dir(&below).unwrap();
     assert!(err(&run(&["top", text(&below)])).contains("nothing of bimetal is mounted here"));

@@ -48,8 +48,8 @@ pub mod tags;
 pub use blocks::{BlockState, Wear};
 pub use error::{Error, Result};
 pub use fs::{
-    Attr, Config, Entry, Fs, Layout, MountKind, MountReport, Names, NewObject, Problem, Seek, SetAttr, Stats,
-    UpdateReport,
+    Attr, Config, Entry, Fs, Layout, MountKind, MountReport, Names, NewObject, Place, Problem, Seek, SetAttr,
+    Stats, UpdateReport,
 };
 pub use media::{Geometry, Nand, NandError, NoNvram, Nvram, NvramError};
 pub use object::{FIRST_ID, Kind, LOST_FOUND, MAX_ID, ROOT, Time};

@@ -14,11 +14,11 @@ use bimetal_base::{Error, Result};
 use bimetal_vfs::acl::Acl;
 use bimetal_vfs::adapter::{self, BATCH, Listed, Mode, Objects, References, Ticker};
 use bimetal_vfs::{
-    Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, NewNode, Rename, Seek, SetAttr, SetTime,
-    SetXattr,
+    Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, Kind, NewNode, Rename, Seek, SetAttr,
+    SetTime, SetXattr,
 };
 use bytes::Bytes;
-use cmfs_core::{Fs, MountKind, NewObject, ROOT};
+use cmfs_core::{Fs, MountKind, NewObject, Place, ROOT};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,6 +126,11 @@ fn start_updater(shared: Arc<Shared>, scrub_pages: u32) -> Result<Ticker> {
         }
     })
 }
+
+/// The attribute that says where a file's contents are; with `.` and a number, from that byte on.
+const EXPLAIN: &str = "bimetal.explain";
+/// Most stretches of one answer: some 45 KiB, for an attribute has at most 64.
+const STRETCHES_MAX: usize = 256;
 
 /// The object of an inode number.
 fn id(ino: Ino) -> Result<u32> {
@@ -283,6 +288,59 @@ impl State {
             },
             "wear": { "min": wear.min, "max": wear.max, "erases": wear.total },
         })
+    }
+}
+
+impl CmfsFs {
+    /// Says where what lies from a byte of a file on is, and why.
+    fn explain(&self, ino: Ino, from: u64) -> Result<serde_json::Value> {
+        let attr = self.getattr(ino)?;
+        let page_bytes = u64::from(self.page_bytes);
+        let pages = if attr.kind == Kind::File { attr.size.div_ceil(page_bytes) } else { 0 };
+        let (mut extents, mut next_bytes) = (Vec::new(), None);
+        let mut index = from / page_bytes;
+        self.with(|state| {
+            let a_block = cmfs_core::Nand::geometry(state.fs.nand()).pages_per_block;
+            while index < pages {
+                if extents.len() == STRETCHES_MAX {
+                    next_bytes = Some(index * page_bytes);
+                    break;
+                }
+                let max = u32::try_from(pages - index).unwrap_or(u32::MAX);
+                let at = u32::try_from(index).map_err(|_| Error::TooLarge)?;
+                let (place, count) = state.fs.place(id(ino)?, at, max).map_err(error)?;
+                let (state, why) = match place {
+                    Place::Memory => {
+                        ("memory", "written and not fsynced; it goes to the flash within five seconds")
+                    }
+                    Place::Flash(_) => ("flash", "written to the block that was open"),
+                    Place::Reserved => ("reserved", "reserved ahead (fallocate); reads as zeros"),
+                    Place::Hole => ("hole", "never written, or punched; reads as zeros"),
+                };
+                let flash = match place {
+                    Place::Flash(page) => {
+                        serde_json::json!({ "block": page / a_block, "page": page % a_block })
+                    }
+                    _ => serde_json::Value::Null,
+                };
+                extents.push(serde_json::json!({
+                    "offset_bytes": index * page_bytes, "bytes": u64::from(count) * page_bytes,
+                    "state": state, "flash": flash, "why": why,
+                }));
+                index += u64::from(count);
+            }
+            Ok(())
+        })?;
+        let kind = match attr.kind {
+            Kind::File => "file",
+            Kind::Dir => "directory",
+            Kind::Symlink => "symbolic link",
+            _ => "special file",
+        };
+        Ok(serde_json::json!({
+            "type": "cmfs", "inode": ino.0, "kind": kind, "size_bytes": attr.size,
+            "extents": extents, "next_bytes": next_bytes,
+        }))
     }
 }
 
@@ -451,10 +509,14 @@ impl FileSystem for CmfsFs {
     }
 
     fn control_get(&self, ino: Ino, name: &str) -> Result<Vec<u8>> {
-        if name != "bimetal.status" || ino != self.root() {
-            return Err(Error::NoAttribute);
+        if name == "bimetal.status" && ino == self.root() {
+            return self.with(|state| Ok(state.status().to_string().into_bytes()));
         }
-        self.with(|state| Ok(state.status().to_string().into_bytes()))
+        let from = match name.strip_prefix(EXPLAIN).ok_or(Error::NoAttribute)? {
+            "" => 0,
+            rest => rest.strip_prefix('.').and_then(|from| from.parse().ok()).ok_or(Error::NoAttribute)?,
+        };
+        self.explain(ino, from).map(|said| said.to_string().into_bytes())
     }
 
     fn sync(&self) -> Result<()> {

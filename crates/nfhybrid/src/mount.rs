@@ -473,14 +473,30 @@ pub(super) fn journal_is_lost(why: &str) -> String {
     )
 }
 
+/// What it costs to repair a disk half of which this is damaged without a copy.
+pub(super) const NO_COPY: &str = "There is no copy of it, as of a file system of one block group: a repair makes it anew and may take the \
+    journal away, and then what only the SSD's log holds cannot be applied. First get off what both halves hold (bimetal rescue, \
+    bimetal get), then repair with bimetal fsck --yes";
+
+/// Whether what is damaged is something that e2fsck goes by a copy of, and there is none.
+pub(super) fn lacks_copy(why: &Error, disk: &Arc<dyn BlockDevice>) -> bool {
+    let is_copied = |what: &str| what == "the ext4 superblock" || what.contains("group descriptor");
+    matches!(why, Error::Corrupt { what, .. } if is_copied(what))
+        && Ext4::look_at_copy(disk.as_ref()).is_none()
+}
+
 /// Damage that was found in the disk half before anything was written, with what to do about it; other errors as they
 /// are.
 pub(super) fn damaged_disk(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>) -> Error {
+    let has_no_copy = lacks_copy(&error, disk);
     let Error::Corrupt { what, why, at } = error else { return error };
     if what == LOG_RECORD || what == DISK_HALF {
         return Error::Corrupt { what, why, at };
     }
     let name = &disk.info().name;
+    if has_no_copy {
+        return Error::corrupt(DISK_HALF, format!("{what} is damaged: {why} (at {at}). {NO_COPY}"), name);
+    }
     if let Err(of_journal) = Ext4::check_journal(disk) {
         let lost = journal_is_lost(&format!(" ({of_journal})"));
         let why = format!("{what} is damaged: {why} (at {at}). {lost}");

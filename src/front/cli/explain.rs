@@ -17,7 +17,7 @@ Examples:
   bimetal explain --json /mnt/log | jq '.extents[] | select(.state == \"disk\")'
   bimetal explain /mnt/backup               of a directory: the rules for what is made in it
 States: memory (only there), log (in memory and the SSD's log), ssd (in a section of the SSD; the disk lacks it), both,
-disk, hole, reserved. What a mount with -o writeback has not been told yet is not seen; fsync first.";
+disk, hole, reserved; of a cmfs memory, flash, hole and reserved. What a mount with -o writeback has not been told yet is not seen; fsync first.";
 
 /// The attribute that says so; with `.` and a number, from that byte on.
 const EXPLAIN: &str = "bimetal.explain";
@@ -29,7 +29,7 @@ const ROOTS: [u64; 2] = [1, 2];
 /// Show where each part of a file is, and why
 ///
 /// Of a file on a mounted nfhybrid: on the SSD, the disk, both or in memory, which rule of which directory holds, and what
-/// reads brought to the SSD.
+/// reads brought to the SSD. Of one on a cmfs: in which pages of the flash, or in memory.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Explain {
@@ -74,7 +74,7 @@ fn ask(path: &Path, name: &str) -> Result<Value> {
     match rustix::fs::lgetxattr(path, name, rustix::buffer::spare_capacity(&mut answer)) {
         Ok(_) => serde_json::from_slice(&answer).map_err(|why| Error::corrupt("the explanation", why, place)),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Err(Error::invalid(format!(
-            "{place}: this is on no mounted nfhybrid, which alone says where files lie; see: bimetal mount --help"
+            "{place}: this is on no mounted nfhybrid or cmfs, which say where files lie; see: bimetal mount --help"
         ))),
         Err(Errno::NOTCONN) => Err(super::status::dead(path)),
         Err(why) => Err(Error::io(place, why.into())),
@@ -103,6 +103,10 @@ fn text(all: &Value) -> String {
         }
         kind => format!("{}: {kind}, inode {}", word("path"), all["inode"]),
     }];
+    if all["type"] == "cmfs" {
+        lines.extend(stretches(all));
+        return lines.join("\n");
+    }
     let says = |rule: &str| match all[format!("{rule}_rule_of")].as_str() {
         Some(dir) => format!("the rule of {dir}"),
         None => "no directory says otherwise".into(),
@@ -121,8 +125,16 @@ fn text(all: &Value) -> String {
         "  lag         the disk is at most {:.1} s behind",
         all["lag_seconds"].as_f64().unwrap_or(0.0)
     ));
+    lines.extend(stretches(all));
+    lines.join("\n")
+}
+
+/// The lines of each stretch of a file.
+fn stretches(all: &Value) -> Vec<String> {
+    let size = |value: &Value| show_size(value.as_u64().unwrap_or(0));
     let extents = all["extents"].as_array().map_or(&[][..], Vec::as_slice);
-    if word("kind") == "file" && extents.is_empty() {
+    let mut lines = Vec::new();
+    if all["kind"] == "file" && extents.is_empty() {
         lines.push("It is empty.".into());
     }
     for extent in extents {
@@ -141,7 +153,10 @@ fn text(all: &Value) -> String {
             });
         }
         let old = |half: &Value| if half["old"] == true { ", older contents" } else { "" };
-        let (ssd, disk) = (&extent["ssd"], &extent["disk"]);
+        let (ssd, disk, flash) = (&extent["ssd"], &extent["disk"], &extent["flash"]);
+        if flash.is_object() {
+            places.push(format!("flash: block {}, from page {} on", flash["block"], flash["page"]));
+        }
         if ssd.is_object() {
             let section = ssd["section"].as_str().unwrap_or("?");
             places.push(format!("SSD: byte {} (section {section}){}", ssd["at_bytes"], old(ssd)));
@@ -151,7 +166,7 @@ fn text(all: &Value) -> String {
         }
         lines.extend(places.into_iter().map(|place| format!("{:27}{place}", "")));
     }
-    lines.join("\n")
+    lines
 }
 
 #[cfg(test)]

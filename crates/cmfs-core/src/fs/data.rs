@@ -18,6 +18,19 @@ pub enum Seek {
     Hole,
 }
 
+/// Where a page of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In memory; not on the flash yet, or older there.
+    Memory,
+    /// In this page of the NAND.
+    Flash(u32),
+    /// Promised room and not written.
+    Reserved,
+    /// Nowhere: it reads as zeros.
+    Hole,
+}
+
 impl<N: Nand, V: Nvram> Fs<N, V> {
     /// The number of the page that byte `offset` is in.
     fn index_of(&self, offset: u64) -> u32 {
@@ -196,6 +209,34 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 Ok(place(index).min(object.size))
             }
         }
+    }
+
+    /// Where a page of a file is, by its number in the file, and of how many pages from there on, at most `max`, the same is to
+    /// be said: of those on the NAND that one is behind the other.
+    ///
+    /// # Errors
+    /// It is no file; what is known of it cannot be read.
+    pub fn place(&mut self, id: u32, index: u32, max: u32) -> Result<(Place, u32)> {
+        self.begin([id])?;
+        self.volume.ensure_whole(id)?;
+        let object = self.file(id)?;
+        let place = |index: u32| match object.map.get(index) {
+            _ if self.cache.holds(id, index) => Place::Memory,
+            Some(page) => Place::Flash(page),
+            None if self.reservations.contain(id, index) => Place::Reserved,
+            None => Place::Hole,
+        };
+        let first = place(index);
+        if first == Place::Hole && self.reservations.pages_of(id, object) == 0 {
+            let cached = self.cache.indices(id, index).next();
+            let next = object.map.next_page(index).into_iter().chain(cached).min();
+            return Ok((first, next.map_or(max, |next| max.min(next - index))));
+        }
+        let goes_on = |count: &u32| match first {
+            Place::Flash(page) => place(index + count) == Place::Flash(page + count),
+            first => place(index + count) == first,
+        };
+        Ok((first, 1 + (1..max).take_while(goes_on).count() as u32))
     }
 
     /// Pages that a file takes, cached and promised ones included.

@@ -47,7 +47,7 @@ mod world;
 
 pub use attributes::{Attr, SetAttr};
 pub use check::Problem;
-pub use data::Seek;
+pub use data::{Place, Seek};
 pub use mount::{MountKind, MountReport};
 pub use names::{Entry, NewObject};
 

@@ -13,7 +13,7 @@ pub use findings::{Findings, Problem};
 
 use super::aftermath::WHAT_IS_LOST;
 use super::half::role_of_ssd;
-use super::mount::{REMEDY, copy_has_pairing, is_no_ext4, journal_is_lost, not_ext4};
+use super::mount::{NO_COPY, REMEDY, copy_has_pairing, is_no_ext4, journal_is_lost, lacks_copy, not_ext4};
 use super::pairing::{Pairing, Saved};
 use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Ssd};
@@ -58,6 +58,21 @@ pub struct Plan<'a> {
     pub deep: bool,
 }
 
+/// So often e2fsck repairs a disk half that it still finds errors in.
+const REPAIRS_MAX: u32 = 3;
+
+/// Whether e2fsck says that it took something from a file or a directory, or the journal.
+fn takes_away(said: &[String]) -> bool {
+    const VERBS: [&str; 6] = ["Clear", "Salvage", "Connect to /lost+found", "Truncate", "Delete", "Split"];
+    said.iter().any(|line| {
+        // What is only found faster by it is made again.
+        let is_done = line.trim_end().ends_with("? yes")
+            && !line.contains("HTree")
+            && VERBS.iter().any(|verb| line.contains(verb));
+        is_done || line.contains("replay was aborted") || line.contains("journal has been deleted")
+    })
+}
+
 impl Plan<'_> {
     /// What gets off what there is, before a repair takes some of it away.
     fn what_comes_first(&self) -> String {
@@ -83,7 +98,11 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
     progress("looking at the SSD's log and tables");
     let mut survey = halves.survey(plan, &mut findings)?;
     if survey == Survey::DiskIsDamaged && halves.repair_disk(plan, false, &mut findings, progress)? {
-        survey = halves.survey(plan, &mut findings)?;
+        survey = halves.survey(plan, &mut findings).unwrap_or_else(|why| {
+            let why = format!("It cannot be applied to the disk half as e2fsck left that: {why}. bimetal rescue gets off it what it holds.");
+            findings.problem(LOG, why, true);
+            Survey::Stop
+        });
     }
     if survey != Survey::GoOn {
         findings.note_what_stays(plan);
@@ -219,7 +238,9 @@ impl Halves {
             findings.problem(DISK, format!("It cannot be opened: {why}."), false);
             return Ok(Survey::Stop);
         }
-        if let Err(of_journal) = Ext4::check_journal(&disk) {
+        if lacks_copy(why, &disk) {
+            findings.problem(DISK, format!("It cannot be opened: {why}. {NO_COPY}."), true);
+        } else if let Err(of_journal) = Ext4::check_journal(&disk) {
             let of_journal = of_journal.to_string();
             let besides =
                 if of_journal == why.to_string() { String::new() } else { format!(" ({of_journal})") };
@@ -316,7 +337,11 @@ impl Halves {
         progress("e2fsck repairs the disk half");
         let mut told = Findings::default();
         findings.changed = true;
-        self.e2fsck(&["-f", if plan.lossy { "-y" } else { "-p" }], &mut told)?;
+        self.repair_by_e2fsck(plan, &mut told)?;
+        if !is_seen && takes_away(&told.e2fsck) {
+            let why = "e2fsck took something away from it, of files that could not be looked at before; what it said follows.";
+            findings.problem(DISK, why.into(), true);
+        }
         findings.e2fsck.append(&mut told.e2fsck);
         if told.problems.is_empty() {
             findings.repaired(&[DISK]);
@@ -442,9 +467,8 @@ impl Halves {
         }
         if disk_is_wrong || findings.problems.iter().any(of_disk) {
             progress("e2fsck repairs the disk half");
-            let how = if plan.lossy { "-y" } else { "-p" };
             findings.changed = true;
-            self.e2fsck(&["-f", how], &mut told)?;
+            self.repair_by_e2fsck(plan, &mut told)?;
             findings.e2fsck.append(&mut told.e2fsck);
             if told.problems.is_empty() {
                 findings.repaired(&[DISK]);
@@ -529,6 +553,27 @@ impl Halves {
         } else {
             findings
                 .note("The SSD's copies are not what the repaired disk half has; the next mount drops them.");
+        }
+        Ok(())
+    }
+
+    /// Has e2fsck repair the disk half, as often as it takes: some of what is wrong it meets only once the rest is right.
+    fn repair_by_e2fsck(&self, plan: &Plan, told: &mut Findings) -> Result<()> {
+        for round in 1.. {
+            self.e2fsck(&["-f", if plan.lossy { "-y" } else { "-p" }], told)?;
+            if !told.problems.is_empty() {
+                break;
+            }
+            let mut left = Findings::default();
+            self.e2fsck(&["-f", "-n"], &mut left)?;
+            if left.problems.is_empty() {
+                break;
+            }
+            if round == REPAIRS_MAX {
+                told.e2fsck.append(&mut left.e2fsck);
+                told.problems.append(&mut left.problems);
+                break;
+            }
         }
         Ok(())
     }
