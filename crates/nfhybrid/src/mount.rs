@@ -460,7 +460,14 @@ pub(super) fn stopped(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option
              a larger device (a copy, then resize2fs there)",
             disk.info().name
         )),
-        other => damaged_disk(other, disk, pairing),
+        other @ (Error::Corrupt { .. } | Error::Mismatch(_) | Error::Unsupported { .. } | Error::Invalid(_)) => {
+            damaged_disk(other, disk, pairing)
+        }
+        // Nothing else is expected here.
+        other => other.explained(
+            "the SSD's log could not be brought to the disk half; nothing is lost so far: get off the SSD half what it holds \
+             (bimetal rescue), then mount with -o recover=disk, which drops its log",
+        ),
     }
 }
 

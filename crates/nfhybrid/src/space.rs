@@ -211,7 +211,7 @@ impl Shared {
     /// Whether the SSD's table has no room to forget its copies of a range without those around it, which the disk lacks.
     fn would_lose_copies(&self, core: &Core, ino: Ino, bytes: Range<u64>) -> bool {
         let (from, len) = self.ssd_range(&(frame_from(bytes.start)..frame_of(bytes.end)));
-        core.ssd.as_ref().is_some_and(|ssd| ssd.would_lose(ino, from, len))
+        len > 0 && core.ssd.as_ref().is_some_and(|ssd| ssd.would_lose(ino, from, len))
     }
 
     /// Zeroes a range on a disk without room for new blocks, where it has its blocks already: by overwriting what holds data,

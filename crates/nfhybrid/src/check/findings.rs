@@ -108,6 +108,12 @@ impl Findings {
         self.notes.push(text.into());
     }
 
+    /// What was feared of the repair of this did not happen.
+    pub(super) fn cost_nothing(&mut self, what: &str) {
+        let of_it = |problem: &&mut Problem| problem.what == what && problem.is_left();
+        self.problems.iter_mut().filter(of_it).for_each(|problem| problem.loses = false);
+    }
+
     /// What is wrong with these is over: repaired, or lost.
     pub(super) fn repaired(&mut self, what: &[&str]) {
         let of_these = |problem: &&mut Problem| what.contains(&&*problem.what) && problem.is_left();

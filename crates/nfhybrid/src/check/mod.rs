@@ -63,13 +63,24 @@ const REPAIRS_MAX: u32 = 3;
 
 /// Whether e2fsck says that it took something from a file or a directory, or the journal.
 fn takes_away(said: &[String]) -> bool {
-    const VERBS: [&str; 6] = ["Clear", "Salvage", "Connect to /lost+found", "Truncate", "Delete", "Split"];
+    const TAKES: [&str; 9] = [
+        "Clear",
+        "Salvage",
+        "Connect to /lost+found",
+        "Truncate",
+        "Delete",
+        "Split",
+        "Unlink",
+        "Clone",
+        "i_size is",
+    ];
+    // Of these there is nothing in a file.
+    const KEEPS: [&str; 3] = ["HTree", "Feature", "flag"];
+    const JOURNAL: [&str; 3] = ["replay was aborted", "journal has been deleted", "ournal checksum error"];
+    let has = |line: &str, parts: &[&str]| parts.iter().any(|part| line.contains(part));
     said.iter().any(|line| {
-        // What is only found faster by it is made again.
-        let is_done = line.trim_end().ends_with("? yes")
-            && !line.contains("HTree")
-            && VERBS.iter().any(|verb| line.contains(verb));
-        is_done || line.contains("replay was aborted") || line.contains("journal has been deleted")
+        let is_done = line.trim_end().ends_with("? yes") && has(line, &TAKES) && !has(line, &KEEPS);
+        is_done || has(line, &JOURNAL)
     })
 }
 
@@ -98,11 +109,28 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
     progress("looking at the SSD's log and tables");
     let mut survey = halves.survey(plan, &mut findings)?;
     if survey == Survey::DiskIsDamaged && halves.repair_disk(plan, false, &mut findings, progress)? {
-        survey = halves.survey(plan, &mut findings).unwrap_or_else(|why| {
-            let why = format!("It cannot be applied to the disk half as e2fsck left that: {why}. bimetal rescue gets off it what it holds.");
-            findings.problem(LOG, why, true);
-            Survey::Stop
-        });
+        survey = match halves.survey(plan, &mut findings) {
+            Err(
+                why @ (Error::Unsupported { .. }
+                | Error::Mismatch(_)
+                | Error::Corrupt { .. }
+                | Error::Invalid(_)),
+            ) => {
+                match plan.ssd {
+                    Some(_) => findings.problem(
+                        LOG,
+                        format!(
+                            "It cannot be applied to the disk half as e2fsck left that: {why}. bimetal rescue gets off it what it \
+                             holds."
+                        ),
+                        true,
+                    ),
+                    None => findings.problem(DISK, format!("As e2fsck left it: {why}."), true),
+                }
+                Survey::Stop
+            }
+            survey => survey?,
+        };
     }
     if survey != Survey::GoOn {
         findings.note_what_stays(plan);
@@ -341,6 +369,8 @@ impl Halves {
         if !is_seen && takes_away(&told.e2fsck) {
             let why = "e2fsck took something away from it, of files that could not be looked at before; what it said follows.";
             findings.problem(DISK, why.into(), true);
+        } else if !is_seen {
+            findings.cost_nothing(DISK);
         }
         findings.e2fsck.append(&mut told.e2fsck);
         if told.problems.is_empty() {
@@ -582,7 +612,8 @@ impl Halves {
     fn e2fsck(&self, how: &[&str], findings: &mut Findings) -> Result<()> {
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
         let output = lend(&self.disk, |disk, name| {
-            let output = Command::new("e2fsck").env("PATH", path).args(how).arg(disk).output();
+            let output =
+                Command::new("e2fsck").env("PATH", path).env("LC_ALL", "C").args(how).arg(disk).output();
             let output = output.map_err(|error| {
                 Error::io("e2fsck (from e2fsprogs) checks the disk half and could not be run", error)
             })?;

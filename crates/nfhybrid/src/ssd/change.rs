@@ -158,12 +158,14 @@ impl Ssd {
         let end = from.saturating_add(len);
         self.log.append(op, &Body::UnbindOnDisk { ino: ino.0, from, end, tag: op as u32 });
         let mut changes = Changes::default();
+        self.residency.slots.release_with(Some(op));
         for (from, end) in self.older_parts(op as u32, ino, from, end) {
             self.residency.carve(ino.0, from, end, &mut changes);
         }
         if !changes.removed.is_empty() {
             self.settle(ino.0, (from, end), &changes, Cause { op, on_disk: true });
         }
+        self.residency.slots.release_with(None);
     }
 
     /// What is bound of file blocks `from..end`, but for what operations after the one of `tag` bound in state 10.
@@ -204,6 +206,7 @@ impl Ssd {
     pub fn forget_on_disk(&mut self, op: u64) {
         self.log.append(op, &Body::ForgetOnDisk { tag: op as u32 });
         let cause = Cause { op, on_disk: true };
+        self.residency.slots.release_with(Some(op));
         let all: Vec<u64> = self.residency.all().map(|found| found.ino).collect();
         for ino in all {
             let pieces = self.residency.node(ino).into_iter().flat_map(|node| node.pieces.iter());
@@ -214,6 +217,7 @@ impl Ssd {
             }
             self.settle(ino, (0, u64::MAX), &changes, cause);
         }
+        self.residency.slots.release_with(None);
     }
 
     /// Unbinds everything of every inode: for an SSD whose disk was used without it.
@@ -248,6 +252,7 @@ impl Ssd {
             }
             fresh.op > op
         });
+        residency.slots.free_released(op);
         self.free_settled();
     }
 

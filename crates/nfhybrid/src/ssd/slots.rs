@@ -18,6 +18,7 @@
 use super::bits::{Bits, Pool};
 use super::pages::Page;
 use super::sector::{SECTOR_PAYLOAD, SECTORS_PER_BLOCK};
+use std::collections::VecDeque;
 use zerocopy::FromZeros;
 
 /// Slots whose bits share one 4 KiB block of the inode bitmap.
@@ -64,6 +65,10 @@ pub(super) struct Slots {
     held: usize,
     pub(super) free: Pool,
     count: u32,
+    /// What is released now counts once the disk has this operation.
+    release_with: Option<u64>,
+    /// Slots that are free once the disk has an operation: until then a mount may find them in use.
+    released: VecDeque<(u64, u32)>,
     /// Free slots that new inodes may not take: cutting pieces of old ones must go on.
     reserve: u32,
     pub(super) head_entries: u8,
@@ -89,6 +94,8 @@ impl Slots {
             held: 0,
             free: Pool::full(count),
             count,
+            release_with: None,
+            released: VecDeque::new(),
             reserve: (count / 64).clamp(SLOTS_OF_A_BIND - 1, 1024),
             head_entries,
             overflow_entries,
@@ -232,8 +239,29 @@ impl Slots {
             self.chunks[number] = None;
             self.held -= 1;
         }
-        self.free.insert(slot);
+        match self.release_with {
+            Some(op) => self.released.push_back((op, slot)),
+            None => self.free.insert(slot),
+        }
         self.changed(slot);
+    }
+
+    /// What is released from now on is free once the disk has operation `op`; `None`: at once.
+    pub(super) fn release_with(&mut self, op: Option<u64>) {
+        self.release_with = op;
+    }
+
+    /// The disk has every operation up to `op`.
+    pub(super) fn free_released(&mut self, op: u64) {
+        while let Some((_, slot)) = self.released.pop_front_if(|(with, _)| *with <= op) {
+            self.free.insert(slot);
+        }
+    }
+
+    /// Whether a slot waits for the disk to have an operation.
+    #[cfg(test)]
+    pub(super) fn is_released(&self, slot: u32) -> bool {
+        self.released.iter().any(|(_, released)| *released == slot)
     }
 
     /// The head slots, ascending.

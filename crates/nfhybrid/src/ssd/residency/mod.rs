@@ -422,7 +422,6 @@ impl Residency {
         self.close(index);
     }
 
-    /// Whether `more` entries find room beside one in `slot`.
     /// Whether `from..end` begins inside a piece in state 10 that there is no slot to cut in two for. (It may be unbound in steps, so
     /// that it ends in there, too, does not count.)
     pub(super) fn lacks_slot(&self, ino: u64, from: u64, end: u64) -> bool {
@@ -434,6 +433,7 @@ impl Residency {
         })
     }
 
+    /// Whether `more` entries find room beside one in `slot`.
     fn can_cut(&self, slot: u32, more: u32) -> bool {
         more <= u32::from(self.slots.room(slot)) || self.slots.free.len() > 0
     }
@@ -461,7 +461,8 @@ impl Residency {
         }
         assert_eq!((self.all().count(), more), (self.len(), self.more_pieces));
         for slot in 0..self.slots.count() {
-            assert_eq!(!self.slots.is_used(slot), self.slots.free.contains(slot), "slot {slot}");
+            let is_free = self.slots.free.contains(slot) || self.slots.is_released(slot);
+            assert_eq!(!self.slots.is_used(slot), is_free, "slot {slot}");
             let entries = match self.slots.get(slot) {
                 Use::Free => None,
                 Use::One { .. } => Some(1),

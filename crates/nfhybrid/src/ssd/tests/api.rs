@@ -701,6 +701,33 @@ fn a_remainder_that_finds_no_slot_is_unbound_for_good() {
     assert_eq!(everything(&reopen(&device).ssd), everything(&ssd));
 }
 
+#[test]
+fn a_slot_that_a_commit_frees_is_another_inodes_once_the_disk_has_the_commit() {
+    let config = Config { bytes_per_slot: 1 << 20, ..one_section(64 << 10, 32 << 20) };
+    let (device, mut ssd) = formatted(64 << 20, &config);
+    let mut ino = 1;
+    while ssd.has_slots(1) {
+        write(&mut ssd, &device, 1, ino, 0, 1, CopyState::Ssd);
+        ino += 1;
+    }
+    ssd.append_complete(1);
+    // What a commit has of two inodes is newer: until then they are bound as before.
+    ssd.unbind_on_disk(2, Ino(1), 0, 1);
+    ssd.unbind_on_disk(2, Ino(2), 0, u64::MAX);
+    check(&ssd);
+    assert!(!ssd.has_slots(1), "a mount may find it in use");
+    seal_all(&mut ssd, &device);
+    let before = Ssd::open(&device, DiskSide { op: 1, ..DiskSide::default() }).unwrap().ssd;
+    let gone: Vec<u64> = (1..ino).filter(|ino| before.resident(Ino(*ino), 0).is_none()).collect();
+    assert!(gone.is_empty(), "{gone:?} of {ino}");
+    ssd.trim(2);
+    check(&ssd);
+    assert!(ssd.has_slots(2));
+    write(&mut ssd, &device, 3, ino, 0, 1, CopyState::Ssd);
+    seal_all(&mut ssd, &device);
+    assert!((3..=ino).all(|ino| ssd.resident(Ino(ino), 0).is_some()));
+}
+
 /// A device whose bytes in a range cannot be read.
 struct BadRange(Ram, Range<u64>);
 
