@@ -574,7 +574,7 @@ fn where_there_is_no_copy_of_what_is_damaged_a_repair_is_said_to_cost_the_log_an
     let to = volume.at("rescued");
     ended(&run(&["rescue"], &[("--ssd", &volume.at("ssd"))], &[to.to_str().unwrap()]), 0, &["whole files"]);
     let repaired = volume.run(&["fsck", "--yes"]);
-    ended(&repaired, 4, &["no copy", "the SSD's log: It cannot be applied", "journal"]);
+    ended(&repaired, 4, &["no copy", "the SSD's log: What it holds could not be brought", "journal"]);
     let whole: Vec<_> = walk(&to).iter().map(|path| fs::read(path).unwrap()).collect();
     for (name, bytes) in (0..LATE).map(late) {
         assert!(whole.contains(&bytes), "{name} is not rescued");

@@ -108,9 +108,9 @@ impl Findings {
         self.notes.push(text.into());
     }
 
-    /// What was feared of the repair of this did not happen.
-    pub(super) fn cost_nothing(&mut self, what: &str) {
-        let of_it = |problem: &&mut Problem| problem.what == what && problem.is_left();
+    /// What was feared of a repair, in these words, did not happen.
+    pub(super) fn cost_nothing(&mut self, feared: &str) {
+        let of_it = |problem: &&mut Problem| problem.why.contains(feared) && problem.is_left();
         self.problems.iter_mut().filter(of_it).for_each(|problem| problem.loses = false);
     }
 

@@ -61,9 +61,9 @@ pub struct Plan<'a> {
 /// So often e2fsck repairs a disk half that it still finds errors in.
 const REPAIRS_MAX: u32 = 3;
 
-/// Whether e2fsck says that it took something from a file or a directory, or the journal.
+/// Whether e2fsck says that it took something from a file or a directory, or what the journal had.
 fn takes_away(said: &[String]) -> bool {
-    const TAKES: [&str; 9] = [
+    const TAKES: [&str; 10] = [
         "Clear",
         "Salvage",
         "Connect to /lost+found",
@@ -72,15 +72,20 @@ fn takes_away(said: &[String]) -> bool {
         "Split",
         "Unlink",
         "Clone",
-        "i_size is",
+        "Force rewrite",
+        "Abort",
     ];
     // Of these there is nothing in a file.
-    const KEEPS: [&str; 3] = ["HTree", "Feature", "flag"];
-    const JOURNAL: [&str; 3] = ["replay was aborted", "journal has been deleted", "ournal checksum error"];
-    let has = |line: &str, parts: &[&str]| parts.iter().any(|part| line.contains(part));
+    const KEEPS: [&str; 2] = ["Clear HTree index", "Clear flag"];
+    const OF_JOURNAL: [&str; 5] = ["corrupt", "invalid", "aborted", "deleted", "checksum error"];
+    let begins = |asked: &str, with: &[&str]| with.iter().any(|verb| asked.starts_with(verb));
     said.iter().any(|line| {
-        let is_done = line.trim_end().ends_with("? yes") && has(line, &TAKES) && !has(line, &KEEPS);
-        is_done || has(line, &JOURNAL)
+        // What it asks, and answers itself, stands behind what it says, names of files among that.
+        let asked = line.trim().strip_suffix("? yes").map(|text| text.rsplit("  ").next().unwrap_or(text));
+        let is_taken = asked.is_some_and(|asked| {
+            begins(asked, &TAKES) && !begins(asked, &KEEPS) || asked == "Fix" && line.contains("i_size is")
+        });
+        is_taken || line.contains("ournal") && OF_JOURNAL.iter().any(|what| line.contains(what))
     })
 }
 
@@ -109,28 +114,19 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
     progress("looking at the SSD's log and tables");
     let mut survey = halves.survey(plan, &mut findings)?;
     if survey == Survey::DiskIsDamaged && halves.repair_disk(plan, false, &mut findings, progress)? {
-        survey = match halves.survey(plan, &mut findings) {
-            Err(
-                why @ (Error::Unsupported { .. }
-                | Error::Mismatch(_)
-                | Error::Corrupt { .. }
-                | Error::Invalid(_)),
-            ) => {
-                match plan.ssd {
-                    Some(_) => findings.problem(
-                        LOG,
-                        format!(
-                            "It cannot be applied to the disk half as e2fsck left that: {why}. bimetal rescue gets off it what it \
-                             holds."
-                        ),
-                        true,
+        survey = halves.survey(plan, &mut findings).unwrap_or_else(|why| {
+            let (what, why) = match plan.ssd {
+                Some(_) => (
+                    LOG,
+                    format!(
+                        "What it holds could not be brought to the disk half as e2fsck left that: {why}. bimetal rescue gets it off."
                     ),
-                    None => findings.problem(DISK, format!("As e2fsck left it: {why}."), true),
-                }
-                Survey::Stop
-            }
-            survey => survey?,
-        };
+                ),
+                None => (DISK, format!("As e2fsck left it: {why}.")),
+            };
+            findings.problem(what, why, true);
+            Survey::Stop
+        });
     }
     if survey != Survey::GoOn {
         findings.note_what_stays(plan);
@@ -370,7 +366,7 @@ impl Halves {
             let why = "e2fsck took something away from it, of files that could not be looked at before; what it said follows.";
             findings.problem(DISK, why.into(), true);
         } else if !is_seen {
-            findings.cost_nothing(DISK);
+            findings.cost_nothing(NO_COPY);
         }
         findings.e2fsck.append(&mut told.e2fsck);
         if told.problems.is_empty() {
@@ -689,5 +685,30 @@ fn walk(fs: &NfHybrid, findings: &mut Findings) {
     unread.into_iter().take(NAMED).for_each(|why| findings.problem(DISK, why, true));
     if more > 0 {
         findings.more(DISK, more, "names lead to what cannot be read", true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::takes_away;
+
+    #[test]
+    fn what_e2fsck_takes_is_told_from_what_it_counts_anew() {
+        let cases = [
+            ("Entry 'flags.c' in /Feature/HTree (12) has deleted/unused inode 55.  Clear? yes", true),
+            ("Clear? yes", true),
+            ("Connect to /lost+found? yes", true),
+            ("Inode 136, i_size is 4461309226767869602, should be 0.  Fix? yes", true),
+            ("Journal superblock is corrupt.", true),
+            ("*** journal has been deleted ***", true),
+            ("Problem in HTREE directory inode 12.  Clear HTree index? yes", false),
+            ("Free blocks count wrong (22731, counted=22732).  Fix? yes", false),
+            ("Block bitmap differences:  -1568", false),
+            ("disk: recovering journal", false),
+            ("Clear? no", false),
+        ];
+        for (line, takes) in cases {
+            assert_eq!(takes_away(&[line.to_string()]), takes, "{line}");
+        }
     }
 }

@@ -67,7 +67,9 @@ impl Ssd {
             return Err(Error::NoSpace("the SSD's inode table"));
         }
         let mut changes = Changes::default();
+        self.residency.slots.release_with(Cause::of(op));
         self.residency.carve(ino.0, range.0, range.1, &mut changes);
+        self.residency.slots.release_with(Cause::of(0));
         let floor = self.data[section].section.range().start;
         let bound = self.residency.bind(ino.0, packed, piece, floor);
         let (slot, head) = bound.expect("so many slots are free");
@@ -144,11 +146,13 @@ impl Ssd {
     pub fn unbind(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
         let range = (from, from.saturating_add(len));
         let mut changes = Changes::default();
+        self.residency.slots.release_with(Cause::of(op));
         self.residency.carve(ino.0, range.0, range.1, &mut changes);
         if !changes.removed.is_empty() {
             self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
             self.settle(ino.0, range, &changes, Cause::of(op));
         }
+        self.residency.slots.release_with(Cause::of(0));
     }
 
     /// Contents that only the disk will have took the place of what is bound: it is bound as before unless the disk has
@@ -157,15 +161,15 @@ impl Ssd {
     pub fn unbind_on_disk(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
         let end = from.saturating_add(len);
         self.log.append(op, &Body::UnbindOnDisk { ino: ino.0, from, end, tag: op as u32 });
-        let mut changes = Changes::default();
-        self.residency.slots.release_with(Some(op));
+        let (mut changes, cause) = (Changes::default(), Cause { op, on_disk: true });
+        self.residency.slots.release_with(cause);
         for (from, end) in self.older_parts(op as u32, ino, from, end) {
             self.residency.carve(ino.0, from, end, &mut changes);
         }
         if !changes.removed.is_empty() {
-            self.settle(ino.0, (from, end), &changes, Cause { op, on_disk: true });
+            self.settle(ino.0, (from, end), &changes, cause);
         }
-        self.residency.slots.release_with(None);
+        self.residency.slots.release_with(Cause::of(0));
     }
 
     /// What is bound of file blocks `from..end`, but for what operations after the one of `tag` bound in state 10.
@@ -195,9 +199,11 @@ impl Ssd {
     pub fn unbind_all(&mut self, op: u64, ino: Ino) {
         if self.residency.node(ino.0).is_some() {
             let mut changes = Changes::default();
+            self.residency.slots.release_with(Cause::of(op));
             self.residency.carve(ino.0, 0, u64::MAX, &mut changes);
             self.log.append(op, &Body::UnbindAll { ino: ino.0 });
             self.settle(ino.0, (0, u64::MAX), &changes, Cause::of(op));
+            self.residency.slots.release_with(Cause::of(0));
         }
     }
 
@@ -206,7 +212,7 @@ impl Ssd {
     pub fn forget_on_disk(&mut self, op: u64) {
         self.log.append(op, &Body::ForgetOnDisk { tag: op as u32 });
         let cause = Cause { op, on_disk: true };
-        self.residency.slots.release_with(Some(op));
+        self.residency.slots.release_with(cause);
         let all: Vec<u64> = self.residency.all().map(|found| found.ino).collect();
         for ino in all {
             let pieces = self.residency.node(ino).into_iter().flat_map(|node| node.pieces.iter());
@@ -217,7 +223,7 @@ impl Ssd {
             }
             self.settle(ino, (0, u64::MAX), &changes, cause);
         }
-        self.residency.slots.release_with(None);
+        self.residency.slots.release_with(Cause::of(0));
     }
 
     /// Unbinds everything of every inode: for an SSD whose disk was used without it.
@@ -252,7 +258,6 @@ impl Ssd {
             }
             fresh.op > op
         });
-        residency.slots.free_released(op);
         self.free_settled();
     }
 
@@ -413,6 +418,7 @@ impl Ssd {
 
     fn free_settled(&mut self) {
         let log = &self.log;
+        self.residency.slots.free_released(|cause| log.is_settled(cause.op, cause.on_disk));
         let free = |freed: &Freed| {
             freed.batch <= log.durable_batch() && log.is_settled(freed.cause.op, freed.cause.on_disk)
         };

@@ -15,6 +15,7 @@
 //! Memory: 8 bytes for each 409 slots of the table, and a page (10 bytes a slot) for each of these stretches with a
 //! slot in use. Slots are taken from the lowest on, so stretches fill up.
 
+use super::Cause;
 use super::bits::{Bits, Pool};
 use super::pages::Page;
 use super::sector::{SECTOR_PAYLOAD, SECTORS_PER_BLOCK};
@@ -65,10 +66,10 @@ pub(super) struct Slots {
     held: usize,
     pub(super) free: Pool,
     count: u32,
-    /// What is released now counts once the disk has this operation.
-    release_with: Option<u64>,
-    /// Slots that are free once the disk has an operation: until then a mount may find them in use.
-    released: VecDeque<(u64, u32)>,
+    /// What is released now goes with this.
+    release_with: Cause,
+    /// Slots that are free once what released them is settled: until then a mount may find them in use.
+    released: VecDeque<(Cause, u32)>,
     /// Free slots that new inodes may not take: cutting pieces of old ones must go on.
     reserve: u32,
     pub(super) head_entries: u8,
@@ -94,7 +95,7 @@ impl Slots {
             held: 0,
             free: Pool::full(count),
             count,
-            release_with: None,
+            release_with: Cause::of(0),
             released: VecDeque::new(),
             reserve: (count / 64).clamp(SLOTS_OF_A_BIND - 1, 1024),
             head_entries,
@@ -240,25 +241,30 @@ impl Slots {
             self.held -= 1;
         }
         match self.release_with {
-            Some(op) => self.released.push_back((op, slot)),
-            None => self.free.insert(slot),
+            Cause { op: 0, .. } => self.free.insert(slot),
+            cause => self.released.push_back((cause, slot)),
         }
         self.changed(slot);
     }
 
-    /// What is released from now on is free once the disk has operation `op`; `None`: at once.
-    pub(super) fn release_with(&mut self, op: Option<u64>) {
-        self.release_with = op;
+    /// What is released from now on goes with this, and is free once that is settled; with no operation at once.
+    pub(super) fn release_with(&mut self, cause: Cause) {
+        self.release_with = cause;
     }
 
-    /// The disk has every operation up to `op`.
-    pub(super) fn free_released(&mut self, op: u64) {
-        while let Some((_, slot)) = self.released.pop_front_if(|(with, _)| *with <= op) {
+    /// Frees what was released with what is settled, in order.
+    pub(super) fn free_released(&mut self, is_settled: impl Fn(Cause) -> bool) {
+        while let Some((_, slot)) = self.released.pop_front_if(|(cause, _)| is_settled(*cause)) {
             self.free.insert(slot);
         }
     }
 
-    /// Whether a slot waits for the disk to have an operation.
+    /// Bytes that what waits takes.
+    pub(super) fn released_bytes(&self) -> usize {
+        self.released.capacity() * size_of::<(Cause, u32)>()
+    }
+
+    /// Whether a slot waits for what released it.
     #[cfg(test)]
     pub(super) fn is_released(&self, slot: u32) -> bool {
         self.released.iter().any(|(_, released)| *released == slot)
