@@ -16,6 +16,7 @@ test-long: setup
 	cargo test --quiet --release -p bimetal-nfhybrid --lib tests::misses -- --ignored --nocapture
 	SEEDS=0..10000 cargo test --quiet --test sim -- --nocapture
 	FULL=0..3000 cargo test --quiet --release -p bimetal-nfhybrid --lib tests::full -- --nocapture
+	TABLE=0..200 cargo test --quiet --release -p bimetal-nfhybrid --lib tests::table -- --nocapture
 	cargo test --quiet --release -p bimetal-nfhybrid --lib ten_million_one_block -- --ignored --nocapture
 	FTL_CASES=1000 cargo test --quiet --release -p bimetal-ftl
 	cargo run --quiet --release -p bimetal-ftl --example validation

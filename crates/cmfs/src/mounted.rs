@@ -15,7 +15,7 @@ use bimetal_vfs::acl::Acl;
 use bimetal_vfs::adapter::{self, BATCH, Listed, Mode, Objects, References, Ticker};
 use bimetal_vfs::{
     Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, Kind, NewNode, Rename, Seek, SetAttr,
-    SetTime, SetXattr,
+    SetTime, SetXattr, explained_from,
 };
 use bytes::Bytes;
 use cmfs_core::{Fs, MountKind, NewObject, Place, ROOT};
@@ -127,9 +127,7 @@ fn start_updater(shared: Arc<Shared>, scrub_pages: u32) -> Result<Ticker> {
     })
 }
 
-/// The attribute that says where a file's contents are; with `.` and a number, from that byte on.
-const EXPLAIN: &str = "bimetal.explain";
-/// Most stretches of one answer: some 45 KiB, for an attribute has at most 64.
+/// Most stretches of one answer: each takes less than 200 bytes, and an attribute has 64 KiB at most.
 const STRETCHES_MAX: usize = 256;
 
 /// The object of an inode number.
@@ -331,14 +329,8 @@ impl CmfsFs {
             }
             Ok(())
         })?;
-        let kind = match attr.kind {
-            Kind::File => "file",
-            Kind::Dir => "directory",
-            Kind::Symlink => "symbolic link",
-            _ => "special file",
-        };
         Ok(serde_json::json!({
-            "type": "cmfs", "inode": ino.0, "kind": kind, "size_bytes": attr.size,
+            "type": "cmfs", "inode": ino.0, "kind": attr.kind.in_words(), "size_bytes": attr.size,
             "extents": extents, "next_bytes": next_bytes,
         }))
     }
@@ -512,10 +504,7 @@ impl FileSystem for CmfsFs {
         if name == "bimetal.status" && ino == self.root() {
             return self.with(|state| Ok(state.status().to_string().into_bytes()));
         }
-        let from = match name.strip_prefix(EXPLAIN).ok_or(Error::NoAttribute)? {
-            "" => 0,
-            rest => rest.strip_prefix('.').and_then(|from| from.parse().ok()).ok_or(Error::NoAttribute)?,
-        };
+        let from = explained_from(name).ok_or(Error::NoAttribute)?;
         self.explain(ino, from).map(|said| said.to_string().into_bytes())
     }
 

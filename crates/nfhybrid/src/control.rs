@@ -14,10 +14,8 @@ use super::policy::{BYPASS, Durability};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::ROOT_INO;
+use bimetal_vfs::explained_from;
 use serde::Serialize;
-
-/// Where a file's contents are, and why; with `.` and a number, from that byte on.
-const EXPLAIN: &str = "bimetal.explain";
 
 /// What of an inode is on the SSD: the paper's `SSD_active`, `SSD_wr_done` and `SSD_extent[]`.
 #[derive(Debug, Serialize)]
@@ -42,12 +40,7 @@ impl Shared {
             }
             "bimetal.residency" => json(&self.residency(ino)),
             "bimetal.scrub" if ino == ROOT_INO => json(&self.core.lock().scrub.last),
-            EXPLAIN => json(&self.explain(ino, 0)?),
-            _ => {
-                let from = name.strip_prefix(EXPLAIN).and_then(|rest| rest.strip_prefix('.'));
-                let from = from.and_then(|bytes| bytes.parse().ok()).ok_or(Error::NoAttribute)?;
-                json(&self.explain(ino, from)?)
-            }
+            _ => json(&self.explain(ino, explained_from(name).ok_or(Error::NoAttribute)?)?),
         }
     }
 

@@ -8,6 +8,7 @@
 use super::Shared;
 use super::core::Core;
 use super::frames::FRAME;
+use super::mount::SSD_HALF;
 use super::partial::load_frame;
 use super::record::{Record, stamp};
 use super::recover::Recovery;
@@ -110,7 +111,7 @@ impl Shared {
         }
         let path = core.paths_of(&FxHashSet::from_iter([*first])).remove(first).unwrap_or_default();
         Err(Error::corrupt(
-            "the SSD half",
+            SSD_HALF,
             format!(
                 "its log tells of {} files that were fsynced and whose contents it does not have ({path} among them); nothing was \
                  changed: get off it what it holds (bimetal rescue), then say -o recover=whole to bring to the disk what is \

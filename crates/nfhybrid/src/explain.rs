@@ -154,7 +154,7 @@ impl Shared {
         }
         Ok(Explanation {
             inode: ino.0,
-            kind: named(kind),
+            kind: kind.in_words(),
             size_bytes,
             ssd: core.ssd.is_some(),
             section: core.ssd.as_ref().and_then(|ssd| ssd.section_name(policy.section?)).map(String::from),
@@ -281,15 +281,4 @@ fn in_memory(core: &Core, ino: Ino, index: u64) -> Option<(&'static str, Known)>
     }
     let mut frozen = core.cycle.as_ref()?.frames_of(ino, index..index + 1);
     frozen.next().map(|(_, frame)| ("committing", frame.known()))
-}
-
-fn named(kind: Kind) -> &'static str {
-    match kind {
-        Kind::File => "file",
-        Kind::Dir => "directory",
-        Kind::Symlink => "symbolic link",
-        Kind::CharDevice | Kind::BlockDevice => "device",
-        Kind::Fifo => "named pipe",
-        Kind::Socket => "socket",
-    }
 }

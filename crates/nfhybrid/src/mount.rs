@@ -442,6 +442,9 @@ pub(super) const REMEDY: &str = ". Repair the disk with ";
 /// What errors of a damaged disk half call it.
 pub(super) const DISK_HALF: &str = "the disk half";
 
+/// What errors of a damaged SSD half call it.
+pub(super) const SSD_HALF: &str = "the SSD half";
+
 /// An error of recovery, with what to do about it.
 pub(super) fn stopped(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>) -> Error {
     let held = pairing.map_or_else(|| "what was fsynced last".into(), |pairing| pairing.only_in_log());
@@ -497,7 +500,8 @@ pub(super) fn lacks_copy(why: &Error, disk: &Arc<dyn BlockDevice>) -> bool {
 pub(super) fn damaged_disk(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option<Pairing>) -> Error {
     let has_no_copy = lacks_copy(&error, disk);
     let Error::Corrupt { what, why, at } = error else { return error };
-    if what == LOG_RECORD || what == DISK_HALF {
+    // These say themselves what to do.
+    if [LOG_RECORD, DISK_HALF, SSD_HALF].contains(&&*what) {
         return Error::Corrupt { what, why, at };
     }
     let name = &disk.info().name;

@@ -262,3 +262,26 @@ fn what_another_program_wrote_to_the_disk_half_is_read_in_a_mount_for_reading_to
     assert_eq!(contents(&fs, "cached")[0], 8, "rw: {:?}", fs.notes());
     assert_eq!(first, 8, "ro, with these notes: {notes:?}");
 }
+
+#[test]
+fn what_the_ssd_has_lost_without_a_trace_is_not_said_of_the_disk() {
+    let Some(both) = in_order() else { return };
+    let fs = open(&both.0, Some(&both.1), manual()).unwrap();
+    let ino = create(&fs, "late", &[3; 50_000]);
+    fsync(&fs, ino);
+    // As if the table had lost it.
+    fs.shared.core.lock().ssd.as_mut().unwrap().unbind_all(0, ino);
+    let other = create(&fs, "other", &[4; 5_000]);
+    fsync(&fs, other);
+    fs.abandon();
+    let before = images(&both);
+    let error = open(&both.0, Some(&both.1), manual()).err().unwrap().to_string();
+    assert!(error.starts_with("the SSD half is corrupt") && error.contains("/late among them"), "{error}");
+    assert!(error.contains("recover=whole") && !error.contains("e2fsck"), "{error}");
+    assert!(images(&both) == before, "it was changed");
+    let whole = Options { recover: Recover::Whole, ..manual() };
+    let fs = open(&both.0, Some(&both.1), whole).unwrap();
+    assert_eq!(contents(&fs, "other"), vec![4; 5_000]);
+    assert!(fs.notes().iter().any(|note| note.contains("/late")), "{:?}", fs.notes());
+    fs.shutdown().unwrap();
+}

@@ -28,6 +28,7 @@
 //!
 //! A disk that fails does not end the mount: [`State::disk_failed`] stops changes, reading goes on.
 
+use super::mount::SSD_HALF;
 use super::pairing::{NoPairing, Pairing, Saved};
 use super::{Recover, ssd};
 use bimetal_base::{Error, Result};
@@ -479,7 +480,7 @@ fn damaged(disk: &DiskSays, half: &SsdSays, why: &str) -> Error {
         ));
     }
     Error::corrupt(
-        "the SSD half",
+        SSD_HALF,
         format!(
             "{why}, and the disk does not have {lost}; nothing was changed: try again, or say -o recover=whole to bring to \
              the disk what is whole of it, or -o recover=disk to drop all of it"

@@ -20,6 +20,17 @@ use bytes::Bytes;
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 255;
 
+/// The attribute that says where a file's contents are, and why; with `.` and a number, from that byte on.
+pub const EXPLAIN: &str = "bimetal.explain";
+
+/// From which byte on a file's contents are asked for by an attribute of this name; `None` if it is another.
+pub fn explained_from(name: &str) -> Option<u64> {
+    match name.strip_prefix(EXPLAIN)? {
+        "" => Some(0),
+        rest => rest.strip_prefix('.')?.parse().ok(),
+    }
+}
+
 /// Who asks, as the kernel tells it with each request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Caller {
@@ -48,6 +59,20 @@ pub enum Kind {
     Fifo,
     /// A socket.
     Socket,
+}
+
+impl Kind {
+    /// What it is, for people.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Kind::File => "file",
+            Kind::Dir => "directory",
+            Kind::Symlink => "symbolic link",
+            Kind::CharDevice | Kind::BlockDevice => "device",
+            Kind::Fifo => "named pipe",
+            Kind::Socket => "socket",
+        }
+    }
 }
 
 /// What `stat` shows.

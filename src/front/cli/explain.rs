@@ -3,6 +3,7 @@
 use crate::error::shown;
 use crate::units::show_size;
 use crate::{Error, Result};
+use bimetal_vfs::EXPLAIN;
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::Value;
@@ -19,8 +20,6 @@ Examples:
 States: memory (only there), log (in memory and the SSD's log), ssd (in a section of the SSD; the disk lacks it), both,
 disk, hole, reserved; of a cmfs memory, flash, hole and reserved. What a mount with -o writeback has not been told yet is not seen; fsync first.";
 
-/// The attribute that says so; with `.` and a number, from that byte on.
-const EXPLAIN: &str = "bimetal.explain";
 /// Room for an answer; the kernel hands over no more than this.
 const ROOM: usize = 64 << 10;
 /// The number of the root of any mount, and that of an ext4.

@@ -1,6 +1,7 @@
 //! What a check found: problems, what they cost, and the sentences for them.
 
 use super::super::NfHybrid;
+use super::super::mount::DISK_HALF;
 use super::super::pairing::{Pairing, Saved};
 use super::super::scrub::BadCopy;
 use super::super::ssd::{LOG_ENDS, Opened, RecordBody};
@@ -149,8 +150,7 @@ impl Findings {
 pub(super) const LOG: &str = "the SSD's log";
 pub(super) const TABLES: &str = "the SSD's tables";
 pub(super) const COPIES: &str = "the SSD's copies";
-pub(super) const SSD_HALF: &str = "the SSD half";
-pub(super) const DISK: &str = super::super::mount::DISK_HALF;
+pub(super) const DISK: &str = DISK_HALF;
 
 /// What was durable on the SSD and is damaged, in its log or its tables.
 fn note_lost(opened: &Opened, log_open: bool, findings: &mut Findings) {

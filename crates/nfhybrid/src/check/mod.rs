@@ -13,7 +13,9 @@ pub use findings::{Findings, Problem};
 
 use super::aftermath::WHAT_IS_LOST;
 use super::half::role_of_ssd;
-use super::mount::{NO_COPY, REMEDY, copy_has_pairing, is_no_ext4, journal_is_lost, lacks_copy, not_ext4};
+use super::mount::{
+    NO_COPY, REMEDY, SSD_HALF, copy_has_pairing, is_no_ext4, journal_is_lost, lacks_copy, not_ext4,
+};
 use super::pairing::{Pairing, Saved};
 use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Ssd};
@@ -29,7 +31,7 @@ use bimetal_media::file::{self, FileDevice};
 use bimetal_media::guard::{self, Role, Target};
 use bimetal_media::{BlockDevice, overlay::Overlay};
 use bimetal_vfs::{FileSystem, Kind};
-use findings::{COPIES, DISK, LOG, NAMED, SSD_HALF, TABLES, name_bad, note_damage};
+use findings::{COPIES, DISK, LOG, NAMED, TABLES, name_bad, note_damage};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 use std::process::Command;

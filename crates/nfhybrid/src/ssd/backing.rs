@@ -14,7 +14,6 @@ use super::{CopyState, tag_reached};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::{Error, Result};
 use bimetal_media::BlockDevice;
-use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -48,21 +47,18 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    /// What groups bind, of each its sequence number, its number of records and these.
-    pub(super) fn of(groups: impl Iterator<Item = (u64, u32, Bytes)>, limits: Limits) -> Backing {
-        let mut records = Vec::new();
-        for (sequence, count, mut payload) in groups {
-            let read = std::iter::from_fn(|| record::read(&mut payload)).take(count as usize);
-            for (op, body) in read {
-                if let Body::Undone { limits } = body {
-                    records.retain(|(_, op, body): &(u64, u64, record::Read)| body.counts(*op, limits));
-                }
-                records.push((sequence, op, body));
+    /// What records bind, each with the sequence number of its group and the number of its operation.
+    pub(super) fn of(records: Vec<(u64, u64, record::Read)>, limits: Limits) -> Backing {
+        let mut counting: Vec<(u64, u64, record::Read)> = Vec::new();
+        for (sequence, op, body) in records {
+            if let Body::Undone { limits } = body {
+                counting.retain(|(_, op, body)| body.counts(*op, limits));
             }
+            counting.push((sequence, op, body));
         }
+        counting.retain(|(_, op, body)| body.counts(*op, limits));
         let mut backing = Backing::default();
-        let counting = records.into_iter().filter(|(_, op, body)| body.counts(*op, limits));
-        counting.for_each(|(sequence, _, body)| backing.play(sequence, body));
+        counting.into_iter().for_each(|(sequence, _, body)| backing.play(sequence, body));
         backing
     }
 

@@ -66,15 +66,13 @@ impl Ssd {
             self.data[section].section.release(at, run.len);
             return Err(Error::NoSpace("the SSD's inode table"));
         }
-        let mut changes = Changes::default();
-        self.residency.slots.release_with(Cause::of(op));
+        let mut changes = Changes::of(Cause::of(op));
         self.residency.carve(ino.0, range.0, range.1, &mut changes);
-        self.residency.slots.release_with(Cause::of(0));
         let floor = self.data[section].section.range().start;
         let bound = self.residency.bind(ino.0, packed, piece, floor);
         let (slot, head) = bound.expect("so many slots are free");
         self.log_bind(op, ino.0, piece.in_slot(slot), head, packed, sums);
-        self.settle(ino.0, range, &changes, Cause::of(op));
+        self.settle(ino.0, range, &changes);
         self.take_block(section, at, sums);
         self.queue(ino.0, section);
         if state == CopyState::Ssd {
@@ -108,7 +106,8 @@ impl Ssd {
     }
 
     /// Accounts for what a change in `range` removed and moved; its own record is in the log already.
-    fn settle(&mut self, ino: u64, range: (u64, u64), changes: &Changes, cause: Cause) {
+    fn settle(&mut self, ino: u64, range: (u64, u64), changes: &Changes) {
+        let cause = changes.cause;
         for piece in &changes.moved {
             self.log.append(0, &Body::Move { ino, piece: *piece });
         }
@@ -131,7 +130,7 @@ impl Ssd {
             self.data[section].section.unbind(piece.at, piece.len());
             self.freed.push_back(Freed { batch, cause, at: piece.at, len: piece.len() });
         }
-        if let Some(head) = self.residency.forget_if_empty(ino) {
+        if let Some(head) = self.residency.forget_if_empty(ino, cause) {
             self.queues.leave_all(head);
         }
     }
@@ -145,14 +144,12 @@ impl Ssd {
     /// Unbinds `len` file blocks from `from` on (`u64::MAX`: to the end), as `op` asks. Ask [`Ssd::would_lose`] before.
     pub fn unbind(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
         let range = (from, from.saturating_add(len));
-        let mut changes = Changes::default();
-        self.residency.slots.release_with(Cause::of(op));
+        let mut changes = Changes::of(Cause::of(op));
         self.residency.carve(ino.0, range.0, range.1, &mut changes);
         if !changes.removed.is_empty() {
             self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
-            self.settle(ino.0, range, &changes, Cause::of(op));
+            self.settle(ino.0, range, &changes);
         }
-        self.residency.slots.release_with(Cause::of(0));
     }
 
     /// Contents that only the disk will have took the place of what is bound: it is bound as before unless the disk has
@@ -161,15 +158,13 @@ impl Ssd {
     pub fn unbind_on_disk(&mut self, op: u64, ino: Ino, from: u64, len: u64) {
         let end = from.saturating_add(len);
         self.log.append(op, &Body::UnbindOnDisk { ino: ino.0, from, end, tag: op as u32 });
-        let (mut changes, cause) = (Changes::default(), Cause { op, on_disk: true });
-        self.residency.slots.release_with(cause);
+        let mut changes = Changes::of(Cause { op, on_disk: true });
         for (from, end) in self.older_parts(op as u32, ino, from, end) {
             self.residency.carve(ino.0, from, end, &mut changes);
         }
         if !changes.removed.is_empty() {
-            self.settle(ino.0, (from, end), &changes, cause);
+            self.settle(ino.0, (from, end), &changes);
         }
-        self.residency.slots.release_with(Cause::of(0));
     }
 
     /// What is bound of file blocks `from..end`, but for what operations after the one of `tag` bound in state 10.
@@ -198,12 +193,10 @@ impl Ssd {
     /// Unbinds everything of an inode.
     pub fn unbind_all(&mut self, op: u64, ino: Ino) {
         if self.residency.node(ino.0).is_some() {
-            let mut changes = Changes::default();
-            self.residency.slots.release_with(Cause::of(op));
+            let mut changes = Changes::of(Cause::of(op));
             self.residency.carve(ino.0, 0, u64::MAX, &mut changes);
             self.log.append(op, &Body::UnbindAll { ino: ino.0 });
-            self.settle(ino.0, (0, u64::MAX), &changes, Cause::of(op));
-            self.residency.slots.release_with(Cause::of(0));
+            self.settle(ino.0, (0, u64::MAX), &changes);
         }
     }
 
@@ -212,18 +205,16 @@ impl Ssd {
     pub fn forget_on_disk(&mut self, op: u64) {
         self.log.append(op, &Body::ForgetOnDisk { tag: op as u32 });
         let cause = Cause { op, on_disk: true };
-        self.residency.slots.release_with(cause);
         let all: Vec<u64> = self.residency.all().map(|found| found.ino).collect();
         for ino in all {
             let pieces = self.residency.node(ino).into_iter().flat_map(|node| node.pieces.iter());
             let gone: Vec<Piece> = pieces.filter(|piece| !piece.is_newer(op as u32)).collect();
-            let mut changes = Changes::default();
+            let mut changes = Changes::of(cause);
             for piece in gone {
                 self.residency.carve(ino, piece.file_block.into(), piece.end(), &mut changes);
             }
-            self.settle(ino, (0, u64::MAX), &changes, cause);
+            self.settle(ino, (0, u64::MAX), &changes);
         }
-        self.residency.slots.release_with(Cause::of(0));
     }
 
     /// Unbinds everything of every inode: for an SSD whose disk was used without it.
@@ -233,7 +224,7 @@ impl Ssd {
         for ino in all {
             let mut changes = Changes::default();
             self.residency.carve(ino, 0, u64::MAX, &mut changes);
-            self.settle(ino, (0, u64::MAX), &changes, Cause::of(0));
+            self.settle(ino, (0, u64::MAX), &changes);
         }
         self.fresh.clear();
     }
@@ -241,10 +232,10 @@ impl Ssd {
     /// Sets the state of what is bound of `len` file blocks from `from` on.
     pub fn set_state(&mut self, op: u64, ino: Ino, from: u64, len: u64, state: CopyState) {
         let range = (from, from.saturating_add(len));
-        let mut changes = Changes::default();
+        let mut changes = Changes::of(Cause::of(op));
         self.log.append(op, &Body::SetState { ino: ino.0, from: range.0, end: range.1, state });
         self.residency.set_state(ino.0, range, state, &mut changes);
-        self.settle(ino.0, range, &changes, Cause::of(op));
+        self.settle(ino.0, range, &changes);
     }
 
     /// The disk has every operation up to `op`: what they bound in state 10 is in state 11 now, and their

@@ -260,7 +260,7 @@ impl Default for DiskSide {
 
 /// What changes residency: an operation's number, 0 if none does, and whether the change counts only once the
 /// disk has the operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Cause {
     op: u64,
     on_disk: bool,

@@ -39,7 +39,9 @@ use super::slot::{self, Entry, Slot};
 use super::slots::{SLOTS_PER_BITMAP_BLOCK, Slots};
 use super::sums::SumStore;
 use super::superblock::Superblock;
-use super::{Bits, CopyState, Data, DiskSide, DupInode, Run, Ssd, UncommittedBinding, sums, tag_reached};
+use super::{
+    Bits, Cause, CopyState, Data, DiskSide, DupInode, Run, Ssd, UncommittedBinding, sums, tag_reached,
+};
 use bimetal_base::Result;
 use bimetal_base::units::{Ino, SsdBlock, show_size};
 use bimetal_media::BlockDevice;
@@ -479,7 +481,7 @@ impl Ssd {
         let empty = self.residency.nodes().filter(|found| found.pieces.len() == 0);
         let empty: Vec<(u64, u32)> = empty.map(|found| (found.ino, found.head)).collect();
         for (ino, head) in empty {
-            self.residency.forget_if_empty(ino);
+            self.residency.forget_if_empty(ino, Cause::default());
             replay.is_dirty(head);
         }
     }
@@ -526,7 +528,7 @@ impl Ssd {
             let (from, end) = (piece.file_block.into(), piece.end());
             self.log.append(0, &Body::Unbind { ino, from, end });
         }
-        self.residency.forget_if_empty(ino);
+        self.residency.forget_if_empty(ino, Cause::default());
     }
 
     /// Drops pieces that the SSD does not have (the paper's rule) and pieces that share a block.

@@ -136,6 +136,12 @@ impl Candidate {
     fn age(&self) -> (u32, u64) {
         (self.header.incarnation.get(), self.sequence())
     }
+
+    /// Its records with the numbers of their operations, up to one that is not known.
+    fn records(&self) -> impl Iterator<Item = (u64, record::Read)> + use<> {
+        let mut payload = self.payload.clone();
+        std::iter::from_fn(move || record::read(&mut payload)).take(self.header.records.get() as usize)
+    }
 }
 
 /// Candidates by sequence number.
@@ -161,10 +167,15 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
         let reached = chain.last().map_or(newest.header.tail_sequence.get() - 1, Candidate::sequence);
         if reached >= newest.sequence() {
             let vouched = |one: &&Candidate| one.sequence() <= durable || one.age() <= at_least;
+            let unvouched = chain.iter().skip_while(vouched);
+            let records =
+                unvouched.flat_map(|one| one.records().map(|(op, body)| (one.sequence(), op, body)));
+            let records: Vec<_> = records.collect();
+            if records.is_empty() {
+                break chain;
+            }
             let limits = Limits { kept: last_mark(&chain).max(known.op), disk: known.op };
-            let groups = chain.iter().skip_while(vouched);
-            let groups = groups.map(|one| (one.sequence(), one.header.records.get(), one.payload.clone()));
-            let Some(first) = missing(Backing::of(groups, limits))? else { break chain };
+            let Some(first) = missing(Backing::of(records, limits))? else { break chain };
             unbacked = unbacked.max(Some(newest.header.last_op.get()));
             candidates.retain(|sequence, _| *sequence < first);
             continue;
@@ -206,13 +217,8 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
 
 /// The last operation up to which everything that was promised is in these groups, or on the disk.
 fn last_mark(chain: &[Candidate]) -> u64 {
-    let marks = chain.iter().flat_map(|one| {
-        let mut payload = one.payload.clone();
-        let read = std::iter::from_fn(move || record::read(&mut payload));
-        let read = read.take(one.header.records.get() as usize);
-        read.filter(|(_, body)| matches!(body, Body::Complete)).map(|(op, _)| op)
-    });
-    marks.max().unwrap_or(0)
+    let records = chain.iter().flat_map(Candidate::records);
+    records.filter(|(_, body)| matches!(body, Body::Complete)).map(|(op, _)| op).max().unwrap_or(0)
 }
 
 /// The chain up to the gap from as far back as it has to say all that counted there. What was said anew since then may be
@@ -255,12 +261,7 @@ fn behind(candidates: &Candidates, reached: u64, newest: &Candidate) -> Beyond {
         after = found.unwrap_or(after);
         groups.extend(found);
     }
-    let records = groups.into_iter().rev().flat_map(|one| {
-        let mut payload = one.payload.clone();
-        let read = std::iter::from_fn(move || record::read(&mut payload));
-        read.take(one.header.records.get() as usize)
-    });
-    Beyond { records: records.collect() }
+    Beyond { records: groups.into_iter().rev().flat_map(Candidate::records).collect() }
 }
 
 fn find_candidates(log: &Bytes, unit: usize, id: u64) -> Candidates {

@@ -25,8 +25,9 @@ use zerocopy::FromZeros;
 /// Slots whose bits share one 4 KiB block of the inode bitmap.
 pub(super) const SLOTS_PER_BITMAP_BLOCK: u32 = SECTORS_PER_BLOCK * SECTOR_PAYLOAD as u32 * 8;
 
-/// A bind may need so many slots: for its inode, for what it binds, and for the rest of a piece that it cuts in two.
-pub(super) const SLOTS_OF_A_BIND: u32 = 3;
+/// A bind may need so many slots: for what it binds, and for the rest of a piece that it cuts in two. (A new inode cuts none, and
+/// what it binds is in its own slot.)
+pub(super) const SLOTS_OF_A_BIND: u32 = 2;
 
 /// The longest piece that a slot holds by itself, in blocks.
 pub(super) const ONE_BLOCKS_MAX: u32 = (1 << 14) - 1;
@@ -66,8 +67,6 @@ pub(super) struct Slots {
     held: usize,
     pub(super) free: Pool,
     count: u32,
-    /// What is released now goes with this.
-    release_with: Cause,
     /// Slots that are free once what released them is settled: until then a mount may find them in use.
     released: VecDeque<(Cause, u32)>,
     /// Free slots that new inodes may not take: cutting pieces of old ones must go on.
@@ -95,7 +94,6 @@ impl Slots {
             held: 0,
             free: Pool::full(count),
             count,
-            release_with: Cause::of(0),
             released: VecDeque::new(),
             reserve: (count / 64).clamp(SLOTS_OF_A_BIND - 1, 1024),
             head_entries,
@@ -230,8 +228,8 @@ impl Slots {
         all - self.entries(slot)
     }
 
-    /// Gives a slot back.
-    pub(super) fn release(&mut self, slot: u32) {
+    /// Gives a slot back, which is free once its cause is settled; at once where that is no operation.
+    pub(super) fn release(&mut self, slot: u32, cause: Cause) {
         let (number, _) = place(slot);
         let (chunk, index) = self.chunk_of(slot);
         (chunk.ino[index], chunk.at[index], chunk.len_kind[index]) = (0, 0, 0);
@@ -240,16 +238,11 @@ impl Slots {
             self.chunks[number] = None;
             self.held -= 1;
         }
-        match self.release_with {
-            Cause { op: 0, .. } => self.free.insert(slot),
-            cause => self.released.push_back((cause, slot)),
+        match cause.op {
+            0 => self.free.insert(slot),
+            _ => self.released.push_back((cause, slot)),
         }
         self.changed(slot);
-    }
-
-    /// What is released from now on goes with this, and is free once that is settled; with no operation at once.
-    pub(super) fn release_with(&mut self, cause: Cause) {
-        self.release_with = cause;
     }
 
     /// Frees what was released with what is settled, in order.

@@ -17,13 +17,13 @@
 
 mod adopt;
 
-use super::CopyState;
 use super::index::Index;
 use super::inodes::Inodes;
 use super::nodes::{NODE_HEAP, Node, Nodes};
 use super::pieces::{Piece, Pieces};
 use super::slot::PackedInode;
 use super::slots::{ONE_BLOCKS_MAX, Slots, Use};
+use super::{Cause, CopyState};
 use smallvec::SmallVec;
 
 /// Bytes of a piece after a node's first: vectors and trees are reckoned two thirds full.
@@ -87,10 +87,19 @@ impl<'a> View<'a> {
 /// What a change of the map did beside what was asked.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
+    /// What makes them.
+    pub(super) cause: Cause,
     /// What is no longer bound.
     pub(super) removed: SmallVec<[Piece; 4]>,
     /// What is bound as before, but recorded in another slot.
     pub(super) moved: SmallVec<[Piece; 2]>,
+}
+
+impl Changes {
+    /// None yet, of what makes them.
+    pub(super) fn of(cause: Cause) -> Changes {
+        Changes { cause, ..Changes::default() }
+    }
 }
 
 /// No slot of the inode table is free.
@@ -298,11 +307,11 @@ impl Residency {
     }
 
     /// An entry left a slot.
-    fn entry_left(&mut self, index: u32, slot: u32) {
+    fn entry_left(&mut self, index: u32, slot: u32, cause: Cause) {
         self.slots.entry_went(slot);
         let Some(node) = self.nodes.get_mut(index) else { return };
         if self.slots.entries(slot) == 0 && slot != node.head {
-            self.slots.release(slot);
+            self.slots.release(slot, cause);
         } else {
             node.room = slot;
         }
@@ -339,7 +348,7 @@ impl Residency {
     fn replace(&mut self, index: u32, old: Piece, parts: &[Piece], changes: &mut Changes) {
         self.take_piece(index, old.file_block);
         if parts.is_empty() {
-            self.entry_left(index, old.slot);
+            self.entry_left(index, old.slot, changes.cause);
         } else {
             // The first part takes the entry over.
             self.slots.entry_went(old.slot);
@@ -360,7 +369,7 @@ impl Residency {
     }
 
     /// Removes an inode without pieces from the map; the head slot it had, if it was removed.
-    pub(super) fn forget_if_empty(&mut self, ino: u64) -> Option<u32> {
+    pub(super) fn forget_if_empty(&mut self, ino: u64, cause: Cause) -> Option<u32> {
         let head = self.head_of(ino)?;
         let Use::Head { node } = self.slots.get(head) else { return None };
         if !self.nodes.get(node)?.pieces.is_empty() {
@@ -369,7 +378,7 @@ impl Residency {
         self.index.remove(ino, head);
         self.nodes.remove(node);
         self.inodes.forget(head);
-        self.slots.release(head);
+        self.slots.release(head, cause);
         Some(head)
     }
 
