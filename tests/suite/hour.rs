@@ -94,6 +94,20 @@ fn a_remount_changes_what_the_kernel_keeps_and_says_what_stays() {
     let mounted = volume.mount("ro");
     let refused = remount(mounted.path(), "remount,rw");
     assert!(!refused.status.success() && err(&refused).contains("mounted read-only"), "{}", err(&refused));
+    // Whoever goes past the helper, and the kernel believes that it can write.
+    let name = mounted.path().to_str().unwrap().to_string();
+    if tool("mount", &["-i", "-o", "remount,rw", &name]).is_some_and(|done| done.status.success()) {
+        let file = mounted.path().join("f");
+        let is_refused =
+            |done: std::io::Result<()>| assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EROFS));
+        is_refused(fs::write(mounted.path().join("new"), "x"));
+        is_refused(fs::write(&file, "other"));
+        is_refused(fs::remove_file(&file));
+        is_refused(fs::rename(&file, mounted.path().join("g")));
+        is_refused(fs::create_dir(mounted.path().join("dir")));
+        is_refused(fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)));
+        assert_eq!(fs::read(&file).unwrap(), b"x");
+    }
     let elsewhere = remount(home.path(), "remount,ro");
     assert!(err(&elsewhere).contains("nothing of bimetal is mounted here"), "{}", err(&elsewhere));
     unmount(mounted);

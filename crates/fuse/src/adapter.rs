@@ -63,6 +63,8 @@ pub(super) struct Adapter {
     pub seekers: Workers,
     pub writeback: bool,
     pub default_permissions: bool,
+    /// Nothing may change, whatever the kernel was told since: a remount makes its side writable, and not what lies below.
+    pub read_only: bool,
 }
 
 impl Adapter {
@@ -74,6 +76,11 @@ impl Adapter {
             self.counts.panics.fetch_add(1, Relaxed);
             tracing::error!(request = op.name(), "a bug: the request panicked and fails with an I/O error");
         }
+    }
+
+    /// The file system, for something that changes it.
+    fn writable(&self) -> Result<&dyn FileSystem> {
+        if self.read_only { Err(Error::ReadOnly) } else { Ok(&*self.fs) }
     }
 
     fn empty(&self, op: Op, req: &Request, reply: ReplyEmpty, call: impl FnOnce() -> Result<()>) {
@@ -125,7 +132,7 @@ impl Adapter {
 
     fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, umask: u32, node: &NewNode) -> Result<Attr> {
         let caller = Caller { uid: req.uid(), gid: req.gid(), umask };
-        self.fs.create(&caller, self.ids.ino(parent), name.as_bytes(), node)
+        self.writable()?.create(&caller, self.ids.ino(parent), name.as_bytes(), node)
     }
 
     /// CREATE of a name that someone else made in between opens it, unless `O_EXCL` forbids.
@@ -143,7 +150,7 @@ impl Adapter {
                 if flags & libc::O_TRUNC == 0 || attr.kind != Kind::File {
                     return Ok(attr);
                 }
-                self.fs.setattr(
+                self.writable()?.setattr(
                     attr.ino,
                     &SetAttr { size: Some(0), kill_suid: req.uid() != 0, ..Default::default() },
                 )
@@ -220,7 +227,8 @@ impl Filesystem for Adapter {
             ctime: ctime.map(stamp),
             kill_suid,
         };
-        self.serve(Op::Setattr, req, || match self.fs.setattr(self.ino(ino), &set) {
+        let call = || self.writable()?.setattr(self.ino(ino), &set);
+        self.serve(Op::Setattr, req, || match call() {
             Ok(attr) => reply.attr(&REMEMBER, &self.ids.attr(&attr)),
             Err(error) => reply.error(errno("setattr", &error)),
         });
@@ -281,11 +289,11 @@ impl Filesystem for Adapter {
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.empty(Op::Unlink, req, reply, || self.fs.unlink(self.ino(parent), name.as_bytes()));
+        self.empty(Op::Unlink, req, reply, || self.writable()?.unlink(self.ino(parent), name.as_bytes()));
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.empty(Op::Rmdir, req, reply, || self.fs.rmdir(self.ino(parent), name.as_bytes()));
+        self.empty(Op::Rmdir, req, reply, || self.writable()?.rmdir(self.ino(parent), name.as_bytes()));
     }
 
     fn rename(
@@ -300,12 +308,14 @@ impl Filesystem for Adapter {
     ) {
         self.empty(Op::Rename, req, reply, || {
             let (from, to) = (self.ino(parent), self.ino(new_parent));
-            self.fs.rename(from, name.as_bytes(), to, new_name.as_bytes(), rename_how(flags)?)
+            self.writable()?.rename(from, name.as_bytes(), to, new_name.as_bytes(), rename_how(flags)?)
         });
     }
 
     fn link(&self, req: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(Op::Link, req, reply, || self.fs.link(self.ino(ino), self.ino(parent), name.as_bytes()));
+        self.entry(Op::Link, req, reply, || {
+            self.writable()?.link(self.ino(ino), self.ino(parent), name.as_bytes())
+        });
     }
 
     fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -357,7 +367,7 @@ impl Filesystem for Adapter {
         self.serve(Op::Write, req, || {
             let written = data.len() as u32;
             self.counts.written_bytes.fetch_add(u64::from(written), Relaxed);
-            let answer = self.fs.write(self.ino(ino), offset, data, kill_suid);
+            let answer = self.writable().and_then(|fs| fs.write(self.ino(ino), offset, data, kill_suid));
             self.now_or_later(answer, reply, move |reply, done| match done {
                 // What the kernel writes back for nobody in particular it writes once, and looks at errors only.
                 Ok(done) if from_cache && (done as u32) < written => reply.error(Errno::ENOSPC),
@@ -451,7 +461,7 @@ impl Filesystem for Adapter {
                 libc::XATTR_REPLACE => SetXattr::Replace,
                 _ => SetXattr::Either,
             };
-            self.control.setxattr(&*self.fs, req, self.ino(ino), name.as_bytes(), value, how)
+            self.control.setxattr(self.writable(), req, self.ino(ino), name.as_bytes(), value, how)
         });
     }
 
@@ -473,7 +483,9 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.empty(Op::Removexattr, req, reply, || self.fs.removexattr(self.ino(ino), name.as_bytes()));
+        self.empty(Op::Removexattr, req, reply, || {
+            self.writable()?.removexattr(self.ino(ino), name.as_bytes())
+        });
     }
 
     fn ioctl(
@@ -542,7 +554,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         self.empty(Op::Fallocate, req, reply, || {
-            self.fs.fallocate(self.ino(ino), offset, len, fallocate_mode(mode)?)
+            self.writable()?.fallocate(self.ino(ino), offset, len, fallocate_mode(mode)?)
         });
     }
 

@@ -70,7 +70,7 @@ impl Control {
     /// Sets an attribute of either sort.
     pub fn setxattr(
         &self,
-        fs: &dyn FileSystem,
+        fs: Result<&dyn FileSystem>,
         req: &Request,
         ino: Ino,
         name: &[u8],
@@ -80,8 +80,9 @@ impl Control {
         match control_name(name) {
             Some(_) if req.uid() != 0 && req.uid() != self.owner => Err(Error::NotPermitted),
             Some(FAREWELL) => self.farewell.wait(req.pid(), value),
-            Some(name) => fs.control_set(ino, name, value),
+            Some(name) => fs?.control_set(ino, name, value),
             None => {
+                let fs = fs?;
                 let kill_sgid =
                     name == acl::ACCESS && loses_sgid(req.pid(), req.uid(), req.gid(), fs.getattr(ino)?.gid);
                 fs.setxattr(ino, name, value, how, kill_sgid)

@@ -45,6 +45,7 @@ impl Farewell {
                     "why": why.to_string(),
                     "operations": status["operations"],
                     "at_risk_bytes": status["at_risk"]["bytes"],
+                    "ssd_lost": status["ssd_lost"],
                 })
             }
         };

@@ -275,6 +275,7 @@ fn start(served: Served, device: OwnedFd, options: &MountOptions) -> Result<Join
         workers,
         notifier: notifier.clone(),
         writeback: options.writeback,
+        read_only: options.read_only,
         default_permissions: options.default_permissions,
     };
     let mut config = fuser::Config::default();

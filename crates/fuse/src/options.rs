@@ -148,6 +148,11 @@ impl MountOptions {
             (Some(wanted), None) => {
                 return Err(Error::invalid(format!("mount option {name} needs a value: {name}={wanted}")));
             }
+            (Some(wanted), Some("")) => {
+                return Err(Error::invalid(format!(
+                    "mount option {name} has an empty value: {name}={wanted}"
+                )));
+            }
             (None, Some(_)) => return Err(Error::invalid(format!("mount option {name} takes no value"))),
             _ => {}
         }
@@ -198,7 +203,9 @@ mod tests {
     #[test]
     fn a_wrong_value_names_the_option_and_what_it_takes() {
         let mut options = MountOptions::new(true);
-        for (text, part) in [("threads", "threads=N"), ("ro=1", "no value"), ("threads=0", "1 to 64")] {
+        for (text, part) in
+            [("threads", "threads=N"), ("ro=1", "no value"), ("threads=0", "1 to 64"), ("fsname=", "fsname=")]
+        {
             assert!(options.apply(text).unwrap_err().to_string().contains(part), "{text}");
         }
         assert!(!options.apply("lag=5s").unwrap());

@@ -88,6 +88,7 @@ mod status;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod unfit;
 mod unlogged;
 pub mod volume;
 mod write;
@@ -195,8 +196,11 @@ impl NfHybrid {
     }
 
     /// Runs one commit cycle here and now.
+    ///
+    /// # Errors
+    /// Of the disk half, which cannot be changed from then on.
     pub fn commit(&self) -> Result<()> {
-        self.shared.cycle()
+        self.shared.cycle().inspect_err(|error| self.shared.stop_with(error))
     }
 
     /// Copies to the SSD what reads brought from the disk, here and now.

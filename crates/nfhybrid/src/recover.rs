@@ -19,6 +19,7 @@ use super::core::Core;
 use super::frames::FRAME;
 use super::plan::is_in_memory;
 use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
+use super::unfit::Made;
 use super::write::{frame_from, frame_of};
 use crate::ssd::{Record as LogRecord, RecordBody, Run, Ssd};
 use bimetal_base::units::{Ino, SsdBlock};
@@ -26,6 +27,7 @@ use bimetal_base::{Error, Result};
 use bimetal_ext4::{Create, Mapping};
 use bimetal_vfs::Fallocate;
 use bytes::Bytes;
+use rustc_hash::FxHashSet;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -60,12 +62,19 @@ impl Shared {
         let complete = complete.max(disk_has);
         let sizes = Sizes::of(records, complete, until, self.ssd_block_bytes as u64);
         let changes = changes_in(records);
+        let mut made = Made::default();
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
-            if record.op <= disk_has || record.op > until {
+            if record.op > until {
                 continue;
             }
-            self.replay_record(record, complete, whole, &sizes)?;
+            if record.op <= disk_has {
+                if whole {
+                    made.saw(record);
+                }
+                continue;
+            }
+            self.replay_record(record, complete, whole.then_some(&mut made), &sizes)?;
             applied += 1;
             let next = records.get(number + 1).map_or(u64::MAX, |next| next.op);
             let mut core = self.core.lock();
@@ -79,6 +88,7 @@ impl Shared {
             }
         }
         let mut core = self.core.lock();
+        made.end(&mut core);
         core.ext4.keep_back(true);
         core.ops.skip_to(records.iter().map(|record| record.op).max().unwrap_or(0));
         if log.beyond.is_some() {
@@ -92,21 +102,43 @@ impl Shared {
         Ok(applied)
     }
 
-    /// Applies one record, in parts that fit a transaction.
-    fn replay_record(&self, record: &LogRecord, complete: u64, whole: bool, sizes: &Sizes) -> Result<()> {
+    /// Applies one record, in parts that fit a transaction. With what the log made, what does not fit is left out.
+    fn replay_record(
+        &self,
+        record: &LogRecord,
+        complete: u64,
+        made: Option<&mut Made>,
+        sizes: &Sizes,
+    ) -> Result<()> {
         let op = record.op;
         match &record.body {
             RecordBody::Operation(bytes) => {
                 let operation = Record::decode(bytes, op)?;
-                let applied = self.applied(op, |core| self.apply(core, op, &operation, sizes));
-                applied.map_err(|error| unfit(error, &operation, op))
+                let apply = || self.applied(op, |core| self.apply(core, op, &operation, sizes));
+                let Some(made) = made else {
+                    return apply().map_err(|error| self.unfit(error, &operation, op));
+                };
+                let is_anothers = made.concerns_another(&mut self.core.lock(), &operation);
+                made.see(&operation, op);
+                if is_anothers {
+                    return Ok(());
+                }
+                match apply() {
+                    Err(error) if is_unfit(&error) => {
+                        made.leave_out(&mut self.core.lock(), &operation, &error);
+                        Ok(())
+                    }
+                    applied => applied,
+                }
             }
             RecordBody::Fresh { ino, file_block, run, inode } => {
+                let whole = made.is_some();
+                let is_anothers = made.is_some_and(|made| made.is_another(&mut self.core.lock(), ino.0));
                 let fresh =
                     UncommittedBinding { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
                 let blocks = (self.part_bytes() / self.ssd_block_bytes) as u32;
                 fresh.parts(blocks).try_for_each(|part| {
-                    self.applied(op, |core| match op <= complete {
+                    self.applied(op, |core| match op <= complete && !is_anothers {
                         true => self.copy_if_it_fits(core, op, part, whole, sizes),
                         false => {
                             self.drop_copy(core, op, part);
@@ -254,7 +286,10 @@ impl Shared {
                     ino: Some(Ino(ino)),
                     generation: Some(generation),
                 };
-                self.make(core, &spec).map(drop)
+                match self.make(core, &spec) {
+                    Err(Error::Exists) if self.make_way(core, Ino(ino), &sizes.made)? => return Ok(false),
+                    made => made.map(drop),
+                }
             }
             Record::Link { ino, parent, name, at } => {
                 self.add_link(core, Ino(ino), Ino(parent), name, stamp(at))
@@ -382,21 +417,28 @@ impl Shared {
     }
 }
 
-/// What it means that an operation could not be applied.
-fn unfit(error: Error, record: &Record, op: u64) -> Error {
+/// Whether an operation failed because the disk half is not as the log has it, and not for an error of a device, or damage that was
+/// read of the disk half; whoever mounts says what to do about those.
+fn is_unfit(error: &Error) -> bool {
     match error {
-        Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) | Error::NoSpace(_) => error,
-        // Something that was read of the disk half; whoever mounts says what to do.
-        Error::Corrupt { ref what, .. } if what != LOG_RECORD => error,
-        other => Error::corrupt(
-            LOG_RECORD,
-            format!(
-                "{} does not fit the disk half: {other}; get off the SSD half what it holds (bimetal rescue), then \
-                 mount with -o recover=disk, which drops its log",
-                record.in_words()
-            ),
-            format!("operation {op}"),
-        ),
+        Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) | Error::NoSpace(_) => false,
+        Error::Corrupt { what, .. } => what == LOG_RECORD,
+        _ => true,
+    }
+}
+
+impl Shared {
+    /// What it means that an operation could not be applied.
+    fn unfit(&self, error: Error, record: &Record, op: u64) -> Error {
+        if !is_unfit(&error) {
+            return error;
+        }
+        Error::Mismatch(format!(
+            "the SSD's log does not fit the disk half {}: {}: {error} (operation {op}); nothing is lost so far: get off the SSD \
+             half what it holds (bimetal rescue), then say -o recover=whole to bring to the disk all that fits",
+            self.disk.info().name,
+            record.in_words()
+        ))
     }
 }
 
@@ -431,12 +473,19 @@ struct Sizes {
     bound: HashMap<Ino, Vec<Range<u64>>>,
     /// All contents up to this operation are there.
     complete: u64,
+    /// Numbers of inodes that the log makes.
+    made: FxHashSet<u64>,
 }
 
 impl Sizes {
     fn of(records: &[LogRecord], complete: u64, until: u64, ssd_block_bytes: u64) -> Sizes {
-        let mut sizes =
-            Sizes { by_contents: HashMap::new(), told: HashMap::new(), bound: HashMap::new(), complete };
+        let mut sizes = Sizes {
+            by_contents: HashMap::new(),
+            told: HashMap::new(),
+            bound: HashMap::new(),
+            complete,
+            made: FxHashSet::default(),
+        };
         for record in records {
             let op = record.op;
             match &record.body {
@@ -451,7 +500,10 @@ impl Sizes {
                     }
                     Ok(Record::Truncate { ino, size, .. }) => sizes.cut(Ino(ino), size),
                     // The number was another file's before.
-                    Ok(Record::Create { ino, .. }) => drop(sizes.bound.remove(&Ino(ino))),
+                    Ok(Record::Create { ino, .. }) => {
+                        sizes.bound.remove(&Ino(ino));
+                        sizes.made.insert(ino);
+                    }
                     _ => {}
                 },
                 RecordBody::Fresh { ino, file_block, run, .. } if op <= complete => {

@@ -76,6 +76,7 @@ impl Fsck {
                 "clean": report.is_clean(),
                 "problems": report.problems,
                 "changed": report.changed,
+                "partial": report.partial,
                 "notes": report.notes,
                 "said": report.said,
                 "checked": report.checked,
@@ -109,6 +110,9 @@ fn in_words(report: &CheckReport) -> String {
     let counts = report.checked.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " ")));
     let counts = counts.collect::<Vec<_>>().join(", ");
     lines.push(match report.counts() {
+        (0, ..) if report.partial => {
+            format!("Nothing wrong was found, and not everything was looked at. Looked at: {counts}.")
+        }
         (0, ..) => format!("The file system is clean. Looked at: {counts}."),
         (all, 0, 0) => format!("What was wrong ({all}) is repaired. Looked at: {counts}."),
         (all, 0, lost) => format!(

@@ -168,8 +168,16 @@ fn heed(place: &Path, mut farewell: File) -> Result<()> {
         ),
         _ => "what was not fsynced may be lost".to_string(),
     };
+    let held = match said["ssd_lost"].as_str() {
+        None => {
+            "What was fsynced is in the SSD's log: mount both halves again to have it on the disk".to_string()
+        }
+        Some(why) => format!(
+            "The SSD half had been given up before that ({why}): of what was fsynced since then the disk half has what could be written"
+        ),
+    };
     Err(Error::invalid(format!(
-        "{place} is unmounted, but not everything could be written out: {why}; {lost}. What was fsynced is in the SSD's log: mount both halves again to have it on the disk. See the server's log (journalctl -t bimetal, or what --log named), dmesg, and bimetal fsck -n"
+        "{place} is unmounted, but not everything could be written out: {why}; {lost}. {held}. See the server's log (journalctl -t bimetal, or what --log named), dmesg, and bimetal fsck -n"
     )))
 }
 

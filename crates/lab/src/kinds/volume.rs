@@ -192,6 +192,8 @@ pub struct CheckReport {
     pub notes: Vec<String>,
     /// The file system was written to.
     pub changed: bool,
+    /// Something was not looked at, as a note says.
+    pub partial: bool,
     /// What a checker that was called said, line by line.
     pub said: Vec<String>,
     /// Counts of what was looked at, for people: `inodes`, `blocks`, …

@@ -65,6 +65,8 @@ pub struct Findings {
     pub e2fsck: Vec<String>,
     /// The volume was written to.
     pub changed: bool,
+    /// Something was not looked at, as a note says.
+    pub partial: bool,
 }
 
 impl Findings {

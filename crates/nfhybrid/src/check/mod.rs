@@ -20,6 +20,7 @@ use super::pairing::{Pairing, Saved};
 use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Ssd};
 use super::state::{COPIES_DROPPED, STALE, WITHOUT_SSD};
+use super::unfit::LEFT_OUT;
 use super::volume::{lend, pairing_to};
 use super::{NfHybrid, Options, Recover};
 use bimetal_base::error::shown;
@@ -143,8 +144,10 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
         progress("e2fsck looks at the disk half");
         halves.e2fsck(&["-f", "-n"], &mut findings)?;
     } else if !plan.repair {
+        findings.partial = true;
         findings.note(
-            "The journal of the disk half was not replayed, as nothing may change; e2fsck was not run.",
+            "e2fsck was not run, as it wants the disk half's journal replayed, and nothing may change: what only it looks at is \
+             unknown. fsck without -n runs it.",
         );
     }
     if findings.note_what_stays(plan) || !plan.repair {
@@ -431,8 +434,14 @@ impl Halves {
         findings.operations_recovered = fs.recovered();
         // Damage that is found block by block is told where it is.
         let damaged = findings.problems.iter().any(|problem| problem.what != DISK && problem.loses);
-        for note in fs.notes().iter().filter(|note| damaged && note.starts_with(WHAT_IS_LOST)) {
-            findings.note(format!("W{}.", &note[1..]));
+        for note in fs.notes() {
+            if note.starts_with(WHAT_IS_LOST) && !damaged {
+                findings.problem(LOG, format!("W{}.", &note[1..]), true);
+            } else if note.starts_with(WHAT_IS_LOST) {
+                findings.note(format!("W{}.", &note[1..]));
+            } else if note.contains(LEFT_OUT) {
+                findings.note(format!("{note}."));
+            }
         }
         fs.notes().iter().for_each(|note| self.note_dropped(note, findings));
         walk(&fs, findings);

@@ -124,6 +124,9 @@ impl Ssd {
                 self.log.append(op, &rest);
             }
         }
+        if !changes.removed.is_empty() {
+            self.unsettled.unbound(ino, cause);
+        }
         let batch = self.log.batch();
         for piece in &changes.removed {
             let section = self.section_of_own(piece.at);
@@ -249,6 +252,8 @@ impl Ssd {
             }
             fresh.op > op
         });
+        let log = &self.log;
+        self.unsettled.settle(|cause| log.is_settled(cause.op, cause.on_disk));
         self.free_settled();
     }
 
@@ -311,7 +316,7 @@ impl Ssd {
             }
             let Some(head) = self.queues.victim(section) else { break };
             let Some(ino) = self.residency.at(head).map(|found| found.ino) else { break };
-            if busy(Ino(ino)) {
+            if busy(Ino(ino)) || self.is_unsettled(ino) {
                 self.queues.touch(head);
             } else if self.evict_inode(section, head, ino) {
                 self.remember_evicted(Ino(ino));
@@ -320,6 +325,12 @@ impl Ssd {
         }
         self.data[section].evicted_inodes += evicted as u64;
         evicted
+    }
+
+    /// Whether a crash may take back what unbound something of an inode: it has that again then, and forgetting the rest would
+    /// count.
+    fn is_unsettled(&self, ino: u64) -> bool {
+        self.unsettled.waits(ino, |cause| self.log.is_settled(cause.op, cause.on_disk))
     }
 
     /// Evicts what an inode has in a section, but for blocks in state 10; whether there was anything. It

@@ -61,6 +61,7 @@ mod status;
 mod sums;
 mod superblock;
 mod table;
+mod unsettled;
 
 pub use checkpoint::Checkpoint;
 pub use config::{Config, Pairing, SECTION_NAME_MAX, SECTIONS_MAX, SectionConfig};
@@ -89,6 +90,7 @@ use sector::Seal;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use superblock::Superblock;
+use unsettled::Unsettled;
 
 /// Adjacent blocks of the SSD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,6 +293,7 @@ pub struct Ssd {
     queues: Queues,
     data: Vec<Data>,
     freed: VecDeque<Freed>,
+    unsettled: Unsettled,
     fresh: VecDeque<UncommittedBinding>,
     checkpoint: Option<checkpoint::UnderWay>,
     memory_limit: usize,

@@ -39,6 +39,7 @@ use super::slot::{self, Entry, Slot};
 use super::slots::{SLOTS_PER_BITMAP_BLOCK, Slots};
 use super::sums::SumStore;
 use super::superblock::Superblock;
+use super::unsettled::Unsettled;
 use super::{
     Bits, Cause, CopyState, Data, DiskSide, DupInode, Run, Ssd, UncommittedBinding, sums, tag_reached,
 };
@@ -318,6 +319,7 @@ impl Ssd {
             queues: Queues::new(data.len(), layout.slot_count),
             data,
             freed: VecDeque::new(),
+            unsettled: Unsettled::default(),
             fresh: VecDeque::new(),
             checkpoint: None,
             memory_limit: MEMORY_DEFAULT as usize,

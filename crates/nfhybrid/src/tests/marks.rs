@@ -56,17 +56,20 @@ fn a_size_that_is_said_past_the_last_mark_makes_no_file_longer() {
     let images = std::mem::take(&mut *seen.lock().unwrap());
     assert!(images.len() > 2, "{} states", images.len());
     for (state, images) in images.into_iter().enumerate() {
-        let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
-        let fs = open(&disk, Some(&ssd), manual()).unwrap();
-        let is_moved = fs.lookup(ROOT_INO, b"f").is_err();
-        let found = contents(&fs, if is_moved { "z" } else { "f" });
-        let zeros = found.iter().filter(|byte| **byte == 0).count();
-        assert!(
-            found.is_empty() && !is_moved || found == first || found == second,
-            "state {state}, moved {is_moved}: {} bytes, {zeros} zeros",
-            found.len()
-        );
-        fs.abandon();
+        for recover in [Recover::Log, Recover::Whole] {
+            let [disk, ssd] = images.clone().map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+            let fs = open(&disk, Some(&ssd), Options { recover, ..manual() }).unwrap();
+            assert_eq!(fs.notes(), Vec::<String>::new(), "state {state}, {recover:?}");
+            let is_moved = fs.lookup(ROOT_INO, b"f").is_err();
+            let found = contents(&fs, if is_moved { "z" } else { "f" });
+            let zeros = found.iter().filter(|byte| **byte == 0).count();
+            assert!(
+                found.is_empty() && !is_moved || found == first || found == second,
+                "state {state}, {recover:?}, moved {is_moved}: {} bytes, {zeros} zeros",
+                found.len()
+            );
+            fs.abandon();
+        }
     }
     Arc::into_inner(fs).unwrap().abandon();
 }

@@ -22,6 +22,7 @@ mod recut;
 mod replayed;
 mod sizes;
 mod table;
+mod unfit;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
 pub(super) fn halves(disk_mib: u64, ssd_mib: u64) -> Option<(Arc<Ram>, Arc<Ram>)> {

@@ -202,6 +202,48 @@ fn walk(seed: u64) {
     check_disk(&disk);
 }
 
+/// A part of a file that only the SSD has is punched, or cut off, and nobody syncs that. A commit makes room in the inode table,
+/// and the power goes in it: what was cut off is there again, and is what was fsynced.
+#[test]
+fn eviction_forgets_nothing_that_a_crash_brings_back() {
+    for cut in [Some(Fallocate::Punch), None] {
+        let config = ssd::Config { bytes_per_slot: 1 << 30, ..ssd::Config::default() };
+        let Some((disk, ssd)) = halves_with(48, 16, &config, &["-b", "4096", "-J", "size=8"]) else { return };
+        let (images, keeps) = (Images::default(), Arc::<AtomicBool>::default());
+        let cuts = Cuts { halves: [disk.clone(), ssd.clone()], is_ssd: false, images: images.clone() };
+        let on_disk = Arc::new(When { plain: disk.clone(), cuts, keeps: keeps.clone() });
+        let fs = NfHybrid::open(on_disk, Some(ssd.clone()), manual()).unwrap();
+        let (old, new) = (noise(1, 200 * 4096), noise(2, 100 * 4096));
+        let file = create(&fs, "file", &old);
+        fs.commit().unwrap();
+        assert_eq!(write(&fs, file, 50 * 4096, &new).unwrap(), new.len());
+        fsync(&fs, file);
+        while fs.shared.core.lock().ssd.as_ref().unwrap().has_slots(1) {
+            let (number, _) = fs.status().operations;
+            let ino = create(&fs, &format!("one more {number}"), &noise(number, 12_000));
+            fsync(&fs, ino);
+        }
+        match cut {
+            Some(how) => fs.fallocate(file, 50 * 4096, 100 * 4096, how).unwrap(),
+            None => drop(fs.setattr(file, &SetAttr { size: Some(50 * 4096), ..SetAttr::default() }).unwrap()),
+        }
+        let now = contents(&fs, "file");
+        keeps.store(true, Ordering::Relaxed);
+        fs.commit().unwrap();
+        fs.abandon();
+        let synced = [&old[..50 * 4096], &new, &old[150 * 4096..]].concat();
+        let images = std::mem::take(&mut *images.lock().unwrap());
+        assert!(!images.is_empty());
+        for (number, images) in images.into_iter().enumerate() {
+            let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+            let fs = open(&disk, Some(&ssd), manual()).unwrap();
+            let found = contents(&fs, "file");
+            assert!(found == synced || found == now, "{cut:?}, cut {number}: {} bytes", found.len());
+            fs.abandon();
+        }
+    }
+}
+
 #[test]
 fn whatever_is_done_to_an_ssd_whose_inode_table_is_full_what_was_promised_is_there() {
     let seeds = std::env::var("TABLE").map_or(0..8, |text| {

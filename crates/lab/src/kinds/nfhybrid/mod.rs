@@ -198,6 +198,7 @@ fn check_volume(
         notes: findings.notes,
         changed: findings.changed,
         said: findings.e2fsck,
+        partial: findings.partial,
         ..CheckReport::default()
     };
     report.count("inodes", findings.inodes);

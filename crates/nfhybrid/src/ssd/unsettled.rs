@@ -1,0 +1,55 @@
+//! Inodes that have something again after a crash which they do not have now.
+//!
+//! What an operation unbinds is unbound at once, and bound again by a recovery that does not have the operation. Forgetting the
+//! rest of such an inode counts whatever happens, and would take along what is to come back: perhaps the only copy of what was
+//! promised. So these are not evicted.
+
+use super::Cause;
+use rustc_hash::FxHashMap;
+
+/// By inode, the last operations that unbound something of it.
+#[derive(Debug, Default)]
+pub(super) struct Unsettled {
+    inodes: FxHashMap<u64, Last>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    /// Of those that count once the log is complete up to them.
+    kept: u64,
+    /// Of those that count once the disk has them.
+    on_disk: u64,
+}
+
+impl Last {
+    fn waits(self, is_settled: impl Fn(Cause) -> bool) -> bool {
+        let causes = [Cause::of(self.kept), Cause { op: self.on_disk, on_disk: true }];
+        causes.into_iter().any(|cause| cause.op > 0 && !is_settled(cause))
+    }
+}
+
+impl Unsettled {
+    /// Something of an inode was unbound.
+    pub(super) fn unbound(&mut self, ino: u64, cause: Cause) {
+        if cause.op == 0 {
+            return;
+        }
+        let last = self.inodes.entry(ino).or_default();
+        let of_kind = if cause.on_disk { &mut last.on_disk } else { &mut last.kept };
+        *of_kind = cause.op.max(*of_kind);
+    }
+
+    /// Whether something of an inode may come back.
+    pub(super) fn waits(&self, ino: u64, is_settled: impl Fn(Cause) -> bool) -> bool {
+        self.inodes.get(&ino).is_some_and(|last| last.waits(is_settled))
+    }
+
+    /// Forgets those of which nothing comes back.
+    pub(super) fn settle(&mut self, is_settled: impl Fn(Cause) -> bool) {
+        self.inodes.retain(|_, last| last.waits(&is_settled));
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.inodes.capacity() * (size_of::<(u64, Last)>() + 1)
+    }
+}
