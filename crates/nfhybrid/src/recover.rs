@@ -62,7 +62,7 @@ impl Shared {
         let complete = complete.max(disk_has);
         let sizes = Sizes::of(records, complete, until, self.ssd_block_bytes as u64);
         let changes = changes_in(records);
-        let mut made = Made::default();
+        let mut made = if whole { Made::of(records) } else { Made::default() };
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
             if record.op > until {
@@ -74,8 +74,9 @@ impl Shared {
                 }
                 continue;
             }
+            let was_left_out = made.left_out();
             self.replay_record(record, complete, whole.then_some(&mut made), &sizes)?;
-            applied += 1;
+            applied += u64::from(made.left_out() == was_left_out);
             let next = records.get(number + 1).map_or(u64::MAX, |next| next.op);
             let mut core = self.core.lock();
             core.ops.run_again_after(if next > record.op { record.op } else { record.op - 1 });
@@ -121,6 +122,7 @@ impl Shared {
                 let is_anothers = made.concerns_another(&mut self.core.lock(), &operation);
                 made.see(&operation, op);
                 if is_anothers {
+                    made.leave_out(&mut self.core.lock(), &operation, &Error::Stale);
                     return Ok(());
                 }
                 match apply() {
@@ -133,11 +135,12 @@ impl Shared {
             }
             RecordBody::Fresh { ino, file_block, run, inode } => {
                 let whole = made.is_some();
-                let is_anothers = made.is_some_and(|made| made.is_another(&mut self.core.lock(), ino.0));
+                let is_anothers =
+                    made.as_ref().is_some_and(|made| made.is_another(&mut self.core.lock(), ino.0));
                 let fresh =
                     UncommittedBinding { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
                 let blocks = (self.part_bytes() / self.ssd_block_bytes) as u32;
-                fresh.parts(blocks).try_for_each(|part| {
+                let copied = fresh.parts(blocks).try_for_each(|part| {
                     self.applied(op, |core| match op <= complete && !is_anothers {
                         true => self.copy_if_it_fits(core, op, part, whole, sizes),
                         false => {
@@ -145,7 +148,16 @@ impl Shared {
                             Ok(true)
                         }
                     })
-                })
+                });
+                match (copied, made) {
+                    (Err(error), Some(made)) if is_unfit(&error) => {
+                        let mut core = self.core.lock();
+                        self.drop_copy(&mut core, op, fresh);
+                        made.leave_out_contents(&mut core, *ino, &error);
+                        Ok(())
+                    }
+                    (copied, _) => copied,
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ use super::ssd::{Record as LogRecord, RecordBody};
 use bimetal_base::error::shown;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_ext4::{Create, ROOT_INO};
+use bimetal_ext4::{Create, Inode, ROOT_INO};
 use bimetal_vfs::{Kind, Rename};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -42,6 +42,34 @@ pub(super) struct Made {
 }
 
 impl Made {
+    /// What is known of inodes before the first of these: what is said later of those that the log does not make.
+    pub fn of(records: &[LogRecord]) -> Made {
+        let mut made = Made::default();
+        let mut seen = FxHashSet::default();
+        for record in records {
+            let RecordBody::Operation(bytes) = &record.body else { continue };
+            match Record::decode(bytes, record.op) {
+                Ok(Record::Create { ino, .. }) => drop(seen.insert(ino)),
+                Ok(Record::Contents { ino, generation, .. }) if seen.insert(ino) => {
+                    made.generations.insert(ino, generation);
+                }
+                _ => {}
+            }
+        }
+        made
+    }
+
+    /// Operations, and contents, that were left out.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Contents that only the SSD has are left out.
+    pub fn leave_out_contents(&mut self, core: &mut Core, ino: Ino, why: &Error) {
+        self.left_out += 1;
+        core.aftermath.lose(ino, format!("what only the SSD has of it was {LEFT_OUT}: {why}"));
+    }
+
     /// The next operation of the log, whether the disk has it or not.
     pub fn see(&mut self, record: &Record, op: u64) {
         match *record {
@@ -126,7 +154,13 @@ impl Made {
         }
         for (&ino, (parent, name)) in &self.names {
             let found = core.ext4.lookup(Ino(*parent), name).ok().flatten();
-            if found.is_none_or(|(found, _)| found.0 != ino) || self.is_another(core, ino) {
+            let is_it = |inode: &Inode| {
+                inode.nlink > 0 && self.generations.get(&ino).is_none_or(|made| *made == inode.generation)
+            };
+            // One that could not be renamed is still there under another name.
+            if found.is_none_or(|(found, _)| found.0 != ino) && !core.ext4.inode(Ino(ino)).is_ok_and(is_it)
+                || self.is_another(core, ino)
+            {
                 let (dir, path) = self.path(core, *parent, name);
                 core.aftermath.lose_name(dir, path, "making it did not fit the repaired disk half".into());
             }

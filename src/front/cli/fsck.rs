@@ -73,7 +73,7 @@ impl Fsck {
         };
         if self.json {
             let all = json!({
-                "clean": report.is_clean(),
+                "clean": report.is_clean() && !report.partial,
                 "problems": report.problems,
                 "changed": report.changed,
                 "partial": report.partial,

@@ -440,7 +440,7 @@ impl Halves {
             } else if note.starts_with(WHAT_IS_LOST) {
                 findings.note(format!("W{}.", &note[1..]));
             } else if note.contains(LEFT_OUT) {
-                findings.note(format!("{note}."));
+                findings.problem(LOG, format!("{note}."), true);
             }
         }
         fs.notes().iter().for_each(|note| self.note_dropped(note, findings));

@@ -10,6 +10,7 @@
 use super::CopyState;
 use super::pieces::Piece;
 use super::slot::PackedInode;
+use super::tag_reached;
 use bytes::{BufMut, Bytes, BytesMut};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -145,6 +146,8 @@ impl<P, S> Body<P, S> {
                 op <= limits.kept
             }
             Body::UnbindOnDisk { .. } | Body::ForgetOnDisk { .. } => op <= limits.disk,
+            // What moved is there if the operation is that bound it.
+            Body::Move { piece, .. } => piece.state().on_disk() || tag_reached(piece.tag, limits.kept),
             _ => true,
         }
     }
