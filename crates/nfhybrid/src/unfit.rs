@@ -13,7 +13,7 @@ use super::ssd::{Record as LogRecord, RecordBody};
 use bimetal_base::error::shown;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_ext4::{Create, Inode, ROOT_INO};
+use bimetal_ext4::{Create, ROOT_INO};
 use bimetal_vfs::{Kind, Rename};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -123,19 +123,19 @@ impl Made {
 
     /// Whether an operation is about such a one.
     pub fn concerns_another(&self, core: &mut Core, record: &Record) -> bool {
-        let mut inodes = match *record {
-            Record::Create { parent, .. } | Record::Remove { parent, .. } => vec![parent],
-            Record::Link { ino, parent, .. } => vec![ino, parent],
-            Record::Rename { from, to, .. } => vec![from, to],
+        let (one, other) = match *record {
+            Record::Create { parent, .. } | Record::Remove { parent, .. } => (parent, None),
+            Record::Link { ino, parent, .. } => (ino, Some(parent)),
+            Record::Rename { from, to, .. } => (from, Some(to)),
             Record::Release { ino }
             | Record::Attributes { ino, .. }
             | Record::Truncate { ino, .. }
             | Record::Xattr { ino, .. }
             | Record::Fallocate { ino, .. }
             | Record::Data { ino, .. }
-            | Record::Contents { ino, .. } => vec![ino],
+            | Record::Contents { ino, .. } => (ino, None),
         };
-        inodes.drain(..).any(|ino| self.is_another(core, ino))
+        self.is_another(core, one) || other.is_some_and(|ino| self.is_another(core, ino))
     }
 
     /// An operation is left out.
@@ -153,14 +153,9 @@ impl Made {
             core.aftermath.note(format!("each of {more} more operations was {LEFT_OUT}"));
         }
         for (&ino, (parent, name)) in &self.names {
-            let found = core.ext4.lookup(Ino(*parent), name).ok().flatten();
-            let is_it = |inode: &Inode| {
-                inode.nlink > 0 && self.generations.get(&ino).is_none_or(|made| *made == inode.generation)
-            };
-            // One that could not be renamed is still there under another name.
-            if found.is_none_or(|(found, _)| found.0 != ino) && !core.ext4.inode(Ino(ino)).is_ok_and(is_it)
-                || self.is_another(core, ino)
-            {
+            // One that could not be renamed is there, under the name it had.
+            let has_name = core.ext4.inode(Ino(ino)).is_ok_and(|inode| inode.nlink > 0);
+            if !has_name || self.is_another(core, ino) {
                 let (dir, path) = self.path(core, *parent, name);
                 core.aftermath.lose_name(dir, path, "making it did not fit the repaired disk half".into());
             }

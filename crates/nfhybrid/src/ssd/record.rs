@@ -397,4 +397,16 @@ mod tests {
         }
         assert!(read(&mut Bytes::from_static(&[0; 15])).is_none());
     }
+
+    /// Half of what an operation bound moves when the rest of it is cut: it must not count where the operation does not.
+    #[test]
+    fn what_moved_counts_if_what_bound_it_does() {
+        let counts = |state, tag, kept| {
+            let body: Body<&[u8], &[u32]> = Body::Move { ino: 1, piece: Piece::new(0, 8, 4, state, tag) };
+            body.counts(0, Limits { kept, disk: 3 })
+        };
+        assert!(counts(CopyState::Ssd, 5, 5) && counts(CopyState::Ssd, 5, 9));
+        assert!(!counts(CopyState::Ssd, 5, 4));
+        assert!(counts(CopyState::Both, 5, 4), "the disk has it");
+    }
 }

@@ -29,6 +29,15 @@ impl Walked {
         self.versions.push(bytes);
     }
 
+    fn write(&mut self, fs: &NfHybrid, at: u64, new: &[u8]) {
+        assert_eq!(write(fs, self.ino, at, new).unwrap(), new.len());
+        let range = at as usize..at as usize + new.len();
+        self.change(|bytes| {
+            bytes.resize(bytes.len().max(range.end), 0);
+            bytes[range].copy_from_slice(new);
+        });
+    }
+
     fn is_durable(&mut self) {
         self.named = true;
         self.versions.drain(..self.versions.len() - 1);
@@ -107,11 +116,7 @@ fn walk(seed: u64) {
             (0..8, Some(name)) => {
                 let file = files.get_mut(&name).unwrap();
                 let new = noise(seed * 1000 + step, len as usize);
-                assert_eq!(write(&fs, file.ino, at, &new).unwrap(), new.len());
-                file.change(|bytes| {
-                    bytes.resize(bytes.len().max((at + len) as usize), 0);
-                    bytes[at as usize..(at + len) as usize].copy_from_slice(&new);
-                });
+                file.write(&fs, at, &new);
                 fsync(&fs, file.ino);
                 file.is_durable();
                 files.values_mut().for_each(|file| file.named = true);
@@ -140,11 +145,7 @@ fn walk(seed: u64) {
             (12..16, Some(name)) => {
                 let file = files.get_mut(&name).unwrap();
                 let new = noise(seed * 1000 + step, len as usize);
-                assert_eq!(write(&fs, file.ino, at, &new).unwrap(), new.len());
-                file.change(|bytes| {
-                    bytes.resize(bytes.len().max((at + len) as usize), 0);
-                    bytes[at as usize..(at + len) as usize].copy_from_slice(&new);
-                });
+                file.write(&fs, at, &new);
             }
             (16..19, _) => {
                 // Another file is made and fsynced while the disk takes what the commit has.
