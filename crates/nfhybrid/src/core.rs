@@ -367,6 +367,13 @@ impl Core {
         self.ext4.is_room_awaited() || self.dirty.needs().filled > 0
     }
 
+    /// Whether what found the disk full may find room after one more commit, when the last that was made for its sake found so
+    /// many blocks free; `None` if there was none.
+    pub(super) fn may_have_room_after(&self, last: Option<u64>) -> bool {
+        let gains = self.nodes.has_half_freed() && last.is_none_or(|last| self.ext4.statfs().free > last);
+        gains || last.is_none() && self.is_room_awaited()
+    }
+
     /// Bytes of operations and data the disk half does not have yet.
     pub(super) fn at_risk_bytes(&self) -> u64 {
         self.dirty.bytes() + self.cycle.as_ref().map_or(0, Cycle::bytes)

@@ -458,9 +458,9 @@ pub(super) fn stopped(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option
              halves again, if need be with the disk copied to a good one (ddrescue)",
         ),
         Error::NoSpace(why) => Error::Mismatch(format!(
-            "what the SSD's log holds does not fit the disk half {}, which is full ({why}); nothing is lost: get off the SSD \
-             half what it holds (bimetal rescue), then mount with -o recover=disk, which drops its log; or bring the disk half to \
-             a larger device (a copy, then resize2fs there)",
+            "what the SSD's log holds does not fit the disk half {}, which is full ({why}); nothing is lost: bring the disk half \
+             to a larger device (a copy, then resize2fs there); or get off the SSD half what it holds (bimetal rescue), then \
+             mount with -o recover=disk, which drops its log",
             disk.info().name
         )),
         other @ (Error::Corrupt { .. } | Error::Mismatch(_) | Error::Unsupported { .. } | Error::Invalid(_)) => {

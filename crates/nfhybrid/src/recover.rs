@@ -19,7 +19,7 @@ use super::core::Core;
 use super::frames::FRAME;
 use super::plan::is_in_memory;
 use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
-use super::unfit::Made;
+use super::unfit::{Made, anothers};
 use super::write::{frame_from, frame_of};
 use crate::ssd::{Record as LogRecord, RecordBody, Run, Ssd};
 use bimetal_base::units::{Ino, SsdBlock};
@@ -62,20 +62,21 @@ impl Shared {
         let complete = complete.max(disk_has);
         let sizes = Sizes::of(records, complete, until, self.ssd_block_bytes as u64);
         let changes = changes_in(records);
-        let mut made = if whole { Made::of(records) } else { Made::default() };
+        let is_left = |record: &LogRecord| record.op > disk_has && record.op <= until;
+        let mut made = Made::of(records, until, whole);
+        // Records that are not whole do not say what was removed since; nor those of which nothing is left to do.
+        let tells_names = log.beyond.is_none() && records.iter().any(is_left);
         let mut applied = 0;
         for (number, record) in records.iter().enumerate() {
             if record.op > until {
                 continue;
             }
             if record.op <= disk_has {
-                if whole {
-                    made.saw(record);
-                }
+                made.saw(record, tells_names);
                 continue;
             }
             let was_left_out = made.left_out();
-            self.replay_record(record, complete, whole.then_some(&mut made), &sizes)?;
+            self.replay_record(record, complete, &mut made, &sizes)?;
             applied += u64::from(made.left_out() == was_left_out);
             let next = records.get(number + 1).map_or(u64::MAX, |next| next.op);
             let mut core = self.core.lock();
@@ -103,76 +104,72 @@ impl Shared {
         Ok(applied)
     }
 
-    /// Applies one record, in parts that fit a transaction. With what the log made, what does not fit is left out.
-    fn replay_record(
-        &self,
-        record: &LogRecord,
-        complete: u64,
-        made: Option<&mut Made>,
-        sizes: &Sizes,
-    ) -> Result<()> {
+    /// Applies one record, in parts that fit a transaction. What does not fit the disk half is left out, or an error.
+    fn replay_record(&self, record: &LogRecord, complete: u64, made: &mut Made, sizes: &Sizes) -> Result<()> {
         let op = record.op;
         match &record.body {
             RecordBody::Operation(bytes) => {
                 let operation = Record::decode(bytes, op)?;
-                let apply = || self.applied(op, |core| self.apply(core, op, &operation, sizes));
-                let Some(made) = made else {
-                    return apply().map_err(|error| self.unfit(error, &operation, op));
-                };
                 let is_anothers = made.concerns_another(&mut self.core.lock(), &operation);
                 made.see(&operation, op);
-                if is_anothers {
-                    made.leave_out(&mut self.core.lock(), &operation, &Error::Stale);
-                    return Ok(());
-                }
-                match apply() {
-                    Err(error) if is_unfit(&error) => {
+                let applied = match is_anothers {
+                    true => Err(anothers()),
+                    false => self.applied(op, |core| self.apply(core, op, &operation, sizes)),
+                };
+                match applied {
+                    Err(error) if made.leaves_out(&error) => {
                         made.leave_out(&mut self.core.lock(), &operation, &error);
                         Ok(())
                     }
-                    applied => applied,
+                    applied => applied.map_err(|error| self.unfit(error, &operation.in_words(), op)),
                 }
             }
             RecordBody::Fresh { ino, file_block, run, inode } => {
-                let whole = made.is_some();
-                let is_anothers =
-                    made.as_ref().is_some_and(|made| made.is_another(&mut self.core.lock(), ino.0));
                 let fresh =
                     UncommittedBinding { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
-                let blocks = (self.part_bytes() / self.ssd_block_bytes) as u32;
-                let copied = fresh.parts(blocks).try_for_each(|part| {
-                    self.applied(op, |core| match op <= complete && !is_anothers {
-                        true => self.copy_if_it_fits(core, op, part, whole, sizes),
-                        false => {
-                            self.drop_copy(core, op, part);
-                            Ok(true)
-                        }
-                    })
-                });
-                match (copied, made) {
-                    (Err(error), Some(made)) if is_unfit(&error) => {
+                let is_complete = op <= complete;
+                let copied = match is_complete && made.is_another(&mut self.core.lock(), ino.0) {
+                    true => Err(anothers()),
+                    false => {
+                        fresh.parts((self.part_bytes() / self.ssd_block_bytes) as u32).try_for_each(|part| {
+                            self.applied(op, |core| match is_complete {
+                                true => self.copy_if_it_fits(core, op, part, made.is_whole(), sizes),
+                                false => {
+                                    self.drop_copy(core, op, part);
+                                    Ok(true)
+                                }
+                            })
+                        })
+                    }
+                };
+                match copied {
+                    Err(error) if made.leaves_out(&error) => {
                         let mut core = self.core.lock();
                         self.drop_copy(&mut core, op, fresh);
                         made.leave_out_contents(&mut core, *ino, &error);
                         Ok(())
                     }
-                    (copied, _) => copied,
+                    copied => copied.map_err(|error| {
+                        self.unfit(error, &format!("bringing to it what only the SSD has of inode {ino}"), op)
+                    }),
                 }
             }
         }
     }
 
-    /// Applies something of operation `op`; what says that it does not fit is applied again after a commit. So is, once, what
-    /// finds the disk full: it found room when a commit had given some back that is still promised, or held, here.
+    /// Applies something of operation `op`; what says that it does not fit is applied again after a commit. So is what finds the
+    /// disk full: it found room when a commit had given some back that is still promised, held, or to be freed, here.
     fn applied(&self, op: u64, mut apply: impl FnMut(&mut Core) -> Result<bool>) -> Result<()> {
-        let mut was_full = false;
+        let mut found_full = None;
         loop {
             let mut core = self.core.lock();
             core.ops.run_again_after(op - 1);
             match apply(&mut core) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(Error::NoSpace(_)) if core.is_room_awaited() && !was_full => was_full = true,
+                Err(Error::NoSpace(_)) if core.may_have_room_after(found_full) => {
+                    found_full = Some(core.ext4.statfs().free);
+                }
                 Err(error) => return Err(error),
             }
             // A part of it may be done, and have counted it.
@@ -431,7 +428,7 @@ impl Shared {
 
 /// Whether an operation failed because the disk half is not as the log has it, and not for an error of a device, or damage that was
 /// read of the disk half; whoever mounts says what to do about those.
-fn is_unfit(error: &Error) -> bool {
+pub(super) fn is_unfit(error: &Error) -> bool {
     match error {
         Error::Io { .. } | Error::Gone { .. } | Error::Ssd(_) | Error::NoSpace(_) => false,
         Error::Corrupt { what, .. } => what == LOG_RECORD,
@@ -441,15 +438,14 @@ fn is_unfit(error: &Error) -> bool {
 
 impl Shared {
     /// What it means that an operation could not be applied.
-    fn unfit(&self, error: Error, record: &Record, op: u64) -> Error {
+    fn unfit(&self, error: Error, what: &str, op: u64) -> Error {
         if !is_unfit(&error) {
             return error;
         }
         Error::Mismatch(format!(
-            "the SSD's log does not fit the disk half {}: {}: {error} (operation {op}); nothing is lost so far: get off the SSD \
-             half what it holds (bimetal rescue), then say -o recover=whole to bring to the disk all that fits",
+            "the SSD's log does not fit the disk half {}: {what}: {error} (operation {op}); nothing is lost so far: get off the \
+             SSD half what it holds (bimetal rescue), then say -o recover=whole to bring to the disk all that fits",
             self.disk.info().name,
-            record.in_words()
         ))
     }
 }

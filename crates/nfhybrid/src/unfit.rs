@@ -2,13 +2,14 @@
 //! number of theirs to something of its own.
 //!
 //! A directory that e2fsck makes for what it finds makes way for a file of the log that has its number. Else a mount is refused,
-//! unless the user wants what fits (`recover=whole`): then such operations are left out, and so are later ones on an inode that
-//! is not the one they are about. What tells is the generation, which the log says of each inode that is made; so a recovery
-//! that is cut in between leaves out the same.
+//! unless the user wants what fits (`recover=whole`): then such operations are left out. Operations on an inode that is not the
+//! one they are about do not fit, either. What tells is the generation, which the log says of each inode that is made; so a
+//! recovery that is cut in between leaves out the same.
 
 use super::Shared;
 use super::core::Core;
 use super::record::{Record, rename_of};
+use super::recover::is_unfit;
 use super::ssd::{Record as LogRecord, RecordBody};
 use bimetal_base::error::shown;
 use bimetal_base::units::Ino;
@@ -23,30 +24,38 @@ const FOUND: &[u8] = b"lost+found";
 /// What that becomes while it moves.
 const NEW_FOUND: &[u8] = b"lost+found.bimetal";
 /// So many entries move in a transaction.
-const MOVED_AT_ONCE: usize = 16;
+const MOVED_AT_ONCE: usize = 4;
 /// What notes of operations say that were not run.
 pub(super) const LEFT_OUT: &str = "left out, as it does not fit the disk half";
 /// So many operations that were left out are named; the rest is counted.
 const NAMED: u64 = 20;
 
+/// An operation is about an inode that the disk half has another under the number of.
+pub(super) fn anothers() -> Error {
+    Error::Mismatch("the disk half has another file under that number".into())
+}
+
 /// What the log has said so far of the inodes it makes, and what of it was left out.
-#[derive(Default)]
 pub(super) struct Made {
+    /// What does not fit is left out, instead of being an error.
+    whole: bool,
     /// Which use of its number an inode is.
     generations: FxHashMap<u64, u32>,
-    /// Their names.
-    names: BTreeMap<u64, (u64, Vec<u8>)>,
+    /// Their names, where what does not fit is left out.
+    names: BTreeMap<u64, Vec<(u64, Vec<u8>)>>,
     /// Whose names these are.
     inodes: FxHashMap<(u64, Vec<u8>), u64>,
     left_out: u64,
 }
 
 impl Made {
-    /// What is known of inodes before the first of these: what is said later of those that the log does not make.
-    pub fn of(records: &[LogRecord]) -> Made {
-        let mut made = Made::default();
+    /// What is known of inodes before the first of these: what is said later of those that the log does not make, up to the
+    /// operation that counts last.
+    pub fn of(records: &[LogRecord], until: u64, whole: bool) -> Made {
+        let (generations, names, inodes) = Default::default();
+        let mut made = Made { whole, generations, names, inodes, left_out: 0 };
         let mut seen = FxHashSet::default();
-        for record in records {
+        for record in records.iter().filter(|record| record.op <= until) {
             let RecordBody::Operation(bytes) = &record.body else { continue };
             match Record::decode(bytes, record.op) {
                 Ok(Record::Create { ino, .. }) => drop(seen.insert(ino)),
@@ -57,6 +66,17 @@ impl Made {
             }
         }
         made
+    }
+
+    /// Whether what does not fit is left out, instead of being an error.
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Whether what failed so is left out. What finds no room is not: what comes after it would put zeros in the place of what the
+    /// disk half has.
+    pub fn leaves_out(&self, error: &Error) -> bool {
+        self.whole && is_unfit(error)
     }
 
     /// Operations, and contents, that were left out.
@@ -75,6 +95,12 @@ impl Made {
         match *record {
             Record::Create { parent, name, ino, generation, .. } => {
                 self.generations.insert(ino, generation);
+                for old in self.names.remove(&ino).into_iter().flatten() {
+                    self.inodes.remove(&old);
+                }
+                self.put(ino, parent, name);
+            }
+            Record::Link { ino, parent, name, .. } if self.names.contains_key(&ino) => {
                 self.put(ino, parent, name);
             }
             Record::Remove { parent, name, .. } => drop(self.take(parent, name)),
@@ -91,26 +117,33 @@ impl Made {
         }
     }
 
-    /// A record of an operation that the disk has.
-    pub fn saw(&mut self, record: &LogRecord) {
-        if let RecordBody::Operation(bytes) = &record.body
-            && let Ok(operation) = Record::decode(bytes, record.op)
-        {
-            self.see(&operation, record.op);
+    /// A record of an operation that the disk has; of inodes that such ones made, it `tells` the names, too.
+    pub fn saw(&mut self, record: &LogRecord, tells: bool) {
+        let RecordBody::Operation(bytes) = &record.body else { return };
+        match Record::decode(bytes, record.op) {
+            Ok(operation) if tells => self.see(&operation, record.op),
+            Ok(Record::Create { ino, generation, .. }) => drop(self.generations.insert(ino, generation)),
+            _ => {}
         }
     }
 
     fn put(&mut self, ino: u64, dir: u64, name: &[u8]) {
-        let name = (dir, name.to_vec());
-        if let Some(old) = self.names.insert(ino, name.clone()) {
-            self.inodes.remove(&old);
+        if !self.whole {
+            return;
         }
+        let name = (dir, name.to_vec());
+        self.names.entry(ino).or_default().push(name.clone());
         self.inodes.insert(name, ino);
     }
 
     fn take(&mut self, dir: u64, name: &[u8]) -> Option<u64> {
-        let ino = self.inodes.remove(&(dir, name.to_vec()))?;
-        self.names.remove(&ino);
+        let name = (dir, name.to_vec());
+        let ino = self.inodes.remove(&name)?;
+        let names = self.names.entry(ino).or_default();
+        names.retain(|one| *one != name);
+        if names.is_empty() {
+            self.names.remove(&ino);
+        }
         Some(ino)
     }
 
@@ -152,10 +185,13 @@ impl Made {
             let more = self.left_out - NAMED;
             core.aftermath.note(format!("each of {more} more operations was {LEFT_OUT}"));
         }
-        for (&ino, (parent, name)) in &self.names {
+        for (&ino, names) in &self.names {
             // One that could not be renamed is there, under the name it had.
             let has_name = core.ext4.inode(Ino(ino)).is_ok_and(|inode| inode.nlink > 0);
-            if !has_name || self.is_another(core, ino) {
+            if has_name && !self.is_another(core, ino) {
+                continue;
+            }
+            for (parent, name) in names {
                 let (dir, path) = self.path(core, *parent, name);
                 core.aftermath.lose_name(dir, path, "making it did not fit the repaired disk half".into());
             }
@@ -167,7 +203,7 @@ impl Made {
         let (mut path, mut seen) = (shown(name), FxHashSet::default());
         while (core.ext4.inode(Ino(parent)).is_err() || self.is_another(core, parent))
             && seen.insert(parent)
-            && let Some((above, name)) = self.names.get(&parent)
+            && let Some((above, name)) = self.names.get(&parent).and_then(|names| names.first())
         {
             (parent, path) = (*above, format!("{}/{path}", shown(name)));
         }
@@ -214,7 +250,7 @@ impl Shared {
             names.len() < MOVED_AT_ONCE
         })?;
         for name in &names {
-            self.move_name(core, ino, name, new, name, Rename::Replace, now)?;
+            self.move_name(core, ino, name, new, name, Rename::NoReplace, now)?;
         }
         if names.is_empty() {
             self.remove_name(core, ROOT_INO, FOUND, true, now)?;

@@ -629,6 +629,7 @@ impl Halves {
             Ok((output.status.code(), text))
         })?;
         let (code, text) = output;
+        findings.e2fsck.push(format!("e2fsck {}:", how.join(" ")));
         findings.e2fsck.extend(text.lines().map(str::to_string));
         match code {
             Some(0 | 1) => {}

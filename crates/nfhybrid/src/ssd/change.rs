@@ -124,16 +124,13 @@ impl Ssd {
                 self.log.append(op, &rest);
             }
         }
-        if !changes.removed.is_empty() {
-            self.unsettled.unbound(ino, cause);
-        }
         let batch = self.log.batch();
         for piece in &changes.removed {
             let section = self.section_of_own(piece.at);
             self.data[section].section.unbind(piece.at, piece.len());
             self.freed.push_back(Freed { batch, cause, at: piece.at, len: piece.len() });
         }
-        if let Some(head) = self.residency.forget_if_empty(ino, cause) {
+        if let Some(head) = self.residency.forget_if_empty(ino) {
             self.queues.leave_all(head);
         }
     }
@@ -253,7 +250,7 @@ impl Ssd {
             fresh.op > op
         });
         let log = &self.log;
-        self.unsettled.settle(|cause| log.is_settled(cause.op, cause.on_disk));
+        residency.unsettled.settle(|cause| log.is_settled(cause.op, cause.on_disk));
         self.free_settled();
     }
 
@@ -330,7 +327,7 @@ impl Ssd {
     /// Whether a crash may take back what unbound something of an inode: it has that again then, and forgetting the rest would
     /// count.
     fn is_unsettled(&self, ino: u64) -> bool {
-        self.unsettled.waits(ino, |cause| self.log.is_settled(cause.op, cause.on_disk))
+        self.residency.unsettled.waits(ino, |cause| self.log.is_settled(cause.op, cause.on_disk))
     }
 
     /// Evicts what an inode has in a section, but for blocks in state 10; whether there was anything. It

@@ -92,7 +92,7 @@ impl Ssd {
     fn waiting_bytes(&self) -> usize {
         self.freed.capacity() * size_of::<super::Freed>()
             + self.fresh.capacity() * size_of::<super::UncommittedBinding>()
-            + self.unsettled.heap_bytes()
+            + self.residency.unsettled.heap_bytes()
             + self.residency.slots.released_bytes()
             + self.log.waiting_bytes() as usize
     }

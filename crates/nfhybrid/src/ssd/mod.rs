@@ -90,7 +90,6 @@ use sector::Seal;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use superblock::Superblock;
-use unsettled::Unsettled;
 
 /// Adjacent blocks of the SSD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,7 +292,6 @@ pub struct Ssd {
     queues: Queues,
     data: Vec<Data>,
     freed: VecDeque<Freed>,
-    unsettled: Unsettled,
     fresh: VecDeque<UncommittedBinding>,
     checkpoint: Option<checkpoint::UnderWay>,
     memory_limit: usize,

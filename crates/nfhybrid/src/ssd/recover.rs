@@ -39,10 +39,7 @@ use super::slot::{self, Entry, Slot};
 use super::slots::{SLOTS_PER_BITMAP_BLOCK, Slots};
 use super::sums::SumStore;
 use super::superblock::Superblock;
-use super::unsettled::Unsettled;
-use super::{
-    Bits, Cause, CopyState, Data, DiskSide, DupInode, Run, Ssd, UncommittedBinding, sums, tag_reached,
-};
+use super::{Bits, CopyState, Data, DiskSide, DupInode, Run, Ssd, UncommittedBinding, sums, tag_reached};
 use bimetal_base::Result;
 use bimetal_base::units::{Ino, SsdBlock, show_size};
 use bimetal_media::BlockDevice;
@@ -247,7 +244,7 @@ impl Ssd {
             let past = Past::of(&scanned.residency);
             let mut replay = ssd.load_slots(&mut reader, exact, &past, &mut lost)?;
             scanned.residency.iter().for_each(|record| replay.play(record));
-            ssd.take_over(replay, &mut reader);
+            ssd.take_over(replay, &mut reader, &mut lost);
             ssd.drop_unusable(&mut reader);
             ssd.load_sums(&mut reader, &scanned.residency, &mut lost)?;
         }
@@ -319,7 +316,6 @@ impl Ssd {
             queues: Queues::new(data.len(), layout.slot_count),
             data,
             freed: VecDeque::new(),
-            unsettled: Unsettled::default(),
             fresh: VecDeque::new(),
             checkpoint: None,
             memory_limit: MEMORY_DEFAULT as usize,
@@ -458,7 +454,7 @@ impl Ssd {
     }
 
     /// Ends the replay: what was recovered is what is bound.
-    fn take_over(&mut self, mut replay: Replay, reader: &mut Reader) {
+    fn take_over(&mut self, mut replay: Replay, reader: &mut Reader, lost: &mut Option<String>) {
         let trimmed = self.log.trimmed();
         replay.finish_pieces(|piece| tag_reached(piece.tag, trimmed));
         self.forget_empty(&mut replay);
@@ -470,9 +466,11 @@ impl Ssd {
         }
         if !placed.dropped.is_empty() {
             let count = placed.dropped.len();
-            reader
-                .notes
-                .push(format!("{count} extents of files found no slot of the inode table and are dropped"));
+            let note = format!("{count} extents of files found no slot of the inode table and are dropped");
+            if placed.dropped.iter().any(|(_, piece)| piece.state() == CopyState::Ssd) {
+                lost.get_or_insert_with(|| note.clone());
+            }
+            reader.notes.push(note);
         }
         self.drop_orphans(orphans);
         self.drop_orphans(placed.dropped.iter().map(|(ino, piece)| Orphan::of(*ino, piece)).collect());
@@ -483,7 +481,7 @@ impl Ssd {
         let empty = self.residency.nodes().filter(|found| found.pieces.len() == 0);
         let empty: Vec<(u64, u32)> = empty.map(|found| (found.ino, found.head)).collect();
         for (ino, head) in empty {
-            self.residency.forget_if_empty(ino, Cause::default());
+            self.residency.forget_if_empty(ino);
             replay.is_dirty(head);
         }
     }
@@ -530,7 +528,7 @@ impl Ssd {
             let (from, end) = (piece.file_block.into(), piece.end());
             self.log.append(0, &Body::Unbind { ino, from, end });
         }
-        self.residency.forget_if_empty(ino, Cause::default());
+        self.residency.forget_if_empty(ino);
     }
 
     /// Drops pieces that the SSD does not have (the paper's rule) and pieces that share a block.

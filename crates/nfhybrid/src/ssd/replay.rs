@@ -293,6 +293,8 @@ impl Replay {
         residency.slots.settled();
         self.dirty.iter().for_each(|slot| residency.slots.changed(slot));
         let mut placed = Placed::default();
+        // What the disk has can do without a slot.
+        homeless.sort_by_key(|(_, _, piece)| piece.state() != CopyState::Ssd);
         for (ino, inode, piece) in homeless {
             match residency.place(ino, inode, piece) {
                 Some(piece) => placed.moved.push((ino, piece)),

@@ -19,6 +19,7 @@ use super::Cause;
 use super::bits::{Bits, Pool};
 use super::pages::Page;
 use super::sector::{SECTOR_PAYLOAD, SECTORS_PER_BLOCK};
+use super::unsettled::Last;
 use std::collections::VecDeque;
 use zerocopy::FromZeros;
 
@@ -67,8 +68,8 @@ pub(super) struct Slots {
     held: usize,
     pub(super) free: Pool,
     count: u32,
-    /// Slots that are free once what released them is settled: until then a mount may find them in use.
-    released: VecDeque<(Cause, u32)>,
+    /// Slots that are free once what took their entries away is settled: until then a mount may find them in use.
+    released: VecDeque<(Last, u32)>,
     /// Free slots that new inodes may not take: cutting pieces of old ones must go on.
     reserve: u32,
     pub(super) head_entries: u8,
@@ -228,8 +229,8 @@ impl Slots {
         all - self.entries(slot)
     }
 
-    /// Gives a slot back, which is free once its cause is settled; at once where that is no operation.
-    pub(super) fn release(&mut self, slot: u32, cause: Cause) {
+    /// Gives a slot back, which is free once all of its inode is settled; at once where there is nothing to wait for.
+    pub(super) fn release(&mut self, slot: u32, last: Last) {
         let (number, _) = place(slot);
         let (chunk, index) = self.chunk_of(slot);
         (chunk.ino[index], chunk.at[index], chunk.len_kind[index]) = (0, 0, 0);
@@ -238,23 +239,23 @@ impl Slots {
             self.chunks[number] = None;
             self.held -= 1;
         }
-        match cause.op {
-            0 => self.free.insert(slot),
-            _ => self.released.push_back((cause, slot)),
+        match last.is_none() {
+            true => self.free.insert(slot),
+            false => self.released.push_back((last, slot)),
         }
         self.changed(slot);
     }
 
     /// Frees what was released with what is settled, in order.
     pub(super) fn free_released(&mut self, is_settled: impl Fn(Cause) -> bool) {
-        while let Some((_, slot)) = self.released.pop_front_if(|(cause, _)| is_settled(*cause)) {
+        while let Some((_, slot)) = self.released.pop_front_if(|(last, _)| !last.waits(&is_settled)) {
             self.free.insert(slot);
         }
     }
 
     /// Bytes that what waits takes.
     pub(super) fn released_bytes(&self) -> usize {
-        self.released.capacity() * size_of::<(Cause, u32)>()
+        self.released.capacity() * size_of::<(Last, u32)>()
     }
 
     /// Whether a slot waits for what released it.

@@ -2,7 +2,8 @@
 //!
 //! What an operation unbinds is unbound at once, and bound again by a recovery that does not have the operation. Forgetting the
 //! rest of such an inode counts whatever happens, and would take along what is to come back: perhaps the only copy of what was
-//! promised. So these are not evicted.
+//! promised. So these are not evicted, and a slot that has lost its last entry is free when no entry of it can come back: not
+//! when the last one cannot.
 
 use super::Cause;
 use rustc_hash::FxHashMap;
@@ -13,8 +14,9 @@ pub(super) struct Unsettled {
     inodes: FxHashMap<u64, Last>,
 }
 
+/// The last operation of each kind.
 #[derive(Clone, Copy, Debug, Default)]
-struct Last {
+pub(super) struct Last {
     /// Of those that count once the log is complete up to them.
     kept: u64,
     /// Of those that count once the disk has them.
@@ -22,7 +24,13 @@ struct Last {
 }
 
 impl Last {
-    fn waits(self, is_settled: impl Fn(Cause) -> bool) -> bool {
+    /// Whether there is none.
+    pub(super) fn is_none(self) -> bool {
+        self.kept == 0 && self.on_disk == 0
+    }
+
+    /// Whether one of them is not settled.
+    pub(super) fn waits(self, is_settled: impl Fn(Cause) -> bool) -> bool {
         let causes = [Cause::of(self.kept), Cause { op: self.on_disk, on_disk: true }];
         causes.into_iter().any(|cause| cause.op > 0 && !is_settled(cause))
     }
@@ -39,9 +47,14 @@ impl Unsettled {
         *of_kind = cause.op.max(*of_kind);
     }
 
+    /// What something of an inode may wait for.
+    pub(super) fn last(&self, ino: u64) -> Last {
+        self.inodes.get(&ino).copied().unwrap_or_default()
+    }
+
     /// Whether something of an inode may come back.
     pub(super) fn waits(&self, ino: u64, is_settled: impl Fn(Cause) -> bool) -> bool {
-        self.inodes.get(&ino).is_some_and(|last| last.waits(is_settled))
+        self.last(ino).waits(is_settled)
     }
 
     /// Forgets those of which nothing comes back.

@@ -1,10 +1,11 @@
 //! A log and a disk half that e2fsck repaired in between: what fits is brought to it, and what does not is named.
 
 use super::full::check_disk;
-use super::promises::noise;
+use super::promises::{noise, write};
 use super::sizes::{Cuts, Images};
 use super::*;
 use std::process::Command;
+use std::time::Duration;
 
 const FILES: usize = 30;
 
@@ -159,4 +160,164 @@ fn what_does_not_fit_a_repaired_disk_half_is_left_out_and_named_if_the_user_want
             open(&disk, Some(&ssd), manual()).unwrap().shutdown().unwrap();
         }
     }
+}
+
+/// The disk half as a program leaves it that knows nothing of its log; e2fsck replays the journal first.
+fn behind_its_back(disk: &Ram, program: &str) -> Arc<Ram> {
+    let repair: &[&str] = &["/usr/sbin/e2fsck", "-fy"];
+    // Others' writes are known by the superblock's times, which count seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    changed(&changed(disk, &[], &[repair]), &[], &[&["/usr/sbin/debugfs", "-w", "-R", program], repair])
+}
+
+/// A mount of both is refused with these words, and changes nothing; `whole` mounts.
+fn refused_then_whole(disk: &Arc<Ram>, ssd: &Arc<Ram>, words: &[&str]) -> NfHybrid {
+    let before = [disk.image(), ssd.image()];
+    let error = open(disk, Some(ssd), manual()).err().unwrap().to_string();
+    for part in words.iter().chain(&["recover=whole", "bimetal rescue"]) {
+        assert!(error.contains(part), "'{part}' in: {error}");
+    }
+    assert!([disk.image(), ssd.image()] == before, "it was changed");
+    open(disk, Some(ssd), Options { recover: Recover::Whole, ..manual() }).unwrap()
+}
+
+#[test]
+fn another_file_under_a_number_of_the_log_gets_nothing_of_it() {
+    for in_place in [false, true] {
+        let Some((disk, ssd)) = halves(32, 16) else { return };
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let ino = create(&fs, "old", &noise(1, 20_000));
+        fs.commit().unwrap();
+        let other = create(&fs, "other", &noise(2, 9000));
+        fsync(&fs, other);
+        let (offset, len) = if in_place { (4096, 4096) } else { (20_000, 30_000) };
+        assert_eq!(write(&fs, ino, offset, &noise(3, len)).unwrap(), len);
+        fsync(&fs, ino);
+        fs.abandon();
+        let foreign = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(foreign.path(), noise(4, 60_000)).unwrap();
+        let program = format!("write {} foreign", foreign.path().display());
+        let disk = behind_its_back(&behind_its_back(&disk, "rm old"), &program);
+        let fs = refused_then_whole(&disk, &ssd, &["has another file under that number"]);
+        assert_eq!(fs.lookup(ROOT_INO, b"foreign").unwrap().ino, ino, "the case that this is a test of");
+        for round in ["", ", again"] {
+            let (found, wanted) = (contents(&fs, "foreign"), noise(4, 60_000));
+            let wrong = (0..60_000).find(|&at| found.get(at) != wanted.get(at));
+            assert_eq!((found.len(), wrong), (60_000, None), "in place: {in_place}{round}: {:?}", fs.notes());
+        }
+        assert!(contents(&fs, "other") == noise(2, 9000), "in place: {in_place}");
+        let notes = fs.notes().join("\n");
+        assert!(notes.contains(&format!("inode {ino}")), "in place: {in_place}: {notes}");
+        fs.shutdown().unwrap();
+        check_disk(&disk);
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        assert!(contents(&fs, "foreign") == noise(4, 60_000), "in place: {in_place}, mounted again");
+        fs.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn a_log_that_finds_no_room_on_a_disk_half_that_was_filled_is_refused_and_nothing_is_changed() {
+    let Some((disk, ssd)) = halves(16, 16) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    create(&fs, "filler", b"");
+    let old = create(&fs, "large", &noise(1, 3000));
+    fs.commit().unwrap();
+    // What takes the place of a file must not be zeros.
+    let large = create(&fs, "new", &noise(2, 2 << 20));
+    fsync(&fs, large);
+    fs.rename(ROOT_INO, b"new", ROOT_INO, b"large", Rename::Replace).unwrap();
+    fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
+    let filled = fs.statfs().unwrap();
+    let blocks = filled.free + (1 << 20) / u64::from(filled.block_bytes);
+    assert!(fs.lookup(ROOT_INO, b"large").unwrap().ino != old);
+    fs.abandon();
+    let disk = behind_its_back(&disk, &format!("fallocate filler 0 {blocks}"));
+    let before = [disk.image(), ssd.image()];
+    for recover in [Recover::default(), Recover::Whole] {
+        let error = open(&disk, Some(&ssd), Options { recover, ..manual() }).err().unwrap().to_string();
+        for part in ["which is full", "larger device", "bimetal rescue"] {
+            assert!(error.contains(part), "'{part}' in: {error}");
+        }
+        assert!([disk.image(), ssd.image()] == before, "it was changed");
+    }
+    let fs = open(&disk, Some(&ssd), Options { recover: Recover::Disk, ..manual() }).unwrap();
+    assert!(contents(&fs, "large") == noise(1, 3000));
+    fs.shutdown().unwrap();
+    check_disk(&disk);
+}
+
+#[test]
+fn every_name_of_a_file_that_was_left_out_is_told() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let node = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: b"" };
+    let dir = fs.create(&Caller::default(), ROOT_INO, b"dir", &node).unwrap().ino;
+    fs.commit().unwrap();
+    let file = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+    let ino = fs.create(&Caller::default(), dir, b"first", &file).unwrap().ino;
+    assert_eq!(write(&fs, ino, 0, &noise(1, 5000)).unwrap(), 5000);
+    fs.link(ino, ROOT_INO, b"second").unwrap();
+    fs.link(ino, ROOT_INO, b"third").unwrap();
+    fs.rename(ROOT_INO, b"third", ROOT_INO, b"fourth", Rename::Replace).unwrap();
+    fsync(&fs, ino);
+    fs.abandon();
+    let repair: &[&str] = &["/usr/sbin/e2fsck", "-fy"];
+    let disk = changed(&changed(&disk, &[], &[repair]), &[dir], &[repair]);
+    let fs = refused_then_whole(&disk, &ssd, &["does not fit"]);
+    let notes = fs.notes().join("\n");
+    for name in ["first", "second", "fourth"] {
+        let lost = |note: &&str| note.contains(name) && note.contains("is lost");
+        assert!(notes.lines().any(|line| lost(&line)), "{name} in: {notes}");
+    }
+    assert!(!notes.lines().any(|line| line.contains("third") && line.contains("is lost")), "{notes}");
+    fs.shutdown().unwrap();
+    check_disk(&disk);
+}
+
+/// What an fsync brings along of a file made since the last one is written before the record that makes it: where the power goes in
+/// between, the log tells of contents under a number that is another file's still.
+#[test]
+fn contents_of_a_file_whose_making_did_not_arrive_are_no_reason_to_refuse_the_file_that_had_its_number() {
+    let config = ssd::Config { log_bytes: 64 << 10, ..ssd::Config::default() };
+    let options = ["-b", "4096", "-N", "3000", "-J", "size=4"];
+    let Some((disk, ssd)) = halves_with(32, 16, &config, &options) else { return };
+    let images = Images::default();
+    let cuts = Cuts { halves: [disk.clone(), ssd.clone()], is_ssd: true, images: images.clone() };
+    let fs = NfHybrid::open(disk.clone(), Some(Arc::new(cuts)), manual()).unwrap();
+    let old = create(&fs, "old", b"old");
+    create(&fs, "target", b"target");
+    let other = create(&fs, "other", b"other");
+    fs.commit().unwrap();
+    fs.setattr(old, &SetAttr { perm: Some(0o600), ..SetAttr::default() }).unwrap();
+    assert_eq!(write(&fs, other, 0, b"more!").unwrap(), 5);
+    fsync(&fs, other);
+    for number in 0..120 {
+        create(&fs, &format!("n{number}"), b"");
+    }
+    fs.unlink(ROOT_INO, b"old").unwrap();
+    fs.forget(old, 1);
+    let new = create(&fs, "new", &noise(1, 3000));
+    assert_eq!(new, old, "the case that this is a test of");
+    fs.rename(ROOT_INO, b"new", ROOT_INO, b"target", Rename::Replace).unwrap();
+    images.lock().unwrap().clear();
+    fsync(&fs, other);
+    fs.abandon();
+    let states = std::mem::take(&mut *images.lock().unwrap());
+    let mut kept = 0;
+    for (cut, images) in states.into_iter().enumerate() {
+        let [disk, ssd] = images.map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+        let fs = open(&disk, Some(&ssd), manual()).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        assert!(contents(&fs, "other") == b"more!", "cut {cut}");
+        match fs.lookup(ROOT_INO, b"old") {
+            Ok(attr) => {
+                assert_eq!(attr.perm, 0o600, "cut {cut}");
+                assert!(contents(&fs, "target") == b"target", "cut {cut}");
+                kept += 1;
+            }
+            Err(_) => assert!(contents(&fs, "target") == noise(1, 3000), "cut {cut}"),
+        }
+        fs.shutdown().unwrap();
+    }
+    assert!(kept > 0, "no cut came between");
 }

@@ -39,15 +39,14 @@ impl Residency {
         Some(piece)
     }
 
-    /// Puts a piece that was found at a mount into any slot; where it went.
+    /// Puts a piece that was found at a mount into any slot, the last one, too; where it went.
     pub(in crate::ssd) fn place(&mut self, ino: u64, inode: PackedInode, piece: Piece) -> Option<Piece> {
         let index = match self.open(ino) {
             Some(index) => index,
             None => {
-                let index = self.add(ino)?;
-                let head = self.nodes.get(index)?.head;
+                let head = self.slots.free.take_lowest()?;
                 self.inodes.set(head, inode);
-                index
+                self.add_with_head(ino, head)
             }
         };
         let slot = self.slot_for(index, None);

@@ -23,6 +23,7 @@ use super::nodes::{NODE_HEAP, Node, Nodes};
 use super::pieces::{Piece, Pieces};
 use super::slot::PackedInode;
 use super::slots::{ONE_BLOCKS_MAX, Slots, Use};
+use super::unsettled::Unsettled;
 use super::{Cause, CopyState};
 use smallvec::SmallVec;
 
@@ -115,6 +116,7 @@ pub(super) struct Residency {
     more_pieces: usize,
     pub(super) slots: Slots,
     pub(super) inodes: Inodes,
+    pub(super) unsettled: Unsettled,
 }
 
 /// The number of the inode with this head slot.
@@ -128,7 +130,14 @@ fn number(slots: &Slots, nodes: &Nodes, slot: u32) -> u64 {
 impl Residency {
     pub(super) fn new(slots: Slots) -> Residency {
         let inodes = Inodes::new(slots.per_block());
-        Residency { index: Index::new(), nodes: Nodes::default(), more_pieces: 0, slots, inodes }
+        Residency {
+            index: Index::new(),
+            nodes: Nodes::default(),
+            more_pieces: 0,
+            slots,
+            inodes,
+            unsettled: Unsettled::default(),
+        }
     }
 
     /// Number of inodes with blocks on the SSD.
@@ -307,11 +316,11 @@ impl Residency {
     }
 
     /// An entry left a slot.
-    fn entry_left(&mut self, index: u32, slot: u32, cause: Cause) {
+    fn entry_left(&mut self, index: u32, slot: u32) {
         self.slots.entry_went(slot);
         let Some(node) = self.nodes.get_mut(index) else { return };
         if self.slots.entries(slot) == 0 && slot != node.head {
-            self.slots.release(slot, cause);
+            self.slots.release(slot, self.unsettled.last(node.ino));
         } else {
             node.room = slot;
         }
@@ -327,6 +336,7 @@ impl Residency {
             return;
         }
         let Some(index) = self.open(ino) else { return };
+        self.unsettled.unbound(ino, changes.cause);
         while let Some(old) = self.first_in(index, from, end) {
             let mut rest = SmallVec::<[Piece; 3]>::new();
             let mut middle = old;
@@ -348,7 +358,7 @@ impl Residency {
     fn replace(&mut self, index: u32, old: Piece, parts: &[Piece], changes: &mut Changes) {
         self.take_piece(index, old.file_block);
         if parts.is_empty() {
-            self.entry_left(index, old.slot, changes.cause);
+            self.entry_left(index, old.slot);
         } else {
             // The first part takes the entry over.
             self.slots.entry_went(old.slot);
@@ -369,7 +379,7 @@ impl Residency {
     }
 
     /// Removes an inode without pieces from the map; the head slot it had, if it was removed.
-    pub(super) fn forget_if_empty(&mut self, ino: u64, cause: Cause) -> Option<u32> {
+    pub(super) fn forget_if_empty(&mut self, ino: u64) -> Option<u32> {
         let head = self.head_of(ino)?;
         let Use::Head { node } = self.slots.get(head) else { return None };
         if !self.nodes.get(node)?.pieces.is_empty() {
@@ -378,7 +388,7 @@ impl Residency {
         self.index.remove(ino, head);
         self.nodes.remove(node);
         self.inodes.forget(head);
-        self.slots.release(head, cause);
+        self.slots.release(head, self.unsettled.last(ino));
         Some(head)
     }
 

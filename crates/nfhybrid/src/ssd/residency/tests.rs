@@ -44,7 +44,7 @@ fn random_binding_and_unbinding_agrees_with_a_map_of_blocks() {
                 let before = model.len();
                 model.retain(|block, _| !(from..end).contains(block));
                 assert_eq!(gone as usize, before - model.len());
-                residency.forget_if_empty(1, Cause::default());
+                residency.forget_if_empty(1);
             }
             _ => {
                 residency.set_state(1, (from, end), CopyState::Both, &mut changes);

@@ -728,6 +728,38 @@ fn a_slot_that_a_commit_frees_is_another_inodes_once_the_disk_has_the_commit() {
     assert!((3..=ino).all(|ino| ssd.resident(Ino(ino), 0).is_some()));
 }
 
+#[test]
+fn a_slot_of_which_entries_went_for_several_reasons_waits_for_all_of_them() {
+    for overflow in [false, true] {
+        let config = Config { bytes_per_slot: 1 << 20, ..one_section(64 << 10, 32 << 20) };
+        let (device, mut ssd) = formatted(64 << 20, &config);
+        // Entries of the head slot stay where the case is about a further slot.
+        let first = if overflow { 80 } else { 0 };
+        (0..first / 10).for_each(|i| write(&mut ssd, &device, 1, 1, i * 10, 4, CopyState::Both));
+        [first, first + 10].into_iter().for_each(|at| write(&mut ssd, &device, 1, 1, at, 1, CopyState::Ssd));
+        let mut ino = 2;
+        while ssd.has_slots(1) {
+            write(&mut ssd, &device, 1, ino, 0, 1, CopyState::Ssd);
+            ino += 1;
+        }
+        ssd.append_complete(1);
+        let slots = ssd.status().slots_used;
+        // The one until the disk has a commit, the other until the log has an operation.
+        ssd.unbind_on_disk(2, Ino(1), first.into(), 1);
+        ssd.unbind(3, Ino(1), (first + 10).into(), 1);
+        ssd.append_complete(3);
+        seal_all(&mut ssd, &device);
+        check(&ssd);
+        assert_eq!(ssd.status().slots_used, slots, "overflow: {overflow}: a mount may find it in use");
+        assert!(!ssd.has_slots(1));
+        let before = Ssd::open(&device, DiskSide { op: 1, ..DiskSide::default() }).unwrap();
+        assert!(before.ssd.resident(Ino(1), first).is_some(), "overflow: {overflow}");
+        ssd.trim(2);
+        check(&ssd);
+        assert!(ssd.has_slots(1), "overflow: {overflow}");
+    }
+}
+
 /// A device whose bytes in a range cannot be read.
 struct BadRange(Ram, Range<u64>);
 
