@@ -613,6 +613,28 @@ fn what_is_mounted_elsewhere_too_is_unmounted_here_and_said_to_go_on_there() {
 }
 
 #[test]
+fn a_directory_of_a_mount_that_is_mounted_elsewhere_is_named_with_what_takes_it_away() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=64MiB");
+    let (other, dir) = (tempfile::tempdir().unwrap(), mounted.path().join("dir"));
+    std::fs::create_dir(&dir).unwrap();
+    let bound = Command::new("mount").arg("--bind").args([&dir, other.path()]).output().unwrap();
+    assert!(bound.status.success(), "{}", String::from_utf8_lossy(&bound.stderr));
+    let told = mounted.unmount();
+    let refused = bimetal().arg("umount").arg(other.path()).output().unwrap();
+    let other = other.path().canonicalize().unwrap();
+    let ended = Command::new("umount").arg(&other).output().unwrap();
+    for (told, remedy) in [
+        (told, format!("; umount {} ends it", other.display())),
+        (refused, format!("with: umount {}", other.display())),
+    ] {
+        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(told.status.code() == Some(1) && said.contains(&remedy), "{said}");
+    }
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[test]
 fn a_termination_signal_unmounts_and_waits_for_those_who_still_use_it() {
     need_fuse!();
     let home = tempfile::tempdir().unwrap();

@@ -203,9 +203,14 @@ fn install(command: &str) {
     {
         let wanted = format!("{name}@{version}");
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.env_remove("CARGO_TARGET_DIR");
+        cargo.env_remove("CARGO_TARGET_DIR").env("CARGO_PROFILE_DEV_DEBUG", "0");
         // Offline, or with a registry that is down, the program stays missing.
-        let _ = cargo.args(["install", "--quiet", "--locked", "--root"]).arg(tools()).arg(wanted).status();
+        // Not optimized: they run for a moment, and building them so takes as long as a third of the tests.
+        let _ = cargo
+            .args(["install", "--debug", "--quiet", "--locked", "--root"])
+            .arg(tools())
+            .arg(wanted)
+            .status();
     }
 }
 

@@ -115,7 +115,9 @@ impl Joined {
     pub(super) fn recovery(&self, options: Options) -> Recovery<'_> {
         let whole = options.recover == Recover::Whole;
         let &Joined { complete, until, .. } = self;
-        Recovery { records: &self.records, complete, until, whole, beyond: self.beyond.as_deref() }
+        let (others, beyond) = (self.plan.others, self.beyond.as_deref());
+        let was_cut = self.pairing.is_some_and(|pairing| pairing.state == Saved::Recovering);
+        Recovery { records: &self.records, complete, until, whole, others, was_cut, beyond }
     }
 }
 

@@ -220,6 +220,22 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// When the operation was done, in seconds, where it says that.
+    pub fn changed(&self) -> Option<i64> {
+        match *self {
+            Record::Create { at, .. }
+            | Record::Link { at, .. }
+            | Record::Remove { at, .. }
+            | Record::Rename { at, .. }
+            | Record::Truncate { at, .. }
+            | Record::Xattr { at, .. }
+            | Record::Fallocate { at, .. }
+            | Record::Attributes { ctime: at, .. }
+            | Record::Contents { ctime: at, .. } => Some(at.0),
+            Record::Release { .. } | Record::Data { .. } => None,
+        }
+    }
+
     /// Appends the encoding to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = std::mem::take(out);

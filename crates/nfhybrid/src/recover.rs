@@ -19,7 +19,7 @@ use super::core::Core;
 use super::frames::FRAME;
 use super::plan::is_in_memory;
 use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
-use super::unfit::{Made, anothers};
+use super::unfit::Made;
 use super::write::{frame_from, frame_of};
 use crate::ssd::{Record as LogRecord, RecordBody, Run, Ssd};
 use bimetal_base::units::{Ino, SsdBlock};
@@ -41,6 +41,10 @@ pub(super) struct Recovery<'a> {
     pub until: u64,
     /// Contents that cannot be read are left out, with a note, instead of being an error.
     pub whole: bool,
+    /// Something else checked the disk half, or wrote to it, since the log was written.
+    pub others: bool,
+    /// An earlier recovery was cut.
+    pub was_cut: bool,
     /// The log lacks durable records, and whole groups behind them hold these operations.
     pub beyond: Option<&'a [(u64, Bytes)]>,
 }
@@ -64,6 +68,10 @@ impl Shared {
         let changes = changes_in(records);
         let is_left = |record: &LogRecord| record.op > disk_has && record.op <= until;
         let mut made = Made::of(records, until, whole);
+        if log.others {
+            let when = (self.clock.wall().sec, log.was_cut);
+            made.look_for(&mut self.core.lock(), records.iter().filter(|record| is_left(record)), when);
+        }
         // Records that are not whole do not say what was removed since; nor those of which nothing is left to do.
         let tells_names = log.beyond.is_none() && records.iter().any(is_left);
         let mut applied = 0;
@@ -110,11 +118,11 @@ impl Shared {
         match &record.body {
             RecordBody::Operation(bytes) => {
                 let operation = Record::decode(bytes, op)?;
-                let is_anothers = made.concerns_another(&mut self.core.lock(), &operation);
+                let unlike = made.concerns_unlike(&mut self.core.lock(), &operation);
                 made.see(&operation, op);
-                let applied = match is_anothers {
-                    true => Err(anothers()),
-                    false => self.applied(op, |core| self.apply(core, op, &operation, sizes)),
+                let applied = match unlike {
+                    Some(unlike) => Err(unlike.error()),
+                    None => self.applied(op, |core| self.apply(core, op, &operation, sizes)),
                 };
                 match applied {
                     Err(error) if made.leaves_out(&error) => {
@@ -128,9 +136,10 @@ impl Shared {
                 let fresh =
                     UncommittedBinding { ino: *ino, file_block: *file_block, run: *run, size: inode.size };
                 let is_complete = op <= complete;
-                let copied = match is_complete && made.is_another(&mut self.core.lock(), ino.0) {
-                    true => Err(anothers()),
-                    false => {
+                let unlike = made.unlike(&mut self.core.lock(), ino.0).filter(|_| is_complete);
+                let copied = match unlike {
+                    Some(unlike) => Err(unlike.error()),
+                    None => {
                         fresh.parts((self.part_bytes() / self.ssd_block_bytes) as u32).try_for_each(|part| {
                             self.applied(op, |core| match is_complete {
                                 true => self.copy_if_it_fits(core, op, part, made.is_whole(), sizes),
@@ -149,9 +158,8 @@ impl Shared {
                         made.leave_out_contents(&mut core, *ino, &error);
                         Ok(())
                     }
-                    copied => copied.map_err(|error| {
-                        self.unfit(error, &format!("bringing to it what only the SSD has of inode {ino}"), op)
-                    }),
+                    copied => copied
+                        .map_err(|error| self.unfit(error, &format!("bringing contents to inode {ino}"), op)),
                 }
             }
         }

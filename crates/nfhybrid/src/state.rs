@@ -335,6 +335,8 @@ pub struct Plan {
     pub given_up: Option<u32>,
     /// What the SSD caches counts.
     pub cached: bool,
+    /// Something else checked the disk half, or wrote to it, since the log was written.
+    pub others: bool,
     /// What should be told.
     pub notes: Vec<String>,
 }
@@ -382,6 +384,7 @@ fn judge_alone(disk: &DiskSays, word: Word) -> Result<Plan> {
             _ => Some(pairing.epoch as u32),
         }),
         cached: false,
+        others: false,
         notes: note.into_iter().collect(),
     };
     match disk.pairing {
@@ -427,6 +430,7 @@ fn judge_both(disk: &DiskSays, ssd: &SsdSays, word: Word) -> Result<Plan> {
         draw: word.draw,
         given_up: Some(ssd.seen.epoch as u32),
         cached: false,
+        others: false,
         notes: vec![why],
     };
     let asked = word.recover == Recover::Disk;
@@ -509,6 +513,7 @@ fn replayed(pairing: Option<Pairing>, ssd: &SsdSays, bond: &Bond, word: Word) ->
         draw: word.draw,
         given_up: None,
         cached: notes.is_empty(),
+        others: matches!(bond, Bond::LogOnly(_)),
         notes,
     }
 }

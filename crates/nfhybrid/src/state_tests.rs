@@ -186,12 +186,20 @@ fn a_disk_that_was_checked_or_written_meanwhile_costs_the_cached_data_only() {
     for (identity, cached) in found {
         let found = DiskSays { identity, ..disk(Ok(pairing(Saved::LogOpen))) };
         let plan = judge(&found, Some(&SsdSays { holds: true, ..ssd() }), SILENT).unwrap();
-        assert_eq!((plan.phase, plan.cached), (Phase::Replaying, cached));
+        assert_eq!((plan.phase, plan.cached, plan.others), (Phase::Replaying, cached, !cached));
     }
 }
 
 fn state(phase: Phase) -> State {
-    State::new(&Plan { phase, epoch: EPOCH, draw: 7, given_up: None, cached: true, notes: Vec::new() })
+    State::new(&Plan {
+        phase,
+        epoch: EPOCH,
+        draw: 7,
+        given_up: None,
+        cached: true,
+        others: false,
+        notes: Vec::new(),
+    })
 }
 
 const PHASES: [Phase; 6] =
@@ -261,8 +269,15 @@ fn a_failed_disk_ends_changes_and_an_ended_mount_ends_everything() {
 #[test]
 fn each_mount_of_both_halves_draws_the_epoch_anew_and_the_ssd_hears_what_the_disk_said_before() {
     let counted = 3 << 32 | 17;
-    let plan =
-        |phase, epoch| Plan { phase, epoch, draw: 99, given_up: None, cached: true, notes: Vec::new() };
+    let plan = |phase, epoch| Plan {
+        phase,
+        epoch,
+        draw: 99,
+        given_up: None,
+        cached: true,
+        others: false,
+        notes: Vec::new(),
+    };
     for phase in [Phase::Replaying, Phase::Rejoining] {
         let mut state = State::new(&plan(phase, counted));
         assert_eq!(state.epoch(), counted, "the disk says what it said until everything is there");

@@ -14,10 +14,11 @@ use super::ssd::{Record as LogRecord, RecordBody};
 use bimetal_base::error::shown;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_ext4::{Create, ROOT_INO};
+use bimetal_ext4::{Create, Inode, ROOT_INO};
 use bimetal_vfs::{Kind, Rename};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Where e2fsck puts what has no name.
 const FOUND: &[u8] = b"lost+found";
@@ -30,9 +31,58 @@ pub(super) const LEFT_OUT: &str = "left out, as it does not fit the disk half";
 /// So many operations that were left out are named; the rest is counted.
 const NAMED: u64 = 20;
 
-/// An operation is about an inode that the disk half has another under the number of.
-pub(super) fn anothers() -> Error {
-    Error::Mismatch("the disk half has another file under that number".into())
+/// What the disk half has in the place of an inode that the log is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unlike {
+    /// Another one.
+    Another,
+    /// Another one has the name.
+    AnothersName,
+    /// None, since something else changed it. (A file without a name that was open may go on being written to, and is freed by
+    /// whoever finds it.)
+    Gone,
+}
+
+impl Unlike {
+    /// What to say of it.
+    pub fn error(self) -> Error {
+        Error::Mismatch(match self {
+            Unlike::Another => "the disk half has another file under that number".into(),
+            Unlike::AnothersName => "the disk half has another file under that name".into(),
+            Unlike::Gone => "the disk half has no file under that number any more: e2fsck took it away, resize2fs gave it another, or \
+                             it had no name left when the volume stopped"
+                .into(),
+        })
+    }
+}
+
+/// Whether an operation changes no more than attributes, or a size, of an inode.
+fn is_slight(record: &Record) -> bool {
+    matches!(
+        record,
+        Record::Attributes { .. } | Record::Truncate { .. } | Record::Xattr { .. } | Record::Fallocate { .. }
+    )
+}
+
+/// Whether an inode, and no directory, in which others are made and removed, was changed in these seconds.
+fn changed_in(inode: &Inode, since: Option<&Range<i64>>) -> bool {
+    inode.kind() != Kind::Dir && since.is_some_and(|since| since.contains(&inode.ctime.sec))
+}
+
+/// The inode that an operation is about, and another; making one says itself what number it has, and freeing one looks for itself.
+fn concerned(record: &Record) -> [Option<u64>; 2] {
+    match *record {
+        Record::Create { parent, .. } | Record::Remove { parent, .. } => [Some(parent), None],
+        Record::Link { ino, parent, .. } => [Some(ino), Some(parent)],
+        Record::Rename { from, to, .. } => [Some(from), Some(to)],
+        Record::Release { .. } => [None, None],
+        Record::Attributes { ino, .. }
+        | Record::Truncate { ino, .. }
+        | Record::Xattr { ino, .. }
+        | Record::Fallocate { ino, .. }
+        | Record::Data { ino, .. }
+        | Record::Contents { ino, .. } => [Some(ino), None],
+    }
 }
 
 /// What the log has said so far of the inodes it makes, and what of it was left out.
@@ -41,19 +91,33 @@ pub(super) struct Made {
     whole: bool,
     /// Which use of its number an inode is.
     generations: FxHashMap<u64, u32>,
+    /// Seconds after the last operation, where something else changed the disk half then.
+    since: Option<Range<i64>>,
+    /// Inodes that the log is about and that the disk half did not have as they were before it was run.
+    strange: FxHashMap<u64, Unlike>,
     /// Their names, where what does not fit is left out.
     names: BTreeMap<u64, Vec<(u64, Vec<u8>)>>,
     /// Whose names these are.
     inodes: FxHashMap<(u64, Vec<u8>), u64>,
     left_out: u64,
+    /// Inodes of which it was told that their contents were left out.
+    told: FxHashSet<u64>,
 }
 
 impl Made {
     /// What is known of inodes before the first of these: what is said later of those that the log does not make, up to the
     /// operation that counts last.
     pub fn of(records: &[LogRecord], until: u64, whole: bool) -> Made {
-        let (generations, names, inodes) = Default::default();
-        let mut made = Made { whole, generations, names, inodes, left_out: 0 };
+        let mut made = Made {
+            whole,
+            generations: FxHashMap::default(),
+            since: None,
+            strange: FxHashMap::default(),
+            names: BTreeMap::new(),
+            inodes: FxHashMap::default(),
+            left_out: 0,
+            told: FxHashSet::default(),
+        };
         let mut seen = FxHashSet::default();
         for record in records.iter().filter(|record| record.op <= until) {
             let RecordBody::Operation(bytes) = &record.body else { continue };
@@ -66,6 +130,64 @@ impl Made {
             }
         }
         made
+    }
+
+    /// Notes which inodes that these records are about the disk half has others in the place of, at time `now`; and, unless an earlier
+    /// recovery was cut, which may have freed them itself, which it does not have before they are run. What is freed in the end needs
+    /// none; nor do attributes and sizes alone, as of a file without a name that somebody had open, but they are told.
+    pub fn look_for<'a>(
+        &mut self,
+        core: &mut Core,
+        records: impl Iterator<Item = &'a LogRecord> + Clone,
+        (now, was_cut): (i64, bool),
+    ) {
+        let changed = |record: &LogRecord| match &record.body {
+            RecordBody::Operation(bytes) => Record::decode(bytes, record.op).ok()?.changed(),
+            RecordBody::Fresh { .. } => None,
+        };
+        self.since = records.clone().filter_map(changed).max().map(|newest| newest + 1..now + 1);
+        let (mut made, mut slight) = (FxHashSet::default(), FxHashSet::default());
+        for record in records {
+            let (concerned, is_slight) = match &record.body {
+                // Contents of a file without a name: nobody can miss them.
+                RecordBody::Fresh { inode, .. } if inode.nlink == 0 => continue,
+                RecordBody::Fresh { ino, .. } => ([Some(ino.0), None], false),
+                RecordBody::Operation(bytes) => match Record::decode(bytes, record.op) {
+                    Ok(Record::Release { ino }) => {
+                        slight.remove(&ino);
+                        self.strange.remove(&ino);
+                        continue;
+                    }
+                    Ok(operation) => {
+                        if let Record::Create { ino, .. } = operation {
+                            made.insert(ino);
+                        }
+                        (concerned(&operation), is_slight(&operation))
+                    }
+                    Err(_) => continue,
+                },
+            };
+            for ino in concerned.into_iter().flatten().filter(|ino| !made.contains(ino)) {
+                match core.ext4.inode(Ino(ino)) {
+                    Err(Error::Stale | Error::NotFound) if was_cut => {}
+                    Err(Error::Stale | Error::NotFound) if is_slight => drop(slight.insert(ino)),
+                    Err(Error::Stale | Error::NotFound) => drop(self.strange.insert(ino, Unlike::Gone)),
+                    // All of an image that mke2fs filled are of generation 0, and so is what debugfs makes.
+                    Ok(inode) if inode.generation == 0 && changed_in(inode, self.since.as_ref()) => {
+                        self.strange.insert(ino, Unlike::Another);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        slight.retain(|ino| !self.strange.contains_key(ino));
+        if let Some(first) = slight.iter().min() {
+            core.aftermath.note(format!(
+                "attributes and sizes that the log has of {} inodes ({first} the first) were dropped, as the disk half does not have them any \
+                 more: e2fsck took them away, or they had no name left when the volume stopped",
+                slight.len()
+            ));
+        }
     }
 
     /// Whether what does not fit is left out, instead of being an error.
@@ -87,7 +209,12 @@ impl Made {
     /// Contents that only the SSD has are left out.
     pub fn leave_out_contents(&mut self, core: &mut Core, ino: Ino, why: &Error) {
         self.left_out += 1;
-        core.aftermath.lose(ino, format!("what only the SSD has of it was {LEFT_OUT}: {why}"));
+        // What has the number has the name.
+        if self.unlike(core, ino.0).is_none() {
+            core.aftermath.lose(ino, format!("what only the SSD has of it was {LEFT_OUT}: {why}"));
+        } else if self.told.insert(ino.0) {
+            core.aftermath.note(format!("what only the SSD has of inode {ino} was {LEFT_OUT}: {why}"));
+        }
     }
 
     /// The next operation of the log, whether the disk has it or not.
@@ -95,6 +222,7 @@ impl Made {
         match *record {
             Record::Create { parent, name, ino, generation, .. } => {
                 self.generations.insert(ino, generation);
+                self.strange.remove(&ino);
                 for old in self.names.remove(&ino).into_iter().flatten() {
                     self.inodes.remove(&old);
                 }
@@ -147,28 +275,37 @@ impl Made {
         Some(ino)
     }
 
-    /// Whether the disk half has another inode under a number than the one that the log made.
-    pub fn is_another(&self, core: &mut Core, ino: u64) -> bool {
-        let is_other =
-            |generation: &u32| core.ext4.inode(Ino(ino)).is_ok_and(|inode| inode.generation != *generation);
-        self.generations.get(&ino).is_some_and(is_other)
+    /// What the disk half has in the place of an inode that the log is about, if it is not that.
+    pub fn unlike(&self, core: &mut Core, ino: u64) -> Option<Unlike> {
+        if let Some(unlike) = self.strange.get(&ino) {
+            return Some(*unlike);
+        }
+        let generation = self.generations.get(&ino)?;
+        let is_other = core.ext4.inode(Ino(ino)).is_ok_and(|inode| inode.generation != *generation);
+        is_other.then_some(Unlike::Another)
     }
 
-    /// Whether an operation is about such a one.
-    pub fn concerns_another(&self, core: &mut Core, record: &Record) -> bool {
-        let (one, other) = match *record {
-            Record::Create { parent, .. } | Record::Remove { parent, .. } => (parent, None),
-            Record::Link { ino, parent, .. } => (ino, Some(parent)),
-            Record::Rename { from, to, .. } => (from, Some(to)),
-            Record::Release { ino }
-            | Record::Attributes { ino, .. }
-            | Record::Truncate { ino, .. }
-            | Record::Xattr { ino, .. }
-            | Record::Fallocate { ino, .. }
-            | Record::Data { ino, .. }
-            | Record::Contents { ino, .. } => (ino, None),
+    /// The same of those that an operation is about.
+    pub fn concerns_unlike(&self, core: &mut Core, record: &Record) -> Option<Unlike> {
+        let unlike = concerned(record).into_iter().flatten().find_map(|ino| self.unlike(core, ino));
+        unlike.or_else(|| self.takes_anothers_name(core, record))
+    }
+
+    /// Whether an operation takes away a name that was given to another file since: one that was changed after all that the log has.
+    fn takes_anothers_name(&self, core: &mut Core, record: &Record) -> Option<Unlike> {
+        self.since.as_ref()?;
+        let names = match *record {
+            Record::Remove { parent, name, .. } => [Some((parent, name)), None],
+            Record::Rename { from, name, to, new_name, .. } => [Some((from, name)), Some((to, new_name))],
+            _ => [None, None],
         };
-        self.is_another(core, one) || other.is_some_and(|ino| self.is_another(core, ino))
+        let is_anothers = |(dir, name): (u64, &[u8])| {
+            let Ok(Some((ino, _))) = core.ext4.lookup(Ino(dir), name) else { return false };
+            // What the log makes is known by its generation.
+            !self.generations.contains_key(&ino.0)
+                && core.ext4.inode(ino).is_ok_and(|inode| changed_in(inode, self.since.as_ref()))
+        };
+        names.into_iter().flatten().any(is_anothers).then_some(Unlike::AnothersName)
     }
 
     /// An operation is left out.
@@ -188,7 +325,7 @@ impl Made {
         for (&ino, names) in &self.names {
             // One that could not be renamed is there, under the name it had.
             let has_name = core.ext4.inode(Ino(ino)).is_ok_and(|inode| inode.nlink > 0);
-            if has_name && !self.is_another(core, ino) {
+            if has_name && self.unlike(core, ino).is_none() {
                 continue;
             }
             for (parent, name) in names {
@@ -201,7 +338,7 @@ impl Made {
     /// The nearest directory that the disk half has, and the way from it.
     fn path(&self, core: &mut Core, mut parent: u64, name: &[u8]) -> (Ino, String) {
         let (mut path, mut seen) = (shown(name), FxHashSet::default());
-        while (core.ext4.inode(Ino(parent)).is_err() || self.is_another(core, parent))
+        while (core.ext4.inode(Ino(parent)).is_err() || self.unlike(core, parent).is_some())
             && seen.insert(parent)
             && let Some((above, name)) = self.names.get(&parent).and_then(|names| names.first())
         {

@@ -46,6 +46,13 @@ impl Umount {
     pub fn run(&self) -> Result<ExitCode> {
         let place = whole(&self.mountpoint)?;
         let mounted = ours(&place)?;
+        if !mounted.whole && !self.no_wait {
+            let place = place.display();
+            return Err(Error::invalid(format!(
+                "{place}: a directory of a mount is mounted here by itself, where its server cannot be asked when it is done; nothing \
+                 was unmounted; take it away with: umount {place}, or with --no-wait"
+            )));
+        }
         let mut dead = is_dead(&place);
         let server = match self.no_wait || dead {
             true => None,
@@ -68,12 +75,12 @@ impl Umount {
             }
             _ => why,
         })?;
-        if let Some(other) = mounted.elsewhere.first().filter(|_| server.is_some()) {
+        if let Some((other, is_whole)) = mounted.elsewhere.first().filter(|_| server.is_some()) {
+            let (other, command) = (other.display(), if *is_whole { "bimetal umount" } else { "umount" });
+            let what = if *is_whole { "the same" } else { "a directory of it" };
             return Err(Error::invalid(format!(
-                "{} is unmounted, but its server goes on: the same is mounted on {}, too; bimetal umount {} ends it",
+                "{} is unmounted, but its server goes on: {what} is mounted on {other}, too; {command} {other} ends it",
                 place.display(),
-                other.display(),
-                other.display()
             )));
         }
         if let Some(server) = server {

@@ -19,6 +19,8 @@ struct MountLine {
     kind: String,
     source: PathBuf,
     at: String,
+    /// All of it is mounted, not a directory of it alone.
+    whole: bool,
     read_only: bool,
 }
 
@@ -132,8 +134,10 @@ pub struct MountedAt {
     pub source: String,
     /// Nothing can be changed through it.
     pub read_only: bool,
-    /// Where else the same is mounted: `mount --bind` shows it there, too.
-    pub elsewhere: Vec<PathBuf>,
+    /// All of it is, not a directory of it alone, as `mount --bind` does.
+    pub whole: bool,
+    /// Where else the same, or a directory of it, is mounted, and whether that is all of it; what is comes first.
+    pub elsewhere: Vec<(PathBuf, bool)>,
 }
 
 /// What is mounted on `place`, an absolute path without links: the last of several.
@@ -141,13 +145,16 @@ pub fn mounted_at(place: &Path) -> Option<MountedAt> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let all: Vec<MountLine> = table.lines().rev().filter_map(parse_mount).collect();
     let here = all.iter().position(|mount| Path::new(&mount.at) == place)?;
-    let MountLine { number, kind, source, read_only, .. } = &all[here];
+    let MountLine { number, kind, source, read_only, whole, .. } = &all[here];
     let others = all.iter().enumerate().filter(|(index, mount)| *index != here && mount.number == *number);
+    let mut elsewhere: Vec<_> = others.map(|(_, mount)| (PathBuf::from(&mount.at), mount.whole)).collect();
+    elsewhere.sort_by_key(|(_, whole)| !whole);
     Some(MountedAt {
         kind: kind.clone(),
         source: source.to_string_lossy().into_owned(),
         read_only: *read_only,
-        elsewhere: others.map(|(_, mount)| PathBuf::from(&mount.at)).collect(),
+        whole: *whole,
+        elsewhere,
     })
 }
 
@@ -156,12 +163,13 @@ fn parse_mount(line: &str) -> Option<MountLine> {
     let (front, back) = line.split_once(" - ")?;
     let mut front = front.split(' ').skip(2);
     let number = place::parse_number(front.next()?);
-    let at = unescape(front.nth(1)?);
+    let whole = front.next()? == "/";
+    let at = unescape(front.next()?);
     let mut back = back.split(' ');
     let kind = unescape(back.next()?);
     let source = unescape(back.next()?).into();
     let read_only = back.next().unwrap_or_default().split(',').any(|option| option == "ro");
-    Some(MountLine { number, kind, source, at, read_only })
+    Some(MountLine { number, kind, source, at, whole, read_only })
 }
 
 /// Blanks and backslashes are octal in the kernel's tables.

@@ -140,7 +140,9 @@ pub fn check(plan: &Plan, progress: &dyn Fn(&'static str)) -> Result<Findings> {
         findings.note_what_stays(plan);
         return Ok(findings);
     };
-    if was_clean {
+    // Somebody else may have replayed the journal of one that was not left in order.
+    let disk: Arc<dyn BlockDevice> = halves.disk.clone();
+    if was_clean || !plan.repair && Ext4::look(&disk).is_ok_and(|look| !look.identity.in_use) {
         progress("e2fsck looks at the disk half");
         halves.e2fsck(&["-f", "-n"], &mut findings)?;
     } else if !plan.repair {
@@ -311,7 +313,7 @@ impl Halves {
                  {disk}`. {anew}"
             ),
         };
-        findings.problem(LOG, format!("The SSD half cannot be opened: {why}. {cost}."), held.is_some());
+        findings.problem(LOG, format!("The SSD half cannot be opened: {why}. {cost}."), false);
     }
 
     /// [`Halves::try_out`]; a disk half that is damaged in the way of it is repaired first, if it may be.

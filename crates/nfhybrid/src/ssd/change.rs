@@ -62,7 +62,10 @@ impl Ssd {
         let slots = &self.residency.slots;
         let is_known = self.residency.head_of(ino.0).is_some();
         let is_taken = is_known || slots.free_for_inodes() > 0 && self.has_memory(1);
-        if slots.free.len() < SLOTS_OF_A_BIND || !is_taken {
+        let log = &self.log;
+        let unbinding = self.residency.unsettled.last(ino.0);
+        let unbinding = unbinding.of_disk(|cause| log.is_settled(cause.op, cause.on_disk));
+        if slots.spare() < SLOTS_OF_A_BIND + u32::from(unbinding.is_some()) || !is_taken {
             self.data[section].section.release(at, run.len);
             return Err(Error::NoSpace("the SSD's inode table"));
         }
@@ -71,6 +74,7 @@ impl Ssd {
         let floor = self.data[section].section.range().start;
         let bound = self.residency.bind(ino.0, packed, piece, floor);
         let (slot, head) = bound.expect("so many slots are free");
+        unbinding.into_iter().for_each(|cause| self.residency.slots.owe(cause));
         self.log_bind(op, ino.0, piece.in_slot(slot), head, packed, sums);
         self.settle(ino.0, range, &changes);
         self.take_block(section, at, sums);
@@ -417,7 +421,7 @@ impl Ssd {
 
     fn free_settled(&mut self) {
         let log = &self.log;
-        self.residency.slots.free_released(|cause| log.is_settled(cause.op, cause.on_disk));
+        self.residency.free_settled(|cause| log.is_settled(cause.op, cause.on_disk));
         let free = |freed: &Freed| {
             freed.batch <= log.durable_batch() && log.is_settled(freed.cause.op, freed.cause.on_disk)
         };

@@ -12,6 +12,10 @@
 //! overflow        0                 head slot          entries in the slot
 //! ```
 //!
+//! An entry that an operation unbinds is there again for a mount that does not have the operation, beside what was bound since and
+//! counts whatever happens. So its place in the slot stays taken until that is settled ([`Slots::entry_waits`]): a mount finds room
+//! for both.
+//!
 //! Memory: 8 bytes for each 409 slots of the table, and a page (10 bytes a slot) for each of these stretches with a
 //! slot in use. Slots are taken from the lowest on, so stretches fill up.
 
@@ -20,6 +24,8 @@ use super::bits::{Bits, Pool};
 use super::pages::Page;
 use super::sector::{SECTOR_PAYLOAD, SECTORS_PER_BLOCK};
 use super::unsettled::Last;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use zerocopy::FromZeros;
 
@@ -70,6 +76,14 @@ pub(super) struct Slots {
     count: u32,
     /// Slots that are free once what took their entries away is settled: until then a mount may find them in use.
     released: VecDeque<(Last, u32)>,
+    /// Entries that left their slots, in order: why, and the slot. Those that wait for the disk are by themselves, so that the others
+    /// do not wait for them.
+    waiting: [VecDeque<(Cause, u32)>; 2],
+    /// How many of these each slot has.
+    waiting_in: FxHashMap<u32, u8>,
+    /// Binds to inodes of which a commit unbinds something: without it a bind may lie in the middle of what is there again, which is
+    /// an entry more, and perhaps a slot. So many free slots are left alone.
+    owed: VecDeque<Cause>,
     /// Free slots that new inodes may not take: cutting pieces of old ones must go on.
     reserve: u32,
     pub(super) head_entries: u8,
@@ -96,6 +110,9 @@ impl Slots {
             free: Pool::full(count),
             count,
             released: VecDeque::new(),
+            waiting: Default::default(),
+            waiting_in: FxHashMap::default(),
+            owed: VecDeque::new(),
             reserve: (count / 64).clamp(SLOTS_OF_A_BIND - 1, 1024),
             head_entries,
             overflow_entries,
@@ -125,7 +142,17 @@ impl Slots {
 
     /// Slots that new inodes may take.
     pub(super) fn free_for_inodes(&self) -> u32 {
-        self.free.len().saturating_sub(self.reserve)
+        self.spare().saturating_sub(self.reserve)
+    }
+
+    /// Free slots that can be taken.
+    pub(super) fn spare(&self) -> u32 {
+        self.free.len().saturating_sub(self.owed.len() as u32)
+    }
+
+    /// Something was bound to an inode of which this unbinds something.
+    pub(super) fn owe(&mut self, cause: Cause) {
+        self.owed.push_back(cause);
     }
 
     pub(super) fn per_block(&self) -> u32 {
@@ -226,7 +253,31 @@ impl Slots {
             Use::Overflow { .. } => self.overflow_entries,
             _ => self.head_entries,
         };
-        all - self.entries(slot)
+        let waiting = self.waiting_in.get(&slot).copied().unwrap_or(0);
+        all.saturating_sub(self.entries(slot) + waiting)
+    }
+
+    /// An entry that left a slot is there again for a mount that does not have what made it leave.
+    pub(super) fn entry_waits(&mut self, slot: u32, cause: Cause) {
+        self.waiting[usize::from(cause.on_disk)].push_back((cause, slot));
+        *self.waiting_in.entry(slot).or_default() += 1;
+    }
+
+    /// The place of what waited for what is settled can be taken.
+    fn free_entries(&mut self, is_settled: impl Fn(Cause) -> bool) -> SmallVec<[u32; 4]> {
+        let mut with_room = SmallVec::new();
+        for waiting in &mut self.waiting {
+            while let Some((_, slot)) = waiting.pop_front_if(|(cause, _)| is_settled(*cause)) {
+                with_room.push(slot);
+                if let Some(count) = self.waiting_in.get_mut(&slot) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.waiting_in.remove(&slot);
+                    }
+                }
+            }
+        }
+        with_room
     }
 
     /// Gives a slot back, which is free once all of its inode is settled; at once where there is nothing to wait for.
@@ -246,16 +297,22 @@ impl Slots {
         self.changed(slot);
     }
 
-    /// Frees what was released with what is settled, in order.
-    pub(super) fn free_released(&mut self, is_settled: impl Fn(Cause) -> bool) {
+    /// Frees what waited for what is settled, in order; the slots with a place that can be taken now.
+    pub(super) fn free_settled(&mut self, is_settled: impl Fn(Cause) -> bool) -> SmallVec<[u32; 4]> {
+        let with_room = self.free_entries(&is_settled);
+        while self.owed.pop_front_if(|cause| is_settled(*cause)).is_some() {}
         while let Some((_, slot)) = self.released.pop_front_if(|(last, _)| !last.waits(&is_settled)) {
             self.free.insert(slot);
         }
+        with_room
     }
 
     /// Bytes that what waits takes.
     pub(super) fn released_bytes(&self) -> usize {
         self.released.capacity() * size_of::<(Last, u32)>()
+            + self.waiting.iter().map(VecDeque::capacity).sum::<usize>() * size_of::<(Cause, u32)>()
+            + self.owed.capacity() * size_of::<Cause>()
+            + self.waiting_in.capacity() * (size_of::<(u32, u8)>() + 1)
     }
 
     /// Whether a slot waits for what released it.

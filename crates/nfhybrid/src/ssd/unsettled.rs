@@ -29,6 +29,12 @@ impl Last {
         self.kept == 0 && self.on_disk == 0
     }
 
+    /// The last that counts once the disk has it, if that is not settled.
+    pub(super) fn of_disk(self, is_settled: impl Fn(Cause) -> bool) -> Option<Cause> {
+        let cause = Cause { op: self.on_disk, on_disk: true };
+        (cause.op > 0 && !is_settled(cause)).then_some(cause)
+    }
+
     /// Whether one of them is not settled.
     pub(super) fn waits(self, is_settled: impl Fn(Cause) -> bool) -> bool {
         let causes = [Cause::of(self.kept), Cause { op: self.on_disk, on_disk: true }];

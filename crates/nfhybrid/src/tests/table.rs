@@ -245,6 +245,55 @@ fn eviction_forgets_nothing_that_a_crash_brings_back() {
     }
 }
 
+/// A commit under way has bound new contents of a stretch that was fsynced before it. An fsync overwrites the middle of that, and the
+/// slot of the file is full: the rest moves to another. The power goes when the log has that and not the end of the fsync.
+#[test]
+fn what_moved_is_there_only_if_what_bound_it_is() {
+    let config = ssd::Config { log_bytes: 64 << 10, ..ssd::Config::default() };
+    let options = ["-b", "4096", "-N", "3000", "-J", "size=8"];
+    let Some((disk, ssd)) = halves_with(48, 16, &config, &options) else { return };
+    let (images, act) = (Images::default(), Arc::<Mutex<Option<Act>>>::default());
+    let keeps: Arc<AtomicBool> = Arc::default();
+    let cuts = Cuts { halves: [disk.clone(), ssd.clone()], is_ssd: true, images: images.clone() };
+    let on_ssd = Arc::new(When { plain: ssd.clone(), cuts, keeps: keeps.clone() });
+    let is_it: fn(&Request) -> bool = |request| matches!(request, Request::Flush);
+    let on_disk = Arc::new(Meanwhile { inner: disk.clone(), act: act.clone(), is_it });
+    let fs = Arc::new(NfHybrid::open(on_disk, Some(on_ssd), manual()).unwrap());
+    let mut file = Walked { ino: create(&fs, "file", b""), named: true, versions: vec![noise(1, 60 * 4096)] };
+    assert_eq!(write(&fs, file.ino, 0, &noise(1, 60 * 4096)).unwrap(), 60 * 4096);
+    fs.commit().unwrap();
+    for hole in [2, 4, 6, 8, 10] {
+        fs.fallocate(file.ino, hole * 4096, 4096, Fallocate::Punch).unwrap();
+        file.change(|bytes| bytes[hole as usize * 4096..][..4096].fill(0));
+    }
+    fs.commit().unwrap();
+    file.write(&fs, 20 * 4096, &noise(2, 20 * 4096));
+    fsync(&fs, file.ino);
+    file.is_durable();
+    file.write(&fs, 20 * 4096, &noise(3, 20 * 4096));
+    let (at_fs, ino, keep) = (fs.clone(), file.ino, keeps.clone());
+    *act.lock().unwrap() = Some(Box::new(move || {
+        assert_eq!(write(&at_fs, ino, 28 * 4096, &noise(4, 4 * 4096)).unwrap(), 4 * 4096);
+        for number in 0..200 {
+            create(&at_fs, &format!("n{number}"), b"");
+        }
+        keep.store(true, Ordering::Relaxed);
+        fsync(&at_fs, ino);
+        keep.store(false, Ordering::Relaxed);
+    }));
+    fs.commit().unwrap();
+    file.change(|bytes| bytes[28 * 4096..32 * 4096].copy_from_slice(&noise(4, 4 * 4096)));
+    assert!(act.lock().unwrap().is_none(), "nothing was done in the commit");
+    let files = Files::from([("file".to_string(), file)]);
+    let cuts = std::mem::take(&mut *images.lock().unwrap());
+    assert!(cuts.len() > 4, "{}", cuts.len());
+    for (number, images) in cuts.into_iter().enumerate() {
+        check_cut(images, &files, &format!("cut {number}"));
+    }
+    Arc::into_inner(fs).unwrap().shutdown().unwrap();
+    check_disk(&disk);
+}
+
 #[test]
 fn whatever_is_done_to_an_ssd_whose_inode_table_is_full_what_was_promised_is_there() {
     let seeds = std::env::var("TABLE").map_or(0..8, |text| {

@@ -216,6 +216,134 @@ fn another_file_under_a_number_of_the_log_gets_nothing_of_it() {
     }
 }
 
+/// What mke2fs fills an image with has generation 0, and so has what debugfs puts in its place.
+#[test]
+fn another_file_without_a_generation_is_known_by_when_it_was_changed() {
+    let Some((disk, _)) = halves(32, 16) else { return };
+    let plain = tempfile::tempdir().unwrap();
+    std::fs::write(plain.path().join("old"), noise(1, 20_000)).unwrap();
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(disk.info().size_bytes).unwrap();
+    let made = Command::new("/usr/sbin/mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-d"])
+        .args([plain.path(), image.path()])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let disk = Arc::new(Ram::from_bytes("disk", std::fs::read(image.path()).unwrap()));
+    let ssd = Arc::new(Ram::new("ssd", 16 << 20));
+    volume::join_devices(disk.clone(), ssd.clone(), &ssd::Config::default()).unwrap();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let ino = fs.lookup(ROOT_INO, b"old").unwrap().ino;
+    assert_eq!(write(&fs, ino, 4096, &noise(3, 4096)).unwrap(), 4096);
+    fsync(&fs, ino);
+    fs.abandon();
+    // A repair alone changes nothing.
+    let [repaired, own] = [changed(&disk, &[], &[&["/usr/sbin/e2fsck", "-fy"]]), ssd.clone()];
+    let own = Arc::new(Ram::from_bytes("ssd", own.image()));
+    let fs = open(&repaired, Some(&own), manual()).unwrap();
+    assert!(contents(&fs, "old")[4096..8192] == noise(3, 4096));
+    fs.shutdown().unwrap();
+    let foreign = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(foreign.path(), noise(4, 60_000)).unwrap();
+    let program = format!("write {} foreign", foreign.path().display());
+    let disk = behind_its_back(&behind_its_back(&disk, "rm old"), &program);
+    let fs = refused_then_whole(&disk, &ssd, &["has another file under that number"]);
+    assert_eq!(fs.lookup(ROOT_INO, b"foreign").unwrap().ino, ino, "the case that this is a test of");
+    assert!(contents(&fs, "foreign") == noise(4, 60_000));
+    fs.shutdown().unwrap();
+    check_disk(&disk);
+}
+
+/// Somebody had a file open that had no name: e2fsck between a crash and the mount is no reason to refuse anything.
+#[test]
+fn a_volume_that_e2fsck_looked_at_after_a_crash_is_whole() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let [file, scratch] = ["file", "scratch"].map(|name| create(&fs, name, &noise(1, 20_000)));
+    fs.unlink(ROOT_INO, b"scratch").unwrap();
+    fs.commit().unwrap();
+    fs.setattr(scratch, &SetAttr { size: Some(100_000), ..SetAttr::default() }).unwrap();
+    fs.fallocate(scratch, 0, 8192, Fallocate::Punch).unwrap();
+    assert_eq!(write(&fs, file, 4096, &noise(2, 4096)).unwrap(), 4096);
+    fs.rename(ROOT_INO, b"file", ROOT_INO, b"new", Rename::Replace).unwrap();
+    fsync(&fs, file);
+    fs.abandon();
+    std::thread::sleep(Duration::from_millis(1100));
+    let disk = changed(&disk, &[], &[&["/usr/sbin/e2fsck", "-fy"]]);
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(contents(&fs, "new")[4096..8192] == noise(2, 4096));
+    fs.shutdown().unwrap();
+    check_disk(&disk);
+}
+
+#[test]
+fn a_name_that_is_anothers_now_is_neither_removed_nor_replaced() {
+    for case in ["remove", "replace", "move", "move onto"] {
+        let Some((disk, ssd)) = halves(32, 16) else { return };
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let [_, other] = ["name", "other"].map(|name| create(&fs, name, &noise(1, 20_000)));
+        fs.commit().unwrap();
+        match case {
+            "remove" => fs.unlink(ROOT_INO, b"name").unwrap(),
+            "replace" => fs.rename(ROOT_INO, b"other", ROOT_INO, b"name", Rename::Replace).unwrap(),
+            "move" => fs.rename(ROOT_INO, b"name", ROOT_INO, b"new", Rename::Replace).unwrap(),
+            _ => {
+                fs.unlink(ROOT_INO, b"name").unwrap();
+                fs.rename(ROOT_INO, b"other", ROOT_INO, b"name", Rename::Replace).unwrap();
+            }
+        }
+        fsync(&fs, other);
+        fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
+        fs.abandon();
+        let foreign = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(foreign.path(), noise(4, 60_000)).unwrap();
+        let program = format!("write {} name", foreign.path().display());
+        let disk = behind_its_back(&behind_its_back(&disk, "rm name"), &program);
+        let fs = refused_then_whole(&disk, &ssd, &["has another file under that name", "'name'"]);
+        assert!(contents(&fs, "name") == noise(4, 60_000), "{case}");
+        fs.shutdown().unwrap();
+        check_disk(&disk);
+    }
+}
+
+/// e2fsck took a file away, or resize2fs gave it another number: what the log has of it belongs nowhere.
+#[test]
+fn what_the_log_has_of_a_file_that_the_disk_half_lost_is_refused_and_left_out_by_name() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let [gone, stays] = ["gone", "stays"].map(|name| create(&fs, name, &noise(1, 20_000)));
+    let [unlinked, scratch] = ["unlinked", "scratch"].map(|name| create(&fs, name, &noise(5, 5000)));
+    fs.unlink(ROOT_INO, b"scratch").unwrap();
+    fs.commit().unwrap();
+    // Nobody can miss what a file without a name is given, and nobody synced it.
+    fs.setattr(scratch, &SetAttr { size: Some(9000), ..SetAttr::default() }).unwrap();
+    // Of one that is open without a name nothing is missed when it is freed.
+    fs.unlink(ROOT_INO, b"unlinked").unwrap();
+    for ino in [gone, stays, unlinked] {
+        assert_eq!(write(&fs, ino, 4000, &noise(2, 3000)).unwrap(), 3000);
+        assert_eq!(write(&fs, ino, 20_000, &noise(3, 40_000)).unwrap(), 40_000);
+        fsync(&fs, ino);
+    }
+    fs.forget(unlinked, 1);
+    fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
+    fs.abandon();
+    let repair: &[&str] = &["/usr/sbin/e2fsck", "-fy"];
+    std::thread::sleep(Duration::from_millis(1100));
+    let disk = changed(&changed(&disk, &[], &[repair]), &[gone], &[repair]);
+    let fs =
+        refused_then_whole(&disk, &ssd, &["no file under that number any more", &format!("inode {gone}")]);
+    let notes = fs.notes().join("\n");
+    assert!(notes.contains(&format!("inode {gone}")) && notes.contains("left out"), "{notes}");
+    assert!(!notes.contains(&format!("inode {unlinked}")), "{notes}");
+    assert!(notes.contains(&format!("of 1 inodes ({scratch} the first) were dropped")), "{notes}");
+    let mut wanted = [noise(1, 20_000), noise(3, 40_000)].concat();
+    wanted[4000..7000].copy_from_slice(&noise(2, 3000));
+    assert!(contents(&fs, "stays") == wanted);
+    fs.shutdown().unwrap();
+    check_disk(&disk);
+}
+
 #[test]
 fn a_log_that_finds_no_room_on_a_disk_half_that_was_filled_is_refused_and_nothing_is_changed() {
     let Some((disk, ssd)) = halves(16, 16) else { return };

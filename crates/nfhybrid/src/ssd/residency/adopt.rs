@@ -49,7 +49,10 @@ impl Residency {
                 self.add_with_head(ino, head)
             }
         };
-        let slot = self.slot_for(index, None);
+        // Whichever of its slots has room.
+        let slots = self.nodes.get(index)?.pieces.iter().map(|piece| piece.slot);
+        let near = slots.filter(|slot| self.slots.room(*slot) > 0).min();
+        let slot = self.slot_for(index, near);
         let placed = slot.map(|slot| piece.in_slot(slot));
         placed.into_iter().for_each(|piece| self.put(index, piece));
         self.close(index);

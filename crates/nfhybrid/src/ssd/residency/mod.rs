@@ -309,6 +309,9 @@ impl Residency {
                 return Some(slot);
             }
         }
+        if self.slots.spare() == 0 {
+            return None;
+        }
         let slot = self.slots.free.take_lowest()?;
         node.room = slot;
         self.slots.take_overflow(slot, node.head);
@@ -316,13 +319,29 @@ impl Residency {
     }
 
     /// An entry left a slot.
-    fn entry_left(&mut self, index: u32, slot: u32) {
+    fn entry_left(&mut self, index: u32, slot: u32, cause: Cause) {
         self.slots.entry_went(slot);
+        if cause.op > 0 {
+            self.slots.entry_waits(slot, cause);
+        }
         let Some(node) = self.nodes.get_mut(index) else { return };
         if self.slots.entries(slot) == 0 && slot != node.head {
             self.slots.release(slot, self.unsettled.last(node.ino));
-        } else {
+        } else if self.slots.room(slot) > 0 {
             node.room = slot;
+        }
+    }
+
+    /// Slots, and places in them, that waited for what is settled now can be taken.
+    pub(super) fn free_settled(&mut self, is_settled: impl Fn(Cause) -> bool) {
+        let Residency { slots, nodes, .. } = self;
+        for slot in slots.free_settled(is_settled) {
+            if let Some(head) = slots.head_of(slot)
+                && let Use::Head { node } = slots.get(head)
+                && let Some(node) = nodes.get_mut(node)
+            {
+                node.room = slot;
+            }
         }
     }
 
@@ -358,7 +377,7 @@ impl Residency {
     fn replace(&mut self, index: u32, old: Piece, parts: &[Piece], changes: &mut Changes) {
         self.take_piece(index, old.file_block);
         if parts.is_empty() {
-            self.entry_left(index, old.slot);
+            self.entry_left(index, old.slot, changes.cause);
         } else {
             // The first part takes the entry over.
             self.slots.entry_went(old.slot);
@@ -454,7 +473,7 @@ impl Residency {
 
     /// Whether `more` entries find room beside one in `slot`.
     fn can_cut(&self, slot: u32, more: u32) -> bool {
-        more <= u32::from(self.slots.room(slot)) || self.slots.free.len() > 0
+        more <= u32::from(self.slots.room(slot)) || self.slots.spare() > 0
     }
 
     /// Checks the slots against the pieces; for tests.

@@ -39,12 +39,24 @@ fn bind(
     run: Run,
     state: CopyState,
 ) {
+    try_bind(ssd, device, op, ino, file_block, run, state).unwrap();
+}
+
+fn try_bind(
+    ssd: &mut Ssd,
+    device: &dyn BlockDevice,
+    op: u64,
+    ino: u64,
+    file_block: u32,
+    run: Run,
+    state: CopyState,
+) -> bimetal_base::Result<()> {
     let block = u64::from(ssd.block_bytes());
     let data = vec![op as u8; (block * u64::from(run.len)) as usize];
     device.write(run.at.0 * block, data.clone()).unwrap();
     let sums: Vec<u32> = data.chunks(block as usize).map(crc32c).collect();
     let inode = DupInode { size: op, mode: 0o100600, ..DupInode::default() };
-    ssd.bind(op, Ino(ino), &Binding { file_block, run, sums: &sums, state, inode: &inode }).unwrap();
+    ssd.bind(op, Ino(ino), &Binding { file_block, run, sums: &sums, state, inode: &inode })
 }
 
 fn reopen(device: &dyn BlockDevice) -> Opened {
@@ -758,6 +770,52 @@ fn a_slot_of_which_entries_went_for_several_reasons_waits_for_all_of_them() {
         check(&ssd);
         assert!(ssd.has_slots(1), "overflow: {overflow}");
     }
+}
+
+/// The entries that a commit unbinds are there again without it, beside those that were made meanwhile.
+#[test]
+fn a_mount_that_finds_the_disk_without_a_commit_has_slots_for_what_that_unbound_and_for_what_came_since() {
+    let config = Config { bytes_per_slot: 1 << 20, ..one_section(64 << 10, 32 << 20) };
+    let (device, mut ssd) = formatted(64 << 20, &config);
+    let inodes = 1..=8;
+    for (ino, i) in inodes.clone().flat_map(|ino| (0..8).map(move |i| (ino, i))) {
+        write(&mut ssd, &device, 1, ino, i * 10, 4, CopyState::Both);
+    }
+    let mut ino = 9;
+    while ssd.has_slots(4) {
+        write(&mut ssd, &device, 1, ino, 0, 1, CopyState::Both);
+        ino += 1;
+    }
+    ssd.append_complete(1);
+    checkpoint(&mut ssd, &device);
+    for ino in inodes.clone() {
+        (1..8).for_each(|i| ssd.unbind_on_disk(2, Ino(ino), i * 10, 4));
+    }
+    let mut bound = Vec::new();
+    for (ino, file_block) in (0..7).flat_map(|i| inodes.clone().map(move |ino| (ino, 100 + i * 10))) {
+        let Some(run) = ssd.allocate(ssd.default_section(), 1, Time(3)) else { break };
+        if try_bind(&mut ssd, &device, 3, ino, file_block, run[0], CopyState::Ssd).is_ok() {
+            bound.push((ino, file_block));
+        }
+    }
+    ssd.append_complete(3);
+    seal_all(&mut ssd, &device);
+    check(&ssd);
+    let opened = Ssd::open(&device, DiskSide { op: 1, ..DiskSide::default() }).unwrap();
+    assert!(opened.lost.is_none() && opened.notes.is_empty(), "{:?} {:?}", opened.lost, opened.notes);
+    check(&opened.ssd);
+    assert!(!bound.is_empty());
+    let before = inodes.flat_map(|ino| (0..8).map(move |i| (ino, i * 10)));
+    for (ino, file_block) in bound.into_iter().chain(before) {
+        assert!(opened.ssd.resident(Ino(ino), file_block).is_some(), "block {file_block} of inode {ino}");
+    }
+    let head = ssd.residency.head_of(1).unwrap();
+    assert_eq!(ssd.residency.slots.room(head), 0);
+    ssd.trim(3);
+    assert!(
+        ssd.residency.slots.room(head) > 0,
+        "once the disk has the commit, the entries can be used again"
+    );
 }
 
 /// A device whose bytes in a range cannot be read.
