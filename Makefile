@@ -1,11 +1,10 @@
-# Everything a developer or CI runs. Each target installs what it needs. Many tests wait for a mount of their own: half as many
-# again as there are processors run at once.
+# Everything a developer or CI runs. Each target installs what it needs.
 
 .PHONY: test test-long lint setup build install uninstall deb dist demo bench bench-cache validation miri deny man
 
 test: setup lint
 	cargo test --workspace --no-run
-	RUST_TEST_THREADS=$$(($$(nproc) * 3 / 2)) cargo test --workspace --quiet
+	cargo test --workspace --quiet
 
 # What takes long or needs the network: fifty kills, all crash workloads, real work in full measure, long crash runs,
 # the miss counts of libCacheSim, the package in a Debian made for it. Without the network the last two say that they were skipped.
