@@ -3,8 +3,14 @@
 //!
 //! A directory that e2fsck makes for what it finds makes way for a file of the log that has its number. Else a mount is refused,
 //! unless the user wants what fits (`recover=whole`): then such operations are left out. Operations on an inode that is not the
-//! one they are about do not fit, either. What tells is the generation, which the log says of each inode that is made; so a
-//! recovery that is cut in between leaves out the same.
+//! one they are about do not fit, either. What tells:
+//!
+//! - the generation, which the log says of each inode that it makes or has contents of;
+//! - where something else changed the disk half since ([`Made::look_for`]): that an inode is not there, and the time of change of
+//!   one of generation 0, or of one whose name is taken away. (A removal does not say of which inode.)
+//!
+//! A recovery that goes on where an earlier one was cut asks the generations and the times again, and not what is there, since the
+//! earlier one may have freed it.
 
 use super::Shared;
 use super::core::Core;
@@ -265,6 +271,9 @@ impl Made {
     }
 
     fn take(&mut self, dir: u64, name: &[u8]) -> Option<u64> {
+        if !self.whole {
+            return None;
+        }
         let name = (dir, name.to_vec());
         let ino = self.inodes.remove(&name)?;
         let names = self.names.entry(ino).or_default();

@@ -17,8 +17,8 @@ Examples:
   bimetal fsck --deep --ssd ssd.img --disk disk.img    compare each copy on the SSD with the disk, too
 Ends with the codes of e2fsck:
    0  nothing is wrong, and the SSD's copies stay. A volume left in order was not written to; what a crash left only
-      in the SSD's log is on the disk half now, as after any mount, and said (with -n: it is where it was, and said, too,
-      is what could not be looked at without changing anything)
+      in the SSD's log is on the disk half now, as after any mount, and said (with -n: it is where it was, and what
+      could not be looked at without a change is said)
    1  something was wrong and is repaired; or the SSD half was stale, or its copies old, and what it held is dropped
    4  something is wrong still (with -n: is as it was), or was lost, by --yes or as --without-ssd asks; or the SSD half was
       not named, and its log may hold something

@@ -170,6 +170,19 @@ fn behind_its_back(disk: &Ram, program: &str) -> Arc<Ram> {
     changed(&changed(disk, &[], &[repair]), &[], &[&["/usr/sbin/debugfs", "-w", "-R", program], repair])
 }
 
+/// What another file holds.
+fn others() -> Vec<u8> {
+    noise(4, 60_000)
+}
+
+/// The disk half with another file, `new`, made where `old` was removed.
+fn with_another(disk: &Ram, old: &str, new: &str) -> Arc<Ram> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), others()).unwrap();
+    let removed = behind_its_back(disk, &format!("rm {old}"));
+    behind_its_back(&removed, &format!("write {} {new}", file.path().display()))
+}
+
 /// A mount of both is refused with these words, and changes nothing; `whole` mounts.
 fn refused_then_whole(disk: &Arc<Ram>, ssd: &Arc<Ram>, words: &[&str]) -> NfHybrid {
     let before = [disk.image(), ssd.image()];
@@ -194,14 +207,11 @@ fn another_file_under_a_number_of_the_log_gets_nothing_of_it() {
         assert_eq!(write(&fs, ino, offset, &noise(3, len)).unwrap(), len);
         fsync(&fs, ino);
         fs.abandon();
-        let foreign = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(foreign.path(), noise(4, 60_000)).unwrap();
-        let program = format!("write {} foreign", foreign.path().display());
-        let disk = behind_its_back(&behind_its_back(&disk, "rm old"), &program);
+        let disk = with_another(&disk, "old", "foreign");
         let fs = refused_then_whole(&disk, &ssd, &["has another file under that number"]);
         assert_eq!(fs.lookup(ROOT_INO, b"foreign").unwrap().ino, ino, "the case that this is a test of");
         for round in ["", ", again"] {
-            let (found, wanted) = (contents(&fs, "foreign"), noise(4, 60_000));
+            let (found, wanted) = (contents(&fs, "foreign"), others());
             let wrong = (0..60_000).find(|&at| found.get(at) != wanted.get(at));
             assert_eq!((found.len(), wrong), (60_000, None), "in place: {in_place}{round}: {:?}", fs.notes());
         }
@@ -211,7 +221,7 @@ fn another_file_under_a_number_of_the_log_gets_nothing_of_it() {
         fs.shutdown().unwrap();
         check_disk(&disk);
         let fs = open(&disk, Some(&ssd), manual()).unwrap();
-        assert!(contents(&fs, "foreign") == noise(4, 60_000), "in place: {in_place}, mounted again");
+        assert!(contents(&fs, "foreign") == others(), "in place: {in_place}, mounted again");
         fs.shutdown().unwrap();
     }
 }
@@ -244,13 +254,10 @@ fn another_file_without_a_generation_is_known_by_when_it_was_changed() {
     let fs = open(&repaired, Some(&own), manual()).unwrap();
     assert!(contents(&fs, "old")[4096..8192] == noise(3, 4096));
     fs.shutdown().unwrap();
-    let foreign = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(foreign.path(), noise(4, 60_000)).unwrap();
-    let program = format!("write {} foreign", foreign.path().display());
-    let disk = behind_its_back(&behind_its_back(&disk, "rm old"), &program);
+    let disk = with_another(&disk, "old", "foreign");
     let fs = refused_then_whole(&disk, &ssd, &["has another file under that number"]);
     assert_eq!(fs.lookup(ROOT_INO, b"foreign").unwrap().ino, ino, "the case that this is a test of");
-    assert!(contents(&fs, "foreign") == noise(4, 60_000));
+    assert!(contents(&fs, "foreign") == others());
     fs.shutdown().unwrap();
     check_disk(&disk);
 }
@@ -296,12 +303,9 @@ fn a_name_that_is_anothers_now_is_neither_removed_nor_replaced() {
         fsync(&fs, other);
         fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
         fs.abandon();
-        let foreign = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(foreign.path(), noise(4, 60_000)).unwrap();
-        let program = format!("write {} name", foreign.path().display());
-        let disk = behind_its_back(&behind_its_back(&disk, "rm name"), &program);
+        let disk = with_another(&disk, "name", "name");
         let fs = refused_then_whole(&disk, &ssd, &["has another file under that name", "'name'"]);
-        assert!(contents(&fs, "name") == noise(4, 60_000), "{case}");
+        assert!(contents(&fs, "name") == others(), "{case}");
         fs.shutdown().unwrap();
         check_disk(&disk);
     }

@@ -3,8 +3,11 @@
 mod api;
 mod crash;
 mod memory;
+mod slots;
 
 use super::*;
+use bimetal_base::checksum::crc32c;
+use bimetal_base::time::Time;
 use bimetal_media::BlockDevice;
 use bimetal_media::ram::Ram;
 
@@ -73,4 +76,53 @@ pub(super) fn check(ssd: &Ssd) {
             },
         );
     }
+}
+
+/// Writes blocks of a file to the default section, and binds them.
+pub(super) fn write(
+    ssd: &mut Ssd,
+    device: &dyn BlockDevice,
+    op: u64,
+    ino: u64,
+    file_block: u32,
+    blocks: u32,
+    state: CopyState,
+) {
+    let section = ssd.default_section();
+    let runs = ssd.allocate(section, blocks, Time(op)).expect("room");
+    let mut file_block = file_block;
+    for run in runs {
+        bind(ssd, device, op, ino, file_block, run, state).unwrap();
+        file_block += run.len;
+    }
+}
+
+/// Binds file blocks to blocks, which are written before.
+pub(super) fn bind(
+    ssd: &mut Ssd,
+    device: &dyn BlockDevice,
+    op: u64,
+    ino: u64,
+    file_block: u32,
+    run: Run,
+    state: CopyState,
+) -> bimetal_base::Result<()> {
+    let block = u64::from(ssd.block_bytes());
+    let data = vec![op as u8; (block * u64::from(run.len)) as usize];
+    device.write(run.at.0 * block, data.clone()).unwrap();
+    let sums: Vec<u32> = data.chunks(block as usize).map(crc32c).collect();
+    let inode = DupInode { size: op, mode: 0o100600, ..DupInode::default() };
+    ssd.bind(op, Ino(ino), &Binding { file_block, run, sums: &sums, state, inode: &inode })
+}
+
+/// What a mount finds, all of whose invariants hold.
+pub(super) fn reopen(device: &dyn BlockDevice) -> Opened {
+    let opened = Ssd::open(device, DiskSide::default()).unwrap();
+    check(&opened.ssd);
+    opened
+}
+
+/// An SSD with one section.
+pub(super) fn one_section(extent_bytes: u64, bytes: u64) -> Config {
+    Config { sections: vec![section("only", extent_bytes, Some(bytes))], ..Config::default() }
 }
