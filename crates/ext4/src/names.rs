@@ -59,6 +59,8 @@ pub struct Create<'a> {
 pub struct Removed {
     /// The inode.
     pub ino: Ino,
+    /// Its generation.
+    pub generation: u32,
     /// It was its last: the inode is on the orphan list until [`Ext4::release`].
     pub last: bool,
 }
@@ -215,14 +217,14 @@ impl Ext4 {
     /// Counts a name less; without names the inode becomes an orphan.
     pub(super) fn lose_name(&mut self, slot: u32, now: Stamp) -> Result<Removed> {
         let inode = &mut self.inodes.entry(slot).inode;
-        let ino = inode.ino;
+        let (ino, generation) = (inode.ino, inode.generation);
         inode.ctime = now;
         inode.nlink = if inode.kind() == Kind::Dir { 0 } else { inode.nlink - 1 };
         let last = inode.nlink == 0;
         if last {
             self.add_orphan(ino)?;
         }
-        Ok(Removed { ino, last })
+        Ok(Removed { ino, generation, last })
     }
 
     /// Notes that an inode will be wanted soon: a read that is made anyway may bring it along.

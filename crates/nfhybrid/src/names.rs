@@ -209,7 +209,8 @@ impl Shared {
     ) -> Result<()> {
         let removed =
             if dir { core.ext4.rmdir(parent, name, now)? } else { core.ext4.unlink(parent, name, now)? };
-        core.record(&Record::Remove { parent: parent.0, name, dir, at: when(now) });
+        let was = Some((removed.ino.0, removed.generation));
+        core.record(&Record::Remove { parent: parent.0, name, dir, at: when(now), was });
         self.removed(core, removed)
     }
 
@@ -294,13 +295,23 @@ impl Shared {
         let moved = core.ext4.lookup(from, name)?.ok_or(Error::NotFound)?.0;
         let whiteout = how == Rename::Whiteout;
         let how = if whiteout { Rename::Replace } else { how };
+        let other = core.ext4.lookup(to, new_name)?.map(|(other, _)| other);
+        let whose = |core: &mut Core, ino: Ino| core.ext4.inode(ino).map(|inode| (ino.0, inode.generation));
+        let were = (whose(core, moved)?, other.map(|other| whose(core, other)).transpose()?);
         let removed = core.ext4.rename(from, name, to, new_name, how, now)?;
-        let at = when(now);
-        core.record(&Record::Rename { from: from.0, name, to: to.0, new_name, how: rename_code(how), at });
+        core.record(&Record::Rename {
+            from: from.0,
+            name,
+            to: to.0,
+            new_name,
+            how: rename_code(how),
+            at: when(now),
+            were: Some(were),
+        });
         if from != to {
             core.moved(moved, to);
             if how == Rename::Exchange
-                && let Some((other, _)) = core.ext4.lookup(from, name)?
+                && let Some(other) = other
             {
                 core.moved(other, from);
             }

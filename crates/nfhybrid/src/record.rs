@@ -6,8 +6,9 @@
 //!
 //! On the medium a record is its Postcard encoding (a published format: variants as varint tags in the order
 //! below, integers as varints, byte strings with a varint length), preceded by nothing; the log frames it with
-//! its operation number, length and checksum. Adding a variant at the end is compatible; anything else raises
-//! the format version of the SSD's superblock.
+//! its operation number, length and checksum. [`Record::Remove`] and [`Record::Rename`] are followed by the inodes
+//! whose names they take: `was`, or the two of `were`, encoded by themselves. Logs of earlier versions do not have that.
+//! Adding a variant at the end is compatible; anything else raises the format version of the SSD's superblock.
 
 use bimetal_base::time::Stamp;
 use bimetal_base::{Error, Result};
@@ -29,6 +30,9 @@ pub fn when(stamp: Stamp) -> When {
 pub fn stamp(when: When) -> Stamp {
     Stamp { sec: when.0, nsec: when.1 }
 }
+
+/// An inode, and its generation.
+pub type Whose = (u64, u32);
 
 /// One logged operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +85,9 @@ pub enum Record<'a> {
         dir: bool,
         /// When.
         at: When,
+        /// Whose name it was; older logs do not say.
+        #[serde(skip)]
+        was: Option<Whose>,
     },
     /// A name moved.
     Rename {
@@ -98,6 +105,9 @@ pub enum Record<'a> {
         how: u8,
         /// When.
         at: When,
+        /// Whose the old name was, and the new one, if it was one; older logs do not say.
+        #[serde(skip)]
+        were: Option<(Whose, Option<Whose>)>,
     },
     /// An inode without names freed.
     Release {
@@ -238,21 +248,47 @@ impl<'a> Record<'a> {
 
     /// Appends the encoding to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let start = std::mem::take(out);
-        *out = postcard::to_extend(self, start).expect("encoding to memory cannot fail");
+        append(self, out);
+        match self {
+            Record::Remove { was: Some(was), .. } => append(was, out),
+            Record::Rename { were: Some(were), .. } => append(were, out),
+            _ => {}
+        }
     }
 
     /// Reads one encoded record; `op` names it in the error.
     pub fn decode(bytes: &'a [u8], op: u64) -> Result<Record<'a>> {
-        match postcard::take_from_bytes(bytes) {
-            Ok((record, [])) => Ok(record),
-            Ok((_, rest)) => {
-                let why = format!("{} bytes too many", rest.len());
-                Err(Error::corrupt(LOG_RECORD, why, format!("operation {op}")))
-            }
-            Err(error) => Err(Error::corrupt(LOG_RECORD, error, format!("operation {op}"))),
+        let bad = |why: String| Error::corrupt(LOG_RECORD, why, format!("operation {op}"));
+        let (mut record, rest) = take(bytes).map_err(|error| bad(error.to_string()))?;
+        let rest = match &mut record {
+            Record::Remove { was, .. } => take_last(rest, was),
+            Record::Rename { were, .. } => take_last(rest, were),
+            _ => Ok(rest),
+        };
+        match rest.map_err(|error| bad(error.to_string()))? {
+            [] => Ok(record),
+            rest => Err(bad(format!("{} bytes too many", rest.len()))),
         }
     }
+}
+
+fn append<T: Serialize>(value: &T, out: &mut Vec<u8>) {
+    let start = std::mem::take(out);
+    *out = postcard::to_extend(value, start).expect("encoding to memory cannot fail");
+}
+
+fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> postcard::Result<(T, &'a [u8])> {
+    postcard::take_from_bytes(bytes)
+}
+
+/// Reads what may follow a record, and returns what is left.
+fn take_last<'a, T: Deserialize<'a>>(bytes: &'a [u8], last: &mut Option<T>) -> postcard::Result<&'a [u8]> {
+    if bytes.is_empty() {
+        return Ok(bytes);
+    }
+    let (value, rest) = take(bytes)?;
+    *last = Some(value);
+    Ok(rest)
 }
 
 const KINDS: [Kind; 7] =
@@ -325,9 +361,26 @@ mod tests {
         ]
     }
 
+    fn taking_names() -> Vec<Record<'static>> {
+        let renamed = |replaced| Record::Rename {
+            from: 2,
+            name: b"a",
+            to: 3,
+            new_name: b"b",
+            how: 0,
+            at: (5, 6),
+            were: Some(((12, 9), replaced)),
+        };
+        vec![
+            Record::Remove { parent: 2, name: b"a", dir: false, at: (3, 4), was: Some((12, 9)) },
+            renamed(None),
+            renamed(Some((13, 700_000))),
+        ]
+    }
+
     #[test]
     fn a_record_reads_back_as_it_was_written() {
-        for record in samples() {
+        for record in samples().into_iter().chain(taking_names()) {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             assert_eq!(Record::decode(&bytes, 1).unwrap(), record);
@@ -344,6 +397,28 @@ mod tests {
             }
             bytes.push(0);
             assert!(Record::decode(&bytes, 1).is_err());
+        }
+    }
+
+    /// What earlier versions wrote ends where what later ones add begins.
+    #[test]
+    fn removals_and_renames_that_do_not_say_of_which_inodes_are_read() {
+        let removed = [2, 2, 1, b'a', 0, 6, 4];
+        let read = Record::decode(&removed, 1).unwrap();
+        assert_eq!(read, Record::Remove { parent: 2, name: b"a", dir: false, at: (3, 4), was: None });
+        let renamed = [3, 2, 1, b'a', 3, 1, b'b', 0, 10, 6];
+        assert!(matches!(
+            Record::decode(&renamed, 1).unwrap(),
+            Record::Rename { at: (5, 6), were: None, .. }
+        ));
+        for (record, old) in taking_names().iter().zip([removed.len(), renamed.len(), renamed.len()]) {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            bytes.push(0);
+            for cut in 0..=bytes.len() {
+                let reads = Record::decode(&bytes[..cut], 1).is_ok();
+                assert_eq!(reads, cut == old || cut == bytes.len() - 1, "{cut} bytes of {record:?}");
+            }
         }
     }
 

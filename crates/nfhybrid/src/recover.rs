@@ -311,10 +311,10 @@ impl Shared {
             Record::Link { ino, parent, name, at } => {
                 self.add_link(core, Ino(ino), Ino(parent), name, stamp(at))
             }
-            Record::Remove { parent, name, dir, at } => {
+            Record::Remove { parent, name, dir, at, .. } => {
                 self.remove_name(core, Ino(parent), name, dir, stamp(at))
             }
-            Record::Rename { from, name, to, new_name, how, at } => {
+            Record::Rename { from, name, to, new_name, how, at, .. } => {
                 let how = rename_of(how, op)?;
                 self.move_name(core, Ino(from), name, Ino(to), new_name, how, stamp(at))
             }

@@ -5,16 +5,16 @@
 //! unless the user wants what fits (`recover=whole`): then such operations are left out. Operations on an inode that is not the
 //! one they are about do not fit, either. What tells:
 //!
-//! - the generation, which the log says of each inode that it makes or has contents of;
+//! - the number and the generation, which the log says of each inode that it makes, has contents of, or takes a name away from;
 //! - where something else changed the disk half since ([`Made::look_for`]): that an inode is not there, and the time of change of
-//!   one of generation 0, or of one whose name is taken away. (A removal does not say of which inode.)
+//!   one of generation 0.
 //!
 //! A recovery that goes on where an earlier one was cut asks the generations and the times again, and not what is there, since the
 //! earlier one may have freed it.
 
 use super::Shared;
 use super::core::Core;
-use super::record::{Record, rename_of};
+use super::record::{Record, Whose, rename_of};
 use super::recover::is_unfit;
 use super::ssd::{Record as LogRecord, RecordBody};
 use bimetal_base::error::shown;
@@ -300,19 +300,26 @@ impl Made {
         unlike.or_else(|| self.takes_anothers_name(core, record))
     }
 
-    /// Whether an operation takes away a name that was given to another file since: one that was changed after all that the log has.
+    /// Whether an operation takes away a name that is another inode's than it was.
     fn takes_anothers_name(&self, core: &mut Core, record: &Record) -> Option<Unlike> {
-        self.since.as_ref()?;
         let names = match *record {
-            Record::Remove { parent, name, .. } => [Some((parent, name)), None],
-            Record::Rename { from, name, to, new_name, .. } => [Some((from, name)), Some((to, new_name))],
+            Record::Remove { parent, name, was, .. } => [Some((parent, name, was)), None],
+            Record::Rename { from, name, to, new_name, were, .. } => {
+                // A name that was nobody's was no inode's of any number.
+                let replaced = were.map(|(_, replaced)| replaced.unwrap_or_default());
+                [Some((from, name, were.map(|(moved, _)| moved))), Some((to, new_name, replaced))]
+            }
             _ => [None, None],
         };
-        let is_anothers = |(dir, name): (u64, &[u8])| {
+        let is_anothers = |(dir, name, was): (u64, &[u8], Option<Whose>)| {
             let Ok(Some((ino, _))) = core.ext4.lookup(Ino(dir), name) else { return false };
-            // What the log makes is known by its generation.
-            !self.generations.contains_key(&ino.0)
-                && core.ext4.inode(ino).is_ok_and(|inode| changed_in(inode, self.since.as_ref()))
+            let Ok(inode) = core.ext4.inode(ino) else { return false };
+            match was {
+                Some(was) if was != (ino.0, inode.generation) => true,
+                Some((_, generation)) if generation != 0 => false,
+                // Of generation 0, or not known.
+                _ => !self.generations.contains_key(&ino.0) && changed_in(inode, self.since.as_ref()),
+            }
         };
         names.into_iter().flatten().any(is_anothers).then_some(Unlike::AnothersName)
     }

@@ -311,6 +311,55 @@ fn a_name_that_is_anothers_now_is_neither_removed_nor_replaced() {
     }
 }
 
+/// As of one that was changed while the clock was ahead, and removed when it was right again.
+#[test]
+fn a_file_changed_after_all_that_the_log_has_loses_the_name_that_was_to_go() {
+    for case in ["remove", "replace", "move"] {
+        let Some((disk, ssd)) = halves(32, 16) else { return };
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let [_, other] = ["name", "other"].map(|name| create(&fs, name, &noise(1, 20_000)));
+        fs.commit().unwrap();
+        match case {
+            "remove" => fs.unlink(ROOT_INO, b"name").unwrap(),
+            "replace" => fs.rename(ROOT_INO, b"other", ROOT_INO, b"name", Rename::Replace).unwrap(),
+            _ => fs.rename(ROOT_INO, b"name", ROOT_INO, b"new", Rename::Replace).unwrap(),
+        }
+        fsync(&fs, other);
+        fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
+        fs.abandon();
+        let disk = behind_its_back(&disk, "set_inode_field name ctime now");
+        let fs = open(&disk, Some(&ssd), manual()).unwrap();
+        let there = ["name", "other", "new"].map(|name| fs.lookup(ROOT_INO, name.as_bytes()).is_ok());
+        let wanted = match case {
+            "remove" => [false, true, false],
+            "replace" => [true, false, false],
+            _ => [false, true, true],
+        };
+        assert_eq!(there, wanted, "{case}");
+        fs.shutdown().unwrap();
+        check_disk(&disk);
+    }
+}
+
+/// A name that was nobody's when a file got it, and that another has now.
+#[test]
+fn a_name_that_was_free_is_not_taken_from_another() {
+    let Some((disk, ssd)) = halves(32, 16) else { return };
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let ino = create(&fs, "name", &noise(1, 20_000));
+    fs.commit().unwrap();
+    fs.rename(ROOT_INO, b"name", ROOT_INO, b"new", Rename::Replace).unwrap();
+    fsync(&fs, ino);
+    fs.abandon();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), others()).unwrap();
+    let disk = behind_its_back(&disk, &format!("write {} new", file.path().display()));
+    let fs = refused_then_whole(&disk, &ssd, &["has another file under that name", "'new'"]);
+    assert!(contents(&fs, "new") == others() && contents(&fs, "name") == noise(1, 20_000));
+    fs.shutdown().unwrap();
+    check_disk(&disk);
+}
+
 /// e2fsck took a file away, or resize2fs gave it another number: what the log has of it belongs nowhere.
 #[test]
 fn what_the_log_has_of_a_file_that_the_disk_half_lost_is_refused_and_left_out_by_name() {
