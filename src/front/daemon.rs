@@ -4,6 +4,7 @@
 //! child says that it is ready, or why it is not, and ends with that. A child that dies unheard closes the pipe.
 
 use super::messages;
+use crate::media::guard;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -71,8 +72,8 @@ impl Messages {
         let copy = |of: &OwnedFd| of.try_clone().map_err(|why| Error::io("the log of the server", why));
         let said = match log {
             Some(path) => {
-                let file = open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)
-                    .map_err(|why| why.explained("the log of the server (--log)"))?;
+                let file = guard::log(path).map_err(|why| why.explained("the log of the server (--log)"))?;
+                let file = OwnedFd::from(file);
                 messages::log_to_file(copy(&file)?.into());
                 file
             }

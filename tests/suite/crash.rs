@@ -155,8 +155,7 @@ fn the_command_records_a_program_through_fuse_and_loses_nothing_of_it() {
         return skip(&why);
     }
     let home = tempfile::tempdir().unwrap();
-    let script =
-        "cd $MNT && mkdir d && for i in 1 2 3; do echo $i > d/t && sync d/t && mv d/t d/$i && sync d; done";
+    let script = "echo begun; cd $MNT && mkdir d && for i in 1 2 3; do echo $i > d/t && sync d/t && mv d/t d/$i && sync d; done";
     let run = bimetal()
         .current_dir(home.path())
         .args([
@@ -181,6 +180,8 @@ fn the_command_records_a_program_through_fuse_and_loses_nothing_of_it() {
     assert!(run.status.success(), "{told:#}\n{said}");
     assert!(told["synced"].as_u64() >= Some(6) && told["states"].as_u64() >= Some(100), "{told:#}");
     assert_eq!(told["exit"], 0);
+    // What the program prints is not the report's.
+    assert!(said.contains("begun"), "{said}");
     let one = bimetal()
         .current_dir(home.path())
         .args(["crash", "--replay", "run.crash", "--state", "9-torn-3+r4-durable-1"])

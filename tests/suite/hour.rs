@@ -1,9 +1,11 @@
 //! The first hour with it: what stood in a new user's way, each as a test.
 
+use crate::fsck::kill;
 use crate::guard::{err, out};
 use crate::mounts::{Mounted, bimetal, copy_program, need_fuse, once_free, skip};
 use crate::nfhybrid::{Volume, settled, unmount};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -56,13 +58,50 @@ fn lsattr_shows_the_flags_and_generation_that_the_disk_half_has() {
     assert_eq!(words.next(), Some(&*generation), "{shown}");
     let flags = words.next().unwrap();
     assert!(flags.contains('d') && flags.contains('e') && !flags.contains('i'), "{shown}");
-    // They are not changed, and that is said.
+    // Others are not changed, and that is said.
     let change = tool("chattr", &["+A", file.to_str().unwrap()]).unwrap();
     assert!(!change.status.success() && err(&change).contains("not supported"), "{}", err(&change));
     let memfs = Mounted::memfs("size=32MiB");
     let none = tool("lsattr", &["-d", memfs.path().to_str().unwrap()]).unwrap();
     assert!(err(&none).contains("not supported"), "{}", err(&none));
     unmount(mounted);
+}
+
+/// What chattr makes immutable or append-only is so, also after the server was killed, and can be undone.
+#[test]
+fn chattr_is_obeyed_and_outlives_a_crash() {
+    need_fuse!();
+    let volume = Volume::new(32, 256, &[]);
+    let chattr = |change: &str, file: &Path| tool("chattr", &[change, file.to_str().unwrap()]).unwrap();
+    let append = |file: &Path| fs::OpenOptions::new().append(true).open(file)?.write_all(b" new");
+    let are_obeyed = |fixed: &Path, grows: &Path| {
+        for change in [fs::write(fixed, "new"), append(fixed), fs::remove_file(fixed), fs::remove_file(grows)]
+        {
+            assert_eq!(change.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        }
+        append(grows).unwrap();
+        fs::File::open(grows).unwrap().sync_all().unwrap();
+    };
+    let mounted = volume.mount("lag=1h");
+    let [fixed, grows] = ["fixed", "grows"].map(|name| mounted.path().join(name));
+    for file in [&fixed, &grows] {
+        fs::write(file, "old").unwrap();
+    }
+    assert!(chattr("+i", &fixed).status.success() && chattr("+ad", &grows).status.success());
+    are_obeyed(&fixed, &grows);
+    kill(mounted);
+    let mounted = volume.mount("lag=1h");
+    let [fixed, grows] = ["fixed", "grows"].map(|name| mounted.path().join(name));
+    are_obeyed(&fixed, &grows);
+    assert_eq!(fs::read_to_string(&grows).unwrap(), "old new new");
+    let shown = out(&tool("lsattr", &[grows.to_str().unwrap()]).unwrap());
+    let flags = shown.split_whitespace().next().unwrap();
+    assert!(flags.contains('a') && flags.contains('d') && !flags.contains('i'), "{shown}");
+    assert!(chattr("-i", &fixed).status.success() && chattr("-ad", &grows).status.success());
+    fs::remove_file(&fixed).unwrap();
+    fs::write(&grows, "new").unwrap();
+    unmount(mounted);
+    volume.e2fsck();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod cache;
 mod cli;
 mod cmfs;
+mod copied;
 mod crash;
 mod crashed;
 mod damaged;

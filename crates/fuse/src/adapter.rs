@@ -29,6 +29,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use rustix::fs::IFlags;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
@@ -39,13 +40,28 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-/// `FS_IOC_GETFLAGS` and `FS_IOC_GETVERSION` of linux/fs.h: `_IOR('f', 1, long)`, `_IOR('v', 1, long)`.
-const FS_IOC_GETFLAGS: u64 = read_request(b'f', 1);
-const FS_IOC_GETVERSION: u64 = read_request(b'v', 1);
+/// `FS_IOC_GETFLAGS`, `FS_IOC_GETVERSION`, `FS_IOC_SETFLAGS` and `FS_IOC_FSGETXATTR` of linux/fs.h: `_IOR('f', 1, long)`,
+/// `_IOR('v', 1, long)`, `_IOW('f', 2, long)`, `_IOR('X', 31, struct fsxattr)`.
+const FS_IOC_GETFLAGS: u64 = request(READS, size_of::<libc::c_long>(), b'f', 1);
+const FS_IOC_GETVERSION: u64 = request(READS, size_of::<libc::c_long>(), b'v', 1);
+const FS_IOC_SETFLAGS: u64 = request(WRITES, size_of::<libc::c_long>(), b'f', 2);
+const FS_IOC_FSGETXATTR: u64 = request(READS, FSXATTR_BYTES, b'X', 31);
+const WRITES: u64 = 1;
+const READS: u64 = 2;
+/// `struct fsxattr`: flags (4), and what is 0 here.
+const FSXATTR_BYTES: usize = 28;
+/// Which flag of [`IFlags`] is which `FS_XFLAG_*`.
+const XFLAGS: [(IFlags, u32); 5] = [
+    (IFlags::IMMUTABLE, 0x8),
+    (IFlags::APPEND, 0x10),
+    (IFlags::SYNC, 0x20),
+    (IFlags::NOATIME, 0x40),
+    (IFlags::NODUMP, 0x80),
+];
 
-/// The number of a request that reads a `long`.
-const fn read_request(of: u8, number: u64) -> u64 {
-    2 << 30 | (size_of::<libc::c_long>() as u64) << 16 | (of as u64) << 8 | number
+/// The number of a request that reads or writes so many bytes.
+const fn request(direction: u64, bytes: usize, of: u8, number: u64) -> u64 {
+    direction << 30 | (bytes as u64) << 16 | (of as u64) << 8 | number
 }
 
 /// What a mount serves its requests with.
@@ -159,11 +175,29 @@ impl Adapter {
         }
     }
 
-    /// What lsattr(1) asks of an inode; both answers have 32 bits, whatever the name of the request says.
-    fn fs_ioctl(&self, ino: Ino, request: u32) -> Result<u32> {
+    /// What lsattr(1) and chattr(1) ask of an inode; all numbers have 32 bits, whatever the name of the request says. The kernel
+    /// asks for `struct fsxattr` itself before it lets flags be set, and newer ones have looked at who asks.
+    fn fs_ioctl(&self, req: &Request, ino: Ino, request: u32, given: &[u8]) -> Result<Vec<u8>> {
         match u64::from(request) {
-            FS_IOC_GETFLAGS => self.fs.flags(ino),
-            FS_IOC_GETVERSION => Ok(self.fs.getattr(ino)?.generation),
+            FS_IOC_GETFLAGS => Ok(self.fs.flags(ino)?.to_ne_bytes().into()),
+            FS_IOC_GETVERSION => Ok(self.fs.getattr(ino)?.generation.to_ne_bytes().into()),
+            FS_IOC_FSGETXATTR => {
+                let flags = IFlags::from_bits_retain(self.fs.flags(ino)?);
+                let is_set = |(flag, _): &&(IFlags, u32)| flags.contains(*flag);
+                let xflags = XFLAGS.iter().filter(is_set).fold(0, |all, (_, xflag)| all | xflag);
+                let mut answer = vec![0; FSXATTR_BYTES];
+                answer[..4].copy_from_slice(&xflags.to_ne_bytes());
+                Ok(answer)
+            }
+            FS_IOC_SETFLAGS => {
+                let flags = given.first_chunk().copied().map(u32::from_ne_bytes).ok_or(Error::BadArgument)?;
+                let (old, attr) = (self.fs.flags(ino)?, self.fs.getattr(ino)?);
+                let is_roots = (old ^ flags) & (IFlags::IMMUTABLE | IFlags::APPEND).bits() != 0;
+                if req.uid() != 0 && (is_roots || req.uid() != attr.uid) {
+                    return Err(Error::NotPermitted);
+                }
+                self.writable()?.set_flags(ino, flags).map(|()| Vec::new())
+            }
             _ => Err(Error::NotSupported),
         }
     }
@@ -495,13 +529,13 @@ impl Filesystem for Adapter {
         _fh: FileHandle,
         _flags: IoctlFlags,
         cmd: u32,
-        _in_data: &[u8],
+        in_data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        self.serve(Op::Other, req, || match self.fs_ioctl(self.ino(ino), cmd) {
-            Ok(number) => reply.ioctl(0, &number.to_ne_bytes()),
-            Err(Error::NotSupported) => reply.error(Errno::ENOTTY),
+        self.serve(Op::Other, req, || match self.fs_ioctl(req, self.ino(ino), cmd, in_data) {
+            Ok(answer) => reply.ioctl(0, &answer),
+            Err(Error::NotSupported) if u64::from(cmd) != FS_IOC_SETFLAGS => reply.error(Errno::ENOTTY),
             Err(error) => reply.error(errno("ioctl", &error)),
         });
     }

@@ -370,6 +370,10 @@ impl FileSystem for Recorded {
         self.fs.flags(ino)
     }
 
+    fn set_flags(&self, ino: Ino, flags: u32) -> Result<()> {
+        self.on(ino, "setattr", self.fs.set_flags(ino, flags))
+    }
+
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
         self.on(ino, "fallocate", self.fs.fallocate(ino, offset, len, what))
     }

@@ -10,9 +10,6 @@ use bimetal_vfs::{
 };
 use bytes::Bytes;
 
-/// Flags of an ext4's inode that the kernel's ext4 shows, too (`EXT4_FL_USER_VISIBLE`).
-const VISIBLE_FLAGS: u32 = 0x725B_DFFF;
-
 impl FileSystem for NfHybrid {
     fn root(&self) -> Ino {
         ROOT_INO
@@ -100,7 +97,11 @@ impl FileSystem for NfHybrid {
     }
 
     fn flags(&self, ino: Ino) -> Result<u32> {
-        self.shared.look(|core| Ok(core.ext4.inode(ino)?.flags & VISIBLE_FLAGS)).map(|(_, flags)| flags)
+        self.shared.flags(ino)
+    }
+
+    fn set_flags(&self, ino: Ino, flags: u32) -> Result<()> {
+        self.shared.with_room(|| self.shared.set_flags(ino, flags))
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {

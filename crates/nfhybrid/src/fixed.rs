@@ -3,11 +3,53 @@
 //! Names are looked after where they change ([`bimetal_ext4`]). A file that may only grow can be told from the
 //! place it is written at; whether it was opened to append is not known here.
 
+use super::Shared;
 use super::core::Core;
+use super::credits::Credits;
+use super::record::{Record, when};
+use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_ext4::flag;
 use bimetal_vfs::{Fallocate, SetAttr, SetTime};
+
+/// Flags that `chattr` may set and clear: those that are obeyed, and what backup programs ask for.
+pub const SETTABLE: u32 = flag::IMMUTABLE | flag::APPEND | flag::NODUMP;
+/// Flags that lsattr(1) shows (`EXT4_FL_USER_VISIBLE` of Linux).
+const VISIBLE: u32 = 0x725B_DFFF;
+
+impl Shared {
+    /// See [`bimetal_vfs::FileSystem::flags`].
+    pub(super) fn flags(&self, ino: Ino) -> Result<u32> {
+        self.look(|core| Ok(core.ext4.inode(ino)?.flags & VISIBLE)).map(|(_, flags)| flags)
+    }
+
+    /// See [`bimetal_vfs::FileSystem::set_flags`].
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if one changes that is none of [`SETTABLE`].
+    pub(super) fn set_flags(&self, ino: Ino, flags: u32) -> Result<()> {
+        drop(self.ready(|core| core.look_at(ino)));
+        let mut core = self.admitted(ino, |core| Ok(Credits::blocks(core.ext4.credits_for_attributes())))?;
+        let old = core.ext4.inode(ino)?.flags & VISIBLE;
+        if (old ^ flags) & !SETTABLE != 0 {
+            return Err(Error::NotSupported);
+        }
+        let now = core.wall();
+        self.store_flags(&mut core, ino, flags & SETTABLE, now)?;
+        self.wake_if_due(&mut core);
+        Ok(())
+    }
+
+    /// Sets those of [`SETTABLE`], and lists the record; also for recovery.
+    pub(super) fn store_flags(&self, core: &mut Core, ino: Ino, flags: u32, now: Stamp) -> Result<()> {
+        let inode = core.ext4.inode_mut(ino)?;
+        inode.flags = inode.flags & !SETTABLE | flags & SETTABLE;
+        inode.ctime = now;
+        core.record(&Record::Flags { ino: ino.0, flags, at: when(now) });
+        Ok(())
+    }
+}
 
 impl Core {
     /// An error unless bytes from `offset` to `end` of a file may be written.

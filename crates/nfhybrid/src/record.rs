@@ -195,6 +195,15 @@ pub enum Record<'a> {
         /// Last change of the inode.
         ctime: When,
     },
+    /// The flags that `chattr` sets, as they are now.
+    Flags {
+        /// The inode.
+        ino: u64,
+        /// Those of [`SETTABLE`](crate::fixed::SETTABLE) that it has.
+        flags: u32,
+        /// When.
+        at: When,
+    },
 }
 
 impl<'a> Record<'a> {
@@ -220,6 +229,7 @@ impl<'a> Record<'a> {
             Record::Xattr { ino, name: attribute, .. } => {
                 format!("setting attribute {} of inode {ino}", name(attribute))
             }
+            Record::Flags { ino, .. } => format!("setting flags of inode {ino}"),
             Record::Fallocate { ino, offset, len, .. } => {
                 format!("allocating or punching {len} bytes at {offset} of inode {ino}")
             }
@@ -239,6 +249,7 @@ impl<'a> Record<'a> {
             | Record::Rename { at, .. }
             | Record::Truncate { at, .. }
             | Record::Xattr { at, .. }
+            | Record::Flags { at, .. }
             | Record::Fallocate { at, .. }
             | Record::Attributes { ctime: at, .. }
             | Record::Contents { ctime: at, .. } => Some(at.0),
@@ -358,6 +369,7 @@ mod tests {
             },
             Record::Xattr { ino: 12, name: b"user.k", value: None, perm: 0o600, at: (1, 2) },
             Record::Data { ino: 12, offset: 4096, bytes: b"contents" },
+            Record::Flags { ino: 12, flags: 0x30, at: (7, 8) },
         ]
     }
 

@@ -325,6 +325,7 @@ impl Shared {
             Record::Attributes { ino, .. }
             | Record::Truncate { ino, .. }
             | Record::Xattr { ino, .. }
+            | Record::Flags { ino, .. }
             | Record::Fallocate { ino, .. }
             | Record::Data { ino, .. }
             | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
@@ -380,6 +381,7 @@ impl Shared {
                 let size = if size < old { size.min(here) } else { size };
                 return self.set_size(core, Ino(ino), size, stamp(at));
             }
+            Record::Flags { ino, flags, at } => self.store_flags(core, Ino(ino), flags, stamp(at)),
             Record::Xattr { ino, name, value, perm, at } => {
                 self.store_xattr(core, Ino(ino), name, value, Some(perm), stamp(at))
             }

@@ -66,7 +66,11 @@ impl Unlike {
 fn is_slight(record: &Record) -> bool {
     matches!(
         record,
-        Record::Attributes { .. } | Record::Truncate { .. } | Record::Xattr { .. } | Record::Fallocate { .. }
+        Record::Attributes { .. }
+            | Record::Truncate { .. }
+            | Record::Xattr { .. }
+            | Record::Fallocate { .. }
+            | Record::Flags { .. }
     )
 }
 
@@ -85,6 +89,7 @@ fn concerned(record: &Record) -> [Option<u64>; 2] {
         Record::Attributes { ino, .. }
         | Record::Truncate { ino, .. }
         | Record::Xattr { ino, .. }
+        | Record::Flags { ino, .. }
         | Record::Fallocate { ino, .. }
         | Record::Data { ino, .. }
         | Record::Contents { ino, .. } => [Some(ino), None],

@@ -336,6 +336,13 @@ pub trait FileSystem: Send + Sync {
         Err(Error::NotSupported)
     }
 
+    /// Sets them, as chattr(1) does; `flags` are all that the inode is to have.
+    ///
+    /// Provided: [`Error::NotSupported`], for a file system that has none, or for one that cannot change these.
+    fn set_flags(&self, _ino: Ino, _flags: u32) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
     /// Reserves, punches or zeroes a range.
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()>;
 

@@ -27,15 +27,19 @@ pub(super) struct Cat {
 
 impl Cat {
     pub fn run(&self) -> Result<ExitCode> {
-        let fs = volume::open(&self.volume, Access::Read, &[])?;
-        let mut out = io::stdout().lock();
-        let shown =
-            self.paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path, why)));
-        let shut = fs.shutdown();
-        shown?;
-        shut?;
-        Ok(ExitCode::SUCCESS)
+        cat(&self.volume, &self.paths)
     }
+}
+
+/// Writes files to standard output, one after the other.
+pub(super) fn cat(volume: &VolumeArgs, paths: &[String]) -> Result<ExitCode> {
+    let fs = volume::open(volume, Access::Read, &[])?;
+    let mut out = io::stdout().lock();
+    let shown = paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path, why)));
+    let shut = fs.shutdown();
+    shown?;
+    shut?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show(fs: &dyn FileSystem, path: &str, out: &mut dyn Write) -> Result<()> {

@@ -22,7 +22,8 @@ Ends with the codes of e2fsck:
    1  something was wrong and is repaired; or the SSD half was stale, or its copies old, and what it held is dropped
    4  something is wrong still (with -n: is as it was), or was lost, by --yes or as --without-ssd asks; or the SSD half was
       not named, and its log may hold something
-   8  it could not be checked: in use, unreadable, halves that do not belong together
+   8  it could not be checked: in use, unreadable, halves that do not belong together; with another of these: what was
+      found could not be written to standard output
   16  the command line makes no sense";
 
 /// What a command line without sense ends with.
@@ -72,7 +73,7 @@ impl Fsck {
                 return Ok(ExitCode::from(NOT_CHECKED));
             }
         };
-        if self.json {
+        let text = if self.json {
             let all = json!({
                 "clean": report.is_clean() && !report.partial,
                 "problems": report.problems,
@@ -82,15 +83,24 @@ impl Fsck {
                 "said": report.said,
                 "checked": report.checked,
             });
-            super::say(&serde_json::to_string_pretty(&all).unwrap_or_default())?;
+            serde_json::to_string_pretty(&all).unwrap_or_default()
         } else {
-            super::say(&in_words(&report))?;
-        }
-        Ok(ExitCode::from(match (report.problems.is_empty(), report.is_clean()) {
+            in_words(&report)
+        };
+        let found = match (report.problems.is_empty(), report.is_clean()) {
             (true, _) => 0,
             (false, true) => REPAIRED,
             (false, false) => LEFT,
-        }))
+        };
+        // Who reads the code alone must not take trouble with the report for a repair.
+        let untold = match super::say(&text) {
+            Ok(()) => 0,
+            Err(why) => {
+                super::complain(&why);
+                NOT_CHECKED
+            }
+        };
+        Ok(ExitCode::from(found | untold))
     }
 }
 

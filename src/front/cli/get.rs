@@ -1,5 +1,6 @@
 //! `bimetal get`: files out of a file system that is not mounted.
 
+use super::cat::cat;
 use super::progress::Progress;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::{self, at};
@@ -12,7 +13,8 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   bimetal get --ssd ssd.img --disk disk.img /photos .            a whole tree, as ./photos
-  bimetal get --disk disk.img /docs/a.txt /tmp/copy.txt";
+  bimetal get --disk disk.img /docs/a.txt /tmp/copy.txt
+  bimetal get --disk disk.img /docs/a.txt -                      to standard output, as cat does";
 
 /// Copy files and trees out of a file system that is not mounted
 ///
@@ -25,13 +27,17 @@ pub(super) struct Get {
     /// Absolute paths there
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<String>,
-    /// A directory here, or with one source a new name
+    /// A directory here, or with one source a new name, or `-`, standard output. A file that is there is replaced once the
+    /// new one is whole, unless it holds a file system or is in use; devices are refused
     #[arg(value_name = "TARGET")]
     target: PathBuf,
 }
 
 impl Get {
     pub fn run(&self) -> Result<ExitCode> {
+        if self.target.as_os_str() == "-" {
+            return cat(&self.volume, &self.sources);
+        }
         let into = self.target.is_dir();
         if !into && self.sources.len() > 1 {
             let target = self.target.display();

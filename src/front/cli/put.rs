@@ -21,7 +21,8 @@ Examples:
 /// Copy files and trees into a file system that is not mounted
 ///
 /// Keeps modes, owners, times, hard links, extended attributes, access control lists and holes. What is there
-/// already under the same name is replaced; directories are filled up.
+/// already under the same name is replaced once the new one is whole, so that there has to be room for both; directories are
+/// filled up.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Put {
@@ -52,6 +53,9 @@ impl Put {
 
     /// What cannot be done is found out before the volume is opened for writing.
     fn check(&self, fs: &dyn FileSystem) -> Result<()> {
+        if !self.target.starts_with('/') {
+            return Err(Error::invalid(format!("{0}: is no absolute path; say /{0}", self.target)));
+        }
         self.sources.iter().try_for_each(|source| {
             if !is_stream(source) {
                 readable(source).map_err(|why| Error::io(source.display(), why))?;
@@ -74,6 +78,9 @@ impl Put {
             Some(dir) => Ok((dir, last_name(source)?)),
             None if self.sources.len() > 1 => {
                 Err(Error::invalid(format!("{}: is no directory; several sources need one", self.target)))
+            }
+            None if self.target.ends_with('/') => {
+                Err(Error::invalid(format!("{}: there is no such directory", self.target)))
             }
             None => split(fs, &self.target),
         }

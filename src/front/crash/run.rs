@@ -13,6 +13,8 @@ use crate::media::recorded::{Log, Recorder};
 use crate::media::sparse::Sparse;
 use crate::{Error, Result};
 use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
@@ -98,7 +100,8 @@ impl Recording {
     }
 }
 
-/// Runs a command with the volume mounted, its place in `$MNT`; how it ended, and everything that happened.
+/// Runs a command with the volume mounted, its place in `$MNT`; how it ended, and everything that happened. What it says goes to
+/// standard error: standard output is the report's.
 pub fn record(
     subject: &dyn Subject,
     bases: Vec<Arc<dyn BlockDevice>>,
@@ -121,7 +124,10 @@ pub fn record(
         let _ = std::fs::remove_dir(&path);
         std::process::exit(130);
     })?;
-    let ended = Command::new(program).args(arguments).env("MNT", place.path()).status();
+    let ended = match io::stderr().as_fd().try_clone_to_owned() {
+        Ok(said) => Command::new(program).args(arguments).env("MNT", place.path()).stdout(said).status(),
+        Err(why) => Err(why),
+    };
     mount.unmount()?;
     let ended = ended.map_err(|why| Error::io(program.display(), why))?;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();

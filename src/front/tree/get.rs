@@ -2,6 +2,7 @@
 
 use super::{Copied, PIECE, Watch};
 use crate::fs::{Attr, FileSystem, Kind, Seek};
+use crate::media::guard::{self, Claim};
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -11,13 +12,14 @@ use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Copies the inode `attr` describes, with everything below it, to `target` on the host.
 ///
-/// A directory that is there already is filled up; anything else that is there is replaced. Owners are kept
-/// when root does it. What cannot be copied is told to `watch` and counted.
+/// A directory that is there already is filled up; a file or link that is there is replaced once the new one is whole, unless
+/// [`guard::replaced`] refuses that. Owners are kept when root does it. What cannot be copied is told to `watch` and counted.
 pub fn get(fs: &dyn FileSystem, attr: &Attr, target: &Path, watch: &mut dyn Watch) -> Copied {
     let as_root = rustix::process::geteuid().is_root();
     let mut getter = Getter { fs, watch, seen: HashMap::new(), copied: Copied::default(), as_root };
@@ -51,15 +53,42 @@ impl Getter<'_> {
     }
 
     fn one(&mut self, attr: &Attr, target: &Path) -> Result<()> {
-        self.make_room(attr, target)?;
-        if attr.kind != Kind::Dir && attr.nlink > 1 {
-            if let Some(first) = self.seen.get(&attr.ino) {
-                return fs::hard_link(first, target).map_err(|why| Error::io("linking", why));
+        if attr.kind == Kind::Dir {
+            if fs::symlink_metadata(target).is_ok_and(|old| !old.is_dir()) {
+                return Err(Error::NotDir);
             }
-            self.seen.insert(attr.ino, target.into());
+            self.dir(attr, target)?;
+            return self.dress(attr, target);
+        }
+        // Nobody takes it for an image while it is replaced.
+        let old = may_replace(attr, target)?;
+        // It has the name when it is whole: until then what had it stays.
+        let beside = target.with_file_name(format!(".bimetal-get-{}", std::process::id()));
+        let _ = fs::remove_file(&beside);
+        let made = self.object(attr, &beside).and_then(|()| match old {
+            // Nor is it lost when the power fails.
+            Some(_) if attr.kind == Kind::File => {
+                File::open(&beside).and_then(|new| new.sync_data()).map_err(|why| Error::io("writing", why))
+            }
+            _ => Ok(()),
+        });
+        let moved =
+            made.and_then(|()| fs::rename(&beside, target).map_err(|why| Error::io("replacing", why)));
+        if moved.is_err() {
+            let _ = fs::remove_file(&beside);
+        } else if attr.nlink > 1 {
+            self.seen.entry(attr.ino).or_insert_with(|| target.into());
+        }
+        moved
+    }
+
+    /// Makes what is no directory.
+    fn object(&mut self, attr: &Attr, target: &Path) -> Result<()> {
+        if let Some(first) = self.seen.get(&attr.ino) {
+            return fs::hard_link(first, target).map_err(|why| Error::io("linking", why));
         }
         match attr.kind {
-            Kind::Dir => self.dir(attr, target)?,
+            Kind::Dir => return Err(Error::IsDir),
             Kind::File => self.file(attr, target)?,
             Kind::Symlink => {
                 let text = self.fs.readlink(attr.ino)?;
@@ -71,17 +100,6 @@ impl Getter<'_> {
             Kind::Socket => self.special(attr, target, FileType::Socket)?,
         }
         self.dress(attr, target)
-    }
-
-    /// Removes what is in the way, unless both are directories.
-    fn make_room(&self, attr: &Attr, target: &Path) -> Result<()> {
-        let Ok(old) = fs::symlink_metadata(target) else { return Ok(()) };
-        match (attr.kind == Kind::Dir, old.is_dir()) {
-            (true, true) => Ok(()),
-            (false, true) => Err(Error::IsDir),
-            (true, false) => Err(Error::NotDir),
-            (false, false) => fs::remove_file(target).map_err(|why| Error::io("replacing", why)),
-        }
     }
 
     fn dir(&mut self, attr: &Attr, target: &Path) -> Result<()> {
@@ -192,6 +210,24 @@ impl Getter<'_> {
         }
         Ok(())
     }
+}
+
+/// An error if what `attr` describes must not take the place of what is there.
+fn may_replace(attr: &Attr, target: &Path) -> Result<Option<Arc<Claim>>> {
+    let Ok(old) = fs::symlink_metadata(target) else { return Ok(None) };
+    let kind = old.file_type();
+    if kind.is_dir() {
+        return Err(Error::IsDir);
+    }
+    let is_same = match attr.kind {
+        Kind::Symlink => kind.is_symlink(),
+        Kind::CharDevice => kind.is_char_device(),
+        Kind::BlockDevice => kind.is_block_device(),
+        Kind::Fifo => kind.is_fifo(),
+        Kind::Socket => kind.is_socket(),
+        _ => false,
+    };
+    if is_same { Ok(None) } else { guard::replaced(target) }
 }
 
 fn timespec(stamp: Stamp) -> Timespec {

@@ -1,7 +1,7 @@
 //! From the host into a file system.
 
 use super::{Copied, PIECE, Watch, look};
-use crate::fs::{Attr, Caller, FileSystem, Kind, NewNode, SetAttr, SetTime, SetXattr};
+use crate::fs::{Caller, FileSystem, Kind, NewNode, Rename, SetAttr, SetTime, SetXattr};
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
@@ -10,15 +10,19 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// What is read of a file at once, bytes, however short it says it is.
+const LEAST_PIECE: u64 = 4096;
+
 /// Copies the host's `source`, with everything below it, to `name` in the directory `parent`.
 ///
-/// A directory that is there already is filled up; anything else that is there is replaced. What cannot be
-/// copied is told to `watch` and counted.
+/// A directory that is there already is filled up; anything else that is there is replaced once the new one is whole. What
+/// cannot be copied is told to `watch` and counted.
 pub fn put(fs: &dyn FileSystem, source: &Path, parent: Ino, name: &[u8], watch: &mut dyn Watch) -> Copied {
     let mut putter = Putter { fs, watch, seen: HashMap::new(), copied: Copied::default() };
     putter.put(source, parent, name);
@@ -34,8 +38,9 @@ pub fn put_stream(
     name: &[u8],
     watch: &mut dyn Watch,
 ) -> Result<u64> {
-    let attr =
-        fresh(fs, caller, parent, name, &NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] })?;
+    let place = Place::of(fs, parent, name)?;
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let attr = fs.create(caller, parent, place.name(), &node)?;
     let mut piece = vec![0; PIECE as usize];
     let mut offset = 0;
     let done = loop {
@@ -53,10 +58,9 @@ pub fn put_stream(
         }
     };
     fs.forget(attr.ino, 1);
-    done
+    place.end(done)
 }
 
-/// Makes an object; what stood there and is no directory goes.
 /// Writes all of a piece, or says that there is no room for it.
 fn write_all(fs: &dyn FileSystem, ino: Ino, offset: u64, piece: &[u8]) -> Result<()> {
     match fs.write(ino, offset, piece, false)?.get()? {
@@ -65,13 +69,57 @@ fn write_all(fs: &dyn FileSystem, ino: Ino, offset: u64, piece: &[u8]) -> Result
     }
 }
 
-fn fresh(fs: &dyn FileSystem, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
-    match look(fs, parent, name)? {
-        Some(old) if old.kind == Kind::Dir => return Err(Error::IsDir),
-        Some(_) => fs.unlink(parent, name)?,
-        None => {}
+/// Where something is made: under its own name, or, where something has that, beside it until it is whole.
+struct Place<'a> {
+    fs: &'a dyn FileSystem,
+    parent: Ino,
+    name: &'a [u8],
+    beside: Option<Vec<u8>>,
+}
+
+impl<'a> Place<'a> {
+    /// A place in `parent` for what is to have `name`.
+    ///
+    /// Fails with [`Error::IsDir`] if a directory has it.
+    fn of(fs: &'a dyn FileSystem, parent: Ino, name: &'a [u8]) -> Result<Place<'a>> {
+        let beside = match look(fs, parent, name)? {
+            None => None,
+            Some(old) if old.kind == Kind::Dir => return Err(Error::IsDir),
+            Some(_) => Some(free_name(fs, parent)?),
+        };
+        Ok(Place { fs, parent, name, beside })
     }
-    fs.create(caller, parent, name, node)
+
+    /// Under which name it is made.
+    fn name(&self) -> &[u8] {
+        self.beside.as_deref().unwrap_or(self.name)
+    }
+
+    /// What is whole gets its name; of what is not, nothing stays.
+    fn end<T>(self, made: Result<T>) -> Result<T> {
+        let named = made.and_then(|made| match &self.beside {
+            Some(beside) => {
+                self.fs.rename(self.parent, beside, self.parent, self.name, Rename::Replace).map(|()| made)
+            }
+            None => Ok(made),
+        });
+        if named.is_err() {
+            // The first error says more.
+            let _ = self.fs.unlink(self.parent, self.name());
+        }
+        named
+    }
+}
+
+/// A name that nothing has in a directory.
+fn free_name(fs: &dyn FileSystem, parent: Ino) -> Result<Vec<u8>> {
+    for number in 0_u32.. {
+        let name = format!(".bimetal-put-{number}").into_bytes();
+        if look(fs, parent, &name)?.is_none() {
+            return Ok(name);
+        }
+    }
+    Err(Error::Exists)
 }
 
 struct Putter<'a> {
@@ -103,40 +151,48 @@ impl Putter<'_> {
         {
             return self.link(*known, parent, name);
         }
-        let ino = self.make(source, &stat, kind, parent, name)?;
+        if kind == Kind::Dir {
+            let ino = match look(self.fs, parent, name)? {
+                Some(old) if old.kind == Kind::Dir => self.fs.lookup(parent, name)?.ino,
+                Some(_) => return Err(Error::NotDir),
+                None => self.make(source, &stat, kind, parent, name)?,
+            };
+            let filled = self.fill(source, &stat, kind, ino);
+            self.fs.forget(ino, 1);
+            return filled;
+        }
+        let place = Place::of(self.fs, parent, name)?;
+        let ino = self.make(source, &stat, kind, parent, place.name())?;
         let filled = self.fill(source, &stat, kind, ino);
         self.fs.forget(ino, 1);
-        filled
-    }
-
-    fn link(&mut self, known: Ino, parent: Ino, name: &[u8]) -> Result<()> {
-        match look(self.fs, parent, name)? {
-            Some(old) if old.ino == known => return Ok(()),
-            Some(_) => self.fs.unlink(parent, name)?,
-            None => {}
+        place.end(filled)?;
+        if stat.st_nlink > 1 {
+            self.seen.insert((stat.st_dev, stat.st_ino), ino);
         }
-        let attr = self.fs.link(known, parent, name)?;
-        self.fs.forget(attr.ino, 1);
         Ok(())
     }
 
+    fn link(&mut self, known: Ino, parent: Ino, name: &[u8]) -> Result<()> {
+        if look(self.fs, parent, name)?.is_some_and(|old| old.ino == known) {
+            return Ok(());
+        }
+        let place = Place::of(self.fs, parent, name)?;
+        let attr = self.fs.link(known, parent, place.name())?;
+        self.fs.forget(attr.ino, 1);
+        place.end(Ok(()))
+    }
+
     /// Makes the object without contents; the reference is the caller's to give back.
-    fn make(&mut self, source: &Path, stat: &Stat, kind: Kind, parent: Ino, name: &[u8]) -> Result<Ino> {
+    fn make(&self, source: &Path, stat: &Stat, kind: Kind, parent: Ino, name: &[u8]) -> Result<Ino> {
         let target = match kind {
             Kind::Symlink => fs::read_link(source).map_err(|why| Error::io("reading the link", why))?,
             _ => Default::default(),
         };
-        if kind == Kind::Dir
-            && let Some(old) = look(self.fs, parent, name)?
-            && old.kind == Kind::Dir
-        {
-            return self.fs.lookup(parent, name).map(|attr| attr.ino);
-        }
         let caller = Caller { uid: stat.st_uid, gid: stat.st_gid, umask: 0 };
         // Closed to others until it is whole.
         let perm = if kind == Kind::Dir { 0o700 } else { 0o600 };
         let node = NewNode { kind, perm, rdev: device_number(stat), target: target.as_os_str().as_bytes() };
-        Ok(fresh(self.fs, &caller, parent, name, &node)?.ino)
+        Ok(self.fs.create(&caller, parent, name, &node)?.ino)
     }
 
     fn fill(&mut self, source: &Path, stat: &Stat, kind: Kind, ino: Ino) -> Result<()> {
@@ -144,9 +200,6 @@ impl Putter<'_> {
             Kind::Dir => self.children(source, ino)?,
             Kind::File => self.contents(source, stat, ino)?,
             _ => {}
-        }
-        if kind != Kind::Dir && stat.st_nlink > 1 {
-            self.seen.insert((stat.st_dev, stat.st_ino), ino);
         }
         let owner = SetAttr { uid: Some(stat.st_uid), gid: Some(stat.st_gid), ..SetAttr::default() };
         self.fs.setattr(ino, &owner)?;
@@ -171,23 +224,41 @@ impl Putter<'_> {
 
     fn contents(&mut self, source: &Path, stat: &Stat, ino: Ino) -> Result<()> {
         let file = File::open(source).map_err(|why| Error::io("opening", why))?;
-        let size = stat.st_size as u64;
-        let mut piece = vec![0; PIECE.min(size) as usize];
-        let mut at = 0;
+        let told = stat.st_size as u64;
+        let mut piece = vec![0; PIECE.min(told.max(LEAST_PIECE)) as usize];
+        let (mut at, mut size) = (0, told);
         while let Some((start, end)) = next_data(&file, at, size)? {
-            let mut offset = start;
-            while offset < end {
-                let want = (end - offset).min(PIECE) as usize;
-                file.read_exact_at(&mut piece[..want], offset).map_err(|why| Error::io("reading", why))?;
-                write_all(self.fs, ino, offset, &piece[..want])?;
-                offset += want as u64;
-                self.copied.bytes += want as u64;
-                self.watch.moved(want as u64);
+            at = self.stretch(&file, ino, start..end, &mut piece)?;
+            if at < end {
+                // It became shorter, or was never as long as it said.
+                size = at;
             }
-            at = end;
+        }
+        // Files of /proc have no size, and others may have become longer.
+        if size == told {
+            size = self.stretch(&file, ino, size..u64::MAX, &mut piece)?;
         }
         self.fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
         Ok(())
+    }
+
+    /// Copies a stretch of a host file up to where that ends; where it ended.
+    fn stretch(&mut self, file: &File, ino: Ino, bytes: Range<u64>, piece: &mut [u8]) -> Result<u64> {
+        let mut offset = bytes.start;
+        while offset < bytes.end {
+            let want = (bytes.end - offset).min(piece.len() as u64) as usize;
+            let got = match file.read_at(&mut piece[..want], offset) {
+                Ok(0) => break,
+                Ok(got) => got,
+                Err(why) if why.kind() == ErrorKind::Interrupted => continue,
+                Err(why) => return Err(Error::io("reading", why)),
+            };
+            write_all(self.fs, ino, offset, &piece[..got])?;
+            offset += got as u64;
+            self.copied.bytes += got as u64;
+            self.watch.moved(got as u64);
+        }
+        Ok(offset)
     }
 
     fn xattrs(&mut self, source: &Path, ino: Ino) -> Result<()> {

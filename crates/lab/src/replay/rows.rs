@@ -6,6 +6,7 @@ use super::report::{RunConfig, RunReport};
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_ftl::HostBytes;
+use bimetal_media::guard;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -103,9 +104,18 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// Writes a file whole or not at all: beside it first, then in its place.
+/// Writes a file whole or not at all: beside it first, then in its place. A device or a FIFO is written to as it is.
+///
+/// # Errors
+/// As [`guard::output`]'s; what cannot be written.
 pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut std::fs::File) -> Result<()>) -> Result<()> {
     let failed = |why| Error::io(path.display(), why);
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return write(&mut guard::output(path)?);
+    }
+    // What a link leads to takes the new contents, and the link stays.
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let _old = guard::replaced(path)?;
     let mut name = path
         .file_name()
         .ok_or_else(|| Error::invalid(format!("{}: not a file name", path.display())))?

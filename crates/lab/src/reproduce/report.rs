@@ -8,6 +8,8 @@ use super::measured::number;
 use super::{Done, Row};
 use crate::page::{Cell, Page, Table};
 use bimetal_base::{Error, Result};
+use bimetal_media::guard;
+use std::io::Write;
 use std::path::Path;
 
 /// Writes the page of these experiments; the claims of others have the verdict that was recorded last.
@@ -15,7 +17,8 @@ use std::path::Path;
 /// # Errors
 /// The file cannot be written.
 pub(super) fn write(path: &Path, all: &[Done]) -> Result<()> {
-    std::fs::write(path, page(all)?).map_err(|why| Error::io(path.display(), why))
+    let page = page(all)?;
+    guard::output(path)?.write_all(page.as_bytes()).map_err(|why| Error::io(path.display(), why))
 }
 
 /// The class of the style for a verdict.

@@ -190,23 +190,71 @@ pub fn claim_path(path: &Path, role: Role) -> Result<Arc<Claim>> {
 /// [`Error::Invalid`] and [`Error::InUse`] for these, [`Error::Io`] if it cannot be made.
 pub fn output(path: &Path) -> Result<File> {
     let failed = |why| Error::io(path.display(), why);
-    let Ok(found) = fs::metadata(path) else { return File::create(path).map_err(failed) };
+    let Some(claim) = claim_output(path, Role::Changed)? else { return File::create(path).map_err(failed) };
+    let mut file = &claim.file;
+    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+    // The lock goes with the file that is handed out.
+    claim.file.try_clone().map_err(failed)
+}
+
+/// Opens a file to append to, which is made if it is not there, and which others may append to. Refused is what [`output`]
+/// refuses.
+///
+/// # Errors
+/// As [`output`]'s.
+pub fn log(path: &Path) -> Result<File> {
+    claim_output(path, Role::Changed)?;
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).open(path).map_err(|why| Error::io(path.display(), why))
+}
+
+/// An error if what a path leads to must not be replaced by another file: what [`output`] refuses, devices of either kind, FIFOs and
+/// sockets, and links to these (`/dev/stdout`). Any other link may be, and what is not there. What is returned keeps others away
+/// from it.
+///
+/// # Errors
+/// As [`output`]'s.
+pub fn replaced(path: &Path) -> Result<Option<Arc<Claim>>> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(None) };
+    let kind = found.file_type();
+    let is_link = kind.is_symlink();
+    let kind = if is_link { fs::metadata(path).map_or(kind, |found| found.file_type()) } else { kind };
+    if is_link && (kind.is_symlink() || kind.is_file() || kind.is_dir()) {
+        return Ok(None);
+    }
+    if !kind.is_file() {
+        return Err(Error::invalid(format!("{} is no file; name another", path.display())));
+    }
+    let is_denied = |why: &Error| matches!(why, Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied);
+    // Who may change a directory may replace what is in it, also what may not be written, or read.
+    match claim_output(path, Role::Changed) {
+        Err(why) if is_denied(&why) => match claim_output(path, Role::Read) {
+            Err(why) if is_denied(&why) => Ok(None),
+            claimed => claimed,
+        },
+        claimed => claimed,
+    }
+}
+
+/// Claims a file that is there already. Block devices are refused, and files with a file system on them; nothing is claimed of
+/// what is no file.
+fn claim_output(path: &Path, role: Role) -> Result<Option<Arc<Claim>>> {
+    let Ok(found) = fs::metadata(path) else { return Ok(None) };
     if found.file_type().is_block_device() {
         let text = format!("{} is a device; name a file for the output", path.display());
         return Err(Error::Invalid(text));
     }
-    if found.is_file() {
-        let claim = claim_path(path, Role::Changed)?;
-        if let Some(what) = signature::signature(&claim)? {
-            let text = format!("{} holds {what}; name another file for the output", path.display());
-            return Err(Error::Invalid(text));
-        }
-        let mut file = &claim.file;
-        file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
-        // The lock goes with the file that is handed out.
-        return claim.file.try_clone().map_err(failed);
+    if !found.is_file() {
+        return Ok(None);
     }
-    File::create(path).map_err(failed)
+    let claim = claim_path(path, role)?;
+    match signature::signature(&claim)? {
+        Some(what) => {
+            let text = format!("{} holds {what}; name another file for the output", path.display());
+            Err(Error::Invalid(text))
+        }
+        None => Ok(Some(claim)),
+    }
 }
 
 fn claim_one(target: &Target, before: &[Arc<Claim>], targets: &[Target]) -> Result<Claim> {

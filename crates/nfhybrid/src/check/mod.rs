@@ -476,9 +476,10 @@ impl Halves {
             if findings.changed {
                 return findings.note(format!("Of the SSD half: {note}."));
             }
-            let why = format!("They count no more, for {why}: all of it");
-            let now = format!("{why} is dropped; the disk half has it.");
-            findings.drops(COPIES, [format!("{why} {next}; the disk half has it."), now], false);
+            let why = format!("They count no more, for {why}: all of them");
+            let has = "the disk half has it, or gets it from the log first";
+            let now = format!("{why} are dropped; the disk half has what they held.");
+            findings.drops(COPIES, [format!("{why} {next}; {has}."), now], false);
         }
     }
 

@@ -316,7 +316,7 @@ impl Rescue {
                 self.put(&file, ino, offset, bytes)?;
                 self.nodes.entry(ino).or_default().kind.get_or_insert(Kind::File);
             }
-            Record::Xattr { .. } => {}
+            Record::Xattr { .. } | Record::Flags { .. } => {}
         }
         Ok(())
     }

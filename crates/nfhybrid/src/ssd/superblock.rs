@@ -262,7 +262,8 @@ impl Superblock {
             }
             (Err(error), Err(_)) => {
                 return Err(error.explained(
-                    "if the device was made larger since, give it its old size: there the second one is",
+                    "a new SSD is joined to the disk half with `bimetal adopt --ssd SSD --disk DISK`; if this is the old one, and the device was made larger \
+                     since, give it its old size: there the second superblock is",
                 ));
             }
         };
