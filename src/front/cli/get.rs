@@ -28,7 +28,7 @@ pub(super) struct Get {
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<String>,
     /// A directory here, or with one source a new name, or `-`, standard output. A file that is there is replaced once the
-    /// new one is whole, unless it holds a file system or is in use; devices are refused
+    /// new one is whole, unless it holds a file system or is in use; devices and links are refused
     #[arg(value_name = "TARGET")]
     target: PathBuf,
 }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 /// Copies the inode `attr` describes, with everything below it, to `target` on the host.
 ///
-/// A directory that is there already is filled up; a file or link that is there is replaced once the new one is whole, unless
-/// [`guard::replaced`] refuses that. Owners are kept when root does it. What cannot be copied is told to `watch` and counted.
+/// A directory that is there already is filled up; a file that is there is replaced once the new one is whole, unless
+/// [`guard::replaced`] refuses that; a link or device is replaced by its like only. Owners are kept when root does it. What cannot be copied is told to `watch` and counted.
 pub fn get(fs: &dyn FileSystem, attr: &Attr, target: &Path, watch: &mut dyn Watch) -> Copied {
     let as_root = rustix::process::geteuid().is_root();
     let mut getter = Getter { fs, watch, seen: HashMap::new(), copied: Copied::default(), as_root };

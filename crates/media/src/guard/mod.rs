@@ -208,19 +208,19 @@ pub fn log(path: &Path) -> Result<File> {
     options.append(true).create(true).open(path).map_err(|why| Error::io(path.display(), why))
 }
 
-/// An error if what a path leads to must not be replaced by another file: what [`output`] refuses, devices of either kind, FIFOs and
-/// sockets, and links to these (`/dev/stdout`). Any other link may be, and what is not there. What is returned keeps others away
-/// from it.
+/// An error if what a path leads to must not be replaced by another file: what [`output`] refuses, devices of either kind, FIFOs,
+/// sockets, and links, wherever they lead (`/dev/stdout`). What is not there may be. What is returned keeps others away from it.
 ///
 /// # Errors
 /// As [`output`]'s.
 pub fn replaced(path: &Path) -> Result<Option<Arc<Claim>>> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(None) };
     let kind = found.file_type();
-    let is_link = kind.is_symlink();
-    let kind = if is_link { fs::metadata(path).map_or(kind, |found| found.file_type()) } else { kind };
-    if is_link && (kind.is_symlink() || kind.is_file() || kind.is_dir()) {
-        return Ok(None);
+    if kind.is_symlink() {
+        return Err(Error::invalid(format!(
+            "{} is a link; name what it leads to, or another",
+            path.display()
+        )));
     }
     if !kind.is_file() {
         return Err(Error::invalid(format!("{} is no file; name another", path.display())));
