@@ -192,7 +192,12 @@ impl Adapter {
             FS_IOC_SETFLAGS => {
                 let flags = given.first_chunk().copied().map(u32::from_ne_bytes).ok_or(Error::BadArgument)?;
                 let (old, attr) = (self.fs.flags(ino)?, self.fs.getattr(ino)?);
-                let is_roots = (old ^ flags) & (IFlags::IMMUTABLE | IFlags::APPEND).bits() != 0;
+                let fixed = (IFlags::IMMUTABLE | IFlags::APPEND).bits();
+                let is_roots = (old ^ flags) & fixed != 0;
+                // What the kernel took for them would come after they are set, and in whole pages.
+                if self.writeback && flags & !old & fixed != 0 {
+                    return Err(Error::NotSupported);
+                }
                 if req.uid() != 0 && (is_roots || req.uid() != attr.uid) {
                     return Err(Error::NotPermitted);
                 }

@@ -27,13 +27,16 @@ impl Shared {
     /// See [`bimetal_vfs::FileSystem::set_flags`].
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if one changes that is none of [`SETTABLE`].
+    /// [`Error::NotSupported`] if one changes that is none of [`SETTABLE`], [`Error::NotPermitted`] for what stays immutable.
     pub(super) fn set_flags(&self, ino: Ino, flags: u32) -> Result<()> {
         drop(self.ready(|core| core.look_at(ino)));
         let mut core = self.admitted(ino, |core| Ok(Credits::blocks(core.ext4.credits_for_attributes())))?;
         let old = core.ext4.inode(ino)?.flags & VISIBLE;
         if (old ^ flags) & !SETTABLE != 0 {
             return Err(Error::NotSupported);
+        }
+        if old != flags && old & flags & flag::IMMUTABLE != 0 {
+            return Err(Error::NotPermitted);
         }
         let now = core.wall();
         self.store_flags(&mut core, ino, flags & SETTABLE, now)?;

@@ -297,7 +297,11 @@ impl Shared {
         let how = if whiteout { Rename::Replace } else { how };
         let other = core.ext4.lookup(to, new_name)?.map(|(other, _)| other);
         let whose = |core: &mut Core, ino: Ino| core.ext4.inode(ino).map(|inode| (ino.0, inode.generation));
-        let were = (whose(core, moved)?, other.map(|other| whose(core, other)).transpose()?);
+        // What cannot be looked at is an error of the rename, which says more of it.
+        let were = match (whose(core, moved), other.map(|other| whose(core, other)).transpose()) {
+            (Ok(moved), Ok(other)) => Some((moved, other)),
+            _ => None,
+        };
         let removed = core.ext4.rename(from, name, to, new_name, how, now)?;
         core.record(&Record::Rename {
             from: from.0,
@@ -306,7 +310,7 @@ impl Shared {
             new_name,
             how: rename_code(how),
             at: when(now),
-            were: Some(were),
+            were,
         });
         if from != to {
             core.moved(moved, to);

@@ -308,11 +308,19 @@ impl Made {
     /// Whether an operation takes away a name that is another inode's than it was.
     fn takes_anothers_name(&self, core: &mut Core, record: &Record) -> Option<Unlike> {
         let names = match *record {
+            // A directory that goes is empty.
+            Record::Remove { dir: true, .. } => [None, None],
             Record::Remove { parent, name, was, .. } => [Some((parent, name, was)), None],
-            Record::Rename { from, name, to, new_name, were, .. } => {
+            Record::Rename { from, name, to, new_name, how, were, .. } => {
                 // A name that was nobody's was no inode's of any number.
                 let replaced = were.map(|(_, replaced)| replaced.unwrap_or_default());
-                [Some((from, name, were.map(|(moved, _)| moved))), Some((to, new_name, replaced))]
+                let is_dir = |core: &mut Core| {
+                    let found = core.ext4.lookup(Ino(to), new_name);
+                    matches!(found, Ok(Some((_, Kind::Dir))))
+                        && rename_of(how, 0).ok() != Some(Rename::Exchange)
+                };
+                let replaced = (!is_dir(core)).then_some((to, new_name, replaced));
+                [Some((from, name, were.map(|(moved, _)| moved))), replaced]
             }
             _ => [None, None],
         };
@@ -320,8 +328,9 @@ impl Made {
             let Ok(Some((ino, _))) = core.ext4.lookup(Ino(dir), name) else { return false };
             let Ok(inode) = core.ext4.inode(ino) else { return false };
             match was {
-                Some(was) if was != (ino.0, inode.generation) => true,
-                Some((_, generation)) if generation != 0 => false,
+                // resize2fs numbers files anew.
+                Some((_, generation)) if generation != 0 => inode.generation != generation,
+                Some((was, _)) if was != ino.0 || inode.generation != 0 => true,
                 // Of generation 0, or not known.
                 _ => !self.generations.contains_key(&ino.0) && changed_in(inode, self.since.as_ref()),
             }

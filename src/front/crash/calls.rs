@@ -346,6 +346,10 @@ impl FileSystem for Traced {
         self.fs.flags(ino)
     }
 
+    fn set_flags(&self, ino: Ino, flags: u32) -> Result<()> {
+        self.fs.set_flags(ino, flags)
+    }
+
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
         self.change(
             || self.fs.fallocate(ino, offset, len, what),

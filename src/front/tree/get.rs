@@ -11,10 +11,12 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tempfile::NamedTempFile;
 
 /// Copies the inode `attr` describes, with everything below it, to `target` on the host.
 ///
@@ -61,45 +63,60 @@ impl Getter<'_> {
             return self.dress(attr, target);
         }
         // Nobody takes it for an image while it is replaced.
-        let old = may_replace(attr, target)?;
-        // It has the name when it is whole: until then what had it stays.
-        let beside = target.with_file_name(format!(".bimetal-get-{}", std::process::id()));
-        let _ = fs::remove_file(&beside);
-        let made = self.object(attr, &beside).and_then(|()| match old {
-            // Nor is it lost when the power fails.
-            Some(_) if attr.kind == Kind::File => {
-                File::open(&beside).and_then(|new| new.sync_data()).map_err(|why| Error::io("writing", why))
-            }
-            _ => Ok(()),
-        });
-        let moved =
-            made.and_then(|()| fs::rename(&beside, target).map_err(|why| Error::io("replacing", why)));
-        if moved.is_err() {
-            let _ = fs::remove_file(&beside);
-        } else if attr.nlink > 1 {
+        let _old = may_replace(attr, target)?;
+        let replaces = fs::symlink_metadata(target).is_ok();
+        let first = self.seen.get(&attr.ino).cloned();
+        let made = self.beside(attr, first.as_deref(), target)?;
+        let filled = match made.as_file() {
+            Some(file) => self.contents(attr, file, replaces),
+            None => Ok(()),
+        };
+        // What can be read of a file is worth more than nothing, and less than what it would replace.
+        if replaces && filled.is_err() {
+            return filled;
+        }
+        let dressed = if first.is_none() { self.dress(attr, made.path()) } else { Ok(()) };
+        let beside = made.path().to_path_buf();
+        made.persist(target).map_err(|why| Error::io("replacing", why.error))?;
+        // Of two names of one inode neither goes.
+        let _ = fs::remove_file(beside);
+        if attr.nlink > 1 {
             self.seen.entry(attr.ino).or_insert_with(|| target.into());
         }
-        moved
+        filled.and(dressed)
     }
 
-    /// Makes what is no directory.
-    fn object(&mut self, attr: &Attr, target: &Path) -> Result<()> {
-        if let Some(first) = self.seen.get(&attr.ino) {
-            return fs::hard_link(first, target).map_err(|why| Error::io("linking", why));
-        }
-        match attr.kind {
-            Kind::Dir => return Err(Error::IsDir),
-            Kind::File => self.file(attr, target)?,
-            Kind::Symlink => {
-                let text = self.fs.readlink(attr.ino)?;
-                rustix::fs::symlink(OsStr::from_bytes(&text), target).map_err(host("making the link"))?;
-            }
-            Kind::CharDevice => self.special(attr, target, FileType::CharacterDevice)?,
-            Kind::BlockDevice => self.special(attr, target, FileType::BlockDevice)?,
-            Kind::Fifo => self.special(attr, target, FileType::Fifo)?,
-            Kind::Socket => self.special(attr, target, FileType::Socket)?,
-        }
-        self.dress(attr, target)
+    /// Makes what is no directory, or another name of the `first` of its inode, beside the name that it is to have, and without
+    /// contents.
+    fn beside(
+        &self,
+        attr: &Attr,
+        first: Option<&Path>,
+        target: &Path,
+    ) -> Result<NamedTempFile<Option<File>>> {
+        let text = match attr.kind {
+            Kind::Symlink => self.fs.readlink(attr.ino)?,
+            _ => Vec::new(),
+        };
+        let make = |path: &Path| -> io::Result<Option<File>> {
+            let special = match attr.kind {
+                _ if first.is_some() => {
+                    return first.map_or(Ok(()), |first| fs::hard_link(first, path)).map(|()| None);
+                }
+                Kind::Symlink => {
+                    return Ok(rustix::fs::symlink(OsStr::from_bytes(&text), path).map(|()| None)?);
+                }
+                Kind::Dir | Kind::File => return new_file(path).map(Some),
+                Kind::CharDevice => FileType::CharacterDevice,
+                Kind::BlockDevice => FileType::BlockDevice,
+                Kind::Fifo => FileType::Fifo,
+                Kind::Socket => FileType::Socket,
+            };
+            make_special(attr, path, special).map(|()| None)
+        };
+        let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let made = tempfile::Builder::new().prefix(".bimetal-get-").make_in(dir, make);
+        made.map_err(|why| Error::io("making it", why))
     }
 
     fn dir(&mut self, attr: &Attr, target: &Path) -> Result<()> {
@@ -135,16 +152,15 @@ impl Getter<'_> {
         Ok(())
     }
 
-    fn file(&mut self, attr: &Attr, target: &Path) -> Result<()> {
-        let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(target, how, Mode::RUSR | Mode::WUSR).map_err(host("making the file"))?;
-        let file = File::from(file);
+    /// Fills a file; what takes the place of another is on the disk then.
+    fn contents(&mut self, attr: &Attr, file: &File, replaces: bool) -> Result<()> {
         let mut at = 0;
         while let Some((start, end)) = self.next_data(attr, at)? {
-            self.stretch(attr.ino, start, end, &file)?;
+            self.stretch(attr.ino, start, end, file)?;
             at = end;
         }
-        file.set_len(attr.size).map_err(|why| Error::io("setting the size", why))
+        file.set_len(attr.size).map_err(|why| Error::io("setting the size", why))?;
+        if replaces { file.sync_data().map_err(|why| Error::io("writing", why)) } else { Ok(()) }
     }
 
     fn next_data(&self, attr: &Attr, at: u64) -> Result<Option<(u64, u64)>> {
@@ -172,13 +188,6 @@ impl Getter<'_> {
             self.watch.moved(offset - before);
         }
         Ok(())
-    }
-
-    fn special(&self, attr: &Attr, target: &Path, kind: FileType) -> Result<()> {
-        let (major, minor) = (attr.rdev >> 8 & 0xfff, attr.rdev & 0xff | attr.rdev >> 12 & !0xff);
-        let device = rustix::fs::makedev(major, minor);
-        rustix::fs::mknodat(CWD, target, kind, Mode::RUSR | Mode::WUSR, device)
-            .map_err(host("making the special file"))
     }
 
     /// Owner, then mode (a change of owner clears set-ID bits), then attributes, then times.
@@ -210,6 +219,17 @@ impl Getter<'_> {
         }
         Ok(())
     }
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(File::from(rustix::fs::open(path, how, Mode::RUSR | Mode::WUSR)?))
+}
+
+fn make_special(attr: &Attr, path: &Path, kind: FileType) -> io::Result<()> {
+    let (major, minor) = (attr.rdev >> 8 & 0xfff, attr.rdev & 0xff | attr.rdev >> 12 & !0xff);
+    let device = rustix::fs::makedev(major, minor);
+    Ok(rustix::fs::mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, device)?)
 }
 
 /// An error if what `attr` describes must not take the place of what is there.

@@ -187,3 +187,41 @@ fn a_path_without_a_last_name_or_with_a_missing_directory_is_refused() {
     assert!(split(&inside, "/missing/name").unwrap_err().to_string().contains("/missing"));
     assert_eq!(split(&inside, "/name/").unwrap().1, b"name");
 }
+
+/// An attribute that the host does not take is told; the contents are there.
+#[test]
+fn what_cannot_be_dressed_is_told_and_has_its_contents() {
+    let home = tempfile::tempdir().unwrap();
+    let inside = memfs();
+    fs::write(home.path().join("from"), "contents").unwrap();
+    put(&inside, &home.path().join("from"), inside.root(), b"f", &mut Heard::default());
+    let attr = resolve(&inside, "/f").unwrap();
+    inside.setxattr(attr.ino, b"unheard.of", b"x", crate::fs::SetXattr::Either, false).unwrap();
+    for round in ["new", "replaced"] {
+        let mut heard = Heard::default();
+        let target = home.path().join("to");
+        assert_eq!(get(&inside, &attr, &target, &mut heard).failed, 1, "{round}");
+        assert!(heard.failures[0].contains("unheard.of"), "{round}: {:?}", heard.failures);
+        assert_eq!(fs::read_to_string(target).unwrap(), "contents", "{round}");
+    }
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_file_that_nobody_may_read_is_replaced_by_one_that_nobody_may_read() {
+    let home = tempfile::tempdir().unwrap();
+    let inside = memfs();
+    fs::write(home.path().join("from"), "contents").unwrap();
+    fs::set_permissions(home.path().join("from"), fs::Permissions::from_mode(0)).unwrap();
+    if fs::read(home.path().join("from")).is_err() {
+        return eprintln!("skipped: not root");
+    }
+    put(&inside, &home.path().join("from"), inside.root(), b"f", &mut Heard::default());
+    let attr = resolve(&inside, "/f").unwrap();
+    for _ in 0..2 {
+        let mut heard = Heard::default();
+        get(&inside, &attr, &home.path().join("to"), &mut heard);
+        assert_eq!(heard.failures, Vec::<String>::new());
+    }
+    assert_eq!(fs::metadata(home.path().join("to")).unwrap().mode() & 0o7777, 0);
+}

@@ -9,7 +9,10 @@ use bimetal_ftl::HostBytes;
 use bimetal_media::guard;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::Write;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 /// One cell.
@@ -104,31 +107,38 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// Writes a file whole or not at all: beside it first, then in its place. A device or a FIFO is written to as it is.
+/// Writes a file whole or not at all: beside it first, then in its place. A device or a FIFO is written to as it is, and so is
+/// standard output under its own name (`/dev/stdout`), whatever that leads to.
 ///
 /// # Errors
 /// As [`guard::output`]'s; what cannot be written.
-pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut std::fs::File) -> Result<()>) -> Result<()> {
+pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let failed = |why| Error::io(path.display(), why);
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+    if let Some(mut stdout) = as_stdout(path).map_err(failed)? {
+        return write(&mut stdout);
+    }
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return write(&mut guard::output(path)?);
     }
     // What a link leads to takes the new contents, and the link stays.
-    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let _old = guard::replaced(path)?;
-    let mut name = path
-        .file_name()
-        .ok_or_else(|| Error::invalid(format!("{}: not a file name", path.display())))?
-        .to_os_string();
-    name.push(".part");
-    let beside = path.with_file_name(name);
-    let mut file = std::fs::File::create(&beside).map_err(failed)?;
-    let written = write(&mut file).and_then(|()| std::fs::rename(&beside, path).map_err(failed));
-    if written.is_err() {
-        // What is left of it is of no use; that it could not be removed changes nothing.
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut beside = tempfile::Builder::new()
+        .prefix(".bimetal-")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(dir)
+        .map_err(failed)?;
+    write(beside.as_file_mut())?;
+    beside.persist(path).map(drop).map_err(|why| failed(why.error))
+}
+
+/// Standard output, if a link leads to it.
+fn as_stdout(path: &Path) -> io::Result<Option<File>> {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let (Ok(found), Ok(own)) = (fs::metadata(path), stdout.metadata()) else { return Ok(None) };
+    Ok((is_link && (found.dev(), found.ino()) == (own.dev(), own.ino())).then_some(stdout))
 }
 
 /// Writes the runs as CSV, the header first.

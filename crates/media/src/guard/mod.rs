@@ -203,9 +203,18 @@ pub fn output(path: &Path) -> Result<File> {
 /// # Errors
 /// As [`output`]'s.
 pub fn log(path: &Path) -> Result<File> {
-    claim_output(path, Role::Changed)?;
+    match claim_output(path, Role::Read) {
+        // It may be appended to, and not be read.
+        Err(why) if is_of(&why, &[io::ErrorKind::PermissionDenied]) => {}
+        claimed => drop(claimed?),
+    }
     let mut options = OpenOptions::new();
-    options.append(true).create(true).open(path).map_err(|why| Error::io(path.display(), why))
+    options.append(true).create(true).mode(0o644);
+    options.open(path).map_err(|why| Error::io(path.display(), why))
+}
+
+fn is_of(why: &Error, kinds: &[io::ErrorKind]) -> bool {
+    matches!(why, Error::Io { source, .. } if kinds.contains(&source.kind()))
 }
 
 /// An error if what a path leads to must not be replaced by another file: what [`output`] refuses, devices of either kind, FIFOs,
@@ -225,13 +234,11 @@ pub fn replaced(path: &Path) -> Result<Option<Arc<Claim>>> {
     if !kind.is_file() {
         return Err(Error::invalid(format!("{} is no file; name another", path.display())));
     }
-    let is_denied = |why: &Error| matches!(why, Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied);
-    // Who may change a directory may replace what is in it, also what may not be written, or read.
+    // Who may change a directory may replace what is in it, also what may not be written, or is being run.
     match claim_output(path, Role::Changed) {
-        Err(why) if is_denied(&why) => match claim_output(path, Role::Read) {
-            Err(why) if is_denied(&why) => Ok(None),
-            claimed => claimed,
-        },
+        Err(why) if is_of(&why, &[io::ErrorKind::PermissionDenied, io::ErrorKind::ExecutableFileBusy]) => {
+            claim_output(path, Role::Read)
+        }
         claimed => claimed,
     }
 }
