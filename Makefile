@@ -96,7 +96,7 @@ bench-cache:
 	cargo bench --quiet --bench cache -- --python target/libcachesim/bin/python $(CACHE_BENCH)
 
 # The models of flash and disk against theory, arithmetic and their own figures (docs/validation.md). VALIDATION="tail disk" makes
-# some of the tables; sizes and whole, which take minutes and half an hour, are only made when they are named.
+# some of the tables; sizes and whole, which take minutes and half an hour, and datasheet, which is not met, are only made when they are named.
 validation:
 	cargo run --quiet --release -p bimetal-ftl --example validation -- $(VALIDATION)
 

@@ -19,6 +19,7 @@ mod scheduled;
 pub mod settings;
 pub mod ssd;
 pub mod streams;
+pub mod theory;
 
 use bimetal_base::options::{self, Entry, Named, Registry};
 use bimetal_base::time::Time;

@@ -160,6 +160,7 @@ impl Ssd {
             flash: Scheduled::new(ftl),
             cache: Cache::default(),
             bus: Lane::default(),
+            begins: Lane::default(),
             under_way: UnderWay::default(),
             reads: FxHashMap::default(),
             transfers: FxHashMap::default(),
@@ -257,11 +258,15 @@ struct Model {
     lacks: Option<String>,
     cache: Cache,
     cache_pages: usize,
-    /// What works by itself in the flash: so many programs are under way at most, unless somebody waits for them.
-    units: usize,
+    /// So many programs are under way at most, unless somebody waits for them: one for each unit of the flash, and another
+    /// one where planes work together, since a program that has begun takes no more along.
+    programs_most: usize,
     bus: Lane,
     bus_ns_per_byte: f64,
     command: Duration,
+    /// Where commands are begun, one after the other, and how long that takes each, ns.
+    begins: Lane,
+    begin_ns: u64,
     /// A flush has nothing to wait for.
     lazy_flush: bool,
     /// Data lies nowhere.
@@ -310,10 +315,11 @@ impl Model {
         let page_bytes = whole.page;
         let part = size::fitted(whole.clone(), profile, size_bytes, seed)?;
         let lacks = part.lacks_of(&whole);
+        let together = part.planes_together;
         let settings = format!("logical={size_bytes}:{}", profile.settings);
         let nand = Nand::new(part, seed, true, payload);
         Ok(Model {
-            units: nand.geometry().units as usize,
+            programs_most: nand.geometry().units as usize * if together { 2 } else { 1 },
             flash: Scheduled::new(super::open(&profile.ftl, nand, &settings)?),
             scheme: profile.ftl.clone(),
             settings,
@@ -323,6 +329,8 @@ impl Model {
             bus: Lane::default(),
             bus_ns_per_byte: 1e3 / profile.bus_mb_per_s,
             command: Duration::from_nanos(us(profile.command_us)),
+            begins: Lane::default(),
+            begin_ns: profile.commands_per_s.map_or(0, |rate| (1e9 / rate) as u64),
             lazy_flush: profile.protected || !profile.honour_flush,
             reads_zeros: false,
             page_bytes,
@@ -348,7 +356,7 @@ impl Model {
         if let Some(failed) = self.failed.take_if(|_| !matches!(request, Request::Read { .. })) {
             return Err(failed);
         }
-        let ready = at + self.command;
+        let ready = self.begin(at) + self.command;
         match request {
             Request::Read { len, .. } => self.bytes.read += *len as u64,
             Request::Write { data, .. } => self.bytes.written += data.bytes(),
@@ -367,6 +375,14 @@ impl Model {
             self.refuse_room(error, ready);
         }
         served.map(|served| (served, Bytes::new()))
+    }
+
+    /// When a command that came at `at` is begun.
+    fn begin(&mut self, at: Time) -> Time {
+        match self.begin_ns {
+            0 => at,
+            takes => Time(self.begins.take(at.0, takes)),
+        }
     }
 
     /// Takes the bus for `len` bytes, not before `ready`; the end of that.
@@ -439,7 +455,7 @@ impl Model {
 
     /// Has whole pages programmed, and if memory is too full what has waited the longest, as far as units are free.
     fn destage(&mut self, at: Time) -> Result<()> {
-        while self.cache.programs() < self.units {
+        while self.cache.programs() < self.programs_most {
             let oldest = match self.cache.oldest_whole() {
                 None if self.excess() > 0 => self.cache.oldest(),
                 whole => whole,
@@ -501,7 +517,7 @@ impl Model {
     /// of the program.
     fn write_piece(&mut self, at: Time, piece: &Piece, data: (&[u8], u8), now: bool) -> Result<Option<u64>> {
         let whole = self.whole_page();
-        let idle = self.cache.programs() < self.units;
+        let idle = self.cache.programs() < self.programs_most;
         if piece.sectors == whole && (idle || now) {
             self.forget(piece.page);
             return self.program(at, piece.page, data, Time::ZERO);

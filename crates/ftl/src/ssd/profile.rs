@@ -23,6 +23,9 @@ pub struct SsdProfile {
     pub bus_mb_per_s: f64,
     /// Electronics' time a command.
     pub command_us: f64,
+    /// Commands that the electronics begin a second, one after the other. Left out: as many as there are.
+    #[serde(default)]
+    pub commands_per_s: Option<f64>,
     /// Bytes of writes that may wait in memory; 0: none.
     #[serde(deserialize_with = "size")]
     pub write_cache: u64,
@@ -43,6 +46,7 @@ impl Described for SsdProfile {
             (self.over_provision_percent, 0.0, 90.0, "over_provision_percent"),
             (self.bus_mb_per_s, 0.001, 1e6, "bus_mb_per_s"),
             (self.command_us, 0.0, 1e6, "command_us"),
+            (self.commands_per_s.unwrap_or(1.0), 1.0, 1e9, "commands_per_s"),
         ] {
             let holds = (least..=most).contains(&value);
             InvalidField::unless(holds, field, format_args!("must be from {least} to {most}"))?;

@@ -60,6 +60,14 @@ fn a_write_is_done_in_memory_and_a_flush_in_the_flash() {
 }
 
 #[test]
+fn commands_are_begun_one_after_the_other() {
+    let ssd = ssd(|profile| profile.commands_per_s = Some(250_000.0));
+    let begun = [0, 4000, 8000];
+    assert_eq!(begun.map(|_| read(&ssd, 0, 8192, 512)), begun.map(|at| at + 10_000 + 512));
+    assert_eq!(read(&ssd, 100_000, 8192, 512), 110_512, "none is under way");
+}
+
+#[test]
 fn what_is_placed_apart_is_not_copied_with_the_rest() {
     let copied = |handle| {
         let ssd = Ssd::new(

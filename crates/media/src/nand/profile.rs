@@ -6,7 +6,7 @@ use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use serde::Deserialize;
 
-/// Blocks that a unit of a part made smaller keeps, if there is more than one.
+/// Blocks that a unit of a part made smaller keeps, if there is more than one; of one that stays wide, if its own can be smaller.
 const UNIT_BLOCKS: u32 = 64;
 /// Fewest pages of a block of a part made smaller.
 const PAGES_LEAST: u32 = 64;
@@ -194,10 +194,30 @@ impl NandProfile {
     ///
     /// A smaller part has fewer planes, chips and channels, until each unit has 64 blocks; then it has fewer
     /// blocks. Every unit keeps `least` blocks.
-    pub fn resized(mut self, bytes: u64, least: u32) -> NandProfile {
+    pub fn resized(self, bytes: u64, least: u32) -> NandProfile {
+        self.narrowed(bytes, UNIT_BLOCKS, least)
+    }
+
+    /// A part of the same kind with `bytes` or somewhat more that keeps its planes, chips and channels as far as it can.
+    ///
+    /// A smaller one has smaller blocks, of [`PAGES_LEAST`] pages at the least, until each unit has 64 of them; then its
+    /// units have fewer blocks, and only when those would be fewer than `unit_blocks` there are fewer units.
+    pub fn resized_wide(mut self, bytes: u64, unit_blocks: u32) -> NandProfile {
+        let has_blocks = |part: &NandProfile| {
+            let of_unit = u64::from(part.pages) * part.page * u64::from(part.geometry().units);
+            bytes / of_unit >= u64::from(UNIT_BLOCKS)
+        };
+        while self.pages >= 2 * PAGES_LEAST && !has_blocks(&self) {
+            self.pages /= 2;
+        }
+        self.narrowed(bytes, unit_blocks, 1)
+    }
+
+    /// With fewer units, until each has `unit_blocks`, and then with the blocks of `bytes`, but `least` in each.
+    fn narrowed(mut self, bytes: u64, unit_blocks: u32, least: u32) -> NandProfile {
         let block = u64::from(self.pages) * self.page;
         let units = |part: &NandProfile| u64::from(part.geometry().units);
-        while units(&self) > 1 && bytes / block / units(&self) < u64::from(UNIT_BLOCKS) {
+        while units(&self) > 1 && bytes / block / units(&self) < u64::from(unit_blocks) {
             let [planes, chips, dies, channels] =
                 [&mut self.planes, &mut self.chips, &mut self.dies, &mut self.channels];
             let shrink = if *planes > 1 {
@@ -215,21 +235,6 @@ impl NandProfile {
         // One more than there can be: the check refuses it.
         self.blocks = blocks.clamp(1, u64::from(BLOCKS_MAX) + 1) as u32;
         self
-    }
-
-    /// A part of the same kind with `bytes` or somewhat more that keeps its planes, chips and channels as far as it can.
-    ///
-    /// A smaller one has smaller blocks, of [`PAGES_LEAST`] pages at the least, until each unit has 64 of them; only then
-    /// it has fewer units.
-    pub fn resized_wide(mut self, bytes: u64, least: u32) -> NandProfile {
-        let has_blocks = |part: &NandProfile| {
-            let of_unit = u64::from(part.pages) * part.page * u64::from(part.geometry().units);
-            bytes / of_unit >= u64::from(UNIT_BLOCKS)
-        };
-        while self.pages >= 2 * PAGES_LEAST && !has_blocks(&self) {
-            self.pages /= 2;
-        }
-        self.resized(bytes, least)
     }
 
     /// What a part has less of than `whole`, which it was resized from, in words; none if nothing.

@@ -162,6 +162,7 @@ fn flash(preset: &Preset, scheme: Scheme, seed: u64) -> Result<Ssd> {
         over_provision_percent: 50.0,
         bus_mb_per_s: 1e6,
         command_us: preset.write_us + mapping_us,
+        commands_per_s: None,
         write_cache: 0,
         honour_flush: true,
         protected: false,

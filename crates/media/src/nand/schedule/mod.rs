@@ -445,11 +445,7 @@ impl Schedule {
         let array = &self.arrays[number as usize];
         let turn = |plane: &Plane| {
             let which = plane.turn(self.may_begin(plane, Which::Front), self.may_begin(plane, Which::Debt));
-            let first = which.and_then(|which| match which {
-                Which::Front => plane.front.front(),
-                Which::Debt => plane.debt.front(),
-            });
-            which.zip(first.copied())
+            which.and_then(|which| Some((which, *plane.first(which)?)))
         };
         let turns: SmallVec<[Option<(Which, Queued)>; 4]> = array.planes.iter().map(turn).collect();
         let lead = turns.iter().flatten().map(|(_, queued)| *queued).min_by_key(|queued| queued.number);
@@ -459,9 +455,19 @@ impl Schedule {
             queued.kind() == lead.kind()
                 && (lead.kind() == OpKind::Erase || same_type((queued.place().1, lead.place().1)))
         };
+        // What has its turn on a plane, else what else may begin there.
+        let joining = |(plane, turn): (&Plane, &Option<(Which, Queued)>)| {
+            let (which, queued) = turn.as_ref()?;
+            if joins(queued) {
+                return Some(*which);
+            }
+            let other = if *which == Which::Front { Which::Debt } else { Which::Front };
+            let may_join = plane.first(other).is_some_and(joins) && self.may_begin(plane, other);
+            may_join.then_some(other)
+        };
         let taken: SmallVec<[(usize, Which); 4]> = (0..)
-            .zip(&turns)
-            .filter_map(|(plane, turn)| Some((plane, turn.filter(|(_, queued)| joins(queued))?.0)))
+            .zip(array.planes.iter().zip(&turns))
+            .filter_map(|(plane, turn)| Some((plane, joining(turn)?)))
             .collect();
         let mut ops = Ops::new();
         for (plane, which) in taken {

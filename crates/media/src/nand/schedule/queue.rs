@@ -89,6 +89,14 @@ impl Plane {
         }
     }
 
+    /// What comes first in a queue.
+    pub fn first(&self, which: Which) -> Option<&Queued> {
+        match which {
+            Which::Front => self.front.front(),
+            Which::Debt => self.debt.front(),
+        }
+    }
+
     /// Adds to the debt, which is to be paid while the host writes `block_pages`.
     pub fn owe(&mut self, queued: Queued, block_pages: u32) {
         self.debt.push_back(queued);

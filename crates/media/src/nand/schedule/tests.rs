@@ -183,6 +183,17 @@ fn planes_that_work_together_share_commands() {
 }
 
 #[test]
+fn a_command_takes_along_what_waits_behind_another_kind() {
+    let mut schedule = schedule(|part| (part.planes, part.planes_together) = (2, true));
+    // The second plane would program first; the copy that waits there goes with the first plane's.
+    let mut ops = vec![copy((1, 0), 2, 0), copy((9, 0), 10, 0), program(11, 0)];
+    schedule.push(Time(0), &mut ops, 0);
+    while schedule.step() {}
+    let one = 15_000 + 200_000;
+    assert_eq!((schedule.stats().multi_plane, schedule.arrays[0].free), (1, one + PROGRAM));
+}
+
+#[test]
 fn pages_take_what_their_type_takes() {
     let mut schedule = schedule(|part| {
         part.program_us_by_type = vec![100.0, 200.0, 300.0];
