@@ -110,8 +110,8 @@ impl Geometry {
     }
 }
 
-/// What is to be done in a commit: before which of the requests that change something, or, where it ends with an fsync, before
-/// which flush of the disk.
+/// What is to be done in a commit: before which of the requests that change something, or, where it ends with an fsync and then a cut
+/// now and then, before which flush of the disk.
 struct Plan {
     passes: usize,
     in_flush: bool,
@@ -358,6 +358,10 @@ impl Volume {
             (0..steps).for_each(|_| walk.step(&fs, When::InCommit));
             if in_flush {
                 walk.fsync(&fs, When::InCommit);
+                if walk.pick(3) == 0 {
+                    walk.tell("cut in the commit".into());
+                    walk.power.cut().unwrap();
+                }
             }
         });
         Plan { passes, in_flush, act }
