@@ -17,6 +17,7 @@ test-long: setup
 	SEEDS=0..10000 cargo test --quiet --test sim -- --nocapture
 	FULL=0..3000 cargo test --quiet --release -p bimetal-nfhybrid --lib tests::full -- --nocapture
 	TABLE=0..200 cargo test --quiet --release -p bimetal-nfhybrid --lib tests::table -- --nocapture
+	TREES=0..800 cargo test --quiet --release -p bimetal-nfhybrid --lib tests::trees -- --nocapture
 	cargo test --quiet --release -p bimetal-nfhybrid --lib ten_million_one_block -- --ignored --nocapture
 	FTL_CASES=1000 cargo test --quiet --release -p bimetal-ftl
 	cargo run --quiet --release -p bimetal-ftl --example validation

@@ -80,7 +80,7 @@ pub fn tell(seed: u64) -> Option<Verdict> {
     let stories = Arc::new(parking_lot::Mutex::new(vec![Story::new(); clients]));
     let mut options = Options { lag, ..Options::default() };
     let noise = random.chance(0.5);
-    let small = GEOMETRIES[geometry].3 < 32;
+    let small = GEOMETRIES[geometry].is_small();
     if random.chance(0.2) {
         options.durability = Durability::Both;
     }

@@ -22,6 +22,7 @@ mod recut;
 mod replayed;
 mod sizes;
 mod table;
+mod trees;
 mod unfit;
 
 /// A disk half and an SSD half that belong together, in memory; `None` where mke2fs is missing.
