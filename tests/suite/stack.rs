@@ -68,6 +68,15 @@ fn run(args: &[&str]) -> Output {
     command(args).output().expect("the command runs")
 }
 
+/// A line for the shell, which finds the command under test.
+fn shell(line: &str) -> Command {
+    let home = Path::new(bimetal().get_program()).parent().unwrap().display().to_string();
+    let path = format!("{home}:{}", std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("PATH", path);
+    command
+}
+
 fn ok(args: &[&str]) -> String {
     let done = run(args);
     assert!(done.status.success(), "{args:?}: {}", err(&done));
@@ -335,14 +344,120 @@ fn printed_tasks_make_the_rows_in_any_order() {
     let tasks = ok(&[&grid(&stack, &axes, &folder)[..], &["--emit", "tasks"]].concat());
     assert_eq!(tasks.lines().count(), 4);
     assert!(!place.at("tasks").exists(), "nothing was done");
-    let home = Path::new(bimetal().get_program()).parent().unwrap().display().to_string();
-    let path = format!("{home}:{}", std::env::var("PATH").unwrap_or_default());
-    let start = |line: &str| Command::new("sh").args(["-c", line]).env("PATH", &path).spawn().unwrap();
+    let start = |line: &str| shell(line).spawn().unwrap();
     let mut children: Vec<_> = tasks.lines().rev().map(start).collect();
     assert!(children.iter_mut().all(|child| child.wait().unwrap().success()));
     for file in ["rows.jsonl", "rows.parquet"] {
         assert!(place.read(&format!("whole/{file}")) == place.read(&format!("tasks/{file}")), "{file}");
     }
+}
+
+#[test]
+fn tasks_that_run_at_the_same_time_make_the_rows_of_a_grid() {
+    let place = Place::new();
+    let stack = place.text("grid.toml", GRID);
+    let axes = [
+        format!("trace.file={}", data("xfs-pm1k.dev.csv.zst")),
+        "cache.policy=lru,clock,cflru,fab".to_string(),
+        "cache.size=256KiB,1MiB".to_string(),
+        "seed=1,2,3,4,5,6,7,8".to_string(),
+    ];
+    let (whole, folder) = (place.path("whole"), place.path("tasks"));
+    ok(&grid(&stack, &axes, &whole));
+    let emit = [&grid(&stack, &axes, &folder)[..], &["--emit", "tasks"]].concat();
+    let tasks = ok(&emit);
+    assert_eq!(tasks.lines().count(), 64);
+    let one = ok(&[&emit[..], &["--only", "5"]].concat());
+    assert_eq!(tasks.lines().nth(5), Some(one.trim_end()));
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let refusals = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(task) =
+                    tasks.lines().nth(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+                {
+                    let done = shell(task).output().unwrap();
+                    if !done.status.success() {
+                        refusals.lock().unwrap().push(err(&done));
+                    }
+                }
+            });
+        }
+    });
+    let refusals = refusals.into_inner().unwrap();
+    assert!(refusals.is_empty(), "{} of 64: {}", refusals.len(), refusals[0]);
+    for file in ["rows.jsonl", "rows.parquet"] {
+        assert!(place.read(&format!("whole/{file}")) == place.read(&format!("tasks/{file}")), "{file}");
+    }
+    assert!(!place.at("tasks/runs").exists());
+}
+
+#[test]
+fn a_task_is_one_line_that_runs_whatever_its_words_are() {
+    let place = Place::new();
+    place.text("-q.toml", GRID);
+    let set = format!("trace.file={}", data("xfs-pm1k.dev.csv.zst"));
+    let within = |args: &[&str]| command(args).current_dir(place.0.path()).output().unwrap();
+    let args = ["replay", "--stack=-q.toml", "--out=-oo", "--emit", "tasks", "--set", &set];
+    let tasks = within(&args);
+    assert!(tasks.status.success(), "{}", err(&tasks));
+    let done = shell(out(&tasks).trim_end()).current_dir(place.0.path()).output().unwrap();
+    assert!(done.status.success(), "{}", err(&done));
+    assert_eq!(place.rows("-oo").len(), 1);
+    refused(&within(&[&args[..], &["--set", "about=two\nlines"]].concat()), &["about=two", "line end"]);
+}
+
+#[test]
+fn the_seed_of_a_stack_reaches_its_generator() {
+    let place = Place::new();
+    let stack = place.text(
+        "seeds.toml",
+        "[trace]\ngenerator = \"zipf:pages=1000:requests=2000\"\n[cache]\npolicy = \"lru\"\nsize = \"256KiB\"\n",
+    );
+    ok(&grid(&stack, &["seed=1,2".to_string()], &place.path("out")));
+    let rows = place.rows("out");
+    for (seed, row) in (1..).zip(&rows) {
+        let trace = row["result"]["config"]["trace"].as_str().unwrap();
+        assert!(trace.ends_with(&format!(":seed={seed}")), "{trace}");
+    }
+    assert_ne!(rows[0]["result"]["hit_ratio"], rows[1]["result"]["hit_ratio"]);
+    let own = ["trace.generator.seed=7".to_string(), "seed=1,2".to_string()];
+    ok(&grid(&stack, &own, &place.path("own")));
+    let rows = place.rows("own");
+    assert_eq!(rows[0]["result"]["hit_ratio"], rows[1]["result"]["hit_ratio"]);
+}
+
+#[test]
+fn an_export_that_is_asked_to_end_while_it_is_in_use_ends_with_its_last_user() {
+    need_fuse!();
+    let (place, volume) = (Place::new(), Volume::new());
+    let served = place.at("served");
+    fs::create_dir(&served).unwrap();
+    let mut server = command(&["export", "--profile", "ssd-tlc", "--no-latency"])
+        .arg(volume.at("disk"))
+        .arg("--file")
+        .arg(&served)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let device = File::open(lines.next().expect("where it is served")).unwrap();
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    // It is out of sight as soon as the signal is heard.
+    for _ in 0..500 {
+        if !served.join("device").exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!served.join("device").exists(), "the signal was lost");
+    let mut magic = [0; 2];
+    device.read_exact_at(&mut magic, 1024 + 56).unwrap();
+    assert!(server.try_wait().unwrap().is_none(), "somebody has it open");
+    drop(device);
+    assert!(server.wait().unwrap().success());
 }
 
 #[test]
@@ -392,6 +507,13 @@ fn what_is_wrong_with_a_stack_is_told_with_key_file_and_remedy() {
             &["cache.size=5", "a size has a unit"],
         ),
         (&["--stack", &stack, "--set", "seed=1", "--set", "seed=2", "--out", &out], &["set before"]),
+        (&["--stack", &stack, "--set", "run.speed=0"], &["run.speed must be above 0"]),
+        (&["--stack", &stack, "--set", "cache.page=1000B"], &["cache.page must be a power of two"]),
+        (
+            &["--stack", &stack, "--set", "run.absorb=0-4KiB", "--set", "nvram.takes=heat"],
+            &["run.absorb and nvram.takes exclude each other"],
+        ),
+        (&["--stack", "/dev/zero"], &["/dev/zero", "1.0 MiB"]),
         (&["--stack", &stack, "--set", "run.queue-depth=0", "--out", &out], &["run.queue-depth", "1"]),
         (&["--stack", &stack, "--queue-depth", "4"], &["--set KEY=VALUE"]),
         (&["--stack", &stack, "--out", &out, "--only", "1"], &["from 0 on"]),

@@ -381,6 +381,81 @@ fn what_cannot_be_replayed_is_refused_with_the_remedy() {
     }
 }
 
+#[test]
+fn names_and_options_that_there_are_not_are_told_before_the_trace_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    // Longer than the part, and out of the reach of --fit.
+    let trace = trace_of(dir.path(), "long.csv", "0,W,988438528,4096,-\n");
+    for (line, told) in [
+        ("--ftl page:cleen=greedy --device slc-2k", "FTL page has no option 'cleen'; did you mean 'clean'"),
+        ("--ftl page:", "a colon has no option after it"),
+        ("--ftl page,page", "page is there twice"),
+        ("--device hdd-7200 --precondition fill", "--precondition needs flash; hdd-7200 is a disk"),
+        ("--precondition fill", "--precondition needs flash; none is no device that keeps anything"),
+    ] {
+        let why =
+            runs(&format!("{trace} {line}")).err().unwrap_or_else(|| panic!("{line} was done")).to_string();
+        assert!(why.contains(told) && !why.contains("request 1 of the trace"), "{line}: {why}");
+    }
+    for line in ["gen:iometer:", "gen:iometer::size=1MiB"] {
+        let why = runs(line).err().unwrap_or_else(|| panic!("{line} was done")).to_string();
+        assert!(why.contains("a colon has no option after it"), "{line}: {why}");
+    }
+}
+
+#[test]
+fn what_a_protected_ssd_has_in_memory_is_written_at_the_end_or_counted() {
+    let line = "gen:iometer:random=60:size=64MiB:requests=8000:read=0 --device ssd-slc";
+    let balance = |run: &RunReport| {
+        let flash = run.flash.as_ref().unwrap();
+        let host = flash.host_bytes;
+        assert_eq!(
+            host.written + host.padding,
+            flash.done.host.programmed_bytes + host.coalesced + host.waiting,
+            "{host:?}"
+        );
+        host.waiting
+    };
+    let (drained, left) = (&runs(line).unwrap()[0], &runs(&format!("{line} --no-drain")).unwrap()[0]);
+    assert!(balance(drained) == 0 && balance(left) > 0);
+    let command = 10_000;
+    assert_eq!(drained.sim_time_ns, left.sim_time_ns + command, "nobody waits for what survives power loss");
+    assert_eq!(
+        (drained.pages_programmed, drained.write_amplification.unwrap() < 1.0),
+        (Some(8000 - drained.flash.as_ref().unwrap().host_bytes.coalesced / 4096), true)
+    );
+}
+
+#[test]
+fn instants_that_virtual_time_cannot_say_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace_of(dir.path(), "t.csv", "0,W,0,4096,-\n1,W,4096,4096,-\n2,R,0,4096,-\n");
+    let told = "292 years";
+    for line in
+        ["--pace open --speed 1e-300", "--pace open --speed 1e-10", "--overhead 290y", "--overhead 1000y"]
+    {
+        let why = runs(&format!("{trace} --device hdd-7200 {line}"));
+        let why = why.err().unwrap_or_else(|| panic!("{line} was done")).to_string();
+        assert!(why.contains(told), "{line}: {why}");
+    }
+    for line in ["--overhead 1000y", "--overhead 100y", "--pace open --speed 1e-300"] {
+        let args = replay_args(&format!("gen:postmark:files=5:transactions=5 --fs cmfs {line}"));
+        let why = replay::run(&args).unwrap_err().to_string();
+        assert!(why.contains(told), "{line}: {why}");
+    }
+    assert!(runs(&format!("{trace} --device hdd-7200 --pace open --speed 1e-8")).is_ok());
+}
+
+#[test]
+fn a_request_longer_than_the_device_is_wrapped_to_its_last_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace_of(dir.path(), "w.csv", "0,W,0,268435456,-\n1,R,0,268435456,-\n");
+    let run = &runs(&format!("{trace} --device slc-2k --device-size 64MiB --fit wrap")).unwrap()[0];
+    let host = run.flash.as_ref().unwrap().host_bytes;
+    assert_eq!((host.written, host.read), (run.bytes_written, run.bytes_read));
+    assert_eq!((host.written, host.read), (268_435_456, 268_435_456));
+}
+
 /// A trace of these lines.
 fn trace_of(dir: &Path, name: &str, lines: &str) -> String {
     let path = dir.join(name);

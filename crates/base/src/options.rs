@@ -51,9 +51,14 @@ impl FromStr for Named {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Named> {
-        let mut parts = text.split(':').map(str::trim).filter(|part| !part.is_empty());
+        let mut parts = text.split(':').map(str::trim);
         let mut named = Named::plain(parts.next().unwrap_or_default());
         for part in parts {
+            if part.is_empty() {
+                return Err(Error::invalid(format!(
+                    "'{text}': a colon has no option after it; write name, or name:option=value"
+                )));
+            }
             let (option, value) = part.split_once('=').ok_or_else(|| {
                 Error::invalid(format!("'{part}' in '{text}' is not option=value; write name:option=value"))
             })?;
@@ -323,6 +328,8 @@ mod tests {
             ("policy = 5", "name:option=value"),
             ("policy = \"lru:window\"", "'window' in 'lru:window' is not option=value"),
             ("policy = \"lru:a=1:a=2\"", "a is set twice"),
+            ("policy = \"lru:\"", "'lru:': a colon has no option after it"),
+            ("policy = \"lru::a=1\"", "a colon has no option after it"),
             ("policy = { window = 0.5 }", "missing field `name`"),
             ("policy = { name = \"lru\", window = [1] }", "text, a number, true or false"),
         ] {

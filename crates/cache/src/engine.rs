@@ -38,6 +38,8 @@ pub(super) struct Engine<P, X> {
     policy: P,
     plan: Plan,
     stats: Stats,
+    /// What is written now was asked for by a sync, or is old.
+    syncing: bool,
     /// When pages that have been dirty for too long are looked for again.
     next_tick: Time,
     reader: Reader,
@@ -77,6 +79,7 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
             policy,
             plan: Plan::default(),
             stats: Stats::default(),
+            syncing: false,
             next_tick: config.dirty_age.map_or(Time(u64::MAX), |_| Time::ZERO),
             reader: Reader::default(),
             unfetched: (0, 0),
@@ -245,6 +248,17 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
     }
 
     fn execute_plan(&mut self, at: Time, plan: &Plan, below: &mut dyn Below) -> Result<Time> {
+        let all = |stats: &Stats| (stats.pages_written, stats.dirty_evictions);
+        let before = all(&self.stats);
+        let result = self.carry_out(at, plan, below);
+        let after = all(&self.stats);
+        if !self.syncing {
+            self.stats.pages_beside += (after.0 - before.0) - (after.1 - before.1);
+        }
+        result
+    }
+
+    fn carry_out(&mut self, at: Time, plan: &Plan, below: &mut dyn Below) -> Result<Time> {
         let at = if self.needs_unfetched(&plan.write) { self.fetch_now(at, below)? } else { at };
         // A gap that cannot be read must not keep back what is to be written: then the gaps stay.
         let padded = self.read_padding(at, &plan.write, below);
@@ -346,8 +360,15 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
             self.plan.write_page(&self.pages, node);
             node = self.pages.next_dirty(node);
         }
+        self.synced(|cache| cache.write_sorted(at, below))
+    }
+
+    /// Counts what `write` writes as asked for by a sync.
+    fn synced(&mut self, write: impl FnOnce(&mut Self) -> Result<Time>) -> Result<Time> {
         let written = self.stats.pages_written;
-        let result = self.write_sorted(at, below);
+        self.syncing = true;
+        let result = write(self);
+        self.syncing = false;
         self.stats.pages_synced += self.stats.pages_written - written;
         result
     }
@@ -503,17 +524,11 @@ impl<P: Policy<X>, X: Index> Engine<P, X> {
                 self.plan.write_page(&self.pages, node);
             }
         }
-        let written = self.stats.pages_written;
-        let result = self.write_sorted(at, below);
-        self.stats.pages_synced += self.stats.pages_written - written;
-        result
+        self.synced(|cache| cache.write_sorted(at, below))
     }
 
     fn sync(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {
-        let written = self.stats.pages_written;
-        let result = self.write_everything(at, below);
-        self.stats.pages_synced += self.stats.pages_written - written;
-        result
+        self.synced(|cache| cache.write_everything(at, below))
     }
 
     fn flush(&mut self, at: Time, below: &mut dyn Below) -> Result<Time> {

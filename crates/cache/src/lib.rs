@@ -224,6 +224,9 @@ pub struct Stats {
     pub write_commands: u64,
     /// Of the pages written, those that a sync or their age asked for.
     pub pages_synced: u64,
+    /// Of the pages written, those that were written because others had to leave, and stayed, or filled a gap. With
+    /// `pages_synced` and `dirty_evictions` they are all that was written.
+    pub pages_beside: u64,
     /// Pages that left clean.
     pub clean_evictions: u64,
     /// Pages that were written in order to leave.

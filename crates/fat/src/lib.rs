@@ -405,6 +405,9 @@ fn from_io(error: io::Error) -> Error {
         (_, "Is a directory") => Error::IsDir,
         (_, "Not a directory") => Error::NotDir,
         (_, "Directory not empty") => Error::NotEmpty,
+        (_, "File name contains unsupported characters" | "Invalid file name length") => {
+            Error::invalid(format!("FAT has no such names: {error}"))
+        }
         (io::ErrorKind::InvalidInput, _) => Error::BadArgument,
         (_, why) => Error::corrupt("FAT volume", why, "as the library met it"),
     }

@@ -238,6 +238,8 @@ pub struct HostBytes {
     pub padding: u64,
     /// Bytes it wrote that were written again, or given up, before they reached the flash.
     pub coalesced: u64,
+    /// Bytes it wrote that are in memory alone now: a state, not a sum.
+    pub waiting: u64,
 }
 
 impl HostBytes {
@@ -249,6 +251,7 @@ impl HostBytes {
             discarded: self.discarded - before.discarded,
             padding: self.padding - before.padding,
             coalesced: self.coalesced - before.coalesced,
+            waiting: self.waiting,
         }
     }
 }

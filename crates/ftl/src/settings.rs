@@ -34,9 +34,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads `text` for the scheme called `scheme`.
+    /// Reads `text` for the scheme called `scheme`. It may be joined of several settings, of which some are empty.
     pub fn parse(scheme: &str, text: &str) -> Result<Settings> {
-        let named: Named = format!("{scheme}:{text}").trim_end_matches(':').parse()?;
+        let given = text.split(':').map(str::trim).filter(|setting| !setting.is_empty());
+        let named: Named = [scheme].into_iter().chain(given).collect::<Vec<_>>().join(":").parse()?;
         Ok(Settings { scheme: named.name, given: named.options })
     }
 

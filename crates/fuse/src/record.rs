@@ -375,7 +375,19 @@ impl FileSystem for Recorded {
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {
-        self.on(ino, "fallocate", self.fs.fallocate(ino, offset, len, what))
+        self.fs.fallocate(ino, offset, len, what)?;
+        let op = match what {
+            Fallocate::Reserve { keep_size: false } => "fallocate",
+            Fallocate::Reserve { keep_size: true } => "fallocate-keep",
+            Fallocate::Punch => "punch",
+            Fallocate::Zero { keep_size: false } => "zero",
+            Fallocate::Zero { keep_size: true } => "zero-keep",
+        };
+        self.note(|log| {
+            let path = log.of(ino);
+            log.line(op, path, offset, len, 0);
+        });
+        Ok(())
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
@@ -418,6 +430,8 @@ impl FileSystem for Recorded {
 mod tests {
     use super::*;
     use bimetal_memfs::MemFs;
+    use bimetal_trace::ReadOptions;
+    use bimetal_trace::calls::{Deed, Workload};
     use bimetal_trace::objects::{ObjectOp, ObjectTrace};
 
     #[test]
@@ -451,5 +465,37 @@ mod tests {
             (1, ObjectOp::Flush),
         ];
         assert_eq!(asks, expected);
+    }
+
+    #[test]
+    fn what_is_given_space_and_what_gives_it_back_is_recorded_with_its_range() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.csv");
+        let fs = Recorded::new(Arc::new(MemFs::new(16 << 20, &Caller::default())));
+        let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: b"" };
+        fs.control_set(fs.root(), RECORD, path.as_os_str().as_bytes()).unwrap();
+        let file = fs.create(&Caller::default(), fs.root(), b"f", &node).unwrap().ino;
+        for (at, what) in [
+            (0, Fallocate::Reserve { keep_size: false }),
+            (4096, Fallocate::Reserve { keep_size: true }),
+            (8192, Fallocate::Punch),
+            (12_288, Fallocate::Zero { keep_size: false }),
+            (16_384, Fallocate::Zero { keep_size: true }),
+        ] {
+            fs.fallocate(file, at, 100, what).unwrap();
+        }
+        assert!(fs.fallocate(file, 0, 0, Fallocate::Punch).is_err(), "what fails is not recorded");
+        fs.control_set(fs.root(), RECORD, b"").unwrap();
+        let workload = Workload::open(path.to_str().unwrap(), &ReadOptions::default(), 1).unwrap();
+        let deeds: Vec<Deed> = workload.calls.iter().map(|call| call.deed).collect();
+        let expected = [
+            Deed::Create,
+            Deed::Allocate { offset: 0, len: 100, keep_size: false },
+            Deed::Allocate { offset: 4096, len: 100, keep_size: true },
+            Deed::Punch(8192, 100),
+            Deed::Zero { offset: 12_288, len: 100, keep_size: false },
+            Deed::Zero { offset: 16_384, len: 100, keep_size: true },
+        ];
+        assert_eq!(deeds, expected);
     }
 }

@@ -3,7 +3,8 @@
 //! They come from a recording (`NAME.csv`, with its list of paths, as `bimetal record` writes it), from strace's output, or
 //! from any trace of files, generated or not: then each unit is a file in the directory of its process. What a trace
 //! uses without making it was there before ([`Workload::initial`]), as large as what is read of it. Calls that failed,
-//! and those that ask nothing of a file system (`lseek`, `close`, `mmap`), are left out. Memory: 40 bytes a call.
+//! and those that ask nothing of a file system (`lseek`, `close`, `mmap`), are left out, and counted by name
+//! ([`Workload::left_out`]). Memory: 40 bytes a call.
 
 use super::fields::{Fields, Wrong};
 use super::formats::syscall::{HEADER, parse};
@@ -14,6 +15,7 @@ use super::{Op, ReadOptions, Source};
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,9 +37,25 @@ pub enum Deed {
     /// Cut or extend it to this size.
     Truncate(u64),
     /// Give a range space.
-    Allocate(u64, u64),
+    Allocate {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// The file does not become longer.
+        keep_size: bool,
+    },
     /// Give a range's space back.
     Punch(u64, u64),
+    /// Make a range zeros that have space.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// The file does not become longer.
+        keep_size: bool,
+    },
     /// Remove a name.
     Unlink,
     /// Remove a directory.
@@ -58,9 +76,9 @@ pub enum Deed {
 
 impl Deed {
     /// The names of all, in the order of [`Deed::index`].
-    pub const NAMES: [&str; 17] = [
+    pub const NAMES: [&str; 18] = [
         "create", "mkdir", "symlink", "read", "write", "fsync", "truncate", "allocate", "punch", "unlink",
-        "rmdir", "rename", "link", "list", "stat", "setattr", "readlink",
+        "rmdir", "rename", "link", "list", "stat", "setattr", "readlink", "zero",
     ];
 
     /// Which of the names it has.
@@ -73,7 +91,7 @@ impl Deed {
             Deed::Write(..) => 4,
             Deed::Fsync => 5,
             Deed::Truncate(_) => 6,
-            Deed::Allocate(..) => 7,
+            Deed::Allocate { .. } => 7,
             Deed::Punch(..) => 8,
             Deed::Unlink => 9,
             Deed::Rmdir => 10,
@@ -83,6 +101,7 @@ impl Deed {
             Deed::Stat => 14,
             Deed::SetAttributes => 15,
             Deed::Readlink => 16,
+            Deed::Zero { .. } => 17,
         }
     }
 
@@ -143,6 +162,8 @@ pub struct Workload {
     pub processes: u32,
     /// They are begun in this order; those of a generator's processes are not.
     pub ordered: bool,
+    /// What the trace has and is not played: how often, by the name of the call, or `failed`, `unfinished`, `no request`.
+    pub left_out: BTreeMap<String, u64>,
 }
 
 /// Paths by their names.
@@ -239,7 +260,10 @@ impl Workload {
             reader.told.insert(*number, was);
         }
         each_line(path, |line| {
-            let Some(call) = parse(line)? else { return Ok(()) };
+            let Some(call) = parse(line)? else {
+                reader.leave_out("failed", 1);
+                return Ok(());
+            };
             let path = number(&mut reader, call.path);
             let other = match call.name {
                 b"rename" | b"link" => {
@@ -251,6 +275,7 @@ impl Workload {
             };
             reader.call(
                 (call.at, call.process, path),
+                &String::from_utf8_lossy(call.name),
                 deed(call.name, other, call.offset, call.len, call.result),
             );
             Ok(())
@@ -265,6 +290,7 @@ impl Workload {
             Ok(())
         })?;
         let mut reader = Reader::new(Paths::new());
+        strace.left_out().into_iter().for_each(|(name, count)| reader.leave_out(&name, count));
         let numbers: Vec<u32> = strace.paths.iter().map(|text| reader.paths.of(text.as_bytes())).collect();
         let began = calls.first().map_or(0, |call| call.at_ns);
         for call in &calls {
@@ -279,6 +305,7 @@ impl Workload {
             let at = Time(call.at_ns.saturating_sub(began));
             reader.call(
                 (at, call.process, path),
+                name,
                 deed(name.as_bytes(), other, call.offset, call.len, call.result),
             );
         }
@@ -291,7 +318,8 @@ impl Workload {
             let source = Source::parse(text, options.clone())?.of_process(process)?;
             let dir = reader.paths.of(format!("p{process}").as_bytes());
             reader.told.insert(dir, Was::Dir);
-            for record in source.open()? {
+            let mut trace = source.open()?;
+            for record in &mut trace {
                 let record = record?;
                 let path = reader.paths.below(dir, format!("f{}", record.unit).as_bytes());
                 let deed = match record.op {
@@ -299,13 +327,16 @@ impl Workload {
                     Op::Write => Deed::Write(record.offset, record.len),
                     Op::Flush => Deed::Fsync,
                     Op::Discard => Deed::Punch(record.offset, record.len),
-                    Op::Allocate => Deed::Allocate(record.offset, record.len),
+                    Op::Allocate => {
+                        Deed::Allocate { offset: record.offset, len: record.len, keep_size: false }
+                    }
                     Op::Truncate => Deed::Truncate(record.offset),
                     Op::Create => Deed::Create,
                     Op::Delete => Deed::Unlink,
                 };
-                reader.call((record.at, process, path), Some(deed));
+                reader.call((record.at, process, path), record.op.name(), Some(deed));
             }
+            reader.leave_out("no request", trace.tally().skipped);
         }
         Ok(Workload { ordered: false, ..reader.done() })
     }
@@ -322,6 +353,11 @@ fn deed(name: &[u8], other: u32, offset: u64, len: u64, result: u64) -> Option<D
         b"symlink" => Deed::Symlink(len.clamp(1, 4095)),
         b"opentrunc" => Deed::Truncate(0),
         b"truncate" => Deed::Truncate(len),
+        b"fallocate" => Deed::Allocate { offset, len, keep_size: false },
+        b"fallocate-keep" => Deed::Allocate { offset, len, keep_size: true },
+        b"punch" => Deed::Punch(offset, len),
+        b"zero" => Deed::Zero { offset, len, keep_size: false },
+        b"zero-keep" => Deed::Zero { offset, len, keep_size: true },
         b"unlink" => Deed::Unlink,
         b"rmdir" => Deed::Rmdir,
         b"rename" => Deed::Rename(other),
@@ -345,6 +381,7 @@ struct Reader {
     /// What the trace's list of paths says a path was.
     told: FxHashMap<u32, Was>,
     initial: FxHashMap<u32, Was>,
+    left_out: BTreeMap<String, u64>,
 }
 
 impl Reader {
@@ -356,6 +393,7 @@ impl Reader {
             there: FxHashMap::from_iter([(0, true)]),
             told: FxHashMap::default(),
             initial: FxHashMap::default(),
+            left_out: BTreeMap::new(),
         }
     }
 
@@ -386,13 +424,22 @@ impl Reader {
         self.calls.push(Call { at, process, path, deed });
     }
 
-    fn call(&mut self, (at, process, path): (Time, u32, u32), deed: Option<Deed>) {
-        let Some(deed) = deed else { return };
+    /// Counts what is not played.
+    fn leave_out(&mut self, name: &str, count: u64) {
+        if count > 0 {
+            *self.left_out.entry(name.to_string()).or_default() += count;
+        }
+    }
+
+    /// Takes a call, which the trace calls `name`; `deed` is what it asks, if it is one that is played.
+    fn call(&mut self, (at, process, path): (Time, u32, u32), name: &str, deed: Option<Deed>) {
+        let Some(deed) = deed.filter(|deed| path != 0 || !deed.changes_names()) else {
+            return self.leave_out(name, 1);
+        };
         let next = self.processes.len() as u32;
         let process = *self.processes.entry(process).or_insert(next);
         let who = (at, process);
         match deed {
-            _ if path == 0 && deed.changes_names() => return,
             deed if deed.makes() => {
                 self.was(who, self.paths.places[path as usize].parent, Was::Dir);
                 self.there.insert(path, true);
@@ -445,7 +492,8 @@ impl Reader {
         // A directory has a lower number than what is in it.
         initial.sort_unstable_by_key(|(path, _)| *path);
         let processes = self.processes.len().max(1) as u32;
-        Workload { places: self.paths.places, initial, calls: self.calls, processes, ordered: true }
+        let (places, calls, left_out) = (self.paths.places, self.calls, self.left_out);
+        Workload { places, initial, calls, processes, ordered: true, left_out }
     }
 }
 
@@ -460,7 +508,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.csv");
         let calls = "0,7,read,1,100,50,50\n0,8,create,2,0,0,0\n0,8,write,2,0,9,9\n0,8,rename,2,1,0,0\n\
-                     0,7,lseek,1,0,0,0\n0,7,rmdir,0,0,0,-39\n0,8,unlink,3,0,0,0\n";
+                     0,7,lseek,1,0,0,0\n0,7,rmdir,0,0,0,-39\n0,8,unlink,3,0,0,0\n0,8,wrte,2,0,9,9\n";
         std::fs::write(&path, format!("{HEAD}{calls}")).unwrap();
         let list = "#path_id,type,size_at_first_open,path\n0,d,-1,/d\n1,f,120,/d/a\n2,f,0,/d/b\n3,l,0,/l\n";
         std::fs::write(dir.path().join("t.paths.csv"), list).unwrap();
@@ -485,7 +533,38 @@ mod tests {
             [("/d".to_string(), Was::Dir), ("/d/a".into(), Was::File(150)), ("/l".into(), Was::Symlink)];
         assert_eq!(initial, expected);
         assert_eq!((workload.processes, workload.ordered), (2, true));
+        let left_out =
+            [("failed", 1), ("lseek", 1), ("wrte", 1)].map(|(name, count)| (name.to_string(), count));
+        assert_eq!(workload.left_out, BTreeMap::from(left_out));
         assert!(Workload::open(path.to_str().unwrap(), &options, 2).is_err());
+    }
+
+    #[test]
+    fn calls_of_strace_that_are_not_played_are_counted_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("strace.out");
+        let text = r#"7 1.000001 openat(AT_FDCWD</w>, "f", O_RDWR|O_CREAT, 0666) = 3</w/f>
+7 1.100000 fallocate(3</w/f>, 0, 100, 50) = 0
+7 1.200000 fallocate(3</w/f>, FALLOC_FL_KEEP_SIZE|FALLOC_FL_PUNCH_HOLE, 100, 20) = 0
+7 1.300000 fallocate(3</w/f>, FALLOC_FL_ZERO_RANGE, 200, 20) = 0
+7 1.400000 getpid() = 7
+7 1.500000 write(1<pipe:[55]>, ""..., 5) = 5
+7 1.600000 unlink("/w/gone") = -1 ENOENT (No such file or directory)
+8 1.650000 <... read resumed>""..., 5) = 5
+7 1.700000 write(3</w/f>, ""..., 5 <unfinished ...>
+7 1.800000 +++ killed by SIGKILL +++"#;
+        std::fs::write(&path, text).unwrap();
+        let workload = Workload::open(path.to_str().unwrap(), &ReadOptions::default(), 1).unwrap();
+        let deeds: Vec<Deed> = workload.calls.iter().map(|call| call.deed).collect();
+        let expected = [
+            Deed::Create,
+            Deed::Allocate { offset: 100, len: 50, keep_size: false },
+            Deed::Punch(100, 20),
+            Deed::Zero { offset: 200, len: 20, keep_size: false },
+        ];
+        assert_eq!(deeds, expected);
+        let left_out = [("failed", 1), ("getpid", 1), ("unfinished", 2), ("write", 1)];
+        assert_eq!(workload.left_out, left_out.map(|(name, count)| (name.to_string(), count)).into());
     }
 
     #[test]

@@ -119,8 +119,13 @@ impl Descriptors {
         if moves {
             self.file(process, fd).position = to;
         }
-        let end = self.ends.entry(path).or_default();
-        *end = to.max(*end);
+        self.reaches(path, to);
+    }
+
+    /// A file ends here or later.
+    pub fn reaches(&mut self, path: u32, end: u64) {
+        let known = self.ends.entry(path).or_default();
+        *known = end.max(*known);
     }
 
     /// A file ends here.

@@ -15,7 +15,7 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A line without what stands before the first one and ends those of other systems.
 #[inline]
-fn bare(line: &[u8], first: bool) -> &[u8] {
+pub(super) fn bare(line: &[u8], first: bool) -> &[u8] {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if first { line.strip_prefix(MARK).unwrap_or(line) } else { line }
 }

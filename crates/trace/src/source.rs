@@ -1,14 +1,13 @@
 //! Where requests come from: a file in some format, or a generator.
 
 use super::formats::{self, Columns, Event, Head, blktrace};
+use super::generators::GENERATED;
 use super::input::{Input, Progress, STDIN};
 use super::{Trace, generators};
 use bimetal_base::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What makes a name a generator's.
-const GENERATED: &str = "gen:";
 /// How much of a file its format is told from.
 const HEAD_BYTES: usize = 64 << 10;
 

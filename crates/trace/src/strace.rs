@@ -10,6 +10,7 @@
 use super::descriptors::Descriptors;
 use super::fields::Wrong;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// One call that succeeded, on paths by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub(super) struct Strace {
     descriptors: Descriptors,
     /// First halves of calls, by process.
     halves: FxHashMap<u32, String>,
+    /// How many calls were passed over, by their names or why.
+    passed_over: BTreeMap<String, u64>,
 }
 
 /// Whether text begins like this format.
@@ -115,24 +118,51 @@ impl Strace {
         let text = String::from_utf8_lossy(line);
         let (pid, at_ns, call) = head(&text)?;
         if let Some(half) = call.strip_suffix("<unfinished ...>") {
-            self.halves.insert(pid, half.trim_end().to_string());
+            if self.halves.insert(pid, half.trim_end().to_string()).is_some() {
+                self.pass_over("unfinished");
+            }
             return Ok(None);
         }
         let joined = match call.strip_prefix("<... ") {
             None => call.to_string(),
             Some(rest) => {
-                let Some(first) = self.halves.remove(&pid) else { return Ok(None) };
+                let Some(first) = self.halves.remove(&pid) else {
+                    self.pass_over("unfinished");
+                    return Ok(None);
+                };
                 format!("{first}{}", rest.split_once("resumed>").map_or("", |(_, rest)| rest))
             }
         };
         let Some((name, rest)) = joined.split_once('(') else { return Ok(None) };
-        let Some((inside, result)) = rest.rsplit_once(" = ") else { return Ok(None) };
-        let Some(inside) = inside.trim_end().strip_suffix(')') else { return Ok(None) };
+        let whole = rest.rsplit_once(" = ");
+        let Some((inside, result)) =
+            whole.and_then(|(inside, result)| Some((inside.trim_end().strip_suffix(')')?, result)))
+        else {
+            self.pass_over("unfinished");
+            return Ok(None);
+        };
         if result.starts_with(['-', '?']) {
+            self.pass_over("failed");
             return Ok(None);
         }
         let called = self.call(pid, name, &arguments(inside), result);
+        if called.is_none() {
+            self.pass_over(name);
+        }
         Ok(called.map(|traced| Traced { at_ns, process: pid, ..traced }))
+    }
+
+    fn pass_over(&mut self, name: &str) {
+        *self.passed_over.entry(name.to_string()).or_default() += 1;
+    }
+
+    /// How many calls were passed over, by their names, or because they `failed` or were `unfinished`.
+    pub fn left_out(&self) -> BTreeMap<String, u64> {
+        let mut all = self.passed_over.clone();
+        if !self.halves.is_empty() {
+            *all.entry("unfinished".into()).or_default() += self.halves.len() as u64;
+        }
+        all
     }
 
     fn call(&mut self, pid: u32, name: &str, args: &[&str], result: &str) -> Option<Traced> {
@@ -161,6 +191,24 @@ impl Strace {
                 };
                 self.descriptors.ends_at(path, number(arg(1)));
                 Some(Traced { len: number(arg(1)), ..plain("truncate", path) })
+            }
+            "fallocate" => {
+                let (path, flags) = (self.path(descriptor(arg(0))?.1), arg(1));
+                let (offset, len) = (number(arg(2)), number(arg(3)));
+                let keeps = has(flags, "FALLOC_FL_KEEP_SIZE");
+                let name = match (has(flags, "FALLOC_FL_PUNCH_HOLE"), has(flags, "FALLOC_FL_ZERO_RANGE")) {
+                    (true, _) => "punch",
+                    (_, true) if keeps => "zero-keep",
+                    (_, true) => "zero",
+                    _ if keeps => "fallocate-keep",
+                    _ if flags == "0" => "fallocate",
+                    // Ranges that are cut out or put in: not played.
+                    _ => return None,
+                };
+                if !keeps {
+                    self.descriptors.reaches(path, offset.saturating_add(len));
+                }
+                Some(Traced { offset, len, ..plain(name, path) })
             }
             "fsync" | "fdatasync" => Some(plain("fsync", self.path(descriptor(arg(0))?.1))),
             "getdents64" | "getdents" => {

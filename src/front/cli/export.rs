@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::front::export::{Export, serve, simulated};
+use crate::front::fuse::{Unmount, unmount};
 use crate::front::names;
 use crate::front::stack::Layers;
 use crate::front::stack::args::StackArgs;
@@ -43,7 +44,8 @@ const PROFILE: &str = "ssd-tlc";
 /// Serve a simulated disk, SSD or flash part, its data in an image: as a file in a directory, or over NBD
 ///
 /// Prints where it is served, then the `bimetal status` command that shows its requests, merges, erases and wear. Stays
-/// in the foreground until the directory is unmounted or a signal asks it to end.
+/// in the foreground until the directory is unmounted or a signal asks it to end; a device that is in use then is served
+/// until nobody has it open.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("where").required(true))]
@@ -164,10 +166,16 @@ fn as_file(export: Export, place: &Path, signals: signals::Held) -> Result<()> {
     let served = serve(export, place)?;
     super::say(&served.device().display().to_string())?;
     tell_of_status(place)?;
-    let place = place.to_path_buf();
+    // By its own name: a link to it is no place to unmount.
+    let place = place.canonicalize().unwrap_or(place.to_path_buf());
     signals.watch(move |signal| {
         tracing::info!("{signal}: unmounting {}", place.display());
-        if let Err(why) = rustix::mount::unmount(&place, rustix::mount::UnmountFlags::empty()) {
+        if unmount(&place, Unmount::IfIdle).is_ok() {
+            return;
+        }
+        // A signal is an order, not a question: nobody asks again once the device is free.
+        tracing::warn!("{}: in use; it is served until nobody has it open", place.display());
+        if let Err(why) = unmount(&place, Unmount::Lazily) {
             tracing::warn!("{}: {why}", place.display());
         }
     })?;

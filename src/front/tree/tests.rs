@@ -212,7 +212,7 @@ fn a_file_that_nobody_may_read_is_replaced_by_one_that_nobody_may_read() {
     let home = tempfile::tempdir().unwrap();
     let inside = memfs();
     fs::write(home.path().join("from"), "contents").unwrap();
-    fs::set_permissions(home.path().join("from"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(home.path().join("from"), fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read(home.path().join("from")).is_err() {
         return eprintln!("skipped: not root");
     }

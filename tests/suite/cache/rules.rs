@@ -84,6 +84,26 @@ fn a_batch_counts_the_same_as_its_accesses_one_by_one() {
 }
 
 #[test]
+fn every_page_written_left_was_synced_or_was_written_beside_others() {
+    for entry in POLICIES {
+        let mut cache = build(entry.name, &config()).unwrap();
+        let mut log = Log::default();
+        for (round, (access, page)) in (0..).zip(skewed(7, 4000, 512, 800, 80)) {
+            let request = match access {
+                _ if round % 501 == 500 => PageRequest::Sync,
+                Access::Read => PageRequest::Read(Lpn(page), 1),
+                Access::Write if round % 7 == 0 => PageRequest::Modify(Lpn(page)),
+                Access::Write => PageRequest::Write(Lpn(page), 1 + (round % 3) as u32),
+            };
+            cache.serve(Time(round), request, &mut log).unwrap();
+        }
+        let stats = *cache.view().stats;
+        let all = stats.pages_synced + stats.dirty_evictions + stats.pages_beside;
+        assert!(stats.pages_written > 500 && all == stats.pages_written, "{}: {stats:?}", entry.name);
+    }
+}
+
+#[test]
 fn pages_that_are_dirty_for_too_long_are_written_and_no_others() {
     let config =
         Config { dirty_age: Some(Duration::from_secs(30)), tick: Duration::from_secs(5), ..config() };

@@ -126,6 +126,11 @@ impl Cache {
         self.programming.contains_key(&page)
     }
 
+    /// Sectors that wait.
+    pub fn waiting_sectors(&self) -> u64 {
+        self.waiting.values().map(|partial| u64::from(partial.have.count_ones())).sum()
+    }
+
     /// Pages in memory.
     pub fn pages(&self) -> usize {
         self.waiting.len() + self.under_way.len()

@@ -119,7 +119,8 @@ impl Ssd {
     /// What its flash and translation layer did so far.
     pub fn report(&self) -> Report {
         let model = self.model.lock();
-        Report { schedule: model.flash.stats(), ..report(model.flash.ftl(), model.bytes) }
+        let bytes = HostBytes { waiting: model.waiting_bytes(), ..model.bytes };
+        Report { schedule: model.flash.stats(), ..report(model.flash.ftl(), bytes) }
     }
 
     /// Erases of each block so far, by its number.
@@ -143,6 +144,14 @@ impl Ssd {
     /// What it did besides.
     pub fn stats(&self) -> SsdStats {
         self.model.lock().stats
+    }
+
+    /// Programs all that is in memory, asked or not, from `at` on: also what a flush has not to wait for.
+    ///
+    /// # Errors
+    /// The flash refuses a page, or is off.
+    pub fn write_back(&self, at: Time) -> Result<()> {
+        self.model.lock().write_back_all(at)
     }
 
     /// Cuts the power in the `count`-th program or erase from now; then every request fails.
@@ -660,6 +669,11 @@ impl Model {
             return Ok(Served::Done(ready));
         }
         self.stats.dirty_flushes += u64::from(self.cache.pages() > 0);
+        self.write_back(ready)
+    }
+
+    /// Has all that waits programmed, and gives the number that is done with the last program.
+    fn write_back(&mut self, ready: Time) -> Result<Served> {
         while let Some(page) = self.cache.oldest() {
             self.complete(ready, page)?;
         }
@@ -670,6 +684,25 @@ impl Model {
         let number = self.under_way.begin(ready, self.cache.programs() as u64);
         self.cache.wait_for_all(number);
         Ok(Served::UnderWay(number))
+    }
+
+    /// Programs all that is in memory, and waits for it.
+    fn write_back_all(&mut self, at: Time) -> Result<()> {
+        let nand = self.flash.ftl().nand();
+        if nand.is_off() {
+            return Err(Error::Gone { device: nand.profile().model.clone() });
+        }
+        self.go_on(at);
+        if let Served::UnderWay(number) = self.write_back(at)? {
+            self.under_way.answer(number, Ok(Bytes::new()));
+            self.wait(number).result?;
+        }
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Bytes that were written and are in memory alone; what is under its program counts as programmed.
+    fn waiting_bytes(&self) -> u64 {
+        self.cache.waiting_sectors() * self.sector_bytes
     }
 
     fn discard(&mut self, ready: Time, offset: u64, len: u64) -> Result<Served> {

@@ -148,6 +148,24 @@ fn a_protected_cache_and_one_that_lies_flush_at_once() {
 }
 
 #[test]
+fn what_no_flush_waits_for_is_counted_while_it_waits_and_written_back_when_asked() {
+    let ssd = ssd(|profile| profile.protected = true);
+    for page in 0..40 {
+        write(&ssd, 0, page % 6 * 2048, if page % 3 == 0 { 512 } else { 2048 }, false);
+    }
+    assert_eq!(flush(&ssd, 0), 10_000, "a flush waits for nothing");
+    let balance = |report: &Report| {
+        let HostBytes { written, padding, coalesced, waiting, .. } = report.host_bytes;
+        (waiting, written + padding == report.nand.programs * 2048 + coalesced + waiting)
+    };
+    let (waiting, holds) = balance(&ssd.report());
+    assert!(waiting > 0 && holds, "{:?}", ssd.report());
+    ssd.write_back(Time(1_000_000)).unwrap();
+    assert_eq!(balance(&ssd.report()), (0, true), "{:?}", ssd.report());
+    assert_eq!(ssd.stats().dirty_flushes, 0);
+}
+
+#[test]
 fn a_full_cache_makes_a_write_wait_for_the_first_program() {
     let ssd = ssd(|profile| profile.write_cache = 4096);
     write(&ssd, 0, 0, 4096, false);

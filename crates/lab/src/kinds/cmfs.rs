@@ -1,6 +1,6 @@
 //! cmfs: files on raw NAND, their metadata in NVRAM.
 
-use super::options::memory_max;
+use super::options::{memory_max, no_option};
 use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, VolumeArgs};
 use super::{Kind, LiesOn, Make, Mkfs};
 use crate::names::DEVICE;
@@ -156,10 +156,7 @@ fn named<'a>(args: &'a VolumeArgs, options: &[String]) -> Result<Volume<'a>> {
             "scan" => volume.scan = true,
             "checkpoint=32" => volume.checkpoint = Some(4),
             "checkpoint=64" => volume.checkpoint = Some(8),
-            _ => {
-                let see = format!("mount option {option}: see `bimetal list mount-option`");
-                return Err(Error::invalid(see));
-            }
+            _ => return Err(no_option(KIND.name, option, KIND.options)),
         }
     }
     Ok(volume)

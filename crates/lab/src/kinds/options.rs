@@ -1,6 +1,6 @@
 //! What mount options of several kinds have in common.
 
-use bimetal_base::options::OptionSpec;
+use bimetal_base::options::{OptionSpec, unknown};
 use bimetal_base::units::{parse_size, show_size};
 use bimetal_base::{Error, Result};
 
@@ -18,6 +18,16 @@ const PREALLOC_BYTES: u64 = 64 << 20;
 /// The value of the last `name=value` among the options.
 pub fn value_of<'a>(options: &'a [String], name: &str) -> Option<&'a str> {
     options.iter().rev().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The refusal of `option`, as `name` or `name=value`, by a kind that has `known`: of a name that it has the value is wrong.
+pub fn no_option(kind: &str, option: &str, known: &[OptionSpec]) -> Error {
+    let name = option.split_once('=').map_or(option, |(name, _)| name);
+    let names = known.iter().map(|spec| spec.name);
+    match names.clone().any(|known| known == name) {
+        true => Error::invalid(format!("mount option {option}: see `bimetal list mount-option`")),
+        false => unknown(&format!("{kind} has no mount option"), name, names),
+    }
 }
 
 /// The most memory that an option may ask for, bytes.

@@ -2,7 +2,8 @@
 //!
 //! - *refuse*: at their own offsets; one past the end of the device is an error. The trace must be of one
 //!   device or file.
-//! - *wrap*: offsets modulo the device's size, in whole pages; a request over the end goes on at the start.
+//! - *wrap*: offsets modulo the device's size, in whole pages; a request over the end goes on at the start, as often as
+//!   its length asks for.
 //! - *compact*: the space of all units is cut into chunks, and a chunk gets the next free place of the
 //!   device when it is first touched. Sparse and many-unit traces then fit a small device, order and
 //!   closeness within a chunk are kept, and a deleted or truncated file gives its places back, discarded.
@@ -132,8 +133,8 @@ impl AddressMapper {
             )));
         }
         let space = size / WRAP_BYTES * WRAP_BYTES;
-        // More than the whole device is the whole device.
-        let mut left = record.len.min(space);
+        // What is given up twice is given up; what is moved is moved, round after round.
+        let mut left = if record.op == Op::Discard { record.len.min(space) } else { record.len };
         if space == 0 {
             return Err(Error::invalid("the device is too small to wrap a trace onto"));
         }
@@ -268,6 +269,15 @@ mod tests {
         assert_eq!(
             ranges(wrap.place(&write(0, (1 << 20) - 512, 1024)).unwrap()),
             [((1 << 20) - 512, 512), (0, 512)]
+        );
+    }
+
+    #[test]
+    fn what_is_longer_than_the_device_goes_round_it_to_its_last_byte() {
+        let mut wrap = AddressMapper::new(Fit::Wrap, Some(1 << 20), None, 4096);
+        assert_eq!(
+            ranges(wrap.place(&write(0, 4096, (2 << 20) + 512)).unwrap()),
+            [(4096, (1 << 20) - 4096), (0, 1 << 20), (0, 4096 + 512)]
         );
     }
 

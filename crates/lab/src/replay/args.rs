@@ -1,10 +1,11 @@
 //! The command line of `bimetal replay`.
 
 use super::address::Fit;
+use super::driver::TIME_MAX;
 use super::grid::GridArgs;
 use super::plot::Wanted;
 use super::precondition::Precondition;
-use crate::kinds;
+use crate::kinds::{self, LiesOn};
 use crate::names;
 use crate::stack::admission_rule::{AdmissionRule, parse_range};
 use crate::stack::args::StackArgs;
@@ -13,6 +14,7 @@ use bimetal_base::{Error, Result};
 use bimetal_media::nand::Ordering;
 use bimetal_trace::{Columns, Event, ReadOptions, Source};
 use clap::{Parser, ValueEnum};
+use std::fmt::Display;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -117,18 +119,18 @@ pub struct Args {
     /// With --fs nfhybrid: mount options of the file system, as lag=1s
     #[arg(short = 'o', long = "options", value_name = "OPTION[=VALUE]", requires = "fs")]
     pub options: Vec<String>,
-    /// With --fs nfhybrid: the profile of the SSD half
-    #[arg(long, value_name = "PROFILE", default_value = "ssd-slc", value_parser = names::DEVICE, hide_possible_values = true)]
-    pub ssd: String,
-    /// Its size
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
-    pub ssd_size: u64,
-    /// With --fs nfhybrid: the profile of the disk half
-    #[arg(long, value_name = "PROFILE", default_value = "hdd-7200", value_parser = names::DEVICE, hide_possible_values = true)]
-    pub disk: String,
-    /// Its size
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4GiB")]
-    pub disk_size: u64,
+    /// With --fs nfhybrid: the profile of the SSD half [ssd-slc]
+    #[arg(long, value_name = "PROFILE", value_parser = names::DEVICE, hide_possible_values = true)]
+    pub ssd: Option<String>,
+    /// Its size [256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub ssd_size: Option<u64>,
+    /// With --fs nfhybrid: the profile of the disk half [hdd-7200]
+    #[arg(long, value_name = "PROFILE", value_parser = names::DEVICE, hide_possible_values = true)]
+    pub disk: Option<String>,
+    /// Its size [4GiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub disk_size: Option<u64>,
     /// With --fs and a generator or a trace of files: so many processes, each in a directory of its own; those of a
     /// generator have other seeds
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -188,7 +190,7 @@ pub struct Args {
     /// Leave what the page cache, or an SSD's memory, holds at the end unwritten
     #[arg(long)]
     pub no_drain: bool,
-    /// Number that everything random in the stack follows from
+    /// Number that everything random follows from: in the stack, and in a generator whose text has no seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Runs at the same time [as many as there are processors]
@@ -249,7 +251,15 @@ impl Args {
     pub(super) fn source(&self) -> Result<Source> {
         let options =
             ReadOptions { format: self.format.clone(), columns: self.columns.clone(), event: self.event };
-        Source::parse(self.trace(), options)
+        Source::parse(&self.seeded_trace()?, options)
+    }
+
+    /// The trace; a generator that has no seed of its own draws as [`seed`](Self::seed) says.
+    ///
+    /// # Errors
+    /// As [`source`](Self::source).
+    pub(super) fn seeded_trace(&self) -> Result<String> {
+        bimetal_trace::seeded(self.trace(), self.seed)
     }
 
     /// The trace, as it was said.
@@ -294,11 +304,53 @@ impl Args {
         sense(self.processes == 1 || self.fs.is_some(), "--processes needs --fs")?;
         sense(self.cache.is_empty() == self.cache_size.is_empty(), "--cache and --cache-size go together")?;
         sense(
-            self.precondition == Precondition::None || self.device.as_deref() != Some("none"),
-            "--precondition needs flash; 'none' is not a device that keeps anything",
+            self.overhead.as_nanos() <= u128::from(TIME_MAX.0),
+            "--overhead is more than virtual time can say, 292 years; choose a smaller one",
         )?;
+        sense(self.absorb.is_none() || self.nvram.is_none(), "--absorb and --nvram exclude each other")?;
+        self.check_devices()?;
+        check_once("--ftl", &self.ftl)?;
+        check_once("--cache", &self.cache)?;
+        check_once("--cache-size", &self.cache_size)?;
         sense(self.jobs != Some(0), "--jobs must be at least 1")
     }
+
+    /// Refuses devices that what is played does not have, and those of nothing.
+    fn check_devices(&self) -> Result<()> {
+        let sizes = [
+            ("--device-size", self.device_size),
+            ("--ssd-size", self.ssd_size),
+            ("--disk-size", self.disk_size),
+        ];
+        if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == Some(0)) {
+            return Err(Error::invalid(format!(
+                "{name} 0: there is no device of 0 bytes; leave it out for the usual size"
+            )));
+        }
+        let kind = self.fs.as_ref().map(|fs| kinds::KINDS.find(fs)).transpose()?;
+        let has_halves = kind.is_some_and(|kind| kind.lies_on == LiesOn::Halves);
+        let of_halves = [
+            ("--ssd", self.ssd.is_some()),
+            ("--ssd-size", self.ssd_size.is_some()),
+            ("--disk", self.disk.is_some()),
+            ("--disk-size", self.disk_size.is_some()),
+        ];
+        let of_one = [("--device", self.device.is_some()), ("--device-size", self.device_size.is_some())];
+        let (strange, why) = match has_halves {
+            true => (&of_one[..], "nfhybrid has two devices, --ssd and --disk"),
+            false => (&of_halves[..], "it is of --fs nfhybrid; all else lies on --device"),
+        };
+        match strange.iter().find(|(_, said)| *said) {
+            Some((name, _)) => Err(Error::invalid(format!("{name}: {why}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Refuses what would be run twice.
+fn check_once<T: PartialEq + Display>(option: &str, values: &[T]) -> Result<()> {
+    let twice = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value));
+    twice.map_or(Ok(()), |(_, value)| Err(Error::invalid(format!("{option}: {value} is there twice"))))
 }
 
 #[cfg(test)]
@@ -329,6 +381,16 @@ mod tests {
             ("t --absorb 4KiB-4KiB", "a range of bytes"),
             ("t --nvram cold", "heat:WRITES/WITHIN"),
             ("t --nvram heat --absorb 0-4KiB", "cannot be used with"),
+            ("t --overhead 1000y", "--overhead is more than virtual time can say, 292 years"),
+            ("t --device slc-4k --device-size 0", "--device-size 0: there is no device of 0 bytes"),
+            ("t --fs nfhybrid --ssd-size 0B", "--ssd-size 0"),
+            ("t --fs fat --ssd ssd-slc", "--ssd: it is of --fs nfhybrid"),
+            ("t --disk-size 1GiB", "--disk-size: it is of --fs nfhybrid"),
+            ("t --fs nfhybrid --device hdd-7200", "--device: nfhybrid has two devices"),
+            ("t --fs nfhybrid --device-size 1GiB", "--device-size: nfhybrid has two devices"),
+            ("t --ftl page,fast,page", "--ftl: page is there twice"),
+            ("t --cache lru,lru --cache-size 1MiB", "--cache: lru is there twice"),
+            ("t --cache lru --cache-size 1MiB,1024KiB", "--cache-size: 1048576 is there twice"),
         ] {
             let why = check(line).unwrap_err();
             assert!(why.contains(told), "{line}: {why}");

@@ -122,6 +122,16 @@ impl Clock {
     }
 }
 
+/// No request is done later, 292 years after the beginning, so that no sum of instants overflows.
+pub(super) const TIME_MAX: Time = Time(u64::MAX / 2);
+
+/// The refusal of an instant after [`TIME_MAX`].
+pub(super) fn too_late() -> Error {
+    Error::invalid(
+        "it would be done later than virtual time can say, 292 years; choose a higher --speed or a smaller --overhead",
+    )
+}
+
 /// Later than anything.
 const FOREVER: Time = Time(u64::MAX);
 /// How often to look whether to give up.
@@ -198,7 +208,9 @@ impl Driver<'_> {
             return Ok(false);
         }
         let before = record.flags.has(Flags::PREFLUSH) && record.op != Op::Flush;
-        self.arrival(record, before || record.op == Op::Flush, clock, meter)?;
+        if !self.arrival(record, before || record.op == Op::Flush, clock, meter)? {
+            return Err(Stopped::at(number, too_late()));
+        }
         let spans = asked.spans.into_iter();
         let block = self.block;
         let mut requests =
@@ -270,6 +282,9 @@ impl Driver<'_> {
             clock.open.insert(number, open);
             return Ok(());
         }
+        if open.done > TIME_MAX {
+            return Err(Stopped::at(number, too_late()));
+        }
         clock.holding.take_if(|holding| *holding == number);
         if open.op == Op::Flush {
             open.done = open.done.max(clock.all_done);
@@ -313,18 +328,22 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Lets time go on until the next request may arrive: one that is a barrier after all others.
+    /// Lets time go on until the next request may arrive: one that is a barrier after all others. Whether there is such an
+    /// instant.
     fn arrival(
         &mut self,
         record: &Record,
         barrier: bool,
         clock: &mut Clock,
         meter: &mut Meter,
-    ) -> Result<(), Stopped> {
+    ) -> Result<bool, Stopped> {
         match self.pace {
             Pace::Open { speed } => {
                 let since = (record.at.0 as f64 / speed) as u64;
                 let arrives = clock.now.max(Time(clock.start.0.saturating_add(since)));
+                if arrives > TIME_MAX {
+                    return Ok(false);
+                }
                 while !clock.open.is_empty() && self.go_on(arrives, clock, meter)? {}
                 clock.now = arrives;
             }
@@ -345,7 +364,7 @@ impl Driver<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::args::Args;
 use super::files::FLASH_BYTES;
 use super::plan::DEFAULT_FLASH;
+use crate::kinds::nfhybrid::play::{DISK, DISK_BYTES, SSD, SSD_BYTES};
 use crate::kinds::{KINDS, LiesOn, volume::PART};
 use crate::stack::NONE;
 use crate::stack::file::{ByteRange, DeviceKeys, Size, StackFile, Text};
@@ -19,8 +20,8 @@ pub(super) fn effective(stack: &StackFile) -> Result<StackFile> {
     };
     match lies_on(&stack)? {
         Some(LiesOn::Halves) => {
-            or(&mut stack.ssd, &usual.ssd, usual.ssd_size);
-            or(&mut stack.disk, &usual.disk, usual.disk_size);
+            or(&mut stack.ssd, SSD, SSD_BYTES);
+            or(&mut stack.disk, DISK, DISK_BYTES);
         }
         Some(LiesOn::Block(profile)) => or(&mut stack.device, profile, FLASH_BYTES),
         Some(LiesOn::Nand { .. }) => or(&mut stack.device, PART, FLASH_BYTES),
@@ -39,6 +40,30 @@ pub(super) fn effective(stack: &StackFile) -> Result<StackFile> {
 /// What its file system lies on, if it says one.
 fn lies_on(stack: &StackFile) -> Result<Option<LiesOn>> {
     stack.fs.as_ref().map(|fs| KINDS.find(&fs.kind).map(|kind| kind.lies_on)).transpose()
+}
+
+/// What options are called in a stack file.
+const KEYS: [(&str, &str); 13] = [
+    ("--queue-depth", "run.queue-depth"),
+    ("--speed", "run.speed"),
+    ("--pace", "run.pace ="),
+    ("--overhead", "run.overhead"),
+    ("--chunk", "run.chunk"),
+    ("--fit", "run.fit ="),
+    ("--precondition", "run.precondition"),
+    ("--processes", "run.processes"),
+    ("--timing", "run.timing"),
+    ("--unit", "trace.unit"),
+    ("--page", "cache.page"),
+    ("--device-size", "device.size"),
+    ("--fs", "fs.kind"),
+];
+
+/// What was wrong with the options that a stack file stands for, in the words of the file.
+pub(super) fn in_keys(why: Error) -> Error {
+    let Error::Invalid(text) = why else { return why };
+    let said = KEYS.iter().fold(text, |text, (option, key)| text.replace(option, key));
+    Error::Invalid(said)
 }
 
 impl Args {
@@ -83,10 +108,10 @@ impl Args {
             ftl: ftl.iter().map(ToString::to_string).collect(),
             fs: kind,
             options: stack.mount_options(),
-            ssd: ssd.profile.clone().unwrap_or(usual.ssd),
-            ssd_size: bytes(&ssd.size).unwrap_or(usual.ssd_size),
-            disk: disk.profile.clone().unwrap_or(usual.disk),
-            disk_size: bytes(&disk.size).unwrap_or(usual.disk_size),
+            ssd: ssd.profile.clone().filter(|_| hybrid),
+            ssd_size: bytes(&ssd.size).filter(|_| hybrid),
+            disk: disk.profile.clone().filter(|_| hybrid),
+            disk_size: bytes(&disk.size).filter(|_| hybrid),
             processes: run.processes,
             cache: cache.iter().map(|cache| cache.policy.to_string()).collect(),
             cache_size: cache.iter().map(|cache| cache.size.0).collect(),

@@ -43,7 +43,7 @@ use bimetal_trace::{Progress, Source, Summary, Tally, summarise};
 pub(super) use rows::aligned;
 pub(crate) use rows::write_whole;
 
-use driver::{Driver, Pace};
+use driver::{Driver, Pace, Stopped};
 use flow::Flow;
 use plan::{Built, Spec};
 use report::Measured;
@@ -140,11 +140,12 @@ fn one_run(
     };
     let flow = RefCell::new(Flow::from(&stack.told.model, start));
     let watch = |at| flow.borrow_mut().note(at, &stack.told.model);
+    let drain = stack.told.holds_writes() && !args.no_drain;
     let driver = Driver {
         placer: plan::placer(args, stack.size_bytes()),
         device: &*stack.device,
         block: u64::from(stack.device.info().block_bytes),
-        drain: stack.told.holds_writes() && !args.no_drain,
+        drain,
         pace,
         flush: !args.no_flush,
         limit: args.requests,
@@ -153,10 +154,15 @@ fn one_run(
         stop,
     };
     let mut trace = source.open_watched(progress)?;
-    let outcome = match stopped {
+    let mut outcome = match stopped {
         None => driver.run(&mut trace)?,
         Some(why) => driver.not_begun(why),
     };
+    if drain && outcome.stopped.is_none() {
+        // Nobody waits for it, so that it takes none of the run's time.
+        let written = stack.told.model.write_back(outcome.ended);
+        outcome.stopped = written.err().map(|why| Stopped { why, request: None });
+    }
     if outcome.meter.requests() == 0 && outcome.stopped.is_none() {
         let tally = trace.tally();
         if outcome.meter.passed_over == 0 {

@@ -13,7 +13,7 @@ use parquet::schema::types::Type;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes the runs. Counts are INT64, text is UTF-8; what a run does not have is null.
+/// Writes the runs. Counts are INT64, text is UTF-8, yes and no are BOOLEAN; what a run does not have is null.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -56,6 +56,7 @@ fn field(name: &str, cell: &Cell) -> Result<Type, ParquetError> {
         Cell::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         Cell::Count(_) => (Physical::INT64, None),
         Cell::Number(_) => (Physical::DOUBLE, None),
+        Cell::Yes(_) => (Physical::BOOLEAN, None),
     };
     let builder = Type::primitive_type_builder(name, physical);
     builder.with_repetition(Repetition::OPTIONAL).with_logical_type(logical).build()
@@ -65,18 +66,21 @@ fn write_column<'a>(
     mut column: SerializedColumnWriter<'_>,
     cells: impl Iterator<Item = &'a Cell>,
 ) -> Result<(), ParquetError> {
-    let (mut texts, mut counts, mut numbers, mut levels) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut texts, mut counts, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut answers, mut levels) = (Vec::new(), Vec::new());
     for cell in cells {
-        levels.push(i16::from(!matches!(cell, Cell::Text(None) | Cell::Count(None) | Cell::Number(None))));
+        levels.push(i16::from(!cell.is_empty()));
         match cell {
             Cell::Text(text) => texts.extend(text.as_deref().map(ByteArray::from)),
             Cell::Count(count) => counts.extend(count.map(|count| i64::try_from(count).unwrap_or(i64::MAX))),
             Cell::Number(number) => numbers.extend(*number),
+            Cell::Yes(yes) => answers.extend(*yes),
         }
     }
     match column.untyped() {
         ColumnWriter::ByteArrayColumnWriter(writer) => writer.write_batch(&texts, Some(&levels), None)?,
         ColumnWriter::Int64ColumnWriter(writer) => writer.write_batch(&counts, Some(&levels), None)?,
+        ColumnWriter::BoolColumnWriter(writer) => writer.write_batch(&answers, Some(&levels), None)?,
         ColumnWriter::DoubleColumnWriter(writer) => writer.write_batch(&numbers, Some(&levels), None)?,
         _ => return Err(ParquetError::General("a column of a kind that no cell has".to_string())),
     };
@@ -95,11 +99,13 @@ mod tests {
                 ("trace", Cell::Text(Some("a,b".into()))),
                 ("erases", Cell::Count(Some(7))),
                 ("wa", Cell::Number(None)),
+                ("drain", Cell::Yes(Some(true))),
             ],
             vec![
                 ("trace", Cell::Text(Some("c".into()))),
                 ("erases", Cell::Count(None)),
                 ("wa", Cell::Number(Some(1.5))),
+                ("drain", Cell::Yes(None)),
             ],
         ];
         let dir = tempfile::tempdir().unwrap();
@@ -108,6 +114,10 @@ mod tests {
         let reader = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
         let read: Vec<String> =
             reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
-        assert_eq!(read, ["{trace: \"a,b\", erases: 7, wa: null}", "{trace: \"c\", erases: null, wa: 1.5}"]);
+        let expected = [
+            "{trace: \"a,b\", erases: 7, wa: null, drain: true}",
+            "{trace: \"c\", erases: null, wa: 1.5, drain: null}",
+        ];
+        assert_eq!(read, expected);
     }
 }

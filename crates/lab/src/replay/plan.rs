@@ -2,7 +2,7 @@
 
 use super::address::{AddressMapper, Fit};
 use super::args::Args;
-use super::precondition::precondition;
+use super::precondition::{Precondition, precondition};
 use super::progress::Shown;
 use super::report::{Measured, RunConfig};
 use crate::stack::{Caching, Contents, Layers, Medium, NONE, Stack};
@@ -60,6 +60,7 @@ pub(super) fn specs(args: &Args, source: &Source) -> Result<Vec<Spec>> {
         args.timing.ordering().map_or(Ok(medium.clone()), |ordering| medium.ordered(ordering))
     };
     let media = schemes.into_iter().map(medium).collect::<Result<Vec<_>>>()?;
+    check_precondition(args, &device, &media)?;
     let (bytes, reach) = sizes(args, source, &media[0])?;
     let needed = reach.filter(|_| bytes.is_none()).map(|reach| reach.end);
     let caches: Vec<Option<(String, u64)>> = match args.cache.is_empty() {
@@ -75,6 +76,19 @@ pub(super) fn specs(args: &Args, source: &Source) -> Result<Vec<Spec>> {
         Spec { cache, medium, bytes, needed, reach, device }
     };
     Ok(media.iter().flat_map(|medium| caches.iter().map(move |cache| spec(medium, cache))).collect())
+}
+
+/// Refuses a past for what is no flash.
+fn check_precondition(args: &Args, device: &str, media: &[Medium]) -> Result<()> {
+    let what = match media.iter().find(|medium| matches!(medium, Medium::None | Medium::Disk(_))) {
+        Some(Medium::None) => "no device that keeps anything",
+        Some(_) => "a disk",
+        None => return Ok(()),
+    };
+    match args.precondition {
+        Precondition::None => Ok(()),
+        _ => Err(Error::invalid(format!("--precondition needs flash; {device} is {what}"))),
+    }
 }
 
 /// The medium's bytes (as asked for, or what the trace needs but at least what is usual; none of flash of which nobody

@@ -21,6 +21,14 @@ pub(super) enum Cell {
     Text(Option<String>),
     Count(Option<u64>),
     Number(Option<f64>),
+    Yes(Option<bool>),
+}
+
+impl Cell {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Cell::Text(None) | Cell::Count(None) | Cell::Number(None) | Cell::Yes(None))
+    }
 }
 
 /// The columns of a run, in order: name and value. The names are the JSON's, nested ones joined by `_`; those of the
@@ -60,6 +68,7 @@ pub(super) fn row(run: &RunReport) -> Vec<(&'static str, Cell)> {
         ("host_bytes_written", bytes(|host| host.written)),
         ("host_bytes_padding", bytes(|host| host.padding)),
         ("host_bytes_coalesced", bytes(|host| host.coalesced)),
+        ("host_bytes_waiting", bytes(|host| host.waiting)),
         ("flash_bytes_read", work(|done| done.total.read_bytes)),
         ("flash_bytes_programmed", work(|done| done.total.programmed_bytes)),
         ("host_reads", work(|done| done.host.work.reads)),
@@ -102,7 +111,8 @@ impl std::fmt::Display for Cell {
             Cell::Text(Some(text)) => f.write_str(text),
             Cell::Count(Some(count)) => write!(f, "{count}"),
             Cell::Number(Some(number)) => write!(f, "{number}"),
-            Cell::Text(None) | Cell::Count(None) | Cell::Number(None) => Ok(()),
+            Cell::Yes(Some(yes)) => write!(f, "{yes}"),
+            Cell::Text(None) | Cell::Count(None) | Cell::Number(None) | Cell::Yes(None) => Ok(()),
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod placement;
 
 use admission_rule::AdmissionRule;
 use bimetal_base::memory::check_room;
+use bimetal_base::time::Time;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use bimetal_cache::{self as cache, device::CachedDevice, nvram::NvramCache};
@@ -83,6 +84,7 @@ impl Medium {
     /// # Errors
     /// [`Error::Invalid`] on a profile of something else, or a translation layer on what has no flash.
     pub fn named(name: &str, ftl: Option<&str>) -> Result<Medium> {
+        ftl.map_or(Ok(()), |ftl| ftl::check(&ftl.parse()?))?;
         let no_flash = |what| {
             Err(Error::invalid(format!("{name} is {what}, which has no FTL; --ftl needs a flash device")))
         };
@@ -393,6 +395,17 @@ impl Model {
             Model::None | Model::Disk(_) => None,
             Model::Ssd(ssd) => Some(ssd.erase_block_bytes()),
             Model::Flash(flash) => Some(flash.erase_block_bytes()),
+        }
+    }
+
+    /// Programs what an SSD has in memory although no flush waits for it: memory that survives power loss, or one that lies.
+    ///
+    /// # Errors
+    /// The flash refuses a page.
+    pub fn write_back(&self, at: Time) -> Result<()> {
+        match self {
+            Model::Ssd(ssd) => ssd.write_back(at),
+            Model::None | Model::Disk(_) | Model::Flash(_) => Ok(()),
         }
     }
 

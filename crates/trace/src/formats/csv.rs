@@ -9,7 +9,7 @@
 //! Cost: one pass over a line, one match a column.
 
 use super::super::fields::{BLANKS, Fields, Wrong};
-use super::super::lines::{LineFormat, TextTrace, reads_as};
+use super::super::lines::{Confidence, LineFormat, TextTrace, bare, reads_as};
 use super::super::units::Units;
 use super::super::{Flags, Op, Record};
 use super::{Format, Head, Make};
@@ -25,9 +25,9 @@ pub const FORMAT: Format = Format {
     options: &[],
     make: Make {
         detects: |head: &Head| match likely_separator(head.bytes) {
-            b';' => reads_as(Csv::<b';'>::new(None), head.bytes, head.whole),
-            b'\t' => reads_as(Csv::<b'\t'>::new(None), head.bytes, head.whole),
-            _ => reads_as(Csv::<b','>::new(None), head.bytes, head.whole),
+            b';' => looks_like::<b';'>(head),
+            b'\t' => looks_like::<b'\t'>(head),
+            _ => looks_like::<b','>(head),
         },
         open: |mut input, options| {
             let columns = options.columns.clone();
@@ -44,6 +44,25 @@ pub const FORMAT: Format = Format {
         },
     },
 };
+
+/// A header that names the columns says what it is, however its first lines are.
+fn looks_like<const SEPARATOR: u8>(head: &Head) -> Confidence {
+    let reads = reads_as(Csv::<SEPARATOR>::new(None), head.bytes, head.whole);
+    match has_header::<SEPARATOR>(head.bytes) {
+        true => reads.max(Confidence::Damaged(1)),
+        false => reads,
+    }
+}
+
+/// Whether the first line, or the first after comments, names the columns of a trace.
+fn has_header<const SEPARATOR: u8>(head: &[u8]) -> bool {
+    let mut comments = true;
+    let mut lines = head.split(|&byte| byte == b'\n').take_while(|line| {
+        // Comments, and the line after them.
+        std::mem::replace(&mut comments, line.starts_with(b"#"))
+    });
+    lines.any(|line| Columns::of_header::<SEPARATOR>(bare(line, true)).is_ok())
+}
 
 /// The separator that the first line has most of.
 fn likely_separator(head: &[u8]) -> u8 {

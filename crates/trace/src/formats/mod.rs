@@ -202,6 +202,28 @@ mod tests {
     }
 
     #[test]
+    fn a_header_tells_the_format_whatever_is_wrong_with_the_first_line() {
+        let head = "#time_s,op,offset_bytes,length_bytes,flags\n";
+        for (line, part) in [
+            ("nan,R,0,512,-\n", "field 1 (time)"),
+            ("0,R,-1,512,-\n", "field 3 (offset)"),
+            ("0,R,0,1e18,-\n", "field 4 (length)"),
+        ] {
+            for head in [head.to_string(), format!("# made by hand\n{}", &head[1..])] {
+                let text = format!("{head}{line}");
+                let found = detect("mine", &Head { bytes: text.as_bytes(), whole: true }).unwrap();
+                let error = open(found.name, text.clone(), &ReadOptions::default()).unwrap_err().to_string();
+                assert!(found.name == "csv" && error.contains(part), "{text}: {error}");
+            }
+        }
+        let long = format!("{head}{}", "1".repeat(1 << 20));
+        let found = detect("mine", &Head { bytes: &long.as_bytes()[..64 << 10], whole: false }).unwrap();
+        let error = open(found.name, long.clone(), &ReadOptions::default()).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("longer than"), "{error}");
+        assert!(read("csv", head).unwrap().is_empty(), "no line is no error of the format");
+    }
+
+    #[test]
     fn impossible_requests_are_placed_by_their_line() {
         let error = read("csv", "0,R,0,512\n0,R,0,4294967296\n").unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("4 GiB"), "{error}");

@@ -116,7 +116,10 @@ impl Syscall {
             b"create" => on(self.contents(call.path), Op::Create, 0, 0),
             b"opentrunc" => on(self.contents(call.path), Op::Truncate, 0, 0),
             b"truncate" => on(self.contents(call.path), Op::Truncate, call.len, 0),
-            b"fallocate" => on(self.contents(call.path), Op::Allocate, call.offset, call.len),
+            b"fallocate" | b"fallocate-keep" | b"zero" | b"zero-keep" => {
+                on(self.contents(call.path), Op::Allocate, call.offset, call.len)
+            }
+            b"punch" => on(self.contents(call.path), Op::Discard, call.offset, call.len),
             b"unlink" => self.unname(call.path).and_then(|unit| on(unit, Op::Delete, 0, 0)),
             b"rename" => {
                 let replaced = self.rename(call.path, u32::try_from(call.offset).ok()?);

@@ -46,6 +46,9 @@ pub const GENERATORS: Registry<Entry<MakeGenerator>> = Registry {
     ],
 };
 
+/// What makes a name a generator's.
+pub(super) const GENERATED: &str = "gen:";
+
 const SEED: OptionSpec = OptionSpec::new("seed", "1", "number that all choices follow from");
 const RATE: OptionSpec = OptionSpec::new("rate", "1000", "requests a second");
 
@@ -55,6 +58,23 @@ const RATE: OptionSpec = OptionSpec::new("rate", "1000", "requests a second");
 /// [`Error::Invalid`] with the nearest name that there is.
 pub fn check_generator(named: &Named) -> Result<()> {
     Recipe::of(named).map(drop)
+}
+
+/// What `text` names, with a seed: a generator whose text has none draws as `seed` says. Seed 1 is what it draws without one,
+/// and each other seed something else.
+///
+/// # Errors
+/// A generator that there is not, or a text that names none.
+pub fn seeded(text: &str, seed: u64) -> Result<String> {
+    let Some(recipe) = text.strip_prefix(GENERATED).filter(|_| seed != 1) else {
+        return Ok(text.to_string());
+    };
+    let mut named: Named = recipe.parse()?;
+    let spec = GENERATORS.find(&named.name)?.options.iter().find(|option| option.name == SEED.name);
+    let Some(spec) = spec.filter(|_| named.get(SEED.name).is_none()) else { return Ok(text.to_string()) };
+    let usual: u64 = spec.default.parse().unwrap_or(1);
+    named.set(SEED.name, usual.wrapping_add(seed.wrapping_sub(1)).to_string());
+    Ok(format!("{GENERATED}{named}"))
 }
 
 /// A generator with its parameters.
@@ -244,6 +264,21 @@ mod tests {
             assert!(records.is_sorted_by_key(|record| record.at), "{}", generator.name);
             assert_eq!(records, generate(generator.name), "{}", generator.name);
         }
+    }
+
+    #[test]
+    fn a_seed_reaches_what_has_none_of_its_own() {
+        for (text, seed, expected) in [
+            ("gen:zipf:pages=10", 1, "gen:zipf:pages=10"),
+            ("gen:zipf:pages=10", 4, "gen:zipf:pages=10:seed=4"),
+            ("gen:zipf:seed=9", 4, "gen:zipf:seed=9"),
+            ("gen:camera", 3, "gen:camera:seed=15"),
+            ("gen:reference", 3, "gen:reference"),
+            ("a/file.csv", 3, "a/file.csv"),
+        ] {
+            assert_eq!(seeded(text, seed).unwrap(), expected);
+        }
+        assert!(seeded("gen:zpif", 2).unwrap_err().to_string().contains("did you mean 'zipf'"));
     }
 
     #[test]

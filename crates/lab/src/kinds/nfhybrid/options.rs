@@ -1,6 +1,6 @@
 //! The mount options of nfhybrid: the table they are listed from, their meaning, and their limits.
 
-use crate::kinds::options::{PREALLOC, in_memory, memory_max};
+use crate::kinds::options::{PREALLOC, in_memory, memory_max, no_option};
 use bimetal_base::options::OptionSpec;
 use bimetal_base::units::{parse_size, show_size};
 use bimetal_base::{Error, Result};
@@ -107,11 +107,7 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
                 )));
             }
             None if option == "without-ssd" => parsed.without_ssd = true,
-            _ => {
-                return Err(Error::invalid(format!(
-                    "mount option {option}: see `bimetal list mount-option`"
-                )));
-            }
+            _ => return Err(no_option("nfhybrid", option, NFHYBRID_OPTIONS)),
         }
     }
     Ok(parsed)

@@ -19,6 +19,15 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
 
+/// The SSD half where nobody says, and its bytes.
+pub(crate) const SSD: &str = "ssd-slc";
+pub(crate) const SSD_BYTES: u64 = 256 << 20;
+/// The disk half where nobody says, and its bytes.
+pub(crate) const DISK: &str = "hdd-7200";
+pub(crate) const DISK_BYTES: u64 = 4 << 30;
+/// With less mke2fs makes no journal: it wants 2048 blocks of 1 KiB.
+const DISK_BYTES_MIN: u64 = 2 << 20;
+
 pub(super) fn play(clock: &Clock, args: &Args) -> Result<Subject> {
     play_laid_out(clock, args, &SsdHalf::default())
 }
@@ -37,26 +46,30 @@ pub(crate) struct SsdHalf {
 /// # Errors
 /// Options that it does not have; a half that is too small.
 pub(crate) fn play_laid_out(clock: &Clock, args: &Args, half: &SsdHalf) -> Result<Subject> {
-    if let Some(device) = &args.device {
-        let why = format!("--device {device}: nfhybrid has two, --ssd and --disk");
-        return Err(Error::invalid(why));
-    }
     if let Some(option) = args.options.iter().find(|option| option.starts_with("cache")) {
         return Err(Error::invalid(format!("mount option {option}: here it is --cache and --cache-size")));
     }
-    check_room("the contents of the disk half", args.disk_size)?;
-    check_room("the contents of the SSD half", args.ssd_size)?;
+    let (disk_bytes, ssd_bytes) = (args.disk_size.unwrap_or(DISK_BYTES), args.ssd_size.unwrap_or(SSD_BYTES));
+    if disk_bytes < DISK_BYTES_MIN {
+        return Err(Error::invalid(format!(
+            "--disk-size: {} is too small for an ext4 with a journal; it takes {} at least",
+            show_size(disk_bytes),
+            show_size(DISK_BYTES_MIN)
+        )));
+    }
+    check_room("the contents of the disk half", disk_bytes)?;
+    check_room("the contents of the SSD half", ssd_bytes)?;
     let mut random = Random::new(args.seed, "volume");
-    let disk = Arc::new(Ram::from_bytes("disk", ext4_image(args.disk_size, &mut random)?));
-    let ssd = Arc::new(Ram::new("ssd", args.ssd_size));
+    let disk = Arc::new(Ram::from_bytes("disk", ext4_image(disk_bytes, &mut random)?));
+    let ssd = Arc::new(Ram::new("ssd", ssd_bytes));
     let born = volume::Birth { now: clock.wall(), identity: identifier(&mut random) };
     let partition = |device: Arc<dyn BlockDevice>| -> Result<Arc<dyn BlockDevice>> {
         let end = device.info().size_bytes;
         Ok(if half.begins_at == 0 { device } else { Arc::new(Part::new(device, half.begins_at..end)?) })
     };
     volume::join_devices_as(disk.clone(), partition(ssd.clone())?, &half.config, &born)?;
-    let disk = device(&args.disk, (None, caching(args)?), disk, args.seed)?;
-    let ssd = device(&args.ssd, (ftl(args)?, None), ssd, args.seed)?;
+    let disk = device(args.disk.as_deref().unwrap_or(DISK), (None, caching(args)?), disk, args.seed)?;
+    let ssd = device(args.ssd.as_deref().unwrap_or(SSD), (ftl(args)?, None), ssd, args.seed)?;
     let timed =
         |device: &Device| -> Arc<dyn BlockDevice> { Arc::new(Timed::model(clock.clone(), device.counted())) };
     let options = nfhybrid_options(&args.options)?;

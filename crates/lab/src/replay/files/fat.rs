@@ -174,9 +174,12 @@ fn call(volume: &Volume, (path, to): (&str, &str), deed: Deed, data: &[u8]) -> R
         },
         Deed::List => drop(volume.list(path)?),
         Deed::Stat | Deed::SetAttributes => drop(volume.open_file(path)?.len()?),
-        Deed::Symlink(_) | Deed::Allocate(..) | Deed::Punch(..) | Deed::Link(_) | Deed::Readlink => {
-            return Err(Error::NotSupported);
-        }
+        Deed::Symlink(_)
+        | Deed::Allocate { .. }
+        | Deed::Punch(..)
+        | Deed::Zero { .. }
+        | Deed::Link(_)
+        | Deed::Readlink => return Err(Error::NotSupported),
     }
     Ok(0)
 }

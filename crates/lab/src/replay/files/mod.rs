@@ -23,7 +23,9 @@ pub(crate) use subject::{Device, FLASH_BYTES, caching, device, ftl, identifier, 
 pub(crate) use tree::Tree;
 
 use super::args::{Args, PaceName};
+use super::driver::{TIME_MAX, too_late};
 use bimetal_base::runtime::{Clock, Sim};
+use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use bimetal_trace::ReadOptions;
 use bimetal_trace::calls::Workload;
@@ -42,7 +44,7 @@ const SOFTWARE_MIN: Duration = Duration::from_micros(1);
 pub fn replay(args: &Args) -> Result<FilesReport> {
     args.check()?;
     let options = ReadOptions { format: args.format.clone(), ..ReadOptions::default() };
-    let mut workload = Workload::open(args.trace(), &options, args.processes)?;
+    let mut workload = Workload::open(&args.seeded_trace()?, &options, args.processes)?;
     if let Some(limit) = args.requests {
         workload.calls.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     }
@@ -76,8 +78,9 @@ pub(crate) fn replay_on(
 fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> Result<FilesReport> {
     let speed = (args.pace == PaceName::Open).then_some(args.speed);
     let software = args.overhead.max(SOFTWARE_MIN);
+    check_time(&workload, software, speed)?;
     let config = Config {
-        trace: args.trace().to_string(),
+        trace: args.seeded_trace()?,
         pace: if speed.is_some() { "open" } else { "closed" },
         speed,
         overhead_ns: software.as_nanos() as u64,
@@ -104,6 +107,18 @@ fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> 
     let report = player.report(args.fs_kind(), processes, ended.since(started), status, devices, config)?;
     subject.target.close()?;
     Ok(report)
+}
+
+/// Refuses calls that would be made, or return, later than virtual time can say.
+fn check_time(workload: &Workload, software: Duration, speed: Option<f64>) -> Result<()> {
+    let computed = software.as_nanos().saturating_mul(workload.calls.len() as u128);
+    let first = workload.calls.first().map_or(Time::ZERO, |call| call.at);
+    let last = workload.calls.iter().map(|call| call.at).max().unwrap_or(first);
+    let recorded = speed.map_or(0, |speed| (last.since(first).as_nanos() as f64 / speed) as u128);
+    match computed.max(recorded) <= u128::from(TIME_MAX.0) {
+        true => Ok(()),
+        false => Err(too_late()),
+    }
 }
 
 #[cfg(test)]

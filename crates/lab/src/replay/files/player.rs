@@ -57,6 +57,8 @@ struct Tally {
     latencies: [Option<Spread>; Deed::NAMES.len()],
     failed: [u64; Deed::NAMES.len()],
     first_failure: Option<String>,
+    /// What was there before the trace, and cannot be here.
+    not_made: u64,
     bytes_read: u64,
     bytes_written: u64,
 }
@@ -87,10 +89,11 @@ impl Player {
         }
     }
 
-    /// Makes what was there before the first call.
+    /// Makes what was there before the first call. What cannot be there (a name that the file system does not have, a file
+    /// below a file) is counted, and calls on it fail.
     ///
     /// # Errors
-    /// It does not fit, or cannot be made.
+    /// It does not fit.
     pub fn furnish(self: &mut Arc<Player>, seed: u64) -> Result<()> {
         let player = Arc::get_mut(self).ok_or_else(|| Error::invalid("the processes run already"))?;
         let mut random = Random::new(seed, "contents");
@@ -101,13 +104,31 @@ impl Player {
                 Was::Symlink => Deed::Symlink(1),
                 Was::File(_) => Deed::Create,
             };
-            player.call(*path, deed)?;
-            if let Was::File(size) = was {
-                for at in (0..*size).step_by(CONTENTS_BYTES) {
-                    player.call(*path, Deed::Write(at, (size - at).min(CONTENTS_BYTES as u64)))?;
-                }
-            }
+            let size = if let Was::File(size) = was { *size } else { 0 };
+            let parts = (0..size).step_by(CONTENTS_BYTES);
+            let parts = parts.map(|at| Deed::Write(at, (size - at).min(CONTENTS_BYTES as u64)));
+            let made =
+                [deed].into_iter().chain(parts).try_for_each(|deed| player.call(*path, deed).map(drop));
+            made.or_else(|why| player.not_made(*path, deed, why))?;
         }
+        Ok(())
+    }
+
+    /// Notes that something which was there before cannot be here.
+    ///
+    /// # Errors
+    /// There is no room for it: then nothing that is measured would be of this trace.
+    fn not_made(&self, path: u32, deed: Deed, why: Error) -> Result<()> {
+        let path = self.workload.shown(path);
+        if matches!(&why, Error::NoSpace(_)) {
+            return Err(Error::invalid(format!(
+                "{path}, which the trace finds there, does not fit: {why}; choose a larger --device-size (of nfhybrid --disk-size)"
+            )));
+        }
+        let tally = &mut *self.tally.lock();
+        tally.not_made += 1;
+        let call = Deed::NAMES[deed.index()];
+        tally.first_failure.get_or_insert_with(|| format!("before the first call: {call} {path}: {why}"));
         Ok(())
     }
 
@@ -270,6 +291,8 @@ impl Player {
             calls: latency_ns.count,
             failed: tally.failed.iter().sum(),
             first_failure: tally.first_failure.clone(),
+            not_made: tally.not_made,
+            left_out: self.workload.left_out.clone(),
             bytes_read: tally.bytes_read,
             bytes_written: tally.bytes_written,
             sim_time_ns: sim_time.as_nanos() as u64,

@@ -21,8 +21,12 @@ pub struct FilesReport {
     pub calls: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// The first of them, and why.
+    /// The first of them, and why; of what could not be made before them, if there was such.
     pub first_failure: Option<String>,
+    /// What the trace finds there, and could not be made.
+    pub not_made: u64,
+    /// What the trace has and was not played: how often, by the name of the call, or `failed`, `unfinished`, `no request`.
+    pub left_out: BTreeMap<String, u64>,
     /// Bytes read.
     pub bytes_read: u64,
     /// Bytes written.
@@ -58,8 +62,10 @@ pub struct DeviceReport {
     pub profile: String,
     /// Its size.
     pub size_bytes: u64,
-    /// What it was asked for in the run.
+    /// What it was asked for in the run; one with a page cache above that.
     pub requests: Counts,
+    /// What came through its page cache, and was written back from it, where there is one.
+    pub below_cache: Option<Counts>,
     /// What its model did since it was new: arm, flash, merges, copies, erases, wear.
     pub model: Value,
 }
@@ -124,7 +130,12 @@ impl FilesReport {
         text += &aligned(&lines);
         if let Some(why) = &self.first_failure {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{} calls failed; the first: {why}", self.failed);
+            let _ = writeln!(text, "{} calls failed; the first: {why}", self.failed + self.not_made);
+        }
+        if !self.left_out.is_empty() {
+            let of = |(name, count): (&String, &u64)| format!("{count} {name}");
+            let all: Vec<String> = self.left_out.iter().map(of).collect();
+            let _ = writeln!(text, "not played: {}", all.join(", "));
         }
         for (name, device) in &self.devices {
             let asked = &device.requests;
@@ -141,6 +152,16 @@ impl FilesReport {
                 asked.durable_writes,
                 device.model
             );
+            if let Some(below) = &device.below_cache {
+                let _ = writeln!(
+                    text,
+                    "{name} below its page cache: {} writes of {}, {} reads of {}",
+                    below.writes,
+                    show_size(below.write_bytes),
+                    below.reads,
+                    show_size(below.read_bytes)
+                );
+            }
         }
         let _ = writeln!(text, "{}: {}", self.fs, self.file_system);
         text

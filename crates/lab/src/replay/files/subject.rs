@@ -38,6 +38,8 @@ pub struct Subject {
 pub(crate) struct Device {
     profile: String,
     counted: Arc<Counted>,
+    /// The same below its page cache, where it has one.
+    below: Option<Arc<Counted>>,
     told: Told,
     image: Arc<Ram>,
 }
@@ -64,22 +66,29 @@ impl Subject {
         }
     }
 
-    /// What its devices were asked for so far.
-    pub fn counts(&self) -> Vec<Counts> {
-        self.devices.iter().map(|(_, device)| device.counted.counts()).collect()
+    /// What its devices were asked for so far, and what of that came below their page caches.
+    pub(super) fn counts(&self) -> Vec<(Counts, Option<Counts>)> {
+        let counts =
+            |device: &Device| (device.counted.counts(), device.below.as_ref().map(|below| below.counts()));
+        self.devices.iter().map(|(_, device)| counts(device)).collect()
     }
 
     /// What they were asked for since, and what they did.
-    pub fn devices(&self, before: &[Counts]) -> BTreeMap<&'static str, DeviceReport> {
-        let report = |((name, device), before): (&(&'static str, Device), &Counts)| {
-            let report = DeviceReport {
-                profile: device.profile.clone(),
-                size_bytes: device.image.info().size_bytes,
-                requests: device.counted.counts() - *before,
-                model: device.told.model.status(),
+    pub(super) fn devices(
+        &self,
+        before: &[(Counts, Option<Counts>)],
+    ) -> BTreeMap<&'static str, DeviceReport> {
+        let report =
+            |((name, device), (before, below)): (&(&'static str, Device), &(Counts, Option<Counts>))| {
+                let report = DeviceReport {
+                    profile: device.profile.clone(),
+                    size_bytes: device.image.info().size_bytes,
+                    requests: device.counted.counts() - *before,
+                    below_cache: device.below.as_ref().zip(*below).map(|(now, before)| now.counts() - before),
+                    model: device.told.model.status(),
+                };
+                (*name, report)
             };
-            (*name, report)
-        };
         self.devices.iter().zip(before).map(report).collect()
     }
 }
@@ -99,10 +108,19 @@ pub(crate) fn device(
     seed: u64,
 ) -> Result<Device> {
     let medium = Medium::framed(profile, ftl)?;
-    let stack = medium.build(Contents::On(image.clone()), None, PAGE_BYTES, seed)?;
+    if matches!(medium, Medium::None) {
+        return Err(Error::invalid(format!(
+            "{profile}: a file system needs a device that keeps what is written; choose one of 'bimetal list device'"
+        )));
+    }
+    let mut stack = medium.build(Contents::On(image.clone()), None, PAGE_BYTES, seed)?;
+    let below = caching.is_some().then(|| Arc::new(Counted::new(stack.device.clone())));
+    if let Some(below) = &below {
+        stack.device = below.clone();
+    }
     let stack = stack.with(&Layers { cache: caching, ..Layers::default() })?;
     let counted = Arc::new(Counted::new(stack.device));
-    Ok(Device { profile: profile.to_string(), counted, told: stack.told, image })
+    Ok(Device { profile: profile.to_string(), counted, below, told: stack.told, image })
 }
 
 /// The page cache that the command line asks for, if it does.

@@ -17,7 +17,14 @@ fn kinds() -> Vec<&'static str> {
     crate::kinds::playable().map(|kind| kind.name).filter(|name| has_mke2fs || *name != "nfhybrid").collect()
 }
 
-const SMALL: &str = "--disk-size 96MiB --ssd-size 24MiB --device-size 96MiB";
+/// Small halves of an nfhybrid.
+const HALVES: &str = "--disk-size 96MiB --ssd-size 24MiB";
+
+/// A file system of this kind on small devices.
+fn on(kind: &str) -> String {
+    let sizes = if kind == "nfhybrid" { HALVES } else { "--device-size 96MiB" };
+    format!("--fs {kind} {sizes}")
+}
 
 /// The report as text, and what the block devices hold at the end.
 fn played(line: &str) -> (String, Vec<Vec<u8>>) {
@@ -39,7 +46,8 @@ fn the_same_seed_gives_the_same_bytes_and_the_same_report_twice_on_every_file_sy
     for kind in kinds() {
         let line = |seed| {
             format!(
-                "gen:postmark:files=60:transactions=400:seed={seed} --fs {kind} --processes 3 --seed {seed} {SMALL}"
+                "gen:postmark:files=60:transactions=400:seed={seed} {} --processes 3 --seed {seed}",
+                on(kind)
             )
         };
         let (first, again, other) = (played(&line(1)), played(&line(1)), played(&line(2)));
@@ -66,7 +74,7 @@ fn every_generator_of_files_runs_on_every_file_system() {
             ("gen:fio-job:size=1MiB:requests=200:fsync=10", 1 + 1 + 1 + 220 + 1),
             ("gen:bonnie:size=512KiB:block=8KiB:seeks=40:files=30", 0),
         ] {
-            let report = replay(&args(&format!("{recipe} --fs {kind} {SMALL}"))).unwrap();
+            let report = replay(&args(&format!("{recipe} {}", on(kind)))).unwrap();
             assert_eq!(report.failed, 0, "{kind} {recipe}: {:?}", report.first_failure);
             assert!(calls == 0 || report.calls == calls, "{kind} {recipe}: {}", report.calls);
             assert!(report.bytes_written > 0 && !report.file_system.is_null());
@@ -80,7 +88,7 @@ fn what_a_disk_and_an_ssd_were_asked_for_is_told_with_merges_and_wear() {
         return;
     }
     let line = "gen:fio-job:size=4MiB:requests=500:fsync=1 --fs nfhybrid --ftl fast";
-    let report = replay(&args(&format!("{line} {SMALL}"))).unwrap();
+    let report = replay(&args(&format!("{line} {HALVES}"))).unwrap();
     let (ssd, disk) = (&report.devices["ssd"], &report.devices["disk"]);
     // A small fsync is a durable write of the log, or a write and a flush, on the SSD alone.
     assert!(ssd.requests.durable_writes + ssd.requests.flushes >= 500, "{:?}", ssd.requests);
@@ -104,7 +112,7 @@ fn more_clients_share_the_writes_of_the_log() {
     }
     let seconds = |processes: u32| {
         let line = "gen:fio-job:size=256KiB:requests=200:fsync=1 --fs nfhybrid --ssd ssd-tlc";
-        let report = replay(&args(&format!("{line} --processes {processes} --no-drain {SMALL}"))).unwrap();
+        let report = replay(&args(&format!("{line} --processes {processes} --no-drain {HALVES}"))).unwrap();
         report.sim_time_ns as f64 / 1e9
     };
     let (one, four) = (seconds(1), seconds(4));
@@ -127,7 +135,7 @@ fn a_recording_is_played_in_its_order_by_its_processes() {
         "#path_id,type,size_at_first_open,path\n0,d,-1,/d\n1,f,0,/d/new\n2,f,0,/d/ready\n3,f,500,/etc/x\n";
     std::fs::write(dir.path().join("t.paths.csv"), list).unwrap();
     for kind in kinds() {
-        let line = format!("{} --fs {kind} {SMALL}", path.display());
+        let line = format!("{} {}", path.display(), on(kind));
         let report = replay(&args(&line)).unwrap();
         assert_eq!((report.failed, report.calls), (0, 240), "{kind}: {:?}", report.first_failure);
         assert_eq!((report.bytes_written, report.bytes_read), (360_000, 380_000), "{kind}");
@@ -150,7 +158,7 @@ fn what_strace_prints_is_played() {
 7 1700000000.800000 unlink("/w/b") = 0
 "#;
     std::fs::write(&path, text).unwrap();
-    let report = replay(&args(&format!("{} --fs osd {SMALL}", path.display()))).unwrap();
+    let report = replay(&args(&format!("{} {}", path.display(), on("osd")))).unwrap();
     assert_eq!((report.failed, report.processes), (0, 2), "{:?}", report.first_failure);
     let counted: BTreeSet<_> = report.by_call.keys().copied().collect();
     assert!(
@@ -158,6 +166,59 @@ fn what_strace_prints_is_played() {
             .iter()
             .all(|n| counted.contains(n))
     );
+}
+
+/// A recording of these calls on these paths.
+fn recording(dir: &std::path::Path, paths: &[(&str, &str, u64)], calls: &str) -> String {
+    let path = dir.join("t.csv");
+    std::fs::write(&path, format!("#time_s,pid,op,path_id,offset,length,result\n{calls}")).unwrap();
+    let list = paths.iter().zip(0..).map(|((kind, name, size), at)| format!("{at},{kind},{size},{name}\n"));
+    let list = format!("#path_id,type,size_at_first_open,path\n{}", list.collect::<String>());
+    std::fs::write(dir.join("t.paths.csv"), list).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn what_a_file_system_cannot_have_fails_alone_and_is_told_with_its_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = [("f", "/a:b?", 100), ("f", "/good", 100), ("f", "/file", 10), ("f", "/file/b/c", 0)];
+    let calls = "0,1,read,0,0,100,100\n0,1,read,1,0,100,100\n0,1,rename,2,3,0,0\n0,1,wrte,1,0,1,1\n";
+    let report = replay(&args(&format!("{} {}", recording(dir.path(), &paths, calls), on("fat")))).unwrap();
+    assert_eq!((report.calls, report.failed, report.not_made), (1, 2, 2), "{:?}", report.first_failure);
+    let told = report.first_failure.clone().unwrap();
+    assert!(told.contains("create /a:b?: FAT has no such names"), "{told}");
+    assert_eq!(report.left_out.get("wrte"), Some(&1));
+    assert!(report.table().contains("not played: 1 wrte"), "{}", report.table());
+    let large = recording(dir.path(), &[("f", "/large", 1 << 30)], "0,1,read,0,0,100,100\n");
+    for kind in ["osd", "fat"] {
+        let why = replay(&args(&format!("{large} {}", on(kind)))).unwrap_err().to_string();
+        assert!(["/large", "--device-size"].iter().all(|part| why.contains(part)), "{kind}: {why}");
+    }
+}
+
+#[test]
+fn space_that_is_given_and_taken_is_played() {
+    let dir = tempfile::tempdir().unwrap();
+    let calls = "0,1,create,0,0,0,0\n0,1,fallocate,0,0,8192,0\n0,1,fallocate-keep,0,8192,8192,0\n0,1,write,0,0,8192,8192\n\
+                 0,1,punch,0,0,4096,0\n0,1,zero,0,4096,4096,0\n0,1,zero-keep,0,4096,4096,0\n";
+    let trace = recording(dir.path(), &[("f", "/f", 0)], calls);
+    let report = replay(&args(&format!("{trace} {}", on("osd")))).unwrap();
+    assert_eq!((report.failed, report.left_out.len()), (0, 0), "{:?}", report.first_failure);
+    let counted: Vec<_> = report.by_call.iter().map(|(name, call)| (*name, call.latency_ns.count)).collect();
+    assert_eq!(counted, [("allocate", 2), ("create", 1), ("punch", 1), ("write", 1), ("zero", 2)]);
+}
+
+#[test]
+fn what_goes_below_a_page_cache_is_counted_apart() {
+    let line = format!("gen:fio-job:size=4MiB:requests=500:read=0 {} --ftl page", on("fat"));
+    let [cached, bare] = ["--cache lru --cache-size 1MiB", ""].map(|cache| {
+        let report = replay(&args(&format!("{line} {cache}"))).unwrap();
+        let device = &report.devices["device"];
+        (device.requests, device.below_cache)
+    });
+    let below = cached.1.unwrap();
+    assert!(below.write_bytes > 0 && below != cached.0, "{below:?}");
+    assert!(bare.1.is_none());
 }
 
 #[test]
@@ -171,6 +232,11 @@ fn what_cannot_be_played_is_refused_with_the_reason() {
         ("gen:postmark --fs cmfs --cache lru --cache-size 1MiB", "no --cache"),
         ("gen:postmark --fs fat --device-size 4KiB", "volume"),
         ("gen:postmark --fs fat --ftl page,fast", "one --ftl"),
+        ("gen:postmark --fs fat --device none", "keeps what is written"),
+        ("gen:postmark --fs fat --device-size 0", "no device of 0 bytes"),
+        ("gen:postmark --fs nfhybrid --disk none", "keeps what is written"),
+        ("gen:postmark --fs nfhybrid --disk-size 1MiB", "--disk-size"),
+        ("gen:postmark --fs nfhybrid -o laag=1s", "nfhybrid has no mount option 'laag'; did you mean 'lag'"),
         ("/no/such --fs fat", "/no/such"),
     ] {
         let done = Args::parse(line).and_then(|args| replay(&args).map(drop));

@@ -147,8 +147,11 @@ impl Target for Tree {
             Deed::Truncate(size) => {
                 self.fs.setattr(ino()?, &SetAttr { size: Some(size), ..SetAttr::default() })?;
             }
-            Deed::Allocate(offset, len) => {
-                self.fs.fallocate(ino()?, offset, len, Fallocate::Reserve { keep_size: false })?;
+            Deed::Allocate { offset, len, keep_size } => {
+                self.fs.fallocate(ino()?, offset, len, Fallocate::Reserve { keep_size })?;
+            }
+            Deed::Zero { offset, len, keep_size } => {
+                self.fs.fallocate(ino()?, offset, len, Fallocate::Zero { keep_size })?;
             }
             Deed::Punch(offset, len) => self.fs.fallocate(ino()?, offset, len, Fallocate::Punch)?,
             Deed::Unlink => {

@@ -22,7 +22,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use store::{Given, Store};
@@ -79,7 +79,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let Some(stack) = args.stack.one()? else {
             return Err(Error::BadArgument);
         };
-        return super::run(&Args { json: args.json, jobs: args.jobs, ..Args::of_stack(&stack)? });
+        let args = Args { json: args.json, jobs: args.jobs, ..Args::of_stack(&stack)? };
+        return super::run(&args).map_err(from_stack::in_keys);
     };
     let Some((text, axes)) = args.stack.read()? else { return Err(Error::BadArgument) };
     let runs = combinations(&text, &axes)?;
@@ -88,18 +89,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let base = json!(from_stack::effective(&text.with(&[])?)?);
     let store = Store::new(out, &runs, &base, &axes)?;
+    let asked = args.grid.only.map_or(0..runs.len(), |only| only..only + 1);
     if args.grid.emit.is_some() {
-        let todo = store.todo(0..runs.len());
-        return todo.into_iter().try_for_each(|run| say(&task(args, run)));
+        let tasks: Result<Vec<_>> = store.todo(asked).into_iter().map(|run| task(args, run)).collect();
+        return tasks?.iter().try_for_each(|task| say(task));
     }
     let claim = store.claim(args.grid.only.is_some())?;
-    let todo = match args.grid.only {
-        Some(only) => store.todo(only..only + 1),
-        None => store.todo(0..runs.len()),
-    };
+    let todo = store.todo(asked);
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     make(&store, &runs, &todo, jobs)?;
-    match claim.finish(args.grid.only.is_some())? {
+    match claim.finish()? {
         Some(failed) => say(&format!(
             "{} rows in {1}/{2} and {1}/{3}{4}",
             runs.len(),
@@ -189,7 +188,8 @@ fn make(store: &Store, runs: &[Run], todo: &[usize], jobs: usize) -> Result<()> 
 
 /// What one run gave, and why it failed, if it did.
 fn made(stack: &StackFile) -> Given {
-    let given = || given(stack).unwrap_or_else(|why| (Some(why.to_string()), Value::Null));
+    let given =
+        || given(stack).unwrap_or_else(|why| (Some(from_stack::in_keys(why).to_string()), Value::Null));
     catch_unwind(AssertUnwindSafe(given)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
@@ -228,20 +228,35 @@ pub fn result(stack: &StackFile) -> Result<Value> {
 
 /// The same, and what is drawn of its flash.
 pub(crate) fn result_drawn(stack: &StackFile) -> Result<(Value, Vec<Chart>)> {
-    match given_drawn(stack)? {
+    match given_drawn(stack).map_err(from_stack::in_keys)? {
         ((None, result), charts) => Ok((result, charts)),
         ((Some(why), _), _) => Err(Error::invalid(why)),
     }
 }
 
-/// The command of one run.
-fn task(args: &Args, run: usize) -> String {
-    let path =
-        |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-    let mut words = vec!["bimetal".into(), "replay".into(), "--stack".into(), path(&args.stack.stack)];
-    words.extend(args.stack.set.iter().flat_map(|axis| ["--set".to_string(), axis.clone()]));
-    words.extend(["--out".into(), path(&args.grid.out), "--only".into(), run.to_string()]);
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+/// The command of one run, a line. Values are joined to their options, so that they may begin with a dash.
+///
+/// # Errors
+/// A path is no text, or a value has a line end.
+fn task(args: &Args, run: usize) -> Result<String> {
+    let said = |option: &str, path: &Option<PathBuf>| {
+        let path = path.as_deref().unwrap_or(Path::new(""));
+        let text = path.to_str().ok_or_else(|| no_task(&path.display().to_string(), "is no UTF-8"))?;
+        Ok(format!("{option}={text}"))
+    };
+    let mut words = vec!["bimetal".into(), "replay".into(), said("--stack", &args.stack.stack)?];
+    words.extend(args.stack.set.iter().map(|axis| format!("--set={axis}")));
+    words.extend([said("--out", &args.grid.out)?, format!("--only={run}")]);
+    match words.iter().find(|word| word.contains(['\n', '\r'])) {
+        Some(word) => Err(no_task(word, "has a line end, and a task is one line")),
+        None => Ok(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")),
+    }
+}
+
+fn no_task(word: &str, why: &str) -> Error {
+    Error::invalid(format!(
+        "--emit tasks: {word:?} {why}; make the grid without --emit, or name it otherwise"
+    ))
 }
 
 /// A word as a shell takes it.

@@ -45,7 +45,7 @@ fn descend(path: &str, value: &Value, leaves: &mut Map<String, Value>) {
 }
 
 /// The rows as columns of Parquet: every leaf that any row has, in the order of their names; a column is of whole
-/// numbers, else of numbers, if all of its values are, else of text. What a row does not have is null.
+/// numbers, else of numbers, or of yes and no, if all of its values are, else of text. What a row does not have is null.
 pub(super) fn cells(rows: &[Row]) -> serde_json::Result<Vec<Vec<(String, Cell)>>> {
     let flat: Vec<Map<String, Value>> = rows
         .iter()
@@ -61,12 +61,14 @@ pub(super) fn cells(rows: &[Row]) -> serde_json::Result<Vec<Vec<(String, Cell)>>
                 columns.entry(name).or_insert(None);
                 continue;
             }
+            Value::Bool(_) => Cell::Yes(None),
             _ => Cell::Text(None),
         };
         let column = columns.entry(name).or_insert(None);
         *column = Some(match (&column, kind) {
             (None, kind) => kind,
             (Some(Cell::Count(_)), Cell::Count(_)) => Cell::Count(None),
+            (Some(Cell::Yes(_)), Cell::Yes(_)) => Cell::Yes(None),
             (Some(Cell::Count(_) | Cell::Number(_)), Cell::Count(_) | Cell::Number(_)) => Cell::Number(None),
             _ => Cell::Text(None),
         });
@@ -74,6 +76,7 @@ pub(super) fn cells(rows: &[Row]) -> serde_json::Result<Vec<Vec<(String, Cell)>>
     let cell = |column: &Option<Cell>, value: Option<&Value>| match column {
         Some(Cell::Count(_)) => Cell::Count(value.and_then(Value::as_u64)),
         Some(Cell::Number(_)) => Cell::Number(value.and_then(Value::as_f64)),
+        Some(Cell::Yes(_)) => Cell::Yes(value.and_then(Value::as_bool)),
         Some(Cell::Text(_)) | None => Cell::Text(value.filter(|value| !value.is_null()).map(text)),
     };
     let row = |flat: &Map<String, Value>| {
@@ -104,8 +107,8 @@ mod tests {
             result,
         };
         let rows = [
-            row(0, json!({"n": 1, "x": 1, "t": "a", "l": [1, 2], "never": null})),
-            row(1, json!({"n": 2, "x": 1.5, "t": 7})),
+            row(0, json!({"n": 1, "x": 1, "t": "a", "l": [1, 2], "never": null, "y": true, "z": true})),
+            row(1, json!({"n": 2, "x": 1.5, "t": 7, "y": false, "z": 1})),
             row(2, Value::Null),
         ];
         let cells = cells(&rows).unwrap();
@@ -116,8 +119,19 @@ mod tests {
         assert_eq!(column("result.n"), [Some(1), Some(2), None].map(Cell::Count));
         assert_eq!(column("result.x"), [Some(1.0), Some(1.5), None].map(Cell::Number));
         assert_eq!(column("result.t"), [Some("a"), Some("7"), None].map(|t| Cell::Text(t.map(String::from))));
+        assert_eq!(column("result.y"), [Some(true), Some(false), None].map(Cell::Yes));
+        assert_eq!(column("result.z")[1], Cell::Text(Some("1".into())));
         assert_eq!(column("result.l")[0], Cell::Text(Some("[1,2]".into())));
         assert_eq!(column("result.never"), [None, None, None].map(Cell::Text));
         assert_eq!(column("config.a.b")[2], Cell::Count(Some(2)));
+    }
+
+    #[test]
+    fn a_number_that_is_read_back_is_the_one_that_was_written() {
+        // Both were off by a digit or two when they were read.
+        for text in ["9.160868690931027", "0.6430000000000001", "1.0000000000000002"] {
+            let value: Value = serde_json::from_str(text).unwrap();
+            assert_eq!((value.as_f64(), value.to_string()), (text.parse().ok(), text.to_string()));
+        }
     }
 }

@@ -6,7 +6,8 @@
 //!        rows.jsonl     all rows in order, once it is done
 //!        rows.parquet   the same
 //!        times.jsonl    how long each run took, where and when: what rows must not depend on
-//!        lock           held by whoever is at work
+//!        lock           held by whoever is at work: one grid, or any number of tasks
+//!        lock.tasks     held by each task until its row is kept; alone, by the one that puts the rows together
 //! ```
 //!
 //! A row counts as there if it can be read and is of the run's configuration, version and inputs; so a row that a
@@ -20,6 +21,7 @@ use crate::replay::rows::write_whole;
 use crate::stack::file::Setting;
 use bimetal_base::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -36,6 +38,7 @@ const MANIFEST: &str = "grid.json";
 const RUNS: &str = "runs";
 const TIMES: &str = "times.jsonl";
 const LOCK: &str = "lock";
+const TASKS: &str = "lock.tasks";
 
 /// What a run gave: why it failed, if it did, and what was measured, as far as it came.
 pub(super) type Given = (Option<String>, Value);
@@ -84,31 +87,50 @@ impl<'a> Store<'a> {
         self.at(RUNS).join(format!("{run}.json"))
     }
 
-    /// Claims the folder for this grid: alone, or `shared` with others who make single runs of it.
+    /// Claims the folder for this grid: alone, or `shared` with others who make single runs of it. A task waits while
+    /// another one puts rows together.
     ///
     /// # Errors
-    /// It holds another grid, or something else; somebody is at work in it; it cannot be written.
+    /// It holds another grid, or something else; a grid is made in it (or, if it is to be alone, a task of one); it cannot
+    /// be written.
     pub fn claim(&self, shared: bool) -> Result<Claim<'_>> {
         let failed = |path: &Path, why| Error::io(path.display(), why);
         fs::create_dir_all(&self.dir).map_err(|why| failed(&self.dir, why))?;
         self.check_folder()?;
-        let path = self.at(LOCK);
-        let lock =
-            OpenOptions::new().create(true).append(true).open(&path).map_err(|why| failed(&path, why))?;
         let how = if shared {
             FlockOperation::NonBlockingLockShared
         } else {
             FlockOperation::NonBlockingLockExclusive
         };
-        flock(&lock, how).map_err(|_| {
+        let lock = self.lock(LOCK, how)?.ok_or_else(|| {
             Error::InUse(format!(
                 "{}: another process is at work on this grid; wait for its end",
                 self.dir.display()
             ))
         })?;
+        let task = match shared {
+            true => self.lock(TASKS, FlockOperation::LockShared)?,
+            false => None,
+        };
         self.check_manifest()?;
         fs::create_dir_all(self.at(RUNS)).map_err(|why| failed(&self.at(RUNS), why))?;
-        Ok(Claim { store: self, lock })
+        Ok(Claim { store: self, _lock: lock, task })
+    }
+
+    /// Locks one of the folder's lock files; none if somebody has it who is not waited for.
+    ///
+    /// # Errors
+    /// It cannot be opened, or the file system has no locks.
+    fn lock(&self, name: &str, how: FlockOperation) -> Result<Option<File>> {
+        let path = self.at(name);
+        let failed = |why| Error::io(path.display(), why);
+        // NFS locks alone only what is open for writing, and together only what is open for reading.
+        let file = OpenOptions::new().create(true).read(true).append(true).open(&path).map_err(failed)?;
+        match flock(&file, how) {
+            Ok(()) => Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(why) => Err(failed(why.into())),
+        }
     }
 
     /// Refuses a folder that holds something that is no grid's.
@@ -249,7 +271,10 @@ fn crc_of(path: &Path) -> Result<String> {
 /// The right to work in a folder.
 pub(super) struct Claim<'a> {
     store: &'a Store<'a>,
-    lock: File,
+    /// Keeps the folder for this grid as long as the claim lives.
+    _lock: File,
+    /// Of a task: keeps the rows from being put together before its own is kept.
+    task: Option<File>,
 }
 
 impl Claim<'_> {
@@ -258,31 +283,35 @@ impl Claim<'_> {
     ///
     /// # Errors
     /// The files cannot be written.
-    pub fn finish(self, shared: bool) -> Result<Option<usize>> {
+    pub fn finish(self) -> Result<Option<usize>> {
         let store = self.store;
-        if shared {
-            drop(self.lock);
-            let Ok(lock) = File::open(store.at(LOCK)) else { return Ok(None) };
-            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                return Ok(None);
-            }
-            return Claim { store, lock }.finish(false);
+        let Some(task) = self.task else { return store.put_together() };
+        // Each task kept its row before it gives this up, so that the last to do so finds all rows, and finds itself alone.
+        drop(task);
+        match store.lock(TASKS, FlockOperation::NonBlockingLockExclusive)? {
+            Some(_alone) => store.put_together(),
+            None => Ok(None),
         }
-        let rows = store.rows(0..store.runs.len());
-        if rows.len() < store.runs.len() {
+    }
+}
+
+impl Store<'_> {
+    /// Puts the rows together if all are there, and says how many tell of a failure. Nobody else may write rows.
+    fn put_together(&self) -> Result<Option<usize>> {
+        let rows = self.rows(0..self.runs.len());
+        if rows.len() < self.runs.len() {
             return Ok(None);
         }
         let mut text = String::new();
         rows.values().for_each(|(_, line)| text.extend([line, "\n"]));
         let rows: Vec<Row> = rows.into_values().map(|(row, _)| row).collect();
-        let path = store.at(JSON);
+        let path = self.at(JSON);
         write_whole(&path, |file| {
             file.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why))
         })?;
-        parquet::write_rows(&store.at(PARQUET), &cells(&rows).map_err(Error::invalid)?)?;
-        let runs = store.at(RUNS);
+        parquet::write_rows(&self.at(PARQUET), &cells(&rows).map_err(Error::invalid)?)?;
+        let runs = self.at(RUNS);
         fs::remove_dir_all(&runs).map_err(|why| Error::io(runs.display(), why))?;
-        drop(self.lock);
         Ok(Some(rows.iter().filter(|row| row.error.is_some()).count()))
     }
 }

@@ -35,7 +35,7 @@ fn measure(setting: &ExperimentContext) -> Result<Measured> {
         let fsyncs = (mib << 20) / RECORD_BYTES;
         let a_sync = |ns: u64| 1e-6 * ns as f64 / fsyncs as f64;
         let calls = format!(
-            "gen:fio-job:size={mib}MiB:block=4KiB:requests={fsyncs}:random=0:fsync=1 --fs nfhybrid --disk {DISK} --ssd {SSD} \
+            "gen:fio-job:size={mib}MiB:block=4KiB:requests={fsyncs}:random=0:fsync=1:seed=1 --fs nfhybrid --disk {DISK} --ssd {SSD} \
              --seed {}",
             setting.seed
         );

@@ -9,7 +9,7 @@ use super::admission_rule::{AdmissionRule, parse_range};
 use crate::kinds::KINDS;
 use crate::replay::{Fit, PaceName, Precondition, Timing};
 use bimetal_base::options::{self, Named, Scalar};
-use bimetal_base::units::parse_size;
+use bimetal_base::units::{parse_size, show_size};
 use bimetal_base::{Error, Result};
 use bimetal_cache::registry::POLICIES;
 use bimetal_ftl as ftl;
@@ -17,15 +17,20 @@ use bimetal_media::profile;
 use bimetal_trace::{Columns, Event, check_generator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use toml::{Table, Value};
 
+/// No stack file is longer.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
 /// What a stack file says, with every default filled in that does not depend on who reads it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(deny_unknown_fields, expecting = "a table", rename_all = "kebab-case", default)]
 pub struct StackFile {
     /// What it shows, in a line.
     pub about: Option<String>,
@@ -53,7 +58,7 @@ pub struct StackFile {
 
 /// `[trace]`: what is played.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(deny_unknown_fields, expecting = "a table", rename_all = "kebab-case", default)]
 pub struct TraceKeys {
     /// A recorded trace.
     pub file: Option<String>,
@@ -73,7 +78,7 @@ pub struct TraceKeys {
 
 /// `[run]`: how it is played.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(deny_unknown_fields, expecting = "a table", rename_all = "kebab-case", default)]
 pub struct RunKeys {
     /// When requests arrive.
     pub pace: PaceName,
@@ -105,7 +110,7 @@ pub struct RunKeys {
 
 /// `[device]`, `[ssd]`, `[disk]`: a medium.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(deny_unknown_fields, expecting = "a table", rename_all = "kebab-case", default)]
 pub struct DeviceKeys {
     /// What it is like: a profile by name or path. A mount takes the image as it is where none is named.
     pub profile: Option<String>,
@@ -119,7 +124,7 @@ pub struct DeviceKeys {
 
 /// `[cache]`: a page cache.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, expecting = "a table", rename_all = "kebab-case")]
 pub struct CacheKeys {
     /// The policy, with its options.
     pub policy: Named,
@@ -132,7 +137,7 @@ pub struct CacheKeys {
 
 /// `[nvram]`: non-volatile memory.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[serde(deny_unknown_fields, expecting = "a table", rename_all = "kebab-case", default)]
 pub struct NvramKeys {
     /// Which writes it takes, as a write cache.
     pub takes: Option<Text<AdmissionRule>>,
@@ -144,7 +149,7 @@ pub struct NvramKeys {
 
 /// `[fs]`: a file system.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, expecting = "a table", rename_all = "kebab-case")]
 pub struct FsKeys {
     /// Its kind.
     pub kind: String,
@@ -155,7 +160,7 @@ pub struct FsKeys {
 
 /// `[[expect]]`: a figure of the paper.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, expecting = "a table", rename_all = "kebab-case")]
 pub struct Expectation {
     /// Which of the run's figures, as `latency_ns.p50`.
     pub figure: String,
@@ -167,6 +172,23 @@ pub struct Expectation {
     /// In what it is measured.
     #[serde(default)]
     pub unit: String,
+}
+
+impl Expectation {
+    /// Refuses what every figure, or none, would be.
+    fn check(&self) -> Result<()> {
+        let wrong = |key: &str, value: f64, wanted: &str| {
+            Err(Error::invalid(format!(
+                "expect.{key}: {value} is expected of '{}'; write a number{wanted}",
+                self.figure
+            )))
+        };
+        match (self.is.is_finite(), self.within.is_finite() && self.within >= 0.0) {
+            (false, _) => wrong("is", self.is, ""),
+            (_, false) => wrong("within", self.within, " from 0, as 0.05 for 5 %"),
+            _ => Ok(()),
+        }
+    }
 }
 
 fn page() -> Size {
@@ -298,9 +320,17 @@ impl StackText {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It cannot be read, is no TOML, has keys that there are not or values that do not fit; the message has the line.
+    /// It cannot be read, is longer than 1 MiB or no TOML, has keys that there are not or values that do not fit; the message has the line.
     pub fn read(path: &Path) -> Result<StackText> {
-        let text = std::fs::read_to_string(path).map_err(|why| Error::io(path.display(), why))?;
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text));
+        if read.map_err(|why| Error::io(path.display(), why))? as u64 > TEXT_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "{}: longer than {}, so it is no stack file",
+                path.display(),
+                show_size(TEXT_BYTES_MAX)
+            )));
+        }
         StackText::parse(&path.display().to_string(), &text)
     }
 
@@ -431,11 +461,12 @@ fn misfit(name: &str, text: &str, why: &toml::de::Error) -> Error {
     let Some(at) = why.span().map(|span| span.start.min(text.len())) else {
         return Error::invalid(format!("{name}: {why_in_words}"));
     };
-    let before = &text[..text.floor_char_boundary(at)];
-    let number = before.matches('\n').count();
+    let number = text[..text.floor_char_boundary(at)].matches('\n').count();
     let line = text.lines().nth(number).unwrap_or_default().trim();
-    let table = before.lines().rev().map(str::trim).find(|line| line.starts_with('['));
-    let place = table.filter(|table| *table != line).map(|table| format!(" in {table}")).unwrap_or_default();
+    let above: Vec<&str> = text.lines().take(number).map(str::trim).collect();
+    // A table is in none.
+    let table = above.into_iter().rev().find(|above| above.starts_with('[') && !line.starts_with('['));
+    let place = table.map(|table| format!(" in {table}")).unwrap_or_default();
     Error::invalid(format!("{name}:{}: '{line}'{place}: {why_in_words}", number + 1))
 }
 
@@ -448,6 +479,7 @@ fn kindly(message: &str) -> String {
         m if m.starts_with("missing field") => {
             return format!("the key '{}' is missing", words.next().unwrap_or_default());
         }
+        m if m.contains("u64 value was too large") => return "a whole number here is less than 2^63".into(),
         _ => return message.trim_end().to_string(),
     };
     options::unknown(problem, words.next().unwrap_or_default(), words).to_string()
@@ -491,7 +523,16 @@ impl StackFile {
         if self.nvram.as_ref().is_some_and(|nvram| nvram.size.is_some() && nvram.takes.is_none()) {
             return Err(Error::invalid("nvram.size: it is a write cache's; say nvram.takes, too"));
         }
+        if self.run.absorb.is_some() && self.nvram.as_ref().is_some_and(|nvram| nvram.takes.is_some()) {
+            return Err(Error::invalid("run.absorb and nvram.takes exclude each other; leave one out"));
+        }
+        self.expect.iter().try_for_each(Expectation::check)?;
         for (name, device) in [("device", &self.device), ("ssd", &self.ssd), ("disk", &self.disk)] {
+            if device.size == Some(Size(0)) {
+                return Err(Error::invalid(format!(
+                    "{name}.size: there is no device of 0 bytes; leave the key out for the usual size"
+                )));
+            }
             if let Some(profile) = device.profile.as_deref().filter(|profile| *profile != super::NONE) {
                 of(&format!("{name}.profile"), profile::kind_of(profile).map(drop))?;
             }

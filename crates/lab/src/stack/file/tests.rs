@@ -84,6 +84,12 @@ fn a_value_that_does_not_fit_is_refused_with_its_line_and_the_right_form() {
         ),
         ("[trace]", "[trace]\nfile = \"x\"", &["file and generator exclude"]),
         ("[trace]", "[trace", &["my.toml:4"]),
+        (
+            "[trace]\ngenerator = { name = \"iometer\", random = 60, size = \"8MiB\" }",
+            "trace = 5",
+            &["my.toml:4", "expected a table"],
+        ),
+        ("[trace]", "seed = 9223372036854775808\n[trace]", &["my.toml:4", "less than 2^63"]),
     ] {
         let text = TEXT.replacen(from, to, 1);
         assert_ne!(text, TEXT, "{from}");
@@ -91,6 +97,47 @@ fn a_value_that_does_not_fit_is_refused_with_its_line_and_the_right_form() {
         assert!(parts.iter().all(|part| why.contains(part)), "{to}: {why}");
     }
     assert!(StackText::read(Path::new("/no/such.toml")).unwrap_err().to_string().contains("/no/such.toml"));
+}
+
+#[test]
+fn the_place_of_an_error_is_its_line_and_the_table_it_is_in() {
+    let why = told("[trac]\nfile = \"x\"\n");
+    assert!(why.starts_with("my.toml:1: '[trac]': there is no key 'trac'"), "{why}");
+    let why = told(&TEXT.replace("size = \"16MiB\"", ""));
+    assert!(why.starts_with("my.toml:11: '[cache]': the key 'size' is missing"), "{why}");
+}
+
+#[test]
+fn what_every_figure_or_none_would_be_is_not_expected() {
+    let with = |keys: &str| format!("{TEXT}\n[[expect]]\nfigure = \"erases\"\n{keys}\n");
+    for (keys, part) in [
+        ("is = nan", "expect.is: NaN is expected of 'erases'"),
+        ("is = inf\nwithin = inf", "expect.is: inf"),
+        ("is = 1\nwithin = nan", "expect.within: NaN"),
+        ("is = 1\nwithin = inf", "expect.within: inf"),
+        ("is = 1\nwithin = -0.1", "expect.within: -0.1"),
+    ] {
+        let why = told(&with(keys));
+        assert!(why.contains(part) && why.contains("write a number"), "{keys}: {why}");
+    }
+    assert!(StackText::parse("my.toml", &with("is = 0\nwithin = 0")).is_ok());
+}
+
+#[test]
+fn what_excludes_each_other_and_devices_of_nothing_are_refused() {
+    let why =
+        told(&TEXT.replace("[device]", "[run]\nabsorb = \"0-4KiB\"\n[nvram]\ntakes = \"heat\"\n[device]"));
+    assert!(why.contains("run.absorb and nvram.takes exclude each other"), "{why}");
+    for half in ["device", "ssd", "disk"] {
+        let why = set(&format!("{half}.size=0B")).map(drop).unwrap_err().to_string();
+        assert!(why.contains(&format!("{half}.size: there is no device of 0 bytes")), "{why}");
+    }
+}
+
+#[test]
+fn a_file_without_an_end_is_not_read_to_it() {
+    let why = StackText::read(Path::new("/dev/zero")).map(drop).unwrap_err().to_string();
+    assert!(why.contains("/dev/zero") && why.contains("1.0 MiB"), "{why}");
 }
 
 #[test]
