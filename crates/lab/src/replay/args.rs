@@ -122,13 +122,13 @@ pub struct Args {
     /// With --fs nfhybrid: the profile of the SSD half [ssd-slc]
     #[arg(long, value_name = "PROFILE", value_parser = names::DEVICE, hide_possible_values = true)]
     pub ssd: Option<String>,
-    /// Its size [256MiB]
+    /// Its size [256MiB, if nothing is said]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub ssd_size: Option<u64>,
     /// With --fs nfhybrid: the profile of the disk half [hdd-7200]
     #[arg(long, value_name = "PROFILE", value_parser = names::DEVICE, hide_possible_values = true)]
     pub disk: Option<String>,
-    /// Its size [4GiB]
+    /// Its size [4GiB, if nothing is said]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub disk_size: Option<u64>,
     /// With --fs and a generator or a trace of files: so many processes, each in a directory of its own; those of a
