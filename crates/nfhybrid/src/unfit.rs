@@ -14,7 +14,7 @@
 
 use super::Shared;
 use super::core::Core;
-use super::record::{Record, Whose, rename_of};
+use super::record::{Record, Whose, rename_code, rename_of};
 use super::recover::is_unfit;
 use super::ssd::{Record as LogRecord, RecordBody};
 use bimetal_base::error::shown;
@@ -307,27 +307,24 @@ impl Made {
 
     /// Whether an operation takes away a name that is another inode's than it was.
     fn takes_anothers_name(&self, core: &mut Core, record: &Record) -> Option<Unlike> {
+        // Each with whose it was, and whether that loses it for good.
         let names = match *record {
-            // A directory that goes is empty.
-            Record::Remove { dir: true, .. } => [None, None],
-            Record::Remove { parent, name, was, .. } => [Some((parent, name, was)), None],
+            Record::Remove { parent, name, was, .. } => [Some((parent, name, was, true)), None],
             Record::Rename { from, name, to, new_name, how, were, .. } => {
+                let moved = were.map(|(moved, _)| moved);
                 // A name that was nobody's was no inode's of any number.
                 let replaced = were.map(|(_, replaced)| replaced.unwrap_or_default());
-                let is_dir = |core: &mut Core| {
-                    let found = core.ext4.lookup(Ino(to), new_name);
-                    matches!(found, Ok(Some((_, Kind::Dir))))
-                        && rename_of(how, 0).ok() != Some(Rename::Exchange)
-                };
-                let replaced = (!is_dir(core)).then_some((to, new_name, replaced));
-                [Some((from, name, were.map(|(moved, _)| moved))), replaced]
+                let goes = how != rename_code(Rename::Exchange);
+                [Some((from, name, moved, false)), Some((to, new_name, replaced, goes))]
             }
             _ => [None, None],
         };
-        let is_anothers = |(dir, name, was): (u64, &[u8], Option<Whose>)| {
-            let Ok(Some((ino, _))) = core.ext4.lookup(Ino(dir), name) else { return false };
+        let is_anothers = |(dir, name, was, goes): (u64, &[u8], Option<Whose>, bool)| {
+            let Ok(Some((ino, kind))) = core.ext4.lookup(Ino(dir), name) else { return false };
             let Ok(inode) = core.ext4.inode(ino) else { return false };
             match was {
+                // A directory that goes is empty.
+                _ if goes && kind == Kind::Dir => false,
                 // resize2fs numbers files anew.
                 Some((_, generation)) if generation != 0 => inode.generation != generation,
                 Some((was, _)) if was != ino.0 || inode.generation != 0 => true,

@@ -9,7 +9,7 @@ use crate::kinds::{self, LiesOn};
 use crate::names;
 use crate::stack::admission_rule::{AdmissionRule, parse_range};
 use crate::stack::args::StackArgs;
-use bimetal_base::units::parse_size;
+use bimetal_base::units::{parse_size, show_size};
 use bimetal_base::{Error, Result};
 use bimetal_media::nand::Ordering;
 use bimetal_trace::{Columns, Event, ReadOptions, Source};
@@ -311,7 +311,8 @@ impl Args {
         self.check_devices()?;
         check_once("--ftl", &self.ftl)?;
         check_once("--cache", &self.cache)?;
-        check_once("--cache-size", &self.cache_size)?;
+        let sizes: Vec<String> = self.cache_size.iter().map(|bytes| show_size(*bytes)).collect();
+        check_once("--cache-size", &sizes)?;
         sense(self.jobs != Some(0), "--jobs must be at least 1")
     }
 
@@ -390,7 +391,7 @@ mod tests {
             ("t --fs nfhybrid --device-size 1GiB", "--device-size: nfhybrid has two devices"),
             ("t --ftl page,fast,page", "--ftl: page is there twice"),
             ("t --cache lru,lru --cache-size 1MiB", "--cache: lru is there twice"),
-            ("t --cache lru --cache-size 1MiB,1024KiB", "--cache-size: 1048576 is there twice"),
+            ("t --cache lru --cache-size 1MiB,1024KiB", "--cache-size: 1.0 MiB is there twice"),
         ] {
             let why = check(line).unwrap_err();
             assert!(why.contains(told), "{line}: {why}");

@@ -284,25 +284,32 @@ fn a_volume_that_e2fsck_looked_at_after_a_crash_is_whole() {
     check_disk(&disk);
 }
 
+/// The halves after a crash, where the log alone has what was done to `name`.
+fn name_taken_away(case: &str) -> Option<(Arc<Ram>, Arc<Ram>)> {
+    let (disk, ssd) = halves(32, 16)?;
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let [_, other] = ["name", "other"].map(|name| create(&fs, name, &noise(1, 20_000)));
+    fs.commit().unwrap();
+    let rename = |from: &[u8], to: &[u8]| fs.rename(ROOT_INO, from, ROOT_INO, to, Rename::Replace).unwrap();
+    match case {
+        "remove" => fs.unlink(ROOT_INO, b"name").unwrap(),
+        "replace" => rename(b"other", b"name"),
+        "move" => rename(b"name", b"new"),
+        _ => {
+            fs.unlink(ROOT_INO, b"name").unwrap();
+            rename(b"other", b"name");
+        }
+    }
+    fsync(&fs, other);
+    fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
+    fs.abandon();
+    Some((disk, ssd))
+}
+
 #[test]
 fn a_name_that_is_anothers_now_is_neither_removed_nor_replaced() {
     for case in ["remove", "replace", "move", "move onto"] {
-        let Some((disk, ssd)) = halves(32, 16) else { return };
-        let fs = open(&disk, Some(&ssd), manual()).unwrap();
-        let [_, other] = ["name", "other"].map(|name| create(&fs, name, &noise(1, 20_000)));
-        fs.commit().unwrap();
-        match case {
-            "remove" => fs.unlink(ROOT_INO, b"name").unwrap(),
-            "replace" => fs.rename(ROOT_INO, b"other", ROOT_INO, b"name", Rename::Replace).unwrap(),
-            "move" => fs.rename(ROOT_INO, b"name", ROOT_INO, b"new", Rename::Replace).unwrap(),
-            _ => {
-                fs.unlink(ROOT_INO, b"name").unwrap();
-                fs.rename(ROOT_INO, b"other", ROOT_INO, b"name", Rename::Replace).unwrap();
-            }
-        }
-        fsync(&fs, other);
-        fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
-        fs.abandon();
+        let Some((disk, ssd)) = name_taken_away(case) else { return };
         let disk = with_another(&disk, "name", "name");
         let fs = refused_then_whole(&disk, &ssd, &["has another file under that name", "'name'"]);
         assert!(contents(&fs, "name") == others(), "{case}");
@@ -314,27 +321,13 @@ fn a_name_that_is_anothers_now_is_neither_removed_nor_replaced() {
 /// As of one that was changed while the clock was ahead, and removed when it was right again.
 #[test]
 fn a_file_changed_after_all_that_the_log_has_loses_the_name_that_was_to_go() {
-    for case in ["remove", "replace", "move"] {
-        let Some((disk, ssd)) = halves(32, 16) else { return };
-        let fs = open(&disk, Some(&ssd), manual()).unwrap();
-        let [_, other] = ["name", "other"].map(|name| create(&fs, name, &noise(1, 20_000)));
-        fs.commit().unwrap();
-        match case {
-            "remove" => fs.unlink(ROOT_INO, b"name").unwrap(),
-            "replace" => fs.rename(ROOT_INO, b"other", ROOT_INO, b"name", Rename::Replace).unwrap(),
-            _ => fs.rename(ROOT_INO, b"name", ROOT_INO, b"new", Rename::Replace).unwrap(),
-        }
-        fsync(&fs, other);
-        fs.fsync(ROOT_INO, false).unwrap().get().unwrap();
-        fs.abandon();
+    for (case, wanted) in
+        [("remove", [false, true, false]), ("replace", [true, false, false]), ("move", [false, true, true])]
+    {
+        let Some((disk, ssd)) = name_taken_away(case) else { return };
         let disk = behind_its_back(&disk, "set_inode_field name ctime now");
         let fs = open(&disk, Some(&ssd), manual()).unwrap();
         let there = ["name", "other", "new"].map(|name| fs.lookup(ROOT_INO, name.as_bytes()).is_ok());
-        let wanted = match case {
-            "remove" => [false, true, false],
-            "replace" => [true, false, false],
-            _ => [false, true, true],
-        };
         assert_eq!(there, wanted, "{case}");
         fs.shutdown().unwrap();
         check_disk(&disk);
@@ -354,6 +347,8 @@ fn a_name_that_was_free_is_not_taken_from_another() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), others()).unwrap();
     let disk = behind_its_back(&disk, &format!("write {} new", file.path().display()));
+    // Its time does not tell.
+    let disk = behind_its_back(&disk, "set_inode_field new ctime 20200101");
     let fs = refused_then_whole(&disk, &ssd, &["has another file under that name", "'new'"]);
     assert!(contents(&fs, "new") == others() && contents(&fs, "name") == noise(1, 20_000));
     fs.shutdown().unwrap();
