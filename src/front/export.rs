@@ -3,18 +3,16 @@
 //! attribute of the directory that `bimetal status` reads).
 //!
 //! Reads and writes of `device` go round the page cache, straight to the device; `fsync` is a flush, a
-//! punched hole a discard (where the device has no moving head; one that has refuses, as disks do). What
-//! the device calls done at an instant in the future is answered then, by a timer, so that one slow
-//! request holds up no other. Requests that are not in whole blocks are served by reading, changing and
+//! punched hole a discard (where the device has no moving head; one that has refuses, as disks do). A
+//! model answers each request when it is done, so that one slow request holds up no other. Requests that are not in whole blocks are served by reading, changing and
 //! writing the blocks around them.
 
 use crate::front::fuse::STATUS;
 use crate::front::stack::{Contents, Layers, Medium, Stack};
+use crate::media::answers::Answers;
 use crate::media::buffer::Pool;
 use crate::media::counted::{Counted, Counts};
-use crate::media::paced::Clock;
-use crate::media::timer::Timer;
-use crate::media::{BlockDevice, Completion, Gather, Request};
+use crate::media::{BlockDevice, Gather, Request};
 use crate::{Error, Result};
 use bytes::Bytes;
 use fuser::{
@@ -103,6 +101,14 @@ pub fn simulated(
     Ok((device, Box::new(stats)))
 }
 
+/// How requests to a served device are answered: at once, or when its model says.
+///
+/// Fails with [`Error::Io`] where the machine has no thread left.
+pub(super) fn answers(device: &Arc<Counted>, real_time: bool) -> Result<Answers> {
+    let device = Arc::clone(device) as Arc<dyn BlockDevice>;
+    if real_time { Answers::in_real_time(device) } else { Ok(Answers::at_once(device)) }
+}
+
 /// A device that is being served; dropping it unmounts it.
 pub struct Served {
     session: Option<BackgroundSession>,
@@ -123,8 +129,7 @@ pub fn serve(export: Export, mountpoint: &Path) -> Result<Served> {
     let counted = Arc::new(Counted::new(export.device));
     let files = Files {
         device: Arc::clone(&counted),
-        clock: Clock::start(),
-        timer: export.real_time.then(Timer::start),
+        answers: answers(&counted, export.real_time)?,
         model: export.model,
         pool: Pool::new(),
         unaligned: Mutex::new(()),
@@ -188,9 +193,7 @@ impl Drop for Served {
 /// The file system of two files.
 struct Files {
     device: Arc<Counted>,
-    clock: Clock,
-    /// Answers when the model says; without it, at once.
-    timer: Option<Timer>,
+    answers: Answers,
     model: Option<ModelStats>,
     pool: Arc<Pool>,
     /// Held while the blocks around an unaligned write are changed.
@@ -228,13 +231,9 @@ impl Files {
         format!("{:#}\n", state(&self.device, self.model.as_ref()))
     }
 
-    /// Runs a request now and hands its completion to `then` at its instant.
+    /// Runs a request that arrives now; `then` is told how it ended.
     fn run(&self, request: Request, then: impl FnOnce(Result<Bytes>) + Send + 'static) {
-        let Completion { at, result } = self.device.run(self.clock.now(), request);
-        match &self.timer {
-            Some(timer) => timer.at(self.clock.instant(at), move || then(result)),
-            None => then(result),
-        }
+        self.answers.asker().ask(request, then);
     }
 
     /// The whole blocks around a range, cut off at the end of the device.
@@ -260,7 +259,9 @@ impl Files {
         if last - first != data.len() as u64 {
             locked = Some(self.unaligned.lock());
             let len = (last - first) as usize;
-            match self.device.run(self.clock.now(), Request::Read { offset: first, len }).result {
+            // Nobody else may come in between: the model goes on to the end of this read.
+            let read = Request::Read { offset: first, len };
+            match self.device.run(self.answers.asker().now(), read).result {
                 Ok(bytes) => buffer.as_mut().copy_from_slice(&bytes),
                 Err(error) => return reply.error(errno(&error)),
             }

@@ -3,18 +3,17 @@
 //!
 //! Spoken is the protocol's fixed newstyle negotiation with simple replies (doc/proto.md of the NBD project):
 //! one export, whatever it is called; reads, writes, flushes, FUA, trims, zeroes. A reply comes when the device
-//! says the request is done, at once or in real time by a timer, so that one slow request holds up no other.
+//! says the request is done, at once or in real time, so that one slow request holds up no other.
 //! Several clients may be connected at once: they see one device.
 //!
 //! A client that breaks the protocol is disconnected; a request that makes no sense for the device gets the
 //! protocol's error. Cost: one thread a client, a copy of the data of each write.
 
-use super::export::{Export, state};
+use super::export::{Export, answers, state};
 use super::live::{self, Live};
+use crate::media::answers::{Answers, Asker};
 use crate::media::counted::{Counted, Counts};
-use crate::media::paced::Clock;
-use crate::media::timer::Timer;
-use crate::media::{BlockDevice, Completion, Gather, Request};
+use crate::media::{BlockDevice, Gather, Request};
 use crate::{Error, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -83,8 +82,7 @@ pub struct Served {
 
 struct Server {
     device: Arc<Counted>,
-    clock: Clock,
-    timer: Option<Timer>,
+    answers: Answers,
     ended: AtomicBool,
     /// The clients connected, to disconnect them.
     clients: Mutex<FxHashMap<u64, UnixStream>>,
@@ -96,10 +94,10 @@ struct Server {
 pub fn serve(export: Export, socket: &Path) -> Result<Served> {
     let listener = live::listen(socket, &live::beside(socket))?;
     let bound = live::identity(socket);
+    let device = Arc::new(Counted::new(export.device));
     let server = Arc::new(Server {
-        device: Arc::new(Counted::new(export.device)),
-        clock: Clock::start(),
-        timer: export.real_time.then(Timer::start),
+        answers: answers(&device, export.real_time)?,
+        device,
         ended: AtomicBool::new(false),
         clients: Mutex::default(),
     });
@@ -261,48 +259,49 @@ impl Server {
 
     /// Runs what a client asked for; the reply goes out when it is done.
     fn run(&self, asked: Asked, reply: Reply) {
-        let durable = asked.flags & wire::FUA != 0;
-        let Completion { at, result } = match asked.kind {
-            wire::READ => self.submit(Request::Read { offset: asked.offset, len: asked.len as usize }),
-            wire::WRITE => {
-                let data = Gather::from_iter([asked.data]);
-                self.submit(Request::Write { offset: asked.offset, data, durable })
-            }
-            wire::FLUSH => self.submit(Request::Flush),
+        let (durable, offset, asker) = (asked.flags & wire::FUA != 0, asked.offset, self.answers.asker());
+        let request = match asked.kind {
+            wire::READ => Request::Read { offset, len: asked.len as usize },
+            wire::WRITE => Request::Write { offset, data: Gather::from_iter([asked.data]), durable },
+            wire::FLUSH => Request::Flush,
             wire::TRIM => {
-                let done = self.submit(Request::Discard { offset: asked.offset, len: asked.len.into() });
-                self.then_flush(done, durable)
+                let (trim, again) = (Request::Discard { offset, len: asked.len.into() }, asker.clone());
+                return asker.ask(trim, move |result| match durable && result.is_ok() {
+                    true => again.ask(Request::Flush, move |result| reply.send(result)),
+                    false => reply.send(result),
+                });
             }
-            wire::WRITE_ZEROES => self.write_zeroes(asked.offset, asked.len.into(), durable),
-            _ => Completion { at: self.clock.now(), result: Err(Error::BadArgument) },
+            wire::WRITE_ZEROES => return write_zeroes(asker, offset, asked.len.into(), durable, reply),
+            _ => return reply.send(Err(Error::BadArgument)),
         };
-        match &self.timer {
-            Some(timer) => timer.at(self.clock.instant(at), move || reply.send(result)),
-            None => reply.send(result),
-        }
+        asker.ask(request, move |result| reply.send(result));
     }
+}
 
-    fn submit(&self, request: Request) -> Completion {
-        self.device.run(self.clock.now(), request)
+/// Writes zeros in pieces, side by side; the reply goes out when the last is done, with the first error.
+fn write_zeroes(asker: &Asker, offset: u64, len: u64, durable: bool, reply: Reply) {
+    let pieces = len.div_ceil(ZEROES_BYTES);
+    if pieces == 0 {
+        return reply.send(Ok(Bytes::new()));
     }
-
-    fn then_flush(&self, done: Completion, durable: bool) -> Completion {
-        if durable && done.result.is_ok() { self.device.run(done.at, Request::Flush) } else { done }
-    }
-
-    fn write_zeroes(&self, offset: u64, len: u64, durable: bool) -> Completion {
-        let zeros = Bytes::from(vec![0; len.min(ZEROES_BYTES) as usize]);
-        let mut all = Completion { at: self.clock.now(), result: Ok(Bytes::new()) };
-        for from in (0..len).step_by(ZEROES_BYTES as usize) {
-            let data = Gather::from_iter([zeros.slice(..(len - from).min(ZEROES_BYTES) as usize)]);
-            let offset = offset.saturating_add(from);
-            let done = self.device.run(all.at, Request::Write { offset, data, durable });
-            all.at = all.at.max(done.at);
-            if done.result.is_err() {
-                return Completion { at: all.at, result: done.result };
+    let zeros = Bytes::from(vec![0; len.min(ZEROES_BYTES) as usize]);
+    let left = Arc::new(Mutex::new((pieces, Some(reply), Ok(Bytes::new()))));
+    for from in (0..len).step_by(ZEROES_BYTES as usize) {
+        let data = Gather::from_iter([zeros.slice(..(len - from).min(ZEROES_BYTES) as usize)]);
+        let (offset, left) = (offset.saturating_add(from), Arc::clone(&left));
+        asker.ask(Request::Write { offset, data, durable }, move |result| {
+            let mut left = left.lock();
+            let (pieces, reply, so_far) = &mut *left;
+            *pieces -= 1;
+            if so_far.is_ok() && result.is_err() {
+                *so_far = result;
             }
-        }
-        all
+            if *pieces == 0
+                && let Some(reply) = reply.take()
+            {
+                reply.send(std::mem::replace(so_far, Ok(Bytes::new())));
+            }
+        });
     }
 }
 

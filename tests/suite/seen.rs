@@ -148,6 +148,34 @@ fn explain_says_in_which_pages_of_the_flash_a_file_of_cmfs_is() {
 }
 
 #[test]
+fn explain_says_in_which_pages_of_the_flash_a_file_of_osd_is() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let nand = home.path().join("nand");
+    let made = run(&["mkfs", "osd", "--nand", text(&nand), "--device", "slc-2k", "--size", "32MiB"]);
+    assert!(made.status.success(), "{}", err(&made));
+    let mounted = Mounted::new(&["--nand", text(&nand), "osd"]);
+    let path = mounted.path().join("f");
+    let file = fs::File::create(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], 8192).unwrap();
+    file.sync_all().unwrap();
+    let all = json_of(&["explain", "--json", text(&path)]);
+    let extents = all["extents"].as_array().unwrap();
+    let told: Vec<_> = extents.iter().map(|e| (e["offset_bytes"].as_u64(), e["state"].as_str())).collect();
+    assert_eq!(told[..2], [(Some(0), Some("hole")), (Some(8192), Some("flash"))], "{all}");
+    assert_eq!(extents.iter().map(|e| e["bytes"].as_u64().unwrap()).sum::<u64>(), 8192 + 4096, "{all}");
+    assert!(said(&["explain", text(&path)]).contains("flash: block "));
+    drop(file);
+    unmount(mounted);
+    // The image has its first byte there: pages of 2 KiB with 64 B of spare area, 64 a block.
+    let at = |name: &str| extents[1]["flash"][name].as_u64().unwrap() as usize;
+    let start = (at("block") * 64 + at("page")) * (2048 + 64) + at("byte");
+    let image = fs::read(&nand).unwrap();
+    let here = (2048 - at("byte")).min(extents[1]["bytes"].as_u64().unwrap() as usize);
+    assert_eq!(image[start..start + here], vec![7; here], "{all}");
+}
+
+#[test]
 fn explain_and_top_say_of_what_is_no_mount_of_ours_what_it_is() {
     let home = tempfile::tempdir().unwrap();
     let none = home.path().join("none");
@@ -168,7 +196,7 @@ fn explain_and_top_say_of_what_is_no_mount_of_ours_what_it_is() {
     let memfs = Mounted::memfs("size=32MiB");
     fs::write(memfs.path().join("f"), "x").unwrap();
     let refused = run(&["explain", text(&memfs.path().join("f"))]);
-    assert!(err(&refused).contains("no mounted nfhybrid or cmfs"), "{}", err(&refused));
+    assert!(err(&refused).contains("no mounted nfhybrid, cmfs or osd"), "{}", err(&refused));
     let below = memfs.path().join("below");
     fs::create_dir(&below).unwrap();
     assert!(err(&run(&["top", text(&below)])).contains("nothing of bimetal is mounted here"));

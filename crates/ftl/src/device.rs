@@ -233,6 +233,10 @@ impl BlockDevice for FtlDevice {
         self.state.lock().next_done(until)
     }
 
+    fn next_event(&self) -> Option<Time> {
+        self.state.lock().next_time()
+    }
+
     fn handles(&self) -> u8 {
         self.handles
     }

@@ -16,6 +16,7 @@
 //! requests can overtake each other only knows the latter once time has gone on: it leaves a ticket pending, and goes on
 //! as far as is waited for ([`BlockDevice::wait`]) or asked about ([`BlockDevice::next_done`]).
 
+pub mod answers;
 pub mod buffer;
 pub mod counted;
 pub mod crash;
@@ -30,7 +31,6 @@ pub mod metered;
 pub mod nand;
 pub mod nvram;
 pub mod overlay;
-pub mod paced;
 pub mod part;
 pub mod placed;
 mod probe;
@@ -40,7 +40,6 @@ pub mod recorded;
 pub mod sparse;
 pub mod states;
 pub mod timed;
-pub mod timer;
 pub mod under_way;
 mod uring;
 pub mod void;
@@ -180,6 +179,12 @@ pub trait BlockDevice: Send + Sync {
     /// time could be let go on. Requests done are named in the order in which they are, each once.
     fn next_done(&self, until: Time) -> Option<u64> {
         self.below().and_then(|below| below.next_done(until))
+    }
+
+    /// When something happens next in a model whose time can be let go on so ([`BlockDevice::next_done`]): at the
+    /// earliest then another request is done.
+    fn next_event(&self) -> Option<Time> {
+        self.below().and_then(|below| below.next_event())
     }
 
     /// How many placement handles ([`Gather::placed`]) it keeps apart, 0 among them; 1: they are of no interest.

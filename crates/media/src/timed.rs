@@ -6,9 +6,10 @@
 //! the power between the two finds it whole or not at all, and a read sees the device as it was before or after what
 //! was under way beside it.
 
+use super::answers::wake_sharply;
 use super::{BlockDevice, Completion, DeviceInfo, Request, Ticket};
 use bimetal_base::random::Random;
-use bimetal_base::runtime::Clock;
+use bimetal_base::runtime::{self, Clock};
 use bimetal_base::time::Time;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -52,7 +53,31 @@ impl Service {
 pub struct Timed {
     inner: Arc<dyn BlockDevice>,
     clock: Clock,
-    drawn: Option<Drawn>,
+    /// The instant of the clock that is the device's zero.
+    origin: Time,
+    kind: Kind,
+}
+
+enum Kind {
+    Model(Model),
+    Drawn(Drawn),
+}
+
+/// Requests of a model that are under way. Its time goes on no further than the clock's, since what arrives next may
+/// overtake what is under way. So one of those who wait sleeps until something happens in the model next, has that
+/// happen, and tells the others whose requests are done by it.
+#[derive(Default)]
+struct Model {
+    ends: runtime::sync::Mutex<Ends>,
+    changed: runtime::sync::Condvar,
+}
+
+#[derive(Default)]
+struct Ends {
+    /// Requests that are done and have not been waited for.
+    done: FxHashMap<u64, Completion>,
+    /// Until when one of those who wait sleeps, in the device's time.
+    sleeps_until: Option<Time>,
 }
 
 struct Drawn {
@@ -68,31 +93,36 @@ struct State {
 }
 
 impl Timed {
-    /// A model, at its own pace.
+    /// A model, at its own pace; the clock's instants are its own.
     pub fn model(clock: Clock, inner: Arc<dyn BlockDevice>) -> Timed {
-        Timed { inner, clock, drawn: None }
+        Timed { inner, clock, origin: Time::ZERO, kind: Kind::Model(Model::default()) }
+    }
+
+    /// A model in real time: its time begins now.
+    pub fn live(inner: Arc<dyn BlockDevice>) -> Timed {
+        let clock = runtime::live();
+        Timed { origin: clock.now(), ..Timed::model(clock, inner) }
     }
 
     /// A device without time of its own; `stream` names what its times are drawn from.
     pub fn drawn(clock: Clock, inner: Arc<dyn BlockDevice>, service: Service, stream: &str) -> Timed {
         let draws = clock.random(stream);
         let state = Mutex::new(State { draws, count: 0, late: FxHashMap::default() });
-        Timed { inner, clock, drawn: Some(Drawn { service, state }) }
-    }
-}
-
-impl BlockDevice for Timed {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
+        Timed { inner, clock, origin: Time::ZERO, kind: Kind::Drawn(Drawn { service, state }) }
     }
 
-    fn below(&self) -> Option<&dyn BlockDevice> {
-        Some(&*self.inner)
+    /// The present, in the device's time.
+    fn now(&self) -> Time {
+        Time(self.clock.now().0.saturating_sub(self.origin.0))
     }
 
-    fn submit(&self, _at: Time, request: Request) -> Ticket {
-        let now = self.clock.now();
-        let Some(drawn) = &self.drawn else { return Ticket::Done(self.inner.run(now, request)) };
+    /// When an instant of the device's is, by the clock.
+    fn by_clock(&self, at: Time) -> Time {
+        Time(self.origin.0.saturating_add(at.0))
+    }
+
+    fn submit_drawn(&self, drawn: &Drawn, request: Request) -> Ticket {
+        let now = self.now();
         let mut state = drawn.state.lock();
         let due = now + drawn.service.draw(&request, &mut state.draws);
         if state.draws.chance(0.5) {
@@ -106,30 +136,115 @@ impl BlockDevice for Timed {
         Ticket::Pending(number)
     }
 
-    fn wait(&self, ticket: Ticket) -> Completion {
-        let number = match ticket {
-            Ticket::Done(completion) => {
-                self.clock.sleep_until(completion.at);
-                return completion;
-            }
-            Ticket::Pending(number) => number,
-        };
-        let late = self.drawn.as_ref().and_then(|drawn| drawn.state.lock().late.remove(&number));
+    fn wait_drawn(&self, drawn: &Drawn, number: u64) -> Completion {
+        let late = drawn.state.lock().late.remove(&number);
         let (due, request) = late.expect("a ticket is this device's and waited for once");
         self.clock.sleep_until(due);
         let done = self.inner.run(due, request);
         Completion { at: due, ..done }
     }
 
-    fn is_done(&self, ticket: &Ticket) -> bool {
-        let due = match ticket {
-            Ticket::Done(completion) => completion.at,
-            Ticket::Pending(number) => {
-                let late = |drawn: &Drawn| drawn.state.lock().late.get(number).map(|(due, _)| *due);
-                self.drawn.as_ref().and_then(late).unwrap_or(Time::ZERO)
+    fn submit_to_model(&self, model: &Model, request: Request) -> Ticket {
+        let ticket = self.inner.submit(self.now(), request);
+        if let Ticket::Done(done) = ticket {
+            return Ticket::Done(Completion { at: self.by_clock(done.at), ..done });
+        }
+        let ends = model.ends.lock();
+        // Something may happen sooner now.
+        if ends.sleeps_until.is_some_and(|due| self.inner.next_event().is_some_and(|next| next < due)) {
+            model.changed.notify_all();
+        }
+        ticket
+    }
+
+    fn wait_for_model(&self, model: &Model, number: u64) -> Completion {
+        let mut ends = model.ends.lock();
+        loop {
+            self.go_on(model, &mut ends);
+            if let Some(done) = ends.done.remove(&number) {
+                // If it was this one that slept, another one does now.
+                model.changed.notify_all();
+                return Completion { at: self.by_clock(done.at), ..done };
             }
-        };
-        due <= self.clock.now()
+            if ends.sleeps_until.is_some() {
+                model.changed.wait(&mut ends);
+                continue;
+            }
+            let Some(next) = self.inner.next_event() else {
+                // Not a model that can be let go on: it knows the end by itself.
+                drop(ends);
+                let done = self.inner.wait(Ticket::Pending(number));
+                self.clock.sleep_until(self.by_clock(done.at));
+                return Completion { at: self.by_clock(done.at), ..done };
+            };
+            if !runtime::sim::is_inside() {
+                wake_sharply();
+            }
+            ends.sleeps_until = Some(next);
+            model.changed.wait_until(&mut ends, &*self.clock, self.by_clock(next));
+            ends.sleeps_until = None;
+        }
+    }
+
+    /// Has all happen in the model that does until now.
+    fn go_on(&self, model: &Model, ends: &mut Ends) {
+        let now = self.now();
+        while let Some(number) = self.inner.next_done(now) {
+            ends.done.insert(number, self.inner.wait(Ticket::Pending(number)));
+            model.changed.notify_all();
+        }
+    }
+}
+
+impl BlockDevice for Timed {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn below(&self) -> Option<&dyn BlockDevice> {
+        Some(&*self.inner)
+    }
+
+    fn submit(&self, _at: Time, request: Request) -> Ticket {
+        match &self.kind {
+            Kind::Model(model) => self.submit_to_model(model, request),
+            Kind::Drawn(drawn) => self.submit_drawn(drawn, request),
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Completion {
+        match (ticket, &self.kind) {
+            (Ticket::Done(completion), _) => {
+                self.clock.sleep_until(completion.at);
+                completion
+            }
+            (Ticket::Pending(number), Kind::Model(model)) => self.wait_for_model(model, number),
+            (Ticket::Pending(number), Kind::Drawn(drawn)) => self.wait_drawn(drawn, number),
+        }
+    }
+
+    fn is_done(&self, ticket: &Ticket) -> bool {
+        match (ticket, &self.kind) {
+            (Ticket::Done(completion), _) => completion.at <= self.clock.now(),
+            (Ticket::Pending(number), Kind::Model(model)) => {
+                let mut ends = model.ends.lock();
+                self.go_on(model, &mut ends);
+                ends.done.contains_key(number)
+            }
+            (Ticket::Pending(number), Kind::Drawn(drawn)) => {
+                let due = drawn.state.lock().late.get(number).map(|(due, _)| *due);
+                due.is_none_or(|due| due <= self.clock.now())
+            }
+        }
+    }
+
+    /// None: this device's requests are waited for, and its time is the clock's.
+    fn next_done(&self, _until: Time) -> Option<u64> {
+        None
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        None
     }
 }
 
@@ -178,5 +293,73 @@ mod tests {
             clock.now()
         });
         assert!(took > Time(3_000_000), "a seek and a turn take milliseconds: {took:?}");
+    }
+
+    /// Reads of 4 KiB that arrive a nanosecond after each other.
+    fn reads() -> Vec<(Time, Request)> {
+        (0..16u64)
+            .map(|i| (Time(1 + i), Request::Read { offset: i * 7919 % 16384 << 12, len: 4096 }))
+            .collect()
+    }
+
+    fn disk() -> Arc<crate::disk::Disk> {
+        let profile = crate::profile::load("hdd-7200").expect("a profile");
+        Arc::new(crate::disk::Disk::new(&profile, Arc::new(Ram::new("disk", 64 << 20))))
+    }
+
+    /// When each is done if all are handed in before any is waited for.
+    fn driven() -> Vec<Time> {
+        let disk = disk();
+        let tickets: Vec<Ticket> =
+            reads().into_iter().map(|(at, request)| disk.submit(at, request)).collect();
+        tickets.into_iter().map(|ticket| disk.wait(ticket).at).collect()
+    }
+
+    #[test]
+    fn requests_of_several_tasks_share_a_models_queue() {
+        let (sim, device) = (Sim::new(3), disk());
+        let clock: Clock = Arc::new(sim.clone());
+        let done = sim.run(move || {
+            let timed = Arc::new(Timed::model(clock.clone(), device));
+            let done = Arc::new(Mutex::new(vec![Time::ZERO; 16]));
+            let ask = |(index, (at, request)): (usize, (Time, Request))| {
+                let (timed, done, clock_of_task) = (timed.clone(), done.clone(), clock.clone());
+                let task = move || {
+                    clock_of_task.sleep_until(at);
+                    let completion = timed.run(at, request);
+                    assert_eq!(
+                        completion.at,
+                        clock_of_task.now(),
+                        "nobody goes on before or after it is done"
+                    );
+                    done.lock()[index] = completion.at;
+                };
+                clock.spawn("client", Box::new(task)).expect("a task")
+            };
+            let tasks: Vec<_> = reads().into_iter().enumerate().map(ask).collect();
+            tasks.into_iter().for_each(|task| task.join().expect("it ends"));
+            let done = done.lock().clone();
+            done
+        });
+        assert_eq!(done, driven());
+        let in_turn = reads().into_iter().fold(Time::ZERO, {
+            let disk = disk();
+            move |now, (at, request)| disk.run(now.max(at), request).at
+        });
+        assert!(done.iter().max() < Some(&in_turn), "the queue is a choice: {done:?}, in turn {in_turn:?}");
+    }
+
+    #[test]
+    fn a_model_in_real_time_serves_threads_side_by_side() {
+        let timed = Timed::live(disk());
+        let begin = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for (at, request) in reads() {
+                let timed = &timed;
+                scope.spawn(move || timed.run(at, request).result.map(|bytes| bytes.len()).unwrap());
+            }
+        });
+        // No sooner than a model that knows them all from the beginning, in whatever order they came.
+        assert!(begin.elapsed() >= Duration::from_millis(8), "half a dozen turns take longer");
     }
 }

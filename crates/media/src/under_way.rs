@@ -125,6 +125,12 @@ pub trait Simulated {
         }
     }
 
+    /// See [`BlockDevice::next_event`](crate::BlockDevice::next_event).
+    fn next_time(&mut self) -> Option<Time> {
+        let (end, event) = (self.under_way().next_end(), self.next_event());
+        end.into_iter().chain(event).min()
+    }
+
     /// Goes on until it is known when a request is done.
     ///
     /// # Panics

@@ -236,8 +236,24 @@ impl Index {
         to: u64,
     ) -> Result<Vec<(u64, Extent)>> {
         let mut found = Vec::new();
+        self.each_overlapping(object, fork, from, to, &mut |offset, extent| {
+            found.push((offset, extent));
+            true
+        })?;
+        Ok(found)
+    }
+
+    /// Shows the extents of a fork that overlap the range, in order, until `visit` says false.
+    pub(super) fn each_overlapping(
+        &mut self,
+        object: u64,
+        fork: Fork,
+        from: u64,
+        to: u64,
+        visit: &mut dyn FnMut(u64, Extent) -> bool,
+    ) -> Result<()> {
         if from >= to {
-            return Ok(found);
+            return Ok(());
         }
         let start = Key::extent(object, fork, from);
         // One that begins before the range may reach into it.
@@ -247,17 +263,15 @@ impl Index {
             && its == fork
             && offset < from
             && offset + u64::from(extent.len) > from
+            && !visit(offset, extent)
         {
-            found.push((offset, extent));
+            return Ok(());
         }
         let end = Key::extent(object, fork, to);
-        self.tree.range(&mut self.media.flash, start, end, |key, value| {
-            if let (Some((_, offset)), Value::Extent(extent)) = (key.fork(), value) {
-                found.push((offset, extent));
-            }
-            true
-        })?;
-        Ok(found)
+        self.tree.range(&mut self.media.flash, start, end, |key, value| match (key.fork(), value) {
+            (Some((_, offset)), Value::Extent(extent)) => visit(offset, extent),
+            _ => true,
+        })
     }
 
     /// Drops what the range maps to.

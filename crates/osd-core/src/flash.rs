@@ -167,7 +167,8 @@ impl Flash {
         index % geometry.units * geometry.blocks_per_unit + index / geometry.units
     }
 
-    fn place(&self, addr: Addr) -> (u32, u32) {
+    /// The erase block that a page is in, and its number there.
+    pub fn place(&self, addr: Addr) -> (u32, u32) {
         let (segment, index) = (self.segment_of(addr), self.index_of(addr));
         let block = segment * self.blocks_per_segment + index % self.blocks_per_segment;
         (self.block(block), index / self.blocks_per_segment)

@@ -51,6 +51,7 @@ mod node;
 mod objects;
 mod pieces;
 pub mod placement;
+mod places;
 mod read_back;
 mod rebuild;
 mod recover;
@@ -64,6 +65,7 @@ mod write_out;
 
 pub use buffer::Content;
 pub use check::Checked;
+pub use places::{Place, Stretch};
 pub use segments::Cleaning;
 
 use access::Access;

@@ -28,11 +28,11 @@ use bimetal_base::runtime::{self, Clock, Live};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_osd_core::{Content, ObjectId, SetTimes, Store};
+use bimetal_osd_core::{Content, ObjectId, Place, SetTimes, Store};
 use bimetal_vfs::adapter::{self, Mode, Objects, References, Ticker};
 use bimetal_vfs::{
     Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, Kind, NewNode, Rename, Seek, SetAttr,
-    SetTime, SetXattr,
+    SetTime, SetXattr, explained_from,
 };
 use bytes::Bytes;
 use dir::{Dir, Target};
@@ -51,6 +51,8 @@ const CACHED_ENTRIES: usize = 1 << 20;
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
 /// The store's hint for directories: their bytes are soon replaced.
 const DIRECTORY_HINT: u8 = 1;
+/// Most stretches of one answer of where a file is: some 40 KiB.
+const STRETCHES_MAX: usize = 256;
 /// Room that an operation on names must find.
 const NAME_ROOM: u64 = 64 << 10;
 
@@ -356,6 +358,37 @@ impl State {
         }
     }
 
+    /// Says where what lies from a byte of a file on is, and why.
+    fn explain(&mut self, object: u64, from: u64) -> Result<serde_json::Value> {
+        let inode = Inode::read(&mut self.store, object)?;
+        let size = self.store.stat(ObjectId(object)).map_err(stale)?.size;
+        let (stretches, next_bytes) = match inode.mode.kind {
+            Kind::File => self.store.places(ObjectId(object), from, STRETCHES_MAX).map_err(stale)?,
+            _ => (Vec::new(), None),
+        };
+        let extents = stretches.into_iter().map(|stretch| {
+            let (state, why) = match stretch.place {
+                Place::Memory => ("memory", "written and not fsynced; it goes to the flash within five seconds"),
+                Place::Flash { .. } => ("flash", "written to the segment that was open for such bytes"),
+                Place::Reserved => ("reserved", "reserved ahead (fallocate); reads as zeros"),
+                Place::Hole => ("hole", "never written, or punched; reads as zeros"),
+            };
+            let flash = match stretch.place {
+                Place::Flash { segment, block, page, byte } => {
+                    serde_json::json!({ "segment": segment, "block": block, "page": page, "byte": byte })
+                }
+                _ => serde_json::Value::Null,
+            };
+            serde_json::json!({
+                "offset_bytes": stretch.offset, "bytes": stretch.bytes, "state": state, "flash": flash, "why": why,
+            })
+        });
+        Ok(serde_json::json!({
+            "type": "osd", "inode": object, "kind": inode.mode.kind.in_words(), "size_bytes": size,
+            "extents": extents.collect::<Vec<_>>(), "next_bytes": next_bytes,
+        }))
+    }
+
     fn status(&mut self) -> serde_json::Value {
         let (capacity, nand) = (self.store.capacity(), self.store.nand());
         let mut of_nand = serde_json::json!(nand.counts());
@@ -548,10 +581,11 @@ impl FileSystem for OsdFs {
     }
 
     fn control_get(&self, ino: Ino, name: &str) -> Result<Vec<u8>> {
-        if name != "bimetal.status" || ino != self.root() {
-            return Err(Error::NoAttribute);
+        if name == "bimetal.status" && ino == self.root() {
+            return self.with(|state| Ok(state.status().to_string().into_bytes()));
         }
-        self.with(|state| Ok(state.status().to_string().into_bytes()))
+        let from = explained_from(name).ok_or(Error::NoAttribute)?;
+        self.with(|state| state.explain(ino.0, from)).map(|said| said.to_string().into_bytes())
     }
 
     fn sync(&self) -> Result<()> {

@@ -18,7 +18,7 @@ Examples:
   bimetal explain --json /mnt/log | jq '.extents[] | select(.state == \"disk\")'
   bimetal explain /mnt/backup               of a directory: the rules for what is made in it
 States: memory (only there), log (in memory and the SSD's log), ssd (in a section of the SSD; the disk lacks it), both,
-disk, hole, reserved; of a cmfs memory, flash, hole and reserved. What a mount with -o writeback has not been told yet is not seen; fsync first.";
+disk, hole, reserved; of a cmfs or an osd memory, flash, hole and reserved. What a mount with -o writeback has not been told yet is not seen; fsync first.";
 
 /// Room for an answer; the kernel hands over no more than this.
 const ROOM: usize = 64 << 10;
@@ -28,7 +28,7 @@ const ROOTS: [u64; 2] = [1, 2];
 /// Show where each part of a file is, and why
 ///
 /// Of a file on a mounted nfhybrid: on the SSD, the disk, both or in memory, which rule of which directory holds, and what
-/// reads brought to the SSD. Of one on a cmfs: in which pages of the flash, or in memory.
+/// reads brought to the SSD. Of one on a cmfs or an osd: in which pages of the flash, or in memory.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Explain {
@@ -73,7 +73,7 @@ fn ask(path: &Path, name: &str) -> Result<Value> {
     match rustix::fs::lgetxattr(path, name, rustix::buffer::spare_capacity(&mut answer)) {
         Ok(_) => serde_json::from_slice(&answer).map_err(|why| Error::corrupt("the explanation", why, place)),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Err(Error::invalid(format!(
-            "{place}: this is on no mounted nfhybrid or cmfs, which say where files lie; see: bimetal mount --help"
+            "{place}: this is on no mounted nfhybrid, cmfs or osd, which say where files lie; see: bimetal mount --help"
         ))),
         Err(Errno::NOTCONN) => Err(super::status::dead(path)),
         Err(why) => Err(Error::io(place, why.into())),
@@ -102,7 +102,7 @@ fn text(all: &Value) -> String {
         }
         kind => format!("{}: {kind}, inode {}", word("path"), all["inode"]),
     }];
-    if all["type"] == "cmfs" {
+    if all["type"] == "cmfs" || all["type"] == "osd" {
         lines.extend(stretches(all));
         return lines.join("\n");
     }

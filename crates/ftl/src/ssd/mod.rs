@@ -186,24 +186,24 @@ impl Ssd {
         if let Err(error) = check_range(&self.info, &request) {
             return failed(error);
         }
-        let (served, bytes) = match self.model.lock().request(at, &request) {
-            Ok(served) => served,
-            Err(error) => return failed(error),
-        };
-        let result = match (&self.storage, request) {
-            (None, _) => Ok(bytes),
-            (Some(_), Request::Flush) => Ok(Bytes::new()),
-            (Some(storage), Request::Write { offset, data, .. }) => {
+        // Before the model is asked: once it is, others may let it go on to the end of the request.
+        let stored = self.storage.as_ref().map(|storage| match request.clone() {
+            Request::Flush => Ok(Bytes::new()),
+            Request::Write { offset, data, .. } => {
                 storage.run(at, Request::Write { offset, data, durable: false }).result
             }
-            (Some(storage), other) => storage.run(at, other).result,
-        };
-        match served {
-            Served::Done(at) => Ticket::Done(Completion { at, result }),
-            Served::UnderWay(number) => {
-                self.model.lock().under_way.answer(number, result);
+            other => storage.run(at, other).result,
+        });
+        let mut model = self.model.lock();
+        match model.request(at, &request) {
+            Ok((Served::Done(at), bytes)) => {
+                Ticket::Done(Completion { at, result: stored.unwrap_or(Ok(bytes)) })
+            }
+            Ok((Served::UnderWay(number), bytes)) => {
+                model.under_way.answer(number, stored.unwrap_or(Ok(bytes)));
                 Ticket::Pending(number)
             }
+            Err(error) => failed(error),
         }
     }
 }
@@ -233,6 +233,10 @@ impl BlockDevice for Ssd {
 
     fn next_done(&self, until: Time) -> Option<u64> {
         self.model.lock().next_done(until)
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.model.lock().next_time()
     }
 
     fn handles(&self) -> u8 {

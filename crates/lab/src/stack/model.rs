@@ -4,7 +4,7 @@ use super::file::DeviceKeys;
 use super::{Contents, Medium, NONE};
 use bimetal_base::Result;
 use bimetal_media::BlockDevice;
-use bimetal_media::paced::Paced;
+use bimetal_media::timed::Timed;
 use std::sync::Arc;
 
 /// Requests to a model without pages are counted in so many bytes.
@@ -41,6 +41,6 @@ impl Model {
     pub fn over(&self, storage: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
         let medium = Medium::framed(&self.profile, self.ftl.as_deref())?;
         let stack = medium.build(Contents::On(storage), None, PAGE_BYTES, self.seed)?;
-        Ok(Arc::new(Paced::new(stack.device)))
+        Ok(Arc::new(Timed::live(stack.device)))
     }
 }

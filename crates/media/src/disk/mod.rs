@@ -103,19 +103,19 @@ impl Disk {
         if let Err(error) = check_range(&self.info, &request) {
             return Ticket::Done(Completion { at, result: Err(error) });
         }
-        let served = self.model.lock().request(at, &request);
-        let result = match request {
-            // The storage holds everything at once; what a power cut leaves is not its business.
+        // The storage holds everything at once; what a power cut leaves is not its business.
+        let result = match request.clone() {
             Request::Flush => Ok(Bytes::new()),
             Request::Write { offset, data, .. } => {
                 self.storage.run(at, Request::Write { offset, data, durable: false }).result
             }
             other => self.storage.run(at, other).result,
         };
-        match served {
+        let mut model = self.model.lock();
+        match model.request(at, &request) {
             Ok(at) => Ticket::Done(Completion { at, result }),
             Err(number) => {
-                self.model.lock().under_way.answer(number, result);
+                model.under_way.answer(number, result);
                 Ticket::Pending(number)
             }
         }
@@ -147,6 +147,10 @@ impl BlockDevice for Disk {
 
     fn next_done(&self, until: Time) -> Option<u64> {
         self.model.lock().next_done(until)
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.model.lock().next_time()
     }
 
     fn keeps_contents(&self) -> bool {

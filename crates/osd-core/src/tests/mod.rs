@@ -4,6 +4,7 @@ mod damage;
 mod faults;
 mod foreign;
 mod full;
+mod places;
 mod rebuild;
 mod troubles;
 mod walks;
