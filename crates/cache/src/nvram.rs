@@ -17,6 +17,7 @@ use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::runtime::sync::Mutex;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
+use bimetal_media::nand::Lane;
 use bimetal_media::nvram::{Nvram, WORD_BYTES};
 use bimetal_media::{
     BlockDevice, Completion, DeviceInfo, Gather, Request, Ticket, check, check_range, completed,
@@ -85,6 +86,8 @@ pub struct NvramCache {
 
 struct State {
     nvram: Nvram,
+    /// When it is in use: one access after the other.
+    lane: Lane,
     choice: Admission,
     /// Bytes of a block.
     block: usize,
@@ -105,6 +108,8 @@ struct State {
 struct Record {
     index: usize,
     sequence: u64,
+    /// The placement handle that it was written with; not remembered over power loss.
+    handle: u8,
 }
 
 impl NvramCache {
@@ -129,6 +134,7 @@ impl NvramCache {
         };
         let mut state = State {
             nvram,
+            lane: Lane::default(),
             choice,
             block,
             records: FxHashMap::default(),
@@ -163,7 +169,7 @@ impl NvramCache {
         let mut now = at;
         for (index, bytes) in data.chunks(self.block).enumerate() {
             let block = offset / self.block as u64 + index as u64;
-            now = state.absorb(now, block, bytes, &*self.below)?;
+            now = state.absorb(now, block, (bytes, 0), &*self.below)?;
         }
         Ok(now)
     }
@@ -201,11 +207,13 @@ impl NvramCache {
             Request::Discard { offset, len } => {
                 let block = self.block as u64;
                 let mut state = self.state.lock();
+                let mut forgotten = at;
                 for block in offset / block..(offset + len) / block {
-                    state.forget(at, block)?;
+                    forgotten = state.forget(forgotten, block)?;
                 }
                 drop(state);
-                run(&*self.below, at, Request::Discard { offset, len })
+                let (done, bytes) = run(&*self.below, at, Request::Discard { offset, len })?;
+                Ok((done.max(forgotten), bytes))
             }
             // The memory is safe already.
             Request::Flush => run(&*self.below, at, Request::Flush),
@@ -218,7 +226,7 @@ impl NvramCache {
         let here = |state: &State, index: usize| state.records.contains_key(&(first + index as u64));
         let count = len / self.block;
         let mut bytes = BytesMut::zeroed(len);
-        let mut done = at;
+        let (mut done, mut fetched) = (at, at);
         if !(0..count).all(|index| here(&state, index)) {
             let (read, below) = run(&*self.below, at, Request::Read { offset, len })?;
             done = read;
@@ -226,10 +234,10 @@ impl NvramCache {
         }
         for (index, target) in bytes.chunks_mut(self.block).enumerate() {
             if let Some(record) = state.records.get(&(first + index as u64)).copied() {
-                done = done.max(state.fetch(at, record, target)?);
+                fetched = state.fetch(fetched, record, target)?;
             }
         }
-        Ok((done, bytes.freeze()))
+        Ok((done.max(fetched), bytes.freeze()))
     }
 
     /// Writes run by run: what is absorbed, and what is passed on.
@@ -247,7 +255,8 @@ impl NvramCache {
             if taken[from] {
                 let mut now = at;
                 for (index, bytes) in bytes.chunks(self.block).enumerate() {
-                    now = state.absorb(now, first + (from + index) as u64, bytes, &*self.below)?;
+                    let block = first + (from + index) as u64;
+                    now = state.absorb(now, block, (bytes, handle), &*self.below)?;
                 }
                 done = done.max(now);
             } else {
@@ -282,7 +291,7 @@ impl State {
                 Some(other) if other.sequence > sequence => Some(index),
                 other => {
                     let old = other.map(|record| record.index);
-                    self.records.insert(block, Record { index, sequence });
+                    self.records.insert(block, Record { index, sequence, handle: 0 });
                     old
                 }
             };
@@ -290,6 +299,8 @@ impl State {
                 self.clear(Time::ZERO, old)?;
             }
         }
+        // That was while it was opened: nobody waits for it.
+        self.lane = Lane::default();
         self.order = self.records.iter().map(|(block, record)| (record.sequence, *block)).collect();
         Ok(())
     }
@@ -324,8 +335,19 @@ impl State {
         }
     }
 
-    /// Writes a block to the memory; when it is safe.
-    fn absorb(&mut self, at: Time, block: u64, bytes: &[u8], below: &dyn BlockDevice) -> Result<Time> {
+    /// When an access that arrives at `at` is done, if it takes as long as from the beginning of time to `took`.
+    fn occupy(&mut self, at: Time, took: Time) -> Time {
+        Time(self.lane.take(at.0, took.0) + took.0)
+    }
+
+    /// Writes a block, under its placement handle, to the memory; when it is safe.
+    fn absorb(
+        &mut self,
+        at: Time,
+        block: u64,
+        (bytes, handle): (&[u8], u8),
+        below: &dyn BlockDevice,
+    ) -> Result<Time> {
         let old = self.records.get(&block).copied();
         let mut now = at;
         // One record stays unused, so that a block can be overwritten.
@@ -340,9 +362,10 @@ impl State {
         };
         self.sequence += 1;
         let start = self.start(index);
-        now = self.nvram.write(now, start + TAG_BYTES, bytes)?;
-        now = self.nvram.write(now, start, &tag(block, self.sequence, bytes))?;
-        self.records.insert(block, Record { index, sequence: self.sequence });
+        let took = self.nvram.write(Time::ZERO, start + TAG_BYTES, bytes)?;
+        let took = self.nvram.write(took, start, &tag(block, self.sequence, bytes))?;
+        now = self.occupy(now, took);
+        self.records.insert(block, Record { index, sequence: self.sequence, handle });
         self.order.insert(self.sequence, block);
         self.counts.absorbed += 1;
         if let Some(old) = old {
@@ -360,16 +383,16 @@ impl State {
 
     /// Makes a record unused.
     fn clear(&mut self, at: Time, index: usize) -> Result<Time> {
-        let done = self.nvram.write(at, self.start(index) + 16, &[0; WORD_BYTES])?;
+        let took = self.nvram.write(Time::ZERO, self.start(index) + 16, &[0; WORD_BYTES])?;
         self.unused.push(index);
-        Ok(done)
+        Ok(self.occupy(at, took))
     }
 
     /// Copies a record's bytes.
     fn fetch(&mut self, at: Time, record: Record, target: &mut [u8]) -> Result<Time> {
-        let (bytes, done) = self.nvram.read(at, self.start(record.index) + TAG_BYTES, self.block)?;
+        let (bytes, took) = self.nvram.read(Time::ZERO, self.start(record.index) + TAG_BYTES, self.block)?;
         target.copy_from_slice(bytes);
-        Ok(done)
+        Ok(self.occupy(at, took))
     }
 
     /// Moves a block to the device; when it is there.
@@ -378,7 +401,7 @@ impl State {
         let mut bytes = BytesMut::zeroed(self.block);
         let now = self.fetch(at, record, &mut bytes)?;
         let offset = block * self.block as u64;
-        let data = Gather::from_iter([bytes.freeze()]);
+        let data = Gather::from_iter([bytes.freeze()]).placed(record.handle);
         let (now, _) = run(below, now, Request::Write { offset, data, durable: true })?;
         self.counts.written_back += 1;
         self.records.remove(&block);
@@ -386,11 +409,11 @@ impl State {
         self.clear(now, record.index)
     }
 
-    /// Drops a block that is of no use any more.
-    fn forget(&mut self, at: Time, block: u64) -> Result<()> {
-        let Some(record) = self.records.remove(&block) else { return Ok(()) };
+    /// Drops a block that is of no use any more; when it is dropped.
+    fn forget(&mut self, at: Time, block: u64) -> Result<Time> {
+        let Some(record) = self.records.remove(&block) else { return Ok(at) };
         self.order.remove(&record.sequence);
-        self.clear(at, record.index).map(drop)
+        self.clear(at, record.index)
     }
 }
 
@@ -463,6 +486,7 @@ mod tests {
     use bimetal_media::nvram::NvramProfile;
     use bimetal_media::profile;
     use bimetal_media::ram::Ram;
+    use bimetal_media::void::Void;
     use proptest::prelude::*;
 
     /// A memory for so many blocks above a device of 64.
@@ -552,6 +576,53 @@ mod tests {
         assert!(cache.write_absorbed(Time(0), 64 * 512, &[0; 512]).is_err());
         let (below, nvram) = parts(1);
         assert!(NvramCache::open(below, nvram, Admission::Told).is_err());
+    }
+
+    #[test]
+    fn one_access_after_the_other_has_the_memory() {
+        let cache = open(8, in_range(0..64));
+        let data = |blocks: usize| Gather::from_iter([Bytes::from(vec![1; blocks * 512])]);
+        let write = |at, block: u64, blocks: usize| {
+            cache.run(at, Request::Write { offset: block * 512, data: data(blocks), durable: false }).at
+        };
+        let one = write(Time(1000), 0, 1).0 - 1000;
+        assert_eq!(write(Time(1000), 1, 1), Time(1000 + 2 * one), "the second waits for the first");
+        assert_eq!(write(Time(1_000_000), 2, 4), Time(1_000_000 + 4 * one));
+        let read = |at, blocks: usize| cache.run(at, Request::Read { offset: 0, len: blocks * 512 }).at;
+        let short = read(Time(2_000_000), 1).0 - 2_000_000;
+        assert_eq!(read(Time(3_000_000), 4).0 - 3_000_000, 4 * short);
+        assert!(cache.run(Time(4_000_000), Request::Discard { offset: 0, len: 512 }).at > Time(4_000_000));
+    }
+
+    #[test]
+    fn what_makes_room_keeps_its_placement_handle() {
+        struct Handles(Mutex<Vec<u8>>, Void);
+        impl BlockDevice for Handles {
+            fn info(&self) -> &DeviceInfo {
+                self.1.info()
+            }
+            fn handles(&self) -> u8 {
+                3
+            }
+            fn submit(&self, at: Time, request: Request) -> Ticket {
+                if let Request::Write { data, .. } = &request {
+                    self.0.lock().push(data.handle());
+                }
+                self.1.submit(at, request)
+            }
+        }
+        let device = Arc::new(Handles(Mutex::default(), Void::new("void", 64 * 512, 512)));
+        let (_, nvram) = parts(8);
+        let cache = NvramCache::open(device.clone(), nvram, in_range(0..64)).unwrap();
+        for block in 0..6u64 {
+            let data = Gather::from_iter([Bytes::from(vec![1; 512])]).placed(block as u8 % 3);
+            cache
+                .run(Time::ZERO, Request::Write { offset: block * 512, data, durable: false })
+                .result
+                .unwrap();
+        }
+        cache.write_back(Time::ZERO).unwrap();
+        assert_eq!(*device.0.lock(), [0, 1, 2, 0, 1, 2]);
     }
 
     proptest! {

@@ -95,7 +95,7 @@ impl Store {
     }
 
     /// The size as its user sees it, what waits in memory included.
-    fn size_of(&self, object: u64, onode: &Onode) -> u64 {
+    pub(super) fn size_of(&self, object: u64, onode: &Onode) -> u64 {
         onode.size.max(self.buffer.get(object, Fork::Data).map_or(0, |dirty| dirty.end))
     }
 

@@ -120,6 +120,14 @@ impl Clock {
             tickets: BTreeMap::new(),
         }
     }
+
+    /// A flush that has waited for all before it, if that is what comes first of what is under way.
+    fn take_flush(&mut self) -> Option<(u64, Open)> {
+        let first = self.open.first_entry()?;
+        let open = first.get();
+        let waited = open.op == Op::Flush && open.parts == 0 && open.then.is_empty();
+        waited.then(|| first.remove_entry())
+    }
 }
 
 /// No request is done later, 292 years after the beginning, so that no sum of instants overflows.
@@ -282,13 +290,27 @@ impl Driver<'_> {
             clock.open.insert(number, open);
             return Ok(());
         }
+        // It waits for all before it.
+        if open.op == Op::Flush && clock.open.range(..number).next().is_some() {
+            clock.open.insert(number, open);
+            return Ok(());
+        }
+        self.end(number, open, clock, meter)?;
+        while let Some((number, flush)) = clock.take_flush() {
+            self.end(number, flush, clock, meter)?;
+        }
+        Ok(())
+    }
+
+    /// The end of a request of the trace all of which is done.
+    fn end(&self, number: u64, mut open: Open, clock: &mut Clock, meter: &mut Meter) -> Result<(), Stopped> {
+        if open.op == Op::Flush {
+            open.done = open.done.max(clock.all_done);
+        }
         if open.done > TIME_MAX {
             return Err(Stopped::at(number, too_late()));
         }
         clock.holding.take_if(|holding| *holding == number);
-        if open.op == Op::Flush {
-            open.done = open.done.max(clock.all_done);
-        }
         clock.all_done = clock.all_done.max(open.done);
         if matches!(self.pace, Pace::Closed { .. }) {
             clock.under_way.push(Reverse(open.done));
@@ -520,6 +542,35 @@ mod tests {
         // Little's law: what is under way is the mean latency times the rate.
         assert!((one.mean * 202.0 / alone as f64 - 1.0).abs() < 0.01, "{one:?}");
         assert!((many.mean * 202.0 / queued as f64 / 16.0 - 1.0).abs() < 0.15, "{many:?}");
+    }
+
+    #[test]
+    fn a_flush_ends_with_what_was_under_way_when_it_came() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "0,R,0,4096,-\n0,R,40000000,4096,-\n0.000001,F,0,0,-\n0.000002,F,0,0,-\n0.5,R,0,4096,-\n";
+        std::fs::write(file.path(), text).unwrap();
+        let source = Source::parse(file.path().to_str().unwrap(), ReadOptions::default()).unwrap();
+        let storage = Arc::new(Void::new("void", 64 << 20, 512));
+        let disk =
+            bimetal_media::disk::Disk::new(&bimetal_media::profile::load("hdd-7200").unwrap(), storage);
+        let driver = Driver {
+            device: &disk,
+            block: 512,
+            drain: false,
+            placer: AddressMapper::new(Fit::Refuse, None, None, 4096),
+            pace: Pace::Open { speed: 1.0 },
+            flush: true,
+            limit: None,
+            start: Time::ZERO,
+            watch: &|_| (),
+            stop: &AtomicBool::new(false),
+        };
+        let outcome = driver.run(&mut source.open().unwrap()).unwrap();
+        assert!(outcome.stopped.is_none());
+        let latency = outcome.meter.latency_by_operation();
+        let (reads, flushes) = (&latency["read"], &latency["flush"]);
+        assert_eq!((outcome.meter.requests(), flushes.min), (5, reads.max - 2000), "{latency:?}");
+        assert_eq!(flushes.max, reads.max - 1000, "the first arrived sooner");
     }
 
     #[test]
