@@ -105,6 +105,16 @@ pub trait Ftl: Send {
         1
     }
 
+    /// Pages that are programmed together, as a stripe of a superblock; 1: each by itself.
+    fn stripe_pages(&self) -> u32 {
+        1
+    }
+
+    /// How many pages the next writes with a placement handle fill a stripe with.
+    fn next_stripe(&mut self, _handle: u8) -> u32 {
+        1
+    }
+
     /// Forgets a page: it reads as never written. Not remembered over power loss: then it may read as
     /// any of its earlier versions.
     fn trim(&mut self, at: Time, page: Lpn) -> Result<Time>;

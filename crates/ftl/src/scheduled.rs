@@ -20,10 +20,13 @@ impl Scheduled {
     pub fn new(mut ftl: Box<dyn Ftl>) -> Scheduled {
         let nand = ftl.nand_mut();
         let timed = nand.profile().ordering != Ordering::Off;
-        let schedule = timed.then(|| Schedule::new(nand.profile(), *nand.geometry()));
+        let mut schedule = timed.then(|| Schedule::new(nand.profile(), *nand.geometry()));
         match timed {
             true => nand.record(),
             false => nand.stop_clock(),
+        }
+        if ftl.stripe_pages() > 1 {
+            schedule = schedule.map(Schedule::in_stripes);
         }
         Scheduled { ftl, schedule, ops: Vec::new() }
     }
@@ -44,6 +47,15 @@ impl Scheduled {
         let schedule = self.schedule.as_mut()?;
         self.ftl.nand_mut().take_ops(&mut self.ops);
         schedule.push(at, &mut self.ops, watched.0)
+    }
+
+    /// The same, for operations at several places: a token for each.
+    pub fn issue_all(&mut self, at: Time, watched: impl Iterator<Item = Time>) -> Vec<u64> {
+        let Some(schedule) = self.schedule.as_mut() else { return Vec::new() };
+        self.ftl.nand_mut().take_ops(&mut self.ops);
+        let tokens = watched.map(|place| schedule.watch(place.0)).collect();
+        schedule.push(at, &mut self.ops, 0);
+        tokens
     }
 
     /// When something happens next in the array.

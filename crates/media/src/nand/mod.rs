@@ -483,6 +483,32 @@ impl Nand {
     /// If the block is bad.
     pub fn erase(&mut self, at: Time, block: u32) -> Result<Time, Failure> {
         let torn = self.spend_power()?;
+        self.erase_or_tear(at, block, torn)
+    }
+
+    /// Erases blocks of several units, which are erased at the same time: a power cut tears them all. When it is done; none
+    /// if all of them failed. Which did is seen by [`is_bad`](Self::is_bad).
+    ///
+    /// # Panics
+    /// If one of them is bad before.
+    pub fn erase_together(&mut self, at: Time, blocks: &[u32]) -> Result<Option<Time>, Failure> {
+        let mut torn = false;
+        for _ in blocks {
+            torn = torn || self.spend_power()?;
+        }
+        let (mut done, mut off) = (None, false);
+        for block in blocks {
+            match self.erase_or_tear(at, *block, torn) {
+                Ok(end) => done = done.max(Some(end)),
+                Err(Failure::Erase) => {}
+                Err(Failure::PowerOff) => off = true,
+                Err(other) => return Err(other),
+            }
+        }
+        if off { Err(Failure::PowerOff) } else { Ok(done) }
+    }
+
+    fn erase_or_tear(&mut self, at: Time, block: u32, torn: bool) -> Result<Time, Failure> {
         let done = self.time(at, OpKind::Erase, (block, 0), (0, 0));
         let state = self.blocks[block as usize];
         assert!(!state.bad, "block {block} is bad and must not be used");

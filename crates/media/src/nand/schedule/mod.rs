@@ -17,6 +17,9 @@
 //! - *Planes together* ([`NandProfile::planes_together`]): a command takes along what comes first on the die's other
 //!   planes and is of the same kind and, if a program, of a page of the same type.
 //!
+//! - *Stripes* ([`Schedule::in_stripes`]): of a layer that writes superblocks a command takes along only the pages of the same
+//!   number in blocks of the same number, and a copy is a read and then a program, wherever it goes.
+//!
 //! With [`Ordering::InOrder`] all of it is done in the order it was decided on, a unit's reads among the rest.
 //!
 //! Requests may be handed in behind what was done by then (by a caller that knows nothing of time to come): an array that
@@ -130,6 +133,8 @@ pub struct Schedule {
     dies: Option<u32>,
     /// Page types: of one word line.
     types: u32,
+    /// Pages are programmed in stripes of superblocks.
+    in_stripes: bool,
     arrays: Vec<Array>,
     channels: Vec<Lane>,
     /// When to look at an array again, if it still does what it does.
@@ -140,6 +145,8 @@ pub struct Schedule {
     issued: u64,
     awaited: FxHashMap<u64, Awaited>,
     finished: VecDeque<(u64, Time)>,
+    /// The programs of the stripe of copies that is being handed in.
+    copied: Vec<Queued>,
     /// Arrays that were handed something.
     touched: Vec<u32>,
     stats: ScheduleStats,
@@ -170,6 +177,7 @@ impl Schedule {
             erase_suspend: profile.erase_suspend_us.map(us),
             dies,
             types: profile.program_us_by_type.len().max(1) as u32,
+            in_stripes: false,
             arrays: (0..count).map(array).collect(),
             channels: (0..geometry.channels).map(|_| Lane::default()).collect(),
             events: BinaryHeap::new(),
@@ -177,9 +185,17 @@ impl Schedule {
             issued: 0,
             awaited: FxHashMap::default(),
             finished: VecDeque::new(),
+            copied: Vec::new(),
             touched: Vec::new(),
             stats: ScheduleStats::default(),
         }
+    }
+
+    /// The same of a layer that writes superblocks: what it decides on comes in stripes, pages of the same number on the
+    /// planes of a die, and is programmed so.
+    #[must_use]
+    pub fn in_stripes(self) -> Schedule {
+        Schedule { in_stripes: true, ..self }
     }
 
     /// What it did so far.
@@ -187,16 +203,21 @@ impl Schedule {
         self.stats
     }
 
+    /// Has [`finished`](Self::finished) name the operation at a place, from 1 on, of the list that is handed in next: by what
+    /// is given here.
+    pub fn watch(&mut self, place: u64) -> u64 {
+        let token = 2 * (self.issued + place);
+        self.awaited.entry(token).or_default().is_watched = true;
+        token
+    }
+
     /// Takes over what was put down ([`Nand::take_ops`](super::Nand::take_ops)) at `at`, and leaves the list empty. The
     /// operation at the place `watched` of it (1: the first) is one that [`finished`](Self::finished) names: by what is
     /// given here. None if `watched` is 0.
     pub fn push(&mut self, at: Time, ops: &mut Vec<Op>, watched: u64) -> Option<u64> {
+        let token = (watched > 0).then(|| self.watch(watched));
         let base = self.issued;
         self.issued += ops.len() as u64;
-        let token = (watched > 0).then(|| 2 * (base + watched));
-        if let Some(token) = token {
-            self.awaited.entry(token).or_default().is_watched = true;
-        }
         for (number, op) in (base + 1..).zip(ops.drain(..)) {
             let after = match op.after {
                 0 => 0,
@@ -204,8 +225,9 @@ impl Schedule {
                 _ if !matches!(op.cause, super::Cause::Host | super::Cause::Map) => 0,
                 place => 2 * (base + u64::from(place)),
             };
-            self.place(Queued { number, after, at: at.0, op, half: None });
+            self.place_in_stripes(Queued { number, after, at: at.0, op, half: None });
         }
+        self.place_programs();
         while let Some(array) = self.touched.pop() {
             self.look_at(array, at.0);
         }
@@ -261,6 +283,32 @@ impl Schedule {
 
     fn queue_of(&self, queued: &Queued) -> (u32, usize) {
         self.array_of(self.geometry.unit_of(queued.place().0))
+    }
+
+    /// Puts an operation where it waits. In stripes, all pages that are copied to one are read before the first of them is
+    /// programmed.
+    fn place_in_stripes(&mut self, queued: Queued) {
+        let is_copy = self.in_stripes && queued.op.kind == OpKind::Copy;
+        let is_beside = |last: &Queued| {
+            let index = |queued: &Queued| queued.op.block % self.geometry.blocks_per_unit;
+            is_copy && last.op.page == queued.op.page && index(last) == index(&queued)
+        };
+        if !self.copied.last().is_none_or(is_beside) {
+            self.place_programs();
+        }
+        if !is_copy {
+            return self.place(queued);
+        }
+        let read = Queued { half: Some(Half::Read), ..queued };
+        self.place(read);
+        self.copied.push(Queued { half: Some(Half::Program), after: read.key(), ..queued });
+    }
+
+    /// Puts the programs of a stripe of copies where they wait, behind their reads.
+    fn place_programs(&mut self) {
+        let mut copied = std::mem::take(&mut self.copied);
+        copied.drain(..).for_each(|program| self.place(program));
+        self.copied = copied;
     }
 
     /// Puts an operation where it waits.
@@ -442,6 +490,9 @@ impl Schedule {
     /// What an array does next, reads for the host apart: of what may begin on its planes what was decided on first, and
     /// what can be done with it.
     fn take_ops(&mut self, number: u32) -> Ops {
+        if self.in_stripes && self.dies.is_some() && !self.in_order {
+            return self.take_stripe(number);
+        }
         let array = &self.arrays[number as usize];
         let turn = |plane: &Plane| {
             let which = plane.turn(self.may_begin(plane, Which::Front), self.may_begin(plane, Which::Debt));
@@ -469,6 +520,42 @@ impl Schedule {
             .zip(array.planes.iter().zip(&turns))
             .filter_map(|(plane, turn)| Some((plane, joining(turn)?)))
             .collect();
+        self.take(number, taken)
+    }
+
+    /// The same of a die that works in stripes: it either does what the host waits for or pays the debt. Of the debt
+    /// copies are read first, as far as they come before what is to be programmed on their planes, so that stripes become
+    /// whole. Only pages of the same number in blocks of the same number are programmed, or erased, together.
+    fn take_stripe(&mut self, number: u32) -> Ops {
+        let (which, firsts) = self.firsts(number);
+        let lead =
+            firsts.iter().flatten().min_by_key(|queued| (queued.kind() != OpKind::Read, queued.number));
+        let Some(lead) = lead else { return Ops::new() };
+        let index = |queued: &Queued| queued.place().0 % self.geometry.blocks_per_unit;
+        let joins = |queued: &Queued| {
+            let is_beside = queued.place().1 == lead.place().1 && index(queued) == index(lead);
+            queued.kind() == lead.kind() && (lead.kind() == OpKind::Read || is_beside)
+        };
+        let joining = |(plane, queued): (usize, &Option<Queued>)| {
+            queued.as_ref().filter(|queued| joins(queued)).map(|_| (plane, which))
+        };
+        let taken = (0..).zip(&firsts).filter_map(joining).collect();
+        self.take(number, taken)
+    }
+
+    /// The queue that a die's planes take from next, all of them the same, and what may begin of it on each.
+    fn firsts(&self, number: u32) -> (Which, SmallVec<[Option<Queued>; 8]>) {
+        let planes = &self.arrays[number as usize].planes;
+        let any = |which| planes.iter().any(|plane| self.may_begin(plane, which));
+        let is_due = planes.iter().any(|plane| plane.is_due() && self.may_begin(plane, Which::Debt));
+        let pays = is_due || !any(Which::Front) && any(Which::Debt);
+        let which = if pays { Which::Debt } else { Which::Front };
+        let first = |plane: &Plane| plane.first(which).copied().filter(|_| self.may_begin(plane, which));
+        (which, planes.iter().map(first).collect())
+    }
+
+    /// Takes the first operations of some planes' queues.
+    fn take(&mut self, number: u32, taken: SmallVec<[(usize, Which); 4]>) -> Ops {
         let mut ops = Ops::new();
         for (plane, which) in taken {
             ops.extend(self.arrays[number as usize].planes[plane].take(which));

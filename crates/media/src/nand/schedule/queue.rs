@@ -103,10 +103,15 @@ impl Plane {
         self.share = self.debt.len() as f64 / f64::from(block_pages);
     }
 
+    /// Whether some of the debt is due.
+    pub fn is_due(&self) -> bool {
+        self.due >= 1.0
+    }
+
     /// The queue whose turn it is, of those whose first operation may begin.
     pub fn turn(&self, front: bool, debt: bool) -> Option<Which> {
         match (front, debt) {
-            (true, true) if self.due >= 1.0 => Some(Which::Debt),
+            (true, true) if self.is_due() => Some(Which::Debt),
             (true, _) => Some(Which::Front),
             (false, true) => Some(Which::Debt),
             (false, false) => None,

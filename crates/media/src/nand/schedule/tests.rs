@@ -194,6 +194,23 @@ fn a_command_takes_along_what_waits_behind_another_kind() {
 }
 
 #[test]
+fn in_stripes_copies_are_read_first_and_programs_of_other_stripes_do_not_join() {
+    let die = |part: &mut NandProfile| (part.planes, part.planes_together) = (2, true);
+    // Both pages of the stripe come from the first plane: two reads, one program. The erase of its block waits for them.
+    let mut schedule = schedule(die).in_stripes();
+    let copies = vec![copy((1, 0), 2, 0), copy((1, 1), 10, 0), erase(1), erase(9)];
+    schedule.push(Time(0), &mut copies.clone(), 0);
+    while schedule.step() {}
+    let stripe = 2 * PAGE + 200_000;
+    assert_eq!((schedule.stats().multi_plane, schedule.arrays[0].free), (2, 2 * READ + stripe + ERASE));
+    // A host's page of another stripe is programmed by itself.
+    let mut schedule = self::schedule(die).in_stripes();
+    schedule.push(Time(0), &mut vec![program(0, 0), program(8, 1), program(1, 1)], 0);
+    while schedule.step() {}
+    assert_eq!((schedule.stats().multi_plane, schedule.arrays[0].free), (0, 3 * PROGRAM));
+}
+
+#[test]
 fn pages_take_what_their_type_takes() {
     let mut schedule = schedule(|part| {
         part.program_us_by_type = vec![100.0, 200.0, 300.0];
