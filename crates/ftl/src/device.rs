@@ -170,6 +170,8 @@ impl State {
             }
         }
         if !places.is_empty() {
+            let padded = self.flash.ftl_mut().pad(Time::ZERO);
+            result = result.and(padded);
             tokens.extend(self.flash.issue_all(at, places.into_iter().map(Time)));
         }
         result

@@ -12,6 +12,8 @@ pub(super) enum State {
     Open,
     /// Written.
     Closed,
+    /// Written with one bit a cell: it is emptied by folding, not by cleaning.
+    Cached,
     /// Not used any more.
     Bad,
 }
@@ -25,6 +27,8 @@ pub(super) struct Unit {
     pub host: Option<(u32, u32)>,
     /// The open block for copies and its next page.
     pub copies: Option<(u32, u32)>,
+    /// The host's open block of the SLC cache, and its next page.
+    pub slc: Option<(u32, u32)>,
     /// The open block for own pages of a layer on top, and its next page.
     pub own: Option<(u32, u32)>,
     /// The host's open blocks by placement handle, from 1 on.
@@ -49,6 +53,7 @@ impl Unit {
         Unit {
             host: None,
             copies: None,
+            slc: None,
             own: None,
             placed: [None; HANDLES_MAX],
             free,
@@ -76,7 +81,7 @@ impl Unit {
 
     /// Whether `block` is open.
     pub fn is_open(&self, block: u32) -> bool {
-        [self.host, self.copies, self.own]
+        [self.host, self.copies, self.own, self.slc]
             .iter()
             .chain(&self.placed)
             .flatten()
@@ -88,6 +93,7 @@ impl Unit {
         match stream {
             Stream::Copies if !one_stream => &mut self.copies,
             Stream::Own => &mut self.own,
+            Stream::Slc => &mut self.slc,
             Stream::Placed(handle) => &mut self.placed[usize::from(handle) - 1],
             _ => &mut self.host,
         }
@@ -95,7 +101,7 @@ impl Unit {
 
     /// What is open, or may be.
     pub fn slots_mut(&mut self) -> impl Iterator<Item = &mut Option<(u32, u32)>> {
-        [&mut self.host, &mut self.copies, &mut self.own].into_iter().chain(&mut self.placed)
+        [&mut self.host, &mut self.copies, &mut self.own, &mut self.slc].into_iter().chain(&mut self.placed)
     }
 
     /// If `block` is open, goes on in it where it can still be used from the next page on, or else closes it; whether it

@@ -34,6 +34,9 @@ impl PageMap {
 
     fn clean_until_room(&mut self, at: Time, unit: usize) -> Result<bool> {
         while self.lacks_room(unit) {
+            if self.folds_for_room() && self.fold(at, unit)? {
+                continue;
+            }
             let Some(victim) = self.victim(unit) else {
                 return Ok(false);
             };
@@ -46,7 +49,7 @@ impl PageMap {
     }
 
     /// Whether `unit` has fewer free blocks than its reserve; narrow superblocks count for what they have.
-    fn lacks_room(&self, unit: usize) -> bool {
+    pub(super) fn lacks_room(&self, unit: usize) -> bool {
         let (width, unit) = (self.array.width() as usize, &self.units[unit]);
         unit.free.len() * width < self.reserve * width + unit.lacking as usize
     }
@@ -319,6 +322,9 @@ impl PageMap {
         let is_bad = self.array.is_bad(block);
         let closed =
             self.units[unit].leave_out(block, |next| self.array.usable_from(block, next).filter(|_| !is_bad));
+        if is_bad {
+            self.forget_cached(unit, self.array.is_slc(block));
+        }
         if is_bad || closed {
             self.states[block as usize] = if is_bad { State::Bad } else { State::Closed };
         }
@@ -329,14 +335,17 @@ impl PageMap {
     }
 
     pub(super) fn erase(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
+        let was_slc = self.array.is_slc(block);
         match self.array.erase(at, block) {
             Ok(_) => {
+                self.forget_cached(unit, was_slc);
                 self.states[block as usize] = State::Free;
                 self.units[unit].erased(block, self.array.erases(block), self.array.lacks(block));
                 self.find_ahead();
                 Ok(())
             }
             Err(Failure::Erase) => {
+                self.forget_cached(unit, was_slc);
                 self.states[block as usize] = State::Bad;
                 Ok(())
             }

@@ -33,6 +33,7 @@ mod blocks;
 mod clean;
 mod level;
 mod recover;
+mod slc;
 mod superblock;
 
 use super::free::Levelling;
@@ -45,7 +46,9 @@ use bimetal_base::{Error, Result};
 use bimetal_media::nand::{Cause, Failure, Nand, Page, Tag};
 use blocks::{HANDLES_MAX, State, Unit};
 use clean::Moving;
+use slc::Slc;
 use std::ops::Range;
+use std::time::Duration;
 use superblock::Array;
 pub(super) use superblock::Superblock;
 
@@ -99,6 +102,9 @@ pub const SCHEME: Scheme = Scheme {
         BEGIN,
         TIES,
         SUPERBLOCK,
+        slc::SLC,
+        slc::SIZE,
+        slc::IDLE,
         LEVEL,
         SPREAD,
         OVER_PROVISION,
@@ -110,6 +116,9 @@ pub const SCHEME: Scheme = Scheme {
         Ok(Box::new(map))
     },
 };
+
+/// Owner of pages without contents: no logical page has it.
+const PADDING: u32 = LOST - 1;
 
 /// A map entry of a page that was never written; else the physical page + 1.
 const UNMAPPED: u32 = 0;
@@ -127,6 +136,8 @@ enum Stream {
     /// The host's, with this placement handle; from 1 on.
     Placed(u8),
     Copies,
+    /// The host's, in the SLC cache.
+    Slc,
     /// The own pages of a layer on top.
     Own,
 }
@@ -136,6 +147,7 @@ enum Stream {
 /// A layer on top of it can have pages of its own behind the host's, and be told which pages were moved.
 pub struct PageMap {
     array: Array,
+    slc: Option<Slc>,
     map: Vec<u32>,
     /// Pages the host can address; the rest of `map` are a layer's own.
     host_pages: u64,
@@ -198,7 +210,9 @@ impl PageMap {
 
         nand.set_cause(Cause::Host);
         let asks_age = clean == Clean::CostBenefit || levelling == Levelling::Static;
-        let array = Array::new(nand, superblock);
+        let mut array = Array::new(nand, superblock);
+        // A layer on top has pages that are not the host's alone.
+        let slc = if entries.is_none() { Slc::open(&mut array, settings, handles)? } else { None };
         let geometry = *array.geometry();
         let blocks = geometry.blocks() as usize;
         let mut ftl = PageMap {
@@ -218,7 +232,11 @@ impl PageMap {
             one_stream,
             handles,
             reserve,
-            kept: reserve + streams + usize::from(handles - 1),
+            kept: reserve
+                + streams
+                + usize::from(handles - 1)
+                + slc.as_ref().map_or(0, |slc| slc.kept() as usize),
+            slc,
             begins_short,
             ties_worn,
             pages_per_block: geometry.pages_per_block,
@@ -276,8 +294,9 @@ impl PageMap {
     /// host has just filled, and of an open block it is three eighths. That is measured: with it write amplification is
     /// the same however many blocks units have (`tests/greedy.rs`).
     fn without_data(&self) -> f64 {
-        let open = self.kept - self.reserve;
-        self.reserve as f64 - 1.0 + open as f64 * 3.0 / 8.0
+        let cached = self.slc.as_ref().map_or(0, |slc| slc.kept() as usize);
+        let open = self.kept - self.reserve - cached;
+        (self.reserve + cached) as f64 - 1.0 + open as f64 * 3.0 / 8.0
     }
 
     fn entry(&self, block: u32, page: u32) -> u32 {
@@ -363,6 +382,9 @@ impl PageMap {
     /// Has a block open for `stream`, after cleaning if need be; whether there is one.
     fn open_block(&mut self, at: Time, unit: usize, stream: Stream) -> Result<bool> {
         let was_open = self.has_open(unit, stream);
+        if stream == Stream::Slc && !self.has_slc_room(unit) {
+            return Ok(false);
+        }
         let cleans = stream != Stream::Copies && (self.begins_short || !was_open);
         let made_room = !cleans || self.make_room(at, unit)?;
         // Cleaning may have opened a block, or filled it.
@@ -383,6 +405,9 @@ impl PageMap {
         }
         self.units[unit].lacking -= self.array.lacks(block);
         self.states[block as usize] = State::Open;
+        if stream == Stream::Slc {
+            self.begin_cached(unit, block);
+        }
         *self.open_slot(unit, stream) = self.array.usable_from(block, 0).map(|page| (block, page));
         Ok(true)
     }
@@ -394,6 +419,7 @@ impl PageMap {
         *slot = self.array.usable_from(block, page + count).map(|next| (block, next));
         if slot.is_none() {
             self.states[block as usize] = State::Closed;
+            self.note_cached(unit, block);
         }
         (block, page)
     }
@@ -460,7 +486,7 @@ impl PageMap {
     /// The next page to program for `stream`, of whichever unit is next and has room. A unit ahead in wear misses
     /// every fourth turn, one further ahead more of them, up to all that others have room for: with less that is valid
     /// in it, it needs less cleaning.
-    fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<(usize, (u32, u32))> {
+    fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<Option<(usize, (u32, u32))>> {
         for _ in 1..self.units.len() {
             let next = *self.turn(stream);
             if !self.units[next].misses_its_turn() {
@@ -474,10 +500,10 @@ impl PageMap {
                 if self.is_mid_stripe(unit, stream, next) {
                     *self.turn(stream) = unit;
                 }
-                return Ok((unit, next));
+                return Ok(Some((unit, next)));
             }
         }
-        Err(self.give_up())
+        Ok(None)
     }
 }
 
@@ -485,25 +511,67 @@ impl PageMap {
 impl PageMap {
     /// Whether what is open for `stream` goes on in the stripe of the page that was just taken: then it is written next.
     fn is_mid_stripe(&mut self, unit: usize, stream: Stream, (block, page): (u32, u32)) -> bool {
-        let width = self.array.width();
-        width > 1
-            && self
-                .open_slot(unit, stream)
-                .is_some_and(|(open, next)| open == block && next / width == page / width)
+        if self.array.stripe() == 1 {
+            return false;
+        }
+        let open = *self.open_slot(unit, stream);
+        let of_stripe = |page| self.array.stripe_of(block, page);
+        open.is_some_and(|(open, next)| open == block && of_stripe(next) == of_stripe(page))
     }
 
     /// Pages that the next ones of a placement handle fill a stripe with.
     fn left_of_stripe(&mut self, handle: u8) -> u32 {
-        let width = self.array.width();
-        if width == 1 {
+        if self.array.stripe() == 1 {
             return 1;
         }
-        let stream = self.stream_of(handle);
+        let stream = self.host_stream(handle);
         let unit = *self.turn(stream);
         match *self.open_slot(unit, stream) {
             Some((block, page)) => self.array.left_in_stripe(block, page).max(1),
-            None => width,
+            None if stream == Stream::Slc => self.array.width(),
+            None => self.array.stripe(),
         }
+    }
+
+    /// Programs what is left of a stripe of word lines from a page on, if some of it was, with pages without contents.
+    fn pad_stripe(&mut self, at: Time, unit: usize, (block, next): (u32, u32)) -> Result<()> {
+        let (stripe, width) = (self.array.stripe(), self.array.width());
+        if stripe == width || self.array.is_slc(block) || next.is_multiple_of(stripe) {
+            return Ok(());
+        }
+        let end = next.next_multiple_of(stripe);
+        // Before anything is programmed: what is moved out of a block that fails goes behind it.
+        if self.units[unit].leave_out(block, |open| self.array.usable_from(block, open.max(end))) {
+            self.states[block as usize] = State::Closed;
+        }
+        let tag = Tag { owner: PADDING, sequence: version(self.sequence) };
+        for page in next..end {
+            if !self.array.is_usable((block, page)) {
+                continue;
+            }
+            match self.array.program(at, (block, page), tag, &[]) {
+                Ok(_) => {}
+                Err(Failure::Program) => self.retire(at, unit, (block, page))?,
+                Err(failure) => return Err(error_of(self.array.nand(), failure, Lpn(0))),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of all that the host's pages go to.
+    fn pad_host(&mut self, at: Time) -> Result<()> {
+        if self.array.stripe() == self.array.width() {
+            return Ok(());
+        }
+        for unit in 0..self.units.len() {
+            for handle in 0..self.handles {
+                let stream = self.stream_of(handle);
+                if let Some(next) = *self.open_slot(unit, stream) {
+                    self.done_for(Cause::Padding, |map| map.pad_stripe(at, unit, next))?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -542,7 +610,11 @@ impl PageMap {
     /// Programs the next version of a page.
     fn append(&mut self, at: Time, stream: Stream, tag: Tag, data: &[u8]) -> Result<Time> {
         loop {
-            let (unit, (block, number)) = self.next_page_of_any(at, stream)?;
+            let found = match self.next_page_of_any(at, stream)? {
+                None if stream == Stream::Slc => self.next_page_of_any(at, Stream::Host)?,
+                found => found,
+            };
+            let Some((unit, (block, number))) = found else { return Err(self.give_up()) };
             match self.array.program(at, (block, number), tag, data) {
                 Ok(done) => {
                     self.point(tag.owner, block, number);
@@ -557,7 +629,19 @@ impl PageMap {
 
 impl Ftl for PageMap {
     fn stripe_pages(&self) -> u32 {
-        self.array.width()
+        self.array.stripe()
+    }
+
+    fn pad(&mut self, at: Time) -> Result<()> {
+        self.pad_host(at)
+    }
+
+    fn idle_after(&self) -> Option<Duration> {
+        self.slc.as_ref().map(Slc::idle_after)
+    }
+
+    fn work_when_idle(&mut self, at: Time) -> Result<bool> {
+        self.fold_all(at)
     }
 
     fn next_stripe(&mut self, handle: u8) -> u32 {
@@ -601,7 +685,8 @@ impl Ftl for PageMap {
             return Err(worn_out(self.array.nand()));
         }
         let tag = Tag { owner: page.0 as u32, sequence: version(self.sequence + 1) };
-        let done = self.append(at, self.stream_of(handle), tag, data)?;
+        let stream = self.host_stream(handle);
+        let done = self.append(at, stream, tag, data)?;
         self.sequence += 1;
         self.counts.host_writes += 1;
         Ok(done)

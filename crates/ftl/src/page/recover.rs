@@ -47,6 +47,8 @@ impl PageMap {
             let tag = match found {
                 Page::Programmed(tag) => tag,
                 Page::Torn => continue,
+                // Word lines may have been left out before pages that are programmed.
+                Page::Erased if number < self.array.nand().next_page(member) => continue,
                 // Pages are programmed one after the other: the rest is erased, too.
                 Page::Erased => break,
             };
@@ -85,6 +87,7 @@ impl PageMap {
                 (true, _) => State::Bad,
                 (false, true) => State::Closed,
                 (false, false) => {
+                    self.array.use_as_slc(block, false);
                     self.units[unit].free.give(block, self.array.erases(block));
                     self.units[unit].lacking += self.array.lacks(block);
                     State::Free
@@ -92,7 +95,13 @@ impl PageMap {
             };
             // Go on where it was left, with what has the most room for copies. What holds nothing valid is
             // better erased.
-            let next = self.array.usable_from(block, self.array.next_page(block));
+            if self.states[block as usize] == State::Closed && self.find_cached(unit, block) {
+                continue;
+            }
+            // What was left of a word line cannot be programmed any more.
+            let (next, stripe) = (self.array.next_page(block), self.array.stripe());
+            let next = if stripe > self.array.width() { next.next_multiple_of(stripe) } else { next };
+            let next = self.array.usable_from(block, next);
             let next = next.filter(|_| self.valid[block as usize] > 0 && !self.array.is_torn(block));
             if let Some(next) = next.filter(|_| self.states[block as usize] == State::Closed) {
                 if let Some(closed) = self.units[unit].reopen(block, next, self.one_stream) {

@@ -65,8 +65,12 @@ pub(super) struct Array {
     /// In superblocks: units are groups of units.
     geometry: Geometry,
     width: u32,
+    /// Pages of a word line that is programmed in one shot; else 1.
+    word_line: u32,
     /// Members of each superblock that are not bad; empty with a width of one.
     good: Vec<u16>,
+    /// Superblocks that are used with one bit a cell; empty where none can be.
+    slc: Vec<bool>,
 }
 
 impl Array {
@@ -76,9 +80,14 @@ impl Array {
         let width = of_nand.units / groups;
         let geometry =
             Geometry { units: groups, pages_per_block: of_nand.pages_per_block * width, ..of_nand };
-        let mut array = Array { nand, geometry, width, good: Vec::new() };
+        let word_line = nand.profile().word_line_pages();
+        let mut array = Array { nand, geometry, width, word_line, good: Vec::new(), slc: Vec::new() };
         if width > 1 {
             array.good = (0..geometry.blocks()).map(|block| array.count_good(block)).collect();
+        }
+        if array.nand.profile().slc_pages().is_some() {
+            let is_slc = |block| array.good_members(block).any(|member| array.nand.is_slc(member));
+            array.slc = (0..geometry.blocks()).map(is_slc).collect();
         }
         array
     }
@@ -110,6 +119,39 @@ impl Array {
     /// Blocks of a superblock.
     pub fn width(&self) -> u32 {
         self.width
+    }
+
+    /// Pages of a stripe that is programmed together: a word line, or a page, of each member.
+    pub fn stripe(&self) -> u32 {
+        self.width * self.word_line
+    }
+
+    /// The number of the stripe of a page.
+    pub fn stripe_of(&self, block: u32, page: u32) -> u32 {
+        page / if self.is_slc(block) { self.width } else { self.stripe() }
+    }
+
+    /// Whether a superblock is used with one bit a cell.
+    pub fn is_slc(&self, block: u32) -> bool {
+        self.slc.get(block as usize).is_some_and(|slc| *slc)
+    }
+
+    /// Uses an erased superblock with one bit a cell, or not, until it is erased again.
+    pub fn use_as_slc(&mut self, block: u32, slc: bool) {
+        if self.is_slc(block) == slc {
+            return;
+        }
+        let members: SmallVec<[u32; 8]> = self.good_members(block).collect();
+        members.into_iter().for_each(|member| self.nand.use_as_slc(member, slc));
+        self.slc[block as usize] = slc;
+    }
+
+    /// One past the last page of a superblock.
+    fn end(&self, block: u32) -> u32 {
+        match self.is_slc(block) {
+            true => self.nand.profile().slc_pages().unwrap_or(0) * self.width,
+            false => self.geometry.pages_per_block,
+        }
     }
 
     fn member(&self, block: u32, lane: u32) -> u32 {
@@ -162,7 +204,7 @@ impl Array {
 
     /// The first page of a superblock from `page` on whose member can be used.
     pub fn usable_from(&self, block: u32, page: u32) -> Option<u32> {
-        let pages = self.geometry.pages_per_block;
+        let pages = self.end(block);
         if self.lacks(block) == 0 {
             return (page < pages).then_some(page);
         }
@@ -171,7 +213,7 @@ impl Array {
 
     /// How many pages one after the other can be used, from a usable one on, up to `most`.
     pub fn run(&self, (block, page): (u32, u32), most: u32) -> u32 {
-        let most = most.min(self.geometry.pages_per_block - page);
+        let most = most.min(self.end(block) - page);
         if self.lacks(block) == 0 {
             return most;
         }
@@ -181,8 +223,9 @@ impl Array {
 
     /// Usable pages of the stripe of `page`, from that on.
     pub fn left_in_stripe(&self, block: u32, page: u32) -> u32 {
-        let end = page - page % self.width + self.width;
-        (page..end).filter(|page| self.is_usable((block, *page))).count() as u32
+        let of_stripe = |next: &u32| self.stripe_of(block, *next) == self.stripe_of(block, page);
+        (page..self.end(block)).take_while(of_stripe).filter(|page| self.is_usable((block, *page))).count()
+            as u32
     }
 
     /// The pages of a superblock that lie on the same member as `page`.
@@ -291,12 +334,21 @@ impl Array {
     /// Erases the members of a superblock that are not bad. One that fails leaves it narrower; it fails when none is left.
     pub fn erase(&mut self, at: Time, block: u32) -> Result<Time, Failure> {
         if self.width == 1 {
-            return self.nand.erase(at, block);
+            let done = self.nand.erase(at, block)?;
+            self.erased(block);
+            return Ok(done);
         }
         let members: SmallVec<[u32; 8]> = self.good_members(block).collect();
         let done = self.nand.erase_together(at, &members)?;
+        self.erased(block);
         self.good[block as usize] = self.count_good(block);
         done.ok_or(Failure::Erase)
+    }
+
+    fn erased(&mut self, block: u32) {
+        if let Some(slc) = self.slc.get_mut(block as usize) {
+            *slc = false;
+        }
     }
 
     /// Notes that a member went bad, if it did.

@@ -248,6 +248,10 @@ impl BlockDevice for Ssd {
     }
 }
 
+/// Stripes that are handed to each unit before its first is programmed, on average: they go to units in turn, and with fewer
+/// of them a unit that has copies to make has others wait, as they get none before it.
+const STRIPES_AHEAD: usize = 8;
+
 /// How far a request got when it was submitted.
 enum Served {
     /// It is done then.
@@ -269,7 +273,8 @@ struct Model {
     cache: Cache,
     cache_pages: usize,
     /// So many programs are under way at most, unless somebody waits for them: one for each unit of the flash, and another
-    /// one where planes work together, since a program that has begun takes no more along.
+    /// one where planes work together, since a program that has begun takes no more along; stripes that go to the units in
+    /// turn are [more](STRIPES_AHEAD).
     programs_most: usize,
     /// Pages are programmed in stripes: several together, handed over at once.
     in_stripes: bool,
@@ -332,11 +337,17 @@ impl Model {
         let together = part.planes_together;
         let settings = format!("logical={size_bytes}:{}", profile.settings);
         let nand = Nand::new(part, seed, true, payload);
-        let programs_most = nand.geometry().units as usize * if together { 2 } else { 1 };
+        let units = nand.geometry().units as usize;
         let flash = Scheduled::new(super::open(&profile.ftl, nand, &settings)?);
+        let in_stripes = flash.ftl().stripe_pages() > 1;
+        let of_unit = match (in_stripes, together) {
+            (true, _) => STRIPES_AHEAD * flash.ftl().nand().profile().word_line_pages() as usize,
+            (false, true) => 2,
+            (false, false) => 1,
+        };
         Ok(Model {
-            programs_most,
-            in_stripes: flash.ftl().stripe_pages() > 1,
+            programs_most: units * of_unit,
+            in_stripes,
             deferred: Vec::new(),
             flash,
             scheme: profile.ftl.clone(),
@@ -451,8 +462,9 @@ impl Model {
             programs.extend(program.filter(|_| now));
             Ok(())
         });
+        let padded = if now { self.flash.ftl_mut().pad(Time::ZERO) } else { Ok(()) };
         programs.extend(self.issue_deferred(arrived));
-        written?;
+        written.and(padded)?;
         self.destage(arrived)?;
         let excess = self.excess();
         let needs = excess.saturating_sub(self.owed);
@@ -502,8 +514,9 @@ impl Model {
                 None if self.excess() > 0 => self.destage_stripe(at, 0, true),
                 None => break,
             };
+            let padded = if queue.is_none() { self.flash.ftl_mut().pad(Time::ZERO) } else { Ok(()) };
             let handed_over = self.issue_deferred(at).len();
-            destaged?;
+            destaged.and(padded)?;
             if handed_over == 0 {
                 break;
             }
@@ -742,8 +755,9 @@ impl Model {
         while let Some(page) = self.cache.oldest().filter(|_| written.is_ok()) {
             written = self.complete(ready, page).map(drop);
         }
+        let padded = self.flash.ftl_mut().pad(Time::ZERO);
         self.issue_deferred(ready);
-        written?;
+        written.and(padded)?;
         self.give_room(ready);
         if self.cache.programs() == 0 {
             return Ok(Served::Done(ready));

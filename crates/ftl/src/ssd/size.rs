@@ -107,7 +107,7 @@ impl Fit<'_> {
                 has * of_all * self.host_share(&part, pages) / self.host_share(&part, part.pages)
             };
             let enough = (1..=part.pages).rev().take_while(|pages| of_pages(*pages) >= size).last();
-            let pages = enough.unwrap_or(part.pages);
+            let pages = enough.unwrap_or(part.pages).next_multiple_of(part.word_line_pages());
             let excess = (of_pages(pages) / size - 1.0).max(CLOSE);
             (excess, NandProfile { blocks, pages, ..part.clone() })
         };

@@ -264,6 +264,68 @@ fn write_of_page(page: u64) -> Request {
     Request::Write { offset: page * 2048, data: Gather::absent(2048), durable: false }
 }
 
+/// An SSD on one plane of a part with three bits a cell, programmed in one shot, and 30 pages of memory.
+fn three_bits(settings: &str) -> Ssd {
+    let mut part: NandProfile = profile::load("slc-2k").unwrap();
+    (part.cell_bits, part.one_shot, part.pages, part.copy_back) = (3, true, 96, false);
+    (part.slc_read_us, part.slc_program_us) = (Some(5.0), Some(50.0));
+    part.ordering = Ordering::Background;
+    let profile = profile_of(|profile| {
+        profile.settings = settings.into();
+        profile.write_cache = 30 * 2048;
+    });
+    Ssd::of_part(&profile, part.ideal(), Data::Nowhere(4 << 20), 1).unwrap()
+}
+
+#[test]
+fn a_word_line_is_programmed_in_one_shot() {
+    let ssd = three_bits("");
+    let last = write(&ssd, 0, 0, 6 * 2048, false);
+    assert_eq!(flush(&ssd, last), last + 2 * (3 * PAGE + 200_000));
+    // A page alone has its word line completed.
+    let done = write(&ssd, 10_000_000, 0, 2048, true);
+    assert_eq!(done, 10_012_048 + 3 * PAGE + 200_000);
+    let Report { work, nand, .. } = ssd.report();
+    assert_eq!((work.host.programs, work.padding.programs, nand.programs), (7, 2, 9));
+    assert_eq!(read(&ssd, 20_000_000, 0, 2048), 20_010_000 + READ + 2048);
+}
+
+#[test]
+fn a_long_write_is_fast_until_the_cache_is_full_and_again_when_it_was_folded() {
+    // 512 KiB: eight blocks of 32 pages.
+    let ssd = three_bits("slc=static:slc-size=512KiB");
+    let pages = |from: u64, at: u64| {
+        let mut at = at;
+        let mut took = Vec::new();
+        for page in from..from + 512 {
+            let begun = at;
+            at = write(&ssd, at, page * 2048, 2048, false);
+            took.push(at - begun);
+        }
+        (at, took)
+    };
+    let mean = |took: &[u64]| took.iter().sum::<u64>() / took.len() as u64;
+    let (at, took) = pages(0, 0);
+    let at = flush(&ssd, at);
+    // 256 pages and what memory holds are taken at the cache's speed, 102.8 us a page, the others at a third of a word line's,
+    // 119.5 us: the bus is most of both here.
+    let (fast, slow) = (mean(&took[60..200]), mean(&took[320..500]));
+    let (slc, tlc) = (PAGE + 50_000, (3 * PAGE + 200_000) / 3);
+    assert!(fast.abs_diff(slc) * 50 < slc, "{fast} ns a page, {slc} expected");
+    assert!(slow.abs_diff(tlc) * 50 < tlc, "{slow} ns a page, {tlc} expected");
+    let work = ssd.report().work;
+    assert_eq!((work.host.programs, work.folding.programs), (512, 0));
+    // An instant without work is too short, a second is enough; the next write meets an empty cache.
+    ssd.next_done(Time(at + 9_000_000));
+    assert_eq!(ssd.report().work.folding.copies, 0);
+    ssd.next_done(Time(at + 1_000_000_000));
+    let Report { work, ftl, .. } = ssd.report();
+    assert_eq!((work.folding.copies, work.folding.erases), (256, 8));
+    assert_eq!((ftl.host_writes, work.cleaning.copies), (512, 0));
+    let (_, again) = pages(1024, at + 1_000_000_000);
+    assert!(mean(&again[60..200]).abs_diff(slc) * 50 < slc, "{} ns a page", mean(&again[60..200]));
+}
+
 #[test]
 fn what_is_written_again_while_it_waits_is_programmed_once() {
     let ssd = ssd(|_| ());

@@ -1,6 +1,7 @@
 //! What holds for every scheme: each page reads as its last acknowledged version, whatever the stream, the
 //! geometry and the power do; no block is erased beyond its endurance; wear stays level.
 
+mod cells;
 mod counts;
 mod faults;
 mod greedy;

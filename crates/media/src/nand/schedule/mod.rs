@@ -31,7 +31,7 @@ mod queue;
 mod tests;
 
 use super::clock::Timing;
-use super::{Geometry, Lane, NandProfile, Op, OpKind, Ordering};
+use super::{Cause, Geometry, Lane, NandProfile, Op, OpKind, Ordering};
 use crate::profile::us;
 use bimetal_base::time::Time;
 use queue::{Half, Plane, Queued, Which, is_behind};
@@ -222,7 +222,7 @@ impl Schedule {
             let after = match op.after {
                 0 => 0,
                 // What cleaning does waits for its blocks, not for the request that it was decided in.
-                _ if !matches!(op.cause, super::Cause::Host | super::Cause::Map) => 0,
+                _ if !matches!(op.cause, Cause::Host | Cause::Map | Cause::Padding) => 0,
                 place => 2 * (base + u64::from(place)),
             };
             self.place_in_stripes(Queued { number, after, at: at.0, op, half: None });
@@ -289,9 +289,10 @@ impl Schedule {
     /// programmed.
     fn place_in_stripes(&mut self, queued: Queued) {
         let is_copy = self.in_stripes && queued.op.kind == OpKind::Copy;
+        let word_line = self.timing.word_line_of(queued.cells());
         let is_beside = |last: &Queued| {
             let index = |queued: &Queued| queued.op.block % self.geometry.blocks_per_unit;
-            is_copy && last.op.page == queued.op.page && index(last) == index(&queued)
+            is_copy && self.timing.word_line_of(last.cells()) == word_line && index(last) == index(&queued)
         };
         if !self.copied.last().is_none_or(is_beside) {
             self.place_programs();
@@ -533,7 +534,8 @@ impl Schedule {
         let Some(lead) = lead else { return Ops::new() };
         let index = |queued: &Queued| queued.place().0 % self.geometry.blocks_per_unit;
         let joins = |queued: &Queued| {
-            let is_beside = queued.place().1 == lead.place().1 && index(queued) == index(lead);
+            let word_line = |queued: &Queued| self.timing.word_line_of(queued.cells());
+            let is_beside = word_line(queued) == word_line(lead) && index(queued) == index(lead);
             queued.kind() == lead.kind() && (lead.kind() == OpKind::Read || is_beside)
         };
         let joining = |(plane, queued): (usize, &Option<Queued>)| {
@@ -556,15 +558,36 @@ impl Schedule {
 
     /// Takes the first operations of some planes' queues.
     fn take(&mut self, number: u32, taken: SmallVec<[(usize, Which); 4]>) -> Ops {
-        let mut ops = Ops::new();
+        let (mut ops, mut together) = (Ops::new(), 0);
         for (plane, which) in taken {
-            ops.extend(self.arrays[number as usize].planes[plane].take(which));
-            for block in ops.last().map(Queued::blocks).into_iter().flatten() {
-                self.queued[block as usize][which as usize] -= 1;
+            together += 1;
+            while let Some(taken) = self.arrays[number as usize].planes[plane].take(which) {
+                for block in taken.blocks() {
+                    self.queued[block as usize][which as usize] -= 1;
+                }
+                ops.push(taken);
+                if !self.goes_on(number, plane, which, &taken) {
+                    break;
+                }
             }
         }
-        self.stats.multi_plane += u64::from(ops.len() > 1);
+        self.stats.multi_plane += u64::from(together > 1);
         ops
+    }
+
+    /// Whether what comes next on a plane is programmed by the same command, as a page of the same word line.
+    fn goes_on(&self, number: u32, plane: usize, which: Which, taken: &Queued) -> bool {
+        let plane = &self.arrays[number as usize].planes[plane];
+        let is_next = |next: &Queued| {
+            next.kind() == taken.kind()
+                && next.place().0 == taken.place().0
+                && self.timing.word_line_of(next.cells()) == self.timing.word_line_of(taken.cells())
+        };
+        let programs = matches!(taken.kind(), OpKind::Program | OpKind::Copy);
+        programs
+            && self.timing.word_line > 1
+            && plane.first(which).is_some_and(is_next)
+            && self.may_begin(plane, which)
     }
 
     /// Takes the channel of an array for `len` ns, not before `from`; the end of that.
@@ -615,7 +638,7 @@ impl Schedule {
         let (mut told, mut sensed) = (overlap, overlap);
         for queued in ops {
             told = self.transfer(number, told, self.timing.command);
-            sensed = sensed.max(told + self.timing.read(queued.place().1));
+            sensed = sensed.max(told + self.timing.read(queued.cells()));
         }
         let end = ops.iter().fold(sensed.max(at), |end, _| self.transfer(number, end, bus));
         (at, sensed, end)
@@ -631,18 +654,21 @@ impl Schedule {
             begin.get_or_insert(told - bus);
         }
         let works_from = told.max(at);
-        let longest = ops.iter().map(|queued| self.timing.program(queued.place().1)).max().unwrap_or(0);
+        let longest = ops.iter().map(|queued| self.timing.program(queued.cells())).max().unwrap_or(0);
         (begin.unwrap_or(at).max(at), works_from, works_from + longest)
     }
 
     fn time_copy(&mut self, number: u32, at: u64, ops: &Ops) -> (u64, u64, u64) {
         let unit = |block| self.geometry.unit_of(block);
         let is_within = |queued: &Queued| unit(queued.op.from.0) == unit(queued.op.block);
-        let sources = || ops.iter().map(|queued| queued.op.from.1);
-        let targets = || ops.iter().map(|queued| queued.op.page);
-        let program = targets().map(|page| self.timing.program(page)).max().unwrap_or(0);
-        let read = sources().map(|page| self.timing.read(page)).max().unwrap_or(0);
-        if ops.iter().all(is_within) && self.timing.copied_back(0, 0).is_some() {
+        let program = ops.iter().map(|queued| self.timing.program(queued.cells())).max().unwrap_or(0);
+        // A plane reads one page after the other.
+        let on_plane = |plane| {
+            let read_there = ops.iter().filter(move |queued| unit(queued.op.from.0) == plane);
+            read_there.map(|queued| self.timing.read(queued.from_cells())).sum::<u64>()
+        };
+        let read = ops.iter().map(|queued| on_plane(unit(queued.op.from.0))).max().unwrap_or(0);
+        if ops.iter().all(is_within) && self.timing.copies_back() {
             let works_from = at + 2 * self.timing.command + read;
             return (at, works_from, works_from + program);
         }

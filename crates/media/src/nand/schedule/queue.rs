@@ -1,5 +1,6 @@
 //! What waits for a plane: what the host waits for, and what can wait.
 
+use crate::nand::clock::Cells;
 use crate::nand::{Cause, Op, OpKind};
 use std::collections::VecDeque;
 
@@ -47,6 +48,17 @@ impl Queued {
         }
     }
 
+    /// The cells of the page that it is about.
+    pub fn cells(&self) -> Cells {
+        let slc = if self.half == Some(Half::Read) { self.op.from_slc } else { self.op.slc };
+        Cells { page: self.place().1, slc }
+    }
+
+    /// The cells that a copy comes from.
+    pub fn from_cells(&self) -> Cells {
+        Cells { page: self.op.from.1, slc: self.op.from_slc }
+    }
+
     /// The blocks that it reads or changes; one of them may be given twice.
     pub fn blocks(&self) -> [u32; 2] {
         match (self.half, self.op.kind) {
@@ -57,7 +69,7 @@ impl Queued {
 
     /// Whether the host waits for it, and cleaning does not.
     pub fn is_urgent(&self) -> bool {
-        matches!(self.op.cause, Cause::Host | Cause::Map)
+        matches!(self.op.cause, Cause::Host | Cause::Map | Cause::Padding)
     }
 }
 
