@@ -25,6 +25,12 @@ pub fn rows() -> Result<Vec<Row>> {
             rows.push(Row::new(what, measured, Expected::Near(expected, MARGIN), ""));
         }
     }
+    Ok(rows)
+}
+
+/// The same of superblocks, which are blocks of more pages.
+pub fn superblocks() -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
     for percent in [7.0, 28.0] {
         for block_pages in [8, 32, 128] {
             let measured = amplification(percent, block_pages, PLANES)?;
