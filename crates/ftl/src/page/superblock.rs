@@ -37,9 +37,9 @@ impl Superblock {
 
     /// What settings of the page map say, `name=value:name=value`; a wrong one is for the page map to refuse.
     pub fn of_settings(settings: &str) -> Superblock {
-        let set = settings.split(':').filter_map(|setting| setting.trim().strip_prefix("superblock="));
+        let mut set = settings.split(':').filter_map(|setting| setting.trim().strip_prefix("superblock="));
         let named = |name: &str| Superblock::CHOICES.iter().find(|(choice, _)| *choice == name.trim());
-        set.last().and_then(named).map_or(Superblock::None, |(_, superblock)| *superblock)
+        set.next().and_then(named).map_or(Superblock::None, |(_, superblock)| *superblock)
     }
 
     /// Into how many groups the units of a part are divided.

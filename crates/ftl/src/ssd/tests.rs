@@ -243,7 +243,7 @@ fn stripes_of_copies_are_read_and_then_programmed_as_whole() {
         let ssd = four_planes(superblock);
         let pages = (16 << 20) / 2048;
         let mut random = Random::new(1, "pages");
-        let (filled, _) = keep_busy(&ssd, (0, 16), pages, |page| write_of_page(page));
+        let (filled, _) = keep_busy(&ssd, (0, 16), pages, write_of_page);
         let before = ssd.report();
         let (done, _) = keep_busy(&ssd, (filled, 16), 2 * pages, |_| write_of_page(random.below(pages)));
         let report = ssd.report();

@@ -665,7 +665,7 @@ impl Schedule {
         // A plane reads one page after the other.
         let on_plane = |plane| {
             let read_there = ops.iter().filter(move |queued| unit(queued.op.from.0) == plane);
-            read_there.map(|queued| self.timing.read(queued.from_cells())).sum::<u64>()
+            read_there.map(|queued| self.timing.read(queued.source_cells())).sum::<u64>()
         };
         let read = ops.iter().map(|queued| on_plane(unit(queued.op.from.0))).max().unwrap_or(0);
         if ops.iter().all(is_within) && self.timing.copies_back() {

@@ -55,7 +55,7 @@ impl Queued {
     }
 
     /// The cells that a copy comes from.
-    pub fn from_cells(&self) -> Cells {
+    pub fn source_cells(&self) -> Cells {
         Cells { page: self.op.from.1, slc: self.op.from_slc }
     }
 
