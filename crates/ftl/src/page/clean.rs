@@ -60,7 +60,7 @@ impl PageMap {
         let closed = blocks.filter(|block| self.states[*block as usize] == State::Closed);
         let valid = |block: &u32| self.valid[*block as usize];
         let best = match self.clean {
-            Clean::Greedy if self.array.width() > 1 => self.emptiest(unit),
+            Clean::Greedy if self.array.are_unequal() => self.emptiest(unit),
             Clean::Greedy => self.fewest_valid(unit),
             Clean::CostBenefit => {
                 let level = self.level_of_ties(unit);

@@ -71,6 +71,8 @@ pub(super) struct Array {
     good: Vec<u16>,
     /// Superblocks that are used with one bit a cell; empty where none can be.
     slc: Vec<bool>,
+    /// All of them are blocks as they are: nothing above has to be asked.
+    plain: bool,
 }
 
 impl Array {
@@ -81,7 +83,8 @@ impl Array {
         let geometry =
             Geometry { units: groups, pages_per_block: of_nand.pages_per_block * width, ..of_nand };
         let word_line = nand.profile().word_line_pages();
-        let mut array = Array { nand, geometry, width, word_line, good: Vec::new(), slc: Vec::new() };
+        let mut array =
+            Array { nand, geometry, width, word_line, good: Vec::new(), slc: Vec::new(), plain: false };
         if width > 1 {
             array.good = (0..geometry.blocks()).map(|block| array.count_good(block)).collect();
         }
@@ -89,6 +92,7 @@ impl Array {
             let is_slc = |block| array.good_members(block).any(|member| array.nand.is_slc(member));
             array.slc = (0..geometry.blocks()).map(is_slc).collect();
         }
+        array.plain = array.good.is_empty() && array.slc.is_empty();
         array
     }
 
@@ -189,6 +193,11 @@ impl Array {
         !self.nand.is_bad(self.place(block, page).0)
     }
 
+    /// Whether superblocks are not all of the same size.
+    pub fn are_unequal(&self) -> bool {
+        self.good.iter().any(|good| u32::from(*good) < self.width)
+    }
+
     /// Members that a superblock lacks.
     pub fn lacks(&self, block: u32) -> u32 {
         self.good.get(block as usize).map_or(0, |good| self.width - u32::from(*good))
@@ -203,7 +212,15 @@ impl Array {
     }
 
     /// The first page of a superblock from `page` on whose member can be used.
+    #[inline]
     pub fn usable_from(&self, block: u32, page: u32) -> Option<u32> {
+        if self.plain {
+            return (page < self.geometry.pages_per_block).then_some(page);
+        }
+        self.usable_member_from(block, page)
+    }
+
+    fn usable_member_from(&self, block: u32, page: u32) -> Option<u32> {
         let pages = self.end(block);
         if self.lacks(block) == 0 {
             return (page < pages).then_some(page);
