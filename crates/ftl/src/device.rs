@@ -150,6 +150,8 @@ impl State {
         handle: u8,
         tokens: &mut Tokens,
     ) -> Result<()> {
+        let mut places = Tokens::new();
+        let mut result = Ok(());
         for page in touched {
             let mut read = Ok(Time::ZERO);
             if !whole.contains(&page) {
@@ -158,9 +160,21 @@ impl State {
             }
             let ftl = self.flash.ftl_mut();
             let done = read.and_then(|read| ftl.write_placed(read, Lpn(page), &[], handle));
-            self.issue(at, done, tokens)?;
+            match done {
+                // What makes up a stripe is handed over together.
+                Ok(place) if ftl.stripe_pages() > 1 => places.push(place.0),
+                other => result = self.issue(at, other, tokens),
+            }
+            if result.is_err() {
+                break;
+            }
         }
-        Ok(())
+        if !places.is_empty() {
+            let padded = self.flash.ftl_mut().pad(Time::ZERO);
+            result = result.and(padded);
+            tokens.extend(self.flash.issue_all(at, places.into_iter().map(Time)));
+        }
+        result
     }
 
     fn trim(&mut self, at: Time, whole: Range<u64>, tokens: &mut Tokens) -> Result<()> {

@@ -29,6 +29,7 @@ use bimetal_media::nand::{Causes, Failure, Nand, NandCounts, ScheduleStats, Wear
 use serde::Serialize;
 use settings::Settings;
 use std::io;
+use std::time::Duration;
 
 /// Opens a scheme on an array, new or used.
 pub type Open = fn(Nand, Settings) -> Result<Box<dyn Ftl>>;
@@ -57,7 +58,15 @@ pub fn check(named: &Named) -> Result<()> {
 
 /// Opens scheme `name` on `nand` with `settings` such as `clean=greedy:over-provision=10`.
 pub fn open(name: &str, nand: Nand, settings: &str) -> Result<Box<dyn Ftl>> {
-    (SCHEMES.find(name)?.make)(nand, Settings::parse(name, settings)?)
+    let scheme = SCHEMES.find(name)?;
+    if nand.profile().one_shot && scheme.name != page::SCHEME.name {
+        return Err(Error::invalid(format!(
+            "{name}: {} programs whole word lines in one shot, which this layer does not: choose {}",
+            nand.profile().model,
+            page::SCHEME.name
+        )));
+    }
+    (scheme.make)(nand, Settings::parse(name, settings)?)
 }
 
 /// Other names of schemes: what the papers call them.
@@ -103,6 +112,32 @@ pub trait Ftl: Send {
     /// How many placement handles it keeps apart, 0 among them.
     fn handles(&self) -> u8 {
         1
+    }
+
+    /// Pages that are programmed together, as a stripe of a superblock; 1: each by itself.
+    fn stripe_pages(&self) -> u32 {
+        1
+    }
+
+    /// How many pages the next writes with a placement handle fill a stripe with.
+    fn next_stripe(&mut self, _handle: u8) -> u32 {
+        1
+    }
+
+    /// Completes what is programmed together with pages without contents, so that all that was written is programmed.
+    fn pad(&mut self, _at: Time) -> Result<()> {
+        Ok(())
+    }
+
+    /// How long the array has to have nothing to do before the layer [works](Self::work_when_idle) by itself; none: it never
+    /// does.
+    fn idle_after(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Does a part of what can wait until there is nothing else to do; whether there was something.
+    fn work_when_idle(&mut self, _at: Time) -> Result<bool> {
+        Ok(false)
     }
 
     /// Forgets a page: it reads as never written. Not remembered over power loss: then it may read as

@@ -45,7 +45,9 @@ pub const PROFILES: Registry<Profile> = Registry {
         built_in!("ssd-p3700"),
         built_in!("ssd-slc"),
         built_in!("ssd-tlc"),
+        built_in!("ssd-tlc-slc"),
         built_in!("tlc"),
+        built_in!("tlc-b17a"),
     ],
 };
 

@@ -23,7 +23,7 @@
 
 mod cached;
 
-use super::page::{BEGIN, CLEAN, PageMap, RESERVE, STREAMS, TIES};
+use super::page::{BEGIN, CLEAN, PageMap, RESERVE, STREAMS, SUPERBLOCK, TIES};
 use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
 use super::{Found, Ftl, FtlCounts, Scheme, error_of, worn_out};
 use bimetal_base::options::OptionSpec;
@@ -51,6 +51,7 @@ pub const SCHEME: Scheme = Scheme {
         RESERVE,
         BEGIN,
         TIES,
+        SUPERBLOCK,
         LEVEL,
         SPREAD,
         OVER_PROVISION,
@@ -262,6 +263,14 @@ impl Ftl for Dftl {
         let done = done?;
         self.settle(at)?;
         Ok(done)
+    }
+
+    fn stripe_pages(&self) -> u32 {
+        self.pages.stripe_pages()
+    }
+
+    fn next_stripe(&mut self, handle: u8) -> u32 {
+        self.pages.next_stripe(handle)
     }
 
     fn trim(&mut self, at: Time, page: Lpn) -> Result<Time> {

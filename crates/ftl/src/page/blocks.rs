@@ -1,5 +1,6 @@
 //! The blocks of one unit: which are free, and which are open.
 
+use super::Stream;
 use crate::free::{Free, Levelling};
 
 /// What a block is used for.
@@ -11,12 +12,14 @@ pub(super) enum State {
     Open,
     /// Written.
     Closed,
+    /// Written with one bit a cell: it is emptied by folding, not by cleaning.
+    Cached,
     /// Not used any more.
     Bad,
 }
 
 /// Placement handles beside the one that is none.
-const HANDLES_MAX: usize = 7;
+pub(super) const HANDLES_MAX: usize = 7;
 
 /// Free and open blocks of one unit.
 pub(super) struct Unit {
@@ -24,12 +27,16 @@ pub(super) struct Unit {
     pub host: Option<(u32, u32)>,
     /// The open block for copies and its next page.
     pub copies: Option<(u32, u32)>,
+    /// The host's open block of the SLC cache, and its next page.
+    pub slc: Option<(u32, u32)>,
     /// The open block for own pages of a layer on top, and its next page.
     pub own: Option<(u32, u32)>,
     /// The host's open blocks by placement handle, from 1 on.
     pub placed: [Option<(u32, u32)>; HANDLES_MAX],
     /// Its erased blocks.
     pub free: Free,
+    /// Members that its erased superblocks lack.
+    pub lacking: u32,
     /// Erases so far.
     pub erases: u64,
     /// The most erases of one of its blocks.
@@ -46,9 +53,11 @@ impl Unit {
         Unit {
             host: None,
             copies: None,
+            slc: None,
             own: None,
             placed: [None; HANDLES_MAX],
             free,
+            lacking: 0,
             erases: 0,
             most: 0,
             ahead: 0,
@@ -56,9 +65,10 @@ impl Unit {
         }
     }
 
-    /// A block of it was erased for the `erases`-th time.
-    pub fn erased(&mut self, block: u32, erases: u32) {
+    /// A block of it, which lacks so many members, was erased for the `erases`-th time.
+    pub fn erased(&mut self, block: u32, erases: u32, lacks: u32) {
         self.free.give_late(block, erases);
+        self.lacking += lacks;
         self.erases += 1;
         self.most = self.most.max(erases);
     }
@@ -71,25 +81,40 @@ impl Unit {
 
     /// Whether `block` is open.
     pub fn is_open(&self, block: u32) -> bool {
-        [self.host, self.copies, self.own]
+        [self.host, self.copies, self.own, self.slc]
             .iter()
             .chain(&self.placed)
             .flatten()
             .any(|(open, _)| *open == block)
     }
 
-    /// What is open, or may be.
-    pub fn slots_mut(&mut self) -> impl Iterator<Item = &mut Option<(u32, u32)>> {
-        [&mut self.host, &mut self.copies, &mut self.own].into_iter().chain(&mut self.placed)
+    /// What is open for a stream.
+    pub fn slot_mut(&mut self, stream: Stream, one_stream: bool) -> &mut Option<(u32, u32)> {
+        match stream {
+            Stream::Copies if !one_stream => &mut self.copies,
+            Stream::Own => &mut self.own,
+            Stream::Slc => &mut self.slc,
+            Stream::Placed(handle) => &mut self.placed[usize::from(handle) - 1],
+            _ => &mut self.host,
+        }
     }
 
-    /// Closes `block` if it is open.
-    pub fn forget(&mut self, block: u32) {
+    /// What is open, or may be.
+    pub fn slots_mut(&mut self) -> impl Iterator<Item = &mut Option<(u32, u32)>> {
+        [&mut self.host, &mut self.copies, &mut self.own, &mut self.slc].into_iter().chain(&mut self.placed)
+    }
+
+    /// If `block` is open, goes on in it where it can still be used from the next page on, or else closes it; whether it
+    /// closed it.
+    pub fn leave_out(&mut self, block: u32, usable_from: impl Fn(u32) -> Option<u32>) -> bool {
+        let mut closed = false;
         for slot in self.slots_mut() {
-            if slot.is_some_and(|(open, _)| open == block) {
-                *slot = None;
+            if let Some((_, next)) = slot.filter(|(open, _)| *open == block) {
+                *slot = usable_from(next).map(|next| (block, next));
+                closed |= slot.is_none();
             }
         }
+        closed
     }
 
     /// After power loss: goes on with a partly written block where there is more room in it than in what

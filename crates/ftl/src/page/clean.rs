@@ -33,7 +33,10 @@ impl PageMap {
     }
 
     fn clean_until_room(&mut self, at: Time, unit: usize) -> Result<bool> {
-        while self.units[unit].free.len() < self.reserve {
+        while self.lacks_room(unit) {
+            if self.folds_for_room() && self.fold(at, unit)? {
+                continue;
+            }
             let Some(victim) = self.victim(unit) else {
                 return Ok(false);
             };
@@ -45,12 +48,19 @@ impl PageMap {
         Ok(true)
     }
 
+    /// Whether `unit` has fewer free blocks than its reserve; narrow superblocks count for what they have.
+    pub(super) fn lacks_room(&self, unit: usize) -> bool {
+        let (width, unit) = (self.array.width() as usize, &self.units[unit]);
+        unit.free.len() * width < self.reserve * width + unit.lacking as usize
+    }
+
     /// The closed block of `unit` to clean next; none if that would gain nothing.
     fn victim(&self, unit: usize) -> Option<u32> {
         let blocks = self.blocks_of(unit);
         let closed = blocks.filter(|block| self.states[*block as usize] == State::Closed);
         let valid = |block: &u32| self.valid[*block as usize];
         let best = match self.clean {
+            Clean::Greedy if self.array.are_unequal() => self.emptiest(unit),
             Clean::Greedy => self.fewest_valid(unit),
             Clean::CostBenefit => {
                 let level = self.level_of_ties(unit);
@@ -59,7 +69,18 @@ impl PageMap {
                 ranked.reduce(|a, b| if (b.0, b.1) > (a.0, a.1) { b } else { a }).map(|(.., block)| block)
             }
         };
-        best.filter(|block| u32::from(valid(block)) < self.pages_per_block)
+        best.filter(|block| valid(block) < self.array.capacity(*block))
+    }
+
+    /// The closed superblock of `unit` of whose pages the smallest part is valid: of those that lack members not the one
+    /// with the fewest.
+    fn emptiest(&self, unit: usize) -> Option<u32> {
+        let level = self.level_of_ties(unit);
+        let closed = self.blocks_of(unit).filter(|block| self.states[*block as usize] == State::Closed);
+        closed.min_by_key(|block| {
+            let valid = u64::from(self.valid[*block as usize]) << 32;
+            (valid / u64::from(self.array.capacity(*block)).max(1), self.tie(*block, level))
+        })
     }
 
     /// The closed block of `unit` with the fewest valid pages. Looks at groups of blocks first, many at a time.
@@ -68,16 +89,16 @@ impl PageMap {
         let blocks = start as usize..end as usize;
         let groups =
             self.valid[blocks.clone()].chunks(VICTIM_GROUP).zip(self.states[blocks].chunks(VICTIM_GROUP));
-        let valid_if_closed = |(valid, state): (&u16, &State)| match state {
+        let valid_if_closed = |(valid, state): (&u32, &State)| match state {
             State::Closed => *valid,
-            _ => u16::MAX,
+            _ => u32::MAX,
         };
         let level = self.level_of_ties(unit);
-        let mut best: Option<((u16, u32), u32)> = None;
+        let mut best: Option<((u32, u32), u32)> = None;
         for (begin, (valid, states)) in (start..).step_by(VICTIM_GROUP).zip(groups) {
             let all = || valid.iter().zip(states).map(valid_if_closed);
-            let fewest = all().fold(u16::MAX, u16::min);
-            if fewest == u16::MAX || best.is_some_and(|((least, _), _)| least < fewest) {
+            let fewest = all().fold(u32::MAX, u32::min);
+            if fewest == u32::MAX || best.is_some_and(|((least, _), _)| least < fewest) {
                 continue;
             }
             for (block, _) in (begin..).zip(all()).filter(|(_, valid)| *valid == fewest) {
@@ -92,13 +113,13 @@ impl PageMap {
 
     /// What a block is worse by than others that are equally good: its erases beyond `level`.
     fn tie(&self, block: u32, level: u32) -> u32 {
-        self.nand.erases(block).saturating_sub(level)
+        self.array.erases(block).saturating_sub(level)
     }
 
     /// Erases that do not count when blocks of `unit` are equally good. With `ties=lowest` none does, but that static
     /// levelling lets no block run away: one further ahead than half of `spread` is taken last.
     fn level_of_ties(&self, unit: usize) -> u32 {
-        let blocks = u64::from(self.nand.geometry().blocks_per_unit);
+        let blocks = u64::from(self.array.geometry().blocks_per_unit);
         match (self.ties_worn, self.levelling) {
             (true, _) => 0,
             (false, Levelling::Static) => (self.units[unit].erases / blocks) as u32 + self.spread / 2,
@@ -108,7 +129,7 @@ impl PageMap {
 
     /// What cost-benefit cleaning gains by a block.
     fn benefit(&self, block: u32) -> f64 {
-        let used = f64::from(self.valid[block as usize]) / f64::from(self.pages_per_block);
+        let used = f64::from(self.valid[block as usize]) / f64::from(self.array.capacity(block));
         let age = (self.sequence - self.changed[block as usize]) as f64 + 1.0;
         if used == 0.0 { f64::INFINITY } else { age * (1.0 - used) / (2.0 * used) }
     }
@@ -121,24 +142,35 @@ impl PageMap {
 
     /// Copies the valid pages of `from` to the unit's open block, or to `to` from its first page on.
     pub(super) fn move_pages(&mut self, at: Time, unit: usize, from: u32, to: Option<u32>) -> Result<()> {
-        if self.nand.geometry().unit_of(from) as usize == unit && self.nand.copies_surely() {
+        if self.array.geometry().unit_of(from) as usize == unit && self.array.nand().copies_surely() {
             let mut moving = std::mem::take(&mut self.moving);
             let moved = self.move_at_once(at, unit, from, to, &mut moving);
             self.moving = moving;
             return moved;
         }
+        self.move_one_by_one(at, unit, (from, 0..self.pages_per_block), to)
+    }
+
+    /// The same of some pages, each with all that can go wrong.
+    fn move_one_by_one(
+        &mut self,
+        at: Time,
+        unit: usize,
+        (from, pages): (u32, impl Iterator<Item = u32>),
+        to: Option<u32>,
+    ) -> Result<()> {
         let mut next = 0;
-        for page in 0..self.pages_per_block {
+        for page in pages {
             if self.valid[from as usize] == 0 {
                 break;
             }
-            let Page::Programmed(tag) = self.nand.page(from, page) else { continue };
+            let Page::Programmed(tag) = self.array.page(from, page) else { continue };
             let owner = tag.owner & !LOST;
             if self.map.get(owner as usize) != Some(&self.entry(from, page)) {
                 continue;
             }
-            let target = to.map(|block| (block, next));
-            next += 1;
+            let target = to.and_then(|block| Some((block, self.array.usable_from(block, next)?)));
+            next = target.map_or(next, |(_, page)| page + 1);
             self.copy(at, unit, tag, (from, page), target)?;
         }
         Ok(())
@@ -154,22 +186,27 @@ impl PageMap {
         moving: &mut Moving,
     ) -> Result<()> {
         self.find_valid(from, moving);
-        let mut done = 0;
+        let (mut done, mut next) = (0, 0);
         while done < moving.owners.len() {
             let left = (moving.owners.len() - done) as u32;
-            let (target, count) = match to {
-                Some(block) => ((block, done as u32), left),
+            let given = to.and_then(|block| Some((block, self.array.usable_from(block, next)?)));
+            let (target, count) = match given {
+                Some(target) => {
+                    let count = self.array.run(target, left);
+                    next = target.1 + count;
+                    (target, count)
+                }
                 None if self.has_open(unit, Stream::Copies)
                     || self.open_block(at, unit, Stream::Copies)? =>
                 {
-                    let next = self.open_slot(unit, Stream::Copies).map_or(0, |(_, next)| next);
-                    let count = left.min(self.pages_per_block - next);
+                    let open = *self.open_slot(unit, Stream::Copies);
+                    let count = open.map_or(0, |open| self.array.run(open, left));
                     (self.take_pages(unit, Stream::Copies, count), count)
                 }
                 None => return Err(self.give_up()),
             };
             let part = done..done + count as usize;
-            let copied = self.nand.copy_many(at, &moving.sources[part.clone()], target, copied);
+            let copied = self.array.copy_many(at, &moving.sources[part.clone()], target, copied);
             assert!(copied, "copies within a unit that cannot fail");
             self.point_many(&moving.owners[part], from, target);
             done += count as usize;
@@ -181,16 +218,21 @@ impl PageMap {
     fn find_valid(&self, block: u32, moving: &mut Moving) {
         moving.owners.clear();
         moving.sources.clear();
-        let valid = usize::from(self.valid[block as usize]);
-        for (source, owner) in (self.entry(block, 0)..).zip(self.nand.owners_in(block)) {
-            if moving.owners.len() == valid {
-                break;
-            }
+        let valid = self.valid[block as usize] as usize;
+        let first = self.entry(block, 0);
+        let mut take = |(source, owner): (u32, Option<u32>)| {
             let owner = owner.map(|owner| owner & !LOST);
             if let Some(owner) = owner.filter(|owner| self.map.get(*owner as usize) == Some(&source)) {
                 moving.owners.push(owner);
                 moving.sources.push(source);
             }
+            moving.owners.len() < valid
+        };
+        if valid > 0 && self.array.width() == 1 {
+            let _ = (first..).zip(self.array.nand().owners_in(block)).all(&mut take);
+        } else if valid > 0 {
+            let owner = |page| (first + page, self.array.owner(block, page));
+            let _ = (0..self.pages_per_block).map(owner).all(&mut take);
         }
     }
 
@@ -199,8 +241,8 @@ impl PageMap {
         for (entry, owner) in (self.entry(target.0, target.1)..).zip(owners) {
             self.map[*owner as usize] = entry;
         }
-        self.valid[from as usize] -= owners.len() as u16;
-        self.valid[target.0 as usize] += owners.len() as u16;
+        self.valid[from as usize] -= owners.len() as u32;
+        self.valid[target.0 as usize] += owners.len() as u32;
         for block in [from, target.0] {
             if let Some(changed) = self.changed.get_mut(block as usize) {
                 *changed = self.sequence;
@@ -224,14 +266,14 @@ impl PageMap {
         let tag = Tag { sequence: copied(tag.sequence), ..tag };
         let mut reads = 1;
         loop {
-            let to = match target.take().filter(|(block, _)| !self.nand.is_bad(*block)) {
+            let to = match target.take().filter(|to| self.array.is_usable(*to)) {
                 Some(to) => to,
                 None => match self.next_page(at, unit, Stream::Copies)? {
                     Some(to) => to,
                     None => return Err(self.give_up()),
                 },
             };
-            match self.nand.copy(at, from, to, tag) {
+            match self.array.copy(at, from, to, tag) {
                 Ok(_) => {
                     self.point(owner, to.0, to.1);
                     self.note_moved(owner);
@@ -242,8 +284,8 @@ impl PageMap {
                     target = Some(to);
                 }
                 Err(Failure::Unreadable) => return self.lose(at, unit, tag, to),
-                Err(Failure::Program) => self.retire(at, unit, to.0)?,
-                Err(failure) => return Err(error_of(&self.nand, failure, Lpn(owner.into()))),
+                Err(Failure::Program) => self.retire(at, unit, to)?,
+                Err(failure) => return Err(error_of(self.array.nand(), failure, Lpn(owner.into()))),
             }
         }
     }
@@ -252,10 +294,10 @@ impl PageMap {
     fn lose(&mut self, at: Time, unit: usize, tag: Tag, mut to: (u32, u32)) -> Result<()> {
         let owner = tag.owner & !LOST;
         loop {
-            match self.nand.program(at, to.0, to.1, Tag { owner: owner | LOST, ..tag }, &[]) {
+            match self.array.program(at, to, Tag { owner: owner | LOST, ..tag }, &[]) {
                 Ok(_) => break,
-                Err(Failure::Program) => self.retire(at, unit, to.0)?,
-                Err(failure) => return Err(error_of(&self.nand, failure, Lpn(owner.into()))),
+                Err(Failure::Program) => self.retire(at, unit, to)?,
+                Err(failure) => return Err(error_of(self.array.nand(), failure, Lpn(owner.into()))),
             }
             match self.next_page(at, unit, Stream::Copies)? {
                 Some(next) => to = next,
@@ -275,26 +317,39 @@ impl PageMap {
         }
     }
 
-    /// A block failed to program: takes it out of use and moves what is valid in it.
-    pub(super) fn retire(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
-        self.states[block as usize] = State::Bad;
-        self.units[unit].forget(block);
-        self.done_for(Cause::Cleaning, |map| map.move_pages(at, unit, block, None))
+    /// A page failed to program: takes its block, of a superblock the member, out of use and moves what is valid in it.
+    pub(super) fn retire(&mut self, at: Time, unit: usize, (block, page): (u32, u32)) -> Result<()> {
+        let is_bad = self.array.is_bad(block);
+        let closed =
+            self.units[unit].leave_out(block, |next| self.array.usable_from(block, next).filter(|_| !is_bad));
+        if is_bad {
+            self.forget_cached(unit, self.array.is_slc(block));
+        }
+        if is_bad || closed {
+            self.states[block as usize] = if is_bad { State::Bad } else { State::Closed };
+        }
+        self.done_for(Cause::Cleaning, |map| match map.array.width() {
+            1 => map.move_pages(at, unit, block, None),
+            _ => map.move_one_by_one(at, unit, (block, map.array.pages_beside(page)), None),
+        })
     }
 
     pub(super) fn erase(&mut self, at: Time, unit: usize, block: u32) -> Result<()> {
-        match self.nand.erase(at, block) {
+        let was_slc = self.array.is_slc(block);
+        match self.array.erase(at, block) {
             Ok(_) => {
+                self.forget_cached(unit, was_slc);
                 self.states[block as usize] = State::Free;
-                self.units[unit].erased(block, self.nand.erases(block));
+                self.units[unit].erased(block, self.array.erases(block), self.array.lacks(block));
                 self.find_ahead();
                 Ok(())
             }
             Err(Failure::Erase) => {
+                self.forget_cached(unit, was_slc);
                 self.states[block as usize] = State::Bad;
                 Ok(())
             }
-            Err(failure) => Err(error_of(&self.nand, failure, Lpn(0))),
+            Err(failure) => Err(error_of(self.array.nand(), failure, Lpn(0))),
         }
     }
 }

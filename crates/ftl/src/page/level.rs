@@ -15,18 +15,19 @@ impl PageMap {
     /// that is in use catches up by itself. One that lags twice as far behind the most worn of the unit moves however
     /// warm it is.
     pub(super) fn level(&mut self, at: Time, unit: usize, erased: u32) -> Result<()> {
-        let behind = self.nand.erases(erased).saturating_sub(self.spread);
+        let behind = self.array.erases(erased).saturating_sub(self.spread);
         let far = self.units[unit].most.saturating_sub(2 * self.spread);
-        let a_while = u64::from(self.nand.geometry().blocks_per_unit * self.pages_per_block / 8);
+        let a_while = u64::from(self.array.geometry().blocks_per_unit * self.pages_per_block / 8);
         let is_cold = |block: &u32| self.sequence - self.changed[*block as usize] >= a_while;
         let coldest = self.lagging(unit, behind).min_by_key(|block| self.changed[*block as usize]);
-        let least_worn = || self.lagging(unit, far).min_by_key(|block| self.nand.erases(*block));
+        let least_worn = || self.lagging(unit, far).min_by_key(|block| self.array.erases(*block));
         let chosen = coldest.filter(is_cold).or_else(least_worn).map(|block| (unit, block));
         let chosen =
             chosen.or_else(|| self.lagging_elsewhere(unit, behind).filter(|(_, block)| is_cold(block)));
         self.close_lagging(unit, far, a_while);
         let Some((home, chosen)) = chosen else { return Ok(()) };
         let Some(target) = self.units[unit].free.take_most_worn() else { return Ok(()) };
+        self.units[unit].lacking -= self.array.lacks(target);
         self.states[target as usize] = State::Closed;
         self.counts.wear_moves += 1;
         self.move_pages(at, unit, chosen, Some(target))?;
@@ -41,10 +42,11 @@ impl PageMap {
         if self.units[unit].ahead < AHEAD_MOST || self.units[unit].free.len() < 2 {
             return None;
         }
-        let good = self.blocks_of(unit).filter(|block| self.states[*block as usize] != State::Bad).count();
-        let valid: usize = self.blocks_of(unit).map(|block| usize::from(self.valid[block as usize])).sum();
-        let room = good.saturating_sub(self.kept) * self.pages_per_block as usize;
-        if valid + self.pages_per_block as usize > room {
+        let good = self.blocks_of(unit).filter(|block| self.states[*block as usize] != State::Bad);
+        let good: u64 = good.map(|block| u64::from(self.array.capacity(block))).sum();
+        let valid: u64 = self.blocks_of(unit).map(|block| u64::from(self.valid[block as usize])).sum();
+        let room = good.saturating_sub(self.kept as u64 * u64::from(self.pages_per_block));
+        if valid + u64::from(self.pages_per_block) > room {
             return None;
         }
         let other = (0..self.units.len()).min_by_key(|other| self.units[*other].erases)?;
@@ -55,7 +57,7 @@ impl PageMap {
     /// The closed blocks of `unit` with fewer erases than `limit`.
     fn lagging(&self, unit: usize, limit: u32) -> impl Iterator<Item = u32> {
         let closed = |block: &u32| self.states[*block as usize] == State::Closed;
-        self.blocks_of(unit).filter(move |block| closed(block) && self.nand.erases(*block) < limit)
+        self.blocks_of(unit).filter(move |block| closed(block) && self.array.erases(*block) < limit)
     }
 
     /// Closes open blocks of `unit` that have fewer erases than `limit` and were not written to for a while: one that is
@@ -63,7 +65,7 @@ impl PageMap {
     fn close_lagging(&mut self, unit: usize, limit: u32, a_while: u64) {
         for slot in self.units[unit].slots_mut() {
             let lags = |block: u32| {
-                self.nand.erases(block) < limit && self.sequence - self.changed[block as usize] >= a_while
+                self.array.erases(block) < limit && self.sequence - self.changed[block as usize] >= a_while
             };
             if let Some((block, _)) = slot.take_if(|(block, _)| lags(*block)) {
                 self.states[block as usize] = State::Closed;
@@ -74,7 +76,7 @@ impl PageMap {
     /// Notes how far units are ahead in wear, in quarters of `spread` erases a block.
     pub(super) fn find_ahead(&mut self) {
         if self.units.len() > 1 && self.levelling != Levelling::None {
-            let margin = u64::from(self.spread) * u64::from(self.nand.geometry().blocks_per_unit) / 4;
+            let margin = u64::from(self.spread) * u64::from(self.array.geometry().blocks_per_unit) / 4;
             let least = self.units.iter().map(|unit| unit.erases).min().unwrap_or(0);
             for unit in &mut self.units {
                 unit.ahead =

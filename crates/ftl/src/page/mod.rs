@@ -15,6 +15,10 @@
 //! them that has not changed for the longest (cold: they keep it from being erased) move to the most worn
 //! free block.
 //!
+//! Superblocks (`superblock`): blocks of several units are allocated, cleaned and erased as one, and pages go to a stripe of
+//! all of them before they go to the next group of units. What is said of blocks and units here holds of superblocks and
+//! of groups of units ([`superblock`]).
+//!
 //! Placement handles (`handles`): pages that the host writes with the same handle go to an open block of their own.
 //! Copies of all go to one: the handles are *initially isolated*, as NVMe's flexible data placement calls it.
 //!
@@ -29,6 +33,8 @@ mod blocks;
 mod clean;
 mod level;
 mod recover;
+mod slc;
+mod superblock;
 
 use super::free::Levelling;
 use super::settings::{LEVEL, LOGICAL, OVER_PROVISION, SPREAD, Settings};
@@ -38,9 +44,13 @@ use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_base::{Error, Result};
 use bimetal_media::nand::{Cause, Failure, Nand, Page, Tag};
-use blocks::{State, Unit};
+use blocks::{HANDLES_MAX, State, Unit};
 use clean::Moving;
+use slc::Slc;
 use std::ops::Range;
+use std::time::Duration;
+use superblock::Array;
+pub(super) use superblock::Superblock;
 
 /// Settings of the page map that a layer on top of it has, too.
 pub(super) const CLEAN: OptionSpec =
@@ -73,17 +83,42 @@ pub(super) const TIES: OptionSpec = OptionSpec::of(
     "which of equally good blocks is cleaned: the least worn, or the lowest number",
 );
 
+pub(super) const SUPERBLOCK: OptionSpec = OptionSpec::of(
+    "superblock",
+    "none|die|channel|device",
+    "none",
+    "whose blocks are written, cleaned and erased as one: those of a die's planes, of a channel, of all",
+);
+
 /// The page map's entry in the list of schemes.
 pub const SCHEME: Scheme = Scheme {
     name: "page",
     about: "page map: every logical page anywhere, greedy or cost-benefit cleaning",
-    options: &[CLEAN, STREAMS, HANDLES, RESERVE, BEGIN, TIES, LEVEL, SPREAD, OVER_PROVISION, LOGICAL],
+    options: &[
+        CLEAN,
+        STREAMS,
+        HANDLES,
+        RESERVE,
+        BEGIN,
+        TIES,
+        SUPERBLOCK,
+        slc::SLC,
+        slc::SIZE,
+        slc::IDLE,
+        LEVEL,
+        SPREAD,
+        OVER_PROVISION,
+        LOGICAL,
+    ],
     make: |nand, mut settings| {
         let map = PageMap::open(nand, &mut settings, None)?;
         settings.finish(SCHEME.options)?;
         Ok(Box::new(map))
     },
 };
+
+/// Owner of pages without contents: no logical page has it.
+const PADDING: u32 = LOST - 1;
 
 /// A map entry of a page that was never written; else the physical page + 1.
 const UNMAPPED: u32 = 0;
@@ -101,6 +136,8 @@ enum Stream {
     /// The host's, with this placement handle; from 1 on.
     Placed(u8),
     Copies,
+    /// The host's, in the SLC cache.
+    Slc,
     /// The own pages of a layer on top.
     Own,
 }
@@ -109,19 +146,21 @@ enum Stream {
 ///
 /// A layer on top of it can have pages of its own behind the host's, and be told which pages were moved.
 pub struct PageMap {
-    nand: Nand,
+    array: Array,
+    slc: Option<Slc>,
     map: Vec<u32>,
     /// Pages the host can address; the rest of `map` are a layer's own.
     host_pages: u64,
     /// Pages moved since they were last taken; nothing is noted without own pages.
     moved: Vec<u32>,
     /// Valid pages of each block.
-    valid: Vec<u16>,
+    valid: Vec<u32>,
     /// Number of the last write that changed each block; empty unless cleaning asks for it.
     changed: Vec<u64>,
     states: Vec<State>,
     units: Vec<Unit>,
-    next_unit: usize,
+    /// Whose turn it is to be written to by the host, with superblocks for each placement handle.
+    next_units: [usize; HANDLES_MAX + 1],
     next_own_unit: usize,
     /// The number of the last write.
     sequence: u64,
@@ -164,13 +203,17 @@ impl PageMap {
         let begins_short = settings.choice("begin", &[("full", false), ("short", true)])?;
         let ties_worn = settings.choice("ties", &[("worn", true), ("lowest", false)])?;
         let over_provision = settings.fraction("over-provision", 0.0..=90.0, 7.0)?;
+        let superblock = settings.choice("superblock", &Superblock::CHOICES)?;
         let logical = settings.size("logical")?;
         let streams = if one_stream { 1 } else { 2 } + usize::from(entries.is_some());
         let scheme = settings.scheme().to_string();
 
         nand.set_cause(Cause::Host);
         let asks_age = clean == Clean::CostBenefit || levelling == Levelling::Static;
-        let geometry = *nand.geometry();
+        let mut array = Array::new(nand, superblock);
+        // A layer on top has pages that are not the host's alone.
+        let slc = if entries.is_none() { Slc::open(&mut array, settings, handles)? } else { None };
+        let geometry = *array.geometry();
         let blocks = geometry.blocks() as usize;
         let mut ftl = PageMap {
             map: Vec::new(),
@@ -180,7 +223,7 @@ impl PageMap {
             changed: vec![0; if asks_age { blocks } else { 0 }],
             states: vec![State::Free; blocks],
             units: (0..geometry.units).map(|_| Unit::new(levelling)).collect(),
-            next_unit: 0,
+            next_units: [0; HANDLES_MAX + 1],
             next_own_unit: 0,
             sequence: 0,
             clean,
@@ -189,7 +232,11 @@ impl PageMap {
             one_stream,
             handles,
             reserve,
-            kept: reserve + streams + usize::from(handles - 1),
+            kept: reserve
+                + streams
+                + usize::from(handles - 1)
+                + slc.as_ref().map_or(0, |slc| slc.kept() as usize),
+            slc,
             begins_short,
             ties_worn,
             pages_per_block: geometry.pages_per_block,
@@ -198,7 +245,7 @@ impl PageMap {
             read_only: false,
             any_lost: false,
             counts: FtlCounts::default(),
-            nand,
+            array,
         };
         ftl.host_pages = ftl.logical_size(&scheme, over_provision, logical, entries)?;
         let own_pages = entries.map_or(0, |entries| ftl.host_pages.div_ceil(entries));
@@ -215,9 +262,10 @@ impl PageMap {
         asked_bytes: Option<u64>,
         entries: Option<u64>,
     ) -> Result<u64> {
-        let geometry = self.nand.geometry();
-        let pages = u64::from(self.pages_per_block);
-        let good = u64::from(self.nand.good_when_new());
+        // In blocks, since superblocks lack what is bad of them.
+        let geometry = self.array.nand().geometry();
+        let pages = u64::from(geometry.pages_per_block);
+        let good = u64::from(self.array.nand().good_when_new());
         let kept = u64::from(geometry.units) * self.kept as u64;
         let room = good.saturating_sub(kept) * pages;
         let most = entries.map_or(room, |entries| room - room.div_ceil(entries + 1));
@@ -236,7 +284,7 @@ impl PageMap {
             return Err(Error::invalid(format!(
                 "{scheme}: {} has {good} good blocks of {pages} pages: {kept} blocks are needed beside the {asked} \
                  logical pages",
-                self.nand.profile().model
+                self.array.nand().profile().model
             )));
         }
         Ok(asked.min(most))
@@ -246,8 +294,9 @@ impl PageMap {
     /// host has just filled, and of an open block it is three eighths. That is measured: with it write amplification is
     /// the same however many blocks units have (`tests/greedy.rs`).
     fn without_data(&self) -> f64 {
-        let open = self.kept - self.reserve;
-        self.reserve as f64 - 1.0 + open as f64 * 3.0 / 8.0
+        let cached = self.slc.as_ref().map_or(0, |slc| slc.kept() as usize);
+        let open = self.kept - self.reserve - cached;
+        (self.reserve + cached) as f64 - 1.0 + open as f64 * 3.0 / 8.0
     }
 
     fn entry(&self, block: u32, page: u32) -> u32 {
@@ -266,9 +315,20 @@ impl PageMap {
         (block, entry - 1 - block * self.pages_per_block)
     }
 
+    fn place_in_array(&self, entry: u32) -> (u32, u32) {
+        let (block, page) = self.place_of(entry);
+        self.array.place(block, page)
+    }
+
+    /// Reads the newest version of `page`, which lies at `place`; when that is done.
+    fn read_at(&mut self, at: Time, place: (u32, u32), page: Lpn) -> Result<Time> {
+        let place = self.array.place(place.0, place.1);
+        read_page(self.array.nand_mut(), at, place, page)
+    }
+
     fn sequence_at(&self, entry: u32) -> u64 {
         let (block, page) = self.place_of(entry);
-        match self.nand.page(block, page) {
+        match self.array.page(block, page) {
             Page::Programmed(tag) => tag.sequence,
             _ => 0,
         }
@@ -278,7 +338,10 @@ impl PageMap {
         let pages = self.host_pages;
         let found = self.map.get(page.0 as usize).filter(|_| page.0 < pages);
         found.copied().ok_or_else(|| {
-            Error::invalid(format!("page {page} is past the {pages} pages of {}", self.nand.profile().model))
+            Error::invalid(format!(
+                "page {page} is past the {pages} pages of {}",
+                self.array.nand().profile().model
+            ))
         })
     }
 
@@ -319,6 +382,9 @@ impl PageMap {
     /// Has a block open for `stream`, after cleaning if need be; whether there is one.
     fn open_block(&mut self, at: Time, unit: usize, stream: Stream) -> Result<bool> {
         let was_open = self.has_open(unit, stream);
+        if stream == Stream::Slc && !self.has_slc_room(unit) {
+            return Ok(false);
+        }
         let cleans = stream != Stream::Copies && (self.begins_short || !was_open);
         let made_room = !cleans || self.make_room(at, unit)?;
         // Cleaning may have opened a block, or filled it.
@@ -337,19 +403,23 @@ impl PageMap {
         if cleans {
             free.settle();
         }
+        self.units[unit].lacking -= self.array.lacks(block);
         self.states[block as usize] = State::Open;
-        *self.open_slot(unit, stream) = Some((block, 0));
+        if stream == Stream::Slc {
+            self.begin_cached(unit, block);
+        }
+        *self.open_slot(unit, stream) = self.array.usable_from(block, 0).map(|page| (block, page));
         Ok(true)
     }
 
     /// Takes the next `count` pages of the block open for `stream`, and closes it after its last; the first of them.
     fn take_pages(&mut self, unit: usize, stream: Stream, count: u32) -> (u32, u32) {
-        let pages = self.pages_per_block;
-        let slot = self.open_slot(unit, stream);
+        let slot = self.units[unit].slot_mut(stream, self.one_stream);
         let (block, page) = slot.expect("a block is open");
-        *slot = (page + count < pages).then_some((block, page + count));
+        *slot = self.array.usable_from(block, page + count).map(|next| (block, next));
         if slot.is_none() {
             self.states[block as usize] = State::Closed;
+            self.note_cached(unit, block);
         }
         (block, page)
     }
@@ -362,12 +432,7 @@ impl PageMap {
     }
 
     fn open_slot(&mut self, unit: usize, stream: Stream) -> &mut Option<(u32, u32)> {
-        match stream {
-            Stream::Copies if !self.one_stream => &mut self.units[unit].copies,
-            Stream::Own => &mut self.units[unit].own,
-            Stream::Placed(handle) => &mut self.units[unit].placed[usize::from(handle) - 1],
-            _ => &mut self.units[unit].host,
-        }
+        self.units[unit].slot_mut(stream, self.one_stream)
     }
 
     fn has_open(&mut self, unit: usize, stream: Stream) -> bool {
@@ -375,34 +440,39 @@ impl PageMap {
     }
 
     fn blocks_of(&self, unit: usize) -> Range<u32> {
-        let count = self.nand.geometry().blocks_per_unit;
+        let count = self.array.geometry().blocks_per_unit;
         unit as u32 * count..(unit as u32 + 1) * count
     }
 
     /// Whether a page stands for lost contents.
     fn is_lost(&self, (block, page): (u32, u32)) -> bool {
         // Looked up only once there is one at all.
-        self.any_lost && matches!(self.nand.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
+        self.any_lost
+            && matches!(self.array.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
     }
 
     /// Does what is done for `cause`.
     fn done_for<T>(&mut self, cause: Cause, work: impl FnOnce(&mut PageMap) -> T) -> T {
-        let before = self.nand.set_cause(cause);
+        let before = self.array.nand_mut().set_cause(cause);
         let done = work(self);
-        self.nand.set_cause(before);
+        self.array.nand_mut().set_cause(before);
         done
     }
 
     /// No unit has room any more.
     fn give_up(&mut self) -> Error {
         self.read_only = true;
-        worn_out(&self.nand)
+        worn_out(self.array.nand())
     }
 
     /// The unit whose turn it is. Own pages have turns of their own: often one follows each of the host's, and they
     /// would all go to the same units.
     fn turn(&mut self, stream: Stream) -> &mut usize {
-        if stream == Stream::Own { &mut self.next_own_unit } else { &mut self.next_unit }
+        match stream {
+            Stream::Own => &mut self.next_own_unit,
+            Stream::Placed(handle) if self.array.width() > 1 => &mut self.next_units[usize::from(handle)],
+            _ => &mut self.next_units[0],
+        }
     }
 
     fn take_turn(&mut self, stream: Stream) -> usize {
@@ -416,7 +486,7 @@ impl PageMap {
     /// The next page to program for `stream`, of whichever unit is next and has room. A unit ahead in wear misses
     /// every fourth turn, one further ahead more of them, up to all that others have room for: with less that is valid
     /// in it, it needs less cleaning.
-    fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<(usize, (u32, u32))> {
+    fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<Option<(usize, (u32, u32))>> {
         for _ in 1..self.units.len() {
             let next = *self.turn(stream);
             if !self.units[next].misses_its_turn() {
@@ -427,10 +497,81 @@ impl PageMap {
         for _ in 0..self.units.len() {
             let unit = self.take_turn(stream);
             if let Some(next) = self.next_page(at, unit, stream)? {
-                return Ok((unit, next));
+                if self.is_mid_stripe(unit, stream, next) {
+                    *self.turn(stream) = unit;
+                }
+                return Ok(Some((unit, next)));
             }
         }
-        Err(self.give_up())
+        Ok(None)
+    }
+}
+
+/// Stripes of superblocks.
+impl PageMap {
+    /// Whether what is open for `stream` goes on in the stripe of the page that was just taken: then it is written next.
+    fn is_mid_stripe(&mut self, unit: usize, stream: Stream, (block, page): (u32, u32)) -> bool {
+        if self.array.stripe() == 1 {
+            return false;
+        }
+        let open = *self.open_slot(unit, stream);
+        let of_stripe = |page| self.array.stripe_of(block, page);
+        open.is_some_and(|(open, next)| open == block && of_stripe(next) == of_stripe(page))
+    }
+
+    /// Pages that the next ones of a placement handle fill a stripe with.
+    fn left_of_stripe(&mut self, handle: u8) -> u32 {
+        if self.array.stripe() == 1 {
+            return 1;
+        }
+        let stream = self.host_stream(handle);
+        let unit = *self.turn(stream);
+        match *self.open_slot(unit, stream) {
+            Some((block, page)) => self.array.left_in_stripe(block, page).max(1),
+            None if stream == Stream::Slc => self.array.width(),
+            None => self.array.stripe(),
+        }
+    }
+
+    /// Programs what is left of a stripe of word lines from a page on, if some of it was, with pages without contents.
+    fn pad_stripe(&mut self, at: Time, unit: usize, (block, next): (u32, u32)) -> Result<()> {
+        let (stripe, width) = (self.array.stripe(), self.array.width());
+        if stripe == width || self.array.is_slc(block) || next.is_multiple_of(stripe) {
+            return Ok(());
+        }
+        let end = next.next_multiple_of(stripe);
+        // Before anything is programmed: what is moved out of a block that fails goes behind it.
+        if self.units[unit].leave_out(block, |open| self.array.usable_from(block, open.max(end))) {
+            self.states[block as usize] = State::Closed;
+        }
+        let tag = Tag { owner: PADDING, sequence: version(self.sequence) };
+        for page in next..end {
+            if !self.array.is_usable((block, page)) {
+                continue;
+            }
+            match self.array.program(at, (block, page), tag, &[]) {
+                Ok(_) => {}
+                Err(Failure::Program) => self.retire(at, unit, (block, page))?,
+                Err(failure) => return Err(error_of(self.array.nand(), failure, Lpn(0))),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of all that the host's pages go to.
+    fn pad_host(&mut self, at: Time) -> Result<()> {
+        if self.array.stripe() == self.array.width() {
+            return Ok(());
+        }
+        for unit in 0..self.units.len() {
+            for handle in 0..self.handles {
+                let stream = self.stream_of(handle);
+                if let Some(next) = *self.open_slot(unit, stream) {
+                    self.done_for(Cause::Padding, |map| map.pad_stripe(at, unit, next))?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -443,16 +584,16 @@ impl PageMap {
 
     /// The place an entry stands for.
     pub(super) fn place_at(&self, entry: u32) -> Option<(u32, u32)> {
-        (entry != UNMAPPED).then(|| self.place_of(entry))
+        (entry != UNMAPPED).then(|| self.place_in_array(entry))
     }
 
     /// Reads an own page that was written.
     pub(super) fn read_own(&mut self, at: Time, page: u32) -> Result<Time> {
         let place = self.place_of(self.map[page as usize]);
         if self.is_lost(place) {
-            return Err(error_of(&self.nand, Failure::Unreadable, Lpn(page.into())));
+            return Err(error_of(self.array.nand(), Failure::Unreadable, Lpn(page.into())));
         }
-        self.done_for(Cause::Map, |map| read_page(&mut map.nand, at, place, Lpn(page.into())))
+        self.done_for(Cause::Map, |map| map.read_at(at, place, Lpn(page.into())))
     }
 
     /// Writes an own page. Its tag has the number of the last write, since it counts as none.
@@ -469,20 +610,44 @@ impl PageMap {
     /// Programs the next version of a page.
     fn append(&mut self, at: Time, stream: Stream, tag: Tag, data: &[u8]) -> Result<Time> {
         loop {
-            let (unit, (block, number)) = self.next_page_of_any(at, stream)?;
-            match self.nand.program(at, block, number, tag, data) {
+            let found = match self.next_page_of_any(at, stream)? {
+                None if stream == Stream::Slc => self.next_page_of_any(at, Stream::Host)?,
+                found => found,
+            };
+            let Some((unit, (block, number))) = found else { return Err(self.give_up()) };
+            match self.array.program(at, (block, number), tag, data) {
                 Ok(done) => {
                     self.point(tag.owner, block, number);
                     return Ok(done);
                 }
-                Err(Failure::Program) => self.retire(at, unit, block)?,
-                Err(failure) => return Err(error_of(&self.nand, failure, Lpn(tag.owner.into()))),
+                Err(Failure::Program) => self.retire(at, unit, (block, number))?,
+                Err(failure) => return Err(error_of(self.array.nand(), failure, Lpn(tag.owner.into()))),
             }
         }
     }
 }
 
 impl Ftl for PageMap {
+    fn stripe_pages(&self) -> u32 {
+        self.array.stripe()
+    }
+
+    fn pad(&mut self, at: Time) -> Result<()> {
+        self.pad_host(at)
+    }
+
+    fn idle_after(&self) -> Option<Duration> {
+        self.slc.as_ref().map(Slc::idle_after)
+    }
+
+    fn work_when_idle(&mut self, at: Time) -> Result<bool> {
+        self.fold_all(at)
+    }
+
+    fn next_stripe(&mut self, handle: u8) -> u32 {
+        self.left_of_stripe(handle)
+    }
+
     fn handles(&self) -> u8 {
         self.handles
     }
@@ -493,7 +658,7 @@ impl Ftl for PageMap {
 
     fn find(&self, page: Lpn) -> Option<(u32, u32)> {
         let entry = self.look_up(page).unwrap_or(UNMAPPED);
-        (entry != UNMAPPED).then(|| self.place_of(entry))
+        self.place_at(entry)
     }
 
     fn read(&mut self, at: Time, page: Lpn) -> Result<Found> {
@@ -504,10 +669,10 @@ impl Ftl for PageMap {
         }
         let place = self.place_of(entry);
         if self.is_lost(place) {
-            return Err(error_of(&self.nand, Failure::Unreadable, page));
+            return Err(error_of(self.array.nand(), Failure::Unreadable, page));
         }
-        let at = read_page(&mut self.nand, at, place, page)?;
-        Ok(Found { at, place: Some(place) })
+        let at = self.read_at(at, place, page)?;
+        Ok(Found { at, place: Some(self.array.place(place.0, place.1)) })
     }
 
     fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time> {
@@ -517,10 +682,11 @@ impl Ftl for PageMap {
     fn write_placed(&mut self, at: Time, page: Lpn, data: &[u8], handle: u8) -> Result<Time> {
         self.look_up(page)?;
         if self.read_only {
-            return Err(worn_out(&self.nand));
+            return Err(worn_out(self.array.nand()));
         }
         let tag = Tag { owner: page.0 as u32, sequence: version(self.sequence + 1) };
-        let done = self.append(at, self.stream_of(handle), tag, data)?;
+        let stream = self.host_stream(handle);
+        let done = self.append(at, stream, tag, data)?;
         self.sequence += 1;
         self.counts.host_writes += 1;
         Ok(done)
@@ -543,14 +709,14 @@ impl Ftl for PageMap {
     }
 
     fn nand(&self) -> &Nand {
-        &self.nand
+        self.array.nand()
     }
 
     fn nand_mut(&mut self) -> &mut Nand {
-        &mut self.nand
+        self.array.nand_mut()
     }
 
     fn into_nand(self: Box<Self>) -> Nand {
-        self.nand
+        self.array.into_nand()
     }
 }

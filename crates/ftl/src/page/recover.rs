@@ -10,15 +10,21 @@ use bimetal_media::nand::Page;
 impl PageMap {
     /// Reads all tags and makes the map of them.
     pub(super) fn find_pages(&mut self) -> Result<()> {
-        if !self.nand.is_new() {
-            if !self.nand.keeps_sequences() {
+        if !self.array.nand().is_new() {
+            if !self.array.nand().keeps_sequences() {
                 return Err(Error::unsupported(
                     "opening a used array without sequence numbers",
                     "make it with them",
                 ));
             }
-            for block in 0..self.states.len() as u32 {
-                self.find_in_block(block)?;
+            // Of a superblock that was being erased the copies count that were made of it: they leave it with nothing
+            // valid, and so the room to go on.
+            for half_erased in [false, true] {
+                for block in 0..self.states.len() as u32 {
+                    if self.array.is_half_erased(block) == half_erased {
+                        self.find_in_block(block, half_erased)?;
+                    }
+                }
             }
         }
         let lost =
@@ -28,13 +34,21 @@ impl PageMap {
         Ok(())
     }
 
-    fn find_in_block(&mut self, block: u32) -> Result<()> {
-        for page in 0..self.pages_per_block {
-            let read = self.nand.read_spare(Time::ZERO, block, page);
-            let (found, _) = read.map_err(|failure| error_of(&self.nand, failure, Lpn(0)))?;
+    fn find_in_block(&mut self, block: u32, half_erased: bool) -> Result<()> {
+        (0..self.array.width()).try_for_each(|lane| self.find_in_member(block, lane, half_erased))
+    }
+
+    /// The same in one member of a superblock.
+    fn find_in_member(&mut self, block: u32, lane: u32, half_erased: bool) -> Result<()> {
+        for page in self.array.pages_beside(lane) {
+            let (member, number) = self.array.place(block, page);
+            let read = self.array.nand_mut().read_spare(Time::ZERO, member, number);
+            let (found, _) = read.map_err(|failure| error_of(self.array.nand(), failure, Lpn(0)))?;
             let tag = match found {
                 Page::Programmed(tag) => tag,
                 Page::Torn => continue,
+                // Word lines may have been left out before pages that are programmed.
+                Page::Erased if number < self.array.nand().next_page(member) => continue,
                 // Pages are programmed one after the other: the rest is erased, too.
                 Page::Erased => break,
             };
@@ -46,6 +60,9 @@ impl PageMap {
                 None => continue,
                 Some(UNMAPPED) => {}
                 Some(other) if !newer(tag.sequence, self.sequence_at(other)) => continue,
+                Some(other) if half_erased && write_of(tag.sequence) == write_of(self.sequence_at(other)) => {
+                    continue;
+                }
                 Some(other) => {
                     let block = self.block_of(other) as usize;
                     self.valid[block] -= 1;
@@ -61,24 +78,32 @@ impl PageMap {
     /// Sorts the blocks into free, open and closed by what was found in them.
     fn sort_blocks(&mut self) {
         for block in 0..self.states.len() as u32 {
-            let unit = self.nand.geometry().unit_of(block) as usize;
-            let erases = self.nand.erases(block);
+            let unit = self.array.geometry().unit_of(block) as usize;
+            let erases = self.array.erases(block);
             self.units[unit].erases += u64::from(erases);
             self.units[unit].most = self.units[unit].most.max(erases);
-            let used = self.nand.next_page(block) > 0 || self.nand.page(block, 0) != Page::Erased;
-            self.states[block as usize] = match (self.nand.is_bad(block), used) {
+            let used = self.array.is_used(block);
+            self.states[block as usize] = match (self.array.is_bad(block), used) {
                 (true, _) => State::Bad,
                 (false, true) => State::Closed,
                 (false, false) => {
-                    self.units[unit].free.give(block, self.nand.erases(block));
+                    self.array.use_as_slc(block, false);
+                    self.units[unit].free.give(block, self.array.erases(block));
+                    self.units[unit].lacking += self.array.lacks(block);
                     State::Free
                 }
             };
             // Go on where it was left, with what has the most room for copies. What holds nothing valid is
             // better erased.
-            let next = self.nand.next_page(block);
-            let partly = self.valid[block as usize] > 0 && next < self.pages_per_block;
-            if self.states[block as usize] == State::Closed && partly {
+            if self.states[block as usize] == State::Closed && self.find_cached(unit, block) {
+                continue;
+            }
+            // What was left of a word line cannot be programmed any more.
+            let (next, stripe) = (self.array.next_page(block), self.array.stripe());
+            let next = if stripe > self.array.width() { next.next_multiple_of(stripe) } else { next };
+            let next = self.array.usable_from(block, next);
+            let next = next.filter(|_| self.valid[block as usize] > 0 && !self.array.is_torn(block));
+            if let Some(next) = next.filter(|_| self.states[block as usize] == State::Closed) {
                 if let Some(closed) = self.units[unit].reopen(block, next, self.one_stream) {
                     self.states[closed as usize] = State::Closed;
                 }

@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 /// Sectors of one page, by bit. A page has at most 128 (64 KiB of 512 bytes).
 pub(super) type Sectors = u128;
 
+/// Queues of whole pages: one for each placement handle there can be.
+pub(super) const QUEUES: usize = 8;
+
 /// A page of which some sectors, or all, wait.
 #[derive(Default)]
 pub(super) struct Partial {
@@ -17,6 +20,8 @@ pub(super) struct Partial {
     pub handle: u8,
     /// A whole page of bytes, of which those sectors count; empty where no bytes are kept.
     pub bytes: Vec<u8>,
+    /// All of it is here: the queue of whole pages that it is in.
+    whole_in: Option<u8>,
 }
 
 /// The memory.
@@ -25,8 +30,10 @@ pub(super) struct Cache {
     waiting: FxHashMap<u64, Partial>,
     /// Pages that wait, oldest first; those that no longer do are skipped.
     order: VecDeque<u64>,
-    /// Those of them that are whole, in the order in which they became so.
-    whole: VecDeque<u64>,
+    /// Those of them that are whole, in the order in which they became so; what is written in stripes by placement handle.
+    whole: [VecDeque<u64>; QUEUES],
+    /// How many those are.
+    whole_pages: [usize; QUEUES],
     /// Programs under way, by their tokens.
     under_way: FxHashMap<u64, Program>,
     /// The latest program of a page under way.
@@ -55,22 +62,35 @@ impl Cache {
         self.waiting.get(&page)
     }
 
-    /// Notes that all of a page that waits is here.
-    pub fn completed(&mut self, page: u64) {
-        self.whole.push_back(page);
+    /// Notes that all of a page that waits is here, in a queue of whole pages.
+    pub fn completed(&mut self, page: u64, queue: u8) {
+        let queue = queue.min(QUEUES as u8 - 1);
+        if let Some(partial) = self.waiting.get_mut(&page).filter(|partial| partial.whole_in.is_none()) {
+            partial.whole_in = Some(queue);
+            self.whole[usize::from(queue)].push_back(page);
+            self.whole_pages[usize::from(queue)] += 1;
+        }
     }
 
-    /// The whole page that has waited the longest.
-    pub fn oldest_whole(&mut self) -> Option<u64> {
-        first_of(&mut self.whole, &self.waiting)
+    /// The whole page that has waited the longest in a queue.
+    pub fn oldest_whole(&mut self, queue: u8) -> Option<u64> {
+        first_of(&mut self.whole[usize::from(queue)], &self.waiting)
+    }
+
+    /// Whole pages that wait in a queue.
+    pub fn whole_pages(&self, queue: u8) -> usize {
+        self.whole_pages[usize::from(queue)]
     }
 
     /// Takes out what waits of `page`.
     pub fn take(&mut self, page: u64) -> Option<Partial> {
         let taken = self.waiting.remove(&page);
+        if let Some(queue) = taken.as_ref().and_then(|taken| taken.whole_in) {
+            self.whole_pages[usize::from(queue)] -= 1;
+        }
         if self.waiting.is_empty() {
             self.order.clear();
-            self.whole.clear();
+            self.whole.iter_mut().for_each(VecDeque::clear);
         }
         taken
     }
@@ -81,11 +101,12 @@ impl Cache {
     }
 
     /// Puts back what was just taken and could not be programmed, behind all else.
-    pub fn put_back(&mut self, page: u64, partial: Partial, is_whole: bool) {
-        self.waiting.insert(page, partial);
+    pub fn put_back(&mut self, page: u64, partial: Partial) {
+        let queue = partial.whole_in;
+        self.waiting.insert(page, Partial { whole_in: None, ..partial });
         self.order.push_back(page);
-        if is_whole {
-            self.whole.push_back(page);
+        if let Some(queue) = queue {
+            self.completed(page, queue);
         }
     }
 

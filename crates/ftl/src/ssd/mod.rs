@@ -168,6 +168,7 @@ impl Ssd {
         let model = Model {
             flash: Scheduled::new(ftl),
             cache: Cache::default(),
+            deferred: Vec::new(),
             bus: Lane::default(),
             begins: Lane::default(),
             under_way: UnderWay::default(),
@@ -251,6 +252,10 @@ impl BlockDevice for Ssd {
     }
 }
 
+/// Stripes that are handed to each unit before its first is programmed, on average: they go to units in turn, and with fewer
+/// of them a unit that has copies to make has others wait, as they get none before it.
+const STRIPES_AHEAD: usize = 8;
+
 /// How far a request got when it was submitted.
 enum Served {
     /// It is done then.
@@ -272,8 +277,13 @@ struct Model {
     cache: Cache,
     cache_pages: usize,
     /// So many programs are under way at most, unless somebody waits for them: one for each unit of the flash, and another
-    /// one where planes work together, since a program that has begun takes no more along.
+    /// one where planes work together, since a program that has begun takes no more along; stripes that go to the units in
+    /// turn are [more](STRIPES_AHEAD).
     programs_most: usize,
+    /// Pages are programmed in stripes: several together, handed over at once.
+    in_stripes: bool,
+    /// Pages that the layer was given and whose operations were not handed over yet, with the places of these.
+    deferred: Vec<(u64, Time)>,
     bus: Lane,
     bus_ns_per_byte: f64,
     command: Duration,
@@ -331,9 +341,19 @@ impl Model {
         let together = part.planes_together;
         let settings = format!("logical={size_bytes}:{}", profile.settings);
         let nand = Nand::new(part, seed, true, payload);
+        let units = nand.geometry().units as usize;
+        let flash = Scheduled::new(super::open(&profile.ftl, nand, &settings)?);
+        let in_stripes = flash.ftl().stripe_pages() > 1;
+        let of_unit = match (in_stripes, together) {
+            (true, _) => STRIPES_AHEAD * flash.ftl().nand().profile().word_line_pages() as usize,
+            (false, true) => 2,
+            (false, false) => 1,
+        };
         Ok(Model {
-            programs_most: nand.geometry().units as usize * if together { 2 } else { 1 },
-            flash: Scheduled::new(super::open(&profile.ftl, nand, &settings)?),
+            programs_most: units * of_unit,
+            in_stripes,
+            deferred: Vec::new(),
+            flash,
             scheme: profile.ftl.clone(),
             settings,
             lacks,
@@ -440,11 +460,15 @@ impl Model {
         let arrived = self.transfer(ready, len);
         let now = durable && !self.lazy_flush;
         let mut programs = Tokens::new();
-        for piece in self.pieces(offset, len) {
+        let written = self.pieces(offset, len).try_for_each(|piece| {
             let part = bytes.get(piece.in_request..piece.in_request + piece.len).unwrap_or_default();
             let program = self.write_piece(arrived, &piece, (part, data.handle()), now)?;
             programs.extend(program.filter(|_| now));
-        }
+            Ok(())
+        });
+        let padded = if now { self.flash.ftl_mut().pad(Time::ZERO) } else { Ok(()) };
+        programs.extend(self.issue_deferred(arrived));
+        written.and(padded)?;
         self.destage(arrived)?;
         let excess = self.excess();
         let needs = excess.saturating_sub(self.owed);
@@ -468,8 +492,11 @@ impl Model {
 
     /// Has whole pages programmed, and if memory is too full what has waited the longest, as far as units are free.
     fn destage(&mut self, at: Time) -> Result<()> {
+        if self.in_stripes {
+            return self.destage_stripes(at);
+        }
         while self.cache.programs() < self.programs_most {
-            let oldest = match self.cache.oldest_whole() {
+            let oldest = match self.cache.oldest_whole(0) {
                 None if self.excess() > 0 => self.cache.oldest(),
                 whole => whole,
             };
@@ -477,6 +504,51 @@ impl Model {
             self.complete(at, page)?;
         }
         Ok(())
+    }
+
+    /// The same in stripes: whole pages wait until there are enough of them to fill one, or memory is too full.
+    fn destage_stripes(&mut self, at: Time) -> Result<()> {
+        while self.cache.programs() < self.programs_most {
+            let fills = |model: &mut Model, queue: &u8| {
+                model.cache.whole_pages(*queue) >= model.flash.ftl_mut().next_stripe(*queue) as usize
+            };
+            let queue = (0..self.flash.ftl().handles()).find(|queue| fills(self, queue));
+            let destaged = match queue {
+                Some(queue) => self.destage_stripe(at, queue, false),
+                None if self.excess() > 0 => self.destage_stripe(at, 0, true),
+                None => break,
+            };
+            let padded = if queue.is_none() { self.flash.ftl_mut().pad(Time::ZERO) } else { Ok(()) };
+            let handed_over = self.issue_deferred(at).len();
+            destaged.and(padded)?;
+            if handed_over == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Programs as many pages as fill a stripe, whole ones of a queue; if memory is `full`, what has waited the longest.
+    fn destage_stripe(&mut self, at: Time, queue: u8, full: bool) -> Result<()> {
+        for _ in 0..self.flash.ftl_mut().next_stripe(queue) {
+            let page = if full { self.cache.oldest() } else { self.cache.oldest_whole(queue) };
+            let Some(page) = page else { break };
+            self.complete(at, page)?;
+        }
+        Ok(())
+    }
+
+    /// Hands over the operations of pages that the layer was given, all at once; their tokens.
+    fn issue_deferred(&mut self, at: Time) -> Tokens {
+        if self.deferred.is_empty() {
+            return Tokens::new();
+        }
+        let deferred = std::mem::take(&mut self.deferred);
+        let tokens = self.flash.issue_all(at, deferred.iter().map(|(_, place)| *place));
+        for ((page, _), token) in deferred.iter().zip(&tokens) {
+            self.cache.begin_program(*page, *token);
+        }
+        tokens.into()
     }
 
     /// A program has ended: memory has room for what waits.
@@ -530,7 +602,7 @@ impl Model {
     /// of the program.
     fn write_piece(&mut self, at: Time, piece: &Piece, data: (&[u8], u8), now: bool) -> Result<Option<u64>> {
         let whole = self.whole_page();
-        let idle = self.cache.programs() < self.programs_most;
+        let idle = self.cache.programs() < self.programs_most && !self.in_stripes;
         if piece.sectors == whole && (idle || now) {
             self.forget(piece.page);
             return self.program(at, piece.page, data, Time::ZERO);
@@ -550,7 +622,7 @@ impl Model {
             return self.complete(at, piece.page);
         }
         if is_whole && had != whole {
-            self.cache.completed(piece.page);
+            self.cache.completed(piece.page, if self.in_stripes { handle } else { 0 });
         }
         Ok(None)
     }
@@ -564,6 +636,12 @@ impl Model {
         after: Time,
     ) -> Result<Option<u64>> {
         let done = self.flash.ftl_mut().write_placed(after, Lpn(page), bytes, handle);
+        if let Ok(place) = done
+            && self.in_stripes
+        {
+            self.deferred.push((page, place));
+            return Ok(None);
+        }
         let token = self.flash.issue(at, *done.as_ref().unwrap_or(&Time::ZERO));
         done?;
         if let Some(token) = token {
@@ -585,8 +663,7 @@ impl Model {
         let Some(waiting) = self.cache.take(page) else { return Ok(None) };
         let token = self.complete_with(at, page, &waiting);
         if matches!(&token, Err(error) if !matches!(error, Error::Corrupt { .. })) {
-            let is_whole = waiting.have == self.whole_page();
-            self.cache.put_back(page, waiting, is_whole);
+            self.cache.put_back(page, waiting);
         }
         token
     }
@@ -678,9 +755,13 @@ impl Model {
 
     /// Has all that waits programmed, and gives the number that is done with the last program.
     fn write_back(&mut self, ready: Time) -> Result<Served> {
-        while let Some(page) = self.cache.oldest() {
-            self.complete(ready, page)?;
+        let mut written = Ok(());
+        while let Some(page) = self.cache.oldest().filter(|_| written.is_ok()) {
+            written = self.complete(ready, page).map(drop);
         }
+        let padded = self.flash.ftl_mut().pad(Time::ZERO);
+        self.issue_deferred(ready);
+        written.and(padded)?;
         self.give_room(ready);
         if self.cache.programs() == 0 {
             return Ok(Served::Done(ready));

@@ -16,6 +16,7 @@
 //!   are fewer units instead.
 
 use super::SsdProfile;
+use crate::page::Superblock;
 use crate::{open, theory};
 use bimetal_base::Result;
 use bimetal_media::nand::{Nand, NandProfile, Payload};
@@ -43,7 +44,7 @@ pub(super) fn fitted(
     size_bytes: u64,
     seed: u64,
 ) -> Result<NandProfile> {
-    let fit = Fit { profile, whole_pages: whole.pages, size_bytes, seed };
+    let fit = Fit { profile, whole: &whole, size_bytes, seed };
     let mut part = fit.of_blocks(&whole, UNIT_BLOCKS[0])?;
     if !fit.over_provision_decides(&part) {
         part = fit.of_blocks(&whole, UNIT_BLOCKS[1])?;
@@ -56,8 +57,7 @@ pub(super) fn fitted(
 /// What a part is to fit.
 struct Fit<'a> {
     profile: &'a SsdProfile,
-    /// Pages of a block of the whole part.
-    whole_pages: u32,
+    whole: &'a NandProfile,
     size_bytes: u64,
     seed: u64,
 }
@@ -104,10 +104,10 @@ impl Fit<'_> {
             // The host's share of it changes with the pages of a block.
             let of_pages = |pages: u32| {
                 let of_all = f64::from(pages) / f64::from(part.pages);
-                has * of_all * self.host_share(pages) / self.host_share(part.pages)
+                has * of_all * self.host_share(&part, pages) / self.host_share(&part, part.pages)
             };
             let enough = (1..=part.pages).rev().take_while(|pages| of_pages(*pages) >= size).last();
-            let pages = enough.unwrap_or(part.pages);
+            let pages = enough.unwrap_or(part.pages).next_multiple_of(part.word_line_pages());
             let excess = (of_pages(pages) / size - 1.0).max(CLOSE);
             (excess, NandProfile { blocks, pages, ..part.clone() })
         };
@@ -130,15 +130,15 @@ impl Fit<'_> {
 
     /// What the layer leaves to the host of a part.
     fn host_bytes(&self, part: &NandProfile) -> Result<u64> {
-        let Some(percent) = self.over_provision(part.pages) else {
+        let Some(percent) = self.over_provision(part, part.pages) else {
             return self.asked(part, &self.profile.settings);
         };
         self.asked(part, &format!("{OVER_PROVISION}={percent}:{}", self.other_settings()))
     }
 
     /// The part of the flash, but for what the layer keeps, that the host sees where blocks have so many pages.
-    fn host_share(&self, pages: u32) -> f64 {
-        1.0 - self.over_provision(pages).unwrap_or(0.0) / 100.0
+    fn host_share(&self, part: &NandProfile, pages: u32) -> f64 {
+        1.0 - self.over_provision(part, pages).unwrap_or(0.0) / 100.0
     }
 
     /// The same with these settings.
@@ -147,15 +147,20 @@ impl Fit<'_> {
         open(&self.profile.ftl, nand, settings).map(|ftl| ftl.logical_pages() * part.page)
     }
 
-    /// Percent of a part with blocks of so many pages; none if what is set is no number: the layer refuses it.
-    fn over_provision(&self, pages: u32) -> Option<f64> {
+    /// Percent of a part like this one with blocks of so many pages; none if what is set is no number: the layer refuses it.
+    fn over_provision(&self, part: &NandProfile, pages: u32) -> Option<f64> {
         let set = self.profile.settings.split(':').find(|setting| is_over_provision(setting));
         let percent = match set {
             None => self.profile.over_provision_percent,
             Some(set) => set.split_once('=')?.1.trim().parse().ok()?,
         };
         match self.is_page_map() && (0.0..=90.0).contains(&percent) {
-            true => Some(theory::same_amplification(percent, self.whole_pages, pages)),
+            true => {
+                // What is cleaned as one.
+                let superblock = Superblock::of_settings(&self.profile.settings);
+                let whole_pages = self.whole.pages * superblock.width(self.whole);
+                Some(theory::same_amplification(percent, whole_pages, pages * superblock.width(part)))
+            }
             false => Some(percent),
         }
     }
@@ -187,7 +192,7 @@ mod tests {
         for (size, units) in [(GIB / 2, 16), (GIB, 32), (4 * GIB, 128), (8 * GIB, 128)] {
             let profile = profile_of("level=static");
             let part = fitted(whole.clone(), &profile, size, 1).unwrap();
-            let fit = Fit { profile: &profile, whole_pages: whole.pages, size_bytes: size, seed: 1 };
+            let fit = Fit { profile: &profile, whole: &whole, size_bytes: size, seed: 1 };
             let has = fit.host_bytes(&part).unwrap();
             assert!(has >= size && has as f64 <= size as f64 * 1.002, "{size}: {has}");
             assert_eq!((part.channels, part.geometry().units), (8, units), "{size}");

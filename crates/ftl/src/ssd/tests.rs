@@ -205,6 +205,127 @@ fn a_full_cache_is_written_by_all_units_at_once() {
     assert!((0.95..1.01).contains(&(whole / programs_a_second)), "{whole:.0} of {programs_a_second:.0}");
 }
 
+/// An SSD on one die of four planes that work together, 64 pages of memory.
+fn four_planes(superblock: &str) -> Ssd {
+    let mut part: NandProfile = profile::load("slc-2k").unwrap();
+    (part.planes, part.planes_together, part.copy_back) = (4, true, false);
+    part.ordering = Ordering::Background;
+    let profile = profile_of(|profile| {
+        profile.settings = format!("superblock={superblock}");
+        profile.write_cache = 64 * 2048;
+    });
+    Ssd::of_part(&profile, part.ideal(), Data::Nowhere(16 << 20), 1).unwrap()
+}
+
+#[test]
+fn whole_stripes_are_programmed_by_one_command_each() {
+    let ssd = four_planes("die");
+    for page in 0..3 {
+        write(&ssd, 0, page * 2048, 2048, false);
+    }
+    assert_eq!(ssd.report().nand.programs, 0, "three pages wait for the fourth");
+    let arrived = write(&ssd, 100_000, 3 * 2048, 2048, false);
+    // Four pages over the bus, and all planes program at once.
+    assert_eq!(flush(&ssd, arrived), arrived + 4 * PAGE + 200_000);
+    let (flushed, before) = (arrived + 4 * PAGE + 200_000, ssd.report());
+    let last = write(&ssd, flushed, 1 << 20, 64 * 2048, false);
+    let done = flush(&ssd, last);
+    let report = ssd.report();
+    let commands = report.schedule.since(&before.schedule).multi_plane;
+    assert_eq!((report.nand.programs, commands), (68, 16));
+    assert_eq!(done, last + 16 * (4 * PAGE + 200_000));
+}
+
+#[test]
+fn stripes_of_copies_are_read_and_then_programmed_as_whole() {
+    // A full device, written at random: nearly all commands take all planes along.
+    let share = |superblock: &str| {
+        let ssd = four_planes(superblock);
+        let pages = (16 << 20) / 2048;
+        let mut random = Random::new(1, "pages");
+        let (filled, _) = keep_busy(&ssd, (0, 16), pages, write_of_page);
+        let before = ssd.report();
+        let (done, _) = keep_busy(&ssd, (filled, 16), 2 * pages, |_| write_of_page(random.below(pages)));
+        let report = ssd.report();
+        let programs = report.nand.since(&before.nand).programs;
+        assert!(report.nand.copies > pages, "{report:?}");
+        (programs, done - filled)
+    };
+    let ((striped, striped_ns), (apart, apart_ns)) = (share("die"), share("none"));
+    let a_page = |(programs, ns): (u64, u64)| ns as f64 / programs as f64;
+    // Four pages over the bus and a program are 102.8 us a page; a copy is read before, by planes that were not asked for
+    // equally many.
+    let (striped, apart) = (a_page((striped, striped_ns)), a_page((apart, apart_ns)));
+    assert!(striped < 200_000.0 && striped < apart, "{striped:.0} ns a page in stripes, {apart:.0} apart");
+}
+
+/// A write of one page of 2 KiB.
+fn write_of_page(page: u64) -> Request {
+    Request::Write { offset: page * 2048, data: Gather::absent(2048), durable: false }
+}
+
+/// An SSD on one plane of a part with three bits a cell, programmed in one shot, and 30 pages of memory.
+fn three_bits(settings: &str) -> Ssd {
+    let mut part: NandProfile = profile::load("slc-2k").unwrap();
+    (part.cell_bits, part.one_shot, part.pages, part.copy_back) = (3, true, 96, false);
+    (part.slc_read_us, part.slc_program_us) = (Some(5.0), Some(50.0));
+    part.ordering = Ordering::Background;
+    let profile = profile_of(|profile| {
+        profile.settings = settings.into();
+        profile.write_cache = 30 * 2048;
+    });
+    Ssd::of_part(&profile, part.ideal(), Data::Nowhere(4 << 20), 1).unwrap()
+}
+
+#[test]
+fn a_word_line_is_programmed_in_one_shot() {
+    let ssd = three_bits("");
+    let last = write(&ssd, 0, 0, 6 * 2048, false);
+    assert_eq!(flush(&ssd, last), last + 2 * (3 * PAGE + 200_000));
+    // A page alone has its word line completed.
+    let done = write(&ssd, 10_000_000, 0, 2048, true);
+    assert_eq!(done, 10_012_048 + 3 * PAGE + 200_000);
+    let Report { work, nand, .. } = ssd.report();
+    assert_eq!((work.host.programs, work.padding.programs, nand.programs), (7, 2, 9));
+    assert_eq!(read(&ssd, 20_000_000, 0, 2048), 20_010_000 + READ + 2048);
+}
+
+#[test]
+fn a_long_write_is_fast_until_the_cache_is_full_and_again_when_it_was_folded() {
+    // 512 KiB: eight blocks of 32 pages.
+    let ssd = three_bits("slc=static:slc-size=512KiB");
+    let pages = |from: u64, at: u64| {
+        let mut at = at;
+        let mut took = Vec::new();
+        for page in from..from + 512 {
+            let begun = at;
+            at = write(&ssd, at, page * 2048, 2048, false);
+            took.push(at - begun);
+        }
+        (at, took)
+    };
+    let mean = |took: &[u64]| took.iter().sum::<u64>() / took.len() as u64;
+    let (at, took) = pages(0, 0);
+    let at = flush(&ssd, at);
+    // 256 pages and what memory holds are taken at the cache's speed, 102.8 us a page, the others at a third of a word line's,
+    // 119.5 us: the bus is most of both here.
+    let (fast, slow) = (mean(&took[60..200]), mean(&took[320..500]));
+    let (slc, tlc) = (PAGE + 50_000, (3 * PAGE + 200_000) / 3);
+    assert!(fast.abs_diff(slc) * 50 < slc, "{fast} ns a page, {slc} expected");
+    assert!(slow.abs_diff(tlc) * 50 < tlc, "{slow} ns a page, {tlc} expected");
+    let work = ssd.report().work;
+    assert_eq!((work.host.programs, work.folding.programs), (512, 0));
+    // An instant without work is too short, a second is enough; the next write meets an empty cache.
+    ssd.next_done(Time(at + 9_000_000));
+    assert_eq!(ssd.report().work.folding.copies, 0);
+    ssd.next_done(Time(at + 1_000_000_000));
+    let Report { work, ftl, .. } = ssd.report();
+    assert_eq!((work.folding.copies, work.folding.erases), (256, 8));
+    assert_eq!((ftl.host_writes, work.cleaning.copies), (512, 0));
+    let (_, again) = pages(1024, at + 1_000_000_000);
+    assert!(mean(&again[60..200]).abs_diff(slc) * 50 < slc, "{} ns a page", mean(&again[60..200]));
+}
+
 #[test]
 fn what_is_written_again_while_it_waits_is_programmed_once() {
     let ssd = ssd(|_| ());

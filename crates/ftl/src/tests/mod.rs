@@ -1,9 +1,11 @@
 //! What holds for every scheme: each page reads as its last acknowledged version, whatever the stream, the
 //! geometry and the power do; no block is erased beyond its endurance; wear stays level.
 
+mod cells;
 mod counts;
 mod faults;
 mod greedy;
+mod superblocks;
 
 use super::*;
 use bimetal_base::random::Random;
@@ -143,6 +145,9 @@ fn variants(name: &str) -> &'static [&'static str] {
             "over-provision=50:level=none",
             "handles=4:level=none",
             "handles=3:streams=one:reserve=2",
+            "superblock=die",
+            "superblock=channel:streams=one:reserve=2",
+            "superblock=device:handles=3:clean=cost-benefit:level=static:spread=4",
         ],
         "bast" => &[
             "",
@@ -164,6 +169,7 @@ fn variants(name: &str) -> &'static [&'static str] {
             "cached=1:entries=16:clean=cost-benefit:level=static:spread=4",
             "cached=20:entries=4:streams=one:reserve=2:level=none",
             "cached=8:entries=8:streams=one:reserve=2:begin=short",
+            "cached=4:entries=8:superblock=device",
         ],
         other => panic!("{other} has no settings to be tried with"),
     }
@@ -269,7 +275,9 @@ proptest! {
                 let pages = checked.last.len() as u64;
                 for op in &ops {
                     match *op {
-                        Op::Write(page) => checked.write(page % pages).unwrap(),
+                        Op::Write(page) => checked
+                            .write(page % pages)
+                            .unwrap_or_else(|why| panic!("{} {settings}: {why}", scheme.name)),
                         Op::Trim(page) => checked.trim(page % pages),
                         Op::Cut(after) => checked = checked.cut(after, &mut random),
                     }

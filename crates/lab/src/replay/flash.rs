@@ -35,6 +35,10 @@ pub struct ByCause {
     pub map: Moved,
     /// Wear levelling.
     pub wear_levelling: Moved,
+    /// Folding of an SLC cache.
+    pub folding: Moved,
+    /// Pages without contents, which word lines of what the host wrote were completed with.
+    pub padding: Moved,
 }
 
 impl ByCause {
@@ -46,6 +50,8 @@ impl ByCause {
             cleaning: of(work.cleaning),
             map: of(work.map),
             wear_levelling: of(work.wear_levelling),
+            folding: of(work.folding),
+            padding: of(work.padding),
         }
     }
 }

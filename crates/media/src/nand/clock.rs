@@ -26,6 +26,17 @@ pub(super) struct Timing {
     pub page_transfer: u64,
     pub spare_transfer: u64,
     copy_back: bool,
+    /// Pages that one command programs in a block.
+    pub word_line: u32,
+    slc_read: u64,
+    slc_program: u64,
+}
+
+/// A page of a block, and whether that is used with one bit a cell.
+#[derive(Clone, Copy)]
+pub(super) struct Cells {
+    pub page: u32,
+    pub slc: bool,
 }
 
 impl Timing {
@@ -43,29 +54,51 @@ impl Timing {
             page_transfer: transfer(profile.page + profile.spare),
             spare_transfer: transfer(profile.spare),
             copy_back: profile.copy_back,
+            word_line: profile.word_line_pages(),
+            slc_read: us(profile.slc_read_us.unwrap_or(0.0)),
+            slc_program: us(profile.slc_program_us.unwrap_or(0.0)),
         }
     }
 
     /// Array to register, of a page of a block.
-    pub fn read(&self, page: u32) -> u64 {
-        of_type(&self.reads, page)
+    pub fn read(&self, Cells { page, slc }: Cells) -> u64 {
+        if slc { self.slc_read } else { of_type(&self.reads, page) }
     }
 
-    /// Register to array, of a page of a block.
-    pub fn program(&self, page: u32) -> u64 {
-        of_type(&self.programs, page)
+    /// Register to array, of a command that programs a page of a block, or all of its word line.
+    pub fn program(&self, Cells { page, slc }: Cells) -> u64 {
+        if slc { self.slc_program } else { of_type(&self.programs, page) }
+    }
+
+    /// The same of a page that is asked for by itself: the last of a word line has it programmed.
+    fn program_one(&self, cells: Cells) -> u64 {
+        let is_last = cells.slc || (cells.page + 1).is_multiple_of(self.word_line);
+        if is_last { self.program(cells) } else { 0 }
+    }
+
+    /// The word line of a page.
+    pub fn word_line_of(&self, Cells { page, slc }: Cells) -> u32 {
+        if slc { page } else { page / self.word_line }
+    }
+
+    /// Whether a copy within a unit needs no bus.
+    pub fn copies_back(&self) -> bool {
+        self.copy_back
     }
 
     /// What a copy within a unit takes without the bus; none if the part cannot do it so.
-    pub fn copied_back(&self, from: u32, to: u32) -> Option<u64> {
-        self.copy_back.then(|| 2 * self.command + self.read(from) + self.program(to))
+    fn copied_back(&self, from: Cells, to: Cells) -> Option<u64> {
+        self.copy_back.then(|| 2 * self.command + self.read(from) + self.program_one(to))
     }
 
     /// The same of copies of any pages to so many from `to` on.
     pub fn many_copied_back(&self, count: u64, to: u32) -> u64 {
         match (&self.reads[..], &self.programs[..]) {
-            ([read], [program]) => count * (2 * self.command + read + program),
-            _ => (to..to + count as u32).filter_map(|page| self.copied_back(page, page)).sum(),
+            ([read], [program]) if self.word_line == 1 => count * (2 * self.command + read + program),
+            _ => {
+                let cells = |page| Cells { page, slc: false };
+                (to..to + count as u32).filter_map(|page| self.copied_back(cells(page), cells(page))).sum()
+            }
         }
     }
 }
@@ -83,6 +116,8 @@ pub(super) struct Asked {
     pub cause: Cause,
     pub place: (u32, u32),
     pub from: (u32, u32),
+    pub slc: bool,
+    pub from_slc: bool,
 }
 
 impl Clock {
@@ -91,8 +126,8 @@ impl Clock {
         match self {
             Clock::Off => at,
             Clock::Recorded(list) => {
-                let Asked { kind, cause, place: (block, page), from } = *asked;
-                list.push(Op { kind, cause, after: at.0 as u32, block, page, from });
+                let Asked { kind, cause, place: (block, page), from, slc, from_slc } = *asked;
+                list.push(Op { kind, cause, after: at.0 as u32, block, page, from, slc, from_slc });
                 Time(list.len() as u64)
             }
             Clock::Lanes(lanes) => Time(lanes.time(at.0, geometry, timing, asked)),
@@ -110,25 +145,27 @@ impl Clock {
 
 impl Lanes {
     fn time(&mut self, at: u64, geometry: &Geometry, timing: &Timing, asked: &Asked) -> u64 {
-        let Asked { kind, place: (block, page), from, .. } = *asked;
+        let Asked { kind, place: (block, page), from, slc, from_slc, .. } = *asked;
+        let (cells, from_cells) = (Cells { page, slc }, Cells { page: from.1, slc: from_slc });
         let unit = geometry.unit_of(block);
         let done = match kind {
-            OpKind::Read => self.read(at, unit, timing, timing.read(page), timing.page_transfer),
-            OpKind::ReadSpare => self.read(at, unit, timing, timing.read(page), timing.spare_transfer),
+            OpKind::Read => self.read(at, unit, timing, timing.read(cells), timing.page_transfer),
+            OpKind::ReadSpare => self.read(at, unit, timing, timing.read(cells), timing.spare_transfer),
             OpKind::Program => {
                 let from = at.max(self.unit_free(unit));
-                self.write(from, unit, timing) + timing.program(page)
+                self.write(from, unit, timing) + timing.program_one(cells)
             }
             OpKind::Erase => self.commanded(at, unit, timing) + timing.erase,
             OpKind::Copy => {
                 let source = geometry.unit_of(from.0);
-                match timing.copied_back(from.1, page).filter(|_| source == unit) {
+                match timing.copied_back(from_cells, cells).filter(|_| source == unit) {
                     Some(takes) => at.max(self.unit_free(unit)) + takes,
                     None => {
-                        let read = self.read(at, source, timing, timing.read(from.1), timing.page_transfer);
+                        let read =
+                            self.read(at, source, timing, timing.read(from_cells), timing.page_transfer);
                         self.occupy(source, read);
                         let ready = read.max(self.unit_free(unit));
-                        self.write(ready, unit, timing) + timing.program(page)
+                        self.write(ready, unit, timing) + timing.program_one(cells)
                     }
                 }
             }

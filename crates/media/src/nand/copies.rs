@@ -37,7 +37,8 @@ impl Nand {
             && !self.can_fail
             && self.until_cut == u64::MAX
             && !self.payload.is_kept()
-            && (self.profile.copy_back || !matches!(self.clock, Clock::Lanes(_)))
+            && (self.profile.copy_back && self.profile.slc_pages().is_none()
+                || !matches!(self.clock, Clock::Lanes(_)))
     }
 
     /// Copies many pages at once: physical page `sources[i] − 1` to page `to.1 + i` of block `to.0`, except where

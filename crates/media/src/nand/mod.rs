@@ -140,6 +140,8 @@ struct Block {
     /// Pages below this can no longer be programmed where the order is ascending; at most [`PAGES_MAX`].
     next_page: u16,
     bad: bool,
+    /// It is used with one bit a cell until it is erased.
+    slc: bool,
     /// A random number below this reads without a wrong bit.
     sure: u64,
 }
@@ -211,7 +213,7 @@ impl Nand {
         };
         let sure = nand.sure(0);
         let bad = nand.profile.factory_bad_percent / 100.0;
-        let block = |_| Block { erases: 0, next_page: 0, bad: factory.chance(bad), sure };
+        let block = |_| Block { erases: 0, next_page: 0, bad: factory.chance(bad), slc: false, sure };
         nand.blocks = (0..geometry.blocks()).map(block).collect();
         nand.good_when_new = nand.blocks.iter().filter(|block| !block.bad).count() as u32;
         nand
@@ -253,6 +255,8 @@ impl Nand {
                 erases: state.erases,
                 next_page: state.next_page,
                 bad: state.bad != BadBlock::No,
+                // The file does not say; it matters for times alone.
+                slc: false,
                 sure: nand.sure(state.erases),
             })
             .collect();
@@ -410,7 +414,12 @@ impl Nand {
     }
 
     fn time(&mut self, at: Time, kind: OpKind, place: (u32, u32), from: (u32, u32)) -> Time {
-        let asked = Asked { kind, cause: self.cause, place, from };
+        if matches!(self.clock, Clock::Off) {
+            return at;
+        }
+        let is_slc = |block: u32| self.blocks[block as usize].slc;
+        let (slc, from_slc) = (is_slc(place.0), kind == OpKind::Copy && is_slc(from.0));
+        let asked = Asked { kind, cause: self.cause, place, from, slc, from_slc };
         self.clock.time(at, &self.geometry, &self.timing, &asked)
     }
 
@@ -483,6 +492,32 @@ impl Nand {
     /// If the block is bad.
     pub fn erase(&mut self, at: Time, block: u32) -> Result<Time, Failure> {
         let torn = self.spend_power()?;
+        self.erase_or_tear(at, block, torn)
+    }
+
+    /// Erases blocks of several units, which are erased at the same time: a power cut tears them all. When it is done; none
+    /// if all of them failed. Which did is seen by [`is_bad`](Self::is_bad).
+    ///
+    /// # Panics
+    /// If one of them is bad before.
+    pub fn erase_together(&mut self, at: Time, blocks: &[u32]) -> Result<Option<Time>, Failure> {
+        let mut torn = false;
+        for _ in blocks {
+            torn = torn || self.spend_power()?;
+        }
+        let (mut done, mut off) = (None, false);
+        for block in blocks {
+            match self.erase_or_tear(at, *block, torn) {
+                Ok(end) => done = done.max(Some(end)),
+                Err(Failure::Erase) => {}
+                Err(Failure::PowerOff) => off = true,
+                Err(other) => return Err(other),
+            }
+        }
+        if off { Err(Failure::PowerOff) } else { Ok(done) }
+    }
+
+    fn erase_or_tear(&mut self, at: Time, block: u32, torn: bool) -> Result<Time, Failure> {
         let done = self.time(at, OpKind::Erase, (block, 0), (0, 0));
         let state = self.blocks[block as usize];
         assert!(!state.bad, "block {block} is bad and must not be used");
@@ -492,7 +527,8 @@ impl Nand {
             return Err(failed);
         }
         let sure = self.sure(state.erases + 1);
-        self.blocks[block as usize] = Block { erases: state.erases + 1, next_page: 0, sure, ..state };
+        self.blocks[block as usize] =
+            Block { erases: state.erases + 1, next_page: 0, slc: false, sure, ..state };
         let first = self.index(block, 0);
         let pages = first..first + self.geometry.pages_per_block as usize;
         self.owners[pages].fill(if torn { TORN } else { ERASED });
@@ -504,6 +540,22 @@ impl Nand {
         let erased = self.payload.erase(self.place(block, 0));
         erased.map_err(|error| Failure::Storage(Box::new(error)))?;
         Ok(done)
+    }
+
+    /// Uses an erased block with one bit a cell, or not, until it is erased again: with so many times fewer pages, of the
+    /// times that the part has for that.
+    ///
+    /// # Panics
+    /// If something was programmed in it, or the part has no such times.
+    pub fn use_as_slc(&mut self, block: u32, slc: bool) {
+        assert!(self.profile.slc_pages().is_some(), "{} has no times of SLC blocks", self.profile.model);
+        assert!(self.next_page(block) == 0, "block {block} is not erased");
+        self.blocks[block as usize].slc = slc;
+    }
+
+    /// Whether a block is used with one bit a cell.
+    pub fn is_slc(&self, block: u32) -> bool {
+        self.blocks[block as usize].slc
     }
 
     /// Cuts the power in the `count`-th program or erase from now (1: the next).
@@ -561,6 +613,10 @@ impl Nand {
         assert!(
             !ascending || page >= u32::from(state.next_page),
             "page {page} of block {block} is out of order"
+        );
+        assert!(
+            !state.slc || self.profile.slc_pages().is_some_and(|pages| page < pages),
+            "block {block} has no page {page} with one bit a cell"
         );
         state.next_page = state.next_page.max(page as u16 + 1);
         if torn {

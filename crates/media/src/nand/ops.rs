@@ -32,4 +32,8 @@ pub struct Op {
     pub page: u32,
     /// Where a copy comes from: block and page.
     pub from: (u32, u32),
+    /// The block holds one bit a cell.
+    pub slc: bool,
+    /// So does the one that a copy comes from.
+    pub from_slc: bool,
 }

@@ -92,6 +92,16 @@ pub struct NandProfile {
     /// Register to array, likewise. Left out: all take `program_us`.
     #[serde(default)]
     pub program_us_by_type: Vec<f64>,
+    /// All pages of a word line, `cell_bits` of them, are programmed by one command that takes `program_us`. Left out: each
+    /// page is programmed by itself.
+    #[serde(default)]
+    pub one_shot: bool,
+    /// Array to register, of a block that is used with one bit a cell. Left out: blocks cannot be used so.
+    #[serde(default)]
+    pub slc_read_us: Option<f64>,
+    /// Register to array, of a block that is used with one bit a cell. Left out: blocks cannot be used so.
+    #[serde(default)]
+    pub slc_program_us: Option<f64>,
     /// What it takes to suspend a program for a read, and to resume it. Left out: the part cannot.
     #[serde(default)]
     pub program_suspend_us: Option<f64>,
@@ -190,6 +200,17 @@ impl NandProfile {
         }
     }
 
+    /// Pages that one command programs in a block: those of a word line, or one.
+    pub fn word_line_pages(&self) -> u32 {
+        if self.one_shot { self.cell_bits } else { 1 }
+    }
+
+    /// Pages of a block that is used with one bit a cell; none if the part has no times for that.
+    pub fn slc_pages(&self) -> Option<u32> {
+        let has_times = self.slc_read_us.is_some() && self.slc_program_us.is_some();
+        has_times.then(|| self.pages / self.cell_bits).filter(|pages| *pages > 0)
+    }
+
     /// A part of the same kind with `bytes` or somewhat more.
     ///
     /// A smaller part has fewer planes, chips and channels, until each unit has 64 blocks; then it has fewer
@@ -208,7 +229,7 @@ impl NandProfile {
             bytes / of_unit >= u64::from(UNIT_BLOCKS)
         };
         while self.pages >= 2 * PAGES_LEAST && !has_blocks(&self) {
-            self.pages /= 2;
+            self.pages = (self.pages / 2).next_multiple_of(self.word_line_pages());
         }
         self.narrowed(bytes, unit_blocks, 1)
     }
@@ -304,6 +325,21 @@ impl Described for NandProfile {
             "must divide page",
         )?;
         InvalidField::unless((1..=5).contains(&self.cell_bits), "cell_bits", "must be from 1 (SLC) to 5")?;
+        InvalidField::unless(
+            self.pages.is_multiple_of(self.word_line_pages()),
+            "pages",
+            "must be a multiple of cell_bits where one_shot programs word lines",
+        )?;
+        InvalidField::unless(
+            !self.one_shot || self.program_us_by_type.is_empty(),
+            "program_us_by_type",
+            "must be left out where one_shot programs all types at once",
+        )?;
+        InvalidField::unless(
+            self.slc_read_us.is_some() == self.slc_program_us.is_some(),
+            "slc_read_us",
+            "must be given with slc_program_us, or neither",
+        )?;
         self.check_rates()
     }
 }
@@ -320,6 +356,8 @@ impl NandProfile {
             (self.grown_bad_per_million, 0.0, 1e6, "grown_bad_per_million"),
             (self.bit_errors_new, 0.0, 0.1, "bit_errors_new"),
             (self.bit_errors_worn, self.bit_errors_new, 0.1, "bit_errors_worn"),
+            (self.slc_read_us.unwrap_or(0.0), 0.0, 1e7, "slc_read_us"),
+            (self.slc_program_us.unwrap_or(0.0), 0.0, 1e7, "slc_program_us"),
             (self.program_suspend_us.unwrap_or(0.0), 0.0, 1e6, "program_suspend_us"),
             (self.erase_suspend_us.unwrap_or(0.0), 0.0, 1e6, "erase_suspend_us"),
         ] {

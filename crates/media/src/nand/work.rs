@@ -14,6 +14,10 @@ pub enum Cause {
     Map,
     /// Wear levelling.
     Wear,
+    /// What an SLC cache held, to where it stays.
+    Folding,
+    /// Pages without contents, so that what the host wrote can be programmed.
+    Padding,
 }
 
 /// Operations on pages and blocks.
@@ -61,12 +65,17 @@ pub struct Causes {
     pub map: Work,
     /// Wear levelling.
     pub wear_levelling: Work,
+    /// Folding of an SLC cache.
+    pub folding: Work,
+    /// Pages without contents.
+    pub padding: Work,
 }
 
 impl Causes {
     /// What was done in all.
     pub fn total(&self) -> Work {
-        self.host.and(self.cleaning).and(self.map).and(self.wear_levelling)
+        let all = [self.cleaning, self.map, self.wear_levelling, self.folding, self.padding];
+        all.into_iter().fold(self.host, Work::and)
     }
 
     /// What was done since `before`.
@@ -76,6 +85,8 @@ impl Causes {
             cleaning: self.cleaning.since(&before.cleaning),
             map: self.map.since(&before.map),
             wear_levelling: self.wear_levelling.since(&before.wear_levelling),
+            folding: self.folding.since(&before.folding),
+            padding: self.padding.since(&before.padding),
         }
     }
 
@@ -85,6 +96,8 @@ impl Causes {
             Cause::Cleaning => &mut self.cleaning,
             Cause::Map => &mut self.map,
             Cause::Wear => &mut self.wear_levelling,
+            Cause::Folding => &mut self.folding,
+            Cause::Padding => &mut self.padding,
         }
     }
 }

@@ -17,6 +17,9 @@
 //! - *Planes together* ([`NandProfile::planes_together`]): a command takes along what comes first on the die's other
 //!   planes and is of the same kind and, if a program, of a page of the same type.
 //!
+//! - *Stripes* ([`Schedule::in_stripes`]): of a layer that writes superblocks a command takes along only the pages of the same
+//!   number in blocks of the same number, and a copy is a read and then a program, wherever it goes.
+//!
 //! With [`Ordering::InOrder`] all of it is done in the order it was decided on, a unit's reads among the rest.
 //!
 //! Requests may be handed in behind what was done by then (by a caller that knows nothing of time to come): an array that
@@ -28,7 +31,7 @@ mod queue;
 mod tests;
 
 use super::clock::Timing;
-use super::{Geometry, Lane, NandProfile, Op, OpKind, Ordering};
+use super::{Cause, Geometry, Lane, NandProfile, Op, OpKind, Ordering};
 use crate::profile::us;
 use bimetal_base::time::Time;
 use queue::{Half, Plane, Queued, Which, is_behind};
@@ -130,6 +133,8 @@ pub struct Schedule {
     dies: Option<u32>,
     /// Page types: of one word line.
     types: u32,
+    /// Pages are programmed in stripes of superblocks.
+    in_stripes: bool,
     arrays: Vec<Array>,
     channels: Vec<Lane>,
     /// When to look at an array again, if it still does what it does.
@@ -140,6 +145,8 @@ pub struct Schedule {
     issued: u64,
     awaited: FxHashMap<u64, Awaited>,
     finished: VecDeque<(u64, Time)>,
+    /// The programs of the stripe of copies that is being handed in.
+    copied: Vec<Queued>,
     /// Arrays that were handed something.
     touched: Vec<u32>,
     stats: ScheduleStats,
@@ -170,6 +177,7 @@ impl Schedule {
             erase_suspend: profile.erase_suspend_us.map(us),
             dies,
             types: profile.program_us_by_type.len().max(1) as u32,
+            in_stripes: false,
             arrays: (0..count).map(array).collect(),
             channels: (0..geometry.channels).map(|_| Lane::default()).collect(),
             events: BinaryHeap::new(),
@@ -177,9 +185,17 @@ impl Schedule {
             issued: 0,
             awaited: FxHashMap::default(),
             finished: VecDeque::new(),
+            copied: Vec::new(),
             touched: Vec::new(),
             stats: ScheduleStats::default(),
         }
+    }
+
+    /// The same of a layer that writes superblocks: what it decides on comes in stripes, pages of the same number on the
+    /// planes of a die, and is programmed so.
+    #[must_use]
+    pub fn in_stripes(self) -> Schedule {
+        Schedule { in_stripes: true, ..self }
     }
 
     /// What it did so far.
@@ -187,25 +203,31 @@ impl Schedule {
         self.stats
     }
 
+    /// Has [`finished`](Self::finished) name the operation at a place, from 1 on, of the list that is handed in next: by what
+    /// is given here.
+    pub fn watch(&mut self, place: u64) -> u64 {
+        let token = 2 * (self.issued + place);
+        self.awaited.entry(token).or_default().is_watched = true;
+        token
+    }
+
     /// Takes over what was put down ([`Nand::take_ops`](super::Nand::take_ops)) at `at`, and leaves the list empty. The
     /// operation at the place `watched` of it (1: the first) is one that [`finished`](Self::finished) names: by what is
     /// given here. None if `watched` is 0.
     pub fn push(&mut self, at: Time, ops: &mut Vec<Op>, watched: u64) -> Option<u64> {
+        let token = (watched > 0).then(|| self.watch(watched));
         let base = self.issued;
         self.issued += ops.len() as u64;
-        let token = (watched > 0).then(|| 2 * (base + watched));
-        if let Some(token) = token {
-            self.awaited.entry(token).or_default().is_watched = true;
-        }
         for (number, op) in (base + 1..).zip(ops.drain(..)) {
             let after = match op.after {
                 0 => 0,
                 // What cleaning does waits for its blocks, not for the request that it was decided in.
-                _ if !matches!(op.cause, super::Cause::Host | super::Cause::Map) => 0,
+                _ if !matches!(op.cause, Cause::Host | Cause::Map | Cause::Padding) => 0,
                 place => 2 * (base + u64::from(place)),
             };
-            self.place(Queued { number, after, at: at.0, op, half: None });
+            self.place_in_stripes(Queued { number, after, at: at.0, op, half: None });
         }
+        self.place_programs();
         while let Some(array) = self.touched.pop() {
             self.look_at(array, at.0);
         }
@@ -261,6 +283,33 @@ impl Schedule {
 
     fn queue_of(&self, queued: &Queued) -> (u32, usize) {
         self.array_of(self.geometry.unit_of(queued.place().0))
+    }
+
+    /// Puts an operation where it waits. In stripes, all pages that are copied to one are read before the first of them is
+    /// programmed.
+    fn place_in_stripes(&mut self, queued: Queued) {
+        let is_copy = self.in_stripes && queued.op.kind == OpKind::Copy;
+        let word_line = self.timing.word_line_of(queued.cells());
+        let is_beside = |last: &Queued| {
+            let index = |queued: &Queued| queued.op.block % self.geometry.blocks_per_unit;
+            is_copy && self.timing.word_line_of(last.cells()) == word_line && index(last) == index(&queued)
+        };
+        if !self.copied.last().is_none_or(is_beside) {
+            self.place_programs();
+        }
+        if !is_copy {
+            return self.place(queued);
+        }
+        let read = Queued { half: Some(Half::Read), ..queued };
+        self.place(read);
+        self.copied.push(Queued { half: Some(Half::Program), after: read.key(), ..queued });
+    }
+
+    /// Puts the programs of a stripe of copies where they wait, behind their reads.
+    fn place_programs(&mut self) {
+        let mut copied = std::mem::take(&mut self.copied);
+        copied.drain(..).for_each(|program| self.place(program));
+        self.copied = copied;
     }
 
     /// Puts an operation where it waits.
@@ -442,6 +491,9 @@ impl Schedule {
     /// What an array does next, reads for the host apart: of what may begin on its planes what was decided on first, and
     /// what can be done with it.
     fn take_ops(&mut self, number: u32) -> Ops {
+        if self.in_stripes && self.dies.is_some() && !self.in_order {
+            return self.take_stripe(number);
+        }
         let array = &self.arrays[number as usize];
         let turn = |plane: &Plane| {
             let which = plane.turn(self.may_begin(plane, Which::Front), self.may_begin(plane, Which::Debt));
@@ -469,15 +521,73 @@ impl Schedule {
             .zip(array.planes.iter().zip(&turns))
             .filter_map(|(plane, turn)| Some((plane, joining(turn)?)))
             .collect();
-        let mut ops = Ops::new();
+        self.take(number, taken)
+    }
+
+    /// The same of a die that works in stripes: it either does what the host waits for or pays the debt. Of the debt
+    /// copies are read first, as far as they come before what is to be programmed on their planes, so that stripes become
+    /// whole. Only pages of the same number in blocks of the same number are programmed, or erased, together.
+    fn take_stripe(&mut self, number: u32) -> Ops {
+        let (which, firsts) = self.firsts(number);
+        let lead =
+            firsts.iter().flatten().min_by_key(|queued| (queued.kind() != OpKind::Read, queued.number));
+        let Some(lead) = lead else { return Ops::new() };
+        let index = |queued: &Queued| queued.place().0 % self.geometry.blocks_per_unit;
+        let joins = |queued: &Queued| {
+            let word_line = |queued: &Queued| self.timing.word_line_of(queued.cells());
+            let is_beside = word_line(queued) == word_line(lead) && index(queued) == index(lead);
+            queued.kind() == lead.kind() && (lead.kind() == OpKind::Read || is_beside)
+        };
+        let joining = |(plane, queued): (usize, &Option<Queued>)| {
+            queued.as_ref().filter(|queued| joins(queued)).map(|_| (plane, which))
+        };
+        let taken = (0..).zip(&firsts).filter_map(joining).collect();
+        self.take(number, taken)
+    }
+
+    /// The queue that a die's planes take from next, all of them the same, and what may begin of it on each.
+    fn firsts(&self, number: u32) -> (Which, SmallVec<[Option<Queued>; 8]>) {
+        let planes = &self.arrays[number as usize].planes;
+        let any = |which| planes.iter().any(|plane| self.may_begin(plane, which));
+        let is_due = planes.iter().any(|plane| plane.is_due() && self.may_begin(plane, Which::Debt));
+        let pays = is_due || !any(Which::Front) && any(Which::Debt);
+        let which = if pays { Which::Debt } else { Which::Front };
+        let first = |plane: &Plane| plane.first(which).copied().filter(|_| self.may_begin(plane, which));
+        (which, planes.iter().map(first).collect())
+    }
+
+    /// Takes the first operations of some planes' queues.
+    fn take(&mut self, number: u32, taken: SmallVec<[(usize, Which); 4]>) -> Ops {
+        let (mut ops, mut together) = (Ops::new(), 0);
         for (plane, which) in taken {
-            ops.extend(self.arrays[number as usize].planes[plane].take(which));
-            for block in ops.last().map(Queued::blocks).into_iter().flatten() {
-                self.queued[block as usize][which as usize] -= 1;
+            together += 1;
+            while let Some(taken) = self.arrays[number as usize].planes[plane].take(which) {
+                for block in taken.blocks() {
+                    self.queued[block as usize][which as usize] -= 1;
+                }
+                ops.push(taken);
+                if !self.goes_on(number, plane, which, &taken) {
+                    break;
+                }
             }
         }
-        self.stats.multi_plane += u64::from(ops.len() > 1);
+        self.stats.multi_plane += u64::from(together > 1);
         ops
+    }
+
+    /// Whether what comes next on a plane is programmed by the same command, as a page of the same word line.
+    fn goes_on(&self, number: u32, plane: usize, which: Which, taken: &Queued) -> bool {
+        let plane = &self.arrays[number as usize].planes[plane];
+        let is_next = |next: &Queued| {
+            next.kind() == taken.kind()
+                && next.place().0 == taken.place().0
+                && self.timing.word_line_of(next.cells()) == self.timing.word_line_of(taken.cells())
+        };
+        let programs = matches!(taken.kind(), OpKind::Program | OpKind::Copy);
+        programs
+            && self.timing.word_line > 1
+            && plane.first(which).is_some_and(is_next)
+            && self.may_begin(plane, which)
     }
 
     /// Takes the channel of an array for `len` ns, not before `from`; the end of that.
@@ -528,7 +638,7 @@ impl Schedule {
         let (mut told, mut sensed) = (overlap, overlap);
         for queued in ops {
             told = self.transfer(number, told, self.timing.command);
-            sensed = sensed.max(told + self.timing.read(queued.place().1));
+            sensed = sensed.max(told + self.timing.read(queued.cells()));
         }
         let end = ops.iter().fold(sensed.max(at), |end, _| self.transfer(number, end, bus));
         (at, sensed, end)
@@ -544,18 +654,21 @@ impl Schedule {
             begin.get_or_insert(told - bus);
         }
         let works_from = told.max(at);
-        let longest = ops.iter().map(|queued| self.timing.program(queued.place().1)).max().unwrap_or(0);
+        let longest = ops.iter().map(|queued| self.timing.program(queued.cells())).max().unwrap_or(0);
         (begin.unwrap_or(at).max(at), works_from, works_from + longest)
     }
 
     fn time_copy(&mut self, number: u32, at: u64, ops: &Ops) -> (u64, u64, u64) {
         let unit = |block| self.geometry.unit_of(block);
         let is_within = |queued: &Queued| unit(queued.op.from.0) == unit(queued.op.block);
-        let sources = || ops.iter().map(|queued| queued.op.from.1);
-        let targets = || ops.iter().map(|queued| queued.op.page);
-        let program = targets().map(|page| self.timing.program(page)).max().unwrap_or(0);
-        let read = sources().map(|page| self.timing.read(page)).max().unwrap_or(0);
-        if ops.iter().all(is_within) && self.timing.copied_back(0, 0).is_some() {
+        let program = ops.iter().map(|queued| self.timing.program(queued.cells())).max().unwrap_or(0);
+        // A plane reads one page after the other.
+        let on_plane = |plane| {
+            let read_there = ops.iter().filter(move |queued| unit(queued.op.from.0) == plane);
+            read_there.map(|queued| self.timing.read(queued.source_cells())).sum::<u64>()
+        };
+        let read = ops.iter().map(|queued| on_plane(unit(queued.op.from.0))).max().unwrap_or(0);
+        if ops.iter().all(is_within) && self.timing.copies_back() {
             let works_from = at + 2 * self.timing.command + read;
             return (at, works_from, works_from + program);
         }

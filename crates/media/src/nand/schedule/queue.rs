@@ -1,5 +1,6 @@
 //! What waits for a plane: what the host waits for, and what can wait.
 
+use crate::nand::clock::Cells;
 use crate::nand::{Cause, Op, OpKind};
 use std::collections::VecDeque;
 
@@ -47,6 +48,17 @@ impl Queued {
         }
     }
 
+    /// The cells of the page that it is about.
+    pub fn cells(&self) -> Cells {
+        let slc = if self.half == Some(Half::Read) { self.op.from_slc } else { self.op.slc };
+        Cells { page: self.place().1, slc }
+    }
+
+    /// The cells that a copy comes from.
+    pub fn source_cells(&self) -> Cells {
+        Cells { page: self.op.from.1, slc: self.op.from_slc }
+    }
+
     /// The blocks that it reads or changes; one of them may be given twice.
     pub fn blocks(&self) -> [u32; 2] {
         match (self.half, self.op.kind) {
@@ -57,7 +69,7 @@ impl Queued {
 
     /// Whether the host waits for it, and cleaning does not.
     pub fn is_urgent(&self) -> bool {
-        matches!(self.op.cause, Cause::Host | Cause::Map)
+        matches!(self.op.cause, Cause::Host | Cause::Map | Cause::Padding)
     }
 }
 
@@ -103,10 +115,15 @@ impl Plane {
         self.share = self.debt.len() as f64 / f64::from(block_pages);
     }
 
+    /// Whether some of the debt is due.
+    pub fn is_due(&self) -> bool {
+        self.due >= 1.0
+    }
+
     /// The queue whose turn it is, of those whose first operation may begin.
     pub fn turn(&self, front: bool, debt: bool) -> Option<Which> {
         match (front, debt) {
-            (true, true) if self.due >= 1.0 => Some(Which::Debt),
+            (true, true) if self.is_due() => Some(Which::Debt),
             (true, _) => Some(Which::Front),
             (false, true) => Some(Which::Debt),
             (false, false) => None,

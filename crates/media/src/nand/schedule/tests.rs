@@ -31,7 +31,7 @@ fn schedule(change: impl FnOnce(&mut NandProfile)) -> Schedule {
 }
 
 fn op(kind: OpKind, cause: Cause, block: u32, page: u32) -> Op {
-    Op { kind, cause, after: 0, block, page, from: (0, 0) }
+    Op { kind, cause, after: 0, block, page, from: (0, 0), slc: false, from_slc: false }
 }
 
 fn read(block: u32, page: u32) -> Op {
@@ -194,6 +194,23 @@ fn a_command_takes_along_what_waits_behind_another_kind() {
 }
 
 #[test]
+fn in_stripes_copies_are_read_first_and_programs_of_other_stripes_do_not_join() {
+    let die = |part: &mut NandProfile| (part.planes, part.planes_together) = (2, true);
+    // Both pages of the stripe come from the first plane: two reads, one program. The erase of its block waits for them.
+    let mut schedule = schedule(die).in_stripes();
+    let copies = vec![copy((1, 0), 2, 0), copy((1, 1), 10, 0), erase(1), erase(9)];
+    schedule.push(Time(0), &mut copies.clone(), 0);
+    while schedule.step() {}
+    let stripe = 2 * PAGE + 200_000;
+    assert_eq!((schedule.stats().multi_plane, schedule.arrays[0].free), (2, 2 * READ + stripe + ERASE));
+    // A host's page of another stripe is programmed by itself.
+    let mut schedule = self::schedule(die).in_stripes();
+    schedule.push(Time(0), &mut vec![program(0, 0), program(8, 1), program(1, 1)], 0);
+    while schedule.step() {}
+    assert_eq!((schedule.stats().multi_plane, schedule.arrays[0].free), (0, 3 * PROGRAM));
+}
+
+#[test]
 fn pages_take_what_their_type_takes() {
     let mut schedule = schedule(|part| {
         part.program_us_by_type = vec![100.0, 200.0, 300.0];
@@ -201,6 +218,41 @@ fn pages_take_what_their_type_takes() {
     });
     let ends = run(&mut schedule, &[(0, program(0, 3)), (1_000_000, program(0, 5)), (2_000_000, read(0, 4))]);
     assert_eq!(ends, [PAGE + 100_000, 1_000_000 + PAGE + 300_000, 2_000_000 + 20_000 + PAGE]);
+}
+
+#[test]
+fn one_command_programs_what_waits_of_a_word_line() {
+    let tlc = |part: &mut NandProfile| (part.cell_bits, part.one_shot, part.pages) = (3, true, 63);
+    let mut schedule = schedule(tlc);
+    schedule.push(Time(0), &mut (0..6).map(|page| program(0, page)).collect(), 0);
+    while schedule.step() {}
+    assert_eq!(schedule.arrays[0].free, 2 * (3 * PAGE + 200_000));
+    // Two planes' word lines at once; copies come over the bus, each page read by itself.
+    let mut schedule = self::schedule(|part| {
+        tlc(part);
+        (part.planes, part.planes_together, part.copy_back) = (2, true, false);
+    });
+    let from = |plane: u32| (0..3).map(move |page| copy((1 + 8 * plane, page), 2 + 8 * plane, page));
+    schedule.push(Time(0), &mut from(0).chain(from(1)).collect(), 0);
+    while schedule.step() {}
+    assert_eq!(
+        (schedule.stats().multi_plane, schedule.arrays[0].free),
+        (1, 3 * 15_000 + 12 * PAGE + 200_000)
+    );
+    // What is alone takes as long.
+    let ends = run(&mut self::schedule(tlc), &[(0, program(0, 0)), (1_000_000, program(0, 1))]);
+    assert_eq!(ends, [PROGRAM, 1_000_000 + PROGRAM]);
+}
+
+#[test]
+fn blocks_with_one_bit_a_cell_have_times_of_their_own() {
+    let mut schedule = schedule(|part| {
+        (part.cell_bits, part.one_shot, part.pages) = (3, true, 63);
+        (part.slc_read_us, part.slc_program_us) = (Some(5.0), Some(50.0));
+    });
+    let slc = |op: Op| Op { slc: true, ..op };
+    let ends = run(&mut schedule, &[(0, slc(program(0, 0))), (1_000_000, slc(read(0, 0)))]);
+    assert_eq!(ends, [PAGE + 50_000, 1_000_000 + 5_000 + PAGE]);
 }
 
 #[test]
