@@ -5,9 +5,9 @@
 
 use crate::Error as BimetalError;
 use bimetal_base::{Error, Result};
+use bimetal_cache::Config;
 use bimetal_cache::outside::{MakeOutside, OutsidePolicy};
 use bimetal_cache::policy::{Access, Leaving};
-use bimetal_cache::Config;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use std::fmt;
@@ -70,7 +70,12 @@ impl MakeOutside for Factory {
             Methods::of(&policy, &self.name)
         });
         match made {
-            Ok(methods) => Ok(Box::new(InPython { methods, name: self.name.clone(), failure: self.failure.clone(), ended: false })),
+            Ok(methods) => Ok(Box::new(InPython {
+                methods,
+                name: self.name.clone(),
+                failure: self.failure.clone(),
+                ended: false,
+            })),
             Err(why) => {
                 self.failure.note(why);
                 Err(Error::invalid(format!("{}: the policy cannot be made", self.name)))
@@ -163,8 +168,11 @@ impl OutsidePolicy for InPython {
         self.call(|py, of| {
             let named = of.evict.call1(py, (coming,))?;
             named.extract::<u64>(py).map_err(|_| {
-                let shown = named.bind(py).repr().map_or_else(|_| "something".into(), |text| text.to_string());
-                PyTypeError::new_err(format!("{name}.evict gave {shown}, not the number of a page in the cache"))
+                let shown =
+                    named.bind(py).repr().map_or_else(|_| "something".into(), |text| text.to_string());
+                PyTypeError::new_err(format!(
+                    "{name}.evict gave {shown}, not the number of a page in the cache"
+                ))
             })
         })
     }

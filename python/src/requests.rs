@@ -12,8 +12,8 @@ use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::types::{
     ArrowDictionaryKeyType, DurationMicrosecondType, DurationMillisecondType, DurationNanosecondType,
     DurationSecondType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrowPrimitiveType};
 use arrow_schema::{DataType, TimeUnit};
@@ -121,8 +121,8 @@ impl Role {
             "length" | "length_bytes" | "len" | "bytes" | "size" | "size_bytes" => Role::Length(1),
             "sectors" => Role::Length(512),
             "flags" => Role::Flags,
-            "unit" | "device" | "device_id" | "dev" | "disk" | "disk_id" | "volume" | "volume_id" | "lun" | "asu"
-            | "path_id" | "file" => Role::Unit,
+            "unit" | "device" | "device_id" | "dev" | "disk" | "disk_id" | "volume" | "volume_id" | "lun"
+            | "asu" | "path_id" | "file" => Role::Unit,
             _ => return None,
         })
     }
@@ -165,7 +165,8 @@ fn scaled(name: &str, values: &Values, factor: u64) -> PyResult<Vec<u64>> {
         Values::Nanos(_) if factor == 512 => Err(wrong(name, "is of time, not a number of sectors")),
         Values::Nanos(values) => Ok(values.clone()),
         Values::Whole(values) => {
-            let scaled = |(row, value): (usize, &u64)| value.checked_mul(factor).ok_or_else(|| too_large(row));
+            let scaled =
+                |(row, value): (usize, &u64)| value.checked_mul(factor).ok_or_else(|| too_large(row));
             values.iter().enumerate().map(scaled).collect()
         }
         Values::Float(values) => {
@@ -173,7 +174,9 @@ fn scaled(name: &str, values: &Values, factor: u64) -> PyResult<Vec<u64>> {
                 let scaled = (value * factor as f64).round();
                 match (0.0..u64::MAX as f64).contains(&scaled) {
                     true => Ok(scaled as u64),
-                    false => Err(wrong(name, format!("{value} in row {row} is no number from 0 on that fits"))),
+                    false => {
+                        Err(wrong(name, format!("{value} in row {row} is no number from 0 on that fits")))
+                    }
                 }
             };
             values.iter().enumerate().map(scaled).collect()
@@ -232,7 +235,8 @@ impl Builder {
                 records.zip(scaled(name, values, unit)?).for_each(|(record, len)| record.len = len);
             }
             Role::Op => {
-                let op = |text: &str| word(text.as_bytes()).ok_or_else(|| format!("'{text}' is not an operation"));
+                let op =
+                    |text: &str| word(text.as_bytes()).ok_or_else(|| format!("'{text}' is not an operation"));
                 let ops = of_words(name, values, "operations are letters or words: R, W, F, D, …", op)?;
                 records.zip(ops).for_each(|(record, op)| record.op = op);
             }
@@ -250,7 +254,9 @@ impl Builder {
 
     fn units_of(&mut self, name: &str, values: &Values) -> PyResult<Vec<u32>> {
         let Values::Words(words, codes) = values else {
-            let number = |unit| u32::try_from(unit).map_err(|_| wrong(name, format!("{unit} is no number of 32 bits")));
+            let number = |unit| {
+                u32::try_from(unit).map_err(|_| wrong(name, format!("{unit} is no number of 32 bits")))
+            };
             return scaled(name, values, 1)?.into_iter().map(number).collect();
         };
         let unit = |code: &u32| {
@@ -273,7 +279,10 @@ fn of_words<T: Copy>(
     wanted: &str,
     read: impl Fn(&str) -> Result<T, String>,
 ) -> PyResult<Vec<T>> {
-    let Values::Words(words, codes) = values else { return Err(wrong(name, wanted)) };
+    let Values::Words(words, codes) = values else {
+        // An empty list of Python is one of numbers to NumPy.
+        return if values.len() == 0 { Ok(Vec::new()) } else { Err(wrong(name, wanted)) };
+    };
     let read: Vec<Result<T, String>> = words.iter().map(|word| read(word)).collect();
     let of = |(row, code): (usize, &u32)| match read.get(*code as usize) {
         Some(Ok(value)) => Ok(*value),

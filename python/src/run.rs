@@ -1,10 +1,10 @@
 //! One run, and the runs of a grid.
 
 use crate::policy::{Factory, Failure};
+use crate::raised;
 use crate::requests::Requests;
 use crate::stack::{StackText, axes, of_one_value};
 use crate::wait::wait;
-use crate::raised;
 use bimetal_base::Result;
 use bimetal_lab::replay::{Brought, Played, grid};
 use pyo3::prelude::*;
@@ -118,7 +118,8 @@ fn rows(
     let next = AtomicUsize::new(0);
     let made: Mutex<Vec<Option<Result<String>>>> = Mutex::new(runs.iter().map(|_| None).collect());
     let work = || {
-        while let Some((at, run)) = Some(next.fetch_add(1, Relaxed)).and_then(|at| Some((at, runs.get(at)?))) {
+        while let Some((at, run)) = Some(next.fetch_add(1, Relaxed)).and_then(|at| Some((at, runs.get(at)?)))
+        {
             if stop.load(Relaxed) {
                 return;
             }

@@ -36,7 +36,9 @@ pub fn wait<T: Send + 'static>(
             (Ok(_), Some(why)) => return Err(why),
             (Ok(Ok(given)), None) => return Ok(given),
             (Ok(Err(panic)), None) => return Err(panicked(&*panic)),
-            (Err(RecvTimeoutError::Disconnected), _) => return Err(Error::new_err("the run's thread is gone")),
+            (Err(RecvTimeoutError::Disconnected), _) => {
+                return Err(Error::new_err("the run's thread is gone"));
+            }
             (Err(RecvTimeoutError::Timeout), before) => match (py.check_signals(), before) {
                 (Ok(()), before) => interrupted = before,
                 (Err(why), Some(_)) => return Err(why),

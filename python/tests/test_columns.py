@@ -110,7 +110,7 @@ def test_units_are_devices_of_the_trace(tmp_path):
 def test_requests_are_played_on_a_file_system_too():
     columns = {"op": ["W", "F", "R"] * 20, "offset": [n * 512 for n in range(60)], "length": [4096] * 60}
     result = bimetal.replay(bimetal.Stack(fs={"kind": "fat"}), columns)
-    assert result["by_call"]["write"]["latency_ns"]["count"] == 20
+    assert result["by_call"]["write"]["count"] == 20
 
 
 def one(**columns):
@@ -133,7 +133,8 @@ def one(**columns):
         (one(flags=["Z"]), "'Z' are no flags"),
         (one(op=[None]), "column 'op': None in row 0 is no text"),
         (one(time=[-1.0]), "column 'time'"),
-        (one(time=[1e12]), "hundred years"),
+        (one(time=[1e12]), "no number from 0 on that fits"),
+        (one(time=[1e10]), "hundred years"),
         (one(time=numpy.array(["NaT"], "m8[ns]")), "column 'time': has empty cells"),
         (one(unit=[2**32]), "no number of 32 bits"),
         ({"op": [], "offset": [], "length": []}, "there is no request in it"),
@@ -156,7 +157,7 @@ def test_what_arrow_has_and_a_trace_has_not_is_refused():
         (pyarrow.array([-1], "int64"), "-1 in row 0"),
         (pyarrow.array([[1]]), "is of type List"),
         (pyarrow.array([True]), "is of type Bool"),
-        (pyarrow.array([2**62], "int64"), "ends past" if False else "4 GiB or more"),
+        (pyarrow.array([2**62], "int64"), "4 GiB or more"),
     ]:
         with pytest.raises(bimetal.Error) as why:
             bimetal.replay(bimetal.Stack(), good.set_column(2, "length", column))

@@ -22,7 +22,7 @@ def counted(result):
     figures = result.to_dict()
     names = figures["config"]
     assert names.pop("cache").split(":")[0] in ("lru", "python")
-    names.pop("run"), names.pop("series")
+    names.pop("run")
     cache = figures["cache"]
     cache.pop("policy"), cache.pop("overhead_bytes", None)
     return figures

@@ -76,10 +76,11 @@ def test_what_is_set_on_the_stack_counts_as_set(grid, command, tmp_path):
 
 def test_a_run_that_fails_is_a_row_with_its_error(grid):
     path, _ = grid
-    rows = bimetal.sweep(bimetal.Stack(path), {"device.size": ["64KiB", "64MiB"]})
+    rows = bimetal.sweep(bimetal.Stack(path), {"device.size": ["64KiB", "4GiB"]})
     assert [row["error"] is None for row in rows] == [False, True]
-    assert rows[0]["result"] is None and "1 of them failed" in repr(rows)
-    rows[1]["result"]["requests"] == 90
+    assert "larger device.size" in rows[0]["error"] or "larger --device-size" in rows[0]["error"]
+    assert rows[0]["result"]["ended"]["how"] == "refused" and "1 of them failed" in repr(rows)
+    assert rows[1]["result"]["requests"] == 90
 
 
 def test_columns_and_policies_go_through_a_sweep():
@@ -110,7 +111,7 @@ def test_what_cannot_be_is_told_before_anything_is_run(grid):
         ({"cache.size": ["1MiB", 64]}, "a size has a unit"),
         ({"seed": [1, 1]}, "1 is there twice"),
         ({"seed": []}, "a value is missing"),
-        ({"seed": range(2_000_000)}, "more than 1000000 runs"),
+        ({"seed": range(2_000), "run.queue-depth": range(1, 1_001)}, "more than 1000000 runs"),
     ]:
         with pytest.raises(bimetal.Error, match=told):
             bimetal.sweep(stack, refused)

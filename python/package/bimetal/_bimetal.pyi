@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+__all__ = ["Requests", "Grid", "replay", "StackText", "Table", "status", "Error", "__version__"]
+
 __version__: str
 
 class Error(ValueError):

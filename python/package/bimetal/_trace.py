@@ -63,7 +63,7 @@ def _column(name: str, column: Any) -> tuple[str, str, bytes, list[str]]:
 
 
 def _whole(name: str, values: Any) -> Any:
-    below = (values < 0).nonzero()[0] if values.dtype.kind == "i" else ()
+    below: Any = (values < 0).nonzero()[0] if values.dtype.kind == "i" else ()
     if len(below):
         raise Error(f"trace: column '{name}': {values[below[0]]} in row {below[0]} is no number from 0 on")
     return values

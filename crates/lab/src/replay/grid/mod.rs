@@ -276,7 +276,7 @@ pub(crate) fn result_drawn(stack: &StackFile) -> Result<(Value, Vec<Chart>)> {
 fn drawn_with(stack: &StackFile, brought: &Brought) -> Result<(Value, Vec<Chart>)> {
     match given_drawn(stack, brought).map_err(from_stack::in_keys)? {
         ((None, result), charts) => Ok((result, charts)),
-        ((Some(why), _), _) => Err(Error::invalid(why)),
+        ((Some(why), _), _) => Err(from_stack::in_keys(Error::invalid(why))),
     }
 }
 
