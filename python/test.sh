@@ -9,6 +9,6 @@ python3 -m venv --clear "$venv" || skipped "python3 has no venv"
 sh python/wheel.sh
 "$venv/bin/pip" install --quiet --no-deps target/wheels/bimetal-*.whl
 "$venv/bin/pip" install --quiet 'ray>=2.50' || echo "skipped: Ray cannot be installed"
-cargo build --quiet
-(cd python && cargo fmt --check && CARGO_TARGET_DIR="$PWD/../target/python" cargo clippy --quiet --release --locked -- -D warnings)
+cargo build --quiet -p bimetal
+(cd python && cargo fmt --check && CARGO_TARGET_DIR="$PWD/../target/python" cargo clippy --quiet --locked -- -D warnings)
 BIMETAL="$PWD/target/debug/bimetal" "$venv/bin/python" -m pytest --quiet -p no:cacheprovider -rs python/tests
