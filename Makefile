@@ -1,13 +1,13 @@
 # Everything a developer or CI runs. Each target installs what it needs.
 
-.PHONY: test test-long lint setup build install uninstall deb dist demo bench bench-cache validation miri deny man
+.PHONY: test test-long test-python wheel lint setup build install uninstall deb dist demo bench bench-cache validation miri deny man
 
 test: setup lint
 	cargo test --workspace --no-run
 	cargo test --workspace --quiet
 
 # What takes long or needs the network: fifty kills, all crash workloads, real work in full measure, long crash runs,
-# the miss counts of libCacheSim, the package in a Debian made for it. Without the network the last two say that they were skipped.
+# the miss counts of libCacheSim, the package in a Debian made for it, the Python package. Without the network the last three say that they were skipped.
 test-long: setup
 	BIMETAL_KILLS=50 cargo test --quiet --test suite nfhybrid_kill -- --nocapture
 	BIMETAL_MATRIX=all cargo test --quiet --release --test suite fault_matrix -- --nocapture
@@ -43,6 +43,7 @@ test-long: setup
 	@$(LIBCACHESIM)
 	cargo test --quiet --test suite cache::peer -- --nocapture
 	@sh tests/install.sh
+	@$(MAKE) --no-print-directory test-python
 
 # libCacheSim in a Python environment of its own; without the network, a word about it.
 LIBCACHESIM = target/libcachesim/bin/python -c 'import libcachesim' 2>/dev/null || { python3 -m venv target/libcachesim && \
@@ -115,6 +116,14 @@ deny:
 		{ echo "skipped: cargo-deny cannot be installed"; exit 0; }; cargo deny --workspace check bans licenses sources && \
 		if cargo deny fetch db >/dev/null 2>&1; then cargo deny --workspace check advisories; \
 		else echo "skipped: known faults: their list cannot be fetched"; fi
+
+# The Python package (docs/python.md): a wheel in target/wheels; tested in a Python environment made for it. Without the network
+# the test says that it was skipped.
+wheel:
+	@sh python/wheel.sh
+
+test-python:
+	@sh python/test.sh
 
 man:
 	cargo run --quiet --release -- man target/man

@@ -3,9 +3,10 @@
 //! `bimetal status SOCKET` asks so for a device served over NBD, whose protocol has no room for it; the socket
 //! lies beside the one of the device. Nothing is read from who asks. Cost: a thread that sleeps.
 
+pub(super) use crate::front::fuse::beside;
 use crate::{Error, Result};
 use serde_json::Value;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -16,8 +17,6 @@ use std::time::Duration;
 
 /// Who takes no answer for so long gets none: others wait.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest state that is read.
-const STATE_BYTES_MAX: u64 = 1 << 20;
 
 /// A state that is being told; dropping it removes the socket.
 pub(super) struct Live {
@@ -25,13 +24,6 @@ pub(super) struct Live {
     thread: Option<JoinHandle<()>>,
     socket: PathBuf,
     bound: Option<(u64, u64)>,
-}
-
-/// Where the state of what is served at `socket` is told.
-pub(super) fn beside(socket: &Path) -> PathBuf {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".status");
-    name.into()
 }
 
 /// A listener at `socket`, whose `sibling` is the other of the pair that a served device has. A stale pair of ours is
@@ -106,18 +98,6 @@ pub(super) fn tell(beside_of: &Path, state: impl Fn() -> Value + Send + 'static)
     Ok(Live { ended, thread: Some(thread), socket, bound })
 }
 
-/// Asks for the state told at `socket`.
-///
-/// Fails with [`Error::Io`] if nobody answers, with [`Error::Corrupt`] if the answer is no JSON.
-pub(super) fn ask(socket: &Path) -> Result<Value> {
-    let failed = |error| Error::io(format!("{}: ask for the status", socket.display()), error);
-    let stream = UnixStream::connect(socket).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    let mut text = Vec::new();
-    stream.take(STATE_BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
-    serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, socket.display()))
-}
-
 impl Drop for Live {
     fn drop(&mut self) {
         self.ended.store(true, Relaxed);
@@ -133,6 +113,7 @@ impl Drop for Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::front::fuse::ask_socket as ask;
     use serde_json::json;
     use std::sync::atomic::AtomicU64;
 

@@ -21,6 +21,7 @@
 //!
 //! Cost: a copy of each page in and out, one hash look-up a page beside the cache's own; without contents, one lock.
 
+use super::outside::{MakeOutside, build_outside};
 use super::{Below, Config, PageCache, PageRequest, Resident, Stats, build};
 use bimetal_base::runtime::sync::Mutex;
 use bimetal_base::time::Time;
@@ -85,6 +86,26 @@ impl CachedDevice {
     /// # Errors
     /// [`Error::Invalid`] for a policy or option that does not exist, or a device that is not made of whole pages.
     pub fn new(device: Arc<dyn BlockDevice>, policy: &str, config: &Config) -> Result<CachedDevice> {
+        CachedDevice::with(device, config, |config| build(policy, config))
+    }
+
+    /// Puts a cache under a policy from outside in front of `device`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); the policy cannot be made.
+    pub fn under(
+        device: Arc<dyn BlockDevice>,
+        policy: &dyn MakeOutside,
+        config: &Config,
+    ) -> Result<CachedDevice> {
+        CachedDevice::with(device, config, |config| build_outside(policy, config))
+    }
+
+    fn with(
+        device: Arc<dyn BlockDevice>,
+        config: &Config,
+        make: impl FnOnce(&Config) -> Result<Box<dyn PageCache>>,
+    ) -> Result<CachedDevice> {
         let mut info = device.info().clone();
         let (page_bytes, keeps_contents) = (config.page_bytes, device.keeps_contents());
         if !page_bytes.is_power_of_two() {
@@ -101,7 +122,7 @@ impl CachedDevice {
             info.block_bytes = 1;
         }
         let space = info.size_bytes.div_ceil(page_bytes);
-        let cache = build(policy, &Config { space: Some(space), ..config.clone() })?;
+        let cache = make(&Config { space: Some(space), ..config.clone() })?;
         info.name = format!("{} behind {}", info.name, cache.view().name);
         let store = Store {
             device: Arc::clone(&device),

@@ -23,6 +23,7 @@ pub mod kmeans;
 pub mod links;
 pub mod nvram;
 pub mod ordered;
+pub mod outside;
 pub mod pages;
 pub mod policies;
 pub mod policy;

@@ -50,16 +50,22 @@ pub fn markdown() -> String {
 pub fn build(policy: &str, config: &Config) -> Result<Box<dyn PageCache>> {
     let named: Named = policy.parse()?;
     let entry = POLICIES.look_up(&named)?;
-    if config.capacity == 0 || config.block_pages == 0 {
-        return Err(Error::invalid("a cache needs room for one page, an erase block one page"));
-    }
-    if config.capacity > 1 << 30 {
-        return Err(Error::invalid(format!("a cache of {} pages is more than 2^30", config.capacity)));
-    }
+    check_config(config)?;
     let order = BuildContext { entry, named: &named, config };
     match config.space {
         Some(space) if space <= DENSE_PAGES_MAX => (entry.make.dense)(&order),
         _ => (entry.make.sparse)(&order),
+    }
+}
+
+/// Refuses a cache that cannot be, whatever its policy.
+pub(super) fn check_config(config: &Config) -> Result<()> {
+    if config.capacity == 0 || config.block_pages == 0 {
+        return Err(Error::invalid("a cache needs room for one page, an erase block one page"));
+    }
+    match config.capacity > 1 << 30 {
+        true => Err(Error::invalid(format!("a cache of {} pages is more than 2^30", config.capacity))),
+        false => Ok(()),
     }
 }
 

@@ -25,6 +25,7 @@
 
 mod adapter;
 mod affinity;
+mod ask;
 mod attr;
 mod caller;
 mod control;
@@ -40,6 +41,7 @@ mod seek;
 mod send;
 mod workers;
 
+pub use ask::{ask, ask_socket, beside, dead};
 pub use control::{PREFIX, RESIDENCY, SECTION, STATUS, pid_namespace};
 pub use farewell::FAREWELL;
 pub use mount::{SUBTYPE, Unmount, unmount};

@@ -313,9 +313,17 @@ impl Workload {
     }
 
     fn of_files(text: &str, options: &ReadOptions, processes: u32) -> Result<Workload> {
+        Workload::of_source(&Source::parse(text, options.clone())?, processes)
+    }
+
+    /// The requests of a trace, each unit of which is a file, made by as many processes.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn of_source(source: &Source, processes: u32) -> Result<Workload> {
         let mut reader = Reader::new(Paths::new());
         for process in 0..processes {
-            let source = Source::parse(text, options.clone())?.of_process(process)?;
+            let source = source.clone().of_process(process)?;
             let dir = reader.paths.of(format!("p{process}").as_bytes());
             reader.told.insert(dir, Was::Dir);
             let mut trace = source.open()?;

@@ -29,7 +29,7 @@ mod window;
 mod zero;
 
 pub use formats::{Columns, Event, FORMATS, Format};
-pub use generators::{GENERATORS, Generator, check_generator, seeded};
+pub use generators::{GENERATED, GENERATORS, Generator, check_generator, seeded};
 pub use input::Progress;
 pub use record::{Flags, Op, Record};
 pub use source::{ReadOptions, Source};

@@ -1,9 +1,9 @@
-//! Where requests come from: a file in some format, or a generator.
+//! Where requests come from: a file in some format, a generator, or memory.
 
 use super::formats::{self, Columns, Event, Head, blktrace};
 use super::generators::GENERATED;
 use super::input::{Input, Progress, STDIN};
-use super::{Trace, generators};
+use super::{BATCH, Record, Records, Tally, Trace, generators};
 use bimetal_base::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +32,7 @@ pub struct Source {
 enum Kind {
     File { path: PathBuf, options: ReadOptions },
     Generated(generators::Recipe),
+    Given { name: String, records: Arc<[Record]> },
 }
 
 impl Source {
@@ -52,6 +53,11 @@ impl Source {
         Source { kind: Kind::File { path: path.into(), options: ReadOptions::default() } }
     }
 
+    /// Requests that are in memory already; messages and reports call them `name`.
+    pub fn given(name: impl Into<String>, records: Arc<[Record]>) -> Source {
+        Source { kind: Kind::Given { name: name.into(), records } }
+    }
+
     /// Whether it can be opened more than once.
     pub fn is_repeatable(&self) -> bool {
         !matches!(&self.kind, Kind::File { path, .. } if path.as_os_str() == STDIN)
@@ -62,6 +68,7 @@ impl Source {
         match &self.kind {
             Kind::File { path, .. } => path.display().to_string(),
             Kind::Generated(recipe) => format!("{GENERATED}{recipe}"),
+            Kind::Given { name, .. } => name.clone(),
         }
     }
 
@@ -91,6 +98,7 @@ impl Source {
     pub fn open_watched(&self, progress: &Arc<Progress>) -> Result<Trace> {
         let records = match &self.kind {
             Kind::Generated(recipe) => recipe.begin()?,
+            Kind::Given { records, .. } => Box::new(Given { records: records.clone(), next: 0 }),
             Kind::File { path, options } => {
                 let mut input = open_file(path, progress)?;
                 let format = match &options.format {
@@ -111,10 +119,53 @@ impl Source {
     }
 }
 
+/// A pass over requests in memory.
+struct Given {
+    records: Arc<[Record]>,
+    next: usize,
+}
+
+impl Records for Given {
+    fn fill(&mut self, batch: &mut Vec<Record>) -> Result<()> {
+        let end = self.records.len().min(self.next + BATCH);
+        batch.extend_from_slice(&self.records[self.next..end]);
+        self.next = end;
+        Ok(())
+    }
+
+    fn tally(&self) -> Tally {
+        Tally { lines: self.next as u64, skipped: 0 }
+    }
+}
+
 fn open_file(path: &Path, progress: &Arc<Progress>) -> Result<Input> {
     let mut files = blktrace::siblings(path).into_iter();
     let first = files.next().ok_or_else(|| Error::invalid(format!("{}: no such file", path.display())))?;
     let mut input = Input::open(&first, progress)?;
     input.others = files.map(|file| Input::open(&file, progress)).collect::<Result<_>>()?;
     Ok(input)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Op;
+    use bimetal_base::time::Time;
+
+    #[test]
+    fn requests_in_memory_are_a_trace_that_can_be_read_again() {
+        let record = |number: u64| Record::new(Time(number), Op::Write, number * 512, 512);
+        let records: Vec<Record> = (0..BATCH as u64 * 2 + 7).map(record).collect();
+        let source = Source::given("mine", records.clone().into());
+        assert_eq!(source.name(), "mine");
+        for _ in 0..2 {
+            let mut trace = source.open().unwrap();
+            let read: Vec<Record> = trace.by_ref().map(Result::unwrap).collect();
+            assert_eq!(read, records);
+            assert_eq!(trace.tally().lines, records.len() as u64);
+        }
+        let flawed = Record { len: u64::MAX, ..record(1) };
+        let why = Source::given("mine", vec![flawed].into()).open().unwrap().next().unwrap().unwrap_err();
+        assert!(why.to_string().contains("mine") && why.to_string().contains("request 1"), "{why}");
+    }
 }

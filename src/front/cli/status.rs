@@ -1,17 +1,14 @@
 //! `bimetal status`: what a mounted file system, or a device that is served, says of itself.
 
 use super::screen::{Space, screen};
-use crate::front::fuse::STATUS;
-use crate::front::live;
+pub(super) use crate::front::fuse::{ask as read, dead};
 use crate::fs::FileSystem;
 use crate::fs::cmfs::volume::Volume;
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
-use rustix::io::Errno;
 use serde_json::Value;
 use std::fmt::Write;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,9 +22,6 @@ Of a device that bimetal export serves, by its directory or its socket; again an
   watch bimetal status /tmp/nbd
 Of a cmfs that is not mounted, how the next mount would be:
   bimetal status --nand nand.img --nvram nvram.img";
-
-/// Room for a status; the kernel hands over no more than this.
-const ROOM: usize = 64 << 10;
 
 /// Show the state of a mounted file system or an exported device
 #[derive(Args, Debug)]
@@ -90,32 +84,6 @@ pub(super) fn space(mountpoint: &Path) -> Result<Space> {
     let stat = stat.map_err(|why| Error::io(mountpoint.display(), why.into()))?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
     Ok(Space { used: bytes(stat.f_blocks.saturating_sub(stat.f_bfree)), size: bytes(stat.f_blocks) })
-}
-
-/// Asks the server behind `mountpoint`.
-pub(super) fn read(mountpoint: &Path) -> Result<Value> {
-    let place = mountpoint.display();
-    if mountpoint.metadata().is_ok_and(|found| found.file_type().is_socket()) {
-        return live::ask(&live::beside(mountpoint));
-    }
-    let mut text = Vec::with_capacity(ROOM);
-    match rustix::fs::getxattr(mountpoint, STATUS, rustix::buffer::spare_capacity(&mut text)) {
-        Ok(_) => {}
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => {
-            return Err(Error::invalid(format!(
-                "{place}: nothing of bimetal is mounted here; see: bimetal mount --help"
-            )));
-        }
-        Err(Errno::NOTCONN) => return Err(dead(mountpoint)),
-        Err(why) => return Err(Error::io(place, why.into())),
-    }
-    serde_json::from_slice(&text).map_err(|why| Error::corrupt("the status", why, place))
-}
-
-/// What to say of a mount point whose server has ended without unmounting it.
-pub(super) fn dead(mountpoint: &Path) -> Error {
-    let place = mountpoint.display();
-    Error::invalid(format!("{place}: its server is dead; take it away with: bimetal umount {place}"))
 }
 
 /// Nested values indented, sizes as people read them.

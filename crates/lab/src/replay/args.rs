@@ -1,6 +1,7 @@
 //! The command line of `bimetal replay`.
 
 use super::address::Fit;
+use super::brought::Brought;
 use super::driver::TIME_MAX;
 use super::grid::GridArgs;
 use super::plot::Wanted;
@@ -83,6 +84,8 @@ pub struct Args {
     pub(super) stack: StackArgs,
     #[command(flatten)]
     pub(super) grid: GridArgs,
+    #[arg(skip)]
+    pub(super) brought: Brought,
 
     /// The trace's format [told from its contents]
     #[arg(long, value_name = "NAME", value_parser = names::FORMAT, hide_possible_values = true)]
@@ -249,6 +252,9 @@ impl Args {
     /// # Errors
     /// A generator or parameter that there is not.
     pub(super) fn source(&self) -> Result<Source> {
+        if let Some(source) = self.brought.requests() {
+            return Ok(source.clone());
+        }
         let options =
             ReadOptions { format: self.format.clone(), columns: self.columns.clone(), event: self.event };
         Source::parse(&self.seeded_trace()?, options)

@@ -143,7 +143,7 @@ pub(super) fn too_late() -> Error {
 /// Later than anything.
 const FOREVER: Time = Time(u64::MAX);
 /// How often to look whether to give up.
-const LOOK_EVERY: u64 = 4096;
+pub(super) const LOOK_EVERY: usize = 4096;
 
 impl Driver<'_> {
     /// Runs the trace to its end (or the limit), or until the device serves no more of it.
@@ -162,7 +162,7 @@ impl Driver<'_> {
             if self.limit.is_some_and(|limit| asked >= limit) {
                 break;
             }
-            if (number as u64).is_multiple_of(LOOK_EVERY) && self.stop.load(Relaxed) {
+            if number.is_multiple_of(LOOK_EVERY) && self.stop.load(Relaxed) {
                 return Err(Error::invalid("another run failed"));
             }
             meter.out_of_order += u64::from(record.at < last || record.flags.has(Flags::EARLY));

@@ -11,6 +11,7 @@
 
 mod address;
 mod args;
+mod brought;
 mod driver;
 mod ending;
 pub mod files;
@@ -31,12 +32,14 @@ mod rows;
 pub use super::stack::admission_rule::AdmissionRule;
 pub use address::Fit;
 pub use args::{Args, PaceName, Timing};
+pub use brought::{Brought, Played};
 pub use ending::{Ended, Ending};
 pub use flash::{ByCause, FlashReport, Moved};
 pub use flow::Moment;
 pub use plot::{Kind as Plot, Wanted as WantedPlot};
 pub use precondition::Precondition;
 pub use report::{CacheReport, Latency, Merges, RunConfig, RunReport};
+pub use rows::Cell;
 
 use bimetal_base::{Error, Result};
 use bimetal_trace::{Progress, Source, Summary, Tally, summarise};

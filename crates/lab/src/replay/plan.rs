@@ -2,6 +2,7 @@
 
 use super::address::{AddressMapper, Fit};
 use super::args::Args;
+use super::driver::LOOK_EVERY;
 use super::precondition::{Precondition, precondition};
 use super::progress::Shown;
 use super::report::{Measured, RunConfig};
@@ -120,6 +121,9 @@ fn reach(args: &Args, source: &Source) -> Result<Option<Reach>> {
         if args.requests.is_some_and(|limit| count >= limit) {
             break;
         }
+        if number.is_multiple_of(LOOK_EVERY) {
+            args.brought.go_on()?;
+        }
         let asked = placer.place(&record)?;
         count += u64::from(!asked.is_nothing());
         let end = asked.spans.iter().map(|(offset, len)| offset.saturating_add(*len)).max().unwrap_or(0);
@@ -154,7 +158,7 @@ impl Spec {
     pub fn build(&self, args: &Args) -> Result<Built> {
         let bottom = self.medium.build(Contents::Nowhere(self.bytes), self.needed, args.page, args.seed);
         let bottom = bottom.map_err(|why| self.of_trace(why))?;
-        let (start, stopped) = match precondition(&bottom, args.precondition, args.seed) {
+        let (start, stopped) = match precondition(&bottom, args) {
             Ok(start) => (start, None),
             Err(why @ Error::Invalid(_)) => return Err(why),
             Err(why) => (Time::ZERO, Some(why)),
@@ -167,6 +171,7 @@ impl Spec {
             nvram: args.nvram.clone().map(|takes| (takes, args.nvram_size)),
             cache: self.cache.as_ref().map(|(policy, bytes)| Caching {
                 durable_syncs: true,
+                outside: args.brought.policy.clone(),
                 ..Caching::new(policy, *bytes, args.page)
             }),
         };

@@ -1,5 +1,7 @@
 //! What a device has behind it before the trace begins.
 
+use super::args::Args;
+use super::driver::LOOK_EVERY;
 use crate::stack::Stack;
 use bimetal_base::random::Random;
 use bimetal_base::time::Time;
@@ -24,9 +26,9 @@ pub enum Precondition {
 /// Writes what is to be there before the trace begins; when that is done.
 ///
 /// # Errors
-/// The device has no end, or its flash wears out before the trace begins.
-pub(super) fn precondition(stack: &Stack, kind: Precondition, seed: u64) -> Result<Time> {
-    let mut at = Time::ZERO;
+/// The device has no end, its flash wears out before the trace begins, or the run is to end.
+pub(super) fn precondition(stack: &Stack, args: &Args) -> Result<Time> {
+    let (kind, mut at) = (args.precondition, Time::ZERO);
     if kind == Precondition::None {
         return Ok(at);
     }
@@ -34,7 +36,12 @@ pub(super) fn precondition(stack: &Stack, kind: Precondition, seed: u64) -> Resu
     let Some(pages) = stack.size_bytes().map(|size| size / page) else {
         return Err(Error::invalid("--precondition needs a device with a size, not 'none'"));
     };
+    let mut asked = 0usize;
     let mut ask = |request| {
+        if asked.is_multiple_of(LOOK_EVERY) {
+            args.brought.go_on()?;
+        }
+        asked += 1;
         let done = stack.device.run(at, request);
         at = done.at;
         done.result.map(drop)
@@ -43,7 +50,7 @@ pub(super) fn precondition(stack: &Stack, kind: Precondition, seed: u64) -> Resu
         |number: u64| Request::Write { offset: number * page, data: Gather::absent(page), durable: false };
     (0..pages).try_for_each(|number| ask(write(number)))?;
     if kind == Precondition::Random {
-        let mut random = Random::new(seed, "precondition");
+        let mut random = Random::new(args.seed, "precondition");
         (0..pages).try_for_each(|_| ask(write(random.below(pages))))?;
     }
     ask(Request::Flush)?;

@@ -15,12 +15,16 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// One cell.
+/// One cell of a table; all of a column are of one kind, and what a row does not have is none.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Cell {
+pub enum Cell {
+    /// Text.
     Text(Option<String>),
+    /// A whole number.
     Count(Option<u64>),
+    /// A number.
     Number(Option<f64>),
+    /// Yes or no.
     Yes(Option<bool>),
 }
 

@@ -21,7 +21,7 @@ use bimetal_base::memory::check_room;
 use bimetal_base::time::Time;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
-use bimetal_cache::{self as cache, device::CachedDevice, nvram::NvramCache};
+use bimetal_cache::{self as cache, device::CachedDevice, nvram::NvramCache, outside::MakeOutside};
 use bimetal_ftl::device::FtlDevice;
 use bimetal_ftl::ssd::{Data, Ssd, SsdProfile, SsdStats};
 use bimetal_ftl::{self as ftl, Ftl};
@@ -279,6 +279,8 @@ pub struct Layers {
 pub struct Caching {
     /// Its policy, with options.
     pub policy: String,
+    /// One that comes from outside the registry, instead.
+    pub outside: Option<Arc<dyn MakeOutside>>,
     /// Its bytes.
     pub bytes: u64,
     /// Bytes of a page.
@@ -295,7 +297,15 @@ impl Caching {
     /// A cache that writes as its policy says, and reads what it is asked for.
     pub fn new(policy: &str, bytes: u64, page_bytes: u64) -> Caching {
         let policy = policy.to_string();
-        Caching { policy, bytes, page_bytes, durable_syncs: false, read_ahead: 0, dirty_age: None }
+        Caching {
+            policy,
+            outside: None,
+            bytes,
+            page_bytes,
+            durable_syncs: false,
+            read_ahead: 0,
+            dirty_age: None,
+        }
     }
 
     /// The cache over `device`, whose erase blocks have `block_bytes`.
@@ -316,7 +326,11 @@ impl Caching {
             dirty_age: self.dirty_age,
             ..cache::Config::new(capacity).block_pages(block_pages)
         };
-        Ok(Arc::new(CachedDevice::new(device, &self.policy, &config)?))
+        let device = match &self.outside {
+            Some(policy) => CachedDevice::under(device, policy.as_ref(), &config),
+            None => CachedDevice::new(device, &self.policy, &config),
+        };
+        device.map(Arc::new)
     }
 }
 

@@ -331,8 +331,9 @@ fn operation<const SEPARATOR: u8>(fields: &mut Fields<SEPARATOR>, coding: Coding
     })
 }
 
+/// The operation that a letter or a word stands for, as in a CSV.
 #[inline]
-fn word(text: &[u8]) -> Option<Op> {
+pub fn word(text: &[u8]) -> Option<Op> {
     match text {
         b"R" | b"r" => Some(Op::Read),
         b"W" | b"w" => Some(Op::Write),

@@ -47,7 +47,7 @@ pub const GENERATORS: Registry<Entry<MakeGenerator>> = Registry {
 };
 
 /// What makes a name a generator's.
-pub(super) const GENERATED: &str = "gen:";
+pub const GENERATED: &str = "gen:";
 
 const SEED: OptionSpec = OptionSpec::new("seed", "1", "number that all choices follow from");
 const RATE: OptionSpec = OptionSpec::new("rate", "1000", "requests a second");

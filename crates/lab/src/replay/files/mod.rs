@@ -44,7 +44,10 @@ const SOFTWARE_MIN: Duration = Duration::from_micros(1);
 pub fn replay(args: &Args) -> Result<FilesReport> {
     args.check()?;
     let options = ReadOptions { format: args.format.clone(), ..ReadOptions::default() };
-    let mut workload = Workload::open(&args.seeded_trace()?, &options, args.processes)?;
+    let mut workload = match args.brought.requests() {
+        Some(source) => Workload::of_source(source, args.processes)?,
+        None => Workload::open(&args.seeded_trace()?, &options, args.processes)?,
+    };
     if let Some(limit) = args.requests {
         workload.calls.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     }
@@ -90,12 +93,15 @@ fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> 
         version: env!("CARGO_PKG_VERSION"),
     };
     let processes = workload.processes;
-    let mut player = Arc::new(Player::new(clock.clone(), subject.target.clone(), workload, software, speed));
+    let target = subject.target.clone();
+    let mut player =
+        Arc::new(Player::new(clock.clone(), target, workload, software, speed, args.brought.clone()));
     player.furnish(args.seed)?;
     subject.target.sync()?;
     let before = subject.counts();
     let started = clock.now();
     player.run(!args.no_flush)?;
+    args.brought.go_on()?;
     let ended = match args.no_drain {
         true => clock.now(),
         false => {

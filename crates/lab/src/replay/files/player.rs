@@ -6,6 +6,7 @@
 
 use super::report::{CallReport, Config, DeviceReport, FilesReport};
 use super::tree::Target;
+use crate::replay::brought::Brought;
 use crate::replay::report::Spread;
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
@@ -34,6 +35,7 @@ pub(super) struct Player {
     /// How much faster than recorded, if calls come when they were recorded.
     speed: Option<f64>,
     contents: Vec<u8>,
+    brought: Brought,
     order: Mutex<CallOrder>,
     /// One for each process: it may be its turn.
     turns: Vec<Condvar>,
@@ -70,6 +72,7 @@ impl Player {
         workload: Workload,
         software: Duration,
         speed: Option<f64>,
+        brought: Brought,
     ) -> Player {
         let mut own = vec![Vec::new(); workload.processes as usize];
         for (number, call) in workload.calls.iter().enumerate() {
@@ -84,6 +87,7 @@ impl Player {
             software,
             speed,
             contents: Vec::new(),
+            brought,
             order: Mutex::default(),
             tally: parking_lot::Mutex::default(),
         }
@@ -99,6 +103,7 @@ impl Player {
         let mut random = Random::new(seed, "contents");
         player.contents = (0..CONTENTS_BYTES / 8).flat_map(|_| random.next().to_le_bytes()).collect();
         for (path, was) in &player.workload.initial {
+            player.brought.go_on()?;
             let deed = match was {
                 Was::Dir => Deed::Mkdir,
                 Was::Symlink => Deed::Symlink(1),
@@ -169,7 +174,8 @@ impl Player {
                 );
             }
             let claims = self.begin(number, index as usize, &call);
-            if fsync || call.deed != Deed::Fsync {
+            // Once the run is to end nothing is done any more; each still has its turn, so that nobody waits for ever.
+            if (fsync || call.deed != Deed::Fsync) && !self.brought.is_stopped() {
                 self.make(&call);
             }
             self.end(&claims);

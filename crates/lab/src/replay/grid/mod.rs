@@ -13,7 +13,7 @@ mod row;
 mod store;
 
 use super::args::Args;
-use super::{files, from_stack, one, say};
+use super::{Brought, files, from_stack, one, say};
 use crate::chart::Chart;
 use crate::stack::file::{Setting, StackFile, StackText};
 use bimetal_base::{Error, Result};
@@ -23,11 +23,11 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use store::{Given, Store};
+use store::{Given, Inputs, Store};
 
-pub use row::flatten;
+pub use row::{cells, flatten};
 
 /// More runs than that are taken for a mistake.
 const RUNS_MAX: usize = 1_000_000;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return super::run(&args).map_err(from_stack::in_keys);
     };
     let Some((text, axes)) = args.stack.read()? else { return Err(Error::BadArgument) };
-    let runs = combinations(&text, &axes)?;
+    let runs = combinations(&text, &axes, &Brought::default())?;
     if let Some(only) = args.grid.only.filter(|only| *only >= runs.len()) {
         return Err(Error::invalid(format!("--only {only}: the grid has {} runs, from 0 on", runs.len())));
     }
@@ -129,11 +129,47 @@ fn only_the_stack(args: &Args) -> Result<()> {
     }
 }
 
+/// The runs of a grid whose rows the caller keeps: the same rows as those of a folder.
+pub struct Grid {
+    runs: Vec<Run>,
+    inputs: Inputs,
+    brought: Brought,
+}
+
+impl Grid {
+    /// Every combination of the values, one list a key, the last key's changing fastest.
+    ///
+    /// # Errors
+    /// One of them cannot be, or a file that a run reads cannot be read; nothing was run then.
+    pub fn new(text: &StackText, axes: &[Vec<Setting>], brought: Brought) -> Result<Grid> {
+        let runs = combinations(text, axes, &brought)?;
+        Ok(Grid { inputs: Inputs::of(&runs)?, runs, brought })
+    }
+
+    /// How many runs there are.
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Makes a run, from 0 on, and gives its row, as a line of `rows.jsonl` has it. A run that fails is a row with its
+    /// error; so is one that was told to end.
+    ///
+    /// # Errors
+    /// There is no such run.
+    pub fn row(&self, run: usize) -> Result<String> {
+        let Some(of) = self.runs.get(run) else {
+            return Err(Error::invalid(format!("the grid has {} runs, from 0 on", self.runs.len())));
+        };
+        let row = self.inputs.row((run, of), made(&of.stack, &self.brought));
+        serde_json::to_string(&row).map_err(Error::invalid)
+    }
+}
+
 /// Every combination of the values, the last key's changing fastest.
 ///
 /// # Errors
 /// One of them cannot be; nothing was run then.
-fn combinations(text: &StackText, axes: &[Vec<Setting>]) -> Result<Vec<Run>> {
+fn combinations(text: &StackText, axes: &[Vec<Setting>], brought: &Brought) -> Result<Vec<Run>> {
     let count = axes.iter().try_fold(1usize, |count, axis| count.checked_mul(axis.len()));
     let Some(count) = count.filter(|count| *count <= RUNS_MAX) else {
         return Err(Error::invalid(format!("the grid has more than {RUNS_MAX} runs; set fewer values")));
@@ -145,7 +181,7 @@ fn combinations(text: &StackText, axes: &[Vec<Setting>]) -> Result<Vec<Run>> {
             number /= axis.len();
         }
         settings.reverse();
-        let stack = from_stack::effective(&text.with(&settings)?)?;
+        let stack = from_stack::effective(&brought.over(&text.with(&settings)?)?)?;
         // What makes no sense at all is told before anything is done.
         Args::of_stack(&stack)?;
         Ok(Run { settings, stack })
@@ -166,7 +202,7 @@ fn make(store: &Store, runs: &[Run], todo: &[usize], jobs: usize) -> Result<()> 
     let work = || {
         while let Some(run) = todo.get(next.fetch_add(1, Relaxed)) {
             let started = Instant::now();
-            let row = made(&runs[*run].stack);
+            let row = made(&runs[*run].stack, &Brought::default());
             if let Err(why) = store.keep(*run, row, started.elapsed()) {
                 failure.lock().get_or_insert(why);
                 next.store(todo.len(), Relaxed);
@@ -187,9 +223,11 @@ fn make(store: &Store, runs: &[Run], todo: &[usize], jobs: usize) -> Result<()> 
 }
 
 /// What one run gave, and why it failed, if it did.
-fn made(stack: &StackFile) -> Given {
-    let given =
-        || given(stack).unwrap_or_else(|why| (Some(from_stack::in_keys(why).to_string()), Value::Null));
+fn made(stack: &StackFile, brought: &Brought) -> Given {
+    let given = || match given_drawn(stack, brought) {
+        Ok((given, _)) => given,
+        Err(why) => (Some(from_stack::in_keys(why).to_string()), Value::Null),
+    };
     catch_unwind(AssertUnwindSafe(given)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
@@ -197,17 +235,13 @@ fn made(stack: &StackFile) -> Given {
     })
 }
 
-fn given(stack: &StackFile) -> Result<Given> {
-    given_drawn(stack).map(|(given, _)| given)
-}
-
-/// The same, and what is drawn of its flash.
-fn given_drawn(stack: &StackFile) -> Result<(Given, Vec<Chart>)> {
-    let args = Args::of_stack(stack)?;
+/// What one run gave, and what is drawn of its flash.
+fn given_drawn(stack: &StackFile, brought: &Brought) -> Result<(Given, Vec<Chart>)> {
+    let args = Args { brought: brought.clone(), ..Args::of_stack(stack)? };
     if args.fs.is_some() {
         return Ok(((None, json!(files::replay(&args)?)), Vec::new()));
     }
-    let report = one(&args, &AtomicBool::new(false))?;
+    let report = one(&args, &brought.stop)?;
     let charts = report.charts();
     let given = match report.ended.how.is_result() {
         true => (None, json!(report)),
@@ -226,11 +260,23 @@ pub fn result(stack: &StackFile) -> Result<Value> {
     result_drawn(stack).map(|(result, _)| result)
 }
 
+/// The same with what a program brings along, which goes before what the stack says.
+///
+/// # Errors
+/// As [`result`]; the run was told to end.
+pub fn result_with(stack: &StackFile, brought: &Brought) -> Result<Value> {
+    drawn_with(&brought.over(stack)?, brought).map(|(result, _)| result)
+}
+
 /// The same, and what is drawn of its flash.
 pub(crate) fn result_drawn(stack: &StackFile) -> Result<(Value, Vec<Chart>)> {
-    match given_drawn(stack).map_err(from_stack::in_keys)? {
+    drawn_with(stack, &Brought::default())
+}
+
+fn drawn_with(stack: &StackFile, brought: &Brought) -> Result<(Value, Vec<Chart>)> {
+    match given_drawn(stack, brought).map_err(from_stack::in_keys)? {
         ((None, result), charts) => Ok((result, charts)),
-        ((Some(why), _), _) => Err(Error::invalid(why)),
+        ((Some(why), _), _) => Err(from_stack::in_keys(Error::invalid(why))),
     }
 }
 

@@ -44,13 +44,15 @@ fn descend(path: &str, value: &Value, leaves: &mut Map<String, Value>) {
     }
 }
 
-/// The rows as columns of Parquet: every leaf that any row has, in the order of their names; a column is of whole
+/// Rows as [`cells`].
+pub(super) fn cells_of(rows: &[Row]) -> serde_json::Result<Vec<Vec<(String, Cell)>>> {
+    rows.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>().map(|rows| cells(&rows))
+}
+
+/// Rows, or results, as columns of Parquet or Arrow: every leaf that any row has, in the order of their names; a column is of whole
 /// numbers, else of numbers, or of yes and no, if all of its values are, else of text. What a row does not have is null.
-pub(super) fn cells(rows: &[Row]) -> serde_json::Result<Vec<Vec<(String, Cell)>>> {
-    let flat: Vec<Map<String, Value>> = rows
-        .iter()
-        .map(|row| serde_json::to_value(row).map(|row| flatten(&row)))
-        .collect::<Result<_, _>>()?;
+pub fn cells(rows: &[Value]) -> Vec<Vec<(String, Cell)>> {
+    let flat: Vec<Map<String, Value>> = rows.iter().map(flatten).collect();
     let mut columns: BTreeMap<&str, Option<Cell>> = BTreeMap::new();
     for (name, value) in flat.iter().flatten() {
         let kind = match value {
@@ -82,7 +84,7 @@ pub(super) fn cells(rows: &[Row]) -> serde_json::Result<Vec<Vec<(String, Cell)>>
     let row = |flat: &Map<String, Value>| {
         columns.iter().map(|(name, column)| ((*name).to_string(), cell(column, flat.get(*name)))).collect()
     };
-    Ok(flat.iter().map(row).collect())
+    flat.iter().map(row).collect()
 }
 
 fn text(value: &Value) -> String {
@@ -111,7 +113,7 @@ mod tests {
             row(1, json!({"n": 2, "x": 1.5, "t": 7, "y": false, "z": 1})),
             row(2, Value::Null),
         ];
-        let cells = cells(&rows).unwrap();
+        let cells = cells_of(&rows).unwrap();
         let column = |name: &str| -> Vec<Cell> {
             let at = cells[0].iter().position(|(there, _)| there == name).expect(name);
             cells.iter().map(|row| row[at].1.clone()).collect()

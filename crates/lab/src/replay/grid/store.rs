@@ -15,7 +15,7 @@
 //! on several machines, may make runs of one grid at the same time: each writes files of its own.
 
 use super::Run;
-use super::row::{Row, cells};
+use super::row::{Row, cells_of};
 use crate::replay::parquet;
 use crate::replay::rows::write_whole;
 use crate::stack::file::Setting;
@@ -48,8 +48,42 @@ pub(super) struct Store<'a> {
     dir: PathBuf,
     runs: &'a [Run],
     manifest: Value,
-    /// The CRC-32C of each file that some run reads.
-    inputs: BTreeMap<PathBuf, String>,
+    inputs: Inputs,
+}
+
+/// The CRC-32C of each file that some run of a grid reads.
+pub(super) struct Inputs(BTreeMap<PathBuf, String>);
+
+impl Inputs {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// One of them cannot be read.
+    pub fn of(runs: &[Run]) -> Result<Inputs> {
+        let mut inputs = BTreeMap::new();
+        for file in runs.iter().flat_map(|run| run.stack.inputs()) {
+            if let std::collections::btree_map::Entry::Vacant(new) = inputs.entry(file) {
+                let crc = crc_of(new.key())?;
+                new.insert(crc);
+            }
+        }
+        Ok(Inputs(inputs))
+    }
+
+    /// Those that are `wanted`, by their paths as people read them.
+    fn told(&self, wanted: impl Fn(&Path) -> bool) -> BTreeMap<String, String> {
+        let inputs = self.0.iter().filter(|(path, _)| wanted(path));
+        inputs.map(|(path, crc)| (path.display().to_string(), crc.clone())).collect()
+    }
+
+    /// The row of a run, number `run`, that gave this.
+    pub fn row(&self, (run, of): (usize, &Run), (error, result): Given) -> Row {
+        let (set, config) = of.config();
+        let own = of.stack.inputs();
+        let inputs = self.told(|path| own.iter().any(|own| own == path));
+        let version = env!("CARGO_PKG_VERSION").to_string();
+        Row { run, set, config, inputs, seed: of.stack.seed, version, error, result }
+    }
 }
 
 impl<'a> Store<'a> {
@@ -58,13 +92,7 @@ impl<'a> Store<'a> {
     /// # Errors
     /// A file that a run reads cannot be read.
     pub fn new(dir: &Path, runs: &'a [Run], base: &Value, axes: &[Vec<Setting>]) -> Result<Store<'a>> {
-        let mut inputs = BTreeMap::new();
-        for file in runs.iter().flat_map(|run| run.stack.inputs()) {
-            if let std::collections::btree_map::Entry::Vacant(new) = inputs.entry(file) {
-                let crc = crc_of(new.key())?;
-                new.insert(crc);
-            }
-        }
+        let inputs = Inputs::of(runs)?;
         let values = |axis: &Vec<Setting>| {
             let texts: Vec<String> = axis.iter().map(|setting| setting.text.clone()).collect();
             (axis.first().map(|setting| setting.key.clone()), texts)
@@ -74,7 +102,7 @@ impl<'a> Store<'a> {
             "version": env!("CARGO_PKG_VERSION"),
             "set": axes,
             "stack": base,
-            "inputs": inputs.iter().map(|(path, crc)| (path.display().to_string(), json!(crc))).collect::<serde_json::Map<_, _>>(),
+            "inputs": inputs.told(|_| true),
         });
         Ok(Store { dir: dir.to_path_buf(), runs, manifest, inputs })
     }
@@ -182,15 +210,8 @@ impl<'a> Store<'a> {
     }
 
     /// The row that a run has if it fails in no way that has to do with it.
-    fn row(&self, run: usize, (error, result): Given) -> Row {
-        let Run { stack, .. } = &self.runs[run];
-        let (set, config) = self.runs[run].config();
-        let inputs = stack.inputs().into_iter().filter_map(|path| {
-            let crc = self.inputs.get(&path)?.clone();
-            Some((path.display().to_string(), crc))
-        });
-        let version = env!("CARGO_PKG_VERSION").to_string();
-        Row { run, set, config, inputs: inputs.collect(), seed: stack.seed, version, error, result }
+    fn row(&self, run: usize, given: Given) -> Row {
+        self.inputs.row((run, &self.runs[run]), given)
     }
 
     /// Whether a row is of this run, as it is now.
@@ -309,7 +330,7 @@ impl Store<'_> {
         write_whole(&path, |file| {
             file.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why))
         })?;
-        parquet::write_rows(&self.at(PARQUET), &cells(&rows).map_err(Error::invalid)?)?;
+        parquet::write_rows(&self.at(PARQUET), &cells_of(&rows).map_err(Error::invalid)?)?;
         let runs = self.at(RUNS);
         fs::remove_dir_all(&runs).map_err(|why| Error::io(runs.display(), why))?;
         Ok(Some(rows.iter().filter(|row| row.error.is_some()).count()))

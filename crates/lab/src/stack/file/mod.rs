@@ -16,7 +16,7 @@ use bimetal_ftl as ftl;
 use bimetal_media::profile;
 use bimetal_trace::{Columns, Event, check_generator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
@@ -428,8 +428,9 @@ pub fn parse_axis(text: &str) -> Result<Vec<Setting>> {
         return Err(wrong("a value is missing"));
     }
     let parts: Vec<String> = parts.iter().map(|part| part.trim().to_string()).collect();
-    if let Some(twice) = parts.iter().enumerate().find(|(at, part)| parts[..*at].contains(part)) {
-        return Err(wrong(&format!("{} is there twice", twice.1)));
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = parts.iter().find(|part| !seen.insert(part.as_str())) {
+        return Err(wrong(&format!("{twice} is there twice")));
     }
     Ok(parts.into_iter().map(|text| Setting { key: key.trim().to_string(), text }).collect())
 }
