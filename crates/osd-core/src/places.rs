@@ -78,7 +78,7 @@ impl Store {
     ) -> (Place, u64) {
         let piece = pieces.iter().find(|(_, end)| *end > at);
         let hidden = match piece {
-            Some((start, end)) if *start <= at => return (Place::Memory, (*end).min(known)),
+            Some((start, end)) if *start <= at => return (Place::Memory, *end),
             Some((start, _)) => (*start).min(known),
             None => known,
         };
