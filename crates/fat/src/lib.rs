@@ -39,6 +39,9 @@ use std::sync::Arc;
 /// Bytes of a sector, and of a synchronous write.
 pub const SECTOR_BYTES: u64 = 512;
 
+/// The most bytes of a file.
+pub const FILE_BYTES_MAX: u64 = u32::MAX as u64;
+
 /// What a new volume is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
@@ -191,30 +194,53 @@ impl Volume {
         })
     }
 
+    /// The directory that a path's last name is in, and that name. Directories are opened one in the other: the library
+    /// goes down a path by calling itself, and a path may have more levels than a stack has room.
+    fn within<'p>(&self, path: &'p str) -> io::Result<(fatfs::Dir<'_, Handle>, &'p str)> {
+        let path = path.trim_matches('/');
+        let (dirs, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let mut names = dirs.split('/').filter(|name| !name.is_empty());
+        let dir = names.try_fold(self.fat.root_dir(), |dir, name| dir.open_dir(name))?;
+        Ok((dir, name))
+    }
+
+    /// A directory; `""` is the root.
+    fn dir(&self, path: &str) -> io::Result<fatfs::Dir<'_, Handle>> {
+        let (above, name) = self.within(path)?;
+        if name.is_empty() { Ok(above) } else { above.open_dir(name) }
+    }
+
     /// Creates an empty file, or opens the one there is.
     ///
     /// Fails with [`Error::NoSpace`] if the directory is full, with [`Error::NotFound`] without it.
     pub fn create(&self, path: &str) -> Result<File<'_>> {
-        let inner = self.run(UpdateOrder::Add, || self.fat.root_dir().create_file(path))?;
+        let inner = self.run(UpdateOrder::Add, || {
+            let (dir, name) = self.within(path)?;
+            dir.create_file(name)
+        })?;
         Ok(File { inner, volume: self })
     }
 
     /// Opens a file. Fails with [`Error::NotFound`] or [`Error::IsDir`].
     pub fn open_file(&self, path: &str) -> Result<File<'_>> {
-        let inner = self.run(UpdateOrder::Add, || self.fat.root_dir().open_file(path))?;
+        let inner = self.run(UpdateOrder::Add, || {
+            let (dir, name) = self.within(path)?;
+            dir.open_file(name)
+        })?;
         Ok(File { inner, volume: self })
     }
 
     /// Makes a directory. Fails with [`Error::Exists`] and as [`create`](Volume::create) does.
     pub fn make_dir(&self, path: &str) -> Result<()> {
-        let exists = self.run(UpdateOrder::Add, || self.fat.root_dir().open_dir(path).map(drop));
+        let exists = self.run(UpdateOrder::Add, || self.dir(path).map(drop));
         match exists {
             Err(Error::NotFound) => {}
             Ok(()) | Err(Error::NotDir) => return Err(Error::Exists),
             Err(other) => return Err(other),
         }
         self.run(UpdateOrder::Add, || {
-            self.fat.root_dir().create_dir(path)?;
+            let (dir, name) = self.within(path)?;
+            dir.create_dir(name)?;
             self.disk.lock().straighten_new_directory();
             Ok(())
         })
@@ -222,7 +248,10 @@ impl Volume {
 
     /// Deletes a file or an empty directory. Fails with [`Error::NotFound`] or [`Error::NotEmpty`].
     pub fn remove(&self, path: &str) -> Result<()> {
-        self.run(UpdateOrder::Remove, || self.fat.root_dir().remove(path))
+        self.run(UpdateOrder::Remove, || {
+            let (dir, name) = self.within(path)?;
+            dir.remove(name)
+        })
     }
 
     /// Renames a file or a directory, or moves a file to another directory.
@@ -230,20 +259,20 @@ impl Volume {
     /// Fails with [`Error::Exists`] if the new name is taken, with [`Error::NotSupported`] for a directory that
     /// is to move elsewhere: the library leaves its `..` behind.
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let root = self.fat.root_dir();
         let parent = |path: &str| path.trim_matches('/').rsplit_once('/').map(|(dir, _)| dir.to_lowercase());
-        if parent(from) != parent(to) && self.run(UpdateOrder::Add, || root.open_dir(from).map(drop)).is_ok()
-        {
+        if parent(from) != parent(to) && self.run(UpdateOrder::Add, || self.dir(from).map(drop)).is_ok() {
             return Err(Error::NotSupported);
         }
-        self.run(UpdateOrder::Add, || root.rename(from, &self.fat.root_dir(), to))
+        self.run(UpdateOrder::Add, || {
+            let ((dir, name), (into, new)) = (self.within(from)?, self.within(to)?);
+            dir.rename(name, &into, new)
+        })
     }
 
     /// The entries of a directory, in its order; `""` is the root.
     pub fn list(&self, path: &str) -> Result<Vec<Entry>> {
         self.run(UpdateOrder::Add, || {
-            let root = self.fat.root_dir();
-            let dir = if path.is_empty() { root } else { root.open_dir(path)? };
+            let dir = self.dir(path)?;
             let shown = |entry: &fatfs::DirEntry<'_, Handle>| {
                 !matches!(entry.short_file_name_as_bytes(), b"." | b"..")
             };
@@ -351,7 +380,7 @@ impl File<'_> {
     /// before stay written.
     pub fn write_at(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let end = self.len()?;
-        if offset.saturating_add(data.len() as u64) > u64::from(u32::MAX) {
+        if offset.saturating_add(data.len() as u64) > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
         if offset > end {
@@ -377,10 +406,10 @@ impl File<'_> {
         })
     }
 
-    /// Cuts it off at `len`, which is not past its end.
+    /// Cuts it off at `len`, or fills it up to there with zeros. Fails as [`write_at`](File::write_at) does.
     pub fn truncate(&mut self, len: u64) -> Result<()> {
         if self.len()? < len {
-            return Err(Error::BadArgument);
+            return self.write_at(len, &[]);
         }
         let inner = &mut self.inner;
         inner.seek(SeekFrom::Start(len)).map_err(from_io)?;

@@ -378,3 +378,31 @@ fn the_camera_writes_what_the_paper_says() {
     let found = usage(&device).unwrap();
     assert_eq!((found.files, found.lost_clusters), (41, 0));
 }
+
+#[test]
+fn a_path_of_many_levels_needs_no_stack_and_a_file_grows_by_zeros() {
+    let device = format(8 << 20, &PAPER);
+    let volume = open(&device);
+    let deep = "/a".repeat(1200);
+    let above = |levels: usize| &deep[..2 * levels];
+    // A stack as small as a task's in simulated time.
+    std::thread::scope(|scope| {
+        let on_small_stack = std::thread::Builder::new().stack_size(256 << 10);
+        let found = on_small_stack.spawn_scoped(scope, || {
+            let volume = open(&format(8 << 20, &PAPER));
+            for levels in 1..1200 {
+                volume.make_dir(above(levels)).unwrap();
+            }
+            volume.create(&deep).unwrap().truncate(3000).unwrap();
+            volume.rename(&deep, "/moved").unwrap();
+            volume.remove(above(1199)).unwrap();
+            (volume.list(above(1198)).unwrap().len(), volume.read("moved").unwrap())
+        });
+        assert_eq!(found.unwrap().join().unwrap(), (0, vec![0; 3000]));
+    });
+    let mut file = volume.create("f").unwrap();
+    file.write_at(0, &[7; 100]).unwrap();
+    file.truncate(1000).unwrap();
+    assert_eq!(volume.read("f").unwrap(), [vec![7; 100], vec![0; 900]].concat());
+    assert!(matches!(file.truncate(1 << 32), Err(Error::TooLarge)));
+}

@@ -4,13 +4,16 @@
 //! from any trace of files, generated or not: then each unit is a file in the directory of its process. What a trace
 //! uses without making it was there before ([`Workload::initial`]), as large as what is read of it. Calls that failed,
 //! and those that ask nothing of a file system (`lseek`, `close`, `mmap`), are left out, and counted by name
-//! ([`Workload::left_out`]). Memory: 40 bytes a call.
+//! ([`Workload::left_out`]). What is used after its name went is followed: a file that was moved to its new path, one that
+//! was removed to a path that has no name ([`Deed::UnlinkOpen`]). Memory: 40 bytes a call.
 
 use super::fields::{Fields, Wrong};
 use super::formats::syscall::{HEADER, parse};
 use super::input::Input;
 use super::objects::each_line;
+use super::source::list_of_paths;
 use super::strace::{self, Strace};
+use super::unlinked::{Gone, Unlinked};
 use super::{Op, ReadOptions, Source};
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
@@ -18,6 +21,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+
+/// A path of more directories is not played: some file systems look for each name from the root on.
+const LEVELS_MAX: usize = 4096;
+/// No file has a byte from here on: offsets are signed.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+/// More calls are not held in memory: 40 bytes each.
+const CALLS_MAX: usize = 1 << 26;
 
 /// What is asked of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +68,8 @@ pub enum Deed {
     },
     /// Remove a name.
     Unlink,
+    /// Remove a name; the file is used further, as this path, until the last call on it ([`Workload::last_uses`]).
+    UnlinkOpen(u32),
     /// Remove a directory.
     Rmdir,
     /// Move the name to this path.
@@ -93,7 +105,7 @@ impl Deed {
             Deed::Truncate(_) => 6,
             Deed::Allocate { .. } => 7,
             Deed::Punch(..) => 8,
-            Deed::Unlink => 9,
+            Deed::Unlink | Deed::UnlinkOpen(_) => 9,
             Deed::Rmdir => 10,
             Deed::Rename(_) => 11,
             Deed::Link(_) => 12,
@@ -107,8 +119,38 @@ impl Deed {
 
     /// Whether it makes, moves or removes a name.
     pub fn changes_names(self) -> bool {
-        use Deed::{Create, Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
-        matches!(self, Create | Mkdir | Symlink(_) | Unlink | Rmdir | Rename(_) | Link(_))
+        use Deed::{Create, Link, Mkdir, Rename, Rmdir, Symlink, Unlink, UnlinkOpen};
+        matches!(self, Create | Mkdir | Symlink(_) | Unlink | UnlinkOpen(_) | Rmdir | Rename(_) | Link(_))
+    }
+
+    /// Whether a program can ask it of what it has open, whatever became of the name.
+    fn is_of_open(self) -> bool {
+        use Deed::{Allocate, Fsync, Punch, Read, SetAttributes, Stat, Truncate, Write, Zero};
+        matches!(
+            self,
+            Read(..)
+                | Write(..)
+                | Fsync
+                | Truncate(_)
+                | Allocate { .. }
+                | Punch(..)
+                | Zero { .. }
+                | Stat
+                | SetAttributes
+        )
+    }
+
+    /// Whether all bytes that it asks for can be of a file.
+    fn is_within_a_file(self) -> bool {
+        let end = match self {
+            Deed::Read(offset, len) | Deed::Write(offset, len) | Deed::Punch(offset, len) => {
+                offset.checked_add(len)
+            }
+            Deed::Allocate { offset, len, .. } | Deed::Zero { offset, len, .. } => offset.checked_add(len),
+            Deed::Truncate(size) => Some(size),
+            _ => Some(0),
+        };
+        end.is_some_and(|end| end <= FILE_BYTES_MAX)
     }
 
     fn makes(self) -> bool {
@@ -164,6 +206,8 @@ pub struct Workload {
     pub ordered: bool,
     /// What the trace has and is not played: how often, by the name of the call, or `failed`, `unfinished`, `no request`.
     pub left_out: BTreeMap<String, u64>,
+    /// The files without a name ([`Deed::UnlinkOpen`]), by the number of the last call on each.
+    pub last_uses: FxHashMap<u32, u32>,
 }
 
 /// Paths by their names.
@@ -190,9 +234,21 @@ impl Paths {
         })
     }
 
-    fn of(&mut self, text: &[u8]) -> u32 {
-        let names = text.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        names.fold(0, |parent, name| self.below(parent, &name[..name.len().min(bimetal_vfs::NAME_MAX)]))
+    fn of(&mut self, text: &[u8]) -> Result<u32, String> {
+        let names = || text.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        let levels = names().count();
+        if levels > LEVELS_MAX {
+            return Err(format!("has {levels} levels; {LEVELS_MAX} are played at most"));
+        }
+        let below = |parent, name: &[u8]| self.below(parent, &name[..name.len().min(bimetal_vfs::NAME_MAX)]);
+        Ok(names().fold(0, below))
+    }
+
+    /// A path for what had this one, and has no name.
+    fn without_name(&mut self, path: u32) -> u32 {
+        let name = [&self.places[path as usize].name[..], b" (removed)"].concat();
+        self.places.push(Place { parent: 0, name: name.into() });
+        self.places.len() as u32 - 1
     }
 }
 
@@ -219,22 +275,15 @@ impl Workload {
 
     /// A path in words.
     pub fn shown(&self, path: u32) -> String {
-        match path {
-            0 => String::new(),
-            _ => {
-                let place = &self.places[path as usize];
-                format!("{}/{}", self.shown(place.parent), String::from_utf8_lossy(&place.name))
-            }
-        }
+        let shown = |name: &[u8]| format!("/{}", String::from_utf8_lossy(name));
+        names_to(&self.places, path).into_iter().map(shown).collect()
     }
 
     fn recorded(path: &Path) -> Result<Workload> {
-        let name = path.display().to_string();
-        let list = name.replacen(".csv", ".paths.csv", 1);
         let mut paths = Paths::new();
         let mut known = Vec::new();
-        if list != name && Path::new(&list).exists() {
-            each_line(Path::new(&list), |line| {
+        if let Some(list) = list_of_paths(path) {
+            each_line(&list, |line| {
                 let mut fields = Fields::<b','>::of(line);
                 fields.u32("path")?;
                 let kind = fields.text("type")?.first().copied();
@@ -242,14 +291,15 @@ impl Workload {
                 let size = std::str::from_utf8(size).ok().and_then(|text| text.parse::<i64>().ok());
                 let skip = line.iter().enumerate().filter(|(_, byte)| **byte == b',').nth(2);
                 let text = skip.map_or(&[][..], |(at, _)| &line[at + 1..]);
-                known.push((paths.of(text), kind, size.map_or(0, |size| size.max(0) as u64)));
+                let path = paths.of(text).map_err(|why| Wrong::new(4, "path", why))?;
+                known.push((path, kind, size.map_or(0, |size| size.max(0) as u64)));
                 Ok(())
             })?;
         }
         let mut reader = Reader::new(paths);
         let number = |reader: &mut Reader, path: u32| match known.get(path as usize) {
             Some((number, ..)) => *number,
-            None => reader.paths.of(format!("path-{path}").as_bytes()),
+            None => reader.paths.below(0, format!("path-{path}").as_bytes()),
         };
         for (number, kind, size) in &known {
             let was = match kind {
@@ -273,12 +323,12 @@ impl Workload {
                 }
                 _ => 0,
             };
-            reader.call(
+            let taken = reader.call(
                 (call.at, call.process, path),
                 &String::from_utf8_lossy(call.name),
                 deed(call.name, other, call.offset, call.len, call.result),
             );
-            Ok(())
+            taken.map_err(|why| Wrong::new(3, "op", why))
         })?;
         Ok(reader.done())
     }
@@ -291,7 +341,12 @@ impl Workload {
         })?;
         let mut reader = Reader::new(Paths::new());
         strace.left_out().into_iter().for_each(|(name, count)| reader.leave_out(&name, count));
-        let numbers: Vec<u32> = strace.paths.iter().map(|text| reader.paths.of(text.as_bytes())).collect();
+        let wrong = |why: String| Error::invalid(format!("{}: {why}", path.display()));
+        let number = |text: &String| {
+            let told = |why| wrong(format!("the path that begins with {:.40} {why}", text));
+            reader.paths.of(text.as_bytes()).map_err(told)
+        };
+        let numbers: Vec<u32> = strace.paths.iter().map(number).collect::<Result<_>>()?;
         let began = calls.first().map_or(0, |call| call.at_ns);
         for call in &calls {
             let path = numbers[call.path as usize];
@@ -303,11 +358,8 @@ impl Workload {
             };
             let other = if matches!(name, "rename" | "link") { numbers[call.offset as usize] } else { 0 };
             let at = Time(call.at_ns.saturating_sub(began));
-            reader.call(
-                (at, call.process, path),
-                name,
-                deed(name.as_bytes(), other, call.offset, call.len, call.result),
-            );
+            let deed = deed(name.as_bytes(), other, call.offset, call.len, call.result);
+            reader.call((at, call.process, path), name, deed).map_err(wrong)?;
         }
         Ok(reader.done())
     }
@@ -322,9 +374,11 @@ impl Workload {
     /// As [`open`](Self::open).
     pub fn of_source(source: &Source, processes: u32) -> Result<Workload> {
         let mut reader = Reader::new(Paths::new());
+        // A unit that is gone has no descriptor: what comes after is of a new file.
+        reader.has_descriptors = false;
         for process in 0..processes {
             let source = source.clone().of_process(process)?;
-            let dir = reader.paths.of(format!("p{process}").as_bytes());
+            let dir = reader.paths.below(0, format!("p{process}").as_bytes());
             reader.told.insert(dir, Was::Dir);
             let mut trace = source.open()?;
             for record in &mut trace {
@@ -342,12 +396,22 @@ impl Workload {
                     Op::Create => Deed::Create,
                     Op::Delete => Deed::Unlink,
                 };
-                reader.call((record.at, process, path), record.op.name(), Some(deed));
+                let taken = reader.call((record.at, process, path), record.op.name(), Some(deed));
+                taken.map_err(|why| Error::invalid(format!("{text}: {why}")))?;
             }
             reader.leave_out("no request", trace.tally().skipped);
         }
         Ok(Workload { ordered: false, ..reader.done() })
     }
+}
+
+/// The names that lead to a path from the root.
+pub fn names_to(places: &[Place], path: u32) -> Vec<&[u8]> {
+    let above = std::iter::successors(Some(path), |path| Some(places[*path as usize].parent));
+    let mut names: Vec<&[u8]> =
+        above.take_while(|path| *path != 0).map(|path| &*places[path as usize].name).collect();
+    names.reverse();
+    names
 }
 
 /// What a call of a trace asks, if it is one that is played.
@@ -390,6 +454,10 @@ struct Reader {
     told: FxHashMap<u32, Was>,
     initial: FxHashMap<u32, Was>,
     left_out: BTreeMap<String, u64>,
+    /// What names stood for that are there no more.
+    unlinked: Unlinked,
+    /// The calls are of programs, which use what they have open.
+    has_descriptors: bool,
 }
 
 impl Reader {
@@ -402,25 +470,37 @@ impl Reader {
             told: FxHashMap::default(),
             initial: FxHashMap::default(),
             left_out: BTreeMap::new(),
+            unlinked: Unlinked::default(),
+            has_descriptors: true,
         }
     }
 
     /// A path is used that nobody made: it was there, and so were its directories. In a directory that the trace made it
-    /// cannot have been; then somebody makes it now, unseen.
-    fn was(&mut self, (at, process): (Time, u32), path: u32, as_what: Was) {
-        if self.there.contains_key(&path) {
-            return;
+    /// cannot have been; then somebody makes it now, unseen. So it is where the trace removed what was there.
+    fn was(&mut self, who: (Time, u32), path: u32, as_what: Was) {
+        let mut unknown = Vec::new();
+        let (mut at, mut as_what) = (path, as_what);
+        while self.there.get(&at) != Some(&true) {
+            let again = self.there.insert(at, true).is_some();
+            unknown.push((at, as_what, again));
+            (at, as_what) = (self.paths.places[at as usize].parent, Was::Dir);
         }
-        self.there.insert(path, true);
+        for (path, as_what, again) in unknown.into_iter().rev() {
+            self.appears(who, path, as_what, again);
+        }
+    }
+
+    /// What is at a path that is used, in a directory that is there; `again`: the trace removed something there.
+    fn appears(&mut self, (at, process): (Time, u32), path: u32, as_what: Was, again: bool) {
         let was = match (as_what, self.told.get(&path).copied()) {
             (Was::Dir, _) => Was::Dir,
             (Was::File(end), Some(Was::File(size))) => Was::File(size.max(end)),
             (_, Some(told)) => told,
             (was, None) => was,
         };
+        self.unlinked.is_named(path);
         let parent = self.paths.places[path as usize].parent;
-        self.was((at, process), parent, Was::Dir);
-        if parent == 0 || self.initial.contains_key(&parent) {
+        if !again && (parent == 0 || self.initial.contains_key(&parent)) {
             self.initial.insert(path, was);
             return;
         }
@@ -432,6 +512,36 @@ impl Reader {
         self.calls.push(Call { at, process, path, deed });
     }
 
+    /// The path of what is asked by the path it had, where the name went and a program may have it open; none: it is nowhere.
+    fn opened(&mut self, path: u32, deed: Deed, name: &str) -> Option<u32> {
+        let by_name = matches!(name, "open" | "opentrunc" | "access");
+        if !self.has_descriptors || !deed.is_of_open() || by_name {
+            return Some(path);
+        }
+        let mut path = path;
+        while self.there.get(&path) == Some(&false) {
+            match self.unlinked.of(path) {
+                Some(Gone::Moved(to)) => path = to,
+                Some(Gone::Removed(call)) => return Some(self.without_name(path, call)),
+                Some(Gone::Directory) => return None,
+                None => break,
+            }
+        }
+        Some(path)
+    }
+
+    /// The path that stands for the file of which `call` removed the name.
+    fn without_name(&mut self, path: u32, call: usize) -> u32 {
+        if let Some(path) = self.unlinked.stand_in(path) {
+            return path;
+        }
+        let new = self.paths.without_name(path);
+        self.unlinked.stands_for(path, new);
+        self.there.insert(new, true);
+        self.calls[call].deed = Deed::UnlinkOpen(new);
+        new
+    }
+
     /// Counts what is not played.
     fn leave_out(&mut self, name: &str, count: u64) {
         if count > 0 {
@@ -440,32 +550,66 @@ impl Reader {
     }
 
     /// Takes a call, which the trace calls `name`; `deed` is what it asks, if it is one that is played.
-    fn call(&mut self, (at, process, path): (Time, u32, u32), name: &str, deed: Option<Deed>) {
+    ///
+    /// # Errors
+    /// It asks for bytes that no file has, or there are too many calls.
+    fn call(
+        &mut self,
+        (at, process, path): (Time, u32, u32),
+        name: &str,
+        deed: Option<Deed>,
+    ) -> Result<(), String> {
         let Some(deed) = deed.filter(|deed| path != 0 || !deed.changes_names()) else {
-            return self.leave_out(name, 1);
+            self.leave_out(name, 1);
+            return Ok(());
+        };
+        if !deed.is_within_a_file() {
+            return Err(format!("{name} asks for bytes past the last one a file can have, 2^63 - 1"));
+        }
+        if self.calls.len() >= CALLS_MAX {
+            return Err(format!(
+                "there are more than {CALLS_MAX} calls, which are held in memory; play a part"
+            ));
+        }
+        let Some(path) = self.opened(path, deed, name) else {
+            self.leave_out(name, 1);
+            return Ok(());
         };
         let next = self.processes.len() as u32;
         let process = *self.processes.entry(process).or_insert(next);
-        let who = (at, process);
+        self.before((at, process), path, deed);
+        self.unlinked.is_used(path, self.calls.len());
+        self.after(path, deed);
+        self.calls.push(Call { at, process, path, deed });
+        Ok(())
+    }
+
+    /// What must have been there for a call to succeed.
+    fn before(&mut self, who: (Time, u32), path: u32, deed: Deed) {
+        let parent = |reader: &Reader, path: u32| reader.paths.places[path as usize].parent;
         match deed {
-            deed if deed.makes() => {
-                self.was(who, self.paths.places[path as usize].parent, Was::Dir);
-                self.there.insert(path, true);
-            }
+            deed if deed.makes() => self.was(who, parent(self, path), Was::Dir),
             Deed::List | Deed::Rmdir => self.was(who, path, Was::Dir),
             Deed::Readlink => self.was(who, path, Was::Symlink),
             Deed::Read(offset, len) => self.was(who, path, Was::File(offset + len)),
             _ => self.was(who, path, Was::File(0)),
         }
+        if let Deed::Rename(to) | Deed::Link(to) = deed {
+            self.was(who, parent(self, to), Was::Dir);
+        }
+    }
+
+    /// What is there when a call, the next to be kept, was made.
+    fn after(&mut self, path: u32, deed: Deed) {
         match deed {
-            Deed::Unlink | Deed::Rmdir => drop(self.there.insert(path, false)),
-            Deed::Rename(to) | Deed::Link(to) => {
-                self.was(who, self.paths.places[to as usize].parent, Was::Dir);
-                self.there.insert(to, true);
-                if matches!(deed, Deed::Rename(_)) && to != path {
-                    self.there.insert(path, false);
-                    self.moved(path, to);
-                }
+            deed if deed.makes() => self.is_there(path),
+            Deed::Unlink => self.is_gone(path, Gone::Removed(self.calls.len())),
+            Deed::Rmdir => self.is_gone(path, Gone::Directory),
+            Deed::Link(to) => self.is_there(to),
+            Deed::Rename(to) if to != path => {
+                self.is_there(to);
+                self.is_gone(path, Gone::Moved(to));
+                self.moved(path, to);
             }
             // What is read of a file that was there tells how large it was, until it is written.
             Deed::Read(offset, len) => {
@@ -475,7 +619,16 @@ impl Reader {
             }
             _ => {}
         }
-        self.calls.push(Call { at, process, path, deed });
+    }
+
+    fn is_there(&mut self, path: u32) {
+        self.there.insert(path, true);
+        self.unlinked.is_named(path);
+    }
+
+    fn is_gone(&mut self, path: u32, gone: Gone) {
+        self.there.insert(path, false);
+        self.unlinked.goes(path, gone);
     }
 
     /// What was in a directory is in another one now.
@@ -490,7 +643,8 @@ impl Reader {
             if self.there.get(&path) == Some(&true) {
                 let new = self.paths.below(parent, &place.name);
                 moved.insert(path, new);
-                self.there.extend([(path, false), (new, true)]);
+                self.is_there(new);
+                self.is_gone(path, Gone::Moved(new));
             }
         }
     }
@@ -501,7 +655,8 @@ impl Reader {
         initial.sort_unstable_by_key(|(path, _)| *path);
         let processes = self.processes.len().max(1) as u32;
         let (places, calls, left_out) = (self.paths.places, self.calls, self.left_out);
-        Workload { places, initial, calls, processes, ordered: true, left_out }
+        let last_uses = self.unlinked.last_uses();
+        Workload { places, initial, calls, processes, ordered: true, left_out, last_uses }
     }
 }
 
@@ -597,6 +752,74 @@ mod tests {
         ];
         assert_eq!(calls, expected.map(|(name, path)| (name, path.to_string())));
         assert!(workload.initial.is_empty());
+    }
+
+    /// The calls of a recording of these lines on these paths, with the paths they are on.
+    fn recorded(calls: &str, paths: &[&str]) -> Result<(Workload, Vec<(&'static str, String)>)> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.csv");
+        std::fs::write(&path, format!("{HEAD}{calls}")).unwrap();
+        let list = paths.iter().zip(0..).map(|(path, at)| format!("{at},f,0,{path}\n")).collect::<String>();
+        let list = format!("#path_id,type,size_at_first_open,path\n{list}");
+        std::fs::write(dir.path().join("t.paths.csv"), list).unwrap();
+        let workload = Workload::open(path.to_str().unwrap(), &ReadOptions::default(), 1)?;
+        let calls = workload.calls.iter();
+        let calls = calls.map(|c| (Deed::NAMES[c.deed.index()], workload.shown(c.path))).collect();
+        Ok((workload, calls))
+    }
+
+    #[test]
+    fn what_is_used_after_its_name_went_is_followed() {
+        let calls = "0,1,create,0,0,0,0\n0,1,unlink,0,0,0,0\n0,1,write,0,0,9,9\n0,1,fsync,0,0,0,0\n\
+                     0,1,create,0,0,0,0\n0,1,rename,0,1,0,0\n0,1,write,0,0,7,7\n0,1,open,0,0,0,0\n";
+        let (workload, calls) = recorded(calls, &["/t", "/u"]).unwrap();
+        let expected = [
+            ("create", "/t"),
+            ("unlink", "/t"),
+            ("write", "/t (removed)"),
+            ("fsync", "/t (removed)"),
+            ("create", "/t"),
+            ("rename", "/t"),
+            ("write", "/u"),
+            // It is opened by a name that went: somebody made it anew.
+            ("create", "/t"),
+            ("stat", "/t"),
+        ];
+        assert_eq!(calls, expected.map(|(name, path)| (name, path.to_string())));
+        let stand_in = workload.calls[2].path;
+        assert_eq!(workload.calls[1].deed, Deed::UnlinkOpen(stand_in));
+        assert_eq!(workload.last_uses, FxHashMap::from_iter([(3, stand_in)]));
+    }
+
+    #[test]
+    fn paths_of_many_levels_are_read_to_a_limit_that_is_told() {
+        let deep = |levels: usize| "/a".repeat(levels);
+        let (workload, _) = recorded("0,1,stat,0,0,0,0\n", &[&deep(LEVELS_MAX)]).unwrap();
+        assert_eq!(workload.initial.len(), LEVELS_MAX);
+        let why = recorded("0,1,stat,0,0,0,0\n", &[&deep(200_000)]).map(drop).unwrap_err().to_string();
+        assert!(why.contains("200000 levels") && why.contains("4096") && why.contains("line 2"), "{why}");
+    }
+
+    #[test]
+    fn bytes_that_no_file_has_are_refused_with_their_line() {
+        for call in ["read,0,18446744073709551600,50,50", "write,0,9223372036854775807,1,1"] {
+            let why = recorded(&format!("0,1,{call}\n"), &["/t"]).map(drop).unwrap_err().to_string();
+            assert!(why.contains("line 2") && why.contains("2^63 - 1"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_recording_finds_its_paths_whatever_its_folder_is_called() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("a.csv.d");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("w.csv"), format!("{HEAD}0,1,read,0,0,9,9\n")).unwrap();
+        std::fs::write(folder.join("w.paths.csv"), "0,f,9,/name\n").unwrap();
+        let path = folder.join("w.csv");
+        let workload = Workload::open(path.to_str().unwrap(), &ReadOptions::default(), 1).unwrap();
+        assert_eq!(workload.shown(workload.calls[0].path), "/name");
+        let files = crate::files_of(path.to_str().unwrap());
+        assert_eq!(files, [path, folder.join("w.paths.csv")]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod source;
 mod strace;
 mod summary;
 mod units;
+mod unlinked;
 mod window;
 mod zero;
 
@@ -32,7 +33,7 @@ pub use formats::{Columns, Event, FORMATS, Format};
 pub use generators::{GENERATED, GENERATORS, Generator, check_generator, seeded};
 pub use input::Progress;
 pub use record::{Flags, Op, Record};
-pub use source::{ReadOptions, Source};
+pub use source::{ReadOptions, Source, files_of};
 pub use summary::{Summary, summarise};
 
 use bimetal_base::{Error, Result};

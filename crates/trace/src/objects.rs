@@ -12,6 +12,7 @@ use super::fields::{Fields, Wrong};
 use super::formats::syscall::{Call, parse};
 use super::input::Input;
 pub use super::objects_made::Made;
+use super::source::list_of_paths;
 use super::strace::{self, Strace};
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
@@ -111,10 +112,8 @@ impl ObjectTrace {
         if strace::is_strace(first.split(|byte| *byte == b'\n').next().unwrap_or_default()) {
             return Self::of_strace(path);
         }
-        let name = path.display().to_string();
-        let list = name.replacen(".csv", ".paths.csv", 1);
-        if list != name && Path::new(&list).exists() {
-            reader.read_paths(Path::new(&list))?;
+        if let Some(list) = list_of_paths(path) {
+            reader.read_paths(&list)?;
         }
         each_line(path, |line| match parse(line)? {
             Some(call) => reader.call(&call),

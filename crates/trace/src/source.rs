@@ -138,6 +138,26 @@ impl Records for Given {
     }
 }
 
+/// The files that a pass over what `text` names reads: of a trace all parts that were written beside it, and its list of
+/// paths; of a generator none.
+pub fn files_of(text: &str) -> Vec<PathBuf> {
+    if text.starts_with(GENERATED) || text == STDIN {
+        return Vec::new();
+    }
+    let path = Path::new(text);
+    let mut files = blktrace::siblings(path);
+    files.extend(list_of_paths(path));
+    files
+}
+
+/// The list of paths beside a recording, if it is there: `NAME.paths.csv` of `NAME.csv`, packed as that is.
+pub(super) fn list_of_paths(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let at = name.rfind(".csv")?;
+    let list = path.with_file_name(format!("{}.paths{}", &name[..at], &name[at..]));
+    list.exists().then_some(list)
+}
+
 fn open_file(path: &Path, progress: &Arc<Progress>) -> Result<Input> {
     let mut files = blktrace::siblings(path).into_iter();
     let first = files.next().ok_or_else(|| Error::invalid(format!("{}: no such file", path.display())))?;

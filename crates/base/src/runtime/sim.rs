@@ -25,6 +25,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -36,8 +37,9 @@ pub const PREEMPT_ONE_IN: u64 = 8;
 /// Bytes of a task's stack.
 const STACK_BYTES: usize = 1 << 20;
 
-/// So often tasks may go on within one instant; more is a loop that waits for nothing.
+/// So often tasks may go on within one instant, and so often for each task there is; more is a loop that waits for nothing.
 const SWITCHES_PER_INSTANT_MAX: u64 = 1_000_000;
+const SWITCHES_PER_INSTANT_AND_TASK_MAX: u64 = 1_000;
 
 /// When a simulation's wall clock starts: 2026-01-01 UTC, in nanoseconds.
 const WALL_START: i128 = 1_767_225_600_000_000_000;
@@ -99,13 +101,14 @@ impl State {
 
     /// The next event that still matters; its instant is the present then.
     fn next(&mut self) -> Option<usize> {
+        let most = SWITCHES_PER_INSTANT_MAX.max(SWITCHES_PER_INSTANT_AND_TASK_MAX * self.tasks.len() as u64);
         while let Some(Reverse(event)) = self.events.pop() {
             let task = &mut self.tasks[event.task];
             if task.turn == event.turn && !task.ended {
                 task.turn += 1;
                 self.here = if event.at > self.now { 0 } else { self.here + 1 };
                 assert!(
-                    self.here < SWITCHES_PER_INSTANT_MAX,
+                    self.here < most,
                     "the simulation does not move on from {:?}: {} goes on and on",
                     self.now,
                     task.name
@@ -296,26 +299,24 @@ impl Sim {
         let answer = Arc::new(Mutex::new(None));
         let slot = answer.clone();
         self.begin("main", Box::new(move || *slot.lock() = Some(main())));
-        let mut running: Vec<Option<Running>> = Vec::new();
+        // What still waits when a panic ends the run would go on while it is dropped, and wait for those who go on no more:
+        // its memory is left alone.
+        let mut running: ManuallyDrop<Vec<Option<Running>>> = ManuallyDrop::default();
         while let Some(task) = self.next(&mut running) {
             let ended = running[task].as_mut().is_some_and(|one| one.go_on(&self.world, task));
             if ended {
                 running[task] = None;
             }
             if let Some(panic) = self.world.state.lock().panic.take() {
-                // What still waits would go on while it is dropped: its memory is left alone.
-                std::mem::forget(running);
                 resume_unwind(panic);
             }
         }
         let state = self.world.state.lock();
         let stuck: Vec<&str> =
             state.tasks.iter().filter(|task| !task.ended).map(|task| task.name.as_str()).collect();
-        if !stuck.is_empty() {
-            std::mem::forget(running);
-            panic!("the simulation stands still at {:?}: {stuck:?} wait for ever", state.now);
-        }
+        assert!(stuck.is_empty(), "the simulation stands still at {:?}: {stuck:?} wait for ever", state.now);
         drop(state);
+        drop(ManuallyDrop::into_inner(running));
         let answer = answer.lock().take();
         answer.expect("the first task has ended")
     }
@@ -512,6 +513,33 @@ mod tests {
         sim.run(move || {
             let task = inner.spawn("t", Box::new(|| panic!("as intended"))).unwrap();
             let _ = task.join();
+        });
+    }
+
+    /// Waits in a simulation, for what nobody will do, when it is dropped.
+    struct WaitsWhenDropped(Arc<(sync::Mutex<()>, sync::Condvar)>);
+
+    impl Drop for WaitsWhenDropped {
+        fn drop(&mut self) {
+            let mut guard = self.0.0.lock();
+            self.0.1.wait(&mut guard);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "does not move on")]
+    fn tasks_that_go_on_for_ever_in_one_instant_end_the_run_and_drop_nothing_that_waits() {
+        let sim = Sim::new(1);
+        let inner = sim.clone();
+        sim.run(move || {
+            let told = Arc::new((sync::Mutex::new(()), sync::Condvar::new()));
+            let held = WaitsWhenDropped(told);
+            let clock = inner.clone();
+            let body = move || loop {
+                clock.sleep(Duration::ZERO);
+            };
+            inner.spawn("loops", Box::new(body)).unwrap().join().unwrap();
+            drop(held);
         });
     }
 

@@ -24,14 +24,16 @@ pub(super) const GENERATOR: Generator = Generator {
     make: begin,
 };
 
+/// More files than this are not made: the order in which they go is laid out in memory, 4 bytes each.
+const FILES_MAX: u32 = 1 << 24;
 /// Of so many blocks that are sought one is written again.
 const CHANGED_ONE_IN: u64 = 10;
 
 fn begin(values: &Values) -> Result<Box<dyn Records>> {
     let (size, block) = (values.some_size("size")?, values.some_size("block")?);
     let (seeks, files) = (values.count("seeks")?, values.count("files")?);
-    let Some(files) = u32::try_from(files).ok().filter(|files| *files < u32::MAX) else {
-        return Err(values.wrong("files", "below 2^32"));
+    let Some(files) = u32::try_from(files).ok().filter(|files| *files <= FILES_MAX) else {
+        return Err(values.wrong("files", "at most 16777216"));
     };
     if block > size {
         return Err(values.wrong("block", "at most size"));

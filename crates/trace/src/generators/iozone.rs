@@ -31,6 +31,9 @@ const PASSES: [(Op, bool); 6] = [
     (Op::Write, true),
 ];
 
+/// So many records can be counted in all passes.
+const RECORDS_MAX: u64 = 1 << 56;
+
 fn begin(values: &Values) -> Result<Box<dyn Records>> {
     let (size, record) = (values.some_size("size")?, values.some_size("record")?);
     if record > size {
@@ -39,6 +42,9 @@ fn begin(values: &Values) -> Result<Box<dyn Records>> {
     let mut random = Random::new(values.count("seed")?, "iozone");
     let mut pace: Pace = values.pace()?;
     let records = size / record;
+    if records > RECORDS_MAX {
+        return Err(values.wrong("size", "at most 2^56 records"));
+    }
     // A creation, the passes with their fsyncs, a deletion.
     let mut step = 0u64;
     let each = records + 1;

@@ -282,6 +282,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_far_too_large_is_refused_by_its_option_or_told_piece_by_piece() {
+        for (text, told) in [
+            ("gen:p2p:size=16EiB", "size is '16EiB', which is not at most 16777216 pieces"),
+            ("gen:p2p:size=16EiB:piece=16EiB", "piece is '16EiB', which is not at most 1048576 blocks"),
+            ("gen:postmark:max=16EiB", "max is '16EiB', which is not at most 16777216 blocks"),
+            ("gen:bonnie:files=4294967294", "files is '4294967294'"),
+            ("gen:postmark:files=18446744073709551615", "files is"),
+            ("gen:iozone:size=16EiB:record=1", "2^56 records"),
+            ("gen:reference:page=16EiB", "page is '16EiB'"),
+        ] {
+            let error = Source::parse(text, ReadOptions::default()).map(drop).unwrap_err().to_string();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+        // Any option of any generator, as large as numbers go: refused, or the requests come one after the other.
+        for generator in GENERATORS {
+            for option in generator.options {
+                for value in ["16EiB", "18446744073709551615", "1e308", "1"] {
+                    let text = format!("gen:{}:{}={value}", generator.name, option.name);
+                    let Ok(source) = Source::parse(&text, ReadOptions::default()) else { continue };
+                    let some = source.open().unwrap().take(3000).map_while(Result::ok);
+                    assert!(some.count() < 3001, "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn another_seed_is_another_trace() {
         for generator in GENERATORS.iter().filter(|g| g.options.iter().any(|p| p.name == SEED.name)) {
             let (one, two) = (generate(generator.name), generate(&format!("{}:seed=99", generator.name)));

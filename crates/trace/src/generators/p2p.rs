@@ -17,6 +17,11 @@ use bimetal_base::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// More pieces than this are not kept account of: 8 bytes each.
+const PIECES_MAX: u64 = 1 << 24;
+/// More blocks than this are no piece: a whole one is laid out in memory, 32 bytes a block.
+const BLOCKS_MAX: u64 = 1 << 20;
+
 /// Registry line.
 pub(super) const GENERATOR: Generator = Generator {
     name: "p2p",
@@ -46,6 +51,12 @@ fn begin(values: &Values) -> Result<Box<dyn Records>> {
         stop: 1.0 / burst,
         check: values.yes("check")?,
     };
+    if shape.size.div_ceil(shape.piece) > PIECES_MAX {
+        return Err(values.wrong("size", "at most 16777216 pieces; choose a larger piece"));
+    }
+    if shape.piece.min(shape.size).div_ceil(shape.block) > BLOCKS_MAX {
+        return Err(values.wrong("piece", "at most 1048576 blocks; choose a larger block"));
+    }
     let peers = values.count("peers")?;
     if peers == 0 || peers > 1 << 16 {
         return Err(values.wrong("peers", "from 1 to 65536"));
@@ -137,7 +148,7 @@ impl Download {
                 break;
             }
         }
-        let due = Time(at.0 + peer.gap_ns * blocks);
+        let due = Time(at.0.saturating_add(peer.gap_ns.saturating_mul(blocks)));
         if peer.have < piece_len {
             self.next.push(Reverse((due, who)));
             return Some(());

@@ -12,6 +12,12 @@ use crate::{Op, Record, Records};
 use bimetal_base::Result;
 use bimetal_base::random::Random;
 use std::collections::VecDeque;
+use std::ops::Range;
+
+/// More calls than this are not made on a file, one after the other.
+const BLOCKS_MAX: u64 = 1 << 24;
+/// More files than this are not made: each that is there at a time takes 16 bytes.
+const FILES_MAX: u64 = 1 << 28;
 
 /// Registry line.
 pub(super) const GENERATOR: Generator = Generator {
@@ -36,6 +42,14 @@ fn begin(values: &Values) -> Result<Box<dyn Records>> {
     if max < min {
         return Err(values.wrong("max", "at least min"));
     }
+    let block = values.some_size("block")?;
+    if max.div_ceil(block) > BLOCKS_MAX {
+        return Err(values.wrong("max", "at most 16777216 blocks; choose a larger block"));
+    }
+    let (files, transactions) = (values.count("files")?, values.count("transactions")?);
+    if files.checked_add(transactions).is_none_or(|made| made > FILES_MAX) {
+        return Err(values.wrong("files", "at most 268435456 together with transactions"));
+    }
     let bias = |name| match values.count(name)? {
         bias @ 0..=10 => Ok(bias as f64 / 10.0),
         _ => Err(values.wrong(name, "from 0 to 10")),
@@ -43,23 +57,31 @@ fn begin(values: &Values) -> Result<Box<dyn Records>> {
     let mut mark = PostMark {
         random: Random::new(values.count("seed")?, "postmark"),
         sizes: (min, max),
-        block: values.some_size("block")?,
+        block,
         read: bias("read")?,
         create: bias("create")?,
-        to_make: values.count("files")?,
-        to_transact: values.count("transactions")?,
+        to_make: files,
+        to_transact: transactions,
         made: 0,
         files: Vec::new(),
-        calls: VecDeque::new(),
+        parts: VecDeque::new(),
     };
     let mut pace = values.pace()?;
     Ok(steps(move || {
-        while mark.calls.is_empty() {
-            mark.step()?;
+        loop {
+            match mark.next_call() {
+                Some(call) => return Some(Record { at: pace.next(), ..call }),
+                None => mark.step()?,
+            }
         }
-        let call = mark.calls.pop_front()?;
-        Some(Record { at: pace.next(), ..call })
     }))
+}
+
+/// Calls on a file that come one after the other: what is left of a range, or one call on the whole file.
+struct Part {
+    file: u32,
+    op: Op,
+    range: Range<u64>,
 }
 
 struct PostMark {
@@ -73,7 +95,8 @@ struct PostMark {
     made: u32,
     /// The files there are, with their sizes.
     files: Vec<(u32, u64)>,
-    calls: VecDeque<Record>,
+    /// What a step does, not yet in calls: a file may be as long as there are numbers.
+    parts: VecDeque<Part>,
 }
 
 impl PostMark {
@@ -87,7 +110,7 @@ impl PostMark {
             self.transact();
         } else {
             let (file, _) = self.files.pop()?;
-            self.call(file, Op::Delete, 0, 0);
+            self.call(file, Op::Delete);
         }
         Some(())
     }
@@ -102,7 +125,7 @@ impl PostMark {
         } else {
             let which = self.random.below(self.files.len() as u64) as usize;
             let (file, _) = self.files.swap_remove(which);
-            self.call(file, Op::Delete, 0, 0);
+            self.call(file, Op::Delete);
         }
     }
 
@@ -111,7 +134,7 @@ impl PostMark {
         let size = min + self.random.below(max - min + 1);
         let file = self.made;
         self.made += 1;
-        self.call(file, Op::Create, 0, 0);
+        self.call(file, Op::Create);
         self.pieces(file, Op::Write, 0, size);
         self.files.push((file, size));
     }
@@ -130,14 +153,32 @@ impl PostMark {
     }
 
     fn pieces(&mut self, file: u32, op: Op, from: u64, len: u64) {
-        let block = self.block;
-        for at in (0..len).step_by(usize::try_from(block).unwrap_or(usize::MAX)) {
-            self.call(file, op, from + at, block.min(len - at));
-        }
+        self.parts.push_back(Part { file, op, range: from..from + len });
     }
 
-    fn call(&mut self, file: u32, op: Op, offset: u64, len: u64) {
-        self.calls.push_back(Record { unit: file, ..Record::new(Default::default(), op, offset, len) });
+    fn call(&mut self, file: u32, op: Op) {
+        self.parts.push_back(Part { file, op, range: 0..0 });
+    }
+
+    /// The next call of what was begun. `None`: a further step is due.
+    fn next_call(&mut self) -> Option<Record> {
+        loop {
+            let Part { file, op, range } = self.parts.front_mut()?;
+            let record =
+                |offset, len| Record { unit: *file, ..Record::new(Default::default(), *op, offset, len) };
+            if !op.is_data() {
+                let whole = record(0, 0);
+                self.parts.pop_front();
+                return Some(whole);
+            }
+            if !range.is_empty() {
+                let len = self.block.min(range.end - range.start);
+                let piece = record(range.start, len);
+                range.start += len;
+                return Some(piece);
+            }
+            self.parts.pop_front();
+        }
     }
 }
 

@@ -49,6 +49,9 @@ fn begin(values: &Values) -> Result<Box<dyn Records>> {
     if blocks < BLOCKS_MIN || pages < 4 || blocks.checked_mul(pages).is_none_or(|all| all > PAGES_MAX) {
         return Err(values.wrong("blocks", "11 or more, with pages 4 or more and 2^24 pages in all"));
     }
+    if (blocks * pages).checked_mul(page).is_none() {
+        return Err(values.wrong("page", "a size of which all pages end before 2^64"));
+    }
     let mut pace = values.pace()?;
     let mut list = None;
     let stream = *stream;
