@@ -397,7 +397,7 @@ impl Workload {
                     Op::Delete => Deed::Unlink,
                 };
                 let taken = reader.call((record.at, process, path), record.op.name(), Some(deed));
-                taken.map_err(|why| Error::invalid(format!("{text}: {why}")))?;
+                taken.map_err(|why| Error::invalid(format!("{}: {why}", source.name())))?;
             }
             reader.leave_out("no request", trace.tally().skipped);
         }
