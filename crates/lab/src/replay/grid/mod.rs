@@ -205,7 +205,9 @@ fn given(stack: &StackFile) -> Result<Given> {
 fn given_drawn(stack: &StackFile) -> Result<(Given, Vec<Chart>)> {
     let args = Args::of_stack(stack)?;
     if args.fs.is_some() {
-        return Ok(((None, json!(files::replay(&args)?)), Vec::new()));
+        let report = files::replay(&args)?;
+        let why = (!report.ended.how.is_result()).then(|| report.ended.told());
+        return Ok(((why, json!(report)), Vec::new()));
     }
     let report = one(&args, &AtomicBool::new(false))?;
     let charts = report.charts();

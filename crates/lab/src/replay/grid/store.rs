@@ -16,9 +16,11 @@
 
 use super::Run;
 use super::row::{Row, cells};
+use crate::kinds::nfhybrid::play;
+use crate::kinds::{KINDS, LiesOn};
 use crate::replay::parquet;
 use crate::replay::rows::write_whole;
-use crate::stack::file::Setting;
+use crate::stack::file::{Setting, StackFile};
 use bimetal_base::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -50,7 +52,12 @@ pub(super) struct Store<'a> {
     manifest: Value,
     /// The CRC-32C of each file that some run reads.
     inputs: BTreeMap<PathBuf, String>,
+    /// The version of the program that makes the disk halves of nfhybrids, if there are some.
+    maker: Option<String>,
 }
+
+/// What that program is called among the inputs.
+const MAKER: &str = "mke2fs";
 
 impl<'a> Store<'a> {
     /// The folder `dir` for `runs`. Nothing is written yet.
@@ -65,6 +72,7 @@ impl<'a> Store<'a> {
                 new.insert(crc);
             }
         }
+        let maker = runs.iter().any(|run| is_of_halves(&run.stack)).then(play::maker).flatten();
         let values = |axis: &Vec<Setting>| {
             let texts: Vec<String> = axis.iter().map(|setting| setting.text.clone()).collect();
             (axis.first().map(|setting| setting.key.clone()), texts)
@@ -76,7 +84,7 @@ impl<'a> Store<'a> {
             "stack": base,
             "inputs": inputs.iter().map(|(path, crc)| (path.display().to_string(), json!(crc))).collect::<serde_json::Map<_, _>>(),
         });
-        Ok(Store { dir: dir.to_path_buf(), runs, manifest, inputs })
+        Ok(Store { dir: dir.to_path_buf(), runs, manifest, inputs, maker })
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -189,6 +197,8 @@ impl<'a> Store<'a> {
             let crc = self.inputs.get(&path)?.clone();
             Some((path.display().to_string(), crc))
         });
+        let maker = self.maker.iter().filter(|_| is_of_halves(stack));
+        let inputs = inputs.chain(maker.map(|version| (MAKER.to_string(), version.clone())));
         let version = env!("CARGO_PKG_VERSION").to_string();
         Row { run, set, config, inputs: inputs.collect(), seed: stack.seed, version, error, result }
     }
@@ -249,6 +259,12 @@ impl<'a> Store<'a> {
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|why| Error::io(path.display(), why))
     }
+}
+
+/// Whether a file system of two halves is made.
+fn is_of_halves(stack: &StackFile) -> bool {
+    let kind = stack.fs.as_ref().and_then(|fs| KINDS.find(&fs.kind).ok());
+    kind.is_some_and(|kind| kind.lies_on == LiesOn::Halves)
 }
 
 fn line(row: &Row) -> Result<String> {
