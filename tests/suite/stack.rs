@@ -491,6 +491,84 @@ fn file_systems_in_a_grid_have_the_same_rows_in_another_process() {
     assert!(place.rows("three").iter().all(|row| row["error"].is_null()), "{:?}", place.rows("three"));
 }
 
+/// A stack of a small nfhybrid.
+const HYBRID: &str = "[trace]\ngenerator = \"fio-job:size=1MiB:requests=100:fsync=5\"\n[fs]\nkind = \"nfhybrid\"\n\
+                      [ssd]\nsize = \"24MiB\"\n[disk]\nsize = \"96MiB\"\n";
+
+#[test]
+fn rows_depend_on_no_environment_and_no_memory_of_the_machine() {
+    let place = Place::new();
+    let stack = place.text("hybrid.toml", HYBRID);
+    let other = place.text(
+        "mke2fs.conf",
+        "[defaults]\n base_features = sparse_super,filetype\n blocksize = 1024\n inode_size = 128\n\
+         [fs_types]\n ext4 = {\n features = has_journal,extent\n }\n",
+    );
+    let axes = ["fs.options.lag=1s,\"1s,900GiB\"".to_string()];
+    let (one, two) = (place.path("one"), place.path("two"));
+    ok(&grid(&stack, &axes, &one));
+    let mut elsewhere = command(&grid(&stack, &axes, &two));
+    elsewhere.env("MKE2FS_CONFIG", &other).env("MKE2FS_DEVICE_SECTSIZE", "4096");
+    assert!(elsewhere.output().unwrap().status.success());
+    assert!(place.read("one/rows.jsonl") == place.read("two/rows.jsonl"));
+    let rows = place.rows("one");
+    assert!(rows.iter().all(|row| row["error"].is_null()), "{rows:?}");
+    assert!(rows[0]["inputs"]["mke2fs"].as_str().is_some_and(|version| version.contains('.')), "{}", rows[0]);
+}
+
+#[test]
+fn a_grid_whose_flash_or_paths_changed_is_not_taken_for_what_it_was() {
+    let place = Place::new();
+    let devices = format!("{}/devices", env!("CARGO_MANIFEST_DIR"));
+    let [part, ssd] =
+        ["slc-4k", "ssd-slc"].map(|name| fs::read_to_string(format!("{devices}/{name}.toml")).unwrap());
+    let named = ssd.lines().find(|line| line.starts_with("nand")).unwrap();
+    let part_at = place.text("part.toml", &part);
+    let ssd_at = place.text("ssd.toml", &ssd.replace(named, &format!("nand = \"{part_at}\"")));
+    let head = "#time_s,pid,op,path_id,offset,length,result\n";
+    let trace = place.text("w.csv", &format!("{head}0,1,read,0,0,4096,4096\n"));
+    let paths = place.text("w.paths.csv", "0,f,4096,/a\n");
+    let text = format!(
+        "[fs]\nkind = \"fat\"\n[device]\nprofile = \"{ssd_at}\"\nsize = \"32MiB\"\n[trace]\nfile = \"{trace}\"\n"
+    );
+    let (stack, out) = (place.text("s.toml", &text), place.path("out"));
+    ok(&["replay", "--stack", &stack, "--out", &out]);
+    fs::write(&part_at, format!("{part}\n# another one\n")).unwrap();
+    refused(&run(&["replay", "--stack", &stack, "--out", &out]), &["part.toml", "another grid"]);
+    fs::write(&part_at, &part).unwrap();
+    ok(&["replay", "--stack", &stack, "--out", &out]);
+    fs::write(&paths, "0,f,8192,/a\n").unwrap();
+    refused(&run(&["replay", "--stack", &stack, "--out", &out]), &["w.paths.csv", "another grid"]);
+}
+
+#[test]
+fn runs_that_cannot_be_are_rows_and_end_no_grid() {
+    let place = Place::new();
+    let head = "#time_s,pid,op,path_id,offset,length,result\n";
+    let mut traces = Vec::new();
+    for (name, calls, path) in [
+        ("deep", "0,1,stat,0,0,0,0\n".to_string(), "/a".repeat(2000)),
+        ("deeper", "0,1,stat,0,0,0,0\n".to_string(), "/a".repeat(200_000)),
+        ("many", (0..2500).map(|process| format!("0,{process},stat,0,0,0,0\n")).collect(), "/f".to_string()),
+        ("past", "0,1,read,0,18446744073709551600,50,50\n".to_string(), "/f".to_string()),
+        ("long", "0,1,create,0,0,0,0\n0,1,write,0,0,68719476736,68719476736\n".to_string(), "/f".to_string()),
+    ] {
+        traces.push(place.text(&format!("{name}.csv"), &format!("{head}{calls}")));
+        place.text(&format!("{name}.paths.csv"), &format!("0,f,0,{path}\n"));
+    }
+    let text =
+        format!("[fs]\nkind = \"fat\"\n[device]\nsize = \"64MiB\"\n[trace]\nfile = \"{}\"\n", traces[0]);
+    let (stack, axes) = (place.text("s.toml", &text), [format!("trace.file={}", traces.join(","))]);
+    ok(&grid(&stack, &axes, &place.path("out")));
+    let rows = place.rows("out");
+    let error = |run: usize| rows[run]["error"].as_str().unwrap_or("none");
+    assert_eq!((error(0), rows[0]["result"]["calls"].as_u64()), ("none", Some(1)));
+    assert!(error(1).contains("200000 levels"), "{}", error(1));
+    assert_eq!((error(2), rows[2]["result"]["calls"].as_u64()), ("none", Some(2500)));
+    assert!(error(3).contains("2^63 - 1"), "{}", error(3));
+    assert_eq!((error(4), rows[4]["result"]["failed"].as_u64()), ("none", Some(1)));
+}
+
 #[test]
 fn what_is_wrong_with_a_stack_is_told_with_key_file_and_remedy() {
     let place = Place::new();

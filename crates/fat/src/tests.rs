@@ -383,20 +383,20 @@ fn the_camera_writes_what_the_paper_says() {
 fn a_path_of_many_levels_needs_no_stack_and_a_file_grows_by_zeros() {
     let device = format(8 << 20, &PAPER);
     let volume = open(&device);
-    let deep = "/a".repeat(1200);
+    let deep = "/a".repeat(500);
     let above = |levels: usize| &deep[..2 * levels];
     // A stack as small as a task's in simulated time.
     std::thread::scope(|scope| {
-        let on_small_stack = std::thread::Builder::new().stack_size(256 << 10);
+        let on_small_stack = std::thread::Builder::new().stack_size(128 << 10);
         let found = on_small_stack.spawn_scoped(scope, || {
             let volume = open(&format(8 << 20, &PAPER));
-            for levels in 1..1200 {
+            for levels in 1..500 {
                 volume.make_dir(above(levels)).unwrap();
             }
             volume.create(&deep).unwrap().truncate(3000).unwrap();
             volume.rename(&deep, "/moved").unwrap();
-            volume.remove(above(1199)).unwrap();
-            (volume.list(above(1198)).unwrap().len(), volume.read("moved").unwrap())
+            volume.remove(above(499)).unwrap();
+            (volume.list(above(498)).unwrap().len(), volume.read("moved").unwrap())
         });
         assert_eq!(found.unwrap().join().unwrap(), (0, vec![0; 3000]));
     });

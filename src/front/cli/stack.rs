@@ -23,6 +23,7 @@ pub(super) fn to_mount(stack: &StackFile, volume: &mut VolumeArgs) -> Result<Vec
             "fs: the stack file has no [fs] table with a kind, so there is nothing to mount",
         ));
     };
+    stack.check_layers_of_kind()?;
     let kind = KINDS.find(&fs.kind)?;
     if kind.open.is_none() {
         return Err(Error::invalid(format!(
@@ -50,12 +51,6 @@ pub(super) fn to_mount(stack: &StackFile, volume: &mut VolumeArgs) -> Result<Vec
     }
     let mut options = stack.mount_options();
     if let Some(cache) = &stack.cache {
-        if kind.lies_on != LiesOn::Halves {
-            return Err(Error::invalid(format!(
-                "cache: {} drives its flash itself, without a page cache",
-                fs.kind
-            )));
-        }
         if cache.page.0 != PAGE_BYTES {
             return Err(Error::invalid("cache.page: the page cache of a mount has pages of 4KiB"));
         }
@@ -79,17 +74,20 @@ pub(super) fn to_export<'s>(stack: &'s StackFile, half: &str) -> Result<(&'s Dev
             "{half}: the stack file has no such table; name the device to be served with --half device, ssd or disk"
         )));
     }
-    // A file system's page cache is over its disk, and nothing else is over its halves.
-    let cached = if stack.fs.is_some() { half == "disk" } else { half == "device" };
-    let bare = stack.fs.is_some();
-    let takes = stack.nvram.as_ref().filter(|_| !bare).and_then(|nvram| {
+    stack.check_layers_of_kind()?;
+    // A file system of two halves has its page cache over the disk.
+    let lies_on = stack.fs.as_ref().map(|fs| KINDS.find(&fs.kind).map(|kind| kind.lies_on)).transpose()?;
+    let cached = half == if lies_on == Some(LiesOn::Halves) { "disk" } else { "device" };
+    // Software's time is a call's there, not a request's.
+    let overhead = if stack.fs.is_some() { Duration::ZERO } else { stack.run.overhead.0 };
+    let takes = stack.nvram.as_ref().and_then(|nvram| {
         let Text(takes) = nvram.takes.clone()?;
         Some((takes, nvram.size.map_or(NVRAM_BYTES, |Size(bytes)| bytes)))
     });
     let layers = Layers {
-        place: stack.run.place.clone().filter(|_| !bare).map(|Text(takes)| takes),
-        overhead: if bare { Duration::ZERO } else { stack.run.overhead.0 },
-        absorb: stack.run.absorb.clone().filter(|_| !bare).map(|Text(ByteRange(range))| range),
+        place: stack.run.place.clone().map(|Text(takes)| takes),
+        overhead,
+        absorb: stack.run.absorb.clone().map(|Text(ByteRange(range))| range),
         nvram: takes,
         cache: stack
             .cache
@@ -98,4 +96,45 @@ pub(super) fn to_export<'s>(stack: &'s StackFile, half: &str) -> Result<(&'s Dev
             .map(|cache| Caching::new(&cache.policy.to_string(), cache.size.0, cache.page.0)),
     };
     Ok((device, layers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::front::stack::file::StackText;
+
+    fn exported(text: &str, half: &str) -> Result<Layers> {
+        let stack = StackText::parse("my.toml", text)?.with(&[])?;
+        to_export(&stack, half).map(|(_, layers)| layers)
+    }
+
+    #[test]
+    fn a_page_cache_is_exported_over_the_device_that_a_replay_has_it_over() {
+        let tables = "[device]\nprofile = \"ssd-slc\"\n[ssd]\nsize = \"32MiB\"\n[disk]\nsize = \"64MiB\"\n\
+                      [cache]\npolicy = \"lru\"\nsize = \"8MiB\"\n";
+        let of = |kind: &str| match kind {
+            "" => tables.to_string(),
+            kind => format!("[fs]\nkind = \"{kind}\"\n{tables}"),
+        };
+        for (kind, half, has) in [
+            ("", "device", true),
+            ("fat", "device", true),
+            ("nfhybrid", "disk", true),
+            ("nfhybrid", "ssd", false),
+        ] {
+            assert_eq!(exported(&of(kind), half).unwrap().cache.is_some(), has, "{kind} {half}");
+        }
+        let why = exported(&of("cmfs"), "device").map(drop).unwrap_err().to_string();
+        assert!(why.contains("cache: cmfs drives its flash"), "{why}");
+    }
+
+    #[test]
+    fn what_a_replay_refuses_is_mounted_neither() {
+        for table in ["[nvram]\ntakes = \"heat\"\n", "[disk]\nftl = \"page\"\n"] {
+            let text = format!("[fs]\nkind = \"nfhybrid\"\n{table}");
+            let stack = StackText::parse("my.toml", &text).unwrap().with(&[]).unwrap();
+            assert!(crate::front::replay::Args::of_stack(&stack).is_err(), "{table}");
+            stack.check_layers_of_kind().unwrap_err();
+        }
+    }
 }

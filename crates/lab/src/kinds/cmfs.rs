@@ -5,6 +5,8 @@ use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, 
 use super::{Kind, LiesOn, Make, Mkfs};
 use crate::names::DEVICE;
 use crate::replay::Args as ReplayArgs;
+#[cfg(test)]
+use crate::replay::files::Mirrored;
 use crate::replay::files::{Subject, Tree, identifier, part};
 use bimetal_base::options::OptionSpec;
 use bimetal_base::random::Random;
@@ -209,7 +211,14 @@ fn play(clock: &Clock, args: &ReplayArgs) -> Result<Subject> {
     let part = part(args)?;
     let nvram_bytes = (part.geometry().bytes() / 1000).max(4096) / 8 * 8;
     let media = MediaClock::on(clock.clone());
+    #[cfg(test)]
+    let profile = part.clone();
     let nand: Box<dyn cmfs_core::Nand + Send> = Box::new(ModelNand::new(part, args.seed, media.clone()));
+    #[cfg(test)]
+    let (nand, image): (Box<dyn cmfs_core::Nand + Send>, _) = {
+        let (nand, image) = Mirrored::new(nand, &profile);
+        (Box::new(nand), image)
+    };
     let memory: NvramProfile = profile::load("feram")?;
     let nvram: Box<dyn cmfs_core::Nvram + Send> =
         Box::new(ModelNvram::new(memory, nvram_bytes as usize, media.clone()));
@@ -219,5 +228,8 @@ fn play(clock: &Clock, args: &ReplayArgs) -> Result<Subject> {
     let fs = CmfsFs::new_on(clock.clone(), fs, Options::default())?;
     let waits = clock.clone();
     let tree = Tree::new(Arc::new(fs), move || waits.sleep_until(media.now()));
-    Ok(Subject::new(Arc::new(tree), Vec::new()))
+    let subject = Subject::new(Arc::new(tree), Vec::new());
+    #[cfg(test)]
+    let subject = subject.with_image(image);
+    Ok(subject)
 }

@@ -35,19 +35,49 @@ pub fn memory_max() -> u64 {
     half_of_memory()
 }
 
+/// The most that mount options may ask for of memory.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryLimit {
+    bytes: u64,
+    whose: &'static str,
+}
+
+impl MemoryLimit {
+    /// That of a mount.
+    pub fn of_this_machine() -> MemoryLimit {
+        MemoryLimit { bytes: memory_max(), whose: "half of this machine's memory" }
+    }
+
+    /// That of a replay: the same on every machine, so that its reports are. What is never written takes no memory.
+    pub const SIMULATED: MemoryLimit = MemoryLimit { bytes: 1 << 40, whose: "the most of a replay" };
+
+    /// Bytes.
+    pub fn bytes(self) -> u64 {
+        self.bytes
+    }
+}
+
+impl std::fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.whose, show_size(self.bytes))
+    }
+}
+
 /// A size that a mount option gives, of what it takes in memory.
 pub fn in_memory(name: &str, text: &str, least: u64, example: &str) -> Result<u64> {
+    within(MemoryLimit::of_this_machine(), name, text, least, example)
+}
+
+/// The same up to another limit.
+pub fn within(most: MemoryLimit, name: &str, text: &str, least: u64, example: &str) -> Result<u64> {
     let bytes = parse_size(text).map_err(|error| {
         Error::invalid(format!("mount option {name}: {error}; write for example {name}={example}"))
     })?;
-    let limit = |words: &str, bytes: u64| {
-        let bytes = show_size(bytes);
-        Err(Error::invalid(format!("mount option {name}: {text} is too {words} {bytes}")))
-    };
+    let limit = |words: String| Err(Error::invalid(format!("mount option {name}: {text} is too {words}")));
     match bytes {
-        less if less < least => limit("little; it takes at least", least),
-        more if more > memory_max() => {
-            limit("much; it takes at most half of this machine's memory,", memory_max())
+        less if less < least => limit(format!("little; it takes at least {}", show_size(least))),
+        more if more > most.bytes => {
+            limit(format!("much; it takes at most {}, {}", most.whose, show_size(most.bytes)))
         }
         fits => Ok(fits),
     }

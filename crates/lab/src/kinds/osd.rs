@@ -145,11 +145,22 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
 }
 
 fn play(clock: &Clock, args: &ReplayArgs) -> Result<Subject> {
-    let nand = Nand::new(part(args)?, args.seed, true, Payload::memory());
+    let (part, payload) = (part(args)?, Payload::memory());
+    #[cfg(test)]
+    let image = Arc::new(bimetal_media::ram::Ram::new("flash", part.geometry().bytes()));
+    #[cfg(test)]
+    let payload = match payload {
+        Payload::Memory(_) => Payload::Device(image.clone()),
+        payload => payload,
+    };
+    let nand = Nand::new(part, args.seed, true, payload);
     let mut store = Store::format(nand, &Format::default(), Options::default())?;
     OsdFs::make_at(&mut store, &Caller::default(), clock.wall())?;
     let fs = Arc::new(OsdFs::new_on(clock.clone(), store, false)?);
     let (waits, told) = (clock.clone(), fs.clone());
     let tree = Tree::new(fs, move || waits.sleep_until(waits.now() + told.busy_for()));
-    Ok(Subject::new(Arc::new(tree), Vec::new()))
+    let subject = Subject::new(Arc::new(tree), Vec::new());
+    #[cfg(test)]
+    let subject = subject.with_image(image);
+    Ok(subject)
 }

@@ -31,6 +31,9 @@ pub enum Fit {
     Compact,
 }
 
+/// More chunks are not kept account of: some 40 bytes each.
+const CHUNKS_MAX: u64 = 1 << 26;
+
 /// The granularity of wrapping.
 const WRAP_BYTES: u64 = 4096;
 
@@ -220,6 +223,13 @@ impl Chunks {
                     show_size(self.bytes)
                 )));
             }
+            None if self.used >= CHUNKS_MAX => {
+                return Err(Error::invalid(format!(
+                    "the trace touches more than {CHUNKS_MAX} chunks of {}, whose places are held in memory; choose a \
+                     larger --chunk",
+                    show_size(self.bytes)
+                )));
+            }
             None => {
                 self.used += 1;
                 self.used - 1
@@ -255,6 +265,15 @@ mod tests {
 
     fn ranges(asked: Asked) -> Vec<(u64, u64)> {
         asked.spans.into_vec()
+    }
+
+    #[test]
+    fn more_chunks_than_are_kept_account_of_are_refused() {
+        let mut mapper = AddressMapper::new(Fit::Compact, None, None, 4096);
+        mapper.chunks.used = CHUNKS_MAX - 1;
+        mapper.place(&write(0, 0, 4096)).unwrap();
+        let why = mapper.place(&write(0, 4096, 4096)).unwrap_err().to_string();
+        assert!(why.contains("67108864 chunks of 4.0 KiB") && why.contains("--chunk"), "{why}");
     }
 
     #[test]

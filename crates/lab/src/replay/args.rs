@@ -294,6 +294,7 @@ impl Args {
         )?;
         let of_requests = [
             ("columns", self.columns.is_some()),
+            ("event", self.event != Event::default()),
             ("unit", self.unit.is_some()),
             ("queue-depth", self.queue_depth != 1),
             ("timing", self.timing != Timing::Part),

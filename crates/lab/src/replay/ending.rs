@@ -84,6 +84,15 @@ impl Ended {
         Ended { how: Ending::of(why), request: None, why: Some(why.to_string()) }
     }
 
+    /// After the last request, by what was to be done at the end: that can fail, and nobody refuses any more.
+    pub(super) fn after(why: &Error) -> Ended {
+        let how = match Ending::of(why) {
+            Ending::Refused => Ending::Failed,
+            how => how,
+        };
+        Ended { how, ..Ended::before(why) }
+    }
+
     /// In a sentence: what an error says of a run that gave no result.
     pub(super) fn told(&self) -> String {
         let why = self.why.as_deref().unwrap_or_default();

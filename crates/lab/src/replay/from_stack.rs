@@ -89,9 +89,7 @@ impl Args {
                 "they are the halves of an nfhybrid; say fs.kind = \"nfhybrid\", or [device]",
             );
         }
-        if disk.ftl.is_some() {
-            return refused("disk.ftl", "a disk has no translation layer");
-        }
+        stack.check_layers()?;
         let ftl = if hybrid { &ssd.ftl } else { &device.ftl };
         let takes = nvram.as_ref().and_then(|nvram| nvram.takes.as_ref());
         let usual = Args::usual()?;

@@ -67,7 +67,11 @@ pub fn run(args: &Args) -> Result<()> {
     args.check()?;
     if args.fs.is_some() {
         let report = files::replay(args)?;
-        return say(if args.json { json(&report)? } else { report.table() }.trim_end());
+        say(if args.json { json(&report)? } else { report.table() }.trim_end())?;
+        return match report.ended.how.is_result() {
+            true => Ok(()),
+            false => Err(Error::invalid(report.ended.told())),
+        };
     }
     let source = args.source()?;
     if args.info {

@@ -1,8 +1,8 @@
 //! The mount options of nfhybrid: the table they are listed from, their meaning, and their limits.
 
-use crate::kinds::options::{PREALLOC, in_memory, memory_max, no_option};
+use crate::kinds::options::{MemoryLimit, PREALLOC, no_option, within};
 use bimetal_base::options::OptionSpec;
-use bimetal_base::units::{parse_size, show_size};
+use bimetal_base::units::parse_size;
 use bimetal_base::{Error, Result};
 use bimetal_nfhybrid::admission::Budget;
 use bimetal_nfhybrid::{self as nfhybrid, Lag, Recover, Renew};
@@ -80,17 +80,22 @@ const LAG_BYTES_MIN: u64 = 1 << 20;
 
 /// The options of a mount of nfhybrid; those that are not the file system's own are passed over.
 pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
+    options_within(MemoryLimit::of_this_machine(), options)
+}
+
+/// The same, where they may ask for so much memory.
+pub(crate) fn options_within(most: MemoryLimit, options: &[String]) -> Result<nfhybrid::Options> {
     let mut parsed = nfhybrid::Options::default();
     for option in options {
         match option.split_once('=') {
-            Some(("lag", value)) => parsed.lag = parse_lag(value)?,
+            Some(("lag", value)) => parsed.lag = parse_lag(value, most)?,
             Some(("durability", value)) => parsed.durability = value.parse()?,
             Some(("promote", value)) => parsed.promote = value.parse()?,
             Some(("promote-budget", value)) => parsed.promote_budget = Some(parse_budget(value)?),
             Some(("prealloc" | "cache" | "cache-size", _)) => {}
             Some(("memory", value)) => {
                 let least = nfhybrid::ssd::MEMORY_MIN;
-                parsed.memory = Some(in_memory("memory", value, least, "256MiB")?);
+                parsed.memory = Some(within(most, "memory", value, least, "256MiB")?);
             }
             None if option == "direct" => {}
             None if option == "noatime" => parsed.access_times.renew = Renew::Never,
@@ -114,17 +119,16 @@ pub fn nfhybrid_options(options: &[String]) -> Result<nfhybrid::Options> {
 }
 
 /// `5s`, `64MiB`, or both with a comma between.
-fn parse_lag(text: &str) -> Result<Lag> {
+fn parse_lag(text: &str, most: MemoryLimit) -> Result<Lag> {
     let mut lag = Lag::default();
     for part in text.split(',') {
         match (humantime::parse_duration(part), parse_size(part)) {
             (Ok(time), _) if LAG_TIME.contains(&time) => lag.time = time,
-            (_, Ok(bytes)) if (LAG_BYTES_MIN..=memory_max()).contains(&bytes) => lag.bytes = bytes,
+            (_, Ok(bytes)) if (LAG_BYTES_MIN..=most.bytes()).contains(&bytes) => lag.bytes = bytes,
             _ => {
                 return Err(Error::invalid(format!(
-                    "mount option lag: '{part}' is neither a time from 100ms to 1h nor a size from 1MiB to half of this \
-                     machine's memory ({}); write for example lag=5s,64MiB",
-                    show_size(memory_max())
+                    "mount option lag: '{part}' is neither a time from 100ms to 1h nor a size from 1MiB to {most}; write for \
+                     example lag=5s,64MiB"
                 )));
             }
         }
@@ -140,5 +144,20 @@ fn parse_budget(text: &str) -> Result<Budget> {
         (_, Err(_)) => Err(Error::invalid(format!(
             "promote-budget '{text}' is neither a size nor none; write for example promote-budget=20GiB"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_replay_may_ask_for_is_the_same_on_every_machine() {
+        let of = |text: &str| options_within(MemoryLimit::SIMULATED, &[format!("lag={text}")]);
+        assert_eq!(of("1s,1TiB").unwrap().lag.bytes, 1 << 40);
+        let why = of("1s,2TiB").map(drop).unwrap_err().to_string();
+        assert!(why.contains("1.0 TiB") && !why.contains("machine"), "{why}");
+        let why = nfhybrid_options(&["memory=1EiB".into()]).map(drop).unwrap_err().to_string();
+        assert!(why.contains("half of this machine's memory"), "{why}");
     }
 }

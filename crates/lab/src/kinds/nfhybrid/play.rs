@@ -1,6 +1,7 @@
 //! An nfhybrid on simulated devices, for a replay.
 
-use super::options::nfhybrid_options;
+use super::options::options_within;
+use crate::kinds::options::MemoryLimit;
 use crate::replay::Args;
 use crate::replay::files::{Device, Subject, Tree, caching, device, ftl, identifier};
 use bimetal_base::memory::check_room;
@@ -72,21 +73,67 @@ pub(crate) fn play_laid_out(clock: &Clock, args: &Args, half: &SsdHalf) -> Resul
     let ssd = device(args.ssd.as_deref().unwrap_or(SSD), (ftl(args)?, None), ssd, args.seed)?;
     let timed =
         |device: &Device| -> Arc<dyn BlockDevice> { Arc::new(Timed::model(clock.clone(), device.counted())) };
-    let options = nfhybrid_options(&args.options)?;
+    let options = options_within(MemoryLimit::SIMULATED, &args.options)?;
     let fs = NfHybrid::open_on(clock.clone(), timed(&disk), Some(partition(timed(&ssd))?), options)?;
     Ok(Subject::new(Arc::new(Tree::new(Arc::new(fs), || ())), vec![("disk", disk), ("ssd", ssd)]))
+}
+
+/// What mke2fs makes here, whatever the machine's own configuration says: that of e2fsprogs 1.47.
+const MKE2FS_CONFIG: &str = "\
+[defaults]
+    base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
+    default_mntopts = acl,user_xattr
+    enable_periodic_fsck = 0
+    blocksize = 4096
+    inode_size = 256
+    inode_ratio = 16384
+[fs_types]
+    ext4 = {
+        features = has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize
+    }
+    floppy = {
+        blocksize = 1024
+        inode_ratio = 8192
+    }
+    small = {
+        blocksize = 1024
+        inode_ratio = 4096
+    }
+    big = {
+        inode_ratio = 32768
+    }
+    huge = {
+        inode_ratio = 65536
+    }
+";
+
+/// mke2fs, with nothing of this machine's environment but where programs are.
+fn mke2fs() -> Command {
+    let mut command = Command::new("mke2fs");
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    command.env_clear().env("PATH", path).env("LC_ALL", "C");
+    command
+}
+
+/// The version of the program that makes disk halves, which decides where all of an empty one lies; none if it is not here.
+pub(crate) fn maker() -> Option<String> {
+    let told = mke2fs().arg("-V").output().ok()?;
+    let text = String::from_utf8_lossy(&told.stderr);
+    let line = text.lines().next()?.trim();
+    Some(line.strip_prefix("mke2fs ").unwrap_or(line).to_string())
 }
 
 /// An empty ext4 of `bytes`, as mke2fs makes it.
 fn ext4_image(bytes: u64, random: &mut Random) -> Result<Vec<u8>> {
     let failed = |why| Error::io("an image for mke2fs", why);
-    let file = tempfile::NamedTempFile::new().map_err(failed)?;
+    let (file, config) =
+        (tempfile::NamedTempFile::new().map_err(failed)?, tempfile::NamedTempFile::new().map_err(failed)?);
     file.as_file().set_len(bytes).map_err(failed)?;
+    config.as_file().write_all_at(MKE2FS_CONFIG.as_bytes(), 0).map_err(failed)?;
     let [name, hash] = [(); 2].map(|()| uuid::Uuid::from_bytes(identifier(random)).to_string());
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let extended = format!("lazy_itable_init=1,lazy_journal_init=1,hash_seed={hash}");
-    let output = Command::new("mke2fs")
-        .env("PATH", path)
+    let output = mke2fs()
+        .env("MKE2FS_CONFIG", config.path())
         .env("E2FSPROGS_FAKE_TIME", "1767225600")
         .args(["-q", "-t", "ext4", "-F", "-m", "0", "-U", &name, "-E", &extended])
         .arg(file.path())
@@ -94,6 +141,7 @@ fn ext4_image(bytes: u64, random: &mut Random) -> Result<Vec<u8>> {
         .map_err(|why| Error::io("mke2fs (from e2fsprogs) makes the disk half and could not be run", why))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.replace(&file.path().display().to_string(), "the image");
         return Err(Error::invalid(format!("--disk-size {}: mke2fs: {}", show_size(bytes), said.trim())));
     }
     read_sparse(file.as_file(), bytes).map_err(failed)

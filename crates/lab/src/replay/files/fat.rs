@@ -5,13 +5,17 @@ use super::tree::{Contents, Target};
 use bimetal_base::runtime::Clock;
 use bimetal_base::runtime::sync::{Condvar, Mutex};
 use bimetal_base::{Error, Result};
-use bimetal_fat::Volume;
-use bimetal_trace::calls::{Deed, Place};
+use bimetal_fat::{FILE_BYTES_MAX, Volume};
+use bimetal_trace::calls::{Deed, Place, names_to};
+use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The most bytes read at once.
 const READ_BYTES: u64 = 1 << 20;
+
+/// The most bytes laid before the volume at once.
+const WRITE_BYTES: u64 = 1 << 20;
 
 /// What the volume is to do.
 enum Job {
@@ -30,42 +34,46 @@ enum Job {
 /// The bytes that were moved, or the counters.
 type Answer = Result<(u64, Value)>;
 
-/// Where jobs and answers change hands.
+/// Where jobs and answers change hands. Each condition has one who waits for it, but that of the turns, of which one is
+/// woken for each turn that ends: so many processes cost no more switches each than few.
 #[derive(Default)]
 struct Desk {
     state: Mutex<OnDesk>,
-    changed: Condvar,
+    turn: Condvar,
+    asked: Condvar,
+    answered: Condvar,
 }
 
 #[derive(Default)]
 struct OnDesk {
-    /// Somebody's job is being done.
+    /// Somebody has the turn.
     busy: bool,
     ended: bool,
     job: Option<Job>,
     answer: Option<Answer>,
 }
 
+/// The right to lay jobs before the volume, one after the other.
+struct Turn<'d>(&'d Desk);
+
 impl Desk {
-    /// Lays a job before the volume when it is this caller's turn, and waits for the answer.
-    fn ask(&self, job: Job) -> Answer {
+    /// Waits until nobody else has the turn.
+    fn turn(&self) -> Result<Turn<'_>> {
         let mut desk = self.state.lock();
         while desk.busy {
-            self.changed.wait(&mut desk);
+            self.turn.wait(&mut desk);
         }
         if desk.ended {
+            self.turn.notify_one();
             return Err(Error::Stale);
         }
-        (desk.busy, desk.job) = (true, Some(job));
-        self.changed.notify_all();
-        loop {
-            if let Some(answer) = desk.answer.take() {
-                desk.busy = false;
-                self.changed.notify_all();
-                return answer;
-            }
-            self.changed.wait(&mut desk);
-        }
+        desk.busy = true;
+        Ok(Turn(self))
+    }
+
+    /// Lays one job before the volume, and waits for the answer.
+    fn ask(&self, job: Job) -> Answer {
+        self.turn()?.ask(job)
     }
 
     fn next_job(&self) -> Job {
@@ -73,7 +81,7 @@ impl Desk {
         loop {
             match desk.job.take() {
                 Some(job) => return job,
-                None => self.changed.wait(&mut desk),
+                None => self.asked.wait(&mut desk),
             }
         }
     }
@@ -81,16 +89,71 @@ impl Desk {
     fn answer(&self, answer: Answer, ended: bool) {
         let mut desk = self.state.lock();
         (desk.answer, desk.ended) = (Some(answer), ended);
-        self.changed.notify_all();
+        self.answered.notify_one();
+    }
+}
+
+impl Turn<'_> {
+    fn ask(&self, job: Job) -> Answer {
+        let mut desk = self.0.state.lock();
+        if desk.ended {
+            return Err(Error::Stale);
+        }
+        desk.job = Some(job);
+        self.0.asked.notify_one();
+        loop {
+            match desk.answer.take() {
+                Some(answer) => return answer,
+                None => self.0.answered.wait(&mut desk),
+            }
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().busy = false;
+        self.0.turn.notify_one();
     }
 }
 
 /// A volume that a task has.
 pub(crate) struct FatTree {
     desk: Arc<Desk>,
+    /// Files that have no name for their callers and are open: on the volume they have one, as NFS gives it.
+    open: parking_lot::Mutex<FxHashSet<u32>>,
 }
 
 impl FatTree {
+    /// A path as the volume takes it; the root is empty.
+    fn path(&self, places: &[Place], path: u32) -> String {
+        if self.open.lock().contains(&path) {
+            return name_of_open(path);
+        }
+        let names: Vec<_> = names_to(places, path).into_iter().map(String::from_utf8_lossy).collect();
+        names.join("/")
+    }
+
+    /// Writes in parts, which no other call comes between.
+    fn write(&self, path: &str, (offset, len): (u64, u64), contents: &Contents) -> Result<u64> {
+        if offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
+            return Err(Error::TooLarge);
+        }
+        let turn = self.desk.turn()?;
+        let mut done = 0;
+        while done < len {
+            let (at, most) = (offset + done, (len - done).min(WRITE_BYTES));
+            let mut data = Vec::with_capacity(most as usize);
+            while (data.len() as u64) < most {
+                let had = data.len() as u64;
+                data.extend_from_slice(contents(at + had, (most - had) as usize));
+            }
+            let (path, to, deed) = (path.to_string(), String::new(), Deed::Write(at, most));
+            done += turn.ask(Job::Call { path, to, deed, data })?.0;
+        }
+        Ok(done)
+    }
+
     /// Over the volume that `open` opens.
     ///
     /// # Errors
@@ -108,7 +171,7 @@ impl FatTree {
         };
         clock.spawn("fat", Box::new(body))?;
         desk.ask(Job::Status)?;
-        Ok(FatTree { desk })
+        Ok(FatTree { desk, open: parking_lot::Mutex::default() })
     }
 }
 
@@ -164,6 +227,7 @@ fn call(volume: &Volume, (path, to): (&str, &str), deed: Deed, data: &[u8]) -> R
         Deed::Fsync => volume.sync()?,
         Deed::Truncate(size) => volume.open_file(path)?.truncate(size)?,
         Deed::Unlink | Deed::Rmdir => volume.remove(path)?,
+        Deed::UnlinkOpen(_) => volume.rename(path, to)?,
         // A name that is taken is replaced, as rename(2) does.
         Deed::Rename(_) => match volume.rename(path, to) {
             Err(Error::Exists) => {
@@ -173,7 +237,11 @@ fn call(volume: &Volume, (path, to): (&str, &str), deed: Deed, data: &[u8]) -> R
             done => done?,
         },
         Deed::List => drop(volume.list(path)?),
-        Deed::Stat | Deed::SetAttributes => drop(volume.open_file(path)?.len()?),
+        Deed::Stat | Deed::SetAttributes if path.is_empty() => {}
+        Deed::Stat | Deed::SetAttributes => match volume.open_file(path) {
+            Err(Error::IsDir) => {}
+            file => drop(file?.len()?),
+        },
         Deed::Symlink(_)
         | Deed::Allocate { .. }
         | Deed::Punch(..)
@@ -198,31 +266,35 @@ fn read(volume: &Volume, path: &str, offset: u64, len: u64) -> Result<u64> {
     Ok(done)
 }
 
-/// A path as the volume takes it; the root is empty.
-fn path_of(places: &[Place], path: u32) -> String {
-    let (mut names, mut at) = (Vec::new(), path);
-    while at != 0 {
-        names.push(String::from_utf8_lossy(&places[at as usize].name));
-        at = places[at as usize].parent;
-    }
-    names.reverse();
-    names.join("/")
+/// What a file without a name is called on the volume.
+fn name_of_open(path: u32) -> String {
+    format!("~open{path}.tmp")
 }
 
 impl Target for FatTree {
     fn call(&self, places: &[Place], path: u32, deed: Deed, contents: &Contents) -> Result<u64> {
         let to = match deed {
-            Deed::Rename(to) => path_of(places, to),
+            Deed::Rename(to) => self.path(places, to),
+            Deed::UnlinkOpen(open) => name_of_open(open),
             _ => String::new(),
         };
-        let mut data = Vec::new();
+        let path = self.path(places, path);
         if let Deed::Write(offset, len) = deed {
-            while (data.len() as u64) < len {
-                let done = data.len() as u64;
-                data.extend_from_slice(contents(offset + done, (len - done) as usize));
-            }
+            return self.write(&path, (offset, len), contents);
         }
-        self.desk.ask(Job::Call { path: path_of(places, path), to, deed, data }).map(|(bytes, _)| bytes)
+        let (bytes, _) = self.desk.ask(Job::Call { path, to, deed, data: Vec::new() })?;
+        if let Deed::UnlinkOpen(open) = deed {
+            self.open.lock().insert(open);
+        }
+        Ok(bytes)
+    }
+
+    fn release(&self, path: u32) -> Result<()> {
+        if !self.open.lock().remove(&path) {
+            return Ok(());
+        }
+        let (path, to) = (name_of_open(path), String::new());
+        self.desk.ask(Job::Call { path, to, deed: Deed::Unlink, data: Vec::new() }).map(drop)
     }
 
     fn settle(&self) {}

@@ -11,12 +11,17 @@
 //! What the calls need that they do not make is made first, and is not counted.
 
 mod fat;
+#[cfg(test)]
+mod mirror;
+mod names;
 mod player;
 mod report;
 mod subject;
 mod tree;
 
 pub(crate) use fat::FatTree;
+#[cfg(test)]
+pub(crate) use mirror::Mirrored;
 pub use report::{CallReport, DeviceReport, FilesReport};
 pub use subject::Subject;
 pub(crate) use subject::{Device, FLASH_BYTES, caching, device, ftl, identifier, part, refuse_options};
@@ -24,18 +29,23 @@ pub(crate) use tree::Tree;
 
 use super::args::{Args, PaceName};
 use super::driver::{TIME_MAX, too_late};
+use super::ending::Ended;
 use bimetal_base::runtime::{Clock, Sim};
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use bimetal_trace::ReadOptions;
 use bimetal_trace::calls::Workload;
-use player::Player;
+use player::{Outcome, Player};
 use report::Config;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What a call takes at least, beside the devices: programs do not run in no time, and two of them in turn.
 const SOFTWARE_MIN: Duration = Duration::from_micros(1);
+
+/// More processes are not played: each has a stack of its own.
+const PROCESSES_MAX: u32 = 10_000;
 
 /// Plays the calls that `args` name on the file system they name.
 ///
@@ -55,6 +65,13 @@ pub fn replay(args: &Args) -> Result<FilesReport> {
         return Err(Error::invalid(format!(
             "{}: there is no call in it that asks for something",
             args.trace()
+        )));
+    }
+    if workload.processes > PROCESSES_MAX {
+        return Err(Error::invalid(format!(
+            "{}: it has {} processes; {PROCESSES_MAX} are played at most",
+            args.trace(),
+            workload.processes
         )));
     }
     replay_on(args, workload, Subject::make)
@@ -84,6 +101,10 @@ fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> 
     check_time(&workload, software, speed)?;
     let config = Config {
         trace: args.seeded_trace()?,
+        options: args.options.clone(),
+        cache: args.cache.first().cloned(),
+        cache_bytes: args.cache_size.first().copied(),
+        ftl: args.ftl.first().cloned(),
         pace: if speed.is_some() { "open" } else { "closed" },
         speed,
         overhead_ns: software.as_nanos() as u64,
@@ -102,17 +123,17 @@ fn play_on(clock: &Clock, args: &Args, workload: Workload, subject: Subject) -> 
     let started = clock.now();
     player.run(!args.no_flush)?;
     args.brought.go_on()?;
-    let ended = match args.no_drain {
-        true => clock.now(),
-        false => {
-            subject.target.sync()?;
-            clock.now()
-        }
+    // What was measured is told, however it ends.
+    let synced = if args.no_drain { Ok(()) } else { subject.target.sync() };
+    let sim_time = clock.now().since(started);
+    let (status, devices) = (subject.target.status(), subject.devices(&before));
+    let closed = subject.target.close();
+    let (file_system, asked) = match status {
+        Ok(status) => (status, Ok(())),
+        Err(why) => (Value::Null, Err(why)),
     };
-    let (status, devices) = (subject.target.status()?, subject.devices(&before));
-    let report = player.report(args.fs_kind(), processes, ended.since(started), status, devices, config)?;
-    subject.target.close()?;
-    Ok(report)
+    let ended = synced.and(asked).and(closed).map_or_else(|why| Ended::after(&why), |()| Ended::default());
+    player.report(Outcome { fs: args.fs_kind(), processes, sim_time, ended, file_system, devices, config })
 }
 
 /// Refuses calls that would be made, or return, later than virtual time can say.

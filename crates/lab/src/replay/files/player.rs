@@ -7,6 +7,7 @@
 use super::report::{CallReport, Config, DeviceReport, FilesReport};
 use super::tree::Target;
 use crate::replay::brought::Brought;
+use crate::replay::ending::Ended;
 use crate::replay::report::Spread;
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
@@ -40,6 +41,17 @@ pub(super) struct Player {
     /// One for each process: it may be its turn.
     turns: Vec<Condvar>,
     tally: parking_lot::Mutex<Tally>,
+}
+
+/// What is told of a run beside its calls.
+pub(super) struct Outcome<'a> {
+    pub fs: &'a str,
+    pub processes: u32,
+    pub sim_time: Duration,
+    pub ended: Ended,
+    pub file_system: Value,
+    pub devices: BTreeMap<&'static str, DeviceReport>,
+    pub config: Config,
 }
 
 /// Which call comes next, and what is under way.
@@ -173,10 +185,14 @@ impl Player {
                     began + Duration::from_nanos((call.at.since(first).as_nanos() as f64 / speed) as u64),
                 );
             }
-            let claims = self.begin(number, index as usize, &call);
+            let closes = self.workload.last_uses.get(&index).copied();
+            let claims = self.begin(number, index as usize, &call, closes);
             // Once the run is to end nothing is done any more; each still has its turn, so that nobody waits for ever.
             if (fsync || call.deed != Deed::Fsync) && !self.brought.is_stopped() {
                 self.make(&call);
+            }
+            if let Some(path) = closes {
+                self.close(path);
             }
             self.end(&claims);
         }
@@ -209,12 +225,25 @@ impl Player {
         }
     }
 
-    /// Waits until it is this call's turn, and nothing under way is in its way.
-    fn begin(&self, process: usize, index: usize, call: &Call) -> Claims {
+    /// Closes a file without a name.
+    fn close(&self, path: u32) {
+        let closed = self.target.release(path);
+        self.target.settle();
+        if let Err(why) = closed {
+            let tally = &mut *self.tally.lock();
+            tally.failed[Deed::Unlink.index()] += 1;
+            let path = self.workload.shown(path);
+            tally.first_failure.get_or_insert_with(|| format!("closing {path}: {why}"));
+        }
+    }
+
+    /// Waits until it is this call's turn, and nothing under way is in its way; of a call after which a file is closed
+    /// nothing that uses that.
+    fn begin(&self, process: usize, index: usize, call: &Call, closes: Option<u32>) -> Claims {
         if !self.workload.ordered {
             return Claims::new();
         }
-        let claims = self.claims(call);
+        let claims = self.claims(call, closes);
         let mut order = self.order.lock();
         while order.next != index || claims.iter().any(|claim| order.is_in_the_way(*claim)) {
             self.turns[process].wait(&mut order);
@@ -249,10 +278,13 @@ impl Player {
         }
     }
 
-    fn claims(&self, call: &Call) -> Claims {
+    fn claims(&self, call: &Call, closes: Option<u32>) -> Claims {
         let parent = |path: u32| (self.workload.places[path as usize].parent, false);
         let changes = call.deed.changes_names();
-        let mut claims = Claims::from_iter([(call.path, changes), parent(call.path)]);
+        let mut claims = Claims::from_iter([(call.path, changes || closes.is_some()), parent(call.path)]);
+        if let Deed::UnlinkOpen(open) = call.deed {
+            claims.push((open, true));
+        }
         if let Deed::Rename(to) | Deed::Link(to) = call.deed {
             claims.extend([(to, true), parent(to)]);
         }
@@ -263,15 +295,8 @@ impl Player {
     ///
     /// # Errors
     /// Not one of them succeeded.
-    pub fn report(
-        &self,
-        fs: &str,
-        processes: u32,
-        sim_time: Duration,
-        file_system: Value,
-        devices: BTreeMap<&'static str, DeviceReport>,
-        config: Config,
-    ) -> Result<FilesReport> {
+    pub fn report(&self, outcome: Outcome) -> Result<FilesReport> {
+        let Outcome { fs, processes, sim_time, ended, file_system, devices, config } = outcome;
         let tally = self.tally.lock();
         let mut all = Spread::default();
         let mut by_call = BTreeMap::new();
@@ -293,6 +318,7 @@ impl Player {
         }
         Ok(FilesReport {
             fs: fs.to_string(),
+            ended,
             processes,
             calls: latency_ns.count,
             failed: tally.failed.iter().sum(),

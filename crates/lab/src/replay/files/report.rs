@@ -1,5 +1,6 @@
 //! What a run of calls gave, under the names that `replay --fs --json` prints.
 
+use crate::replay::ending::{Ended, Ending};
 use crate::replay::report::Latency;
 use crate::replay::rows::aligned;
 use bimetal_base::units::show_size;
@@ -15,6 +16,8 @@ use std::time::Duration;
 pub struct FilesReport {
     /// The kind of file system.
     pub fs: String,
+    /// How it ended: whether all could be made durable at the end, and the file system be closed.
+    pub ended: Ended,
     /// How many processes called.
     pub processes: u32,
     /// Calls that succeeded.
@@ -60,6 +63,8 @@ pub struct CallReport {
 pub struct DeviceReport {
     /// Its profile.
     pub profile: String,
+    /// Its translation layer, where it has one.
+    pub ftl: Option<String>,
     /// Its size.
     pub size_bytes: u64,
     /// What it was asked for in the run; one with a page cache above that.
@@ -75,6 +80,14 @@ pub struct DeviceReport {
 pub struct Config {
     /// Where the calls come from.
     pub trace: String,
+    /// Mount options.
+    pub options: Vec<String>,
+    /// The policy of the page cache, with its options, if there is one.
+    pub cache: Option<String>,
+    /// Its bytes.
+    pub cache_bytes: Option<u64>,
+    /// The translation layer that was asked for, if it is not the profile's; `devices` has each device's.
+    pub ftl: Option<String>,
     /// Closed or open.
     pub pace: &'static str,
     /// How much faster than recorded (open).
@@ -131,6 +144,9 @@ impl FilesReport {
         if let Some(why) = &self.first_failure {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{} calls failed; the first: {why}", self.failed + self.not_made);
+        }
+        if self.ended.how != Ending::Complete {
+            let _ = writeln!(text, "ended {}: {}", self.ended.how, self.ended.told());
         }
         if !self.left_out.is_empty() {
             let of = |(name, count): (&String, &u64)| format!("{count} {name}");

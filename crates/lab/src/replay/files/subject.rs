@@ -7,7 +7,7 @@ use super::report::DeviceReport;
 use super::tree::Target;
 use crate::kinds::{KINDS, volume::PART};
 use crate::replay::args::Args;
-use crate::stack::{Caching, Contents, Layers, Medium, Told};
+use crate::stack::{Caching, Contents, Layers, Medium, Told, profiles};
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
 use bimetal_base::{Error, Result};
@@ -37,6 +37,7 @@ pub struct Subject {
 /// A simulated device, and what it was asked for.
 pub(crate) struct Device {
     profile: String,
+    ftl: Option<String>,
     counted: Arc<Counted>,
     /// The same below its page cache, where it has one.
     below: Option<Arc<Counted>>,
@@ -66,6 +67,13 @@ impl Subject {
         }
     }
 
+    /// The same with the bytes of a flash part, which counts for itself.
+    #[cfg(test)]
+    pub(crate) fn with_image(mut self, image: Arc<Ram>) -> Subject {
+        self.images.push(image);
+        self
+    }
+
     /// What its devices were asked for so far, and what of that came below their page caches.
     pub(super) fn counts(&self) -> Vec<(Counts, Option<Counts>)> {
         let counts =
@@ -82,6 +90,7 @@ impl Subject {
             |((name, device), (before, below)): (&(&'static str, Device), &(Counts, Option<Counts>))| {
                 let report = DeviceReport {
                     profile: device.profile.clone(),
+                    ftl: device.ftl.clone(),
                     size_bytes: device.image.info().size_bytes,
                     requests: device.counted.counts() - *before,
                     below_cache: device.below.as_ref().zip(*below).map(|(now, before)| now.counts() - before),
@@ -120,7 +129,7 @@ pub(crate) fn device(
     }
     let stack = stack.with(&Layers { cache: caching, ..Layers::default() })?;
     let counted = Arc::new(Counted::new(stack.device));
-    Ok(Device { profile: profile.to_string(), counted, below, told: stack.told, image })
+    Ok(Device { profile: profile.to_string(), ftl: medium.ftl(), counted, below, told: stack.told, image })
 }
 
 /// The page cache that the command line asks for, if it does.
@@ -175,6 +184,7 @@ pub(crate) fn part(args: &Args) -> Result<NandProfile> {
     refuse_layers(args)?;
     refuse_options(args)?;
     let name = args.device.as_deref().unwrap_or(PART);
+    profiles::files_of(name)?;
     let part: NandProfile = profile::load(name)?;
     part.resized(args.device_size.unwrap_or(FLASH_BYTES), BLOCKS_MIN).modelled()
 }

@@ -1,6 +1,8 @@
 //! Calls on every kind of file system: the same seed twice, several processes, recordings, what cannot be.
 
+use super::tree::Target;
 use super::*;
+use bimetal_trace::calls::{Deed, Place};
 use std::collections::BTreeSet;
 
 fn args(line: &str) -> Args {
@@ -54,7 +56,9 @@ fn the_same_seed_gives_the_same_bytes_and_the_same_report_twice_on_every_file_sy
         assert!(first.0 == again.0, "{kind}:\n{}\n{}", first.0, again.0);
         assert!(first.1 == again.1, "{kind}: other bytes");
         assert_ne!(first.0, other.0, "{kind}");
-        assert!(first.1.is_empty() || first.1 != other.1, "{kind}");
+        let written = |image: &Vec<u8>| image.iter().any(|byte| !matches!(byte, 0 | 0xff));
+        assert!(!first.1.is_empty() && first.1.iter().all(written), "{kind}: no bytes were compared");
+        assert!(first.1 != other.1, "{kind}: another seed, the same bytes");
         let report: serde_json::Value = serde_json::from_str(&first.0).unwrap();
         assert_eq!(
             (&report["failed"], report["processes"].as_u64()),
@@ -246,4 +250,172 @@ fn what_cannot_be_played_is_refused_with_the_reason() {
     let full = "gen:fio-job:size=64MiB:requests=1 --fs fat --device-size 32MiB";
     let report = replay(&args(full)).unwrap();
     assert!(report.failed > 0 && report.first_failure.unwrap().contains("space"));
+}
+
+#[test]
+fn a_directory_that_moves_takes_the_references_of_what_is_in_it_along() {
+    let dir = tempfile::tempdir().unwrap();
+    // 20 times 8 MiB, each removed, on 96 MiB.
+    let (mut calls, mut paths) = (String::new(), Vec::new());
+    for round in 0..20 {
+        let (d, f, e, g) = (4 * round, 4 * round + 1, 4 * round + 2, 4 * round + 3);
+        calls += &format!("0,1,mkdir,{d},0,0,0\n0,1,create,{f},0,0,0\n");
+        for part in 0..8u32 {
+            calls += &format!("0,1,write,{f},{},1048576,1048576\n", part << 20);
+        }
+        calls += &format!("0,1,rename,{d},{e},0,0\n0,1,unlink,{g},0,0,0\n0,1,rmdir,{e},0,0,0\n");
+        paths.extend([
+            ("d", format!("/d{round}"), 0),
+            ("f", format!("/d{round}/f"), 0),
+            ("d", format!("/e{round}"), 0),
+            ("f", format!("/e{round}/f"), 0),
+        ]);
+    }
+    let paths: Vec<(&str, &str, u64)> =
+        paths.iter().map(|(kind, path, size)| (*kind, &**path, *size)).collect();
+    let trace = recording(dir.path(), &paths, &calls);
+    for kind in kinds() {
+        let report = replay(&args(&format!("{trace} {}", on(kind)))).unwrap();
+        assert_eq!((report.failed, report.calls), (0, 20 * 13), "{kind}: {:?}", report.first_failure);
+    }
+}
+
+#[test]
+fn what_succeeded_in_the_recording_succeeds_whatever_became_of_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = [("f", "/t", 0), ("d", "/d", 0), ("f", "/a", 0)];
+    let calls = "0,1,create,0,0,0,0\n0,1,unlink,0,0,0,0\n0,1,write,0,0,4096,4096\n0,1,read,0,0,4096,4096\n\
+                 0,1,fsync,0,0,0,0\n0,1,mkdir,1,0,0,0\n0,1,stat,1,0,0,0\n0,1,open,1,0,0,0\n0,1,setattr,1,0,0,0\n\
+                 0,1,create,2,0,0,0\n0,1,write,2,0,100,100\n0,1,truncate,2,0,10000,0\n0,1,read,2,9000,500,500\n";
+    let trace = recording(dir.path(), &paths, calls);
+    for kind in kinds() {
+        let report = replay(&args(&format!("{trace} {}", on(kind)))).unwrap();
+        assert_eq!((report.failed, report.calls), (0, 13), "{kind}: {:?}", report.first_failure);
+        assert_eq!((report.bytes_written, report.bytes_read), (4196, 4596), "{kind}");
+    }
+}
+
+#[test]
+fn a_file_without_a_name_gives_its_room_back_with_its_last_call() {
+    let dir = tempfile::tempdir().unwrap();
+    // 20 times 8 MiB in a file without a name, on 96 MiB.
+    let mut calls = String::new();
+    for _ in 0..20 {
+        calls += "0,1,create,0,0,0,0\n0,1,unlink,0,0,0,0\n";
+        for part in 0..8u32 {
+            calls += &format!("0,1,write,0,{},1048576,1048576\n", part << 20);
+        }
+    }
+    let trace = recording(dir.path(), &[("f", "/t", 0)], &calls);
+    for kind in kinds() {
+        let report = replay(&args(&format!("{trace} {}", on(kind)))).unwrap();
+        assert_eq!(
+            (report.failed, report.bytes_written),
+            (0, 160 << 20),
+            "{kind}: {:?}",
+            report.first_failure
+        );
+    }
+}
+
+#[test]
+fn a_deep_tree_and_a_long_write_need_no_stack_and_no_memory_of_their_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = "/a".repeat(600);
+    let trace = recording(dir.path(), &[("f", &path, 0)], "0,1,stat,0,0,0,0\n0,1,unlink,0,0,0,0\n");
+    for kind in kinds() {
+        let report = replay(&args(&format!("{trace} {}", on(kind)))).unwrap();
+        assert_eq!((report.failed, report.calls), (0, 2), "{kind}: {:?}", report.first_failure);
+    }
+    let calls = "0,1,create,0,0,0,0\n0,1,write,0,0,1152921504606846976,1152921504606846976\n";
+    let trace = recording(dir.path(), &[("f", "/f", 0)], calls);
+    for kind in kinds() {
+        let report = replay(&args(&format!("{trace} {}", on(kind)))).unwrap();
+        assert_eq!((report.failed, report.calls), (1, 1), "{kind}: {:?}", report.first_failure);
+    }
+}
+
+#[test]
+fn thousands_of_processes_at_one_instant_are_played() {
+    let dir = tempfile::tempdir().unwrap();
+    let calls: String = (0..2500).map(|process| format!("0,{process},stat,0,0,0,0\n")).collect();
+    let trace = recording(dir.path(), &[("f", "/f", 0)], &calls);
+    for kind in kinds() {
+        let report = replay(&args(&format!("{trace} {}", on(kind)))).unwrap();
+        assert_eq!((report.failed, report.calls), (0, 2500), "{kind}: {:?}", report.first_failure);
+    }
+    let calls: String = (0..10_001).map(|process| format!("0,{process},stat,0,0,0,0\n")).collect();
+    let trace = recording(dir.path(), &[("f", "/f", 0)], &calls);
+    let why = replay(&args(&format!("{trace} {}", on("fat")))).unwrap_err().to_string();
+    assert!(why.contains("10001 processes") && why.contains("10000"), "{why}");
+}
+
+/// A file system that is full when all is to be made durable.
+struct FullAtTheEnd {
+    inner: Arc<dyn Target>,
+    /// How often it may be made durable: once, before the first call.
+    left: parking_lot::Mutex<u32>,
+}
+
+impl Target for FullAtTheEnd {
+    fn call(&self, places: &[Place], path: u32, deed: Deed, contents: &tree::Contents) -> Result<u64> {
+        self.inner.call(places, path, deed, contents)
+    }
+
+    fn release(&self, path: u32) -> Result<()> {
+        self.inner.release(path)
+    }
+
+    fn settle(&self) {
+        self.inner.settle();
+    }
+
+    fn sync(&self) -> Result<()> {
+        let left = &mut *self.left.lock();
+        *left = left.checked_sub(1).ok_or(Error::NoSpace("the NAND is full"))?;
+        self.inner.sync()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.inner.close()?;
+        Err(Error::NoSpace("the NAND is full"))
+    }
+
+    fn status(&self) -> Result<Value> {
+        self.inner.status()
+    }
+}
+
+#[test]
+fn a_file_system_that_cannot_be_made_durable_at_the_end_has_its_report() {
+    for (kind, drain) in kinds().into_iter().flat_map(|kind| [(kind, ""), (kind, " --no-drain")]) {
+        let args = args(&format!("gen:postmark:files=20:transactions=50 {}{drain}", on(kind)));
+        let workload = Workload::open(args.trace(), &ReadOptions::default(), 1).unwrap();
+        let calls = workload.calls.len() as u64;
+        let full = |clock: &Clock, args: &Args| {
+            let subject = Subject::make(clock, args)?;
+            let target = FullAtTheEnd { inner: subject.target.clone(), left: parking_lot::Mutex::new(1) };
+            Ok(Subject { target: Arc::new(target), ..subject })
+        };
+        let report = replay_on(&args, workload, full).unwrap();
+        assert_eq!((report.calls, report.failed), (calls, 0), "{kind}");
+        assert_eq!(report.ended.how, crate::replay::Ending::Full, "{kind}{drain}");
+        assert!(report.ended.told().contains("the NAND is full"), "{:?}", report.ended);
+        assert!(report.table().contains("ended full: "), "{}", report.table());
+        assert!(!report.file_system.is_null(), "{kind}");
+    }
+}
+
+#[test]
+fn the_report_says_what_the_file_system_stood_on() {
+    let line = "gen:fio-job:size=1MiB:requests=50 --ftl fast --cache lru --cache-size 1MiB";
+    let report = replay(&args(&format!("{line} {}", on("fat")))).unwrap();
+    let config = &report.config;
+    assert_eq!((config.cache.as_deref(), config.cache_bytes), (Some("lru"), Some(1 << 20)));
+    assert_eq!(
+        (config.ftl.as_deref(), report.devices["device"].ftl.as_deref()),
+        (Some("fast"), Some("fast"))
+    );
+    let why = replay(&args(&format!("t --event Q {}", on("fat")))).unwrap_err().to_string();
+    assert!(why.contains("event is of a replay of requests"), "{why}");
 }

@@ -1,5 +1,6 @@
 //! What calls are made on: a tree of files, by numbered paths.
 
+use super::names::Names;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_trace::calls::{Deed, Place};
@@ -16,6 +17,9 @@ pub(crate) type Contents<'a> = dyn Fn(u64, usize) -> &'a [u8] + 'a;
 pub(crate) trait Target: Send + Sync {
     /// Does what a call asks of a path; the bytes it moved.
     fn call(&self, places: &[Place], path: u32, deed: Deed, contents: &Contents) -> Result<u64>;
+
+    /// The last call on a file without a name was made: it is closed.
+    fn release(&self, path: u32) -> Result<()>;
 
     /// Waits until the devices have done what was asked for, where calls do not.
     fn settle(&self);
@@ -34,9 +38,14 @@ pub(crate) trait Target: Send + Sync {
 pub(crate) struct Tree {
     fs: Arc<dyn FileSystem>,
     /// The inode of each path that was used; each has a reference.
-    known: Mutex<FxHashMap<u32, Ino>>,
+    known: Mutex<Names>,
+    /// Files that have no name and are open, each with a reference.
+    open: Mutex<FxHashMap<u32, Ino>>,
     settle: Box<dyn Fn() + Send + Sync>,
 }
+
+/// The most bytes read at once.
+const READ_BYTES: u64 = 64 << 20;
 
 /// Who calls.
 const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
@@ -44,20 +53,27 @@ const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 impl Tree {
     /// Over `fs`; `settle` waits for devices that calls do not wait for.
     pub fn new(fs: Arc<dyn FileSystem>, settle: impl Fn() + Send + Sync + 'static) -> Tree {
-        Tree { fs, known: Mutex::default(), settle: Box::new(settle) }
+        Tree { fs, known: Mutex::default(), open: Mutex::default(), settle: Box::new(settle) }
     }
 
+    /// The inode of a path: from the first directory above it that is known, each name is looked up.
     fn ino(&self, places: &[Place], path: u32) -> Result<Ino> {
-        if path == 0 {
-            return Ok(self.fs.root());
+        if let Some(ino) = self.open.lock().get(&path) {
+            return Ok(*ino);
         }
-        let known = self.known.lock().get(&path).copied();
-        if let Some(ino) = known {
-            return Ok(ino);
+        let (mut unknown, mut at) = (Vec::new(), path);
+        let mut ino = loop {
+            let known = if at == 0 { Some(self.fs.root()) } else { self.known.lock().get(at) };
+            if let Some(ino) = known {
+                break ino;
+            }
+            unknown.push(at);
+            at = places[at as usize].parent;
+        };
+        for path in unknown.into_iter().rev() {
+            ino = self.fs.lookup(ino, &places[path as usize].name)?.ino;
+            self.learn(places, path, ino);
         }
-        let (parent, name) = self.place(places, path)?;
-        let ino = self.fs.lookup(parent, name)?.ino;
-        self.learn(path, ino);
         Ok(ino)
     }
 
@@ -67,25 +83,36 @@ impl Tree {
     }
 
     /// A path has an inode, of which the caller has a reference.
-    fn learn(&self, path: u32, ino: Ino) {
-        let old = self.known.lock().insert(path, ino);
+    fn learn(&self, places: &[Place], path: u32, ino: Ino) {
+        let old = self.known.lock().put(places, path, ino);
         if let Some(old) = old {
             self.fs.forget(old, 1);
         }
     }
 
-    fn forget(&self, path: u32) {
-        let known = self.known.lock().remove(&path);
+    fn forget(&self, places: &[Place], path: u32) {
+        let known = self.known.lock().take(places, path);
         if let Some(ino) = known {
             self.fs.forget(ino, 1);
         }
+    }
+
+    /// Removes a name whose file is open as the path `open`.
+    fn unlink_open(&self, places: &[Place], path: u32, open: u32) -> Result<()> {
+        let (ino, (parent, name)) = (self.ino(places, path)?, self.place(places, path)?);
+        self.fs.unlink(parent, name)?;
+        // The reference of the name is that of the open file now; another call may have taken it with the name.
+        if self.known.lock().take(places, path).is_some() {
+            self.open.lock().insert(open, ino);
+        }
+        Ok(())
     }
 
     fn make(&self, places: &[Place], path: u32, (kind, target): (Kind, &[u8])) -> Result<()> {
         let (parent, name) = self.place(places, path)?;
         let perm = if kind == Kind::Dir { 0o777 } else { 0o666 };
         let attr = self.fs.create(&CALLER, parent, name, &NewNode { kind, perm, rdev: 0, target })?;
-        self.learn(path, attr.ino);
+        self.learn(places, path, attr.ino);
         Ok(())
     }
 
@@ -106,13 +133,32 @@ impl Tree {
         let ((from, name), (into, new)) = (self.place(places, path)?, self.place(places, to)?);
         self.fs.rename(from, name, into, new, Rename::Replace)?;
         if path != to {
-            let moved = self.known.lock().remove(&path);
+            let (below, moved) = {
+                let mut known = self.known.lock();
+                (known.take_below(path), known.take(places, path))
+            };
+            below.into_iter().for_each(|ino| self.fs.forget(ino, 1));
             match moved {
-                Some(ino) => self.learn(to, ino),
-                None => self.forget(to),
+                Some(ino) => self.learn(places, to, ino),
+                None => self.forget(places, to),
             }
         }
         Ok(())
+    }
+
+    /// Reads a range in parts, so that no more of it is in memory at a time; the bytes there were.
+    fn read(&self, ino: Ino, offset: u64, len: u64) -> Result<u64> {
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(READ_BYTES) as usize;
+            let parts = self.fs.read(ino, offset + done, part)?.get()?;
+            let read: usize = parts.iter().map(|part| part.len()).sum();
+            done += read as u64;
+            if read < part {
+                break;
+            }
+        }
+        Ok(done)
     }
 
     fn list(&self, ino: Ino) -> Result<()> {
@@ -138,10 +184,7 @@ impl Target for Tree {
             Deed::Create => self.make(places, path, (Kind::File, b""))?,
             Deed::Mkdir => self.make(places, path, (Kind::Dir, b""))?,
             Deed::Symlink(len) => self.make(places, path, (Kind::Symlink, &vec![b'x'; len as usize]))?,
-            Deed::Read(offset, len) => {
-                let parts = self.fs.read(ino()?, offset, len as usize)?.get()?;
-                bytes = parts.iter().map(|part| part.len() as u64).sum();
-            }
+            Deed::Read(offset, len) => bytes = self.read(ino()?, offset, len)?,
             Deed::Write(offset, len) => bytes = self.write(ino()?, offset, len, contents)?,
             Deed::Fsync => self.fs.fsync(ino()?, false)?.get()?,
             Deed::Truncate(size) => {
@@ -157,18 +200,19 @@ impl Target for Tree {
             Deed::Unlink => {
                 let (parent, name) = self.place(places, path)?;
                 self.fs.unlink(parent, name)?;
-                self.forget(path);
+                self.forget(places, path);
             }
+            Deed::UnlinkOpen(open) => self.unlink_open(places, path, open)?,
             Deed::Rmdir => {
                 let (parent, name) = self.place(places, path)?;
                 self.fs.rmdir(parent, name)?;
-                self.forget(path);
+                self.forget(places, path);
             }
             Deed::Rename(to) => self.rename(places, path, to)?,
             Deed::Link(to) => {
                 let (parent, name) = self.place(places, to)?;
                 let attr = self.fs.link(ino()?, parent, name)?;
-                self.learn(to, attr.ino);
+                self.learn(places, to, attr.ino);
             }
             Deed::List => self.list(ino()?)?,
             Deed::Stat => {
@@ -181,6 +225,14 @@ impl Target for Tree {
             Deed::Readlink => drop(self.fs.readlink(ino()?)?),
         }
         Ok(bytes)
+    }
+
+    fn release(&self, path: u32) -> Result<()> {
+        let open = self.open.lock().remove(&path);
+        if let Some(ino) = open {
+            self.fs.forget(ino, 1);
+        }
+        Ok(())
     }
 
     fn settle(&self) {

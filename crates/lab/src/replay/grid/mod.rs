@@ -239,7 +239,9 @@ fn made(stack: &StackFile, brought: &Brought) -> Given {
 fn given_drawn(stack: &StackFile, brought: &Brought) -> Result<(Given, Vec<Chart>)> {
     let args = Args { brought: brought.clone(), ..Args::of_stack(stack)? };
     if args.fs.is_some() {
-        return Ok(((None, json!(files::replay(&args)?)), Vec::new()));
+        let report = files::replay(&args)?;
+        let why = (!report.ended.how.is_result()).then(|| report.ended.told());
+        return Ok(((why, json!(report)), Vec::new()));
     }
     let report = one(&args, &brought.stop)?;
     let charts = report.charts();

@@ -14,7 +14,7 @@ pub(super) struct Row {
     pub set: Value,
     /// The effective configuration; sizes in bytes.
     pub config: Value,
-    /// The files that were read, and the CRC-32C of each.
+    /// The files that were read, and the CRC-32C of each; the version of mke2fs, where that made a disk half.
     pub inputs: BTreeMap<String, String>,
     /// What everything random followed from.
     pub seed: u64,

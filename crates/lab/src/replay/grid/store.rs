@@ -16,9 +16,11 @@
 
 use super::Run;
 use super::row::{Row, cells_of};
+use crate::kinds::nfhybrid::play;
+use crate::kinds::{KINDS, LiesOn};
 use crate::replay::parquet;
 use crate::replay::rows::write_whole;
-use crate::stack::file::Setting;
+use crate::stack::file::{Setting, StackFile};
 use bimetal_base::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -51,28 +53,34 @@ pub(super) struct Store<'a> {
     inputs: Inputs,
 }
 
-/// The CRC-32C of each file that some run of a grid reads.
-pub(super) struct Inputs(BTreeMap<PathBuf, String>);
+/// What the runs of a grid depend on beside their configurations.
+pub(super) struct Inputs {
+    /// The CRC-32C of each file that some run reads.
+    files: BTreeMap<PathBuf, String>,
+    /// The version of the program that makes the disk halves of nfhybrids, if there are some.
+    maker: Option<String>,
+}
 
 impl Inputs {
-    /// Reads the files.
+    /// Reads the files, and asks for the version.
     ///
     /// # Errors
     /// One of them cannot be read.
     pub fn of(runs: &[Run]) -> Result<Inputs> {
-        let mut inputs = BTreeMap::new();
+        let mut files = BTreeMap::new();
         for file in runs.iter().flat_map(|run| run.stack.inputs()) {
-            if let std::collections::btree_map::Entry::Vacant(new) = inputs.entry(file) {
+            if let std::collections::btree_map::Entry::Vacant(new) = files.entry(file) {
                 let crc = crc_of(new.key())?;
                 new.insert(crc);
             }
         }
-        Ok(Inputs(inputs))
+        let maker = runs.iter().any(|run| is_of_halves(&run.stack)).then(play::maker).flatten();
+        Ok(Inputs { files, maker })
     }
 
     /// Those that are `wanted`, by their paths as people read them.
     fn told(&self, wanted: impl Fn(&Path) -> bool) -> BTreeMap<String, String> {
-        let inputs = self.0.iter().filter(|(path, _)| wanted(path));
+        let inputs = self.files.iter().filter(|(path, _)| wanted(path));
         inputs.map(|(path, crc)| (path.display().to_string(), crc.clone())).collect()
     }
 
@@ -80,11 +88,16 @@ impl Inputs {
     pub fn row(&self, (run, of): (usize, &Run), (error, result): Given) -> Row {
         let (set, config) = of.config();
         let own = of.stack.inputs();
-        let inputs = self.told(|path| own.iter().any(|own| own == path));
+        let mut inputs = self.told(|path| own.iter().any(|own| own == path));
+        let maker = self.maker.iter().filter(|_| is_of_halves(&of.stack));
+        inputs.extend(maker.map(|version| (MAKER.to_string(), version.clone())));
         let version = env!("CARGO_PKG_VERSION").to_string();
         Row { run, set, config, inputs, seed: of.stack.seed, version, error, result }
     }
 }
+
+/// What that program is called among the inputs.
+const MAKER: &str = "mke2fs";
 
 impl<'a> Store<'a> {
     /// The folder `dir` for `runs`. Nothing is written yet.
@@ -270,6 +283,12 @@ impl<'a> Store<'a> {
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|why| Error::io(path.display(), why))
     }
+}
+
+/// Whether a file system of two halves is made.
+fn is_of_halves(stack: &StackFile) -> bool {
+    let kind = stack.fs.as_ref().and_then(|fs| KINDS.find(&fs.kind).ok());
+    kind.is_some_and(|kind| kind.lies_on == LiesOn::Halves)
 }
 
 fn line(row: &Row) -> Result<String> {

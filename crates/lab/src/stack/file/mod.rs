@@ -6,7 +6,8 @@
 //! as on the command line: from the current directory.
 
 use super::admission_rule::{AdmissionRule, parse_range};
-use crate::kinds::KINDS;
+use super::profiles;
+use crate::kinds::{KINDS, LiesOn};
 use crate::replay::{Fit, PaceName, Precondition, Timing};
 use bimetal_base::options::{self, Named, Scalar};
 use bimetal_base::units::{parse_size, show_size};
@@ -14,7 +15,7 @@ use bimetal_base::{Error, Result};
 use bimetal_cache::registry::POLICIES;
 use bimetal_ftl as ftl;
 use bimetal_media::profile;
-use bimetal_trace::{Columns, Event, check_generator};
+use bimetal_trace::{Columns, Event, check_generator, files_of};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -172,6 +173,25 @@ pub struct Expectation {
     /// In what it is measured.
     #[serde(default)]
     pub unit: String,
+}
+
+impl FsKeys {
+    /// Refuses yes and no of an option that has a value, and a value of one that is on or off: it would be dropped.
+    fn check_values(&self) -> Result<()> {
+        let specs = KINDS.find(&self.kind)?.options;
+        for (name, Scalar(value)) in &self.options {
+            let Some(spec) = specs.iter().find(|spec| spec.name == name) else { continue };
+            let wanted = match (spec.value, matches!(value.as_str(), "yes" | "no")) {
+                (Some(value), true) => format!("{value}, or leave it out"),
+                (None, false) => "true or false".to_string(),
+                _ => continue,
+            };
+            return Err(Error::invalid(format!(
+                "fs.options.{name}: '{value}' is no value of it; write {wanted}"
+            )));
+        }
+        Ok(())
+    }
 }
 
 impl Expectation {
@@ -355,22 +375,35 @@ impl StackText {
     /// # Errors
     /// A key that there is not, a value that does not fit; the message has the setting.
     pub fn with(&self, settings: &[Setting]) -> Result<StackFile> {
-        let mut table = self.table.clone();
-        let mut stack = table.clone().try_into::<StackFile>().map_err(|why| self.unfit("", &why))?;
-        for setting in settings {
-            let said = setting.to_string();
-            let path: Vec<&str> = setting.key.split('.').collect();
-            put(&mut table, &path, setting.value())
-                .map_err(|why| Error::invalid(format!("{said}: {why}")))?;
-            stack = table.clone().try_into().map_err(|why| self.unfit(&said, &why))?;
-            stack.check().map_err(|why| Error::invalid(format!("{said}: {why}")))?;
-        }
-        Ok(stack)
+        let all: Vec<&Setting> = settings.iter().collect();
+        self.with_all(&all).or_else(|why| {
+            // Only together they are wrong or right. If it is one that makes them wrong, that one is told.
+            let without = |one: usize| [&all[..one], &all[one + 1..]].concat();
+            let wrong =
+                (0..all.len()).rev().find(|one| all.len() > 1 && self.with_all(&without(*one)).is_ok());
+            let said = wrong.map_or_else(|| all.clone(), |one| vec![all[one]]);
+            let said: Vec<String> = said.into_iter().map(Setting::to_string).collect();
+            match said.is_empty() {
+                true => Err(Error::invalid(format!("{}: {why}", self.name))),
+                false => Err(Error::invalid(format!("{}: {why}", said.join(" ")))),
+            }
+        })
     }
 
-    fn unfit(&self, said: &str, why: &toml::de::Error) -> Error {
-        let said = if said.is_empty() { &self.name } else { said };
-        Error::invalid(format!("{said}: {}", kindly(why.message())))
+    /// What it says with all of these settings, taken together.
+    fn with_all(&self, settings: &[&Setting]) -> Result<StackFile, String> {
+        let mut table = self.table.clone();
+        // A name before its options.
+        let mut ordered = settings.to_vec();
+        ordered.sort_by_key(|setting| setting.key.matches('.').count());
+        for setting in ordered {
+            let path: Vec<&str> = setting.key.split('.').collect();
+            make_way(&mut table, &path, settings);
+            put(&mut table, &path, setting.value())?;
+        }
+        let stack: StackFile = table.try_into().map_err(|why: toml::de::Error| kindly(why.message()))?;
+        stack.check().map_err(|why| why.to_string())?;
+        Ok(stack)
     }
 }
 
@@ -433,6 +466,21 @@ pub fn parse_axis(text: &str) -> Result<Vec<Setting>> {
         return Err(wrong(&format!("{twice} is there twice")));
     }
     Ok(parts.into_iter().map(|text| Setting { key: key.trim().to_string(), text }).collect())
+}
+
+/// Takes out what the file says is played, if one of the settings says something else is: a file and a generator exclude
+/// each other.
+fn make_way(table: &mut Table, path: &[&str], settings: &[&Setting]) {
+    let other = match path {
+        ["trace", "file"] => "generator",
+        ["trace", "generator"] | ["trace", "generator", "name"] => "file",
+        _ => return,
+    };
+    let key = format!("trace.{other}");
+    let said = |setting: &&Setting| setting.key == key || setting.key.starts_with(&format!("{key}."));
+    if let Some(Value::Table(trace)) = table.get_mut("trace").filter(|_| !settings.iter().any(said)) {
+        trace.remove(other);
+    }
 }
 
 /// Puts a value at a path of tables, which are made where they are missing; a name with options becomes a table.
@@ -513,6 +561,7 @@ impl StackFile {
         if let Some(fs) = &self.fs {
             let options = fs.options.keys().map(String::as_str);
             of("fs", KINDS.find(&fs.kind).and_then(|kind| kind.check_options(options)))?;
+            fs.check_values()?;
         }
         if let Some(option) =
             self.fs.iter().flat_map(|fs| fs.options.keys()).find(|option| option.starts_with("cache"))
@@ -535,7 +584,8 @@ impl StackFile {
                 )));
             }
             if let Some(profile) = device.profile.as_deref().filter(|profile| *profile != super::NONE) {
-                of(&format!("{name}.profile"), profile::kind_of(profile).map(drop))?;
+                let known = profiles::files_of(profile).and_then(|_| profile::kind_of(profile));
+                of(&format!("{name}.profile"), known.map(drop))?;
             }
             if let Some(scheme) = &device.ftl {
                 of(&format!("{name}.ftl"), ftl::check(scheme))?;
@@ -544,20 +594,62 @@ impl StackFile {
         Ok(())
     }
 
-    /// The files whose contents the result of a replay depends on.
+    /// The files whose contents the result of a replay depends on: of the trace, of each profile, and the images that
+    /// writes are told apart by. Each list is made by who opens the files.
     pub fn inputs(&self) -> Vec<PathBuf> {
         let places = [self.run.place.as_ref(), self.nvram.as_ref().and_then(|nvram| nvram.takes.as_ref())];
         let images = places.into_iter().flatten().filter_map(|Text(takes)| match takes {
             AdmissionRule::Fat(image) => Some(image.clone()),
             _ => None,
         });
-        let profiles =
-            [&self.device, &self.ssd, &self.disk].into_iter().filter_map(|device| device.profile.as_ref());
-        let named = self.trace.file.iter().chain(profiles).map(PathBuf::from);
-        let mut files: Vec<PathBuf> = named.chain(images).filter(|path| path.is_file()).collect();
+        let devices = [&self.device, &self.ssd, &self.disk];
+        let profiles = devices.into_iter().filter_map(|device| device.profile.as_deref());
+        let profiles = profiles.flat_map(|profile| profiles::files_of(profile).unwrap_or_default());
+        let traces = self.trace.file.iter().flat_map(|trace| files_of(trace));
+        let mut files: Vec<PathBuf> =
+            traces.chain(profiles).chain(images).filter(|path| path.is_file()).collect();
         files.sort();
         files.dedup();
         files
+    }
+
+    /// Refuses layers that are over no device of a file system, whoever reads the stack.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the key.
+    pub fn check_layers(&self) -> Result<()> {
+        let refused = |key: &str, why: &str| Err(Error::invalid(format!("{key}: {why}; leave it out")));
+        if self.disk.ftl.is_some() {
+            return refused("disk.ftl", "a disk has no translation layer");
+        }
+        let of_requests = [
+            ("run.absorb", self.run.absorb.is_some()),
+            ("run.place", self.run.place.is_some()),
+            ("nvram.takes", self.nvram.as_ref().is_some_and(|nvram| nvram.takes.is_some())),
+        ];
+        match of_requests.iter().find(|(_, said)| *said && self.fs.is_some()) {
+            Some((key, _)) => refused(key, "it is over a device without a file system"),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses layers over what drives its flash itself, or has no device.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the key.
+    pub fn check_layers_of_kind(&self) -> Result<()> {
+        self.check_layers()?;
+        let Some(fs) = &self.fs else { return Ok(()) };
+        let (of, key) = match KINDS.find(&fs.kind)?.lies_on {
+            LiesOn::Halves | LiesOn::Block(_) => return Ok(()),
+            LiesOn::Nand { .. } if self.device.ftl.is_some() => ("a translation layer", "device.ftl"),
+            LiesOn::Nand { .. } | LiesOn::Nothing if self.cache.is_some() => ("a page cache", "cache"),
+            LiesOn::Nand { .. } | LiesOn::Nothing => return Ok(()),
+        };
+        Err(Error::invalid(format!(
+            "{key}: {} drives its flash or memory itself, without {of}; leave it out",
+            fs.kind
+        )))
     }
 
     /// The mount options, as `-o` says them.

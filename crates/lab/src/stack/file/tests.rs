@@ -178,3 +178,110 @@ fn a_setting_that_cannot_be_is_refused_in_its_own_words() {
     let lag = parse_axis("fs.options.lag=\"5s,64MiB\",\"1s\"").unwrap();
     assert_eq!(lag.iter().map(Setting::value).collect::<Vec<_>>(), ["5s,64MiB", "1s"].map(Value::from));
 }
+
+fn set_all(text: &str, axes: &[&str]) -> Result<StackFile> {
+    let settings: Vec<Setting> = axes.iter().flat_map(|axis| parse_axis(axis).unwrap()).collect();
+    StackText::parse("my.toml", text)?.with(&settings)
+}
+
+#[test]
+fn settings_are_taken_together_and_the_one_that_is_wrong_is_told() {
+    let bare = "[device]\nprofile = \"slc-4k\"\n[trace]\ngenerator = \"zipf:pages=10\"\n";
+    for axes in [["cache.policy=lru", "cache.size=1MiB"], ["cache.size=1MiB", "cache.policy=lru"]] {
+        assert_eq!(set_all(bare, &axes).unwrap().cache.unwrap().size, Size(1 << 20));
+        let why = set_all(bare, &axes[..1]).map(drop).unwrap_err().to_string();
+        assert!(why.contains(axes[0]) && why.contains("is missing"), "{why}");
+    }
+    let why = set_all(TEXT, &["seed=2", "cache.sise=1MiB", "run.queue-depth=4"]).map(drop).unwrap_err();
+    assert!(why.to_string().starts_with("--set cache.sise=1MiB: there is no key 'sise'"), "{why}");
+    let why = set_all(TEXT, &["seed=x", "cache.sise=1MiB"]).map(drop).unwrap_err().to_string();
+    assert!(why.starts_with("--set seed=x --set cache.sise=1MiB: "), "{why}");
+}
+
+#[test]
+fn a_generator_is_exchanged_for_a_file_and_a_file_for_a_generator() {
+    let stack = set("trace.file=x.csv").unwrap();
+    assert_eq!((stack.trace.file.as_deref(), stack.trace.generator.is_none()), (Some("x.csv"), true));
+    let text = "[trace]\nfile = \"x.csv\"\n";
+    let stack = set_all(text, &["trace.generator.pages=10", "trace.generator=zipf"]).unwrap();
+    assert_eq!(
+        (stack.trace.file, stack.trace.generator.unwrap().to_string()),
+        (None, "zipf:pages=10".into())
+    );
+    let both = ["trace.file=x.csv", "trace.generator=zipf"];
+    let why = set_all(TEXT, &both).map(drop).unwrap_err().to_string();
+    assert!(why.contains("file and generator exclude each other"), "{why}");
+}
+
+#[test]
+fn what_a_run_reads_is_found_to_its_last_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let part = include_str!("../../../../../devices/slc-4k.toml");
+    let ssd = include_str!("../../../../../devices/ssd-slc.toml");
+    let line = ssd.lines().find(|line| line.starts_with("nand")).unwrap();
+    std::fs::write(at("part.toml"), part).unwrap();
+    std::fs::write(at("ssd.toml"), ssd.replace(line, &format!("nand = \"{}\"", at("part.toml")))).unwrap();
+    for name in ["w.csv", "w.paths.csv", "x.blktrace.0", "x.blktrace.3", "fat.img"] {
+        std::fs::write(at(name), "").unwrap();
+    }
+    let text = |trace: &str| {
+        format!(
+            "[trace]\nfile = \"{}\"\n[device]\nprofile = \"{}\"\n[nvram]\ntakes = \"fat:{}\"\n",
+            at(trace),
+            at("ssd.toml"),
+            at("fat.img")
+        )
+    };
+    for (trace, parts) in
+        [("w.csv", ["w.csv", "w.paths.csv"]), ("x.blktrace.3", ["x.blktrace.0", "x.blktrace.3"])]
+    {
+        let stack = set_all(&text(trace), &[]).unwrap();
+        let mut expected =
+            [parts[0], parts[1], "ssd.toml", "part.toml", "fat.img"].map(|name| PathBuf::from(at(name)));
+        expected.sort();
+        assert_eq!(stack.inputs(), expected, "{trace}");
+    }
+    assert!(set_all("", &["device.profile=ssd-slc"]).unwrap().inputs().is_empty());
+}
+
+#[test]
+fn a_profile_without_an_end_is_not_read_to_it() {
+    let why = set("device.profile=/dev/zero").map(drop).unwrap_err().to_string();
+    assert!(why.contains("device.profile") && why.contains("/dev/zero") && why.contains("1.0 MiB"), "{why}");
+}
+
+#[test]
+fn a_mount_option_that_would_be_dropped_is_refused() {
+    let text = |options: &str| format!("[fs]\nkind = \"nfhybrid\"\noptions = {{ {options} }}\n");
+    for (options, parts) in [
+        ("lag = \"no\"", &["fs.options.lag", "'no'", "TIME[,SIZE]"][..]),
+        ("lag = true", &["fs.options.lag", "'yes'"]),
+        ("direct = \"maybe\"", &["fs.options.direct", "'maybe'", "true or false"]),
+    ] {
+        let why = told(&text(options));
+        assert!(parts.iter().all(|part| why.contains(part)), "{options}: {why}");
+    }
+    let stack = set_all(&text("direct = false, lag = \"1s\""), &[]).unwrap();
+    assert_eq!(stack.mount_options(), ["lag=1s"]);
+}
+
+#[test]
+fn layers_that_a_file_system_does_not_have_are_refused_for_every_reader() {
+    for (text, told) in [
+        ("[fs]\nkind = \"nfhybrid\"\n[disk]\nftl = \"page\"\n", "disk.ftl: a disk has no translation layer"),
+        (
+            "[fs]\nkind = \"nfhybrid\"\n[nvram]\ntakes = \"heat\"\n",
+            "nvram.takes: it is over a device without",
+        ),
+        ("[fs]\nkind = \"osd\"\n[cache]\npolicy = \"lru\"\nsize = \"1MiB\"\n", "cache: osd drives its flash"),
+        ("[fs]\nkind = \"cmfs\"\n[device]\nftl = \"page\"\n", "device.ftl: cmfs drives its flash"),
+    ] {
+        let why = set_all(text, &[]).unwrap().check_layers_of_kind().unwrap_err().to_string();
+        assert!(why.contains(told), "{text}: {why}");
+    }
+    for kind in ["fat", "nfhybrid"] {
+        let text = format!("[fs]\nkind = \"{kind}\"\n[cache]\npolicy = \"lru\"\nsize = \"1MiB\"\n");
+        set_all(&text, &[]).unwrap().check_layers_of_kind().unwrap();
+    }
+}
