@@ -393,9 +393,10 @@ fn a_file_system_that_cannot_be_made_durable_at_the_end_has_its_report() {
         let workload = Workload::open(args.trace(), &ReadOptions::default(), 1).unwrap();
         let calls = workload.calls.len() as u64;
         let full = |clock: &Clock, args: &Args| {
-            let subject = Subject::make(clock, args)?;
+            let mut subject = Subject::make(clock, args)?;
             let target = FullAtTheEnd { inner: subject.target.clone(), left: parking_lot::Mutex::new(1) };
-            Ok(Subject { target: Arc::new(target), ..subject })
+            subject.target = Arc::new(target);
+            Ok(subject)
         };
         let report = replay_on(&args, workload, full).unwrap();
         assert_eq!((report.calls, report.failed), (calls, 0), "{kind}");

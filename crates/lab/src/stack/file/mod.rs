@@ -376,17 +376,15 @@ impl StackText {
     /// A key that there is not, a value that does not fit; the message has the setting.
     pub fn with(&self, settings: &[Setting]) -> Result<StackFile> {
         let all: Vec<&Setting> = settings.iter().collect();
-        self.with_all(&all).or_else(|why| {
+        self.with_all(&all).map_err(|why| {
             // Only together they are wrong or right. If it is one that makes them wrong, that one is told.
             let without = |one: usize| [&all[..one], &all[one + 1..]].concat();
             let wrong =
                 (0..all.len()).rev().find(|one| all.len() > 1 && self.with_all(&without(*one)).is_ok());
             let said = wrong.map_or_else(|| all.clone(), |one| vec![all[one]]);
             let said: Vec<String> = said.into_iter().map(Setting::to_string).collect();
-            match said.is_empty() {
-                true => Err(Error::invalid(format!("{}: {why}", self.name))),
-                false => Err(Error::invalid(format!("{}: {why}", said.join(" ")))),
-            }
+            let said = if said.is_empty() { self.name.clone() } else { said.join(" ") };
+            Error::invalid(format!("{said}: {why}"))
         })
     }
 
