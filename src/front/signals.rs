@@ -1,6 +1,10 @@
-//! Signals that ask a server to end, as ordinary events.
+//! Signals that ask a server or a command to end, as ordinary events.
 
 use crate::{Error, Result};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::{io, mem, ptr, thread};
 
 /// SIGINT from a terminal, SIGTERM from a system that shuts down, SIGHUP from a terminal that closes.
@@ -11,18 +15,23 @@ pub(super) struct Held(libc::sigset_t);
 
 /// Holds the signals back in this thread and all it starts from now on, so that only [`Held::watch`] sees them.
 pub(super) fn hold() -> Result<Held> {
+    block(&ASK_TO_END).map(Held)
+}
+
+/// Blocks signals in this thread and all it starts from now on.
+fn block(signals: &[i32]) -> Result<libc::sigset_t> {
     // SAFETY: a sigset_t is plain data, and sigemptyset makes it a valid empty set before anything reads it.
     let set = unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&mut set);
-        for signal in ASK_TO_END {
-            libc::sigaddset(&mut set, signal);
+        for signal in signals {
+            libc::sigaddset(&mut set, *signal);
         }
         set
     };
     // SAFETY: `set` is valid, and a null pointer says that the old mask is not wanted.
     match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()) } {
-        0 => Ok(Held(set)),
+        0 => Ok(set),
         code => Err(Error::io("holding signals back", io::Error::from_raw_os_error(code))),
     }
 }
@@ -46,5 +55,83 @@ impl Held {
         };
         let named = thread::Builder::new().name("signals".into());
         named.spawn(wait).map_err(|why| Error::io("a thread", why)).map(drop)
+    }
+}
+
+/// How far a command is that takes back what is half done when it is asked to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// There is nothing to take back.
+    Before,
+    /// It looks again and again whether it was asked.
+    Works,
+    /// It was asked, by this signal.
+    Asked(&'static str),
+}
+
+/// What a command that copies asks whether it is to end: the first signal while it copies asks, any other ends it at once.
+#[derive(Clone)]
+pub(super) struct Ending {
+    stage: Arc<Mutex<Stage>>,
+    /// Readable once it was asked.
+    woken: Arc<OwnedFd>,
+}
+
+impl Ending {
+    /// Begins to listen; to be called before the command starts a thread. A file that is as long as it may be is an error of
+    /// the write, no signal.
+    pub fn watched() -> Result<Ending> {
+        let woken = eventfd(0, EventfdFlags::CLOEXEC).map_err(|why| Error::io("an eventfd", why.into()))?;
+        let ending = Ending { stage: Arc::new(Mutex::new(Stage::Before)), woken: Arc::new(woken) };
+        block(&[libc::SIGXFSZ])?;
+        let heard = ending.clone();
+        hold()?.watch(move |signal| heard.hear(signal))?;
+        Ok(ending)
+    }
+
+    /// From here on something may be half done.
+    pub fn begin(&self) {
+        *self.stage.lock() = Stage::Works;
+    }
+
+    /// The signal that asked the command to end.
+    pub fn asked(&self) -> Option<&'static str> {
+        match *self.stage.lock() {
+            Stage::Asked(signal) => Some(signal),
+            Stage::Before | Stage::Works => None,
+        }
+    }
+
+    /// Waits until something can be read; an error if the command is asked to end first.
+    pub fn wait_for(&self, input: impl AsFd) -> io::Result<()> {
+        let mut both = [PollFd::new(&input, PollFlags::IN), PollFd::new(&*self.woken, PollFlags::IN)];
+        while let Err(why) = poll(&mut both, None) {
+            if why != rustix::io::Errno::INTR {
+                return Err(why.into());
+            }
+        }
+        match self.asked() {
+            Some(signal) => Err(io::Error::other(format!("{signal} came before its end"))),
+            None => Ok(()),
+        }
+    }
+
+    fn hear(&self, signal: &'static str) {
+        let mut stage = self.stage.lock();
+        if *stage != Stage::Works {
+            std::process::exit(exit_code(signal).into());
+        }
+        *stage = Stage::Asked(signal);
+        // Nothing waits for this but `wait_for`, which asks what came.
+        let _ = rustix::io::write(&*self.woken, &1_u64.to_ne_bytes());
+    }
+}
+
+/// What a shell says of a command that a signal ended.
+pub(super) fn exit_code(signal: &str) -> u8 {
+    128 + match signal {
+        "SIGINT" => libc::SIGINT as u8,
+        "SIGTERM" => libc::SIGTERM as u8,
+        _ => libc::SIGHUP as u8,
     }
 }

@@ -192,3 +192,23 @@ fn the_command_records_a_program_through_fuse_and_loses_nothing_of_it() {
     let wrong = bimetal().args(["crash", "--replay", "none.crash"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(1));
 }
+
+/// What a long hole costs is nothing, and what lies behind it counts.
+#[test]
+fn a_tree_with_a_terabyte_of_hole_is_seen_without_its_zeros() {
+    use bimetal::front::crash::explore::start_of;
+    use bimetal::fs::memfs::MemFs;
+    let fs = MemFs::new(64 << 20, &Caller::default());
+    let node = NewNode { kind: bimetal::fs::Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let ino = fs.create(&Caller::default(), fs.root(), b"long", &node).unwrap().ino;
+    let at = 1 << 40;
+    fs.write(ino, 12_345, b"front", false).unwrap().get().unwrap();
+    fs.write(ino, at, b"back", false).unwrap().get().unwrap();
+    let (before, first) = start_of(&fs).unwrap();
+    let kept: usize = first.iter().map(|(_, _, bytes)| bytes.len()).sum();
+    assert!((9..=4 << 20).contains(&kept), "{kept} bytes");
+    assert_eq!(before.objects[&b"/long"[..]].contents.size, at + 4);
+    fs.write(ino, at, b"BACK", false).unwrap().get().unwrap();
+    let (after, _) = start_of(&fs).unwrap();
+    assert_ne!(before.fingerprint().whole, after.fingerprint().whole);
+}

@@ -227,3 +227,71 @@ fn an_ssd_half_alone_gives_back_what_was_fsynced_and_what_it_has_copies_of() {
     let again = run(&["rescue"], &[("--ssd", &ssd)], &[to.to_str().unwrap()]);
     ended(&again, 1, &["is not empty"]);
 }
+
+#[test]
+fn a_rescue_keeps_files_that_are_called_as_what_it_makes_itself() {
+    need_fuse!();
+    for as_directory in [false, true] {
+        let volume = filled();
+        let mounted = volume.mount(&["-o", "lag=1h,1GiB"]);
+        let at = |name: &str| mounted.path().join(name);
+        if as_directory {
+            fs::create_dir(at("RESCUE.txt")).unwrap();
+            fs::create_dir(at("by-inode")).unwrap();
+            write_synced(&at("RESCUE.txt/inner"), b"mine");
+            write_synced(&at("by-inode/inner"), b"mine");
+        } else {
+            write_synced(&at("RESCUE.txt"), b"mine");
+            write_synced(&at("by-inode"), b"mine");
+        }
+        write_synced(&at("RESCUE-2.txt"), b"mine, too");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        write_synced(&at("last"), b"so that all before is in the log");
+        kill(mounted);
+        let to = volume.at("rescued");
+        let rescued = run(&["rescue"], &[("--ssd", &volume.at("ssd"))], &[to.to_str().unwrap()]);
+        ended(&rescued, 0, &["see RESCUE-3.txt", "are in by-inode-2", "left out (pipe)"]);
+        let inner = if as_directory { "/inner" } else { "" };
+        for name in ["RESCUE.txt", "by-inode"] {
+            assert_eq!(fs::read(to.join(format!("{name}{inner}"))).unwrap(), b"mine", "{name}");
+        }
+        assert_eq!(fs::read(to.join("RESCUE-2.txt")).unwrap(), b"mine, too");
+        assert!(fs::read_to_string(to.join("RESCUE-3.txt")).unwrap().starts_with("Files with holes"));
+        assert!(fs::read_dir(to.join("by-inode-2")).unwrap().count() > 0);
+    }
+}
+
+#[test]
+fn a_check_without_the_ssd_half_says_what_works_and_what_is_in_the_environment_is_not_said() {
+    need_fuse!();
+    let volume = crate::crashed::crashed();
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let before = volume.bytes();
+    for how in [&[][..], &["-n"], &["--yes"]] {
+        let checked = run(&[&["fsck"], how].concat(), &[("--disk", &disk)], &[]);
+        ended(&checked, 4, &["was not named", "--ssd", "mount both halves once", "--without-ssd"]);
+        assert!(!out(&checked).contains("--yes"), "{}", out(&checked));
+    }
+    assert!(volume.bytes() == before);
+    let place = volume.at("place");
+    fs::create_dir(&place).unwrap();
+    let with_variable = |args: &[&str]| {
+        let mut command = bimetal();
+        command.env("BIMETAL_SSD", &ssd).env_remove("BIMETAL_DISK").args(args).arg("--disk").arg(&disk);
+        command.output().unwrap()
+    };
+    let both = ["fsck", "-n", "--without-ssd", "--ssd", ssd.to_str().unwrap()];
+    ended(&with_variable(&both), 16, &["cannot be used with"]);
+    ended(&with_variable(&["fsck", "-n"]), 0, &["Nothing wrong was found"]);
+    ended(&with_variable(&["fsck", "-n", "--without-ssd"]), 4, &["dropped for ever, as asked"]);
+    ended(&with_variable(&["mount", "-o", "ro,without-ssd", place.to_str().unwrap()]), 0, &[]);
+    assert!(crate::mounts::once_free(bimetal().arg("umount").arg(&place)).status.success());
+    assert!(volume.bytes() == before);
+}

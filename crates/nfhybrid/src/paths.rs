@@ -52,10 +52,11 @@ impl Core {
         // A line a file, not one a block.
         for same in lost.chunk_by(|a, b| (a.ino, &a.path) == (b.ino, &b.path)) {
             let Lost { ino, path, why } = &same[0];
-            let found = paths.get(ino).cloned().unwrap_or_else(|| format!("inode {ino}, which has no name"));
-            let file = match path {
-                Some(path) => format!("{}/{path}", found.trim_end_matches('/')),
-                None => found,
+            let file = match (paths.get(ino), path) {
+                (Some(found), Some(path)) => format!("{}/{path}", found.trim_end_matches('/')),
+                (Some(found), None) => found.clone(),
+                (None, Some(path)) => format!("{path} in a directory that has no name (inode {ino})"),
+                (None, None) => format!("inode {ino}, which has no name,"),
             };
             let more = match same.len() - 1 {
                 0 => String::new(),

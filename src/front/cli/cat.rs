@@ -2,10 +2,12 @@
 
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::at;
-use crate::fs::{FileSystem, Kind, resolve};
+use crate::fs::{FileSystem, Kind, resolve_bytes};
 use crate::{Error, Result};
 use clap::Args;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -22,7 +24,7 @@ pub(super) struct Cat {
     volume: VolumeArgs,
     /// Absolute paths
     #[arg(required = true)]
-    paths: Vec<String>,
+    paths: Vec<OsString>,
 }
 
 impl Cat {
@@ -32,18 +34,19 @@ impl Cat {
 }
 
 /// Writes files to standard output, one after the other.
-pub(super) fn cat(volume: &VolumeArgs, paths: &[String]) -> Result<ExitCode> {
+pub(super) fn cat(volume: &VolumeArgs, paths: &[OsString]) -> Result<ExitCode> {
     let fs = volume::open(volume, Access::Read, &[])?;
     let mut out = io::stdout().lock();
-    let shown = paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path, why)));
+    let shown =
+        paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path.display(), why)));
     let shut = fs.shutdown();
     shown?;
     shut?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(fs: &dyn FileSystem, path: &str, out: &mut dyn Write) -> Result<()> {
-    let attr = resolve(fs, path)?;
+fn show(fs: &dyn FileSystem, path: &OsStr, out: &mut dyn Write) -> Result<()> {
+    let attr = resolve_bytes(fs, path.as_bytes())?;
     match attr.kind {
         Kind::File => {}
         Kind::Dir => return Err(Error::IsDir),

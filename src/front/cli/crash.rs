@@ -96,6 +96,8 @@ pub(super) struct Crash {
 
 impl Crash {
     pub fn run(&self) -> Result<ExitCode> {
+        // Before the command, which may take long.
+        self.save.iter().try_for_each(|path| save::refuse_others(path))?;
         let (run, subject, exit) = match &self.replay {
             Some(path) => {
                 let run = save::load(path)?;

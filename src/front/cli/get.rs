@@ -3,10 +3,13 @@
 use super::cat::cat;
 use super::progress::Progress;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
-use crate::front::tree::{self, at};
-use crate::fs::{FileSystem, resolve};
+use crate::front::signals::Ending;
+use crate::front::tree::{Getter, at};
+use crate::fs::{FileSystem, resolve_bytes};
 use crate::{Error, Result};
 use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,7 +21,8 @@ Examples:
 
 /// Copy files and trees out of a file system that is not mounted
 ///
-/// Keeps modes, times, hard links, extended attributes, access control lists and holes, and owners when root does it.
+/// Keeps modes, times, hard links, extended attributes, access control lists and holes, and owners when root does it;
+/// set-ID bits go with their owner. A signal that ends it leaves nothing that is not whole.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Get {
@@ -26,7 +30,7 @@ pub(super) struct Get {
     volume: VolumeArgs,
     /// Absolute paths there
     #[arg(required = true, value_name = "SOURCE")]
-    sources: Vec<String>,
+    sources: Vec<OsString>,
     /// A directory here, or with one source a new name, or `-`, standard output. A file that is there is replaced once the
     /// new one is whole, unless it holds a file system or is in use; devices and links are refused
     #[arg(value_name = "TARGET")]
@@ -43,22 +47,38 @@ impl Get {
             let target = self.target.display();
             return Err(Error::invalid(format!("{target}: is no directory; several sources need one")));
         }
+        if into {
+            self.sources.iter().try_for_each(|source| name_in(source).map(drop))?;
+        }
+        let ending = Ending::watched()?;
         let fs = volume::open(&self.volume, Access::Read, &[])?;
-        let mut progress = Progress::copying();
-        let done = self.sources.iter().try_for_each(|source| self.one(&*fs, source, into, &mut progress));
+        let mut progress = Progress::copying(&ending);
+        let done = self.copy(&*fs, into, &mut progress);
         let shut = fs.shutdown();
         let copied = progress.all_copied();
-        done?;
-        shut?;
-        copied?;
-        Ok(ExitCode::SUCCESS)
+        super::copied(&ending, [done, shut, copied])
     }
 
-    fn one(&self, fs: &dyn FileSystem, source: &str, into: bool, progress: &mut Progress) -> Result<()> {
-        let attr = resolve(fs, source).map_err(|why| at(source, why))?;
-        let name = source.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        let target = if into { self.target.join(name) } else { self.target.clone() };
-        tree::get(fs, &attr, &target, progress);
+    fn copy(&self, fs: &dyn FileSystem, into: bool, progress: &mut Progress) -> Result<()> {
+        let mut getter = Getter::new(fs, progress);
+        for source in &self.sources {
+            let attr = resolve_bytes(fs, source.as_bytes()).map_err(|why| at(source.display(), why))?;
+            let target = if into { self.target.join(name_in(source)?) } else { self.target.clone() };
+            getter.get(&attr, &target);
+        }
         Ok(())
+    }
+}
+
+/// The name that a source gets in a directory; none for the root, which fills the directory itself.
+fn name_in(source: &OsStr) -> Result<&OsStr> {
+    let mut names = source.as_bytes().split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+    match names.next_back() {
+        // It would lead out of the target.
+        Some(b"..") => Err(Error::invalid(format!(
+            "{}: has no name at its end; name the directory that is meant, or a target that is not there yet",
+            source.display()
+        ))),
+        name => Ok(OsStr::from_bytes(name.unwrap_or_default())),
     }
 }

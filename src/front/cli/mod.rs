@@ -36,8 +36,10 @@ mod top;
 mod umount;
 
 use crate::Result;
+use crate::front::signals::{self, Ending};
 use crate::front::{messages, replay, reproduce};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::builder::Resettable;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use helper::Called;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -46,7 +48,8 @@ use std::process::ExitCode;
 
 const ENVIRONMENT: &str = "\
 Environment:
-  BIMETAL_SSD, BIMETAL_DISK     what --ssd and --disk say otherwise
+  BIMETAL_SSD, BIMETAL_DISK     what --ssd and --disk say otherwise; --without-ssd and -o without-ssd
+                                win over the first
   BIMETAL_NAND, BIMETAL_NVRAM   what --nand and --nvram say otherwise, except to status and export
   BIMETAL_LOG                   what to report: error, warn (default), info, debug, trace; to the
                                 log of a server in the background info, where nothing else is said";
@@ -102,7 +105,8 @@ pub fn main() -> ExitCode {
             return ended(remount::remount(Path::new(&place), &options));
         }
     };
-    let cli = match Cli::try_parse_from(&args) {
+    let parsed = command_for(&args).try_get_matches_from(&args);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         // fsck(8) knows this one by another number.
         Err(why) if why.use_stderr() && args.get(1).is_some_and(|verb| verb == "fsck") => {
@@ -114,6 +118,34 @@ pub fn main() -> ExitCode {
     };
     messages::begin();
     ended(run(cli.verb))
+}
+
+/// The command as it takes this line: who says to go on without the SSD means it, also where the environment names one.
+fn command_for(args: &[OsString]) -> clap::Command {
+    let command = Cli::command();
+    if !says_without_ssd(args) {
+        return command;
+    }
+    command.mut_subcommands(|verb| {
+        let can_say_it = verb.get_arguments().any(|one| one.get_id() == "without_ssd");
+        if can_say_it { verb.mut_arg("ssd", |ssd| ssd.env(Resettable::Reset)) } else { verb }
+    })
+}
+
+/// Whether `--without-ssd` or `-o without-ssd` is on a command line.
+fn says_without_ssd(args: &[OsString]) -> bool {
+    let words = args.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--");
+    let mut takes_options = false;
+    words.into_iter().any(|word| {
+        let options = match (takes_options, word.strip_prefix("--options=").or(word.strip_prefix("-o"))) {
+            (true, _) => Some(&*word),
+            (false, attached) => attached,
+        };
+        let is_said = word == "--without-ssd"
+            || options.is_some_and(|options| options.split(',').any(|option| option == "without-ssd"));
+        takes_options = !takes_options && matches!(&*word, "-o" | "--options");
+        is_said
+    })
 }
 
 /// The exit code of what was done; why it failed is told.
@@ -155,6 +187,20 @@ fn run(verb: Verb) -> Result<ExitCode> {
     }
 }
 
+/// How copying ended: the first error, told; a signal has the exit code that a shell gives it.
+fn copied(ending: &Ending, done: [Result<()>; 3]) -> Result<ExitCode> {
+    let done = done.into_iter().collect::<Result<()>>();
+    match (done, ending.asked()) {
+        (Ok(()), None) => Ok(ExitCode::SUCCESS),
+        (Ok(()), Some(signal)) => Ok(ExitCode::from(signals::exit_code(signal))),
+        (Err(why), None) => Err(why),
+        (Err(why), Some(signal)) => {
+            complain(&why);
+            Ok(ExitCode::from(signals::exit_code(signal)))
+        }
+    }
+}
+
 /// Tells what went wrong.
 fn complain(what: &dyn std::fmt::Display) {
     // Where standard error is closed, nobody listens.
@@ -176,6 +222,22 @@ fn said(done: io::Result<()>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_on_the_command_line_wins_over_the_ssd_of_the_environment() {
+        let says = |line: &str| says_without_ssd(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        for line in [
+            "fsck --without-ssd",
+            "mount -o ro,without-ssd m",
+            "mount -owithout-ssd m",
+            "mount --options=without-ssd m",
+        ] {
+            assert!(says(line), "{line}");
+        }
+        for line in ["mount -o ro without-ssd", "put without-ssd /", "crash -- x --without-ssd"] {
+            assert!(!says(line), "{line}");
+        }
+    }
 
     #[test]
     fn the_command_line_is_consistent_and_every_verb_shows_an_example() {

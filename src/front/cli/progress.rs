@@ -1,5 +1,6 @@
 //! Progress on a terminal, for what takes longer than a second.
 
+use crate::front::signals::Ending;
 use crate::front::tree::Watch;
 use crate::{Error, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -19,6 +20,7 @@ pub(super) struct Progress {
     /// Dropped when it is over.
     _over: Option<Sender<()>>,
     failed: u64,
+    ending: Option<Ending>,
 }
 
 impl Progress {
@@ -27,9 +29,11 @@ impl Progress {
         Self::with_style("{spinner} {msg} {elapsed}", message)
     }
 
-    /// Counts bytes.
-    pub fn copying() -> Self {
-        Self::with_style("{spinner} {bytes} {bytes_per_sec} {elapsed} {wide_msg}", "")
+    /// Counts bytes, until it is asked to end.
+    pub fn copying(ending: &Ending) -> Self {
+        let progress = Self::with_style("{spinner} {bytes} {bytes_per_sec} {elapsed} {wide_msg}", "");
+        ending.begin();
+        Progress { ending: Some(ending.clone()), ..progress }
     }
 
     /// Counts up to a known number of `what`.
@@ -59,7 +63,7 @@ impl Progress {
             });
             over
         });
-        Progress { bar, _over: over, failed: 0 }
+        Progress { bar, _over: over, failed: 0, ending: None }
     }
 
     /// Says what is done now.
@@ -75,6 +79,11 @@ impl Progress {
     /// Takes the line away; an error if something could not be copied.
     pub fn all_copied(&self) -> Result<()> {
         self.done();
+        if let Some(signal) = self.ending.as_ref().and_then(Ending::asked) {
+            return Err(Error::invalid(format!(
+                "{signal}: not everything was copied; what was not whole is gone"
+            )));
+        }
         match self.failed {
             0 => Ok(()),
             1 => Err(Error::invalid("one of the files was not copied")),
@@ -84,6 +93,10 @@ impl Progress {
 }
 
 impl Watch for Progress {
+    fn is_over(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.asked().is_some())
+    }
+
     fn next(&mut self, path: &Path) {
         if !self.bar.is_hidden() {
             self.bar.set_message(path.display().to_string());

@@ -2,12 +2,13 @@
 
 use super::progress::Progress;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
-use crate::front::tree::{self, at, split};
+use crate::front::signals::Ending;
+use crate::front::tree::{self, Putter, at, split};
 use crate::fs::{Caller, FileSystem, Kind, resolve};
 use crate::units::Ino;
 use crate::{Error, Result};
 use clap::Args;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,17 +39,15 @@ pub(super) struct Put {
 
 impl Put {
     pub fn run(&self) -> Result<ExitCode> {
+        let ending = Ending::watched()?;
         let prepared = volume::prepare(&self.volume, Access::Write, &[])?;
         self.check(&*prepared.look()?)?;
         let (fs, _) = prepared.begin()?;
-        let mut progress = Progress::copying();
-        let done = self.sources.iter().try_for_each(|source| self.one(&*fs, source, &mut progress));
+        let mut progress = Progress::copying(&ending);
+        let done = self.copy(&*fs, &ending, &mut progress);
         let shut = fs.shutdown();
         let copied = progress.all_copied();
-        done?;
-        shut?;
-        copied?;
-        Ok(ExitCode::SUCCESS)
+        super::copied(&ending, [done, shut, copied])
     }
 
     /// What cannot be done is found out before the volume is opened for writing.
@@ -86,16 +85,47 @@ impl Put {
         }
     }
 
-    fn one(&self, fs: &dyn FileSystem, source: &Path, progress: &mut Progress) -> Result<()> {
+    fn copy(&self, fs: &dyn FileSystem, ending: &Ending, progress: &mut Progress) -> Result<()> {
+        if self.sources.iter().any(|source| is_stream(source)) {
+            return self.sources.iter().try_for_each(|source| self.one(fs, source, ending, progress));
+        }
+        // Names of one file may be several sources.
+        let mut putter = Putter::new(fs, progress);
+        for source in &self.sources {
+            let (parent, name) = self.place_of(fs, source)?;
+            putter.put(source, parent, &name);
+        }
+        Ok(())
+    }
+
+    fn one(
+        &self,
+        fs: &dyn FileSystem,
+        source: &Path,
+        ending: &Ending,
+        progress: &mut Progress,
+    ) -> Result<()> {
         let (parent, name) = self.place_of(fs, source)?;
         if is_stream(source) {
             let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
             let caller = Caller { uid, gid, umask: 0 };
-            let put = tree::put_stream(fs, &mut io::stdin().lock(), &caller, parent, &name, progress);
+            let mut input = Input(ending);
+            let put = tree::put_stream(fs, &mut input, &caller, parent, &name, progress);
             return put.map(drop).map_err(|why| at(&self.target, why));
         }
         tree::put(fs, source, parent, &name, progress);
         Ok(())
+    }
+}
+
+/// Standard input, for which nobody waits who is asked to end.
+struct Input<'a>(&'a Ending);
+
+impl Read for Input<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.wait_for(io::stdin())?;
+        // What a buffer in between holds could not be waited for.
+        Ok(rustix::io::read(io::stdin(), bytes)?)
     }
 }
 
@@ -114,9 +144,13 @@ fn readable(source: &Path) -> io::Result<()> {
 }
 
 fn last_name(source: &Path) -> Result<Vec<u8>> {
+    // A link is copied as a link, under its own name, wherever it leads.
+    if let Some(name) = source.file_name() {
+        return Ok(name.as_bytes().to_vec());
+    }
     let whole = source.canonicalize().map_err(|why| Error::io(source.display(), why))?;
-    // A link is copied as a link, under its own name.
-    let name = source.file_name().or(whole.file_name());
-    name.map(|name| name.as_bytes().to_vec())
+    whole
+        .file_name()
+        .map(|name| name.as_bytes().to_vec())
         .ok_or_else(|| Error::invalid(format!("{}: has no name; name the target", source.display())))
 }

@@ -17,7 +17,8 @@ Ends with 0 when everything that the SSD holds could be read, with 1 when some o
 /// Get files off an SSD half alone
 ///
 /// The SSD is only read. It has what was fsynced after the disk half's last commit, and copies of what was used much;
-/// files are named as far as its log has their names, else by their inode numbers, in `by-inode`. Where both halves are
+/// files are named as far as its log has their names, else by their inode numbers, in `by-inode`. Where a file of
+/// the volume is called `by-inode` or `RESCUE.txt`, the directory or the list is `by-inode-2` or `RESCUE-2.txt`, and that is said. Where both halves are
 /// there, mount them or use `bimetal get` instead.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -46,12 +47,14 @@ impl Rescue {
                 super::say(&format!("Of the SSD half: {note}."))?;
             }
             super::say(&format!(
-                "{} whole files, {} with holes (see RESCUE.txt), {} directories and links; {} of contents. {} files have no name and are in by-inode.",
+                "{} whole files, {} with holes (see {}), {} directories and links; {} of contents. {} files have no name and are in {}.",
                 rescued.whole,
                 rescued.partial,
+                rescued.list,
                 rescued.others,
                 show_size(rescued.bytes),
-                rescued.nameless
+                rescued.nameless,
+                rescued.by_inode
             ))?;
             if rescued.damaged {
                 super::say(

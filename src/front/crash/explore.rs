@@ -362,10 +362,13 @@ fn cut_at(states: &States, cut: Cut, devices: usize) -> DeviceList {
 /// The bytes of files, by inode and offset.
 pub type FirstBytes = Vec<(crate::units::Ino, u64, Bytes)>;
 
-/// A tree with the contents of its files.
+/// A tree with the contents of its files; zeros are left out.
 pub fn start_of(fs: &dyn FileSystem) -> crate::Result<(Snapshot, FirstBytes)> {
     let mut first = Vec::new();
-    let start =
-        Snapshot::read(fs, &mut |ino, at, bytes| first.push((ino, at, Bytes::copy_from_slice(bytes))))?;
+    let start = Snapshot::read(fs, &mut |ino, at, bytes| {
+        if bytes.iter().any(|&byte| byte != 0) {
+            first.push((ino, at, Bytes::copy_from_slice(bytes)));
+        }
+    })?;
     Ok((start, first))
 }

@@ -4,7 +4,7 @@ use super::calls::{Call, Traced};
 use super::explore::{FirstBytes, start_of};
 use super::snapshot::Snapshot;
 use super::subject::Subject;
-use crate::front::fuse::{Mount, MountOptions, Unmount};
+use crate::front::fuse::{Mount, MountOptions, Unmount, Unmounter};
 use crate::front::signals;
 use crate::fs::FileSystem;
 use crate::media::BlockDevice;
@@ -12,6 +12,7 @@ use crate::media::overlay::Overlay;
 use crate::media::recorded::{Log, Recorder};
 use crate::media::sparse::Sparse;
 use crate::{Error, Result};
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -114,16 +115,19 @@ pub fn record(
     };
     let place = tempfile::Builder::new().prefix("bimetal-crash-").tempdir();
     let place = place.map_err(|why| Error::io("a directory to mount on", why))?;
-    let signals = signals::hold()?;
-    let recording = Recording::begin(subject, bases, &|devices| subject.serve(devices))?;
-    let mount = Mount::new(recording.fs(), place.path(), front)?;
-    let (unmounter, path) = (mount.unmounter(), place.path().to_path_buf());
-    signals.watch(move |_| {
+    let mounted: Arc<Mutex<Option<Unmounter>>> = Arc::default();
+    let (seen, path) = (mounted.clone(), place.path().to_path_buf());
+    signals::hold()?.watch(move |_| {
         // Nothing is worth keeping; what is in the way at exit is taken away whether or not this succeeds.
-        let _ = unmounter.unmount(Unmount::Lazily);
+        if let Some(unmounter) = &*seen.lock() {
+            let _ = unmounter.unmount(Unmount::Lazily);
+        }
         let _ = std::fs::remove_dir(&path);
         std::process::exit(130);
     })?;
+    let recording = Recording::begin(subject, bases, &|devices| subject.serve(devices))?;
+    let mount = Mount::new(recording.fs(), place.path(), front)?;
+    *mounted.lock() = Some(mount.unmounter());
     let ended = match io::stderr().as_fd().try_clone_to_owned() {
         Ok(said) => Command::new(program).args(arguments).env("MNT", place.path()).stdout(said).status(),
         Err(why) => Err(why),

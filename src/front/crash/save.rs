@@ -97,16 +97,24 @@ pub fn save(run: &Run, path: &Path) -> Result<()> {
 }
 
 /// An error if something that is no run of ours is in the way.
-fn refuse_others(path: &Path) -> Result<()> {
+pub fn refuse_others(path: &Path) -> Result<()> {
     use std::io::Read;
-    let mut head = Vec::new();
-    match std::fs::File::open(path) {
+    use std::os::unix::fs::FileTypeExt;
+    let failed = |why| Error::io(path.display(), why);
+    let kind = match std::fs::metadata(path) {
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        opened => {
-            let read = opened.and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head));
-            read.map_err(|why| Error::io(path.display(), why))?;
-        }
+        found => found.map_err(failed)?.file_type(),
+    };
+    // A FIFO would be waited for.
+    if kind.is_fifo() {
+        return Err(Error::invalid(format!(
+            "{} is a FIFO; name a file for the recorded run",
+            path.display()
+        )));
     }
+    let mut head = Vec::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(MAGIC.len() as u64).read_to_end(&mut head).map_err(failed)?;
     match head.is_empty() || head == MAGIC {
         true => Ok(()),
         false => {

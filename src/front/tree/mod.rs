@@ -2,17 +2,22 @@
 //! times, hard links, extended attributes and access control lists, holes, special files.
 
 mod get;
+mod host;
 mod put;
 #[cfg(test)]
 mod tests;
 
-pub use get::get;
-pub use put::{put, put_stream};
+pub use get::{Getter, get};
+pub use put::{Putter, put, put_stream};
 
 use crate::fs::{Attr, FileSystem, resolve};
 use crate::units::Ino;
 use crate::{Error, Result};
+use std::ffi::CStr;
 use std::path::Path;
+
+/// The attributes that are access control lists. A directory's default one becomes the list of what is made in it.
+const ACCESS_LISTS: [&CStr; 2] = [c"system.posix_acl_access", c"system.posix_acl_default"];
 
 /// What one read or write moves at most, bytes.
 const PIECE: u64 = 1 << 20;
@@ -25,6 +30,10 @@ pub trait Watch {
     fn moved(&mut self, bytes: u64);
     /// This one could not be copied; the rest goes on.
     fn failed(&mut self, path: &Path, why: &Error);
+    /// Whether no more is to be copied; what is not whole by now is taken back.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
 
 /// What was copied.

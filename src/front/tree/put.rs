@@ -1,6 +1,6 @@
 //! From the host into a file system.
 
-use super::{Copied, PIECE, Watch, look};
+use super::{ACCESS_LISTS, Copied, PIECE, Watch, look};
 use crate::fs::{Caller, FileSystem, Kind, NewNode, Rename, SetAttr, SetTime, SetXattr};
 use crate::time::Stamp;
 use crate::units::Ino;
@@ -19,14 +19,11 @@ use std::path::Path;
 /// What is read of a file at once, bytes, however short it says it is.
 const LEAST_PIECE: u64 = 4096;
 
-/// Copies the host's `source`, with everything below it, to `name` in the directory `parent`.
-///
-/// A directory that is there already is filled up; anything else that is there is replaced once the new one is whole. What
-/// cannot be copied is told to `watch` and counted.
+/// Copies the host's `source`, with everything below it, to `name` in the directory `parent`; see [`Putter`].
 pub fn put(fs: &dyn FileSystem, source: &Path, parent: Ino, name: &[u8], watch: &mut dyn Watch) -> Copied {
-    let mut putter = Putter { fs, watch, seen: HashMap::new(), copied: Copied::default() };
+    let mut putter = Putter::new(fs, watch);
     putter.put(source, parent, name);
-    putter.copied
+    putter.copied()
 }
 
 /// Writes everything that `source` gives to a new file `name` in `parent`.
@@ -122,7 +119,11 @@ fn free_name(fs: &dyn FileSystem, parent: Ino) -> Result<Vec<u8>> {
     Err(Error::Exists)
 }
 
-struct Putter<'a> {
+/// Copies trees of the host. Names of one file stay names of one, also where different calls meet them.
+///
+/// A directory that is there already is filled up; anything else that is there is replaced once the new one is whole. What
+/// cannot be copied is told to the watch and counted.
+pub struct Putter<'a> {
     fs: &'a dyn FileSystem,
     watch: &'a mut dyn Watch,
     /// Device and inode of host files with several names, and the inode here.
@@ -130,11 +131,26 @@ struct Putter<'a> {
     copied: Copied,
 }
 
-impl Putter<'_> {
-    fn put(&mut self, source: &Path, parent: Ino, name: &[u8]) {
+impl<'a> Putter<'a> {
+    /// Copies into `fs`.
+    pub fn new(fs: &'a dyn FileSystem, watch: &'a mut dyn Watch) -> Putter<'a> {
+        Putter { fs, watch, seen: HashMap::new(), copied: Copied::default() }
+    }
+
+    /// What was copied so far.
+    pub fn copied(&self) -> Copied {
+        self.copied
+    }
+
+    /// Copies the host's `source`, with everything below it, to `name` in the directory `parent`.
+    pub fn put(&mut self, source: &Path, parent: Ino, name: &[u8]) {
+        if self.watch.is_over() {
+            return;
+        }
         self.watch.next(source);
         match self.one(source, parent, name) {
             Ok(()) => self.copied.objects += 1,
+            Err(_) if self.watch.is_over() => self.copied.failed += 1,
             Err(why) => {
                 self.copied.failed += 1;
                 self.watch.failed(source, &why);
@@ -201,6 +217,10 @@ impl Putter<'_> {
             Kind::File => self.contents(source, stat, ino)?,
             _ => {}
         }
+        let names = host_xattrs(source)?;
+        if kind != Kind::Symlink {
+            self.remove_lists(&names, ino)?;
+        }
         let owner = SetAttr { uid: Some(stat.st_uid), gid: Some(stat.st_gid), ..SetAttr::default() };
         self.fs.setattr(ino, &owner)?;
         let set = SetAttr {
@@ -210,7 +230,18 @@ impl Putter<'_> {
             ..SetAttr::default()
         };
         self.fs.setattr(ino, &set)?;
-        self.xattrs(source, ino)
+        self.xattrs(source, names, ino)
+    }
+
+    /// Access control lists that came from the directory around it are not its own.
+    fn remove_lists(&self, own: &[CString], ino: Ino) -> Result<()> {
+        for list in ACCESS_LISTS.iter().filter(|list| !own.iter().any(|name| name.as_c_str() == **list)) {
+            match self.fs.removexattr(ino, list.to_bytes()) {
+                Err(Error::NoAttribute | Error::NotSupported) => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
     }
 
     fn children(&mut self, source: &Path, ino: Ino) -> Result<()> {
@@ -246,6 +277,9 @@ impl Putter<'_> {
     fn stretch(&mut self, file: &File, ino: Ino, bytes: Range<u64>, piece: &mut [u8]) -> Result<u64> {
         let mut offset = bytes.start;
         while offset < bytes.end {
+            if self.watch.is_over() {
+                return Err(Error::invalid("ended before it was whole"));
+            }
             let want = (bytes.end - offset).min(piece.len() as u64) as usize;
             let got = match file.read_at(&mut piece[..want], offset) {
                 Ok(0) => break,
@@ -261,8 +295,8 @@ impl Putter<'_> {
         Ok(offset)
     }
 
-    fn xattrs(&mut self, source: &Path, ino: Ino) -> Result<()> {
-        for name in host_xattrs(source)? {
+    fn xattrs(&self, source: &Path, names: Vec<CString>, ino: Ino) -> Result<()> {
+        for name in names {
             let mut value = Vec::with_capacity(64 << 10);
             let space = rustix::buffer::spare_capacity(&mut value);
             rustix::fs::lgetxattr(source, &name, space)

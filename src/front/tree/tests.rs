@@ -225,3 +225,42 @@ fn a_file_that_nobody_may_read_is_replaced_by_one_that_nobody_may_read() {
     }
     assert_eq!(fs::metadata(home.path().join("to")).unwrap().mode() & 0o7777, 0);
 }
+
+/// Is asked to end after so many pieces.
+struct Ends(u32);
+
+impl Watch for Ends {
+    fn next(&mut self, _path: &Path) {}
+    fn moved(&mut self, _bytes: u64) {
+        self.0 = self.0.saturating_sub(1);
+    }
+    fn failed(&mut self, path: &Path, why: &Error) {
+        panic!("{}: {why}", path.display());
+    }
+    fn is_over(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[test]
+fn who_is_asked_to_end_leaves_nothing_that_is_not_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let large = home.path().join("large");
+    fs::write(&large, vec![3; (4 * PIECE) as usize]).unwrap();
+    let inside = memfs();
+    assert_eq!(put(&inside, &large, inside.root(), b"cut", &mut Ends(2)).failed, 1);
+    assert!(resolve(&inside, "/cut").is_err());
+    put(&inside, &large, inside.root(), b"large", &mut Heard::default());
+    assert_eq!(put(&inside, &large, inside.root(), b"large", &mut Ends(2)).failed, 1);
+    let attr = resolve(&inside, "/large").unwrap();
+    assert_eq!(attr.size, 4 * PIECE);
+    inside.check_invariants();
+    let place = home.path().join("place");
+    fs::create_dir(&place).unwrap();
+    fs::write(place.join("old"), "old").unwrap();
+    for name in ["new", "old"] {
+        assert_eq!(get(&inside, &attr, &place.join(name), &mut Ends(2)).failed, 1);
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "{name}");
+    }
+    assert_eq!(fs::read_to_string(place.join("old")).unwrap(), "old");
+}

@@ -190,19 +190,44 @@ pub fn claim_path(path: &Path, role: Role) -> Result<Arc<Claim>> {
 /// [`Error::Invalid`] and [`Error::InUse`] for these, [`Error::Io`] if it cannot be made.
 pub fn output(path: &Path) -> Result<File> {
     let failed = |why| Error::io(path.display(), why);
-    let Some(claim) = claim_output(path, Role::Changed)? else { return File::create(path).map_err(failed) };
+    let Some(claim) = claim_output(path, Role::Changed)? else { return unclaimed(path) };
     let mut file = &claim.file;
     file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
     // The lock goes with the file that is handed out.
     claim.file.try_clone().map_err(failed)
 }
 
+/// Opens for output what is no file, or not there. Nobody is waited for.
+fn unclaimed(path: &Path) -> Result<File> {
+    let failed = |why| Error::io(path.display(), why);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path).map_err(|why| match why.raw_os_error() {
+        Some(libc::ENXIO) if is_fifo(path) => Error::invalid(format!(
+            "{} is a FIFO that nobody reads; name a file for the output, or begin to read it first",
+            path.display()
+        )),
+        _ => failed(why),
+    })?;
+    // Whoever writes to it is to wait for its reader.
+    let flags = rustix::fs::fcntl_getfl(&file).map_err(|why| failed(why.into()))?;
+    let set = rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK);
+    set.map(|()| file).map_err(|why| failed(why.into()))
+}
+
+fn is_fifo(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}
+
 /// Opens a file to append to, which is made if it is not there, and which others may append to. Refused is what [`output`]
-/// refuses.
+/// refuses, and FIFOs: who writes to one waits for its reader.
 ///
 /// # Errors
 /// As [`output`]'s.
 pub fn log(path: &Path) -> Result<File> {
+    if is_fifo(path) {
+        return Err(Error::invalid(format!("{} is a FIFO; name a file for the output", path.display())));
+    }
     match claim_output(path, Role::Read) {
         // It may be appended to, and not be read.
         Err(why) if is_of(&why, &[io::ErrorKind::PermissionDenied]) => {}

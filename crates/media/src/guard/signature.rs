@@ -5,6 +5,7 @@
 //! signature but begins with anything else than zeros (or ones, as erased flash reads) is data.
 
 use super::Claim;
+use bimetal_base::checksum::crc32c;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use std::fs::File;
@@ -78,6 +79,18 @@ const TABLE: &[(&str, At, &[u8])] = &[
     ("a GPT partition table", At::End(512, 512), b"EFI PART"),
     ("an MBR partition table or a boot sector", At::Start(510), b"\x55\xaa"),
 ];
+
+/// A NAND image of cmfs has format records in its last blocks: this, then the version of the format, 32 bits, little-endian. Where
+/// blocks are bad they lie further to the front, and pages are as long as the part has them.
+const CMFS_NAND: &[u8; 8] = b"CMFSNAND";
+/// Bytes at the end of an image in which these are looked for, and bytes that are read at once.
+const CMFS_NAND_BYTES: u64 = 48 << 20;
+const PIECE_BYTES: u64 = 1 << 20;
+/// What the two slots of an NVRAM of cmfs begin with, before the version; the second while its contents are written anew.
+const CMFS_NVRAM: [&[u8; 4]; 2] = [b"CMFS", b"CMF-"];
+const CMFS_NVRAM_SLOTS: [u64; 2] = [0, 96];
+/// Where an NVRAM in the paper's layout has the number it is known by, the CRC-32C of that and the part's name, and the name.
+const CMFS_PAPER_AT: u64 = 16;
 
 /// ZFS keeps rings of uberblocks in labels of 256 KiB; any of them tells.
 const ZFS_LABELS: [u64; 2] = [0, 256 << 10];
@@ -154,7 +167,47 @@ fn from_table(claim: &Claim, size: u64) -> Result<Option<&'static str>> {
             return Ok(Some("a ZFS pool"));
         }
     }
-    Ok(None)
+    if is_cmfs_nvram(claim)? {
+        return Ok(Some("an NVRAM of a cmfs"));
+    }
+    Ok(is_cmfs_nand(claim, size)?.then_some("a NAND image of a cmfs"))
+}
+
+/// A version as the formats of ours have them: small, and not 0.
+fn is_version(bytes: &[u8]) -> bool {
+    matches!(bytes, [version, 0, 0, 0] if *version != 0)
+}
+
+fn is_cmfs_nvram(claim: &Claim) -> Result<bool> {
+    for slot in CMFS_NVRAM_SLOTS {
+        let head = read(claim, slot, 8)?;
+        let begins = |magic: &&[u8; 4]| head.starts_with(*magic);
+        // What is being written anew has no version yet.
+        if CMFS_NVRAM.iter().any(begins) && (is_version(&head[4..]) || head[4..] == [0; 4]) {
+            return Ok(true);
+        }
+    }
+    let pairing = read(claim, CMFS_PAPER_AT, 24)?;
+    let Some((number, rest)) = pairing.split_first_chunk::<4>().filter(|_| pairing.len() == 24) else {
+        return Ok(false);
+    };
+    let (sum, identity) = rest.split_at(4);
+    Ok(crc32c(&[&number[..], identity].concat()).to_le_bytes() == *sum)
+}
+
+fn is_cmfs_nand(claim: &Claim, size: u64) -> Result<bool> {
+    let record = CMFS_NAND.len() + 4;
+    let mut at = size.saturating_sub(CMFS_NAND_BYTES);
+    while at < size {
+        // A record may lie over the end of a piece.
+        let piece = read(claim, at, PIECE_BYTES + record as u64 - 1)?;
+        let begins = |window: &[u8]| window.starts_with(CMFS_NAND) && is_version(&window[CMFS_NAND.len()..]);
+        if piece.windows(record).any(begins) {
+            return Ok(true);
+        }
+        at += PIECE_BYTES;
+    }
+    Ok(false)
 }
 
 /// What blkid says; nothing where there is none, or it finds nothing.

@@ -67,6 +67,10 @@ fn every_signature_is_refused_by_name_and_only_force_overrides_it() {
         ("squashfs", 0, b"hsqs"),
         ("SSD half of bimetal", (4 << 20) - 4096, b"BIMETSSD"),
         ("object store", 0, b"bimetalN"),
+        ("NVRAM of a cmfs", 0, b"CMFS\x02\0\0\0"),
+        ("NVRAM of a cmfs", 96, b"CMF-\0\0\0\0"),
+        ("NAND image of a cmfs", (4 << 20) - 64, b"CMFSNAND\x02\0\0\0"),
+        ("NAND image of a cmfs", (3 << 20) - 5, b"CMFSNAND\x02\0\0\0"),
         ("data", 1 << 19, b"a letter"),
     ];
     for (name, at, magic) in known {
@@ -110,4 +114,31 @@ fn an_output_replaces_a_file_but_no_device_and_no_image() {
     assert!(output(&image).unwrap_err().to_string().contains("SSD half"));
     let _mounted = claim_path(&path, Role::Changed).unwrap();
     assert!(matches!(output(&path), Err(Error::InUse(_))));
+}
+
+#[test]
+fn a_text_about_a_format_is_no_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notes");
+    fs::write(&path, "CMFS and CMFSNAND are magic numbers; CMF- is another, of 4 letters").unwrap();
+    assert!(output(&path).is_ok());
+}
+
+/// A FIFO without a reader would be waited for.
+#[test]
+fn a_fifo_is_an_output_while_somebody_reads_it_and_never_a_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    let owner = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, owner, 0).unwrap();
+    for refused in [output(&path), log(&path)] {
+        let said = refused.unwrap_err().to_string();
+        assert!(said.contains("is a FIFO"), "{said}");
+    }
+    let mut reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
+    io::Write::write_all(&mut output(&path).unwrap(), b"text").unwrap();
+    let mut heard = [0; 4];
+    io::Read::read_exact(&mut reader, &mut heard).unwrap();
+    assert_eq!(&heard, b"text");
+    assert!(log(&path).is_err());
 }

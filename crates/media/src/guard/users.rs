@@ -101,6 +101,12 @@ pub(super) fn is_mounted(place: &Place) -> bool {
 /// The refusal of what another bimetal has locked.
 pub(super) fn locked(path: &Path, file: &File) -> Error {
     let by = file.metadata().ok().and_then(|found| lock_owner(found.dev(), found.ino()));
+    if let Some((pid, _)) = by.as_ref().filter(|(pid, _)| *pid == std::process::id()) {
+        let name = path.display();
+        return Error::InUse(format!(
+            "{name} is in use by this command itself (process {pid}); name another"
+        ));
+    }
     let by = by.map_or("another program".to_string(), |(pid, command)| format!("process {pid} ({command})"));
     Error::InUse(format!(
         "{} is in use by {by}; if it is mounted (see findmnt -t fuse.bimetal), unmount it first: bimetal umount MOUNTPOINT",

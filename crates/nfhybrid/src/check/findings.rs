@@ -67,6 +67,9 @@ pub struct Findings {
     pub changed: bool,
     /// Something was not looked at, as a note says.
     pub partial: bool,
+    /// What is wrong says itself what to do.
+    #[serde(skip)]
+    is_answered: bool,
 }
 
 impl Findings {
@@ -74,6 +77,12 @@ impl Findings {
         let (repaired, lost, asked, then) = Default::default();
         let what = what.into();
         self.problems.push(Problem { what, why, count: 1, ino: None, loses, repaired, lost, asked, then });
+    }
+
+    /// A problem that no repair helps with, whatever may be lost: it says itself what does.
+    pub(super) fn unanswerable(&mut self, what: &str, why: String) {
+        self.problem(what, why, true);
+        self.is_answered = true;
     }
 
     /// A problem whose repair drops something: what is said before it and after it, and whether the user asked for a loss.
@@ -132,7 +141,11 @@ impl Findings {
     pub(super) fn note_what_stays(&mut self, plan: &Plan) -> bool {
         let stays = plan.repair && !plan.lossy && self.loses();
         let first = plan.what_comes_first();
-        if stays {
+        if self.is_answered {
+            if plan.repair {
+                self.note("Nothing was changed.");
+            }
+        } else if stays {
             let what = if self.changed { "No more" } else { "Nothing" };
             self.note(format!(
                 "{what} was changed, for a repair would lose what is named. {first}; then repair with --yes."

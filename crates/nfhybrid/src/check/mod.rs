@@ -225,10 +225,12 @@ impl Halves {
                 return Ok(Survey::GoOn);
             };
             let why = format!(
-                "The SSD half ({}) was not named, and its log may hold operations that the disk half lacks. Name it with --ssd, or drop them for ever with --without-ssd.",
+                "The SSD half ({}) was not named, and its log may hold operations that the disk half lacks. Name it with --ssd, or mount both \
+                 halves once: both bring them to the disk half. If that SSD is gone for good, --without-ssd goes by the disk half alone, \
+                 and drops for ever what was fsynced last.",
                 uuid::Uuid::from_bytes(pairing.ssd)
             );
-            findings.problem(LOG, why, true);
+            findings.unanswerable(LOG, why);
             return Ok(Survey::Stop);
         };
         let known = pairing.map_or_else(DiskSide::default, |pairing| pairing.disk_side());

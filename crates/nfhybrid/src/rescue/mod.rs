@@ -3,7 +3,8 @@
 //! Nothing is written to the SSD. The log's operations are run in their order, and each copy is written behind the operation as
 //! of which it is: it holds what all before it left, and what came later is over it. Then the
 //! files get the names the log has; those without are called by their inode numbers, in `by-inode`. What the SSD
-//! never had, or has with a wrong checksum, is a hole; `RESCUE.txt` lists the files with holes. Memory: a node and the
+//! never had, or has with a wrong checksum, is a hole; `RESCUE.txt` lists the files with holes. Where a file that is got off has
+//! one of these two names, the directory or the list takes the next that is free, and [`Rescued`] says which. Memory: a node and the
 //! spans of its data for each inode.
 
 mod names;
@@ -54,6 +55,10 @@ pub struct Rescued {
     pub bad_bytes: u64,
     /// A part of the log, or of what only the SSD has, is damaged: files may be missing, or have older contents.
     pub damaged: bool,
+    /// What files without a name lie in, below the target.
+    pub by_inode: String,
+    /// What lists the files with holes, below the target.
+    pub list: String,
     /// What was noticed.
     pub notes: Vec<String>,
 }
@@ -158,7 +163,13 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
         device,
         to: to.into(),
         nodes: BTreeMap::new(),
-        done: Rescued { damaged: opened.lost.is_some(), notes: opened.notes, ..Rescued::default() },
+        done: Rescued {
+            damaged: opened.lost.is_some(),
+            by_inode: BY_INODE.into(),
+            list: LIST.into(),
+            notes: opened.notes,
+            ..Rescued::default()
+        },
     };
     let mut copies = rescue.copies(&opened.ssd)?.into_iter().peekable();
     for record in &opened.records {
@@ -189,7 +200,7 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
 
 impl Rescue {
     fn file_of(&self, ino: u64) -> PathBuf {
-        self.to.join(BY_INODE).join(ino.to_string())
+        self.to.join(&self.done.by_inode).join(ino.to_string())
     }
 
     fn open(&self, ino: u64) -> Result<File> {
@@ -375,10 +386,10 @@ impl Rescue {
 
     /// Writes the list of what is missing.
     fn list(&mut self, lines: &[String]) -> Result<()> {
-        let path = self.to.join(LIST);
+        let path = self.to.join(&self.done.list);
         let mut text = String::from("Files with holes: bytes missing, of how many, path\n");
         text.extend(lines.iter().map(|line| format!("{line}\n")));
-        let written = File::create(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+        let written = File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
         written.map_err(|why| Error::io(path.display(), why))
     }
 }

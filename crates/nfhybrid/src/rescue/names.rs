@@ -2,10 +2,11 @@
 //!
 //! Directories are made first and symbolic links last, so that no name of the image leads out of the target.
 
-use super::{Node, Rescue};
+use super::{BY_INODE, Node, Rescue};
 use bimetal_base::{Error, Result};
 use bimetal_ext4::ROOT_INO;
 use bimetal_vfs::Kind;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
@@ -14,11 +15,15 @@ use std::path::{Path, PathBuf};
 
 /// Directories below one another; more is a damaged log.
 const DEPTH_MAX: usize = 1000;
+/// Names of what is left out that are told.
+const NAMES_TOLD: usize = 5;
 
 impl Rescue {
     /// Gives everything its names, and tells what is missing.
     pub(super) fn name_all(&mut self) -> Result<()> {
         let nodes = std::mem::take(&mut self.nodes);
+        self.own_names(&nodes)?;
+        self.tell_left_out(&nodes);
         let path_of = |ino: u64| self.directory(&nodes, ino);
         let mut places: Vec<(u64, Vec<PathBuf>)> = Vec::new();
         for (ino, node) in nodes.iter().filter(|(_, node)| !node.gone) {
@@ -37,8 +42,40 @@ impl Rescue {
         self.list(&holes)
     }
 
+    /// What is ours in the target takes names there that nothing of the image has.
+    fn own_names(&mut self, nodes: &BTreeMap<u64, Node>) -> Result<()> {
+        let all = nodes.iter().filter(|(_, node)| !node.gone).flat_map(|(_, node)| &node.names);
+        let taken: HashSet<&[u8]> =
+            all.filter(|(dir, _)| *dir == ROOT_INO.0).map(|(_, name)| name.as_slice()).collect();
+        self.done.list = free_name(&taken, "RESCUE", ".txt");
+        let by_inode = free_name(&taken, BY_INODE, "");
+        if by_inode != self.done.by_inode {
+            let [from, to] = [&self.done.by_inode, &by_inode].map(|name| self.to.join(name));
+            fs::rename(&from, &to).map_err(|why| Error::io(to.display(), why))?;
+            self.done.by_inode = by_inode;
+        }
+        Ok(())
+    }
+
+    /// Devices, FIFOs and sockets have nothing to get off.
+    fn tell_left_out(&mut self, nodes: &BTreeMap<u64, Node>) {
+        let is_left_out = |node: &&Node| {
+            !node.gone && !matches!(node.kind, None | Some(Kind::Dir | Kind::File | Kind::Symlink))
+        };
+        let left_out: Vec<&Node> = nodes.values().filter(is_left_out).collect();
+        if left_out.is_empty() {
+            return;
+        }
+        let names = left_out.iter().filter_map(|node| node.names.first());
+        let names: Vec<_> = names.map(|(_, name)| String::from_utf8_lossy(name)).take(NAMES_TOLD).collect();
+        let more = if names.len() < left_out.len() { ", …" } else { "" };
+        let count = left_out.len();
+        let text = format!("{count} devices, FIFOs and sockets are left out ({}{more})", names.join(", "));
+        self.done.notes.push(text);
+    }
+
     /// Where a directory goes; one whose name is not known gets that of its number.
-    fn directory(&self, nodes: &std::collections::BTreeMap<u64, Node>, ino: u64) -> Option<PathBuf> {
+    fn directory(&self, nodes: &BTreeMap<u64, Node>, ino: u64) -> Option<PathBuf> {
         let (mut at, mut names) = (ino, Vec::new());
         for _ in 0..DEPTH_MAX {
             let known = nodes.get(&at).and_then(|node| node.names.first());
@@ -130,4 +167,12 @@ impl Rescue {
 fn sound(name: &[u8]) -> Option<&OsStr> {
     let good = !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0);
     good.then(|| OsStr::from_bytes(name))
+}
+
+/// A name that is not taken: `front` and `back`, with a number in between where that is needed.
+fn free_name(taken: &HashSet<&[u8]>, front: &str, back: &str) -> String {
+    let plain = format!("{front}{back}");
+    let numbered = (2..).map(|number: u64| format!("{front}-{number}{back}"));
+    let mut names = std::iter::once(plain.clone()).chain(numbered);
+    names.find(|name| !taken.contains(name.as_bytes())).unwrap_or(plain)
 }
