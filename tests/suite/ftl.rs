@@ -338,8 +338,11 @@ fn impossible(value: &str) -> &'static [&'static str] {
 }
 
 /// What a part or a drive need not be able to do, so that nothing need be said of it.
-const MAY_BE_LEFT_OUT: [&str; 10] = [
+const MAY_BE_LEFT_OUT: [&str; 13] = [
     "ordering",
+    "one_shot",
+    "slc_read_us",
+    "slc_program_us",
     "program_suspend_us",
     "erase_suspend_us",
     "planes_together",

@@ -7,7 +7,7 @@ fn all_places(store: &mut Store, id: ObjectId, most: usize) -> Vec<Stretch> {
     let (mut all, mut next) = (Vec::new(), Some(0));
     while let Some(from) = next {
         let (some, then) = store.places(id, from, most).unwrap();
-        assert!(some.len() <= most && (then.is_none() || some.len() == most), "{some:?}");
+        assert!(some.len() <= most && (then.is_none() || !some.is_empty()), "{some:?}");
         all.extend(some);
         next = then;
     }
@@ -32,7 +32,7 @@ fn stretches_cover_an_object_and_only_those_without_a_place_are_zeros() {
         }
         let size = store.stat(id).unwrap().size;
         let found = all_places(&mut store, id, 1 + step % 5);
-        assert_eq!(found, all_places(&mut store, id, usize::MAX - 1), "step {step}");
+        assert_eq!(found, all_places(&mut store, id, 1_000), "step {step}");
         let mut at = 0;
         for stretch in found {
             assert_eq!(stretch.offset, at, "step {step}: a gap");
