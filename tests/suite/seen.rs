@@ -154,7 +154,7 @@ fn explain_says_in_which_pages_of_the_flash_a_file_of_osd_is() {
     let nand = home.path().join("nand");
     let made = run(&["mkfs", "osd", "--nand", text(&nand), "--device", "slc-2k", "--size", "32MiB"]);
     assert!(made.status.success(), "{}", err(&made));
-    let mounted = Mounted::new(&["--nand", text(&nand), "osd"]);
+    let mounted = Mounted::new(&["--nand", text(&nand)]);
     let path = mounted.path().join("f");
     let file = fs::File::create(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], 8192).unwrap();
@@ -167,11 +167,14 @@ fn explain_says_in_which_pages_of_the_flash_a_file_of_osd_is() {
     assert!(said(&["explain", text(&path)]).contains("flash: block "));
     drop(file);
     unmount(mounted);
-    // The image has its first byte there: pages of 2 KiB with 64 B of spare area, 64 a block.
-    let at = |name: &str| extents[1]["flash"][name].as_u64().unwrap() as usize;
-    let start = (at("block") * 64 + at("page")) * (2048 + 64) + at("byte");
+    // The image has its first byte there: its pages lie behind a header, what it says of blocks and what it says of pages.
     let image = fs::read(&nand).unwrap();
-    let here = (2048 - at("byte")).min(extents[1]["bytes"].as_u64().unwrap() as usize);
+    let number = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap()) as usize;
+    let (pages, page_bytes, blocks) = (number(12), number(16), number(28) * number(32));
+    let first = (4096 + 8 * blocks + 12 * blocks * pages).next_multiple_of(64 << 10);
+    let at = |name: &str| extents[1]["flash"][name].as_u64().unwrap() as usize;
+    let start = first + (at("block") * pages + at("page")) * page_bytes + at("byte");
+    let here = (page_bytes - at("byte")).min(extents[1]["bytes"].as_u64().unwrap() as usize);
     assert_eq!(image[start..start + here], vec![7; here], "{all}");
 }
 

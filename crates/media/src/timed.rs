@@ -298,7 +298,7 @@ mod tests {
     /// Reads of 4 KiB that arrive a nanosecond after each other.
     fn reads() -> Vec<(Time, Request)> {
         (0..16u64)
-            .map(|i| (Time(1 + i), Request::Read { offset: i * 7919 % 16384 << 12, len: 4096 }))
+            .map(|i| (Time(1 + i), Request::Read { offset: (i * 7919 % 16384) << 12, len: 4096 }))
             .collect()
     }
 
@@ -338,8 +338,7 @@ mod tests {
             };
             let tasks: Vec<_> = reads().into_iter().enumerate().map(ask).collect();
             tasks.into_iter().for_each(|task| task.join().expect("it ends"));
-            let done = done.lock().clone();
-            done
+            done.lock().clone()
         });
         assert_eq!(done, driven());
         let in_turn = reads().into_iter().fold(Time::ZERO, {
