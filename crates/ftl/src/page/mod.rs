@@ -486,6 +486,7 @@ impl PageMap {
     /// The next page to program for `stream`, of whichever unit is next and has room. A unit ahead in wear misses
     /// every fourth turn, one further ahead more of them, up to all that others have room for: with less that is valid
     /// in it, it needs less cleaning.
+    #[inline]
     fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<Option<(usize, (u32, u32))>> {
         for _ in 1..self.units.len() {
             let next = *self.turn(stream);
@@ -510,6 +511,7 @@ impl PageMap {
 /// Stripes of superblocks.
 impl PageMap {
     /// Whether what is open for `stream` goes on in the stripe of the page that was just taken: then it is written next.
+    #[inline]
     fn is_mid_stripe(&mut self, unit: usize, stream: Stream, (block, page): (u32, u32)) -> bool {
         if self.array.stripe() == 1 {
             return false;

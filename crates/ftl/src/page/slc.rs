@@ -115,6 +115,7 @@ impl Slc {
 
 impl PageMap {
     /// Where the host's next page goes.
+    #[inline]
     pub(super) fn host_stream(&mut self, handle: u8) -> Stream {
         let stream = self.stream_of(handle);
         if self.slc.is_none() {

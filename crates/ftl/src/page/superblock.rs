@@ -53,6 +53,7 @@ impl Superblock {
     }
 
     /// How many blocks of a part make up a superblock.
+    #[inline]
     pub fn width(self, profile: &NandProfile) -> u32 {
         let geometry = profile.geometry();
         geometry.units / self.groups(profile, &geometry)
@@ -65,8 +66,8 @@ pub(super) struct Array {
     /// In superblocks: units are groups of units.
     geometry: Geometry,
     width: u32,
-    /// Pages of a word line that is programmed in one shot; else 1.
-    word_line: u32,
+    /// Pages of a stripe: of all members' word lines.
+    stripe: u32,
     /// Members of each superblock that are not bad; empty with a width of one.
     good: Vec<u16>,
     /// Superblocks that are used with one bit a cell; empty where none can be.
@@ -83,8 +84,15 @@ impl Array {
         let geometry =
             Geometry { units: groups, pages_per_block: of_nand.pages_per_block * width, ..of_nand };
         let word_line = nand.profile().word_line_pages();
-        let mut array =
-            Array { nand, geometry, width, word_line, good: Vec::new(), slc: Vec::new(), plain: false };
+        let mut array = Array {
+            nand,
+            geometry,
+            width,
+            stripe: width * word_line,
+            good: Vec::new(),
+            slc: Vec::new(),
+            plain: false,
+        };
         if width > 1 {
             array.good = (0..geometry.blocks()).map(|block| array.count_good(block)).collect();
         }
@@ -101,11 +109,13 @@ impl Array {
     }
 
     /// The array itself.
+    #[inline]
     pub fn nand(&self) -> &Nand {
         &self.nand
     }
 
     /// The array itself.
+    #[inline]
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.nand
     }
@@ -126,8 +136,9 @@ impl Array {
     }
 
     /// Pages of a stripe that is programmed together: a word line, or a page, of each member.
+    #[inline]
     pub fn stripe(&self) -> u32 {
-        self.width * self.word_line
+        self.stripe
     }
 
     /// The number of the stripe of a page.
@@ -136,6 +147,7 @@ impl Array {
     }
 
     /// Whether a superblock is used with one bit a cell.
+    #[inline]
     pub fn is_slc(&self, block: u32) -> bool {
         self.slc.get(block as usize).is_some_and(|slc| *slc)
     }
@@ -173,6 +185,7 @@ impl Array {
     }
 
     /// Where a page lies in the array.
+    #[inline]
     pub fn place(&self, block: u32, page: u32) -> (u32, u32) {
         match self.width {
             1 => (block, page),
@@ -199,6 +212,7 @@ impl Array {
     }
 
     /// Members that a superblock lacks.
+    #[inline]
     pub fn lacks(&self, block: u32) -> u32 {
         self.good.get(block as usize).map_or(0, |good| self.width - u32::from(*good))
     }
@@ -251,6 +265,7 @@ impl Array {
     }
 
     /// Erases of a superblock so far.
+    #[inline]
     pub fn erases(&self, block: u32) -> u32 {
         match self.width {
             1 => self.nand.erases(block),
@@ -260,12 +275,14 @@ impl Array {
     }
 
     /// What a page is.
+    #[inline]
     pub fn page(&self, block: u32, page: u32) -> Page {
         let (block, page) = self.place(block, page);
         self.nand.page(block, page)
     }
 
     /// Whose the pages are, as their tags say; none of a page that is erased or torn.
+    #[inline]
     pub fn owner(&self, block: u32, page: u32) -> Option<u32> {
         match self.page(block, page) {
             Page::Programmed(tag) => Some(tag.owner),
@@ -307,6 +324,7 @@ impl Array {
     }
 
     /// As [`Nand::program`].
+    #[inline]
     pub fn program(
         &mut self,
         at: Time,
@@ -369,6 +387,7 @@ impl Array {
     }
 
     /// Notes that a member went bad, if it did.
+    #[inline]
     fn note<T>(&mut self, block: u32, done: &Result<T, Failure>) {
         if self.width > 1 && matches!(done, Err(Failure::Program)) {
             self.good[block as usize] -= 1;
