@@ -108,6 +108,16 @@ fn explain_says_of_files_in_known_states_where_they_are_and_why() {
     volume.e2fsck();
 }
 
+/// A synced file of 4096 sevens behind a hole of 8192 bytes, and where it is said to be.
+fn sevens_behind_a_hole(dir: &Path) -> (PathBuf, Value) {
+    let path = dir.join("f");
+    let file = fs::File::create(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], 8192).unwrap();
+    file.sync_all().unwrap();
+    let all = json_of(&["explain", "--json", text(&path)]);
+    (path, all)
+}
+
 #[test]
 fn explain_says_in_which_pages_of_the_flash_a_file_of_cmfs_is() {
     need_fuse!();
@@ -124,11 +134,7 @@ fn explain_says_in_which_pages_of_the_flash_a_file_of_cmfs_is() {
             .success()
     );
     let mounted = Mounted::new(&images);
-    let path = mounted.path().join("f");
-    let file = fs::File::create(&path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], 8192).unwrap();
-    file.sync_all().unwrap();
-    let all = json_of(&["explain", "--json", text(&path)]);
+    let (path, all) = sevens_behind_a_hole(mounted.path());
     let extents = all["extents"].as_array().unwrap();
     let told: Vec<_> = extents
         .iter()
@@ -136,7 +142,6 @@ fn explain_says_in_which_pages_of_the_flash_a_file_of_cmfs_is() {
         .collect();
     assert_eq!(told, [(Some(0), Some(8192), Some("hole")), (Some(8192), Some(4096), Some("flash"))], "{all}");
     assert!(said(&["explain", text(&path)]).contains("flash: block "));
-    drop(file);
     unmount(mounted);
     // The image has it there: pages of 2 KiB with 64 B of spare area, 64 a block.
     let at = |name: &str| extents[1]["flash"][name].as_u64().unwrap() as usize;
@@ -155,17 +160,12 @@ fn explain_says_in_which_pages_of_the_flash_a_file_of_osd_is() {
     let made = run(&["mkfs", "osd", "--nand", text(&nand), "--device", "slc-2k", "--size", "32MiB"]);
     assert!(made.status.success(), "{}", err(&made));
     let mounted = Mounted::new(&["--nand", text(&nand)]);
-    let path = mounted.path().join("f");
-    let file = fs::File::create(&path).unwrap();
-    std::os::unix::fs::FileExt::write_all_at(&file, &[7; 4096], 8192).unwrap();
-    file.sync_all().unwrap();
-    let all = json_of(&["explain", "--json", text(&path)]);
+    let (path, all) = sevens_behind_a_hole(mounted.path());
     let extents = all["extents"].as_array().unwrap();
     let told: Vec<_> = extents.iter().map(|e| (e["offset_bytes"].as_u64(), e["state"].as_str())).collect();
     assert_eq!(told[..2], [(Some(0), Some("hole")), (Some(8192), Some("flash"))], "{all}");
     assert_eq!(extents.iter().map(|e| e["bytes"].as_u64().unwrap()).sum::<u64>(), 8192 + 4096, "{all}");
     assert!(said(&["explain", text(&path)]).contains("flash: block "));
-    drop(file);
     unmount(mounted);
     // The image has its first byte there: its pages lie behind a header, what it says of blocks and what it says of pages.
     let image = fs::read(&nand).unwrap();

@@ -24,6 +24,8 @@ pub mod disk;
 pub mod faulty;
 pub mod file;
 pub mod filter;
+#[cfg(test)]
+mod gate;
 mod gather;
 pub mod guard;
 pub mod held;

@@ -5,12 +5,16 @@
 //! refused by its name.
 
 use bimetal_base::options::{Registered, Registry, unknown};
+use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::path::Path;
+
+/// No profile is longer, bytes.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// A built-in profile.
 pub struct Profile {
@@ -126,14 +130,28 @@ pub fn parse<P: Described>(name: &str, text: &str) -> Result<P> {
     Ok(profile)
 }
 
-fn text_of(name: &str) -> Result<String> {
+/// The text of the profile called `name`: a built-in one, or the file at that path.
+///
+/// # Errors
+/// There is neither; it is no file, or longer than 1 MiB.
+pub fn text_of(name: &str) -> Result<String> {
     if let Ok(built_in) = PROFILES.find(name) {
         return Ok(built_in.text.to_string());
     }
-    std::fs::read_to_string(Path::new(name)).map_err(|error| {
+    let missing = |error| {
         let problem = format!("there is no file to read ({error}) and no built-in profile");
         unknown(&problem, name, PROFILES.names())
-    })
+    };
+    let path = Path::new(name);
+    // What is no file may have no end, or be waited for.
+    let about = path.metadata().map_err(missing)?;
+    if !about.is_file() || about.len() > TEXT_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "profile {name}: it is no file of at most {}; name a profile's file, or one that is built in",
+            show_size(TEXT_BYTES_MAX)
+        )));
+    }
+    std::fs::read_to_string(path).map_err(missing)
 }
 
 fn malformed(name: &str, error: &toml::de::Error) -> Error {
@@ -200,6 +218,18 @@ mod tests {
         }
         let error = load::<DiskProfile>("/no/such").unwrap_err().to_string();
         assert!(error.contains("hdd-7200"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_file_is_no_profile_and_is_not_read() {
+        for name in ["/dev/zero", "/", "/proc/self/fd"] {
+            let why = kind_of(name).unwrap_err().to_string();
+            assert!(why.contains(name) && why.contains("1.0 MiB"), "{why}");
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(TEXT_BYTES_MAX + 1).unwrap();
+        let why = kind_of(file.path().to_str().unwrap()).unwrap_err().to_string();
+        assert!(why.contains("no file of at most"), "{why}");
     }
 
     #[test]

@@ -350,15 +350,12 @@ mod tests {
 
     #[test]
     fn a_model_in_real_time_serves_threads_side_by_side() {
-        let timed = Timed::live(disk());
-        let begin = std::time::Instant::now();
+        let timed = Timed::live(Arc::new(crate::gate::Gate::new(16)));
         std::thread::scope(|scope| {
             for (at, request) in reads() {
                 let timed = &timed;
-                scope.spawn(move || timed.run(at, request).result.map(|bytes| bytes.len()).unwrap());
+                scope.spawn(move || timed.run(at, request).result.unwrap());
             }
         });
-        // No sooner than a model that knows them all from the beginning, in whatever order they came.
-        assert!(begin.elapsed() >= Duration::from_millis(8), "half a dozen turns take longer");
     }
 }

@@ -455,8 +455,14 @@ mod tests {
         std::fs::write(file.path(), text).unwrap();
         let source = Source::parse(file.path().to_str().unwrap(), ReadOptions::default()).unwrap();
         let device = Fixed { void: Void::new("void", 1 << 30, 512), seen: Mutex::default() };
+        let outcome = drive(&device, &source, pace);
+        (device.seen.into_inner(), outcome)
+    }
+
+    /// Drives `device` with a trace to its end.
+    fn drive(device: &dyn BlockDevice, source: &Source, pace: Pace) -> Outcome {
         let driver = Driver {
-            device: &device,
+            device,
             block: 512,
             drain: false,
             placer: AddressMapper::new(Fit::Refuse, None, None, 4096),
@@ -467,8 +473,17 @@ mod tests {
             watch: &|_| (),
             stop: &AtomicBool::new(false),
         };
-        let outcome = driver.run(&mut source.open().unwrap()).unwrap();
-        (device.seen.into_inner(), outcome)
+        driver.run(&mut source.open().unwrap()).unwrap()
+    }
+
+    /// A disk that keeps nothing, and a trace of this text.
+    fn disk_and(text: &str) -> (bimetal_media::disk::Disk, Source, tempfile::NamedTempFile) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let source = Source::parse(file.path().to_str().unwrap(), ReadOptions::default()).unwrap();
+        let storage = Arc::new(Void::new("void", 64 << 20, 512));
+        let profile = bimetal_media::profile::load("hdd-7200").unwrap();
+        (bimetal_media::disk::Disk::new(&profile, storage), source, file)
     }
 
     const FOUR: &str = "0,W,0,512,-\n0,W,512,512,-\n0,R,0,512,-\n0,R,0,512,-\n";
@@ -511,28 +526,11 @@ mod tests {
 
     #[test]
     fn a_disk_orders_what_is_under_way_and_each_request_is_measured_when_it_is_done() {
-        let file = tempfile::NamedTempFile::new().unwrap();
         let line = |number: u64| format!("0,R,{},4096,{}\n", number * 7_919 % 16_384 * 4096, "-");
-        std::fs::write(file.path(), (0..200).map(line).collect::<String>() + "0,F,0,0,-\n0,W,0,512,PU\n")
-            .unwrap();
-        let source = Source::parse(file.path().to_str().unwrap(), ReadOptions::default()).unwrap();
+        let text = (0..200).map(line).collect::<String>() + "0,F,0,0,-\n0,W,0,512,PU\n";
         let run = |queue_depth| {
-            let storage = Arc::new(Void::new("void", 64 << 20, 512));
-            let disk =
-                bimetal_media::disk::Disk::new(&bimetal_media::profile::load("hdd-7200").unwrap(), storage);
-            let driver = Driver {
-                device: &disk,
-                block: 512,
-                drain: false,
-                placer: AddressMapper::new(Fit::Refuse, None, None, 4096),
-                pace: closed(queue_depth),
-                flush: true,
-                limit: None,
-                start: Time::ZERO,
-                watch: &|_| (),
-                stop: &AtomicBool::new(false),
-            };
-            let outcome = driver.run(&mut source.open().unwrap()).unwrap();
+            let (disk, source, _file) = disk_and(&text);
+            let outcome = drive(&disk, &source, closed(queue_depth));
             assert!(outcome.stopped.is_none());
             assert_eq!(outcome.meter.requests(), 202);
             (outcome.ended.0, outcome.meter.latency())
@@ -546,26 +544,9 @@ mod tests {
 
     #[test]
     fn a_flush_ends_with_what_was_under_way_when_it_came() {
-        let file = tempfile::NamedTempFile::new().unwrap();
         let text = "0,R,0,4096,-\n0,R,40000000,4096,-\n0.000001,F,0,0,-\n0.000002,F,0,0,-\n0.5,R,0,4096,-\n";
-        std::fs::write(file.path(), text).unwrap();
-        let source = Source::parse(file.path().to_str().unwrap(), ReadOptions::default()).unwrap();
-        let storage = Arc::new(Void::new("void", 64 << 20, 512));
-        let disk =
-            bimetal_media::disk::Disk::new(&bimetal_media::profile::load("hdd-7200").unwrap(), storage);
-        let driver = Driver {
-            device: &disk,
-            block: 512,
-            drain: false,
-            placer: AddressMapper::new(Fit::Refuse, None, None, 4096),
-            pace: Pace::Open { speed: 1.0 },
-            flush: true,
-            limit: None,
-            start: Time::ZERO,
-            watch: &|_| (),
-            stop: &AtomicBool::new(false),
-        };
-        let outcome = driver.run(&mut source.open().unwrap()).unwrap();
+        let (disk, source, _file) = disk_and(text);
+        let outcome = drive(&disk, &source, Pace::Open { speed: 1.0 });
         assert!(outcome.stopped.is_none());
         let latency = outcome.meter.latency_by_operation();
         let (reads, flushes) = (&latency["read"], &latency["flush"]);

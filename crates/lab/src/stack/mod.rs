@@ -93,7 +93,6 @@ impl Medium {
             return if ftl.is_some() { no_flash("no device") } else { Ok(Medium::None) };
         }
         let ftl = ftl.map(ftl::scheme_and_settings);
-        profiles::files_of(name)?;
         match profile::kind_of(name)?.as_str() {
             DiskProfile::KIND if ftl.is_some() => no_flash("a disk"),
             DiskProfile::KIND => Ok(Medium::Disk(Box::new(profile::load(name)?))),

@@ -7,7 +7,7 @@ use super::report::DeviceReport;
 use super::tree::Target;
 use crate::kinds::{KINDS, volume::PART};
 use crate::replay::args::Args;
-use crate::stack::{Caching, Contents, Layers, Medium, Told, profiles};
+use crate::stack::{Caching, Contents, Layers, Medium, Told};
 use bimetal_base::random::Random;
 use bimetal_base::runtime::Clock;
 use bimetal_base::{Error, Result};
@@ -184,7 +184,6 @@ pub(crate) fn part(args: &Args) -> Result<NandProfile> {
     refuse_layers(args)?;
     refuse_options(args)?;
     let name = args.device.as_deref().unwrap_or(PART);
-    profiles::files_of(name)?;
     let part: NandProfile = profile::load(name)?;
     part.resized(args.device_size.unwrap_or(FLASH_BYTES), BLOCKS_MIN).modelled()
 }

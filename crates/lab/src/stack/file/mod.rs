@@ -582,8 +582,7 @@ impl StackFile {
                 )));
             }
             if let Some(profile) = device.profile.as_deref().filter(|profile| *profile != super::NONE) {
-                let known = profiles::files_of(profile).and_then(|_| profile::kind_of(profile));
-                of(&format!("{name}.profile"), known.map(drop))?;
+                of(&format!("{name}.profile"), profile::kind_of(profile).map(drop))?;
             }
             if let Some(scheme) = &device.ftl {
                 of(&format!("{name}.ftl"), ftl::check(scheme))?;
@@ -602,7 +601,7 @@ impl StackFile {
         });
         let devices = [&self.device, &self.ssd, &self.disk];
         let profiles = devices.into_iter().filter_map(|device| device.profile.as_deref());
-        let profiles = profiles.flat_map(|profile| profiles::files_of(profile).unwrap_or_default());
+        let profiles = profiles.flat_map(profiles::files_of);
         let traces = self.trace.file.iter().flat_map(|trace| files_of(trace));
         let mut files: Vec<PathBuf> =
             traces.chain(profiles).chain(images).filter(|path| path.is_file()).collect();
