@@ -2,9 +2,10 @@
 //!
 //! All numbers are little-endian. From the beginning: the header (magic `bimetalN`, version, then pages of a block,
 //! bytes of a page, bytes of its spare area, channels, units, blocks of a unit, each `u32`) · 8 bytes for each block
-//! (erases `u32`, next page `u16`, bad `u8`: 1 when new, 2 since, 0) · 12 bytes for each page (owner `u32`: 0 erased, 1 torn, else owner + 2; sequence `u64`) · from
-//! the next multiple of 64 KiB on the pages. The file is sparse: an erased block is a hole. A program writes the tag
-//! first and then the bytes; whoever is ended between the two finds a page whose checksum is wrong, as after a power
+//! (erases `u32`, next page `u16`, bad `u8`: 1 when new, 2 since, 0) · 12 bytes for each page (owner `u32`: 0 erased,
+//! 1 torn, else owner + 2; sequence `u64`) · from the next multiple of 64 KiB on the pages. The file is sparse: an
+//! erased block is a hole. A program writes the tag first and then the bytes; whoever is ended between the two finds a
+//! page whose checksum is wrong, as after a power
 //! cut.
 //!
 //! Read-only, nothing is written to the file: what is programmed lies in memory.
