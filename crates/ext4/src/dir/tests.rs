@@ -426,3 +426,40 @@ fn damaged_blocks_are_errors_or_harmless_and_never_loops() {
     }
     assert!(errors > 1000, "{errors}");
 }
+
+/// Every record is found by its name whatever stands around it, in the last bytes of a block too; what is not there is not.
+#[test]
+fn a_name_is_found_wherever_it_stands_in_a_block() {
+    let mut rng = SmallRng::seed_from_u64(5);
+    let mut at_the_end = 0;
+    for round in 0..400 {
+        let params = params(1, round % 2 == 0);
+        let shape = super::shape(&Memory::new(params, 1024));
+        let mut block = vec![0xAA; 1024];
+        init(&mut block, 12, 2, &params);
+        let mut names = BTreeSet::new();
+        for number in 0..200_u32 {
+            let stem = rng.random_range(1..12);
+            let mut name: Vec<u8> = (0..stem).map(|_| rng.random_range(b'a'..b'd')).collect();
+            name.extend(if rng.random_bool(0.5) { format!("-{number:03}") } else { String::new() }.bytes());
+            name.extend([&b""[..], b".c", b".txt", b".jpeg"][rng.random_range(0..4)]);
+            if let Room::At(at) = shape.room(&block, &name).unwrap() {
+                shape.place(&mut block, at, &name, number + 12, 1).unwrap();
+                names.insert(name);
+            }
+        }
+        let records: Vec<_> = shape.records(&block).map(|record| record.unwrap()).collect();
+        at_the_end += usize::from(records.last().unwrap().used() == records.last().unwrap().len && round % 2 == 1);
+        for record in records.iter().filter(|record| record.ino != 0) {
+            let hit = shape.find(&block, record.name(&block)).unwrap().expect("it is there");
+            assert_eq!(hit.record.at, record.at);
+        }
+        for name in &names {
+            for absent in [&[name, &b"x"[..]].concat(), &name[1..].to_vec()] {
+                let there = names.contains(absent) || [&b"."[..], b".."].contains(&&absent[..]) || absent.is_empty();
+                assert!(there || shape.find(&block, absent).unwrap().is_none());
+            }
+        }
+    }
+    assert!(at_the_end > 5, "{at_the_end} blocks were full to their last byte");
+}
