@@ -1,9 +1,13 @@
 //! A volume whose server ended without a word: its last files are in the log of its SSD half alone.
 
 use crate::fsck::{filled, kill, marked, write_synced};
-use crate::guard::Volume;
-use std::fs;
+use crate::guard::{Volume, refused};
+use crate::mounts::bimetal;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 /// Files that only the log has.
 pub const LATE: usize = 20;
@@ -77,5 +81,41 @@ pub fn check_old(place: &Path) {
 pub fn check_older(place: &Path) {
     for number in 0..10 {
         assert!(fs::read(place.join(format!("f{number}"))).unwrap() == marked(number), "f{number}");
+    }
+}
+
+/// Killed while e2fsck works on the disk half, fsck leaves its lock to it: nobody else gets at the halves until it has ended.
+#[test]
+fn what_e2fsck_still_works_on_is_in_use_though_its_fsck_was_killed() {
+    crate::mounts::need_fuse!();
+    let volume = filled();
+    let place = volume.at("place");
+    fs::create_dir(&place).unwrap();
+    let [begun, go_on] = [volume.at("begun"), volume.at("go-on")];
+    let slow = place.join("e2fsck");
+    fs::write(&slow, format!(
+        "#!/bin/sh\n: > {}\nwhile [ ! -e {} ]; do sleep 0.05; done\nPATH=/usr/sbin:/sbin exec e2fsck \"$@\"\n",
+        begun.display(), go_on.display()
+    )).unwrap();
+    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", place.display(), std::env::var("PATH").unwrap());
+    let mut fsck = bimetal();
+    fsck.env("PATH", path).args(["fsck", "--yes", "--deep"]);
+    for half in ["ssd", "disk"] {
+        fsck.arg(format!("--{half}")).arg(volume.at(half));
+    }
+    let mut fsck = fsck.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while !begun.exists() {
+        assert!(fsck.try_wait().unwrap().is_none(), "it has e2fsck look at the disk half");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fsck.kill().unwrap();
+    fsck.wait().unwrap();
+    refused(&volume.run(&["fsck", "-n"]), &["in use by process", "(e2fsck)"]);
+    File::create(&go_on).unwrap();
+    let mut tries = 0..200;
+    while !volume.run(&["fsck", "-n"]).status.success() {
+        assert!(tries.next().is_some(), "it is free once e2fsck has ended");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -1,6 +1,6 @@
 //! Checking, scrubbing and rescuing volumes in image files, by the commands.
 
-use crate::guard::{Volume, err, out, run};
+use crate::guard::{Volume, err, out, refused, run};
 use crate::mounts::{Mounted, bimetal, need_fuse};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -169,6 +169,11 @@ fn bad_copies_are_counted_in_the_status_make_the_mount_degraded_and_are_healed_b
     let place = mounted.path().to_str().unwrap().to_string();
     let scrub = || bimetal().args(["scrub", "--rate", "1GiB/s", &place]).output().unwrap();
     ended(&scrub(), 0, &["Every copy on the SSD is right"]);
+    // Two at once would each be told of a part.
+    let other = File::open(mounted.path()).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    refused(&scrub(), &["it is being scrubbed", "wait for its end"]);
+    drop(other);
     assert_eq!(mounted.status()["health"]["state"], "ok");
     assert!(damage(&volume.at("ssd"), 5) > 0 && damage(&volume.at("ssd"), 6) > 0);
     // One is met by a read, which the disk serves; the other by the scrub.

@@ -247,13 +247,13 @@ fn a_grid_that_is_killed_goes_on_and_has_identical_rows() {
     let kept = place.kept("killed");
     assert!((9..36).contains(&kept) && !place.at("killed/rows.jsonl").exists(), "{kept}");
     // The power went, too: one row is torn, one is empty, one was being written.
-    // (What the kill itself left half written is there, too, under a name that is no row's.)
+    // (What the kill itself left half written is there, too, under such a name.)
     let runs = fs::read_dir(place.at("killed/runs")).unwrap().map(|entry| entry.unwrap().path());
     let runs: Vec<PathBuf> = runs.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
     let row = fs::read(&runs[0]).unwrap();
     fs::write(&runs[0], &row[..row.len() / 2]).unwrap();
     fs::write(&runs[1], "").unwrap();
-    fs::write(place.at("killed/runs/30.json.part"), "{\"run\":30").unwrap();
+    fs::write(place.at("killed/runs/.bimetal-30"), "{\"run\":30").unwrap();
     let left = ok(&[&args[..], &["--emit", "tasks"]].concat()).lines().count();
     assert_eq!(left, 36 - (kept - 2), "what is torn is to be made again");
     ok(&args);
@@ -328,6 +328,45 @@ fn a_folder_is_of_one_grid() {
     place.text("mine/thesis.tex", "x");
     refused(&run(&grid(&stack, &axes, &place.path("mine"))), &["thesis.tex", "something else"]);
     assert_eq!(fs::read_dir(place.at("mine")).unwrap().count(), 1);
+
+    // Also what is called as a grid's own files are.
+    fs::create_dir_all(place.at("own/runs")).unwrap();
+    place.text("own/runs/thesis.tex", "x");
+    fs::create_dir(place.at("rows")).unwrap();
+    place.text("rows/rows.jsonl", "mine");
+    for (folder, named) in [("own", "runs"), ("rows", "rows.jsonl")] {
+        refused(&run(&grid(&stack, &axes, &place.path(folder))), &[named, "something else"]);
+    }
+    assert!(place.read("own/runs/thesis.tex") == b"x" && place.read("rows/rows.jsonl") == b"mine");
+    fs::create_dir_all(place.at("out/runs")).unwrap();
+    place.text("out/runs/thesis.tex", "x");
+    fs::remove_file(place.at("out/rows.jsonl")).unwrap();
+    ok(&args);
+    assert!(place.read("out/runs/thesis.tex") == b"x" && !place.at("out/runs/1.json").exists());
+}
+
+#[test]
+fn no_report_is_what_is_read_and_no_two_are_one_file() {
+    let place = Place::new();
+    fs::copy(data("xfs-pm1k.dev.csv.zst"), place.at("trace.csv.zst")).unwrap();
+    fs::hard_link(place.at("trace.csv.zst"), place.at("linked.html")).unwrap();
+    fs::copy(format!("{}/devices/slc-2k.toml", env!("CARGO_MANIFEST_DIR")), place.at("part.toml")).unwrap();
+    let (trace, part) = (place.path("trace.csv.zst"), place.path("part.toml"));
+    let same = place.path("same");
+    let before = [fs::read(&trace).unwrap(), fs::read(&part).unwrap()];
+    for (reports, told) in [
+        (vec!["--csv", &trace], "reads"),
+        (vec!["--html", &place.path("linked.html")], "reads"),
+        (vec!["--parquet", &part], "reads"),
+        (vec!["--csv", &same, "--html", &same], "--csv writes to it"),
+    ] {
+        let line =
+            [&["replay", &trace, "--device", &part, "--ftl", "page", "--requests", "10"][..], &reports]
+                .concat();
+        refused(&run(&line), &[told, "name another file"]);
+    }
+    assert_eq!([fs::read(&trace).unwrap(), fs::read(&part).unwrap()], before);
+    assert!(!place.at("same").exists());
 }
 
 #[test]

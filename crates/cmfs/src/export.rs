@@ -23,7 +23,7 @@ const FIRST_ID: u32 = 257;
 
 struct Export<'a> {
     fs: &'a mut Fs<Part, Memory>,
-    out: BufWriter<File>,
+    out: BufWriter<&'a File>,
     /// Numbers in the image of objects written.
     numbers: FxHashMap<u32, u32>,
     next: u32,
@@ -37,8 +37,11 @@ struct Export<'a> {
 /// # Errors
 /// Something cannot be read or written.
 pub fn write_image(fs: &mut Fs<Part, Memory>, path: &Path) -> Result<u32> {
+    guard::whole(path, |file| write(fs, file, path))
+}
+
+fn write(fs: &mut Fs<Part, Memory>, file: &File, path: &Path) -> Result<u32> {
     let shape = cmfs_core::Nand::geometry(fs.nand());
-    let file = guard::output(path)?;
     let mut export = Export {
         out: BufWriter::new(file),
         numbers: FxHashMap::default(),

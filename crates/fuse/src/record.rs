@@ -179,6 +179,9 @@ impl Recorded {
 
     fn turn(&self, value: &[u8]) -> Result<()> {
         let mut log = self.log.lock();
+        if let (Some(log), false) = (&*log, value.is_empty()) {
+            return Err(Error::InUse(format!("it is being recorded into {}", log.name.display())));
+        }
         self.on.store(false, Relaxed);
         log.take().map_or(Ok(()), Log::end)?;
         if !value.is_empty() {
@@ -445,6 +448,9 @@ mod tests {
         fs.write(old, 0, &[1; 5000], false).unwrap();
         assert!(fs.control_set(fs.root(), RECORD, b"relative.csv").is_err());
         fs.control_set(fs.root(), RECORD, path.as_os_str().as_bytes()).unwrap();
+        let second = dir.path().join("second.csv");
+        fs.control_set(fs.root(), RECORD, second.as_os_str().as_bytes()).unwrap_err();
+        assert!(!second.exists(), "one recording at a time");
         fs.lookup(fs.root(), b"old").unwrap();
         fs.read(old, 4000, 4096).unwrap();
         let new = fs.create(&caller, fs.root(), b"new", &node(Kind::File)).unwrap().ino;

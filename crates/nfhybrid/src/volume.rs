@@ -11,7 +11,7 @@ use bimetal_base::units::{Ino, show_size};
 use bimetal_base::{Error, Result};
 use bimetal_ext4::{Ext4, Identity, Look, OpenOptions};
 use bimetal_media::file::{FileDevice, Options};
-use bimetal_media::guard::{self, Role, Target};
+use bimetal_media::guard::{self, LENT, Role, Target};
 use bimetal_media::overlay::Overlay;
 use bimetal_media::{BlockDevice, DeviceInfo};
 use bimetal_vfs::{Caller, FileSystem, Kind, NewNode};
@@ -73,7 +73,7 @@ pub fn make(plan: &Plan) -> Result<Option<String>> {
     let Halves { disk, ssd } = Halves::claim(plan, Role::Overwritten)?;
     check_config(&*ssd, &plan.config)?;
     check_disk(&*disk)?;
-    lend(&disk, run_mke2fs)?;
+    run_mke2fs(&disk)?;
     join(plan, disk, ssd)?;
     Ok(dropped)
 }
@@ -252,13 +252,28 @@ fn join(plan: &Plan, disk: Arc<dyn BlockDevice>, ssd: Arc<dyn BlockDevice>) -> R
     fs.shutdown()
 }
 
-/// Has another program work on a device that is claimed.
-pub(super) fn lend<T>(device: &FileDevice, work: impl FnOnce(&Path, &str) -> Result<T>) -> Result<T> {
+/// What another program did to a device.
+pub(super) struct Ran {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed; the device has its own name there.
+    pub text: String,
+}
+
+/// Has a program of e2fsprogs work on a device that is claimed; its path is the last argument. `what` it does.
+pub(super) fn lend(device: &FileDevice, program: &str, arguments: &[&str], what: &str) -> Result<Ran> {
     let name = &device.info().name;
-    match device.claim() {
-        Some(claim) => claim.lend(|path| work(path, name)),
-        None => work(Path::new(name), name),
-    }
+    let place = if device.claim().is_some() { LENT } else { name };
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let mut command = Command::new(program);
+    command.env("PATH", path).env("LC_ALL", "C").args(arguments).arg(place);
+    let about = format!("{program} (from e2fsprogs) {what} the disk half and could not be run");
+    let output = match device.claim() {
+        Some(claim) => claim.lend(&mut command, &about)?,
+        None => command.output().map_err(|error| Error::io(about, error))?,
+    };
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    Ok(Ran { code: output.status.code(), text: String::from_utf8_lossy(&text).replace(place, name) })
 }
 
 /// When a volume is made, and what identifies its SSD half: where it matters that the same bytes come out.
@@ -383,22 +398,13 @@ fn check_rules(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn run_mke2fs(disk: &Path, name: &str) -> Result<()> {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+fn run_mke2fs(disk: &FileDevice) -> Result<()> {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let output = Command::new("mke2fs")
-        .env("PATH", path)
-        .args(["-q", "-t", "ext4", "-F", "-m", "0", "-E"])
-        // Whoever makes a volume may write to it.
-        .arg(format!("lazy_itable_init=1,lazy_journal_init=1,root_owner={uid}:{gid}"))
-        .arg(disk)
-        .output()
-        .map_err(|error| {
-            Error::io("mke2fs (from e2fsprogs) makes the disk half and could not be run", error)
-        })?;
-    if output.status.success() {
-        return Ok(());
+    // Whoever makes a volume may write to it.
+    let extended = format!("lazy_itable_init=1,lazy_journal_init=1,root_owner={uid}:{gid}");
+    let ran = lend(disk, "mke2fs", &["-q", "-t", "ext4", "-F", "-m", "0", "-E", &extended], "makes")?;
+    match ran.code {
+        Some(0) => Ok(()),
+        _ => Err(Error::invalid(format!("mke2fs {}: {}", disk.info().name, ran.text.trim()))),
     }
-    let said = String::from_utf8_lossy(&output.stderr).replace(&*disk.to_string_lossy(), name);
-    Err(Error::invalid(format!("mke2fs {name}: {}", said.trim())))
 }

@@ -236,22 +236,27 @@ fn pour(store: &mut Store, id: ObjectId, mut input: impl Read, from: &Path) -> R
 }
 
 fn get(store: &mut Store, id: u64, to: Option<&Path>) -> Result<()> {
-    let (id, name) = (ObjectId(id), to.map_or("standard output".into(), |path| path.display().to_string()));
+    let id = ObjectId(id);
+    match to {
+        None => match copy(store, id, &mut io::stdout().lock(), "standard output") {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
+            done => done,
+        },
+        Some(path) => guard::whole(path, |file| copy(store, id, file, &path.display().to_string())),
+    }
+}
+
+/// Writes an object's bytes to an output that messages call `name`.
+fn copy(store: &mut Store, id: ObjectId, output: &mut dyn Write, name: &str) -> Result<()> {
     let size = store.stat(id).map_err(|why| named(id, why))?.size;
-    let mut output: Box<dyn Write> = match to {
-        None => Box::new(io::stdout().lock()),
-        Some(path) => Box::new(guard::output(path)?),
-    };
+    let failed = |why| Error::io(name, why);
     let mut at = 0;
     while at < size {
         let bytes = store.peek(id, at, CHUNK)?;
-        match output.write_all(&bytes) {
-            Err(why) if why.kind() == ErrorKind::BrokenPipe && to.is_none() => return Ok(()),
-            written => written.map_err(|why| Error::io(&name, why))?,
-        }
+        output.write_all(&bytes).map_err(failed)?;
         at += bytes.len() as u64;
     }
-    output.flush().map_err(|why| Error::io(&name, why))
+    output.flush().map_err(failed)
 }
 
 fn shown(stamp: Stamp) -> String {

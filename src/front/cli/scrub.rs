@@ -7,9 +7,10 @@ use crate::fs::FileSystem;
 use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
 use clap::Args;
-use rustix::fs::XattrFlags;
+use rustix::fs::{FlockOperation, XattrFlags, flock};
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -99,6 +100,21 @@ fn refused(place: &Path, why: Errno) -> Error {
     }
 }
 
+/// Has a mount scrubbed by nobody else as long as the file is open: how far a scrub has come is known to the mount alone,
+/// so that each of two would be told of a part.
+fn alone(place: &Path) -> Result<File> {
+    let failed = |why| Error::io(place.display(), why);
+    let root = File::open(place).map_err(failed)?;
+    match flock(&root, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(root),
+        Err(Errno::WOULDBLOCK) => Err(Error::InUse(format!(
+            "{}: it is being scrubbed, or its root is locked by another program; wait for its end",
+            place.display()
+        ))),
+        Err(why) => Err(failed(why.into())),
+    }
+}
+
 /// What was found in all.
 #[derive(Default)]
 struct Sum {
@@ -126,6 +142,7 @@ impl Scrub {
                  is mounted on",
             ));
         }
+        let _alone = self.mountpoint.as_deref().map(alone).transpose()?;
         let progress = Progress::spinner("scrubbing");
         let scrubbed = match &self.mountpoint {
             Some(place) => Scrubbed::Mount(place),

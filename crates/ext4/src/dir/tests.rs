@@ -449,14 +449,16 @@ fn a_name_is_found_wherever_it_stands_in_a_block() {
             }
         }
         let records: Vec<_> = shape.records(&block).map(|record| record.unwrap()).collect();
-        at_the_end += usize::from(records.last().unwrap().used() == records.last().unwrap().len && round % 2 == 1);
+        at_the_end +=
+            usize::from(records.last().unwrap().used() == records.last().unwrap().len && round % 2 == 1);
         for record in records.iter().filter(|record| record.ino != 0) {
             let hit = shape.find(&block, record.name(&block)).unwrap().expect("it is there");
             assert_eq!(hit.record.at, record.at);
         }
         for name in &names {
             for absent in [&[name, &b"x"[..]].concat(), &name[1..].to_vec()] {
-                let there = names.contains(absent) || [&b"."[..], b".."].contains(&&absent[..]) || absent.is_empty();
+                let there =
+                    names.contains(absent) || [&b"."[..], b".."].contains(&&absent[..]) || absent.is_empty();
                 assert!(there || shape.find(&block, absent).unwrap().is_none());
             }
         }

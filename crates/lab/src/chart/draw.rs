@@ -5,9 +5,9 @@
 
 use super::style::{GUIDE, Hatch, INK, Look, Mark, PAPER, shade};
 use super::{Body, Chart, Curve, Group, Scale, Value, short};
-use crate::replay::write_whole;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
+use bimetal_media::guard;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
@@ -86,7 +86,7 @@ pub(crate) fn save(path: &Path, chart: &Chart) -> Result<()> {
         Some("svg") => svg(chart)?.into_bytes(),
         _ => png(chart)?,
     };
-    write_whole(path, |file| file.write_all(&bytes).map_err(|why| Error::io(path.display(), why)))
+    guard::whole(path, |file| file.write_all(&bytes).map_err(|why| Error::io(path.display(), why)))
 }
 
 /// Writes the chart into a folder, as SVG and as PNG, under the name of what it belongs to.

@@ -320,7 +320,8 @@ impl Args {
         check_once("--cache", &self.cache)?;
         let sizes: Vec<String> = self.cache_size.iter().map(|bytes| show_size(*bytes)).collect();
         check_once("--cache-size", &sizes)?;
-        sense(self.jobs != Some(0), "--jobs must be at least 1")
+        sense(self.jobs != Some(0), "--jobs must be at least 1")?;
+        super::outputs::check(self)
     }
 
     /// Refuses devices that what is played does not have, and those of nothing.

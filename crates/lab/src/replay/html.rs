@@ -1,11 +1,12 @@
 //! One page with everything about the runs: table, plots, and of each run its stack, its flash and its figures.
 
 use super::report::RunReport;
-use super::rows::{notes, show_summary, table, write_whole};
+use super::rows::{notes, show_summary, table};
 use super::{Summary, plot};
 use crate::page::{Cell, Page, Table};
 use crate::stack::layers::Layers;
 use bimetal_base::{Error, Result};
+use bimetal_media::guard;
 use std::io::Write;
 use std::path::Path;
 
@@ -18,7 +19,7 @@ const OPEN_MOST: usize = 4;
 /// The file cannot be written.
 pub(super) fn write(path: &Path, trace: &str, summary: Option<&Summary>, runs: &[RunReport]) -> Result<()> {
     let page = page(trace, summary, runs)?;
-    write_whole(path, |file| file.write_all(page.as_bytes()).map_err(|why| Error::io(path.display(), why)))
+    guard::whole(path, |file| file.write_all(page.as_bytes()).map_err(|why| Error::io(path.display(), why)))
 }
 
 fn page(trace: &str, summary: Option<&Summary>, runs: &[RunReport]) -> Result<String> {

@@ -20,6 +20,7 @@ mod flow;
 mod from_stack;
 pub mod grid;
 mod html;
+pub(crate) mod outputs;
 pub(crate) mod parallel;
 mod parquet;
 mod plan;
@@ -44,7 +45,6 @@ pub use rows::Cell;
 use bimetal_base::{Error, Result};
 use bimetal_trace::{Progress, Source, Summary, Tally, summarise};
 pub(super) use rows::aligned;
-pub(crate) use rows::write_whole;
 
 use driver::{Driver, Pace, Stopped};
 use flow::Flow;

@@ -1,8 +1,9 @@
 //! The runs as a Parquet file: one row group, one row a run, the columns of [`rows`](super::rows).
 
 use super::report::RunReport;
-use super::rows::{Cell, row, write_whole};
+use super::rows::{Cell, row};
 use bimetal_base::{Error, Result};
+use bimetal_media::guard;
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
@@ -26,7 +27,7 @@ pub(super) fn write(path: &Path, runs: &[RunReport]) -> Result<()> {
 /// # Errors
 /// The file cannot be written.
 pub(super) fn write_rows<N: AsRef<str>>(path: &Path, rows: &[Row<N>]) -> Result<()> {
-    write_whole(path, |file| {
+    guard::whole(path, |file| {
         encode(file, rows).map_err(|why| Error::io(path.display(), std::io::Error::other(why)))
     })
 }

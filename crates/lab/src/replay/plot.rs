@@ -8,7 +8,7 @@ use crate::chart::{Axis, Body, Chart, Curve, Scale, save};
 use bimetal_base::{Error, Result};
 use clap::ValueEnum;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// What is drawn.
@@ -82,6 +82,11 @@ impl FromStr for Wanted {
 }
 
 impl Wanted {
+    /// The file that it is drawn into.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Draws it.
     ///
     /// # Errors

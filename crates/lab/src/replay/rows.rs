@@ -9,10 +9,7 @@ use bimetal_ftl::HostBytes;
 use bimetal_media::guard;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::io::Write;
 use std::path::Path;
 
 /// One cell of a table; all of a column are of one kind, and what a row does not have is none.
@@ -121,40 +118,6 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// Writes a file whole or not at all: beside it first, then in its place. A device or a FIFO is written to as it is, and so is
-/// standard output under its own name (`/dev/stdout`), whatever that leads to.
-///
-/// # Errors
-/// As [`guard::output`]'s; what cannot be written.
-pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
-    let failed = |why| Error::io(path.display(), why);
-    if let Some(mut stdout) = as_stdout(path).map_err(failed)? {
-        return write(&mut stdout);
-    }
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return write(&mut guard::output(path)?);
-    }
-    // What a link leads to takes the new contents, and the link stays.
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    let _old = guard::replaced(path)?;
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut beside = tempfile::Builder::new()
-        .prefix(".bimetal-")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(dir)
-        .map_err(failed)?;
-    write(beside.as_file_mut())?;
-    beside.persist(path).map(drop).map_err(|why| failed(why.error))
-}
-
-/// Standard output, if a link leads to it.
-fn as_stdout(path: &Path) -> io::Result<Option<File>> {
-    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
-    let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let (Ok(found), Ok(own)) = (fs::metadata(path), stdout.metadata()) else { return Ok(None) };
-    Ok((is_link && (found.dev(), found.ino()) == (own.dev(), own.ino())).then_some(stdout))
-}
-
 /// Writes the runs as CSV, the header first.
 pub(super) fn write_csv(path: &Path, runs: &[RunReport]) -> Result<()> {
     let mut text = String::new();
@@ -166,7 +129,7 @@ pub(super) fn write_csv(path: &Path, runs: &[RunReport]) -> Result<()> {
         let cells: Vec<_> = row(run).into_iter().map(|(_, cell)| cell.to_string()).collect();
         text += &(cells.join(",") + "\n");
     }
-    write_whole(path, |file| file.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why)))
+    guard::whole(path, |file| file.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why)))
 }
 
 /// A span as people read it.

@@ -8,9 +8,11 @@ use super::judge::{Checked, Judgement, Verdict};
 use super::measured::{is_of, number};
 use super::{Done, EXPERIMENTS};
 use bimetal_base::{Error, Result};
+use bimetal_media::guard;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io;
 use std::path::Path;
 
 /// The verdicts of the last run.
@@ -88,7 +90,9 @@ pub(super) fn record(path: &Path, new: Vec<Recorded>) -> Result<()> {
     let line = |one: Recorded| serde_json::to_string(&one).map_err(|why| Error::invalid(why.to_string()));
     let lines = all.into_values().map(line).collect::<Result<Vec<String>>>()?;
     let text = format!("[\n{}\n]\n", lines.join(",\n"));
-    std::fs::write(path, text).map_err(|why| Error::io(path.display(), why))
+    guard::whole(path, |file| {
+        io::Write::write_all(file, text.as_bytes()).map_err(|why| Error::io(path.display(), why))
+    })
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, Recorded>> {

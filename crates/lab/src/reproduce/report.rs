@@ -7,8 +7,8 @@ use super::judge::Verdict;
 use super::measured::number;
 use super::{Done, Row};
 use crate::page::{Cell, Page, Table};
-use crate::replay::write_whole;
 use bimetal_base::{Error, Result};
+use bimetal_media::guard;
 use std::io::Write;
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use std::path::Path;
 /// The file cannot be written.
 pub(super) fn write(path: &Path, all: &[Done]) -> Result<()> {
     let page = page(all)?;
-    write_whole(path, |file| file.write_all(page.as_bytes()).map_err(|why| Error::io(path.display(), why)))
+    guard::whole(path, |file| file.write_all(page.as_bytes()).map_err(|why| Error::io(path.display(), why)))
 }
 
 /// The class of the style for a verdict.

@@ -15,8 +15,10 @@
 mod place;
 mod signature;
 mod users;
+mod whole;
 
 pub use users::{MountedAt, mounted_at};
+pub use whole::{BESIDE, whole};
 
 use bimetal_base::{Error, Result};
 use parking_lot::Mutex;
@@ -27,6 +29,7 @@ use std::io::{self, Seek};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -78,6 +81,9 @@ impl<'a> Target<'a> {
     }
 }
 
+/// The path by which a program that something was lent to ([`Claim::lend`]) opens it.
+pub const LENT: &str = "/proc/self/fd/0";
+
 /// A file or device that is open and locked until this is dropped.
 #[derive(Debug)]
 pub struct Claim {
@@ -114,14 +120,17 @@ impl Claim {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
 
-    /// Runs `work`, which has the claimed thing opened by another program for its own exclusive use. The lock
-    /// that other bimetals respect is kept; the program itself holds the device meanwhile.
+    /// Has another program work on what is claimed, at [`LENT`], for its own exclusive use. The lock that other
+    /// bimetals respect is the program's as well (the locked file is its standard input): should this process be
+    /// killed, it lasts until the program has ended, too.
     ///
     /// # Errors
-    /// What `work` says; [`Error::InUse`] if somebody else took the device in between.
-    pub fn lend<T>(&self, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    /// `about`, where the program cannot be run; [`Error::InUse`] if somebody else took the device in between.
+    pub fn lend(&self, command: &mut Command, about: &str) -> Result<Output> {
+        let failed = |why| Error::io(about, why);
+        let locked = self.file.try_clone().map_err(failed)?;
         let was_held = self.held.lock().take().is_some();
-        let done = work(&self.path());
+        let done = command.stdin(locked).output().map_err(failed);
         if was_held {
             *self.held.lock() = Some(hold(&self.path(), &self.path)?);
         }

@@ -223,6 +223,24 @@ fn lock_owner(device: u64, inode: u64) -> Option<(u32, String)> {
     let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let line = lines.find(|line| line.get(1) == Some(&"FLOCK") && line.get(5) == Some(&of.as_str()))?;
     let pid: u32 = line.get(4)?.parse().ok()?;
+    // Who took the lock may have been killed, and a program that it was passed on to goes on.
+    command_of(pid).or_else(|| opener(device, inode))
+}
+
+/// A process that has an inode open, and its command.
+fn opener(device: u64, inode: u64) -> Option<(u32, String)> {
+    let numbers =
+        fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_it = |entry: fs::DirEntry| {
+        fs::metadata(entry.path()).is_ok_and(|found| (found.dev(), found.ino()) == (device, inode))
+    };
+    let mut others = numbers.filter(|pid: &u32| *pid != std::process::id());
+    let pid = others
+        .find(|pid| fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|files| files.flatten().any(is_it)))?;
+    command_of(pid)
+}
+
+fn command_of(pid: u32) -> Option<(u32, String)> {
     let command = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some((pid, command.trim().to_string()))
 }

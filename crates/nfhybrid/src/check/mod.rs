@@ -21,7 +21,7 @@ use super::scrub::{BadCopy, Step};
 use super::ssd::{DiskSide, Ssd};
 use super::state::{COPIES_DROPPED, STALE, WITHOUT_SSD};
 use super::unfit::LEFT_OUT;
-use super::volume::{lend, pairing_to};
+use super::volume::{Ran, lend, pairing_to};
 use super::{NfHybrid, Options, Recover};
 use bimetal_base::error::shown;
 use bimetal_base::runtime;
@@ -35,7 +35,6 @@ use bimetal_vfs::{FileSystem, Kind};
 use findings::{COPIES, DISK, LOG, NAMED, TABLES, name_bad, note_damage};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 /// What comes of a disk half that is in the way of the log.
@@ -622,18 +621,7 @@ impl Halves {
 
     /// Runs the disk half's own checker.
     fn e2fsck(&self, how: &[&str], findings: &mut Findings) -> Result<()> {
-        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-        let output = lend(&self.disk, |disk, name| {
-            let output =
-                Command::new("e2fsck").env("PATH", path).env("LC_ALL", "C").args(how).arg(disk).output();
-            let output = output.map_err(|error| {
-                Error::io("e2fsck (from e2fsprogs) checks the disk half and could not be run", error)
-            })?;
-            let text = [&output.stdout[..], &output.stderr[..]].concat();
-            let text = String::from_utf8_lossy(&text).replace(&*disk.to_string_lossy(), name);
-            Ok((output.status.code(), text))
-        })?;
-        let (code, text) = output;
+        let Ran { code, text } = lend(&self.disk, "e2fsck", how, "checks")?;
         findings.e2fsck.push(format!("e2fsck {}:", how.join(" ")));
         findings.e2fsck.extend(text.lines().map(str::to_string));
         match code {

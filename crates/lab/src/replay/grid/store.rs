@@ -19,15 +19,16 @@ use super::row::{Row, cells_of};
 use crate::kinds::nfhybrid::play;
 use crate::kinds::{KINDS, LiesOn};
 use crate::replay::parquet;
-use crate::replay::rows::write_whole;
 use crate::stack::file::{Setting, StackFile};
 use bimetal_base::{Error, Result};
+use bimetal_media::guard;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -174,13 +175,15 @@ impl<'a> Store<'a> {
         }
     }
 
-    /// Refuses a folder that holds something that is no grid's.
+    /// Refuses a folder that holds something that is no grid's: what a grid begins with alone is taken for one's, as long
+    /// as no manifest says that all of it is.
     fn check_folder(&self) -> Result<()> {
         let listed = fs::read_dir(&self.dir).map_err(|why| Error::io(self.dir.display(), why))?;
         let names: Vec<_> = listed.flatten().map(|entry| entry.file_name()).collect();
-        let own = [MANIFEST, LOCK, RUNS, JSON, PARQUET, TIMES];
-        let strange =
-            names.iter().find(|name| !own.iter().any(|own| name.to_string_lossy().starts_with(own)));
+        let begins = |name: &&OsString| {
+            *name == LOCK || *name == TASKS || name.as_encoded_bytes().starts_with(MANIFEST.as_bytes())
+        };
+        let strange = names.iter().find(|name| !begins(name));
         let alone = !names.iter().any(|name| name == MANIFEST);
         match strange.filter(|_| alone) {
             None => Ok(()),
@@ -272,7 +275,7 @@ impl<'a> Store<'a> {
         let path = self.of_run(run);
         let failed = |why| Error::io(path.display(), why);
         let text = line(&self.row(run, result))?;
-        write_whole(&path, |file| file.write_all(text.as_bytes()).map_err(failed))?;
+        guard::whole(&path, |file| file.write_all(text.as_bytes()).map_err(failed))?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let text =
@@ -346,12 +349,30 @@ impl Store<'_> {
         rows.values().for_each(|(_, line)| text.extend([line, "\n"]));
         let rows: Vec<Row> = rows.into_values().map(|(row, _)| row).collect();
         let path = self.at(JSON);
-        write_whole(&path, |file| {
+        guard::whole(&path, |file| {
             file.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why))
         })?;
         parquet::write_rows(&self.at(PARQUET), &cells_of(&rows).map_err(Error::invalid)?)?;
-        let runs = self.at(RUNS);
-        fs::remove_dir_all(&runs).map_err(|why| Error::io(runs.display(), why))?;
+        self.remove_runs()?;
         Ok(Some(rows.iter().filter(|row| row.error.is_some()).count()))
+    }
+
+    /// Takes the rows of single runs away, and their folder if nobody put something else there.
+    fn remove_runs(&self) -> Result<()> {
+        let runs = self.at(RUNS);
+        let failed = |why| Error::io(runs.display(), why);
+        let is_own = |name: &OsStr| {
+            let name = name.to_string_lossy();
+            let number = name.strip_suffix(".json").and_then(|number| number.parse::<usize>().ok());
+            number.is_some() || name.starts_with(guard::BESIDE)
+        };
+        for entry in fs::read_dir(&runs).map_err(failed)?.flatten().filter(|entry| is_own(&entry.file_name()))
+        {
+            fs::remove_file(entry.path()).map_err(|why| Error::io(entry.path().display(), why))?;
+        }
+        match fs::remove_dir(&runs) {
+            Err(why) if why.kind() != ErrorKind::DirectoryNotEmpty => Err(failed(why)),
+            _ => Ok(()),
+        }
     }
 }
