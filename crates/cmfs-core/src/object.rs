@@ -240,6 +240,8 @@ struct Budget {
     pinned: BTreeSet<u32>,
     /// Objects that were put back.
     fetched: u64,
+    /// A scan is under way: what has no header yet may go, too.
+    scans: bool,
 }
 
 /// All objects, by number. Each is here, or, where memory is bounded, in the NVRAM alone: *stored*. What is dirty is
@@ -430,6 +432,12 @@ impl Objects {
         self.budget.pinned.insert(id);
     }
 
+    /// A scan is under way, or is not any more. While it is, all that is known of an object without a header is what
+    /// its record says.
+    pub fn set_scanning(&mut self, scans: bool) {
+        self.budget.scans = scans;
+    }
+
     /// Whether memory is bounded.
     pub fn is_bounded(&self) -> bool {
         self.budget.most > 0
@@ -460,12 +468,22 @@ impl Objects {
         self.budget.operation = self.budget.operation.wrapping_add(1);
     }
 
+    /// Bytes that may be taken; 0: any.
+    pub fn bound_bytes(&self) -> usize {
+        self.budget.most
+    }
+
     /// Bytes that may be taken, less those that are.
     pub fn room(&mut self) -> usize {
         match self.budget.most {
             0 => usize::MAX,
             most => most.saturating_sub(self.bytes()),
         }
+    }
+
+    /// Fails where all that may be taken is.
+    pub fn check_room(&mut self) -> Result<()> {
+        if self.room() == 0 { Err(Error::NoMemory) } else { Ok(()) }
     }
 
     /// Bytes that are taken.
@@ -532,8 +550,9 @@ impl Objects {
 
     fn let_go(&mut self, id: u32, is_told: &impl Fn(u32) -> bool) {
         let Some(object) = self.get(id) else { return };
+        let is_told_without = self.budget.scans && object.map.count() > 0;
         let stays = id <= LOST_FOUND
-            || object.header == NONE
+            || object.header == NONE && !is_told_without
             || object.damaged
             || object.size_unknown
             || object.kind == Kind::File && object.size != object.flash_size

@@ -4,6 +4,7 @@
 use cmfs_core::ram::{RamNand, RamNvram};
 use cmfs_core::{
     Config, Error, Fs, Geometry, Kind, MountKind, Nand, NandError, NewObject, Nvram, NvramError, ROOT,
+    SetAttr,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -260,5 +261,63 @@ fn bounded_memory_holds_any_number_of_files_and_no_more_than_it_may() {
              opened with {opened}, used with {used}"
         );
         assert!(made <= allowed && opened <= allowed && used <= allowed);
+    }
+}
+
+#[test]
+fn a_scan_takes_no_more_than_it_may_however_many_files_there_are() {
+    let node = |kind, mode| NewObject { kind, mode, uid: 0, gid: 0, rdev: 0, target: &[] };
+    // Files of which each header follows its data; and ones whose headers are all behind all data.
+    for (memory_bytes, files, file_bytes, moved) in
+        [(32 << 10, 2000, 900, false), (32 << 10, 2000, 900, true), (24 << 10, 200, 150_000, true)]
+    {
+        let config = Config { memory_bytes, cache_pages: 4, ..Config::default() };
+        let allowed = (memory_bytes + config.fixed_bytes(&GEOMETRY)) as isize;
+        let (mut nand, mut nvram) = (Flat::nand(GEOMETRY), Flat(GEOMETRY, vec![0; 128 << 10]));
+        let mut fs = Fs::format(&mut nand, Some(&mut nvram), config, [1; 16], true).expect("a new one");
+        let (mut dir, mut ids) = (ROOT, Vec::new());
+        for number in 0..files {
+            let name = name_of(number);
+            let (parent, name) = name.split_once('/').expect("a directory");
+            if number % 60 == 0 {
+                dir = fs.create(ROOT, parent.as_bytes(), &node(Kind::Dir, 0o40_755)).expect("room");
+            }
+            let id = fs.create(dir, name.as_bytes(), &node(Kind::File, 0o100_644)).expect("room");
+            fs.write(id, 0, &contents(number, file_bytes)).expect("room");
+            ids.push(id);
+        }
+        for id in ids.iter().filter(|_| moved) {
+            fs.set_attr(*id, &SetAttr { perm: Some(0o600), ..SetAttr::default() }).expect("room");
+        }
+        fs.update().expect("an update");
+        drop(fs);
+        let mut scan = |nvram: &mut Flat| {
+            let (scanned, used) = most(|| {
+                let fs = open(&mut nand, nvram, config);
+                assert_eq!(fs.report().kind, MountKind::Scanned);
+                assert_eq!(fs.object_count(), files + files.div_ceil(60) + 2);
+                assert!(!fs.nvram_overflows());
+                fs.nvram_used().map_or(0, |(used, _)| used)
+            });
+            println!(
+                "{files} files of {file_bytes} bytes in {memory_bytes}: allowed {allowed}; scanned with {scanned}, \
+                 {used} of {} bytes of NVRAM",
+                nvram.1.len()
+            );
+            assert!(scanned <= allowed, "{scanned} of {allowed}");
+            used
+        };
+        let used = scan(&mut Flat(GEOMETRY, vec![0; 128 << 10]));
+        // What is written several times takes little more room than what is written once.
+        let mut nvram = Flat(GEOMETRY, vec![0; used.next_multiple_of(8) * 5 / 4]);
+        scan(&mut nvram);
+        let mut fs = open(&mut nand, &mut nvram, config);
+        assert_eq!(fs.report().kind, MountKind::Clean);
+        let mut buffer = vec![0; file_bytes + 1];
+        for number in (0..files).step_by(7) {
+            let id = lookup(&mut fs, number).expect("a file");
+            assert_eq!(fs.read(id, 0, &mut buffer), Ok(file_bytes));
+            assert!(buffer[..file_bytes] == contents(number, file_bytes), "file {number}");
+        }
     }
 }
