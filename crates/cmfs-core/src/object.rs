@@ -257,6 +257,9 @@ pub(crate) struct Objects {
     /// Counts objects made: what was not touched between two of them is taken for finished.
     creations: u64,
     budget: Budget,
+    /// Page tables of files are the paper's trees.
+    #[cfg(feature = "paper")]
+    trees: bool,
 }
 
 fn slot_of(id: u32) -> (usize, u64) {
@@ -267,6 +270,12 @@ impl Objects {
     /// None yet, with so many bytes for them; 0: any.
     pub fn bounded(most: usize) -> Objects {
         Objects { budget: Budget { most, ..Budget::default() }, ..Objects::default() }
+    }
+
+    /// From now on the page table of a file that is put in is the paper's tree.
+    #[cfg(feature = "paper")]
+    pub fn with_trees(self, trees: bool) -> Objects {
+        Objects { trees, ..self }
     }
 
     pub fn get(&self, id: u32) -> Option<&Object> {
@@ -299,6 +308,10 @@ impl Objects {
     /// Puts an object under a number up to [`MAX_ID`].
     pub fn insert(&mut self, id: u32, object: Object) {
         let mut object = Box::new(object);
+        #[cfg(feature = "paper")]
+        if self.trees && object.kind == Kind::File {
+            object.map.become_tree();
+        }
         self.budget.touch(id, &mut object);
         let slots = self.slots_of(id);
         let (_, bit) = slot_of(id);

@@ -3,8 +3,8 @@
 
 use cmfs_core::ram::{RamNand, RamNvram};
 use cmfs_core::{
-    Config, Error, Fs, Geometry, Kind, MountKind, Nand, NandError, NewObject, Nvram, NvramError, ROOT,
-    SetAttr,
+    Config, Error, Fs, Geometry, Kind, Layout as NvramLayout, MountKind, Nand, NandError, NewObject, Nvram,
+    NvramError, ROOT, SetAttr,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -45,12 +45,13 @@ fn held() -> isize {
 const GEOMETRY: Geometry = Geometry { page_bytes: 2048, spare_bytes: 64, pages_per_block: 64, blocks: 512 };
 
 /// Bytes a file, rounded up, when the file system was opened clean, and when all was listed by name and attribute.
-fn a_file(files: u32, file_bytes: usize, a_dir: u32) -> (isize, isize) {
+fn a_file(layout: NvramLayout, files: u32, file_bytes: usize, a_dir: u32) -> (isize, isize) {
+    let config = Config { layout, ..Config::default() };
     let mut nand = RamNand::new(GEOMETRY);
     let mut nvram = RamNvram::new(256 << 10, nand.power());
     let node = |kind, mode| NewObject { kind, mode, uid: 0, gid: 0, rdev: 0, target: &[] };
     let make = |nand: &mut RamNand, nvram: &mut RamNvram, files: u32| {
-        let mut fs = Fs::format(nand, Some(nvram), Config::default(), [1; 16], true).expect("a new one");
+        let mut fs = Fs::format(nand, Some(nvram), config, [1; 16], true).expect("a new one");
         let mut dir = ROOT;
         for number in 0..files {
             if number % a_dir == 0 {
@@ -66,7 +67,7 @@ fn a_file(files: u32, file_bytes: usize, a_dir: u32) -> (isize, isize) {
     };
     let measure = |nand: &mut RamNand, nvram: &mut RamNvram| {
         let before = held();
-        let mut fs = Fs::open(nand, Some(nvram), Config::default()).expect("it opens");
+        let mut fs = Fs::open(nand, Some(nvram), config).expect("it opens");
         let opened = held() - before;
         let mut dirs = Vec::with_capacity(1 << 16);
         fs.list(ROOT, 0, &mut |entry| {
@@ -102,9 +103,19 @@ fn a_file_takes_no_more_memory_than_it_did() {
     for (files, file_bytes, most) in
         [(4000, 0, (160, 330)), (4000, 1000, (170, 340)), (500, 100_000, (420, 580))]
     {
-        let (opened, listed) = a_file(files, file_bytes, 100);
+        let (opened, listed) = a_file(NvramLayout::Compact, files, file_bytes, 100);
         println!("{file_bytes} bytes: {opened} bytes a file opened, {listed} listed");
         assert!(opened <= most.0 && listed <= most.1, "{file_bytes} bytes: {opened}, {listed}: {most:?}");
+    }
+}
+
+#[test]
+fn a_file_of_the_papers_layout_takes_its_tree_beside() {
+    // Four leaves of 32 bytes and the node above them, and for 1 MB 31 and five.
+    for (files, file_bytes, most) in [(500, 1000, 300), (500, 100_000, 440), (60, 1_000_000, 1900)] {
+        let (opened, listed) = a_file(NvramLayout::Paper, files, file_bytes, 100);
+        println!("{file_bytes} bytes, the paper's layout: {opened} bytes a file opened, {listed} listed");
+        assert!(opened <= most, "{file_bytes} bytes: {opened} of {most}");
     }
 }
 

@@ -74,8 +74,12 @@ fn make_lost_found(objects: &mut Objects) {
 }
 
 /// A root with an empty `lost+found`.
-fn make_root(memory_bytes: usize) -> Objects {
-    let mut objects = Objects::bounded(memory_bytes);
+fn make_root(config: &Config) -> Objects {
+    let mut objects = Objects::bounded(config.memory_bytes);
+    #[cfg(feature = "paper")]
+    if config.layout == super::Layout::Paper {
+        objects = objects.with_trees(true);
+    }
     make_dir(&mut objects, ROOT, b"", 0o40_755);
     make_lost_found(&mut objects);
     objects
@@ -109,7 +113,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if let Some(device) = nvram {
             log.format_memory(device, log.session())?;
         }
-        let mut objects = make_root(config.memory_bytes);
+        let mut objects = make_root(&config);
         objects.build_dirs();
         let mut fs = Self::new(Volume::new(log, objects, config), MountReport::default());
         fs.volume.write_header(ROOT, false, 0)?;
@@ -193,7 +197,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let mut log = log.start_over()?;
         log.find_session()?;
         let mut report = MountReport { kind: MountKind::Scanned, why, ..MountReport::default() };
-        let (mut objects, mut firsts) = (make_root(config.memory_bytes), Vec::new());
+        let (mut objects, mut firsts) = (make_root(&config), Vec::new());
         let found = if all || objects.is_bounded() { None } else { log.load_checkpoint(&mut firsts)? };
         for (id, object) in found.iter().flat_map(Objects::iter) {
             objects.insert(id, object.clone());
