@@ -20,6 +20,8 @@ need blkparse blktrace
 need fls sleuthkit
 need unyaffs unyaffs
 need make make
+need cmake cmake
+need ninja ninja-build
 need debootstrap debootstrap
 need cc gcc
 [ -z "$missing" ] && exit 0

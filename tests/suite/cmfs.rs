@@ -369,3 +369,55 @@ fn mkimage_makes_images_of_a_directory_and_the_same_ones_again() {
     assert!(why(make("bad", "1", &["--owner", "root"]).0).contains("as 0:0"));
     assert!(!Path::new(&images.path("bad.img")).exists());
 }
+
+#[test]
+fn cmake_makes_an_image_and_makes_it_anew_when_what_is_in_it_changes() {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        return skip("there is no CMake");
+    }
+    let images = Images { dir: tempfile::tempdir().unwrap() };
+    let lists = format!(
+        "cmake_minimum_required(VERSION 3.17)\nproject(image NONE)\ninclude(\"{}/crates/cmfs-c/cmake/cmfs.cmake\")\n\
+         cmfs_add_image(rootfs DIRECTORY rootfs OUTPUT nand.img NVRAM nvram.img ARGUMENTS --size 32MiB --owner 0:0)\n",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let root = images.dir.path().join("rootfs");
+    fs::create_dir_all(root.join("etc")).unwrap();
+    fs::write(images.path("CMakeLists.txt"), lists).unwrap();
+    fs::write(root.join("etc/a name with spaces"), "hello").unwrap();
+    std::os::unix::fs::symlink("/nowhere/on/this/host", root.join("etc/link")).unwrap();
+    for generator in ["Unix Makefiles", "Ninja"] {
+        let program = if generator == "Ninja" { "ninja" } else { "make" };
+        if Command::new(program).arg("--version").output().is_err() {
+            println!("skipped: there is no {program}");
+            continue;
+        }
+        let build = images.dir.path().join(program);
+        let cmake = |arguments: &[&str]| {
+            let output =
+                Command::new("cmake").args(arguments).env("SOURCE_DATE_EPOCH", "1700000000").output();
+            let output = output.unwrap();
+            assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        let (source, to) = (images.path(""), build.to_str().unwrap().to_string());
+        let bimetal = format!("-DBIMETAL={}", env!("CARGO_BIN_EXE_bimetal"));
+        cmake(&["-G", generator, "-S", &source, "-B", &to, &bimetal]);
+        let (nand, nvram) = (format!("{to}/nand.img"), format!("{to}/nvram.img"));
+        let age = |path: &str| fs::metadata(path).unwrap().modified().unwrap();
+        let list = || {
+            cmake(&["--build", &to]);
+            images.ok(&["ls", "--nand", &nand, "--nvram", &nvram, "/etc"])
+        };
+        assert_eq!(list(), "a name with spaces\nlink\n", "{generator}");
+        let first = age(&nand);
+        assert_eq!(list(), "a name with spaces\nlink\n", "{generator}");
+        assert_eq!(age(&nand), first, "{generator}: made anew, and nothing changed");
+        fs::write(root.join("etc/new"), "new").unwrap();
+        assert_eq!(list(), "a name with spaces\nlink\nnew\n", "{generator}");
+        fs::remove_file(root.join("etc/new")).unwrap();
+        assert_eq!(list(), "a name with spaces\nlink\n", "{generator}: what was removed is in the image");
+        fs::remove_file(&nvram).unwrap();
+        assert_eq!(list(), "a name with spaces\nlink\n", "{generator}");
+        assert!(Path::new(&nvram).exists(), "{generator}: the NVRAM was not made anew");
+    }
+}

@@ -38,6 +38,8 @@ mod map;
 mod media;
 mod nvram;
 mod object;
+#[cfg_attr(not(feature = "paper"), path = "no_pat.rs")]
+mod pat;
 pub mod ram;
 pub mod record;
 pub mod rot;

@@ -1,9 +1,11 @@
 //! Where the pages of a file are: page number by index, in segments of 512.
 //!
 //! Pages of a file lie one behind the other mostly, so a segment is a list of runs, 8 bytes each; one that is so scattered
-//! that all numbers take less is all numbers. A far page costs one segment.
+//! that all numbers take less is all numbers. A far page costs one segment. With the paper's layout of the NVRAM it is
+//! the paper's tree instead.
 
 use crate::object::NONE;
+use crate::pat::Tree;
 use crate::sorted::Map;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -189,12 +191,29 @@ impl Segment {
     }
 }
 
-/// The pages of one file.
+/// The pages of one file, in segments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PageMap {
+struct Segments {
     first: Segment,
     rest: Map<u32, Segment>,
     count: u32,
+}
+
+/// The pages of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PageMap(Form);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Form {
+    Segments(Segments),
+    #[cfg_attr(not(feature = "paper"), expect(dead_code, reason = "nobody makes one"))]
+    Tree(Box<Tree>),
+}
+
+impl Default for PageMap {
+    fn default() -> PageMap {
+        PageMap(Form::Segments(Segments::default()))
+    }
 }
 
 /// Segment of an index, and the place in it.
@@ -202,12 +221,7 @@ fn place_of(index: u32) -> (u32, u16) {
     (index / SEGMENT, (index % SEGMENT) as u16)
 }
 
-impl PageMap {
-    /// How many pages there are.
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
+impl Segments {
     fn segment(&self, number: u32) -> Option<&Segment> {
         if number == 0 { Some(&self.first) } else { self.rest.get(&number) }
     }
@@ -217,7 +231,7 @@ impl PageMap {
     }
 
     /// The first `count` entries of a segment, [`NONE`] for holes.
-    pub fn entries(&self, number: u32, count: usize) -> Vec<u32> {
+    fn entries(&self, number: u32, count: usize) -> Vec<u32> {
         let mut entries = alloc::vec![NONE; count];
         for (at, page) in self.segment(number).into_iter().flat_map(|segment| segment.pages(0)) {
             if let Some(entry) = entries.get_mut(at as usize) {
@@ -228,7 +242,7 @@ impl PageMap {
     }
 
     /// Puts a whole segment: at most [`SEGMENT`] entries, [`NONE`] for holes.
-    pub fn put_segment(&mut self, number: u32, entries: &[u32]) {
+    fn put_segment(&mut self, number: u32, entries: &[u32]) {
         let count = |segment: &Segment| segment.pages(0).count() as u32;
         let new = Segment::of(entries);
         self.count = self.count - self.segment(number).map_or(0, count) + count(&new);
@@ -239,17 +253,17 @@ impl PageMap {
     }
 
     /// The numbers of segments that may hold pages.
-    pub fn segments(&self) -> impl Iterator<Item = u32> + '_ {
+    fn segments(&self) -> impl Iterator<Item = u32> + '_ {
         self.first.end().map(|_| 0).into_iter().chain(self.rest.keys().copied())
     }
 
-    pub fn get(&self, index: u32) -> Option<u32> {
+    fn get(&self, index: u32) -> Option<u32> {
         let (number, at) = place_of(index);
         self.segment(number)?.get(at)
     }
 
     /// Puts a page at `index`; what was there.
-    pub fn set(&mut self, index: u32, page: u32) -> Option<u32> {
+    fn set(&mut self, index: u32, page: u32) -> Option<u32> {
         let (number, at) = place_of(index);
         let segment = match number {
             0 => &mut self.first,
@@ -261,7 +275,7 @@ impl PageMap {
     }
 
     /// Makes a hole at `index`; what was there.
-    pub fn clear(&mut self, index: u32) -> Option<u32> {
+    fn clear(&mut self, index: u32) -> Option<u32> {
         let (number, at) = place_of(index);
         let old = self.segment_mut(number)?.clear(at)?;
         self.count -= 1;
@@ -269,7 +283,7 @@ impl PageMap {
     }
 
     /// Drops everything from `index` on; the pages that were there.
-    pub fn truncate(&mut self, index: u32) -> Vec<u32> {
+    fn truncate(&mut self, index: u32) -> Vec<u32> {
         let (number, at) = place_of(index);
         let mut gone = Vec::new();
         let later = self.rest.split_off(&number.saturating_add(1).max(1));
@@ -293,6 +307,119 @@ impl PageMap {
         })
     }
 
+    /// One past the last index that has a page; 0 if none has.
+    fn end(&self) -> u32 {
+        let last = |(number, segment): (&u32, &Segment)| segment.end().map(|end| number * SEGMENT + end);
+        self.rest.iter().rev().find_map(last).or_else(|| self.first.end()).unwrap_or(0)
+    }
+
+    /// Bytes beside those of the map itself.
+    fn heap_bytes(&self) -> usize {
+        let segments = self.rest.values().map(Segment::heap_bytes).sum::<usize>();
+        self.first.heap_bytes() + self.rest.heap_bytes() + segments
+    }
+}
+
+impl PageMap {
+    /// Makes the paper's tree of it.
+    #[cfg(feature = "paper")]
+    pub fn become_tree(&mut self) {
+        let Form::Segments(segments) = &self.0 else { return };
+        let mut tree = Tree::new();
+        for (index, page) in segments.iter_from(0) {
+            tree.set(index, page);
+        }
+        self.0 = Form::Tree(Box::new(tree));
+    }
+
+    /// How many pages there are.
+    pub fn count(&self) -> u32 {
+        match &self.0 {
+            Form::Segments(segments) => segments.count,
+            Form::Tree(tree) => tree.count(),
+        }
+    }
+
+    /// The first `count` entries of a segment, [`NONE`] for holes.
+    pub fn entries(&self, number: u32, count: usize) -> Vec<u32> {
+        match &self.0 {
+            Form::Segments(segments) => segments.entries(number, count),
+            Form::Tree(tree) => {
+                let first = number.saturating_mul(SEGMENT);
+                (first..).take(count).map(|index| tree.get(index).unwrap_or(NONE)).collect()
+            }
+        }
+    }
+
+    /// Puts a whole segment: at most [`SEGMENT`] entries, [`NONE`] for holes.
+    pub fn put_segment(&mut self, number: u32, entries: &[u32]) {
+        match &mut self.0 {
+            Form::Segments(segments) => segments.put_segment(number, entries),
+            Form::Tree(tree) => {
+                let indices = number * SEGMENT..(number + 1) * SEGMENT;
+                for (index, page) in indices.zip(entries.iter().copied().chain(core::iter::repeat(NONE))) {
+                    if page == NONE {
+                        tree.clear(index)
+                    } else {
+                        tree.set(index, page)
+                    };
+                }
+            }
+        }
+    }
+
+    /// The numbers of segments that may hold pages.
+    pub fn segments(&self) -> impl Iterator<Item = u32> + '_ {
+        let (segments, tree) = self.both();
+        let of_tree = 0..tree.map_or(0, |tree| tree.end().div_ceil(SEGMENT));
+        segments.into_iter().flat_map(Segments::segments).chain(of_tree)
+    }
+
+    pub fn get(&self, index: u32) -> Option<u32> {
+        match &self.0 {
+            Form::Segments(segments) => segments.get(index),
+            Form::Tree(tree) => tree.get(index),
+        }
+    }
+
+    /// Puts a page at `index`; what was there.
+    pub fn set(&mut self, index: u32, page: u32) -> Option<u32> {
+        match &mut self.0 {
+            Form::Segments(segments) => segments.set(index, page),
+            Form::Tree(tree) => tree.set(index, page),
+        }
+    }
+
+    /// Makes a hole at `index`; what was there.
+    pub fn clear(&mut self, index: u32) -> Option<u32> {
+        match &mut self.0 {
+            Form::Segments(segments) => segments.clear(index),
+            Form::Tree(tree) => tree.clear(index),
+        }
+    }
+
+    /// Drops everything from `index` on; the pages that were there.
+    pub fn truncate(&mut self, index: u32) -> Vec<u32> {
+        match &mut self.0 {
+            Form::Segments(segments) => segments.truncate(index),
+            Form::Tree(tree) => tree.truncate(index),
+        }
+    }
+
+    fn both(&self) -> (Option<&Segments>, Option<&Tree>) {
+        match &self.0 {
+            Form::Segments(segments) => (Some(segments), None),
+            Form::Tree(tree) => (None, Some(tree)),
+        }
+    }
+
+    /// The pages from an index on with their indices, in order.
+    fn iter_from(&self, index: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let (segments, tree) = self.both();
+        let of_segments = segments.into_iter().flat_map(move |segments| segments.iter_from(index));
+        of_segments.chain(tree.into_iter().flat_map(move |tree| tree.iter_from(index)))
+    }
+
     /// The pages with their indices, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.iter_from(0)
@@ -305,14 +432,18 @@ impl PageMap {
 
     /// One past the last index that has a page; 0 if none has.
     pub fn end(&self) -> u32 {
-        let last = |(number, segment): (&u32, &Segment)| segment.end().map(|end| number * SEGMENT + end);
-        self.rest.iter().rev().find_map(last).or_else(|| self.first.end()).unwrap_or(0)
+        match &self.0 {
+            Form::Segments(segments) => segments.end(),
+            Form::Tree(tree) => tree.end(),
+        }
     }
 
     /// Bytes beside those of the map itself.
     pub fn heap_bytes(&self) -> usize {
-        let segments = self.rest.values().map(Segment::heap_bytes).sum::<usize>();
-        self.first.heap_bytes() + self.rest.heap_bytes() + segments
+        match &self.0 {
+            Form::Segments(segments) => segments.heap_bytes(),
+            Form::Tree(tree) => size_of::<Tree>() + tree.heap_bytes(),
+        }
     }
 }
 
@@ -323,7 +454,22 @@ mod tests {
 
     #[test]
     fn it_agrees_with_a_plain_map() {
-        let (mut map, mut model) = (PageMap::default(), BTreeMap::new());
+        agrees_with_a_plain_map(PageMap::default());
+    }
+
+    #[test]
+    #[cfg(feature = "paper")]
+    fn the_papers_tree_does() {
+        let mut map = PageMap::default();
+        map.set(70, 7);
+        map.become_tree();
+        assert_eq!(map.iter().collect::<Vec<_>>(), [(70, 7)]);
+        map.clear(70);
+        agrees_with_a_plain_map(map);
+    }
+
+    fn agrees_with_a_plain_map(mut map: PageMap) {
+        let mut model = BTreeMap::new();
         let mut seed = 1u64;
         let mut random = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

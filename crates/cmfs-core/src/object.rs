@@ -240,6 +240,8 @@ struct Budget {
     pinned: BTreeSet<u32>,
     /// Objects that were put back.
     fetched: u64,
+    /// A scan is under way: what has no header yet may go, too.
+    scans: bool,
 }
 
 /// All objects, by number. Each is here, or, where memory is bounded, in the NVRAM alone: *stored*. What is dirty is
@@ -255,6 +257,9 @@ pub(crate) struct Objects {
     /// Counts objects made: what was not touched between two of them is taken for finished.
     creations: u64,
     budget: Budget,
+    /// Page tables of files are the paper's trees.
+    #[cfg(feature = "paper")]
+    trees: bool,
 }
 
 fn slot_of(id: u32) -> (usize, u64) {
@@ -265,6 +270,12 @@ impl Objects {
     /// None yet, with so many bytes for them; 0: any.
     pub fn bounded(most: usize) -> Objects {
         Objects { budget: Budget { most, ..Budget::default() }, ..Objects::default() }
+    }
+
+    /// From now on the page table of a file that is put in is the paper's tree.
+    #[cfg(feature = "paper")]
+    pub fn with_trees(self, trees: bool) -> Objects {
+        Objects { trees, ..self }
     }
 
     pub fn get(&self, id: u32) -> Option<&Object> {
@@ -297,6 +308,10 @@ impl Objects {
     /// Puts an object under a number up to [`MAX_ID`].
     pub fn insert(&mut self, id: u32, object: Object) {
         let mut object = Box::new(object);
+        #[cfg(feature = "paper")]
+        if self.trees && object.kind == Kind::File {
+            object.map.become_tree();
+        }
         self.budget.touch(id, &mut object);
         let slots = self.slots_of(id);
         let (_, bit) = slot_of(id);
@@ -430,6 +445,12 @@ impl Objects {
         self.budget.pinned.insert(id);
     }
 
+    /// A scan is under way, or is not any more. While it is, all that is known of an object without a header is what
+    /// its record says.
+    pub fn set_scanning(&mut self, scans: bool) {
+        self.budget.scans = scans;
+    }
+
     /// Whether memory is bounded.
     pub fn is_bounded(&self) -> bool {
         self.budget.most > 0
@@ -460,12 +481,22 @@ impl Objects {
         self.budget.operation = self.budget.operation.wrapping_add(1);
     }
 
+    /// Bytes that may be taken; 0: any.
+    pub fn bound_bytes(&self) -> usize {
+        self.budget.most
+    }
+
     /// Bytes that may be taken, less those that are.
     pub fn room(&mut self) -> usize {
         match self.budget.most {
             0 => usize::MAX,
             most => most.saturating_sub(self.bytes()),
         }
+    }
+
+    /// Fails where all that may be taken is.
+    pub fn check_room(&mut self) -> Result<()> {
+        if self.room() == 0 { Err(Error::NoMemory) } else { Ok(()) }
     }
 
     /// Bytes that are taken.
@@ -532,8 +563,9 @@ impl Objects {
 
     fn let_go(&mut self, id: u32, is_told: &impl Fn(u32) -> bool) {
         let Some(object) = self.get(id) else { return };
+        let is_told_without = self.budget.scans && object.map.count() > 0;
         let stays = id <= LOST_FOUND
-            || object.header == NONE
+            || object.header == NONE && !is_told_without
             || object.damaged
             || object.size_unknown
             || object.kind == Kind::File && object.size != object.flash_size

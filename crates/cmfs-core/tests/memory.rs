@@ -3,7 +3,8 @@
 
 use cmfs_core::ram::{RamNand, RamNvram};
 use cmfs_core::{
-    Config, Error, Fs, Geometry, Kind, MountKind, Nand, NandError, NewObject, Nvram, NvramError, ROOT,
+    Config, Error, Fs, Geometry, Kind, Layout as NvramLayout, MountKind, Nand, NandError, NewObject, Nvram,
+    NvramError, ROOT, SetAttr,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -44,12 +45,13 @@ fn held() -> isize {
 const GEOMETRY: Geometry = Geometry { page_bytes: 2048, spare_bytes: 64, pages_per_block: 64, blocks: 512 };
 
 /// Bytes a file, rounded up, when the file system was opened clean, and when all was listed by name and attribute.
-fn a_file(files: u32, file_bytes: usize, a_dir: u32) -> (isize, isize) {
+fn a_file(layout: NvramLayout, files: u32, file_bytes: usize, a_dir: u32) -> (isize, isize) {
+    let config = Config { layout, ..Config::default() };
     let mut nand = RamNand::new(GEOMETRY);
     let mut nvram = RamNvram::new(256 << 10, nand.power());
     let node = |kind, mode| NewObject { kind, mode, uid: 0, gid: 0, rdev: 0, target: &[] };
     let make = |nand: &mut RamNand, nvram: &mut RamNvram, files: u32| {
-        let mut fs = Fs::format(nand, Some(nvram), Config::default(), [1; 16], true).expect("a new one");
+        let mut fs = Fs::format(nand, Some(nvram), config, [1; 16], true).expect("a new one");
         let mut dir = ROOT;
         for number in 0..files {
             if number % a_dir == 0 {
@@ -65,7 +67,7 @@ fn a_file(files: u32, file_bytes: usize, a_dir: u32) -> (isize, isize) {
     };
     let measure = |nand: &mut RamNand, nvram: &mut RamNvram| {
         let before = held();
-        let mut fs = Fs::open(nand, Some(nvram), Config::default()).expect("it opens");
+        let mut fs = Fs::open(nand, Some(nvram), config).expect("it opens");
         let opened = held() - before;
         let mut dirs = Vec::with_capacity(1 << 16);
         fs.list(ROOT, 0, &mut |entry| {
@@ -101,9 +103,19 @@ fn a_file_takes_no_more_memory_than_it_did() {
     for (files, file_bytes, most) in
         [(4000, 0, (160, 330)), (4000, 1000, (170, 340)), (500, 100_000, (420, 580))]
     {
-        let (opened, listed) = a_file(files, file_bytes, 100);
+        let (opened, listed) = a_file(NvramLayout::Compact, files, file_bytes, 100);
         println!("{file_bytes} bytes: {opened} bytes a file opened, {listed} listed");
         assert!(opened <= most.0 && listed <= most.1, "{file_bytes} bytes: {opened}, {listed}: {most:?}");
+    }
+}
+
+#[test]
+fn a_file_of_the_papers_layout_takes_its_tree_beside() {
+    // Four leaves of 32 bytes and the node above them, and for 1 MB 31 and five.
+    for (files, file_bytes, most) in [(500, 1000, 300), (500, 100_000, 440), (60, 1_000_000, 1900)] {
+        let (opened, listed) = a_file(NvramLayout::Paper, files, file_bytes, 100);
+        println!("{file_bytes} bytes, the paper's layout: {opened} bytes a file opened, {listed} listed");
+        assert!(opened <= most, "{file_bytes} bytes: {opened} of {most}");
     }
 }
 
@@ -260,5 +272,63 @@ fn bounded_memory_holds_any_number_of_files_and_no_more_than_it_may() {
              opened with {opened}, used with {used}"
         );
         assert!(made <= allowed && opened <= allowed && used <= allowed);
+    }
+}
+
+#[test]
+fn a_scan_takes_no_more_than_it_may_however_many_files_there_are() {
+    let node = |kind, mode| NewObject { kind, mode, uid: 0, gid: 0, rdev: 0, target: &[] };
+    // Files of which each header follows its data; and ones whose headers are all behind all data.
+    for (memory_bytes, files, file_bytes, moved) in
+        [(32 << 10, 2000, 900, false), (32 << 10, 2000, 900, true), (24 << 10, 200, 150_000, true)]
+    {
+        let config = Config { memory_bytes, cache_pages: 4, ..Config::default() };
+        let allowed = (memory_bytes + config.fixed_bytes(&GEOMETRY)) as isize;
+        let (mut nand, mut nvram) = (Flat::nand(GEOMETRY), Flat(GEOMETRY, vec![0; 128 << 10]));
+        let mut fs = Fs::format(&mut nand, Some(&mut nvram), config, [1; 16], true).expect("a new one");
+        let (mut dir, mut ids) = (ROOT, Vec::new());
+        for number in 0..files {
+            let name = name_of(number);
+            let (parent, name) = name.split_once('/').expect("a directory");
+            if number % 60 == 0 {
+                dir = fs.create(ROOT, parent.as_bytes(), &node(Kind::Dir, 0o40_755)).expect("room");
+            }
+            let id = fs.create(dir, name.as_bytes(), &node(Kind::File, 0o100_644)).expect("room");
+            fs.write(id, 0, &contents(number, file_bytes)).expect("room");
+            ids.push(id);
+        }
+        for id in ids.iter().filter(|_| moved) {
+            fs.set_attr(*id, &SetAttr { perm: Some(0o600), ..SetAttr::default() }).expect("room");
+        }
+        fs.update().expect("an update");
+        drop(fs);
+        let mut scan = |nvram: &mut Flat| {
+            let (scanned, used) = most(|| {
+                let fs = open(&mut nand, nvram, config);
+                assert_eq!(fs.report().kind, MountKind::Scanned);
+                assert_eq!(fs.object_count(), files + files.div_ceil(60) + 2);
+                assert!(!fs.nvram_overflows());
+                fs.nvram_used().map_or(0, |(used, _)| used)
+            });
+            println!(
+                "{files} files of {file_bytes} bytes in {memory_bytes}: allowed {allowed}; scanned with {scanned}, \
+                 {used} of {} bytes of NVRAM",
+                nvram.1.len()
+            );
+            assert!(scanned <= allowed, "{scanned} of {allowed}");
+            used
+        };
+        let used = scan(&mut Flat(GEOMETRY, vec![0; 128 << 10]));
+        // What is written several times takes little more room than what is written once.
+        let mut nvram = Flat(GEOMETRY, vec![0; used.next_multiple_of(8) * 5 / 4]);
+        scan(&mut nvram);
+        let mut fs = open(&mut nand, &mut nvram, config);
+        assert_eq!(fs.report().kind, MountKind::Clean);
+        let mut buffer = vec![0; file_bytes + 1];
+        for number in (0..files).step_by(7) {
+            let id = lookup(&mut fs, number).expect("a file");
+            assert_eq!(fs.read(id, 0, &mut buffer), Ok(file_bytes));
+            assert!(buffer[..file_bytes] == contents(number, file_bytes), "file {number}");
+        }
     }
 }

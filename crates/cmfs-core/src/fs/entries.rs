@@ -212,6 +212,8 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     /// Finishes steps of two moves of which one got to flash. On media that cannot be written, in memory only.
     pub fn finish_moves(&mut self, moves: HalfMoves) -> Result<()> {
         for (id, (to, name)) in moves {
+            self.objects.begin();
+            self.make_memory();
             self.bring(id)?;
             self.bring(to)?;
             let is_dir = self.objects.get(to).is_some_and(|dir| dir.kind == Kind::Dir);

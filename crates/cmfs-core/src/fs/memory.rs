@@ -36,6 +36,11 @@ impl<V: Nvram> Memory<V> {
         self.store.as_mut().map(Store::device_mut)
     }
 
+    /// Takes the NVRAM out: from now on there is none.
+    pub fn take_device(&mut self) -> Option<V> {
+        self.store.take().map(Store::into_device)
+    }
+
     pub fn into_device(self) -> Option<V> {
         self.store.map(Store::into_device)
     }
@@ -96,6 +101,16 @@ impl<V: Nvram> Memory<V> {
         self.store.as_mut().map_or(Ok(()), |store| store.begin_session(session, page))
     }
 
+    /// From now on a commit writes down what a scan found so far.
+    pub fn begin_scan(&mut self) {
+        self.note(Store::begin_scan);
+    }
+
+    /// The scan found all there is.
+    pub fn end_scan(&mut self) {
+        self.note(Store::end_scan);
+    }
+
     /// Before the NAND changes for the first time after an update, the NVRAM says so.
     pub fn announce(&mut self) -> Result<()> {
         self.store.as_mut().map_or(Ok(()), Store::announce)
@@ -132,6 +147,17 @@ impl<V: Nvram> Memory<V> {
         let is_wanted = |id: u32| objects.is_stored(id) && wanted(id);
         self.visit(group, true, &is_wanted, &mut |id, object| found.push((id, object)))?;
         found.into_iter().for_each(|(id, object)| objects.put_back(id, object));
+        Ok(())
+    }
+
+    /// Fetches all that is stored.
+    pub fn bring_all(&mut self, objects: &mut Objects) -> Result<()> {
+        for group in 0..objects.groups() {
+            if objects.has_stored_of(group) {
+                self.bring(objects, group, |_| true)?;
+                objects.check_room()?;
+            }
+        }
         Ok(())
     }
 

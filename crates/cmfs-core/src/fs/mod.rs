@@ -35,6 +35,8 @@ mod names;
 mod refresh;
 mod replay;
 mod reservations;
+#[cfg(test)]
+mod scans;
 mod session;
 #[cfg(test)]
 mod tests;

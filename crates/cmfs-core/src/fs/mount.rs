@@ -7,7 +7,7 @@
 //!    whose sequence numbers differ (paper); these are read and replayed.
 //! 3. *Checkpoint*: as below, but the NAND holds a checkpoint of YAFFS2 that is whole.
 //! 4. *Scanned*: the NVRAM is missing, spoilt, or older than the NAND. Every block's summary is read, or every
-//!    spare area where there is none.
+//!    spare area where there is none. Where memory is bounded, this is done in place of the third.
 //!
 //! A part without a format record is refused, unless [`Config::plain`](super::Config::plain) asks for it; then the
 //! NVRAM is left alone, since nothing ties it to the part.
@@ -74,8 +74,12 @@ fn make_lost_found(objects: &mut Objects) {
 }
 
 /// A root with an empty `lost+found`.
-fn make_root(memory_bytes: usize) -> Objects {
-    let mut objects = Objects::bounded(memory_bytes);
+fn make_root(config: &Config) -> Objects {
+    let mut objects = Objects::bounded(config.memory_bytes);
+    #[cfg(feature = "paper")]
+    if config.layout == super::Layout::Paper {
+        objects = objects.with_trees(true);
+    }
     make_dir(&mut objects, ROOT, b"", 0o40_755);
     make_lost_found(&mut objects);
     objects
@@ -109,7 +113,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         if let Some(device) = nvram {
             log.format_memory(device, log.session())?;
         }
-        let mut objects = make_root(config.memory_bytes);
+        let mut objects = make_root(&config);
         objects.build_dirs();
         let mut fs = Self::new(Volume::new(log, objects, config), MountReport::default());
         fs.volume.write_header(ROOT, false, 0)?;
@@ -152,12 +156,14 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let stale =
             stale.or(differs.then_some("the NVRAM was written with, or without, summaries of blocks"));
         if let Some(why) = stale {
+            drop(state);
             return Self::scan(log, Some(store.into_device()), why, false);
         }
         let headerless = core::mem::take(&mut state.headerless);
         let mut objects = log.adopt(state);
         log.blocks.take_changed();
         if objects.get(ROOT).is_none() {
+            drop(objects);
             return Self::scan(log, Some(store.into_device()), Refusal::Damaged.why(), false);
         }
         if objects.get(LOST_FOUND).is_none() {
@@ -166,7 +172,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         let mut volume = Volume::new(log, objects, config);
         volume.load_link_targets()?;
         if volume.log.others_wrote(modified)? {
-            return Self::scan(volume.log, Some(store.into_device()), WITHOUT, false);
+            return Self::scan(volume.into_log(), Some(store.into_device()), WITHOUT, false);
         }
         volume.log.memory.set(Some(store));
         // A replay looks at what may have got no header.
@@ -184,32 +190,43 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
     }
 
     /// Opens by a scan: from a checkpoint of YAFFS2 unless `all` is to be scanned, else from all blocks. The NVRAM is
-    /// written anew; a session begins with that, so that no NVRAM the part had before is taken for this one.
-    fn scan(log: Log<N, V>, device: Option<V>, why: &'static str, all: bool) -> Result<Self> {
+    /// written anew; a session begins with that, so that no NVRAM the part had before is taken for this one. Where memory
+    /// is bounded a checkpoint, which says all at once, is not read, and the NVRAM takes what the scan finds.
+    fn scan(log: Log<N, V>, mut device: Option<V>, why: &'static str, all: bool) -> Result<Self> {
         let config = log.config();
         let mut log = log.start_over()?;
         log.find_session()?;
         let mut report = MountReport { kind: MountKind::Scanned, why, ..MountReport::default() };
-        let (mut objects, mut firsts) = (make_root(config.memory_bytes), Vec::new());
-        let found = if all { None } else { log.load_checkpoint(&mut firsts)? };
+        let (mut objects, mut firsts) = (make_root(&config), Vec::new());
+        let found = if all || objects.is_bounded() { None } else { log.load_checkpoint(&mut firsts)? };
         for (id, object) in found.iter().flat_map(Objects::iter) {
             objects.insert(id, object.clone());
         }
+        if objects.is_bounded()
+            && let Some(device) = device.take()
+            && log.format_memory(device, log.session().wrapping_add(1)) == Ok(true)
+        {
+            log.memory.begin_scan();
+        }
         let replay = Replay::new(&mut log, &mut objects, &mut report);
-        let moves = if found.is_some() { replay.finish() } else { replay.scan(&firsts)? };
+        let moves = if found.is_some() { replay.finish() } else { replay.scan(&firsts, &mut device)? };
         if found.is_some() {
             report.kind = MountKind::Checkpoint;
         }
         let mut volume = Volume::new(log, objects, config);
         volume.finish_mount()?;
         volume.finish_moves(moves)?;
+        volume.log.memory.end_scan();
         // Where one of the two cannot even be written, the file system goes on without the NVRAM.
         let number = volume.log.session().wrapping_add(1);
-        if let Some(device) = device
-            && volume.log.format_memory(device, number) == Ok(true)
-        {
+        let has_memory = match device {
+            Some(device) => volume.log.format_memory(device, number) == Ok(true),
+            None => volume.log.memory.store().is_some(),
+        };
+        if has_memory {
             match volume.log.begin_session() {
-                Ok(()) => drop(volume.commit(false)?),
+                Ok(()) => volume.commit_scan()?,
+                Err(error) if volume.objects.has_stored() => return Err(error),
                 Err(_) => volume.log.memory.set(None),
             }
         }

@@ -5,6 +5,11 @@
 //! block with a summary that is whole two spare areas and one page are read, of others all spare areas.
 //!
 //! A replay knows objects by number only: their directories are built when it is over.
+//!
+//! A scan in bounded memory writes what it found to the NVRAM whenever a quarter of the memory is not free, and fetches
+//! it again when a page of it is met. The NVRAM says nothing of it to a later mount before the scan is over. Where it is
+//! too small for that, all has to fit memory. Cost: some records of the NVRAM read for each page of what is not in
+//! memory, and each written several times.
 
 use super::entries::HalfMoves;
 use super::flash::BlockTail;
@@ -21,17 +26,22 @@ use crate::sorted;
 use crate::tags::{Extra, Packed, PageKind, SEQUENCE_CHECKPOINT, SEQUENCE_FORMAT, SpareState};
 use alloc::vec::Vec;
 
+/// About what a step that may have to be finished takes beside its name.
+const HALF_MOVE_BYTES: usize = 48;
+
 /// A replay under way.
 pub(super) struct Replay<'a, N, V> {
     log: &'a mut Log<N, V>,
     objects: &'a mut Objects,
     report: &'a mut MountReport,
     moves: HalfMoves,
+    /// What was found may go to the NVRAM.
+    writes_down: bool,
 }
 
 impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
     pub fn new(log: &'a mut Log<N, V>, objects: &'a mut Objects, report: &'a mut MountReport) -> Self {
-        Replay { log, objects, report, moves: HalfMoves::new() }
+        Replay { log, objects, report, moves: HalfMoves::new(), writes_down: false }
     }
 
     /// After a crash: reads what was written since the NVRAM was last updated.
@@ -48,15 +58,65 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         Ok(self.finish())
     }
 
-    /// Reads all blocks. `firsts` is what is known of their first pages already.
-    pub fn scan(mut self, firsts: &[SpareState]) -> Result<HalfMoves> {
+    /// Reads all blocks. `firsts` is what is known of their first pages already. With bounded memory and an NVRAM that
+    /// was formatted for it, what was found goes there; one that turns out too small is put into `device`.
+    pub fn scan(mut self, firsts: &[SpareState], device: &mut Option<V>) -> Result<HalfMoves> {
+        self.writes_down = self.objects.is_bounded() && self.log.memory.store().is_some();
+        self.objects.set_scanning(self.writes_down);
         for (sequence, block) in self.order_of_blocks(firsts)? {
-            self.scan_block(sequence, block)?;
-            if self.objects.room() == 0 {
+            self.scan_block(sequence, block, device)?;
+            self.objects.check_room()?;
+        }
+        self.bring_headerless()?;
+        self.objects.set_scanning(false);
+        Ok(self.finish())
+    }
+
+    /// Before a page is replayed: what was found so far is written down and may go, if a quarter of the memory is not
+    /// free.
+    fn find_memory(&mut self, device: &mut Option<V>) -> Result<()> {
+        if !self.writes_down {
+            return Ok(());
+        }
+        self.objects.begin();
+        if self.objects.room() >= self.wanted_bytes() {
+            return Ok(());
+        }
+        if self.log.commit(self.objects, false)?.overflow {
+            self.log.memory.bring_all(self.objects)?;
+            *device = self.log.memory.take_device();
+            self.writes_down = false;
+            return Ok(());
+        }
+        let (wanted, memory) = (self.wanted_bytes(), &self.log.memory);
+        if !self.objects.make_room(wanted, |id| memory.is_told(id)) {
+            let own = self.wanted_bytes() - self.objects.bound_bytes() / 4;
+            if self.objects.room() <= own {
                 return Err(Error::NoMemory);
             }
         }
-        Ok(self.finish())
+        Ok(())
+    }
+
+    /// A quarter of the memory, and what tables beside the objects take.
+    fn wanted_bytes(&self) -> usize {
+        let moves: usize = self.moves.values().map(|(_, name)| HALF_MOVE_BYTES + name.len()).sum();
+        self.objects.bound_bytes() / 4 + self.log.memory.table_bytes() + moves
+    }
+
+    /// Gets into memory what has contents and no header, of what was written down.
+    fn bring_headerless(&mut self) -> Result<()> {
+        let (mut found, objects) = (Vec::new(), &*self.objects);
+        self.log.memory.for_each(objects, false, &mut |id, object| {
+            if object.header == NONE && objects.is_stored(id) {
+                found.push(id);
+            }
+        })?;
+        for id in found {
+            self.bring(id)?;
+            self.objects.check_room()?;
+        }
+        Ok(())
     }
 
     /// Replays a block from page `from` on. What follows the last page is not used again before an erase: it may
@@ -64,15 +124,21 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
     fn replay_tail(&mut self, block: u32, from: u32, sequence: Option<u32>) -> Result<()> {
         let tail = self.log.flash.read_tail(block, from)?;
         self.report.replayed_pages += tail.pages.len() as u32;
-        self.replay(block, sequence, tail)
+        self.replay(block, sequence, tail, &mut None)
     }
 
     /// Replays what was read of a block; with a sequence number, of one that is another than was known.
-    fn replay(&mut self, block: u32, sequence: Option<u32>, tail: BlockTail) -> Result<()> {
+    fn replay(
+        &mut self,
+        block: u32,
+        sequence: Option<u32>,
+        tail: BlockTail,
+        device: &mut Option<V>,
+    ) -> Result<()> {
         self.report.blocks_read += 1;
         self.report.unreadable_pages += tail.unreadable;
         self.report.lost.extend_from_slice(&tail.lost);
-        let guards = self.apply_all(&tail.pages)?;
+        let guards = self.apply_all(&tail.pages, device)?;
         self.log.blocks.replayed(block, sequence, tail.end, guards);
         sequence.into_iter().for_each(|sequence| self.log.replayed(block, sequence));
         Ok(())
@@ -144,7 +210,7 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         Ok(None)
     }
 
-    fn scan_block(&mut self, sequence: u32, block: u32) -> Result<()> {
+    fn scan_block(&mut self, sequence: u32, block: u32, device: &mut Option<V>) -> Result<()> {
         let summary = self.log.flash.read_summary(block)?;
         let first = self.log.flash.geometry().first_page(block);
         let tail = match summary {
@@ -154,13 +220,14 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
             }
             None => self.log.flash.read_tail(block, 0)?,
         };
-        self.replay(block, Some(sequence), tail)
+        self.replay(block, Some(sequence), tail, device)
     }
 
     /// Applies pages in order; whether the block they are in keeps older pages dead.
-    fn apply_all(&mut self, pages: &[(u32, Packed)]) -> Result<bool> {
+    fn apply_all(&mut self, pages: &[(u32, Packed)], device: &mut Option<V>) -> Result<bool> {
         let mut guards = false;
         for (page, tags) in pages {
+            self.find_memory(device)?;
             guards |= self.apply(*page, tags)?;
         }
         Ok(guards)
@@ -251,6 +318,9 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
 
     fn place_header(&mut self, id: u32, told: &Extra, size: u64, page: u32) {
         if self.objects.get(id).is_none_or(|object| object.kind != told.kind) {
+            if self.objects.get(id).is_some_and(|object| object.map.count() > 0) {
+                self.log.memory.note_gone(id);
+            }
             self.objects.insert(id, Object::new(told.kind, told.parent));
         }
         let pages = self.log.flash.geometry().pages_of(size);

@@ -31,6 +31,10 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         Volume { log, objects, cleaner: Cleaner::default(), config, now, to_reap: Vec::new() }
     }
 
+    pub fn into_log(self) -> Log<N, V> {
+        self.log
+    }
+
     /// Brings the rest of memory in line with objects and blocks, after a mount found them: live pages are counted,
     /// what has no directory goes to `lost+found`, a link to nothing loses its name, and directories know what is in
     /// them.
@@ -165,6 +169,17 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     /// Writes to NVRAM what changed since the last time. `clean` says that flash and memory agree.
     pub fn commit(&mut self, clean: bool) -> Result<UpdateReport> {
         self.log.commit(&self.objects, clean)
+    }
+
+    /// As [`commit`](Volume::commit), the first time after a scan: where there is no room for it beside what the scan wrote
+    /// down, all is brought into memory, if it fits, and written anew.
+    pub fn commit_scan(&mut self) -> Result<()> {
+        let mut done = self.commit(false);
+        if done == Err(Error::NoSpace) && self.objects.has_stored() {
+            self.log.memory.bring_all(&mut self.objects)?;
+            done = self.commit(false);
+        }
+        done.map(drop)
     }
 
     /// Writes a page to the log and counts it live; where it went.

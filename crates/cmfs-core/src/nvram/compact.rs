@@ -10,7 +10,7 @@
 use super::group::{self, Context};
 use super::heap::{Chunk, Key};
 use super::pages::Scale;
-use super::{Pairing, Refusal, Snapshot, State, Store, entries_of};
+use super::{Pairing, Refusal, Scan, Snapshot, State, Store, entries_of};
 use crate::bits::{BitReader, BitWriter};
 use crate::blocks::{Block, BlockState};
 use crate::error::Error;
@@ -184,6 +184,14 @@ impl<V: Nvram> Store<V> {
         }
     }
 
+    /// Writes down objects that a scan found; see [`Store::begin_scan`].
+    pub(super) fn write_scan(&mut self, snapshot: &Snapshot) -> Result<UpdateReport> {
+        match self.commit_changes(snapshot)? {
+            Ok(report) => Ok(report),
+            Err(Full) => Ok(UpdateReport { overflow: true, ..UpdateReport::default() }),
+        }
+    }
+
     /// All records are due. Names are not written with them: where room was short, it is better left.
     fn note_all(&mut self, snapshot: &Snapshot) {
         self.all = true;
@@ -216,7 +224,9 @@ impl<V: Nvram> Store<V> {
             return Ok(Err(Full));
         }
         self.heap.persist()?;
-        self.put_super(snapshot, update)?;
+        if self.scan != Scan::Running {
+            self.put_super(snapshot, update)?;
+        }
         self.heap.release()?;
         self.heap.persist()?;
         self.update = u64::from(update);
@@ -255,6 +265,7 @@ impl<V: Nvram> Store<V> {
             if self.put_first_segments(snapshot, group, &external, context, update)?.is_err() {
                 return Ok(Err(Full));
             }
+            self.release_early()?;
         }
         let segments: Vec<(u32, u32)> =
             self.segments.iter().copied().filter(|(_, segment)| *segment > 0).collect();
@@ -263,8 +274,20 @@ impl<V: Nvram> Store<V> {
             if self.put_segment(id, segment, object, context, update)?.is_err() {
                 return Ok(Err(Full));
             }
+            self.release_early()?;
         }
-        self.put_blocks(snapshot, update)
+        match self.scan {
+            Scan::Running => Ok(Ok(())),
+            Scan::None | Scan::Over => self.put_blocks(snapshot, update),
+        }
+    }
+
+    /// While no superblock speaks of them, records that were replaced are of no use to anybody.
+    fn release_early(&mut self) -> Result<()> {
+        match self.scan {
+            Scan::Running => Ok(self.heap.release()?),
+            Scan::None | Scan::Over => Ok(()),
+        }
     }
 
     /// Objects of a group that are in the NVRAM alone, as its record has them.
@@ -339,7 +362,7 @@ impl<V: Nvram> Store<V> {
 
     fn put_blocks(&mut self, snapshot: &Snapshot, update: u32) -> Put<()> {
         let mut records: Vec<u32> = snapshot.changed_blocks.iter().map(|block| block / BLOCKS).collect();
-        if self.all {
+        if self.all || self.scan == Scan::Over {
             records = (0..snapshot.geometry.blocks.div_ceil(BLOCKS)).collect();
         }
         records.dedup();

@@ -122,8 +122,22 @@ pub(crate) struct Store<V> {
     tombstones: Vec<Key>,
     /// All records have to be made anew.
     all: bool,
+    /// How far a scan that writes records as it finds them has come.
+    scan: Scan,
     /// Pages of a block that hold data, by the last update.
     usable: u32,
+}
+
+/// A scan in bounded memory: see [`Store::begin_scan`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Scan {
+    /// There is none, or all that it found is said.
+    #[default]
+    None,
+    /// Objects that were found are written down, and no superblock speaks of them yet.
+    Running,
+    /// All objects were found: the next update writes the rest, and the superblock.
+    Over,
 }
 
 /// A set of object numbers.
@@ -175,6 +189,7 @@ impl<V: Nvram> Store<V> {
             unnamed: BTreeSet::new(),
             tombstones: Vec::new(),
             all: false,
+            scan: Scan::None,
             usable: geometry.pages_per_block,
         }
     }
@@ -331,6 +346,29 @@ impl<V: Nvram> Store<V> {
         self.note_segment(id, from);
     }
 
+    /// From now on an update writes down what a scan found so far, so that it can go from memory, and nothing that would
+    /// be believed: a power cut leaves an NVRAM that is being written anew. Only for one that was just formatted.
+    pub fn begin_scan(&mut self) {
+        (self.all, self.scan) = (false, Scan::Running);
+    }
+
+    /// The scan found all there is.
+    pub fn end_scan(&mut self) {
+        if self.scan == Scan::Running {
+            self.scan = Scan::Over;
+        }
+    }
+
+    /// Writes down what a scan found so far; where it does not fit, it is still to be said.
+    fn commit_scan(&mut self, snapshot: &Snapshot) -> Result<UpdateReport> {
+        let report = self.write_scan(snapshot)?;
+        if !report.overflow {
+            self.objects.clear();
+            self.segments.clear();
+        }
+        Ok(report)
+    }
+
     /// Says that the NAND is about to be written, if that is not said already.
     pub fn announce(&mut self) -> Result<()> {
         if self.modified {
@@ -351,6 +389,9 @@ impl<V: Nvram> Store<V> {
         if self.overflow && !snapshot.clean {
             return Ok(UpdateReport { overflow: true, ..UpdateReport::default() });
         }
+        if self.scan == Scan::Running {
+            return self.commit_scan(snapshot);
+        }
         let report = match self.layout {
             Layout::Compact => self.commit_compact(snapshot)?,
             Layout::Paper => self.commit_paper(snapshot)?,
@@ -358,6 +399,7 @@ impl<V: Nvram> Store<V> {
         self.overflow = report.overflow;
         // Where records did not fit, the next update tries with all of them again.
         self.all = report.overflow;
+        self.scan = Scan::None;
         self.objects.clear();
         self.segments.clear();
         self.modified = report.overflow;

@@ -17,7 +17,8 @@ use crate::codec::{hybrid, lzo};
 use crate::error::Result;
 use crate::fs::UpdateReport;
 use crate::media::Nvram;
-use crate::object::{Kind, NONE, Object};
+use crate::object::{Kind, NONE, Object, Objects};
+use crate::pat::LEAF;
 use alloc::vec::Vec;
 
 /// The last session and the page of its record: behind the marker.
@@ -30,8 +31,6 @@ pub(super) const HEAP_AT: usize = PAIRING_AT + 24;
 const DEVICE_BYTES: usize = 40;
 const BLOCK_BYTES: usize = 8;
 const OBJECT_BYTES: usize = 24;
-/// Pages of a leaf of the page table.
-const LEAF: u32 = 16;
 /// Struct types, as YAFFS numbers them in checkpoints.
 const DEVICE_TYPE: u32 = 1;
 const OBJECT_TYPE: u32 = 2;
@@ -171,6 +170,9 @@ fn read_object(bytes: &[u8], narrow: bool, pages_max: u64) -> Option<(u32, Objec
     let mut object = Object::new(Kind::from_code(word(bytes, 16)? & 7)?, parent);
     object.header = header;
     object.size_unknown = true;
+    if object.kind == Kind::File {
+        object.map.become_tree();
+    }
     let (count, leaf_count) = (word(bytes, 20)?, word(bytes, 24)? as usize);
     let positions_at = OBJECT_BYTES + 4;
     let positions: Vec<u32> = bytes
@@ -302,6 +304,8 @@ impl<V: Nvram> Store<V> {
         state.pairing = self.load_pairing()?;
         // Between two blocks there is no page by which a marker could be seen to be wrong.
         state.modified = !agrees || state.open.is_none();
+        // A mount makes the trees of their leaves.
+        state.objects = Objects::default().with_trees(true);
         let (narrow, pages) = (self.narrow(), self.geometry.pages());
         for key in self.heap.keys(Key::OBJECT) {
             let bytes = self.heap.get(key)?.ok_or(Refusal::Damaged)?;
