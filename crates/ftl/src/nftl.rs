@@ -139,9 +139,9 @@ impl Nftl {
     fn fold(&mut self, map: &mut BlockMap, at: Time, logical: u32) -> Result<bool> {
         let Some(&last) = self.replacements[logical as usize].last() else { return Ok(false) };
         if self.in_place && map.fits(logical, 0, last) {
-            let copies = map.nand.counts().copies;
+            let copies = map.nand.copies();
             if map.gather(at, logical, 0, last)? {
-                let copied = map.nand.counts().copies > copies;
+                let copied = map.nand.copies() > copies;
                 let counts = &mut map.counts;
                 *if copied { &mut counts.partial_merges } else { &mut counts.switch_merges } += 1;
                 let mut blocks = self.set(logical, Vec::new());

@@ -242,8 +242,11 @@ impl BlockMap {
 
     /// The unit `own`, or the one with the least worn free block if that of `own` is ahead by a quarter of `spread`.
     fn unit_to_take_from(&self, own: usize) -> usize {
+        if self.free.len() == 1 {
+            return own;
+        }
         let wear = |unit: usize| self.free[unit].wear().map(|(least, _)| least);
-        let Some(here) = wear(own).filter(|_| self.free.len() > 1) else { return own };
+        let Some(here) = wear(own) else { return own };
         let least = (0..self.free.len()).filter_map(|unit| Some((wear(unit)?, unit))).min();
         least.filter(|(there, _)| there + self.spread / 4 < here).map_or(own, |(_, unit)| unit)
     }

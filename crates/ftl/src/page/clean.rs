@@ -1,8 +1,8 @@
 //! Cleaning of a page map: which block, and what becomes of the pages in it.
 //!
 //! The valid pages of a block are copied one after the other, with all that can go wrong on the way, or at once where
-//! nothing can: both do and count the same. Cost: O(blocks of a unit) to choose, many blocks at a time where cleaning is
-//! greedy, and O(pages) to empty.
+//! nothing can: both do and count the same. Cost: O(blocks of a unit) to choose, a 64th of that where cleaning is
+//! greedy ([`fewest`](super::fewest)), and O(pages) to empty.
 
 use super::{Clean, PageMap, State, Stream};
 use crate::free::Levelling;
@@ -12,10 +12,6 @@ use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
 use bimetal_media::nand::{Cause, Failure, Page, Tag};
 use std::cmp::Reverse;
-use std::ops::Range;
-
-/// Blocks that are looked at together for one to clean.
-const VICTIM_GROUP: usize = 64;
 
 /// Valid pages of a block that are moved.
 #[derive(Default)]
@@ -55,21 +51,20 @@ impl PageMap {
     }
 
     /// The closed block of `unit` to clean next; none if that would gain nothing.
-    fn victim(&self, unit: usize) -> Option<u32> {
-        let blocks = self.blocks_of(unit);
-        let closed = blocks.filter(|block| self.states[*block as usize] == State::Closed);
-        let valid = |block: &u32| self.valid[*block as usize];
+    fn victim(&mut self, unit: usize) -> Option<u32> {
         let best = match self.clean {
             Clean::Greedy if self.array.are_unequal() => self.emptiest(unit),
             Clean::Greedy => self.fewest_valid(unit),
             Clean::CostBenefit => {
                 let level = self.level_of_ties(unit);
+                let closed =
+                    self.blocks_of(unit).filter(|block| self.states[*block as usize] == State::Closed);
                 let ranked =
                     closed.map(|block| (self.benefit(block), Reverse(self.tie(block, level)), block));
                 ranked.reduce(|a, b| if (b.0, b.1) > (a.0, a.1) { b } else { a }).map(|(.., block)| block)
             }
         };
-        best.filter(|block| valid(block) < self.array.capacity(*block))
+        best.filter(|block| self.valid[*block as usize] < self.array.capacity(*block))
     }
 
     /// The closed superblock of `unit` of whose pages the smallest part is valid: of those that lack members not the one
@@ -83,42 +78,14 @@ impl PageMap {
         })
     }
 
-    /// The closed block of `unit` with the fewest valid pages. Looks at groups of blocks first, many at a time.
-    fn fewest_valid(&self, unit: usize) -> Option<u32> {
-        let Range { start, end } = self.blocks_of(unit);
-        let blocks = start as usize..end as usize;
-        let groups =
-            self.valid[blocks.clone()].chunks(VICTIM_GROUP).zip(self.states[blocks].chunks(VICTIM_GROUP));
-        let valid_if_closed = |(valid, state): (&u32, &State)| match state {
-            State::Closed => *valid,
-            _ => u32::MAX,
-        };
-        let level = self.level_of_ties(unit);
-        let mut best: Option<((u32, u32), u32)> = None;
-        for (begin, (valid, states)) in (start..).step_by(VICTIM_GROUP).zip(groups) {
-            let all = || valid.iter().zip(states).map(valid_if_closed);
-            let fewest = all().fold(u32::MAX, u32::min);
-            if fewest == u32::MAX || best.is_some_and(|((least, _), _)| least < fewest) {
-                continue;
-            }
-            for (block, _) in (begin..).zip(all()).filter(|(_, valid)| *valid == fewest) {
-                let key = (fewest, self.tie(block, level));
-                if best.is_none_or(|(least, _)| key < least) {
-                    best = Some((key, block));
-                }
-            }
-        }
-        best.map(|(_, block)| block)
-    }
-
     /// What a block is worse by than others that are equally good: its erases beyond `level`.
-    fn tie(&self, block: u32, level: u32) -> u32 {
+    pub(super) fn tie(&self, block: u32, level: u32) -> u32 {
         self.array.erases(block).saturating_sub(level)
     }
 
     /// Erases that do not count when blocks of `unit` are equally good. With `ties=lowest` none does, but that static
     /// levelling lets no block run away: one further ahead than half of `spread` is taken last.
-    fn level_of_ties(&self, unit: usize) -> u32 {
+    pub(super) fn level_of_ties(&self, unit: usize) -> u32 {
         let blocks = u64::from(self.array.geometry().blocks_per_unit);
         match (self.ties_worn, self.levelling) {
             (true, _) => 0,
@@ -242,6 +209,7 @@ impl PageMap {
             self.map[*owner as usize] = entry;
         }
         self.valid[from as usize] -= owners.len() as u32;
+        self.note_lost(from);
         self.valid[target.0 as usize] += owners.len() as u32;
         for block in [from, target.0] {
             if let Some(changed) = self.changed.get_mut(block as usize) {
@@ -326,7 +294,7 @@ impl PageMap {
             self.forget_cached(unit, self.array.is_slc(block));
         }
         if is_bad || closed {
-            self.states[block as usize] = if is_bad { State::Bad } else { State::Closed };
+            self.set_state(block, if is_bad { State::Bad } else { State::Closed });
         }
         self.done_for(Cause::Cleaning, |map| match map.array.width() {
             1 => map.move_pages(at, unit, block, None),
@@ -339,14 +307,14 @@ impl PageMap {
         match self.array.erase(at, block) {
             Ok(_) => {
                 self.forget_cached(unit, was_slc);
-                self.states[block as usize] = State::Free;
+                self.set_state(block, State::Free);
                 self.units[unit].erased(block, self.array.erases(block), self.array.lacks(block));
                 self.find_ahead();
                 Ok(())
             }
             Err(Failure::Erase) => {
                 self.forget_cached(unit, was_slc);
-                self.states[block as usize] = State::Bad;
+                self.set_state(block, State::Bad);
                 Ok(())
             }
             Err(failure) => Err(error_of(self.array.nand(), failure, Lpn(0))),

@@ -4,6 +4,7 @@ use super::{PageMap, State};
 use crate::free::Levelling;
 use bimetal_base::Result;
 use bimetal_base::time::Time;
+use smallvec::SmallVec;
 
 /// How far a unit can be ahead: all quarters of its turns.
 const AHEAD_MOST: u32 = 4;
@@ -28,7 +29,7 @@ impl PageMap {
         let Some((home, chosen)) = chosen else { return Ok(()) };
         let Some(target) = self.units[unit].free.take_most_worn() else { return Ok(()) };
         self.units[unit].lacking -= self.array.lacks(target);
-        self.states[target as usize] = State::Closed;
+        self.set_state(target, State::Closed);
         self.counts.wear_moves += 1;
         self.move_pages(at, unit, chosen, Some(target))?;
         self.erase(at, home, chosen)
@@ -63,14 +64,14 @@ impl PageMap {
     /// Closes open blocks of `unit` that have fewer erases than `limit` and were not written to for a while: one that is
     /// seldom needed, as that for copies or for a placement handle may be, would stay behind for ever.
     fn close_lagging(&mut self, unit: usize, limit: u32, a_while: u64) {
+        let mut closed: SmallVec<[u32; 4]> = SmallVec::new();
         for slot in self.units[unit].slots_mut() {
             let lags = |block: u32| {
                 self.array.erases(block) < limit && self.sequence - self.changed[block as usize] >= a_while
             };
-            if let Some((block, _)) = slot.take_if(|(block, _)| lags(*block)) {
-                self.states[block as usize] = State::Closed;
-            }
+            closed.extend(slot.take_if(|(block, _)| lags(*block)).map(|(block, _)| block));
         }
+        closed.into_iter().for_each(|block| self.set_state(block, State::Closed));
     }
 
     /// Notes how far units are ahead in wear, in quarters of `spread` erases a block.

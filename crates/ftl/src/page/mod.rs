@@ -31,6 +31,7 @@
 
 mod blocks;
 mod clean;
+mod fewest;
 mod level;
 mod recover;
 mod slc;
@@ -46,6 +47,7 @@ use bimetal_base::{Error, Result};
 use bimetal_media::nand::{Cause, Failure, Nand, Page, Tag};
 use blocks::{HANDLES_MAX, State, Unit};
 use clean::Moving;
+use fewest::Groups;
 use slc::Slc;
 use std::ops::Range;
 use std::time::Duration;
@@ -155,6 +157,7 @@ pub struct PageMap {
     moved: Vec<u32>,
     /// Valid pages of each block.
     valid: Vec<u32>,
+    groups: Groups,
     /// Number of the last write that changed each block; empty unless cleaning asks for it.
     changed: Vec<u64>,
     states: Vec<State>,
@@ -220,6 +223,7 @@ impl PageMap {
             host_pages: 0,
             moved: Vec::new(),
             valid: vec![0; blocks],
+            groups: Groups::new(geometry.blocks()),
             changed: vec![0; if asks_age { blocks } else { 0 }],
             states: vec![State::Free; blocks],
             units: (0..geometry.units).map(|_| Unit::new(levelling)).collect(),
@@ -348,9 +352,10 @@ impl PageMap {
     /// Notes that what `entry` points to is no longer valid.
     fn invalidate(&mut self, entry: u32) {
         if entry != UNMAPPED {
-            let block = self.block_of(entry) as usize;
-            self.valid[block] -= 1;
-            if let Some(changed) = self.changed.get_mut(block) {
+            let block = self.block_of(entry);
+            self.valid[block as usize] -= 1;
+            self.note_lost(block);
+            if let Some(changed) = self.changed.get_mut(block as usize) {
                 *changed = self.sequence;
             }
         }
@@ -404,7 +409,7 @@ impl PageMap {
             free.settle();
         }
         self.units[unit].lacking -= self.array.lacks(block);
-        self.states[block as usize] = State::Open;
+        self.set_state(block, State::Open);
         if stream == Stream::Slc {
             self.begin_cached(unit, block);
         }
@@ -418,7 +423,7 @@ impl PageMap {
         let (block, page) = slot.expect("a block is open");
         *slot = self.array.usable_from(block, page + count).map(|next| (block, next));
         if slot.is_none() {
-            self.states[block as usize] = State::Closed;
+            self.set_state(block, State::Closed);
             self.note_cached(unit, block);
         }
         (block, page)
@@ -488,6 +493,33 @@ impl PageMap {
     /// in it, it needs less cleaning.
     #[inline]
     fn next_page_of_any(&mut self, at: Time, stream: Stream) -> Result<Option<(usize, (u32, u32))>> {
+        if let Some(next) = self.next_of_open(stream) {
+            return Ok(Some(next));
+        }
+        self.next_page_of_units(at, stream)
+    }
+
+    /// The same where all there is to do is to count: the next unit is not ahead, and more of what is open there is left
+    /// than one page.
+    #[inline]
+    fn next_of_open(&mut self, stream: Stream) -> Option<(usize, (u32, u32))> {
+        if self.begins_short || !self.array.is_plain() {
+            return None;
+        }
+        let number = *self.turn(stream);
+        let unit = &mut self.units[number];
+        let is_ahead = unit.ahead > 0;
+        let (block, page) = unit.slot_mut(stream, self.one_stream).as_mut()?;
+        if is_ahead || *page + 1 >= self.pages_per_block {
+            return None;
+        }
+        let next = (*block, *page);
+        *page += 1;
+        self.take_turn(stream);
+        Some((number, next))
+    }
+
+    fn next_page_of_units(&mut self, at: Time, stream: Stream) -> Result<Option<(usize, (u32, u32))>> {
         for _ in 1..self.units.len() {
             let next = *self.turn(stream);
             if !self.units[next].misses_its_turn() {
@@ -544,7 +576,7 @@ impl PageMap {
         let end = next.next_multiple_of(stripe);
         // Before anything is programmed: what is moved out of a block that fails goes behind it.
         if self.units[unit].leave_out(block, |open| self.array.usable_from(block, open.max(end))) {
-            self.states[block as usize] = State::Closed;
+            self.set_state(block, State::Closed);
         }
         let tag = Tag { owner: PADDING, sequence: version(self.sequence) };
         for page in next..end {

@@ -83,7 +83,7 @@ impl PageMap {
             self.units[unit].erases += u64::from(erases);
             self.units[unit].most = self.units[unit].most.max(erases);
             let used = self.array.is_used(block);
-            self.states[block as usize] = match (self.array.is_bad(block), used) {
+            let state = match (self.array.is_bad(block), used) {
                 (true, _) => State::Bad,
                 (false, true) => State::Closed,
                 (false, false) => {
@@ -93,6 +93,7 @@ impl PageMap {
                     State::Free
                 }
             };
+            self.set_state(block, state);
             // Go on where it was left, with what has the most room for copies. What holds nothing valid is
             // better erased.
             if self.states[block as usize] == State::Closed && self.find_cached(unit, block) {
@@ -105,10 +106,10 @@ impl PageMap {
             let next = next.filter(|_| self.valid[block as usize] > 0 && !self.array.is_torn(block));
             if let Some(next) = next.filter(|_| self.states[block as usize] == State::Closed) {
                 if let Some(closed) = self.units[unit].reopen(block, next, self.one_stream) {
-                    self.states[closed as usize] = State::Closed;
+                    self.set_state(closed, State::Closed);
                 }
                 if self.units[unit].is_open(block) {
-                    self.states[block as usize] = State::Open;
+                    self.set_state(block, State::Open);
                 }
             }
         }

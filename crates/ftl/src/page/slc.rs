@@ -143,10 +143,14 @@ impl PageMap {
 
     /// Notes that a superblock of the cache is written, if it is one; whether it is.
     pub(super) fn note_cached(&mut self, unit: usize, block: u32) -> bool {
-        let Some(slc) = self.slc.as_mut().filter(|_| self.array.is_slc(block)) else { return false };
+        if self.slc.is_none() || !self.array.is_slc(block) {
+            return false;
+        }
         if self.states[block as usize] == State::Closed {
-            self.states[block as usize] = State::Cached;
-            slc.written[unit].push_back(block);
+            self.set_state(block, State::Cached);
+            if let Some(slc) = &mut self.slc {
+                slc.written[unit].push_back(block);
+            }
         }
         true
     }

@@ -108,6 +108,12 @@ impl Array {
         self.members(block).filter(|member| !self.nand.is_bad(*member)).count() as u16
     }
 
+    /// Whether superblocks are blocks, all of the usual kind: then pages lie where they seem to, one after the other.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.plain
+    }
+
     /// The array itself.
     #[inline]
     pub fn nand(&self) -> &Nand {

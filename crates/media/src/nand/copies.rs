@@ -60,25 +60,28 @@ impl Nand {
             return false;
         }
         let pages = self.geometry.pages_per_block;
-        let (first, mut copies, mut copied_to) = (to * pages, 0u64, begin..begin);
-        for (offset, source) in (begin..).zip(sources) {
-            let from = source.wrapping_sub(1);
-            if *source == 0 || from.wrapping_sub(first) < pages {
+        let first = to * pages;
+        let is_copied = |source: &u32| *source != 0 && source.wrapping_sub(1).wrapping_sub(first) >= pages;
+        let (owners, mut copies) = (&mut self.owners[..], 0);
+        for (target, source) in (first + begin..).zip(sources) {
+            if !is_copied(source) {
                 continue;
             }
-            let (from, target) = (from as usize, (first + offset) as usize);
-            let owner = self.owners[from];
-            assert!(owner >= FIRST_OWNER, "there is nothing to copy on physical page {from}");
-            assert!(self.owners[target] == ERASED, "page {offset} of block {to} is not erased");
-            self.owners[target] = owner;
-            if !self.sequences.is_empty() {
-                self.sequences[target] = renumber(self.sequences[from]);
-            }
-            copied_to = if copies == 0 { offset } else { copied_to.start }..offset + 1;
+            let owner = owners[*source as usize - 1];
+            assert!(owner >= FIRST_OWNER, "there is nothing to copy on physical page {}", source - 1);
+            let target = &mut owners[target as usize];
+            assert!(*target == ERASED, "a page of block {to} that is copied to is not erased");
+            *target = owner;
             copies += 1;
         }
-        if copies > 0 {
-            self.note_copies(at, to, copied_to, copies);
+        if !self.sequences.is_empty() {
+            for (target, source) in (first + begin..).zip(sources).filter(|(_, source)| is_copied(source)) {
+                self.sequences[target as usize] = renumber(self.sequences[*source as usize - 1]);
+            }
+        }
+        let ends = (sources.iter().position(is_copied), sources.iter().rposition(is_copied));
+        if let (Some(least), Some(last)) = ends {
+            self.note_copies(at, to, begin + least as u32..begin + last as u32 + 1, copies);
             self.record_copies(at, sources, (to, begin));
         }
         true

@@ -319,6 +319,11 @@ impl Nand {
         NandCounts { reads, programs, copies, erases, ..self.counts }
     }
 
+    /// Pages copied so far.
+    pub fn copies(&self) -> u64 {
+        self.work.copies()
+    }
+
     /// What was done so far, by what it was done for.
     pub fn work(&self) -> Causes {
         self.work
@@ -597,7 +602,7 @@ impl Nand {
     /// What becomes of the page of a program, noted in the file of the array.
     fn settle(&mut self, block: u32, page: u32, tag: Tag) -> Result<(), Failure> {
         let settled = self.settle_page(block, page, tag);
-        if self.owners[self.index(block, page)] != ERASED {
+        if self.payload.image().is_some() && self.owners[self.index(block, page)] != ERASED {
             self.note_page(block, page)?;
         }
         settled
@@ -715,6 +720,9 @@ impl Nand {
 
     /// The number below which a random one means no wrong bit.
     fn sure(&self, erases: u32) -> u64 {
+        if !self.has_bit_errors {
+            return u64::MAX;
+        }
         ((-self.wrong_bits(erases)).exp() * u64::MAX as f64) as u64
     }
 

@@ -78,6 +78,12 @@ impl Causes {
         all.into_iter().fold(self.host, Work::and)
     }
 
+    /// Pages copied in all.
+    pub(super) fn copies(&self) -> u64 {
+        let Causes { host, cleaning, map, wear_levelling, folding, padding } = self;
+        [host, cleaning, map, wear_levelling, folding, padding].iter().map(|work| work.copies).sum()
+    }
+
     /// What was done since `before`.
     pub fn since(&self, before: &Causes) -> Causes {
         Causes {
