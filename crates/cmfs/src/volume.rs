@@ -242,7 +242,7 @@ fn make_nvram(claim: Arc<Claim>, bytes: u64) -> Result<MappedNvram> {
 /// The shape in the last format record of an image, wherever in its end it lies.
 fn shape_in(image: &Path) -> Option<Geometry> {
     use std::io::{Read, Seek, SeekFrom};
-    let mut file = std::fs::File::open(image).ok().filter(|_| !is_device(image))?;
+    let mut file = guard::input(image).ok()?;
     let len = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(RECORDS_BYTES))).ok()?;
     let mut bytes = Vec::new();

@@ -15,9 +15,10 @@ use bimetal_media::guard::{self, Role, Target};
 use bimetal_media::overlay::Overlay;
 use bimetal_media::{BlockDevice, DeviceInfo};
 use bimetal_vfs::{Caller, FileSystem, Kind, NewNode};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -73,9 +74,27 @@ pub fn make(plan: &Plan) -> Result<Option<String>> {
     let Halves { disk, ssd } = Halves::claim(plan, Role::Overwritten)?;
     check_config(&*ssd, &plan.config)?;
     check_disk(&*disk)?;
+    if !plan.rules.is_empty() {
+        try_rules(plan, &*disk, ssd.clone())?;
+    }
     lend(&disk, run_mke2fs)?;
     join(plan, disk, ssd)?;
     Ok(dropped)
+}
+
+/// What a trial's disk has at most, bytes: from 512 MiB on mke2fs makes it as it makes larger ones.
+const TRIAL_BYTES: u64 = 1 << 30;
+
+/// Makes the volume in memory, so that a rule that cannot be shows while both halves are what they were.
+fn try_rules(plan: &Plan, disk: &dyn BlockDevice, ssd: Arc<dyn BlockDevice>) -> Result<()> {
+    let failed = |why| Error::io("a trial of the rules in memory", why);
+    let memory = rustix::fs::memfd_create("trial", rustix::fs::MemfdFlags::CLOEXEC);
+    let memory = File::from(memory.map_err(|why| failed(why.into()))?);
+    memory.set_len(disk.info().size_bytes.min(TRIAL_BYTES)).map_err(failed)?;
+    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()));
+    run_mke2fs(&path, "a trial of the rules in memory")?;
+    let trial = FileDevice::open_with(&path, &Options { writable: true, ..Options::default() })?;
+    join(plan, Arc::new(trial), Arc::new(Overlay::new(ssd)))
 }
 
 /// Joins a new SSD half to an ext4 that already holds files; nothing on the disk moves. What is lost with the SSD half that
@@ -246,8 +265,14 @@ fn join(plan: &Plan, disk: Arc<dyn BlockDevice>, ssd: Arc<dyn BlockDevice>) -> R
     }
     let fs = NfHybrid::open(disk, Some(ssd), super::Options::default())?;
     for rule in &plan.rules {
-        let dir = make_path(&fs, &rule.dir)?;
-        fs.map(dir, &rule.section)?;
+        let refused = |why: Error| {
+            Error::invalid(format!(
+                "'{}' cannot be mapped to '{}': {why}; name another directory with --map or --bypass",
+                rule.dir, rule.section
+            ))
+        };
+        let dir = make_path(&fs, &rule.dir).map_err(refused)?;
+        fs.map(dir, &rule.section).map_err(refused)?;
     }
     fs.shutdown()
 }
@@ -360,7 +385,7 @@ fn make_path(fs: &NfHybrid, path: &str) -> Result<Ino> {
             found => found?,
         };
         if attr.kind != Kind::Dir {
-            return Err(Error::invalid(format!("'{path}': '{name}' is not a directory")));
+            return Err(Error::invalid(format!("'{name}' is not a directory")));
         }
         at = attr.ino;
     }
@@ -400,5 +425,7 @@ fn run_mke2fs(disk: &Path, name: &str) -> Result<()> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).replace(&*disk.to_string_lossy(), name);
-    Err(Error::invalid(format!("mke2fs {name}: {}", said.trim())))
+    // A signal, as SIGXFSZ where `ulimit -f` is too little, leaves no word.
+    let said = if said.trim().is_empty() { output.status.to_string() } else { said.trim().to_string() };
+    Err(Error::invalid(format!("mke2fs {name}: {said}")))
 }
