@@ -37,6 +37,7 @@ mod top;
 mod umount;
 
 use crate::Result;
+use crate::error::shown;
 use crate::front::signals::{self, Ending};
 use crate::front::{limits, messages, replay, reproduce};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -181,8 +182,11 @@ fn copied(ending: &Ending, done: [Result<()>; 3]) -> Result<ExitCode> {
 
 /// Tells what went wrong.
 fn complain(what: &dyn std::fmt::Display) {
+    let text = what.to_string();
+    // What a name has that a terminal would act on is written as Rust writes it.
+    let lines: Vec<String> = text.split('\n').map(|line| shown(line.as_bytes())).collect();
     // Where standard error is closed, nobody listens.
-    let _ = writeln!(io::stderr(), "bimetal: {what}");
+    let _ = writeln!(io::stderr(), "bimetal: {}", lines.join("\n"));
 }
 
 /// Prints a line of a report. A reader that has heard enough, as `head`, ends the report, not the program.
