@@ -93,8 +93,8 @@ fn try_rules(plan: &Plan, disk: &dyn BlockDevice, ssd: Arc<dyn BlockDevice>) -> 
     memory.set_len(disk.info().size_bytes.min(TRIAL_BYTES)).map_err(failed)?;
     let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()));
     run_mke2fs(&path, "a trial of the rules in memory")?;
-    let trial = FileDevice::open_with(&path, &Options { writable: true, ..Options::default() })?;
-    join(plan, Arc::new(trial), Arc::new(Overlay::new(ssd)))
+    let made = Arc::new(FileDevice::open_with(&path, &Options::default())?);
+    join(plan, Arc::new(Overlay::new(made)), Arc::new(Overlay::new(ssd)))
 }
 
 /// Joins a new SSD half to an ext4 that already holds files; nothing on the disk moves. What is lost with the SSD half that
