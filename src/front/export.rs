@@ -7,7 +7,7 @@
 //! model answers each request when it is done, so that one slow request holds up no other. Requests that are not in whole blocks are served by reading, changing and
 //! writing the blocks around them.
 
-use crate::front::fuse::STATUS;
+use crate::front::fuse::{Atime, MountOptions, Place, STATUS, Unmount, Unmounter};
 use crate::front::stack::{Contents, Layers, Medium, Stack};
 use crate::media::answers::Answers;
 use crate::media::buffer::Pool;
@@ -16,10 +16,10 @@ use crate::media::{BlockDevice, Gather, Request};
 use crate::{Error, Result};
 use bytes::Bytes;
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, PollEvents, PollFlags, PollNotifier,
-    ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyPoll, ReplyWrite,
-    ReplyXattr, SessionACL, WriteFlags,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyPoll, ReplyWrite, ReplyXattr, Session, SessionACL,
+    WriteFlags,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -27,10 +27,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The name of the file that is the device.
 pub const DEVICE: &str = "device";
+/// The type of file system that the kernel shows, as `fuse.` and this.
+const SUBTYPE: &str = "bimetal-device";
 /// The name of the file with the counters.
 pub const STATS: &str = "stats";
 
@@ -111,21 +114,17 @@ pub(super) fn answers(device: &Arc<Counted>, real_time: bool) -> Result<Answers>
 
 /// A device that is being served; dropping it unmounts it.
 pub struct Served {
-    session: Option<BackgroundSession>,
-    mountpoint: PathBuf,
+    session: Option<JoinHandle<io::Result<()>>>,
+    unmounter: Unmounter,
     counted: Arc<Counted>,
 }
 
-/// Serves `export` at `mountpoint`, an existing directory.
+/// Serves `export` at `mountpoint`, an empty directory.
 ///
-/// Fails with [`Error::Io`] if it cannot be mounted there, with [`Error::Invalid`] if there is no such directory.
+/// Fails with [`Error::Io`] if it cannot be mounted there, with [`Error::Invalid`] if there is no such directory, or
+/// something is in it.
 pub fn serve(export: Export, mountpoint: &Path) -> Result<Served> {
-    let name = mountpoint.display();
-    if mountpoint.metadata().is_err_and(|why| why.kind() == io::ErrorKind::NotFound) {
-        return Err(Error::invalid(format!(
-            "{name}: there is no such directory to serve it in; make it: mkdir {name}"
-        )));
-    }
+    check_empty(mountpoint)?;
     let counted = Arc::new(Counted::new(export.device));
     let files = Files {
         device: Arc::clone(&counted),
@@ -134,20 +133,58 @@ pub fn serve(export: Export, mountpoint: &Path) -> Result<Served> {
         pool: Pool::new(),
         unaligned: Mutex::new(()),
     };
-    let mut config = Config::default();
-    let name = counted.info().name.replace(',', ";");
-    config.mount_options =
-        vec![MountOption::FSName(name), MountOption::Subtype("bimetal-device".into()), MountOption::NoAtime];
-    config.acl = SessionACL::Owner;
-    let failed = |error| Error::io(format!("{}: mount", mountpoint.display()), error);
-    let session = fuser::spawn_mount(files, mountpoint, &config).map_err(failed)?;
-    Ok(Served { session: Some(session), mountpoint: mountpoint.to_path_buf(), counted })
+    let options = MountOptions {
+        fsname: counted.info().name.clone(),
+        subtype: SUBTYPE,
+        allow_other: false,
+        default_permissions: false,
+        suid: false,
+        dev: false,
+        atime: Atime::Never,
+        ..MountOptions::for_me()
+    };
+    let (device, unmounter) = Place::take(mountpoint, &options)?.hand_over()?;
+    let begin = || {
+        let session = Session::from_fd(files, device, SessionACL::Owner, Config::default())?;
+        thread::Builder::new().name("export".into()).spawn(move || session.run())
+    };
+    match begin() {
+        Ok(session) => Ok(Served { session: Some(session), unmounter, counted }),
+        Err(why) => {
+            // Why nobody serves it is what is reported.
+            let _ = unmounter.unmount(Unmount::Lazily);
+            Err(Error::io(format!("{}: serving", mountpoint.display()), why))
+        }
+    }
+}
+
+/// An error if something would be hidden by what is served on a directory. What is no directory, or cannot be looked at as its
+/// server is dead, is refused when it is mounted on.
+fn check_empty(place: &Path) -> Result<()> {
+    let name = place.display();
+    match std::fs::read_dir(place).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::invalid(format!(
+            "{name} is not empty; a device is served in an empty directory: mkdir one, and name that"
+        ))),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Err(Error::invalid(format!(
+            "{name}: there is no such directory to serve it in; make it: mkdir {name}"
+        ))),
+        Err(why) if why.kind() == io::ErrorKind::NotADirectory => Ok(()),
+        Err(why) if why.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
+        Err(why) => Err(Error::io(name, why)),
+    }
 }
 
 impl Served {
     /// The path of the file that is the device.
     pub fn device(&self) -> PathBuf {
-        self.mountpoint.join(DEVICE)
+        self.unmounter.mountpoint().join(DEVICE)
+    }
+
+    /// Something that can take this away while [`wait`](Self::wait) waits for just that.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
     }
 
     /// What was asked of the device so far.
@@ -157,35 +194,44 @@ impl Served {
 
     /// Unmounts and waits for the end. Fails with [`Error::Io`] while somebody uses the device.
     pub fn unmount(mut self) -> Result<()> {
-        self.end(rustix::mount::UnmountFlags::empty())
+        self.unmounter.unmount(Unmount::IfIdle)?;
+        self.end()
     }
 
     /// Waits until somebody else unmounts it.
     pub fn wait(mut self) -> Result<()> {
-        let failed = |error| Error::io(format!("{}: serving", self.mountpoint.display()), error);
-        self.session.take().map_or(Ok(()), |session| session.join().map_err(failed))
+        self.end()
     }
 
-    fn end(&mut self, flags: rustix::mount::UnmountFlags) -> Result<()> {
+    fn end(&mut self) -> Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
-        let failed = |error: io::Error| Error::io(format!("{}: unmount", self.mountpoint.display()), error);
-        match rustix::mount::unmount(&self.mountpoint, flags) {
-            Ok(()) => session.join().map_err(failed),
-            // Not ours to unmount directly: the session knows the way that mounted it.
-            Err(rustix::io::Errno::PERM) => session.umount_and_join().map_err(failed),
-            Err(error) => {
-                self.session = Some(session);
-                Err(failed(error.into()))
+        let served = match session.join() {
+            // A thread that was just taking a request when the mount went away hears this.
+            Ok(Err(why))
+                if why.raw_os_error() == Some(libc::ECONNABORTED) && !self.unmounter.is_alive() =>
+            {
+                Ok(())
             }
+            Ok(served) => served,
+            Err(_) => Err(io::Error::other("the serving thread panicked")),
+        };
+        if served.is_err() {
+            // Nobody answers any more: an empty directory says so sooner than one that hangs.
+            let _ = self.unmounter.unmount(Unmount::Lazily);
         }
+        served.map_err(|why| Error::io(format!("{}: serving", self.unmounter.mountpoint().display()), why))
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if self.end(rustix::mount::UnmountFlags::empty()).is_err() {
+        if self.session.is_none() {
+            return;
+        }
+        match self.unmounter.unmount(Unmount::IfIdle) {
+            Ok(()) => drop(self.end()),
             // In use: detach it, so that it ends with its last user.
-            let _ = rustix::mount::unmount(&self.mountpoint, rustix::mount::UnmountFlags::DETACH);
+            Err(_) => drop(self.unmounter.unmount(Unmount::Lazily)),
         }
     }
 }

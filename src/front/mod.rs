@@ -8,6 +8,7 @@ pub mod nbd;
 pub mod tree;
 
 mod daemon;
+mod limits;
 mod live;
 mod messages;
 mod signals;

@@ -289,8 +289,7 @@ fn a_check_without_the_ssd_half_says_what_works_and_what_is_in_the_environment_i
     fs::create_dir(&place).unwrap();
     let with_variable = |args: &[&str]| {
         let mut command = bimetal();
-        command.env("BIMETAL_SSD", &ssd).env_remove("BIMETAL_DISK").args(args).arg("--disk").arg(&disk);
-        command.output().unwrap()
+        command.env("BIMETAL_SSD", &ssd).env("BIMETAL_DISK", &disk).args(args).output().unwrap()
     };
     let both = ["fsck", "-n", "--without-ssd", "--ssd", ssd.to_str().unwrap()];
     ended(&with_variable(&both), 16, &["cannot be used with"]);

@@ -1,8 +1,10 @@
 //! Commands do not touch what is in use, and do not destroy what they were not told to.
 
 use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -199,6 +201,88 @@ fn what_the_kernel_has_mounted_is_refused_with_its_mount_point() {
     drop(kernel);
     // A file below a loop device is not written past it.
     refused(&volume.run(&["mkfs", "nfhybrid", "--force"]), &["losetup -d"]);
+}
+
+/// The name of a loop device's file may lead elsewhere by now, or be no text; the device knows its file.
+#[test]
+fn a_mounted_image_is_known_whatever_its_name_leads_to_by_now() {
+    need_fuse!();
+    let volume = Volume::new();
+    let (ssd, abc) = (volume.at("ssd"), volume.at("abc"));
+    fs::write(&abc, "abc").unwrap();
+    let put = |disk: &Path| {
+        let abc = abc.to_str().unwrap();
+        run(&["put"], &[("--ssd", &ssd), ("--disk", disk)], &[abc, "/x"])
+    };
+    let names: [&[u8]; 3] = [b"n\xff.img", b"n.img\n", b"plain.img"];
+    let mut image = volume.at("disk");
+    for name in names {
+        let now = volume.at("").join(OsStr::from_bytes(name));
+        fs::rename(&image, &now).unwrap();
+        image = now;
+        let Some(device) = Loop::over(&image, &[]) else { return skip("no loop devices") };
+        let Some(kernel) = Kernel::mount(device.path(), volume.at("kernel"), "rw") else {
+            return skip("no mount");
+        };
+        refused(&put(&image), &["mounted on", "kernel", &device.0]);
+        let [ssd, disk] = [&ssd, &image];
+        let both: &[(&str, &Path)] = &[("--ssd", ssd), ("--disk", disk)];
+        for verb in [&["fsck"][..], &["fsck", "-n"], &["adopt", "--force"], &["mount", "-o", "ro"]] {
+            let place = if verb[0] == "mount" { &["/mnt"][..] } else { &[] };
+            refused(&run(verb, both, place), &["mounted on", "kernel"]);
+        }
+        // Another name of it, where the one that the device was told is gone, and where it is another file's.
+        let other = volume.at("other");
+        fs::hard_link(&image, &other).unwrap();
+        fs::remove_file(&image).unwrap();
+        refused(&put(&other), &["mounted on", "kernel"]);
+        fs::copy(ssd, &image).unwrap();
+        refused(&put(&other), &["mounted on", "kernel"]);
+        fs::rename(&other, &image).unwrap();
+        drop(kernel);
+    }
+    // Nothing was written past the kernel.
+    let checked = Command::new("e2fsck").arg("-fn").arg(&image).output().unwrap();
+    assert!(checked.status.success(), "{}", out(&checked));
+    refused(&run(&["cat"], &[("--ssd", &ssd), ("--disk", &image)], &["/x"]), &["/x"]);
+}
+
+#[test]
+fn a_loop_device_over_a_loop_device_is_followed_down() {
+    need_fuse!();
+    let volume = Volume::new();
+    let ssd = volume.at("ssd");
+    let Some(lower) = Loop::over(&volume.at("disk"), &[]) else { return skip("no loop devices") };
+    let Some(upper) = Loop::over(lower.path(), &[]) else { return skip("no loop devices") };
+    let Some(kernel) = Kernel::mount(upper.path(), volume.at("kernel"), "rw") else { return skip("no mount") };
+    let check = |disk: &Path| run(&["fsck"], &[("--ssd", &ssd), ("--disk", disk)], &[]);
+    for disk in [lower.path(), upper.path(), &volume.at("disk")] {
+        refused(&check(disk), &["mounted on", "kernel"]);
+    }
+    drop(kernel);
+    refused(&check(lower.path()), &[&upper.0]);
+    let both: &[(&str, &Path)] = &[("--ssd", lower.path()), ("--disk", upper.path())];
+    refused(&run(&["mkfs", "nfhybrid", "--force"], both, &[]), &["are the same"]);
+    // What it lies on is no user of it.
+    let checked = check(upper.path());
+    assert!(matches!(checked.status.code(), Some(0 | 1)), "{}", err(&checked));
+}
+
+#[test]
+fn a_mount_point_whose_name_is_no_text_hides_no_mount() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let (odd, plain) = (home.path().join(OsStr::from_bytes(b"p\xff\n")), home.path().join("plain"));
+    for place in [&odd, &plain] {
+        fs::create_dir(place).unwrap();
+        let mounted = bimetal().args(["mount", "-t", "memfs"]).arg(place).output().unwrap();
+        assert!(mounted.status.success(), "{}", err(&mounted));
+    }
+    let ended = [&plain, &odd].map(|place| once_free(bimetal().arg("umount").arg(place)));
+    for (place, ended) in [&plain, &odd].into_iter().zip(ended) {
+        let _ = Command::new("umount").args(["-q", "-l"]).arg(place).status();
+        assert!(ended.status.success(), "{}: {}", place.display(), err(&ended));
+    }
 }
 
 #[test]

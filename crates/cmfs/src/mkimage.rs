@@ -8,11 +8,15 @@ use super::mounted::{Memory, Part};
 use super::volume::{self, Plan};
 use super::{attributes, error};
 use bimetal_base::{Error, Result};
+use bimetal_media::guard::Claim;
 use bimetal_vfs::Kind as HostKind;
 use cmfs_core::{Fs, Kind, NewObject, ROOT, SetAttr, Time};
 use rustc_hash::FxHashMap;
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{Read, Seek};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -63,7 +67,7 @@ fn identity(seed: u64) -> [u8; 16] {
     (u128::from(next()) << 64 | u128::from(next())).to_le_bytes()
 }
 
-/// Makes images of a directory.
+/// Makes images of a directory. Files get what was made whole; before that they are what they were, or not there.
 ///
 /// # Errors
 /// Something of the directory cannot be read, or does not fit; those of [`volume::make`].
@@ -72,10 +76,56 @@ pub fn make(plan: &Plan, contents: &Contents) -> Result<Made> {
     if !root.is_dir() {
         return Err(Error::invalid(format!("{}: not a directory", contents.dir.display())));
     }
+    let targets = volume::claim(plan)?;
+    if targets.iter().any(|claim| !claim.file().metadata().is_ok_and(|found| found.is_file())) {
+        // A device is made where it is.
+        drop(targets);
+        return fill(plan, contents, &root);
+    }
+    volume::check_length(plan, &targets[0])?;
+    let beside = targets.iter().map(|claim| nameless(Path::new(&claim.name()))).collect::<Result<Vec<File>>>()?;
+    let mut paths = beside.iter().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()).into());
+    let nand = paths.next().ok_or(Error::BadArgument)?;
+    let made = fill(&Plan { nand, nvram: paths.next(), ..plan.clone() }, contents, &root)?;
+    for (from, to) in beside.iter().zip(&targets) {
+        replace(from, to).map_err(|why| Error::io(to.name(), why))?;
+    }
+    Ok(made)
+}
+
+/// A file without a name where another one is, or in memory if there can be none.
+fn nameless(place: &Path) -> Result<File> {
+    let dir = place.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR);
+    let opened = opened.or_else(|_| rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC));
+    opened.map(File::from).map_err(|why| host(dir, why.into()))
+}
+
+/// Gives a file what another one holds. What there is no room for leaves it as it was.
+fn replace(mut from: &File, to: &Claim) -> std::io::Result<()> {
+    let mut file = to.file();
+    let (len, before) = (from.metadata()?.len(), file.metadata()?.len());
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => {}
+        Err(why) => {
+            file.set_len(before)?;
+            return Err(why.into());
+        }
+    }
+    from.rewind()?;
+    file.rewind()?;
+    std::io::copy(&mut from, &mut file)?;
+    file.set_len(len)?;
+    file.sync_all()
+}
+
+/// Makes the images where the plan says.
+fn fill(plan: &Plan, contents: &Contents, root: &Metadata) -> Result<Made> {
     let identity = contents.seed.map_or_else(|| *uuid::Uuid::new_v4().as_bytes(), identity);
     let (fs, _) = volume::format(plan, identity)?;
     let mut image = Image { fs, contents, links: FxHashMap::default(), made: Made::default() };
-    image.attributes(ROOT, &contents.dir, &root)?;
+    image.attributes(ROOT, &contents.dir, root)?;
     image.fill(&contents.dir, ROOT)?;
     image.fs.update().map_err(error)?;
     let pages = (image.fs.used_pages(), image.fs.capacity_pages());

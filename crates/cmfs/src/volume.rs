@@ -115,12 +115,23 @@ pub fn make(plan: &Plan) -> Result<(u64, u64)> {
     Ok(sizes)
 }
 
-/// Makes an empty volume and leaves it open; the sizes of NAND and NVRAM, bytes.
-pub(super) fn format(plan: &Plan, identity: [u8; 16]) -> Result<(Fs<Part, Memory>, (u64, u64))> {
+/// Claims NAND and NVRAM of a volume that is to be made.
+pub(super) fn claim(plan: &Plan) -> Result<Vec<Arc<Claim>>> {
     let made = |name, path| Target { make: true, ..Target::new(name, path, Role::Overwritten) };
     let nvram = plan.nvram.as_deref().map(|path| made("--nvram", path));
     let targets: Vec<Target> = [made("--nand", &plan.nand)].into_iter().chain(nvram).collect();
-    let mut claims = guard::claim(&targets, plan.force)?.into_iter();
+    guard::claim(&targets, plan.force)
+}
+
+/// An error if an image that is there and is to keep its length is of another part.
+pub(super) fn check_length(plan: &Plan, image: &Arc<Claim>) -> Result<()> {
+    let is_kept = plan.size_bytes.is_none() && image.file().metadata().is_ok_and(|found| found.len() > 0);
+    if is_kept { ImageNand::over(image.clone(), image_shape(plan)?).map(drop) } else { Ok(()) }
+}
+
+/// Makes an empty volume and leaves it open; the sizes of NAND and NVRAM, bytes.
+pub(super) fn format(plan: &Plan, identity: [u8; 16]) -> Result<(Fs<Part, Memory>, (u64, u64))> {
+    let mut claims = claim(plan)?.into_iter();
     let (nand, memory) = (claims.next().ok_or(Error::BadArgument)?, claims.next());
     let is_device = is_device(&plan.nand);
     let shape = if is_device { open_device(plan, nand.clone())?.0 } else { image_shape(plan)? };
@@ -242,7 +253,7 @@ fn make_nvram(claim: Arc<Claim>, bytes: u64) -> Result<MappedNvram> {
 /// The shape in the last format record of an image, wherever in its end it lies.
 fn shape_in(image: &Path) -> Option<Geometry> {
     use std::io::{Read, Seek, SeekFrom};
-    let mut file = std::fs::File::open(image).ok().filter(|_| !is_device(image))?;
+    let mut file = guard::input(image).ok()?;
     let len = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(len.saturating_sub(RECORDS_BYTES))).ok()?;
     let mut bytes = Vec::new();

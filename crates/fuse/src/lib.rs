@@ -52,6 +52,7 @@ use adapter::Adapter;
 use affinity::CpuAffinity;
 use attr::NodeIds;
 use bimetal_base::{Error, Result};
+use bimetal_media::guard;
 use bimetal_media::metered::Devices;
 use bimetal_vfs::FileSystem;
 use control::Control;
@@ -90,6 +91,8 @@ pub struct Mount {
 pub struct Unmounter {
     mountpoint: PathBuf,
     device: Arc<OwnedFd>,
+    /// The kernel's number of the mount, by which it is known from another one at its place.
+    number: Option<u64>,
 }
 
 /// A directory that the kernel has mounted on for us, and that nobody serves yet: whoever looks there waits. So a file
@@ -109,7 +112,8 @@ impl Place {
     pub fn take(mountpoint: &Path, options: &MountOptions) -> Result<Place> {
         let mount::Connection { device, mountpoint } = mount::mount(mountpoint, options)?;
         let serving = device.try_clone();
-        let unmounter = Unmounter { mountpoint, device: Arc::new(device) };
+        let number = mount::mount_number(&mountpoint);
+        let unmounter = Unmounter { mountpoint, device: Arc::new(device), number };
         let mut place = Place { unmounter, serving: None, options: options.clone() };
         place.serving = Some(serving.map_err(|why| Error::io("/dev/fuse", why))?);
         Ok(place)
@@ -137,6 +141,15 @@ impl Place {
                 Err(why)
             }
         }
+    }
+
+    /// The device that its requests come from, for a server of another kind, and what takes the mount away.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`] if it was given already.
+    pub fn hand_over(mut self) -> Result<(OwnedFd, Unmounter)> {
+        let device = self.serving.take().ok_or(Error::BadArgument)?;
+        Ok((device, self.unmounter.clone()))
     }
 
     fn give_back(&self) {
@@ -230,9 +243,35 @@ impl Drop for Mount {
 }
 
 impl Unmounter {
-    /// Takes the mount away, unless that has happened already. Whoever waits for it then goes on.
+    /// Takes the mount away, unless that has happened already; never another one that is at its place. Whoever waits
+    /// for it then goes on.
+    ///
+    /// # Errors
+    /// It is in use, something is mounted over it, or what the kernel or `fusermount3` said.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
-        if self.is_alive() { mount::unmount(&self.mountpoint, how) } else { Ok(()) }
+        if !self.is_alive() {
+            return Ok(());
+        }
+        match (self.number, mount::mount_number(&self.mountpoint)) {
+            (Some(ours), Some(there)) if ours != there => self.without(ours),
+            _ => mount::unmount(&self.mountpoint, how),
+        }
+    }
+
+    /// What there is to say where another mount is at its place: it is out of the tree of names already, or below that one.
+    fn without(&self, ours: u64) -> Result<()> {
+        match guard::has_mount(ours) {
+            false => Ok(()),
+            true => Err(Error::invalid(format!(
+                "unmounting {0}: something else is mounted over it; take that away first: umount {0}",
+                self.mountpoint.display()
+            ))),
+        }
+    }
+
+    /// Where it is, or was, mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
     }
 
     /// Whether the kernel still has the mount; it may be another one that stands at its place by now.

@@ -7,6 +7,7 @@
 
 use super::options::{Atime, MountOptions};
 use bimetal_base::{Error, Result};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const HELPER: &str = "fusermount3";
-/// The file system type the kernel shows, as `fuse.` and this.
+/// The type that the kernel shows of a volume, as `fuse.` and this.
 pub const SUBTYPE: &str = "bimetal";
 
 /// A mount that has no server yet: the device its requests come from.
@@ -85,7 +86,7 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> io::Result<Owned
     rustix::mount::mount(
         &*options.fsname,
         mountpoint,
-        format!("fuse.{SUBTYPE}"),
+        format!("fuse.{}", options.subtype),
         flags,
         Some(data.as_c_str()),
     )?;
@@ -99,7 +100,7 @@ fn shared_options(options: &MountOptions) -> [(bool, &'static str); 2] {
 fn mount_by_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> {
     // A comma or a backslash would end the name in the helper's list of options.
     let fsname = options.fsname.replace('\\', "\\\\").replace(',', "\\,");
-    let mut list = format!("fsname={fsname},subtype={SUBTYPE}");
+    let mut list = format!("fsname={fsname},subtype={}", options.subtype);
     let flags = [
         (options.read_only, ",ro"),
         (!options.suid, ",nosuid"),
@@ -157,6 +158,14 @@ fn receive_device(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
         RecvAncillaryMessage::ScmRights(mut devices) => devices.next(),
         _ => None,
     }))
+}
+
+/// The kernel's number of what is mounted on a place; its server is not asked.
+pub(super) fn mount_number(place: &Path) -> Option<u64> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = rustix::fs::open(place, flags, Mode::empty()).ok()?;
+    let said = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd())).ok()?;
+    said.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
 /// How to take a mount away.

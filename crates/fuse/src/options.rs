@@ -1,6 +1,7 @@
 //! The mount options of the FUSE front: the table they are listed from, and their meaning.
 
 pub use bimetal_base::options::OptionSpec;
+use super::mount::SUBTYPE;
 use bimetal_base::{Error, Result};
 use serde::Serialize;
 
@@ -92,6 +93,9 @@ pub struct MountOptions {
     pub threads: usize,
     /// The source that `mount` shows.
     pub fsname: String,
+    /// The type that the kernel shows, as `fuse.` and this.
+    #[serde(skip)]
+    pub subtype: &'static str,
 }
 
 impl MountOptions {
@@ -111,6 +115,7 @@ impl MountOptions {
             follow: true,
             threads: 2,
             fsname: "bimetal".into(),
+            subtype: SUBTYPE,
         }
     }
 

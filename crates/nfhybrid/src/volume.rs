@@ -15,10 +15,11 @@ use bimetal_media::guard::{self, LENT, Role, Target};
 use bimetal_media::overlay::Overlay;
 use bimetal_media::{BlockDevice, DeviceInfo};
 use bimetal_vfs::{Caller, FileSystem, Kind, NewNode};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
 /// A directory and the section (or `bypass`) it is mapped to.
@@ -73,9 +74,27 @@ pub fn make(plan: &Plan) -> Result<Option<String>> {
     let Halves { disk, ssd } = Halves::claim(plan, Role::Overwritten)?;
     check_config(&*ssd, &plan.config)?;
     check_disk(&*disk)?;
+    if !plan.rules.is_empty() {
+        try_rules(plan, &*disk, ssd.clone())?;
+    }
     run_mke2fs(&disk)?;
     join(plan, disk, ssd)?;
     Ok(dropped)
+}
+
+/// What a trial's disk has at most, bytes: from 512 MiB on mke2fs makes it as it makes larger ones.
+const TRIAL_BYTES: u64 = 1 << 30;
+
+/// Makes the volume in memory, so that a rule that cannot be shows while both halves are what they were.
+fn try_rules(plan: &Plan, disk: &dyn BlockDevice, ssd: Arc<dyn BlockDevice>) -> Result<()> {
+    let failed = |why| Error::io("a trial of the rules in memory", why);
+    let memory = rustix::fs::memfd_create("trial", rustix::fs::MemfdFlags::CLOEXEC);
+    let memory = File::from(memory.map_err(|why| failed(why.into()))?);
+    memory.set_len(disk.info().size_bytes.min(TRIAL_BYTES)).map_err(failed)?;
+    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()));
+    let made = Arc::new(FileDevice::open_with(&path, &Options::default())?);
+    run_mke2fs(&made)?;
+    join(plan, Arc::new(Overlay::new(made)), Arc::new(Overlay::new(ssd)))
 }
 
 /// Joins a new SSD half to an ext4 that already holds files; nothing on the disk moves. What is lost with the SSD half that
@@ -246,16 +265,22 @@ fn join(plan: &Plan, disk: Arc<dyn BlockDevice>, ssd: Arc<dyn BlockDevice>) -> R
     }
     let fs = NfHybrid::open(disk, Some(ssd), super::Options::default())?;
     for rule in &plan.rules {
-        let dir = make_path(&fs, &rule.dir)?;
-        fs.map(dir, &rule.section)?;
+        let refused = |why: Error| {
+            Error::invalid(format!(
+                "'{}' cannot be mapped to '{}': {why}; name another directory with --map or --bypass",
+                rule.dir, rule.section
+            ))
+        };
+        let dir = make_path(&fs, &rule.dir).map_err(refused)?;
+        fs.map(dir, &rule.section).map_err(refused)?;
     }
     fs.shutdown()
 }
 
 /// What another program did to a device.
 pub(super) struct Ran {
-    /// Its exit code, unless a signal ended it.
-    pub code: Option<i32>,
+    /// How it ended.
+    pub status: ExitStatus,
     /// What it printed; the device has its own name there.
     pub text: String,
 }
@@ -273,7 +298,7 @@ pub(super) fn lend(device: &FileDevice, program: &str, arguments: &[&str], what:
         None => command.output().map_err(|error| Error::io(about, error))?,
     };
     let text = [&output.stdout[..], &output.stderr[..]].concat();
-    Ok(Ran { code: output.status.code(), text: String::from_utf8_lossy(&text).replace(place, name) })
+    Ok(Ran { status: output.status, text: String::from_utf8_lossy(&text).replace(place, name) })
 }
 
 /// When a volume is made, and what identifies its SSD half: where it matters that the same bytes come out.
@@ -375,7 +400,7 @@ fn make_path(fs: &NfHybrid, path: &str) -> Result<Ino> {
             found => found?,
         };
         if attr.kind != Kind::Dir {
-            return Err(Error::invalid(format!("'{path}': '{name}' is not a directory")));
+            return Err(Error::invalid(format!("'{name}' is not a directory")));
         }
         at = attr.ino;
     }
@@ -403,8 +428,11 @@ fn run_mke2fs(disk: &FileDevice) -> Result<()> {
     // Whoever makes a volume may write to it.
     let extended = format!("lazy_itable_init=1,lazy_journal_init=1,root_owner={uid}:{gid}");
     let ran = lend(disk, "mke2fs", &["-q", "-t", "ext4", "-F", "-m", "0", "-E", &extended], "makes")?;
-    match ran.code {
-        Some(0) => Ok(()),
-        _ => Err(Error::invalid(format!("mke2fs {}: {}", disk.info().name, ran.text.trim()))),
-    }
+    // A signal, as SIGXFSZ where `ulimit -f` is too little, leaves no word.
+    let said = match (ran.status.success(), ran.text.trim()) {
+        (true, _) => return Ok(()),
+        (false, "") => ran.status.to_string(),
+        (false, text) => text.to_string(),
+    };
+    Err(Error::invalid(format!("mke2fs {}: {said}", disk.info().name)))
 }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::front::export::{Export, serve, simulated};
-use crate::front::fuse::{Unmount, unmount};
+use crate::front::fuse::Unmount;
 use crate::front::names;
 use crate::front::stack::Layers;
 use crate::front::stack::args::StackArgs;
@@ -166,17 +166,17 @@ fn as_file(export: Export, place: &Path, signals: signals::Held) -> Result<()> {
     let served = serve(export, place)?;
     super::say(&served.device().display().to_string())?;
     tell_of_status(place)?;
-    // By its own name: a link to it is no place to unmount.
-    let place = place.canonicalize().unwrap_or(place.to_path_buf());
+    let unmounter = served.unmounter();
     signals.watch(move |signal| {
-        tracing::info!("{signal}: unmounting {}", place.display());
-        if unmount(&place, Unmount::IfIdle).is_ok() {
+        let place = unmounter.mountpoint().display();
+        tracing::info!("{signal}: unmounting {place}");
+        if unmounter.unmount(Unmount::IfIdle).is_ok() {
             return;
         }
         // A signal is an order, not a question: nobody asks again once the device is free.
-        tracing::warn!("{}: in use; it is served until nobody has it open", place.display());
-        if let Err(why) = unmount(&place, Unmount::Lazily) {
-            tracing::warn!("{}: {why}", place.display());
+        tracing::warn!("{place}: in use; it is served until nobody has it open");
+        if let Err(why) = unmounter.unmount(Unmount::Lazily) {
+            tracing::warn!("{why}");
         }
     })?;
     served.wait()

@@ -21,6 +21,7 @@ mod metrics;
 mod mkfs;
 mod mkimage;
 mod mount;
+mod named;
 mod osd;
 mod progress;
 mod put;
@@ -36,9 +37,9 @@ mod top;
 mod umount;
 
 use crate::Result;
+use crate::error::shown;
 use crate::front::signals::{self, Ending};
-use crate::front::{messages, replay, reproduce};
-use clap::builder::Resettable;
+use crate::front::{limits, messages, replay, reproduce};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use helper::Called;
 use std::ffi::OsString;
@@ -48,9 +49,11 @@ use std::process::ExitCode;
 
 const ENVIRONMENT: &str = "\
 Environment:
-  BIMETAL_SSD, BIMETAL_DISK     what --ssd and --disk say otherwise; --without-ssd and -o without-ssd
-                                win over the first
+  BIMETAL_SSD, BIMETAL_DISK     what --ssd and --disk say otherwise
   BIMETAL_NAND, BIMETAL_NVRAM   what --nand and --nvram say otherwise, except to status and export
+                                A command line with one of these options, or --stack, is meant as a
+                                whole: no variable adds to it. -t leaves those of its kind,
+                                --without-ssd and -o without-ssd all but the first.
   BIMETAL_LOG                   what to report: error, warn (default), info, debug, trace; to the
                                 log of a server in the background info, where nothing else is said";
 
@@ -105,8 +108,12 @@ pub fn main() -> ExitCode {
             return ended(remount::remount(Path::new(&place), &options));
         }
     };
-    let parsed = command_for(&args).try_get_matches_from(&args);
-    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+    let mut command = named::command_for(Cli::command(), &args);
+    let parsed = command.try_get_matches_from_mut(&args).and_then(|matches| {
+        named::check(&mut command, &matches)?;
+        Cli::from_arg_matches(&matches)
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         // fsck(8) knows this one by another number.
         Err(why) if why.use_stderr() && args.get(1).is_some_and(|verb| verb == "fsck") => {
@@ -117,35 +124,7 @@ pub fn main() -> ExitCode {
         Err(why) => why.exit(),
     };
     messages::begin();
-    ended(run(cli.verb))
-}
-
-/// The command as it takes this line: who says to go on without the SSD means it, also where the environment names one.
-fn command_for(args: &[OsString]) -> clap::Command {
-    let command = Cli::command();
-    if !says_without_ssd(args) {
-        return command;
-    }
-    command.mut_subcommands(|verb| {
-        let can_say_it = verb.get_arguments().any(|one| one.get_id() == "without_ssd");
-        if can_say_it { verb.mut_arg("ssd", |ssd| ssd.env(Resettable::Reset)) } else { verb }
-    })
-}
-
-/// Whether `--without-ssd` or `-o without-ssd` is on a command line.
-fn says_without_ssd(args: &[OsString]) -> bool {
-    let words = args.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--");
-    let mut takes_options = false;
-    words.into_iter().any(|word| {
-        let options = match (takes_options, word.strip_prefix("--options=").or(word.strip_prefix("-o"))) {
-            (true, _) => Some(&*word),
-            (false, attached) => attached,
-        };
-        let is_said = word == "--without-ssd"
-            || options.is_some_and(|options| options.split(',').any(|option| option == "without-ssd"));
-        takes_options = !takes_options && matches!(&*word, "-o" | "--options");
-        is_said
-    })
+    ended(limits::heed().and_then(|()| run(cli.verb)))
 }
 
 /// The exit code of what was done; why it failed is told.
@@ -203,8 +182,11 @@ fn copied(ending: &Ending, done: [Result<()>; 3]) -> Result<ExitCode> {
 
 /// Tells what went wrong.
 fn complain(what: &dyn std::fmt::Display) {
+    let text = what.to_string();
+    // What a name has that a terminal would act on is written as Rust writes it.
+    let lines: Vec<String> = text.split('\n').map(|line| shown(line.as_bytes())).collect();
     // Where standard error is closed, nobody listens.
-    let _ = writeln!(io::stderr(), "bimetal: {what}");
+    let _ = writeln!(io::stderr(), "bimetal: {}", lines.join("\n"));
 }
 
 /// Prints a line of a report. A reader that has heard enough, as `head`, ends the report, not the program.
@@ -222,22 +204,6 @@ fn said(done: io::Result<()>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_word_on_the_command_line_wins_over_the_ssd_of_the_environment() {
-        let says = |line: &str| says_without_ssd(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
-        for line in [
-            "fsck --without-ssd",
-            "mount -o ro,without-ssd m",
-            "mount -owithout-ssd m",
-            "mount --options=without-ssd m",
-        ] {
-            assert!(says(line), "{line}");
-        }
-        for line in ["mount -o ro without-ssd", "put without-ssd /", "crash -- x --without-ssd"] {
-            assert!(!says(line), "{line}");
-        }
-    }
 
     #[test]
     fn the_command_line_is_consistent_and_every_verb_shows_an_example() {

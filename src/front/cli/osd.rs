@@ -12,7 +12,6 @@ use crate::time::Stamp;
 use crate::{Error, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -191,7 +190,10 @@ fn check_free(store: &mut Store, id: ObjectId) -> Result<()> {
 fn put(store: &mut Store, id: Option<ObjectId>, append: bool, hint: u8, from: &Path) -> Result<ObjectId> {
     let input: Box<dyn Read> = match from.as_os_str() == "-" {
         true => Box::new(io::stdin().lock()),
-        false => Box::new(File::open(from).map_err(|why| Error::io(from.display(), why))?),
+        false => Box::new(guard::input(from).map_err(|why| match why {
+            Error::Invalid(why) => Error::invalid(format!("{why}, or - and give it to standard input")),
+            why => why,
+        })?),
     };
     let (id, before) = match id {
         None => (store.create(hint)?, None),

@@ -125,7 +125,7 @@ fn ours(place: &Path) -> Result<MountedAt> {
     let name = place.display();
     match mounted_at(place) {
         Some(mounted) if OURS.contains(&mounted.kind.as_str()) => Ok(mounted),
-        // Mounted by root, what is exported has no type of its own.
+        // What an older version exports has no type of its own where root mounted it.
         Some(mounted) if mounted.kind == "fuse" && status::read(place).is_ok() => Ok(mounted),
         Some(MountedAt { kind, source, .. }) => Err(Error::invalid(format!(
             "{name}: no mount of bimetal, but {kind} ({source}) is mounted here; if that is meant: umount {name}"

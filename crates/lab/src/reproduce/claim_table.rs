@@ -12,7 +12,7 @@ use bimetal_media::guard;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// The verdicts of the last run.
@@ -78,13 +78,7 @@ pub(super) fn recorded_figures() -> Result<BTreeMap<String, super::Measured>> {
 /// # Errors
 /// The file is none of verdicts, or cannot be written.
 pub(super) fn record(path: &Path, new: Vec<Recorded>) -> Result<()> {
-    let mut all: BTreeMap<String, Recorded> = match path.exists() {
-        true => {
-            let text = std::fs::read_to_string(path).map_err(|why| Error::io(path.display(), why))?;
-            parse(&text).map_err(|why| Error::invalid(format!("{}: {why}", path.display())))?
-        }
-        false => BTreeMap::new(),
-    };
+    let mut all = recorded_in(path)?;
     all.extend(new.into_iter().map(|verdict| (verdict.id.clone(), verdict)));
     // A claim a line, so that what changed can be seen.
     let line = |one: Recorded| serde_json::to_string(&one).map_err(|why| Error::invalid(why.to_string()));
@@ -93,6 +87,20 @@ pub(super) fn record(path: &Path, new: Vec<Recorded>) -> Result<()> {
     guard::whole(path, |file| {
         io::Write::write_all(file, text.as_bytes()).map_err(|why| Error::io(path.display(), why))
     })
+}
+
+/// The verdicts of a file; none where there is no file.
+///
+/// # Errors
+/// It is none of verdicts.
+pub(super) fn recorded_in(path: &Path) -> Result<BTreeMap<String, Recorded>> {
+    if !path.exists() {
+        return Ok(BTreeMap::new());
+    }
+    let mut text = String::new();
+    let read = guard::input(path)?.read_to_string(&mut text);
+    read.map_err(|why| Error::io(path.display(), why))?;
+    parse(&text).map_err(|why| Error::invalid(format!("{}: {why}", path.display())))
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, Recorded>> {

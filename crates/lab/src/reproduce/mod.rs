@@ -179,6 +179,8 @@ pub fn run(args: &Args) -> Result<()> {
         };
     }
     let chosen = choose(&args.ids)?;
+    // A file that cannot take the verdicts is told of before they are measured.
+    args.record.as_deref().map_or(Ok(()), |path| claim_table::recorded_in(path).map(drop))?;
     let (mut undone, mut failed, mut all) = (Vec::new(), Vec::new(), Vec::new());
     if let Some(stack) = args.stack.one()? {
         let id = args.stack.stack.as_deref().unwrap_or(Path::new("")).display().to_string();

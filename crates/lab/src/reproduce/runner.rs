@@ -8,6 +8,7 @@ use super::claims::Seeds;
 use super::{Args, Experiment, ExperimentContext, Found, Measured};
 use crate::replay::parallel::run_all;
 use bimetal_base::{Error, Result};
+use bimetal_media::guard;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -127,6 +128,10 @@ fn measure(folder: Option<&Path>, program: u32, job: &Job) -> Result<Measured> {
         program,
     };
     // What was cut off, or is of another run, is measured again.
+    let part = path.with_extension("part");
+    for place in [&path, &part] {
+        check_file(place)?;
+    }
     let kept = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
     if let Some(kept) = kept.filter(|kept| kept.of == of) {
         return Ok(kept.measured);
@@ -134,10 +139,18 @@ fn measure(folder: Option<&Path>, program: u32, job: &Job) -> Result<Measured> {
     let measured = (experiment.measure)(context)?;
     let kept = Kept { of, measured };
     let bytes = serde_json::to_vec(&kept).map_err(|why| Error::invalid(why.to_string()))?;
-    let part = path.with_extension("part");
     std::fs::write(&part, bytes).map_err(|why| Error::io(part.display(), why))?;
     std::fs::rename(&part, &path).map_err(|why| Error::io(path.display(), why))?;
     Ok(kept.measured)
+}
+
+/// An error if something that is no file is in the place of a result: it would be waited for, or written to.
+fn check_file(place: &Path) -> Result<()> {
+    match guard::input(place) {
+        Err(Error::Invalid(why)) => Err(Error::invalid(format!("--out: {why}, or take it away"))),
+        // What is not there is made, and what cannot be read is measured again.
+        _ => Ok(()),
+    }
 }
 
 /// CRC-32C of this program.

@@ -12,12 +12,13 @@
 //! written. Programs that open the device themselves (mke2fs, e2fsck) are lent it, see [`Claim::lend`].
 //! Cost: some reads of `/proc` and `/sys` a target, once a command.
 
+mod mounts;
 mod place;
 mod signature;
 mod users;
 mod whole;
 
-pub use users::{MountedAt, mounted_at};
+pub use mounts::{MountedAt, has_mount, mounted_at};
 pub use whole::{BESIDE, whole};
 
 use bimetal_base::{Error, Result};
@@ -224,6 +225,26 @@ fn unclaimed(path: &Path) -> Result<File> {
     set.map(|()| file).map_err(|why| failed(why.into()))
 }
 
+/// Opens a file that a user named, to be read. What is no file is refused without being waited for: a FIFO waits for a
+/// writer, a device may have no end.
+///
+/// # Errors
+/// [`Error::Invalid`] for what is no file, [`Error::Io`] if it cannot be opened.
+pub fn input(path: &Path) -> Result<File> {
+    let failed = |why| Error::io(path.display(), why);
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    let found = opened.and_then(|file| Ok((file.metadata()?.file_type(), file)));
+    let what = match found {
+        Ok((kind, file)) if kind.is_file() => return Ok(file),
+        Ok((kind, _)) if kind.is_dir() => "a directory",
+        Ok((kind, _)) if kind.is_fifo() => "a FIFO",
+        Ok(_) => "a device",
+        Err(why) if why.raw_os_error() == Some(libc::ENXIO) => "a socket, or a device that is not there",
+        Err(why) => return Err(failed(why)),
+    };
+    Err(Error::invalid(format!("{} is {what}; name a file", path.display())))
+}
+
 fn is_fifo(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
 }
@@ -324,7 +345,7 @@ fn claim_opened(
         return Err(same(&targets[index], target, place.is_same(&before[index].place)));
     }
     lock(&file, target)?;
-    let backing = place.backing.as_deref().map(|path| lock_backing(path, target)).transpose()?.flatten();
+    let backing = lock_backing(&place, target)?;
     users::refuse(&place, target)?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     let is_block = found.file_type().is_block_device();
@@ -405,9 +426,12 @@ fn lock(file: &File, target: &Target) -> Result<()> {
 }
 
 /// Locks the file below a loop device: shared, for other loop devices and partitions may lie over other parts of it,
-/// but nobody writes the file itself meanwhile. `None` if it cannot be seen from here.
-fn lock_backing(path: &Path, target: &Target) -> Result<Option<File>> {
-    let Ok(file) = File::open(path) else { return Ok(None) };
+/// but nobody writes the file itself meanwhile. `None` if its name does not lead to it: who names it by another meets the
+/// loop device.
+fn lock_backing(place: &Place, target: &Target) -> Result<Option<File>> {
+    let Some(path) = place.backing.as_deref() else { return Ok(None) };
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let Some(file) = opened.ok().filter(|file| is_at(file, place)) else { return Ok(None) };
     match patiently(|| Ok(rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?)) {
         Ok(()) => Ok(Some(file)),
         Err(why) if why.raw_os_error() == Some(libc::EAGAIN) => {
@@ -416,6 +440,11 @@ fn lock_backing(path: &Path, target: &Target) -> Result<Option<File>> {
         }
         Err(why) => Err(Error::io(format!("{}: lock", path.display()), why)),
     }
+}
+
+/// Whether an open file has bytes of this place.
+fn is_at(file: &File, place: &Place) -> bool {
+    file.metadata().is_ok_and(|found| Place::of(&found).overlaps(place))
 }
 
 /// Takes a block device for exclusive use; no mount, no other holder gets it meanwhile.

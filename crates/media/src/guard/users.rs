@@ -1,28 +1,17 @@
 //! Who uses a file or device, and the refusals that say so.
 //!
-//! The kernel tells of mounts in `/proc/self/mountinfo`, of swap in `/proc/swaps`, of device mapper and RAID in
+//! The kernel tells of mounts in `/proc/self/mountinfo` ([`super::mounts`]), of swap in `/proc/swaps`, of device mapper and RAID in
 //! `/sys/dev/block/*/holders`, of locks in `/proc/locks`. What a user of another mount namespace mounted is not in
 //! these; taking the device for exclusive use fails then, see [`held`].
 
+use super::mounts::{mounts_of, unescape};
 use super::place::{self, Place};
 use super::{PATIENCE, PAUSE, Target};
 use bimetal_base::{Error, Result};
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
-
-/// A mount.
-#[derive(Debug, PartialEq, Eq)]
-struct MountLine {
-    number: Option<u64>,
-    kind: String,
-    source: PathBuf,
-    at: String,
-    /// All of it is mounted, not a directory of it alone.
-    whole: bool,
-    read_only: bool,
-}
 
 /// An error if the kernel uses this place in a way that forbids what `target` is to undergo.
 pub(super) fn refuse(place: &Place, target: &Target) -> Result<()> {
@@ -50,7 +39,7 @@ fn refusal(place: &Place, target: &Target) -> Option<(String, bool)> {
         place.numbers.iter().map(|number| (*number, String::new())).chain(through).collect();
     for (number, through) in &numbers {
         if let Some(mount) = mounts_of(*number).into_iter().find(|mount| writes || !mount.read_only) {
-            let at = mount.at;
+            let at = mount.at.display();
             return Some((
                 format!(
                     "{name} is in use by the kernel: it is mounted on {at}{through}; unmount it first: umount {at}"
@@ -80,7 +69,11 @@ fn refusal(place: &Place, target: &Target) -> Option<(String, bool)> {
             ));
         }
     }
-    let (device, _) = loops.first()?;
+    // A device that it lies on is no user of it, but somebody else may have all of that one.
+    let is_user = |(device, over): &&(String, Place)| {
+        !over.numbers.first().is_some_and(|number| place.through.contains(number)) || is_held(device)
+    };
+    let (device, _) = loops.iter().find(is_user)?;
     Some((
         format!("{name} is in use by {device}; detach it first: losetup -d {device} (losetup -l shows all)"),
         true,
@@ -122,86 +115,10 @@ pub(super) fn held(path: &Path) -> Error {
     ))
 }
 
-fn mounts_of(number: u64) -> Vec<MountLine> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let is_of = |mount: &MountLine| {
-        let by_source = || fs::metadata(&mount.source).is_ok_and(|found| found.rdev() == number);
-        mount.number == Some(number) || mount.source.starts_with("/dev") && by_source()
-    };
-    table.lines().filter_map(parse_mount).filter(is_of).collect()
-}
-
-/// What is mounted on a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MountedAt {
-    /// The type of file system, as `fuse.bimetal`.
-    pub kind: String,
-    /// The source that `mount` shows.
-    pub source: String,
-    /// Nothing can be changed through it.
-    pub read_only: bool,
-    /// All of it is, not a directory of it alone, as `mount --bind` does.
-    pub whole: bool,
-    /// Where else the same, or a directory of it, is mounted, and whether that is all of it; what is comes first.
-    pub elsewhere: Vec<(PathBuf, bool)>,
-}
-
-/// What is mounted on `place`, an absolute path without links: the last of several.
-pub fn mounted_at(place: &Path) -> Option<MountedAt> {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let all: Vec<MountLine> = table.lines().rev().filter_map(parse_mount).collect();
-    let here = all.iter().position(|mount| Path::new(&mount.at) == place)?;
-    let MountLine { number, kind, source, read_only, whole, .. } = &all[here];
-    let others = all.iter().enumerate().filter(|(index, mount)| *index != here && mount.number == *number);
-    let mut elsewhere: Vec<_> = others.map(|(_, mount)| (PathBuf::from(&mount.at), mount.whole)).collect();
-    elsewhere.sort_by_key(|(_, whole)| !whole);
-    Some(MountedAt {
-        kind: kind.clone(),
-        source: source.to_string_lossy().into_owned(),
-        read_only: *read_only,
-        whole: *whole,
-        elsewhere,
-    })
-}
-
-/// A line of mountinfo, as proc(5) has it.
-fn parse_mount(line: &str) -> Option<MountLine> {
-    let (front, back) = line.split_once(" - ")?;
-    let mut front = front.split(' ').skip(2);
-    let number = place::parse_number(front.next()?);
-    let whole = front.next()? == "/";
-    let at = unescape(front.next()?);
-    let mut back = back.split(' ');
-    let kind = unescape(back.next()?);
-    let source = unescape(back.next()?).into();
-    let read_only = back.next().unwrap_or_default().split(',').any(|option| option == "ro");
-    Some(MountLine { number, kind, source, at, whole, read_only })
-}
-
-/// Blanks and backslashes are octal in the kernel's tables.
-fn unescape(text: &str) -> String {
-    let mut out = Vec::new();
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let code = text.get(at + 1..at + 4).filter(|_| bytes[at] == b'\\');
-        match code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 4;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 fn is_swap(place: &Place, numbers: &[(u64, String)]) -> bool {
-    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let paths = table.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(unescape);
+    let table = fs::read("/proc/swaps").unwrap_or_default();
+    let lines = table.split(|byte| *byte == b'\n').skip(1);
+    let paths = lines.filter_map(|line| line.split(|byte| b" \t".contains(byte)).next()).map(unescape);
     let mut found = paths.filter_map(|path| fs::metadata(path).ok());
     found.any(|found| {
         numbers.iter().any(|(number, _)| *number == found.rdev()) || Place::of(&found).is_same(place)
@@ -248,17 +165,6 @@ fn command_of(pid: u32) -> Option<(u32, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_of_mountinfo_says_what_is_mounted_where_and_whether_it_can_be_written() {
-        let line =
-            r"36 35 98:0 /mnt1 /my\040disk rw,noatime master:1 - ext3 /dev/my\134root ro,errors=continue";
-        let mount = parse_mount(line).unwrap();
-        assert_eq!(mount.number, Some(rustix::fs::makedev(98, 0)));
-        assert_eq!((mount.at.as_str(), mount.read_only), ("/my disk", true));
-        assert_eq!(mount.source, Path::new(r"/dev/my\root"));
-        assert_eq!(parse_mount("nonsense"), None);
-    }
 
     #[test]
     fn who_holds_a_lock_is_named() {

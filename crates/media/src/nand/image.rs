@@ -12,7 +12,7 @@
 
 use super::payload::Place;
 use super::profile::Geometry;
-use crate::guard::{Claim, Role};
+use crate::guard::{self, Claim, Role};
 use bimetal_base::{Error, Result};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -113,7 +113,7 @@ impl Image {
     /// Whether a file begins as one of these does.
     pub fn is_one(path: &Path) -> bool {
         let mut magic = [0; MAGIC.len()];
-        File::open(path).is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok()) && magic == *MAGIC
+        guard::input(path).is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok()) && magic == *MAGIC
     }
 
     fn of(claim: Arc<Claim>, geometry: Geometry) -> Image {

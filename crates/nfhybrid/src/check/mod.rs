@@ -621,10 +621,10 @@ impl Halves {
 
     /// Runs the disk half's own checker.
     fn e2fsck(&self, how: &[&str], findings: &mut Findings) -> Result<()> {
-        let Ran { code, text } = lend(&self.disk, "e2fsck", how, "checks")?;
+        let Ran { status, text } = lend(&self.disk, "e2fsck", how, "checks")?;
         findings.e2fsck.push(format!("e2fsck {}:", how.join(" ")));
         findings.e2fsck.extend(text.lines().map(str::to_string));
-        match code {
+        match status.code() {
             Some(0 | 1) => {}
             Some(4) if how.contains(&"-n") => {
                 findings.problem(DISK, "e2fsck found errors in it; what it said follows.".into(), false)

@@ -14,11 +14,10 @@ use bimetal_base::units::{parse_size, show_size};
 use bimetal_base::{Error, Result};
 use bimetal_cache::registry::POLICIES;
 use bimetal_ftl as ftl;
-use bimetal_media::profile;
+use bimetal_media::{guard, profile};
 use bimetal_trace::{Columns, Event, check_generator, files_of};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -343,7 +342,7 @@ impl StackText {
     /// It cannot be read, is longer than 1 MiB or no TOML, has keys that there are not or values that do not fit; the message has the line.
     pub fn read(path: &Path) -> Result<StackText> {
         let mut text = String::new();
-        let read = File::open(path).and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text));
+        let read = guard::input(path)?.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text);
         if read.map_err(|why| Error::io(path.display(), why))? as u64 > TEXT_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "{}: longer than {}, so it is no stack file",
