@@ -15,6 +15,9 @@ pub const FRAM_NS_PER_BYTE: f64 = 70.0;
 /// Files of a directory.
 const FILES_A_DIR: u32 = 100;
 const PAGE: usize = 2048;
+const PAGES_A_BLOCK: u64 = 64;
+/// Page numbers of a leaf of the paper's page table; bytes of its position.
+const LEAF: (usize, u64) = (16, 4);
 
 /// What something took.
 #[derive(Clone, Copy, Debug, Default)]
@@ -182,6 +185,22 @@ impl Bed {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of NVRAM that the paper's structures take before they are coded, as its figure 3 lays them out, and how many of
+    /// these the leaves of page tables do: a tree's other nodes are in memory alone.
+    pub fn paper_bytes(&mut self) -> Result<(u64, u64)> {
+        let mut leaves = 0;
+        for id in self.files.clone() {
+            leaves += self.fs()?.pages(id).len().div_ceil(LEAF.0) as u64;
+        }
+        let pages = self.bytes / PAGE as u64;
+        // Beyond the paper's parts 16 bits are too few.
+        let number_bytes = if pages > 1 << 16 { 4 } else { 2 };
+        let leaves = leaves * (LEAF.1 + LEAF.0 as u64 * number_bytes);
+        let objects =
+            self.files.len() as u64 + 1 + (self.files.len() as u64).div_ceil(u64::from(FILES_A_DIR));
+        Ok((8 + 40 + 8 * (pages / PAGES_A_BLOCK) + 24 * objects + leaves, leaves))
     }
 
     /// Flash and NVRAM agree.

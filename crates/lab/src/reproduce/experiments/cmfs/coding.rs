@@ -138,8 +138,14 @@ fn ratio(setting: &ExperimentContext) -> Result<Measured> {
                 let mut bed = Bed::new(bytes, (bytes / 40) as usize / 8 * 8, config)?;
                 fill(&mut bed, setting.seed)?;
                 bed.update()?;
-                let name = format!("{of}/{} MB, {name}/ratio", bytes / MIB);
-                measured.beside(name, "1:", 1000.0, bytes as f64 / bed.nvram_used()? as f64);
+                let ratio = format!("{of}/{} MB, {name}/ratio", bytes / MIB);
+                measured.beside(ratio, "1:", 1000.0, bytes as f64 / bed.nvram_used()? as f64);
+                if layout == Layout::Paper {
+                    let (all, leaves) = bed.paper_bytes()?;
+                    let name = |of: &str| format!("paper's layout/{} MB, {name}/{of}", bytes / MIB);
+                    measured.add(name("before it is coded"), "1:", bytes as f64 / all as f64);
+                    measured.add(name("leaves of page tables before they are coded"), "bytes", leaves as f64);
+                }
             }
         }
     }
