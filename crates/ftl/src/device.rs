@@ -99,6 +99,7 @@ impl FtlDevice {
         let (touched, whole) = pages(offset, len, self.page_bytes);
         let state = &mut *self.state.lock();
         state.go_on(at);
+        state.flash.see(at);
         let mut tokens = Tokens::new();
         match request {
             Request::Read { .. } => {
@@ -306,6 +307,23 @@ mod tests {
             assert_eq!(off.1, 0, "nothing takes time");
             assert!(background.1 > 0 && in_order.1 > 0);
         }
+    }
+
+    #[test]
+    fn what_reads_disturb_is_moved_whenever_operations_are_done() {
+        let [in_order, background, off] =
+            [Ordering::InOrder, Ordering::Background, Ordering::Off].map(|ordering| {
+                let part: NandProfile = profile::load("slc-2k").unwrap();
+                let part = NandProfile { blocks: 64, channels: 2, ordering, ecc_bits: 8, ..part };
+                let part = NandProfile { read_disturb_errors: 5e-6, refresh_percent: Some(10.0), ..part };
+                let ftl = crate::open("page", Nand::new(part, 1, false, Payload::None), "").unwrap();
+                let device = FtlDevice::new(ftl);
+                work(&device);
+                let Report { ftl, nand, work, .. } = device.report();
+                (ftl, nand, work)
+            });
+        assert!(off.0.refreshed_blocks > 0 && off.2.refresh.copies > 0, "{off:?}");
+        assert_eq!((in_order, background), (off, off));
     }
 
     #[test]

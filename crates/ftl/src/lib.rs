@@ -184,9 +184,6 @@ pub(crate) fn copied(version: u64) -> u64 {
 /// them ever comes back.
 pub(crate) const LOST: u32 = 1 << 31;
 
-/// Attempts at reading a page with too many wrong bits.
-const READS_MAX: u32 = 3;
-
 /// Whether version `a` is to be used rather than `b`. Of two copies of one write the original: a cut that
 /// interrupts a cleaning then leaves its target with nothing valid, and so the room to begin again.
 fn newer(a: u64, b: u64) -> bool {
@@ -202,7 +199,7 @@ fn read_page(nand: &mut Nand, at: Time, place: (u32, u32), page: Lpn) -> Result<
     loop {
         match nand.read(at, place.0, place.1) {
             Ok(done) => return Ok(done),
-            Err(Failure::Unreadable) if reads < READS_MAX => reads += 1,
+            Err(Failure::Unreadable) if reads < nand.attempts() => reads += 1,
             Err(failure) => return Err(error_of(nand, failure, page)),
         }
     }
@@ -240,6 +237,8 @@ pub struct FtlCounts {
     pub wear_moves: u64,
     /// Pages whose contents were lost to bit errors.
     pub lost_pages: u64,
+    /// Blocks emptied since reads and time had brought what was in them into danger.
+    pub refreshed_blocks: u64,
 }
 
 impl FtlCounts {
@@ -256,6 +255,7 @@ impl FtlCounts {
             map_writes: self.map_writes - before.map_writes,
             wear_moves: self.wear_moves - before.wear_moves,
             lost_pages: self.lost_pages - before.lost_pages,
+            refreshed_blocks: self.refreshed_blocks - before.refreshed_blocks,
         }
     }
 }

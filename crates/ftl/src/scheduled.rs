@@ -47,6 +47,11 @@ impl Scheduled {
         &mut *self.ftl
     }
 
+    /// What the layer is asked for from now on is asked at `at`.
+    pub fn see(&mut self, at: Time) {
+        self.ftl.nand_mut().see(at);
+    }
+
     /// Has what the layer decided on since be done from `at` on. A token for the operation at the place `watched`, which
     /// is what a call answered; none if that is no operation, or none takes time.
     pub fn issue(&mut self, at: Time, watched: Time) -> Option<u64> {
@@ -95,6 +100,7 @@ impl Scheduled {
     }
 
     fn asked(&mut self, at: Time) {
+        self.see(at);
         (self.last, self.is_settled, self.is_idle) = (self.last.max(at), false, false);
     }
 

@@ -22,7 +22,7 @@ pub(super) use recover::Contents;
 
 use super::free::{Free, Levelling};
 use super::settings::Settings;
-use super::{Found, Ftl, FtlCounts, LOST, READS_MAX, copied, error_of, read_page, version, worn_out};
+use super::{Found, Ftl, FtlCounts, LOST, copied, error_of, read_page, version, worn_out};
 use bimetal_base::options::OptionSpec;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
@@ -392,7 +392,7 @@ impl BlockMap {
         let mut reads = 1;
         let copied = loop {
             match self.nand.copy(at, from, to, tag) {
-                Err(Failure::Unreadable) if reads < READS_MAX => reads += 1,
+                Err(Failure::Unreadable) if reads < self.nand.attempts() => reads += 1,
                 Err(Failure::Unreadable) => {
                     self.counts.lost_pages += 1;
                     let lost = Tag { owner: page | LOST, ..tag };
@@ -473,6 +473,7 @@ impl BlockMap {
             return Ok(());
         };
         let target = self.take_most_worn();
+        self.counts.wear_moves += u64::from(target.is_some());
         self.move_data(at, logical, target).map(drop)
     }
 
@@ -480,7 +481,6 @@ impl BlockMap {
     fn move_data(&mut self, at: Time, logical: u32, target: Option<u32>) -> Result<bool> {
         let Some(target) = target else { return Ok(false) };
         let old = self.data[logical as usize];
-        self.counts.wear_moves += 1;
         let first = logical * self.pages_per_block;
         for offset in 0..self.pages_per_block {
             if self.is_newest_in(first + offset, old)
@@ -544,31 +544,65 @@ fn is_lost(nand: &Nand, (block, page): Place) -> bool {
     matches!(nand.page(block, page), Page::Programmed(tag) if tag.owner & LOST != 0)
 }
 
+/// What became of a block that was to be emptied.
+enum Vacated {
+    /// Nothing.
+    Not,
+    /// Its pages were moved to another one.
+    Moved,
+    /// They were merged, or there were none.
+    Merged,
+}
+
 impl<U: Updates> Mapped<U> {
     /// Moves what keeps a block far behind in wear from being erased. One block a write: a write erases few.
     fn keep_level(&mut self, at: Time) -> Result<()> {
         let Some(block) = self.map.laggard() else { return Ok(()) };
-        let before = self.map.nand.set_cause(Cause::Wear);
-        let moved = self.move_laggard(at, block);
-        self.map.nand.set_cause(before);
-        if !moved? {
-            self.map.looked_at = self.map.most;
+        match self.done_for(Cause::Wear, |mapped| mapped.vacate(at, block))? {
+            Vacated::Not => self.map.looked_at = self.map.most,
+            Vacated::Moved => self.map.counts.wear_moves += 1,
+            Vacated::Merged => {}
         }
         Ok(())
     }
 
-    /// Moves what is valid in a block; whether that could be done.
-    fn move_laggard(&mut self, at: Time, block: u32) -> Result<bool> {
+    /// Moves what reads and time have brought into danger.
+    fn refresh(&mut self, at: Time) -> Result<()> {
+        while let Some(block) = self.map.nand.take_due().filter(|_| !self.map.read_only) {
+            let before = self.map.nand.erases(block);
+            self.done_for(Cause::Refresh, |mapped| mapped.vacate(at, block))?;
+            match self.map.nand.erases(block) > before {
+                true => self.map.counts.refreshed_blocks += 1,
+                false => self.map.nand.leave_due(block),
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what is done for `cause`.
+    fn done_for<T>(&mut self, cause: Cause, work: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.map.nand.set_cause(cause);
+        let done = work(self);
+        self.map.nand.set_cause(before);
+        done
+    }
+
+    /// Moves what is valid in a block.
+    fn vacate(&mut self, at: Time, block: u32) -> Result<Vacated> {
         match self.map.logical_of(block) {
             Some(logical) if self.map.valid[block as usize] == 0 => {
-                self.updates.emptied(&mut self.map, at, logical).map(|()| true)
+                self.updates.emptied(&mut self.map, at, logical).map(|()| Vacated::Merged)
             }
             // Warm as it may be, not to the most worn block, which would soon be erased again, and run away.
             Some(logical) => {
-                let target = self.map.take(logical);
-                self.map.move_data(at, logical, target)
+                let Some(target) = self.map.take(logical) else { return Ok(Vacated::Not) };
+                let moved = self.map.move_data(at, logical, Some(target))?;
+                Ok(if moved { Vacated::Moved } else { Vacated::Not })
             }
-            None => self.updates.vacate(&mut self.map, at, block),
+            None => {
+                let merged = self.updates.vacate(&mut self.map, at, block)?;
+                Ok(if merged { Vacated::Merged } else { Vacated::Not })
+            }
         }
     }
 
@@ -591,7 +625,10 @@ impl<U: Updates> Ftl for Mapped<U> {
     }
 
     fn read(&mut self, at: Time, page: Lpn) -> Result<Found> {
-        let place = self.map.place_of(self.check(page)?);
+        let page_number = self.check(page)?;
+        // First, since it may move the page.
+        self.refresh(at)?;
+        let place = self.map.place_of(page_number);
         self.map.counts.host_reads += 1;
         let Some(found) = place else { return Ok(Found { at, place }) };
         // Looked up only once there is one at all.
@@ -607,6 +644,7 @@ impl<U: Updates> Ftl for Mapped<U> {
 
     fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time> {
         let page = self.check(page)?;
+        self.refresh(at)?;
         while !self.map.read_only {
             let Some(place) = self.updates.place(&mut self.map, at, page)? else {
                 self.map.read_only = true;

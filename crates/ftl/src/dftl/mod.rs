@@ -246,8 +246,9 @@ impl Ftl for Dftl {
     fn read(&mut self, at: Time, page: Lpn) -> Result<Found> {
         let at = self.load(at, self.check(page)?)?;
         // First, since it may move the page.
+        self.pages.refresh(at)?;
         self.settle(at)?;
-        self.pages.read(at, page)
+        self.pages.read_where_it_is(at, page)
     }
 
     fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time> {

@@ -6,7 +6,7 @@
 
 use super::{Clean, PageMap, State, Stream};
 use crate::free::Levelling;
-use crate::{LOST, READS_MAX, copied, error_of};
+use crate::{LOST, copied, error_of};
 use bimetal_base::Result;
 use bimetal_base::time::Time;
 use bimetal_base::units::Lpn;
@@ -247,7 +247,7 @@ impl PageMap {
                     self.note_moved(owner);
                     return Ok(());
                 }
-                Err(Failure::Unreadable) if reads < READS_MAX => {
+                Err(Failure::Unreadable) if reads < self.array.nand().attempts() => {
                     reads += 1;
                     target = Some(to);
                 }

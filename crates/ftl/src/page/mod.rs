@@ -34,6 +34,7 @@ mod clean;
 mod fewest;
 mod level;
 mod recover;
+mod refresh;
 mod slc;
 mod superblock;
 
@@ -621,6 +622,21 @@ impl PageMap {
         (entry != UNMAPPED).then(|| self.place_in_array(entry))
     }
 
+    /// Reads a page of the host's, and moves nothing.
+    pub(super) fn read_where_it_is(&mut self, at: Time, page: Lpn) -> Result<Found> {
+        let entry = self.look_up(page)?;
+        self.counts.host_reads += 1;
+        if entry == UNMAPPED {
+            return Ok(Found { at, place: None });
+        }
+        let place = self.place_of(entry);
+        if self.is_lost(place) {
+            return Err(error_of(self.array.nand(), Failure::Unreadable, page));
+        }
+        let at = self.read_at(at, place, page)?;
+        Ok(Found { at, place: Some(self.array.place(place.0, place.1)) })
+    }
+
     /// Reads an own page that was written.
     pub(super) fn read_own(&mut self, at: Time, page: u32) -> Result<Time> {
         let place = self.place_of(self.map[page as usize]);
@@ -696,17 +712,10 @@ impl Ftl for PageMap {
     }
 
     fn read(&mut self, at: Time, page: Lpn) -> Result<Found> {
-        let entry = self.look_up(page)?;
-        self.counts.host_reads += 1;
-        if entry == UNMAPPED {
-            return Ok(Found { at, place: None });
-        }
-        let place = self.place_of(entry);
-        if self.is_lost(place) {
-            return Err(error_of(self.array.nand(), Failure::Unreadable, page));
-        }
-        let at = self.read_at(at, place, page)?;
-        Ok(Found { at, place: Some(self.array.place(place.0, place.1)) })
+        self.look_up(page)?;
+        // First, since it may move the page.
+        self.refresh(at)?;
+        self.read_where_it_is(at, page)
     }
 
     fn write(&mut self, at: Time, page: Lpn, data: &[u8]) -> Result<Time> {
@@ -718,6 +727,7 @@ impl Ftl for PageMap {
         if self.read_only {
             return Err(worn_out(self.array.nand()));
         }
+        self.refresh(at)?;
         let tag = Tag { owner: page.0 as u32, sequence: version(self.sequence + 1) };
         let stream = self.host_stream(handle);
         let done = self.append(at, stream, tag, data)?;

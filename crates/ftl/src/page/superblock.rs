@@ -182,6 +182,13 @@ impl Array {
         (lane * self.geometry.units + group) * blocks + index
     }
 
+    /// The superblock that a block is a member of.
+    pub fn superblock_of(&self, member: u32) -> u32 {
+        let blocks = self.geometry.blocks_per_unit;
+        let (unit, index) = (member / blocks, member % blocks);
+        unit % self.geometry.units * blocks + index
+    }
+
     fn members(&self, block: u32) -> impl Iterator<Item = u32> {
         (0..self.width).map(move |lane| self.member(block, lane))
     }

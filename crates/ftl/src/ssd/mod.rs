@@ -386,6 +386,7 @@ impl Model {
             return Err(Error::Gone { device: nand.profile().model.clone() });
         }
         self.go_on(at);
+        self.flash.see(at);
         if let Some(failed) = self.failed.take_if(|_| !matches!(request, Request::Read { .. })) {
             return Err(failed);
         }
@@ -778,6 +779,7 @@ impl Model {
             return Err(Error::Gone { device: nand.profile().model.clone() });
         }
         self.go_on(at);
+        self.flash.see(at);
         if let Served::UnderWay(number) = self.write_back(at)? {
             self.under_way.answer(number, Ok(Bytes::new()));
             self.wait(number).result?;

@@ -5,6 +5,7 @@ mod cells;
 mod counts;
 mod faults;
 mod greedy;
+mod stress;
 mod superblocks;
 
 use super::*;

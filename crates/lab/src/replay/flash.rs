@@ -39,6 +39,8 @@ pub struct ByCause {
     pub folding: Moved,
     /// Pages without contents, which word lines of what the host wrote were completed with.
     pub padding: Moved,
+    /// Moves of what reads and time had brought into danger.
+    pub refresh: Moved,
 }
 
 impl ByCause {
@@ -52,6 +54,7 @@ impl ByCause {
             wear_levelling: of(work.wear_levelling),
             folding: of(work.folding),
             padding: of(work.padding),
+            refresh: of(work.refresh),
         }
     }
 }
@@ -73,6 +76,8 @@ pub struct FlashReport {
     pub corrected_bits: u64,
     /// Reads with more wrong bits than can be corrected.
     pub unreadable: u64,
+    /// Reads of a page again, right after such a one.
+    pub read_retries: u64,
     /// What the translation layer counted, pages.
     pub ftl: ftl::FtlCounts,
     /// How operations were ordered in time.
@@ -93,6 +98,7 @@ impl FlashReport {
             failures: nand.failures,
             corrected_bits: nand.corrected_bits,
             unreadable: nand.unreadable,
+            read_retries: nand.retries,
             ftl: after.ftl.since(&before.ftl),
             schedule: after.schedule.since(&before.schedule),
             preconditioning: ByCause::of(&before.work, page_bytes),

@@ -7,7 +7,8 @@
 //!   register keeps the unit busy all along. An operation begins when it arrives and its unit is free.
 //! - **Wear.** An erase counts. At the end of its endurance a block fails to erase and is bad. Programs
 //!   and erases may fail before, at a given rate. Bits read wrong, more as the block wears; up to so many
-//!   a code word are corrected, beyond that the page is unreadable (this time).
+//!   a code word are corrected, beyond that the page is unreadable (this time). Where the part says so reads of a block and
+//!   time add to them, and another read of the page is a step of read retry.
 //! - **Power.** A cut during a program leaves a torn page, during an erase a torn block: both are
 //!   unreadable until the block is erased.
 //!
@@ -24,6 +25,7 @@ mod ops;
 mod payload;
 mod profile;
 mod schedule;
+mod stress;
 mod work;
 
 pub use lanes::Lane;
@@ -46,6 +48,7 @@ use payload::{ImagePayload, Place};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
+use stress::Stress;
 
 /// What the spare area of a programmed page says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +104,8 @@ pub struct NandCounts {
     pub corrected_bits: u64,
     /// Reads with more wrong bits than can be corrected.
     pub unreadable: u64,
+    /// Reads of a page again, right after such a one.
+    pub retries: u64,
 }
 
 impl NandCounts {
@@ -115,6 +120,7 @@ impl NandCounts {
             failures: self.failures - before.failures,
             corrected_bits: self.corrected_bits - before.corrected_bits,
             unreadable: self.unreadable - before.unreadable,
+            retries: self.retries - before.retries,
         }
     }
 }
@@ -171,6 +177,11 @@ pub struct Nand {
     cause: Cause,
     random: Random,
     has_bit_errors: bool,
+    /// What reads and time do to blocks.
+    stress: Stress,
+    /// The page read last, if that had more wrong bits than can be corrected, and how many reads of it did one after the
+    /// other.
+    unread: Option<((u32, u32), u32)>,
     /// Programs and erases until the power goes; 0: it is off.
     until_cut: u64,
     /// Programs and erases before those that are planned to fail, and how many those are.
@@ -201,7 +212,11 @@ impl Nand {
             work: Causes::default(),
             cause: Cause::Host,
             random: Random::new(seed, "nand"),
-            has_bit_errors: profile.bit_errors_worn > 0.0,
+            has_bit_errors: profile.bit_errors_worn > 0.0
+                || profile.read_disturb_errors > 0.0
+                || profile.retention_errors_per_day > 0.0,
+            stress: Stress::of(&profile, geometry.blocks()),
+            unread: None,
             until_cut: u64::MAX,
             planned: (0, 0),
             can_fail: profile.grown_bad_per_million > 0.0,
@@ -248,6 +263,8 @@ impl Nand {
         let geometry = image.geometry();
         let mut nand = Nand::new(profile, 0, false, Payload::Image(ImagePayload(Box::new(image))));
         nand.clock = Clock::Lanes(Lanes::new(geometry.units, geometry.channels));
+        // The file does not say how often blocks were read, nor when they were programmed: that counts from now on.
+        nand.stress = Stress::of(&nand.profile, geometry.blocks());
         (nand.geometry, nand.owners, nand.sequences) = (geometry, owners, sequences);
         nand.blocks = blocks
             .iter()
@@ -419,8 +436,10 @@ impl Nand {
     }
 
     fn time(&mut self, at: Time, kind: OpKind, place: (u32, u32), from: (u32, u32)) -> Time {
-        if matches!(self.clock, Clock::Off) {
-            return at;
+        match self.clock {
+            Clock::Off => return at,
+            Clock::Lanes(_) => self.stress.see(at),
+            Clock::Recorded(_) => {}
         }
         let is_slc = |block: u32| self.blocks[block as usize].slc;
         let (slc, from_slc) = (is_slc(place.0), kind == OpKind::Copy && is_slc(from.0));
@@ -534,6 +553,8 @@ impl Nand {
         let sure = self.sure(state.erases + 1);
         self.blocks[block as usize] =
             Block { erases: state.erases + 1, next_page: 0, slc: false, sure, ..state };
+        self.stress.erased(block);
+        self.unread = self.unread.filter(|((unread, _), _)| *unread != block);
         let first = self.index(block, 0);
         let pages = first..first + self.geometry.pages_per_block as usize;
         self.owners[pages].fill(if torn { TORN } else { ERASED });
@@ -623,6 +644,7 @@ impl Nand {
             !state.slc || self.profile.slc_pages().is_some_and(|pages| page < pages),
             "block {block} has no page {page} with one bit a cell"
         );
+        self.stress.programmed(block, state.next_page == 0);
         state.next_page = state.next_page.max(page as u16 + 1);
         if torn {
             self.owners[index] = TORN;
@@ -677,16 +699,26 @@ impl Nand {
         if !self.has_bit_errors {
             return Ok(());
         }
+        let before = self.unread.filter(|(unread, _)| *unread == (block, page)).map_or(0, |(_, times)| times);
+        self.counts.retries += u64::from(before > 0);
         let drawn = self.random.next();
-        if drawn < self.blocks[block as usize].sure {
-            return Ok(());
-        }
-        self.correct(block, drawn)
+        let read = match self.stress.is_kept() || before > 0 {
+            false if drawn < self.blocks[block as usize].sure => Ok(()),
+            false => self.correct(self.wrong_bits(self.blocks[block as usize].erases), drawn),
+            true => {
+                let step = before.checked_sub(1).and_then(|step| self.profile.read_retry.get(step as usize));
+                let left = step.copied().unwrap_or(1.0);
+                let added = self.stress.read(block) * f64::from(self.geometry.page_bytes) * 8.0;
+                let mean = (self.wrong_bits(self.blocks[block as usize].erases) + added) * left;
+                if drawn < sure(mean) { Ok(()) } else { self.correct(mean, drawn) }
+            }
+        };
+        self.unread = read.is_err().then_some(((block, page), before + 1));
+        read
     }
 
-    /// A read with at least one wrong bit: how many (Poisson, from the number drawn), and in which words.
-    fn correct(&mut self, block: u32, drawn: u64) -> Result<(), Failure> {
-        let mean = self.wrong_bits(self.blocks[block as usize].erases);
+    /// A read with at least one wrong bit of `mean`: how many (Poisson, from the number drawn), and in which words.
+    fn correct(&mut self, mean: f64, drawn: u64) -> Result<(), Failure> {
         let uniform = drawn as f64 / u64::MAX as f64;
         let mut chance = (-mean).exp();
         let (mut below, mut bits) = (chance, 0u32);
@@ -723,7 +755,7 @@ impl Nand {
         if !self.has_bit_errors {
             return u64::MAX;
         }
-        ((-self.wrong_bits(erases)).exp() * u64::MAX as f64) as u64
+        sure(self.wrong_bits(erases))
     }
 
     fn index(&self, block: u32, page: u32) -> usize {
@@ -735,6 +767,11 @@ impl Nand {
         let Geometry { pages_per_block, page_bytes, .. } = self.geometry;
         Place { block, page, pages_per_block, page_bytes }
     }
+}
+
+/// The number below which a random one means no wrong bit, of so many on average.
+fn sure(mean: f64) -> u64 {
+    ((-mean).exp() * u64::MAX as f64) as u64
 }
 
 fn kept(error: Error) -> Failure {
@@ -749,6 +786,8 @@ impl NandProfile {
             grown_bad_per_million: 0.0,
             bit_errors_new: 0.0,
             bit_errors_worn: 0.0,
+            read_disturb_errors: 0.0,
+            retention_errors_per_day: 0.0,
             ..self
         }
     }

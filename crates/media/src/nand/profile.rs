@@ -108,6 +108,22 @@ pub struct NandProfile {
     /// What it takes to suspend an erase, and to resume it. Left out: the part cannot.
     #[serde(default)]
     pub erase_suspend_us: Option<f64>,
+    /// What each read of a page adds to the probability that a bit of its block reads wrong, until the block is erased. Left out:
+    /// reads disturb nothing.
+    #[serde(default)]
+    pub read_disturb_errors: f64,
+    /// What each day since a block was first programmed adds to the probability that a bit of it reads wrong. Left out: nothing
+    /// is lost by waiting.
+    #[serde(default)]
+    pub retention_errors_per_day: f64,
+    /// Read retry: a page with more wrong bits than can be corrected is read again with other thresholds, once for each number:
+    /// so much of the probability of wrong bits is left then (1: all of it). Left out: it is read twice more as before.
+    #[serde(default)]
+    pub read_retry: Vec<f64>,
+    /// A controller moves what is in a block when reads and time have added so many wrong bits to it on average, in percent of
+    /// `ecc_bits`. Left out: it never does.
+    #[serde(default)]
+    pub refresh_percent: Option<f64>,
     /// In which order a controller has the part do what it decided on.
     #[serde(default)]
     pub ordering: Ordering,
@@ -356,6 +372,9 @@ impl NandProfile {
             (self.grown_bad_per_million, 0.0, 1e6, "grown_bad_per_million"),
             (self.bit_errors_new, 0.0, 0.1, "bit_errors_new"),
             (self.bit_errors_worn, self.bit_errors_new, 0.1, "bit_errors_worn"),
+            (self.read_disturb_errors, 0.0, 0.1, "read_disturb_errors"),
+            (self.retention_errors_per_day, 0.0, 0.1, "retention_errors_per_day"),
+            (self.refresh_percent.unwrap_or(1.0), 0.1, 100.0, "refresh_percent"),
             (self.slc_read_us.unwrap_or(0.0), 0.0, 1e7, "slc_read_us"),
             (self.slc_program_us.unwrap_or(0.0), 0.0, 1e7, "slc_program_us"),
             (self.program_suspend_us.unwrap_or(0.0), 0.0, 1e6, "program_suspend_us"),
@@ -370,6 +389,9 @@ impl NandProfile {
             let holds = values.len() <= 8 && values.iter().all(|value| (0.0..=1e7).contains(value));
             InvalidField::unless(holds, field, "must be at most 8 numbers from 0 to 10000000")?;
         }
+        let holds =
+            self.read_retry.len() <= 64 && self.read_retry.iter().all(|left| (0.0..=1.0).contains(left));
+        InvalidField::unless(holds, "read_retry", "must be at most 64 numbers from 0 to 1")?;
         Ok(())
     }
 }

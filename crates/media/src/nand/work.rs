@@ -18,6 +18,8 @@ pub enum Cause {
     Folding,
     /// Pages without contents, so that what the host wrote can be programmed.
     Padding,
+    /// What reads and time have brought into danger, to where it is safe again.
+    Refresh,
 }
 
 /// Operations on pages and blocks.
@@ -69,19 +71,21 @@ pub struct Causes {
     pub folding: Work,
     /// Pages without contents.
     pub padding: Work,
+    /// Moves of what reads and time have brought into danger.
+    pub refresh: Work,
 }
 
 impl Causes {
     /// What was done in all.
     pub fn total(&self) -> Work {
-        let all = [self.cleaning, self.map, self.wear_levelling, self.folding, self.padding];
+        let all = [self.cleaning, self.map, self.wear_levelling, self.folding, self.padding, self.refresh];
         all.into_iter().fold(self.host, Work::and)
     }
 
     /// Pages copied in all.
     pub(super) fn copies(&self) -> u64 {
-        let Causes { host, cleaning, map, wear_levelling, folding, padding } = self;
-        [host, cleaning, map, wear_levelling, folding, padding].iter().map(|work| work.copies).sum()
+        let Causes { host, cleaning, map, wear_levelling, folding, padding, refresh } = self;
+        [host, cleaning, map, wear_levelling, folding, padding, refresh].iter().map(|work| work.copies).sum()
     }
 
     /// What was done since `before`.
@@ -93,6 +97,7 @@ impl Causes {
             wear_levelling: self.wear_levelling.since(&before.wear_levelling),
             folding: self.folding.since(&before.folding),
             padding: self.padding.since(&before.padding),
+            refresh: self.refresh.since(&before.refresh),
         }
     }
 
@@ -104,6 +109,7 @@ impl Causes {
             Cause::Wear => &mut self.wear_levelling,
             Cause::Folding => &mut self.folding,
             Cause::Padding => &mut self.padding,
+            Cause::Refresh => &mut self.refresh,
         }
     }
 }
