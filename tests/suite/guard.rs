@@ -490,3 +490,21 @@ fn a_volume_belongs_to_who_made_it() {
         assert_eq!((root.uid(), root.gid()), (NOBODY, NOBODY), "{kind}");
     }
 }
+
+/// No driver is there for it: what is refused is refused by its kind, before it is opened.
+#[test]
+fn no_output_goes_to_a_character_device_that_keeps_it() {
+    need_fuse!();
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    let home = tempfile::tempdir().unwrap();
+    let (part, place) = (home.path().join("mtd0"), home.path().join("mnt"));
+    fs::create_dir(&place).unwrap();
+    if mknodat(CWD, &part, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(90, 0)).is_err() {
+        return skip("no device can be made");
+    }
+    let mount =
+        |log: &Path| bimetal().args(["mount", "-t", "memfs", "--log"]).arg(log).arg(&place).output().unwrap();
+    refused(&mount(&part), &["mtd0 is a device", "name a file"]);
+    assert!(mount(Path::new("/dev/null")).status.success());
+    assert!(once_free(bimetal().arg("umount").arg(&place)).status.success());
+}
