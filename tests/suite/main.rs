@@ -33,6 +33,7 @@ mod nfhybrid_real;
 mod osd;
 mod programs;
 mod refused;
+mod rescued;
 mod seen;
 mod sentences;
 mod ssd;
