@@ -4,6 +4,8 @@ mod cache;
 mod cli;
 mod cmfs;
 mod copied;
+mod copied_names;
+mod copied_whole;
 mod crash;
 mod crashed;
 mod damaged;

@@ -39,9 +39,7 @@ pub(super) fn cat(volume: &VolumeArgs, paths: &[OsString]) -> Result<ExitCode> {
     let mut out = io::stdout().lock();
     let shown =
         paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path.display(), why)));
-    let shut = fs.shutdown();
-    shown?;
-    shut?;
+    super::all([shown, fs.shutdown()])?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -50,7 +48,19 @@ fn show(fs: &dyn FileSystem, path: &OsStr, out: &mut dyn Write) -> Result<()> {
     match attr.kind {
         Kind::File => {}
         Kind::Dir => return Err(Error::IsDir),
-        _ => return Err(Error::BadArgument),
+        Kind::Symlink => {
+            let to = fs.readlink(attr.ino)?;
+            let to = String::from_utf8_lossy(&to);
+            return Err(Error::invalid(format!("is a link to {to}; name what it leads to")));
+        }
+        kind => {
+            let what = match kind {
+                Kind::Fifo => "a FIFO",
+                Kind::Socket => "a socket",
+                _ => "a device",
+            };
+            return Err(Error::invalid(format!("is {what}, which has no contents; bimetal get copies it")));
+        }
     }
     let mut offset = 0;
     loop {

@@ -41,7 +41,8 @@ use crate::front::{messages, replay, reproduce};
 use clap::builder::Resettable;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use helper::Called;
-use std::ffi::OsString;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -122,30 +123,27 @@ pub fn main() -> ExitCode {
 
 /// The command as it takes this line: who says to go on without the SSD means it, also where the environment names one.
 fn command_for(args: &[OsString]) -> clap::Command {
-    let command = Cli::command();
-    if !says_without_ssd(args) {
-        return command;
-    }
-    command.mut_subcommands(|verb| {
+    let command = without_ssd_of_environment();
+    if says_without_ssd(args) { command } else { Cli::command() }
+}
+
+fn without_ssd_of_environment() -> clap::Command {
+    Cli::command().mut_subcommands(|verb| {
         let can_say_it = verb.get_arguments().any(|one| one.get_id() == "without_ssd");
         if can_say_it { verb.mut_arg("ssd", |ssd| ssd.env(Resettable::Reset)) } else { verb }
     })
 }
 
-/// Whether `--without-ssd` or `-o without-ssd` is on a command line.
+/// Whether `--without-ssd` or `-o without-ssd` is on a command line, as the command itself reads it.
 fn says_without_ssd(args: &[OsString]) -> bool {
-    let words = args.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--");
-    let mut takes_options = false;
-    words.into_iter().any(|word| {
-        let options = match (takes_options, word.strip_prefix("--options=").or(word.strip_prefix("-o"))) {
-            (true, _) => Some(&*word),
-            (false, attached) => attached,
-        };
-        let is_said = word == "--without-ssd"
-            || options.is_some_and(|options| options.split(',').any(|option| option == "without-ssd"));
-        takes_options = !takes_options && matches!(&*word, "-o" | "--options");
-        is_said
-    })
+    // Of a line that makes no sense, the rest.
+    let Ok(read) = without_ssd_of_environment().ignore_errors(true).try_get_matches_from(args) else {
+        return false;
+    };
+    let Some((_, verb)) = read.subcommand() else { return false };
+    let is_said = |flag: Option<&bool>| flag.is_some_and(|said| *said);
+    let mut options = verb.try_get_many::<String>("options").ok().flatten().into_iter().flatten();
+    is_said(verb.try_get_one("without_ssd").ok().flatten()) || options.any(|option| option == "without-ssd")
 }
 
 /// The exit code of what was done; why it failed is told.
@@ -187,18 +185,45 @@ fn run(verb: Verb) -> Result<ExitCode> {
     }
 }
 
-/// How copying ended: the first error, told; a signal has the exit code that a shell gives it.
+/// How copying ended; a signal that kept something from being copied has the exit code that a shell gives it.
 fn copied(ending: &Ending, done: [Result<()>; 3]) -> Result<ExitCode> {
-    let done = done.into_iter().collect::<Result<()>>();
-    match (done, ending.asked()) {
-        (Ok(()), None) => Ok(ExitCode::SUCCESS),
-        (Ok(()), Some(signal)) => Ok(ExitCode::from(signals::exit_code(signal))),
+    match (all(done), ending.asked()) {
+        (Ok(()), _) => Ok(ExitCode::SUCCESS),
         (Err(why), None) => Err(why),
         (Err(why), Some(signal)) => {
             complain(&why);
             Ok(ExitCode::from(signals::exit_code(signal)))
         }
     }
+}
+
+/// The last of the errors; those before it are told.
+fn all<const N: usize>(done: [Result<()>; N]) -> Result<()> {
+    let mut errors = done.into_iter().filter_map(Result::err).peekable();
+    while let Some(why) = errors.next() {
+        if errors.peek().is_none() {
+            return Err(why);
+        }
+        complain(&why);
+    }
+    Ok(())
+}
+
+/// An error if two sources would get one name in the target: the second would replace the first.
+fn distinct(named: Vec<(Vec<u8>, &OsStr)>) -> Result<()> {
+    let mut first: HashMap<Vec<u8>, &OsStr> = HashMap::new();
+    for (name, source) in named {
+        if let Some(other) = first.get(&name) {
+            return Err(crate::Error::invalid(format!(
+                "{} and {} have the same name, {}, and one would replace the other; copy them to different directories",
+                other.display(),
+                source.display(),
+                String::from_utf8_lossy(if name.is_empty() { b"/" } else { &name })
+            )));
+        }
+        first.insert(name, source);
+    }
+    Ok(())
 }
 
 /// Tells what went wrong.
@@ -225,12 +250,20 @@ mod tests {
 
     #[test]
     fn a_word_on_the_command_line_wins_over_the_ssd_of_the_environment() {
-        let says = |line: &str| says_without_ssd(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let says = |line: &str| {
+            let words = ["bimetal"].into_iter().chain(line.split(' '));
+            says_without_ssd(&words.map(OsString::from).collect::<Vec<_>>())
+        };
         for line in [
             "fsck --without-ssd",
             "mount -o ro,without-ssd m",
             "mount -owithout-ssd m",
             "mount --options=without-ssd m",
+            "mount --options ro,without-ssd m",
+            "mount -o=without-ssd m",
+            "mount -fo ro,without-ssd m",
+            "mount -foro,without-ssd m",
+            "crash -o without-ssd -- x",
         ] {
             assert!(says(line), "{line}");
         }

@@ -52,7 +52,16 @@ impl Record {
             true => Some(signals::hold()?),
             false => None,
         };
-        set(&self.mountpoint, output.as_os_str().as_bytes())?;
+        let was_there = output.symlink_metadata().is_ok();
+        // Who may not write there, or would write over a volume, hears it in words; the server empties it when all is well.
+        guard::log(&output)?;
+        if let Err(why) = set(&self.mountpoint, output.as_os_str().as_bytes()) {
+            if !was_there {
+                // The refusal says more.
+                let _ = std::fs::remove_file(&output);
+            }
+            return Err(why);
+        }
         let code = match (heard, self.command.split_first()) {
             (_, Some((program, rest))) => run_command(program, rest),
             (Some(heard), None) => wait(heard, self.time).map(|()| ExitCode::SUCCESS),
@@ -90,8 +99,7 @@ fn check_output(mountpoint: &Path, output: &Path) -> Result<()> {
             ));
         }
     }
-    // Who may not write there hears it in words, too.
-    guard::output(output).map(drop)
+    Ok(())
 }
 
 fn wait(held: signals::Held, time: Option<Duration>) -> Result<()> {
