@@ -13,9 +13,19 @@ const ASK_TO_END: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 /// Signals that are held back for [`watch`](Self::watch).
 pub(super) struct Held(libc::sigset_t);
 
-/// Holds the signals back in this thread and all it starts from now on, so that only [`Held::watch`] sees them.
+/// Holds the signals back in this thread and all it starts from now on, so that only [`Held::watch`] sees them. What whoever
+/// started this process has it ignore (nohup, a script's `&`) is ignored: held back it would be kept for the watch.
 pub(super) fn hold() -> Result<Held> {
-    block(&ASK_TO_END).map(Held)
+    let heeded: Vec<i32> = ASK_TO_END.into_iter().filter(|signal| !is_ignored(*signal)).collect();
+    block(&heeded).map(Held)
+}
+
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a sigaction is plain data; a null pointer says that nothing is to be changed.
+    unsafe {
+        let mut now: libc::sigaction = mem::zeroed();
+        libc::sigaction(signal, ptr::null(), &mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 /// Blocks signals in this thread and all it starts from now on.
@@ -87,6 +97,15 @@ impl Ending {
         let heard = ending.clone();
         hold()?.watch(move |signal| heard.hear(signal))?;
         Ok(ending)
+    }
+
+    /// One that was asked by this signal while it copied.
+    #[cfg(test)]
+    pub fn asked_by(signal: &'static str) -> Ending {
+        let woken = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let ending = Ending { stage: Arc::new(Mutex::new(Stage::Works)), woken: Arc::new(woken) };
+        ending.hear(signal);
+        ending
     }
 
     /// From here on something may be half done.

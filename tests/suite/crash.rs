@@ -1,6 +1,7 @@
 //! The crash explorer finds what is planted, finds nothing where nothing is, and finds it again by name.
 
-use crate::mounts::{bimetal, no_fuse, skip};
+use crate::guard::{Volume, err, out, refused};
+use crate::mounts::{bimetal, need_fuse, no_fuse, once_free, skip};
 use bimetal::front::crash::again;
 use bimetal::front::crash::explore::{Explorer, Plan, Tally};
 use bimetal::front::crash::run::{Recording, Run};
@@ -11,7 +12,12 @@ use bimetal::fs::{Caller, FileSystem, NewNode};
 use bimetal::media::BlockDevice;
 use bimetal::media::faulty::{Effect, Faulty, Kind, When};
 use bimetal::media::ram::Ram;
-use std::process::Command;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 const DISK_MIB: u64 = 24;
@@ -211,4 +217,139 @@ fn a_tree_with_a_terabyte_of_hole_is_seen_without_its_zeros() {
     fs.write(ino, at, b"BACK", false).unwrap().get().unwrap();
     let (after, _) = start_of(&fs).unwrap();
     assert_ne!(before.fingerprint().whole, after.fingerprint().whole);
+}
+
+/// `bimetal crash` with few states, in a directory, with options and a shell's command.
+fn crash(home: &Path, options: &[&str], command: &str) -> Output {
+    let mut crash = bimetal();
+    crash.current_dir(home).args(["crash", "--states", "2"]).args(options).args(["--", "sh", "-c", command]);
+    crash.stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_run_that_cannot_be_written_leaves_the_older_one_and_is_refused_before_its_command_where_that_can_be_known()
+ {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    // Nothing is there to write to: the command is not run.
+    refused(&crash(home.path(), &["--save", "none/x.crash"], "touch ran"), &["none/x.crash"]);
+    symlink("elsewhere", at("link.crash")).unwrap();
+    let through = crash(home.path(), &["--save", "link.crash"], "touch ran");
+    refused(&through, &["link.crash is a link that leads nowhere"]);
+    refused(&crash(home.path(), &["--save", "/dev/null"], "touch ran"), &["/dev/null is no file"]);
+    assert!(!at("ran").exists() && fs::symlink_metadata(at("elsewhere")).is_err());
+    // A link to a run stays one, and the run is replaced.
+    let save = |name: &str| crash(home.path(), &["--save", name], "touch $MNT/f");
+    assert!(save("run.crash").status.success());
+    symlink("run.crash", at("to-run.crash")).unwrap();
+    fs::write(at("run.crash"), b"BIMETCRS of before").unwrap();
+    let done = save("to-run.crash");
+    assert!(done.status.success(), "{}", err(&done));
+    assert!(fs::symlink_metadata(at("to-run.crash")).unwrap().is_symlink());
+    assert!(fs::metadata(at("run.crash")).unwrap().len() > 1000);
+    // A full file system.
+    fs::create_dir(at("small")).unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(at("small")).output();
+    if !mounted.is_ok_and(|done| done.status.success()) {
+        return skip("no tmpfs can be mounted");
+    }
+    fs::write(at("small/old.crash"), b"BIMETCRS of before").unwrap();
+    let mut filler = fs::File::create(at("small/filler")).unwrap();
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    drop(filler);
+    let full = save("small/old.crash");
+    let left = fs::read(at("small/old.crash")).unwrap();
+    let names = fs::read_dir(at("small")).unwrap().count();
+    assert!(once_free(Command::new("umount").arg(at("small"))).status.success());
+    refused(&full, &["small/old.crash"]);
+    assert!(left == b"BIMETCRS of before" && names == 2, "{left:?}, {names} files");
+}
+
+#[test]
+fn a_signal_ends_the_command_and_all_it_started_and_is_what_crash_ends_with() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let script = "sleep 300 & echo $! > pid; echo $MNT > place; mv place mounted; wait; sleep 300";
+    let mut crash = bimetal();
+    crash.current_dir(home.path()).args(["crash", "--", "sh", "-c", script]).stdin(Stdio::null());
+    let mut crash = crash.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while !home.path().join("mounted").exists() {
+        assert!(crash.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    kill_process(Pid::from_raw(crash.id() as i32).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(crash.wait().unwrap().code(), Some(143));
+    let pid = fs::read_to_string(home.path().join("pid")).unwrap();
+    let runs =
+        fs::read_to_string(format!("/proc/{}/stat", pid.trim())).is_ok_and(|told| !told.contains(") Z "));
+    if runs {
+        let _ = kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::KILL);
+    }
+    assert!(!runs, "what the command started runs on");
+    let place = fs::read_to_string(home.path().join("mounted")).unwrap();
+    assert!(!Path::new(place.trim()).exists(), "{place}");
+}
+
+#[test]
+fn a_directory_that_is_in_itself_is_an_error_and_no_endless_walk() {
+    need_fuse!();
+    let volume = Volume::new();
+    let mounted = volume.mount(&[]);
+    fs::create_dir_all(mounted.path().join("t/d/e")).unwrap();
+    assert!(mounted.unmount().status.success());
+    drop(mounted);
+    let (ssd, disk) = (volume.at("ssd"), volume.at("disk"));
+    let linked = Command::new("/usr/sbin/debugfs").args(["-w", "-R", "ln t/d t/d/e/a"]).arg(&disk).output();
+    if !linked.is_ok_and(|done| done.status.success()) {
+        return skip("debugfs is not installed");
+    }
+    let mut crash = Command::new("timeout");
+    crash
+        .args(["-s", "KILL", "60", "sh", "-c", "ulimit -v 8000000; exec \"$@\"", "sh"])
+        .arg(bimetal().get_program());
+    crash.args(["crash", "--states", "1", "--ssd"]).arg(ssd).arg("--disk").arg(disk).args(["--", "true"]);
+    let ended = crash.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}{}", out(&ended), err(&ended));
+    refused(&ended, &["/t/d/e/a", "is in itself", "bimetal fsck"]);
+}
+
+#[test]
+fn a_recording_that_says_what_no_file_system_does_is_refused_or_looked_at_and_never_a_panic() {
+    use bimetal::front::crash::calls::{After, Call, CallRequest};
+    let Some((_, mut run)) = recorded(None) else { return skip("mke2fs is not installed") };
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("run.crash");
+    let root = run.start.objects[&Vec::new()].ino;
+    let shape = run.start.objects[&Vec::new()].shape.clone();
+    let call = |ask| Call { ask, begun: 0, done: Some(0), after: Vec::new() };
+    let mut told = |calls: Vec<Call>| {
+        let before = std::mem::replace(&mut run.calls, calls);
+        save::save(&run, &path).unwrap();
+        run.calls = before;
+        let look = bimetal().args(["crash", "--state", "1-all-0", "--replay"]).arg(&path).output().unwrap();
+        assert!(matches!(look.status.code(), Some(0 | 1)), "{:?}: {}", look.status, err(&look));
+        assert!(!err(&look).contains("panicked"), "{}", err(&look));
+        err(&look)
+    };
+    let far = CallRequest::Write { ino: root, offset: u64::MAX, data: vec![1; 4096].into() };
+    assert!(told(vec![call(far)]).contains("4096 bytes at 18446744073709551615"));
+    let make = |parent, name: &[u8], ino| {
+        let after = vec![After { ino, shape: shape.clone(), size: 0 }];
+        Call { after, ..call(CallRequest::Create { parent, name: name.to_vec(), ino }) }
+    };
+    let [d, e] = [5_000_001, 5_000_002].map(bimetal::units::Ino);
+    let moved = CallRequest::Rename {
+        from: (root, b"d".to_vec()),
+        to: (e, b"x".to_vec()),
+        exchange: false,
+        whiteout: None,
+    };
+    told(vec![make(root, b"d", d), make(d, b"e", e), call(moved)]);
+    let link = |ino, parent| call(CallRequest::Link { ino, parent, name: b"again".to_vec() });
+    told(vec![make(root, b"d", d), make(d, b"e", e), link(d, e), link(root, e), link(e, root)]);
+    let deep = (1..20_000)
+        .map(|at| make(bimetal::units::Ino(6_000_000 + at), b"d", bimetal::units::Ino(6_000_001 + at)));
+    told([make(root, b"d", bimetal::units::Ino(6_000_001))].into_iter().chain(deep.take(3000)).collect());
 }

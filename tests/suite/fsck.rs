@@ -299,3 +299,31 @@ fn a_check_without_the_ssd_half_says_what_works_and_what_is_in_the_environment_i
     assert!(crate::mounts::once_free(bimetal().arg("umount").arg(&place)).status.success());
     assert!(volume.bytes() == before);
 }
+
+/// Damages the checksum of the first group's descriptor, which stands in the way of the log, and of nothing else.
+fn damage_first_group(disk: &Path) {
+    let file = File::options().read(true).write(true).open(disk).unwrap();
+    let mut word = [0; 4];
+    file.read_exact_at(&mut word, 1024 + 24).unwrap();
+    let at = if word == [0; 4] { 2048 } else { 1024_u64 << u32::from_le_bytes(word) };
+    let mut byte = [0; 1];
+    file.read_exact_at(&mut byte, at + 0x1e).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x55], at + 0x1e).unwrap();
+}
+
+#[test]
+fn a_check_of_a_damaged_disk_half_alone_promises_no_log_and_does_not_deny_what_it_repaired() {
+    need_fuse!();
+    let volume = crate::crashed::crashed();
+    let disk = volume.at("disk");
+    damage_first_group(&disk);
+    let before = volume.bytes();
+    let looked = run(&["fsck", "-n"], &[("--disk", &disk)], &[]);
+    ended(&looked, 4, &["With --yes e2fsck repairs it."]);
+    assert!(!out(&looked).contains("log is applied"), "{}", out(&looked));
+    assert!(volume.bytes() == before);
+    ended(&volume.run(&["fsck", "-n"]), 4, &["then the SSD's log is applied to it"]);
+    let repaired = run(&["fsck", "--yes"], &[("--disk", &disk)], &[]);
+    ended(&repaired, 4, &["e2fsck repaired the disk half", "No more was changed."]);
+    assert!(!out(&repaired).contains("Nothing was changed"), "{}", out(&repaired));
+}

@@ -254,7 +254,9 @@ fn a_loop_device_over_a_loop_device_is_followed_down() {
     let ssd = volume.at("ssd");
     let Some(lower) = Loop::over(&volume.at("disk"), &[]) else { return skip("no loop devices") };
     let Some(upper) = Loop::over(lower.path(), &[]) else { return skip("no loop devices") };
-    let Some(kernel) = Kernel::mount(upper.path(), volume.at("kernel"), "rw") else { return skip("no mount") };
+    let Some(kernel) = Kernel::mount(upper.path(), volume.at("kernel"), "rw") else {
+        return skip("no mount");
+    };
     let check = |disk: &Path| run(&["fsck"], &[("--ssd", &ssd), ("--disk", disk)], &[]);
     for disk in [lower.path(), upper.path(), &volume.at("disk")] {
         refused(&check(disk), &["mounted on", "kernel"]);
@@ -573,4 +575,22 @@ fn a_volume_belongs_to_who_made_it() {
         assert!(once_free(bimetal().arg("umount").arg(&place)).status.success());
         assert_eq!((root.uid(), root.gid()), (NOBODY, NOBODY), "{kind}");
     }
+}
+
+/// No driver is there for it: what is refused is refused by its kind, before it is opened.
+#[test]
+fn no_output_goes_to_a_character_device_that_keeps_it() {
+    need_fuse!();
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    let home = tempfile::tempdir().unwrap();
+    let (part, place) = (home.path().join("mtd0"), home.path().join("mnt"));
+    fs::create_dir(&place).unwrap();
+    if mknodat(CWD, &part, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, makedev(90, 0)).is_err() {
+        return skip("no device can be made");
+    }
+    let mount =
+        |log: &Path| bimetal().args(["mount", "-t", "memfs", "--log"]).arg(log).arg(&place).output().unwrap();
+    refused(&mount(&part), &["mtd0 is a device", "name a file"]);
+    assert!(mount(Path::new("/dev/null")).status.success());
+    assert!(once_free(bimetal().arg("umount").arg(&place)).status.success());
 }

@@ -3,6 +3,7 @@
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::at;
 use crate::fs::{FileSystem, Kind, resolve_bytes};
+use crate::units::Ino;
 use crate::{Error, Result};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
@@ -39,9 +40,7 @@ pub(super) fn cat(volume: &VolumeArgs, paths: &[OsString]) -> Result<ExitCode> {
     let mut out = io::stdout().lock();
     let shown =
         paths.iter().try_for_each(|path| show(&*fs, path, &mut out).map_err(|why| at(path.display(), why)));
-    let shut = fs.shutdown();
-    shown?;
-    shut?;
+    super::all([shown, fs.shutdown()])?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -50,20 +49,38 @@ fn show(fs: &dyn FileSystem, path: &OsStr, out: &mut dyn Write) -> Result<()> {
     match attr.kind {
         Kind::File => {}
         Kind::Dir => return Err(Error::IsDir),
-        _ => return Err(Error::BadArgument),
+        Kind::Symlink => {
+            let to = fs.readlink(attr.ino)?;
+            let to = String::from_utf8_lossy(&to);
+            return Err(Error::invalid(format!("is a link to {to}; name what it leads to")));
+        }
+        kind => {
+            let what = match kind {
+                Kind::Fifo => "a FIFO",
+                Kind::Socket => "a socket",
+                _ => "a device",
+            };
+            return Err(Error::invalid(format!("is {what}, which has no contents; bimetal get copies it")));
+        }
     }
+    // What is held back is written before it is said that all was.
+    match copy(fs, attr.ino, out).and_then(|()| out.flush().map_err(|why| Error::io("standard output", why)))
+    {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+fn copy(fs: &dyn FileSystem, ino: Ino, out: &mut dyn Write) -> Result<()> {
     let mut offset = 0;
     loop {
-        let parts = fs.read(attr.ino, offset, PIECE)?.get()?;
+        let parts = fs.read(ino, offset, PIECE)?.get()?;
         if parts.iter().all(|part| part.is_empty()) {
             return Ok(());
         }
         for part in parts {
             offset += part.len() as u64;
-            match out.write_all(&part) {
-                Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                written => written.map_err(|why| Error::io("standard output", why))?,
-            }
+            out.write_all(&part).map_err(|why| Error::io("standard output", why))?;
         }
     }
 }

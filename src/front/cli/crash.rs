@@ -97,7 +97,7 @@ pub(super) struct Crash {
 impl Crash {
     pub fn run(&self) -> Result<ExitCode> {
         // Before the command, which may take long.
-        self.save.iter().try_for_each(|path| save::refuse_others(path))?;
+        self.save.iter().try_for_each(|path| save::check_place(path))?;
         let (run, subject, exit) = match &self.replay {
             Some(path) => {
                 let run = save::load(path)?;
@@ -125,7 +125,7 @@ impl Crash {
             Some(state) => explorer.look(state),
             None => self.explore(&explorer),
         };
-        let file = self.file_of(&run, &tally)?;
+        let file = self.file_of(&run, &tally);
         let seconds = began.elapsed().as_secs_f64();
         let history = explorer.history();
         let counts = Counts {
@@ -192,17 +192,14 @@ impl Crash {
     }
 
     /// The file that a failure can be made again from.
-    fn file_of(&self, run: &Run, tally: &Tally) -> Result<Option<PathBuf>> {
+    fn file_of(&self, run: &Run, tally: &Tally) -> Option<PathBuf> {
         match (&self.replay, &self.save) {
-            (Some(path), _) | (_, Some(path)) => Ok(Some(path.clone())),
-            _ if tally.failures.is_empty() => Ok(None),
-            _ => {
-                let free = |number: &u32| !Path::new(&format!("bimetal-{number}.crash")).exists();
-                let number = (1..).find(free).unwrap_or(0);
-                let path = PathBuf::from(format!("bimetal-{number}.crash"));
-                save::save(run, &path)?;
-                Ok(Some(path))
-            }
+            (Some(path), _) | (_, Some(path)) => Some(path.clone()),
+            _ if tally.failures.is_empty() => None,
+            // What was found is told whether or not it can be kept.
+            _ => save::save_new(run, Path::new(""))
+                .inspect_err(|why| super::complain(&format!("what was recorded is not kept: {why}")))
+                .ok(),
         }
     }
 }
@@ -275,7 +272,7 @@ impl Counts {
             return say("nothing was lost");
         }
         say(&format!("{} states break a promise:", tally.failures.len()))?;
-        let file = file.map(|path| path.display().to_string()).unwrap_or_default();
+        let file = file.map_or("FILE".into(), |path| path.display().to_string());
         for failure in tally.failures.iter().take(SHOWN) {
             say(&format!("  {}\n    bimetal crash --replay {file} --state {}", failure.why, failure.state))?;
         }

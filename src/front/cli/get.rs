@@ -5,7 +5,7 @@ use super::progress::Progress;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::signals::Ending;
 use crate::front::tree::{Getter, at};
-use crate::fs::{FileSystem, resolve_bytes};
+use crate::fs::{Attr, FileSystem, Kind, resolve_bytes};
 use crate::{Error, Result};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
@@ -48,7 +48,11 @@ impl Get {
             return Err(Error::invalid(format!("{target}: is no directory; several sources need one")));
         }
         if into {
-            self.sources.iter().try_for_each(|source| name_in(source).map(drop))?;
+            let names = self
+                .sources
+                .iter()
+                .map(|source| Ok((name_in(source)?.as_bytes().to_vec(), source.as_os_str())));
+            super::distinct(names.collect::<Result<Vec<_>>>()?)?;
         }
         let ending = Ending::watched()?;
         let fs = volume::open(&self.volume, Access::Read, &[])?;
@@ -60,13 +64,31 @@ impl Get {
     }
 
     fn copy(&self, fs: &dyn FileSystem, into: bool, progress: &mut Progress) -> Result<()> {
+        // What cannot be done is found out before anything is copied.
+        let found = self.sources.iter().map(|source| self.found(fs, source, into));
+        let found = found.collect::<Result<Vec<_>>>()?;
         let mut getter = Getter::new(fs, progress);
-        for source in &self.sources {
-            let attr = resolve_bytes(fs, source.as_bytes()).map_err(|why| at(source.display(), why))?;
-            let target = if into { self.target.join(name_in(source)?) } else { self.target.clone() };
-            getter.get(&attr, &target);
-        }
+        found.iter().for_each(|(attr, target)| getter.get(attr, target));
         Ok(())
+    }
+
+    /// What a source is, and where it goes.
+    fn found(&self, fs: &dyn FileSystem, source: &OsStr, into: bool) -> Result<(Attr, PathBuf)> {
+        let attr = resolve_bytes(fs, source.as_bytes()).map_err(|why| at(source.display(), why))?;
+        if into {
+            return Ok((attr, self.target.join(name_in(source)?)));
+        }
+        let target = self.target.display();
+        if attr.kind != Kind::Dir && self.target.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(Error::invalid(format!("{target}: there is no such directory")));
+        }
+        let above = self.target.parent().filter(|above| !above.as_os_str().is_empty());
+        if let Some(above) = above
+            && let Err(why) = above.metadata()
+        {
+            return Err(Error::io(above.display(), why));
+        }
+        Ok((attr, self.target.clone()))
     }
 }
 

@@ -42,7 +42,8 @@ use crate::front::signals::{self, Ending};
 use crate::front::{limits, messages, replay, reproduce};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use helper::Called;
-use std::ffi::OsString;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -166,18 +167,45 @@ fn run(verb: Verb) -> Result<ExitCode> {
     }
 }
 
-/// How copying ended: the first error, told; a signal has the exit code that a shell gives it.
+/// How copying ended; a signal that kept something from being copied has the exit code that a shell gives it.
 fn copied(ending: &Ending, done: [Result<()>; 3]) -> Result<ExitCode> {
-    let done = done.into_iter().collect::<Result<()>>();
-    match (done, ending.asked()) {
-        (Ok(()), None) => Ok(ExitCode::SUCCESS),
-        (Ok(()), Some(signal)) => Ok(ExitCode::from(signals::exit_code(signal))),
+    match (all(done), ending.asked()) {
+        (Ok(()), _) => Ok(ExitCode::SUCCESS),
         (Err(why), None) => Err(why),
         (Err(why), Some(signal)) => {
             complain(&why);
             Ok(ExitCode::from(signals::exit_code(signal)))
         }
     }
+}
+
+/// The last of the errors; those before it are told.
+fn all<const N: usize>(done: [Result<()>; N]) -> Result<()> {
+    let mut errors = done.into_iter().filter_map(Result::err).peekable();
+    while let Some(why) = errors.next() {
+        if errors.peek().is_none() {
+            return Err(why);
+        }
+        complain(&why);
+    }
+    Ok(())
+}
+
+/// An error if two sources would get one name in the target: the second would replace the first.
+fn distinct(named: Vec<(Vec<u8>, &OsStr)>) -> Result<()> {
+    let mut first: HashMap<Vec<u8>, &OsStr> = HashMap::new();
+    for (name, source) in named {
+        if let Some(other) = first.get(&name) {
+            return Err(crate::Error::invalid(format!(
+                "{} and {} have the same name, {}, and one would replace the other; copy them to different directories",
+                other.display(),
+                source.display(),
+                String::from_utf8_lossy(if name.is_empty() { b"/" } else { &name })
+            )));
+        }
+        first.insert(name, source);
+    }
+    Ok(())
 }
 
 /// Tells what went wrong.

@@ -17,8 +17,8 @@ const FLASH: [&str; 2] = ["nand", "nvram"];
 
 /// The command as it takes this line: without the variables that do not count.
 pub(super) fn command_for(command: Command, args: &[OsString]) -> Command {
-    let unheard = unheard(args);
-    if unheard.is_empty() { command } else { without_variables(command, &unheard) }
+    let unheard = unheard(command.clone(), args);
+    without_variables(command, &unheard)
 }
 
 fn without_variables(mut command: Command, options: &[&'static str]) -> Command {
@@ -30,53 +30,42 @@ fn without_variables(mut command: Command, options: &[&'static str]) -> Command 
     command.mut_subcommands(|verb| without_variables(verb, options))
 }
 
-/// The options whose variables do not count for a command line.
-fn unheard(args: &[OsString]) -> Vec<&'static str> {
-    let words = args.iter().skip(1).map(|word| word.to_string_lossy()).take_while(|word| word != "--");
-    let words: Vec<_> = words.collect();
+/// The options whose variables do not count for a command line, as the command itself reads it.
+fn unheard(command: Command, args: &[OsString]) -> Vec<&'static str> {
     let all = || HALVES.into_iter().chain(FLASH);
-    if all().chain(["stack"]).any(|option| values(&words, &format!("--{option}"), None).next().is_some()) {
+    // Of a line that makes no sense, the rest.
+    let bare = without_variables(command, &all().collect::<Vec<_>>()).ignore_errors(true);
+    let Ok(read) = bare.try_get_matches_from(args) else { return Vec::new() };
+    let verb = last(&read);
+    let said = |option: &str| {
+        verb.try_contains_id(option).unwrap_or(false)
+            && verb.value_source(option) == Some(ValueSource::CommandLine)
+    };
+    if all().chain(["stack"]).any(said) {
         return all().collect();
     }
-    let kind = values(&words, "--type", Some("-t")).last().and_then(|kind| KINDS.find(kind).ok());
-    let mut unheard: Vec<_> = match kind.map(|kind| kind.lies_on) {
+    let kind = verb.try_get_one::<String>("kind").ok().flatten().filter(|_| said("kind"));
+    let mut unheard: Vec<_> = match kind.and_then(|kind| KINDS.find(kind).ok()).map(|kind| kind.lies_on) {
         None => Vec::new(),
         Some(LiesOn::Halves) => FLASH.to_vec(),
         Some(LiesOn::Nand { .. }) => HALVES.to_vec(),
         Some(LiesOn::Block(_) | LiesOn::Nothing) => all().collect(),
     };
-    let mut options = values(&words, "--options", Some("-o")).flat_map(|list| list.split(','));
-    let without_ssd = words.iter().any(|word| word == "--without-ssd");
-    if without_ssd || options.any(|option| option == "without-ssd") {
+    let mut options = verb.try_get_many::<String>("options").ok().flatten().into_iter().flatten();
+    if said("without_ssd") || options.any(|option| option == "without-ssd") {
         unheard.push("ssd");
     }
     unheard
 }
 
-/// The values of an option among words: `--name VALUE`, `--name=VALUE`, `-n VALUE`, `-nVALUE`, `-n=VALUE`.
-fn values<'w, W: AsRef<str>>(
-    words: &'w [W],
-    long: &'w str,
-    short: Option<&'w str>,
-) -> impl Iterator<Item = &'w str> {
-    let value = move |index: usize, word: &'w str| {
-        let next = || words.get(index + 1).map_or("", |next| next.as_ref());
-        if word == long || Some(word) == short {
-            return Some(next());
-        }
-        let attached = word.strip_prefix(long).and_then(|rest| rest.strip_prefix('='));
-        let short = short.filter(|_| !word.starts_with("--")).and_then(|short| word.strip_prefix(short));
-        attached.or(short.map(|rest| rest.strip_prefix('=').unwrap_or(rest)))
-    };
-    words.iter().enumerate().filter_map(move |(index, word)| value(index, word.as_ref()))
+/// What was said of the verb, below all verbs around it.
+fn last(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, below)| last(below))
 }
 
 /// An error if a command line, or the environment where that counts, names volumes of two kinds.
 pub(super) fn check(command: &mut Command, matches: &ArgMatches) -> Result<(), Error> {
-    let mut verb = matches;
-    while let Some((_, below)) = verb.subcommand() {
-        verb = below;
-    }
+    let verb = last(matches);
     // Only of a volume there can be either.
     if [HALVES[1], FLASH[0]].iter().any(|option| verb.try_contains_id(option).is_err()) {
         return Ok(());
@@ -112,9 +101,11 @@ fn named(verb: &ArgMatches, option: &'static str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     fn unheard_of(line: &str) -> Vec<&'static str> {
-        unheard(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        unheard(crate::front::cli::Cli::command(), &words)
     }
 
     #[test]
@@ -124,6 +115,11 @@ mod tests {
             "bimetal mount -o ro,without-ssd m",
             "bimetal mount -owithout-ssd m",
             "bimetal mount --options=without-ssd m",
+            "bimetal mount --options ro,without-ssd m",
+            "bimetal mount -o=without-ssd m",
+            "bimetal mount -fo ro,without-ssd m",
+            "bimetal mount -foro,without-ssd m",
+            "bimetal crash -o without-ssd -- x",
         ] {
             assert_eq!(unheard_of(line), ["ssd"], "{line}");
         }

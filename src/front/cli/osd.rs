@@ -186,15 +186,17 @@ fn check_free(store: &mut Store, id: ObjectId) -> Result<()> {
     }
 }
 
-/// Writes an object. One that cannot be written whole is not there, one that cannot be made longer is as it was.
+/// Writes an object. One that cannot be written whole is not there, one that cannot be made longer is as it was. Nothing changes
+/// before something could be read.
 fn put(store: &mut Store, id: Option<ObjectId>, append: bool, hint: u8, from: &Path) -> Result<ObjectId> {
-    let input: Box<dyn Read> = match from.as_os_str() == "-" {
+    let mut input: Box<dyn Read> = match from.as_os_str() == "-" {
         true => Box::new(io::stdin().lock()),
         false => Box::new(guard::input(from).map_err(|why| match why {
             Error::Invalid(why) => Error::invalid(format!("{why}, or - and give it to standard input")),
             why => why,
         })?),
     };
+    let first = read_chunk(&mut input, from)?;
     let (id, before) = match id {
         None => (store.create(hint)?, None),
         Some(id) if !store.exists(id)? => {
@@ -209,7 +211,7 @@ fn put(store: &mut Store, id: Option<ObjectId>, append: bool, hint: u8, from: &P
             (id, Some(store.stat(id)?.size))
         }
     };
-    let Err(why) = pour(store, id, input, from) else { return Ok(id) };
+    let Err(why) = pour(store, id, first, input, from) else { return Ok(id) };
     let undone = match before {
         None => store.remove(id),
         Some(size) => store.truncate(id, size),
@@ -223,17 +225,28 @@ fn put(store: &mut Store, id: Option<ObjectId>, append: bool, hint: u8, from: &P
     })
 }
 
-/// Appends what an input gives to an object.
-fn pour(store: &mut Store, id: ObjectId, mut input: impl Read, from: &Path) -> Result<()> {
+/// Appends what an input gives to an object, after the first chunk of it.
+fn pour(store: &mut Store, id: ObjectId, first: Vec<u8>, mut input: impl Read, from: &Path) -> Result<()> {
+    let mut chunk = first;
+    while !chunk.is_empty() {
+        store.append_to(id, Content::Bytes(&chunk))?;
+        chunk = read_chunk(&mut input, from)?;
+    }
+    Ok(())
+}
+
+/// The next bytes that an input gives; none at its end.
+fn read_chunk(input: &mut dyn Read, from: &Path) -> Result<Vec<u8>> {
     let mut chunk = vec![0; CHUNK];
     loop {
-        let len = match input.read(&mut chunk) {
-            Ok(0) => return Ok(()),
-            Ok(len) => len,
-            Err(why) if why.kind() == ErrorKind::Interrupted => continue,
+        match input.read(&mut chunk) {
+            Ok(len) => {
+                chunk.truncate(len);
+                return Ok(chunk);
+            }
+            Err(why) if why.kind() == ErrorKind::Interrupted => {}
             Err(why) => return Err(Error::io(from.display(), why)),
-        };
-        store.append_to(id, Content::Bytes(&chunk[..len]))?;
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Progress on a terminal, for what takes longer than a second.
 
 use crate::front::signals::Ending;
-use crate::front::tree::Watch;
+use crate::front::tree::{Watch, named};
 use crate::{Error, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -20,6 +20,9 @@ pub(super) struct Progress {
     /// Dropped when it is over.
     _over: Option<Sender<()>>,
     failed: u64,
+    incomplete: u64,
+    /// Something was not copied because a signal came.
+    left_out: bool,
     ending: Option<Ending>,
 }
 
@@ -63,7 +66,7 @@ impl Progress {
             });
             over
         });
-        Progress { bar, _over: over, failed: 0, ending: None }
+        Progress { bar, _over: over, failed: 0, incomplete: 0, left_out: false, ending: None }
     }
 
     /// Says what is done now.
@@ -71,24 +74,38 @@ impl Progress {
         self.bar.set_message(message);
     }
 
+    fn tell(&self, path: &Path, what: &Error) {
+        self.bar.suspend(|| super::complain(&named(&path.display().to_string(), what)));
+    }
+
     /// Takes the line away.
     pub fn done(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// Takes the line away; an error if something could not be copied.
+    /// Takes the line away; an error if something could not be copied, or not with all that belongs to it. A signal that came when
+    /// everything was copied is none.
     pub fn all_copied(&self) -> Result<()> {
         self.done();
-        if let Some(signal) = self.ending.as_ref().and_then(Ending::asked) {
+        if self.left_out
+            && let Some(signal) = self.ending.as_ref().and_then(Ending::asked)
+        {
             return Err(Error::invalid(format!(
                 "{signal}: not everything was copied; what was not whole is gone"
             )));
         }
-        match self.failed {
-            0 => Ok(()),
-            1 => Err(Error::invalid("one of the files was not copied")),
-            count => Err(Error::invalid(format!("{count} of the files were not copied"))),
-        }
+        let failed = match self.failed {
+            0 => None,
+            1 => Some("one of the files was not copied".to_string()),
+            count => Some(format!("{count} of the files were not copied")),
+        };
+        let incomplete = match self.incomplete {
+            0 => None,
+            1 => Some("one was copied without all that belongs to it".to_string()),
+            count => Some(format!("{count} were copied without all that belongs to them")),
+        };
+        let told: Vec<String> = failed.into_iter().chain(incomplete).collect();
+        if told.is_empty() { Ok(()) } else { Err(Error::Invalid(told.join(", "))) }
     }
 }
 
@@ -109,6 +126,52 @@ impl Watch for Progress {
 
     fn failed(&mut self, path: &Path, why: &Error) {
         self.failed += 1;
-        self.bar.suspend(|| super::complain(&format!("{}: {why}", path.display())));
+        self.tell(path, why);
+    }
+
+    fn incomplete(&mut self, path: &Path, what: &Error) {
+        self.incomplete += 1;
+        self.tell(path, what);
+    }
+
+    fn left_out(&mut self) {
+        self.left_out = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A signal that came when the last file was copied kept nothing from being copied.
+    #[test]
+    fn a_signal_counts_where_it_kept_something_from_being_copied() {
+        let ending = Ending::asked_by("SIGTERM");
+        let asked = || {
+            let mut progress = Progress::with_style("", "");
+            progress.ending = Some(ending.clone());
+            progress
+        };
+        let code = |progress: &Progress| {
+            let done = crate::front::cli::copied(&ending, [Ok(()), Ok(()), progress.all_copied()]);
+            format!("{:?}", done.unwrap())
+        };
+        let mut progress = asked();
+        assert!(progress.is_over());
+        assert_eq!(code(&progress), format!("{:?}", std::process::ExitCode::SUCCESS));
+        progress.left_out();
+        assert_eq!(code(&progress), format!("{:?}", std::process::ExitCode::from(143)));
+    }
+
+    #[test]
+    fn what_is_there_without_all_that_belongs_to_it_is_no_file_that_was_not_copied() {
+        let mut progress = Progress::with_style("", "");
+        let why = Error::invalid("why");
+        progress.incomplete(Path::new("a"), &why);
+        let said = |progress: &Progress| progress.all_copied().unwrap_err().to_string();
+        assert_eq!(said(&progress), "one was copied without all that belongs to it");
+        progress.failed(Path::new("b"), &why);
+        progress.failed(Path::new("c"), &why);
+        assert!(said(&progress).starts_with("2 of the files were not copied, one was copied"));
     }
 }

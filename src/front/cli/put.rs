@@ -10,6 +10,7 @@ use crate::{Error, Result};
 use clap::Args;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -55,12 +56,32 @@ impl Put {
         if !self.target.starts_with('/') {
             return Err(Error::invalid(format!("{0}: is no absolute path; say /{0}", self.target)));
         }
-        self.sources.iter().try_for_each(|source| {
+        let below = self.below();
+        let mut places = Vec::new();
+        for source in &self.sources {
             if !is_stream(source) {
-                readable(source).map_err(|why| Error::io(source.display(), why))?;
+                let id = readable(source).map_err(|why| Error::io(source.display(), why))?;
+                if below.contains(&id) {
+                    return Err(at(source.display(), tree::own_part()));
+                }
             }
-            self.place_of(fs, source).map(drop)
-        })
+            places.push((self.place_of(fs, source)?.1, source.as_os_str()));
+        }
+        super::distinct(places)
+    }
+
+    /// The files of the host that the volume lies on, by device and inode; also those below loop devices.
+    fn below(&self) -> Vec<(u64, u64)> {
+        let volume = &self.volume;
+        let parts = [&volume.ssd, &volume.disk, &volume.nand, &volume.nvram].into_iter().flatten();
+        let found = parts.filter_map(|path| {
+            let found = path.metadata().ok()?;
+            match found.file_type().is_block_device() {
+                true => loop_file(found.rdev())?.metadata().ok(),
+                false => Some(found),
+            }
+        });
+        found.map(|found| (found.dev(), found.ino())).collect()
     }
 
     /// The directory and the name that a source is copied to.
@@ -86,34 +107,23 @@ impl Put {
     }
 
     fn copy(&self, fs: &dyn FileSystem, ending: &Ending, progress: &mut Progress) -> Result<()> {
-        if self.sources.iter().any(|source| is_stream(source)) {
-            return self.sources.iter().try_for_each(|source| self.one(fs, source, ending, progress));
+        let places = self.sources.iter().map(|source| self.place_of(fs, source));
+        let places = places.collect::<Result<Vec<_>>>()?;
+        // It is the only one: into a directory it has no name.
+        if let ([source], [(parent, name)]) = (&self.sources[..], &places[..])
+            && is_stream(source)
+        {
+            let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+            let caller = Caller { uid, gid, umask: 0 };
+            let put = tree::put_stream(fs, &mut Input(ending), &caller, *parent, name, progress);
+            return put.map(drop).map_err(|why| at(&self.target, why));
         }
         // Names of one file may be several sources.
         let mut putter = Putter::new(fs, progress);
-        for source in &self.sources {
-            let (parent, name) = self.place_of(fs, source)?;
+        putter.leave_out(self.below());
+        for (source, (parent, name)) in self.sources.iter().zip(places) {
             putter.put(source, parent, &name);
         }
-        Ok(())
-    }
-
-    fn one(
-        &self,
-        fs: &dyn FileSystem,
-        source: &Path,
-        ending: &Ending,
-        progress: &mut Progress,
-    ) -> Result<()> {
-        let (parent, name) = self.place_of(fs, source)?;
-        if is_stream(source) {
-            let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-            let caller = Caller { uid, gid, umask: 0 };
-            let mut input = Input(ending);
-            let put = tree::put_stream(fs, &mut input, &caller, parent, &name, progress);
-            return put.map(drop).map_err(|why| at(&self.target, why));
-        }
-        tree::put(fs, source, parent, &name, progress);
         Ok(())
     }
 }
@@ -133,14 +143,23 @@ fn is_stream(source: &Path) -> bool {
     source.as_os_str() == "-"
 }
 
-/// An error if a source is not there, or a file or directory that may not be read.
-fn readable(source: &Path) -> io::Result<()> {
-    let kind = source.symlink_metadata()?.file_type();
-    match () {
-        () if kind.is_file() => std::fs::File::open(source).map(drop),
-        () if kind.is_dir() => std::fs::read_dir(source).map(drop),
-        () => Ok(()),
+/// Device and inode of a source; an error if it is not there, or a file or directory that may not be read.
+fn readable(source: &Path) -> io::Result<(u64, u64)> {
+    let found = source.symlink_metadata()?;
+    match found.file_type() {
+        kind if kind.is_file() => std::fs::File::open(source).map(drop)?,
+        kind if kind.is_dir() => std::fs::read_dir(source).map(drop)?,
+        _ => {}
     }
+    Ok((found.dev(), found.ino()))
+}
+
+/// The file below a loop device, or below the one that a partition is of.
+fn loop_file(device: u64) -> Option<PathBuf> {
+    let node = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let files = ["loop/backing_file", "../loop/backing_file"];
+    let path = files.iter().find_map(|file| std::fs::read_to_string(Path::new(&node).join(file)).ok())?;
+    Some(path.trim_end_matches('\n').into())
 }
 
 fn last_name(source: &Path) -> Result<Vec<u8>> {

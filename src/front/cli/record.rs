@@ -7,6 +7,7 @@ use crate::{Error, Result};
 use clap::Args;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -14,14 +15,18 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Ends with the exit code of the command, if there is one.
 Examples:
   bimetal record /mnt -o /tmp/make.csv -- make -C /mnt/src      while a program runs
   bimetal record /mnt -o /tmp/day.csv --for 1h                  for a while, or until Ctrl-C
+  bimetal record /mnt --stop                                    one whose command was killed
   bimetal osd replay /tmp/make.csv                              what its cleaning costs";
+
+/// How often it is looked whether the mount is there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Record what programs ask of a mount, as a trace of system calls
 ///
@@ -33,8 +38,11 @@ pub(super) struct Record {
     /// The directory that is mounted on
     mountpoint: PathBuf,
     /// The trace to write; its name ends in .csv
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "stop")]
+    output: Option<PathBuf>,
+    /// End a recording whose command was killed
+    #[arg(long, conflicts_with_all = ["output", "time", "command"])]
+    stop: bool,
     /// How long [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
@@ -45,27 +53,65 @@ pub(super) struct Record {
 
 impl Record {
     pub fn run(&self) -> Result<ExitCode> {
-        let output =
-            std::path::absolute(&self.output).map_err(|why| Error::io(self.output.display(), why))?;
+        if self.stop {
+            set(&self.mountpoint, b"")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let output = self.output.as_deref().ok_or(Error::BadArgument)?;
+        let output = std::path::absolute(output).map_err(|why| Error::io(output.display(), why))?;
         check_output(&self.mountpoint, &output)?;
-        let heard = match self.command.is_empty() {
-            true => Some(signals::hold()?),
-            false => None,
+        refuse_second(&self.mountpoint)?;
+        let heard = signals::hold()?;
+        let was_there = output.symlink_metadata().is_ok();
+        // Who may not write there, or would write over a volume, hears it in words; the server empties it when all is well.
+        guard::log(&output)?;
+        let begun = set(&self.mountpoint, output.as_os_str().as_bytes());
+        if let Err(why) = begun {
+            if !was_there {
+                // The refusal says more.
+                let _ = std::fs::remove_file(&output);
+            }
+            return Err(why);
+        }
+        let code = match self.command.split_first() {
+            Some((program, rest)) => run_command(program, rest, heard),
+            None => wait(&self.mountpoint, heard, self.time).map(|()| ExitCode::SUCCESS),
         };
-        set(&self.mountpoint, output.as_os_str().as_bytes())?;
-        let code = match (heard, self.command.split_first()) {
-            (_, Some((program, rest))) => run_command(program, rest),
-            (Some(heard), None) => wait(heard, self.time).map(|()| ExitCode::SUCCESS),
-            (None, None) => Ok(ExitCode::SUCCESS),
-        };
-        set(&self.mountpoint, b"")?;
-        code
+        let ended = set(&self.mountpoint, b"");
+        code.and_then(|code| ended.map(|()| code))
     }
 }
 
-fn run_command(program: &OsString, rest: &[OsString]) -> Result<ExitCode> {
-    let status = Command::new(program).args(rest).status();
-    let status = status.map_err(|why| Error::io(program.display(), why))?;
+/// An error if the mount is being recorded.
+fn refuse_second(mountpoint: &Path) -> Result<()> {
+    let mut name = Vec::with_capacity(libc::PATH_MAX as usize);
+    match rustix::fs::getxattr(mountpoint, RECORD, rustix::buffer::spare_capacity(&mut name)) {
+        Ok(_) => Err(Error::InUse(format!(
+            "{}: it is being recorded into {} already; wait for that one's end, or, if its command was killed, end it with \
+             bimetal record {0} --stop",
+            mountpoint.display(),
+            Path::new(std::ffi::OsStr::from_bytes(&name)).display()
+        ))),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Runs the command until it ends. It gets the signals that come, and the recording ends with it.
+fn run_command(program: &OsString, rest: &[OsString], heard: signals::Held) -> Result<ExitCode> {
+    let failed = |why| Error::io(program.display(), why);
+    let mut child = Command::new(program).args(rest).spawn().map_err(failed)?;
+    let pid = Pid::from_child(&child);
+    // A terminal's SIGINT the command has, too; whoever ends this process alone means both.
+    heard.watch(move |signal| {
+        let passed = match signal {
+            "SIGTERM" => Signal::TERM,
+            "SIGHUP" => Signal::HUP,
+            _ => return,
+        };
+        // What has ended needs no signal any more.
+        let _ = kill_process(pid, passed);
+    })?;
+    let status = child.wait().map_err(failed)?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
@@ -90,21 +136,33 @@ fn check_output(mountpoint: &Path, output: &Path) -> Result<()> {
             ));
         }
     }
-    // Who may not write there hears it in words, too.
-    guard::output(output).map(drop)
+    Ok(())
 }
 
-fn wait(held: signals::Held, time: Option<Duration>) -> Result<()> {
+/// Waits for a signal, or that the time is over.
+///
+/// # Errors
+/// The mount has gone meanwhile, and its recording with it.
+fn wait(mountpoint: &Path, held: signals::Held, time: Option<Duration>) -> Result<()> {
     let (tell, told) = mpsc::channel();
     held.watch(move |_| {
         // Nobody listens any more once one was heard.
         let _ = tell.send(());
     })?;
-    match time {
-        Some(time) => drop(told.recv_timeout(time)),
-        None => drop(told.recv()),
+    let device = || mountpoint.metadata().ok().map(|found| found.dev());
+    let (begun, recorded) = (Instant::now(), device());
+    loop {
+        let left = time.map_or(LOOK, |time| time.saturating_sub(begun.elapsed()).min(LOOK));
+        if told.recv_timeout(left).is_ok() || time.is_some_and(|time| begun.elapsed() >= time) {
+            return Ok(());
+        }
+        if device() != recorded {
+            return Err(Error::invalid(format!(
+                "{}: it is mounted no more; what was recorded until then is in the file",
+                mountpoint.display()
+            )));
+        }
     }
-    Ok(())
 }
 
 fn set(mountpoint: &Path, value: &[u8]) -> Result<()> {

@@ -11,14 +11,16 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   bimetal rescue --ssd /dev/nvme0n1p3 /mnt/usb/rescued
-  less /mnt/usb/rescued/RESCUE.txt                      which files have holes, and how large they are
-Ends with 0 when everything that the SSD holds could be read, with 1 when some of it could not.";
+  less /mnt/usb/rescued/RESCUE.txt                      which files have holes, and what could not be written
+Ends with 0 when everything that the SSD holds could be read and written, with 1 when some of it could not.";
 
 /// Get files off an SSD half alone
 ///
 /// The SSD is only read. It has what was fsynced after the disk half's last commit, and copies of what was used much;
 /// files are named as far as its log has their names, else by their inode numbers, in `by-inode`. Where a file of
-/// the volume is called `by-inode` or `RESCUE.txt`, the directory or the list is `by-inode-2` or `RESCUE-2.txt`, and that is said. Where both halves are
+/// the volume is called `by-inode` or `RESCUE.txt`, the directory or the list is `by-inode-2` or `RESCUE-2.txt`, and that is said. Permissions,
+/// times, `user.` attributes and access control lists come over as far as the SSD has them, owners if root does it; what is not known
+/// is closed to others. What cannot be written is counted and listed, and the rest goes on. Where both halves are
 /// there, mount them or use `bimetal get` instead.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -56,6 +58,12 @@ impl Rescue {
                 rescued.nameless,
                 rescued.by_inode
             ))?;
+            if rescued.failed > 0 {
+                super::say(&format!(
+                    "{} of all these could not be written, or not as they were (see {}).",
+                    rescued.failed, rescued.list
+                ))?;
+            }
             if rescued.damaged {
                 super::say(
                     "Files may be missing, or have older contents: what of it is damaged told of them.",
@@ -68,6 +76,7 @@ impl Rescue {
                 ))?;
             }
         }
-        Ok(if rescued.bad_bytes == 0 && !rescued.damaged { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let is_all = rescued.bad_bytes == 0 && !rescued.damaged && rescued.failed == 0;
+        Ok(if is_all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

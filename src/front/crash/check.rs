@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// What is wrong with a state, in one line; or nothing.
 pub type Verdict<T = ()> = Result<T, String>;
 
-/// Larger files are compared by their digests only.
+/// So much of a file is compared at once.
 const COMPARED_BYTES: u64 = 256 << 20;
 
 /// The history of a run, and the kind of file system it was of.
@@ -193,27 +193,34 @@ impl Checker<'_> {
         if versions.is_empty() || versions.iter().any(|(_, version)| *version == seen) {
             return Ok(());
         }
-        if seen.size > COMPARED_BYTES {
-            return Err(format!("{}: none of its versions since it was last made durable", show(path)));
-        }
         let attr = resolve_bytes(fs, path).map_err(|why| format!("{}: {why}", show(path)))?;
-        let parts = fs.read(attr.ino, 0, seen.size as usize).and_then(|later| later.get());
-        let bytes = parts.map_err(|why| format!("{}: {why}", show(path)))?.concat();
-        self.mixture(id, &bytes, floor, begun).map_err(|why| format!("{}: {why}", show(path)))
+        let mut at = 0;
+        loop {
+            let len = COMPARED_BYTES.min(seen.size - at) as usize;
+            let parts = fs.read(attr.ino, at, len).and_then(|later| later.get());
+            let bytes = parts.map_err(|why| format!("{}: {why}", show(path)))?.concat();
+            let part = Part { from: at, of: seen.size, bytes: &bytes };
+            self.mixture(id, part, floor, begun).map_err(|why| format!("{}: {why}", show(path)))?;
+            at += len as u64;
+            if at >= seen.size {
+                return Ok(());
+            }
+        }
     }
 
     /// Each byte is one that was at its place since `floor`, and the size is one that was.
-    fn mixture(&self, id: Id, found: &[u8], floor: usize, begun: usize) -> Verdict {
+    fn mixture(&self, id: Id, found: Part, floor: usize, begun: usize) -> Verdict {
         let edits = &self.history.past(id).edits;
         let (old, end) = (
             edits.partition_point(|(moment, _)| *moment <= floor),
             edits.partition_point(|(moment, _)| *moment <= begun),
         );
-        let mut now = Replayed { bytes: vec![0; found.len()], size: 0 };
+        let len = found.bytes.len();
+        let mut now = Replayed { from: found.from, bytes: vec![0; len], size: 0 };
         for (_, edit) in &edits[..old] {
             now.apply(edit);
         }
-        let mut fits = Fits { found, sizes: BTreeSet::from([now.size]), right: vec![false; found.len()] };
+        let mut fits = Fits { found, sizes: BTreeSet::from([now.size]), right: vec![false; len] };
         fits.note(&now.bytes, 0..now.inside(now.size));
         for (_, edit) in &edits[old..end] {
             let range = now.apply(edit);
@@ -262,8 +269,17 @@ impl Checker<'_> {
     }
 }
 
+/// Bytes of a file that was found: where they begin, and its size.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    from: u64,
+    of: u64,
+    bytes: &'a [u8],
+}
+
 /// A file while its edits are applied again, as far as it is looked at.
 struct Replayed {
+    from: u64,
     bytes: Vec<u8>,
     size: u64,
 }
@@ -275,7 +291,11 @@ impl Replayed {
             Edit::Write { offset, data } => {
                 let end = offset + data.len() as u64;
                 let range = self.inside(*offset)..self.inside(end);
-                self.bytes[range.clone()].copy_from_slice(&data[..range.len()]);
+                if !range.is_empty() {
+                    let skipped = (self.from + range.start as u64 - offset) as usize;
+                    let data = &data[skipped..skipped + range.len()];
+                    self.bytes[range.clone()].copy_from_slice(data);
+                }
                 let from = self.inside(self.size).min(range.start);
                 self.size = self.size.max(end);
                 from..range.end
@@ -299,13 +319,13 @@ impl Replayed {
 
     /// A place as an index of the bytes that are looked at.
     fn inside(&self, at: u64) -> usize {
-        usize::try_from(at).unwrap_or(usize::MAX).min(self.bytes.len())
+        usize::try_from(at.saturating_sub(self.from)).unwrap_or(usize::MAX).min(self.bytes.len())
     }
 }
 
 /// Which bytes of a file found are right.
 struct Fits<'a> {
-    found: &'a [u8],
+    found: Part<'a>,
     sizes: BTreeSet<u64>,
     right: Vec<bool>,
 }
@@ -313,24 +333,25 @@ struct Fits<'a> {
 impl Fits<'_> {
     fn note(&mut self, now: &[u8], range: std::ops::Range<usize>) {
         for at in range {
-            self.right[at] |= self.found[at] == now.get(at).copied().unwrap_or(0);
+            self.right[at] |= self.found.bytes[at] == now.get(at).copied().unwrap_or(0);
         }
     }
 
     fn verdict(&self, now: &[u8]) -> Verdict {
-        let size = self.found.len() as u64;
+        let size = self.found.of;
         if !self.sizes.contains(&size) {
             let known: Vec<String> = self.sizes.iter().take(8).map(u64::to_string).collect();
             return Err(format!("{size} bytes; since it was last made durable it had {}", known.join(", ")));
         }
         let Some(first) = self.right.iter().position(|right| !right) else { return Ok(()) };
         let count = self.right.iter().filter(|right| !**right).count();
-        let what = match self.found[first] {
+        let what = match self.found.bytes[first] {
             0 => "zeros where data was".to_string(),
             byte => format!("{byte:#04x}, in the end it was {:#04x}", now.get(first).copied().unwrap_or(0)),
         };
         Err(format!(
-            "{count} of {size} bytes were never so since it was last made durable; the first at {first}: {what}"
+            "{count} of {size} bytes were never so since it was last made durable; the first at {}: {what}",
+            self.found.from + first as u64
         ))
     }
 }
@@ -464,7 +485,17 @@ mod tests {
         let id = history.node(b"/f", history.end()).unwrap();
         let judged = |parts: &[(u8, usize)]| {
             let bytes: Vec<u8> = parts.iter().flat_map(|&(byte, len)| vec![byte; len]).collect();
-            checker.mixture(id, &bytes, 0, history.end())
+            let judged = |from: usize, to: usize| {
+                let part = Part { from: from as u64, of: bytes.len() as u64, bytes: &bytes[from..to] };
+                checker.mixture(id, part, 0, history.end())
+            };
+            // In parts it is as right as it is at once.
+            let whole = judged(0, bytes.len());
+            for cut in [1, 1024, 4095, 4097, 8192].into_iter().filter(|cut| *cut < bytes.len()) {
+                let parts = judged(0, cut).and(judged(cut, bytes.len()));
+                assert_eq!(parts.is_ok(), whole.is_ok(), "cut at {cut}: {parts:?}, {whole:?}");
+            }
+            whole
         };
         for right in [
             &[][..],

@@ -304,11 +304,36 @@ impl Model {
         if id == ROOT {
             return vec![Vec::new()];
         }
-        let below = |(parent, name): &(Id, Vec<u8>)| {
-            let parents = self.paths_of(*parent).into_iter();
-            parents.map(|path| [&path[..], b"/", name].concat()).collect::<Vec<_>>()
-        };
-        self.nodes[id].names.iter().flat_map(below).collect()
+        let names = self.nodes[id].names.iter();
+        names.filter_map(|(parent, name)| Some([&self.path_of(*parent)?[..], b"/", name].concat())).collect()
+    }
+
+    /// The path of a directory, which has one name at most; none, if the root is not above it.
+    fn path_of(&self, dir: Id) -> Option<Vec<u8>> {
+        let (mut at, mut parts) = (dir, Vec::new());
+        while at != ROOT {
+            let (parent, name) = self.nodes[at].names.first()?;
+            parts.push(&name[..]);
+            at = *parent;
+        }
+        Some(parts.iter().rev().flat_map(|part| [&b"/"[..], *part]).collect::<Vec<_>>().concat())
+    }
+
+    /// Whether `id` is `dir` or above it.
+    fn is_within(&self, dir: Id, id: Id) -> bool {
+        let mut at = Some(dir);
+        while let Some(here) = at.filter(|here| *here != id) {
+            at = self.nodes[here].names.first().filter(|_| here != ROOT).map(|(parent, _)| *parent);
+        }
+        at.is_some()
+    }
+
+    /// Whether a tree stays one where this gets a name in `parent`: a directory has one name, and is not below itself. No file system
+    /// does anything else, but a file may say that one did.
+    fn may_attach(&self, parent: Id, id: Id) -> bool {
+        let is_second = !self.nodes[id].children.is_empty() && !self.nodes[id].names.is_empty();
+        let is_directory = parent == ROOT || self.nodes[parent].names.len() <= 1;
+        id != ROOT && !is_second && is_directory && !self.is_within(parent, id)
     }
 
     fn rename(&mut self, from: &(Ino, Vec<u8>), to: &(Ino, Vec<u8>), exchange: bool, whiteout: Option<Ino>) {
@@ -345,7 +370,7 @@ impl Model {
     fn unbind(&mut self, parent: Ino, name: &[u8]) -> Option<Id> {
         let parent = *self.by_ino.get(&parent)?;
         let id = *self.nodes[parent].children.get(name)?;
-        for path in self.paths_of(parent) {
+        if let Some(path) = self.path_of(parent) {
             self.walk(id, [&path[..], b"/", name].concat(), &mut Model::hide);
         }
         self.nodes[parent].children.remove(name);
@@ -354,20 +379,24 @@ impl Model {
     }
 
     fn attach(&mut self, parent: Id, name: Vec<u8>, id: Id) {
+        if !self.may_attach(parent, id) {
+            return;
+        }
         self.nodes[parent].children.insert(name.clone(), id);
         self.nodes[id].names.push((parent, name.clone()));
-        for path in self.paths_of(parent) {
+        if let Some(path) = self.path_of(parent) {
             self.walk(id, [&path[..], b"/", &name].concat(), &mut Model::show);
         }
     }
 
     /// Visits an object at a path, and all below it.
     fn walk(&mut self, id: Id, path: Vec<u8>, visit: &mut dyn FnMut(&mut Model, Id, Vec<u8>)) {
-        let children: Vec<_> = self.nodes[id].children.clone().into_iter().collect();
-        for (name, child) in children {
-            self.walk(child, [&path[..], b"/", &name].concat(), visit);
+        let mut todo = vec![(id, path)];
+        while let Some((id, path)) = todo.pop() {
+            let children = self.nodes[id].children.iter();
+            todo.extend(children.map(|(name, child)| (*child, [&path[..], b"/", name].concat())));
+            visit(self, id, path);
         }
-        visit(self, id, path);
     }
 
     fn show(&mut self, id: Id, path: Vec<u8>) {

@@ -13,11 +13,14 @@ use crate::media::recorded::{Log, Recorder};
 use crate::media::sparse::Sparse;
 use crate::{Error, Result};
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
-use std::io;
 use std::os::fd::AsFd;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io, thread};
 
 /// What was done, and what came of it.
 pub struct Run {
@@ -101,6 +104,51 @@ impl Recording {
     }
 }
 
+/// How often, and how far apart, what a command started is looked for while it ends; then it is killed.
+const LOOKS: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Ends what this process started, and what that did: by `signal`, and what then still runs by SIGKILL.
+fn end_all_started(signal: Signal) {
+    let mut told = HashSet::new();
+    for look in 0..2 * LOOKS {
+        let running = started();
+        if running.is_empty() {
+            return;
+        }
+        for pid in running {
+            // Who ended meanwhile hears nothing.
+            if look >= LOOKS {
+                let _ = kill_process(pid, Signal::KILL);
+            } else if told.insert(pid) {
+                let _ = kill_process(pid, signal);
+            }
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// The processes below this one that run.
+fn started() -> Vec<Pid> {
+    let mut below: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+        // `PID (NAME) STATE PARENT ...`, where a name may have brackets of its own.
+        let told = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let mut fields = told.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let (state, parent) = (fields.next(), fields.next().and_then(|parent| parent.parse().ok()));
+        if let (Some(parent), true) = (parent, state.is_some_and(|state| !matches!(state, "Z" | "X"))) {
+            below.entry(parent).or_default().push(pid);
+        }
+    }
+    let (mut found, mut todo) = (Vec::new(), vec![std::process::id() as i32]);
+    while let Some(children) = todo.pop().map(|pid| below.remove(&pid).unwrap_or_default()) {
+        todo.extend(&children);
+        found.extend(children.into_iter().filter_map(Pid::from_raw));
+    }
+    found
+}
+
 /// Runs a command with the volume mounted, its place in `$MNT`; how it ended, and everything that happened. What it says goes to
 /// standard error: standard output is the report's.
 pub fn record(
@@ -117,21 +165,38 @@ pub fn record(
     let place = place.map_err(|why| Error::io("a directory to mount on", why))?;
     let mounted: Arc<Mutex<Option<Unmounter>>> = Arc::default();
     let (seen, path) = (mounted.clone(), place.path().to_path_buf());
-    signals::hold()?.watch(move |_| {
+    // What the command leaves behind stays below this process, and ends with it.
+    set_child_subreaper(Some(Pid::INIT)).map_err(|why| Error::io("taking in orphans", why.into()))?;
+    signals::hold()?.watch(move |signal| {
+        // Held until the end: nothing is mounted or started any more, and nothing is reported.
+        let mounted = seen.lock();
+        end_all_started(match signal {
+            "SIGINT" => Signal::INT,
+            "SIGTERM" => Signal::TERM,
+            _ => Signal::HUP,
+        });
         // Nothing is worth keeping; what is in the way at exit is taken away whether or not this succeeds.
-        if let Some(unmounter) = &*seen.lock() {
+        if let Some(unmounter) = &*mounted {
             let _ = unmounter.unmount(Unmount::Lazily);
         }
-        let _ = std::fs::remove_dir(&path);
-        std::process::exit(130);
+        let _ = fs::remove_dir(&path);
+        super::save::give_up();
+        std::process::exit(signals::exit_code(signal).into());
     })?;
     let recording = Recording::begin(subject, bases, &|devices| subject.serve(devices))?;
-    let mount = Mount::new(recording.fs(), place.path(), front)?;
-    *mounted.lock() = Some(mount.unmounter());
-    let ended = match io::stderr().as_fd().try_clone_to_owned() {
-        Ok(said) => Command::new(program).args(arguments).env("MNT", place.path()).stdout(said).status(),
-        Err(why) => Err(why),
+    let (mount, child) = {
+        // A signal is heard before or after, and then of both.
+        let mut mounted = mounted.lock();
+        let mount = Mount::new(recording.fs(), place.path(), front)?;
+        *mounted = Some(mount.unmounter());
+        let said = io::stderr().as_fd().try_clone_to_owned();
+        let mut command = Command::new(program);
+        command.args(arguments).env("MNT", place.path());
+        (mount, said.and_then(|said| command.stdout(said).spawn()))
     };
+    let ended = child.and_then(|mut child| child.wait());
+    // Whoever hears a signal has this, and ends all of it.
+    drop(mounted.lock());
     mount.unmount()?;
     let ended = ended.map_err(|why| Error::io(program.display(), why))?;
     let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();

@@ -2,6 +2,9 @@
 //!
 //! `BIMETCRS`, version (32 bits), CRC-32C of what is compressed (32), its length (64), all little-endian; then, with
 //! zstd, a postcard of [`Saved`]. Every number that leads somewhere is checked when it is read.
+//!
+//! A run is written beside its place first, and takes that when it is whole: an older run there stays until then, and no link is
+//! written through that leads nowhere.
 
 use super::calls::{After, Call, CallRequest};
 use super::run::Run;
@@ -13,10 +16,15 @@ use crate::media::{BlockDevice, DeviceInfo, Gather, Request, check};
 use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
-use std::path::Path;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tempfile::NamedTempFile;
 
 const MAGIC: &[u8; 8] = b"BIMETCRS";
 const VERSION: u32 = 1;
@@ -80,48 +88,127 @@ enum SavedAsk {
     Sync(u64),
 }
 
-/// Writes a run to a new file, or over an older run.
+/// The file that is being written beside its place.
+static HALF: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Takes away what is half written; for who ends the program now. Nothing more is begun.
+pub fn give_up() {
+    let half = HALF.lock();
+    if let Some(path) = &*half {
+        // It may have its place by now.
+        let _ = fs::remove_file(path);
+    }
+    std::mem::forget(half);
+}
+
+/// Makes a file beside its place, fills it, and has `place` put it there.
+fn write_beside<T>(run: &Run, path: &Path, place: impl FnOnce(NamedTempFile) -> Result<T>) -> Result<T> {
+    let packed = packed(run)?;
+    let mut made = {
+        let mut half = HALF.lock();
+        let made = beside(path)?;
+        *half = Some(made.path().into());
+        made
+    };
+    let written = made.write_all(&packed).map_err(|why| Error::io(path.display(), why));
+    let placed = written.and_then(|()| place(made));
+    *HALF.lock() = None;
+    placed
+}
+
+/// Writes a run to a new file, or in the place of an older run.
 pub fn save(run: &Run, path: &Path) -> Result<()> {
+    let failed = |why| Error::io(path.display(), why);
+    let (place, older) = checked(path)?;
+    write_beside(run, &place, |beside| {
+        if let Some(older) = older {
+            beside.as_file().set_permissions(older).map_err(failed)?;
+        }
+        beside.persist(&place).map(drop).map_err(|why| failed(why.error))
+    })
+}
+
+/// Writes a run to a file of the directory `dir` that is not there yet; which one.
+pub fn save_new(run: &Run, dir: &Path) -> Result<PathBuf> {
+    let failed = |path: &Path, why| Error::io(path.display(), why);
+    let named = |number: u32| dir.join(format!("bimetal-{number}.crash"));
+    write_beside(run, &named(1), |mut made| {
+        for path in (1..).map(named) {
+            match made.persist_noclobber(&path) {
+                Ok(_) => return Ok(path),
+                Err(why) if why.error.kind() == io::ErrorKind::AlreadyExists => made = why.file,
+                Err(why) => return Err(failed(&path, why.error)),
+            }
+        }
+        Err(Error::invalid(format!("{}: there is no free name for the recorded run", dir.display())))
+    })
+}
+
+/// An error if a run cannot be written there: something else is in the way, or the directory takes no file.
+pub fn check_place(path: &Path) -> Result<()> {
+    beside(&checked(path)?.0).map(drop)
+}
+
+/// A file in the directory that `path` lies in.
+fn beside(path: &Path) -> Result<NamedTempFile> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut named = tempfile::Builder::new();
+    let named = named.prefix(".bimetal-").permissions(Permissions::from_mode(0o666));
+    named.tempfile_in(dir).map_err(|why| {
+        Error::io(
+            format!("{}: a file beside it, which takes its place when it is whole", path.display()),
+            why,
+        )
+    })
+}
+
+fn packed(run: &Run) -> Result<Vec<u8>> {
     let saved = pack(run)?;
     let plain =
         postcard::to_allocvec(&saved).map_err(|why| Error::invalid(format!("a run to save: {why}")))?;
-    let packed = zstd::encode_all(&plain[..], LEVEL).map_err(|why| Error::io(path.display(), why))?;
+    let packed = zstd::encode_all(&plain[..], LEVEL).map_err(|why| Error::io("a run to save", why))?;
     let mut file = Vec::with_capacity(HEADER + packed.len());
     file.extend_from_slice(MAGIC);
     file.extend_from_slice(&VERSION.to_le_bytes());
     file.extend_from_slice(&crc32c(&packed).to_le_bytes());
     file.extend_from_slice(&(packed.len() as u64).to_le_bytes());
     file.extend_from_slice(&packed);
-    refuse_others(path)?;
-    std::fs::write(path, file).map_err(|why| Error::io(path.display(), why))
+    Ok(file)
 }
 
-/// An error if something that is no run of ours is in the way.
-pub fn refuse_others(path: &Path) -> Result<()> {
-    use std::io::Read;
-    use std::os::unix::fs::FileTypeExt;
-    let failed = |why| Error::io(path.display(), why);
-    let kind = match std::fs::metadata(path) {
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        found => found.map_err(failed)?.file_type(),
+/// Where a run goes that is to be saved at `path`, and the permissions of the older one there. What a link leads to is replaced, and the
+/// link stays. An error if something that is no run of ours is in the way.
+fn checked(path: &Path) -> Result<(PathBuf, Option<Permissions>)> {
+    let (name, failed) = (path.display(), |why| Error::io(path.display(), why));
+    let found = match fs::metadata(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            return match fs::symlink_metadata(path) {
+                Ok(_) => Err(Error::invalid(format!(
+                    "{name} is a link that leads nowhere; name a file for the recorded run"
+                ))),
+                Err(_) => Ok((path.into(), None)),
+            };
+        }
+        found => found.map_err(failed)?,
     };
-    // A FIFO would be waited for.
-    if kind.is_fifo() {
-        return Err(Error::invalid(format!(
-            "{} is a FIFO; name a file for the recorded run",
-            path.display()
-        )));
+    if !found.is_file() {
+        let what = if found.file_type().is_fifo() { "a FIFO" } else { "no file" };
+        return Err(Error::invalid(format!("{name} is {what}; name a file for the recorded run")));
+    }
+    let is_open =
+        |fd| rustix::fs::fstat(fd).is_ok_and(|it| (it.st_dev, it.st_ino) == (found.dev(), found.ino()));
+    if is_open(rustix::stdio::stdout()) || is_open(rustix::stdio::stderr()) {
+        let text = format!("{name} is where the report goes; name another file for the recorded run");
+        return Err(Error::invalid(text));
     }
     let mut head = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    file.take(MAGIC.len() as u64).read_to_end(&mut head).map_err(failed)?;
-    match head.is_empty() || head == MAGIC {
-        true => Ok(()),
-        false => {
-            let name = path.display();
-            Err(Error::invalid(format!("{name} holds something else than a recorded run; name another file")))
-        }
+    File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head)).map_err(failed)?;
+    if !head.is_empty() && head != MAGIC {
+        return Err(Error::invalid(format!(
+            "{name} holds something else than a recorded run; name another file"
+        )));
     }
+    Ok((fs::canonicalize(path).map_err(failed)?, Some(found.permissions())))
 }
 
 /// Reads a run.
@@ -213,6 +300,10 @@ fn unpack(saved: Saved) -> Result<Run> {
     let bases = bases.collect::<Result<_>>()?;
     let entries =
         saved.entries.into_iter().map(|entry| unpack_entry(entry, &infos)).collect::<Result<_>>()?;
+    let calls = saved.calls.into_iter().map(unpack_call).collect::<Result<_>>()?;
+    for (_, at, bytes) in &saved.first {
+        end_of(*at, bytes)?;
+    }
     let first = saved.first.into_iter();
     Ok(Run {
         what: saved.what,
@@ -221,8 +312,14 @@ fn unpack(saved: Saved) -> Result<Run> {
         start: unpack_start(saved.start)?,
         first: first.map(|(ino, at, bytes)| (Ino(ino), at, Bytes::from(bytes.into_vec()))).collect(),
         log: Log { entries, devices: infos },
-        calls: saved.calls.into_iter().map(unpack_call).collect(),
+        calls,
     })
+}
+
+/// Where bytes of a file end.
+fn end_of(offset: u64, bytes: &[u8]) -> Result<u64> {
+    let end = offset.checked_add(bytes.len() as u64);
+    end.ok_or_else(|| Error::invalid(format!("{} bytes at {offset} of a file", bytes.len())))
 }
 
 fn info(device: &SavedDevice) -> Result<DeviceInfo> {
@@ -280,7 +377,7 @@ fn unpack_start(start: Vec<(ByteBuf, u64, Shape, u64)>) -> Result<Snapshot> {
     }
 }
 
-fn unpack_call(call: SavedCall) -> Call {
+fn unpack_call(call: SavedCall) -> Result<Call> {
     let place = |(ino, name): (u64, ByteBuf)| (Ino(ino), name.into_vec());
     let ask = match call.ask {
         SavedAsk::Create(parent, name, ino) => {
@@ -294,6 +391,7 @@ fn unpack_call(call: SavedCall) -> Call {
             CallRequest::Rename { from: place(from), to: place(to), exchange, whiteout: whiteout.map(Ino) }
         }
         SavedAsk::Write(ino, offset, data) => {
+            end_of(offset, &data)?;
             CallRequest::Write { ino: Ino(ino), offset, data: Bytes::from(data.into_vec()) }
         }
         SavedAsk::Zero(ino, offset, len) => CallRequest::Zero { ino: Ino(ino), offset, len },
@@ -301,10 +399,10 @@ fn unpack_call(call: SavedCall) -> Call {
         SavedAsk::Sync(ino) => CallRequest::Sync { ino: Ino(ino) },
     };
     let after = call.after.into_iter().map(|(ino, shape, size)| After { ino: Ino(ino), shape, size });
-    Call {
+    Ok(Call {
         ask,
         begun: call.begun as usize,
         done: call.done.map(|done| done as usize),
         after: after.collect(),
-    }
+    })
 }

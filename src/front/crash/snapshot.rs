@@ -121,6 +121,7 @@ impl Snapshot {
         snapshot.insert(fs, Vec::new(), &fs.getattr(root)?, Contents::default())?;
         let mut todo = vec![(root, Vec::new())];
         let mut shown: FxHashSet<Ino> = FxHashSet::default();
+        let mut dirs = FxHashSet::from_iter([root]);
         while let Some((dir, path)) = todo.pop() {
             for name in names(fs, dir)? {
                 if dir == root && name == b"lost+found" {
@@ -139,6 +140,13 @@ impl Snapshot {
                 fs.forget(attr.ino, 1);
                 done.map_err(failed)?;
                 if attr.kind == Kind::Dir {
+                    if !dirs.insert(attr.ino) {
+                        let why = format!(
+                            "directory {} is in itself, or in two places: the file system is damaged; `bimetal fsck` repairs it",
+                            attr.ino
+                        );
+                        return Err(named(&path, Error::invalid(why)));
+                    }
                     todo.push((attr.ino, path));
                 }
             }

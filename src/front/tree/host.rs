@@ -4,7 +4,7 @@
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
 use rustix::io::{Errno, Result};
 use std::ffi::CStr;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -18,13 +18,29 @@ pub(super) enum On<'a> {
     Path(&'a Path),
 }
 
+impl<'a> From<&'a Path> for On<'a> {
+    fn from(path: &'a Path) -> On<'a> {
+        On::Path(path)
+    }
+}
+
+/// Device and inode number, by which one file is told from another.
+pub(super) fn id_of<'a>(what: impl Into<On<'a>>) -> io::Result<(u64, u64)> {
+    let found = what.into().found()?;
+    Ok((found.dev(), found.ino()))
+}
+
 impl On<'_> {
+    fn found(self) -> io::Result<Metadata> {
+        match self {
+            On::File(file) => file.metadata(),
+            On::Path(path) => fs::symlink_metadata(path),
+        }
+    }
+
     /// The user and the group it belongs to.
     pub fn owner(self) -> io::Result<(u32, u32)> {
-        let found = match self {
-            On::File(file) => file.metadata()?,
-            On::Path(path) => fs::symlink_metadata(path)?,
-        };
+        let found = self.found()?;
         Ok((found.uid(), found.gid()))
     }
 

@@ -3,12 +3,14 @@
 
 mod get;
 mod host;
+mod made;
 mod put;
 #[cfg(test)]
 mod tests;
+mod way;
 
 pub use get::{Getter, get};
-pub use put::{Putter, put, put_stream};
+pub use put::{Putter, own_part, put, put_stream};
 
 use crate::fs::{Attr, FileSystem, resolve};
 use crate::units::Ino;
@@ -30,6 +32,12 @@ pub trait Watch {
     fn moved(&mut self, bytes: u64);
     /// This one could not be copied; the rest goes on.
     fn failed(&mut self, path: &Path, why: &Error);
+    /// This one was copied, but not all that belongs to it.
+    fn incomplete(&mut self, path: &Path, what: &Error) {
+        self.failed(path, what);
+    }
+    /// This one was left out, because no more is to be copied.
+    fn left_out(&mut self) {}
     /// Whether no more is to be copied; what is not whole by now is taken back.
     fn is_over(&self) -> bool {
         false
@@ -43,9 +51,29 @@ pub struct Copied {
     pub objects: u64,
     /// Bytes of contents, without holes.
     pub bytes: u64,
-    /// Objects that could not be copied.
+    /// Objects that could not be copied, or not with all that belongs to them.
     pub failed: u64,
 }
+
+/// Something that belongs to a file or directory and could not be copied.
+struct Lacks {
+    what: String,
+    why: Error,
+}
+
+impl Lacks {
+    fn of(what: impl Into<String>) -> impl FnOnce(Error) -> Lacks {
+        move |why| Lacks { what: what.into(), why }
+    }
+
+    /// It is there without that.
+    fn copied(self) -> Error {
+        Error::invalid(format!("copied, but not its {}: {}", self.what, self.why))
+    }
+}
+
+/// Whether what was copied is there with all that belongs to it, or what it lacks.
+type Whole = std::result::Result<(), Lacks>;
 
 /// Splits an absolute path of a file system into its directory, which must exist, and the last name.
 pub fn split(fs: &dyn FileSystem, path: &str) -> Result<(Ino, Vec<u8>)> {
@@ -60,7 +88,14 @@ pub fn split(fs: &dyn FileSystem, path: &str) -> Result<(Ino, Vec<u8>)> {
 
 /// Adds the path to an error that has none.
 pub fn at(path: impl std::fmt::Display, why: Error) -> Error {
-    Error::Invalid(format!("{path}: {why}"))
+    Error::Invalid(named(&path.to_string(), &why))
+}
+
+/// An error with the path that it is about, which it may begin with already.
+pub fn named(path: &str, why: &Error) -> String {
+    let why = why.to_string();
+    let has_it = why.strip_prefix(path).is_some_and(|rest| rest.starts_with([' ', ':']));
+    if has_it && !path.is_empty() { why } else { format!("{path}: {why}") }
 }
 
 /// The attributes of a name, if it is there, without a reference.

@@ -1,20 +1,22 @@
 //! From the host into a file system.
 
-use super::{ACCESS_LISTS, Copied, PIECE, Watch, look};
+use super::made::Made;
+use super::way::{Step, Way};
+use super::{ACCESS_LISTS, Copied, Lacks, PIECE, Watch, Whole, look};
 use crate::fs::{Caller, FileSystem, Kind, NewNode, Rename, SetAttr, SetTime, SetXattr};
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
 use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
-use std::collections::HashMap;
-use std::ffi::CString;
+use std::collections::HashSet;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is read of a file at once, bytes, however short it says it is.
 const LEAST_PIECE: u64 = 4096;
@@ -119,22 +121,45 @@ fn free_name(fs: &dyn FileSystem, parent: Ino) -> Result<Vec<u8>> {
     Err(Error::Exists)
 }
 
+/// Device and inode, by which one file of the host is told from another.
+type HostId = (u64, u64);
+
+/// How far a time may be off that a file system keeps in larger units than the host, seconds.
+const COARSEST_TIME: u64 = 2;
+
 /// Copies trees of the host. Names of one file stay names of one, also where different calls meet them.
 ///
-/// A directory that is there already is filled up; anything else that is there is replaced once the new one is whole. What
-/// cannot be copied is told to the watch and counted.
+/// A directory that is there already is filled up; anything else that is there is replaced once the new one is whole, unless it is
+/// itself a copy of this run. What cannot be copied is told to the watch and counted.
 pub struct Putter<'a> {
     fs: &'a dyn FileSystem,
     watch: &'a mut dyn Watch,
-    /// Device and inode of host files with several names, and the inode here.
-    seen: HashMap<(u64, u64), Ino>,
+    /// Inodes of this run here.
+    made: Made<HostId, Ino, ()>,
+    /// Files that the volume itself lies on.
+    below: HashSet<HostId>,
     copied: Copied,
+}
+
+/// A directory of the host on the way down.
+struct Dir {
+    path: PathBuf,
+    stat: Stat,
+    /// What it has become; the reference is to be given back.
+    ino: Ino,
+    /// Why not all of its names are known.
+    unread: Option<Error>,
 }
 
 impl<'a> Putter<'a> {
     /// Copies into `fs`.
     pub fn new(fs: &'a dyn FileSystem, watch: &'a mut dyn Watch) -> Putter<'a> {
-        Putter { fs, watch, seen: HashMap::new(), copied: Copied::default() }
+        Putter { fs, watch, made: Made::new(), below: HashSet::new(), copied: Copied::default() }
+    }
+
+    /// Copies none of these files, by device and inode: the volume lies on them.
+    pub fn leave_out(&mut self, below: impl IntoIterator<Item = HostId>) {
+        self.below.extend(below);
     }
 
     /// What was copied so far.
@@ -144,54 +169,127 @@ impl<'a> Putter<'a> {
 
     /// Copies the host's `source`, with everything below it, to `name` in the directory `parent`.
     pub fn put(&mut self, source: &Path, parent: Ino, name: &[u8]) {
-        if self.watch.is_over() {
-            return;
-        }
-        self.watch.next(source);
-        match self.one(source, parent, name) {
-            Ok(()) => self.copied.objects += 1,
-            Err(_) if self.watch.is_over() => self.copied.failed += 1,
-            Err(why) => {
-                self.copied.failed += 1;
-                self.watch.failed(source, &why);
+        let mut way = Way::new();
+        self.object(source.into(), parent, name, &mut way);
+        while let Some(step) = way.next() {
+            match step {
+                Step::Leave(dir) => self.leave(dir),
+                Step::Name(_) if self.watch.is_over() => self.watch.left_out(),
+                Step::Name(name) => {
+                    let Some(dir) = way.innermost() else { continue };
+                    let (ino, path) = (dir.ino, dir.path.join(OsStr::from_bytes(&name)));
+                    self.object(path, ino, &name, &mut way);
+                }
             }
         }
     }
 
-    fn one(&mut self, source: &Path, parent: Ino, name: &[u8]) -> Result<()> {
-        let stat = rustix::fs::lstat(source).map_err(|why| Error::io("lstat", why.into()))?;
-        let kind = kind_of(&stat)?;
-        if kind != Kind::Dir
-            && stat.st_nlink > 1
-            && let Some(known) = self.seen.get(&(stat.st_dev, stat.st_ino))
-        {
-            return self.link(*known, parent, name);
+    /// Copies one object; of a directory the names come next.
+    fn object(&mut self, source: PathBuf, parent: Ino, name: &[u8], way: &mut Way<HostId, Dir>) {
+        if self.watch.is_over() {
+            return self.watch.left_out();
         }
-        if kind == Kind::Dir {
-            let ino = match look(self.fs, parent, name)? {
-                Some(old) if old.kind == Kind::Dir => self.fs.lookup(parent, name)?.ino,
-                Some(_) => return Err(Error::NotDir),
-                None => self.make(source, &stat, kind, parent, name)?,
-            };
-            let filled = self.fill(source, &stat, kind, ino);
-            self.fs.forget(ino, 1);
-            return filled;
-        }
-        let place = Place::of(self.fs, parent, name)?;
-        let ino = self.make(source, &stat, kind, parent, place.name())?;
-        let filled = self.fill(source, &stat, kind, ino);
-        self.fs.forget(ino, 1);
-        place.end(filled)?;
-        if stat.st_nlink > 1 {
-            self.seen.insert((stat.st_dev, stat.st_ino), ino);
-        }
-        Ok(())
+        self.watch.next(&source);
+        let done = match rustix::fs::lstat(&source) {
+            Err(why) => Err(Error::io("lstat", why.into())),
+            Ok(stat) => match kind_of(&stat) {
+                Ok(Kind::Dir) => match self.enter(&source, &stat, parent, name, way) {
+                    Ok((ino, names, unread)) => {
+                        let dir = Dir { path: source, stat, ino, unread };
+                        return way.enter(id_of(&stat), dir, names);
+                    }
+                    Err(why) => Err(why),
+                },
+                Ok(kind) => self.one(&source, &stat, kind, parent, name),
+                Err(why) => Err(why),
+            },
+        };
+        self.count(&source, done);
     }
 
-    fn link(&mut self, known: Ino, parent: Ino, name: &[u8]) -> Result<()> {
-        if look(self.fs, parent, name)?.is_some_and(|old| old.ino == known) {
-            return Ok(());
+    /// Counts what came of an object, and tells what did not.
+    fn count(&mut self, source: &Path, done: Result<Whole>) {
+        match done {
+            Ok(Ok(())) => self.copied.objects += 1,
+            Ok(Err(lacks)) => {
+                self.copied.failed += 1;
+                self.watch.incomplete(source, &lacks.copied());
+            }
+            Err(why) => {
+                self.copied.failed += 1;
+                match self.watch.is_over() {
+                    true => self.watch.left_out(),
+                    false => self.watch.failed(source, &why),
+                }
+            }
         }
+    }
+
+    /// Makes a directory, unless it is there: what it is here, the names that come into it, and why not all of them are known.
+    fn enter(
+        &mut self,
+        source: &Path,
+        stat: &Stat,
+        parent: Ino,
+        name: &[u8],
+        way: &Way<HostId, Dir>,
+    ) -> Result<(Ino, Vec<Vec<u8>>, Option<Error>)> {
+        if way.is_on(id_of(stat)) {
+            return Err(Error::invalid("is the same as a directory that it lies in; not copied again"));
+        }
+        let ino = match look(self.fs, parent, name)? {
+            Some(old) if old.kind == Kind::Dir => self.fs.lookup(parent, name)?.ino,
+            Some(_) => return Err(Error::NotDir),
+            None => self.make(source, stat, Kind::Dir, parent, name)?,
+        };
+        let mut names = Vec::new();
+        let listed = fs::read_dir(source).and_then(|mut list| {
+            list.try_for_each(|entry| entry.map(|entry| names.push(entry.file_name().as_bytes().to_vec())))
+        });
+        let unread = listed.err().map(|why| Error::io("listing", why));
+        Ok((ino, names, unread))
+    }
+
+    /// A directory has everything that comes into it, and gets what belongs to itself.
+    fn leave(&mut self, dir: Dir) {
+        let dressed = self.dress(&dir.path, &dir.stat, Kind::Dir, dir.ino);
+        self.fs.forget(dir.ino, 1);
+        self.count(&dir.path, dir.unread.map_or(dressed, Err));
+    }
+
+    /// Copies what is no directory.
+    fn one(&mut self, source: &Path, stat: &Stat, kind: Kind, parent: Ino, name: &[u8]) -> Result<Whole> {
+        let id = id_of(stat);
+        if self.below.contains(&id) {
+            return Err(own_part());
+        }
+        if let Some(old) = look(self.fs, parent, name)?
+            && self.made.is_done(id, old.ino)?
+        {
+            return Ok(Ok(()));
+        }
+        if stat.st_nlink > 1
+            && let Some((known, ())) = self.made.first(id)
+        {
+            return self.link(*known, parent, name).map(Ok);
+        }
+        let place = Place::of(self.fs, parent, name)?;
+        let ino = self.make(source, stat, kind, parent, place.name())?;
+        let filled = match kind {
+            Kind::File => self.contents(source, stat, ino),
+            _ => Ok(()),
+        };
+        let dressed = filled.and_then(|()| self.dress(source, stat, kind, ino));
+        self.fs.forget(ino, 1);
+        let whole = place.end(dressed)?;
+        match stat.st_nlink {
+            0 | 1 => self.made.note(id, ino),
+            _ => self.made.note_linked(id, ino, ()),
+        }
+        Ok(whole)
+    }
+
+    fn link(&self, known: Ino, parent: Ino, name: &[u8]) -> Result<()> {
         let place = Place::of(self.fs, parent, name)?;
         let attr = self.fs.link(known, parent, place.name())?;
         self.fs.forget(attr.ino, 1);
@@ -211,26 +309,31 @@ impl<'a> Putter<'a> {
         Ok(self.fs.create(&caller, parent, name, &node)?.ino)
     }
 
-    fn fill(&mut self, source: &Path, stat: &Stat, kind: Kind, ino: Ino) -> Result<()> {
-        match kind {
-            Kind::Dir => self.children(source, ino)?,
-            Kind::File => self.contents(source, stat, ino)?,
-            _ => {}
-        }
+    /// Owner, mode, times and attributes. What of these the volume cannot hold is told; the rest it has to take.
+    fn dress(&self, source: &Path, stat: &Stat, kind: Kind, ino: Ino) -> Result<Whole> {
         let names = host_xattrs(source)?;
         if kind != Kind::Symlink {
             self.remove_lists(&names, ino)?;
         }
         let owner = SetAttr { uid: Some(stat.st_uid), gid: Some(stat.st_gid), ..SetAttr::default() };
         self.fs.setattr(ino, &owner)?;
+        let atime = Stamp { sec: stat.st_atime, nsec: stat.st_atime_nsec as u32 };
+        let mtime = Stamp { sec: stat.st_mtime, nsec: stat.st_mtime_nsec as u32 };
         let set = SetAttr {
             perm: (kind != Kind::Symlink).then_some((stat.st_mode & 0o7777) as u16),
-            atime: Some(SetTime::To(Stamp { sec: stat.st_atime, nsec: stat.st_atime_nsec as u32 })),
-            mtime: Some(SetTime::To(Stamp { sec: stat.st_mtime, nsec: stat.st_mtime_nsec as u32 })),
+            atime: Some(SetTime::To(atime)),
+            mtime: Some(SetTime::To(mtime)),
             ..SetAttr::default()
         };
-        self.fs.setattr(ino, &set)?;
-        self.xattrs(source, names, ino)
+        let kept = self.fs.setattr(ino, &set)?;
+        self.xattrs(source, names, ino)?;
+        let cut = [("time of access", atime, kept.atime), ("time of modification", mtime, kept.mtime)];
+        // The one of modification is the one that people look at.
+        let cut = cut.into_iter().rfind(|(_, from, to)| from.sec.abs_diff(to.sec) > COARSEST_TIME);
+        Ok(cut.map_or(Ok(()), |(what, from, to)| {
+            let why = format!("{} is none that the volume can hold, and became {}", day(from), day(to));
+            Err(Lacks { what: what.into(), why: Error::Invalid(why) })
+        }))
     }
 
     /// Access control lists that came from the directory around it are not its own.
@@ -240,15 +343,6 @@ impl<'a> Putter<'a> {
                 Err(Error::NoAttribute | Error::NotSupported) => {}
                 removed => removed?,
             }
-        }
-        Ok(())
-    }
-
-    fn children(&mut self, source: &Path, ino: Ino) -> Result<()> {
-        let list = fs::read_dir(source).map_err(|why| Error::io("listing", why))?;
-        for entry in list {
-            let entry = entry.map_err(|why| Error::io("listing", why))?;
-            self.put(&entry.path(), ino, entry.file_name().as_bytes());
         }
         Ok(())
     }
@@ -309,6 +403,30 @@ impl<'a> Putter<'a> {
         }
         Ok(())
     }
+}
+
+fn id_of(stat: &Stat) -> HostId {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// The refusal of a file that the volume lies on.
+pub fn own_part() -> Error {
+    Error::invalid(
+        "is what the volume itself lies on, and changes while it is copied; copy it with another program",
+    )
+}
+
+/// The day of a time, as people write it. (H. Hinnant, "chrono-compatible low-level date algorithms": civil_from_days.)
+fn day(time: Stamp) -> String {
+    let days = time.sec.div_euclid(86_400) + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02}")
 }
 
 /// The names of the attributes of a host file; none where its file system has none.

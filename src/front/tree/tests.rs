@@ -188,21 +188,23 @@ fn a_path_without_a_last_name_or_with_a_missing_directory_is_refused() {
     assert_eq!(split(&inside, "/name/").unwrap().1, b"name");
 }
 
-/// An attribute that the host does not take is told; the contents are there.
+/// An attribute that the host does not take is told. Where nothing is, the contents are there; what is there stays.
 #[test]
-fn what_cannot_be_dressed_is_told_and_has_its_contents() {
+fn what_cannot_be_dressed_is_told_and_replaces_nothing() {
     let home = tempfile::tempdir().unwrap();
     let inside = memfs();
     fs::write(home.path().join("from"), "contents").unwrap();
     put(&inside, &home.path().join("from"), inside.root(), b"f", &mut Heard::default());
     let attr = resolve(&inside, "/f").unwrap();
     inside.setxattr(attr.ino, b"unheard.of", b"x", crate::fs::SetXattr::Either, false).unwrap();
-    for round in ["new", "replaced"] {
+    let target = home.path().join("to");
+    for (contents, said) in [("contents", "copied, but not its attribute unheard.of"), ("old", "stays")] {
         let mut heard = Heard::default();
-        let target = home.path().join("to");
-        assert_eq!(get(&inside, &attr, &target, &mut heard).failed, 1, "{round}");
-        assert!(heard.failures[0].contains("unheard.of"), "{round}: {:?}", heard.failures);
-        assert_eq!(fs::read_to_string(target).unwrap(), "contents", "{round}");
+        assert_eq!(get(&inside, &attr, &target, &mut heard).failed, 1, "{said}");
+        let failure = &heard.failures[0];
+        assert!(failure.contains("unheard.of") && failure.contains(said), "{failure}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), contents);
+        fs::write(&target, "old").unwrap();
     }
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
 }
@@ -263,4 +265,122 @@ fn who_is_asked_to_end_leaves_nothing_that_is_not_whole() {
         assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "{name}");
     }
     assert_eq!(fs::read_to_string(place.join("old")).unwrap(), "old");
+}
+
+/// Files of a directory with their contents.
+fn files(root: &Path, all: &[(&str, &str)]) {
+    for (name, contents) in all {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
+    }
+}
+
+/// What replaced it would take the place of the file, and other names of the first would lead to the second.
+#[test]
+fn no_copy_of_a_run_takes_the_place_of_another_of_the_same_run() {
+    let home = tempfile::tempdir().unwrap();
+    files(home.path(), &[("A/x", "one"), ("B/x", "two"), ("C/z", "")]);
+    fs::hard_link(home.path().join("A/x"), home.path().join("C/y")).unwrap();
+    let inside = memfs();
+    let mut heard = Heard::default();
+    let mut putter = Putter::new(&inside, &mut heard);
+    for (source, name) in [("A/x", "x"), ("B/x", "x"), ("C/z", "z"), ("C/y", "y"), ("C/y", "x")] {
+        putter.put(&home.path().join(source), inside.root(), name.as_bytes());
+    }
+    let copied = putter.copied();
+    assert_eq!((copied.objects, copied.failed, heard.failures.len()), (4, 1, 1));
+    assert!(heard.failures[0].contains("B/x: its name is that of another file"), "{:?}", heard.failures);
+    let [x, y] = ["/x", "/y"].map(|path| resolve(&inside, path).unwrap());
+    assert_eq!((x.ino, x.nlink, x.size), (y.ino, 2, 3));
+    inside.check_invariants();
+    // The same on the way out.
+    for name in ["A", "B", "C"] {
+        put(&inside, &home.path().join(name), inside.root(), name.as_bytes(), &mut Heard::default());
+    }
+    let place = home.path().join("place");
+    fs::create_dir(&place).unwrap();
+    let mut heard = Heard::default();
+    let mut getter = Getter::new(&inside, &mut heard);
+    for (source, name) in [("/x", "x"), ("/B/x", "x"), ("/C/z", "z"), ("/y", "y"), ("/y", "x")] {
+        getter.get(&resolve(&inside, source).unwrap(), &place.join(name));
+    }
+    assert_eq!((getter.copied().objects, getter.copied().failed, heard.failures.len()), (4, 1, 1));
+    let [x, y] = ["x", "y"].map(|name| fs::metadata(place.join(name)).unwrap());
+    assert_eq!((x.ino(), x.nlink(), x.len()), (y.ino(), 2, 3));
+}
+
+/// Somebody else may change the target meanwhile.
+#[test]
+fn what_somebody_else_put_in_the_place_of_a_copy_gets_no_more_names() {
+    let home = tempfile::tempdir().unwrap();
+    files(home.path(), &[("tree/a", "one")]);
+    fs::hard_link(home.path().join("tree/a"), home.path().join("tree/b")).unwrap();
+    let inside = memfs();
+    put(&inside, &home.path().join("tree"), inside.root(), b"tree", &mut Heard::default());
+    let [a, b] = ["a", "b"].map(|name| home.path().join(name));
+    for is_there in [true, false] {
+        let mut heard = Heard::default();
+        let mut getter = Getter::new(&inside, &mut heard);
+        getter.get(&resolve(&inside, "/tree/a").unwrap(), &a);
+        fs::remove_file(&a).unwrap();
+        if is_there {
+            fs::write(home.path().join("other"), "another's").unwrap();
+            fs::rename(home.path().join("other"), &a).unwrap();
+        }
+        getter.get(&resolve(&inside, "/tree/b").unwrap(), &b);
+        assert_eq!((getter.copied().failed, heard.failures), (0, Vec::new()));
+        assert_eq!(fs::read_to_string(&b).unwrap(), "one");
+        fs::remove_file(&b).unwrap();
+    }
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
+}
+
+/// Is asked to end once so many objects were told.
+struct EndsAt(u32, u32);
+
+impl Watch for EndsAt {
+    fn next(&mut self, _path: &Path) {
+        self.0 -= 1;
+    }
+    fn moved(&mut self, _bytes: u64) {}
+    fn failed(&mut self, path: &Path, why: &Error) {
+        panic!("{}: {why}", path.display());
+    }
+    fn left_out(&mut self) {
+        self.1 += 1;
+    }
+    fn is_over(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[test]
+fn what_is_left_out_is_told_and_an_end_after_the_last_leaves_nothing_out() {
+    let home = tempfile::tempdir().unwrap();
+    files(home.path(), &[("tree/a", ""), ("tree/b", ""), ("tree/c", "")]);
+    for (ends_at, left_out) in [(2, 2), (4, 0)] {
+        let inside = memfs();
+        let mut watch = EndsAt(ends_at, 0);
+        let copied = put(&inside, &home.path().join("tree"), inside.root(), b"tree", &mut watch);
+        assert_eq!((watch.1, copied.failed), (left_out, 0));
+        let whole = memfs();
+        put(&whole, &home.path().join("tree"), whole.root(), b"tree", &mut Heard::default());
+        let mut watch = EndsAt(ends_at, 0);
+        let back = home.path().join(format!("back{ends_at}"));
+        let copied = get(&whole, &resolve(&whole, "/tree").unwrap(), &back, &mut watch);
+        assert_eq!((watch.1, copied.failed), (left_out, 0));
+    }
+}
+
+#[test]
+fn an_error_names_its_path_once() {
+    for (path, why, said) in [
+        ("a/b", "a/b is in use", "a/b is in use"),
+        ("a/b", "a/b: gone", "a/b: gone"),
+        ("a", "able is not", "a: able is not"),
+        ("a/b", "in use", "a/b: in use"),
+    ] {
+        assert_eq!(named(path, &Error::invalid(why)), said);
+    }
 }

@@ -279,14 +279,4 @@ mod tests {
         let shown = [999, 15_400, 25_000_000, 90_000_000_000].map(show_ns);
         assert_eq!(shown, ["999 ns", "15.4 µs", "25.0 ms", "90.00 s"]);
     }
-
-    #[test]
-    fn a_file_that_cannot_be_written_whole_is_not_there() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("out.csv");
-        assert!(write_whole(&path, |_| Err(Error::invalid("no"))).is_err());
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        write_whole(&path, |file| file.write_all(b"x").map_err(|why| Error::io("x", why))).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"x");
-    }
 }

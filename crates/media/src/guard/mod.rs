@@ -28,7 +28,7 @@ use rustix::fs::FlockOperation;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -193,8 +193,8 @@ pub fn claim_path(path: &Path, role: Role) -> Result<Arc<Claim>> {
     claim_one(&Target::new("", path, role), &[], &[]).map(Arc::new)
 }
 
-/// Opens a file for output that a user named, and empties it if it is there. A device, an image with a file system
-/// on it, and what is in use are refused: whoever names one of these has made a mistake.
+/// Opens a file for output that a user named, and empties it if it is there. A device that keeps what is written to it, an image with
+/// a file system on it, and what is in use are refused: whoever names one of these has made a mistake.
 ///
 /// # Errors
 /// [`Error::Invalid`] and [`Error::InUse`] for these, [`Error::Io`] if it cannot be made.
@@ -298,11 +298,24 @@ pub fn replaced(path: &Path) -> Result<Option<Arc<Claim>>> {
     }
 }
 
-/// Claims a file that is there already. Block devices are refused, and files with a file system on them; nothing is claimed of
-/// what is no file.
+/// Whether a character device keeps nothing of what is written to it: a terminal, `/dev/null`, `/dev/zero`, `/dev/full`. NAND parts
+/// (MTD), NVRAMs, memory and what nobody knows by its numbers do, or may.
+fn keeps_nothing(found: &fs::Metadata) -> bool {
+    let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    let is_of_class = |class: &str| {
+        let subsystem = fs::read_link(format!("/sys/dev/char/{major}:{minor}/subsystem"));
+        subsystem.is_ok_and(|path| path.ends_with(class))
+    };
+    // Linux' devices.txt: 1 memory, 4 and 5 terminals, 136 to 143 those of pseudo terminals, which have no entry in /sys.
+    matches!((major, minor), (1, 3 | 5 | 7) | (4 | 5 | 136..=143, _)) || is_of_class("tty")
+}
+
+/// Claims a file that is there already. Block devices are refused, of character devices those that keep what is written, and files
+/// with a file system on them; nothing is claimed of what is no file.
 fn claim_output(path: &Path, role: Role) -> Result<Option<Arc<Claim>>> {
     let Ok(found) = fs::metadata(path) else { return Ok(None) };
-    if found.file_type().is_block_device() {
+    let kind = found.file_type();
+    if kind.is_block_device() || kind.is_char_device() && !keeps_nothing(&found) {
         let text = format!("{} is a device; name a file for the output", path.display());
         return Err(Error::Invalid(text));
     }

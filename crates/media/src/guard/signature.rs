@@ -1,13 +1,16 @@
 //! What a file or device holds, as far as its bytes tell.
 //!
 //! Our own formats and a table of magic numbers are looked for first, then libblkid is asked by its program
-//! (`blkid -p`), which knows some hundred more. Where there is no blkid, the table is what there is. Whatever has no
-//! signature but begins with anything else than zeros (or ones, as erased flash reads) is data.
+//! (`blkid -p`), which knows some hundred more. Where there is no blkid, the table is what there is; so it is of a file
+//! shorter than a page: what blkid knows is longer, and a copy of a tree would start a process for each small file that
+//! it replaces. Whatever has no signature but begins with anything else than zeros (or ones, as erased flash reads) is
+//! data.
 
 use super::Claim;
 use bimetal_base::checksum::crc32c;
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
+use memchr::memmem::Finder;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
@@ -56,6 +59,9 @@ const TABLE: &[(&str, At, &[u8])] = &[
     ("an f2fs file system", At::Start(0x400), b"\x10\x20\xf5\xf2"),
     ("an erofs file system", At::Start(0x400), b"\xe2\xe1\xf5\xe0"),
     ("a squashfs file system", At::Start(0), b"hsqs"),
+    ("a romfs file system", At::Start(0), b"-rom1fs-"),
+    ("a cramfs file system", At::Start(0), b"\x45\x3d\xcd\x28"),
+    ("a cramfs file system", At::Start(0), b"\x28\xcd\x3d\x45"),
     ("a jfs file system", At::Start(0x8000), b"JFS1"),
     ("a reiserfs file system", At::Start(0x10034), b"ReIsEr"),
     ("an NTFS file system", At::Start(3), b"NTFS    "),
@@ -86,6 +92,8 @@ const CMFS_NAND: &[u8; 8] = b"CMFSNAND";
 /// Bytes at the end of an image in which these are looked for, and bytes that are read at once.
 const CMFS_NAND_BYTES: u64 = 48 << 20;
 const PIECE_BYTES: u64 = 1 << 20;
+/// Files that are shorter blkid is not asked about.
+const BLKID_BYTES: u64 = 4096;
 /// What the two slots of an NVRAM of cmfs begin with, before the version; the second while its contents are written anew.
 const CMFS_NVRAM: [&[u8; 4]; 2] = [b"CMFS", b"CMF-"];
 const CMFS_NVRAM_SLOTS: [u64; 2] = [0, 96];
@@ -118,6 +126,7 @@ pub(super) fn signature(claim: &Claim) -> Result<Option<String>> {
     let size = size_of(claim)?;
     let name = match from_table(claim, size)? {
         Some(name) => Some(name.to_string()),
+        None if size < BLKID_BYTES && claim.file().metadata().is_ok_and(|found| found.is_file()) => None,
         None => from_blkid(claim),
     };
     Ok(name.map(|name| format!("{name} ({})", show_size(size))))
@@ -197,12 +206,13 @@ fn is_cmfs_nvram(claim: &Claim) -> Result<bool> {
 
 fn is_cmfs_nand(claim: &Claim, size: u64) -> Result<bool> {
     let record = CMFS_NAND.len() + 4;
+    let magic = Finder::new(CMFS_NAND);
     let mut at = size.saturating_sub(CMFS_NAND_BYTES);
     while at < size {
         // A record may lie over the end of a piece.
         let piece = read(claim, at, PIECE_BYTES + record as u64 - 1)?;
-        let begins = |window: &[u8]| window.starts_with(CMFS_NAND) && is_version(&window[CMFS_NAND.len()..]);
-        if piece.windows(record).any(begins) {
+        let version = |start: usize| piece.get(start + CMFS_NAND.len()..start + record);
+        if magic.find_iter(&piece).any(|start| version(start).is_some_and(is_version)) {
             return Ok(true);
         }
         at += PIECE_BYTES;

@@ -65,6 +65,8 @@ fn every_signature_is_refused_by_name_and_only_force_overrides_it() {
         ("bcachefs", 4120, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef"),
         ("f2fs", 0x400, b"\x10\x20\xf5\xf2"),
         ("squashfs", 0, b"hsqs"),
+        ("romfs", 0, b"-rom1fs-"),
+        ("cramfs", 0, b"\x45\x3d\xcd\x28"),
         ("SSD half of bimetal", (4 << 20) - 4096, b"BIMETSSD"),
         ("object store", 0, b"bimetalN"),
         ("NVRAM of a cmfs", 0, b"CMFS\x02\0\0\0"),

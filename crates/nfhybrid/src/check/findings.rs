@@ -143,10 +143,10 @@ impl Findings {
         let first = plan.what_comes_first();
         if self.is_answered {
             if plan.repair {
-                self.note("Nothing was changed.");
+                self.note(format!("{} was changed.", self.what_was_changed()));
             }
         } else if stays {
-            let what = if self.changed { "No more" } else { "Nothing" };
+            let what = self.what_was_changed();
             self.note(format!(
                 "{what} was changed, for a repair would lose what is named. {first}; then repair with --yes."
             ));
@@ -154,6 +154,11 @@ impl Findings {
             self.note(format!("A repair would lose what is named. {first}; then --yes repairs the rest."));
         }
         stays
+    }
+
+    /// As the subject of a sentence that says so.
+    pub(super) fn what_was_changed(&self) -> &'static str {
+        if self.changed { "No more" } else { "Nothing" }
     }
 
     /// Whether a repair loses what the user did not say may be lost.

@@ -37,9 +37,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What comes of a disk half that is in the way of the log.
-const WITH_YES: &str = " With --yes e2fsck repairs it, then the SSD's log is applied to it.";
-
 /// Bytes of copies verified between two looks at the progress.
 const STEP_BYTES: u64 = 16 << 20;
 
@@ -92,6 +89,17 @@ fn takes_away(said: &[String]) -> bool {
 }
 
 impl Plan<'_> {
+    /// What comes of a disk half that is in the way of everything else.
+    fn with_yes(&self) -> &'static str {
+        match self.ssd {
+            _ if self.repair => "",
+            Some(_) if !self.without_ssd => {
+                " With --yes e2fsck repairs it, then the SSD's log is applied to it."
+            }
+            _ => " With --yes e2fsck repairs it.",
+        }
+    }
+
     /// What gets off what there is, before a repair takes some of it away.
     fn what_comes_first(&self) -> String {
         match self.ssd {
@@ -280,10 +288,7 @@ impl Halves {
             findings.problem(DISK, why, true);
         } else {
             // Where it may be repaired, what follows tells how far that came.
-            let then = match plan.repair {
-                true => "",
-                false => WITH_YES,
-            };
+            let then = plan.with_yes();
             findings.problem(DISK, format!("It cannot be opened: {why}.{then}"), false);
         }
         if !plan.repair {
@@ -360,8 +365,9 @@ impl Halves {
         }
         if !is_seen && !plan.lossy {
             findings.note(format!(
-                "Nothing was changed: what a repair takes away cannot be told, for the files cannot be looked at. {}; then repair \
+                "{} was changed: what a repair takes away cannot be told, for the files cannot be looked at. {}; then repair \
                  with --yes.",
+                findings.what_was_changed(),
                 plan.what_comes_first()
             ));
             return Ok(false);
@@ -411,8 +417,7 @@ impl Halves {
             Err(Error::Corrupt { what, why, .. }) if what == DISK => {
                 // What to do about it depends on what else is found.
                 let (why, then) = match why.split_once(REMEDY) {
-                    Some((why, _)) if plan.repair => (why, ""),
-                    Some((why, _)) => (why, WITH_YES),
+                    Some((why, _)) => (why, plan.with_yes()),
                     None => (&*why, ""),
                 };
                 findings.problem(DISK, format!("It cannot be mounted as it is: {why}.{then}"), false);

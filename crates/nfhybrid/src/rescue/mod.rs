@@ -4,13 +4,17 @@
 //! of which it is: it holds what all before it left, and what came later is over it. Then the
 //! files get the names the log has; those without are called by their inode numbers, in `by-inode`. What the SSD
 //! never had, or has with a wrong checksum, is a hole; `RESCUE.txt` lists the files with holes. Where a file that is got off has
-//! one of these two names, the directory or the list takes the next that is free, and [`Rescued`] says which. Memory: a node and the
-//! spans of its data for each inode.
+//! one of these two names, the directory or the list takes the next that is free, and [`Rescued`] says which. All is made by
+//! [`Below`], which never leaves the target, and is closed to others until it has its owner and permissions. What of a file cannot be
+//! written is counted and listed, and the rest goes on. Memory: a node and the spans of its data for each inode.
 
+mod below;
 mod names;
+mod node;
 
-use super::record::{Record, fallocate_of, kind_of, rename_of};
+use super::record::{Record, When, fallocate_of, kind_of, rename_of, when};
 use super::ssd::{CopyState, DupInode, RecordBody, Resident, Ssd};
+use below::Below;
 use bimetal_base::checksum::crc32c;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
@@ -18,12 +22,15 @@ use bimetal_media::BlockDevice;
 use bimetal_media::file::{FileDevice, Options};
 use bimetal_media::guard::{self, Claim, Role};
 use bimetal_vfs::{Fallocate, Kind, Rename};
+use node::Node;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Where files without a name go.
@@ -51,55 +58,18 @@ pub struct Rescued {
     pub nameless: u64,
     /// Bytes of contents.
     pub bytes: u64,
+    /// Files, directories and links of which something could not be written: contents, a name, the owner.
+    pub failed: u64,
     /// Bytes on the SSD whose checksums are wrong, or that cannot be read.
     pub bad_bytes: u64,
     /// A part of the log, or of what only the SSD has, is damaged: files may be missing, or have older contents.
     pub damaged: bool,
     /// What files without a name lie in, below the target.
     pub by_inode: String,
-    /// What lists the files with holes, below the target.
+    /// What lists the files with holes, and what could not be written, below the target.
     pub list: String,
     /// What was noticed.
     pub notes: Vec<String>,
-}
-
-/// An inode as far as it is known.
-#[derive(Debug, Default)]
-struct Node {
-    kind: Option<Kind>,
-    size: u64,
-    perm: Option<u16>,
-    owner: Option<(u32, u32)>,
-    target: Vec<u8>,
-    names: Vec<(u64, Vec<u8>)>,
-    /// Bytes that are known, by where they begin: where they end.
-    spans: BTreeMap<u64, u64>,
-    /// The log says that it was removed.
-    gone: bool,
-}
-
-impl Node {
-    fn cover(&mut self, from: u64, to: u64) {
-        let (mut from, mut to) = (from, to);
-        while let Some((&start, &end)) = self.spans.range(..=to).next_back().filter(|(_, end)| **end >= from)
-        {
-            self.spans.remove(&start);
-            (from, to) = (from.min(start), to.max(end));
-        }
-        self.spans.insert(from, to);
-    }
-
-    fn cut(&mut self, size: u64) {
-        self.spans.split_off(&size);
-        if let Some((_, end)) = self.spans.range_mut(..size).next_back() {
-            *end = (*end).min(size);
-        }
-    }
-
-    fn missing(&self) -> u64 {
-        let known = self.spans.iter().map(|(from, to)| to.min(&self.size).saturating_sub(*from));
-        self.size.saturating_sub(known.sum())
-    }
 }
 
 /// Something the SSD has beside its log.
@@ -120,15 +90,22 @@ enum What {
 struct Rescue {
     device: Arc<FileDevice>,
     block_bytes: u64,
-    to: PathBuf,
+    below: Below,
+    /// Where files are until they have their names.
+    by_inode: Rc<OwnedFd>,
+    /// What the log says of later operations the disk never had; nothing, where the log is not whole.
+    disk_had: u64,
     nodes: BTreeMap<u64, Node>,
+    /// What could not be written, or not as it was.
+    problems: Vec<String>,
     done: Rescued,
 }
 
 /// Gets what an SSD half holds into the directory `to`, which must be new or empty; `progress` hears what is done.
 ///
 /// # Errors
-/// The SSD is in use, is none, or cannot be read at all; something cannot be written below `to`.
+/// The SSD is in use, is none, or cannot be read at all; `to` cannot be made or used. What of a file cannot be written is none:
+/// [`Rescued::failed`].
 pub fn rescue(ssd: &Path, to: &Path, progress: &dyn Fn(String)) -> Result<Rescued> {
     let claim = guard::claim_path(ssd, Role::Read)?;
     check_empty(to)?;
@@ -157,12 +134,18 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
         other => other,
     })?;
     // Only now: an SSD that cannot be opened leaves no directory behind.
-    fs::create_dir_all(to.join(BY_INODE)).map_err(|why| Error::io(to.display(), why))?;
+    let (failed, made) = (|why| Error::io(to.display(), why), !to.exists());
+    fs::create_dir_all(to).map_err(failed)?;
+    let below = Below::new(to).map_err(failed)?;
+    let by_inode = below.dir(Path::new(BY_INODE)).map_err(failed)?;
     let mut rescue = Rescue {
         block_bytes: opened.ssd.block_bytes().into(),
         device,
-        to: to.into(),
+        below,
+        by_inode,
+        disk_had: if opened.lost.is_none() { opened.disk_had } else { u64::MAX },
         nodes: BTreeMap::new(),
+        problems: Vec::new(),
         done: Rescued {
             damaged: opened.lost.is_some(),
             by_inode: BY_INODE.into(),
@@ -175,38 +158,39 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
     for record in &opened.records {
         while let Some(copy) = copies.next_if(|copy| copy.op < record.op) {
             progress(format!("copies of inode {}", copy.ino));
-            rescue.copy(&opened.ssd, copy)?;
+            rescue.copy(&opened.ssd, copy);
         }
         progress(format!("operation {} of the log", record.op));
         match &record.body {
-            RecordBody::Operation(bytes) => match Record::decode(bytes, record.op) {
-                Ok(operation) => rescue.apply(&operation, record.op)?,
-                Err(why) => rescue.done.notes.push(why.to_string()),
-            },
+            RecordBody::Operation(bytes) => {
+                let decoded = Record::decode(bytes, record.op);
+                if let Err(why) = decoded.and_then(|operation| rescue.apply(&operation, record.op)) {
+                    rescue.done.damaged = true;
+                    rescue.done.notes.push(why.to_string());
+                }
+            }
             RecordBody::Fresh { ino, file_block, run, .. } => {
                 let found = Resident { at: run.at, len: run.len, state: CopyState::Ssd };
-                rescue.stretch(&opened.ssd, *ino, *file_block, found)?;
+                rescue.stretch(&opened.ssd, *ino, *file_block, found);
             }
         }
     }
     for copy in copies {
         progress(format!("copies of inode {}", copy.ino));
-        rescue.copy(&opened.ssd, copy)?;
+        rescue.copy(&opened.ssd, copy);
     }
     progress("names".into());
-    rescue.name_all()?;
+    rescue.name_all(made);
     Ok(rescue.done)
 }
 
 impl Rescue {
-    fn file_of(&self, ino: u64) -> PathBuf {
-        self.to.join(&self.done.by_inode).join(ino.to_string())
+    fn node(&mut self, ino: u64) -> &mut Node {
+        self.nodes.entry(ino).or_default()
     }
 
-    fn open(&self, ino: u64) -> Result<File> {
-        let path = self.file_of(ino);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        file.map_err(|why| Error::io(path.display(), why))
+    fn open(&self, ino: u64) -> io::Result<File> {
+        below::open_in(&self.by_inode, &ino.to_string())
     }
 
     /// The copies that the disk had, too, the oldest first; behind the last of an inode's what its slot says of it.
@@ -215,10 +199,16 @@ impl Rescue {
         let mut inodes: Vec<Ino> = ssd.inodes().collect();
         inodes.sort_unstable();
         for ino in inodes {
-            let Some(inode) = ssd.read_dup_inode(self.device.as_ref(), ino)? else {
-                let note = format!("what the SSD has of inode {ino} is left out: its slot cannot be read");
-                self.done.notes.push(note);
-                continue;
+            let inode = match ssd.read_dup_inode(self.device.as_ref(), ino) {
+                Ok(Some(inode)) => inode,
+                Err(gone @ Error::Gone { .. }) => return Err(gone),
+                Ok(None) | Err(_) => {
+                    let note =
+                        format!("what the SSD has of inode {ino} is left out: its slot cannot be read");
+                    self.done.damaged = true;
+                    self.done.notes.push(note);
+                    continue;
+                }
             };
             if inode.mode & TYPE != REGULAR {
                 continue;
@@ -236,138 +226,196 @@ impl Rescue {
         Ok(copies)
     }
 
-    fn copy(&mut self, ssd: &Ssd, Copy { ino, what, .. }: Copy) -> Result<()> {
+    fn copy(&mut self, ssd: &Ssd, Copy { ino, what, .. }: Copy) {
         match what {
             What::Blocks(file_block, found) => self.stretch(ssd, ino, file_block, found),
             What::Inode(inode) => {
-                self.resize(ino.0, inode.size)?;
-                let node = self.nodes.entry(ino.0).or_default();
+                self.resize(ino.0, inode.size);
+                let node = self.node(ino.0);
                 node.kind = Some(Kind::File);
-                (node.perm, node.owner) = (Some(inode.mode & 0o777), Some((inode.uid, inode.gid)));
-                Ok(())
+                (node.perm, node.owner) = (Some(inode.mode & 0o7777), Some((inode.uid, inode.gid)));
+                (node.atime, node.mtime) = (Some(when(inode.atime)), Some(when(inode.mtime)));
             }
         }
     }
 
     /// Writes blocks that lie one behind the other.
-    fn stretch(&mut self, ssd: &Ssd, ino: Ino, file_block: u32, found: Resident) -> Result<()> {
+    fn stretch(&mut self, ssd: &Ssd, ino: Ino, file_block: u32, found: Resident) {
         let (size, mut done) = (self.block_bytes, 0);
-        let file = self.open(ino.0)?;
-        self.nodes.entry(ino.0).or_default().kind.get_or_insert(Kind::File);
+        self.node(ino.0).kind.get_or_insert(Kind::File);
         while done < found.len {
             let len = BLOCKS.min(found.len - done);
             let mut sums = ssd.sums(bimetal_base::units::SsdBlock(found.at.0 + u64::from(done)), len);
-            let sums = sums.read_each(self.device.as_ref())?;
+            let sums = sums.read_each(self.device.as_ref());
+            let sums = sums.unwrap_or_else(|_| vec![None; len as usize]);
             for (index, sum) in (0u64..).zip(sums) {
                 let device: &dyn BlockDevice = self.device.as_ref();
                 let block = found.at.0 + u64::from(done) + index;
-                let read = device.read(block * size, size as usize);
-                let Some(bytes) = read.ok().filter(|bytes| sum == Some(crc32c(bytes))) else {
-                    self.done.bad_bytes += size;
-                    continue;
-                };
                 let at = (u64::from(file_block) + u64::from(done) + index) * size;
-                self.put(&file, ino.0, at, &bytes)?;
+                let read = device.read(block * size, size as usize);
+                match read.ok().filter(|bytes| sum == Some(crc32c(bytes))) {
+                    Some(bytes) => self.put(ino.0, at, &bytes),
+                    None => {
+                        self.done.bad_bytes += size;
+                        self.node(ino.0).uncover(at, at + size);
+                    }
+                }
             }
             done += len;
         }
-        Ok(())
     }
 
-    fn put(&mut self, file: &File, ino: u64, at: u64, bytes: &[u8]) -> Result<()> {
-        file.write_all_at(bytes, at).map_err(|why| Error::io(self.file_of(ino).display(), why))?;
-        self.nodes.entry(ino).or_default().cover(at, at + bytes.len() as u64);
-        Ok(())
+    /// Writes contents.
+    fn put(&mut self, ino: u64, at: u64, bytes: &[u8]) {
+        let end = at.saturating_add(bytes.len() as u64);
+        let written = self.open(ino).and_then(|file| file.write_all_at(bytes, at));
+        let node = self.node(ino);
+        match written {
+            Ok(()) => node.cover(at, end),
+            Err(why) => {
+                node.uncover(at, end);
+                node.trouble(why);
+            }
+        }
     }
 
     /// Applies an operation of the log to what is known.
     fn apply(&mut self, record: &Record, op: u64) -> Result<()> {
+        let is_new = op > self.disk_had;
         match *record {
-            Record::Create { parent, name, ino, kind, perm, owner, target, .. } => {
-                let node = self.anew(ino)?;
-                node.kind = kind_of(kind, op).ok();
+            Record::Create { parent, name, ino, kind, perm, owner, target, at, .. } => {
+                self.anew(ino);
+                let is_whole = self.disk_had != u64::MAX;
+                let mut node = if is_whole { Node::made(is_new) } else { Node::default() };
+                node.kind = Some(kind_of(kind, op)?);
                 (node.perm, node.owner, node.target) = (Some(perm), Some(owner), target.to_vec());
+                (node.atime, node.mtime) = (Some(at), Some(at));
                 node.names.push((parent, name.to_vec()));
+                node.troubles = std::mem::take(&mut self.node(ino).troubles);
+                self.nodes.insert(ino, node);
+                self.touch(parent, at);
             }
-            Record::Link { ino, parent, name, .. } => {
-                self.nodes.entry(ino).or_default().names.push((parent, name.to_vec()));
+            Record::Link { ino, parent, name, at } => {
+                self.node(ino).names.push((parent, name.to_vec()));
+                self.touch(parent, at);
             }
-            Record::Remove { parent, name, .. } => {
+            Record::Remove { parent, name, at, .. } => {
                 self.take_name(parent, name);
+                self.touch(parent, at);
             }
-            Record::Rename { from, name, to, new_name, how, .. } => {
+            Record::Rename { from, name, to, new_name, how, at, .. } => {
+                let how = rename_of(how, op)?;
                 let moved = self.take_name(from, name);
                 let replaced = self.take_name(to, new_name);
                 self.give_name(moved, to, new_name);
-                if rename_of(how, op)? == Rename::Exchange {
+                if how == Rename::Exchange {
                     self.give_name(replaced, from, name);
                 }
+                self.touch(from, at);
+                self.touch(to, at);
             }
-            Record::Release { ino } => self.anew(ino)?.gone = true,
-            Record::Attributes { ino, perm, owner, .. } => {
-                let node = self.nodes.entry(ino).or_default();
+            Record::Release { ino } => {
+                self.anew(ino);
+                self.node(ino).gone = true;
+            }
+            Record::Attributes { ino, perm, owner, atime, mtime, .. } => {
+                let node = self.node(ino);
                 (node.perm, node.owner) = (Some(perm), Some(owner));
+                (node.atime, node.mtime) = (Some(atime), Some(mtime));
             }
-            Record::Truncate { ino, size, .. } => self.resize(ino, size)?,
-            Record::Contents { ino, size, perm, .. } => {
-                self.resize(ino, size)?;
-                let node = self.nodes.entry(ino).or_default();
-                node.kind.get_or_insert(Kind::File);
-                node.perm = Some(perm);
-            }
-            Record::Fallocate { ino, what, offset, len, size, .. } => {
-                if !matches!(fallocate_of(what, op)?, Fallocate::Reserve { .. }) {
-                    self.zero(ino, offset, offset.saturating_add(len))?;
+            Record::Truncate { ino, size, old, at } => {
+                self.resize(ino, size);
+                let node = self.node(ino);
+                node.mtime = Some(at);
+                if is_new {
+                    // What it grows by is zeros.
+                    node.cover(size.min(old), u64::MAX);
                 }
-                self.nodes.entry(ino).or_default().size = size;
+            }
+            Record::Contents { ino, size, perm, mtime, .. } => {
+                self.resize(ino, size);
+                let node = self.node(ino);
+                node.kind.get_or_insert(Kind::File);
+                (node.perm, node.mtime) = (Some(perm), Some(mtime));
+            }
+            Record::Fallocate { ino, what, offset, len, size, at } => {
+                if !matches!(fallocate_of(what, op)?, Fallocate::Reserve { .. }) {
+                    self.zero(ino, offset, offset.saturating_add(len));
+                }
+                let node = self.node(ino);
+                (node.size, node.mtime) = (size, Some(at));
             }
             Record::Data { ino, offset, bytes } => {
                 // Whole frames are logged; what is past the end is cut off with the size.
-                let file = self.open(ino)?;
-                self.put(&file, ino, offset, bytes)?;
-                self.nodes.entry(ino).or_default().kind.get_or_insert(Kind::File);
+                self.put(ino, offset, bytes);
+                self.node(ino).kind.get_or_insert(Kind::File);
             }
-            Record::Xattr { .. } | Record::Flags { .. } => {}
+            Record::Xattr { ino, name, value, perm, .. } => {
+                let node = self.node(ino);
+                node.perm = Some(perm);
+                match value {
+                    Some(value) => node.attributes.insert(name.to_vec(), value.to_vec()),
+                    None => node.attributes.remove(name),
+                };
+            }
+            Record::Flags { ino, flags, .. } => self.node(ino).flagged = flags != 0,
         }
         Ok(())
+    }
+
+    /// Names in a directory changed.
+    fn touch(&mut self, dir: u64, at: When) {
+        let node = self.node(dir);
+        node.kind.get_or_insert(Kind::Dir);
+        node.mtime = Some(at);
     }
 
     /// An inode whose number is used anew: nothing of what it was before is its own.
-    fn anew(&mut self, ino: u64) -> Result<&mut Node> {
-        let path = self.file_of(ino);
-        if path.exists() {
-            fs::remove_file(&path).map_err(|why| Error::io(path.display(), why))?;
-        }
-        let node = self.nodes.entry(ino).or_default();
+    fn anew(&mut self, ino: u64) {
+        let removed = below::remove_in(&self.by_inode, &ino.to_string());
+        let node = self.node(ino);
         *node = Node::default();
-        Ok(node)
+        if let Err(why) = removed {
+            node.trouble(format!("it may have contents of another: {why}"));
+        }
     }
 
-    fn resize(&mut self, ino: u64, size: u64) -> Result<()> {
-        let node = self.nodes.entry(ino).or_default();
+    fn resize(&mut self, ino: u64, size: u64) {
+        let cut = match size < self.node(ino).size {
+            true => self.open(ino).and_then(|file| file.set_len(size)),
+            false => Ok(()),
+        };
+        let node = self.node(ino);
         if size < node.size {
             node.cut(size);
-            let path = self.file_of(ino);
-            if path.exists() {
-                self.open(ino)?.set_len(size).map_err(|why| Error::io(path.display(), why))?;
-            }
         }
-        self.nodes.entry(ino).or_default().size = size;
-        Ok(())
+        node.size = size;
+        if let Err(why) = cut {
+            node.trouble(why);
+        }
     }
 
     /// Bytes of a file are zeros, and known to be.
-    fn zero(&mut self, ino: u64, from: u64, end: u64) -> Result<()> {
-        let path = self.file_of(ino);
-        let failed = |why| Error::io(path.display(), why);
-        let file = self.open(ino)?;
-        let there = file.metadata().map_err(failed)?.len();
-        for at in (from..end.min(there)).step_by(ZEROS.len()) {
-            let len = ZEROS.len().min((end.min(there) - at) as usize);
-            file.write_all_at(&ZEROS[..len], at).map_err(failed)?;
+    fn zero(&mut self, ino: u64, from: u64, end: u64) {
+        let zeroed = self.open(ino).and_then(|file| {
+            let there = file.metadata()?.len().min(end);
+            if there <= from || below::punch(&file, from, there - from).is_ok() {
+                return Ok(());
+            }
+            for at in (from..there).step_by(ZEROS.len()) {
+                let len = ZEROS.len().min((there - at) as usize);
+                file.write_all_at(&ZEROS[..len], at)?;
+            }
+            Ok(())
+        });
+        let node = self.node(ino);
+        match zeroed {
+            Ok(()) => node.cover(from, end),
+            Err(why) => {
+                node.uncover(from, end);
+                node.trouble(why);
+            }
         }
-        self.nodes.entry(ino).or_default().cover(from, end);
-        Ok(())
     }
 
     fn give_name(&mut self, ino: Option<u64>, dir: u64, name: &[u8]) {
@@ -382,14 +430,5 @@ impl Rescue {
         let (ino, node) = self.nodes.iter_mut().find(|(_, node)| node.names.iter().any(is_it))?;
         node.names.retain(|one| !is_it(one));
         Some(*ino)
-    }
-
-    /// Writes the list of what is missing.
-    fn list(&mut self, lines: &[String]) -> Result<()> {
-        let path = self.to.join(&self.done.list);
-        let mut text = String::from("Files with holes: bytes missing, of how many, path\n");
-        text.extend(lines.iter().map(|line| format!("{line}\n")));
-        let written = File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|why| Error::io(path.display(), why))
     }
 }
