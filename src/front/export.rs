@@ -18,8 +18,8 @@ use bytes::Bytes;
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, ReplyAttr, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyPoll, ReplyWrite, ReplyXattr, Session, SessionACL,
-    WriteFlags,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyPoll, ReplyWrite, ReplyXattr, Session,
+    SessionACL, WriteFlags,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -207,9 +207,7 @@ impl Served {
         let Some(session) = self.session.take() else { return Ok(()) };
         let served = match session.join() {
             // A thread that was just taking a request when the mount went away hears this.
-            Ok(Err(why))
-                if why.raw_os_error() == Some(libc::ECONNABORTED) && !self.unmounter.is_alive() =>
-            {
+            Ok(Err(why)) if why.raw_os_error() == Some(libc::ECONNABORTED) && !self.unmounter.is_alive() => {
                 Ok(())
             }
             Ok(served) => served,

@@ -254,7 +254,9 @@ fn a_loop_device_over_a_loop_device_is_followed_down() {
     let ssd = volume.at("ssd");
     let Some(lower) = Loop::over(&volume.at("disk"), &[]) else { return skip("no loop devices") };
     let Some(upper) = Loop::over(lower.path(), &[]) else { return skip("no loop devices") };
-    let Some(kernel) = Kernel::mount(upper.path(), volume.at("kernel"), "rw") else { return skip("no mount") };
+    let Some(kernel) = Kernel::mount(upper.path(), volume.at("kernel"), "rw") else {
+        return skip("no mount");
+    };
     let check = |disk: &Path| run(&["fsck"], &[("--ssd", &ssd), ("--disk", disk)], &[]);
     for disk in [lower.path(), upper.path(), &volume.at("disk")] {
         refused(&check(disk), &["mounted on", "kernel"]);

@@ -21,7 +21,8 @@ impl Both {
         fs::write(&file, "a file").unwrap();
         let file = file.to_str().unwrap();
         let parts: &[(&str, &Path)] = &[("--nand", &nand), ("--nvram", &nvram)];
-        for (verb, rest) in [(&["mkfs", "cmfs"][..], &["--size", "32MiB"][..]), (&["put"], &[file, "/flash"])] {
+        for (verb, rest) in [(&["mkfs", "cmfs"][..], &["--size", "32MiB"][..]), (&["put"], &[file, "/flash"])]
+        {
             let done = run(verb, parts, rest);
             assert!(done.status.success(), "{}", err(&done));
         }
@@ -252,7 +253,12 @@ fn the_limit_of_a_files_length_is_an_error_that_is_told() {
     let limited = |words: &str, blocks: u32| {
         let program = bimetal().get_program().to_str().unwrap().to_string();
         let line = format!("ulimit -f {blocks}; exec {program} {words}");
-        Command::new("sh").args(["-c", &line]).current_dir(volume.at("")).stdin(Stdio::null()).output().unwrap()
+        Command::new("sh")
+            .args(["-c", &line])
+            .current_dir(volume.at(""))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
     };
     let cases = [
         "export nand --nvram nvram --yaffs2-image files.yaffs2",

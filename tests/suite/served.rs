@@ -64,7 +64,9 @@ impl Before<'_> {
 
 impl Drop for Before<'_> {
     fn drop(&mut self) {
-        while Command::new("umount").args(["-q", "-l"]).arg(self.0).status().is_ok_and(|done| done.success()) {}
+        while Command::new("umount").args(["-q", "-l"]).arg(self.0).status().is_ok_and(|done| done.success())
+        {
+        }
     }
 }
 

@@ -83,7 +83,8 @@ pub fn make(plan: &Plan, contents: &Contents) -> Result<Made> {
         return fill(plan, contents, &root);
     }
     volume::check_length(plan, &targets[0])?;
-    let beside = targets.iter().map(|claim| nameless(Path::new(&claim.name()))).collect::<Result<Vec<File>>>()?;
+    let beside =
+        targets.iter().map(|claim| nameless(Path::new(&claim.name()))).collect::<Result<Vec<File>>>()?;
     let mut paths = beside.iter().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()).into());
     let nand = paths.next().ok_or(Error::BadArgument)?;
     let made = fill(&Plan { nand, nvram: paths.next(), ..plan.clone() }, contents, &root)?;

@@ -1,7 +1,7 @@
 //! The mount options of the FUSE front: the table they are listed from, and their meaning.
 
-pub use bimetal_base::options::OptionSpec;
 use super::mount::SUBTYPE;
+pub use bimetal_base::options::OptionSpec;
 use bimetal_base::{Error, Result};
 use serde::Serialize;
 
