@@ -54,7 +54,7 @@ Environment:
   BIMETAL_NAND, BIMETAL_NVRAM   what --nand and --nvram say otherwise, except to status and export
                                 A command line with one of these options, or --stack, is meant as a
                                 whole: no variable adds to it. -t leaves those of its kind,
-                                --without-ssd and -o without-ssd all but the first.
+                                --without-ssd and -o without-ssd all but BIMETAL_SSD.
   BIMETAL_LOG                   what to report: error, warn (default), info, debug, trace; to the
                                 log of a server in the background info, where nothing else is said";
 
