@@ -35,6 +35,7 @@ mod nfhybrid_kill;
 mod nfhybrid_real;
 mod osd;
 mod programs;
+mod recorded;
 mod refused;
 mod rescued;
 mod seen;
