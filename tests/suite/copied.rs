@@ -339,10 +339,13 @@ fn a_put_that_a_signal_ends_leaves_the_volume_in_order_and_nothing_half_in_it() 
             command.args(["-", target]).stdin(Stdio::piped()).stderr(Stdio::piped());
             let mut child = command.spawn().unwrap();
             // More than a pipe holds: it reads by now, and waits for the rest.
-            child.stdin.as_mut().unwrap().write_all(&vec![7; 3 << 20]).unwrap();
+            // It has no end that could come before the signal.
+            let mut input = child.stdin.take().unwrap();
+            input.write_all(&vec![7; 3 << 20]).unwrap();
             let pid = child.id().to_string();
             assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
             let status = child.wait().unwrap();
+            drop(input);
             assert_eq!(status.code(), Some(code), "{signal} {target}: {status}");
             let listed = out(&both(&volume, "ls", &["-a", "/"]));
             assert!(!listed.contains("new") && !listed.contains(".bimetal"), "{listed}");

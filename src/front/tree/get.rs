@@ -1,6 +1,6 @@
 //! From a file system onto the host.
 
-use super::host::{NewFile, On, id_of, named_beside, new_file};
+use super::host::{NewFile, On, State, id_of, looked_at, named_beside, new_file};
 use super::made::Made;
 use super::way::{Step, Way};
 use super::{ACCESS_LISTS, Copied, Lacks, PIECE, Watch, Whole};
@@ -34,7 +34,7 @@ pub struct Getter<'a> {
     fs: &'a dyn FileSystem,
     watch: &'a mut dyn Watch,
     /// Host files of this run, by device and inode.
-    made: Made<Ino, (u64, u64), PathBuf>,
+    made: Made<Ino, (u64, u64), First>,
     /// Directories below the source of now. A volume in order has none twice.
     met: HashSet<Ino>,
     copied: Copied,
@@ -49,6 +49,12 @@ struct Dir {
     is_held: bool,
     /// Why not all of its names are known.
     unread: Option<Error>,
+}
+
+/// Where an inode with several names went first, and how that looked then: its number may be another file's by now.
+struct First {
+    path: PathBuf,
+    state: State,
 }
 
 /// Why a file has not all of its contents.
@@ -225,10 +231,10 @@ impl<'a> Getter<'a> {
         }
     }
 
-    fn note(&mut self, attr: &Attr, made: (u64, u64), target: &Path) {
+    fn note(&mut self, attr: &Attr, (made, state): ((u64, u64), State), target: &Path) {
         match attr.nlink {
             0 | 1 => self.made.note(attr.ino, made),
-            _ => self.made.note_linked(attr.ino, made, target.into()),
+            _ => self.made.note_linked(attr.ino, made, First { path: target.into(), state }),
         }
     }
 
@@ -236,12 +242,12 @@ impl<'a> Getter<'a> {
     fn link(&mut self, attr: &Attr, target: &Path, replaces: bool) -> Result<bool> {
         let Some((made, first)) = self.made.first(attr.ino) else { return Ok(false) };
         let failed = |why| Error::io("making another name of it", why);
-        let beside = match named_beside(target, |path| fs::hard_link(first, path)) {
+        let beside = match named_beside(target, |path| fs::hard_link(&first.path, path)) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(false),
             made => made.map_err(failed)?,
         };
         // Somebody may have put something else there.
-        if id_of(beside.path()).map_err(failed)? != *made {
+        if looked_at(beside.path()).map_err(failed)? != (*made, first.state) {
             return Ok(false);
         }
         give_name(beside, target, replaces)?;
@@ -250,7 +256,6 @@ impl<'a> Getter<'a> {
 
     fn file(&mut self, attr: &Attr, target: &Path, replaces: bool) -> Result<Whole> {
         let made = NewFile::for_name(target)?;
-        let id = id_of(On::File(made.file())).map_err(|why| Error::io("looking at it", why))?;
         let read = match self.contents(attr, made.file(), replaces) {
             Ok(()) => Ok(()),
             Err(Stopped::Host(why)) => return Err(why),
@@ -262,6 +267,7 @@ impl<'a> Getter<'a> {
         if replaces {
             dressed = Ok(dressed.map_err(stays)?);
         }
+        let id = looked_at(On::File(made.file())).map_err(|why| Error::io("looking at it", why))?;
         made.name(target, replaces).map_err(|why| Error::io("giving it its name", why))?;
         self.note(attr, id, target);
         read.map(|()| dressed)
@@ -286,11 +292,11 @@ impl<'a> Getter<'a> {
         };
         let failed = |why| Error::io("making it", why);
         let made = named_beside(target, make).map_err(failed)?;
-        let id = id_of(made.path()).map_err(failed)?;
         let mut dressed = self.dress(attr, On::Path(made.path()));
         if replaces {
             dressed = Ok(dressed.map_err(stays)?);
         }
+        let id = looked_at(made.path()).map_err(failed)?;
         give_name(made, target, replaces)?;
         self.note(attr, id, target);
         Ok(dressed)

@@ -30,6 +30,15 @@ pub(super) fn id_of<'a>(what: impl Into<On<'a>>) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
+/// What tells one file from a later one that got its number: size, and time of modification.
+pub(super) type State = (u64, i64, i64);
+
+/// Which file it is, and how it looks.
+pub(super) fn looked_at<'a>(what: impl Into<On<'a>>) -> io::Result<((u64, u64), State)> {
+    let found = what.into().found()?;
+    Ok(((found.dev(), found.ino()), (found.size(), found.mtime(), found.mtime_nsec())))
+}
+
 impl On<'_> {
     fn found(self) -> io::Result<Metadata> {
         match self {

@@ -333,7 +333,7 @@ fn what_somebody_else_put_in_the_place_of_a_copy_gets_no_more_names() {
         assert_eq!(fs::read_to_string(&b).unwrap(), "one");
         fs::remove_file(&b).unwrap();
     }
-    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
 }
 
 /// Is asked to end once so many objects were told.
@@ -358,7 +358,11 @@ impl Watch for EndsAt {
 #[test]
 fn what_is_left_out_is_told_and_an_end_after_the_last_leaves_nothing_out() {
     let home = tempfile::tempdir().unwrap();
-    files(home.path(), &[("tree/a", ""), ("tree/b", ""), ("tree/c", "")]);
+    fs::create_dir(home.path().join("tree")).unwrap();
+    // Links are whole at once, and so nothing fails.
+    for name in ["tree/a", "tree/b", "tree/c"] {
+        symlink("nowhere", home.path().join(name)).unwrap();
+    }
     for (ends_at, left_out) in [(2, 2), (4, 0)] {
         let inside = memfs();
         let mut watch = EndsAt(ends_at, 0);
