@@ -70,6 +70,9 @@ impl Drop for Before<'_> {
     }
 }
 
+/// How a server is ended, in words and done.
+type Ending<'e> = (&'e str, &'e dyn Fn(&Server));
+
 #[test]
 fn an_export_takes_away_its_own_mount_once_and_none_before_it() {
     need_fuse!();
@@ -80,7 +83,7 @@ fn an_export_takes_away_its_own_mount_once_and_none_before_it() {
     let Some(before) = Before::mount(&place) else { return skip("no tmpfs can be mounted") };
     let device = fs::metadata(&place).unwrap().dev();
     let is_there = || fs::metadata(&place).unwrap().dev() == device;
-    let endings: [(&str, &dyn Fn(&Server)); 6] = [
+    let endings: [Ending; 6] = [
         ("TERM", &|server| server.signal(Signal::TERM)),
         ("INT", &|server| server.signal(Signal::INT)),
         ("umount", &|_| assert!(once_free(Command::new("umount").arg(&place)).status.success())),
