@@ -630,7 +630,7 @@ fn what_is_wrong_with_a_stack_is_told_with_key_file_and_remedy() {
             &["--stack", &stack, "--set", "run.absorb=0-4KiB", "--set", "nvram.takes=heat"],
             &["run.absorb and nvram.takes exclude each other"],
         ),
-        (&["--stack", "/dev/zero"], &["/dev/zero", "1.0 MiB"]),
+        (&["--stack", "/dev/zero"], &["/dev/zero", "is a device; name a file"]),
         (&["--stack", &stack, "--set", "run.queue-depth=0", "--out", &out], &["run.queue-depth", "1"]),
         (&["--stack", &stack, "--queue-depth", "4"], &["--set KEY=VALUE"]),
         (&["--stack", &stack, "--out", &out, "--only", "1"], &["from 0 on"]),

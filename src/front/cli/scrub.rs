@@ -7,10 +7,10 @@ use crate::fs::FileSystem;
 use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
 use clap::Args;
-use rustix::fs::{FlockOperation, XattrFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, XattrFlags, flock};
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -102,16 +102,20 @@ fn refused(place: &Path, why: Errno) -> Error {
 
 /// Has a mount scrubbed by nobody else as long as the file is open: how far a scrub has come is known to the mount alone,
 /// so that each of two would be told of a part.
-fn alone(place: &Path) -> Result<File> {
-    let failed = |why| Error::io(place.display(), why);
-    let root = File::open(place).map_err(failed)?;
+fn alone(place: &Path) -> Result<OwnedFd> {
+    let failed = |why: Errno| match why {
+        Errno::NOTCONN => super::status::dead(place),
+        why => Error::io(place.display(), why.into()),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(place, flags, Mode::empty()).map_err(failed)?;
     match flock(&root, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(root),
         Err(Errno::WOULDBLOCK) => Err(Error::InUse(format!(
             "{}: it is being scrubbed, or its root is locked by another program; wait for its end",
             place.display()
         ))),
-        Err(why) => Err(failed(why.into())),
+        Err(why) => Err(failed(why)),
     }
 }
 
