@@ -5,7 +5,7 @@ use crate::mounts::{Mounted, bimetal, need_fuse};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -170,10 +170,14 @@ fn bad_copies_are_counted_in_the_status_make_the_mount_degraded_and_are_healed_b
     let scrub = || bimetal().args(["scrub", "--rate", "1GiB/s", &place]).output().unwrap();
     ended(&scrub(), 0, &["Every copy on the SSD is right"]);
     // Two at once would each be told of a part.
-    let other = File::open(mounted.path()).unwrap();
-    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    refused(&scrub(), &["it is being scrubbed", "wait for its end"]);
-    drop(other);
+    let mut slow = bimetal().args(["scrub", "--rate", "1KiB/s", &place]).spawn().unwrap();
+    let name = format!("@bimetal-scrub-{:x}", fs::metadata(&place).unwrap().dev());
+    while !fs::read_to_string("/proc/net/unix").unwrap().contains(&name) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    refused(&scrub(), &["it is being scrubbed", "wait for the other one's end"]);
+    slow.kill().unwrap();
+    slow.wait().unwrap();
     assert_eq!(mounted.status()["health"]["state"], "ok");
     assert!(damage(&volume.at("ssd"), 5) > 0 && damage(&volume.at("ssd"), 6) > 0);
     // One is met by a read, which the disk serves; the other by the scrub.

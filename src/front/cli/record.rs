@@ -67,7 +67,10 @@ impl Record {
         guard::log(&output)?;
         let begun = set(&self.mountpoint, output.as_os_str().as_bytes());
         if let Err(why) = begun {
-            if !was_there {
+            // Not that of a recording which began in the same moment.
+            let is_busy =
+                matches!(&why, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::ResourceBusy);
+            if !was_there && !is_busy {
                 // The refusal says more.
                 let _ = std::fs::remove_file(&output);
             }

@@ -7,10 +7,13 @@ use crate::fs::FileSystem;
 use crate::units::{parse_size, show_size};
 use crate::{Error, Result};
 use clap::Args;
-use rustix::fs::{FlockOperation, Mode, OFlags, XattrFlags, flock};
+use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -100,23 +103,21 @@ fn refused(place: &Path, why: Errno) -> Error {
     }
 }
 
-/// Has a mount scrubbed by nobody else as long as the file is open: how far a scrub has come is known to the mount alone,
-/// so that each of two would be told of a part.
-fn alone(place: &Path) -> Result<OwnedFd> {
-    let failed = |why: Errno| match why {
-        Errno::NOTCONN => super::status::dead(place),
-        why => Error::io(place.display(), why.into()),
+/// Has a mount scrubbed by nobody else of this machine until it is dropped: how far a scrub has come is known to the mount
+/// alone, so that each of two would be told of a part. A name without a file, so that nothing keeps the mount busy.
+fn alone(place: &Path) -> Result<UnixDatagram> {
+    let failed = |why: io::Error| match Errno::from_io_error(&why) {
+        Some(Errno::NOTCONN) => super::status::dead(place),
+        _ => Error::io(place.display(), why),
     };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(place, flags, Mode::empty()).map_err(failed)?;
-    match flock(&root, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(root),
-        Err(Errno::WOULDBLOCK) => Err(Error::InUse(format!(
-            "{}: it is being scrubbed, or its root is locked by another program; wait for its end",
-            place.display()
-        ))),
-        Err(why) => Err(failed(why)),
-    }
+    let device = place.metadata().map_err(failed)?.dev();
+    let name = SocketAddr::from_abstract_name(format!("bimetal-scrub-{device:x}")).map_err(failed)?;
+    UnixDatagram::bind_addr(&name).map_err(|why| match why.kind() {
+        io::ErrorKind::AddrInUse => {
+            Error::InUse(format!("{}: it is being scrubbed; wait for the other one's end", place.display()))
+        }
+        _ => failed(why),
+    })
 }
 
 /// What was found in all.
