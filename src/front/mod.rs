@@ -11,6 +11,7 @@ mod daemon;
 mod limits;
 mod live;
 mod messages;
+mod processes;
 mod signals;
 
 pub use bimetal_fuse as fuse;

@@ -88,12 +88,10 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Begins to listen; to be called before the command starts a thread. A file that is as long as it may be is an error of
-    /// the write, no signal.
+    /// Begins to listen; to be called before the command starts a thread.
     pub fn watched() -> Result<Ending> {
         let woken = eventfd(0, EventfdFlags::CLOEXEC).map_err(|why| Error::io("an eventfd", why.into()))?;
         let ending = Ending { stage: Arc::new(Mutex::new(Stage::Before)), woken: Arc::new(woken) };
-        block(&[libc::SIGXFSZ])?;
         let heard = ending.clone();
         hold()?.watch(move |signal| heard.hear(signal))?;
         Ok(ending)

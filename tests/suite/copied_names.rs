@@ -2,7 +2,7 @@
 //! that are deep.
 
 use crate::copied::{both, names, put, with_a_file};
-use crate::guard::{Volume, err, out, refused};
+use crate::guard::{Loop, Volume, err, out, refused, run};
 use crate::mounts::{bimetal, skip};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -227,4 +227,11 @@ fn put_copies_no_image_of_its_own_volume_into_it() {
     refused(&done, &["tree/image: is what the volume itself lies on", "one of the files was not copied"]);
     assert_eq!(out(&both(&volume, "cat", &["/tree/keep"])), "kept");
     refused(&both(&volume, "cat", &["/tree/image"]), &["no such file"]);
+    // Also below a loop device, whatever its name has become.
+    let Some(device) = Loop::over(&disk, &[]) else { return skip("no loop devices") };
+    let moved = volume.at("moved");
+    fs::rename(&disk, &moved).unwrap();
+    let halves = [("--ssd", &*volume.at("ssd")), ("--disk", device.path())];
+    let done = run(&["put"], &halves, &[text(&moved), "/"]);
+    refused(&done, &["what the volume itself lies on"]);
 }

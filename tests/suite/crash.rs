@@ -1,5 +1,6 @@
 //! The crash explorer finds what is planted, finds nothing where nothing is, and finds it again by name.
 
+use crate::fsck::ended;
 use crate::guard::{Volume, err, out, refused};
 use crate::mounts::{bimetal, need_fuse, no_fuse, once_free, skip};
 use bimetal::front::crash::again;
@@ -352,4 +353,21 @@ fn a_recording_that_says_what_no_file_system_does_is_refused_or_looked_at_and_ne
     let deep = (1..20_000)
         .map(|at| make(bimetal::units::Ino(6_000_000 + at), b"d", bimetal::units::Ino(6_000_001 + at)));
     told([make(root, b"d", bimetal::units::Ino(6_000_001))].into_iter().chain(deep.take(3000)).collect());
+}
+
+/// A command may take the mount away itself, and what it leaves at work ends with it.
+#[test]
+fn a_command_that_unmounts_or_leaves_something_behind_hangs_nothing() {
+    need_fuse!();
+    let program = bimetal().get_program().to_owned();
+    for script in ["echo x > $MNT/f; $0 umount $MNT", "(exec sleep 1000 > $MNT/f) & echo x > $MNT/g"] {
+        let mut command = Command::new("timeout");
+        command
+            .arg("60")
+            .arg(&program)
+            .args(["crash", "--states", "5", "--", "sh", "-c", script])
+            .arg(&program);
+        let done = command.output().unwrap();
+        ended(&done, 0, &["nothing was lost"]);
+    }
 }

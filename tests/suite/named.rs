@@ -4,6 +4,7 @@
 use crate::guard::{Volume, err, out, refused, run};
 use crate::mounts::{bimetal, need_fuse, once_free};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -194,7 +195,7 @@ fn nothing_waits_for_a_fifo_that_stands_for_a_file() {
     let [fifo, store, place] = [&fifo, &store, &place].map(|path| path.to_str().unwrap());
     let target = volume.at("got");
     let target = target.to_str().unwrap();
-    let cases: [&[&str]; 10] = [
+    let cases: [&[&str]; 11] = [
         &["ls", "--nand", fifo, "/"],
         &["fsck", "--nand", fifo],
         &["fsck", "-n", "--nand", fifo],
@@ -205,6 +206,7 @@ fn nothing_waits_for_a_fifo_that_stands_for_a_file() {
         &["export", "--stack", fifo, "--file", place],
         &["reproduce", "--stack", fifo],
         &["osd", "put", "--nand", store, fifo],
+        &["crash", "--replay", fifo],
     ];
     for words in cases {
         refused(&at_once(words), &[fifo]);
@@ -212,6 +214,16 @@ fn nothing_waits_for_a_fifo_that_stands_for_a_file() {
     let objects = out(&run(&["osd", "ls"], &[("--nand", Path::new(store))], &[]));
     assert!(at_once(&["osd", "put", "--nand", store, "/dev/zero"]).status.code() == Some(1));
     assert_eq!(out(&run(&["osd", "ls"], &[("--nand", Path::new(store))], &[])), objects);
+    refused(&at_once(&["crash", "--replay", "/dev/full"]), &["/dev/full is a device"]);
+    // A pipe that was handed over has its writer.
+    let mut command = bimetal();
+    command.args(["osd", "put", "--nand", store, "/dev/fd/0"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"by a pipe").unwrap();
+    let put = child.wait_with_output().unwrap();
+    assert!(put.status.success());
+    let got = run(&["osd", "get"], &[("--nand", Path::new(store))], &[out(&put).trim()]);
+    assert_eq!(out(&got), "by a pipe");
 }
 
 /// An experiment, which is not to be begun.

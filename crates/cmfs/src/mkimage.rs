@@ -8,15 +8,12 @@ use super::mounted::{Memory, Part};
 use super::volume::{self, Plan};
 use super::{attributes, error};
 use bimetal_base::{Error, Result};
-use bimetal_media::guard::Claim;
+use bimetal_media::guard;
 use bimetal_vfs::Kind as HostKind;
 use cmfs_core::{Fs, Kind, NewObject, ROOT, SetAttr, Time};
 use rustc_hash::FxHashMap;
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
-use rustix::io::Errno;
 use std::fs::{File, Metadata};
-use std::io::{Read, Seek};
-use std::os::fd::AsRawFd;
+use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -83,42 +80,18 @@ pub fn make(plan: &Plan, contents: &Contents) -> Result<Made> {
         return fill(plan, contents, &root);
     }
     volume::check_length(plan, &targets[0])?;
-    let beside =
-        targets.iter().map(|claim| nameless(Path::new(&claim.name()))).collect::<Result<Vec<File>>>()?;
-    let mut paths = beside.iter().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()).into());
+    // What a link leads to is replaced, and the link stays.
+    let places = targets.iter().map(|claim| Path::new(&claim.name()).canonicalize());
+    let places: Vec<PathBuf> = places.collect::<std::io::Result<_>>().map_err(|why| host(&plan.nand, why))?;
+    let beside = places.iter().map(|place| guard::beside(place)).collect::<Result<Vec<_>>>()?;
+    let mut paths = beside.iter().map(|file| file.path().to_path_buf());
     let nand = paths.next().ok_or(Error::BadArgument)?;
     let made = fill(&Plan { nand, nvram: paths.next(), ..plan.clone() }, contents, &root)?;
-    for (from, to) in beside.iter().zip(&targets) {
-        replace(from, to).map_err(|why| Error::io(to.name(), why))?;
+    for (file, place) in beside.into_iter().zip(&places) {
+        file.as_file().sync_all().map_err(|why| host(place, why))?;
+        guard::take_place(file, place)?;
     }
     Ok(made)
-}
-
-/// A file without a name where another one is, or in memory if there can be none.
-fn nameless(place: &Path) -> Result<File> {
-    let dir = place.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR);
-    let opened = opened.or_else(|_| rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC));
-    opened.map(File::from).map_err(|why| host(dir, why.into()))
-}
-
-/// Gives a file what another one holds. What there is no room for leaves it as it was.
-fn replace(mut from: &File, to: &Claim) -> std::io::Result<()> {
-    let mut file = to.file();
-    let (len, before) = (from.metadata()?.len(), file.metadata()?.len());
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
-        Ok(()) | Err(Errno::OPNOTSUPP) => {}
-        Err(why) => {
-            file.set_len(before)?;
-            return Err(why.into());
-        }
-    }
-    from.rewind()?;
-    file.rewind()?;
-    std::io::copy(&mut from, &mut file)?;
-    file.set_len(len)?;
-    file.sync_all()
 }
 
 /// Makes the images where the plan says.

@@ -4,6 +4,7 @@
 //! text of the same form can be given as a path. A field that is missing, unknown or impossible is
 //! refused by its name.
 
+use crate::guard;
 use bimetal_base::options::{Registered, Registry, unknown};
 use bimetal_base::units::show_size;
 use bimetal_base::{Error, Result};
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::fmt::Display;
+use std::io::Read;
 use std::path::Path;
 
 /// No profile is longer, bytes.
@@ -138,20 +140,23 @@ pub fn text_of(name: &str) -> Result<String> {
     if let Ok(built_in) = PROFILES.find(name) {
         return Ok(built_in.text.to_string());
     }
-    let missing = |error| {
-        let problem = format!("there is no file to read ({error}) and no built-in profile");
-        unknown(&problem, name, PROFILES.names())
-    };
-    let path = Path::new(name);
-    // What is no file may have no end, or be waited for.
-    let about = path.metadata().map_err(missing)?;
-    if !about.is_file() || about.len() > TEXT_BYTES_MAX {
-        return Err(Error::invalid(format!(
-            "profile {name}: it is no file of at most {}; name a profile's file, or one that is built in",
-            show_size(TEXT_BYTES_MAX)
-        )));
+    let mut text = String::new();
+    let read = guard::input(Path::new(name)).and_then(|file| {
+        file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text).map_err(|why| Error::io(name, why))
+    });
+    match read {
+        Err(Error::Io { source, .. }) => {
+            let problem = format!("there is no file to read ({source}) and no built-in profile");
+            Err(unknown(&problem, name, PROFILES.names()))
+        }
+        Ok(_) if text.len() as u64 > TEXT_BYTES_MAX => {
+            let most = show_size(TEXT_BYTES_MAX);
+            Err(Error::invalid(format!("profile {name}: longer than {most}, so it is no profile")))
+        }
+        read => read
+            .map(|_| text)
+            .map_err(|why| Error::invalid(format!("profile {name}: {why}, or a profile that is built in"))),
     }
-    std::fs::read_to_string(path).map_err(missing)
 }
 
 fn malformed(name: &str, error: &toml::de::Error) -> Error {
@@ -224,12 +229,15 @@ mod tests {
     fn what_is_no_file_is_no_profile_and_is_not_read() {
         for name in ["/dev/zero", "/", "/proc/self/fd"] {
             let why = kind_of(name).unwrap_err().to_string();
-            assert!(why.contains(name) && why.contains("1.0 MiB"), "{why}");
+            assert!(
+                why.contains(name) && why.contains("name a file, or a profile that is built in"),
+                "{why}"
+            );
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(TEXT_BYTES_MAX + 1).unwrap();
         let why = kind_of(file.path().to_str().unwrap()).unwrap_err().to_string();
-        assert!(why.contains("no file of at most"), "{why}");
+        assert!(why.contains("longer than 1.0 MiB"), "{why}");
     }
 
     #[test]

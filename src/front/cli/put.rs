@@ -5,12 +5,13 @@ use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::signals::Ending;
 use crate::front::tree::{self, Putter, at, split};
 use crate::fs::{Caller, FileSystem, Kind, resolve};
+use crate::media::guard;
 use crate::units::Ino;
 use crate::{Error, Result};
 use clap::Args;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -74,14 +75,7 @@ impl Put {
     fn below(&self) -> Vec<(u64, u64)> {
         let volume = &self.volume;
         let parts = [&volume.ssd, &volume.disk, &volume.nand, &volume.nvram].into_iter().flatten();
-        let found = parts.filter_map(|path| {
-            let found = path.metadata().ok()?;
-            match found.file_type().is_block_device() {
-                true => loop_file(found.rdev())?.metadata().ok(),
-                false => Some(found),
-            }
-        });
-        found.map(|found| (found.dev(), found.ino())).collect()
+        parts.filter_map(|path| guard::file_below(path)).collect()
     }
 
     /// The directory and the name that a source is copied to.
@@ -152,14 +146,6 @@ fn readable(source: &Path) -> io::Result<(u64, u64)> {
         _ => {}
     }
     Ok((found.dev(), found.ino()))
-}
-
-/// The file below a loop device, or below the one that a partition is of.
-fn loop_file(device: u64) -> Option<PathBuf> {
-    let node = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let files = ["loop/backing_file", "../loop/backing_file"];
-    let path = files.iter().find_map(|file| std::fs::read_to_string(Path::new(&node).join(file)).ok())?;
-    Some(path.trim_end_matches('\n').into())
 }
 
 fn last_name(source: &Path) -> Result<Vec<u8>> {

@@ -3,6 +3,7 @@
 use super::progress::Progress;
 use super::status;
 use crate::front::fuse::{FAREWELL, Unmount, pid_namespace, unmount};
+use crate::front::processes;
 use crate::media::guard::{MountedAt, mounted_at};
 use crate::units::show_size;
 use crate::{Error, Result};
@@ -220,7 +221,9 @@ fn server_of(mountpoint: &Path) -> Result<Option<OwnedFd>> {
     }
     // What is exported has nothing to write out, and its server says nothing of itself.
     let number = front["pid"].as_i64().and_then(|number| i32::try_from(number).ok());
-    match number.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+    // A server that waits for us (`crash`, for its command) goes on for as long as we do.
+    let pid = number.and_then(Pid::from_raw).filter(|pid| !processes::is_above(*pid));
+    match pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
         None | Some(Err(Errno::SRCH)) => Ok(None),
         Some(server) => server.map(Some).map_err(|why| Error::io("waiting for the server", why.into())),
     }

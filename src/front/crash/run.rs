@@ -5,7 +5,7 @@ use super::explore::{FirstBytes, start_of};
 use super::snapshot::Snapshot;
 use super::subject::Subject;
 use crate::front::fuse::{Mount, MountOptions, Unmount, Unmounter};
-use crate::front::signals;
+use crate::front::{processes, signals};
 use crate::fs::FileSystem;
 use crate::media::BlockDevice;
 use crate::media::overlay::Overlay;
@@ -14,7 +14,7 @@ use crate::media::sparse::Sparse;
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::process::{Command, ExitStatus};
@@ -112,7 +112,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 fn end_all_started(signal: Signal) {
     let mut told = HashSet::new();
     for look in 0..2 * LOOKS {
-        let running = started();
+        let running = processes::below();
         if running.is_empty() {
             return;
         }
@@ -126,27 +126,6 @@ fn end_all_started(signal: Signal) {
         }
         thread::sleep(PAUSE);
     }
-}
-
-/// The processes below this one that run.
-fn started() -> Vec<Pid> {
-    let mut below: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-        // `PID (NAME) STATE PARENT ...`, where a name may have brackets of its own.
-        let told = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let mut fields = told.rsplit(')').next().unwrap_or_default().split_whitespace();
-        let (state, parent) = (fields.next(), fields.next().and_then(|parent| parent.parse().ok()));
-        if let (Some(parent), true) = (parent, state.is_some_and(|state| !matches!(state, "Z" | "X"))) {
-            below.entry(parent).or_default().push(pid);
-        }
-    }
-    let (mut found, mut todo) = (Vec::new(), vec![std::process::id() as i32]);
-    while let Some(children) = todo.pop().map(|pid| below.remove(&pid).unwrap_or_default()) {
-        todo.extend(&children);
-        found.extend(children.into_iter().filter_map(Pid::from_raw));
-    }
-    found
 }
 
 /// Runs a command with the volume mounted, its place in `$MNT`; how it ended, and everything that happened. What it says goes to
@@ -195,6 +174,7 @@ pub fn record(
         (mount, said.and_then(|said| command.stdout(said).spawn()))
     };
     let ended = child.and_then(|mut child| child.wait());
+    end_all_started(Signal::TERM);
     // Whoever hears a signal has this, and ends all of it.
     drop(mounted.lock());
     mount.unmount()?;

@@ -10,6 +10,7 @@ use super::calls::{After, Call, CallRequest};
 use super::run::Run;
 use super::snapshot::{Contents, Seen, Shape, Snapshot};
 use crate::checksum::crc32c;
+use crate::media::guard;
 use crate::media::recorded::{Event, Log, RecordedEvent};
 use crate::media::sparse::Sparse;
 use crate::media::{BlockDevice, DeviceInfo, Gather, Request, check};
@@ -19,9 +20,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::NamedTempFile;
@@ -106,7 +107,7 @@ fn write_beside<T>(run: &Run, path: &Path, place: impl FnOnce(NamedTempFile) -> 
     let packed = packed(run)?;
     let mut made = {
         let mut half = HALF.lock();
-        let made = beside(path)?;
+        let made = guard::beside(path)?;
         *half = Some(made.path().into());
         made
     };
@@ -118,14 +119,8 @@ fn write_beside<T>(run: &Run, path: &Path, place: impl FnOnce(NamedTempFile) -> 
 
 /// Writes a run to a new file, or in the place of an older run.
 pub fn save(run: &Run, path: &Path) -> Result<()> {
-    let failed = |why| Error::io(path.display(), why);
-    let (place, older) = checked(path)?;
-    write_beside(run, &place, |beside| {
-        if let Some(older) = older {
-            beside.as_file().set_permissions(older).map_err(failed)?;
-        }
-        beside.persist(&place).map(drop).map_err(|why| failed(why.error))
-    })
+    let place = checked(path)?;
+    write_beside(run, &place, |made| guard::take_place(made, &place))
 }
 
 /// Writes a run to a file of the directory `dir` that is not there yet; which one.
@@ -146,20 +141,7 @@ pub fn save_new(run: &Run, dir: &Path) -> Result<PathBuf> {
 
 /// An error if a run cannot be written there: something else is in the way, or the directory takes no file.
 pub fn check_place(path: &Path) -> Result<()> {
-    beside(&checked(path)?.0).map(drop)
-}
-
-/// A file in the directory that `path` lies in.
-fn beside(path: &Path) -> Result<NamedTempFile> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut named = tempfile::Builder::new();
-    let named = named.prefix(".bimetal-").permissions(Permissions::from_mode(0o666));
-    named.tempfile_in(dir).map_err(|why| {
-        Error::io(
-            format!("{}: a file beside it, which takes its place when it is whole", path.display()),
-            why,
-        )
-    })
+    guard::beside(&checked(path)?).map(drop)
 }
 
 fn packed(run: &Run) -> Result<Vec<u8>> {
@@ -176,9 +158,9 @@ fn packed(run: &Run) -> Result<Vec<u8>> {
     Ok(file)
 }
 
-/// Where a run goes that is to be saved at `path`, and the permissions of the older one there. What a link leads to is replaced, and the
+/// Where a run goes that is to be saved at `path`. What a link leads to is replaced, and the
 /// link stays. An error if something that is no run of ours is in the way.
-fn checked(path: &Path) -> Result<(PathBuf, Option<Permissions>)> {
+fn checked(path: &Path) -> Result<PathBuf> {
     let (name, failed) = (path.display(), |why| Error::io(path.display(), why));
     let found = match fs::metadata(path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
@@ -186,7 +168,7 @@ fn checked(path: &Path) -> Result<(PathBuf, Option<Permissions>)> {
                 Ok(_) => Err(Error::invalid(format!(
                     "{name} is a link that leads nowhere; name a file for the recorded run"
                 ))),
-                Err(_) => Ok((path.into(), None)),
+                Err(_) => Ok(path.into()),
             };
         }
         found => found.map_err(failed)?,
@@ -208,12 +190,13 @@ fn checked(path: &Path) -> Result<(PathBuf, Option<Permissions>)> {
             "{name} holds something else than a recorded run; name another file"
         )));
     }
-    Ok((fs::canonicalize(path).map_err(failed)?, Some(found.permissions())))
+    fs::canonicalize(path).map_err(failed)
 }
 
 /// Reads a run.
 pub fn load(path: &Path) -> Result<Run> {
-    let file = std::fs::read(path).map_err(|why| Error::io(path.display(), why))?;
+    let mut file = Vec::new();
+    guard::input(path)?.read_to_end(&mut file).map_err(|why| Error::io(path.display(), why))?;
     let corrupt = |why: &str| Error::corrupt("recorded run", why, path.display());
     let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| file[at + i]));
     if file.len() < HEADER || &file[..8] != MAGIC {

@@ -19,7 +19,8 @@ mod users;
 mod whole;
 
 pub use mounts::{MountedAt, has_mount, mounted_at};
-pub use whole::{BESIDE, whole};
+pub use place::file_below;
+pub use whole::{BESIDE, beside, take_place, whole};
 
 use bimetal_base::{Error, Result};
 use parking_lot::Mutex;
@@ -220,13 +221,23 @@ fn unclaimed(path: &Path) -> Result<File> {
         _ => failed(why),
     })?;
     // Whoever writes to it is to wait for its reader.
-    let flags = rustix::fs::fcntl_getfl(&file).map_err(|why| failed(why.into()))?;
-    let set = rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK);
-    set.map(|()| file).map_err(|why| failed(why.into()))
+    waits(file).map_err(failed)
+}
+
+/// The file, whose reads and writes wait from now on.
+fn waits(file: File) -> io::Result<File> {
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, flags - rustix::fs::OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+/// Whether a path is that of something which this process has open.
+fn is_own_pipe(path: &Path) -> bool {
+    ["/dev/fd", "/proc/self/fd"].iter().any(|dir| path.starts_with(dir))
 }
 
 /// Opens a file that a user named, to be read. What is no file is refused without being waited for: a FIFO waits for a
-/// writer, a device may have no end.
+/// writer, a device may have no end. A pipe that this process was given open (a shell's `<(…)`) has its writer.
 ///
 /// # Errors
 /// [`Error::Invalid`] for what is no file, [`Error::Io`] if it cannot be opened.
@@ -237,6 +248,7 @@ pub fn input(path: &Path) -> Result<File> {
     let what = match found {
         Ok((kind, file)) if kind.is_file() => return Ok(file),
         Ok((kind, _)) if kind.is_dir() => "a directory",
+        Ok((kind, file)) if kind.is_fifo() && is_own_pipe(path) => return waits(file).map_err(failed),
         Ok((kind, _)) if kind.is_fifo() => "a FIFO",
         Ok(_) => "a device",
         Err(why) if why.raw_os_error() == Some(libc::ENXIO) => "a socket, or a device that is not there",

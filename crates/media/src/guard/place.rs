@@ -40,6 +40,15 @@ pub(super) struct Place {
     pub through: Vec<u64>,
 }
 
+/// The file that a path leads to, by device and inode, also below loop devices and their partitions; none below another
+/// device, or where there is nothing.
+pub fn file_below(path: &Path) -> Option<(u64, u64)> {
+    match Place::of(&fs::metadata(path).ok()?).base {
+        Base::File(device, inode) => Some((device, inode)),
+        Base::Device(_) => None,
+    }
+}
+
 impl Place {
     /// The place of what has this metadata.
     pub fn of(found: &Metadata) -> Place {

@@ -93,7 +93,7 @@ pub(super) fn is_mounted(place: &Place) -> bool {
 
 /// The refusal of what another bimetal has locked.
 pub(super) fn locked(path: &Path, file: &File) -> Error {
-    let by = file.metadata().ok().and_then(|found| lock_owner(found.dev(), found.ino()));
+    let by = file.metadata().ok().and_then(|found| lock_owner(path, (found.dev(), found.ino())));
     if let Some((pid, _)) = by.as_ref().filter(|(pid, _)| *pid == std::process::id()) {
         let name = path.display();
         return Error::InUse(format!(
@@ -134,23 +134,23 @@ fn holder_of(number: u64) -> Option<String> {
 }
 
 /// Process and command of who holds a flock on an inode.
-fn lock_owner(device: u64, inode: u64) -> Option<(u32, String)> {
+fn lock_owner(path: &Path, (device, inode): (u64, u64)) -> Option<(u32, String)> {
     let of = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
     let table = fs::read_to_string("/proc/locks").ok()?;
     let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let line = lines.find(|line| line.get(1) == Some(&"FLOCK") && line.get(5) == Some(&of.as_str()))?;
     let pid: u32 = line.get(4)?.parse().ok()?;
     // Who took the lock may have been killed, and a program that it was passed on to goes on.
-    command_of(pid).or_else(|| opener(device, inode))
+    command_of(pid).or_else(|| opener(path))
 }
 
-/// A process that has an inode open, and its command.
-fn opener(device: u64, inode: u64) -> Option<(u32, String)> {
-    let numbers =
-        fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_it = |entry: fs::DirEntry| {
-        fs::metadata(entry.path()).is_ok_and(|found| (found.dev(), found.ino()) == (device, inode))
-    };
+/// A process that has a file open, and its command. Names are compared: to look at what others have open may wait for a dead
+/// server.
+fn opener(path: &Path) -> Option<(u32, String)> {
+    let path = path.canonicalize().ok()?;
+    let numbers = fs::read_dir("/proc").ok()?.flatten();
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_it = |entry: fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|name| name == path);
     let mut others = numbers.filter(|pid: &u32| *pid != std::process::id());
     let pid = others
         .find(|pid| fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|files| files.flatten().any(is_it)))?;

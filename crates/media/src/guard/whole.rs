@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
+use tempfile::NamedTempFile;
 
 /// How the names of files begin that are not whole yet.
 pub const BESIDE: &str = ".bimetal-";
@@ -28,19 +29,42 @@ pub fn whole<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Resu
     // What a link leads to takes the new contents, and the link stays.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let _old = replaced(path)?;
+    let mut made = beside(path)?;
+    let done = write(made.as_file_mut())?;
+    take_place(made, path)?;
+    Ok(done)
+}
+
+/// Makes a file beside the place that it is for; it goes away unless it takes that.
+///
+/// # Errors
+/// [`Error::Io`]: none can be made in that directory.
+pub fn beside(path: &Path) -> Result<NamedTempFile> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut beside = tempfile::Builder::new()
-        .prefix(BESIDE)
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(dir)
-        .map_err(failed)?;
-    let done = write(beside.as_file_mut())?;
+    let mut named = tempfile::Builder::new();
+    let named = named.prefix(BESIDE).permissions(Permissions::from_mode(0o666));
+    let about = || format!("{}: a file beside it, which takes its place when it is whole", path.display());
+    named.tempfile_in(dir).map_err(|why| Error::io(about(), why))
+}
+
+/// What was made [`beside`] a place gets that, with the mode and, as far as that is allowed, the owner of what was there.
+///
+/// # Errors
+/// [`Error::Io`]; what was there is there then.
+pub fn take_place(made: NamedTempFile, path: &Path) -> Result<()> {
+    let failed = |why| Error::io(path.display(), why);
     if let Ok(old) = fs::metadata(path) {
-        // Who may replace a file may not always give it away; then it is theirs, and nobody else may do more with it.
-        let _ = fchown(beside.as_file(), Some(old.uid()), Some(old.gid()));
-        beside.as_file().set_permissions(Permissions::from_mode(old.mode() & 0o777)).map_err(failed)?;
+        let now = made.as_file().metadata().map_err(failed)?;
+        if (old.uid(), old.gid()) != (now.uid(), now.gid()) {
+            // Who may replace a file may not always give it away; then it is theirs.
+            let _ = fchown(made.as_file(), Some(old.uid()), Some(old.gid()));
+        }
+        let mode = old.mode() & 0o777;
+        if mode != now.mode() & 0o777 {
+            made.as_file().set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
+        }
     }
-    beside.persist(path).map(|_| done).map_err(|why| failed(why.error))
+    made.persist(path).map(drop).map_err(|why| failed(why.error))
 }
 
 /// Standard output, if a link leads to it.
