@@ -1,7 +1,7 @@
 //! Checking, scrubbing and rescuing volumes in image files, by the commands.
 
 use crate::guard::{Volume, err, out, refused, run};
-use crate::mounts::{Mounted, bimetal, need_fuse};
+use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::Write;
@@ -330,4 +330,40 @@ fn a_check_of_a_damaged_disk_half_alone_promises_no_log_and_does_not_deny_what_i
     let repaired = run(&["fsck", "--yes"], &[("--disk", &disk)], &[]);
     ended(&repaired, 4, &["e2fsck repaired the disk half", "No more was changed."]);
     assert!(!out(&repaired).contains("Nothing was changed"), "{}", out(&repaired));
+}
+
+#[test]
+fn a_check_in_which_the_ssd_half_fails_says_so_and_everything_is_on_the_disk_half() {
+    need_fuse!();
+    let volume = crate::crashed::crashed();
+    let small = volume.at("small");
+    fs::create_dir(&small).unwrap();
+    let tmpfs = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "none"]).arg(&small).status();
+    if !tmpfs.is_ok_and(|status| status.success()) {
+        return skip("no tmpfs can be mounted");
+    }
+    // The host's file system is full: what the image has not yet cannot be written.
+    let (ssd, disk) = (small.join("ssd"), volume.at("disk"));
+    let copied = Command::new("cp").arg("--sparse=always").arg(volume.at("ssd")).arg(&ssd).status();
+    let mut filler = File::create(small.join("filler")).unwrap();
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    drop(filler);
+    let check = || run(&["fsck"], &[("--ssd", &ssd), ("--disk", &disk)], &[]);
+    let full = check();
+    fs::remove_file(small.join("filler")).unwrap();
+    let (stale, clean) = (check(), check());
+    assert!(once_free(Command::new("umount").arg(&small)).status.success());
+    assert!(copied.unwrap().success());
+    ended(
+        &full,
+        4,
+        &[
+            "failed while the volume was put in order",
+            "No space left",
+            "Nothing is lost",
+            "are on the disk half now",
+        ],
+    );
+    ended(&stale, 1, &["the SSD half", "Repaired."]);
+    ended(&clean, 0, &["The file system is clean"]);
 }

@@ -69,6 +69,14 @@ fn a_mount_is_recorded_once_at_a_time_and_a_recording_ends_with_its_command() {
     assert!(record(&mounted, &["--stop"]).status().unwrap().success());
     assert!(is_whole(&trace));
     assert!(second().status.success() && other.exists());
+
+    // A program that is not there costs no earlier recording.
+    let before = fs::read(&other).unwrap();
+    for program in ["no-such-program-of-bimetal", "./none", "/dev/null"] {
+        let absent = record(&mounted, &["-o", other.to_str().unwrap(), "--", program]).output().unwrap();
+        refused(&absent, &[program, "no such program"]);
+    }
+    assert!(fs::read(&other).unwrap() == before);
 }
 
 #[test]

@@ -162,6 +162,8 @@ impl Crash {
 
     /// New halves, in memory.
     fn make(&self) -> Result<Vec<Arc<dyn BlockDevice>>> {
+        // A signal is heard once the command runs: the images of the halves have gone then.
+        crate::front::signals::hold()?;
         let home = tempfile::tempdir().map_err(|why| Error::io("a directory for the halves", why))?;
         let [ssd, disk] = [("ssd", self.ssd_size), ("disk", self.disk_size)].map(|(name, size)| {
             let path = home.path().join(name);

@@ -5,10 +5,10 @@ use crate::front::signals;
 use crate::media::guard;
 use crate::{Error, Result};
 use clap::Args;
-use rustix::fs::XattrFlags;
+use rustix::fs::{Access, XattrFlags, access};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
@@ -60,6 +60,7 @@ impl Record {
         let output = self.output.as_deref().ok_or(Error::BadArgument)?;
         let output = std::path::absolute(output).map_err(|why| Error::io(output.display(), why))?;
         check_output(&self.mountpoint, &output)?;
+        self.command.first().map_or(Ok(()), |program| check_program(program))?;
         refuse_second(&self.mountpoint)?;
         let heard = signals::hold()?;
         let was_there = output.symlink_metadata().is_ok();
@@ -93,9 +94,27 @@ fn refuse_second(mountpoint: &Path) -> Result<()> {
             "{}: it is being recorded into {} already; wait for that one's end, or, if its command was killed, end it with \
              bimetal record {0} --stop",
             mountpoint.display(),
-            Path::new(std::ffi::OsStr::from_bytes(&name)).display()
+            Path::new(OsStr::from_bytes(&name)).display()
         ))),
         Err(_) => Ok(()),
+    }
+}
+
+/// A program that is not there is found out before the file of an earlier recording is emptied.
+fn check_program(program: &OsStr) -> Result<()> {
+    let can_run = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    let is_there = if program.as_bytes().contains(&b'/') {
+        can_run(Path::new(program))
+    } else {
+        std::env::var_os("PATH")
+            .is_none_or(|path| std::env::split_paths(&path).any(|dir| can_run(&dir.join(program))))
+    };
+    match is_there {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "{}: there is no such program; nothing was recorded",
+            program.display()
+        ))),
     }
 }
 

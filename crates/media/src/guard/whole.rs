@@ -59,6 +59,8 @@ pub fn take_place(made: NamedTempFile, path: &Path) -> Result<()> {
             // Who may replace a file may not always give it away; then it is theirs.
             let _ = fchown(made.as_file(), Some(old.uid()), Some(old.gid()));
         }
+        // A power cut must not leave neither of the two; not every file system can be asked.
+        let _ = made.as_file().sync_data();
         let mode = old.mode() & 0o777;
         if mode != now.mode() & 0o777 {
             made.as_file().set_permissions(Permissions::from_mode(mode)).map_err(failed)?;

@@ -543,8 +543,11 @@ impl Halves {
         }
         if !self.ssd_is_only_read() {
             findings.repaired(&[SSD_HALF]);
-        }
-        if self.ssd_is_only_read() {
+            let failed = fs.shared.core.lock().state.ssd_lost().map(String::from);
+            if let Some(why) = failed.filter(|_| !plan.without_ssd) {
+                findings.problem(SSD_HALF, failed_meanwhile(&why), false);
+            }
+        } else {
             findings.note("The SSD half takes no writes: it was only read, and the disk half goes on without it. Mount the disk alone.");
         }
         // What the log has lost stays lost; but from here on it is in order.
@@ -641,6 +644,14 @@ impl Halves {
         }
         Ok(())
     }
+}
+
+/// What is said of an SSD half that fails while the volume is put in order.
+fn failed_meanwhile(why: &str) -> String {
+    format!(
+        "It failed while the volume was put in order: {why}. Nothing is lost: the disk half has everything now, and goes on without \
+         it. Once it takes writes again, the next mount of both halves starts it anew, with no copies."
+    )
 }
 
 /// Compares all copies with the disk.
