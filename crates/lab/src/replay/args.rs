@@ -29,6 +29,7 @@ Examples:
   bimetal replay gen:iometer:random=60:size=256MiB --ftl page --device slc-4k --precondition fill --json
   bimetal replay gen:camera-vfat --device slc-512 --ftl log,fast,replacement --nvram heat
   bimetal replay gen:postmark:transactions=100000 --fs nfhybrid --ssd ssd-slc --disk hdd-7200 --processes 4
+  bimetal replay hm_0.csv.gz --ftl page --every 1s --series seconds.csv --request-log requests.csv
   bimetal replay --stack camera.toml --set cache.size=16MiB,64MiB --set seed=1,2,3 --out results
   bimetal replay financial.spc --unit 0 --fit compact --ftl page --html report.html
 
@@ -212,6 +213,15 @@ pub struct Args {
     /// Write one row a run to a Parquet file
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
+    /// Tell what was done in each span of this length of virtual time, as 1s: with --json in 'series', and in --series
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with_all = ["fs", "info"])]
+    pub every: Option<Duration>,
+    /// Write one row a run and span to a file: Parquet if its name ends in .parquet, else CSV
+    #[arg(long, value_name = "FILE", requires = "every")]
+    pub series: Option<PathBuf>,
+    /// Write one line a request, as it is done, to a CSV file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fs", "info"])]
+    pub request_log: Option<PathBuf>,
     /// Draw a plot (miss-ratio, latency, erases, writes, amplification or time) to a .svg or .png file; may
     /// be repeated
     #[arg(long, value_name = "KIND=FILE")]
@@ -321,6 +331,11 @@ impl Args {
         let sizes: Vec<String> = self.cache_size.iter().map(|bytes| show_size(*bytes)).collect();
         check_once("--cache-size", &sizes)?;
         sense(self.jobs != Some(0), "--jobs must be at least 1")?;
+        sense(self.every != Some(Duration::ZERO), "--every must be at least 1ns")?;
+        sense(
+            self.every.is_none_or(|_| self.timing != Timing::Off),
+            "--every: with --timing off nothing takes time",
+        )?;
         super::outputs::check(self)
     }
 

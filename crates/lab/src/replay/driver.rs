@@ -30,6 +30,33 @@ pub(super) enum Pace {
     Open { speed: f64 },
 }
 
+/// A request of the trace that was served.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    /// Its place in the trace, from 0 on.
+    pub number: u64,
+    pub op: Op,
+    /// As the trace says it, bytes.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    pub arrived: Time,
+    pub done: Time,
+}
+
+/// Hears how a run goes on.
+pub(super) trait Observer {
+    /// A request arrived, and was asked for; none arrives earlier from here on, and what is done by then has been told.
+    fn arrived(&self, _at: Time) {}
+
+    /// A request is done.
+    fn served(&self, _served: &Served) {}
+}
+
+/// Hears nothing.
+#[cfg(test)]
+impl Observer for () {}
+
 /// Drives a device with a trace.
 pub(super) struct Driver<'a> {
     pub device: &'a dyn BlockDevice,
@@ -45,8 +72,7 @@ pub(super) struct Driver<'a> {
     pub limit: Option<u64>,
     /// The first request arrives no earlier.
     pub start: Time,
-    /// Told the instant after each request.
-    pub watch: &'a dyn Fn(Time),
+    pub observer: &'a dyn Observer,
     /// Give up: another run failed.
     pub stop: &'a AtomicBool,
 }
@@ -96,6 +122,7 @@ struct Clock {
 /// A request of the trace under way.
 struct Open {
     op: Op,
+    offset: u64,
     len: u64,
     arrived: Time,
     /// Requests to the device under way.
@@ -174,7 +201,7 @@ impl Driver<'_> {
             match self.serve(number as u64, &record, &mut clock, &mut meter) {
                 Ok(served) => {
                     asked += u64::from(served);
-                    (self.watch)(clock.now);
+                    self.observer.arrived(clock.now);
                 }
                 Err(why) => {
                     stopped = Some(why);
@@ -226,6 +253,7 @@ impl Driver<'_> {
         let flush = (before || asked.op == Op::Flush).then_some(Request::Flush);
         let mut open = Open {
             op: record.op,
+            offset: record.offset,
             len: record.len,
             arrived: clock.now,
             parts: 0,
@@ -318,7 +346,9 @@ impl Driver<'_> {
                 clock.now = clock.now.max(open.done);
             }
         }
-        meter.served(open.op, open.len, open.arrived, open.done);
+        let Open { op, offset, len, arrived, done, .. } = open;
+        meter.served(op, len, arrived, done);
+        self.observer.served(&Served { number, op, offset, len, arrived, done });
         Ok(())
     }
 
@@ -470,7 +500,7 @@ mod tests {
             flush: true,
             limit: None,
             start: Time::ZERO,
-            watch: &|_| (),
+            observer: &(),
             stop: &AtomicBool::new(false),
         };
         driver.run(&mut source.open().unwrap()).unwrap()

@@ -3,8 +3,10 @@
 //! The longer a run is, the farther its looks are apart: when there are [`MOST`], every other one is forgotten and half as many
 //! are made from then on. So a run of any length has a hundred or two, always the same ones.
 
+use super::driver::Observer;
 use crate::stack::Model;
 use bimetal_base::time::Time;
+use std::cell::RefCell;
 
 /// Looks that are kept.
 const MOST: usize = 256;
@@ -55,40 +57,49 @@ impl Moment {
 }
 
 /// A run being looked at.
-pub(super) struct Flow {
+pub(super) struct Flow<'a> {
+    model: &'a Model,
+    seen: RefCell<Seen>,
+}
+
+struct Seen {
     moments: Vec<Moment>,
     every: u64,
     requests: u64,
 }
 
-impl Flow {
+impl<'a> Flow<'a> {
     /// Of a run that begins now.
-    pub fn from(model: &Model, at: Time) -> Flow {
-        Flow { moments: Moment::of(model, at.0).into_iter().collect(), every: FIRST_EVERY, requests: 0 }
-    }
-
-    /// A request more was asked for.
-    #[inline]
-    pub fn note(&mut self, at: Time, model: &Model) {
-        self.requests += 1;
-        if self.requests.is_multiple_of(self.every) && !self.moments.is_empty() {
-            self.moments.extend(Moment::of(model, at.0));
-            if self.moments.len() > MOST {
-                let mut number = 0;
-                self.moments.retain(|_| {
-                    number += 1;
-                    number % 2 == 1
-                });
-                self.every *= 2;
-            }
-        }
+    pub fn from(model: &'a Model, at: Time) -> Flow<'a> {
+        let moments = Moment::of(model, at.0).into_iter().collect();
+        Flow { model, seen: RefCell::new(Seen { moments, every: FIRST_EVERY, requests: 0 }) }
     }
 
     /// All that was seen, the end among it, since the run began.
-    pub fn finish(mut self, at: Time, model: &Model) -> Vec<Moment> {
-        let Some(first) = self.moments.first().copied() else { return Vec::new() };
-        self.moments.extend(Moment::of(model, at.0));
-        self.moments.iter().map(|moment| moment.since(&first)).collect()
+    pub fn finish(self, at: Time) -> Vec<Moment> {
+        let mut moments = self.seen.into_inner().moments;
+        let Some(first) = moments.first().copied() else { return Vec::new() };
+        moments.extend(Moment::of(self.model, at.0));
+        moments.iter().map(|moment| moment.since(&first)).collect()
+    }
+}
+
+impl Observer for Flow<'_> {
+    #[inline]
+    fn arrived(&self, at: Time) {
+        let mut seen = self.seen.borrow_mut();
+        seen.requests += 1;
+        if seen.requests.is_multiple_of(seen.every) && !seen.moments.is_empty() {
+            seen.moments.extend(Moment::of(self.model, at.0));
+            if seen.moments.len() > MOST {
+                let mut number = 0;
+                seen.moments.retain(|_| {
+                    number += 1;
+                    number % 2 == 1
+                });
+                seen.every *= 2;
+            }
+        }
     }
 }
 

@@ -28,7 +28,9 @@ mod plot;
 mod precondition;
 mod progress;
 mod report;
+mod request_log;
 mod rows;
+mod series;
 
 pub use super::stack::admission_rule::AdmissionRule;
 pub use address::Fit;
@@ -41,16 +43,19 @@ pub use plot::{Kind as Plot, Wanted as WantedPlot};
 pub use precondition::Precondition;
 pub use report::{CacheReport, Latency, Merges, RunConfig, RunReport};
 pub use rows::Cell;
+pub use series::Window;
 
 use bimetal_base::{Error, Result};
 use bimetal_trace::{Progress, Source, Summary, Tally, summarise};
 pub(super) use rows::aligned;
 
-use driver::{Driver, Pace, Stopped};
+use bimetal_base::time::Time;
+use driver::{Driver, Observer, Pace, Served, Stopped};
 use flow::Flow;
 use plan::{Built, Spec};
 use report::Measured;
-use std::cell::RefCell;
+use request_log::RequestLog;
+use series::Series;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -85,15 +90,28 @@ pub fn run(args: &Args) -> Result<()> {
     for plot in &args.plot {
         plot.draw(&runs)?;
     }
-    args.csv.as_deref().map(|path| rows::write_csv(path, &runs)).transpose()?;
-    args.parquet.as_deref().map(|path| parquet::write(path, &runs)).transpose()?;
+    let all: Vec<_> = runs.iter().map(rows::row).collect();
+    args.csv.as_deref().map(|path| rows::write_csv(path, &all)).transpose()?;
+    args.parquet.as_deref().map(|path| parquet::write_rows(path, &all)).transpose()?;
+    args.series.as_deref().map(|path| series::write(path, &runs)).transpose()?;
     args.html
         .as_deref()
         .map(|path| html::write(path, &source.name(), summary.as_ref(), &runs))
         .transpose()?;
     match args.json {
         true => runs.iter().try_for_each(|run| say(&json(run)?)),
-        false => say((rows::aligned(&rows::table(&runs)) + &rows::notes(&runs)).trim_end()),
+        false => {
+            say((rows::aligned(&rows::table(&runs)) + &rows::notes(&runs)).trim_end())?;
+            let to_tell = runs.iter().filter(|run| !run.series.is_empty() && args.series.is_none());
+            to_tell.into_iter().try_for_each(|run| {
+                say(&format!(
+                    "\n{}, each {}",
+                    run.config.run,
+                    humantime::format_duration(args.every.unwrap_or_default())
+                ))?;
+                say(rows::aligned(&series::table(run)).trim_end())
+            })
+        }
     }
 }
 
@@ -106,6 +124,12 @@ pub fn replay(args: &Args) -> Result<Vec<RunReport>> {
     args.check()?;
     let source = args.source()?;
     let specs = plan::specs(args, &source)?;
+    if specs.len() > 1 && args.request_log.is_some() {
+        return Err(Error::invalid(format!(
+            "--request-log is of one run, and these are {}; ask for one",
+            specs.len()
+        )));
+    }
     if specs.len() > 1 && !source.is_repeatable() {
         return Err(Error::invalid("standard input can be read only once; ask for one run or name a file"));
     }
@@ -145,8 +169,11 @@ fn one_run(
         PaceName::Closed => Pace::Closed { queue_depth: args.queue_depth },
         PaceName::Open => Pace::Open { speed: args.speed },
     };
-    let flow = RefCell::new(Flow::from(&stack.told.model, start));
-    let watch = |at| flow.borrow_mut().note(at, &stack.told.model);
+    let observers = Observers {
+        flow: Flow::from(&stack.told.model, start),
+        series: args.every.map(|every| Series::new(every, &stack, start, &before)),
+        log: args.request_log.as_deref().map(|path| RequestLog::new(path, start.0)).transpose()?,
+    };
     let drain = stack.told.holds_writes() && !args.no_drain;
     let driver = Driver {
         placer: plan::placer(args, stack.size_bytes()),
@@ -157,7 +184,7 @@ fn one_run(
         flush: !args.no_flush,
         limit: args.requests,
         start,
-        watch: &watch,
+        observer: &observers,
         stop,
     };
     let mut trace = source.open_watched(progress)?;
@@ -186,8 +213,37 @@ fn one_run(
     }
     let config = spec.config(args, source, Some(&stack));
     let report = RunReport::new(&outcome, &before, Measured::of(&stack), config, trace.tally());
-    let flow = flow.into_inner().finish(outcome.ended, &stack.told.model);
-    Ok(RunReport { flow, erases_by_block: stack.told.model.erases_by_block(), ..report })
+    let Observers { flow, series, log } = observers;
+    let (flow, series) = (flow.finish(outcome.ended), series.map_or(Ok(Vec::new()), Series::finish)?);
+    log.map_or(Ok(()), RequestLog::finish)?;
+    Ok(RunReport { flow, series, erases_by_block: stack.told.model.erases_by_block(), ..report })
+}
+
+/// Who hears how a run goes on.
+struct Observers<'a> {
+    flow: Flow<'a>,
+    series: Option<Series<'a>>,
+    log: Option<RequestLog>,
+}
+
+impl Observer for Observers<'_> {
+    #[inline]
+    fn arrived(&self, at: Time) {
+        self.flow.arrived(at);
+        if let Some(series) = &self.series {
+            series.arrived(at);
+        }
+    }
+
+    #[inline]
+    fn served(&self, served: &Served) {
+        if let Some(series) = &self.series {
+            series.served(served);
+        }
+        if let Some(log) = &self.log {
+            log.served(served);
+        }
+    }
 }
 
 fn info(args: &Args, source: &Source) -> Result<()> {

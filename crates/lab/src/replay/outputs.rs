@@ -24,7 +24,13 @@ fn identity(path: &Path) -> Option<(u64, u64, PathBuf)> {
 /// # Errors
 /// [`Error::Invalid`] with the option and the file.
 pub(super) fn check(args: &Args) -> Result<()> {
-    let reports = [("--csv", &args.csv), ("--parquet", &args.parquet), ("--html", &args.html)];
+    let reports = [
+        ("--csv", &args.csv),
+        ("--parquet", &args.parquet),
+        ("--html", &args.html),
+        ("--series", &args.series),
+        ("--request-log", &args.request_log),
+    ];
     let reports = reports.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
     let outputs = reports.chain(args.plot.iter().map(|plot| ("--plot", plot.path())));
     let read = inputs(args);

@@ -1,7 +1,6 @@
-//! The runs as a Parquet file: one row group, one row a run, the columns of [`rows`](super::rows).
+//! Rows as a Parquet file: one row group, the columns of the first row.
 
-use super::report::RunReport;
-use super::rows::{Cell, row};
+use super::rows::Cell;
 use bimetal_base::{Error, Result};
 use bimetal_media::guard;
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
@@ -14,15 +13,7 @@ use parquet::schema::types::Type;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes the runs. Counts are INT64, text is UTF-8, yes and no are BOOLEAN; what a run does not have is null.
-///
-/// # Errors
-/// The file cannot be written.
-pub(super) fn write(path: &Path, runs: &[RunReport]) -> Result<()> {
-    write_rows(path, &runs.iter().map(row).collect::<Vec<_>>())
-}
-
-/// Writes rows, all of the same columns.
+/// Writes rows, all of the same columns. Counts are INT64, text is UTF-8, yes and no are BOOLEAN; what a row does not have is null.
 ///
 /// # Errors
 /// The file cannot be written.

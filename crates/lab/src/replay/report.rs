@@ -4,6 +4,7 @@ use super::driver::Outcome;
 use super::ending::Ended;
 use super::flash::FlashReport;
 use super::flow::Moment;
+use super::series::Window;
 use crate::stack::{Model, Stack};
 use bimetal_base::Error;
 use bimetal_base::time::Time;
@@ -201,6 +202,9 @@ pub struct RunReport {
     pub trace_lines: Tally,
     /// What the cache counted.
     pub cache: Option<CacheReport>,
+    /// What was done in each window of `--every`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Window>,
     /// Merges, copies and erases as the run went on: a page draws them.
     #[serde(skip)]
     pub flow: Vec<Moment>,
@@ -308,6 +312,7 @@ impl RunReport {
             out_of_order: meter.out_of_order,
             trace_lines: lines,
             cache: after.cache,
+            series: Vec::new(),
             flow: Vec::new(),
             erases_by_block: Vec::new(),
             config,

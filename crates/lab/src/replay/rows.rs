@@ -123,17 +123,26 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// Writes the runs as CSV, the header first.
-pub(super) fn write_csv(path: &Path, runs: &[RunReport]) -> Result<()> {
+/// Rows, all of the same columns, as CSV, the header first.
+fn csv(rows: &[Vec<(&'static str, Cell)>]) -> String {
     let mut text = String::new();
-    if let Some(first) = runs.first() {
-        let names: Vec<_> = row(first).into_iter().map(|(name, _)| name).collect();
+    if let Some(first) = rows.first() {
+        let names: Vec<_> = first.iter().map(|(name, _)| *name).collect();
         text = names.join(",") + "\n";
     }
-    for run in runs {
-        let cells: Vec<_> = row(run).into_iter().map(|(_, cell)| cell.to_string()).collect();
+    for row in rows {
+        let cells: Vec<_> = row.iter().map(|(_, cell)| cell.to_string()).collect();
         text += &(cells.join(",") + "\n");
     }
+    text
+}
+
+/// Writes rows, all of the same columns, as CSV.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn write_csv(path: &Path, rows: &[Vec<(&'static str, Cell)>]) -> Result<()> {
+    let text = csv(rows);
     guard::whole(path, |file| file.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why)))
 }
 
@@ -205,7 +214,7 @@ pub(super) fn notes(runs: &[RunReport]) -> String {
 }
 
 /// Leaves out columns in which every run has nothing.
-fn drop_silent_columns(lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
+pub(super) fn drop_silent_columns(lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let columns = lines.first().map_or(0, Vec::len);
     let speaks: Vec<bool> = (0..columns).map(|at| lines.iter().skip(1).any(|line| line[at] != "-")).collect();
     let keep = |line: Vec<String>| {

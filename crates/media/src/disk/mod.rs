@@ -301,8 +301,8 @@ impl Model {
         ready.min_by_key(|(_, queued)| access(queued)).map(|(index, _)| index)
     }
 
-    /// The arm does what was chosen.
-    fn dispatch(&mut self, index: usize) {
+    /// The arm does what was chosen at `now`; who waited until then is not answered sooner, even if memory has it by now.
+    fn dispatch(&mut self, index: usize, now: Time) {
         let Some(Queued { number, ready, what, .. }) = self.queue.remove(index) else { return };
         self.queue.iter_mut().take(index).for_each(|queued| queued.passed += 1);
         let done = match what {
@@ -311,7 +311,7 @@ impl Model {
             Wanted::Room(start, end) => self.write_cached(ready, start, end),
             Wanted::Flush => self.flush(ready),
         };
-        self.under_way.end(number, done);
+        self.under_way.end(number, done.max(now));
     }
 
     /// Takes the bus for `len` bytes, not before `ready`.
@@ -480,9 +480,9 @@ impl Simulated for Model {
     }
 
     fn step(&mut self) -> bool {
-        let next = self.next_event().and_then(|now| self.next_of_queue(now));
-        next.is_some_and(|index| {
-            self.dispatch(index);
+        let next = self.next_event().and_then(|now| Some((self.next_of_queue(now)?, now)));
+        next.is_some_and(|(index, now)| {
+            self.dispatch(index, now);
             true
         })
     }

@@ -264,6 +264,42 @@ fn nothing_is_passed_over_for_ever() {
 }
 
 #[test]
+fn nothing_is_done_before_an_instant_at_which_it_was_still_under_way() {
+    let mut random = Random::new(1, "disk");
+    for (pieces, cache) in [(4, 64 << 10), (64, 8 << 20)] {
+        let disk = disk_of(SIZE, |profile| {
+            profile.write_cache_pieces = pieces;
+            profile.write_cache = cache;
+        });
+        let mut under_way = Vec::new();
+        let mut ended = 0;
+        for number in 0..4000_u64 {
+            let at = Time(number * 900_000);
+            while let Some(ticket) = disk.next_done(at) {
+                let came = under_way.iter().position(|(other, _)| *other == ticket).unwrap();
+                let (_, looked) = under_way.remove(came);
+                let done = disk.wait(Ticket::Pending(ticket)).at;
+                assert!(looked <= done && done <= at, "{looked:?} {done:?} {at:?}");
+                ended += 1;
+            }
+            under_way.iter_mut().for_each(|(_, looked)| *looked = at);
+            // Few places, so that what waits is in memory by the time it is its turn.
+            let offset = random.below(200) * 40_960;
+            let request = match random.below(3) {
+                0 => Request::Read { offset, len: 4096 },
+                1 => Request::Write { offset, data: Gather::absent(16384), durable: false },
+                _ => Request::Write { offset, data: Gather::absent(4096), durable: number % 64 == 0 },
+            };
+            match disk.submit(at, request) {
+                Ticket::Pending(ticket) => under_way.push((ticket, at)),
+                Ticket::Done(done) => assert!(done.at >= at),
+            }
+        }
+        assert!(ended > 500, "{ended} waited");
+    }
+}
+
+#[test]
 fn an_image_lies_at_the_outer_edge_of_larger_platters() {
     let disk = disk_of(SIZE, |profile| profile.platter = Some(SIZE * 100));
     // A quarter of the image is a 400th of the stroke: 0.8 + 7.7 · 15/8 · 1/20 ms.

@@ -253,7 +253,11 @@ fn what_a_run_reads_is_found_to_its_last_file() {
 #[test]
 fn a_profile_without_an_end_is_not_read_to_it() {
     let why = set("device.profile=/dev/zero").map(drop).unwrap_err().to_string();
-    assert!(why.contains("device.profile") && why.contains("/dev/zero") && why.contains("1.0 MiB"), "{why}");
+    assert!(why.contains("device.profile") && why.contains("/dev/zero is a device; name a file"), "{why}");
+    let long = tempfile::NamedTempFile::new().unwrap();
+    long.as_file().set_len(2 << 20).unwrap();
+    let why = set(&format!("device.profile={}", long.path().display())).map(drop).unwrap_err().to_string();
+    assert!(why.contains("device.profile") && why.contains("1.0 MiB"), "{why}");
 }
 
 #[test]
