@@ -6,6 +6,7 @@
 //! published sequence, from the generator stated there.
 
 mod bonnie;
+mod cachelib;
 mod camera;
 mod camera_vfat;
 mod fio;
@@ -40,6 +41,7 @@ pub const GENERATORS: Registry<Entry<MakeGenerator>> = Registry {
         &iozone::GENERATOR,
         &bonnie::GENERATOR,
         &fio::GENERATOR,
+        &cachelib::GENERATOR,
         &camera::GENERATOR,
         &camera_vfat::GENERATOR,
         &reference::GENERATOR,

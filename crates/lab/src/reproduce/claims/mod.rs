@@ -59,6 +59,7 @@ pub const CLAIMS: Registry<Claim> = Registry {
         &beyond::FTL_TABLE1_STACK,
         &beyond::CMFS_MOUNT,
         &beyond::OSD_BLOCK,
+        &beyond::FDP_CACHELIB,
         &beyond::TIDE,
         &beyond::KERNEL_FSYNC,
         &beyond::INVENTORY,

@@ -2,6 +2,7 @@
 
 mod cmfs;
 mod csw;
+mod fdp;
 mod ftl_fig2;
 mod ftl_stack;
 mod ftl_table1;
@@ -58,6 +59,7 @@ pub const EXPERIMENTS: Registry<Experiment> = Registry {
         &osd::READS,
         &osd::WRITES,
         &osd_block::EXPERIMENT,
+        &fdp::EXPERIMENT,
         &tide::EXPERIMENT,
         &inventory::EXPERIMENT,
         &kernel_fs::EXPERIMENT,

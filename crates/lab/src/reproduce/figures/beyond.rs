@@ -21,6 +21,15 @@ pub(super) const PLOTS: &[Plots] = &[
         ],
     ),
     (
+        "fdp-cachelib",
+        &[bars(
+            "",
+            "A flash cache with and without placement handles",
+            "write amplification",
+            &["{group}/{series}"],
+        )],
+    ),
+    (
         "cache-tide",
         &[Plot {
             part: "",
