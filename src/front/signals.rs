@@ -4,6 +4,8 @@ use crate::{Error, Result};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::{io, mem, ptr, thread};
 
@@ -44,6 +46,37 @@ fn block(signals: &[i32]) -> Result<libc::sigset_t> {
         0 => Ok(set),
         code => Err(Error::io("holding signals back", io::Error::from_raw_os_error(code))),
     }
+}
+
+/// For a command of which nothing is to stay half done, and that nobody waits for: a signal takes away what is half written, has
+/// `also` do the rest, and ends it.
+pub(super) fn end_whole(also: impl Fn() + Send + 'static) -> Result<()> {
+    hold()?.watch(move |signal| {
+        crate::media::guard::give_up();
+        also();
+        std::process::exit(exit_code(signal).into());
+    })
+}
+
+/// Has a command that is started heed them, whatever is held back here: what is started has the mask of who starts it.
+pub(super) fn heed(command: &mut Command) -> &mut Command {
+    let open = || {
+        // SAFETY: a sigset_t is plain data, made valid by sigemptyset; a null pointer says that the old mask is not wanted.
+        let failed = unsafe {
+            let mut set: libc::sigset_t = mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in ASK_TO_END {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut())
+        };
+        match failed {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    };
+    // SAFETY: between fork and exec it calls nothing but what is safe there, and allocates nothing.
+    unsafe { command.pre_exec(open) }
 }
 
 impl Held {

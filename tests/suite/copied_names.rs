@@ -235,3 +235,35 @@ fn put_copies_no_image_of_its_own_volume_into_it() {
     let done = run(&["put"], &halves, &[text(&moved), "/"]);
     refused(&done, &["what the volume itself lies on"]);
 }
+
+#[test]
+fn a_path_of_nothing_and_an_input_that_is_closed_are_refused_and_short_files_are_replaced_whatever_is_in_them()
+ {
+    let volume = crate::copied::with_a_file();
+    let out_dir = volume.at("out");
+    fs::create_dir(&out_dir).unwrap();
+    let to = out_dir.to_str().unwrap();
+    refused(&both(&volume, "get", &["", to]), &["a path is empty; the root is /"]);
+    refused(&both(&volume, "put", &[to, ""]), &["a path is empty"]);
+    assert_eq!(fs::read_dir(&out_dir).unwrap().count(), 0);
+    let closed = format!(
+        "{} put --ssd {} --disk {} - /f <&-",
+        env!("CARGO_BIN_EXE_bimetal"),
+        volume.at("ssd").display(),
+        volume.at("disk").display()
+    );
+    let tried = Command::new("sh").args(["-c", &closed]).output().unwrap();
+    refused(&tried, &["standard input is closed"]);
+    // Two bytes that are a signature elsewhere are chance here.
+    for (name, at, magic) in [("a", 1024, &b"H+"[..]), ("b", 1080, b"\x53\xef"), ("c", 510, b"\x55\xaa")] {
+        let mut bytes = vec![0x31; 60_000];
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        fs::write(volume.at(name), &bytes).unwrap();
+        crate::copied::put(&volume, name, "/");
+        for _ in 0..2 {
+            let done = both(&volume, "get", &[&format!("/{name}"), to]);
+            assert!(done.status.success(), "{name}: {}", err(&done));
+        }
+        assert!(fs::read(out_dir.join(name)).unwrap() == bytes);
+    }
+}

@@ -208,7 +208,7 @@ fn blkid_is_asked_about_what_may_be_a_volume_and_not_about_each_small_file() {
     for dir in [&tree, &place, &bin] {
         fs::create_dir(dir).unwrap();
     }
-    for (name, len) in [("empty", 0), ("small", 100), ("short", 4095), ("page", 4096)] {
+    for (name, len) in [("empty", 0), ("small", 100), ("short", 65_535), ("longer", 65_536)] {
         fs::write(tree.join(name), vec![b'x'; len]).unwrap();
     }
     put(&volume, "tree", "/");

@@ -269,6 +269,21 @@ fn a_run_that_cannot_be_written_leaves_the_older_one_and_is_refused_before_its_c
 }
 
 #[test]
+fn the_command_heeds_signals_and_what_it_leaves_behind_ends_by_the_first() {
+    need_fuse!();
+    let home = tempfile::tempdir().unwrap();
+    let script = "grep SigBlk /proc/self/status > mask; \
+                  sh -c 'trap \"echo heard > heard; exit\" TERM; echo ready > ready; while :; do sleep 0.1; done' & \
+                  while ! test -e ready; do sleep 0.05; done; touch $MNT/f";
+    let done = crash(home.path(), &[], script);
+    assert!(done.status.success(), "{}", err(&done));
+    let mask = fs::read_to_string(home.path().join("mask")).unwrap();
+    let mask = u64::from_str_radix(mask.split_whitespace().last().unwrap(), 16).unwrap();
+    assert_eq!(mask & (1 | 1 << 1 | 1 << 14), 0, "{mask:x}");
+    assert!(home.path().join("heard").exists(), "SIGTERM was not heard");
+}
+
+#[test]
 fn a_signal_ends_the_command_and_all_it_started_and_is_what_crash_ends_with() {
     need_fuse!();
     let home = tempfile::tempdir().unwrap();

@@ -385,3 +385,16 @@ fn every_field_of_every_profile_is_refused_by_its_name() {
     }
     assert!(tried > 736, "{tried}");
 }
+
+#[test]
+fn an_image_that_cannot_be_made_as_large_as_asked_does_not_stay() {
+    let home = tempfile::tempdir().unwrap();
+    let script = format!(
+        "ulimit -f 100; exec {} export --size 16MiB --profile slc-2k --no-latency image --nbd socket",
+        env!("CARGO_BIN_EXE_bimetal")
+    );
+    let tried = Command::new("sh").args(["-c", &script]).current_dir(home.path()).output().unwrap();
+    assert_eq!(tried.status.code(), Some(1), "{}", String::from_utf8_lossy(&tried.stderr));
+    assert!(String::from_utf8_lossy(&tried.stderr).contains("image: "));
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}

@@ -70,6 +70,28 @@ fn a_mount_is_recorded_once_at_a_time_and_a_recording_ends_with_its_command() {
     assert!(is_whole(&trace));
     assert!(second().status.success() && other.exists());
 
+    // The command heeds the signals that are held back for its recording.
+    let said = mounted.scratch().join("said");
+    let script = format!("grep SigBlk /proc/self/status > {}; kill -TERM $$; echo survived", said.display());
+    let killed =
+        record(&mounted, &["-o", other.to_str().unwrap(), "--", "sh", "-c", &script]).output().unwrap();
+    assert_eq!(killed.status.code(), Some(128 + 15), "{}", err(&killed));
+    let blocked = fs::read_to_string(&said).unwrap();
+    let blocked = u64::from_str_radix(blocked.split_whitespace().last().unwrap(), 16).unwrap();
+    assert_eq!(blocked & (1 | 1 << 1 | 1 << 14), 0, "{blocked:x}");
+
+    // The list of paths, which nobody named, replaces no link's file; and is looked at before the command runs.
+    let list = other.with_extension("paths.csv");
+    fs::remove_file(&list).unwrap();
+    fs::write(mounted.scratch().join("precious"), "mine").unwrap();
+    std::os::unix::fs::symlink("precious", &list).unwrap();
+    refused(&second(), &["other.paths.csv is a link"]);
+    fs::remove_file(&list).unwrap();
+    fs::create_dir(&list).unwrap();
+    refused(&second(), &["other.paths.csv is no file"]);
+    fs::remove_dir(&list).unwrap();
+    assert_eq!(fs::read_to_string(mounted.scratch().join("precious")).unwrap(), "mine");
+
     // A program that is not there costs no earlier recording.
     let before = fs::read(&other).unwrap();
     for program in ["no-such-program-of-bimetal", "./none", "/dev/null"] {

@@ -10,12 +10,14 @@ use super::core::Core;
 use super::frames::FRAME;
 use super::ssd::{CopyState, Resident, Sums};
 use bimetal_base::checksum::crc32c;
+use bimetal_base::time::Time;
 use bimetal_base::units::{Ino, SsdBlock};
 use bimetal_base::{Error, Result};
 use bimetal_ext4::Mapping;
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
 /// Numbers of inodes kept at a time.
 const INODES: usize = 1 << 16;
@@ -76,7 +78,15 @@ pub struct Scrub {
     ended: bool,
     /// What the last step that was ordered found.
     pub last: Scrubbed,
+    /// Who ordered it, by a name that it gave itself, and when it last said something; nobody once there are no more inodes.
+    by: Option<(String, Time)>,
 }
+
+/// Who has been silent for so long scrubs no more.
+const SILENCE: Duration = Duration::from_secs(10);
+/// The order that starts a scrub, and the one by which who waits for its next step keeps it.
+const START: &str = "start";
+const WAIT: &str = "wait";
 
 /// What is wrong with a block.
 struct Wrong {
@@ -94,16 +104,36 @@ struct Stretch {
 }
 
 impl Shared {
-    /// An order through the mount: `start`, or a number of bytes.
+    /// An order through the mount: `start`, `wait` or a number of bytes, and behind a blank who orders it. How far a scrub has come is
+    /// known here alone, so that there is one at a time.
+    ///
+    /// Fails with [`Error::InUse`] where another one is at it, or has begun since.
     pub(super) fn order_scrub(&self, order: &str) -> Result<()> {
-        if order == "start" {
-            self.core.lock().scrub = Scrub::default();
+        let (what, who) = order.split_once(' ').unwrap_or((order, ""));
+        let now = self.clock.now();
+        {
+            let scrub = &mut self.core.lock().scrub;
+            let is_other = |by: &(String, Time)| by.0 != who;
+            let busy = || Err(Error::InUse("another one scrubs this mount".into()));
+            match what {
+                START if scrub.by.as_ref().is_some_and(|by| is_other(by) && now.since(by.1) < SILENCE) => {
+                    return busy();
+                }
+                START => *scrub = Scrub::default(),
+                _ if scrub.by.as_ref().is_none_or(is_other) => return busy(),
+                _ => {}
+            }
+            scrub.by = Some((who.into(), now));
+        }
+        if [START, WAIT].contains(&what) {
             return Ok(());
         }
-        let bytes: u64 = order.parse().map_err(|_| Error::BadArgument)?;
+        let bytes: u64 = what.parse().map_err(|_| Error::BadArgument)?;
         let heal = !self.core.lock().is_read_only();
         let found = self.scrub(&Step { bytes: bytes.min(STEP_BYTES_MAX), compare: false, heal })?;
-        self.core.lock().scrub.last = found;
+        let scrub = &mut self.core.lock().scrub;
+        scrub.by = (!found.done).then(|| (who.into(), self.clock.now()));
+        scrub.last = found;
         Ok(())
     }
 

@@ -13,10 +13,11 @@ use crate::media::file::{FileDevice, Options};
 use crate::units::parse_size;
 use crate::{Error, media};
 use clap::Args;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
+use tempfile::TempPath;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,20 +102,18 @@ impl ExportVerb {
             self.seed = stack.seed;
         }
         if let Some(image) = &self.yaffs2_image {
+            signals::end_whole(|| ())?;
             return self.write_yaffs2(image);
         }
         let signals = signals::hold()?;
         let made = self.make_image()?;
-        let served = self.export(&layers).and_then(|export| match (&self.file, &self.nbd) {
-            (Some(place), _) => as_file(export, place, signals),
-            (None, Some(socket)) => over_nbd(export, socket, signals),
-            (None, None) => Err(Error::BadArgument),
-        });
-        if let (Err(_), true) = (&served, made) {
-            // Nobody was served: an image that was made for it is empty.
-            let _ = std::fs::remove_file(self.image()?);
+        let export = self.export(&layers)?;
+        match (&self.file, &self.nbd) {
+            (Some(place), _) => as_file(export, place, signals, made)?,
+            (None, Some(socket)) => over_nbd(export, socket, signals, made)?,
+            (None, None) => return Err(Error::BadArgument),
         }
-        served.map(|()| ExitCode::SUCCESS)
+        Ok(ExitCode::SUCCESS)
     }
 
     fn image(&self) -> Result<&Path> {
@@ -124,16 +123,15 @@ impl ExportVerb {
         })
     }
 
-    /// Makes the image if that is asked for and there is none; whether it did.
-    fn make_image(&self) -> Result<bool> {
+    /// Makes the image if that is asked for and there is none. It goes again if nobody is served, for it is empty then.
+    fn make_image(&self) -> Result<Option<TempPath>> {
         let image = self.image()?;
-        let Some(size) = self.size.filter(|_| !image.exists()) else { return Ok(false) };
-        let make = || -> std::io::Result<File> {
-            let file = OpenOptions::new().write(true).create_new(true).open(image)?;
-            file.set_len(size)?;
-            Ok(file)
-        };
-        make().map(|_| true).map_err(|why| Error::io(image.display(), why))
+        let Some(size) = self.size.filter(|_| !image.exists()) else { return Ok(None) };
+        let failed = |why| Error::io(image.display(), why);
+        let file = OpenOptions::new().write(true).create_new(true).open(image).map_err(failed)?;
+        let made = TempPath::try_from_path(image).map_err(failed)?;
+        file.set_len(size).map_err(failed)?;
+        Ok(Some(made))
     }
 
     fn export(&self, layers: &Layers) -> Result<Export> {
@@ -161,9 +159,16 @@ fn tell_of_status(place: &Path) -> Result<()> {
     super::say(&format!("bimetal status {}", place.display()))
 }
 
+/// An image that was made stays once somebody may write to it.
+fn stays(made: Option<TempPath>) -> Result<()> {
+    let kept = made.map(TempPath::keep).transpose();
+    kept.map(drop).map_err(|why| Error::io(why.path.display(), why.error))
+}
+
 /// Serves it as a file until it is unmounted.
-fn as_file(export: Export, place: &Path, signals: signals::Held) -> Result<()> {
+fn as_file(export: Export, place: &Path, signals: signals::Held, made: Option<TempPath>) -> Result<()> {
     let served = serve(export, place)?;
+    stays(made)?;
     super::say(&served.device().display().to_string())?;
     tell_of_status(place)?;
     let unmounter = served.unmounter();
@@ -183,8 +188,9 @@ fn as_file(export: Export, place: &Path, signals: signals::Held) -> Result<()> {
 }
 
 /// Serves it over NBD until a signal asks for the end.
-fn over_nbd(export: Export, socket: &Path, signals: signals::Held) -> Result<()> {
+fn over_nbd(export: Export, socket: &Path, signals: signals::Held, made: Option<TempPath>) -> Result<()> {
     let served = nbd::serve(export, socket)?;
+    stays(made)?;
     let (heard, ended) = mpsc::channel();
     signals.watch(move |signal| {
         tracing::info!("{signal}: the end");

@@ -39,6 +39,7 @@ pub(super) struct Get {
 
 impl Get {
     pub fn run(&self) -> Result<ExitCode> {
+        self.sources.iter().try_for_each(|source| super::named(source))?;
         if self.target.as_os_str() == "-" {
             return cat(&self.volume, &self.sources);
         }

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::front::kinds::cmfs::CmfsArgs;
+use crate::front::signals;
 use crate::fs::cmfs::mkimage::{self, Contents};
 use crate::units::show_size;
 use clap::Args;
@@ -48,7 +49,16 @@ impl Mkimage {
         let epoch = mkimage::source_date_epoch()?;
         let seed = self.seed.or(epoch.map(|epoch| epoch as u64));
         let contents = Contents { dir: self.dir.clone(), seed, epoch, owner: self.owner };
-        let made = mkimage::make(&self.to.plan()?, &contents)?;
+        let plan = self.to.plan()?;
+        let places = [Some(&plan.nand), plan.nvram.as_ref()].into_iter().flatten();
+        let new: Vec<PathBuf> = places.filter(|path| !path.exists()).cloned().collect();
+        // What was claimed for an image is empty until that is whole.
+        signals::end_whole(move || {
+            for path in new.iter().filter(|path| path.metadata().is_ok_and(|found| found.len() == 0)) {
+                let _ = std::fs::remove_file(path);
+            }
+        })?;
+        let made = mkimage::make(&plan, &contents)?;
         let (used, all) = made.pages;
         super::say(&format!(
             "{} names and {} of files in {used} of {all} pages, {} of {} of NVRAM; mount it with:\n  {}",

@@ -191,6 +191,14 @@ fn all<const N: usize>(done: [Result<()>; N]) -> Result<()> {
     Ok(())
 }
 
+/// An error for a name of nothing, as a variable without a value gives one.
+fn named(path: &OsStr) -> Result<()> {
+    match path.is_empty() {
+        true => Err(crate::Error::invalid("a path is empty; the root is /")),
+        false => Ok(()),
+    }
+}
+
 /// An error if two sources would get one name in the target: the second would replace the first.
 fn distinct(named: Vec<(Vec<u8>, &OsStr)>) -> Result<()> {
     let mut first: HashMap<Vec<u8>, &OsStr> = HashMap::new();

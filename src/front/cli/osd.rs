@@ -257,7 +257,10 @@ fn get(store: &mut Store, id: u64, to: Option<&Path>) -> Result<()> {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
             done => done,
         },
-        Some(path) => guard::whole(path, |file| copy(store, id, file, &path.display().to_string())),
+        Some(path) => {
+            crate::front::signals::end_whole(|| ())?;
+            guard::whole(path, |file| copy(store, id, file, &path.display().to_string()))
+        }
     }
 }
 

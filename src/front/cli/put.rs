@@ -9,11 +9,15 @@ use crate::media::guard;
 use crate::units::Ino;
 use crate::{Error, Result};
 use clap::Args;
+use rustix::fs::{FileType, Mode, OFlags};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// The number of /dev/null.
+const NULL_DEVICE: (u32, u32) = (1, 3);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,6 +58,12 @@ impl Put {
 
     /// What cannot be done is found out before the volume is opened for writing.
     fn check(&self, fs: &dyn FileSystem) -> Result<()> {
+        super::named(self.target.as_ref())?;
+        if self.sources.iter().any(|source| is_stream(source)) && is_closed_stdin() {
+            return Err(Error::invalid(
+                "standard input is closed, or /dev/null; `: | bimetal put - …` stores an empty file",
+            ));
+        }
         if !self.target.starts_with('/') {
             return Err(Error::invalid(format!("{0}: is no absolute path; say /{0}", self.target)));
         }
@@ -133,6 +143,14 @@ impl Read for Input<'_> {
     }
 }
 
+/// Whether nothing was given as standard input: what is closed when a program starts becomes /dev/null, open for both ways.
+fn is_closed_stdin() -> bool {
+    let Ok(found) = rustix::fs::fstat(io::stdin()) else { return true };
+    let is_null = FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice
+        && (rustix::fs::major(found.st_rdev), rustix::fs::minor(found.st_rdev)) == NULL_DEVICE;
+    is_null && rustix::fs::fcntl_getfl(io::stdin()).is_ok_and(|how| how & OFlags::ACCMODE == OFlags::RDWR)
+}
+
 fn is_stream(source: &Path) -> bool {
     source.as_os_str() == "-"
 }
@@ -141,7 +159,11 @@ fn is_stream(source: &Path) -> bool {
 fn readable(source: &Path) -> io::Result<(u64, u64)> {
     let found = source.symlink_metadata()?;
     match found.file_type() {
-        kind if kind.is_file() => std::fs::File::open(source).map(drop)?,
+        // Nobody waits for a FIFO that takes its place now.
+        kind if kind.is_file() => {
+            let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            rustix::fs::open(source, how, Mode::empty()).map(drop)?
+        }
         kind if kind.is_dir() => std::fs::read_dir(source).map(drop)?,
         _ => {}
     }

@@ -63,6 +63,8 @@ impl Record {
         self.command.first().map_or(Ok(()), |program| check_program(program))?;
         refuse_second(&self.mountpoint)?;
         let heard = signals::hold()?;
+        // The list of paths, which nobody named, takes the place of a file at most.
+        drop(guard::replaced(&output.with_extension("paths.csv"))?);
         let was_there = output.symlink_metadata().is_ok();
         // Who may not write there, or would write over a volume, hears it in words; the server empties it when all is well.
         guard::log(&output)?;
@@ -121,7 +123,7 @@ fn check_program(program: &OsStr) -> Result<()> {
 /// Runs the command until it ends. It gets the signals that come, and the recording ends with it.
 fn run_command(program: &OsString, rest: &[OsString], heard: signals::Held) -> Result<ExitCode> {
     let failed = |why| Error::io(program.display(), why);
-    let mut child = Command::new(program).args(rest).spawn().map_err(failed)?;
+    let mut child = signals::heed(Command::new(program).args(rest)).spawn().map_err(failed)?;
     let pid = Pid::from_child(&child);
     // A terminal's SIGINT the command has, too; whoever ends this process alone means both.
     heard.watch(move |signal| {

@@ -10,14 +10,10 @@ use clap::Args;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,6 +27,8 @@ that the disk has are dropped.";
 const SCRUB: &str = "bimetal.scrub";
 /// Bytes of a step.
 const STEP_BYTES: u64 = 1 << 20;
+/// Who waits for the next step says so as often; the mount forgets who is silent for ten seconds.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Room for what a step found.
 const ROOM: usize = 64 << 10;
 /// So many bad blocks are named.
@@ -99,25 +97,12 @@ fn refused(place: &Path, why: Errno) -> Error {
             place.display()
         )),
         Errno::NOTCONN => super::status::dead(place),
+        Errno::BUSY => Error::InUse(format!(
+            "{}: it is being scrubbed; wait for the other one's end, or, if that was killed, ten seconds",
+            place.display()
+        )),
         why => Error::io(format!("scrubbing {}", place.display()), why.into()),
     }
-}
-
-/// Has a mount scrubbed by nobody else of this machine until it is dropped: how far a scrub has come is known to the mount
-/// alone, so that each of two would be told of a part. A name without a file, so that nothing keeps the mount busy.
-fn alone(place: &Path) -> Result<UnixDatagram> {
-    let failed = |why: io::Error| match Errno::from_io_error(&why) {
-        Some(Errno::NOTCONN) => super::status::dead(place),
-        _ => Error::io(place.display(), why),
-    };
-    let device = place.metadata().map_err(failed)?.dev();
-    let name = SocketAddr::from_abstract_name(format!("bimetal-scrub-{device:x}")).map_err(failed)?;
-    UnixDatagram::bind_addr(&name).map_err(|why| match why.kind() {
-        io::ErrorKind::AddrInUse => {
-            Error::InUse(format!("{}: it is being scrubbed; wait for the other one's end", place.display()))
-        }
-        _ => failed(why),
-    })
 }
 
 /// What was found in all.
@@ -147,7 +132,6 @@ impl Scrub {
                  is mounted on",
             ));
         }
-        let _alone = self.mountpoint.as_deref().map(alone).transpose()?;
         let progress = Progress::spinner("scrubbing");
         let scrubbed = match &self.mountpoint {
             Some(place) => Scrubbed::Mount(place),
@@ -168,8 +152,11 @@ impl Scrub {
 
     fn all(&self, scrubbed: &Scrubbed, progress: &Progress) -> Result<Sum> {
         let (mut sum, began) = (Sum::default(), Instant::now());
-        let step = STEP_BYTES.min(self.rate).to_string();
-        scrubbed.order("start")?;
+        // By this the mount tells this scrub from another one; two containers may have the same process number.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let name = format!("{}-{}", std::process::id(), since.as_nanos());
+        let (step, wait) = (format!("{} {name}", STEP_BYTES.min(self.rate)), format!("wait {name}"));
+        scrubbed.order(&format!("start {name}"))?;
         loop {
             scrubbed.order(&step)?;
             let found = scrubbed.found()?;
@@ -186,7 +173,12 @@ impl Scrub {
             }
             progress.now(format!("scrubbing, {} so far", show_size(sum.bytes)));
             let due = Duration::from_secs_f64(sum.bytes as f64 / self.rate as f64);
-            thread::sleep(due.saturating_sub(began.elapsed()));
+            while let Some(left) = due.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+                thread::sleep(left.min(PAUSE));
+                if left > PAUSE {
+                    scrubbed.order(&wait)?;
+                }
+            }
         }
     }
 

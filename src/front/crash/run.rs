@@ -7,10 +7,10 @@ use super::subject::Subject;
 use crate::front::fuse::{Mount, MountOptions, Unmount, Unmounter};
 use crate::front::{processes, signals};
 use crate::fs::FileSystem;
-use crate::media::BlockDevice;
 use crate::media::overlay::Overlay;
 use crate::media::recorded::{Log, Recorder};
 use crate::media::sparse::Sparse;
+use crate::media::{BlockDevice, guard};
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process, set_child_subreaper};
@@ -159,7 +159,7 @@ pub fn record(
             let _ = unmounter.unmount(Unmount::Lazily);
         }
         let _ = fs::remove_dir(&path);
-        super::save::give_up();
+        guard::give_up();
         std::process::exit(signals::exit_code(signal).into());
     })?;
     let recording = Recording::begin(subject, bases, &|devices| subject.serve(devices))?;
@@ -171,7 +171,7 @@ pub fn record(
         let said = io::stderr().as_fd().try_clone_to_owned();
         let mut command = Command::new(program);
         command.args(arguments).env("MNT", place.path());
-        (mount, said.and_then(|said| command.stdout(said).spawn()))
+        (mount, said.and_then(|said| signals::heed(&mut command).stdout(said).spawn()))
     };
     let ended = child.and_then(|mut child| child.wait());
     end_all_started(Signal::TERM);

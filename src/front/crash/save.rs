@@ -17,7 +17,6 @@ use crate::media::{BlockDevice, DeviceInfo, Gather, Request, check};
 use crate::units::Ino;
 use crate::{Error, Result};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::fs::{self, File};
@@ -89,32 +88,12 @@ enum SavedAsk {
     Sync(u64),
 }
 
-/// The file that is being written beside its place.
-static HALF: Mutex<Option<PathBuf>> = Mutex::new(None);
-
-/// Takes away what is half written; for who ends the program now. Nothing more is begun.
-pub fn give_up() {
-    let half = HALF.lock();
-    if let Some(path) = &*half {
-        // It may have its place by now.
-        let _ = fs::remove_file(path);
-    }
-    std::mem::forget(half);
-}
-
 /// Makes a file beside its place, fills it, and has `place` put it there.
 fn write_beside<T>(run: &Run, path: &Path, place: impl FnOnce(NamedTempFile) -> Result<T>) -> Result<T> {
     let packed = packed(run)?;
-    let mut made = {
-        let mut half = HALF.lock();
-        let made = guard::beside(path)?;
-        *half = Some(made.path().into());
-        made
-    };
-    let written = made.write_all(&packed).map_err(|why| Error::io(path.display(), why));
-    let placed = written.and_then(|()| place(made));
-    *HALF.lock() = None;
-    placed
+    let mut made = guard::beside(path)?;
+    made.write_all(&packed).map_err(|why| Error::io(path.display(), why))?;
+    place(made)
 }
 
 /// Writes a run to a new file, or in the place of an older run.

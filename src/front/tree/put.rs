@@ -1,5 +1,6 @@
 //! From the host into a file system.
 
+use super::host::State;
 use super::made::Made;
 use super::way::{Step, Way};
 use super::{ACCESS_LISTS, Copied, Lacks, PIECE, Watch, Whole, look};
@@ -7,7 +8,7 @@ use crate::fs::{Caller, FileSystem, Kind, NewNode, Rename, SetAttr, SetTime, Set
 use crate::time::Stamp;
 use crate::units::Ino;
 use crate::{Error, Result};
-use rustix::fs::{SeekFrom, Stat};
+use rustix::fs::{Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
@@ -134,8 +135,8 @@ const COARSEST_TIME: u64 = 2;
 pub struct Putter<'a> {
     fs: &'a dyn FileSystem,
     watch: &'a mut dyn Watch,
-    /// Inodes of this run here.
-    made: Made<HostId, Ino, ()>,
+    /// Inodes of this run here, and how files with several names looked: their numbers may be other files' by now.
+    made: Made<HostId, Ino, State>,
     /// Files that the volume itself lies on.
     below: HashSet<HostId>,
     copied: Copied,
@@ -269,7 +270,8 @@ impl<'a> Putter<'a> {
             return Ok(Ok(()));
         }
         if stat.st_nlink > 1
-            && let Some((known, ())) = self.made.first(id)
+            && let Some((known, state)) = self.made.first(id)
+            && *state == state_of(stat)
         {
             return self.link(*known, parent, name).map(Ok);
         }
@@ -284,7 +286,7 @@ impl<'a> Putter<'a> {
         let whole = place.end(dressed)?;
         match stat.st_nlink {
             0 | 1 => self.made.note(id, ino),
-            _ => self.made.note_linked(id, ino, ()),
+            _ => self.made.note_linked(id, ino, state_of(stat)),
         }
         Ok(whole)
     }
@@ -348,7 +350,17 @@ impl<'a> Putter<'a> {
     }
 
     fn contents(&mut self, source: &Path, stat: &Stat, ino: Ino) -> Result<()> {
-        let file = File::open(source).map_err(|why| Error::io("opening", why))?;
+        // Somebody may have put a link, a FIFO or another file there since it was looked at.
+        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(source, how, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::LOOP | Errno::NXIO) => return Err(replaced_meanwhile()),
+            Err(why) => return Err(Error::io("opening", why.into())),
+        };
+        let now = rustix::fs::fstat(&file).map_err(|why| Error::io("opening", why.into()))?;
+        if id_of(&now) != id_of(stat) || kind_of(&now)? != Kind::File {
+            return Err(replaced_meanwhile());
+        }
         let told = stat.st_size as u64;
         let mut piece = vec![0; PIECE.min(told.max(LEAST_PIECE)) as usize];
         let (mut at, mut size) = (0, told);
@@ -403,6 +415,15 @@ impl<'a> Putter<'a> {
         }
         Ok(())
     }
+}
+
+/// How a file looks that had several names: size, and time of modification.
+fn state_of(stat: &Stat) -> State {
+    (stat.st_size as u64, stat.st_mtime, stat.st_mtime_nsec as i64)
+}
+
+fn replaced_meanwhile() -> Error {
+    Error::invalid("was replaced while it was copied; copy it again")
 }
 
 fn id_of(stat: &Stat) -> HostId {
@@ -475,4 +496,52 @@ fn kind_of(stat: &Stat) -> Result<Kind> {
 fn device_number(stat: &Stat) -> u32 {
     let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
     minor & 0xff | major << 8 | (minor & !0xff) << 12
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::memfs::MemFs;
+    use std::os::unix::fs::symlink;
+
+    struct Quiet;
+
+    impl Watch for Quiet {
+        fn next(&mut self, _path: &Path) {}
+        fn moved(&mut self, _bytes: u64) {}
+        fn failed(&mut self, _path: &Path, _why: &Error) {}
+    }
+
+    /// What has taken the place of a file since that was looked at.
+    #[test]
+    fn what_was_put_in_the_place_of_a_file_since_it_was_looked_at_is_not_copied() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        let fs = MemFs::new(1 << 20, &Caller::default());
+        let mut quiet = Quiet;
+        let mut putter = Putter::new(&fs, &mut quiet);
+        std::fs::write(at("secret"), "secret").unwrap();
+        let replace: [(&str, &dyn Fn(&Path)); 4] = [
+            ("link", &|path| symlink("secret", path).unwrap()),
+            ("FIFO", &|path| {
+                let mode = Mode::RUSR | Mode::WUSR;
+                rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+            }),
+            ("file", &|path| std::fs::rename(at("secret"), path).unwrap()),
+            ("directory", &|path| std::fs::create_dir(path).unwrap()),
+        ];
+        for (what, put_there) in replace {
+            let path = at(what);
+            std::fs::write(&path, "harmless").unwrap();
+            let stat = rustix::fs::lstat(&path).unwrap();
+            // It stays, so that its number is nobody else's.
+            std::fs::rename(&path, at("old")).unwrap();
+            put_there(&path);
+            let node = NewNode { kind: Kind::File, perm: 0o600, rdev: 0, target: &[] };
+            let ino = fs.create(&Caller::default(), fs.root(), what.as_bytes(), &node).unwrap().ino;
+            let why = putter.contents(&path, &stat, ino).unwrap_err().to_string();
+            assert!(why.contains("was replaced while it was copied"), "{what}: {why}");
+            assert_eq!(fs.getattr(ino).unwrap().size, 0, "{what}");
+        }
+    }
 }

@@ -388,3 +388,36 @@ fn an_error_names_its_path_once() {
         assert_eq!(named(path, &Error::invalid(why)), said);
     }
 }
+
+/// Writes to a file when the copy comes to it.
+struct Writer(PathBuf);
+
+impl Watch for Writer {
+    fn next(&mut self, path: &Path) {
+        if path == self.0 {
+            fs::write(path, "another file's contents").unwrap();
+        }
+    }
+    fn moved(&mut self, _bytes: u64) {}
+    fn failed(&mut self, _path: &Path, _why: &Error) {}
+}
+
+#[test]
+fn a_number_that_became_another_files_makes_no_name_of_the_first() {
+    let home = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| home.path().join(name));
+    fs::write(&first, "old").unwrap();
+    fs::hard_link(&first, &second).unwrap();
+    let inside = memfs();
+    // Whether the number was given away or the contents changed: it is not what was copied.
+    let mut writer = Writer(second.clone());
+    let mut putter = Putter::new(&inside, &mut writer);
+    putter.put(&first, inside.root(), b"first");
+    putter.put(&second, inside.root(), b"second");
+    assert_eq!((putter.copied().objects, putter.copied().failed), (2, 0));
+    let text = |path: &str| {
+        let attr = resolve(&inside, path).unwrap();
+        inside.read(attr.ino, 0, 100).unwrap().get().unwrap().concat()
+    };
+    assert_eq!((text("/first"), text("/second")), (b"old".to_vec(), b"another file's contents".to_vec()));
+}
