@@ -504,6 +504,9 @@ mod tests {
     use crate::fs::memfs::MemFs;
     use std::os::unix::fs::symlink;
 
+    /// Puts something where a file was.
+    type PutThere<'a> = &'a dyn Fn(&Path);
+
     struct Quiet;
 
     impl Watch for Quiet {
@@ -521,7 +524,7 @@ mod tests {
         let mut quiet = Quiet;
         let mut putter = Putter::new(&fs, &mut quiet);
         std::fs::write(at("secret"), "secret").unwrap();
-        let replace: [(&str, &dyn Fn(&Path)); 4] = [
+        let replace: [(&str, PutThere); 4] = [
             ("link", &|path| symlink("secret", path).unwrap()),
             ("FIFO", &|path| {
                 let mode = Mode::RUSR | Mode::WUSR;
