@@ -123,9 +123,13 @@ fn reports_are_written_to_what_is_named_and_over_no_volume() {
     let replay = |what: &str, to: &Path| {
         run(&["replay", "gen:zipf:requests=100", "--device", "none"], &[(what, to)], &[])
     };
-    for what in ["--csv", "--html", "--parquet"] {
+    for what in ["--csv", "--html", "--parquet", "--request-log"] {
         refused(&replay(what, &volume.at("disk")), &["name another"]);
     }
+    let series = |to: &Path| {
+        run(&["replay", "gen:zipf:requests=9", "--device", "none", "--every", "1s"], &[("--series", to)], &[])
+    };
+    refused(&series(&volume.at("disk")), &["name another"]);
     assert!(volume.bytes() == before);
     let [link, file] = ["link.csv", "file.csv"].map(|name| volume.at(name));
     fs::write(&file, "old").unwrap();
@@ -135,11 +139,30 @@ fn reports_are_written_to_what_is_named_and_over_no_volume() {
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     let rows = fs::read_to_string(&file).unwrap();
     assert!(rows.lines().count() == 2, "{rows}");
+    assert!(
+        replay("--request-log", &link).status.success() && fs::symlink_metadata(&link).unwrap().is_symlink()
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 101);
+    refused(&replay("--request-log", &volume.at("")), &["Is a directory"]);
     // To a device, as standard output may be one.
     let to_device = volume.at("null.csv");
     symlink("/dev/null", &to_device).unwrap();
-    assert!(replay("--csv", &to_device).status.success());
-    assert!(fs::metadata(&to_device).unwrap().file_type().is_char_device());
+    for what in ["--csv", "--request-log"] {
+        assert!(replay(what, &to_device).status.success());
+        assert!(fs::metadata(&to_device).unwrap().file_type().is_char_device());
+        let said = replay(what, Path::new("/dev/stdout"));
+        assert!(said.status.success() && out(&said).contains(','), "{}", err(&said));
+    }
+    // A short volume is one.
+    let tiny = volume.at("tiny");
+    fs::File::create(&tiny).unwrap().set_len(60 << 10).unwrap();
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F"])
+        .arg(&tiny)
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .status();
+    assert!(made.unwrap().success());
+    refused(&replay("--csv", &tiny), &["ext2/3/4", "name another"]);
 }
 
 #[test]

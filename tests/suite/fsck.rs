@@ -184,10 +184,23 @@ fn bad_copies_are_counted_in_the_status_make_the_mount_degraded_and_are_healed_b
     }
     slow.kill().unwrap();
     slow.wait().unwrap();
+    // What is started, waited for or ended by somebody else is refused; who started it ends it.
+    let order = |order: &str| {
+        rustix::fs::setxattr(&*place, "bimetal.scrub", order.as_bytes(), rustix::fs::XattrFlags::empty())
+    };
+    for of_another in ["start b", "wait b", "100 b", "end b", "end"] {
+        assert_eq!(order(of_another), Err(rustix::io::Errno::BUSY), "{of_another}");
+    }
     // One that was killed is forgotten once it has been silent for long enough.
     while err(&scrub()).contains("it is being scrubbed") {
         std::thread::sleep(std::time::Duration::from_millis(500));
     }
+    // Who has not said that it is done has the results for itself.
+    assert_eq!(
+        (order("start a"), order("1000000000 a"), order("start b")),
+        (Ok(()), Ok(()), Err(rustix::io::Errno::BUSY))
+    );
+    assert_eq!((order("end a"), order("start b"), order("end b")), (Ok(()), Ok(()), Ok(())));
     assert_eq!(mounted.status()["health"]["state"], "ok");
     assert!(damage(&volume.at("ssd"), 5) > 0 && damage(&volume.at("ssd"), 6) > 0);
     // One is met by a read, which the disk serves; the other by the scrub.

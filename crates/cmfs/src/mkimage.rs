@@ -87,10 +87,10 @@ pub fn make(plan: &Plan, contents: &Contents) -> Result<Made> {
     let mut paths = beside.iter().map(|file| file.path().to_path_buf());
     let nand = paths.next().ok_or(Error::BadArgument)?;
     let made = fill(&Plan { nand, nvram: paths.next(), ..plan.clone() }, contents, &root)?;
-    for (file, place) in beside.into_iter().zip(&places) {
+    for (file, place) in beside.iter().zip(&places) {
         file.as_file().sync_all().map_err(|why| host(place, why))?;
-        guard::take_place(file, place)?;
     }
+    guard::take_places(beside.into_iter().zip(places.iter().map(PathBuf::as_path)).collect())?;
     Ok(made)
 }
 

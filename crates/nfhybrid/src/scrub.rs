@@ -78,15 +78,16 @@ pub struct Scrub {
     ended: bool,
     /// What the last step that was ordered found.
     pub last: Scrubbed,
-    /// Who ordered it, by a name that it gave itself, and when it last said something; nobody once there are no more inodes.
+    /// Who ordered it, by a name that it gave itself, and when it last said something.
     by: Option<(String, Time)>,
 }
 
 /// Who has been silent for so long scrubs no more.
 const SILENCE: Duration = Duration::from_secs(10);
-/// The order that starts a scrub, and the one by which who waits for its next step keeps it.
+/// The orders that start a scrub, by which who waits for its next step keeps it, and that end it.
 const START: &str = "start";
 const WAIT: &str = "wait";
+const END: &str = "end";
 
 /// What is wrong with a block.
 struct Wrong {
@@ -104,7 +105,7 @@ struct Stretch {
 }
 
 impl Shared {
-    /// An order through the mount: `start`, `wait` or a number of bytes, and behind a blank who orders it. How far a scrub has come is
+    /// An order through the mount: `start`, `wait`, `end` or a number of bytes, and behind a blank who orders it. How far a scrub has come is
     /// known here alone, so that there is one at a time.
     ///
     /// Fails with [`Error::InUse`] where another one is at it, or has begun since.
@@ -123,16 +124,16 @@ impl Shared {
                 _ if scrub.by.as_ref().is_none_or(is_other) => return busy(),
                 _ => {}
             }
-            scrub.by = Some((who.into(), now));
+            scrub.by = (what != END).then(|| (who.into(), now));
         }
-        if [START, WAIT].contains(&what) {
+        if [START, WAIT, END].contains(&what) {
             return Ok(());
         }
         let bytes: u64 = what.parse().map_err(|_| Error::BadArgument)?;
         let heal = !self.core.lock().is_read_only();
         let found = self.scrub(&Step { bytes: bytes.min(STEP_BYTES_MAX), compare: false, heal })?;
         let scrub = &mut self.core.lock().scrub;
-        scrub.by = (!found.done).then(|| (who.into(), self.clock.now()));
+        scrub.by = Some((who.into(), self.clock.now()));
         scrub.last = found;
         Ok(())
     }

@@ -158,8 +158,14 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Osd(verb) => verb.run(),
         Verb::Record(verb) => verb.run(),
         Verb::Crash(verb) => verb.run(),
-        Verb::Replay(verb) => replay::run(&verb).map(|()| ExitCode::SUCCESS),
-        Verb::Reproduce(verb) => reproduce::run(&verb).map(|()| ExitCode::SUCCESS),
+        Verb::Replay(verb) => {
+            signals::end_whole(|| ())?;
+            replay::run(&verb).map(|()| ExitCode::SUCCESS)
+        }
+        Verb::Reproduce(verb) => {
+            signals::end_whole(|| ())?;
+            reproduce::run(&verb).map(|()| ExitCode::SUCCESS)
+        }
         Verb::Export(verb) => verb.run(),
         Verb::List(verb) => verb.run(),
         Verb::Man(verb) => verb.run(&Cli::command()),

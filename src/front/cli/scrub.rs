@@ -137,21 +137,29 @@ impl Scrub {
             Some(place) => Scrubbed::Mount(place),
             None => Scrubbed::Volume(volume::open(&self.volume, Access::Write, &[])?),
         };
-        let mut summed = self.all(&scrubbed, &progress);
-        if let (Scrubbed::Volume(fs), Ok(sum)) = (&scrubbed, &mut summed) {
+        let mut sum = Sum::default();
+        let ended = self.all(&scrubbed, &progress, &mut sum);
+        if let Scrubbed::Volume(fs) = &scrubbed {
             sum.notes = notes_of(&**fs);
         }
         progress.done();
-        if let Scrubbed::Volume(fs) = &scrubbed {
-            fs.shutdown()?;
+        let shut = match &scrubbed {
+            Scrubbed::Volume(fs) => fs.shutdown(),
+            Scrubbed::Mount(_) => Ok(()),
+        };
+        if let Err(why) = ended.and(shut) {
+            // What was found until then is told by nobody else.
+            if sum.blocks > 0 {
+                self.tell(&sum)?;
+            }
+            return Err(why);
         }
-        let sum = summed?;
         self.tell(&sum)?;
         Ok(if sum.blocks == 0 && sum.notes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn all(&self, scrubbed: &Scrubbed, progress: &Progress) -> Result<Sum> {
-        let (mut sum, began) = (Sum::default(), Instant::now());
+    fn all(&self, scrubbed: &Scrubbed, progress: &Progress, sum: &mut Sum) -> Result<()> {
+        let began = Instant::now();
         // By this the mount tells this scrub from another one; two containers may have the same process number.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let name = format!("{}-{}", std::process::id(), since.as_nanos());
@@ -169,7 +177,8 @@ impl Scrub {
                 }
             }
             if found["done"] == true {
-                return Ok(sum);
+                // Until then nobody else's results take the place of these.
+                return scrubbed.order(&format!("end {name}"));
             }
             progress.now(format!("scrubbing, {} so far", show_size(sum.bytes)));
             let due = Duration::from_secs_f64(sum.bytes as f64 / self.rate as f64);

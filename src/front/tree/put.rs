@@ -1,6 +1,5 @@
 //! From the host into a file system.
 
-use super::host::State;
 use super::made::Made;
 use super::way::{Step, Way};
 use super::{ACCESS_LISTS, Copied, Lacks, PIECE, Watch, Whole, look};
@@ -417,9 +416,12 @@ impl<'a> Putter<'a> {
     }
 }
 
-/// How a file looks that had several names: size, and time of modification.
+/// What tells a file that had several names from a later one that got its number: nobody sets the time of a change.
+type State = (u64, [i64; 4]);
+
 fn state_of(stat: &Stat) -> State {
-    (stat.st_size as u64, stat.st_mtime, stat.st_mtime_nsec as i64)
+    let times = [stat.st_mtime, stat.st_mtime_nsec as i64, stat.st_ctime, stat.st_ctime_nsec as i64];
+    (stat.st_size as u64, times)
 }
 
 fn replaced_meanwhile() -> Error {

@@ -2,38 +2,41 @@
 
 use super::driver::{Observer, Served};
 use bimetal_base::{Error, Result};
-use bimetal_media::guard;
+use bimetal_media::guard::Begun;
 use std::cell::RefCell;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use tempfile::NamedTempFile;
 
 const HEADER: &str = "request,operation,offset_bytes,length_bytes,arrived_ns,latency_ns";
 
 /// The log of a run. It takes its place at the end, whole.
 pub(super) struct RequestLog {
     path: PathBuf,
+    begun: Begun,
     /// Nothing after an error.
-    lines: RefCell<io::Result<BufWriter<NamedTempFile>>>,
+    lines: RefCell<io::Result<BufWriter<File>>>,
     /// When the run began, ns.
     start: u64,
 }
 
 impl RequestLog {
     /// # Errors
-    /// No file can be made beside `path`.
+    /// As [`guard::output`](bimetal_media::guard::output)'s.
     pub fn new(path: &Path, start: u64) -> Result<RequestLog> {
-        let mut lines = BufWriter::new(guard::beside(path)?);
-        let begun = writeln!(lines, "{HEADER}").map(|()| lines);
-        Ok(RequestLog { path: path.into(), lines: RefCell::new(begun), start })
+        let mut begun = Begun::new(path)?;
+        let failed = |why| Error::io(path.display(), why);
+        let mut lines = BufWriter::new(begun.file().try_clone().map_err(failed)?);
+        writeln!(lines, "{HEADER}").map_err(failed)?;
+        Ok(RequestLog { path: path.into(), begun, lines: RefCell::new(Ok(lines)), start })
     }
 
     /// # Errors
     /// It could not be written, now or before.
     pub fn finish(self) -> Result<()> {
-        let file =
-            self.lines.into_inner().and_then(|lines| lines.into_inner().map_err(|why| why.into_error()));
-        guard::take_place(file.map_err(|why| Error::io(self.path.display(), why))?, &self.path)
+        let flushed = self.lines.into_inner().and_then(|mut lines| lines.flush());
+        flushed.map_err(|why| Error::io(self.path.display(), why))?;
+        self.begun.finish()
     }
 }
 

@@ -20,7 +20,7 @@ mod whole;
 
 pub use mounts::{MountedAt, has_mount, mounted_at};
 pub use place::file_below;
-pub use whole::{BESIDE, beside, give_up, take_place, whole};
+pub use whole::{BESIDE, Begun, beside, give_up, take_place, take_places, whole};
 
 use bimetal_base::{Error, Result};
 use parking_lot::Mutex;

@@ -2,8 +2,9 @@
 //!
 //! Our own formats and a table of magic numbers are looked for first, then libblkid is asked by its program
 //! (`blkid -p`), which knows some hundred more. Where there is no blkid, the table is what there is; so it is of a file
-//! shorter than 64 KiB: hardly anything that blkid knows is that short, and a copy of a tree would start a process for each
-//! small file that it replaces. Of the table's magic numbers those of two bytes count in longer ones only. Whatever has no signature but begins with anything else than zeros (or ones, as erased flash reads) is
+//! shorter than a page, and of one that is no whole number of sectors: what blkid knows is longer, and made of sectors, and a
+//! copy of a tree would start a process for each file that it replaces. Nor do the table's magic numbers of two bytes count in
+//! such a file. Whatever has no signature but begins with anything else than zeros (or ones, as erased flash reads) is
 //! data.
 
 use super::Claim;
@@ -92,8 +93,10 @@ const CMFS_NAND: &[u8; 8] = b"CMFSNAND";
 /// Bytes at the end of an image in which these are looked for, and bytes that are read at once.
 const CMFS_NAND_BYTES: u64 = 48 << 20;
 const PIECE_BYTES: u64 = 1 << 20;
-/// Of files that are shorter blkid is not asked, and magic numbers of two bytes are taken for chance.
-const SHORT_BYTES: u64 = 64 << 10;
+/// Of files that are shorter, or no whole number of sectors, blkid is not asked, and in the latter magic numbers of two bytes are
+/// taken for chance.
+const SHORT_BYTES: u64 = 4096;
+const SECTOR_BYTES: u64 = 512;
 /// What the two slots of an NVRAM of cmfs begin with, before the version; the second while its contents are written anew.
 const CMFS_NVRAM: [&[u8; 4]; 2] = [b"CMFS", b"CMF-"];
 const CMFS_NVRAM_SLOTS: [u64; 2] = [0, 96];
@@ -124,10 +127,11 @@ pub(super) fn contents(claim: &Claim) -> Result<Option<String>> {
 /// As [`contents`].
 pub(super) fn signature(claim: &Claim) -> Result<Option<String>> {
     let size = size_of(claim)?;
-    let is_short = size < SHORT_BYTES && claim.file().metadata().is_ok_and(|found| found.is_file());
-    let name = match from_table(claim, size, if is_short { 3 } else { 0 })? {
+    let is_file = claim.file().metadata().is_ok_and(|found| found.is_file());
+    let is_odd = is_file && !size.is_multiple_of(SECTOR_BYTES);
+    let name = match from_table(claim, size, if is_odd { 3 } else { 0 })? {
         Some(name) => Some(name.to_string()),
-        None if is_short => None,
+        None if is_odd || is_file && size < SHORT_BYTES => None,
         None => from_blkid(claim),
     };
     Ok(name.map(|name| format!("{name} ({})", show_size(size))))

@@ -1,22 +1,19 @@
 //! Files that are written whole or not at all.
 
-use super::{is_of, output, replaced};
+use super::{Claim, output, replaced};
 use bimetal_base::{Error, Result};
 use parking_lot::Mutex;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::mem;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::NamedTempFile;
 
 /// How the names of files begin that are not whole yet.
 pub const BESIDE: &str = ".bimetal-";
-
-/// Why nothing is made in a directory that a file of it may be written to all the same.
-const DIRECTORY_STAYS: [io::ErrorKind; 2] =
-    [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
 
 /// Writes a file whole or not at all: beside it first, then in its place, with the mode and, as far as that is allowed, the
 /// owner of what was there. A device or a FIFO is written to as it is, and so is standard output under its own name
@@ -25,26 +22,62 @@ const DIRECTORY_STAYS: [io::ErrorKind; 2] =
 /// # Errors
 /// As [`output`]'s, and what `write` says; what was there is there then.
 pub fn whole<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
-    let failed = |why| Error::io(path.display(), why);
-    if let Some(mut stdout) = as_stdout(path).map_err(failed)? {
-        return write(&mut stdout);
-    }
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        return write(&mut output(path)?);
-    }
-    // What a link leads to takes the new contents, and the link stays.
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    let _old = replaced(path)?;
-    let mut made = match beside(path) {
-        // Who may write to a file, and not into its directory, replaces its contents.
-        Err(why) if path.is_file() && is_of(&why, &DIRECTORY_STAYS) => {
-            NamedTempFile::new().map_err(|_| why)?
-        }
-        made => made?,
-    };
-    let done = write(made.as_file_mut())?;
-    take_place(made, path)?;
+    let mut begun = Begun::new(path)?;
+    let done = write(begun.file())?;
+    begun.finish()?;
     Ok(done)
+}
+
+/// A file that is being written as [`whole`] does. Dropped before its end it changes nothing.
+pub struct Begun {
+    to: To,
+}
+
+enum To {
+    /// What is written to as it is.
+    Straight(File),
+    /// A file beside its place, and what keeps others from what is there.
+    Beside { made: NamedTempFile, place: PathBuf, _old: Option<Arc<Claim>> },
+}
+
+impl Begun {
+    /// Begins one that is to have this name.
+    ///
+    /// # Errors
+    /// As [`output`]'s.
+    pub fn new(path: &Path) -> Result<Begun> {
+        let failed = |why| Error::io(path.display(), why);
+        if let Some(stdout) = as_stdout(path).map_err(failed)? {
+            return Ok(Begun { to: To::Straight(stdout) });
+        }
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Ok(Begun { to: To::Straight(output(path)?) });
+        }
+        // What a link leads to takes the new contents, and the link stays.
+        let place = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        let _old = replaced(&place)?;
+        let made = beside(&place)?;
+        Ok(Begun { to: To::Beside { made, place, _old } })
+    }
+
+    /// What to write to.
+    pub fn file(&mut self) -> &mut File {
+        match &mut self.to {
+            To::Straight(file) => file,
+            To::Beside { made, .. } => made.as_file_mut(),
+        }
+    }
+
+    /// It is whole, and takes its place.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; what was there is there then.
+    pub fn finish(self) -> Result<()> {
+        match self.to {
+            To::Straight(_) => Ok(()),
+            To::Beside { made, place, .. } => take_place(made, &place),
+        }
+    }
 }
 
 /// The files that were made beside their places. Some have them by now, or have gone.
@@ -82,34 +115,85 @@ pub fn beside(path: &Path) -> Result<NamedTempFile> {
     Ok(made)
 }
 
-/// What was made [`beside`] a place gets that, with the mode and, as far as that is allowed, the owner of what was there. A file that
-/// cannot be replaced, for it is mounted on, or in a directory that does not let go of it, gets the contents instead.
+/// What was made [`beside`] a place gets that, with the mode and, as far as that is allowed, the owner of what was there.
 ///
 /// # Errors
-/// [`Error::Io`]; what was there is there then, or, of a file that cannot be replaced, what could be written.
+/// [`Error::Io`]; what was there is there then.
 pub fn take_place(made: NamedTempFile, path: &Path) -> Result<()> {
-    let failed = |why| Error::io(path.display(), why);
-    if let Ok(old) = fs::metadata(path) {
-        let now = made.as_file().metadata().map_err(failed)?;
-        if (old.uid(), old.gid()) != (now.uid(), now.gid()) {
-            // Who may replace a file may not always give it away; then it is theirs.
-            let _ = fchown(made.as_file(), Some(old.uid()), Some(old.gid()));
-        }
-        // A power cut must not leave neither of the two; not every file system can be asked.
-        let _ = made.as_file().sync_data();
-        let mode = old.mode() & 0o777;
-        if mode != now.mode() & 0o777 {
-            made.as_file().set_permissions(Permissions::from_mode(mode)).map_err(failed)?;
+    take_places(vec![(made, path)])
+}
+
+/// The same of several that belong together: all get their places, or none.
+///
+/// # Errors
+/// [`Error::Io`]; what was there is there then.
+pub fn take_places(all: Vec<(NamedTempFile, &Path)>) -> Result<()> {
+    for (made, path) in &all {
+        dress(made, path).map_err(|why| Error::io(path.display(), why))?;
+    }
+    // Who gives up waits until all have their places.
+    let _besides = BESIDES.lock();
+    let several = all.len() > 1;
+    let mut before = Vec::new();
+    for (made, path) in all {
+        let old = if several { Old::of(path) } else { Old::Stays };
+        match made.persist(path) {
+            Ok(_) => before.push((path, old)),
+            Err(why) => {
+                before.into_iter().for_each(|(path, old)| old.put_back(path));
+                return Err(Error::io(path.display(), why.error));
+            }
         }
     }
-    match made.persist(path) {
-        Ok(_) => Ok(()),
-        Err(why) if path.is_file() => {
-            let (mut from, stays) = (why.file.reopen().map_err(failed)?, |_| failed(why.error));
-            let mut to = OpenOptions::new().write(true).truncate(true).open(path).map_err(stays)?;
-            io::copy(&mut from, &mut to).and_then(|_| to.sync_data()).map_err(failed)
+    Ok(())
+}
+
+/// What takes the place of a file is on the disk, and belongs to whom that did.
+fn dress(made: &NamedTempFile, path: &Path) -> io::Result<()> {
+    let Ok(old) = fs::metadata(path) else { return Ok(()) };
+    let now = made.as_file().metadata()?;
+    if (old.uid(), old.gid()) != (now.uid(), now.gid()) {
+        // Who may replace a file may not always give it away; then it is theirs.
+        let _ = fchown(made.as_file(), Some(old.uid()), Some(old.gid()));
+    }
+    // A power cut must not leave neither of the two; not every file system can be asked.
+    let _ = made.as_file().sync_data();
+    let mode = old.mode() & 0o777;
+    if mode != now.mode() & 0o777 {
+        made.as_file().set_permissions(Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+/// What was at a place.
+enum Old {
+    Nothing,
+    /// It has another name.
+    Named(NamedTempFile<()>),
+    /// It has no other name, and cannot be put back.
+    Stays,
+}
+
+impl Old {
+    fn of(path: &Path) -> Old {
+        if !path.exists() {
+            return Old::Nothing;
         }
-        Err(why) => Err(failed(why.error)),
+        let dir = path.parent().unwrap_or(Path::new("."));
+        // Not every file system has second names.
+        let named = tempfile::Builder::new().prefix(BESIDE).make_in(dir, |name| fs::hard_link(path, name));
+        named.map_or(Old::Stays, Old::Named)
+    }
+
+    fn put_back(self, path: &Path) {
+        match self {
+            Old::Nothing => {
+                let _ = fs::remove_file(path);
+            }
+            // What cannot be put back keeps its second name.
+            Old::Named(old) => old.persist(path).map_or_else(|why| drop(why.file.keep()), drop),
+            Old::Stays => {}
+        }
     }
 }
 
@@ -144,35 +228,51 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_replaced_gets_the_contents_and_the_new_one_is_open_to_nobody_else() {
+    fn what_replaces_a_file_is_open_to_nobody_else_and_what_is_mounted_on_is_refused_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kept");
         fs::write(&path, "old and longer").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o604)).unwrap();
-        let mut made = beside(&path).unwrap();
+        let made = beside(&path).unwrap();
         assert_eq!(made.as_file().metadata().unwrap().mode() & 0o777, 0o600);
-        made.write_all(b"new").unwrap();
-        // As where the name of what was made cannot become that of the file: it has gone.
-        fs::remove_file(made.path()).unwrap();
-        assert!(take_place(made, &path).is_err(), "there is nothing to copy");
-        assert_eq!(fs::read(&path).unwrap(), b"old and longer");
-
-        // Mounted on, where that can be done here.
+        drop(made);
         let bound = |how: &[&str]| {
-            std::process::Command::new(how[0])
-                .args(&how[1..])
-                .arg(&path)
-                .status()
-                .is_ok_and(|done| done.success())
+            let done = std::process::Command::new(how[0]).args(&how[1..]).arg(&path).status();
+            done.is_ok_and(|done| done.success())
         };
         if !bound(&["mount", "--bind", path.to_str().unwrap()]) {
             return eprintln!("skipped: nothing can be mounted");
         }
         let written = whole(&path, |file| file.write_all(b"new").map_err(|why| Error::io("x", why)));
-        let (contents, mode) = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().mode() & 0o777);
+        let contents = fs::read(&path).unwrap();
         assert!(bound(&["umount"]));
-        written.unwrap();
-        assert_eq!((&*contents, mode), (&b"new"[..], 0o604));
+        assert!(written.unwrap_err().to_string().contains("kept: "));
+        assert_eq!(contents, b"old and longer");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing stays beside it");
+    }
+
+    #[test]
+    fn of_several_that_belong_together_all_get_their_places_or_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let read = |name: &str| fs::read(at(name)).ok();
+        fs::write(at("a"), "old a").unwrap();
+        // A directory with something in it is in the way of the last.
+        fs::create_dir_all(at("c/in it")).unwrap();
+        let places = ["a", "b", "c"].map(at);
+        let all = |names: &'static [&str]| {
+            let made = |(name, place): (&&str, &'_ PathBuf)| {
+                let mut made = beside(place).unwrap();
+                write!(made, "new {name}").unwrap();
+                made
+            };
+            names.iter().zip(&places).map(|pair| (made(pair), pair.1.as_path())).collect::<Vec<_>>()
+        };
+        assert!(take_places(all(&["a", "b", "c"])).is_err());
+        assert_eq!((read("a"), read("b")), (Some(b"old a".to_vec()), None));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing stays beside them");
+        take_places(all(&["a", "b"])).unwrap();
+        assert_eq!((read("a"), read("b")), (Some(b"new a".to_vec()), Some(b"new b".to_vec())));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
     }
 }
