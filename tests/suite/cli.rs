@@ -63,8 +63,16 @@ fn a_mount_that_fails_in_the_background_is_reported_to_the_shell() {
 #[test]
 fn everything_there_is_can_be_listed() {
     let all = out(&run(&["list"]));
-    for part in ["nfhybrid", "memfs", "root_only", "threads=N", "writeback", "bimetal.status", "extent:SIZE"]
-    {
+    for part in [
+        "nfhybrid",
+        "memfs",
+        "root_only",
+        "threads=N",
+        "writeback",
+        "bimetal.status",
+        "bimetal.durability",
+        "extent:SIZE",
+    ] {
         assert!(all.contains(part), "{part} in\n{all}");
     }
     let options = out(&run(&["list", "mount-option"]));

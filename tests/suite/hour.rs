@@ -219,3 +219,32 @@ fn a_time_that_ext4_cannot_keep_is_shown_as_it_is_kept() {
     assert_eq!(shown(&mounted), before);
     unmount(mounted);
 }
+
+#[test]
+fn what_fuse_cannot_do_is_refused_and_leaves_the_file_as_it_was() {
+    use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
+    need_fuse!();
+    let volume = Volume::new(32, 256, &[]);
+    let mounted = volume.mount("lag=1h");
+    let path = mounted.path().join("file");
+    let contents: Vec<u8> = (0..65_536_u32).map(|byte| (byte / 4096) as u8).collect();
+    fs::write(&path, &contents).unwrap();
+    let file = fs::File::options().read(true).write(true).open(&path).unwrap();
+    file.sync_all().unwrap();
+    for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+        let refused = rustix::fs::fallocate(&file, flags, 4096, 4096);
+        assert_eq!(refused, Err(rustix::io::Errno::OPNOTSUPP), "{flags:?}");
+    }
+    let unnamed = rustix::fs::open(mounted.path(), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR);
+    assert_eq!(unnamed.err(), Some(rustix::io::Errno::OPNOTSUPP));
+    let found = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).unwrap();
+    assert_eq!(found.stx_mask & StatxFlags::BTIME.bits(), 0, "a birth time that nobody asked the server for");
+    if let Some(done) = tool("fstrim", &[mounted.path().to_str().unwrap()]) {
+        assert!(!done.status.success(), "{}", out(&done));
+    }
+    if let Some(done) = tool("filefrag", &[path.to_str().unwrap()]) {
+        assert!(!done.status.success() || out(&done).contains(" 0 extents"), "{}", out(&done));
+    }
+    drop(file);
+    assert_eq!(fs::read(&path).unwrap(), contents);
+}
