@@ -248,3 +248,43 @@ fn what_fuse_cannot_do_is_refused_and_leaves_the_file_as_it_was() {
     drop(file);
     assert_eq!(fs::read(&path).unwrap(), contents);
 }
+
+#[test]
+fn an_ext4_with_what_is_not_driven_is_adopted_after_the_line_that_the_refusal_says() {
+    let home = tempfile::tempdir().unwrap();
+    let (ssd, disk) = (home.path().join("ssd"), home.path().join("disk"));
+    for feature in ["fast_commit", "quota", "casefold"] {
+        for (half, bytes) in [(&ssd, 32 << 20), (&disk, 128 << 20)] {
+            let _ = fs::remove_file(half);
+            fs::File::create(half).unwrap().set_len(bytes).unwrap();
+        }
+        let disk_name = disk.to_str().unwrap();
+        let made = tool("mke2fs", &["-q", "-t", "ext4", "-O", feature, disk_name]).expect("mke2fs(8)");
+        assert!(made.status.success(), "{}", err(&made));
+        let before = fs::read(&disk).unwrap();
+        let adopt =
+            || bimetal().args(["adopt", "--ssd"]).arg(&ssd).arg("--disk").arg(&disk).output().unwrap();
+        let refused = adopt();
+        assert_eq!(refused.status.code(), Some(1), "{feature}");
+        let line = format!("tune2fs -O ^{feature}");
+        assert!(err(&refused).contains(&line), "{feature}: {}", err(&refused));
+        assert!(fs::read(&disk).unwrap() == before, "{feature}: what was refused was changed");
+        let taken = tool("tune2fs", &["-O", &format!("^{feature}"), disk_name]).expect("tune2fs(8)");
+        assert!(taken.status.success(), "{}", err(&taken));
+        let adopted = adopt();
+        assert!(adopted.status.success(), "{feature}: {}", err(&adopted));
+    }
+}
+
+#[test]
+fn a_recording_into_a_directory_that_is_not_there_names_it() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=8MiB");
+    let absent = mounted.scratch().join("absent");
+    let mut record = bimetal();
+    record.arg("record").arg(mounted.path()).arg("-o").arg(absent.join("x.csv")).args(["--", "true"]);
+    let refused = record.output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = err(&refused);
+    assert!(said.contains(&format!("{}: No such file or directory", absent.display())), "{said}");
+}
