@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the package in a Debian that is made for it, and boots that Debian again and again, in namespaces, with the systemd it
 # has: a file system made, mounted by /etc/fstab, written, shut down, killed, checked, recovered; the package upgraded
-# under the mount, then removed; nothing is left. The same with `make install`. The halves are image files: in namespaces systemd is told of
+# under the mount, then removed; nothing is left. The same with `make install`, and with the archive of `make dist`, if its program is built: that is tried in a root
+# without anything else, too. The halves are image files: in namespaces systemd is told of
 # no devices, so what it makes of devices in fstab is read, not run. Needs root, FUSE, and once the network; where one of
 # them is missing, it says so and ends well.
 set -eu
