@@ -288,3 +288,34 @@ fn a_recording_into_a_directory_that_is_not_there_names_it() {
     let said = err(&refused);
     assert!(said.contains(&format!("{}: No such file or directory", absent.display())), "{said}");
 }
+
+#[test]
+fn an_ext4_that_was_not_unmounted_is_read_and_adopted_as_its_journal_says() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    for (half, bytes) in [("ssd", 32 << 20), ("disk", 128 << 20)] {
+        fs::File::create(at(half)).unwrap().set_len(bytes).unwrap();
+    }
+    fs::create_dir(at("mnt")).unwrap();
+    let [disk, cut, mnt] = ["disk", "cut", "mnt"].map(|name| at(name).to_str().unwrap().to_string());
+    assert!(tool("mke2fs", &["-q", "-t", "ext4", &disk]).expect("mke2fs(8)").status.success());
+    if !tool("mount", &["-o", "loop", &disk, &mnt]).is_some_and(|done| done.status.success()) {
+        return skip("no loop devices");
+    }
+    fs::write(at("mnt").join("file"), "contents").unwrap();
+    // What a power cut leaves after a sync.
+    let copied = tool("sync", &["-f", &mnt])
+        .zip(tool("cp", &[&disk, &cut]))
+        .is_some_and(|(_, done)| done.status.success());
+    let ended = tool("umount", &[&mnt]).unwrap();
+    assert!(copied && ended.status.success(), "{}", err(&ended));
+    let features = out(&tool("debugfs", &["-R", "features", &cut]).expect("debugfs(8)"));
+    assert!(features.contains("needs_recovery"), "{features}");
+    let before = fs::read(&cut).unwrap();
+    let read = || out(&bimetal().args(["cat", "--disk", &cut, "/file"]).output().unwrap());
+    assert_eq!(read(), "contents");
+    assert!(fs::read(&cut).unwrap() == before, "a look changed it");
+    let adopted = bimetal().args(["adopt", "--disk", &cut, "--ssd"]).arg(at("ssd")).output().unwrap();
+    assert!(adopted.status.success(), "{}", err(&adopted));
+    assert_eq!(read(), "contents");
+}
