@@ -1,6 +1,6 @@
 # Everything a developer or CI runs. Each target installs what it needs.
 
-.PHONY: test test-long test-python wheel lint setup build install uninstall deb dist demo bench bench-cache validation miri deny man
+.PHONY: test test-long test-python wheel lint setup site build install uninstall deb dist demo bench bench-cache validation miri deny man
 
 test: setup lint
 	cargo test --workspace --no-run
@@ -124,6 +124,11 @@ wheel:
 
 test-python:
 	@sh python/test.sh
+
+# The site (docs/book.toml) in target/book. mdbook, which makes it, is installed where it is missing.
+site:
+	@mdbook --version >/dev/null 2>&1 || cargo install --quiet --locked --no-default-features --features search mdbook || \
+		{ echo "skipped: mdbook cannot be installed"; exit 0; }; mdbook build docs
 
 man:
 	cargo run --quiet --release -- man target/man

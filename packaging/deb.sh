@@ -64,6 +64,11 @@ set -e
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
 fi
+# Devices that are there are looked at by the rules as they are now.
+if [ -S /run/udev/control ]; then
+    udevadm control --reload || true
+    udevadm trigger --subsystem-match=block || true
+fi
 END
     chmod 755 "$root/DEBIAN/$when"
 done

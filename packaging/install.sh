@@ -4,7 +4,7 @@
 #   packaging/install.sh install | uninstall | list
 #
 # By these variables: BIMETAL, the program (that of make build); PREFIX (/usr/local); DESTDIR, before every path, for
-# packages; BINDIR, SBINDIR, DATADIR, MANDIR, ZSHDIR, UNITDIR, one by one; MANIFEST, where it is written down what was installed
+# packages; BINDIR, SBINDIR, DATADIR, MANDIR, ZSHDIR, UNITDIR, UDEVDIR, one by one; MANIFEST, where it is written down what was installed
 # and which directories were made for it (empty: nowhere). `uninstall` takes away exactly that; `install` over an older
 # one takes away what the older had and this one does not.
 set -eu
@@ -15,7 +15,7 @@ if [ -z "${BIMETAL:-}" ]; then
     BIMETAL=$here/target/release/bimetal
     [ ! -x "$here/bimetal" ] || BIMETAL=$here/bimetal
 fi
-: "${BINDIR:=$PREFIX/bin}" "${DATADIR:=$PREFIX/share}" "${UNITDIR:=$PREFIX/lib/systemd/system}"
+: "${BINDIR:=$PREFIX/bin}" "${DATADIR:=$PREFIX/share}" "${UNITDIR:=$PREFIX/lib/systemd/system}" "${UDEVDIR:=$PREFIX/lib/udev/rules.d}"
 # mount(8) and fsck(8) look for helpers here, whatever the prefix is.
 : "${SBINDIR:=/sbin}"
 : "${MANDIR:=$DATADIR/man}" "${ZSHDIR:=$DATADIR/zsh/site-functions}" "${MANIFEST=$DATADIR/bimetal/installed}"
@@ -31,6 +31,7 @@ placed() {
     MANDIR/*) echo "$MANDIR/${1#*/}" ;;
     ZSHDIR/*) echo "$ZSHDIR/${1#*/}" ;;
     UNITDIR/*) echo "$UNITDIR/${1#*/}" ;;
+    UDEVDIR/*) echo "$UDEVDIR/${1#*/}" ;;
     *) fail "packaging/files: $1: no such directory" ;;
     esac
 }
@@ -104,9 +105,11 @@ remove() {
     done
 }
 
-# Units and the like are read again where that is of use.
+# Units and rules are read again where that is of use, and devices that are there looked at by the rules as they are now.
 tell() {
-    [ -z "$DESTDIR" ] && [ -d /run/systemd/system ] && [ "$(id -u)" = 0 ] && systemctl daemon-reload || true
+    [ -z "$DESTDIR" ] && [ "$(id -u)" = 0 ] || return 0
+    [ ! -d /run/systemd/system ] || systemctl daemon-reload || true
+    [ ! -S /run/udev/control ] || { udevadm control --reload && udevadm trigger --subsystem-match=block; } || true
 }
 
 umask 022

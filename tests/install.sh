@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the package in a Debian that is made for it, and boots that Debian again and again, in namespaces, with the systemd it
 # has: a file system made, mounted by /etc/fstab, written, shut down, killed, checked, recovered; the package upgraded
-# under the mount, then removed; nothing is left. The same with `make install`. The halves are image files: in namespaces systemd is told of
+# under the mount, then removed; nothing is left. The same with `make install`, and with the archive of `make dist`, if its program is built: that is tried in a root
+# without anything else, too. The halves are image files: in namespaces systemd is told of
 # no devices, so what it makes of devices in fstab is read, not run. Needs root, FUSE, and once the network; where one of
 # them is missing, it says so and ends well.
 set -eu
@@ -149,6 +150,9 @@ for page in bimetal bimetal-mount bimetal-mkfs-nfhybrid; do man -w $page; done
 bash -c '. /usr/share/bash-completion/bash_completion; _completion_loader bimetal; complete -p bimetal'
 systemd-analyze verify bimetal@data.service
 bimetal mkfs nfhybrid --ssd /ssd.img --disk /disk.img
+# The rules of the package ask the program of the package.
+grep -o '"/usr/bin/bimetal probe --udev' /usr/lib/udev/rules.d/64-bimetal.rules
+bimetal probe --udev /ssd.img | grep '^BIMETAL_ROLE=ssd$'
 echo "/disk.img  /data  bimetal  ssd=/ssd.img  0  2" > /etc/fstab
 # What systemd makes of devices: checked before it is mounted, when the SSD is there, and before local-fs.target.
 echo "/dev/sda1  /data  bimetal  ssd=/dev/sdb1,x-systemd.requires=/dev/sdb1  0  2" > /tmp/fstab
@@ -268,4 +272,53 @@ in_order "after make install"
 make -s -C "$here" uninstall DESTDIR="$root"
 listing >"$work/after"
 left
-say "The package and make install work, and leave nothing."
+
+# The archive: its program where there is nothing but it, and what it installs.
+static=${STATIC:-$here/target/x86_64-unknown-linux-musl/release/bimetal}
+if [ ! -x "$static" ]; then
+    say "The package and make install work, and leave nothing. skipped: the archive: no $static; make dist makes it"
+    exit 0
+fi
+say "- the archive: its program in a root with nothing else"
+alone=$work/alone
+mkdir "$alone"
+tar -C "$alone" --strip-components=1 -xzf "$(BIMETAL=$static sh "$here/packaging/dist.sh" "$work/packages")"
+mkdir "$alone/dev" "$alone/proc" "$alone/mnt" "$alone/tmp"
+cp --sparse=always "$root/ssd.img" "$root/disk.img" "$alone"
+cat >"$work/archive" <<'END'
+set -eux
+mount --make-rprivate /
+mount -t proc proc "$1/proc"
+mount -t tmpfs dev "$1/dev"
+for device in null zero urandom fuse; do
+    cp -a "/dev/$device" "$1/dev/$device"
+done
+halves="--ssd /ssd.img --disk /disk.img"
+chroot "$1" /bimetal mount $halves /mnt
+grep "by the unit" "$1/mnt/unit"
+cp -r "$1/docs" "$1/mnt/docs"
+chroot "$1" /bimetal status --json /mnt | grep at_risk
+chroot "$1" /bimetal umount /mnt
+chroot "$1" /bimetal put $halves /packaging /
+chroot "$1" /bimetal get $halves /docs /packaging /tmp/
+diff -r "$1/docs" "$1/tmp/docs"
+diff -r "$1/packaging" "$1/tmp/packaging"
+chroot "$1" /bimetal mkfs cmfs --nand /nand.img --nvram /nvram.img
+chroot "$1" /bimetal put --nand /nand.img --nvram /nvram.img /docs /
+chroot "$1" /bimetal fsck --nand /nand.img --nvram /nvram.img
+END
+unshare --mount sh "$work/archive" "$alone" >"$root/out" 2>&1 || fail "the archive's program"
+cp --sparse=always "$alone/ssd.img" "$alone/disk.img" "$root"
+in_order "after the archive's program"
+DESTDIR=$root sh "$alone/packaging/install.sh" install
+echo "/disk.img  /data  bimetal  ssd=/ssd.img  0  2" >"$root/etc/fstab"
+boot "what the archive installed mounts it" <<'END'
+diff -r /usr/local/share/doc/bimetal/examples /data/packaging/examples
+umount /data
+: > /etc/fstab
+END
+in_order "after the archive is installed"
+DESTDIR=$root sh "$alone/packaging/install.sh" uninstall
+listing >"$work/after"
+left
+say "The package, make install and the archive work, and leave nothing."

@@ -23,6 +23,7 @@ need make make
 need cmake cmake
 need ninja ninja-build
 need debootstrap debootstrap
+need udevadm udev
 need cc gcc
 [ -z "$missing" ] && exit 0
 as_root=""

@@ -63,8 +63,16 @@ fn a_mount_that_fails_in_the_background_is_reported_to_the_shell() {
 #[test]
 fn everything_there_is_can_be_listed() {
     let all = out(&run(&["list"]));
-    for part in ["nfhybrid", "memfs", "root_only", "threads=N", "writeback", "bimetal.status", "extent:SIZE"]
-    {
+    for part in [
+        "nfhybrid",
+        "memfs",
+        "root_only",
+        "threads=N",
+        "writeback",
+        "bimetal.status",
+        "bimetal.durability",
+        "extent:SIZE",
+    ] {
         assert!(all.contains(part), "{part} in\n{all}");
     }
     let options = out(&run(&["list", "mount-option"]));
@@ -127,7 +135,9 @@ fn what_is_not_there_or_too_much_is_refused_with_what_helps_and_nothing_is_made(
     fs::write(&image, vec![0; 1 << 20]).unwrap();
     let export = ["export", "--device", "hdd-7200", &image, "--file", &place];
     let mkfs = ["mkfs", "cmfs", "--nand", &nand, "--nvram", &nvram, "--nvram-size", "100TiB"];
-    for (args, part) in [(&export[..], "make it: mkdir"), (&mkfs[..], "half of this machine's memory")] {
+    let much = "half of this machine's memory";
+    let mount = ["mount", "-t", "memfs", "-o", "prealloc=100TiB", home.path().to_str().unwrap()];
+    for (args, part) in [(&export[..], "make it: mkdir"), (&mkfs[..], much), (&mount[..], much)] {
         let failed = run(args);
         assert_eq!(failed.status.code(), Some(1), "{args:?}");
         assert!(err(&failed).contains(part), "{args:?}: {}", err(&failed));

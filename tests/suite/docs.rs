@@ -157,9 +157,13 @@ fn the_book_has_every_page_and_each_link_in_it_leads_somewhere() {
                 }
             }
             let target = if file.is_empty() { name.clone() } else { place.join("/") };
+            followed += 1;
+            if target.ends_with(".svg") {
+                assert!(!text(&format!("docs/{target}")).is_empty(), "{name}: {link}");
+                continue;
+            }
             let found = pages.get(&target).unwrap_or_else(|| panic!("{name}: {link} leads nowhere"));
             assert!(anchor.is_empty() || anchors(found).contains(anchor), "{name}: {link}: no such heading");
-            followed += 1;
         }
     }
     assert!(followed > 50, "{followed} links");

@@ -74,6 +74,7 @@ fn scenes() -> Vec<Scene> {
             ..scene("metrics", "")
         },
         Scene { set: HYBRID, before: MOUNTED_ANEW, after: "bimetal umount mnt", ..scene("map", "") },
+        scene("probe", HYBRID),
         scene("fsck", HYBRID),
         Scene {
             set: HYBRID,

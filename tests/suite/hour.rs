@@ -219,3 +219,103 @@ fn a_time_that_ext4_cannot_keep_is_shown_as_it_is_kept() {
     assert_eq!(shown(&mounted), before);
     unmount(mounted);
 }
+
+#[test]
+fn what_fuse_cannot_do_is_refused_and_leaves_the_file_as_it_was() {
+    use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
+    need_fuse!();
+    let volume = Volume::new(32, 256, &[]);
+    let mounted = volume.mount("lag=1h");
+    let path = mounted.path().join("file");
+    let contents: Vec<u8> = (0..65_536_u32).map(|byte| (byte / 4096) as u8).collect();
+    fs::write(&path, &contents).unwrap();
+    let file = fs::File::options().read(true).write(true).open(&path).unwrap();
+    file.sync_all().unwrap();
+    for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+        let refused = rustix::fs::fallocate(&file, flags, 4096, 4096);
+        assert_eq!(refused, Err(rustix::io::Errno::OPNOTSUPP), "{flags:?}");
+    }
+    let unnamed = rustix::fs::open(mounted.path(), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR);
+    assert_eq!(unnamed.err(), Some(rustix::io::Errno::OPNOTSUPP));
+    let found = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).unwrap();
+    assert_eq!(found.stx_mask & StatxFlags::BTIME.bits(), 0, "a birth time that nobody asked the server for");
+    if let Some(done) = tool("fstrim", &[mounted.path().to_str().unwrap()]) {
+        assert!(!done.status.success(), "{}", out(&done));
+    }
+    if let Some(done) = tool("filefrag", &[path.to_str().unwrap()]) {
+        assert!(!done.status.success() || out(&done).contains(" 0 extents"), "{}", out(&done));
+    }
+    drop(file);
+    assert_eq!(fs::read(&path).unwrap(), contents);
+}
+
+#[test]
+fn an_ext4_with_what_is_not_driven_is_adopted_after_the_line_that_the_refusal_says() {
+    let home = tempfile::tempdir().unwrap();
+    let (ssd, disk) = (home.path().join("ssd"), home.path().join("disk"));
+    for feature in ["fast_commit", "quota", "casefold"] {
+        for (half, bytes) in [(&ssd, 32 << 20), (&disk, 128 << 20)] {
+            let _ = fs::remove_file(half);
+            fs::File::create(half).unwrap().set_len(bytes).unwrap();
+        }
+        let disk_name = disk.to_str().unwrap();
+        let made = tool("mke2fs", &["-q", "-t", "ext4", "-O", feature, disk_name]).expect("mke2fs(8)");
+        assert!(made.status.success(), "{}", err(&made));
+        let before = fs::read(&disk).unwrap();
+        let adopt =
+            || bimetal().args(["adopt", "--ssd"]).arg(&ssd).arg("--disk").arg(&disk).output().unwrap();
+        let refused = adopt();
+        assert_eq!(refused.status.code(), Some(1), "{feature}");
+        let line = format!("tune2fs -O ^{feature}");
+        assert!(err(&refused).contains(&line), "{feature}: {}", err(&refused));
+        assert!(fs::read(&disk).unwrap() == before, "{feature}: what was refused was changed");
+        let taken = tool("tune2fs", &["-O", &format!("^{feature}"), disk_name]).expect("tune2fs(8)");
+        assert!(taken.status.success(), "{}", err(&taken));
+        let adopted = adopt();
+        assert!(adopted.status.success(), "{feature}: {}", err(&adopted));
+    }
+}
+
+#[test]
+fn a_recording_into_a_directory_that_is_not_there_names_it() {
+    need_fuse!();
+    let mounted = Mounted::memfs("size=8MiB");
+    let absent = mounted.scratch().join("absent");
+    let mut record = bimetal();
+    record.arg("record").arg(mounted.path()).arg("-o").arg(absent.join("x.csv")).args(["--", "true"]);
+    let refused = record.output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = err(&refused);
+    assert!(said.contains(&format!("{}: No such file or directory", absent.display())), "{said}");
+}
+
+#[test]
+fn an_ext4_that_was_not_unmounted_is_read_and_adopted_as_its_journal_says() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    for (half, bytes) in [("ssd", 32 << 20), ("disk", 128 << 20)] {
+        fs::File::create(at(half)).unwrap().set_len(bytes).unwrap();
+    }
+    fs::create_dir(at("mnt")).unwrap();
+    let [disk, cut, mnt] = ["disk", "cut", "mnt"].map(|name| at(name).to_str().unwrap().to_string());
+    assert!(tool("mke2fs", &["-q", "-t", "ext4", &disk]).expect("mke2fs(8)").status.success());
+    if !tool("mount", &["-o", "loop", &disk, &mnt]).is_some_and(|done| done.status.success()) {
+        return skip("no loop devices");
+    }
+    fs::write(at("mnt").join("file"), "contents").unwrap();
+    // What a power cut leaves after a sync.
+    let copied = tool("sync", &["-f", &mnt])
+        .zip(tool("cp", &[&disk, &cut]))
+        .is_some_and(|(_, done)| done.status.success());
+    let ended = tool("umount", &[&mnt]).unwrap();
+    assert!(copied && ended.status.success(), "{}", err(&ended));
+    let features = out(&tool("debugfs", &["-R", "features", &cut]).expect("debugfs(8)"));
+    assert!(features.contains("needs_recovery"), "{features}");
+    let before = fs::read(&cut).unwrap();
+    let read = || out(&bimetal().args(["cat", "--disk", &cut, "/file"]).output().unwrap());
+    assert_eq!(read(), "contents");
+    assert!(fs::read(&cut).unwrap() == before, "a look changed it");
+    let adopted = bimetal().args(["adopt", "--disk", &cut, "--ssd"]).arg(at("ssd")).output().unwrap();
+    assert!(adopted.status.success(), "{}", err(&adopted));
+    assert_eq!(read(), "contents");
+}

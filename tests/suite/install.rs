@@ -59,11 +59,17 @@ fn what_is_installed_is_what_is_listed_and_uninstalled_is_nothing() {
         "/usr/local/share/man/man1/bimetal-man.1",
         "/usr/local/share/bash-completion/completions/bimetal",
         "/usr/local/lib/systemd/system/bimetal@.service",
+        "/usr/local/lib/udev/rules.d/64-bimetal.rules",
     ] {
         assert!(listed.contains(place), "{place} in {listed:?}");
     }
     let unit = fs::read_to_string(root.join("usr/local/lib/systemd/system/bimetal@.service")).unwrap();
     assert!(unit.contains("ExecStart=/usr/local/bin/bimetal mount") && !unit.contains("@BINDIR@"), "{unit}");
+    let rules = fs::read_to_string(root.join("usr/local/lib/udev/rules.d/64-bimetal.rules")).unwrap();
+    assert!(
+        rules.contains("=\"/usr/local/bin/bimetal probe --udev") && !rules.contains("@BINDIR@"),
+        "{rules}"
+    );
     // An older one had more.
     let older = root.join("usr/local/share/man/man1/bimetal-older.1");
     fs::write(&older, "").unwrap();
@@ -75,6 +81,28 @@ fn what_is_installed_is_what_is_listed_and_uninstalled_is_nothing() {
     install("uninstall", &root);
     assert_eq!(files(&root), before);
     assert!(!root.join("sbin").exists() && !root.join("usr/local/bin").exists());
+}
+
+#[test]
+fn systemd_takes_the_unit() {
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        return skip("no systemd-analyze(1)");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let place = home.path().join("bimetal@data.service");
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd/bimetal@.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_bimetal")).parent().unwrap();
+    fs::write(&place, unit.replace("@BINDIR@", program.to_str().unwrap())).unwrap();
+    let verify = || {
+        let mut command = Command::new("systemd-analyze");
+        command.args(["verify", "--man=no"]).arg(&place).output().unwrap()
+    };
+    let done = verify();
+    assert!(done.status.success() && done.stderr.is_empty(), "{}", err(&done));
+    // It would say so if it were otherwise.
+    fs::write(&place, unit.replace("Type=forking", "Type=spooning")).unwrap();
+    assert!(!verify().stderr.is_empty());
 }
 
 /// The command under the name of a helper.

@@ -34,6 +34,7 @@ mod nfhybrid_crash;
 mod nfhybrid_kill;
 mod nfhybrid_real;
 mod osd;
+mod probe;
 mod programs;
 mod recorded;
 mod refused;

@@ -190,4 +190,12 @@ fn an_object_that_does_not_fit_leaves_nothing_and_no_store_is_made_of_nothing() 
     let nothing = image.path("nothing");
     let refused = image.run(&["mkfs", "osd", "--size", "0", "--nand", &nothing], b"");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("or more") && !Path::new(&nothing).exists());
+    // A part of which no memory holds a model: 64 channels of 64 units.
+    let (part, text) = (image.path("64x64.toml"), include_str!("../../devices/slc-4k-x8.toml"));
+    let text = text.replace("channels = 8\nchips = 1", "channels = 64\nchips = 64");
+    std::fs::write(&part, text.replace("\npages = 64", "\npages = 127")).unwrap();
+    let refused = image.run(&["mkfs", "osd", "--device", &part, "--nand", &nothing], b"");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("more than can be had; choose a smaller size"), "{said}");
+    assert!(!Path::new(&nothing).exists());
 }

@@ -54,6 +54,7 @@ pub use fs::{
     Stats, UpdateReport,
 };
 pub use media::{Geometry, Nand, NandError, NoNvram, Nvram, NvramError};
+pub use nvram::identity_of_nvram;
 pub use object::{FIRST_ID, Kind, LOST_FOUND, MAX_ID, ROOT, Time};
 
 /// CRC-32C, as every record and page carries it.

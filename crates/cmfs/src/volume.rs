@@ -250,8 +250,8 @@ fn make_nvram(claim: Arc<Claim>, bytes: u64) -> Result<MappedNvram> {
     MappedNvram::over(claim)
 }
 
-/// The shape in the last format record of an image, wherever in its end it lies.
-fn shape_in(image: &Path) -> Option<Geometry> {
+/// The last format record of an image, wherever in its end it lies.
+fn record_in(image: &Path) -> Option<Record> {
     use std::io::{Read, Seek, SeekFrom};
     let mut file = guard::input(image).ok()?;
     let len = file.metadata().ok()?.len();
@@ -259,10 +259,22 @@ fn shape_in(image: &Path) -> Option<Geometry> {
     let mut bytes = Vec::new();
     file.take(RECORDS_BYTES).read_to_end(&mut bytes).ok()?;
     let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
-    starts
-        .filter_map(|(at, _)| Record::from_bytes(&bytes[at..]).ok())
-        .next_back()
-        .map(|record| record.geometry)
+    starts.filter_map(|(at, _)| Record::from_bytes(&bytes[at..]).ok()).max_by_key(|record| record.session)
+}
+
+/// What an image is to a cmfs, and the identity of that.
+///
+/// # Errors
+/// As [`guard::input`]'s.
+pub fn probe(image: &Path) -> Result<Option<(&'static str, [u8; 16])>> {
+    use std::io::Read;
+    let mut front = Vec::new();
+    let file = guard::input(image)?;
+    file.take(512).read_to_end(&mut front).map_err(|why| Error::io(image.display(), why))?;
+    if let Some(identity) = cmfs_core::identity_of_nvram(&front) {
+        return Ok(Some(("nvram", identity)));
+    }
+    Ok(record_in(image).map(|record| ("nand", record.identity)))
 }
 
 impl Volume<'_> {
@@ -298,7 +310,7 @@ impl Volume<'_> {
     /// The error for a part that is not ours, with the shape that a format record in its image names.
     fn foreign(&self, why: cmfs_core::Error) -> Error {
         let path = self.nand.display();
-        match shape_in(self.nand) {
+        match record_in(self.nand).map(|record| record.geometry) {
             Some(shape) => Error::invalid(format!(
                 "{path}: it is a cmfs on a part of {} blocks of {} pages of {} + {} bytes, which --device {} is not; name that part",
                 shape.blocks, shape.pages_per_block, shape.page_bytes, shape.spare_bytes, self.device

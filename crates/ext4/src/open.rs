@@ -15,12 +15,13 @@ use super::inode::Inode;
 use super::inodes::Inodes;
 use super::journal::Journal;
 use super::store::Store;
-use super::superblock::{PAIRING_BYTES, ROOT_INO, SUPER_BYTES, SUPER_OFFSET, Superblock};
+use super::superblock::{PAIRING_BYTES, ROOT_INO, SUPER_BYTES, SUPER_OFFSET, Superblock, has_magic};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::DiskBlock;
 use bimetal_base::{Error, Result};
 use bimetal_media::BlockDevice;
 use bimetal_vfs::Kind;
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -263,6 +264,21 @@ impl Ext4 {
         read_super(disk).map(|sb| Identity::of(&sb))
     }
 
+    /// What the superblock says as it stands, and whether its checksum holds. The journal, which may have a later one, is not
+    /// looked at: one small read, of a file system in use, too.
+    ///
+    /// # Errors
+    /// As [`Ext4::peek`].
+    pub fn look_at_super(disk: &dyn BlockDevice) -> Result<(Look, bool)> {
+        let sb = read_super(disk)?;
+        Ok((Look { identity: Identity::of(&sb), pairing: sb.pairing(), journal_end: None }, sb.sound))
+    }
+
+    /// Whether there is the magic number of an ext4, whatever is with it; `false` if it cannot be read.
+    pub fn is_one(disk: &dyn BlockDevice) -> bool {
+        read_raw(disk).is_ok_and(|raw| has_magic(&raw))
+    }
+
     /// The superblock's identity before this mount.
     pub fn identity_found(&self) -> Identity {
         self.found
@@ -276,12 +292,16 @@ impl Ext4 {
 
 fn read_super(disk: &dyn BlockDevice) -> Result<Superblock> {
     let info = disk.info();
+    Superblock::read(&read_raw(disk)?, info.size_bytes, &info.name)
+}
+
+fn read_raw(disk: &dyn BlockDevice) -> Result<Bytes> {
+    let info = disk.info();
     if info.size_bytes < SUPER_OFFSET + SUPER_BYTES as u64 || !1024_u32.is_multiple_of(info.block_bytes) {
         let why = "the device is too small for it, or its blocks are too large";
         return Err(Error::corrupt("the ext4 superblock", why, &info.name));
     }
-    let raw = disk.read(SUPER_OFFSET, SUPER_BYTES)?;
-    Superblock::read(&raw, info.size_bytes, &info.name)
+    disk.read(SUPER_OFFSET, SUPER_BYTES)
 }
 
 /// Finds and loads the journal with nothing but the superblock: all else may have to be replayed first.

@@ -425,6 +425,11 @@ pub(super) fn is_sound(raw: &[u8]) -> bool {
     raw[0x175] != CRC32C || !holds(&with_bit)
 }
 
+/// Whether these bytes have the magic number of a superblock.
+pub(super) fn has_magic(raw: &[u8]) -> bool {
+    get16(raw, 0x38) == MAGIC
+}
+
 fn damaged(device: &str) -> Error {
     Error::corrupt("the ext4 file system", "the superblock's checksum is wrong; run e2fsck", device)
 }

@@ -26,6 +26,8 @@ pub const PREFIX: &str = "bimetal.";
 pub const STATUS: &str = "bimetal.status";
 /// The section a directory is mapped to; may be set.
 pub const SECTION: &str = "bimetal.section";
+/// What an fsync of a file, or of the files of a directory, waits for; may be set.
+pub const DURABILITY: &str = "bimetal.durability";
 /// Where the contents of a file are, as JSON.
 pub const RESIDENCY: &str = "bimetal.residency";
 

@@ -42,7 +42,7 @@ mod send;
 mod workers;
 
 pub use ask::{ask, ask_socket, beside, dead};
-pub use control::{PREFIX, RESIDENCY, SECTION, STATUS, pid_namespace};
+pub use control::{DURABILITY, PREFIX, RESIDENCY, SECTION, STATUS, pid_namespace};
 pub use farewell::FAREWELL;
 pub use mount::{SUBTYPE, Unmount, unmount};
 pub use options::{Atime, MountOptions, OPTIONS, OptionSpec};

@@ -16,6 +16,7 @@
 //! - `policy`: which directory uses which section; `admission`, `promote`: copies made by reads; `explain`: where a file is,
 //!   and why;
 //! - `record`, `oplist`, `pairing`, `frames`, `place`: the parts they share;
+//! - [`probe`]: which half a device is;
 //! - [`ssd`]: the SSD half's format, allocation and log; `volume`: making and adopting.
 
 pub mod admission;
@@ -69,6 +70,7 @@ mod policy;
 mod prepared;
 #[cfg(test)]
 mod prepared_tests;
+pub mod probe;
 mod promised;
 mod promote;
 mod read;

@@ -60,7 +60,9 @@ pub(super) fn join(
         Ext4::look(disk).map_err(|error| not_ext4(error, disk, device))?;
     let pairing = match Pairing::decode(pairing.as_ref()) {
         // Somebody brought back a superblock that lacks it; it is not as if there had never been an SSD.
-        Err(NoPairing::None) if copy_has_pairing(disk, Some(identity.uuid)) => Err(NoPairing::Damaged),
+        Err(NoPairing::None) if copy_has_pairing(disk.as_ref(), Some(identity.uuid)) => {
+            Err(NoPairing::Damaged)
+        }
         found => found,
     };
     let says = DiskSays { name: &disk.info().name, identity, pairing };
@@ -149,8 +151,8 @@ fn say_that_nothing_is_lost(opened: &mut ssd::Opened) {
 }
 
 /// Whether the copy of the disk's superblock, of this file system or any, says that it is a disk half that has an SSD.
-pub(super) fn copy_has_pairing(disk: &Arc<dyn BlockDevice>, uuid: Option<[u8; 16]>) -> bool {
-    let copy = Ext4::look_at_copy(disk.as_ref());
+pub(super) fn copy_has_pairing(disk: &dyn BlockDevice, uuid: Option<[u8; 16]>) -> bool {
+    let copy = Ext4::look_at_copy(disk);
     let copy = copy.filter(|copy| uuid.is_none_or(|uuid| uuid == copy.identity.uuid));
     copy.is_some_and(|copy| match Pairing::decode(copy.pairing.as_ref()) {
         Ok(pairing) => pairing.ssd != [0; 16],
@@ -173,7 +175,7 @@ pub(super) fn not_ext4(
     if !Ssd::is_one(disk.as_ref()) {
         // What is no ext4 at all may be something else, and is not for e2fsck.
         let is_ext4 = !matches!(&error, Error::Corrupt { what, .. } if what == "the ext4 superblock")
-            || copy_has_pairing(disk, None);
+            || copy_has_pairing(disk.as_ref(), None);
         return if is_ext4 { damaged_disk(error, disk, None) } else { error };
     }
     let remedy = match ssd {

@@ -202,7 +202,7 @@ fn check_nothing_is_dropped(disk: &Arc<dyn BlockDevice>, look: &Look) -> Result<
     let force = "or use --force to drop for ever what its SSD's log may hold";
     match Pairing::decode(look.pairing.as_ref()) {
         Ok(_) => Ok(()),
-        Err(NoPairing::None) if !copy_has_pairing(disk, Some(look.identity.uuid)) => Ok(()),
+        Err(NoPairing::None) if !copy_has_pairing(disk.as_ref(), Some(look.identity.uuid)) => Ok(()),
         Err(NoPairing::None | NoPairing::Damaged) => Err(Error::corrupt(
             "the pairing to the SSD",
             format!(

@@ -58,6 +58,7 @@ pub fn make(plan: &Plan, caller: &Caller) -> Result<u64> {
         }
         part = part.resized(bytes, BLOCKS_MIN);
     }
+    let part = part.modelled()?;
     // What refuses this format shows on a part in memory, while the image is what it was.
     Store::format(Nand::new(part.clone(), SEED, true, Payload::memory()), &plan.format, Options::default())?;
     let nand = Nand::make_image(claim, part, SEED)?;

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::cache::registry::POLICIES;
-use crate::front::fuse::{OPTIONS, RESIDENCY, SECTION, STATUS};
+use crate::front::fuse::{DURABILITY, OPTIONS, RESIDENCY, SECTION, STATUS};
 use crate::front::kinds::KINDS;
 use crate::front::record::RECORD;
 use crate::front::reproduce::EXPERIMENTS;
@@ -146,6 +146,7 @@ fn table(registry: Registry) -> (&'static str, Vec<Listed>) {
             pairs(&[
                 (STATUS, "of the root: the state of the mount, JSON"),
                 (SECTION, "of a directory: the section its files go to; may be set"),
+                (DURABILITY, "of a directory or file: what its fsync waits for, either or both; may be set"),
                 (RESIDENCY, "of a file: which parts are on the SSD, JSON"),
                 (RECORD, "of the root: the file that requests are recorded to; set by bimetal record"),
             ]),

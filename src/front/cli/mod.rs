@@ -23,6 +23,7 @@ mod mkimage;
 mod mount;
 mod named;
 mod osd;
+mod probe;
 mod progress;
 mod put;
 mod record;
@@ -79,6 +80,7 @@ enum Verb {
     Explain(explain::Explain),
     Metrics(metrics::Metrics),
     Map(map::Map),
+    Probe(probe::Probe),
     Fsck(fsck::Fsck),
     Scrub(scrub::Scrub),
     Rescue(rescue::Rescue),
@@ -148,6 +150,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Explain(verb) => verb.run(),
         Verb::Metrics(verb) => verb.run(),
         Verb::Map(verb) => verb.run(),
+        Verb::Probe(verb) => verb.run(),
         Verb::Fsck(verb) => verb.run(),
         Verb::Scrub(verb) => verb.run(),
         Verb::Rescue(verb) => verb.run(),

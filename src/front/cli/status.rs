@@ -89,11 +89,12 @@ pub(super) fn space(mountpoint: &Path) -> Result<Space> {
 /// Nested values indented, sizes as people read them.
 fn for_people(value: &Value) -> String {
     let mut text = String::new();
-    show(&mut text, value, 0);
+    show(&mut text, value, ("", 0));
     text
 }
 
-fn show(text: &mut String, value: &Value, depth: usize) {
+/// What stands below a name; of `host_bytes` all numbers are bytes.
+fn show(text: &mut String, value: &Value, (of, depth): (&str, usize)) {
     let Value::Object(fields) = value else { return };
     let width = fields.keys().map(|key| key.len()).max().unwrap_or(0);
     for (key, value) in fields {
@@ -106,9 +107,12 @@ fn show(text: &mut String, value: &Value, depth: usize) {
                 let _ = writeln!(text, "{indent}{name}");
                 items.iter().try_for_each(|item| row(text, item, depth + 1))
             }
-            value => writeln!(text, "{indent}{:width$}  {}", said(key), scalar(key, value)),
+            value => {
+                let unit = if of.ends_with("bytes") { of } else { key };
+                writeln!(text, "{indent}{:width$}  {}", said(key), scalar(unit, value))
+            }
         };
-        show(text, value, depth + 1);
+        show(text, value, (key, depth + 1));
     }
 }
 
@@ -154,11 +158,18 @@ mod tests {
 
     #[test]
     fn sizes_and_switches_read_as_people_say_them() {
-        let status = serde_json::json!({"used_bytes": 4096, "busy_ns": 1_500_000_000, "on": true, "front": {"reads": 3, "of": ["a", "b"]}});
+        let status = serde_json::json!({"used_bytes": 4096, "busy_ns": 1_500_000_000, "on": true, "front": {"reads": 3, "of": ["a", "b"]}, "host_bytes": {"read": 2048}});
         let text = for_people(&status);
-        for part in
-            ["used bytes  4.0 KiB", "busy        1s 500ms", "on", "yes", "front\n", "  reads  3", "a, b"]
-        {
+        for part in [
+            "used bytes  4.0 KiB",
+            "busy        1s 500ms",
+            "on",
+            "yes",
+            "front\n",
+            "  reads  3",
+            "a, b",
+            "host bytes\n  read  2.0 KiB",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }

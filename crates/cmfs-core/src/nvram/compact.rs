@@ -128,6 +128,12 @@ impl Super {
 /// Making records stopped: there is no room.
 struct Full;
 
+/// The name in the newer of the superblocks that an NVRAM begins with.
+pub(super) fn identity(front: &[u8]) -> Option<[u8; 16]> {
+    let slots = front.chunks_exact(SLOT_BYTES).take(2).filter_map(Super::from_bytes);
+    slots.max_by_key(|says| says.update).map(|says| says.identity)
+}
+
 /// What an update writes, and how much of it.
 type Put<T> = Result<core::result::Result<T, Full>>;
 

@@ -54,6 +54,12 @@ impl From<NvramError> for Error {
     }
 }
 
+/// The random name of the part that an NVRAM belongs to, told from its first bytes (200 or more); `None` if they are not those of an
+/// NVRAM of ours.
+pub fn identity_of_nvram(front: &[u8]) -> Option<[u8; 16]> {
+    compact::identity(front).or_else(|| paper::identity(front))
+}
+
 /// What an NVRAM says of the part it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pairing {

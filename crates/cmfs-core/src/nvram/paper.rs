@@ -51,6 +51,13 @@ fn pairing_sum(memory: u32, identity: &[u8; 16]) -> u32 {
     crate::crc32c(&bytes)
 }
 
+/// The name in an NVRAM that begins with these bytes.
+pub(super) fn identity(front: &[u8]) -> Option<[u8; 16]> {
+    let identity = *front.get(PAIRING_AT + 8..HEAP_AT)?.first_chunk()?;
+    let sum = pairing_sum(word(front, PAIRING_AT)?, &identity);
+    (word(front, PAIRING_AT + 4)? == sum).then_some(identity)
+}
+
 fn state_code(state: BlockState) -> u32 {
     match state {
         BlockState::Erased => 3,

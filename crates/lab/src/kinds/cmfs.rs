@@ -1,6 +1,7 @@
 //! cmfs: files on raw NAND, their metadata in NVRAM.
 
 use super::options::{memory_max, no_option};
+use super::probe::{Part, is_file};
 use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, VolumeArgs};
 use super::{Kind, LiesOn, Make, Mkfs};
 use crate::names::DEVICE;
@@ -21,8 +22,9 @@ use bimetal_media::nvram::NvramProfile;
 use bimetal_media::profile;
 use bimetal_vfs::FileSystem;
 use clap::{Args, FromArgMatches};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// See [`super`].
 pub const KIND: Kind = Kind {
@@ -54,8 +56,17 @@ pub const KIND: Kind = Kind {
     }),
     open: Some(open),
     check: Some(check),
+    probe: Some(probe),
     play: Some(play),
 };
+
+fn probe(path: &Path) -> Result<Option<Part>> {
+    let found = if is_file(path) { volume::probe(path)? } else { None };
+    Ok(found.map(|(role, identity)| {
+        let volume = Some(Uuid::from_bytes(identity));
+        Part { role, volume, uuid: volume, state: None }
+    }))
+}
 
 const EXAMPLES: &str = "\
 Example:

@@ -25,6 +25,7 @@ pub const KIND: Kind = Kind {
     mkfs: None,
     open: None,
     check: None,
+    probe: None,
     play: Some(play),
 };
 

@@ -28,6 +28,7 @@ pub const KIND: Kind = Kind {
     mkfs: None,
     open: Some(open),
     check: None,
+    probe: None,
     play: None,
 };
 

@@ -9,6 +9,7 @@ pub mod memfs;
 pub mod nfhybrid;
 pub mod options;
 pub mod osd;
+pub mod probe;
 pub mod volume;
 
 use crate::replay::Args as ReplayArgs;
@@ -17,6 +18,7 @@ use bimetal_base::Result;
 use bimetal_base::options::{OptionSpec, Registered, Registry, unknown};
 use bimetal_base::runtime::Clock;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use probe::Probe;
 use std::borrow::Cow;
 use std::fmt::Debug;
 use volume::{Access, CheckOptions, CheckReport, Prepared, VolumeArgs};
@@ -39,6 +41,8 @@ pub struct Kind {
     pub open: Option<Open>,
     /// Checks a volume that is not mounted.
     pub check: Option<Check>,
+    /// Tells what a device or an image is to a volume.
+    pub probe: Option<Probe>,
     /// Makes one on simulated devices, for a replay.
     pub play: Option<Play>,
 }

@@ -1,5 +1,6 @@
 //! osd: an object store on raw NAND, with a file system above it.
 
+use super::probe::{Part, is_file};
 use super::volume::{Access, CheckOptions, CheckReport, PART, Prepared, Problem, VolumeArgs, me};
 use super::{Kind, LiesOn, Make, Mkfs};
 use crate::names::{DEVICE, PLACEMENT};
@@ -34,8 +35,14 @@ pub const KIND: Kind = Kind {
     }),
     open: Some(open),
     check: Some(check),
+    probe: Some(probe),
     play: Some(play),
 };
+
+fn probe(path: &Path) -> Result<Option<Part>> {
+    let is_one = is_file(path) && Nand::is_image(path);
+    Ok(is_one.then_some(Part { role: "nand", volume: None, uuid: None, state: None }))
+}
 
 const EXAMPLES: &str = "\
 Example:

@@ -265,7 +265,7 @@ impl Halves {
             findings.problem(DISK, format!("It cannot be opened: {name} holds {other}, and no ext4."), false);
             return Ok(Survey::Stop);
         }
-        if is_unknown && !copy_has_pairing(&disk, None) {
+        if is_unknown && !copy_has_pairing(disk.as_ref(), None) {
             let why = format!(
                 "It cannot be opened: {why}. No copy of its superblock that names an SSD half is found either; is {name} the disk half? If it is, and \
                  its SSD half is there, `bimetal rescue` gets off that what it holds."

@@ -21,6 +21,7 @@
 
 use super::backing::Backing;
 use super::checkpoint::{EXTENTS_PER_SECTOR, SLOTS_PER_SECTOR};
+use super::config::Pairing;
 use super::layout::{SUMS_PER_BLOCK, SUMS_PER_SECTOR, SectionLayout};
 use super::log::Log;
 use super::marks::MarkTable;
@@ -129,6 +130,15 @@ impl Ssd {
     pub fn is_one(device: &dyn BlockDevice) -> bool {
         let begins = |bytes: bytes::Bytes| bytes.starts_with(&super::superblock::MAGIC);
         device.info().size_bytes >= 4096 && device.read(0, 4096).is_ok_and(begins)
+    }
+
+    /// What an SSD half says of itself, read without opening it: its UUID, its pairing, and whether it was left in order.
+    ///
+    /// # Errors
+    /// As [`Ssd::open`], as far as the superblock shows.
+    pub fn peek(device: &dyn BlockDevice) -> Result<([u8; 16], Pairing, bool)> {
+        let superblock = Superblock::read(device, &mut Vec::new())?;
+        Ok((superblock.uuid, superblock.pairing, superblock.clean))
     }
 
     /// The same with a limit of memory, at least [`MEMORY_MIN`](super::memory::MEMORY_MIN). What is bound is never too much for a mount: if

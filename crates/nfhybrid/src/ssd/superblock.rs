@@ -260,6 +260,8 @@ impl Superblock {
                 notes.push(format!("the first superblock is not usable ({error}); the second one is used"));
                 b
             }
+            // It says itself what to do.
+            (Err(error @ Error::Unsupported { .. }), Err(_)) => return Err(error),
             (Err(error), Err(_)) => {
                 return Err(error.explained(
                     "a new SSD is joined to the disk half with `bimetal adopt --ssd SSD --disk DISK`; if this is the old one, and the device was made larger \

@@ -6,6 +6,7 @@ pub mod options;
 pub(crate) mod play;
 
 use super::options::{in_memory, prealloc, value_of};
+use super::probe::Part;
 use super::volume::{Access, CheckOptions, CheckReport, Problem, VolumeArgs};
 use super::{Kind, LiesOn, Mkfs, volume};
 use crate::stack::model::Model;
@@ -13,9 +14,10 @@ use crate::stack::{Caching, ERASE_BLOCK_BYTES};
 use bimetal_base::{Error, Result};
 use bimetal_cache::device::PAGE_BYTES;
 use bimetal_media::file::{self, FileDevice};
-use bimetal_media::guard::{self, Claim, Role, Target};
+use bimetal_media::guard::{self, Claim, Target};
 use bimetal_media::metered::{Devices, Metered};
 use bimetal_media::{BlockDevice, overlay::Overlay};
+use bimetal_nfhybrid::probe::{Role, State};
 use bimetal_nfhybrid::{self as nfhybrid, NfHybrid, Recover, check};
 use bimetal_vfs::FileSystem;
 use clap::{Args, FromArgMatches};
@@ -24,6 +26,7 @@ use options::{NFHYBRID_OPTIONS, nfhybrid_options};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// See [`super`].
 pub const KIND: Kind = Kind {
@@ -46,8 +49,32 @@ pub const KIND: Kind = Kind {
     }),
     open: Some(open),
     check: Some(check_volume),
+    probe: Some(probe),
     play: Some(play::play),
 };
+
+fn probe(path: &Path) -> Result<Option<Part>> {
+    // Shared, and without a queue: it is one of many that udev has looked at.
+    let options = file::Options { queued: false, ..Default::default() };
+    let half = nfhybrid::probe::probe(&FileDevice::open_with(path, &options)?);
+    Ok(half.map(|half| {
+        let state = match half.state {
+            State::Clean => ("clean", "left in order"),
+            State::Open => {
+                ("open", "in use, or it was when the power failed: the next mount of both halves recovers")
+            }
+            State::Degraded => ("degraded", "the disk half went on without its SSD"),
+            State::Damaged => ("damaged", "what it says of itself is damaged; see: bimetal fsck"),
+            State::Unknown => ("unknown", "it is of a version that this program does not know"),
+        };
+        let role = match half.role {
+            Role::Ssd => "ssd",
+            Role::Disk => "disk",
+        };
+        let text = |uuid: Option<[u8; 16]>| uuid.map(Uuid::from_bytes);
+        Part { role, volume: text(half.volume()), uuid: text(half.uuid), state: Some(state) }
+    }))
+}
 
 /// Default of `cache-size`, bytes.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -121,7 +148,7 @@ fn claim_halves(
     only_read: bool,
 ) -> Result<(Arc<Claim>, Option<Arc<Claim>>)> {
     let writable = access == Access::Write;
-    let disk = Target::new("--disk", disk, Role::changed_if(writable));
+    let disk = Target::new("--disk", disk, guard::Role::changed_if(writable));
     let of_ssd =
         |path| nfhybrid::role_of_ssd(path, writable, only_read).map(|role| Target::new("--ssd", path, role));
     let ssd = ssd.map(of_ssd).transpose()?;
@@ -151,7 +178,7 @@ fn open_half(
     direct: bool,
     devices: &mut Devices,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let writable = claim.role() != Role::Read;
+    let writable = claim.role() != guard::Role::Read;
     let options = file::Options { writable, direct, ..Default::default() };
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::over(claim, &options)?);
     let device = model.map_or(Ok(device.clone()), |model| model.over(device))?;
