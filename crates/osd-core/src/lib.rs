@@ -65,6 +65,7 @@ mod write_out;
 
 pub use buffer::Content;
 pub use check::Checked;
+pub use mend::Mended;
 pub use places::{Place, Stretch};
 pub use segments::Cleaning;
 
@@ -275,8 +276,8 @@ pub struct Store {
     failed: Option<String>,
     /// Segments that do not say all that was written to them, since the power went before.
     unsaid: Vec<u32>,
-    /// What was found damaged when it was opened, and did no harm, in words.
-    damage: Vec<String>,
+    /// What was found damaged when it was opened.
+    damage: Vec<Mended>,
 }
 
 impl Store {
