@@ -53,6 +53,7 @@ mod pieces;
 pub mod placement;
 mod places;
 mod read_back;
+mod reading;
 mod rebuild;
 mod recover;
 mod segments;
@@ -67,6 +68,7 @@ pub use buffer::Content;
 pub use check::Checked;
 pub use mend::Mended;
 pub use places::{Place, Stretch};
+pub use reading::Reading;
 pub use segments::Cleaning;
 
 use access::Access;
