@@ -407,7 +407,7 @@ fn an_object_store_that_is_damaged_anywhere_is_checked_repaired_and_goes_on() {
         let mut lost = named(&said, &objects);
         if case == "the last page of the log" {
             // Written in the order of their names.
-            lost.extend(all.keys().filter(|name| name.starts_with("late")).next_back().cloned());
+            lost.extend(all.keys().rfind(|name| name.starts_with("late")).cloned());
         }
         // What may be told of is what came after the closing, or what lay in the leaf.
         let few = if case == "a leaf of the index" { all.len() } else { LATE };

@@ -201,9 +201,8 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
     };
     let new = checked.left.iter().filter(|one| !checked.problems.contains(one));
     let problems: Vec<Problem> = checked.problems.iter().chain(new).map(problem).collect();
-    let mut report = CheckReport::default();
-    report.changed = problems.iter().any(|one| one.repaired || one.lost);
-    report.problems = problems;
+    let changed = problems.iter().any(|one| one.repaired || one.lost);
+    let mut report = CheckReport { problems, changed, ..CheckReport::default() };
     if !options.lossy && checked.left.iter().any(cmfs_core::Problem::is_of_a_header) {
         report.notes.push(
             "`fsck --yes` gives what has lost its header a new one, under the name it goes by, and gives up what only the old one said."
