@@ -16,6 +16,7 @@ mod ext4_image;
 mod ext4_journal;
 mod ext4_xattr;
 mod fault_matrix;
+mod flash_damaged;
 mod fsck;
 mod ftl;
 mod fuse;

@@ -333,32 +333,35 @@ impl Volume<'_> {
     }
 
     /// Checks the volume; how it was opened, what is wrong, and how many objects there are. With `repair` what the
-    /// NVRAM says wrong is written anew from a scan of the NAND.
+    /// NVRAM says wrong is written anew from a scan of the NAND, as long as no page is lost that only it speaks of; `lossy`, that is
+    /// done then, too, and what has lost its header gets a new one.
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn check(&self, repair: bool) -> Result<Checked> {
+    pub fn check(&self, repair: bool, lossy: bool) -> Result<Checked> {
         let mut fs = self.open(repair)?;
         let problems = fs.check(true).map_err(error)?;
+        let (report, objects) = (fs.report().clone(), fs.object_count());
         let checked =
-            Checked { report: fs.report().clone(), problems, objects: fs.object_count(), repaired: false };
+            |problems: Vec<Problem>, left: Vec<Problem>| Checked { report, problems, left, objects };
         if !repair {
-            return Ok(checked);
+            return Ok(checked(problems.clone(), problems));
         }
-        if checked.problems.is_empty() {
-            fs.close().map_err(error)?;
-            return Ok(checked);
+        let mut left = problems.clone();
+        if lossy && problems.iter().any(Problem::is_of_a_header) {
+            fs.repair().map_err(error)?;
+            left = fs.check(true).map_err(error)?;
         }
-        fs.repair().map_err(error)?;
-        if fs.check(true).map_err(error)?.is_empty() {
+        let speaks_alone = left.iter().any(Problem::is_of_a_lost_page);
+        if left.iter().all(Problem::is_of_a_lost_page) || speaks_alone && !lossy {
             fs.close().map_err(error)?;
-            return Ok(Checked { repaired: true, ..checked });
+            return Ok(checked(problems, left));
         }
         drop(fs);
         let mut fs = Volume { scan: true, ..self.clone() }.open(true)?;
         let left = fs.check(true).map_err(error)?;
         fs.close().map_err(error)?;
-        Ok(Checked { repaired: left.is_empty(), ..checked })
+        Ok(checked(problems, left))
     }
 
     /// Writes an image that image makers' tools read; how many objects are in it.
@@ -376,10 +379,10 @@ impl Volume<'_> {
 pub struct Checked {
     /// How the volume was opened.
     pub report: MountReport,
-    /// What is wrong.
+    /// What was wrong.
     pub problems: Vec<Problem>,
+    /// What is wrong now.
+    pub left: Vec<Problem>,
     /// Objects looked at.
     pub objects: u32,
-    /// What was wrong is right now.
-    pub repaired: bool,
 }

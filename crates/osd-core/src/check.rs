@@ -31,7 +31,8 @@ impl Store {
     /// # Errors
     /// The flash is gone.
     pub fn check(&mut self, contents: bool) -> Result<Checked> {
-        let mut checked = Checked { problems: self.damage.clone(), ..Checked::default() };
+        let mut checked =
+            Checked { problems: self.damage.iter().map(ToString::to_string).collect(), ..Checked::default() };
         let mut extents: Vec<(Key, Extent)> = Vec::new();
         let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
         let (mut object, mut sizes) = (None, Vec::new());

@@ -40,7 +40,7 @@ fn stored(value: &Value) -> i64 {
 }
 
 /// What is damaged, as the error of the object whose bytes from `key` on it should hold.
-fn of_object(error: Error, key: Key) -> Error {
+pub(super) fn of_object(error: Error, key: Key) -> Error {
     let Error::Corrupt { why, at, .. } = error else { return error };
     let what = match key.fork() {
         Some((Fork::Attributes, offset)) => format!("its attributes from byte {offset} on"),

@@ -14,7 +14,7 @@ use super::pieces;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Failure, Nand, Page, Tag};
+use bimetal_media::nand::{Failure, Nand, Page, Stored, Tag};
 use bytes::Bytes;
 
 /// A page of the flash, numbered segment by segment.
@@ -33,6 +33,59 @@ pub(super) struct PageTag {
     /// The number of the use of the segment that it was written in.
     pub serial: u64,
     sum: u32,
+}
+
+/// A page that was looked up and sensed: what it says of itself, and where its bytes are. It can be read without the array, also
+/// after its block was erased and used again: then its bytes are not those that the tag is of, and that shows.
+#[derive(Debug)]
+pub(super) struct Found {
+    segment: u32,
+    index: u32,
+    tag: PageTag,
+    stored: Stored,
+    /// The checksum of a page that was forged.
+    #[cfg(any(test, feature = "testing"))]
+    forged: Option<u32>,
+}
+
+impl Found {
+    /// Reads the page and checks that `len` of its bytes from byte `at` on are those of the object whose place `first` is that of
+    /// the page's first byte, or would be. `model` names the array.
+    ///
+    /// Fails with [`Error::Corrupt`] if it is no page of data, its checksum is wrong, or they are another's, or another part.
+    pub fn read_data(self, model: &str, first: Key, at: u64, len: u64) -> Result<Bytes> {
+        let corrupt = |why: String| corrupt(model, self.segment, self.index, why);
+        let tag = self.tag;
+        let whose = match tag.kind {
+            PageKind::Data => Some(first),
+            PageKind::Pieces => None,
+            other => return Err(corrupt(format!("it is a {other:?} page"))),
+        };
+        let bytes = self.stored.fetch()?;
+        #[cfg(any(test, feature = "testing"))]
+        let is_forged = self.forged == Some(checksum(tag.kind, tag.serial, None, &bytes));
+        #[cfg(not(any(test, feature = "testing")))]
+        let is_forged = false;
+        if tag.sum != checksum(tag.kind, tag.serial, whose, &bytes) && !is_forged {
+            return Err(corrupt(wrong_sum(whose).into()));
+        }
+        if whose.is_none() && !pieces::holds(&bytes, first, at, len)? {
+            return Err(corrupt("it does not hold them".into()));
+        }
+        Ok(bytes)
+    }
+}
+
+/// What is wrong with a page whose checksum is.
+fn wrong_sum(whose: Option<Key>) -> &'static str {
+    match whose {
+        None => "its checksum is wrong",
+        Some(_) => "its checksum is wrong, or it is another's",
+    }
+}
+
+fn corrupt(model: &str, segment: u32, index: u32, why: impl std::fmt::Display) -> Error {
+    Error::corrupt("a page of the object store", why, format!("{model}: page {index} of segment {segment}"))
 }
 
 /// The array, in segments.
@@ -334,18 +387,25 @@ impl Flash {
     ///
     /// Fails with [`Error::Corrupt`] as [`read`](Flash::read), and if they are another's, or another part.
     pub fn read_data(&mut self, addr: Addr, first: Key, at: u64, len: u64) -> Result<Bytes> {
-        let (tag, bytes) = self.fetch(addr)?;
-        match tag.kind {
-            PageKind::Data => self.check_sum(addr, tag, Some(first), &bytes)?,
-            PageKind::Pieces => {
-                self.check_sum(addr, tag, None, &bytes)?;
-                if !pieces::holds(&bytes, first, at, len)? {
-                    return Err(self.corrupt(addr, "it does not hold them"));
-                }
-            }
-            other => return Err(self.corrupt(addr, format!("it is a {other:?} page"))),
-        }
-        Ok(bytes)
+        self.find(addr)?.read_data(&self.nand.profile().model, first, at, len)
+    }
+
+    /// Looks a page up, to read it later.
+    pub fn find(&mut self, addr: Addr) -> Result<Found> {
+        self.sense(addr)?;
+        let (block, page) = self.place(addr);
+        let stored = self.nand.stored(block, page).map_err(|failure| self.error_of(failure, addr))?;
+        let spare = self.page(block, page).map_err(|failure| self.error_of(failure, addr))?;
+        let tag = Self::tag_of(spare);
+        let tag = tag.ok_or_else(|| self.corrupt(addr, "its spare area is not of this store"))?;
+        Ok(Found {
+            segment: self.segment_of(addr),
+            index: self.index_of(addr),
+            tag,
+            stored,
+            #[cfg(any(test, feature = "testing"))]
+            forged: self.forged.get(&(block, page)).copied(),
+        })
     }
 
     fn check_sum(&self, addr: Addr, tag: PageTag, whose: Option<Key>, bytes: &[u8]) -> Result<()> {
@@ -356,11 +416,7 @@ impl Flash {
         if tag.sum == checksum(tag.kind, tag.serial, whose, bytes) {
             return Ok(());
         }
-        let why = match whose {
-            None => "its checksum is wrong",
-            Some(_) => "its checksum is wrong, or it is another's",
-        };
-        Err(self.corrupt(addr, why))
+        Err(self.corrupt(addr, wrong_sum(whose)))
     }
 
     /// Programs a page with `data` (shorter than a page: filled up with zeros), or with nothing. False: the
@@ -534,9 +590,7 @@ impl Flash {
     }
 
     fn corrupt(&self, addr: Addr, why: impl std::fmt::Display) -> Error {
-        let (segment, index) = (self.segment_of(addr), self.index_of(addr));
-        let at = format!("{}: page {index} of segment {segment}", self.nand.profile().model);
-        Error::corrupt("a page of the object store", why, at)
+        corrupt(&self.nand.profile().model, self.segment_of(addr), self.index_of(addr), why)
     }
 
     /// A failure of the array that nothing can be done about, as an error.

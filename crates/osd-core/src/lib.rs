@@ -53,6 +53,7 @@ mod pieces;
 pub mod placement;
 mod places;
 mod read_back;
+mod reading;
 mod rebuild;
 mod recover;
 mod segments;
@@ -65,7 +66,9 @@ mod write_out;
 
 pub use buffer::Content;
 pub use check::Checked;
+pub use mend::Mended;
 pub use places::{Place, Stretch};
+pub use reading::Reading;
 pub use segments::Cleaning;
 
 use access::Access;
@@ -275,8 +278,8 @@ pub struct Store {
     failed: Option<String>,
     /// Segments that do not say all that was written to them, since the power went before.
     unsaid: Vec<u32>,
-    /// What was found damaged when it was opened, and did no harm, in words.
-    damage: Vec<String>,
+    /// What was found damaged when it was opened.
+    damage: Vec<Mended>,
 }
 
 impl Store {

@@ -35,6 +35,33 @@ pub(super) struct Found {
     pub gone: FxHashSet<u64>,
 }
 
+/// Something that was damaged, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mended {
+    /// In words.
+    pub what: String,
+    /// It is not all as it was.
+    pub lost: bool,
+}
+
+impl Mended {
+    /// It is right again.
+    pub fn whole(what: String) -> Mended {
+        Mended { what, lost: false }
+    }
+
+    /// Not all of it came back.
+    pub fn less(what: String) -> Mended {
+        Mended { what, lost: true }
+    }
+}
+
+impl std::fmt::Display for Mended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
 /// Keys from the first up to, and without, the second.
 pub(super) type Lost = (Key, Key);
 
@@ -81,6 +108,20 @@ impl Survey {
         let named = survey.parents.keys().copied().chain([ROOT]);
         survey.unreadable.extend(named.filter(|id| !survey.nodes.contains_key(id)));
         Ok(survey)
+    }
+
+    /// The level of a node that cannot be read; none if what named it cannot be read, either.
+    fn level_of(&self, id: u32) -> Option<u8> {
+        match self.parents.get(&id) {
+            Some((parent, _)) => Some(self.nodes[parent].level.saturating_sub(1)),
+            None if id == ROOT => Some(self.orphans().map(|(_, seen)| seen.level + 1).max().unwrap_or(0)),
+            None => None,
+        }
+    }
+
+    /// Whether the items of a leaf are gone.
+    fn loses(&self) -> bool {
+        self.unreadable.iter().any(|id| self.level_of(*id).is_none_or(|level| level == 0))
     }
 
     /// The keys that belong to a node, as far as what names it says.
@@ -148,14 +189,9 @@ impl Tree {
             self.claim(id);
         }
         for id in survey.unreadable.iter().copied() {
-            let level = match survey.parents.get(&id) {
-                Some((parent, _)) => survey.nodes[parent].level.saturating_sub(1),
-                None if id == ROOT => survey.orphans().map(|(_, seen)| seen.level + 1).max().unwrap_or(0),
-                // What named it cannot be read, either.
-                None => {
-                    self.give_up_lost(id);
-                    continue;
-                }
+            let Some(level) = survey.level_of(id) else {
+                self.give_up_lost(id);
+                continue;
             };
             let bounds = survey.bounds(id);
             let mut children = Vec::new();
@@ -307,17 +343,18 @@ impl Index {
 
 impl Store {
     /// Replaces what cannot be read of the index, puts together what the segments' summaries say of it, and makes a
-    /// checkpoint of that; what was done, in words. Nothing is written where nothing is damaged.
+    /// checkpoint of that; what was done. Nothing is written where nothing is damaged.
     ///
     /// # Errors
     /// Those of the flash, and of making room.
-    pub fn repair(&mut self) -> Result<Vec<String>> {
+    pub fn repair(&mut self) -> Result<Vec<Mended>> {
         self.check_writable()?;
         let (mended, lost) = self.index.tree.mend(&mut self.index.media.flash)?;
         let filled = self.fill_lost(&lost, &Found::default());
         self.or_fail(filled)?;
         if mended > 0 && lost.is_empty() {
-            self.damage.push(format!("{mended} nodes of the index were made again from those below them"));
+            let what = format!("{mended} nodes of the index were made again from those below them");
+            self.damage.push(Mended::whole(what));
         }
         let done = std::mem::take(&mut self.damage);
         if !done.is_empty() {
@@ -326,17 +363,26 @@ impl Store {
         Ok(done)
     }
 
+    /// Whether a repair would give something up, or opening has: a leaf of the index cannot be read.
+    ///
+    /// # Errors
+    /// Those of the flash.
+    pub fn loses_by_repair(&mut self) -> Result<bool> {
+        let has_lost = self.damage.iter().any(|mended| mended.lost);
+        Ok(has_lost || Survey::of(&self.index.tree, &mut self.index.media.flash)?.loses())
+    }
+
     /// Puts together what lost leaves of the index held.
     pub(super) fn fill_lost(&mut self, lost: &[Lost], found: &Found) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
         }
         for (low, high) in lost {
-            self.damage.push(format!(
+            self.damage.push(Mended::less(format!(
                 "a leaf of the index with objects {} to {} cannot be read",
                 low.object,
                 high.object.min(self.next_object.saturating_sub(1))
-            ));
+            )));
         }
         let is_lost = |key: Key| lost.iter().any(|(low, high)| (*low..*high).contains(&key));
         let mut again = BTreeMap::new();
@@ -427,8 +473,8 @@ impl Store {
                 self.reach(object)?;
             }
             self.damage.push(match is_new {
-                true => format!("object {object}: its size, times and attributes are lost; its contents were put together from what the segments say was written"),
-                false => format!("object {object}: a part of it was put together from what the segments say was written"),
+                true => Mended::less(format!("object {object}: its size, times and attributes are lost; its contents were put together from what the segments say was written")),
+                false => Mended::whole(format!("object {object}: a part of it was put together from what the segments say was written")),
             });
         }
         Ok(())

@@ -192,13 +192,7 @@ impl Store {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Corrupt`] if the bytes cannot be read.
     pub fn read(&mut self, id: ObjectId, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let onode = self.index.onode(id.0)?;
-        let size = self.size_of(id.0, &onode);
-        let len = size.saturating_sub(offset).min(len as u64);
-        if self.options.access_times {
-            self.touch_if_possible(id);
-        }
-        self.read_fork(id.0, Fork::Data, offset, len)
+        self.begin_read(id, offset, len)?.end()
     }
 
     /// As [`read`](Store::read), and notes no access.
@@ -213,26 +207,7 @@ impl Store {
 
     /// Reads a range of a fork that is within it.
     pub(super) fn read_fork(&mut self, object: u64, fork: Fork, offset: u64, len: u64) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; len as usize];
-        let end = offset + len;
-        for (from, extent) in self.index.overlapping(object, fork, offset, end)? {
-            if extent.is_reserved() {
-                continue;
-            }
-            let (first, last) = (from.max(offset), (from + u64::from(extent.len)).min(end));
-            let into = &mut bytes[(first - offset) as usize..(last - offset) as usize];
-            let key = Key::extent(object, fork, first);
-            self.index.read_bytes(key, extent.at + (first - from), last - first, into)?;
-        }
-        let Some(dirty) = self.buffer.get(object, fork) else { return Ok(bytes) };
-        for piece in &dirty.pieces {
-            let (first, last) = (piece.offset.max(offset), piece.end().min(end));
-            if first < last && !piece.bytes.is_empty() {
-                let from = &piece.bytes[(first - piece.offset) as usize..(last - piece.offset) as usize];
-                bytes[(first - offset) as usize..(last - offset) as usize].copy_from_slice(from);
-            }
-        }
-        Ok(bytes)
+        self.look_up(object, fork, offset, len)?.end()
     }
 
     /// Writes at `offset`; what is between the end and it reads as zeros.

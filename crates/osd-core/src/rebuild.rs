@@ -25,7 +25,7 @@ use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, PageKind, Value};
 use super::log::{self, Gap, Record};
-use super::mend::{Found, Lost};
+use super::mend::{Found, Lost, Mended};
 use super::node::{self, By, Node};
 use super::segments;
 use super::summary::LogEntry;
@@ -297,19 +297,19 @@ fn forget_stale(by_id: &mut FxHashMap<u32, &Version>, reached: &BTreeSet<u32>) {
 }
 
 impl Store {
-    /// Puts a store together again that does not open, and makes checkpoints of it; what was done, in words, which name each
-    /// object of which not all came back as it was.
+    /// Puts a store together again that does not open, and makes checkpoints of it; what was done, which names each object of
+    /// which not all came back as it was.
     ///
     /// # Errors
     /// [`Error::Invalid`] if nothing of a store is there; [`Error::Unsupported`] if it is of another version; those of the
     /// flash. Nothing is lost by them.
-    pub fn rebuild(nand: Nand, options: Options) -> Result<(Store, Vec<String>)> {
+    pub fn rebuild(nand: Nand, options: Options) -> Result<(Store, Vec<Mended>)> {
         super::recover::check_array(&nand)?;
         Store::rebuild_on(Flash::new(nand, 1), options)
     }
 
     /// The same on a flash that is seen with one block a segment.
-    pub(super) fn rebuild_on(flash: Flash, options: Options) -> Result<(Store, Vec<String>)> {
+    pub(super) fn rebuild_on(flash: Flash, options: Options) -> Result<(Store, Vec<Mended>)> {
         let (mut store, done) = Store::begin_rebuild(flash, options)?;
         // Two, so that the one before the newest is of this store, too.
         store.checkpoint_now(false)?;
@@ -318,8 +318,9 @@ impl Store {
     }
 
     /// A store as it will be, in memory; nothing is written.
-    fn begin_rebuild(mut flash: Flash, options: Options) -> Result<(Store, Vec<String>)> {
-        let (anchors, mut done) = Anchors::again(&mut flash, options.keep_bytes)?;
+    fn begin_rebuild(mut flash: Flash, options: Options) -> Result<(Store, Vec<Mended>)> {
+        let (anchors, guessed) = Anchors::again(&mut flash, options.keep_bytes)?;
+        let mut done: Vec<Mended> = guessed.into_iter().map(Mended::less).collect();
         let record = anchors.record().clone();
         super::recover::check_kept(record.keep_bytes, options.keep_bytes)?;
         let flash = flash.with_segments(record.segment_blocks);
@@ -332,11 +333,11 @@ impl Store {
         let mut store = Store::with(flash, Checkpoints::new(anchors), &state, options)?;
         let mut scan = Scan::of(&mut store.index.media)?;
         let (base, log) = store.choose(&mut scan)?;
-        done.push(format!(
+        done.push(Mended::whole(format!(
             "the index was put together from {} nodes and {} pages of the log",
             base.table.iter().filter(|addr| **addr != NOWHERE).count(),
             log.len()
-        ));
+        )));
         store.restore_from(&scan, &base, &log)?;
         done.append(&mut store.damage);
         Ok((store, done))
@@ -389,10 +390,10 @@ impl Store {
             _ => tree.mend(&mut media.flash)?.1,
         };
         if base.missing > 0 && lost.is_empty() {
-            self.damage.push(format!(
+            self.damage.push(Mended::less(format!(
                 "{} nodes of the index cannot be read, and what they held is not known: objects may be as they were before",
                 base.missing
-            ));
+            )));
         }
         self.next_object = self.next_object.max(scan.object.saturating_add(1));
         // What the log replaces has to be counted before.
@@ -410,9 +411,9 @@ impl Store {
         self.number_objects()?;
         if !lost.is_empty() || !gaps.is_empty() {
             for (segment, pages) in &scan.unnamed {
-                self.damage.push(format!(
+                self.damage.push(Mended::less(format!(
                     "segment {segment}: nothing but the index and the log says whose {pages} of its pages of data are"
-                ));
+                )));
             }
         }
         if !gaps.is_empty() {
@@ -455,7 +456,7 @@ impl Store {
             }
             match done {
                 Err(why) if is_damage(&why) => {
-                    self.damage.push(format!("the log says what cannot be: {why}"))
+                    self.damage.push(Mended::less(format!("the log says what cannot be: {why}")))
                 }
                 done => done?,
             }
@@ -464,11 +465,13 @@ impl Store {
             self.bridge(gap, &mut bridged)?;
         }
         self.damage.extend(bridged.iter().map(|object| {
-            format!("object {object}: what was written to it meanwhile was put together from what the segments say")
+            Mended::whole(format!("object {object}: what was written to it meanwhile was put together from what the segments say"))
         }));
         let mixed = later.into_iter().filter(|object| !bridged.contains(object) && !gone.contains(object));
         self.damage.extend(mixed.map(|object| {
-            format!("object {object}: a part of it may be as it was before the commits that are lost")
+            Mended::less(format!(
+                "object {object}: a part of it may be as it was before the commits that are lost"
+            ))
         }));
         Ok(gone)
     }
@@ -488,9 +491,9 @@ impl Store {
     /// Puts in the place of commits that cannot be read what the segments say was written meanwhile, and to what.
     fn bridge(&mut self, gap: &Gap, named: &mut BTreeSet<u64>) -> Result<()> {
         let (after, before) = gap.commits;
-        self.damage.push(format!(
+        self.damage.push(Mended::less(format!(
             "commits after {after} and before {before} cannot be read: what they removed, cut off or said of objects is lost"
-        ));
+        )));
         let mut written = Vec::new();
         for segment in self.index.media.kept()..self.index.media.segments.count() as u32 {
             let first = u64::from(segment) * self.index.media.segment_bytes();
@@ -580,9 +583,10 @@ impl Store {
         let checked = self.check(true)?;
         let about = |problem: &String| problem.starts_with("object") && !problem.starts_with("object store");
         let mut named = BTreeSet::new();
-        for problem in checked.problems.iter().filter(|problem| about(problem)) {
+        // What was found so far is told already.
+        for problem in checked.problems.iter().skip(self.damage.len()).filter(|problem| about(problem)) {
             if named.insert(problem.split(':').next().unwrap_or_default().to_string()) {
-                self.damage.push(problem.clone());
+                self.damage.push(Mended::less(problem.clone()));
             }
         }
         Ok(())

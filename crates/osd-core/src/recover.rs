@@ -19,7 +19,7 @@ use super::extents::Index;
 use super::flash::{Addr, Flash};
 use super::layout::{PageKind, Value};
 use super::log::Record;
-use super::mend::Found;
+use super::mend::{Found, Mended};
 use super::placement::{self, DataClass};
 use super::tree::Tree;
 use super::{Access, Buffer, Counts, Format, Options, Store, is_damage};
@@ -181,10 +181,10 @@ impl Store {
                     let why = "it cannot be read, may be of the log, and the checkpoint after it cannot be read either";
                     return Err(Error::corrupt("a page of the object store", why, addr.0));
                 }
-                Some(addr) => self.damage.push(format!(
+                Some(addr) => self.damage.push(Mended::less(format!(
                     "page {} may be of the log and cannot be read, and none repeats it: the last commit may be lost",
                     addr.0
-                )),
+                ))),
                 None => {}
             }
         }
@@ -194,7 +194,7 @@ impl Store {
                 Err(why) if is_damage(&why) => {
                     // The log says what the checkpoint will: it must find its place.
                     lost.extend(self.index.tree.mend(&mut self.index.media.flash)?.1);
-                    self.damage.push(format!("the index is mended: {why}"));
+                    self.damage.push(Mended::whole(format!("the index is mended: {why}")));
                     self.apply_record(&record)?;
                 }
                 done => done?,
@@ -233,7 +233,8 @@ impl Store {
     fn restore_accesses(&mut self, addr: Addr) -> Result<()> {
         match self.access.restore_page(&mut self.index, addr) {
             Err(why) if is_damage(&why) => {
-                self.damage.push(format!("some objects' access times are older than they were: {why}"));
+                let what = format!("some objects' access times are older than they were: {why}");
+                self.damage.push(Mended::whole(what));
                 Ok(())
             }
             done => done,
@@ -292,8 +293,8 @@ struct Generation {
 /// Checkpoints that cannot be read.
 #[derive(Default)]
 struct Passed {
-    /// What is damaged, in words.
-    damage: Vec<String>,
+    /// What is damaged.
+    damage: Vec<Mended>,
     /// Pages that their anchors name.
     pages: Vec<Addr>,
 }
@@ -317,7 +318,7 @@ impl Generation {
                 Err(why) if is_damage(&why) => {
                     passed.pages.extend(pages);
                     let what = format!("checkpoint {number} cannot be read, the one before counts: {why}");
-                    passed.damage.push(what);
+                    passed.damage.push(Mended::whole(what));
                     newest.get_or_insert(why);
                 }
                 Err(why) => return Err(why),

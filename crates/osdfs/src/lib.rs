@@ -9,7 +9,7 @@
 //! together in the store. `fsync` makes everything durable that was done before; without it, everything is durable
 //! after five seconds. Reading notes the access every time, as the store promises it.
 //!
-//! One lock. Directories in use stay in memory, up to [`CACHED_ENTRIES`] entries.
+//! One lock, which is not held while pages of files are fetched and checked. Directories in use stay in memory, up to [`CACHED_ENTRIES`] entries.
 
 mod check;
 mod dir;
@@ -62,6 +62,8 @@ struct State {
     references: References,
     dirs: FxHashMap<u64, Dir>,
     cached: usize,
+    /// Reads whose pages were not what they had been looked up for.
+    reads_again: u64,
 }
 
 struct Shared {
@@ -129,8 +131,13 @@ impl OsdFs {
         if !store.exists(ObjectId(ROOT))? || Inode::read(&mut store, ROOT)?.mode.kind != Kind::Dir {
             return Err(Error::invalid("the object store has objects, but no file system"));
         }
-        let mut state =
-            State { store, references: References::default(), dirs: FxHashMap::default(), cached: 0 };
+        let mut state = State {
+            store,
+            references: References::default(),
+            dirs: FxHashMap::default(),
+            cached: 0,
+            reads_again: 0,
+        };
         if !manual {
             state.remove_nameless()?;
         }
@@ -402,6 +409,7 @@ impl State {
             "memory_bytes": self.store.memory_bytes(),
             "since_mount": self.store.counts(),
             "nand": of_nand,
+            "reads_again": self.reads_again,
             "wear": nand.wear(),
         })
     }
@@ -490,10 +498,17 @@ impl FileSystem for OsdFs {
     }
 
     fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Deferred<Vec<Bytes>>> {
-        self.with(|state| {
-            let bytes = state.store.read(ObjectId(ino.0), offset, len).map_err(stale)?;
-            Ok(Deferred::Now(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] }))
-        })
+        let id = ObjectId(ino.0);
+        let reading = self.with(|state| state.store.begin_read(id, offset, len).map_err(stale))?;
+        let bytes = match reading.end() {
+            // What it holds may have been moved, and its block erased, since it was looked up.
+            Err(Error::Corrupt { .. }) => self.with(|state| {
+                state.reads_again += 1;
+                state.store.peek(id, offset, len).map_err(stale)
+            })?,
+            bytes => bytes?,
+        };
+        Ok(Deferred::Now(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] }))
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Result<Deferred<usize>> {

@@ -10,17 +10,21 @@ use super::dir::{Dir, Target};
 use super::inode::Inode;
 use super::{DIRECTORY_HINT, NAMELESS, ROOT, is_a_file};
 use bimetal_base::{Error, Result};
-use bimetal_osd_core::{ObjectId, Store};
+use bimetal_osd_core::{Mended, ObjectId, Store};
 use bimetal_vfs::Kind;
 use bimetal_vfs::adapter::Mode;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Repairs what can be of a store and the file system on it; what was done, in words. Nothing is written where nothing
-/// is wrong.
+/// Repairs what can be of a store and the file system on it; what was done. Nothing is written where nothing is wrong. Not
+/// `lossy`, what costs something is left: a leaf of the index that cannot be read, with all else of the store's, a name whose
+/// object is gone, an object whose owner is.
 ///
 /// # Errors
 /// Those of the store.
-pub fn repair(store: &mut Store) -> Result<Vec<String>> {
+pub fn repair(store: &mut Store, lossy: bool) -> Result<Vec<Mended>> {
+    if !lossy && store.loses_by_repair()? {
+        return Ok(Vec::new());
+    }
     let mut done = store.repair()?;
     let mut objects = Vec::new();
     store.list(ObjectId(0), &mut |id| {
@@ -35,7 +39,7 @@ pub fn repair(store: &mut Store) -> Result<Vec<String>> {
         return Ok(done);
     }
     let before = done.len();
-    Names::default().repair(store, &objects, &mut done)?;
+    Names { lossy, ..Names::default() }.repair(store, &objects, &mut done)?;
     if done.len() > before {
         store.flush()?;
     }
@@ -49,6 +53,10 @@ struct Names {
     counts: BTreeMap<u64, u32>,
     /// What cannot be read, and so says nothing of what is in it.
     closed: BTreeSet<u64>,
+    /// What costs something is done, too.
+    lossy: bool,
+    /// Something that would was left.
+    left: bool,
 }
 
 fn blank(kind: Kind, parent: u64) -> Inode {
@@ -66,14 +74,26 @@ fn has_lost_its_inode(store: &mut Store, object: u64) -> Result<bool> {
 }
 
 impl Names {
-    fn repair(&mut self, store: &mut Store, objects: &[ObjectId], done: &mut Vec<String>) -> Result<()> {
+    /// Whether something that costs something is to be done now.
+    fn may_lose(&mut self) -> bool {
+        self.left |= !self.lossy;
+        self.lossy
+    }
+
+    /// Whether all names are known and what they lead to is there.
+    fn is_whole(&self) -> bool {
+        self.closed.is_empty() && !self.left
+    }
+
+    fn repair(&mut self, store: &mut Store, objects: &[ObjectId], done: &mut Vec<Mended>) -> Result<()> {
         for object in [ROOT, NAMELESS] {
-            if !store.exists(ObjectId(object))? {
-                store.create_as(ObjectId(object), DIRECTORY_HINT)?;
-            }
-            if has_lost_its_inode(store, object)? {
+            let is_there = store.exists(ObjectId(object))?;
+            if (!is_there || has_lost_its_inode(store, object)?) && self.may_lose() {
+                if !is_there {
+                    store.create_as(ObjectId(object), DIRECTORY_HINT)?;
+                }
                 blank(Kind::Dir, object).write(store, object)?;
-                done.push(format!("directory {object}: it is made anew"));
+                done.push(Mended::less(format!("directory {object}: it is made anew")));
             }
             self.counts.insert(object, 2);
         }
@@ -82,14 +102,14 @@ impl Names {
             let below = self.repair_dir(store, object, done)?;
             waiting.extend(below);
         }
-        if self.closed.is_empty() {
+        if self.is_whole() {
             self.name_what_has_none(store, objects, done)?;
         }
         self.correct_counts(store, done)
     }
 
     /// Sees to the entries of a directory; the directories in it.
-    fn repair_dir(&mut self, store: &mut Store, object: u64, done: &mut Vec<String>) -> Result<Vec<u64>> {
+    fn repair_dir(&mut self, store: &mut Store, object: u64, done: &mut Vec<Mended>) -> Result<Vec<u64>> {
         let mut below = Vec::new();
         let mut dir = match Dir::read(store, object) {
             Err(Error::Corrupt { .. }) => {
@@ -105,16 +125,21 @@ impl Names {
             match store.exists(ObjectId(target.object)) {
                 Ok(true) => {}
                 Ok(false) => {
-                    dir.remove(store, object, &name)?;
-                    done.push(format!("directory {object}: '{shown}' is gone, object {} is", target.object));
+                    if self.may_lose() {
+                        dir.remove(store, object, &name)?;
+                        let what =
+                            format!("directory {object}: '{shown}' is gone, object {} is", target.object);
+                        done.push(Mended::less(what));
+                    }
                     continue;
                 }
                 Err(Error::Corrupt { .. }) => continue,
                 Err(why) => return Err(why),
             }
-            if has_lost_its_inode(store, target.object)? {
+            if has_lost_its_inode(store, target.object)? && self.may_lose() {
                 blank(target.kind, object).write(store, target.object)?;
-                done.push(format!("object {}: it is the superuser's now, as '{shown}'", target.object));
+                let what = format!("object {}: it is the superuser's now, as '{shown}'", target.object);
+                done.push(Mended::less(what));
             }
             if object == NAMELESS {
                 self.counts.entry(target.object).or_insert(0);
@@ -137,7 +162,7 @@ impl Names {
         &mut self,
         store: &mut Store,
         objects: &[ObjectId],
-        done: &mut Vec<String>,
+        done: &mut Vec<Mended>,
     ) -> Result<()> {
         let mut nameless: Vec<u64> =
             objects.iter().map(|id| id.0).filter(|id| !self.counts.contains_key(id)).collect();
@@ -147,6 +172,9 @@ impl Names {
                 continue;
             }
             if has_lost_its_inode(store, object)? {
+                if !self.may_lose() {
+                    continue;
+                }
                 blank(Kind::File, ROOT).write(store, object)?;
             }
             let mut inode = match Inode::read(store, object) {
@@ -157,7 +185,7 @@ impl Names {
             let name = format!("lost-{object}");
             let mut root = Dir::read(store, ROOT)?;
             root.set(store, ROOT, name.as_bytes(), Target { object, kind })?;
-            done.push(format!("object {object}: it had no name, and is '{name}' now"));
+            done.push(Mended::whole(format!("object {object}: it had no name, and is '{name}' now")));
             self.counts.insert(object, 1 + u32::from(kind == Kind::Dir));
             if kind == Kind::Dir {
                 *self.counts.entry(ROOT).or_default() += 1;
@@ -173,11 +201,12 @@ impl Names {
         Ok(())
     }
 
-    fn correct_counts(&self, store: &mut Store, done: &mut Vec<String>) -> Result<()> {
+    fn correct_counts(&self, store: &mut Store, done: &mut Vec<Mended>) -> Result<()> {
         for (object, count) in &self.counts {
             let Ok(mut inode) = Inode::read(store, *object) else { continue };
-            if inode.nlink != *count && self.closed.is_empty() {
-                done.push(format!("object {object}: it has {count} names, and said {}", inode.nlink));
+            if inode.nlink != *count && self.is_whole() {
+                let what = format!("object {object}: it has {count} names, and said {}", inode.nlink);
+                done.push(Mended::whole(what));
                 inode.nlink = *count;
                 inode.write(store, *object)?;
             }

@@ -6,7 +6,7 @@ use bimetal_base::{Error, Result};
 use bimetal_media::guard::{self, Role, Target};
 use bimetal_media::nand::{Nand, NandProfile, Payload};
 use bimetal_media::profile;
-use bimetal_osd_core::{Format, Options, Store};
+use bimetal_osd_core::{Format, Mended, Options, Store};
 use bimetal_vfs::Caller;
 use std::path::{Path, PathBuf};
 
@@ -83,11 +83,11 @@ pub fn open(nand: &Path, device: &str, writable: bool) -> Result<Store> {
     Store::open(nand, Options::default())
 }
 
-/// Puts a store together again that does not open ([`Store::rebuild`]); what was done, in words.
+/// Puts a store together again that does not open ([`Store::rebuild`]); what was done.
 ///
 /// # Errors
 /// As [`open`]; nothing is left of a store.
-pub fn rebuild(nand: &Path, device: &str) -> Result<(Store, Vec<String>)> {
+pub fn rebuild(nand: &Path, device: &str) -> Result<(Store, Vec<Mended>)> {
     let nand = Nand::open_image(nand, profile::load(device)?, true)?;
     Store::rebuild(nand, Options::default())
 }

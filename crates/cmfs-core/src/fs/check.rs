@@ -20,6 +20,24 @@ pub struct Problem {
     pub at: u32,
 }
 
+/// Why a page that cannot be read is a problem: of an object's header, and of its data.
+const HEADER_UNREADABLE: &str = "its header cannot be read";
+const NO_HEADER: &str = "it has no header";
+const UNREADABLE: &str = "a page cannot be read";
+const UNTAGGED: &str = "a page has no tags";
+
+impl Problem {
+    /// Only [`Fs::repair`] ends it, which gives up what nothing but the header says.
+    pub fn is_of_a_header(&self) -> bool {
+        [HEADER_UNREADABLE, NO_HEADER].contains(&self.why)
+    }
+
+    /// A page is gone: a scan would forget what it was of.
+    pub fn is_of_a_lost_page(&self) -> bool {
+        [HEADER_UNREADABLE, UNREADABLE, UNTAGGED].contains(&self.why)
+    }
+}
+
 impl<N: Nand, V: Nvram> Fs<N, V> {
     /// Compares every page that memory points at with its tags, and the counts with the maps. With `data` pages
     /// are read whole and held against their checksums.
@@ -84,7 +102,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             problem("it has pages behind its end");
         }
         if object.header == NONE && named && id > LOST_FOUND && !self.volume.objects.is_dirty(id) {
-            problem("it has no header");
+            problem(NO_HEADER);
         }
     }
 
@@ -136,12 +154,12 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             match self.volume.log.flash.fetch(page) {
                 Ok(tags) => SpareState::Tagged(tags),
                 Err(Error::Gone) => return Err(Error::Gone),
-                Err(_) => return Ok(Some("a page cannot be read")),
+                Err(_) => return Ok(Some(if index.is_none() { HEADER_UNREADABLE } else { UNREADABLE })),
             }
         } else {
             self.volume.log.flash.read_tags(page)?
         };
-        let SpareState::Tagged(tags) = tags else { return Ok(Some("a page has no tags")) };
+        let SpareState::Tagged(tags) = tags else { return Ok(Some(UNTAGGED)) };
         let agrees = match (tags.kind(), index) {
             (PageKind::Header { object, .. }, None) => object == id,
             (PageKind::Data { object, index: own, bytes }, Some(index)) => {

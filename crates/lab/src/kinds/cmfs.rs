@@ -195,19 +195,31 @@ impl Prepared for Named<'_> {
 }
 
 fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> Result<CheckReport> {
-    let checked = named(args, &[])?.check(options.repair)?;
-    let problem = |problem: &cmfs_core::Problem| Problem {
-        what: match problem.object {
-            0 => format!("block {}", problem.at),
-            object => format!("object {object}, page {}", problem.at),
-        },
-        why: problem.why.to_string(),
-        count: 1,
-        repaired: checked.repaired,
-        lost: false,
+    let checked = named(args, &[])?.check(options.repair, options.lossy)?;
+    let problem = |problem: &cmfs_core::Problem| {
+        let is_over = !checked.left.contains(problem);
+        let lost = is_over && problem.is_of_a_header();
+        Problem {
+            what: match problem.object {
+                0 => format!("block {}", problem.at),
+                object => format!("object {object}, page {}", problem.at),
+            },
+            why: format!("{}.", problem.why),
+            count: 1,
+            repaired: is_over && !lost,
+            lost,
+        }
     };
-    let mut report =
-        CheckReport { problems: checked.problems.iter().map(problem).collect(), ..CheckReport::default() };
+    let new = checked.left.iter().filter(|one| !checked.problems.contains(one));
+    let problems: Vec<Problem> = checked.problems.iter().chain(new).map(problem).collect();
+    let changed = problems.iter().any(|one| one.repaired || one.lost);
+    let mut report = CheckReport { problems, changed, ..CheckReport::default() };
+    if !options.lossy && checked.left.iter().any(cmfs_core::Problem::is_of_a_header) {
+        report.notes.push(
+            "`fsck --yes` gives what has lost its header a new one, under the name it goes by, and gives up what only the old one said."
+                .into(),
+        );
+    }
     report.count("objects", checked.objects);
     report.count("mount", format!("{:?}", checked.report.kind).to_lowercase());
     report.count("pages_replayed", checked.report.replayed_pages);

@@ -11,7 +11,7 @@ use bimetal_base::units::{parse_size, show_size};
 use bimetal_base::{Error, Result};
 use bimetal_media::metered::Devices;
 use bimetal_media::nand::{Nand, Payload};
-use bimetal_osd_core::{Format, Options, Store};
+use bimetal_osd_core::{Format, Mended, Options, Store};
 use bimetal_osdfs::{OsdFs, volume};
 use bimetal_vfs::{Caller, FileSystem};
 use clap::{Args, FromArgMatches};
@@ -131,7 +131,7 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
         opened => (opened?, Vec::new()),
     };
     if options.repair {
-        mended.extend(bimetal_osdfs::repair(&mut store)?);
+        mended.extend(bimetal_osdfs::repair(&mut store, options.lossy)?);
     }
     let changed = !mended.is_empty();
     let checked = store.check(true)?;
@@ -139,12 +139,22 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
     if changed {
         store.close()?;
     }
-    let problem = |repaired: bool| {
-        move |why: String| Problem { what: args.source(), why, count: 1, repaired, lost: false }
+    let problem = |why: String, repaired, lost| Problem {
+        what: args.source(),
+        why: why + ".",
+        count: 1,
+        repaired,
+        lost,
     };
-    let left = checked.problems.into_iter().chain(above).map(problem(false));
-    let problems = mended.into_iter().map(problem(true)).chain(left).collect();
+    let mended = mended.into_iter().map(|Mended { what, lost }| problem(what, !lost, lost));
+    let left = checked.problems.into_iter().chain(above).map(|why| problem(why, false, false));
+    let problems = mended.chain(left).collect();
     let mut report = CheckReport { problems, changed, ..CheckReport::default() };
+    if !options.lossy && store.loses_by_repair()? {
+        report.notes.push(
+            "`fsck --yes` puts together what can be of what the index cannot tell any more, and gives the rest up.".into(),
+        );
+    }
     report.count("objects", checked.objects);
     report.count("extents", checked.extents);
     report.count("bytes", checked.bytes);

@@ -10,7 +10,7 @@
 //!
 //! Read-only, nothing is written to the file: what is programmed lies in memory.
 
-use super::payload::Place;
+use super::payload::{Place, Stored};
 use super::profile::Geometry;
 use crate::guard::{self, Claim, Role};
 use bimetal_base::{Error, Result};
@@ -209,17 +209,14 @@ impl Image {
         self.file().write_all_at(data, self.pages_at + offset).map_err(|why| self.failed(why))
     }
 
-    /// The bytes of a page.
-    pub fn get(&self, place: Place) -> Result<Bytes> {
+    /// Where the bytes of a page are.
+    pub fn find(&self, place: Place) -> Stored {
         let (offset, len) = (place.offset(), place.page_bytes as usize);
         match self.apart.as_ref().and_then(|apart| apart.get(&offset)) {
-            Some(Some(bytes)) => return Ok(Bytes::copy_from_slice(bytes)),
-            Some(None) => return Ok(vec![0; len].into()),
-            None => {}
+            Some(Some(bytes)) => Bytes::copy_from_slice(bytes).into(),
+            Some(None) => Bytes::from(vec![0; len]).into(),
+            None => Stored::in_file(self.claim.clone(), self.pages_at + offset, len),
         }
-        let mut bytes = vec![0; len];
-        self.file().read_exact_at(&mut bytes, self.pages_at + offset).map_err(|why| self.failed(why))?;
-        Ok(bytes.into())
     }
 
     /// Forgets the bytes of a block.

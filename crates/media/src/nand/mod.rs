@@ -30,7 +30,7 @@ mod work;
 
 pub use lanes::Lane;
 pub use ops::{Op, OpKind};
-pub use payload::Payload;
+pub use payload::{Payload, Stored};
 use profile::PAGES_MAX;
 pub use profile::{Geometry, NandProfile, Ordering, PageOrder};
 pub use schedule::{Schedule, ScheduleStats};
@@ -486,6 +486,14 @@ impl Nand {
     /// The bytes of a programmed page; empty where none are kept.
     pub fn bytes(&self, block: u32, page: u32) -> Result<Bytes, Failure> {
         self.payload.get(self.place(block, page)).map_err(|error| Failure::Storage(Box::new(error)))
+    }
+
+    /// Where the bytes of a page are, to fetch them without the array; whoever does must know them for that page's.
+    ///
+    /// # Errors
+    /// As [`bytes`](Nand::bytes).
+    pub fn stored(&self, block: u32, page: u32) -> Result<Stored, Failure> {
+        self.payload.find(self.place(block, page)).map_err(|error| Failure::Storage(Box::new(error)))
     }
 
     /// Programs an erased page with `tag` and (where bytes are kept) `data`, a whole page or nothing; when

@@ -4,11 +4,13 @@
 //! Counting needs no bytes at all. In memory, a block's bytes exist from its first program to its erase;
 //! in a file, an erased block is a hole.
 
+use super::super::guard::Claim;
 use super::image::Image;
 use crate::{BlockDevice, Gather, Request};
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use bytes::Bytes;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// Where the bytes of pages are kept.
@@ -32,6 +34,45 @@ pub type PagesOfBlock = Box<[Option<Box<[u8]>>]>;
 
 /// The file of an array.
 pub struct ImagePayload(pub(super) Box<Image>);
+
+/// The bytes of a page as they are when it is asked for them: in memory those that it had when it was looked up, in a file what is
+/// at its place by then, which is another page's once the block was erased.
+#[derive(Debug)]
+pub struct Stored(Lies);
+
+#[derive(Debug)]
+enum Lies {
+    Here(Bytes),
+    InFile { claim: Arc<Claim>, offset: u64, len: usize },
+}
+
+impl Stored {
+    pub(super) fn in_file(claim: Arc<Claim>, offset: u64, len: usize) -> Stored {
+        Stored(Lies::InFile { claim, offset, len })
+    }
+
+    /// Fetches them.
+    ///
+    /// # Errors
+    /// The host cannot read the file.
+    pub fn fetch(self) -> Result<Bytes> {
+        match self.0 {
+            Lies::Here(bytes) => Ok(bytes),
+            Lies::InFile { claim, offset, len } => {
+                let mut bytes = vec![0; len];
+                let read = claim.file().read_exact_at(&mut bytes, offset);
+                read.map_err(|why| Error::io(claim.name(), why))?;
+                Ok(bytes.into())
+            }
+        }
+    }
+}
+
+impl From<Bytes> for Stored {
+    fn from(bytes: Bytes) -> Stored {
+        Stored(Lies::Here(bytes))
+    }
+}
 
 /// Where one page lies.
 #[derive(Clone, Copy)]
@@ -86,8 +127,13 @@ impl Payload {
 
     /// The bytes at `place`; empty if none are kept.
     pub(super) fn get(&self, place: Place) -> Result<Bytes> {
-        match self {
-            Payload::None => Ok(Bytes::new()),
+        self.find(place)?.fetch()
+    }
+
+    /// Where they are.
+    pub(super) fn find(&self, place: Place) -> Result<Stored> {
+        Ok(match self {
+            Payload::None => Bytes::new().into(),
             Payload::Memory(blocks) => {
                 let block = blocks.get(place.block as usize).and_then(Option::as_ref);
                 let kept = block.and_then(|block| block.get(place.page as usize)?.as_deref());
@@ -96,14 +142,14 @@ impl Payload {
                 let mut bytes = Vec::with_capacity(place.page_bytes as usize);
                 bytes.extend_from_slice(kept);
                 bytes.resize(place.page_bytes as usize, 0);
-                Ok(bytes.into())
+                Bytes::from(bytes).into()
             }
             Payload::Device(device) => {
                 let len = place.page_bytes as usize;
-                device.run(Time::ZERO, Request::Read { offset: place.offset(), len }).result
+                device.run(Time::ZERO, Request::Read { offset: place.offset(), len }).result?.into()
             }
-            Payload::Image(image) => image.0.get(place),
-        }
+            Payload::Image(image) => image.0.find(place),
+        })
     }
 
     /// Forgets the bytes of a block.

@@ -333,7 +333,7 @@ fn a_repair_puts_the_index_together_again_wherever_it_is_damaged() {
                 let is_leaf = node::Node::decode(id, &page).unwrap().is_leaf();
                 flash.turn_bit(addr, 77);
                 let mut store = Store::open_on(flash, options()).unwrap_or_else(|why| panic!("{at}: {why}"));
-                let reports = store.repair().unwrap_or_else(|why| panic!("{at}: {why}"));
+                let reports = words(store.repair().unwrap_or_else(|why| panic!("{at}: {why}")));
                 assert!(!reports.is_empty(), "{at}");
                 let mut store = reopened(store);
                 assert_sound(&mut store);
@@ -389,7 +389,7 @@ fn contents_whose_index_is_lost_come_back_from_what_the_segments_say() {
             let mut nand = store.into_nand();
             nand.power_on();
             let mut store = Store::open(nand, options()).unwrap();
-            let reports = store.repair().unwrap();
+            let reports = words(store.repair().unwrap());
             let mut store = reopened(store);
             assert_sound(&mut store);
             let found = contents(&mut store);

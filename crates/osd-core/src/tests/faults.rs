@@ -64,7 +64,7 @@ pub(super) fn thing(store: &mut Store, id: u64) -> Option<Thing> {
 /// The objects that a check and a repair name.
 fn named(store: &mut Store, model: &Model) -> (BTreeSet<u64>, Vec<String>) {
     let mut reports = store.check(true).unwrap().problems;
-    reports.extend(store.repair().unwrap());
+    reports.extend(words(store.repair().unwrap()));
     reports.extend(store.check(true).unwrap().problems);
     (model.keys().copied().filter(|id| names(&reports, *id)).collect(), reports)
 }
@@ -172,6 +172,7 @@ fn two_faults_end_in_an_answer_whatever_they_strike() {
                 }
             };
             let (mut bad, reports) = named(&mut store, &model);
+            let before = words(before);
             bad.extend(model.keys().filter(|id| names(&before, **id)));
             for id in model.keys().filter(|id| !bad.contains(id)) {
                 assert!(thing(&mut store, *id).as_ref() == model.get(id), "{placement}: {id}: {reports:?}");

@@ -68,6 +68,10 @@ fn contents(store: &mut Store) -> Model {
     model
 }
 
+fn words(mended: Vec<Mended>) -> Vec<String> {
+    mended.into_iter().map(|one| one.what).collect()
+}
+
 fn assert_sound(store: &mut Store) {
     let checked = store.check(true).unwrap();
     assert!(checked.problems.is_empty(), "{:#?}", checked.problems);

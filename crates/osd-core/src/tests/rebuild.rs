@@ -91,7 +91,8 @@ fn destroy(nand: Nand, kinds: &[PageKind]) -> (Flash, usize) {
 }
 
 fn rebuilt(flash: Flash, at: &str) -> (Store, Vec<String>) {
-    Store::rebuild_on(flash, options()).unwrap_or_else(|why| panic!("{at}: {why}"))
+    let (store, done) = Store::rebuild_on(flash, options()).unwrap_or_else(|why| panic!("{at}: {why}"));
+    (store, words(done))
 }
 
 /// What the store holds stays so through more work and another opening.

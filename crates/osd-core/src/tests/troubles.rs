@@ -192,7 +192,7 @@ fn an_opening_or_a_repair_in_which_an_operation_fails_changes_nothing_that_was_f
                             store.flush()
                         });
                         let failed = store.failed.is_some();
-                        reports = repaired.as_ref().cloned().unwrap_or_default();
+                        reports = words(repaired.as_ref().cloned().unwrap_or_default());
                         assert_eq!(
                             failed,
                             repaired.is_err() || worked.is_err(),
