@@ -157,7 +157,7 @@ fn reports_are_written_to_what_is_named_and_over_no_volume() {
     let tiny = volume.at("tiny");
     fs::File::create(&tiny).unwrap().set_len(60 << 10).unwrap();
     let made = Command::new("mke2fs")
-        .args(["-q", "-F"])
+        .args(["-q", "-F", "-b", "1024", "-N", "16"])
         .arg(&tiny)
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
         .status();
