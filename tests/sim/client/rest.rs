@@ -25,11 +25,20 @@ impl Client {
 
     pub(super) fn scrub(&mut self) -> Done {
         let root = Ino(2);
-        if self.random.chance(0.3) {
-            self.world.fs.control_set(root, "bimetal.scrub", b"start")?;
-        }
+        let (anew, ends) = (self.random.chance(0.3), self.random.chance(0.3));
         let bytes = (1 + self.random.below(1_000_000)).to_string();
-        self.world.fs.control_set(root, "bimetal.scrub", bytes.as_bytes())?;
+        // Only one of them is at it.
+        let order = |what: &str| {
+            let order = format!("{what} {}", self.number);
+            match self.world.fs.control_set(root, "bimetal.scrub", order.as_bytes()) {
+                Err(Error::InUse(_)) => Ok(false),
+                done => done.map(|()| true),
+            }
+        };
+        let goes_on = !anew && order(&bytes)?;
+        if !goes_on && !(order("start")? && order(&bytes)?) {
+            return Ok(());
+        }
         let found = self.world.fs.control_get(root, "bimetal.scrub")?;
         let found = String::from_utf8_lossy(&found).into_owned();
         if !found.contains("\"bad\":[]")
@@ -37,6 +46,14 @@ impl Client {
             && !self.world.stop.load(Relaxed)
         {
             self.complain(format!("a scrub found {found}"));
+        }
+        if ends {
+            // Whoever has been silent for too long meanwhile has nothing to end.
+            let order = format!("end {}", self.number);
+            match self.world.fs.control_set(root, "bimetal.scrub", order.as_bytes()) {
+                Err(Error::InUse(_)) => {}
+                done => done?,
+            }
         }
         Ok(())
     }
