@@ -36,7 +36,8 @@ impl Client {
             }
         };
         let goes_on = !anew && order(&bytes)?;
-        if !goes_on && !(order("start")? && order(&bytes)?) {
+        let is_on = goes_on || order("start")? && order(&bytes)?;
+        if !is_on {
             return Ok(());
         }
         let found = self.world.fs.control_get(root, "bimetal.scrub")?;
