@@ -75,8 +75,12 @@ impl Shared {
         Ok(patched.freeze())
     }
 
-    /// An SSD copy that cannot be read: forget it and go on from the disk.
-    pub(super) fn distrust(&self, core: &mut Core, plan: &Plan, piece: usize, error: &Error) {
+    /// An SSD copy that cannot be read: forgets it, so that another plan goes on from the disk. What is bound there by now is
+    /// another copy, and stays; an fsync may have made it, and nothing else have what it holds.
+    ///
+    /// # Errors
+    /// That of the copy, if it is the only one.
+    pub(super) fn distrust(&self, core: &mut Core, plan: &Plan, piece: usize, error: Error) -> Result<()> {
         core.counters.bad_sums += 1;
         // A dying SSD has thousands of these: the first, the second, the fourth, …
         if core.counters.bad_sums.is_power_of_two() {
@@ -84,9 +88,10 @@ impl Shared {
             tracing::warn!(ino = plan.ino.0, count, %error, "dropping an SSD copy");
         }
         let piece = &plan.pieces[piece];
-        let op = core.ops.last();
-        if let Some(ssd) = &mut core.ssd {
-            self.unbind(ssd, op, plan.ino, piece.index..piece.index + (piece.bytes / FRAME) as u64);
-        }
+        let frames = piece.index..piece.index + (piece.bytes / FRAME) as u64;
+        let (op, range) = (core.ops.last(), self.ssd_range(&frames));
+        let (Some(ssd), Source::Ssd { at, .. }) = (&mut core.ssd, &piece.source) else { return Ok(()) };
+        let is_the_only_one = ssd.unbind_bad_copies(op, plan.ino, range, *at);
+        if is_the_only_one { Err(error) } else { Ok(()) }
     }
 }

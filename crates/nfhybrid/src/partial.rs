@@ -83,7 +83,7 @@ pub(super) fn load_frame(shared: &Shared, core: &mut Core, ino: Ino, index: u64)
     core.counters.reads_locked += u64::from(plan.is_from_device());
     let fetched = match shared.fetch(&mut plan) {
         Err(Trouble::Ssd(piece, error)) => {
-            shared.distrust(core, &plan, piece, &error);
+            shared.distrust(core, &plan, piece, error)?;
             plan = shared.plan(core, ino, start, start + 1)?;
             shared.fetch(&mut plan)
         }

@@ -85,7 +85,7 @@ impl Shared {
                 Ok(_) => {}
                 // A sum that was read, too, may be of what lies there now, or no more: nothing is dropped for that.
                 Err(Trouble::Ssd(piece, error)) if plan.reuse == core.reuse() => {
-                    self.distrust(&mut core, &plan, piece, &error);
+                    self.distrust(&mut core, &plan, piece, error)?;
                 }
                 Err(Trouble::Disk(error)) if holds => return Err(error),
                 // Another file may have the blocks by now.
@@ -111,7 +111,7 @@ impl Shared {
                     return Ok(cut(&plan, parts, offset, end));
                 }
                 // Each time less of the file is on the SSD.
-                Err(Trouble::Ssd(piece, error)) => self.distrust(&mut core, &plan, piece, &error),
+                Err(Trouble::Ssd(piece, error)) => self.distrust(&mut core, &plan, piece, error)?,
                 Err(Trouble::Disk(error)) => return Err(error),
             }
         }

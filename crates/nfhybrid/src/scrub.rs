@@ -7,7 +7,6 @@
 
 use super::Shared;
 use super::core::Core;
-use super::frames::FRAME;
 use super::ssd::{CopyState, Resident, Sums};
 use bimetal_base::checksum::crc32c;
 use bimetal_base::time::Time;
@@ -311,8 +310,12 @@ impl Shared {
         let on_disk = on_disk && now.state == CopyState::Both;
         let dropped = heal && on_disk;
         if dropped {
-            let frame = u64::from(file_block) * self.ssd_block_bytes as u64 / FRAME as u64;
-            self.unbind(ssd, op, stretch.ino, frame..frame + 1);
+            // The rest of its frame goes along.
+            let frame = u64::from(file_block) / self.ssd_blocks_per_frame;
+            let range = self.ssd_range(&(frame..frame + 1));
+            if let Some(at) = ssd_block.checked_sub(u64::from(file_block) - range.0) {
+                ssd.unbind_bad_copies(op, stretch.ino, range, SsdBlock(at));
+            }
         }
         core.counters.scrub_bad += 1;
         Ok(Some(BadCopy { ino: stretch.ino.0, file_block, ssd_block, why, on_disk, dropped }))

@@ -13,7 +13,7 @@ use super::slot::PackedInode;
 use super::slots::SLOTS_OF_A_BIND;
 use super::{Binding, Cause, CopyState, Data, Freed, Run, Runs, Ssd, UncommittedBinding, tag_reached};
 use bimetal_base::time::Time;
-use bimetal_base::units::Ino;
+use bimetal_base::units::{Ino, SsdBlock};
 use bimetal_base::{Error, Result};
 use smallvec::SmallVec;
 
@@ -154,6 +154,27 @@ impl Ssd {
             self.log.append(op, &Body::Unbind { ino: ino.0, from: range.0, end: range.1 });
             self.settle(ino.0, range, &changes);
         }
+    }
+
+    /// Unbinds, of `len` file blocks from `from` on, what is bound to the SSD's blocks from `at` on and the disk has, too: a
+    /// copy that was found wrong. What was bound meanwhile stays, and what only the SSD has: whether any of it is still
+    /// bound there for that.
+    pub fn unbind_bad_copies(&mut self, op: u64, ino: Ino, (from, len): (u64, u64), at: SsdBlock) -> bool {
+        let end = from.saturating_add(len);
+        let mut bad = SmallVec::<[(u64, u64, bool); 4]>::new();
+        let mut next = from;
+        while let Some(piece) = self.residency.node(ino.0).and_then(|node| node.pieces.first_in(next, end)) {
+            let first = next.max(piece.file_block.into());
+            next = end.min(piece.end());
+            let found = u64::from(piece.at) + (first - u64::from(piece.file_block));
+            if found == at.0 + (first - from) {
+                bad.push((first, next, piece.state().on_disk()));
+            }
+        }
+        for &(from, end, _) in bad.iter().filter(|(.., on_disk)| *on_disk) {
+            self.unbind(op, ino, from, end - from);
+        }
+        bad.iter().any(|(.., on_disk)| !on_disk)
     }
 
     /// Contents that only the disk will have took the place of what is bound: it is bound as before unless the disk has

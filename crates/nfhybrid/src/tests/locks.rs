@@ -3,7 +3,9 @@
 use super::misses::{Gate, Hold, soon};
 use super::*;
 use bimetal_base::runtime::{Runtime, Sim};
+use bimetal_media::Request;
 use bimetal_media::counted::Counted;
+use bimetal_media::faulty::{Effect, Faulty, When};
 use std::time::Duration;
 
 /// A volume with a cold file, only on the disk, and a warm one; reads of the disk can be held up, and are counted.
@@ -68,6 +70,49 @@ fn a_read_of_what_a_commit_moved_meanwhile_is_made_again() {
     let found = reading.join().unwrap();
     assert!(found == [8; 64 << 10] || found == [7; 64 << 10], "{}", found[0]);
     assert_eq!(fs.status().counters.reads_locked, 0);
+    fs.shutdown().unwrap();
+}
+
+/// What a read found wrong is dropped only if it is still what is bound, and the disk has it, too: the copy that an fsync has
+/// put in its place meanwhile is the only one.
+#[test]
+fn a_copy_that_an_fsync_has_just_made_is_not_dropped_for_what_a_read_found_before() {
+    let Some((disk, ssd)) = halves(64, 16) else { return };
+    let faulty = Arc::new(Faulty::new(ssd.clone()));
+    let reads = Arc::new(Gate::new(faulty.clone()));
+    let flushes = Arc::new(Gate::of(reads.clone(), |request| matches!(request, Request::Flush)));
+    let fs = Arc::new(NfHybrid::open(disk.clone(), Some(flushes.clone()), manual()).unwrap());
+    let file = create(&fs, "file", &[7; 64 << 10]);
+    let other = create(&fs, "other", b"other");
+    fs.fsync(file, false).unwrap().get().unwrap();
+    fs.commit().unwrap();
+    let before = fs.status().counters.bad_sums;
+
+    reads.set(Hold::Armed);
+    let reader = fs.clone();
+    let reading = std::thread::spawn(move || reader.read(file, 0, 64 << 10).unwrap().get());
+    reads.await_held();
+    flushes.set(Hold::Armed);
+    let writer = fs.clone();
+    let writing = std::thread::spawn(move || {
+        writer.write(file, 0, &[8; 64 << 10], false).unwrap().get().unwrap();
+        writer.fsync(file, false).unwrap().get().unwrap();
+    });
+    flushes.await_held();
+    faulty.plan(bimetal_media::faulty::Kind::Read, When::Always, Effect::Error(5));
+    reads.set(Hold::Open);
+    assert!(reading.join().unwrap().unwrap().concat() == [8; 64 << 10]);
+    assert_eq!(fs.status().counters.bad_sums, before + 1, "the read has met the error");
+    flushes.set(Hold::Open);
+    writing.join().unwrap();
+    faulty.forget();
+    fs.write(other, 0, b"OTHER", false).unwrap().get().unwrap();
+    fs.fsync(other, false).unwrap().get().unwrap();
+
+    let [disk, ssd] = again([&disk, &ssd]);
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    assert!(contents(&fs, "file") == [8; 64 << 10], "what was fsynced is gone");
+    assert_eq!(contents(&fs, "other"), b"OTHER");
     fs.shutdown().unwrap();
 }
 

@@ -7,9 +7,10 @@ use parking_lot::{Condvar as Signal, Mutex as Lock};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A device that holds up one read, from when it is told to until it is told to let go.
+/// A device that holds up one request of a kind, from when it is told to until it is told to let go.
 pub(super) struct Gate {
     inner: Arc<dyn BlockDevice>,
+    is_held: fn(&Request) -> bool,
     state: Lock<Hold>,
     changed: Signal,
 }
@@ -17,14 +18,20 @@ pub(super) struct Gate {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hold {
     Open,
-    /// The next read will be held.
+    /// The next request of the kind will be held.
     Armed,
     Holding,
 }
 
 impl Gate {
+    /// One that holds a read.
     pub(super) fn new(inner: Arc<dyn BlockDevice>) -> Gate {
-        Gate { inner, state: Lock::new(Hold::Open), changed: Signal::new() }
+        Gate::of(inner, |request| matches!(request, Request::Read { .. }))
+    }
+
+    /// One that holds a request for which this is true.
+    pub(super) fn of(inner: Arc<dyn BlockDevice>, is_held: fn(&Request) -> bool) -> Gate {
+        Gate { inner, is_held, state: Lock::new(Hold::Open), changed: Signal::new() }
     }
 
     pub(super) fn set(&self, state: Hold) {
@@ -41,7 +48,7 @@ impl Gate {
 
     fn pass(&self, request: &Request) {
         let mut state = self.state.lock();
-        if *state != Hold::Armed || !matches!(request, Request::Read { .. }) {
+        if *state != Hold::Armed || !(self.is_held)(request) {
             return;
         }
         *state = Hold::Holding;
