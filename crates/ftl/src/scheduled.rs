@@ -27,11 +27,12 @@ impl Scheduled {
         let nand = ftl.nand_mut();
         let timed = nand.profile().ordering != Ordering::Off;
         let mut schedule = timed.then(|| Schedule::new(nand.profile(), *nand.geometry()));
+        let in_stripes = ftl.stripe_pages() > 1;
         match timed {
-            true => nand.record(),
-            false => nand.stop_clock(),
+            true => ftl.nand_mut().record(!in_stripes),
+            false => ftl.nand_mut().stop_clock(),
         }
-        if ftl.stripe_pages() > 1 {
+        if in_stripes {
             schedule = schedule.map(Schedule::in_stripes);
         }
         Scheduled { ftl, schedule, ops: Vec::new(), last: Time::ZERO, is_settled: false, is_idle: false }

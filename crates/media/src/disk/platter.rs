@@ -103,7 +103,10 @@ impl Platter {
 
 /// `value × to ÷ from` without overflow.
 fn scale(value: u64, to: u64, from: u64) -> u64 {
-    (u128::from(value) * u128::from(to) / u128::from(from)) as u64
+    match value.checked_mul(to) {
+        Some(product) => product / from,
+        None => (u128::from(value) * u128::from(to) / u128::from(from)) as u64,
+    }
 }
 
 #[cfg(test)]

@@ -4,15 +4,57 @@ use super::lanes::Lanes;
 use super::{Cause, Geometry, NandProfile, Op, OpKind};
 use crate::profile::us;
 use bimetal_base::time::Time;
+use std::ops::Range;
 
 /// What becomes of the time of operations.
 pub(super) enum Clock {
     /// Each unit does one after the other, as they are asked for.
     Lanes(Lanes),
     /// They are put down. What they are asked to begin after, and what they return, are places in the list.
-    Recorded(Vec<Op>),
+    Recorded(Recorded),
     /// They take none.
     Off,
+}
+
+/// Operations without a time.
+pub(super) struct Recorded {
+    pub list: Vec<Op>,
+    /// Copies within a unit, one after the other, are one operation.
+    joins_copies: bool,
+    /// The blocks of the unit in which the last operation is a copy; none if it is none.
+    copies_in: Range<u32>,
+}
+
+impl Recorded {
+    pub fn new(joins_copies: bool) -> Recorded {
+        Recorded { list: Vec::new(), joins_copies, copies_in: 0..0 }
+    }
+
+    /// Puts an operation down; its place.
+    fn push(&mut self, at: Time, geometry: &Geometry, asked: &Asked) -> Time {
+        let Asked { kind, cause, place: (block, page), from, slc, from_slc } = *asked;
+        let after = at.0 as u32;
+        if self.joins_copies && kind == OpKind::Copy {
+            let is_within = self.copies_in.contains(&block) && self.copies_in.contains(&from.0);
+            let place = self.list.len() as u32;
+            if let Some(last) = self.list.last_mut().filter(|last| is_within && last.cause == cause)
+                && (after == place || after == last.after)
+            {
+                last.pages += 1;
+                return Time(u64::from(place));
+            }
+        }
+        self.list.push(Op { kind, cause, after, block, page, from, slc, from_slc, pages: 1 });
+        if self.joins_copies {
+            self.copies_in = 0..0;
+            let unit = geometry.unit_of(block);
+            if kind == OpKind::Copy && unit == geometry.unit_of(from.0) {
+                let first = unit * geometry.blocks_per_unit;
+                self.copies_in = first..first + geometry.blocks_per_unit;
+            }
+        }
+        Time(self.list.len() as u64)
+    }
 }
 
 /// How long things take, ns.
@@ -125,11 +167,7 @@ impl Clock {
     pub fn time(&mut self, at: Time, geometry: &Geometry, timing: &Timing, asked: &Asked) -> Time {
         match self {
             Clock::Off => at,
-            Clock::Recorded(list) => {
-                let Asked { kind, cause, place: (block, page), from, slc, from_slc } = *asked;
-                list.push(Op { kind, cause, after: at.0 as u32, block, page, from, slc, from_slc });
-                Time(list.len() as u64)
-            }
+            Clock::Recorded(recorded) => recorded.push(at, geometry, asked),
             Clock::Lanes(lanes) => Time(lanes.time(at.0, geometry, timing, asked)),
         }
     }

@@ -41,7 +41,7 @@ use bimetal_base::Error;
 use bimetal_base::random::Random;
 use bimetal_base::time::Time;
 use bytes::Bytes;
-use clock::{Asked, Clock, Timing};
+use clock::{Asked, Clock, Recorded, Timing};
 use image::{BadBlock, BlockState, Image};
 use lanes::Lanes;
 use payload::{ImagePayload, Place};
@@ -177,6 +177,8 @@ pub struct Nand {
     cause: Cause,
     random: Random,
     has_bit_errors: bool,
+    /// Blocks can be used with one bit a cell.
+    has_slc: bool,
     /// What reads and time do to blocks.
     stress: Stress,
     /// The page read last, if that had more wrong bits than can be corrected, and how many reads of it did one after the
@@ -215,6 +217,7 @@ impl Nand {
             has_bit_errors: profile.bit_errors_worn > 0.0
                 || profile.read_disturb_errors > 0.0
                 || profile.retention_errors_per_day > 0.0,
+            has_slc: profile.slc_pages().is_some(),
             stress: Stress::of(&profile, geometry.blocks()),
             unread: None,
             until_cut: u64::MAX,
@@ -418,9 +421,9 @@ impl Nand {
 
     /// Has operations put down in a list from now on, instead of timing them: what they are asked to begin after, and
     /// what they return, are then no instants but places in that list, from 1 on; [`Time::ZERO`] is none of them. The
-    /// list is for a [`Schedule`].
-    pub fn record(&mut self) {
-        self.clock = Clock::Recorded(Vec::new());
+    /// list is for a [`Schedule`]. With `joins_copies`, copies that nothing can come between are one operation.
+    pub fn record(&mut self, joins_copies: bool) {
+        self.clock = Clock::Recorded(Recorded::new(joins_copies && self.profile.copies_alone()));
     }
 
     /// Has operations take no time from now on: they are only counted.
@@ -430,8 +433,8 @@ impl Nand {
 
     /// Takes what was put down since, into `ops`, which is empty.
     pub fn take_ops(&mut self, ops: &mut Vec<Op>) {
-        if let Clock::Recorded(list) = &mut self.clock {
-            std::mem::swap(list, ops);
+        if let Clock::Recorded(recorded) = &mut self.clock {
+            std::mem::swap(&mut recorded.list, ops);
         }
     }
 
@@ -441,7 +444,7 @@ impl Nand {
             Clock::Lanes(_) => self.stress.see(at),
             Clock::Recorded(_) => {}
         }
-        let is_slc = |block: u32| self.blocks[block as usize].slc;
+        let is_slc = |block: u32| self.has_slc && self.blocks[block as usize].slc;
         let (slc, from_slc) = (is_slc(place.0), kind == OpKind::Copy && is_slc(from.0));
         let asked = Asked { kind, cause: self.cause, place, from, slc, from_slc };
         self.clock.time(at, &self.geometry, &self.timing, &asked)
@@ -608,7 +611,7 @@ impl Nand {
         self.until_cut = u64::MAX;
         match &mut self.clock {
             Clock::Lanes(lanes) => lanes.reset(),
-            Clock::Recorded(list) => list.clear(),
+            Clock::Recorded(recorded) => recorded.list.clear(),
             Clock::Off => {}
         }
     }

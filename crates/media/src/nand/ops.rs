@@ -36,4 +36,6 @@ pub struct Op {
     pub slc: bool,
     /// So does the one that a copy comes from.
     pub from_slc: bool,
+    /// Pages, of copies that are one operation; else 1.
+    pub pages: u32,
 }

@@ -221,6 +221,18 @@ impl NandProfile {
         if self.one_shot { self.cell_bits } else { 1 }
     }
 
+    /// Whether copies within a unit, one after the other, take the same as one operation: in order, each by itself, without
+    /// the bus, and each the same time.
+    pub(super) fn copies_alone(&self) -> bool {
+        self.ordering == Ordering::InOrder
+            && self.copy_back
+            && !self.planes_together
+            && self.word_line_pages() == 1
+            && self.read_us_by_type.is_empty()
+            && self.program_us_by_type.is_empty()
+            && self.slc_pages().is_none()
+    }
+
     /// Pages of a block that is used with one bit a cell; none if the part has no times for that.
     pub fn slc_pages(&self) -> Option<u32> {
         let has_times = self.slc_read_us.is_some() && self.slc_program_us.is_some();

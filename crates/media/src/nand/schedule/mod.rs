@@ -139,7 +139,7 @@ pub struct Schedule {
     channels: Vec<Lane>,
     /// When to look at an array again, if it still does what it does.
     events: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    /// Operations in the queues that are about a block: in front, and of the debt.
+    /// Operations in the queues that are about a block: in front, and of the debt; not kept in order.
     queued: Vec<[u16; 2]>,
     /// Operations handed in so far.
     issued: u64,
@@ -345,10 +345,18 @@ impl Schedule {
             Which::Front => queues.front.push_back(queued),
             Which::Debt => queues.owe(queued, block_pages),
         }
-        for block in queued.blocks() {
-            self.queued[block as usize][which as usize] += 1;
-        }
+        self.count(&queued, which, 1);
         self.touched.push(number);
+    }
+
+    /// Counts an operation that is put into a queue (1) or taken out of it (−1). In order there is but one.
+    fn count(&mut self, queued: &Queued, which: Which, change: i16) {
+        if !self.in_order {
+            for block in queued.blocks() {
+                let count = &mut self.queued[block as usize][which as usize];
+                *count = count.wrapping_add_signed(change);
+            }
+        }
     }
 
     /// Who waits for an operation; it is of the same list, and so not done.
@@ -409,9 +417,7 @@ impl Schedule {
             let plane = self.array_of(self.geometry.unit_of(queued.place().0)).1;
             let which = if queued.is_urgent() || self.in_order { Which::Front } else { Which::Debt };
             self.arrays[number as usize].planes[plane].queue(which).push_front(queued);
-            for block in queued.blocks() {
-                self.queued[block as usize][which as usize] += 1;
-            }
+            self.count(&queued, which, 1);
         }
         self.begin_next(number, at);
     }
@@ -495,8 +501,17 @@ impl Schedule {
             return self.take_stripe(number);
         }
         let array = &self.arrays[number as usize];
+        let which_turn = |plane: &Plane| {
+            plane.turn(self.may_begin(plane, Which::Front), self.may_begin(plane, Which::Debt))
+        };
+        if let [plane] = &array.planes[..] {
+            return match which_turn(plane) {
+                Some(which) => self.take(number, [(0, which)]),
+                None => Ops::new(),
+            };
+        }
         let turn = |plane: &Plane| {
-            let which = plane.turn(self.may_begin(plane, Which::Front), self.may_begin(plane, Which::Debt));
+            let which = which_turn(plane);
             which.and_then(|which| Some((which, *plane.first(which)?)))
         };
         let turns: SmallVec<[Option<(Which, Queued)>; 4]> = array.planes.iter().map(turn).collect();
@@ -541,7 +556,7 @@ impl Schedule {
         let joining = |(plane, queued): (usize, &Option<Queued>)| {
             queued.as_ref().filter(|queued| joins(queued)).map(|_| (plane, which))
         };
-        let taken = (0..).zip(&firsts).filter_map(joining).collect();
+        let taken: SmallVec<[(usize, Which); 4]> = (0..).zip(&firsts).filter_map(joining).collect();
         self.take(number, taken)
     }
 
@@ -557,14 +572,12 @@ impl Schedule {
     }
 
     /// Takes the first operations of some planes' queues.
-    fn take(&mut self, number: u32, taken: SmallVec<[(usize, Which); 4]>) -> Ops {
+    fn take(&mut self, number: u32, taken: impl IntoIterator<Item = (usize, Which)>) -> Ops {
         let (mut ops, mut together) = (Ops::new(), 0);
         for (plane, which) in taken {
             together += 1;
             while let Some(taken) = self.arrays[number as usize].planes[plane].take(which) {
-                for block in taken.blocks() {
-                    self.queued[block as usize][which as usize] -= 1;
-                }
+                self.count(&taken, which, -1);
                 ops.push(taken);
                 if !self.goes_on(number, plane, which, &taken) {
                     break;
@@ -670,7 +683,8 @@ impl Schedule {
         let read = ops.iter().map(|queued| on_plane(unit(queued.op.from.0))).max().unwrap_or(0);
         if ops.iter().all(is_within) && self.timing.copies_back() {
             let works_from = at + 2 * self.timing.command + read;
-            return (at, works_from, works_from + program);
+            let before = ops.first().map_or(0, |queued| u64::from(queued.op.pages) - 1);
+            return (at, works_from, works_from + program + before * (works_from + program - at));
         }
         let bus = self.timing.command + self.timing.page_transfer;
         let told = ops.iter().fold(at, |told, _| self.transfer(number, told, self.timing.command));

@@ -31,7 +31,7 @@ fn schedule(change: impl FnOnce(&mut NandProfile)) -> Schedule {
 }
 
 fn op(kind: OpKind, cause: Cause, block: u32, page: u32) -> Op {
-    Op { kind, cause, after: 0, block, page, from: (0, 0), slc: false, from_slc: false }
+    Op { kind, cause, after: 0, block, page, from: (0, 0), slc: false, from_slc: false, pages: 1 }
 }
 
 fn read(block: u32, page: u32) -> Op {
@@ -310,7 +310,7 @@ proptest! {
             let blocks = part.geometry().blocks();
             let mut nand = Nand::new(part.clone(), 1, false, Payload::None);
             let mut direct = Nand::new(part.clone(), 1, false, Payload::None);
-            nand.record();
+            nand.record(true);
             let mut schedule = Schedule::new(&part, part.geometry());
             let (mut at, mut tokens, mut last) = (0, 0, 0);
             let mut open = 0;
@@ -360,4 +360,77 @@ proptest! {
             }
         }
     }
+}
+
+proptest! {
+    /// Copies that are one operation are done when the same copies one by one are, and so is all that comes after them.
+    #[test]
+    fn copies_in_one_operation_end_when_they_do_one_by_one(
+        requests in proptest::collection::vec((0u64..3_000_000, proptest::collection::vec((0u32..6, 0u32..6, 1u32..9), 1..6)), 1..40),
+        planes in 1u32..3,
+        chips in 1u32..3,
+    ) {
+        let part = part(|part| (part.planes, part.chips, part.ordering) = (planes, chips, Ordering::InOrder));
+        let blocks = part.geometry().blocks();
+        let run = |joins: bool| {
+            let mut nand = Nand::new(part.clone(), 1, false, Payload::None);
+            nand.record(joins);
+            let mut schedule = Schedule::new(&part, part.geometry());
+            let (mut at, mut operations, mut tokens) = (0, 0, Vec::new());
+            for (later, calls) in &requests {
+                at += later;
+                let mut place = Time::ZERO;
+                for (what, block, pages) in calls {
+                    let (from, to) = (block % blocks, (block + what) % blocks);
+                    nand.set_cause(if *what < 3 { Cause::Host } else { Cause::Cleaning });
+                    let next = nand.next_page(to);
+                    let left = 64 - next;
+                    place = match what {
+                        0 if left > 0 => {
+                            let tag = Tag { owner: 1, sequence: 0 };
+                            nand.program(place, to, next, tag, &[]).unwrap()
+                        }
+                        1 if nand.next_page(from) > 0 => nand.read(place, from, 0).unwrap(),
+                        2.. if from != to && nand.next_page(from) > 0 && left >= *pages => {
+                            (next..next + pages).fold(place, |place, page| {
+                                let tag = Tag { owner: 1, sequence: 0 };
+                                nand.copy(place, (from, 0), (to, page), tag).unwrap()
+                            })
+                        }
+                        _ if left == 0 => nand.erase(place, to).unwrap(),
+                        _ => continue,
+                    };
+                }
+                let mut ops = Vec::new();
+                nand.take_ops(&mut ops);
+                operations += ops.len();
+                tokens.extend(schedule.push(Time(at), &mut ops, place.0).map(|token| (token, tokens.len())));
+            }
+            while schedule.step() {}
+            let numbers: FxHashMap<u64, usize> = tokens.into_iter().collect();
+            let mut ends: Vec<_> =
+                std::iter::from_fn(|| schedule.finished()).map(|(token, at)| (numbers[&token], at)).collect();
+            ends.sort_unstable();
+            (operations, ends)
+        };
+        let (joined, singly) = (run(true), run(false));
+        prop_assert!(joined.0 <= singly.0);
+        prop_assert_eq!(joined.1, singly.1);
+    }
+}
+
+#[test]
+fn copies_of_a_block_are_one_operation_in_order_and_several_where_others_can_come_between() {
+    let recorded = |ordering| {
+        let mut nand = Nand::new(part(|part| part.ordering = ordering), 1, false, Payload::None);
+        nand.record(true);
+        let tag = Tag { owner: 1, sequence: 0 };
+        let programmed = nand.program(Time::ZERO, 0, 0, tag, &[]).unwrap();
+        (0..5).fold(programmed, |place, page| nand.copy(place, (0, 0), (1, page), tag).unwrap());
+        let mut ops = Vec::new();
+        nand.take_ops(&mut ops);
+        ops.iter().map(|op| (op.kind, op.pages)).collect::<Vec<_>>()
+    };
+    assert_eq!(recorded(Ordering::InOrder), [(OpKind::Program, 1), (OpKind::Copy, 5)]);
+    assert_eq!(recorded(Ordering::Background).len(), 6);
 }
