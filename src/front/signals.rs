@@ -12,13 +12,20 @@ use std::{io, mem, ptr, thread};
 /// SIGINT from a terminal, SIGTERM from a system that shuts down, SIGHUP from a terminal that closes.
 const ASK_TO_END: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
+/// Those that end a command which leaves nothing half done: SIGQUIT, too, which a server leaves to the system.
+const END: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
 /// Signals that are held back for [`watch`](Self::watch).
 pub(super) struct Held(libc::sigset_t);
 
 /// Holds the signals back in this thread and all it starts from now on, so that only [`Held::watch`] sees them. What whoever
 /// started this process has it ignore (nohup, a script's `&`) is ignored: held back it would be kept for the watch.
 pub(super) fn hold() -> Result<Held> {
-    let heeded: Vec<i32> = ASK_TO_END.into_iter().filter(|signal| !is_ignored(*signal)).collect();
+    hold_back(&ASK_TO_END)
+}
+
+fn hold_back(signals: &[i32]) -> Result<Held> {
+    let heeded: Vec<i32> = signals.iter().copied().filter(|signal| !is_ignored(*signal)).collect();
     block(&heeded).map(Held)
 }
 
@@ -51,7 +58,7 @@ fn block(signals: &[i32]) -> Result<libc::sigset_t> {
 /// For a command of which nothing is to stay half done, and that nobody waits for: a signal takes away what is half written, has
 /// `also` do the rest, and ends it.
 pub(super) fn end_whole(also: impl Fn() + Send + 'static) -> Result<()> {
-    hold()?.watch(move |signal| {
+    hold_back(&END)?.watch(move |signal| {
         crate::media::guard::give_up();
         also();
         std::process::exit(exit_code(signal).into());
@@ -65,7 +72,7 @@ pub(super) fn heed(command: &mut Command) -> &mut Command {
         let failed = unsafe {
             let mut set: libc::sigset_t = mem::zeroed();
             libc::sigemptyset(&mut set);
-            for signal in ASK_TO_END {
+            for signal in END {
                 libc::sigaddset(&mut set, signal);
             }
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut())
@@ -92,6 +99,7 @@ impl Held {
                 heard(match signal {
                     libc::SIGINT => "SIGINT",
                     libc::SIGTERM => "SIGTERM",
+                    libc::SIGQUIT => "SIGQUIT",
                     _ => "SIGHUP",
                 });
             }
@@ -182,6 +190,7 @@ pub(super) fn exit_code(signal: &str) -> u8 {
     128 + match signal {
         "SIGINT" => libc::SIGINT as u8,
         "SIGTERM" => libc::SIGTERM as u8,
+        "SIGQUIT" => libc::SIGQUIT as u8,
         _ => libc::SIGHUP as u8,
     }
 }

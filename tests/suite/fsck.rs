@@ -327,6 +327,24 @@ fn a_check_without_the_ssd_half_says_what_works_and_what_is_in_the_environment_i
     assert!(volume.bytes() == before);
 }
 
+#[test]
+fn a_scrub_without_an_ssd_says_so_and_verifies_nothing() {
+    need_fuse!();
+    let volume = filled();
+    let scrub = |place: &Path| bimetal().arg("scrub").arg(place).output().unwrap();
+    let mounted = volume.mount(&[]);
+    // The SSD half fails while it is used.
+    File::options().write(true).open(volume.at("ssd")).unwrap().set_len(1 << 20).unwrap();
+    fs::write(mounted.path().join("new"), [1; 100_000]).unwrap();
+    File::open(mounted.path().join("new")).unwrap().sync_all().unwrap();
+    assert_eq!(mounted.status()["health"]["state"], "degraded");
+    refused(&scrub(mounted.path()), &["nothing was verified", "the SSD is lost"]);
+    drop(mounted);
+    let disk = volume.at("disk");
+    let alone = Mounted::new(&["--disk", disk.to_str().unwrap(), "--without-ssd"]);
+    refused(&scrub(alone.path()), &["nothing was verified", "without its SSD half"]);
+}
+
 /// Damages the checksum of the first group's descriptor, which stands in the way of the log, and of nothing else.
 fn damage_first_group(disk: &Path) {
     let file = File::options().read(true).write(true).open(disk).unwrap();

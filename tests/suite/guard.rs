@@ -308,6 +308,77 @@ fn mkfs_makes_a_volume_on_block_devices_and_fsck_checks_it_there() {
 }
 
 #[test]
+fn devices_with_sectors_of_4096_bytes_are_halves_like_others() {
+    need_fuse!();
+    let volume = Volume::images();
+    let wide = ["--sector-size", "4096"];
+    let (Some(ssd), Some(disk)) =
+        (Loop::over(&volume.at("ssd"), &wide), Loop::over(&volume.at("disk"), &wide))
+    else {
+        return skip("no loop devices with such sectors");
+    };
+    let both: &[(&str, &Path)] = &[("--ssd", ssd.path()), ("--disk", disk.path())];
+    let done = |verb: &[&str]| {
+        let done = run(verb, both, &[]);
+        assert!(done.status.success(), "{verb:?}: {}", err(&done));
+    };
+    done(&["mkfs", "nfhybrid"]);
+    let mounted = Mounted::new(&["--ssd", &ssd.0, "--disk", &disk.0]);
+    fs::write(mounted.path().join("f"), [7; 10_000]).unwrap();
+    File::open(mounted.path().join("f")).unwrap().sync_all().unwrap();
+    crate::fsck::kill(mounted);
+    done(&["fsck", "-y"]);
+    done(&["fsck", "-n"]);
+    let checked = Command::new("/usr/sbin/e2fsck").args(["-fn", &disk.0]).output();
+    assert!(checked.is_ok_and(|done| done.status.success()));
+    let mounted = Mounted::new(&["--ssd", &ssd.0, "--disk", &disk.0]);
+    assert!(fs::read(mounted.path().join("f")).unwrap() == [7; 10_000]);
+}
+
+#[test]
+fn no_output_in_a_directory_goes_through_a_link_to_a_mounted_half() {
+    need_fuse!();
+    let volume = Volume::new();
+    let mounted = volume.mount(&[]);
+    let halves = ["ssd", "disk"].map(|half| volume.at(half));
+    let sizes = || halves.each_ref().map(|half| fs::metadata(half).unwrap().len());
+    let before = sizes();
+    let pages = volume.at("pages");
+    fs::create_dir(&pages).unwrap();
+    let page = pages.join("bimetal-probe.1");
+    std::os::unix::fs::symlink(&halves[1], &page).unwrap();
+    refused(&bimetal().arg("man").arg(&pages).output().unwrap(), &["disk", "in use"]);
+    fs::remove_file(&page).unwrap();
+    fs::hard_link(&halves[0], &page).unwrap();
+    refused(&bimetal().arg("man").arg(&pages).output().unwrap(), &["bimetal-probe.1", "in use"]);
+    let (stack, rows) = (volume.at("stack.toml"), volume.at("rows"));
+    fs::write(&stack, "[trace]\nfile = 'gen:zipf:requests=10'\n[cache]\npolicy = 'lru'\nsize = '1MiB'\n")
+        .unwrap();
+    fs::create_dir(&rows).unwrap();
+    std::os::unix::fs::symlink(&halves[1], rows.join("times.jsonl")).unwrap();
+    // The folder is taken for a grid's if that has begun.
+    let grid = || {
+        let mut grid = bimetal();
+        grid.arg("replay").arg("--stack").arg(&stack).args(["--set", "seed=1,2", "--out"]).arg(&rows);
+        grid.output().unwrap()
+    };
+    fs::remove_file(rows.join("times.jsonl")).unwrap();
+    let first = grid();
+    assert!(first.status.success(), "{}", err(&first));
+    let _ = fs::remove_dir_all(rows.join("runs"));
+    for rest in fs::read_dir(&rows).unwrap().flatten() {
+        if ["times.jsonl", "rows.jsonl", "rows.parquet"].iter().any(|name| rest.file_name() == *name) {
+            fs::remove_file(rest.path()).unwrap();
+        }
+    }
+    std::os::unix::fs::symlink(&halves[1], rows.join("times.jsonl")).unwrap();
+    refused(&grid(), &["in use"]);
+    assert_eq!(sizes(), before, "a half was written over");
+    drop(mounted);
+    volume.done(&["fsck", "-n"]);
+}
+
+#[test]
 fn one_thing_under_two_names_is_refused_before_anything_is_written() {
     need_fuse!();
     let volume = Volume::images();

@@ -50,7 +50,8 @@ fn a_put_that_cannot_be_done_has_changed_no_byte() {
     need_fuse!();
     let volume = crashed();
     let before = volume.bytes();
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
+        (&["/tmp", "/f1"], "f1 in the volume is no directory"),
         (&["/nonexistent", "/"], "/nonexistent"),
         (&["/etc/hostname", "/no/such/dir/x"], "/no/such/dir"),
         (&["/etc/hostname", "/etc/passwd", "/f1"], "several sources need one"),

@@ -2,14 +2,14 @@
 
 use crate::fsck::{ended, filled, kill, write_synced};
 use crate::guard::{Volume, err, out, run};
-use crate::mounts::{need_fuse, skip};
+use crate::mounts::{bimetal, need_fuse, skip};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn rescue(volume: &Volume, to: &Path) -> Output {
     run(&["rescue"], &[("--ssd", &volume.at("ssd"))], &[to.to_str().unwrap()])
@@ -226,4 +226,35 @@ fn a_rescue_gives_nobody_more_than_they_had_and_brings_what_the_log_has_of_a_fil
     assert!(fs::read(to.join("holed")).unwrap() == wanted);
     let told = fs::read_to_string(to.join("RESCUE.txt")).unwrap();
     assert!(!told.contains("holed"), "{told}\n{}{}", out(&rescued), err(&rescued));
+}
+
+#[test]
+fn a_rescue_that_is_ended_says_so_where_it_would_have_listed_what_is_missing() {
+    need_fuse!();
+    let volume = Volume::new();
+    fs::write(volume.at("large"), vec![7; 20 << 20]).unwrap();
+    let mounted = volume.mount(&["-o", "lag=60s,1GiB"]);
+    fs::copy(volume.at("large"), mounted.path().join("large")).unwrap();
+    File::open(mounted.path().join("large")).unwrap().sync_all().unwrap();
+    kill(mounted);
+    let mut ended = 0;
+    for number in 0..20 {
+        let target = volume.at(&format!("target{number}"));
+        let mut rescue = bimetal();
+        rescue.arg("rescue").arg("--ssd").arg(volume.at("ssd")).arg(&target);
+        let mut rescue = rescue.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        while !target.join("by-inode").exists() && rescue.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        let _ = Command::new("kill").args(["-TERM", &rescue.id().to_string()]).status();
+        let done = rescue.wait_with_output().unwrap();
+        let list = fs::read_to_string(target.join("RESCUE.txt")).unwrap_or_default();
+        if done.status.code() == Some(143) {
+            ended += u32::from(list.contains("ended by a signal"));
+            assert!(list.contains("ended by a signal") || list.contains("hole"), "{list}");
+        } else {
+            assert!(done.status.success(), "{}", err(&done));
+        }
+    }
+    assert!(ended > 0, "none was ended before its end");
 }

@@ -18,7 +18,7 @@
 
 use super::Ext4;
 use super::le::{get16, get32, put32};
-use super::open::{Identity, Look};
+use super::open::{Identity, Look, read_superblock_at};
 use super::store::Store;
 use super::superblock::{CHECKSUM, Geometry, PAIRING, PAIRING_BYTES, SUPER_BYTES, Superblock, is_sound};
 use super::torn_safe::TornSafeChecksum;
@@ -123,7 +123,7 @@ pub(super) fn read_copy(disk: &dyn BlockDevice) -> Option<Superblock> {
     (10..=12).find_map(|bits: u32| {
         let place = ((8 << bits) + u64::from(bits == 10)) << bits;
         let end = place + SUPER_BYTES as u64;
-        let raw = (end <= info.size_bytes).then(|| disk.read(place, SUPER_BYTES).ok()).flatten()?;
+        let raw = (end <= info.size_bytes).then(|| read_superblock_at(disk, place).ok()).flatten()?;
         let copy = Superblock::read(&raw, info.size_bytes, &info.name).ok()?;
         (copy.geometry.block_bits == bits && is_copy(&raw, 1, &copy.geometry)).then_some(copy)
     })

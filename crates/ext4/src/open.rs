@@ -297,11 +297,18 @@ fn read_super(disk: &dyn BlockDevice) -> Result<Superblock> {
 
 fn read_raw(disk: &dyn BlockDevice) -> Result<Bytes> {
     let info = disk.info();
-    if info.size_bytes < SUPER_OFFSET + SUPER_BYTES as u64 || !1024_u32.is_multiple_of(info.block_bytes) {
-        let why = "the device is too small for it, or its blocks are too large";
-        return Err(Error::corrupt("the ext4 superblock", why, &info.name));
+    if info.size_bytes < SUPER_OFFSET + SUPER_BYTES as u64 {
+        return Err(Error::corrupt("the ext4 superblock", "the device is too small for it", &info.name));
     }
-    disk.read(SUPER_OFFSET, SUPER_BYTES)
+    read_superblock_at(disk, SUPER_OFFSET)
+}
+
+/// The bytes of a superblock, which may be a part of a block of the device.
+pub(super) fn read_superblock_at(disk: &dyn BlockDevice, place: u64) -> Result<Bytes> {
+    let block = u64::from(disk.info().block_bytes);
+    let (first, end) = (place / block * block, (place + SUPER_BYTES as u64).next_multiple_of(block));
+    let within = (place - first) as usize;
+    Ok(disk.read(first, (end - first) as usize)?.slice(within..within + SUPER_BYTES))
 }
 
 /// Finds and loads the journal with nothing but the superblock: all else may have to be replayed first.

@@ -75,12 +75,19 @@ pub struct Scrub {
     block: u32,
     /// There are no more inodes.
     ended: bool,
-    /// What the last step that was ordered found.
+    /// What the last step that was ordered found, as much of it as one answer holds.
     pub last: Scrubbed,
+    /// The rest of it, which the next orders tell before they go on.
+    untold: VecDeque<BadCopy>,
+    /// All was looked at.
+    looked_at_all: bool,
     /// Who ordered it, by a name that it gave itself, and when it last said something.
     by: Option<(String, Time)>,
 }
 
+/// An answer tells of so many bad copies, whose reasons are cut to so many characters: an attribute has 64 KiB.
+const TOLD_MAX: usize = 64;
+const WHY_MAX: usize = 512;
 /// Who has been silent for so long scrubs no more.
 const SILENCE: Duration = Duration::from_secs(10);
 /// The orders that start a scrub, by which who waits for its next step keeps it, and that end it.
@@ -129,11 +136,19 @@ impl Shared {
             return Ok(());
         }
         let bytes: u64 = what.parse().map_err(|_| Error::BadArgument)?;
-        let heal = !self.core.lock().is_read_only();
-        let found = self.scrub(&Step { bytes: bytes.min(STEP_BYTES_MAX), compare: false, heal })?;
+        let (heal, has_more) = {
+            let core = self.core.lock();
+            (!core.is_read_only(), core.scrub.untold.is_empty() && !core.scrub.looked_at_all)
+        };
+        let step = Step { bytes: bytes.min(STEP_BYTES_MAX), compare: false, heal };
+        let found = if has_more { self.scrub(&step) } else { Ok(Scrubbed::default()) };
         let scrub = &mut self.core.lock().scrub;
+        if scrub.by.as_ref().is_none_or(|by| by.0 != who) {
+            // It took so long that another one began.
+            return Err(Error::InUse("another one scrubs this mount".into()));
+        }
         scrub.by = Some((who.into(), self.clock.now()));
-        scrub.last = found;
+        scrub.tell(found?);
         Ok(())
     }
 
@@ -141,7 +156,7 @@ impl Shared {
     pub(super) fn scrub(&self, step: &Step) -> Result<Scrubbed> {
         let mut scrubbed = Scrubbed::default();
         while scrubbed.bytes < step.bytes.max(1) {
-            let Some(mut stretch) = self.next_stretch() else {
+            let Some(mut stretch) = self.next_stretch()? else {
                 scrubbed.done = true;
                 break;
             };
@@ -163,14 +178,19 @@ impl Shared {
         Ok(scrubbed)
     }
 
-    fn next_stretch(&self) -> Option<Stretch> {
+    /// # Errors
+    /// [`Error::Gone`]: there is no SSD, or none any more.
+    fn next_stretch(&self) -> Result<Option<Stretch>> {
         let core = &mut *self.core.lock();
         loop {
-            let ssd = core.ssd.as_ref()?;
+            let Some(ssd) = &core.ssd else {
+                let why = core.state.ssd_lost().unwrap_or("this mount has none");
+                return Err(Error::Gone { device: format!("the SSD half ({why})") });
+            };
             let Some(&ino) = core.scrub.inodes.front() else {
                 core.scrub.refill(ssd.inodes());
                 if core.scrub.inodes.is_empty() {
-                    return None;
+                    return Ok(None);
                 }
                 continue;
             };
@@ -180,11 +200,11 @@ impl Shared {
                 core.scrub.block = 0;
                 continue;
             };
-            let found = ssd.resident(ino, file_block)?;
+            let Some(found) = ssd.resident(ino, file_block) else { return Ok(None) };
             let len = found.len.min(BLOCKS);
             core.scrub.block = file_block.saturating_add(len);
             let sums = ssd.sums(found.at, len);
-            return Some(Stretch { ino, file_block, found, sums });
+            return Ok(Some(Stretch { ino, file_block, found, sums }));
         }
     }
 
@@ -208,7 +228,7 @@ impl Shared {
         let at = stretch.found.at.0 * size as u64;
         let blocks: Vec<Result<Bytes>> = match device.read(at, stretch.sums.len() * size) {
             Ok(bytes) => (0..stretch.sums.len()).map(|i| Ok(bytes.slice(i * size..(i + 1) * size))).collect(),
-            Err(gone @ Error::Gone { .. }) => return Err(gone),
+            Err(gone) if is_gone(&gone) => return Err(gone),
             Err(_) => (0..stretch.sums.len()).map(|i| device.read(at + (i * size) as u64, size)).collect(),
         };
         let fault = |(index, block): (usize, &Result<Bytes>)| match block {
@@ -322,6 +342,14 @@ impl Shared {
     }
 }
 
+/// Whether a device answers nothing any more, be it the SSD's.
+fn is_gone(error: &Error) -> bool {
+    match error {
+        Error::Ssd(within) => is_gone(within),
+        other => matches!(other, Error::Gone { .. }),
+    }
+}
+
 /// The blocks that have a fault.
 fn wrong(faults: Vec<Option<String>>, on_disk: bool) -> Vec<(u32, Wrong)> {
     let all = faults.into_iter().zip(0..);
@@ -340,6 +368,16 @@ impl Core {
 }
 
 impl Scrub {
+    /// Notes what a step found, to be told.
+    fn tell(&mut self, found: Scrubbed) {
+        self.looked_at_all |= found.done;
+        self.untold.extend(found.bad);
+        let told = self.untold.len().min(TOLD_MAX);
+        let cut = |bad: BadCopy| BadCopy { why: bad.why.chars().take(WHY_MAX).collect(), ..bad };
+        let bad = self.untold.drain(..told).map(cut).collect();
+        self.last = Scrubbed { bytes: found.bytes, bad, done: self.looked_at_all && self.untold.is_empty() };
+    }
+
     /// Takes the next inodes by number, out of all.
     fn refill(&mut self, all: impl Iterator<Item = Ino>) {
         if self.ended {

@@ -1,11 +1,12 @@
 //! Man pages and shell completions, written from the same description as `--help`.
 
+use crate::media::guard;
 use crate::{Error, Result};
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man as Page;
 use std::fmt::Write;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -33,22 +34,24 @@ impl Man {
         std::fs::create_dir_all(&self.dir).map_err(failed)?;
         let mut command = command.clone().disable_help_subcommand(true);
         command.build();
-        write_pages(&command, &self.dir).map_err(failed)?;
+        write_pages(&command, &self.dir)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// A page for a command and each one below it.
-fn write_pages(command: &Command, dir: &Path) -> io::Result<()> {
+fn write_pages(command: &Command, dir: &Path) -> Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below, dir)?;
     }
     let after = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
     let page = Page::new(command.clone().after_help(None::<&str>).after_long_help(None::<&str>));
+    let path = dir.join(page.get_filename());
+    let failed = |why| Error::io(path.display(), why);
     let mut text = Vec::new();
-    page.render(&mut text)?;
+    page.render(&mut text).map_err(failed)?;
     text.extend(sections(&after.unwrap_or_default()).into_bytes());
-    std::fs::write(dir.join(page.get_filename()), text)
+    guard::whole(&path, |file| file.write_all(&text).map_err(failed))
 }
 
 /// The end of a `--help` as sections of a man page, with its lines as they are.

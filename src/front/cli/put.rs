@@ -76,9 +76,32 @@ impl Put {
                     return Err(at(source.display(), tree::own_part()));
                 }
             }
-            places.push((self.place_of(fs, source)?.1, source.as_os_str()));
+            let (parent, name) = self.place_of(fs, source)?;
+            self.check_kinds(fs, source, (parent, &name))?;
+            places.push((name, source.as_os_str()));
         }
         super::distinct(places)
+    }
+
+    /// A directory takes the place of no file, and a file that of no directory.
+    fn check_kinds(&self, fs: &dyn FileSystem, source: &Path, (parent, name): (Ino, &[u8])) -> Result<()> {
+        let is_dir = !is_stream(source) && source.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let there = match fs.lookup(parent, name) {
+            Ok(there) => there,
+            Err(Error::NotFound) => return Ok(()),
+            Err(why) => return Err(at(&self.target, why)),
+        };
+        fs.forget(there.ino, 1);
+        let (place, source) = (String::from_utf8_lossy(name), source.display());
+        match (is_dir, there.kind == Kind::Dir) {
+            (true, false) => Err(Error::invalid(format!(
+                "{place} in the volume is no directory, and {source} is one; name another target, or remove it first"
+            ))),
+            (false, true) => Err(Error::invalid(format!(
+                "{place} in the volume is a directory, and {source} is none; name another target, or remove it first"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// The files of the host that the volume lies on, by device and inode; also those below loop devices.

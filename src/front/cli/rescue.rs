@@ -2,9 +2,12 @@
 
 use super::progress::Progress;
 use crate::Result;
+use crate::front::signals;
 use crate::fs::nfhybrid::rescue::rescue;
 use crate::units::show_size;
 use clap::Args;
+use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,6 +16,13 @@ Examples:
   bimetal rescue --ssd /dev/nvme0n1p3 /mnt/usb/rescued
   less /mnt/usb/rescued/RESCUE.txt                      which files have holes, and what could not be written
 Ends with 0 when everything that the SSD holds could be read and written, with 1 when some of it could not.";
+
+/// Where the files with holes are listed.
+const LIST: &str = "RESCUE.txt";
+const ENDED: &str = "\
+This rescue was ended by a signal. Files are missing, those that are here may be cut short or without
+their names and permissions, and none is listed. Take this directory away, and rescue into a new one.
+";
 
 /// Get files off an SSD half alone
 ///
@@ -38,6 +48,14 @@ pub(super) struct Rescue {
 
 impl Rescue {
     pub fn run(&self) -> Result<ExitCode> {
+        let list = self.target.join(LIST);
+        signals::end_whole(move || {
+            // Where there is one it is whole, and so is all else.
+            let made = File::options().write(true).create_new(true).open(&list);
+            if let Ok(()) = made.and_then(|mut file| file.write_all(ENDED.as_bytes())) {
+                eprintln!("bimetal: ended before its end; {} says so", list.display());
+            }
+        })?;
         let progress = Progress::spinner("rescuing");
         let rescued = rescue(&self.ssd, &self.target, &|what| progress.now(what));
         progress.done();

@@ -1,6 +1,7 @@
 //! `bimetal scrub`: are the copies on the SSD what they were when they were written?
 
 use super::progress::Progress;
+use super::status::read;
 use crate::front::fuse::STATUS;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::fs::FileSystem;
@@ -97,11 +98,25 @@ fn refused(place: &Path, why: Errno) -> Error {
             place.display()
         )),
         Errno::NOTCONN => super::status::dead(place),
+        Errno::IO => match lost_ssd(place) {
+            Some(why) => Error::invalid(format!("{}: nothing was verified: {why}", place.display())),
+            None => Error::io(format!("scrubbing {}", place.display()), why.into()),
+        },
         Errno::BUSY => Error::InUse(format!(
             "{}: it is being scrubbed; wait for the other one's end, or, if that was killed, ten seconds",
             place.display()
         )),
         why => Error::io(format!("scrubbing {}", place.display()), why.into()),
+    }
+}
+
+/// Why a mount has no SSD whose copies could be verified, if it has none.
+fn lost_ssd(place: &Path) -> Option<String> {
+    let status = read(place).ok()?;
+    match (status["ssd_lost"].as_str(), &status["ssd_half"]) {
+        (Some(why), _) => Some(format!("the SSD is lost ({why})")),
+        (None, Value::Null) => Some("it is mounted without its SSD half".into()),
+        _ => None,
     }
 }
 
@@ -149,24 +164,37 @@ impl Scrub {
         };
         if let Err(why) = ended.and(shut) {
             // What was found until then is told by nobody else.
-            if sum.blocks > 0 {
-                self.tell(&sum)?;
+            if sum.blocks > 0 || !sum.notes.is_empty() {
+                self.tell(&sum, false)?;
             }
             return Err(why);
         }
-        self.tell(&sum)?;
+        self.tell(&sum, true)?;
         Ok(if sum.blocks == 0 && sum.notes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     fn all(&self, scrubbed: &Scrubbed, progress: &Progress, sum: &mut Sum) -> Result<()> {
-        let began = Instant::now();
         // By this the mount tells this scrub from another one; two containers may have the same process number.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let name = format!("{}-{}", std::process::id(), since.as_nanos());
         let (step, wait) = (format!("{} {name}", STEP_BYTES.min(self.rate)), format!("wait {name}"));
         scrubbed.order(&format!("start {name}"))?;
+        let done = self.steps(scrubbed, progress, sum, (&step, &wait));
+        // Until then nobody else's results take the place of these, nor does anybody begin.
+        let ended = scrubbed.order(&format!("end {name}"));
+        done.and(ended)
+    }
+
+    fn steps(
+        &self,
+        scrubbed: &Scrubbed,
+        progress: &Progress,
+        sum: &mut Sum,
+        (step, wait): (&str, &str),
+    ) -> Result<()> {
+        let began = Instant::now();
         loop {
-            scrubbed.order(&step)?;
+            scrubbed.order(step)?;
             let found = scrubbed.found()?;
             sum.bytes += found["bytes"].as_u64().unwrap_or(0);
             for bad in found["bad"].as_array().into_iter().flatten() {
@@ -177,21 +205,21 @@ impl Scrub {
                 }
             }
             if found["done"] == true {
-                // Until then nobody else's results take the place of these.
-                return scrubbed.order(&format!("end {name}"));
+                return Ok(());
             }
             progress.now(format!("scrubbing, {} so far", show_size(sum.bytes)));
             let due = Duration::from_secs_f64(sum.bytes as f64 / self.rate as f64);
             while let Some(left) = due.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
                 thread::sleep(left.min(PAUSE));
                 if left > PAUSE {
-                    scrubbed.order(&wait)?;
+                    scrubbed.order(wait)?;
                 }
             }
         }
     }
 
-    fn tell(&self, sum: &Sum) -> Result<()> {
+    /// Says what was found; of a scrub that did not come to its end that it is not all.
+    fn tell(&self, sum: &Sum, is_all: bool) -> Result<()> {
         if self.json {
             let all = json!({
                 "bytes": sum.bytes,
@@ -199,6 +227,7 @@ impl Scrub {
                 "not_healed": sum.left,
                 "bad": sum.bad,
                 "notes": sum.notes,
+                "complete": is_all,
             });
             return super::say(&serde_json::to_string_pretty(&all).unwrap_or_default());
         }
@@ -213,6 +242,13 @@ impl Scrub {
         }
         for note in &sum.notes {
             super::say(&format!("When the volume was opened: {note}."))?;
+        }
+        if !is_all {
+            let read = show_size(sum.bytes);
+            return super::say(&format!(
+                "It ended early: {} bad blocks in {read}; {} of them remain.",
+                sum.blocks, sum.left
+            ));
         }
         super::say(&match (sum.blocks, sum.left) {
             (0, _) if !sum.notes.is_empty() => {

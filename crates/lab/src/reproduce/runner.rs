@@ -12,6 +12,7 @@ use bimetal_media::guard;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -128,10 +129,7 @@ fn measure(folder: Option<&Path>, program: u32, job: &Job) -> Result<Measured> {
         program,
     };
     // What was cut off, or is of another run, is measured again.
-    let part = path.with_extension("part");
-    for place in [&path, &part] {
-        check_file(place)?;
-    }
+    check_file(&path)?;
     let kept = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
     if let Some(kept) = kept.filter(|kept| kept.of == of) {
         return Ok(kept.measured);
@@ -139,8 +137,7 @@ fn measure(folder: Option<&Path>, program: u32, job: &Job) -> Result<Measured> {
     let measured = (experiment.measure)(context)?;
     let kept = Kept { of, measured };
     let bytes = serde_json::to_vec(&kept).map_err(|why| Error::invalid(why.to_string()))?;
-    std::fs::write(&part, bytes).map_err(|why| Error::io(part.display(), why))?;
-    std::fs::rename(&part, &path).map_err(|why| Error::io(path.display(), why))?;
+    guard::whole(&path, |file| file.write_all(&bytes).map_err(|why| Error::io(path.display(), why)))?;
     Ok(kept.measured)
 }
 

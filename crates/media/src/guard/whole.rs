@@ -75,7 +75,10 @@ impl Begun {
     pub fn finish(self) -> Result<()> {
         match self.to {
             To::Straight(_) => Ok(()),
-            To::Beside { made, place, .. } => take_place(made, &place),
+            To::Beside { made, place, .. } => {
+                sync(&made).map_err(|why| Error::io(place.display(), why))?;
+                take_place(made, &place)
+            }
         }
     }
 }
@@ -156,13 +159,24 @@ fn dress(made: &NamedTempFile, path: &Path) -> io::Result<()> {
         // Who may replace a file may not always give it away; then it is theirs.
         let _ = fchown(made.as_file(), Some(old.uid()), Some(old.gid()));
     }
-    // A power cut must not leave neither of the two; not every file system can be asked.
-    let _ = made.as_file().sync_data();
+    // A power cut must not leave neither of the two.
+    sync(made)?;
     let mode = old.mode() & 0o777;
     if mode != now.mode() & 0o777 {
         made.as_file().set_permissions(Permissions::from_mode(mode))?;
     }
     Ok(())
+}
+
+/// Has the host write a file out: what it cannot write must not take the place of what is there. Not every file system can be
+/// asked.
+fn sync(made: &NamedTempFile) -> io::Result<()> {
+    match made.as_file().sync_data() {
+        Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)) => {
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 /// What was at a place.

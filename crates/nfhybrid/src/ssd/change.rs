@@ -165,10 +165,10 @@ impl Ssd {
         let mut next = from;
         while let Some(piece) = self.residency.node(ino.0).and_then(|node| node.pieces.first_in(next, end)) {
             let first = next.max(piece.file_block.into());
-            next = end.min(piece.end());
+            next = piece.end();
             let found = u64::from(piece.at) + (first - u64::from(piece.file_block));
             if found == at.0 + (first - from) {
-                bad.push((first, next, piece.state().on_disk()));
+                bad.push((first, end.min(next), piece.state().on_disk()));
             }
         }
         for &(from, end, _) in bad.iter().filter(|(.., on_disk)| *on_disk) {

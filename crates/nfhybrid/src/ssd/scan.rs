@@ -156,7 +156,7 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
     let (unit, at_least) = (unit as usize, known.reached);
     let mut candidates = find_candidates(log, unit, id);
     let newest = |candidates: &Candidates| candidates.values().flatten().max_by_key(|one| one.age()).cloned();
-    let incarnation = newest(&candidates).map_or(0, |one| one.age().0).max(at_least.0) + 1;
+    let incarnation = newest(&candidates).map_or(0, |one| one.age().0).max(at_least.0).saturating_add(1);
     let last_op = candidates.values().flatten().map(|one| one.header.last_op.get()).max().unwrap_or(0);
     let (mut lost, mut unbacked, mut durable) = (None, None, 0);
     let (mut beyond, mut trimmed, mut alive) = (Beyond::default(), 0, 0);

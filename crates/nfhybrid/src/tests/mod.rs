@@ -20,6 +20,7 @@ mod promises;
 mod recovered;
 mod recut;
 mod replayed;
+mod scrubbed;
 mod sizes;
 mod table;
 mod trees;

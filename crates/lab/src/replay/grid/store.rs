@@ -281,10 +281,7 @@ impl<'a> Store<'a> {
         let text =
             format!("{}\n", json!({ "run": run, "seconds": took.as_secs_f64(), "host": host, "ended": now }));
         let path = self.at(TIMES);
-        let times = OpenOptions::new().create(true).append(true).open(&path);
-        times
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .map_err(|why| Error::io(path.display(), why))
+        guard::log(&path)?.write_all(text.as_bytes()).map_err(|why| Error::io(path.display(), why))
     }
 }
 
