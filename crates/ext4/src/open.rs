@@ -292,7 +292,18 @@ impl Ext4 {
 
 fn read_super(disk: &dyn BlockDevice) -> Result<Superblock> {
     let info = disk.info();
-    Superblock::read(&read_raw(disk)?, info.size_bytes, &info.name)
+    let sb = Superblock::read(&read_raw(disk)?, info.size_bytes, &info.name)?;
+    let (block, sector) = (1_u32 << sb.geometry.block_bits, info.block_bytes);
+    if !block.is_multiple_of(sector) {
+        return Err(Error::Unsupported {
+            what: format!(
+                "an ext4 with blocks of {block} bytes on {}, whose sectors have {sector}",
+                info.name
+            ),
+            why: "copy it to a device with smaller sectors".into(),
+        });
+    }
+    Ok(sb)
 }
 
 fn read_raw(disk: &dyn BlockDevice) -> Result<Bytes> {

@@ -89,7 +89,7 @@ fn rescued_of(ssd: &[u8], files: &Files) -> (super::rescue::Rescued, usize) {
     let dir = tempfile::tempdir().unwrap();
     let (image, to) = (dir.path().join("ssd"), dir.path().join("to"));
     std::fs::write(&image, ssd).unwrap();
-    let rescued = rescue(&image, &to, &|_| {}).unwrap();
+    let rescued = rescue(&image, &to, &|_| {}, &|| false).unwrap();
     let is_whole =
         |(name, bytes): &(&String, &Vec<u8>)| std::fs::read(to.join(name)).is_ok_and(|read| read == **bytes);
     (rescued, files.iter().filter(is_whole).count())

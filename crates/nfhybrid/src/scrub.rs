@@ -86,8 +86,8 @@ pub struct Scrub {
 }
 
 /// An answer tells of so many bad copies, whose reasons are cut to so many characters: an attribute has 64 KiB.
-const TOLD_MAX: usize = 64;
-const WHY_MAX: usize = 512;
+const TOLD_MAX: usize = 32;
+const WHY_MAX: usize = 256;
 /// Who has been silent for so long scrubs no more.
 const SILENCE: Duration = Duration::from_secs(10);
 /// The orders that start a scrub, by which who waits for its next step keeps it, and that end it.
@@ -137,26 +137,29 @@ impl Shared {
         }
         let bytes: u64 = what.parse().map_err(|_| Error::BadArgument)?;
         let (heal, has_more) = {
-            let core = self.core.lock();
+            let core = &mut *self.core.lock();
+            core.scrub.last = Scrubbed::default();
             (!core.is_read_only(), core.scrub.untold.is_empty() && !core.scrub.looked_at_all)
         };
         let step = Step { bytes: bytes.min(STEP_BYTES_MAX), compare: false, heal };
-        let found = if has_more { self.scrub(&step) } else { Ok(Scrubbed::default()) };
-        let scrub = &mut self.core.lock().scrub;
-        if scrub.by.as_ref().is_none_or(|by| by.0 != who) {
-            // It took so long that another one began.
-            return Err(Error::InUse("another one scrubs this mount".into()));
-        }
-        scrub.by = Some((who.into(), self.clock.now()));
-        scrub.tell(found?);
-        Ok(())
+        let mut found = Scrubbed::default();
+        let done = if has_more { self.scrub_into(&step, Some(who), &mut found) } else { Ok(()) };
+        // What was found is told, whatever ended the step, and if another one has begun since, to that.
+        self.core.lock().scrub.tell(found, done.is_ok());
+        done
     }
 
     /// Runs a step.
     pub(super) fn scrub(&self, step: &Step) -> Result<Scrubbed> {
         let mut scrubbed = Scrubbed::default();
+        self.scrub_into(step, None, &mut scrubbed)?;
+        Ok(scrubbed)
+    }
+
+    /// Runs a step, ordered by `who` if it was ordered. What was found before an error is there, too.
+    fn scrub_into(&self, step: &Step, who: Option<&str>, scrubbed: &mut Scrubbed) -> Result<()> {
         while scrubbed.bytes < step.bytes.max(1) {
-            let Some(mut stretch) = self.next_stretch()? else {
+            let Some(mut stretch) = self.next_stretch(who)? else {
                 scrubbed.done = true;
                 break;
             };
@@ -175,17 +178,24 @@ impl Shared {
                 scrubbed.bad.extend(self.condemn(&stretch, (index, sum), wrong, step.heal)?);
             }
         }
-        Ok(scrubbed)
+        Ok(())
     }
 
+    /// What is to be looked at next; of an ordered scrub only if it is still `who` that scrubs, who is heard of with that.
+    ///
     /// # Errors
-    /// [`Error::Gone`]: there is no SSD, or none any more.
-    fn next_stretch(&self) -> Result<Option<Stretch>> {
+    /// Of an ordered one: [`Error::InUse`], and [`Error::Gone`] where there is no SSD, or none any more.
+    fn next_stretch(&self, who: Option<&str>) -> Result<Option<Stretch>> {
         let core = &mut *self.core.lock();
+        if let Some(who) = who {
+            let by = core.scrub.by.as_mut().filter(|by| by.0 == who);
+            by.ok_or_else(|| Error::InUse("another one scrubs this mount".into()))?.1 = self.clock.now();
+        }
         loop {
             let Some(ssd) = &core.ssd else {
                 let why = core.state.ssd_lost().unwrap_or("this mount has none");
-                return Err(Error::Gone { device: format!("the SSD half ({why})") });
+                let none = || Error::Gone { device: format!("the SSD half ({why})") };
+                return who.map_or(Ok(None), |_| Err(none()));
             };
             let Some(&ino) = core.scrub.inodes.front() else {
                 core.scrub.refill(ssd.inodes());
@@ -368,9 +378,9 @@ impl Core {
 }
 
 impl Scrub {
-    /// Notes what a step found, to be told.
-    fn tell(&mut self, found: Scrubbed) {
-        self.looked_at_all |= found.done;
+    /// Notes what a step found, to be told. One that failed is not the last.
+    fn tell(&mut self, found: Scrubbed, is_well: bool) {
+        self.looked_at_all |= found.done && is_well;
         self.untold.extend(found.bad);
         let told = self.untold.len().min(TOLD_MAX);
         let cut = |bad: BadCopy| BadCopy { why: bad.why.chars().take(WHY_MAX).collect(), ..bad };

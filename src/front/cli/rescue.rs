@@ -1,13 +1,12 @@
 //! `bimetal rescue`: files off an SSD half whose disk half is lost.
 
 use super::progress::Progress;
-use crate::Result;
-use crate::front::signals;
+use crate::front::signals::{self, Ending};
 use crate::fs::nfhybrid::rescue::rescue;
 use crate::units::show_size;
+use crate::{Error, Result};
 use clap::Args;
-use std::fs::File;
-use std::io::Write;
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,13 +15,6 @@ Examples:
   bimetal rescue --ssd /dev/nvme0n1p3 /mnt/usb/rescued
   less /mnt/usb/rescued/RESCUE.txt                      which files have holes, and what could not be written
 Ends with 0 when everything that the SSD holds could be read and written, with 1 when some of it could not.";
-
-/// Where the files with holes are listed.
-const LIST: &str = "RESCUE.txt";
-const ENDED: &str = "\
-This rescue was ended by a signal. Files are missing, those that are here may be cut short or without
-their names and permissions, and none is listed. Take this directory away, and rescue into a new one.
-";
 
 /// Get files off an SSD half alone
 ///
@@ -48,16 +40,16 @@ pub(super) struct Rescue {
 
 impl Rescue {
     pub fn run(&self) -> Result<ExitCode> {
-        let list = self.target.join(LIST);
-        signals::end_whole(move || {
-            // Where there is one it is whole, and so is all else.
-            let made = File::options().write(true).create_new(true).open(&list);
-            if let Ok(()) = made.and_then(|mut file| file.write_all(ENDED.as_bytes())) {
-                eprintln!("bimetal: ended before its end; {} says so", list.display());
-            }
-        })?;
+        let ending = Ending::watched()?;
         let progress = Progress::spinner("rescuing");
-        let rescued = rescue(&self.ssd, &self.target, &|what| progress.now(what));
+        let is_begun = Cell::new(false);
+        let told = |what| {
+            if !is_begun.replace(true) {
+                ending.begin();
+            }
+            progress.now(what);
+        };
+        let rescued = rescue(&self.ssd, &self.target, &told, &|| ending.asked().is_some());
         progress.done();
         let rescued = rescued?;
         if self.json {
@@ -93,6 +85,13 @@ impl Rescue {
                     show_size(rescued.bad_bytes)
                 ))?;
             }
+        }
+        if let Some(signal) = ending.asked().filter(|_| rescued.ended) {
+            super::complain(&Error::invalid(format!(
+                "{signal} ended it before its end; {} says so",
+                self.target.join(&rescued.list).display()
+            )));
+            return Ok(ExitCode::from(signals::exit_code(signal)));
         }
         let is_all = rescued.bad_bytes == 0 && !rescued.damaged && rescued.failed == 0;
         Ok(if is_all { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -131,6 +131,20 @@ struct Sum {
     notes: Vec<String>,
 }
 
+impl Sum {
+    /// Adds what a step found.
+    fn add(&mut self, found: &Value) {
+        self.bytes += found["bytes"].as_u64().unwrap_or(0);
+        for bad in found["bad"].as_array().into_iter().flatten() {
+            self.blocks += 1;
+            self.left += u64::from(bad["dropped"] == false);
+            if self.bad.len() < NAMED {
+                self.bad.push(bad.clone());
+            }
+        }
+    }
+}
+
 /// What a volume noticed when it was opened.
 fn notes_of(fs: &dyn FileSystem) -> Vec<String> {
     let status = fs.control_get(fs.root(), STATUS).unwrap_or_default();
@@ -194,16 +208,14 @@ impl Scrub {
     ) -> Result<()> {
         let began = Instant::now();
         loop {
-            scrubbed.order(step)?;
-            let found = scrubbed.found()?;
-            sum.bytes += found["bytes"].as_u64().unwrap_or(0);
-            for bad in found["bad"].as_array().into_iter().flatten() {
-                sum.blocks += 1;
-                sum.left += u64::from(bad["dropped"] == false);
-                if sum.bad.len() < NAMED {
-                    sum.bad.push(bad.clone());
-                }
-            }
+            let done = scrubbed.order(step);
+            // A step that failed has found something before.
+            let found = match (&done, scrubbed.found()) {
+                (Err(Error::InUse(_)), _) | (Err(_), Err(_)) => Value::Null,
+                (_, found) => found?,
+            };
+            sum.add(&found);
+            done?;
             if found["done"] == true {
                 return Ok(());
             }

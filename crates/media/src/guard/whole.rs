@@ -172,7 +172,12 @@ fn dress(made: &NamedTempFile, path: &Path) -> io::Result<()> {
 /// asked.
 fn sync(made: &NamedTempFile) -> io::Result<()> {
     match made.as_file().sync_data() {
-        Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)) => {
+        Err(why)
+            if matches!(
+                why.raw_os_error(),
+                Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EROFS)
+            ) =>
+        {
             Ok(())
         }
         done => done,

@@ -64,6 +64,8 @@ pub struct Rescued {
     pub bad_bytes: u64,
     /// A part of the log, or of what only the SSD has, is damaged: files may be missing, or have older contents.
     pub damaged: bool,
+    /// It was ended before its end: files are missing, or cut short.
+    pub ended: bool,
     /// What files without a name lie in, below the target.
     pub by_inode: String,
     /// What lists the files with holes, and what could not be written, below the target.
@@ -87,7 +89,9 @@ enum What {
     Inode(Box<DupInode>),
 }
 
-struct Rescue {
+struct Rescue<'a> {
+    /// Whether it is to end now.
+    stop: &'a dyn Fn() -> bool,
     device: Arc<FileDevice>,
     block_bytes: u64,
     below: Below,
@@ -101,15 +105,16 @@ struct Rescue {
     done: Rescued,
 }
 
-/// Gets what an SSD half holds into the directory `to`, which must be new or empty; `progress` hears what is done.
+/// Gets what an SSD half holds into the directory `to`, which must be new or empty; `progress` hears what is done, the
+/// first time once something is made there. Where `stop` says so it ends: what it has by then gets names, and the list says that.
 ///
 /// # Errors
 /// The SSD is in use, is none, or cannot be read at all; `to` cannot be made or used. What of a file cannot be written is none:
 /// [`Rescued::failed`].
-pub fn rescue(ssd: &Path, to: &Path, progress: &dyn Fn(String)) -> Result<Rescued> {
+pub fn rescue(ssd: &Path, to: &Path, progress: &dyn Fn(String), stop: &dyn Fn() -> bool) -> Result<Rescued> {
     let claim = guard::claim_path(ssd, Role::Read)?;
     check_empty(to)?;
-    rescue_claimed(claim, to, progress)
+    rescue_claimed(claim, to, progress, stop)
 }
 
 fn check_empty(to: &Path) -> Result<()> {
@@ -124,7 +129,12 @@ fn check_empty(to: &Path) -> Result<()> {
     }
 }
 
-fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Result<Rescued> {
+fn rescue_claimed(
+    claim: Arc<Claim>,
+    to: &Path,
+    progress: &dyn Fn(String),
+    stop: &dyn Fn() -> bool,
+) -> Result<Rescued> {
     let device = Arc::new(FileDevice::over(claim, &Options::default())?);
     let opened = Ssd::open_everything(device.as_ref()).map_err(|error| match error {
         Error::Corrupt { .. } => error.explained(
@@ -138,7 +148,9 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
     fs::create_dir_all(to).map_err(failed)?;
     let below = Below::new(to).map_err(failed)?;
     let by_inode = below.dir(Path::new(BY_INODE)).map_err(failed)?;
+    progress("the log".into());
     let mut rescue = Rescue {
+        stop,
         block_bytes: opened.ssd.block_bytes().into(),
         device,
         below,
@@ -156,6 +168,9 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
     };
     let mut copies = rescue.copies(&opened.ssd)?.into_iter().peekable();
     for record in &opened.records {
+        if stop() {
+            break;
+        }
         while let Some(copy) = copies.next_if(|copy| copy.op < record.op) {
             progress(format!("copies of inode {}", copy.ino));
             rescue.copy(&opened.ssd, copy);
@@ -176,15 +191,22 @@ fn rescue_claimed(claim: Arc<Claim>, to: &Path, progress: &dyn Fn(String)) -> Re
         }
     }
     for copy in copies {
+        if stop() {
+            break;
+        }
         progress(format!("copies of inode {}", copy.ino));
         rescue.copy(&opened.ssd, copy);
+    }
+    if stop() {
+        rescue.done.ended = true;
+        rescue.done.damaged = true;
     }
     progress("names".into());
     rescue.name_all(made);
     Ok(rescue.done)
 }
 
-impl Rescue {
+impl Rescue<'_> {
     fn node(&mut self, ino: u64) -> &mut Node {
         self.nodes.entry(ino).or_default()
     }
@@ -243,7 +265,7 @@ impl Rescue {
     fn stretch(&mut self, ssd: &Ssd, ino: Ino, file_block: u32, found: Resident) {
         let (size, mut done) = (self.block_bytes, 0);
         self.node(ino.0).kind.get_or_insert(Kind::File);
-        while done < found.len {
+        while done < found.len && !(self.stop)() {
             let len = BLOCKS.min(found.len - done);
             let mut sums = ssd.sums(bimetal_base::units::SsdBlock(found.at.0 + u64::from(done)), len);
             let sums = sums.read_each(self.device.as_ref());

@@ -21,7 +21,7 @@ const NAMES_TOLD: usize = 5;
 
 type Nodes = BTreeMap<u64, Node>;
 
-impl Rescue {
+impl Rescue<'_> {
     /// Gives everything its names, and tells what is missing. `made`: the target was not there before.
     pub(super) fn name_all(&mut self, made: bool) {
         let mut nodes = std::mem::take(&mut self.nodes);
@@ -218,7 +218,14 @@ impl Rescue {
 
     /// Writes the list of what is missing.
     fn list(&mut self, holes: &[String]) {
-        let mut text = String::from("Files with holes: bytes missing, of how many, path\n");
+        let mut text = String::new();
+        if self.done.ended {
+            text.push_str(
+                "This rescue was ended by a signal: files are missing, and those that are here may be cut short or older than \
+                 they were. Rescue into a new directory.\n\n",
+            );
+        }
+        text.push_str("Files with holes: bytes missing, of how many, path\n");
         text.extend(holes.iter().map(|line| format!("{line}\n")));
         if !self.problems.is_empty() {
             text.push_str("\nNot written, or not as it was: path, why\n");
