@@ -194,8 +194,10 @@ impl Shared {
         loop {
             let Some(ssd) = &core.ssd else {
                 let why = core.state.ssd_lost().unwrap_or("this mount has none");
-                let none = || Error::Gone { device: format!("the SSD half ({why})") };
-                return who.map_or(Ok(None), |_| Err(none()));
+                return match who {
+                    None => Ok(None),
+                    Some(_) => Err(Error::Gone { device: format!("the SSD half ({why})") }),
+                };
             };
             let Some(&ino) = core.scrub.inodes.front() else {
                 core.scrub.refill(ssd.inodes());

@@ -2,7 +2,7 @@
 
 use super::progress::Progress;
 use crate::front::signals::{self, Ending};
-use crate::fs::nfhybrid::rescue::rescue;
+use crate::fs::nfhybrid::rescue::{Rescued, rescue};
 use crate::units::show_size;
 use crate::{Error, Result};
 use clap::Args;
@@ -52,8 +52,22 @@ impl Rescue {
         let rescued = rescue(&self.ssd, &self.target, &told, &|| ending.asked().is_some());
         progress.done();
         let rescued = rescued?;
+        let told = self.tell(&rescued);
+        if let Some(signal) = ending.asked().filter(|_| rescued.ended) {
+            super::complain(&Error::invalid(format!(
+                "{signal} ended it before its end; {} says so",
+                self.target.join(&rescued.list).display()
+            )));
+            return Ok(ExitCode::from(signals::exit_code(signal)));
+        }
+        told?;
+        let is_all = rescued.bad_bytes == 0 && !rescued.damaged && rescued.failed == 0;
+        Ok(if is_all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn tell(&self, rescued: &Rescued) -> Result<()> {
         if self.json {
-            super::say(&serde_json::to_string_pretty(&rescued).unwrap_or_default())?;
+            super::say(&serde_json::to_string_pretty(rescued).unwrap_or_default())?;
         } else {
             for note in &rescued.notes {
                 super::say(&format!("Of the SSD half: {note}."))?;
@@ -86,14 +100,6 @@ impl Rescue {
                 ))?;
             }
         }
-        if let Some(signal) = ending.asked().filter(|_| rescued.ended) {
-            super::complain(&Error::invalid(format!(
-                "{signal} ended it before its end; {} says so",
-                self.target.join(&rescued.list).display()
-            )));
-            return Ok(ExitCode::from(signals::exit_code(signal)));
-        }
-        let is_all = rescued.bad_bytes == 0 && !rescued.damaged && rescued.failed == 0;
-        Ok(if is_all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(())
     }
 }

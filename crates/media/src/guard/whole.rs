@@ -75,10 +75,7 @@ impl Begun {
     pub fn finish(self) -> Result<()> {
         match self.to {
             To::Straight(_) => Ok(()),
-            To::Beside { made, place, .. } => {
-                sync(&made).map_err(|why| Error::io(place.display(), why))?;
-                take_place(made, &place)
-            }
+            To::Beside { made, place, .. } => take_place(made, &place),
         }
     }
 }
@@ -132,7 +129,8 @@ pub fn take_place(made: NamedTempFile, path: &Path) -> Result<()> {
 /// [`Error::Io`]; what was there is there then.
 pub fn take_places(all: Vec<(NamedTempFile, &Path)>) -> Result<()> {
     for (made, path) in &all {
-        dress(made, path).map_err(|why| Error::io(path.display(), why))?;
+        // A power cut must not leave neither of the two, nor what the host cannot write take the place of what it has.
+        sync(made).and_then(|()| dress(made, path)).map_err(|why| Error::io(path.display(), why))?;
     }
     // Who gives up waits until all have their places.
     let _besides = BESIDES.lock();
@@ -151,7 +149,7 @@ pub fn take_places(all: Vec<(NamedTempFile, &Path)>) -> Result<()> {
     Ok(())
 }
 
-/// What takes the place of a file is on the disk, and belongs to whom that did.
+/// What takes the place of a file belongs to whom that did.
 fn dress(made: &NamedTempFile, path: &Path) -> io::Result<()> {
     let Ok(old) = fs::metadata(path) else { return Ok(()) };
     let now = made.as_file().metadata()?;
@@ -159,8 +157,6 @@ fn dress(made: &NamedTempFile, path: &Path) -> io::Result<()> {
         // Who may replace a file may not always give it away; then it is theirs.
         let _ = fchown(made.as_file(), Some(old.uid()), Some(old.gid()));
     }
-    // A power cut must not leave neither of the two.
-    sync(made)?;
     let mode = old.mode() & 0o777;
     if mode != now.mode() & 0o777 {
         made.as_file().set_permissions(Permissions::from_mode(mode))?;
@@ -168,18 +164,11 @@ fn dress(made: &NamedTempFile, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the host write a file out: what it cannot write must not take the place of what is there. Not every file system can be
-/// asked.
+/// Has the host write a file out. Not every file system can be asked.
 fn sync(made: &NamedTempFile) -> io::Result<()> {
+    let cannot = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS, libc::EROFS];
     match made.as_file().sync_data() {
-        Err(why)
-            if matches!(
-                why.raw_os_error(),
-                Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EROFS)
-            ) =>
-        {
-            Ok(())
-        }
+        Err(why) if why.raw_os_error().is_some_and(|code| cannot.contains(&code)) => Ok(()),
         done => done,
     }
 }

@@ -20,7 +20,7 @@ use super::group::{
 use super::log::Position;
 use super::packing::{LZ4, PLAIN, unpack};
 use super::record::{self, Body, Limits};
-use bimetal_base::Result;
+use bimetal_base::{Error, Result};
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -156,7 +156,13 @@ pub(super) fn scan(log: &Bytes, unit: u32, id: u64, known: DiskSide, missing: Mi
     let (unit, at_least) = (unit as usize, known.reached);
     let mut candidates = find_candidates(log, unit, id);
     let newest = |candidates: &Candidates| candidates.values().flatten().max_by_key(|one| one.age()).cloned();
-    let incarnation = newest(&candidates).map_or(0, |one| one.age().0).max(at_least.0).saturating_add(1);
+    let last = newest(&candidates).map_or(0, |one| one.age().0).max(at_least.0);
+    if last >= u32::MAX - INCARNATIONS_AHEAD {
+        // No mount in a billion years gets there.
+        let why = "it says that it was begun anew more often than can be";
+        return Err(Error::corrupt("the log", why, format!("incarnation {last}")));
+    }
+    let incarnation = last + 1;
     let last_op = candidates.values().flatten().map(|one| one.header.last_op.get()).max().unwrap_or(0);
     let (mut lost, mut unbacked, mut durable) = (None, None, 0);
     let (mut beyond, mut trimmed, mut alive) = (Beyond::default(), 0, 0);
@@ -457,6 +463,12 @@ mod tests {
             scan(&Bytes::from(self.ring.clone()), UNIT, id, known, &mut |_| Ok(None)).unwrap()
         }
 
+        /// Whether a log is refused that the disk, or the superblock, says has come so far.
+        fn is_refused_at(&self, incarnation: u32) -> bool {
+            let known = DiskSide { reached: (incarnation, 1), ..DiskSide::default() };
+            scan(&Bytes::from(self.ring.clone()), UNIT, ID, known, &mut |_| Ok(None)).is_err()
+        }
+
         fn found(&self) -> (Vec<u64>, bool) {
             let scanned = self.scan();
             (scanned.operations.iter().map(|(op, _)| *op).collect(), scanned.lost.is_some())
@@ -592,6 +604,13 @@ mod tests {
         let mut bench = bench.mount();
         bench.append(4);
         assert_eq!(bench.found(), (vec![1, 4], false));
+    }
+
+    #[test]
+    fn a_log_that_can_hardly_be_begun_anew_is_refused() {
+        let log = Bench::new();
+        assert!(log.is_refused_at(u32::MAX) && log.is_refused_at(u32::MAX - INCARNATIONS_AHEAD));
+        assert!(!log.is_refused_at(u32::MAX - INCARNATIONS_AHEAD - 1));
     }
 
     #[test]

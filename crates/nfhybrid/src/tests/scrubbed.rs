@@ -11,14 +11,20 @@ fn found(fs: &NfHybrid) -> serde_json::Value {
     serde_json::from_slice(&fs.control_get(ROOT_INO, "bimetal.scrub").unwrap()).unwrap()
 }
 
-#[test]
-fn all_bad_copies_are_told_in_as_many_answers_as_it_takes() {
-    let Some((disk, ssd)) = halves(64, 16) else { return };
+/// A volume with a file of 1024 blocks on both halves, the SSD of which fails when it is told to.
+fn with_a_copy(disk: Arc<Ram>, ssd: Arc<Ram>) -> (NfHybrid, Arc<Faulty>, Ino) {
     let faulty = Arc::new(Faulty::new(ssd));
     let fs = NfHybrid::open(disk, Some(faulty.clone()), manual()).unwrap();
     let ino = create(&fs, "file", &[7; 4 << 20]);
     fs.fsync(ino, false).unwrap().get().unwrap();
     fs.commit().unwrap();
+    (fs, faulty, ino)
+}
+
+#[test]
+fn all_bad_copies_are_told_in_as_many_answers_as_it_takes() {
+    let Some((disk, ssd)) = halves(64, 16) else { return };
+    let (fs, faulty, _) = with_a_copy(disk, ssd);
     faulty.plan(Struck::Read, When::Always, Effect::Error(5));
     order(&fs, "start me").unwrap();
     let (mut bad, mut answers) = (0, 0);
@@ -47,11 +53,7 @@ fn without_an_ssd_there_is_nothing_that_could_be_right() {
     order(&alone, "start me").unwrap();
     assert!(order(&alone, "1000000 me").unwrap_err().to_string().contains("SSD"));
     alone.shutdown().unwrap();
-    let faulty = Arc::new(Faulty::new(ssd));
-    let fs = NfHybrid::open(disk, Some(faulty.clone()), manual()).unwrap();
-    let ino = create(&fs, "file", &[7; 4 << 20]);
-    fs.fsync(ino, false).unwrap().get().unwrap();
-    fs.commit().unwrap();
+    let (fs, faulty, ino) = with_a_copy(disk, ssd);
     order(&fs, "start me").unwrap();
     faulty.vanish();
     let told = order(&fs, "1000000 me");
@@ -66,11 +68,7 @@ fn without_an_ssd_there_is_nothing_that_could_be_right() {
 #[test]
 fn a_step_that_fails_tells_what_it_found_and_one_that_was_overtaken_takes_nothing_from_the_other() {
     let Some((disk, ssd)) = halves(64, 16) else { return };
-    let faulty = Arc::new(Faulty::new(ssd));
-    let fs = NfHybrid::open(disk, Some(faulty.clone()), manual()).unwrap();
-    let ino = create(&fs, "file", &[7; 4 << 20]);
-    fs.fsync(ino, false).unwrap().get().unwrap();
-    fs.commit().unwrap();
+    let (fs, faulty, _) = with_a_copy(disk, ssd);
     order(&fs, "start a").unwrap();
     // The first stretch is bad, and the device goes with the second.
     faulty.plan(Struck::Read, When::FromNth(258), Effect::Vanish);
