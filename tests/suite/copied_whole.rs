@@ -225,3 +225,41 @@ fn blkid_is_asked_about_what_may_be_a_volume_and_not_about_each_small_file() {
     let first = get();
     assert_eq!(get() - first, 1);
 }
+
+/// With delayed allocation a full host takes what is written, and loses it when it writes it out.
+#[test]
+fn what_the_host_cannot_write_out_takes_no_files_place() {
+    let home = Volume::images();
+    let (host, image, place) = (home.at("host"), home.at("host").join("image"), home.at("place"));
+    [&host, &place].iter().for_each(|dir| fs::create_dir(dir).unwrap());
+    let done = |program: &str, args: &[&str]| {
+        Command::new(program).args(args).output().is_ok_and(|done| done.status.success())
+    };
+    let [host, image, place] = [&host, &image, &place].map(|path| path.to_str().unwrap());
+    if !done("mount", &["-t", "tmpfs", "-o", "size=24m", "tmpfs", host]) {
+        return skip("nothing can be mounted");
+    }
+    fs::File::create(image).unwrap().set_len(64 << 20).unwrap();
+    let made = done("/usr/sbin/mke2fs", &["-q", "-t", "ext4", "-F", image]) && done("mount", &[image, place]);
+    if made {
+        let man = || bimetal().args(["man", place]).output().unwrap();
+        assert!(man().status.success());
+        let page = Path::new(place).join("bimetal-mount.1");
+        fs::write(&page, "an old page").unwrap();
+        rustix::fs::sync();
+        // The host has no room for anything that is not there yet.
+        let mut filler = fs::File::create(Path::new(host).join("filler")).unwrap();
+        while filler.write_all(&[1; 4096]).is_ok() {}
+        let told = man();
+        let kept = fs::read(&page);
+        drop(filler);
+        let _ = fs::remove_file(Path::new(host).join("filler"));
+        let unmounted = done("umount", &[place]);
+        assert!(done("umount", &[host]) && unmounted);
+        assert!(!told.status.success(), "{}", out(&told));
+        assert_eq!(kept.unwrap(), b"an old page");
+        return;
+    }
+    assert!(done("umount", &[host]));
+    skip("no ext4 can be mounted");
+}
