@@ -351,6 +351,12 @@ fn no_output_in_a_directory_goes_through_a_link_to_a_mounted_half() {
     fs::remove_file(&page).unwrap();
     fs::hard_link(&halves[0], &page).unwrap();
     refused(&bimetal().arg("man").arg(&pages).output().unwrap(), &["bimetal-probe.1", "in use"]);
+    let results = volume.at("results");
+    fs::create_dir(&results).unwrap();
+    std::os::unix::fs::symlink(&halves[1], results.join("cmfs-fig9-1-short.json")).unwrap();
+    let reproduced =
+        bimetal().args(["reproduce", "cmfs-fig9", "--seed", "1", "--out"]).arg(&results).output().unwrap();
+    refused(&reproduced, &["disk is in use"]);
     let (stack, rows) = (volume.at("stack.toml"), volume.at("rows"));
     fs::write(&stack, "[trace]\nfile = 'gen:zipf:requests=10'\n[cache]\npolicy = 'lru'\nsize = '1MiB'\n")
         .unwrap();
