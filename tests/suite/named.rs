@@ -245,6 +245,25 @@ fn reproduce_refuses_what_is_no_file_of_verdicts_or_results_before_it_measures()
 }
 
 #[test]
+fn a_grid_waits_for_nothing_that_is_no_file_and_locks_nothing_behind_a_link() {
+    let volume = Volume::images();
+    let (stack, rows) = (volume.at("stack.toml"), volume.at("rows"));
+    fs::write(&stack, "[trace]\nfile = 'gen:zipf:requests=10'\n[cache]\npolicy = 'lru'\nsize = '1MiB'\n")
+        .unwrap();
+    let (stack, folder) = (stack.to_str().unwrap(), rows.to_str().unwrap());
+    let words = ["replay", "--stack", stack, "--set", "seed=1,2", "--out", folder];
+    fs::create_dir(&rows).unwrap();
+    let manifest = rows.join("grid.json");
+    assert!(Command::new("mkfifo").arg(&manifest).status().unwrap().success());
+    refused(&at_once(&words), &["grid.json is a FIFO"]);
+    fs::remove_file(&manifest).unwrap();
+    let _ = fs::remove_file(rows.join("lock"));
+    std::os::unix::fs::symlink(volume.at("elsewhere"), rows.join("lock")).unwrap();
+    refused(&at_once(&words), &["lock"]);
+    assert!(!volume.at("elsewhere").exists());
+}
+
+#[test]
 fn the_limit_of_a_files_length_is_an_error_that_is_told() {
     let volume = Volume::new();
     let [nand, nvram, store, large] = ["nand", "nvram", "store", "large"].map(|name| volume.at(name));

@@ -145,7 +145,12 @@ impl Shared {
         let mut found = Scrubbed::default();
         let done = if has_more { self.scrub_into(&step, Some(who), &mut found) } else { Ok(()) };
         // What was found is told, whatever ended the step, and if another one has begun since, to that.
-        self.core.lock().scrub.tell(found, done.is_ok());
+        let scrub = &mut self.core.lock().scrub;
+        if scrub.by.as_ref().is_some_and(|by| by.0 == who) {
+            scrub.tell(found, done.is_ok());
+        } else {
+            scrub.untold.extend(found.bad);
+        }
         done
     }
 

@@ -64,7 +64,7 @@ pub struct Rescued {
     pub bad_bytes: u64,
     /// A part of the log, or of what only the SSD has, is damaged: files may be missing, or have older contents.
     pub damaged: bool,
-    /// It was ended before its end: files are missing, or cut short.
+    /// It was ended before its end: files are missing, or cut short, and none is called whole.
     pub ended: bool,
     /// What files without a name lie in, below the target.
     pub by_inode: String,
@@ -197,10 +197,7 @@ fn rescue_claimed(
         progress(format!("copies of inode {}", copy.ino));
         rescue.copy(&opened.ssd, copy);
     }
-    if stop() {
-        rescue.done.ended = true;
-        rescue.done.damaged = true;
-    }
+    rescue.done.ended = stop();
     progress("names".into());
     rescue.name_all(made);
     Ok(rescue.done)

@@ -196,7 +196,7 @@ impl Rescue<'_> {
         self.done.nameless += u64::from(!named);
         let missing = node.missing();
         self.done.bytes += node.size - missing;
-        if missing > 0 {
+        if missing > 0 || self.done.ended {
             self.done.partial += 1;
             holes.push(format!("{missing} of {} {}", node.size, place.display()));
         } else {
@@ -221,8 +221,8 @@ impl Rescue<'_> {
         let mut text = String::new();
         if self.done.ended {
             text.push_str(
-                "This rescue was ended by a signal: files are missing, and those that are here may be cut short or older than \
-                 they were. Rescue into a new directory.\n\n",
+                "This rescue was ended by a signal: files are missing, and any of those that are here may be cut short or older than \
+                 it was, whatever is said to be missing of it. Rescue into a new directory.\n\n",
             );
         }
         text.push_str("Files with holes: bytes missing, of how many, path\n");

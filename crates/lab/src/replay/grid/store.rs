@@ -22,14 +22,15 @@ use crate::replay::parquet;
 use crate::stack::file::{Setting, StackFile};
 use bimetal_base::{Error, Result};
 use bimetal_media::guard;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -167,7 +168,10 @@ impl<'a> Store<'a> {
         let path = self.at(name);
         let failed = |why| Error::io(path.display(), why);
         // NFS locks alone only what is open for writing, and together only what is open for reading.
-        let file = OpenOptions::new().create(true).read(true).append(true).open(&path).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        // What a link of this name leads to is nobody's lock.
+        options.create(true).read(true).append(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let file = options.open(&path).map_err(failed)?;
         match flock(&file, how) {
             Ok(()) => Ok(Some(file)),
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -207,7 +211,7 @@ impl<'a> Store<'a> {
             // Of several tasks that begin at once one writes it, and the others compare.
             let _ = file.persist_noclobber(&path);
         }
-        let text = fs::read_to_string(&path).map_err(failed)?;
+        let text = io::read_to_string(guard::input(&path)?).map_err(failed)?;
         let there: Value = serde_json::from_str(&text).unwrap_or_default();
         if there == self.manifest {
             return Ok(());
@@ -251,11 +255,11 @@ impl<'a> Store<'a> {
                 rows.insert(row.run, (row, line));
             }
         };
-        if let Ok(file) = File::open(self.at(JSON)) {
+        if let Ok(file) = guard::input(&self.at(JSON)) {
             BufReader::new(file).lines().map_while(Result::ok).for_each(&mut take);
         }
         for run in of.clone() {
-            let text = fs::read_to_string(self.of_run(run));
+            let text = guard::input(&self.of_run(run)).ok().and_then(|file| io::read_to_string(file).ok());
             text.into_iter().for_each(|text| take(text.trim_end().to_string()));
         }
         rows
