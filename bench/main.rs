@@ -17,9 +17,10 @@ use measure::Samples;
 use media::DiskKind;
 use rand::seq::SliceRandom;
 use rand::{SeedableRng, rngs::StdRng};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use targets::Target;
+use targets::{Homes, Target};
+use tempfile::TempDir;
 
 /// Paired measurements of mounted file systems
 #[derive(Debug, Parser)]
@@ -53,6 +54,9 @@ struct Options {
     /// Where image files and mount points are made
     #[arg(long, default_value = "/var/tmp")]
     dir: PathBuf,
+    /// Where the images of simulated disks are made: in memory, so that their time is that of the model alone
+    #[arg(long, default_value = "/dev/shm")]
+    disk_dir: PathBuf,
     /// Also write everything measured to this file
     #[arg(long)]
     json: Option<PathBuf>,
@@ -107,15 +111,25 @@ fn main() -> ExitCode {
     }
 }
 
+/// A directory for images, which goes with what it returns.
+fn home(dir: &Path) -> Result<TempDir, String> {
+    let home = tempfile::Builder::new().prefix("bimetal-bench-").tempdir_in(dir);
+    home.map_err(|why| format!("{}: {why}", dir.display()))
+}
+
 fn run(options: &Options) -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("mounting images and dropping caches needs root".into());
     }
-    let home = tempfile::Builder::new().prefix("bimetal-bench-").tempdir_in(&options.dir);
-    let home = home.map_err(|why| format!("{}: {why}", options.dir.display()))?;
+    let all = home(&options.dir)?;
+    let disks = match options.disk {
+        DiskKind::Image => None,
+        _ => Some(home(&options.disk_dir)?),
+    };
+    let homes = Homes { all: all.path(), disks: disks.as_ref().unwrap_or(&all).path() };
     let mut targets = Vec::new();
     for name in &options.targets {
-        match Target::set_up(name, home.path(), options) {
+        match Target::set_up(name, homes, options) {
             Ok(target) => targets.push(target),
             Err(why) => eprintln!("{name}: left out: {why}"),
         }

@@ -66,11 +66,15 @@ pub fn ssd_image(path: &Path) -> Result<(), String> {
     file.sync_all().map_err(failed)
 }
 
-/// A disk's image, with its space reserved.
-fn disk_image(path: &Path) -> Result<(), String> {
-    let file = File::create(path).map_err(|why| format!("{}: {why}", path.display()))?;
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, DISK_BYTES)
-        .map_err(|why| format!("{}: {why}", path.display()))
+/// A disk's image: with its space reserved, or for a simulated disk, whose image is in memory, as long as its data.
+fn disk_image(kind: DiskKind, path: &Path) -> Result<(), String> {
+    let failed = |why: std::io::Error| format!("{}: {why}", path.display());
+    let file = File::create(path).map_err(failed)?;
+    match kind {
+        DiskKind::Image => rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, DISK_BYTES)
+            .map_err(|why| failed(why.into())),
+        _ => file.set_len(DISK_BYTES).map_err(failed),
+    }
 }
 
 /// A disk; dropping it ends its server.
@@ -82,9 +86,9 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A plain one with a new image.
-    pub fn image(image: &Path) -> Result<Disk, String> {
-        disk_image(image)?;
+    /// A plain one with the new image of such a disk.
+    pub fn image(kind: DiskKind, image: &Path) -> Result<Disk, String> {
+        disk_image(kind, image)?;
         Self::over(DiskKind::Image, image)
     }
 

@@ -9,6 +9,16 @@ use std::path::{Path, PathBuf};
 /// All targets, in the order of the report; those that end in `-disk` need a disk that is no image.
 pub const ALL: &str = "memfs-root,memfs,ext2,ext4,xfs,ext2-disk,ext4-disk,xfs-disk,nfhybrid-root,nfhybrid";
 
+/// Where images are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Homes<'a> {
+    /// The mount points, the SSDs, and disks that are images like them.
+    pub all: &'a Path,
+    /// The images of disks: in memory where the disk is simulated, so that its time is the model's, and what the host
+    /// writes for it does not delay the SSDs, which are on the host's own disk.
+    pub disks: &'a Path,
+}
+
 /// A mounted file system; dropping it unmounts what was mounted for it.
 #[derive(Debug)]
 pub struct Target {
@@ -22,6 +32,7 @@ pub struct Target {
     /// What the kernel's file systems lie on, and whether that is the disk. In the order they have to go.
     device: Option<(Loop, bool)>,
     _disk: Option<Disk>,
+    _ssd: Option<Loop>,
 }
 
 /// The options of a target, by its name, and more.
@@ -31,20 +42,27 @@ fn mount_options(name: &str, more: Option<&str>) -> String {
 }
 
 impl Target {
-    /// Makes and mounts the file system `name` below `home`.
-    pub fn set_up(name: &str, home: &Path, options: &Options) -> Result<Target, String> {
-        let path = home.join(name);
+    /// Makes and mounts the file system `name` below its homes.
+    pub fn set_up(name: &str, homes: Homes<'_>, options: &Options) -> Result<Target, String> {
+        let path = homes.all.join(name);
         fs::create_dir(&path).map_err(|why| format!("{}: {why}", path.display()))?;
         let place = text(&path)?.to_string();
-        let mut target =
-            Target { name: name.into(), path, server: None, ours: false, device: None, _disk: None };
+        let mut target = Target {
+            name: name.into(),
+            path,
+            server: None,
+            ours: false,
+            device: None,
+            _disk: None,
+            _ssd: None,
+        };
         match name {
             "memfs-root" | "memfs" => {
                 let options = mount_options(name, Some("prealloc=1GiB,size=8GiB"));
                 command(BIMETAL, &["mount", "-t", "memfs", "-o", &options, &place])?;
             }
-            "nfhybrid-root" | "nfhybrid" => target.nfhybrid(&place, options)?,
-            _ => target.kernel(home, &place, options.disk)?,
+            "nfhybrid-root" | "nfhybrid" => target.nfhybrid(&place, homes, options)?,
+            _ => target.kernel(homes, &place, options.disk)?,
         }
         target.ours = true;
         target.server = server_of(&target.path);
@@ -55,7 +73,15 @@ impl Target {
     pub fn mounted(text: &str) -> Result<Target, String> {
         let (name, path) = text.split_once('=').ok_or_else(|| format!("'{text}' is not NAME=DIR"))?;
         let server = server_of(Path::new(path));
-        Ok(Target { name: name.into(), path: path.into(), server, ours: false, device: None, _disk: None })
+        Ok(Target {
+            name: name.into(),
+            path: path.into(),
+            server,
+            ours: false,
+            device: None,
+            _disk: None,
+            _ssd: None,
+        })
     }
 
     /// Waits until what earlier work left to be written is written, so that the next is not measured with it.
@@ -86,23 +112,25 @@ impl Target {
         }
     }
 
-    fn nfhybrid(&mut self, place: &str, options: &Options) -> Result<(), String> {
+    fn nfhybrid(&mut self, place: &str, homes: Homes<'_>, options: &Options) -> Result<(), String> {
         let ssd = self.path.with_extension("ssd");
         ssd_image(&ssd)?;
         // Made on the image: a simulated disk would take its time for nothing.
-        let image = self.path.with_extension("img");
-        let disk = Disk::image(&image)?;
+        let image = homes.disks.join(format!("{}.img", self.name));
+        let disk = Disk::image(options.disk, &image)?;
         let halves = ["--ssd", text(&ssd)?, "--disk", text(&disk.path)?];
         command(BIMETAL, &[&["mkfs", "nfhybrid", "--force"], &halves[..]].concat())?;
         let disk = Disk::over(options.disk, &image)?;
-        let halves = ["--ssd", text(&ssd)?, "--disk", text(&disk.path)?];
+        // A block device, as the file systems of the kernel have one, and as users do.
+        let device = Loop::new(&ssd, false)?;
+        let halves = ["--ssd", &device.path, "--disk", text(&disk.path)?];
         let mount = mount_options(&self.name, options.nfhybrid_options.as_deref());
         command(BIMETAL, &[&["mount"], &halves[..], &["-o", &mount, place]].concat())?;
-        self._disk = Some(disk);
+        (self._disk, self._ssd) = (Some(disk), Some(device));
         Ok(())
     }
 
-    fn kernel(&mut self, home: &Path, place: &str, disk: DiskKind) -> Result<(), String> {
+    fn kernel(&mut self, homes: Homes<'_>, place: &str, disk: DiskKind) -> Result<(), String> {
         let kind = self.name.trim_end_matches("-disk").to_string();
         let flags: &[&str] = match kind.as_str() {
             "ext2" => &["-qF", "-E", "lazy_itable_init=0"],
@@ -110,13 +138,14 @@ impl Target {
             "xfs" => &["-qf"],
             _ => return Err("there is no such target".into()),
         };
-        let image = home.join(format!("{}.img", self.name));
         let on_disk = self.name.ends_with("-disk");
+        let home = if on_disk { homes.disks } else { homes.all };
+        let image = home.join(format!("{}.img", self.name));
         if on_disk && disk == DiskKind::Image {
             return Err("the disk is an image in this run, as the SSD is".into());
         }
         match on_disk {
-            true => drop(Disk::image(&image)?),
+            true => drop(Disk::image(disk, &image)?),
             false => ssd_image(&image)?,
         }
         command(&format!("mkfs.{kind}"), &[flags, &[text(&image)?]].concat())?;

@@ -11,7 +11,7 @@ use bimetal::ftl::SCHEMES;
 use bimetal::ftl::ssd::{Data, Ssd, SsdProfile};
 use bimetal::media::BlockDevice;
 use bimetal::media::disk::DiskProfile;
-use bimetal::media::file::{FileDevice, Options as FileOptions};
+use bimetal::media::file::{Cached, FileDevice, Options as FileOptions};
 use bimetal::media::nand::NandProfile;
 use bimetal::media::nvram::NvramProfile;
 use bimetal::media::profile::{self, Described};
@@ -63,7 +63,7 @@ fn image(path: &Path, bytes: u64) -> Arc<dyn BlockDevice> {
 }
 
 fn open_image(path: &Path) -> Arc<dyn BlockDevice> {
-    let options = FileOptions { writable: true, direct: false, exclusive: true, queued: false };
+    let options = FileOptions { writable: true, cached: Cached::All, exclusive: true, queued: false };
     Arc::new(FileDevice::open_with(path, &options).unwrap())
 }
 

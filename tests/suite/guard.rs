@@ -335,6 +335,60 @@ fn devices_with_sectors_of_4096_bytes_are_halves_like_others() {
     assert!(fs::read(mounted.path().join("f")).unwrap() == [7; 10_000]);
 }
 
+/// The flags with which a server has `path` open, each time it has.
+fn flags_of(server: u64, path: &Path) -> Vec<i32> {
+    let of = |entry: fs::DirEntry| {
+        let info =
+            fs::read_to_string(format!("/proc/{server}/fdinfo/{}", entry.file_name().to_str()?)).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?.trim().to_string();
+        (fs::read_link(entry.path()).ok()? == path).then_some(i32::from_str_radix(&flags, 8).ok()?)
+    };
+    fs::read_dir(format!("/proc/{server}/fd")).unwrap().flatten().filter_map(of).collect()
+}
+
+#[test]
+fn an_ssd_that_is_a_block_device_is_written_round_its_page_cache_and_read_through_it() {
+    need_fuse!();
+    let volume = Volume::images();
+    let (Some(ssd), disk) = (Loop::over(&volume.at("ssd"), &[]), volume.at("disk")) else {
+        return skip("no loop devices");
+    };
+    let both: &[(&str, &Path)] = &[("--ssd", ssd.path()), ("--disk", &disk)];
+    let done = |verb: &[&str]| {
+        let done = run(verb, both, &[]);
+        assert!(done.status.success(), "{verb:?}: {}", err(&done));
+    };
+    done(&["mkfs", "nfhybrid"]);
+    let mount = |options| Mounted::new(&["--ssd", &ssd.0, "--disk", disk.to_str().unwrap(), "-o", options]);
+    for (round, options) in [(0u8, "lag=1h"), (1, "direct"), (2, "rw")] {
+        let mounted = mount(options);
+        let server = mounted.status()["front"]["pid"].as_u64().unwrap();
+        let flags = flags_of(server, ssd.path());
+        let open =
+            |way| flags.iter().filter(|flags| *flags & (libc::O_ACCMODE | libc::O_DIRECT) == way).count();
+        assert_eq!(open(libc::O_RDWR | libc::O_DIRECT), 1, "{options}: {flags:?}");
+        // What keeps others away is one more that only reads.
+        assert_eq!(open(libc::O_RDONLY), if options == "direct" { 1 } else { 2 }, "{options}: {flags:?}");
+        let name = |n: u8| format!("{options}-{n}");
+        for n in 0..40u8 {
+            let mut file = File::create(mounted.path().join(name(n))).unwrap();
+            file.write_all(&vec![n ^ round; 300 * usize::from(n) + 1]).unwrap();
+            file.sync_all().unwrap();
+            file.write_all(&vec![n; 200_000]).unwrap();
+            file.sync_data().unwrap();
+        }
+        crate::fsck::kill(mounted);
+        let mounted = mount("ro");
+        for n in 0..40u8 {
+            let whole = [vec![n ^ round; 300 * usize::from(n) + 1], vec![n; 200_000]].concat();
+            assert!(fs::read(mounted.path().join(name(n))).unwrap() == whole, "{}", name(n));
+        }
+        drop(mounted);
+        done(&["fsck", "-y"]);
+        done(&["fsck", "-n", "--deep"]);
+    }
+}
+
 #[test]
 fn no_output_in_a_directory_goes_through_a_link_to_a_mounted_half() {
     need_fuse!();

@@ -3,7 +3,7 @@
 use crate::mounts::once_free;
 use bimetal::front::export::{Export, STATS, Served, serve, simulated};
 use bimetal::front::stack::Layers;
-use bimetal::media::file::{FileDevice, Options};
+use bimetal::media::file::{Cached, FileDevice, Options};
 use bimetal::media::ram::Ram;
 use bimetal::media::{BlockDevice, Request};
 use bimetal::time::Time;
@@ -48,14 +48,14 @@ impl Drop for Loop {
     }
 }
 
-const WRITABLE: Options = Options { writable: true, direct: false, exclusive: true, queued: true };
+const WRITABLE: Options = Options { writable: true, cached: Cached::All, exclusive: true, queued: true };
 
 #[test]
 fn a_block_device_tells_its_size_and_sectors() {
     let image = image(8 << 20);
     let Some(attached) = Loop::attach(image.path(), &["--sector-size", "4096"]) else { return };
-    for direct in [false, true] {
-        let device = FileDevice::open_with(&attached.path, &Options { direct, ..WRITABLE }).unwrap();
+    for cached in [Cached::All, Cached::Reads, Cached::Nothing] {
+        let device = FileDevice::open_with(&attached.path, &Options { cached, ..WRITABLE }).unwrap();
         assert_eq!(device.info().size_bytes, 8 << 20);
         assert_eq!(device.info().block_bytes, 4096);
         let refused = device.run(Time::ZERO, Request::Read { offset: 512, len: 512 }).result.unwrap_err();
@@ -67,8 +67,9 @@ fn a_block_device_tells_its_size_and_sectors() {
 fn a_block_device_keeps_what_is_written_and_drops_what_is_discarded() {
     let image = image(8 << 20);
     let Some(attached) = Loop::attach(image.path(), &[]) else { return };
-    for (direct, queued) in [(false, false), (false, true), (true, false), (true, true)] {
-        let options = Options { direct, queued, ..WRITABLE };
+    let ways = [Cached::All, Cached::Reads, Cached::Nothing];
+    for (cached, queued) in ways.into_iter().flat_map(|cached| [false, true].map(|queued| (cached, queued))) {
+        let options = Options { cached, queued, ..WRITABLE };
         let device = FileDevice::open_with(&attached.path, &options).unwrap();
         let device: &dyn BlockDevice = &device;
         for durable in [false, true] {
@@ -93,7 +94,7 @@ fn an_error_of_the_device_names_it_the_operation_and_the_place() {
     let image = image(8 << 20);
     let Some(attached) = Loop::attach(image.path(), &["--direct-io=on"]) else { return };
     for queued in [false, true] {
-        let options = Options { direct: true, queued, ..WRITABLE };
+        let options = Options { cached: Cached::Nothing, queued, ..WRITABLE };
         let device = FileDevice::open_with(&attached.path, &options).unwrap();
         image.as_file().set_len(1 << 20).unwrap();
         let read = || Request::Read { offset: 2 << 20, len: 4096 };
@@ -240,14 +241,14 @@ fn the_kernels_ext4_lives_on_a_served_ssd() {
 #[test]
 fn our_own_devices_open_a_served_one() {
     let Some((_dir, served)) = served("hdd-7200", 1 << 20) else { return };
-    for direct in [false, true] {
-        let device = FileDevice::open_with(&served.device(), &Options { direct, ..WRITABLE }).unwrap();
+    for cached in [Cached::All, Cached::Reads, Cached::Nothing] {
+        let device = FileDevice::open_with(&served.device(), &Options { cached, ..WRITABLE }).unwrap();
         let device: &dyn BlockDevice = &device;
         let before = served.counts();
         device.write(8192, vec![5; 4096]).unwrap();
         device.flush().unwrap();
         assert_eq!(device.read(8192, 4096).unwrap(), vec![5; 4096]);
         let counts = served.counts() - before;
-        assert_eq!((counts.writes, counts.write_bytes, counts.flushes), (1, 4096, 1), "direct: {direct}");
+        assert_eq!((counts.writes, counts.write_bytes, counts.flushes), (1, 4096, 1), "{cached:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Opening a file or block device, and what it is. That nobody else uses it is for the [`guard`](super::guard).
 
-use super::file::Options;
+use super::file::{Cached, Options};
 use bimetal_base::{Error, Result};
 use rustix::fs::StatxFlags;
 use std::fs::{self, File, OpenOptions};
@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 /// What opening found out.
 pub(super) struct Opened {
     pub file: File,
+    /// The same, opened to write round the page cache that the first reads through.
+    pub around: Option<File>,
     pub size_bytes: u64,
     /// It is a block special file.
     pub block_device: bool,
@@ -29,19 +31,33 @@ pub(super) fn open(path: &Path, name: &str, options: &Options) -> Result<Opened>
         return Err(Error::invalid(format!("{name} is neither a file nor a block device")));
     }
     let block_device = kind.is_block_device();
-    let mut file = open_file(path, name, options)?;
+    let around = match options.cached {
+        Cached::Reads if options.writable => open_file(path, name, true, true).ok(),
+        _ => None,
+    };
+    let mut file =
+        open_file(path, name, options.writable && around.is_none(), options.cached == Cached::Nothing)?;
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| failed("size", error))?;
-    let (block_bytes, memory_align) = alignment(&file, options.direct, block_device);
+    let direct = around.is_some() || options.cached == Cached::Nothing;
+    let (block_bytes, memory_align) = alignment(&file, direct, block_device);
     let meta = file.metadata().map_err(|error| failed("stat", error))?;
     let disk = if block_device { meta.rdev() } else { meta.dev() };
-    Ok(Opened { file, size_bytes, block_device, rotational: rotational(disk), block_bytes, memory_align })
+    Ok(Opened {
+        file,
+        around,
+        size_bytes,
+        block_device,
+        rotational: rotational(disk),
+        block_bytes,
+        memory_align,
+    })
 }
 
-fn open_file(path: &Path, name: &str, options: &Options) -> Result<File> {
-    let flags = if options.direct { libc::O_DIRECT } else { 0 };
-    let file = OpenOptions::new().read(true).write(options.writable).custom_flags(flags).open(path);
+fn open_file(path: &Path, name: &str, writable: bool, direct: bool) -> Result<File> {
+    let flags = if direct { libc::O_DIRECT } else { 0 };
+    let file = OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path);
     file.map_err(|error| match error.raw_os_error() {
-        Some(libc::EINVAL) if options.direct => {
+        Some(libc::EINVAL) if direct => {
             Error::unsupported(format!("{name}: direct I/O"), "its file system has none; open it without")
         }
         _ => Error::io(format!("{name}: open"), error),

@@ -13,7 +13,7 @@ use crate::stack::model::Model;
 use crate::stack::{Caching, ERASE_BLOCK_BYTES};
 use bimetal_base::{Error, Result};
 use bimetal_cache::device::PAGE_BYTES;
-use bimetal_media::file::{self, FileDevice};
+use bimetal_media::file::{self, Cached, FileDevice};
 use bimetal_media::guard::{self, Claim, Target};
 use bimetal_media::metered::{Devices, Metered};
 use bimetal_media::{BlockDevice, overlay::Overlay};
@@ -179,7 +179,13 @@ fn open_half(
     devices: &mut Devices,
 ) -> Result<Arc<dyn BlockDevice>> {
     let writable = claim.role() != guard::Role::Read;
-    let options = file::Options { writable, direct, ..Default::default() };
+    // What an fsync waits for is one write, not one into the page cache of the device and one out of it.
+    let cached = match direct {
+        true => Cached::Nothing,
+        false if role == "ssd" && claim.is_block_device() => Cached::Reads,
+        false => Cached::All,
+    };
+    let options = file::Options { writable, cached, ..Default::default() };
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::over(claim, &options)?);
     let device = model.map_or(Ok(device.clone()), |model| model.over(device))?;
     let device = Arc::new(Metered::new(device));

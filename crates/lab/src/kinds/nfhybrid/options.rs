@@ -34,7 +34,7 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
         name: "direct",
         value: None,
         default: "off",
-        help: "go round the kernel's page cache on both halves: less memory and a fifth more for long writes, slower for cold reads",
+        help: "go round the kernel's page cache on both halves, also to read: less memory, slower for cold reads; an SSD that is a block device is always written so",
     },
     OptionSpec {
         name: "recover",
