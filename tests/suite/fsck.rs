@@ -1,6 +1,6 @@
 //! Checking, scrubbing and rescuing volumes in image files, by the commands.
 
-use crate::guard::{Volume, err, out, refused, run};
+use crate::guard::{Loop, Volume, err, out, refused, run};
 use crate::mounts::{Mounted, bimetal, need_fuse, once_free, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -225,6 +225,29 @@ fn bad_copies_are_counted_in_the_status_make_the_mount_degraded_and_are_healed_b
     ended(&run(&["scrub", "--rate", "1GiB/s"], halves, &[]), 1, &["dropped"]);
     ended(&run(&["scrub", "--rate", "1GiB/s"], halves, &[]), 0, &["is right"]);
     ended(&volume.run(&["fsck", "--deep"]), 0, &["clean"]);
+}
+
+#[test]
+fn a_scrub_verifies_the_medium_and_not_what_the_host_has_of_it_in_memory() {
+    need_fuse!();
+    let volume = filled();
+    let Some(ssd) = Loop::over(&volume.at("ssd"), &[]) else { return skip("no loop devices") };
+    let disk = volume.at("disk");
+    let mounted = Mounted::new(&["--ssd", &ssd.0, "--disk", disk.to_str().unwrap()]);
+    // Now the page cache of the device has all of it, and what becomes of the medium does not show there.
+    assert!(fs::read(ssd.path()).is_ok());
+    assert!(damage(&volume.at("ssd"), 5) > 0);
+    let place = mounted.path().to_str().unwrap();
+    let scrub = || bimetal().args(["scrub", "--rate", "1GiB/s", place]).output().unwrap();
+    ended(&scrub(), 1, &["its checksum is wrong; dropped; the disk has it"]);
+    ended(&scrub(), 0, &["Every copy on the SSD is right"]);
+    drop(mounted);
+    let halves: &[(&str, &Path)] = &[("--ssd", ssd.path()), ("--disk", &disk)];
+    assert!(fs::read(ssd.path()).is_ok());
+    assert!(damage(&volume.at("ssd"), 6) > 0);
+    ended(&run(&["fsck", "-n", "--deep"], halves, &[]), 4, &["checksum"]);
+    ended(&run(&["scrub", "--rate", "1GiB/s"], halves, &[]), 1, &["dropped"]);
+    ended(&run(&["fsck", "--deep"], halves, &[]), 0, &["clean"]);
 }
 
 #[test]

@@ -38,10 +38,11 @@ use bimetal_base::runtime::Live;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
 use bytes::Bytes;
-use rustix::fs::{FallocateFlags, StatxFlags};
+use rustix::fs::{Advice, FallocateFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -409,6 +410,15 @@ fn describe(request: &Request) -> String {
 impl BlockDevice for FileDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn forget_cached(&self, offset: u64, len: u64) {
+        // Pages are kept in folios of up to so many bytes, and only whole ones are dropped.
+        const FOLIO_BYTES: u64 = 2 << 20;
+        let first = offset / FOLIO_BYTES * FOLIO_BYTES;
+        let bytes = (offset.saturating_add(len).div_ceil(FOLIO_BYTES) * FOLIO_BYTES).saturating_sub(first);
+        // Advice: where it is refused, reads are what they were.
+        let _ = rustix::fs::fadvise(&self.file, first, NonZeroU64::new(bytes), Advice::DontNeed);
     }
 
     fn submit(&self, at: Time, request: Request) -> Ticket {

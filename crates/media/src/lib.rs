@@ -199,6 +199,15 @@ pub trait BlockDevice: Send + Sync {
         self.below().is_none_or(|below| below.keeps_contents())
     }
 
+    /// Has the next read of a range come from the medium: what the host keeps of it in memory and has written out is dropped.
+    /// What verifies a medium says so before it reads; else it verifies the host's memory. What waits there to be written
+    /// stays. Only advice: a host may keep it all the same.
+    fn forget_cached(&self, offset: u64, len: u64) {
+        if let Some(below) = self.below() {
+            below.forget_cached(offset, len);
+        }
+    }
+
     /// Numbers of its own for a status, as one JSON object, if it keeps any.
     fn status(&self) -> Option<serde_json::Value> {
         self.below().and_then(|below| below.status())

@@ -94,6 +94,10 @@ impl BlockDevice for Overlay {
         self.base.info()
     }
 
+    fn forget_cached(&self, offset: u64, len: u64) {
+        self.base.forget_cached(offset, len);
+    }
+
     fn submit(&self, at: Time, request: Request) -> Ticket {
         Ticket::Done(self.serve(at, request))
     }

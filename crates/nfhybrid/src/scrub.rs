@@ -1,7 +1,7 @@
 //! Scrubbing: every copy on the SSD compared with its checksum, and with the disk's block if asked to.
 //!
 //! A scrub goes by inode number, a step of some bytes at a time; whoever orders it decides how fast. The devices are
-//! read without the lock; what is found wrong is looked at again under it, for it may have been replaced meanwhile.
+//! read without the lock, and from their media, not from the host's memory; what is found wrong is looked at again under it, for it may have been replaced meanwhile.
 //! A bad copy that the disk has, too, is dropped: the next read brings it anew. The only copy of something is never
 //! dropped. Cost: the numbers of 65 536 inodes in memory, found again by a pass over all when they are used up.
 
@@ -243,6 +243,7 @@ impl Shared {
         let Some(device) = &self.ssd_device else { return Ok(Vec::new()) };
         let size = self.ssd_block_bytes;
         let at = stretch.found.at.0 * size as u64;
+        device.forget_cached(at, (stretch.sums.len() * size) as u64);
         let blocks: Vec<Result<Bytes>> = match device.read(at, stretch.sums.len() * size) {
             Ok(bytes) => (0..stretch.sums.len()).map(|i| Ok(bytes.slice(i * size..(i + 1) * size))).collect(),
             Err(gone) if is_gone(&gone) => return Err(gone),
@@ -298,6 +299,7 @@ impl Shared {
             match core.ext4.map(ino, at / size, left)? {
                 Mapping::Data { at: block, len } => {
                     let len = len.min(left);
+                    self.disk.forget_cached(block.0 * size, u64::from(len) * size);
                     contents.extend_from_slice(&self.read_disk(block, len)?);
                     at += u64::from(len) * size;
                 }
