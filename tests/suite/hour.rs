@@ -6,7 +6,7 @@ use crate::mounts::{Mounted, bimetal, copy_program, need_fuse, once_free, skip};
 use crate::nfhybrid::{Volume, settled, unmount};
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -65,6 +65,52 @@ fn lsattr_shows_the_flags_and_generation_that_the_disk_half_has() {
     let none = tool("lsattr", &["-d", memfs.path().to_str().unwrap()]).unwrap();
     assert!(err(&none).contains("not supported"), "{}", err(&none));
     unmount(mounted);
+}
+
+/// fstrim tells the SSD half what it need not keep; a file of it gives its blocks back.
+#[test]
+fn fstrim_discards_what_is_free_on_the_ssd_half() {
+    need_fuse!();
+    let volume = Volume::new(64, 256, &[]);
+    let mounted = volume.mount("lag=1s");
+    let place = mounted.path().to_str().unwrap().to_string();
+    let blocks = || fs::metadata(&volume.ssd).unwrap().blocks() * 512;
+    let big = mounted.path().join("big");
+    for (file, bytes) in [(&big, 24 << 20), (&mounted.path().join("kept"), 1 << 20)] {
+        fs::write(file, vec![9; bytes]).unwrap();
+        fs::File::open(file).unwrap().sync_all().unwrap();
+    }
+    settled(&mounted);
+    let full = blocks();
+    fs::remove_file(&big).unwrap();
+    fs::write(mounted.path().join("fsynced"), "x").unwrap();
+    fs::File::open(mounted.path().join("fsynced")).unwrap().sync_all().unwrap();
+    settled(&mounted);
+    let Some(done) = tool("fstrim", &["-v", &place]) else { return skip("no fstrim") };
+    assert!(done.status.success() && out(&done).contains("bytes) trimmed"), "{}{}", out(&done), err(&done));
+    if blocks() + (16 << 20) > full {
+        skip("holes: images lie on a file system that has none");
+    }
+    kill(mounted);
+    let mounted = volume.mount("lag=1s");
+    assert!(fs::read(mounted.path().join("kept")).unwrap() == vec![9; 1 << 20]);
+    assert_eq!(fs::read_to_string(mounted.path().join("fsynced")).unwrap(), "x");
+    unmount(mounted);
+    let checked = volume.bimetal(&["fsck"], &["-n", "--deep"]);
+    assert!(checked.status.success(), "{}{}", out(&checked), err(&checked));
+    // What does not change changes nothing; what has no SSD, and others, have nothing to tell.
+    let mounted = volume.mount("ro");
+    let refused = |place: &Path| {
+        let tried = tool("fstrim", &[place.to_str().unwrap()]).unwrap();
+        assert!(!tried.status.success(), "{}", out(&tried));
+        err(&tried)
+    };
+    assert!(refused(mounted.path()).contains("Read-only"));
+    unmount(mounted);
+    let alone = Mounted::new(&["--disk", volume.disk.to_str().unwrap(), "-o", "without-ssd"]);
+    assert!(refused(alone.path()).contains("not supported"));
+    unmount(alone);
+    assert!(refused(Mounted::memfs("size=32MiB").path()).contains("not supported"));
 }
 
 /// What chattr makes immutable or append-only is so, also after the server was killed, and can be undone.

@@ -21,7 +21,7 @@ use super::send::{send_parts, send_statfs, send_xattr};
 use super::workers::{Spare, Workers};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_vfs::{Attr, Caller, Deferred, FileSystem, Kind, NewNode, Seek, SetAttr, SetXattr};
+use bimetal_vfs::{Attr, Caller, Deferred, FileSystem, Kind, NewNode, Seek, SetAttr, SetXattr, Trim};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
     INodeNo, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags, PollEvents, PollFlags, PollNotifier,
@@ -46,6 +46,8 @@ const FS_IOC_GETFLAGS: u64 = request(READS, size_of::<libc::c_long>(), b'f', 1);
 const FS_IOC_GETVERSION: u64 = request(READS, size_of::<libc::c_long>(), b'v', 1);
 const FS_IOC_SETFLAGS: u64 = request(WRITES, size_of::<libc::c_long>(), b'f', 2);
 const FS_IOC_FSGETXATTR: u64 = request(READS, FSXATTR_BYTES, b'X', 31);
+/// `FITRIM` of linux/fs.h: `_IOWR('X', 121, struct fstrim_range)`.
+const FITRIM: u64 = request(READS | WRITES, 24, b'X', 121);
 const WRITES: u64 = 1;
 const READS: u64 = 2;
 /// `struct fsxattr`: flags (4), and what is 0 here.
@@ -205,6 +207,26 @@ impl Adapter {
             }
             _ => Err(Error::NotSupported),
         }
+    }
+
+    /// What fstrim(8) asks of a file system: where, how much, and what is too short to be told; how much it was goes back in the
+    /// second place.
+    fn trim(&self, req: &Request, given: &[u8]) -> Result<Deferred<Vec<u8>>> {
+        if req.uid() != 0 {
+            return Err(Error::NotPermitted);
+        }
+        let [offset, len, least] = [0, 1, 2].map(|at| {
+            let number = given.get(at * 8..)?.first_chunk()?;
+            Some(u64::from_ne_bytes(*number))
+        });
+        let (Some(offset), Some(len), Some(least)) = (offset, len, least) else {
+            return Err(Error::BadArgument);
+        };
+        let bytes = self.writable()?.trim(Trim { offset, len, least })?;
+        Ok(Deferred::Wait(Box::new(move || {
+            let numbers = [offset, bytes.get()?, least];
+            Ok(numbers.iter().flat_map(|number| number.to_ne_bytes()).collect())
+        })))
     }
 
     fn ino(&self, node: INodeNo) -> Ino {
@@ -538,6 +560,16 @@ impl Filesystem for Adapter {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
+        if u64::from(cmd) == FITRIM {
+            let answer = self.trim(req, in_data);
+            return self.serve(Op::Other, req, || {
+                self.now_or_later(answer, reply, |reply, done| match done {
+                    Ok(trimmed) => reply.ioctl(0, &trimmed),
+                    Err(Error::NotSupported) => reply.error(Errno::EOPNOTSUPP),
+                    Err(error) => reply.error(errno("fitrim", &error)),
+                });
+            });
+        }
         self.serve(Op::Other, req, || match self.fs_ioctl(req, self.ino(ino), cmd, in_data) {
             Ok(answer) => reply.ioctl(0, &answer),
             Err(Error::NotSupported) if u64::from(cmd) != FS_IOC_SETFLAGS => reply.error(Errno::ENOTTY),

@@ -12,7 +12,7 @@ use bimetal_base::{Error, Result};
 use bimetal_media::guard;
 use bimetal_vfs::{
     Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, Kind, NewNode, Rename, Seek, SetAttr,
-    SetXattr, VisitAttrs,
+    SetXattr, Trim, VisitAttrs,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -375,6 +375,10 @@ impl FileSystem for Recorded {
 
     fn set_flags(&self, ino: Ino, flags: u32) -> Result<()> {
         self.on(ino, "setattr", self.fs.set_flags(ino, flags))
+    }
+
+    fn trim(&self, trim: Trim) -> Result<Deferred<u64>> {
+        self.fs.trim(trim)
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {

@@ -6,7 +6,7 @@ use bimetal_base::units::Ino;
 use bimetal_ext4::ROOT_INO;
 use bimetal_vfs::{
     Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, NewNode, Rename, Seek, SetAttr,
-    SetXattr, VisitAttrs,
+    SetXattr, Trim, VisitAttrs,
 };
 use bytes::Bytes;
 
@@ -102,6 +102,10 @@ impl FileSystem for NfHybrid {
 
     fn set_flags(&self, ino: Ino, flags: u32) -> Result<()> {
         self.shared.with_room(|| self.shared.set_flags(ino, flags))
+    }
+
+    fn trim(&self, trim: Trim) -> Result<Deferred<u64>> {
+        self.shared.trim(trim)
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {

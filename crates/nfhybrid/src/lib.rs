@@ -38,6 +38,7 @@ mod damage;
 #[cfg(test)]
 mod damage_tests;
 mod dirty;
+mod discard;
 mod durable;
 #[cfg(test)]
 mod durable_tests;

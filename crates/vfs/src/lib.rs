@@ -168,6 +168,17 @@ pub enum Rename {
     Whiteout,
 }
 
+/// What is to be discarded (`struct fstrim_range` of linux/fs.h), bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trim {
+    /// Where the part of the file system's space begins.
+    pub offset: u64,
+    /// How long it is; `u64::MAX`: to the end.
+    pub len: u64,
+    /// Shorter stretches are left as they are.
+    pub least: u64,
+}
+
 /// What `fallocate` does with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
@@ -340,6 +351,13 @@ pub trait FileSystem: Send + Sync {
     ///
     /// Provided: [`Error::NotSupported`], for a file system that has none, or for one that cannot change these.
     fn set_flags(&self, _ino: Ino, _flags: u32) -> Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    /// Tells the devices what they need not keep; how many bytes of it.
+    ///
+    /// Provided: [`Error::NotSupported`], for a file system that has nothing to tell.
+    fn trim(&self, _trim: Trim) -> Result<Deferred<u64>> {
         Err(Error::NotSupported)
     }
 

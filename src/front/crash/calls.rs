@@ -11,7 +11,7 @@ use super::snapshot::{Shape, shape};
 use crate::Result;
 use crate::fs::{
     Attr, Caller, Deferred, DirEntry, Fallocate, FileSystem, FsStat, NewNode, Rename, Seek, SetAttr,
-    SetXattr, VisitAttrs,
+    SetXattr, Trim, VisitAttrs,
 };
 use crate::media::recorded::Recorder;
 use crate::units::Ino;
@@ -348,6 +348,10 @@ impl FileSystem for Traced {
 
     fn set_flags(&self, ino: Ino, flags: u32) -> Result<()> {
         self.fs.set_flags(ino, flags)
+    }
+
+    fn trim(&self, trim: Trim) -> Result<Deferred<u64>> {
+        self.fs.trim(trim)
     }
 
     fn fallocate(&self, ino: Ino, offset: u64, len: u64, what: Fallocate) -> Result<()> {

@@ -6,7 +6,7 @@ mod rest;
 
 use super::oracle::Client as Story;
 use bimetal::Error;
-use bimetal::fs::{Caller, Fallocate, FileSystem, Kind, NewNode, Rename, SetAttr, SetXattr};
+use bimetal::fs::{Caller, Fallocate, FileSystem, Kind, NewNode, Rename, SetAttr, SetXattr, Trim};
 use bimetal::random::Random;
 use bimetal::runtime::{Clock, sync::Mutex};
 use bimetal::units::Ino;
@@ -95,7 +95,7 @@ impl Client {
     }
 
     fn step(&mut self) -> Done {
-        let (doing, step): (_, fn(&mut Client) -> Done) = match self.random.below(160) {
+        let (doing, step): (_, fn(&mut Client) -> Done) = match self.random.below(162) {
             100..106 => ("link", Client::link),
             106..120 => ("held", Client::hold),
             120..128 => ("look at others", Client::read_other),
@@ -107,6 +107,7 @@ impl Client {
             150..154 => ("scrub", Client::scrub),
             154..156 => ("status", Client::status),
             156..160 => ("attributes", Client::attributes),
+            160..162 => ("trim", Client::trim),
             0..12 => ("create", Client::create),
             12..42 => ("write", Client::write),
             42..62 => ("fsync", Client::fsync),

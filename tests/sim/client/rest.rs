@@ -61,6 +61,17 @@ impl Client {
         Ok(())
     }
 
+    /// Some or all of the SSD's clean extents are discarded, while others take them.
+    pub(super) fn trim(&mut self) -> Done {
+        let all = self.random.chance(0.5);
+        let (offset, len) =
+            if all { (0, u64::MAX) } else { (self.random.below(1 << 20), self.random.below(1 << 20)) };
+        match self.world.fs.trim(Trim { offset, len, least: self.random.below(64 << 10) }) {
+            Err(Error::Unsupported { .. }) if !self.has_ssd()? => Ok(()),
+            done => done?.get().map(drop),
+        }
+    }
+
     fn has_ssd(&self) -> Result<bool, Error> {
         let status = self.world.fs.control_get(Ino(2), "bimetal.status")?;
         let status: serde_json::Value = serde_json::from_slice(&status).expect("a status is JSON");

@@ -278,7 +278,8 @@ impl Pool {
         Some(index)
     }
 
-    fn next_from(&self, from: u32) -> Option<u32> {
+    /// The lowest member that is not below `from`.
+    pub(super) fn next_from(&self, from: u32) -> Option<u32> {
         if from >= self.limit {
             return None;
         }

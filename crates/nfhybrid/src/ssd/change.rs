@@ -16,6 +16,7 @@ use bimetal_base::time::Time;
 use bimetal_base::units::{Ino, SsdBlock};
 use bimetal_base::{Error, Result};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// Sixteenths of the log in use from which nothing is evicted: the owner needs the rest.
 const EVICT_FILL: u64 = 13;
@@ -28,6 +29,18 @@ impl Ssd {
             return Some(Runs::new());
         }
         self.data[section].section.allocate(blocks, now)
+    }
+
+    /// Reserves blocks that nothing on the media refers to, to be discarded: clean extents of one section that follow one another, the
+    /// first in a range of the device's blocks. No more than `most` blocks (if an extent has no more), and half of what
+    /// its section has; `None` where there are none. They are the caller's until released.
+    pub fn reserve_clean(&mut self, range: Range<u32>, most: u32) -> Option<Run> {
+        let first = |data: &Data| data.section.range().start;
+        let mut sections: SmallVec<[&mut Data; 8]> = self.data.iter_mut().collect();
+        sections.sort_by_key(|data| first(data));
+        let (at, len) =
+            sections.into_iter().find_map(|data| data.section.reserve_clean(range.clone(), most))?;
+        Some(Run { at: SsdBlock(at.into()), len })
     }
 
     /// Gives back blocks that were allocated and never bound, with no write to them under way.

@@ -10,6 +10,7 @@ use std::process::Command;
 mod admission;
 mod atime;
 mod cuts;
+mod discarded;
 mod explain;
 mod full;
 mod groups;

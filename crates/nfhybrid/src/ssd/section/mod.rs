@@ -151,6 +151,21 @@ impl Section {
         Some(runs)
     }
 
+    /// Reserves the first clean extents in a range of the device's blocks, as many as follow one another, have no more than `most`
+    /// blocks, and are half of all clean ones at most; where they begin, and their blocks. At least one, if there are two.
+    pub(super) fn reserve_clean(&mut self, range: Range<u32>, most: u32) -> Option<(u32, u32)> {
+        let size = self.shape.blocks();
+        let end = (range.end.saturating_sub(self.first) / size).min(self.extents);
+        let begin = self.clean.next_from(range.start.saturating_sub(self.first).div_ceil(size))?;
+        let count = (most / size).max(1).min(self.clean.len() / 2);
+        let mut extent = begin;
+        while extent < end.min(begin + count) && self.clean.remove(extent) {
+            self.reserve(extent, 0, size);
+            extent += 1;
+        }
+        (extent > begin).then_some((self.first + begin * size, (extent - begin) * size))
+    }
+
     /// Marks `blocks` blocks at `pos` allocated and puts the extent where it now belongs.
     fn reserve(&mut self, extent: u32, pos: u32, blocks: u32) {
         let all = self.extent_blocks(extent);
@@ -471,6 +486,28 @@ mod tests {
         assert_eq!(section.allocate(80, Time(0)).unwrap()[..], [run(48, 80)], "an exact multiple");
         assert_eq!((section.waiting(), section.allocate(1, Time(0))), (0, None));
         section.check();
+    }
+
+    #[test]
+    fn clean_extents_are_reserved_in_order_and_half_of_them_are_left() {
+        let shape = Shape::new(32, 16).unwrap();
+        let mut section = Section::new(shape, 64, 9, Duration::from_secs(1));
+        section.allocate(32, Time(0)).unwrap();
+        section.allocate(5, Time(0)).unwrap();
+        section.check();
+        // Seven are clean, from the third on.
+        assert_eq!(section.reserve_clean(0..u32::MAX, 64), Some((128, 64)));
+        section.check();
+        assert_eq!(section.reserve_clean(192..u32::MAX, 1), Some((192, 32)), "one, however long it is");
+        assert_eq!(section.reserve_clean(200..320, 1 << 20), Some((224, 64)), "half of four");
+        assert_eq!(section.reserve_clean(224..289, 1 << 20), None, "none lies in it whole");
+        assert_eq!((section.reserve_clean(0..64, 64), section.reserve_clean(400..9000, 64)), (None, None));
+        section.check();
+        for (at, len) in [(128, 64), (192, 32), (224, 64)] {
+            section.release(at, len);
+            section.check();
+        }
+        assert_eq!(section.counts().clean, 7);
     }
 
     #[test]

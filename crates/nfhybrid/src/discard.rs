@@ -1,0 +1,65 @@
+//! Telling the SSD what it need not keep (`fstrim`): clean extents are reserved, discarded and given back, some at a time.
+//!
+//! What is reserved is bound to nothing, on the media either: it could be overwritten as well ([`Ssd::allocate`]). So a power
+//! cut at any moment leaves what was promised, whatever a discarded block reads as. The lock is held to reserve and
+//! to release; the discard goes on without it. Extents that hold anything are left alone, and so is the disk half.
+//!
+//! [`Ssd::allocate`]: crate::ssd::Ssd::allocate
+
+use super::Shared;
+use crate::ssd::Run;
+use bimetal_base::{Error, Result};
+use bimetal_media::Request;
+use bimetal_vfs::{Deferred, Trim};
+use std::sync::Arc;
+
+/// What is reserved at a time, bytes: files that come meanwhile find less room by that much.
+const STEP_BYTES: u64 = 64 << 20;
+
+impl Shared {
+    /// See [`bimetal_vfs::FileSystem::trim`]; the bytes are those of the SSD.
+    pub(super) fn trim(self: &Arc<Shared>, trim: Trim) -> Result<Deferred<u64>> {
+        let core = self.core.lock();
+        core.state.check_running()?;
+        if core.ssd.is_none() {
+            return Err(Error::unsupported(
+                "discarding",
+                "the volume has no SSD now, and the disk half is not discarded",
+            ));
+        }
+        drop(core);
+        let shared = self.clone();
+        Ok(Deferred::Wait(Box::new(move || shared.discard_clean(trim))))
+    }
+
+    fn discard_clean(&self, trim: Trim) -> Result<u64> {
+        let size = self.ssd_block_bytes as u64;
+        let in_blocks = |bytes: u64| u32::try_from(bytes / size).unwrap_or(u32::MAX);
+        let end = in_blocks(trim.offset.saturating_add(trim.len));
+        let mut from = in_blocks(trim.offset.saturating_add(size - 1));
+        let mut bytes = 0;
+        while let Some(run) = self.reserve_clean(from..end, in_blocks(STEP_BYTES))? {
+            from = run.at.0 as u32 + run.len;
+            let len = u64::from(run.len) * size;
+            let discarded = match len < trim.least {
+                true => Ok(0),
+                false => self.discard(run.at.0 * size, len),
+            };
+            // Without its SSD there is nothing to give it back to.
+            self.core.lock().ssd.iter_mut().for_each(|ssd| ssd.release(run));
+            bytes += discarded?;
+        }
+        Ok(bytes)
+    }
+
+    fn reserve_clean(&self, blocks: std::ops::Range<u32>, most: u32) -> Result<Option<Run>> {
+        let mut core = self.core.lock();
+        core.state.check_running()?;
+        Ok(core.ssd.as_mut().and_then(|ssd| ssd.reserve_clean(blocks, most)))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<u64> {
+        let Some(device) = &self.ssd_device else { return Ok(0) };
+        device.run(self.clock.now(), Request::Discard { offset, len }).result.map(|_| len)
+    }
+}
