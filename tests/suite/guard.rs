@@ -8,8 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tempfile::TempDir;
 
 /// A volume in two image files.
@@ -346,8 +348,10 @@ fn flags_of(server: u64, path: &Path) -> Vec<i32> {
     fs::read_dir(format!("/proc/{server}/fd")).unwrap().flatten().filter_map(of).collect()
 }
 
+/// An SSD that is a block device is used round the page cache of the device, in which the kernel leaves what others read while
+/// something was written: nobody who reads the device changes what a mount or a recovery finds on it.
 #[test]
-fn an_ssd_that_is_a_block_device_is_written_round_its_page_cache_and_read_through_it() {
+fn an_ssd_that_is_a_block_device_is_used_round_its_page_cache_whoever_reads_it() {
     need_fuse!();
     let volume = Volume::images();
     let (Some(ssd), disk) = (Loop::over(&volume.at("ssd"), &[]), volume.at("disk")) else {
@@ -360,33 +364,52 @@ fn an_ssd_that_is_a_block_device_is_written_round_its_page_cache_and_read_throug
     };
     done(&["mkfs", "nfhybrid"]);
     let mount = |options| Mounted::new(&["--ssd", &ssd.0, "--disk", disk.to_str().unwrap(), "-o", options]);
-    for (round, options) in [(0u8, "lag=1h"), (1, "direct"), (2, "rw")] {
-        let mounted = mount(options);
-        let server = mounted.status()["front"]["pid"].as_u64().unwrap();
-        let flags = flags_of(server, ssd.path());
-        let open =
-            |way| flags.iter().filter(|flags| *flags & (libc::O_ACCMODE | libc::O_DIRECT) == way).count();
-        assert_eq!(open(libc::O_RDWR | libc::O_DIRECT), 1, "{options}: {flags:?}");
-        // What keeps others away is one more that only reads.
-        assert_eq!(open(libc::O_RDONLY), if options == "direct" { 1 } else { 2 }, "{options}: {flags:?}");
-        let name = |n: u8| format!("{options}-{n}");
-        for n in 0..40u8 {
-            let mut file = File::create(mounted.path().join(name(n))).unwrap();
-            file.write_all(&vec![n ^ round; 300 * usize::from(n) + 1]).unwrap();
-            file.sync_all().unwrap();
-            file.write_all(&vec![n; 200_000]).unwrap();
-            file.sync_data().unwrap();
-        }
-        crate::fsck::kill(mounted);
-        let mounted = mount("ro");
-        for n in 0..40u8 {
-            let whole = [vec![n ^ round; 300 * usize::from(n) + 1], vec![n; 200_000]].concat();
-            assert!(fs::read(mounted.path().join(name(n))).unwrap() == whole, "{}", name(n));
-        }
-        drop(mounted);
-        done(&["fsck", "-y"]);
-        done(&["fsck", "-n", "--deep"]);
-    }
+    let stop = AtomicBool::new(false);
+    let backup = File::open(ssd.path()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = vec![0; 1 << 20];
+            for at in (0..32).cycle() {
+                if stop.load(Relaxed) {
+                    return;
+                }
+                backup.read_at(&mut buffer, at << 20).unwrap();
+            }
+        });
+        // Whatever is found, the other ends.
+        let found = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            for (round, options) in [(0, "lag=20s"), (1, "direct"), (2, "lag=500ms"), (3, "rw")] {
+                let mounted = mount(options);
+                let server = mounted.status()["front"]["pid"].as_u64().unwrap();
+                let flags = flags_of(server, ssd.path());
+                let open = |way| {
+                    flags.iter().filter(|flags| *flags & (libc::O_ACCMODE | libc::O_DIRECT) == way).count()
+                };
+                // What keeps others away neither reads nor writes.
+                let ways = [libc::O_RDWR | libc::O_DIRECT, libc::O_RDONLY].map(open);
+                assert_eq!(ways, [1, 1], "{options}: {flags:?}");
+                let contents =
+                    |n: usize| vec![(n + round * 16) as u8; [3_000, 72 << 10, 96 << 10, 300_000][n % 4]];
+                for n in 0..12 {
+                    let mut file = File::create(mounted.path().join(n.to_string())).unwrap();
+                    file.write_all(&contents(n)).unwrap();
+                    file.sync_all().unwrap();
+                }
+                assert_eq!(mounted.status()["health"]["state"], "ok", "{options}");
+                crate::fsck::kill(mounted);
+                done(&["fsck", "-n"]);
+                let mounted = mount("rw");
+                for n in 0..12 {
+                    let found = fs::read(mounted.path().join(n.to_string())).unwrap();
+                    assert!(found == contents(n), "{options}: {n}");
+                }
+                drop(mounted);
+                done(&["fsck", "-n", "--deep"]);
+            }
+        }));
+        stop.store(true, Relaxed);
+        found.unwrap_or_else(|found| std::panic::resume_unwind(found));
+    });
 }
 
 #[test]

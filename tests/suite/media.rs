@@ -54,7 +54,7 @@ const WRITABLE: Options = Options { writable: true, cached: Cached::All, exclusi
 fn a_block_device_tells_its_size_and_sectors() {
     let image = image(8 << 20);
     let Some(attached) = Loop::attach(image.path(), &["--sector-size", "4096"]) else { return };
-    for cached in [Cached::All, Cached::Reads, Cached::Nothing] {
+    for cached in [Cached::All, Cached::Files, Cached::Nothing] {
         let device = FileDevice::open_with(&attached.path, &Options { cached, ..WRITABLE }).unwrap();
         assert_eq!(device.info().size_bytes, 8 << 20);
         assert_eq!(device.info().block_bytes, 4096);
@@ -67,7 +67,7 @@ fn a_block_device_tells_its_size_and_sectors() {
 fn a_block_device_keeps_what_is_written_and_drops_what_is_discarded() {
     let image = image(8 << 20);
     let Some(attached) = Loop::attach(image.path(), &[]) else { return };
-    let ways = [Cached::All, Cached::Reads, Cached::Nothing];
+    let ways = [Cached::All, Cached::Files, Cached::Nothing];
     for (cached, queued) in ways.into_iter().flat_map(|cached| [false, true].map(|queued| (cached, queued))) {
         let options = Options { cached, queued, ..WRITABLE };
         let device = FileDevice::open_with(&attached.path, &options).unwrap();
@@ -241,7 +241,7 @@ fn the_kernels_ext4_lives_on_a_served_ssd() {
 #[test]
 fn our_own_devices_open_a_served_one() {
     let Some((_dir, served)) = served("hdd-7200", 1 << 20) else { return };
-    for cached in [Cached::All, Cached::Reads, Cached::Nothing] {
+    for cached in [Cached::All, Cached::Files, Cached::Nothing] {
         let device = FileDevice::open_with(&served.device(), &Options { cached, ..WRITABLE }).unwrap();
         let device: &dyn BlockDevice = &device;
         let before = served.counts();

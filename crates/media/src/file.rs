@@ -24,8 +24,7 @@
 //! ```
 //!
 //! So: `RWF_DSYNC`, except for direct I/O on a block device, where it flushes twice (once as part of the
-//! write, once after it) and write + fdatasync is the faster. A mount writes an SSD that is a block device so, and reads it
-//! through the page cache ([`Cached::Reads`]): buffered, a durable record goes through the cache of the device, too.
+//! write, once after it) and write + fdatasync is the faster. An SSD that is a block device is used so ([`Cached::Files`]).
 //!
 //! A device must not be carried over a `fork`: its ring belongs to the process that opened it.
 
@@ -60,10 +59,10 @@ const RING_ENTRIES: u32 = 256;
 pub enum Cached {
     /// Everything.
     All,
-    /// What is read, with the kernel's read-ahead; writes go round it and drop what it holds of their range, so that a
-    /// durable write of a block device is one request and one flush, and nothing written is in memory twice. Where there is
-    /// no direct I/O, everything.
-    Reads,
+    /// Files, and nothing of block devices: a durable write of one is one request and one flush, nothing is in memory twice,
+    /// and what is read is what is on the medium. Not writes alone: the kernel leaves what it read meanwhile in the
+    /// cache of a device when a queued direct write ends (seen on Linux 6.18), so that reads through it are stale.
+    Files,
     /// Nothing; where there is no direct I/O, opening fails.
     Nothing,
 }
@@ -81,6 +80,13 @@ pub struct Options {
     pub queued: bool,
 }
 
+impl Options {
+    /// As an SSD half is used: files through the page cache, block devices round it.
+    pub fn of_ssd(writable: bool) -> Options {
+        Options { writable, cached: Cached::Files, ..Options::default() }
+    }
+}
+
 impl Default for Options {
     /// Read-only, through the page cache, shared, queued.
     fn default() -> Options {
@@ -91,13 +97,9 @@ impl Default for Options {
 /// A file or block special file, read and written in place.
 pub struct FileDevice {
     info: DeviceInfo,
-    /// What is read from.
     file: File,
-    /// What is written to, if that is another way to the same place: one round the page cache.
-    around: Option<File>,
     writable: bool,
     block_device: bool,
-    /// Writes go round the page cache.
     direct: bool,
     memory_align: usize,
     pool: Arc<Pool>,
@@ -154,8 +156,7 @@ impl FileDevice {
             file: opened.file,
             writable: options.writable,
             block_device: opened.block_device,
-            direct: opened.around.is_some() || options.cached == Cached::Nothing,
-            around: opened.around,
+            direct: opened.direct,
             memory_align: opened.memory_align,
             pool: Pool::new(),
             claim: None,
@@ -165,11 +166,6 @@ impl FileDevice {
     /// Whether requests are queued on an io_uring.
     pub fn is_queued(&self) -> bool {
         self.ring.is_some()
-    }
-
-    /// What takes writes, flushes and discards.
-    fn writer(&self) -> &File {
-        self.around.as_ref().unwrap_or(&self.file)
     }
 
     fn check(&self, request: &Request) -> Result<()> {
@@ -217,11 +213,11 @@ impl FileDevice {
                         self.write_durable(data, *offset)?;
                         self.check_whole()?;
                     }
-                    false => write_from(self.writer(), data, 0, *offset, ReadWriteFlags::empty())?,
+                    false => write_from(&self.file, data, 0, *offset, ReadWriteFlags::empty())?,
                 }
             }
             Request::Flush => {
-                self.writer().sync_data()?;
+                self.file.sync_data()?;
                 self.check_whole()?;
             }
             Request::Discard { offset, len } => self.discard(*offset, *len)?,
@@ -262,21 +258,21 @@ impl FileDevice {
 
     fn write_durable(&self, data: &Gather, offset: u64) -> io::Result<()> {
         if !(self.direct && self.block_device) {
-            match write_from(self.writer(), data, 0, offset, ReadWriteFlags::DSYNC) {
+            match write_from(&self.file, data, 0, offset, ReadWriteFlags::DSYNC) {
                 Err(error) if refused(&error) => {}
                 result => return result,
             }
         }
-        write_from(self.writer(), data, 0, offset, ReadWriteFlags::empty())?;
-        self.writer().sync_data()
+        write_from(&self.file, data, 0, offset, ReadWriteFlags::empty())?;
+        self.file.sync_data()
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         let result = match self.block_device {
-            true => block_discard(self.writer(), offset, len),
+            true => block_discard(&self.file, offset, len),
             false => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(self.writer(), flags, offset, len).map_err(io::Error::from)
+                rustix::fs::fallocate(&self.file, flags, offset, len).map_err(io::Error::from)
             }
         };
         // A discard is advice: a device that knows none keeps its bytes.
@@ -430,8 +426,7 @@ impl BlockDevice for FileDevice {
             Ok(job) => job,
             Err(request) => return Ticket::Done(self.run(at, request)),
         };
-        let file = if matches!(job.request, Request::Read { .. }) { &self.file } else { self.writer() };
-        match ring.submit(file.as_raw_fd(), job) {
+        match ring.submit(self.file.as_raw_fd(), job) {
             Ok(number) => Ticket::Pending(number),
             Err(job) => Ticket::Done(self.run(at, job.request)),
         }
@@ -477,7 +472,7 @@ mod tests {
     }
 
     fn every_way() -> impl Iterator<Item = Options> {
-        [Cached::All, Cached::Reads, Cached::Nothing]
+        [Cached::All, Cached::Files, Cached::Nothing]
             .into_iter()
             .flat_map(|cached| [false, true].map(|queued| (cached, queued)))
             .map(|(cached, queued)| Options { writable: true, cached, exclusive: true, queued })

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 /// What opening found out.
 pub(super) struct Opened {
     pub file: File,
-    /// The same, opened to write round the page cache that the first reads through.
-    pub around: Option<File>,
+    /// It goes round the page cache.
+    pub direct: bool,
     pub size_bytes: u64,
     /// It is a block special file.
     pub block_device: bool,
@@ -31,20 +31,19 @@ pub(super) fn open(path: &Path, name: &str, options: &Options) -> Result<Opened>
         return Err(Error::invalid(format!("{name} is neither a file nor a block device")));
     }
     let block_device = kind.is_block_device();
-    let around = match options.cached {
-        Cached::Reads if options.writable => open_file(path, name, true, true).ok(),
-        _ => None,
+    let direct = match options.cached {
+        Cached::All => false,
+        Cached::Files => block_device,
+        Cached::Nothing => true,
     };
-    let mut file =
-        open_file(path, name, options.writable && around.is_none(), options.cached == Cached::Nothing)?;
+    let mut file = open_file(path, name, options.writable, direct)?;
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| failed("size", error))?;
-    let direct = around.is_some() || options.cached == Cached::Nothing;
     let (block_bytes, memory_align) = alignment(&file, direct, block_device);
     let meta = file.metadata().map_err(|error| failed("stat", error))?;
     let disk = if block_device { meta.rdev() } else { meta.dev() };
     Ok(Opened {
         file,
-        around,
+        direct,
         size_bytes,
         block_device,
         rotational: rotational(disk),

@@ -226,6 +226,15 @@ impl Core {
         self.ops.begin()
     }
 
+    /// Has a cycle follow the one of `op` where contents got a later number while it went on and nothing else will begin one: what
+    /// it took along to the disk counts as the SSD's alone until a cycle has that number.
+    pub(super) fn begin_if_behind(&mut self, op: u64, now: Time) {
+        if self.ops.last() > op && self.dirty.since().is_none() {
+            self.dirty.begin(now);
+            self.work.notify_one();
+        }
+    }
+
     /// Begins a changing operation: its number.
     pub(super) fn begin(&mut self) -> u64 {
         if self.dirty.since().is_none() {

@@ -127,6 +127,7 @@ impl Shared {
         if let Some(ssd) = core.ssd.as_mut().filter(|_| told) {
             ssd.trim(op);
         }
+        core.begin_if_behind(op, self.clock.now());
         let released = self.release_more(&mut core);
         self.note_status(&core);
         drop(core);

@@ -269,6 +269,9 @@ impl Shared {
 
     /// Binds what was written to a section, where the file still holds it; the rest is released.
     pub(super) fn bind_placed(&self, core: &mut Core, placements: Vec<Placement>) {
+        if placements.is_empty() {
+            return;
+        }
         let op = core.number_contents();
         for placement in placements {
             let Placement { ino, index, run, ref frames, .. } = placement;

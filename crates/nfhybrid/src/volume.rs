@@ -57,11 +57,12 @@ impl Halves {
         let targets =
             [Target::new("--ssd", plan.ssd, Role::Overwritten), Target::new("--disk", plan.disk, disk)];
         let mut claims = guard::claim(&targets, plan.force)?.into_iter();
-        let mut open = || {
+        let mut open = |options| {
             let claim = claims.next().ok_or(Error::BadArgument)?;
-            FileDevice::over(claim, &Options { writable: true, ..Options::default() }).map(Arc::new)
+            FileDevice::over(claim, &options).map(Arc::new)
         };
-        Ok(Halves { ssd: open()?, disk: open()? })
+        let ssd = open(Options::of_ssd(true))?;
+        Ok(Halves { ssd, disk: open(Options { writable: true, ..Options::default() })? })
     }
 }
 
@@ -142,7 +143,7 @@ pub fn adopt(plan: &Plan) -> Result<Option<String>> {
 /// refusal. Of the SSD `own` the disk says it better.
 fn dropped_with(plan: &Plan, own: Option<[u8; 16]>) -> Result<Option<String>> {
     let claim = guard::claim_path(plan.ssd, Role::Read);
-    let Ok(device) = claim.and_then(|claim| FileDevice::over(claim, &Options::default())) else {
+    let Ok(device) = claim.and_then(|claim| FileDevice::over(claim, &Options::of_ssd(false))) else {
         // The guard says why.
         return Ok(None);
     };
@@ -219,8 +220,8 @@ fn check_nothing_is_dropped(disk: &Arc<dyn BlockDevice>, look: &Look) -> Result<
 }
 
 fn is_ssd_half(path: &Path) -> bool {
-    let device =
-        guard::claim_path(path, Role::Read).and_then(|claim| FileDevice::over(claim, &Options::default()));
+    let device = guard::claim_path(path, Role::Read)
+        .and_then(|claim| FileDevice::over(claim, &Options::of_ssd(false)));
     device.is_ok_and(|device| Ssd::is_one(&device))
 }
 

@@ -112,11 +112,6 @@ impl Claim {
         self.role
     }
 
-    /// Whether it is a block special file.
-    pub fn is_block_device(&self) -> bool {
-        self.file.metadata().is_ok_and(|found| found.file_type().is_block_device())
-    }
-
     /// The open file. Whoever duplicates it must not outlive the claim.
     pub fn file(&self) -> &File {
         &self.file

@@ -197,7 +197,8 @@ impl Halves {
         let mut claims = guard::claim(&targets, false)?.into_iter();
         let options = file::Options { writable: plan.repair, ..Default::default() };
         let disk = claims.next().ok_or(Error::BadArgument)?;
-        let ssd = claims.next().map(|claim| FileDevice::over(claim, &options).map(Arc::new)).transpose()?;
+        let of_ssd = file::Options::of_ssd(plan.repair);
+        let ssd = claims.next().map(|claim| FileDevice::over(claim, &of_ssd).map(Arc::new)).transpose()?;
         Ok(Halves { disk: Arc::new(FileDevice::over(disk, &options)?), ssd })
     }
 

@@ -135,7 +135,7 @@ fn rescue_claimed(
     progress: &dyn Fn(String),
     stop: &dyn Fn() -> bool,
 ) -> Result<Rescued> {
-    let device = Arc::new(FileDevice::over(claim, &Options::default())?);
+    let device = Arc::new(FileDevice::over(claim, &Options::of_ssd(false))?);
     let opened = Ssd::open_everything(device.as_ref()).map_err(|error| match error {
         Error::Corrupt { .. } => error.explained(
             "nothing can be got off without a whole superblock, of which an SSD half has two; what the disk half has can be read \

@@ -278,6 +278,7 @@ impl Sums {
     pub fn read_each(&mut self, device: &dyn BlockDevice) -> Result<Vec<Option<u32>>> {
         let mut each: Vec<Option<u32>> = self.values.iter().copied().map(Some).collect();
         for missing in self.missing.iter_mut().filter(|missing| missing.bytes.is_none()) {
+            device.forget_cached(missing.offset, TABLE_BLOCK);
             let bytes = match device.read(missing.offset, TABLE_BLOCK as usize) {
                 Err(gone @ Error::Gone { .. }) => return Err(gone),
                 read => read.ok(),

@@ -188,3 +188,33 @@ fn a_status_waits_ten_milliseconds_at_most_for_whoever_has_the_lock() {
     assert!(took <= Duration::from_millis(10), "{took:?}");
     assert!(age > 0.5, "{age} s old: nobody had the lock");
 }
+
+/// What an fsync puts on the SSD while a commit takes the same data to the disk is the SSD's alone until a commit has its number:
+/// one follows, though nothing changes any more.
+#[test]
+fn a_copy_made_while_a_commit_is_under_way_becomes_one_of_both_halves_by_itself() {
+    let Some((disk, ssd)) = halves(64, 16) else { return };
+    let faulty = Arc::new(Faulty::new(ssd));
+    let flushes = Arc::new(Gate::of(disk, |request| matches!(request, Request::Flush)));
+    let fs = Arc::new(NfHybrid::open(flushes.clone(), Some(faulty.clone()), manual()).unwrap());
+    let file = create(&fs, "file", &[7; 96 << 10]);
+    flushes.set(Hold::Armed);
+    let committer = fs.clone();
+    let committing = std::thread::spawn(move || committer.commit().unwrap());
+    flushes.await_held();
+    fs.fsync(file, false).unwrap().get().unwrap();
+    flushes.set(Hold::Open);
+    committing.join().unwrap();
+
+    let ahead = |fs: &NfHybrid| {
+        let core = fs.shared.core.lock();
+        (core.ops.last() > core.ops.committed(), core.at_risk_since().is_some())
+    };
+    assert_eq!(ahead(&fs), (true, true));
+    fs.commit().unwrap();
+    assert_eq!(ahead(&fs), (false, false));
+    faulty.plan(bimetal_media::faulty::Kind::Read, When::Always, Effect::Error(5));
+    assert!(fs.read(file, 0, 96 << 10).unwrap().get().unwrap().concat() == [7; 96 << 10]);
+    faulty.forget();
+    fs.shutdown().unwrap();
+}

@@ -163,10 +163,8 @@ fn claim_halves(
 /// One is in use or cannot be read.
 pub fn halves_to_read(disk: &Path, ssd: &Path) -> Result<[Arc<dyn BlockDevice>; 2]> {
     let (disk, ssd) = claim_halves(disk, Some(ssd), Access::Read, false)?;
-    let open = |claim| -> Result<Arc<dyn BlockDevice>> {
-        Ok(Arc::new(FileDevice::over(claim, &file::Options::default())?))
-    };
-    Ok([open(disk)?, open(ssd.ok_or(Error::BadArgument)?)?])
+    let ssd = FileDevice::over(ssd.ok_or(Error::BadArgument)?, &file::Options::of_ssd(false))?;
+    Ok([Arc::new(FileDevice::over(disk, &file::Options::default())?), Arc::new(ssd)])
 }
 
 /// A half's device. One that is only looked at is read through a layer that keeps changes in memory, so that
@@ -179,13 +177,11 @@ fn open_half(
     devices: &mut Devices,
 ) -> Result<Arc<dyn BlockDevice>> {
     let writable = claim.role() != guard::Role::Read;
-    // What an fsync waits for is one write, not one into the page cache of the device and one out of it.
-    let cached = match direct {
-        true => Cached::Nothing,
-        false if role == "ssd" && claim.is_block_device() => Cached::Reads,
-        false => Cached::All,
+    let options = match direct {
+        true => file::Options { writable, cached: Cached::Nothing, ..Default::default() },
+        false if role == "ssd" => file::Options::of_ssd(writable),
+        false => file::Options { writable, ..Default::default() },
     };
-    let options = file::Options { writable, cached, ..Default::default() };
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::over(claim, &options)?);
     let device = model.map_or(Ok(device.clone()), |model| model.over(device))?;
     let device = Arc::new(Metered::new(device));

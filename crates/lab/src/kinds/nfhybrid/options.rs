@@ -34,7 +34,7 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
         name: "direct",
         value: None,
         default: "off",
-        help: "go round the kernel's page cache on both halves, also to read: less memory, slower for cold reads; an SSD that is a block device is always written so",
+        help: "go round the kernel's page cache on both halves, also to read: less memory, slower for cold reads; an SSD that is a block device is always used so",
     },
     OptionSpec {
         name: "recover",
