@@ -38,6 +38,11 @@ pub(super) fn open(path: &Path, name: &str, options: &Options) -> Result<Opened>
     };
     let mut file = open_file(path, name, options.writable, direct)?;
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| failed("size", error))?;
+    if block_device && size_bytes == 0 {
+        return Err(Error::invalid(format!(
+            "{name} has no size: nothing is attached to it, or no medium is in it (see lsblk)"
+        )));
+    }
     let (block_bytes, memory_align) = alignment(&file, direct, block_device);
     let meta = file.metadata().map_err(|error| failed("stat", error))?;
     let disk = if block_device { meta.rdev() } else { meta.dev() };

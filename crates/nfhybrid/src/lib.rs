@@ -88,6 +88,7 @@ mod space;
 pub mod ssd;
 mod state;
 mod status;
+mod superseded;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ use super::core::Core;
 use super::frames::FRAME;
 use super::plan::is_in_memory;
 use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
+use super::superseded::Superseded;
 use super::unfit::Made;
 use super::write::{frame_from, frame_of};
 use crate::ssd::{Record as LogRecord, RecordBody, Run, Ssd};
@@ -66,6 +67,7 @@ impl Shared {
         let complete = complete.max(disk_has);
         let sizes = Sizes::of(records, complete, until, self.ssd_block_bytes as u64);
         let changes = changes_in(records);
+        let superseded = Superseded::of(records, disk_has, complete, until, self.ssd_block_bytes as u64);
         let is_left = |record: &LogRecord| record.op > disk_has && record.op <= until;
         let mut made = Made::of(records, until, whole);
         if log.others {
@@ -91,7 +93,7 @@ impl Shared {
             core.ops.run_again_after(if next > record.op { record.op } else { record.op - 1 });
             // An operation beside contents of its number (a commit cycle's, and those of older logs) cannot be run twice.
             let may_commit = next > record.op || !changes.contains(&record.op);
-            let crowded = may_commit && self.cycle_wanted(&core);
+            let crowded = may_commit && self.cycle_wanted(&core) && !superseded.has_holes_after(record.op);
             drop(core);
             if crowded {
                 self.cycle()?;

@@ -128,3 +128,43 @@ fn a_replayed_reservation_can_be_cut_anywhere_on_a_full_disk() {
     }
     assert!(all.is_empty(), "{all:#?}");
 }
+
+/// A recovery commits in between where much is to be brought. The disk alone shows no file then with zeros where it was
+/// overwritten later: the log has only the newer contents of these blocks, and they come with a later operation.
+#[test]
+fn no_commit_of_a_recovery_leaves_holes_where_contents_were_overwritten_since() {
+    let Some((disk, ssd)) = halves(64, 32) else { return };
+    let small = || Options { lag: Lag { bytes: 2 << 20, ..manual().lag }, ..manual() };
+    let fs = open(&disk, Some(&ssd), small()).unwrap();
+    let before = fs.status().counters.cycles;
+    let fsync = |ino| fs.fsync(ino, false).unwrap().get().unwrap();
+    let file = create(&fs, "file", &[1; 600 << 10]);
+    fsync(file);
+    fsync(create(&fs, "other", &[2; 600 << 10]));
+    fs.write(file, 12_288, &[3; 16 << 10], false).unwrap().get().unwrap();
+    fsync(file);
+    fsync(create(&fs, "third", &[4; 300 << 10]));
+    assert_eq!(fs.status().counters.cycles, before, "the disk has nothing of it yet");
+    let [disk, ssd] = again([&disk, &ssd]);
+    fs.abandon();
+
+    let snaps = Arc::new(Snaps { inner: disk, images: Mutex::default(), on: true.into() });
+    let fs = NfHybrid::open(snaps.clone(), Some(ssd as Arc<dyn BlockDevice>), small()).unwrap();
+    snaps.on.store(false, Ordering::Relaxed);
+    assert!(fs.status().counters.cycles > 1, "the test shows nothing: all was one commit");
+    let mut had = 0;
+    for cut in std::mem::take(&mut *snaps.images.lock().unwrap()) {
+        let disk = Arc::new(Ram::from_bytes("half", cut));
+        let alone = open(&disk, None, Options { without_ssd: true, ..manual() }).unwrap();
+        for name in ["file", "other", "third"] {
+            let Ok(found) = alone.lookup(ROOT_INO, name.as_bytes()) else { continue };
+            let zeros = contents(&alone, name).iter().position(|&byte| byte == 0);
+            assert_eq!(zeros, None, "{name} of {} bytes", found.size);
+            had += found.size;
+        }
+        alone.shutdown().unwrap();
+    }
+    assert!(had > 0, "the test shows nothing: no cut has a file");
+    assert!(contents(&fs, "file")[12_288..28_672] == [3; 16 << 10]);
+    fs.shutdown().unwrap();
+}
