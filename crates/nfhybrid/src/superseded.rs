@@ -2,7 +2,7 @@
 //!
 //! The log has of each byte what the last operation made of it: blocks that were bound and then overwritten are bound no more, and
 //! the newer contents come with the later operation. Run up to somewhere in between, the file is as long as the earlier
-//! operation made it and has zeros there, on the disk alone. So a commit that may as well come later does. One that
+//! operation made it and has zeros there, on the disk alone. So has one that is cut or removed later, of which nothing is bound. So a commit that may as well come later does. One that
 //! must come, since a transaction takes no more, does not ask.
 
 use super::record::Record;
@@ -10,7 +10,8 @@ use crate::ssd::{Record as LogRecord, RecordBody};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
-/// Stretches of operation numbers, each from one that makes a file so long to one that brings contents within that length.
+/// Stretches of operation numbers, each from one that makes a file so long to one that brings contents within that length, or
+/// cuts it, or removes it.
 pub(super) struct Superseded(Vec<Range<u64>>);
 
 /// How long a file was made, and by which operation first; longer ones are later.
@@ -63,7 +64,17 @@ impl Superseded {
                 RecordBody::Operation(bytes) => match Record::decode(bytes, op) {
                     Ok(Record::Data { ino, offset, .. }) => brings(files.entry(ino).or_default(), offset),
                     Ok(Record::Contents { ino, size, .. }) => files.entry(ino).or_default().reaches(op, size),
-                    Ok(Record::Truncate { ino, size, .. }) => files.entry(ino).or_default().cut(size),
+                    Ok(Record::Truncate { ino, size, .. }) => {
+                        let lengths = files.entry(ino).or_default();
+                        brings(lengths, size);
+                        lengths.cut(size);
+                    }
+                    // Nothing is bound any more of what goes.
+                    Ok(
+                        Record::Remove { was: Some((ino, _)), .. }
+                        | Record::Rename { were: Some((_, Some((ino, _)))), .. }
+                        | Record::Release { ino },
+                    ) => brings(files.entry(ino).or_default(), 0),
                     // The number was another file's before.
                     Ok(Record::Create { ino, .. }) => drop(files.remove(&ino)),
                     _ => {}
@@ -125,11 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_made_anew_is_no_hole() {
+    fn what_is_cut_off_is_a_hole_until_it_is_and_what_is_removed_until_it_is_gone() {
         let data = |op, offset| logged(op, &Record::Data { ino: 12, offset, bytes: b"x" });
         let cut = logged(4, &Record::Truncate { ino: 12, size: 5000, old: 20_000, at: (0, 0) });
         let records = [bound(3, 12, 0, 20_000), cut, data(6, 8192), data(7, 4096)];
-        assert_eq!(barred(&records, 0, 90), [3, 4, 5, 6], "up to what is left");
-        assert_eq!(barred(&records[..3], 0, 90), [0; 0]);
+        assert_eq!(barred(&records, 0, 90), [3, 4, 5, 6], "what is left is brought at last");
+        assert_eq!(barred(&records[..3], 0, 90), [3], "behind what is left nothing is");
+        let made = |ino| bound(3, ino, 0, 20_000);
+        let removed = Record::Remove { parent: 2, name: b"a", dir: false, at: (0, 0), was: Some((12, 1)) };
+        for gone in [removed, Record::Release { ino: 12 }] {
+            assert_eq!(barred(&[made(12), logged(5, &gone)], 0, 90), [3, 4]);
+            assert_eq!(barred(&[made(13), logged(5, &gone)], 0, 90), [0; 0]);
+        }
     }
 }
