@@ -68,6 +68,10 @@ impl Superseded {
                         let lengths = files.entry(ino).or_default();
                         brings(lengths, size);
                         lengths.cut(size);
+                        lengths.reaches(op, size);
+                    }
+                    Ok(Record::Fallocate { ino, size, .. }) => {
+                        files.entry(ino).or_default().reaches(op, size)
                     }
                     // Nothing is bound any more of what goes.
                     Ok(
@@ -142,6 +146,12 @@ mod tests {
         let records = [bound(3, 12, 0, 20_000), cut, data(6, 8192), data(7, 4096)];
         assert_eq!(barred(&records, 0, 90), [3, 4, 5, 6], "what is left is brought at last");
         assert_eq!(barred(&records[..3], 0, 90), [3], "behind what is left nothing is");
+        let longer = logged(3, &Record::Truncate { ino: 12, size: 20_000, old: 0, at: (0, 0) });
+        assert_eq!(
+            barred(&[longer, data(6, 8192)], 0, 90),
+            [3, 4, 5],
+            "what was there in between is bound no more"
+        );
         let made = |ino| bound(3, ino, 0, 20_000);
         let removed = Record::Remove { parent: 2, name: b"a", dir: false, at: (0, 0), was: Some((12, 1)) };
         for gone in [removed, Record::Release { ino: 12 }] {
