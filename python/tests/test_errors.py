@@ -66,7 +66,7 @@ def test_a_setting_that_is_refused_changes_nothing():
 def test_what_the_system_says_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere.toml"):
         bimetal.Stack(tmp_path / "nowhere.toml")
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(bimetal.Error, match="is a directory; name a file"):
         bimetal.Stack(tmp_path)
     with pytest.raises((bimetal.Error, OSError), match="nowhere.csv"):
         bimetal.replay(bimetal.Stack(), tmp_path / "nowhere.csv")
