@@ -85,7 +85,7 @@ demo: setup build
 	@sh tests/demo.sh
 
 # Paired measurements against the kernel's file systems, on a loop device for an SSD and on a simulated disk that seeks and turns in
-# real time; needs root, 12 GiB in /var/tmp, a few in /dev/shm for what the disks hold, and some minutes. BENCH="--disk image --rounds 1 --work metadata" narrows it.
+# real time; needs root, 10 GiB in /var/tmp, room in /dev/shm for what the disks hold, and some minutes. BENCH="--disk image --rounds 1 --work metadata" narrows it.
 # Before it the page cache beside libCacheSim (CACHE_BENCH="--rounds 1 lru cswlru" narrows that), the translation
 # layers' speed and memory, and the object store's (OSD_BENCH=10000000 is the most objects it makes).
 bench: setup bench-cache

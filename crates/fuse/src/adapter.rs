@@ -12,6 +12,7 @@ use super::affinity::CpuAffinity;
 use super::attr::{
     NodeIds, fallocate_mode, file_type, kind_of_mode, no_such_name, perm, rename_how, set_time, stamp,
 };
+use super::caller::may_administer;
 use super::control::Control;
 use super::counts::{Counts, Op};
 use super::errno::errno;
@@ -212,7 +213,7 @@ impl Adapter {
     /// What fstrim(8) asks of a file system: where, how much, and what is too short to be told; how much it was goes back in the
     /// second place.
     fn trim(&self, req: &Request, given: &[u8]) -> Result<Deferred<Vec<u8>>> {
-        if req.uid() != 0 {
+        if req.uid() != 0 || !may_administer(req.pid()) {
             return Err(Error::NotPermitted);
         }
         let [offset, len, least] = [0, 1, 2].map(|at| {
@@ -561,9 +562,8 @@ impl Filesystem for Adapter {
         reply: ReplyIoctl,
     ) {
         if u64::from(cmd) == FITRIM {
-            let answer = self.trim(req, in_data);
             return self.serve(Op::Other, req, || {
-                self.now_or_later(answer, reply, |reply, done| match done {
+                self.now_or_later(self.trim(req, in_data), reply, |reply, done| match done {
                     Ok(trimmed) => reply.ioctl(0, &trimmed),
                     Err(Error::NotSupported) => reply.error(Errno::EOPNOTSUPP),
                     Err(error) => reply.error(errno("fitrim", &error)),

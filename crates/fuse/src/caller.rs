@@ -5,6 +5,23 @@ use std::fs;
 /// `CAP_FSETID`, capabilities(7).
 const CAP_FSETID: u64 = 1 << 4;
 
+/// `CAP_SYS_ADMIN`, capabilities(7).
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+
+/// Whether a caller, who is root, may do what only the administrator of the machine may: in a container root may not. One that is gone may not.
+pub(super) fn may_administer(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has(&status, CAP_SYS_ADMIN))
+}
+
+fn has(status: &str, capability: u64) -> bool {
+    let set = field(status, "CapEff:").and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    set.is_some_and(|set| set & capability != 0)
+}
+
+fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
+    status.lines().find_map(|line| line.strip_prefix(name))
+}
+
 /// Whether someone who sets an access control list on a file of group `file_gid` thereby loses its set-group-ID
 /// bit: they are neither of that group nor privileged.
 ///
@@ -21,11 +38,9 @@ pub(super) fn loses_sgid(pid: u32, uid: u32, gid: u32, file_gid: u32) -> bool {
 }
 
 fn may_keep_sgid(status: &str, file_gid: u32) -> bool {
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    let in_group = field("Groups:")
+    let in_group = field(status, "Groups:")
         .is_some_and(|groups| groups.split_ascii_whitespace().any(|group| group.parse() == Ok(file_gid)));
-    let capabilities = field("CapEff:").and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
-    in_group || capabilities.is_some_and(|set| set & CAP_FSETID != 0)
+    in_group || has(status, CAP_FSETID)
 }
 
 #[cfg(test)]
@@ -39,5 +54,12 @@ mod tests {
         assert!(!may_keep_sgid(status, 25));
         assert!(may_keep_sgid("Groups:\t\nCapEff:\t000001ffffffffff\n", 25));
         assert!(!may_keep_sgid("", 25));
+    }
+
+    #[test]
+    fn root_without_the_capability_may_not_administer() {
+        assert!(has("CapEff:\t000001ffffffffff\n", CAP_SYS_ADMIN));
+        assert!(!has("CapEff:\t00000000a80425fb\n", CAP_SYS_ADMIN), "what root has in a container");
+        assert!(!may_administer(u32::MAX));
     }
 }

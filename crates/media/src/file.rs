@@ -133,6 +133,10 @@ impl FileDevice {
         let options = Options { writable: options.writable && claim.role() != Role::Read, ..*options };
         let mut device = FileDevice::open_named(&claim.path(), claim.name(), &options)?;
         device.claim = Some(claim);
+        if device.block_device && !device.direct {
+            // What others read while it was last used round its cache may be in there still (see `Cached`).
+            device.forget_cached(0, device.info.size_bytes);
+        }
         Ok(device)
     }
 

@@ -228,20 +228,23 @@ impl Core {
 
     /// Has a cycle follow the one of `op` where contents got a later number while it went on and nothing else will begin one: what
     /// it took along to the disk counts as the SSD's alone until a cycle has that number.
-    pub(super) fn begin_if_behind(&mut self, op: u64, now: Time) {
-        if self.ops.last() > op && self.dirty.since().is_none() {
-            self.dirty.begin(now);
+    pub(super) fn begin_if_behind(&mut self, op: u64) {
+        if self.ops.last() > op {
+            self.start_clock();
+        }
+    }
+
+    /// What changes has to be on the disk within the lag from now on, unless something else already has.
+    fn start_clock(&mut self) {
+        if self.dirty.since().is_none() {
+            self.dirty.begin(self.clock.now());
             self.work.notify_one();
         }
     }
 
     /// Begins a changing operation: its number.
     pub(super) fn begin(&mut self) -> u64 {
-        if self.dirty.since().is_none() {
-            // Its clock is ticking now.
-            self.dirty.begin(self.clock.now());
-            self.work.notify_one();
-        }
+        self.start_clock();
         self.ops.begin()
     }
 

@@ -88,7 +88,8 @@ impl Shared {
         self.finish_disk(disk, frozen)?;
         self.committed(op, tid)?;
         self.use_ssd(|| if late.is_empty() { self.trim_log() } else { self.bind_late(late) });
-        let core = self.core.lock();
+        let mut core = self.core.lock();
+        core.begin_if_behind(op);
         let alone = self.manual || core.state.is_mounting() || core.is_stopping();
         drop(core);
         // There is no checkpointer beside it.
@@ -127,7 +128,6 @@ impl Shared {
         if let Some(ssd) = core.ssd.as_mut().filter(|_| told) {
             ssd.trim(op);
         }
-        core.begin_if_behind(op, self.clock.now());
         let released = self.release_more(&mut core);
         self.note_status(&core);
         drop(core);

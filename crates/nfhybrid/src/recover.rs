@@ -19,7 +19,7 @@ use super::core::Core;
 use super::frames::FRAME;
 use super::plan::is_in_memory;
 use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
-use super::superseded::Superseded;
+use super::superseded::{Superseded, join};
 use super::unfit::Made;
 use super::write::{frame_from, frame_of};
 use crate::ssd::{Record as LogRecord, RecordBody, Run, Ssd};
@@ -534,16 +534,7 @@ impl Sizes {
                 RecordBody::Fresh { .. } => {}
             }
         }
-        for bound in sizes.bound.values_mut() {
-            bound.sort_unstable_by_key(|range| range.start);
-            bound.dedup_by(|next, last| {
-                let touches = next.start <= last.end;
-                if touches {
-                    last.end = last.end.max(next.end);
-                }
-                touches
-            });
-        }
+        sizes.bound.values_mut().for_each(join);
         sizes
     }
 

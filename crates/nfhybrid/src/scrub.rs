@@ -1,8 +1,8 @@
 //! Scrubbing: every copy on the SSD compared with its checksum, and with the disk's block if asked to.
 //!
 //! A scrub goes by inode number, a step of some bytes at a time; whoever orders it decides how fast. The devices are
-//! read without the lock, and from their media, not from the host's memory; what is found wrong is looked at again under it, for it may have been replaced meanwhile.
-//! A bad copy that the disk has, too, is dropped: the next read brings it anew. The only copy of something is never
+//! read without the lock, and from their media, not from the host's memory; what is found wrong is looked at again under
+//! it, for it may have been replaced meanwhile. A bad copy that the disk has, too, is dropped: the next read brings it anew. The only copy of something is never
 //! dropped. Cost: the numbers of 65 536 inodes in memory, found again by a pass over all when they are used up.
 
 use super::Shared;

@@ -2,16 +2,17 @@
 //!
 //! The log has of each byte what the last operation made of it: blocks that were bound and then overwritten are bound no more, and
 //! the newer contents come with the later operation. Run up to somewhere in between, the file is as long as the earlier
-//! operation made it and has zeros there, on the disk alone. So has one that is cut or removed later, of which nothing is bound. So a commit that may as well come later does. One that
+//! operation made it and has zeros there, on the disk alone. So has one that is cut, punched or removed later: nothing is bound of what goes. So a commit that may as well come later does. One that
 //! must come, since a transaction takes no more, does not ask.
 
-use super::record::Record;
+use super::record::{Record, fallocate_of};
 use crate::ssd::{Record as LogRecord, RecordBody};
+use bimetal_vfs::Fallocate;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 
 /// Stretches of operation numbers, each from one that makes a file so long to one that brings contents within that length, or
-/// cuts it, or removes it.
+/// takes some away, or removes it.
 pub(super) struct Superseded(Vec<Range<u64>>);
 
 /// How long a file was made, and by which operation first; longer ones are later.
@@ -38,6 +39,18 @@ impl Lengths {
     fn first_beyond(&self, offset: u64) -> Option<u64> {
         self.0.get(self.0.partition_point(|&(_, length)| length <= offset)).map(|&(op, _)| op)
     }
+}
+
+/// Sorts ranges and makes one of those that touch.
+pub(super) fn join(ranges: &mut Vec<Range<u64>>) {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let touches = next.start <= last.end;
+        if touches {
+            last.end = last.end.max(next.end);
+        }
+        touches
+    });
 }
 
 impl Superseded {
@@ -70,8 +83,12 @@ impl Superseded {
                         lengths.cut(size);
                         lengths.reaches(op, size);
                     }
-                    Ok(Record::Fallocate { ino, size, .. }) => {
-                        files.entry(ino).or_default().reaches(op, size)
+                    Ok(Record::Fallocate { ino, what, offset, size, .. }) => {
+                        let lengths = files.entry(ino).or_default();
+                        if !matches!(fallocate_of(what, op), Ok(Fallocate::Reserve { .. })) {
+                            brings(lengths, offset);
+                        }
+                        lengths.reaches(op, size);
                     }
                     // Nothing is bound any more of what goes.
                     Ok(
@@ -85,14 +102,7 @@ impl Superseded {
                 },
             }
         }
-        stretches.sort_unstable_by_key(|stretch| stretch.start);
-        stretches.dedup_by(|next, last| {
-            let touches = next.start <= last.end;
-            if touches {
-                last.end = last.end.max(next.end);
-            }
-            touches
-        });
+        join(&mut stretches);
         Superseded(stretches)
     }
 
@@ -105,6 +115,7 @@ impl Superseded {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::fallocate_code;
     use super::*;
     use crate::ssd::{DupInode, Run};
     use bimetal_base::units::{Ino, SsdBlock};
@@ -152,6 +163,13 @@ mod tests {
             [3, 4, 5],
             "what was there in between is bound no more"
         );
+        let of_range = |what| {
+            let (ino, what) = (12, fallocate_code(what));
+            logged(6, &Record::Fallocate { ino, what, offset: 8192, len: 4096, size: 20_000, at: (0, 0) })
+        };
+        assert_eq!(barred(&[bound(3, 12, 0, 20_000), of_range(Fallocate::Punch)], 0, 90), [3, 4, 5]);
+        let reserved = of_range(Fallocate::Reserve { keep_size: true });
+        assert_eq!(barred(&[bound(3, 12, 0, 20_000), reserved], 0, 90), [0; 0], "it takes nothing away");
         let made = |ino| bound(3, ino, 0, 20_000);
         let removed = Record::Remove { parent: 2, name: b"a", dir: false, at: (0, 0), was: Some((12, 1)) };
         for gone in [removed, Record::Release { ino: 12 }] {

@@ -32,14 +32,11 @@ impl Ssd {
     }
 
     /// Reserves blocks that nothing on the media refers to, to be discarded: clean extents of one section that follow one another, the
-    /// first in a range of the device's blocks. No more than `most` blocks (if an extent has no more), and half of what
+    /// first in a range of the device's blocks, in which sections lie in their order. No more than `most` blocks (if an extent has no more), and half of what
     /// its section has; `None` where there are none. They are the caller's until released.
     pub fn reserve_clean(&mut self, range: Range<u32>, most: u32) -> Option<Run> {
-        let first = |data: &Data| data.section.range().start;
-        let mut sections: SmallVec<[&mut Data; 8]> = self.data.iter_mut().collect();
-        sections.sort_by_key(|data| first(data));
-        let (at, len) =
-            sections.into_iter().find_map(|data| data.section.reserve_clean(range.clone(), most))?;
+        let mut sections = self.data.iter_mut().map(|data| &mut data.section);
+        let (at, len) = sections.find_map(|section| section.reserve_clean(range.clone(), most))?;
         Some(Run { at: SsdBlock(at.into()), len })
     }
 
