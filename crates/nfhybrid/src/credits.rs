@@ -160,6 +160,11 @@ impl Shared {
         core.journal_need() + blocks <= self.journal_limit(core)
     }
 
+    /// Whether so many blocks of the journal are there beside what the transaction holds; a transaction of its own always has them.
+    pub(super) fn has_room_for(&self, core: &Core, blocks: u64) -> bool {
+        core.journal_need() == 0 || self.has_journal_room(core, blocks)
+    }
+
     /// What of these credits is missing, `ahead` being taken already.
     fn lack(&self, core: &Core, ino: Ino, need: &Credits, ahead: &Credits) -> Option<Lack> {
         let now = self.clock.now();

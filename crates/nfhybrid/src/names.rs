@@ -240,7 +240,7 @@ impl Shared {
         let freed =
             credits.and_then(|credits| Ok(self.has_journal_room(core, credits) && core.ext4.release(ino)?));
         match freed {
-            Ok(true) => {}
+            Ok(true) => core.nodes.freed(ino),
             Ok(false) => core.nodes.free_later(ino),
             Err(error) if core.state.is_mounting() => return Err(error),
             Err(error) => {

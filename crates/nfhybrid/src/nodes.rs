@@ -5,13 +5,14 @@
 use super::node::Node;
 use bimetal_base::units::Ino;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// The inodes in use.
 #[derive(Default)]
 pub struct Nodes {
     table: FxHashMap<Ino, Node>,
     made: u64,
-    releasing: Vec<Ino>,
+    releasing: BTreeSet<Ino>,
 }
 
 impl Nodes {
@@ -52,12 +53,17 @@ impl Nodes {
 
     /// The rest of an inode is to be freed in later transactions.
     pub fn free_later(&mut self, ino: Ino) {
-        self.releasing.push(ino);
+        self.releasing.insert(ino);
+    }
+
+    /// Nothing of an inode is left, and its number may be another's.
+    pub fn freed(&mut self, ino: Ino) {
+        self.releasing.remove(&ino);
     }
 
     /// Takes the inodes that are still to be freed.
     pub fn take_half_freed(&mut self) -> Vec<Ino> {
-        std::mem::take(&mut self.releasing)
+        std::mem::take(&mut self.releasing).into_iter().collect()
     }
 
     /// Whether inodes are still to be freed.

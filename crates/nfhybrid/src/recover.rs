@@ -18,7 +18,7 @@ use super::aftermath::Touched;
 use super::core::Core;
 use super::frames::FRAME;
 use super::plan::is_in_memory;
-use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
+use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_code, rename_of, stamp};
 use super::superseded::{Superseded, join};
 use super::unfit::Made;
 use super::write::{frame_from, frame_of};
@@ -26,7 +26,7 @@ use crate::ssd::{Record as LogRecord, RecordBody, Run, Ssd};
 use bimetal_base::units::{Ino, SsdBlock};
 use bimetal_base::{Error, Result};
 use bimetal_ext4::{Create, Mapping};
-use bimetal_vfs::Fallocate;
+use bimetal_vfs::{Fallocate, Rename};
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
 use std::collections::{HashMap, HashSet};
@@ -124,7 +124,7 @@ impl Shared {
                 made.see(&operation, op);
                 let applied = match unlike {
                     Some(unlike) => Err(unlike.error()),
-                    None => self.applied(op, |core| self.apply(core, op, &operation, sizes)),
+                    None => self.applied(op, |core| self.apply(core, op, &operation, sizes))?,
                 };
                 match applied {
                     Err(error) if made.leaves_out(&error) => {
@@ -141,17 +141,7 @@ impl Shared {
                 let unlike = made.unlike(&mut self.core.lock(), ino.0).filter(|_| is_complete);
                 let copied = match unlike {
                     Some(unlike) => Err(unlike.error()),
-                    None => {
-                        fresh.parts((self.part_bytes() / self.ssd_block_bytes) as u32).try_for_each(|part| {
-                            self.applied(op, |core| match is_complete {
-                                true => self.copy_if_it_fits(core, op, part, made.is_whole(), sizes),
-                                false => {
-                                    self.drop_copy(core, op, part);
-                                    Ok(true)
-                                }
-                            })
-                        })
-                    }
+                    None => self.bring(op, fresh, is_complete, made.is_whole(), sizes)?,
                 };
                 match copied {
                     Err(error) if made.leaves_out(&error) => {
@@ -169,24 +159,95 @@ impl Shared {
 
     /// Applies something of operation `op`; what says that it does not fit is applied again after a commit. So is what finds the
     /// disk full: it found room when a commit had given some back that is still promised, held, or to be freed, here.
-    fn applied(&self, op: u64, mut apply: impl FnMut(&mut Core) -> Result<bool>) -> Result<()> {
+    /// Returns what the operation met.
+    ///
+    /// # Errors
+    /// Of a commit: that is no word about the operation, and what was applied so far may be in no transaction any more.
+    fn applied(&self, op: u64, mut apply: impl FnMut(&mut Core) -> Result<bool>) -> Result<Result<()>> {
         let mut found_full = None;
         loop {
             let mut core = self.core.lock();
             core.ops.run_again_after(op - 1);
             match apply(&mut core) {
-                Ok(true) => return Ok(()),
+                Ok(true) => return Ok(Ok(())),
                 Ok(false) => {}
                 Err(Error::NoSpace(_)) if core.may_have_room_after(found_full) => {
                     found_full = Some(core.ext4.statfs().free);
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Ok(Err(error)),
             }
             // A part of it may be done, and have counted it.
             core.ops.run_again_after(op - 1);
             drop(core);
             self.cycle()?;
         }
+    }
+
+    /// Brings contents that only the SSD finished, in parts that fit a transaction, or drops them; as [`applied`](Shared::applied).
+    fn bring(
+        &self,
+        op: u64,
+        fresh: UncommittedBinding,
+        is_complete: bool,
+        whole: bool,
+        sizes: &Sizes,
+    ) -> Result<Result<()>> {
+        for part in fresh.parts((self.part_bytes() / self.ssd_block_bytes) as u32) {
+            let brought = self.applied(op, |core| match is_complete {
+                true => self.copy_if_it_fits(core, op, part, whole, sizes),
+                false => {
+                    self.drop_copy(core, op, part);
+                    Ok(true)
+                }
+            })?;
+            if brought.is_err() {
+                return Ok(brought);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Goes on freeing what is left of a cut of a live file, if there is room; whether nothing is left.
+    fn finishes_cut(&self, core: &mut Core, ino: Ino) -> Result<bool> {
+        if !core.ext4.is_being_cut(ino)? {
+            return Ok(true);
+        }
+        let step = self.credits_to_cut(core, ino, 0)?.journal;
+        Ok(self.has_room_for(core, step) && core.ext4.finish_cut(ino)?)
+    }
+
+    /// Frees an inode without names, if there is room; whether the number is free now, or another inode's.
+    fn frees(&self, core: &mut Core, ino: Ino) -> Result<bool> {
+        let is_nameless = |core: &mut Core| core.ext4.inode(ino).is_ok_and(|inode| inode.nlink == 0);
+        if is_nameless(core) {
+            self.release(core, ino)?;
+        }
+        Ok(!is_nameless(core))
+    }
+
+    /// Blocks of the journal that an operation takes at most, as when it was run first; what asks itself, and what fails before
+    /// it changes anything, takes none.
+    fn credits_to_apply(&self, core: &mut Core, record: &Record) -> u64 {
+        let attributes = core.ext4.credits_for_attributes();
+        let credits = match *record {
+            Record::Create { parent, .. } => core.ext4.credits_for_create(Ino(parent)),
+            Record::Link { parent, .. } => core.ext4.credits_for_link(Ino(parent)),
+            Record::Remove { parent, name, .. } => core.ext4.credits_for_remove(Ino(parent), name),
+            Record::Rename { from, to, new_name, how, .. } => {
+                let white = how == rename_code(Rename::Whiteout);
+                let left = if white { core.ext4.credits_for_create(Ino(from)) } else { Ok(0) };
+                left.and_then(|left| Ok(left + core.ext4.credits_for_rename(Ino(to), new_name)?))
+            }
+            Record::Attributes { .. } | Record::Flags { .. } => Ok(attributes),
+            Record::Xattr { .. } => Ok(attributes + core.ext4.credits_for_xattrs()),
+            Record::Truncate { ino, size, .. } | Record::Contents { ino, size, .. } => {
+                self.credits_to_cut(core, Ino(ino), size).map(|cut| attributes + cut.journal)
+            }
+            Record::Fallocate { ino, what, .. } => fallocate_of(what, 0)
+                .and_then(|what| Ok(attributes + self.credits_to_allocate(core, Ino(ino), what)?.journal)),
+            Record::Data { .. } | Record::Release { .. } => Ok(0),
+        };
+        credits.unwrap_or(0)
     }
 
     /// `false` if the copy does not fit what the transaction has room for.
@@ -200,7 +261,7 @@ impl Shared {
     ) -> Result<bool> {
         let blocks = u64::from(fresh.run.len) * self.ssd_block_bytes as u64 / self.disk_block_bytes as u64;
         if is_live(core, fresh.ino)?
-            && !(core.ext4.finish_cut(fresh.ino)? && self.has_room_to_copy(core, fresh.ino, blocks)?)
+            && !(self.finishes_cut(core, fresh.ino)? && self.has_room_to_copy(core, fresh.ino, blocks)?)
         {
             return Ok(false);
         }
@@ -214,7 +275,7 @@ impl Shared {
     /// Whether so many blocks of a live file fit the transaction beside what is in it.
     fn has_room_to_copy(&self, core: &mut Core, ino: Ino, blocks: u64) -> Result<bool> {
         let credits = core.ext4.credits_for_data(ino, blocks)?;
-        Ok(core.journal_need() == 0 || self.has_journal_room(core, credits))
+        Ok(self.has_room_for(core, credits))
     }
 
     /// Copies of a run what can be read, frame by frame; the rest is lost, and noted.
@@ -290,6 +351,10 @@ impl Shared {
     }
 
     fn apply(&self, core: &mut Core, op: u64, record: &Record, sizes: &Sizes) -> Result<bool> {
+        let credits = self.credits_to_apply(core, record);
+        if !self.has_room_for(core, credits) {
+            return Ok(false);
+        }
         let done = match *record {
             Record::Create { parent, name, ino, generation, kind, perm, owner, rdev, target, at } => {
                 let spec = Create {
@@ -306,6 +371,8 @@ impl Shared {
                     generation: Some(generation),
                 };
                 match self.make(core, &spec) {
+                    // What had the number before is not freed in full.
+                    Err(Error::Exists) if !self.frees(core, Ino(ino))? => return Ok(false),
                     Err(Error::Exists) if self.make_way(core, Ino(ino), &sizes.made)? => return Ok(false),
                     made => made.map(drop),
                 }
@@ -320,10 +387,8 @@ impl Shared {
                 let how = rename_of(how, op)?;
                 self.move_name(core, Ino(from), name, Ino(to), new_name, how, stamp(at))
             }
-            Record::Release { ino } => match core.ext4.inode(Ino(ino)) {
-                Ok(inode) if inode.nlink == 0 => self.release(core, Ino(ino)),
-                _ => Ok(()),
-            },
+            // The number may be another file's with the next operation.
+            Record::Release { ino } => return self.frees(core, Ino(ino)),
             Record::Attributes { ino, .. }
             | Record::Truncate { ino, .. }
             | Record::Xattr { ino, .. }
@@ -332,7 +397,7 @@ impl Shared {
             | Record::Data { ino, .. }
             | Record::Contents { ino, .. } => match is_live(core, Ino(ino))? {
                 // What an earlier mount left of a cut goes first: nothing of it must come back.
-                true if !core.ext4.finish_cut(Ino(ino))? => return Ok(false),
+                true if !self.finishes_cut(core, Ino(ino))? => return Ok(false),
                 true => return self.apply_to_inode(core, op, record, sizes),
                 // Unlinked later but still open then: nothing of it is left to change.
                 false => Ok(()),

@@ -284,7 +284,8 @@ impl Shared {
         Ok(false)
     }
 
-    fn credits_to_allocate(&self, core: &mut Core, ino: Ino, what: Fallocate) -> Result<Credits> {
+    /// Credits for a step of giving a range of a file space, or taking it.
+    pub(super) fn credits_to_allocate(&self, core: &mut Core, ino: Ino, what: Fallocate) -> Result<Credits> {
         let mut blocks = 0;
         if what != Fallocate::Punch {
             blocks += core.ext4.credits_to_preallocate(ino)?;

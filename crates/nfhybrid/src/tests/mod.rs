@@ -9,6 +9,7 @@ use std::process::Command;
 
 mod admission;
 mod atime;
+mod crowded;
 mod cuts;
 mod discarded;
 mod explain;
