@@ -39,6 +39,8 @@ struct Tale {
     /// See [`client::World`].
     noise: bool,
     small: bool,
+    /// The disk is slow to flush: no lag is held.
+    slow: bool,
     /// Writes are of one part.
     short: bool,
     /// The disk half has everything, or went on alone: it may be mounted without its SSD.
@@ -92,13 +94,15 @@ pub fn tell(seed: u64) -> Option<Verdict> {
     if random.chance(0.2) {
         options.lag.time = Duration::from_millis(100);
     }
+    let slow = random.chance(0.25);
     let told = format!(
-        "geometry {geometry}, {clients} clients, noise {noise}, lag {:?}, {:?}, {:?}",
+        "geometry {geometry}, slow {slow}, {clients} clients, noise {noise}, lag {:?}, {:?}, {:?}",
         options.lag, options.durability, options.promote
     );
     let story = Tale {
         noise,
         small,
+        slow,
         short: true,
         may_be_alone: false,
         seed,
@@ -180,7 +184,7 @@ impl Tale {
             let hostile = again && attempt < 5 && self.random.chance(0.45);
             let most = if self.random.chance(0.5) { 50 } else { 300 };
             let cut = (hostile && self.random.chance(0.6)).then(|| 1 + self.random.below(most));
-            let rig = self.halves.rig(&self.clock, &mut self.random, cut);
+            let rig = self.halves.rig(&self.clock, &mut self.random, cut, self.slow);
             if hostile && cut.is_none() {
                 rig.break_something(&mut self.random);
             }
@@ -243,7 +247,9 @@ impl Tale {
             let dirs = ["d0", "d1"].map(|name| self.directory(fs, dir, name, false));
             let dirs = dirs.into_iter().collect::<Result<_, _>>()?;
             let random = self.random.split();
-            let client = Client { number, dir, world: world.clone(), random, longest, dirs, held: None };
+            let crowd = self.directory(fs, ROOT, &format!("crowd{number}"), false)?;
+            let client =
+                Client { crowd, number, dir, world: world.clone(), random, longest, dirs, held: None };
             tasks.push(self.spawn(&format!("client {number}"), move || client.run(steps))?);
         }
         if faults {
@@ -295,7 +301,7 @@ impl Tale {
         let (world, sim, mut random) = (world.clone(), self.sim.clone(), self.random.split());
         let begun = sim.now();
         let (fs, lag) = (world.hybrid.clone(), self.options.lag);
-        let excused = world.excused.load(Relaxed);
+        let (excused, slow) = (world.excused.load(Relaxed), self.slow);
         self.spawn("watch", move || {
             while !world.stop.load(Relaxed) {
                 sim.sleep(Duration::from_millis(20 + random.below(60)));
@@ -312,7 +318,7 @@ impl Tale {
                     let status = fs.status();
                     let at_risk = status.at_risk;
                     // No disk commits in less.
-                    let bounded = lag.time >= LAG_HELD;
+                    let bounded = lag.time >= LAG_HELD && !slow;
                     if bounded
                         && status.seconds_old < 1e-9
                         && status.failure.is_none()
@@ -372,7 +378,7 @@ impl Tale {
 
     /// The disk half without its SSD: all that is older than the lag is there.
     fn look_at_disk_alone(&mut self) -> Result<(), String> {
-        if !self.random.chance(0.25) {
+        if !self.random.chance(0.25) || self.slow {
             return Ok(());
         }
         let alone: Arc<dyn BlockDevice> = Arc::new(Overlay::new(self.halves.disk.clone()));

@@ -219,14 +219,17 @@ pub struct Rig {
 }
 
 impl Halves {
-    pub fn rig(&self, clock: &Clock, random: &mut Random, cut_after: Option<u64>) -> Rig {
+    /// Devices for a mount; the disk may be `slow` to flush, so that much is done while a commit is under way.
+    pub fn rig(&self, clock: &Clock, random: &mut Random, cut_after: Option<u64>, slow: bool) -> Rig {
         let rule = Survival::EVERY[random.below(4) as usize];
         let power = Power::new(cut_after, rule, random.next());
         let disk = Arc::new(Faulty::new(Arc::new(power.wrap(self.disk.clone()))));
         let ssd = Arc::new(Faulty::new(Arc::new(power.wrap(self.ssd.clone()))));
+        let flush_ns = if slow { 4_000_000..1_500_000_000 } else { Service::DISK.flush_ns };
+        let service = Service { flush_ns, ..Service::DISK };
         let name = |half: &str, random: &mut Random| format!("{half} {}", random.next());
         let timed: [Arc<dyn BlockDevice>; 2] = [
-            Arc::new(Timed::drawn(clock.clone(), disk.clone(), Service::DISK, &name("disk", random))),
+            Arc::new(Timed::drawn(clock.clone(), disk.clone(), service, &name("disk", random))),
             Arc::new(Timed::drawn(clock.clone(), ssd.clone(), Service::SSD, &name("ssd", random))),
         ];
         Rig { power, disk, ssd, timed }

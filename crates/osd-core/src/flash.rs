@@ -14,7 +14,7 @@ use super::pieces;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Failure, Nand, Page, Stored, Tag};
+use bimetal_media::nand::{Failure, Nand, Page, Stored, Tag, Unsynced};
 use bytes::Bytes;
 
 /// A page of the flash, numbered segment by segment.
@@ -100,6 +100,8 @@ pub(super) struct Flash {
     pub done: Time,
     /// A whole page to program from.
     scratch: Vec<u8>,
+    /// The last commit: nothing is erased before the host keeps it.
+    committed: Unsynced,
     /// Checksums of pages that were forged.
     #[cfg(any(test, feature = "testing"))]
     forged: rustc_hash::FxHashMap<(u32, u32), u32>,
@@ -142,6 +144,7 @@ impl Flash {
             blocks_per_segment,
             pages_per_block: geometry.pages_per_block,
             page_bytes: geometry.page_bytes as usize,
+            committed: Unsynced::default(),
             now: Time::ZERO,
             done: Time::ZERO,
             scratch: vec![0; geometry.page_bytes as usize],
@@ -171,7 +174,24 @@ impl Flash {
 
     /// What is programmed so far survives a power cut of the host, too, where the array lies in a file.
     pub fn sync(&mut self) -> Result<()> {
-        self.nand.sync()
+        self.nand.sync()?;
+        self.committed = Unsynced::default();
+        Ok(())
+    }
+
+    /// A commit is complete in the array: the host is to keep it before anything is erased.
+    pub fn set_committed(&mut self) {
+        self.committed = self.nand.written();
+    }
+
+    /// What was programmed so far.
+    pub fn written(&mut self) -> Unsynced {
+        self.nand.written()
+    }
+
+    /// The last commit, to have the host keep it.
+    pub fn committed(&self) -> &Unsynced {
+        &self.committed
     }
 
     /// Bytes of a page.
@@ -526,6 +546,8 @@ impl Flash {
 
     /// Erases what is good of a segment; blocks that fail are bad from now on.
     pub fn erase(&mut self, segment: u32) -> Result<()> {
+        // What is erased was given up by it.
+        self.committed.keep()?;
         let blocks: smallvec::SmallVec<[u32; 16]> = self.blocks_of(segment).collect();
         for block in blocks {
             if self.nand.is_bad(block) {
@@ -561,6 +583,7 @@ impl Flash {
 
     /// Erases one block; false: it failed and is bad now.
     pub fn raw_erase(&mut self, index: u32) -> Result<bool> {
+        self.committed.keep()?;
         #[cfg(test)]
         {
             let block = self.block(index);

@@ -74,7 +74,7 @@ pub use segments::Cleaning;
 use access::Access;
 use bimetal_base::time::{Stamp, Time};
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::Nand;
+use bimetal_media::nand::{Nand, Unsynced};
 use buffer::Buffer;
 use checkpoint::Checkpoints;
 use extents::Index;
@@ -276,6 +276,8 @@ pub struct Store {
     giving: u32,
     /// Why nothing can be changed any more.
     failed: Option<String>,
+    /// Objects of which something could not be written out when that was tried last.
+    left: Vec<u64>,
     /// Segments that do not say all that was written to them, since the power went before.
     unsaid: Vec<u32>,
     /// What was found damaged when it was opened.
@@ -404,6 +406,11 @@ impl Store {
 
     /// Makes everything done so far durable, access times of the last page excepted.
     pub fn flush(&mut self) -> Result<()> {
+        self.prepare_flush()?;
+        self.commit_now()
+    }
+
+    fn prepare_flush(&mut self) -> Result<()> {
         self.check_writable()?;
         if self.held == 0 {
             // What waits found its room when it came; a full store can be made durable, too.
@@ -412,14 +419,70 @@ impl Store {
             self.giving -= 1;
             made?;
         }
-        self.commit_now()
+        Ok(())
+    }
+
+    /// Begins a [`flush`](Store::flush) that others need not wait for while the host of an image writes: the number of the
+    /// commit that is to be kept, which [`flush_on`](Store::flush_on) sees to.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn begin_flush(&mut self) -> Result<u64> {
+        self.prepare_flush()?;
+        let written = self.write_out();
+        self.or_fail(written)?;
+        Ok(self.index.log.commit() + u64::from(self.index.log.len() > 0))
+    }
+
+    /// The next step of a flush up to a commit: what the caller has to wait for ([`Unsynced::keep`]), in which time others may
+    /// use the store, before it calls again; `None`: the flush is done. Pages of data are kept first, then the commit that
+    /// names them, which is that of all who wait by then. `at_once` waits here where others would go on writing
+    /// in between.
+    ///
+    /// # Errors
+    /// As `flush`.
+    pub fn flush_on(&mut self, commit: u64, at_once: bool) -> Result<Option<Unsynced>> {
+        let committed = self.index.media.flash.committed();
+        if !committed.is_kept() {
+            return Ok(Some(committed.clone()));
+        }
+        if self.index.log.commit() >= commit {
+            return Ok(None);
+        }
+        self.check_writable()?;
+        let data = self.index.media.flash.written();
+        if !data.is_kept() && !at_once {
+            return Ok(Some(data));
+        }
+        let committed = self.commit_to_array();
+        self.or_fail(committed)?;
+        Ok(Some(self.index.media.flash.committed().clone()).filter(|committed| !committed.is_kept()))
+    }
+
+    /// Says how waiting for the host ended. After an error of the host the store is read-only.
+    ///
+    /// # Errors
+    /// What the host said.
+    pub fn waited(&mut self, kept: Result<()>) -> Result<()> {
+        self.or_fail(kept)
+    }
+
+    /// Writes the access times that wait; what the host is to keep then.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn begin_sync_accesses(&mut self) -> Result<Unsynced> {
+        self.check_writable()?;
+        let written = self.write_accesses();
+        self.or_fail(written)?;
+        Ok(self.index.media.flash.written())
     }
 
     /// Makes everything durable, access times too.
     pub fn sync(&mut self) -> Result<()> {
         self.flush()?;
-        let written = self.write_accesses();
-        self.or_fail(written)
+        let kept = self.begin_sync_accesses()?.keep();
+        self.or_fail(kept)
     }
 
     /// Ends cleanly: opening again has nothing to recover.
@@ -486,12 +549,12 @@ impl Store {
         }
     }
 
-    /// Whether all that was written to an object is where a flush puts it.
+    /// Whether all that had been written to an object by then went where the last flush put it.
     ///
     /// # Errors
     /// [`Error::Corrupt`]: its index cannot be read, so that what was written last stays in memory.
-    pub fn check_written(&mut self, id: ObjectId) -> Result<()> {
-        if self.buffer.objects().all(|object| object != id.0) {
+    pub fn check_written(&self, id: ObjectId) -> Result<()> {
+        if !self.left.contains(&id.0) {
             return Ok(());
         }
         let why = "its index cannot be read, so what was written to it last cannot be kept";

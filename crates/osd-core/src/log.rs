@@ -399,22 +399,24 @@ impl Store {
 
     pub(super) fn commit_all(&mut self) -> Result<()> {
         self.write_out()?;
-        if self.index.log.len() == 0 {
-            // What died so far died with an earlier commit.
-            self.settle_commit();
-            return Ok(());
+        self.commit_to_array()?;
+        self.index.media.flash.sync()
+    }
+
+    /// Commits what was written out; the host need not keep that yet.
+    pub(super) fn commit_to_array(&mut self) -> Result<()> {
+        if self.index.log.len() > 0 {
+            if !self.index.media.is_broken() {
+                self.write_log()?;
+            }
+            // The chain may have broken in the middle of it, too.
+            if self.index.media.is_broken() {
+                return self.checkpoint(false);
+            }
+            self.index.media.counts.commits += 1;
+            self.index.media.flash.set_committed();
         }
-        if self.index.media.is_broken() {
-            return self.checkpoint(false);
-        }
-        self.write_log()?;
-        // The chain may have broken in the middle of it.
-        if self.index.media.is_broken() {
-            return self.checkpoint(false);
-        }
-        let media = &mut self.index.media;
-        media.counts.commits += 1;
-        media.flash.sync()?;
+        // What died so far died with this commit or an earlier one.
         self.settle_commit();
         Ok(())
     }
@@ -425,6 +427,9 @@ impl Store {
         if self.index.log.len() == 0 {
             return Ok(());
         }
+        // A host may keep what was written last, and not what that leads to: neither the commit before, without which
+        // this one is no log, nor the pages that take the place of what the commit before knows.
+        self.index.media.flash.written().keep()?;
         let stream = self.placement.place(DataClass::Log);
         let numbers = Record::Numbers {
             next_object: self.next_object,

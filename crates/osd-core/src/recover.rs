@@ -135,6 +135,7 @@ impl Store {
             failed: None,
             unsaid: Vec::new(),
             damage: Vec::new(),
+            left: Vec::new(),
         })
     }
 

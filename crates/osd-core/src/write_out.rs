@@ -87,6 +87,7 @@ impl Store {
             taken.for_each(|(object, fork, piece)| self.buffer.wait_again(object, fork, piece));
             waiting.into_iter().for_each(|(key, dirty)| self.buffer.put_back(key, dirty));
         }
+        self.left = self.buffer.objects().collect();
         written
     }
 

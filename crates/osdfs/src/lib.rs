@@ -9,7 +9,7 @@
 //! together in the store. `fsync` makes everything durable that was done before; without it, everything is durable
 //! after five seconds. Reading notes the access every time, as the store promises it.
 //!
-//! One lock, which is not held while pages of files are fetched and checked. Directories in use stay in memory, up to [`CACHED_ENTRIES`] entries.
+//! One lock, which is held neither while pages of files are fetched and checked nor while the host of an image writes for an fsync. Directories in use stay in memory, up to [`CACHED_ENTRIES`] entries.
 
 mod check;
 mod dir;
@@ -28,6 +28,7 @@ use bimetal_base::runtime::{self, Clock, Live};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
+use bimetal_media::nand::Unsynced;
 use bimetal_osd_core::{Content, ObjectId, Place, SetTimes, Store};
 use bimetal_vfs::adapter::{self, Mode, Objects, References, Ticker};
 use bimetal_vfs::{
@@ -49,6 +50,8 @@ const NAMELESS: u64 = 2;
 const CACHED_ENTRIES: usize = 1 << 20;
 /// How often what nobody asked to be durable is made durable.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
+/// How often an fsync gives way to what others wrote while it waited for the host.
+const PATIENCE: u32 = 8;
 /// The store's hint for directories: their bytes are soon replaced.
 const DIRECTORY_HINT: u8 = 1;
 /// Most stretches of one answer of where a file is: some 40 KiB.
@@ -162,18 +165,48 @@ impl OsdFs {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
-        let mut state = self.shared.state.lock();
-        state.store.arrive(self.shared.clock.wall().into());
+        self.shared.with(work)
+    }
+}
+
+impl Shared {
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let mut state = self.state.lock();
+        state.store.arrive(self.clock.wall().into());
         work(&mut state)
+    }
+
+    /// Makes everything durable that was done before, without the lock while the host of an image writes: of those who ask
+    /// together one has it write for all.
+    fn flush(&self) -> Result<()> {
+        let commit = self.with(|state| state.store.begin_flush())?;
+        for tries in 0.. {
+            let at_once = tries > PATIENCE;
+            match self.with(|state| state.store.flush_on(commit, at_once))? {
+                Some(unsynced) => self.keep(&unsynced)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, unsynced: &Unsynced) -> Result<()> {
+        let kept = unsynced.keep();
+        if kept.is_ok() { Ok(()) } else { self.with(|state| state.store.waited(kept)) }
+    }
+
+    /// As [`flush`](Shared::flush), and access times.
+    fn sync(&self) -> Result<()> {
+        self.flush()?;
+        let accesses = self.with(|state| state.store.begin_sync_accesses())?;
+        self.keep(&accesses)
     }
 }
 
 fn start_committer(shared: Arc<Shared>) -> Result<Ticker> {
     let clock = shared.clock.clone();
     Ticker::start(&clock, "osd-commit", COMMIT_EVERY, move || {
-        let mut state = shared.state.lock();
-        state.store.arrive(shared.clock.wall().into());
-        if let Err(why) = state.store.sync() {
+        if let Err(why) = shared.sync() {
             tracing::error!("osd: changes could not be made durable: {why}");
         }
     })
@@ -522,10 +555,8 @@ impl FileSystem for OsdFs {
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Deferred<()>> {
-        self.with(|state| {
-            state.store.flush()?;
-            state.store.check_written(ObjectId(ino.0)).map(Deferred::Now)
-        })
+        self.shared.flush()?;
+        self.with(|state| state.store.check_written(ObjectId(ino.0)).map(Deferred::Now))
     }
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
@@ -604,7 +635,7 @@ impl FileSystem for OsdFs {
     }
 
     fn sync(&self) -> Result<()> {
-        self.with(|state| state.store.sync())
+        self.shared.sync()
     }
 
     fn shutdown(&self) -> Result<()> {

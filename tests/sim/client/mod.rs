@@ -53,6 +53,8 @@ pub fn pattern(noise: bool, tag: u8, offset: u64, len: u64) -> Vec<u8> {
 pub struct Client {
     pub number: usize,
     pub dir: Ino,
+    /// Beside it, one of many files that nobody was promised.
+    pub crowd: Ino,
     pub world: Arc<World>,
     pub random: Random,
     /// Longest write, bytes.
@@ -95,7 +97,7 @@ impl Client {
     }
 
     fn step(&mut self) -> Done {
-        let (doing, step): (_, fn(&mut Client) -> Done) = match self.random.below(162) {
+        let (doing, step): (_, fn(&mut Client) -> Done) = match self.random.below(164) {
             100..106 => ("link", Client::link),
             106..120 => ("held", Client::hold),
             120..128 => ("look at others", Client::read_other),
@@ -108,6 +110,7 @@ impl Client {
             154..156 => ("status", Client::status),
             156..160 => ("attributes", Client::attributes),
             160..162 => ("trim", Client::trim),
+            162..164 => ("crowd", Client::crowd),
             0..12 => ("create", Client::create),
             12..42 => ("write", Client::write),
             42..62 => ("fsync", Client::fsync),

@@ -10,13 +10,13 @@
 //!
 //! Read-only, nothing is written to the file: what is programmed lies in memory.
 
+use super::kept::{Unsynced, Writes};
 use super::payload::{Place, Stored};
 use super::profile::Geometry;
 use crate::guard::{self, Claim, Role};
 use bimetal_base::{Error, Result};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(super) struct Image {
     pages_at: u64,
     /// Bytes of pages programmed and erased since a read-only image was opened; none: erased.
     apart: Option<FxHashMap<u64, Option<Box<[u8]>>>>,
-    changed: bool,
+    writes: Arc<Writes>,
 }
 
 fn numbers(geometry: &Geometry) -> [u32; 6] {
@@ -120,7 +120,7 @@ impl Image {
         let tags = u64::from(geometry.blocks()) * BLOCK_BYTES + geometry.pages() * TAG_BYTES;
         let pages_at = (HEADER_BYTES + tags).div_ceil(ALIGN) * ALIGN;
         let apart = (claim.role() == Role::Read).then(FxHashMap::default);
-        Image { claim, geometry, pages_at, apart, changed: false }
+        Image { writes: Writes::new(claim.clone()), claim, geometry, pages_at, apart }
     }
 
     fn file(&self) -> &File {
@@ -180,9 +180,7 @@ impl Image {
         raw[..4].copy_from_slice(&state.erases.to_le_bytes());
         raw[4..6].copy_from_slice(&state.next_page.to_le_bytes());
         raw[6] = state.bad as u8;
-        self.changed = true;
-        let at = HEADER_BYTES + u64::from(number) * BLOCK_BYTES;
-        self.file().write_all_at(&raw, at).map_err(|why| self.failed(why))
+        self.writes.write(&raw, HEADER_BYTES + u64::from(number) * BLOCK_BYTES)
     }
 
     /// Notes the tags of pages that follow one another, from the one with this index on.
@@ -193,9 +191,7 @@ impl Image {
         let raw: Vec<u8> = tags
             .flat_map(|(owner, sequence)| owner.to_le_bytes().into_iter().chain(sequence.to_le_bytes()))
             .collect();
-        self.changed = true;
-        let at = self.tags_at() + first as u64 * TAG_BYTES;
-        self.file().write_all_at(&raw, at).map_err(|why| self.failed(why))
+        self.writes.write(&raw, self.tags_at() + first as u64 * TAG_BYTES)
     }
 
     /// Keeps the bytes of a page.
@@ -205,8 +201,7 @@ impl Image {
             apart.insert(offset, Some(data.into()));
             return Ok(());
         }
-        self.changed = true;
-        self.file().write_all_at(data, self.pages_at + offset).map_err(|why| self.failed(why))
+        self.writes.write(data, self.pages_at + offset)
     }
 
     /// Where the bytes of a page are.
@@ -227,19 +222,24 @@ impl Image {
             apart.extend((0..pages).map(|index| (first + index * page, None)));
             return Ok(());
         }
-        self.changed = true;
-        let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Where the file system has no holes the old bytes stay: no tag leads to them.
-        let _ = rustix::fs::fallocate(self.file(), holes, self.pages_at + first, pages * page);
+        self.writes.punch(self.pages_at + first, pages * page);
         Ok(())
     }
 
-    /// Has the host keep everything over a power cut of its own.
-    pub fn sync(&mut self) -> Result<()> {
-        if std::mem::take(&mut self.changed) {
-            rustix::fs::fdatasync(self.file()).map_err(|why| self.failed(why.into()))?;
-        }
-        Ok(())
+    /// What was written to the file so far, to have the host keep it.
+    pub fn written(&self) -> Unsynced {
+        self.writes.so_far()
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub fn host_writes(&self) -> Vec<super::HostWrite> {
+        self.writes.record()
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub fn stall(&self, stall: super::Stall) {
+        self.writes.stall(stall);
     }
 }
 

@@ -20,6 +20,7 @@ mod clock;
 mod copies;
 mod damage;
 mod image;
+mod kept;
 mod lanes;
 mod ops;
 mod payload;
@@ -28,6 +29,9 @@ mod schedule;
 mod stress;
 mod work;
 
+pub use kept::Unsynced;
+#[cfg(any(test, feature = "testing"))]
+pub use kept::{HostWrite, Stall};
 pub use lanes::Lane;
 pub use ops::{Op, OpKind};
 pub use payload::{Payload, Stored};
@@ -294,7 +298,26 @@ impl Nand {
     /// # Errors
     /// The host cannot write it.
     pub fn sync(&mut self) -> bimetal_base::Result<()> {
-        self.payload.image().map_or(Ok(()), Image::sync)
+        self.written().keep()
+    }
+
+    /// What was programmed and erased so far, to have the host of its file keep it ([`sync`](Nand::sync) in two steps).
+    pub fn written(&mut self) -> Unsynced {
+        self.payload.image().map_or_else(Unsynced::default, |image| image.written())
+    }
+
+    /// Begins a record of what is done to its file; what was recorded so far.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn host_writes(&mut self) -> Vec<HostWrite> {
+        self.payload.image().map_or_else(Vec::new, |image| image.host_writes())
+    }
+
+    /// Keeps the host from answering when it is asked next.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn stall(&mut self, stall: Stall) {
+        if let Some(image) = self.payload.image() {
+            image.stall(stall);
+        }
     }
 
     fn note_block(&mut self, number: u32) -> Result<(), Failure> {

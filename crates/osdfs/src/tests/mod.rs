@@ -1,6 +1,7 @@
 //! The rules of every file system, names against a model under power cuts, and images.
 
 mod full;
+mod host;
 mod readers;
 
 use super::*;

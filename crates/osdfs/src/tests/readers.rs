@@ -5,10 +5,10 @@ use bimetal_base::runtime::Sim;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const FILE_BYTES: usize = 8 << 10;
+pub(super) const FILE_BYTES: usize = 8 << 10;
 
 /// An image of a small store with so many files, each of one byte many times: 0.
-fn image(files: usize) -> (tempfile::TempDir, PathBuf, Vec<Ino>) {
+pub(super) fn image(files: usize) -> (tempfile::TempDir, PathBuf, Vec<Ino>) {
     let home = tempfile::tempdir().unwrap();
     let nand = home.path().join("nand");
     let plan = volume::Plan {
