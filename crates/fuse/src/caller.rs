@@ -8,9 +8,14 @@ const CAP_FSETID: u64 = 1 << 4;
 /// `CAP_SYS_ADMIN`, capabilities(7).
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
-/// Whether a caller, who is root, may do what only the administrator of the machine may: in a container root may not. One that is gone may not.
+/// Whether a caller, who is root, may do what only the administrator of the machine may: in a container root may not, nor in a user
+/// name space of its own, where it has all capabilities over what is in that. One that is gone may not.
 pub(super) fn may_administer(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has(&status, CAP_SYS_ADMIN))
+    let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    let own = space("self");
+    own.is_some()
+        && own == space(&pid.to_string())
+        && fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has(&status, CAP_SYS_ADMIN))
 }
 
 fn has(status: &str, capability: u64) -> bool {

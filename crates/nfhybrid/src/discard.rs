@@ -20,6 +20,7 @@ impl Shared {
     /// See [`bimetal_vfs::FileSystem::trim`]; the bytes are those of the SSD.
     pub(super) fn trim(self: &Arc<Shared>, trim: Trim) -> Result<Deferred<u64>> {
         let core = self.core.lock();
+        core.writable()?;
         core.state.check_running()?;
         if core.ssd.is_none() {
             return Err(Error::unsupported(

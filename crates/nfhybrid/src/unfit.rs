@@ -30,8 +30,8 @@ use std::ops::Range;
 const FOUND: &[u8] = b"lost+found";
 /// What that becomes while it moves.
 const NEW_FOUND: &[u8] = b"lost+found.bimetal";
-/// So many entries move in a transaction.
-const MOVED_AT_ONCE: usize = 4;
+/// So many entries move before a commit, or as many as a transaction has room for.
+const MOVED_AT_ONCE: usize = 256;
 /// What notes of operations say that were not run.
 pub(super) const LEFT_OUT: &str = "left out, as it does not fit the disk half";
 /// So many operations that were left out are named; the rest is counted.
@@ -377,7 +377,7 @@ impl Made {
 
 impl Shared {
     /// Whether an inode that is to be made finds its number taken by the directory in which e2fsck puts what has no name, and that
-    /// moved a step out of the way. `made` are the numbers that the log makes.
+    /// moved out of the way as far as the transaction has room. `made` are the numbers that the log makes.
     pub(super) fn make_way(&self, core: &mut Core, ino: Ino, made: &FxHashSet<u64>) -> Result<bool> {
         let old = core.ext4.lookup(ROOT_INO, FOUND)?.map(|(found, _)| found);
         if old != Some(ino) || core.ext4.inode(ino)?.kind() != Kind::Dir {
@@ -385,6 +385,10 @@ impl Shared {
         }
         let now = core.ext4.inode(ino)?.mtime;
         let Some((new, _)) = core.ext4.lookup(ROOT_INO, NEW_FOUND)? else {
+            let credits = core.ext4.credits_for_create(ROOT_INO)?;
+            if !self.has_room_for(core, credits) {
+                return Ok(true);
+            }
             let most = core.ext4.statfs().inodes;
             let is_free = |ino: &u64| !made.contains(ino) && core.ext4.inode(Ino(*ino)).is_err();
             let free = (1..=most).rev().find(is_free).ok_or(Error::NoSpace("no inode is free"))?;
@@ -414,9 +418,15 @@ impl Shared {
             names.len() < MOVED_AT_ONCE
         })?;
         for name in &names {
+            let credits = core.ext4.credits_for_rename(new, name)?;
+            if !self.has_room_for(core, credits) {
+                return Ok(true);
+            }
             self.move_name(core, ino, name, new, name, Rename::NoReplace, now)?;
         }
-        if names.is_empty() {
+        let credits =
+            core.ext4.credits_for_remove(ROOT_INO, FOUND)? + core.ext4.credits_for_rename(ROOT_INO, FOUND)?;
+        if names.is_empty() && self.has_room_for(core, credits) {
             self.remove_name(core, ROOT_INO, FOUND, true, now)?;
             self.move_name(core, ROOT_INO, NEW_FOUND, ROOT_INO, FOUND, Rename::Replace, now)?;
         }
