@@ -57,7 +57,11 @@ impl Shared {
     /// Step 1.
     pub(super) fn freeze(&self) -> Result<Work> {
         let mut core = self.core.lock();
-        let (op, account) = (core.ops.last(), core.journal_need());
+        // What goes to the SSD's log with a commit is no part of the operation before it. While the log is run again, numbers are
+        // those of what is run.
+        let has_contents = !core.dirty.files().is_empty() && core.ssd.is_some() && !core.state.ssd_is_fixed();
+        let op = if has_contents { core.number_contents() } else { core.ops.last() };
+        let account = core.journal_need();
         let mut files = Files { limit: self.journal_limit(&core), ..Files::default() };
         let began = core.dirty.take();
         let carried = core.promised.take_carried();

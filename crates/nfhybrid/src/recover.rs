@@ -91,7 +91,7 @@ impl Shared {
             let next = records.get(number + 1).map_or(u64::MAX, |next| next.op);
             let mut core = self.core.lock();
             core.ops.run_again_after(if next > record.op { record.op } else { record.op - 1 });
-            // An operation beside contents of its number (a commit cycle's, and those of older logs) cannot be run twice.
+            // An operation beside contents of its number (in logs of earlier versions) cannot be run twice.
             let may_commit = next > record.op || !changes.contains(&record.op);
             let crowded = may_commit && self.cycle_wanted(&core) && !superseded.has_holes_after(record.op);
             drop(core);

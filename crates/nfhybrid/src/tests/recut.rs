@@ -1,5 +1,6 @@
 //! A replay that takes more steps than the run did is cut at each flush of the disk, and run again.
 
+use super::misses::{Gate, Hold};
 use super::promises::{between, exhaust, fives, free_every_other, noise, take_all};
 use super::replayed::by_blocks;
 use super::*;
@@ -167,4 +168,68 @@ fn no_commit_of_a_recovery_leaves_holes_where_contents_were_overwritten_since() 
     assert!(had > 0, "the test shows nothing: no cut has a file");
     assert!(contents(&fs, "file")[12_288..28_672] == [3; 16 << 10]);
     fs.shutdown().unwrap();
+}
+
+/// What a commit takes to both halves has a number of its own: where a recovery commits in the middle of that, it runs the rest of that
+/// number again, and not the operation before.
+#[test]
+fn a_recovery_that_commits_in_the_middle_of_what_a_commit_took_along_can_be_cut_there() {
+    let config = ssd::Config { log_bytes: 2 << 20, ..ssd::Config::default() };
+    let Some((disk, ssd)) = halves_with(32, 16, &config, &["-b", "1024", "-J", "size=2"]) else { return };
+    let flushes = Arc::new(Gate::of(disk.clone(), |request| matches!(request, Request::Flush)));
+    let lag = Lag { time: Duration::from_secs(3600), ..manual().lag };
+    let options = Options { lag, ..manual() };
+    let fs = Arc::new(NfHybrid::open(flushes.clone(), Some(ssd.clone()), options).unwrap());
+    let file = create(&fs, "file", &[1; 400 << 10]);
+    let other = create(&fs, "other", b"other");
+    fs.commit().unwrap();
+    fs.write(file, 0, &[2; 400 << 10], false).unwrap().get().unwrap();
+    fs.rename(ROOT_INO, b"other", ROOT_INO, b"renamed", Rename::Replace).unwrap();
+    flushes.set(Hold::Armed);
+    let committer = fs.clone();
+    let committing = std::thread::spawn(move || committer.commit().unwrap());
+    flushes.await_held();
+    fs.fsync(other, false).unwrap().get().unwrap();
+    let image = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(image.path(), disk.image()).unwrap();
+    let [_, ssd] = again([&disk, &ssd]);
+    flushes.set(Hold::Open);
+    committing.join().unwrap();
+    Arc::into_inner(fs).unwrap().abandon();
+    // The journal is smaller by the time of the recovery: a transaction takes less than that commit took.
+    let commands = [
+        &["e2fsck", "-y", "-E", "journal_only"][..],
+        &["tune2fs", "-O", "^has_journal"],
+        &["tune2fs", "-J", "size=1"],
+    ];
+    for command in commands {
+        let done =
+            Command::new(format!("/usr/sbin/{}", command[0])).args(&command[1..]).arg(image.path()).output();
+        let done = done.unwrap();
+        assert!(done.status.code().is_some_and(|code| code <= 1), "{command:?}: {done:?}");
+    }
+    let disk = Arc::new(Ram::from_bytes("disk", std::fs::read(image.path()).unwrap()));
+
+    let look = |fs: &NfHybrid| {
+        assert_eq!(contents(fs, "renamed"), b"other");
+        assert!(contents(fs, "file") == [2; 400 << 10]);
+    };
+    let before = ssd.image();
+    let snaps = Arc::new(Snaps { inner: disk, images: Mutex::default(), on: true.into() });
+    let fs = NfHybrid::open(snaps.clone(), Some(ssd as Arc<dyn BlockDevice>), manual()).unwrap();
+    snaps.on.store(false, Ordering::Relaxed);
+    assert!(fs.status().counters.cycles > 1, "the test shows nothing: all was one commit");
+    look(&fs);
+    fs.shutdown().unwrap();
+    for cut in std::mem::take(&mut *snaps.images.lock().unwrap()) {
+        let halves = [cut, before.clone()].map(|bytes| Arc::new(Ram::from_bytes("half", bytes)));
+        match open(&halves[0], Some(&halves[1]), manual()) {
+            Ok(fs) => {
+                look(&fs);
+                fs.shutdown().unwrap();
+            }
+            // The recovery had ended by then, and has told the SSD.
+            Err(error) => assert!(error.to_string().contains("stale"), "{error}"),
+        }
+    }
 }
