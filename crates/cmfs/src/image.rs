@@ -24,6 +24,8 @@ pub struct ImageNand {
     writable: bool,
     /// Written since it was last brought to the host's disk.
     dirty: bool,
+    /// The host said that it cannot keep something: it says so once, and nobody knows what it was.
+    failed: bool,
     /// A page as the file has it.
     buffer: Vec<u8>,
 }
@@ -56,7 +58,14 @@ impl ImageNand {
         }
         geometry.blocks = u32::try_from(len / block).unwrap_or(u32::MAX);
         let writable = claim.role() != Role::Read;
-        Ok(ImageNand { claim, geometry, writable, dirty: false, buffer: vec![0; page as usize] })
+        Ok(ImageNand {
+            claim,
+            geometry,
+            writable,
+            dirty: false,
+            failed: false,
+            buffer: vec![0; page as usize],
+        })
     }
 
     /// Empties a file and gives it the length that a part of this shape takes.
@@ -166,8 +175,14 @@ impl cmfs_core::Nand for ImageNand {
     }
 
     fn sync(&mut self) -> Result<(), NandError> {
+        if self.failed {
+            return Err(NandError::Gone);
+        }
         if self.dirty {
-            self.file().sync_data().map_err(gone)?;
+            if let Err(why) = self.file().sync_data() {
+                self.failed = true;
+                return Err(gone(why));
+            }
             self.dirty = false;
         }
         Ok(())

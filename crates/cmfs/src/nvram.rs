@@ -27,6 +27,8 @@ pub struct MappedNvram {
     shared: bool,
     /// Bytes written since they were last made to stay.
     dirty: Option<Range<usize>>,
+    /// The host could not keep something.
+    failed: bool,
 }
 
 // SAFETY: the map belongs to this value alone, and every access needs `&mut self`.
@@ -59,7 +61,7 @@ impl MappedNvram {
             rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0)
         };
         let base = base.map_err(|why| failed(why.into()))?.cast();
-        Ok(MappedNvram { _claim: claim, base, len, shared: writable, dirty: None })
+        Ok(MappedNvram { _claim: claim, base, len, shared: writable, dirty: None, failed: false })
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<(), NvramError> {
@@ -111,11 +113,17 @@ impl cmfs_core::Nvram for MappedNvram {
     }
 
     fn persist(&mut self) -> Result<(), NvramError> {
+        if self.failed {
+            return Err(NvramError);
+        }
         let Some(dirty) = self.dirty.take().filter(|_| self.shared) else { return Ok(()) };
         let start = dirty.start / PAGE * PAGE;
         // SAFETY: from the beginning of a page inside the map to a byte inside it.
-        unsafe { rustix::mm::msync(self.base.add(start).cast(), dirty.end - start, MsyncFlags::SYNC) }
-            .map_err(|_| NvramError)
+        let kept =
+            unsafe { rustix::mm::msync(self.base.add(start).cast(), dirty.end - start, MsyncFlags::SYNC) };
+        // The host says so once.
+        self.failed = kept.is_err();
+        kept.map_err(|_| NvramError)
     }
 }
 

@@ -138,13 +138,15 @@ pub(super) enum Fault {
 }
 
 impl Flash {
-    pub fn new(nand: Nand, blocks_per_segment: u32) -> Flash {
+    pub fn new(mut nand: Nand, blocks_per_segment: u32) -> Flash {
         let geometry = *nand.geometry();
+        // Whoever had the array before may have been ended before the host kept its last commit.
+        let committed = nand.written();
         Flash {
             blocks_per_segment,
             pages_per_block: geometry.pages_per_block,
             page_bytes: geometry.page_bytes as usize,
-            committed: Unsynced::default(),
+            committed,
             now: Time::ZERO,
             done: Time::ZERO,
             scratch: vec![0; geometry.page_bytes as usize],
@@ -296,7 +298,10 @@ impl Flash {
     /// Whether every page of a segment can be programmed: what a controller knows from having erased it.
     pub fn is_erased(&self, segment: u32) -> bool {
         let mut good = self.blocks_of(segment).filter(|block| !self.nand.is_bad(*block));
-        good.all(|block| self.nand.next_page(block) == 0 && matches!(self.nand.page(block, 0), Page::Erased))
+        let is_erased = |block, page| matches!(self.nand.page(block, page), Page::Erased);
+        good.all(|block| {
+            self.nand.next_page(block) == 0 && (0..self.pages_per_block).all(|page| is_erased(block, page))
+        })
     }
 
     fn tag_of(page: Page) -> Option<PageTag> {

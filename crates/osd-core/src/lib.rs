@@ -442,14 +442,15 @@ impl Store {
     /// # Errors
     /// As `flush`.
     pub fn flush_on(&mut self, commit: u64, at_once: bool) -> Result<Option<Unsynced>> {
-        let committed = self.index.media.flash.committed();
+        self.check_writable()?;
+        let (complete, committed) = (self.index.log.complete(), self.index.media.flash.committed());
+        // Each commit is kept before the next one is written.
+        if complete > commit || complete == commit && committed.is_kept() {
+            return Ok(None);
+        }
         if !committed.is_kept() {
             return Ok(Some(committed.clone()));
         }
-        if self.index.log.commit() >= commit {
-            return Ok(None);
-        }
-        self.check_writable()?;
         let data = self.index.media.flash.written();
         if !data.is_kept() && !at_once {
             return Ok(Some(data));
@@ -457,6 +458,11 @@ impl Store {
         let committed = self.commit_to_array();
         self.or_fail(committed)?;
         Ok(Some(self.index.media.flash.committed().clone()).filter(|committed| !committed.is_kept()))
+    }
+
+    /// Nothing can be changed any more, for a reason that did not show as an error.
+    pub fn give_up(&mut self, why: &str) {
+        self.failed.get_or_insert_with(|| why.to_string());
     }
 
     /// Says how waiting for the host ended. After an error of the host the store is read-only.

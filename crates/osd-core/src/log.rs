@@ -136,6 +136,8 @@ pub(super) struct Log {
     bytes: u64,
     /// The number of the last commit.
     commit: u64,
+    /// That of the last one of which all is in the array.
+    complete: u64,
     /// Log pages since the last checkpoint.
     pages: u64,
     /// What the next page repeats: commit, part and records of the last one.
@@ -172,6 +174,11 @@ impl Log {
         self.commit
     }
 
+    /// The number of the last commit of which all is in the array.
+    pub fn complete(&self) -> u64 {
+        self.complete
+    }
+
     /// Log pages since the last checkpoint.
     pub fn pages(&self) -> u64 {
         self.pages
@@ -200,7 +207,7 @@ impl Log {
     /// A checkpoint says all that the log did.
     pub fn start_over(&mut self, mark: u64) {
         self.changed.clear();
-        (self.bytes, self.pages, self.base) = (0, 0, mark);
+        (self.bytes, self.pages, self.base, self.complete) = (0, 0, mark, self.commit);
     }
 
     /// Writes the changed items as the next commit.
@@ -234,7 +241,13 @@ impl Log {
                 (part, page.0) = (part + 1, next);
             }
         }
-        self.append(media, stream, part | LAST, &page.0)
+        if part > 0 {
+            // Whoever finds the last part knows that a host has all of them.
+            media.flash.written().keep()?;
+        }
+        self.append(media, stream, part | LAST, &page.0)?;
+        self.complete = self.commit;
+        Ok(())
     }
 
     fn append(&mut self, media: &mut Media, stream: usize, part: u32, records: &[u8]) -> Result<()> {
@@ -343,6 +356,12 @@ impl Log {
                 }
             }
             if !reader.expects(self.commit, &its) {
+                if gaps.is_none() && its.commit == self.commit.wrapping_add(1) && !its.last {
+                    // Parts before the last one may be missing on a host that lost its cache: unless the last one is there, or
+                    // another commit after it, the commit did not happen.
+                    reader.drop_unfinished();
+                    continue;
+                }
                 let (commit, part) = (self.commit.wrapping_add(1), reader.part);
                 let why = format!(
                     "part {} of commit {} follows where part {part} of {commit} is due",
@@ -357,6 +376,7 @@ impl Log {
             }
         }
         reader.drop_unfinished();
+        self.complete = self.commit;
         Ok(reader.records)
     }
 }
@@ -437,7 +457,9 @@ impl Store {
             clock: self.index.media.clock,
         };
         let Index { media, tree, log, .. } = &mut self.index;
-        log.write(media, tree, stream, &numbers)
+        // What changed is noted nowhere else from now on, however full the flash is.
+        let written = log.write(media, tree, stream, &numbers);
+        self.or_fail(written)
     }
 
     /// What was emptied is free, but for what a checkpoint must say.

@@ -23,7 +23,7 @@ pub mod volume;
 pub use check::check;
 pub use repair::repair;
 
-use bimetal_base::runtime::sync::Mutex;
+use bimetal_base::runtime::sync::{Mutex, MutexGuard};
 use bimetal_base::runtime::{self, Clock, Live};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
@@ -169,17 +169,32 @@ impl OsdFs {
     }
 }
 
+/// The state, of which a panic may leave memory ahead of the flash: nothing more is written then.
+struct Whole<'a>(MutexGuard<'a, State>);
+
+impl Drop for Whole<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store.give_up("a fault of bimetal's");
+        }
+    }
+}
+
 impl Shared {
     fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
-        let mut state = self.state.lock();
-        state.store.arrive(self.clock.wall().into());
-        work(&mut state)
+        let mut state = Whole(self.state.lock());
+        state.0.store.arrive(self.clock.wall().into());
+        work(&mut state.0)
     }
 
     /// Makes everything durable that was done before, without the lock while the host of an image writes: of those who ask
     /// together one has it write for all.
     fn flush(&self) -> Result<()> {
         let commit = self.with(|state| state.store.begin_flush())?;
+        self.flush_on(commit)
+    }
+
+    fn flush_on(&self, commit: u64) -> Result<()> {
         for tries in 0.. {
             let at_once = tries > PATIENCE;
             match self.with(|state| state.store.flush_on(commit, at_once))? {
@@ -555,8 +570,19 @@ impl FileSystem for OsdFs {
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<Deferred<()>> {
-        self.shared.flush()?;
-        self.with(|state| state.store.check_written(ObjectId(ino.0)).map(Deferred::Now))
+        // What need not wait for a host is done at once.
+        let (commit, waits) = self.with(|state| {
+            let commit = state.store.begin_flush()?;
+            Ok((commit, state.store.flush_on(commit, false)?))
+        })?;
+        let check = move |state: &mut State| state.store.check_written(ObjectId(ino.0));
+        let Some(unsynced) = waits else { return self.with(check).map(Deferred::Now) };
+        let shared = self.shared.clone();
+        Ok(Deferred::Wait(Box::new(move || {
+            shared.keep(&unsynced)?;
+            shared.flush_on(commit)?;
+            shared.with(check)
+        })))
     }
 
     fn readdir(&self, ino: Ino, from: u64, visit: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {

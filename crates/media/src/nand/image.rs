@@ -249,6 +249,7 @@ mod tests {
     use crate::guard::{self, Claim, Role, Target};
     use crate::profile;
     use bimetal_base::time::Time;
+    use std::os::unix::fs::FileExt;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -295,6 +296,35 @@ mod tests {
         }
         let nand = Nand::open_image(&path, part(), false).unwrap();
         assert_eq!(nand.bytes(good, 3).unwrap(), page(11), "only the second one wrote");
+    }
+
+    #[test]
+    fn states_and_tags_of_different_moments_are_brought_to_agree() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nand");
+        let mut nand = Nand::make_image(claim(&path), part(), 3).unwrap();
+        let good: Vec<u32> = (0..8).filter(|block| !nand.is_bad(*block)).collect();
+        for block in &good[..3] {
+            for page in 0..3 {
+                nand.program(Time::ZERO, *block, page, tag(9), &[9; 2048]).unwrap();
+            }
+        }
+        drop(nand);
+        // A state from before the programs; a state with one page more; a tag that was lost.
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let state = |block: u32| super::HEADER_BYTES + u64::from(block) * super::BLOCK_BYTES + 4;
+        file.write_all_at(&[0, 0], state(good[0])).unwrap();
+        file.write_all_at(&[4, 0], state(good[1])).unwrap();
+        let tags = super::HEADER_BYTES + 8 * super::BLOCK_BYTES;
+        let lost = tags + (u64::from(good[2]) * u64::from(part().pages) + 1) * super::TAG_BYTES;
+        file.write_all_at(&[0; super::TAG_BYTES as usize], lost).unwrap();
+        let mut nand = Nand::open_image(&path, part(), true).unwrap();
+        let next = |nand: &Nand| good[..3].iter().map(|block| nand.next_page(*block)).collect::<Vec<_>>();
+        assert_eq!(next(&nand), [3, 4, 3]);
+        assert_eq!((nand.page(good[1], 3), nand.page(good[2], 1)), (Page::Torn, Page::Torn));
+        for (block, page) in [(good[0], 3), (good[1], 4), (good[2], 3)] {
+            nand.program(Time::ZERO, block, page, tag(7), &[7; 2048]).unwrap();
+        }
     }
 
     #[test]

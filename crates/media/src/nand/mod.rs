@@ -198,6 +198,20 @@ pub struct Nand {
     good_when_new: u32,
 }
 
+/// Where a host lost its cache, the states of blocks and the tags of their pages may be of different moments. What comes before a page
+/// that is programmed, or before the next one by the block's state, was programmed, too, where pages are in order: what
+/// looks erased there is torn.
+fn agree(profile: &NandProfile, geometry: &Geometry, blocks: &mut [BlockState], owners: &mut [u32]) {
+    for (block, owners) in blocks.iter_mut().zip(owners.chunks_exact_mut(geometry.pages_per_block as usize)) {
+        let used = owners.iter().rposition(|owner| *owner != ERASED).map_or(0, |last| last + 1);
+        let next = used.max(block.next_page.into());
+        if profile.page_order == PageOrder::Ascending {
+            owners[..next].iter_mut().filter(|owner| **owner == ERASED).for_each(|owner| *owner = TORN);
+        }
+        block.next_page = next as u16;
+    }
+}
+
 impl Nand {
     /// A new array as `profile` says. What is random about it comes from `seed`. Without
     /// `keep_sequences` it can count and serve, but not be rebuilt after power loss.
@@ -266,8 +280,9 @@ impl Nand {
     pub fn open_image(path: &Path, profile: NandProfile, writable: bool) -> bimetal_base::Result<Nand> {
         let claim = guard::claim_path(path, Role::changed_if(writable))?;
         let image = Image::open(claim, profile.geometry())?;
-        let (blocks, owners, sequences) = image.load()?;
+        let (mut blocks, mut owners, sequences) = image.load()?;
         let geometry = image.geometry();
+        agree(&profile, &geometry, &mut blocks, &mut owners);
         let mut nand = Nand::new(profile, 0, false, Payload::Image(ImagePayload(Box::new(image))));
         nand.clock = Clock::Lanes(Lanes::new(geometry.units, geometry.channels));
         // The file does not say how often blocks were read, nor when they were programmed: that counts from now on.

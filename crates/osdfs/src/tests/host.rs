@@ -1,6 +1,6 @@
 //! An image on a host that takes its time, or cannot keep what it was given.
 
-use super::readers::{FILE_BYTES, image};
+use super::readers::{FILE_BYTES, image, image_of};
 use super::*;
 use bimetal_media::nand::{HostWrite, Stall};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -47,7 +47,7 @@ fn others_work_while_an_fsync_waits_for_the_host() {
     let host = stall(&fs);
     let file = files[0];
     fs.write(file, 0, b"one", false).unwrap();
-    let (thread, done) = beside(&fs, move |fs| fs.fsync(file, false).map(drop));
+    let (thread, done) = beside(&fs, move |fs| fs.fsync(file, false)?.get());
     host.asked.recv_timeout(LONG).unwrap();
     let (works, worked) = beside(&fs, |fs| {
         let file = fs.lookup(fs.root(), b"f1").unwrap().ino;
@@ -72,7 +72,7 @@ fn a_commit_is_written_once_the_host_keeps_the_one_before() {
     let host = stall(&fs);
     fs.write(files[0], 0, b"one", false).unwrap();
     let file = files[0];
-    let first = beside(&fs, move |fs| fs.fsync(file, false).map(drop));
+    let first = beside(&fs, move |fs| fs.fsync(file, false)?.get());
     // It is asked for the data, and then for the commit.
     host.asked.recv_timeout(LONG).unwrap();
     let again = stall(&fs);
@@ -84,7 +84,7 @@ fn a_commit_is_written_once_the_host_keeps_the_one_before() {
         .map(|which| {
             let file = files[which];
             fs.write(file, 0, b"two", false).unwrap();
-            beside(&fs, move |fs| fs.fsync(file, false).map(drop))
+            beside(&fs, move |fs| fs.fsync(file, false)?.get())
         })
         .collect();
     // Long enough for them to be where they wait; where they were slower, they wait later.
@@ -110,7 +110,7 @@ fn what_the_host_cannot_keep_is_an_error_of_all_who_wait_and_of_all_who_come() {
         .map(|file| {
             fs.write(*file, 0, b"one", false).unwrap();
             let file = *file;
-            beside(&fs, move |fs| fs.fsync(file, false).map(drop))
+            beside(&fs, move |fs| fs.fsync(file, false)?.get())
         })
         .collect();
     host.asked.recv_timeout(LONG).unwrap();
@@ -120,7 +120,7 @@ fn what_the_host_cannot_keep_is_an_error_of_all_who_wait_and_of_all_who_come() {
         thread.join().unwrap();
     }
     // The host says so once, and would answer well now.
-    assert!(fs.fsync(files[0], false).is_err());
+    assert!(fs.fsync(files[0], false).and_then(Deferred::get).is_err());
     assert!(fs.sync().is_err());
     let why = fs.write(files[1], 0, b"two", false).err().unwrap().to_string();
     assert!(why.contains("takes no more changes"), "{why}");
@@ -207,7 +207,7 @@ fn what_was_fsynced_is_there_after_the_host_of_an_image_lost_its_cache() {
             fs.write(files[which], 0, &[versions[which]; FILE_BYTES], false).unwrap();
             match random.below(20) {
                 0 => fs.sync().unwrap(),
-                1..6 => fs.fsync(files[which], false).map(drop).unwrap(),
+                1..6 => fs.fsync(files[which], false).unwrap().get().unwrap(),
                 _ => continue,
             }
             let recorded = fs.shared.state.lock().store.nand_mut().host_writes().len();
@@ -245,4 +245,71 @@ fn what_was_fsynced_is_there_after_the_host_of_an_image_lost_its_cache() {
         }
     }
     eprintln!("{opened} cuts, {newer} files newer than was asked");
+}
+
+/// The pages of a large commit, and states and tags of a large part, are in the host's cache apart from each other.
+#[test]
+fn names_that_were_made_durable_together_are_there_together() {
+    let cuts = std::env::var("CUTS").ok().and_then(|text| text.parse().ok()).unwrap_or(4) * 5;
+    let (home, nand, _) = image_of(80 << 20, 0);
+    let before = std::fs::read(&nand).unwrap();
+    let mut store = volume::open(&nand, volume::DEVICE, true).unwrap();
+    store.nand_mut().host_writes();
+    let fs = OsdFs::new(store, true).unwrap();
+    let recorded = |fs: &OsdFs| fs.shared.state.lock().store.nand_mut().host_writes();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let mut synced = vec![0];
+    for round in 0..4 {
+        for number in 0..150 {
+            let name = format!("r{round}n{number}");
+            let file = fs.create(&ROOT_USER, fs.root(), name.as_bytes(), &node).unwrap().ino;
+            fs.write(file, 0, &[round; 500], false).unwrap();
+        }
+        fs.fsync(fs.root(), false).unwrap().get().unwrap();
+        synced.push(recorded(&fs).len());
+    }
+    let writes = recorded(&fs);
+    drop(fs);
+    let mut random = Random::new(7, "host");
+    for _ in 0..cuts {
+        let until = random.below(writes.len() as u64 + 1) as usize;
+        let path = home.path().join("cut");
+        std::fs::write(&path, cut(&before, &writes[..until], &mut random)).unwrap();
+        let fs = volume::mount(&path, volume::DEVICE, true)
+            .unwrap_or_else(|why| panic!("{until} of {synced:?} writes: {why}"));
+        let least = synced.iter().filter(|at| **at <= until).count() - 1;
+        for round in 0..least {
+            for number in 0..150 {
+                let found = fs.lookup(fs.root(), format!("r{round}n{number}").as_bytes());
+                let file =
+                    found.unwrap_or_else(|why| panic!("{until} of {synced:?}, r{round}n{number}: {why}")).ino;
+                assert!(fs.read(file, 0, 500).unwrap().get().unwrap().concat() == [round as u8; 500]);
+            }
+        }
+        // It goes on, and all that is there then is there again.
+        let file = fs.create(&ROOT_USER, fs.root(), b"later", &node).unwrap().ino;
+        fs.write(file, 0, b"later", false).unwrap();
+        fs.fsync(file, false).unwrap().get().unwrap();
+        let there = all(&fs);
+        assert!(there["/later"] == b"later");
+        drop(fs);
+        let fs = volume::mount(&path, volume::DEVICE, false).unwrap();
+        assert!(all(&fs) == there, "{until} of {synced:?}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_commit_that_failed_in_another_s_hands_is_told() {
+    let (_home, fs, files) = mounted(3);
+    fs.write(files[0], 0, b"one", false).unwrap();
+    let told = fs.with(|state| {
+        let first = state.store.begin_flush()?;
+        state.store.flush_on(first, false)?.expect("the data is not kept").keep()?;
+        let second = state.store.begin_flush()?;
+        assert_eq!(first, second);
+        state.store.nand_mut().cut_power_in(1);
+        assert!(state.store.flush_on(second, false).is_err());
+        Ok(state.store.flush_on(first, false).is_err())
+    });
+    assert!(told.unwrap());
 }

@@ -9,12 +9,17 @@ pub(super) const FILE_BYTES: usize = 8 << 10;
 
 /// An image of a small store with so many files, each of one byte many times: 0.
 pub(super) fn image(files: usize) -> (tempfile::TempDir, PathBuf, Vec<Ino>) {
+    image_of(6 << 20, files)
+}
+
+/// The same of so many bytes.
+pub(super) fn image_of(bytes: u64, files: usize) -> (tempfile::TempDir, PathBuf, Vec<Ino>) {
     let home = tempfile::tempdir().unwrap();
     let nand = home.path().join("nand");
     let plan = volume::Plan {
         nand: nand.clone(),
         device: volume::DEVICE.into(),
-        size_bytes: Some(6 << 20),
+        size_bytes: Some(bytes),
         format: Format { placement: "combined".into(), ..Format::default() },
         bare: false,
         force: false,
