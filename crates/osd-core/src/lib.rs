@@ -436,7 +436,7 @@ impl Store {
 
     /// The next step of a flush up to a commit: what the caller has to wait for ([`Unsynced::keep`]), in which time others may
     /// use the store, before it calls again; `None`: the flush is done. Pages of data are kept first, then the commit that
-    /// names them, which is that of all who wait by then. `at_once` waits here where others would go on writing
+    /// names them, which is that of all who wait by then. `at_once` waits here for data that others wrote
     /// in between.
     ///
     /// # Errors
@@ -451,6 +451,9 @@ impl Store {
         if !committed.is_kept() {
             return Ok(Some(committed.clone()));
         }
+        // A commit is of one instant: what others did since goes along, names with what they name.
+        let written = self.write_out();
+        self.or_fail(written)?;
         let data = self.index.media.flash.written();
         if !data.is_kept() && !at_once {
             return Ok(Some(data));

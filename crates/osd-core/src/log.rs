@@ -423,7 +423,7 @@ impl Store {
         self.index.media.flash.sync()
     }
 
-    /// Commits what was written out; the host need not keep that yet.
+    /// Commits what was written out, which is to be all there is; the host need not keep the commit yet.
     pub(super) fn commit_to_array(&mut self) -> Result<()> {
         if self.index.log.len() > 0 {
             if !self.index.media.is_broken() {

@@ -51,7 +51,7 @@ const CACHED_ENTRIES: usize = 1 << 20;
 /// How often what nobody asked to be durable is made durable.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
 /// How often an fsync gives way to what others wrote while it waited for the host.
-const PATIENCE: u32 = 8;
+const PATIENCE: u32 = 1;
 /// The store's hint for directories: their bytes are soon replaced.
 const DIRECTORY_HINT: u8 = 1;
 /// Most stretches of one answer of where a file is: some 40 KiB.

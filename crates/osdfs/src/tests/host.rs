@@ -313,3 +313,34 @@ fn who_waits_for_a_commit_that_failed_in_another_s_hands_is_told() {
     });
     assert!(told.unwrap());
 }
+
+#[test]
+fn a_commit_is_of_one_instant_whatever_others_did_while_the_host_wrote() {
+    let (home, fs, files) = mounted(3);
+    let before = fs.shared.state.lock().store.nand().counts().programs;
+    let host = stall(&fs);
+    let file = files[0];
+    fs.write(file, 0, b"one", false).unwrap();
+    let (thread, done) = beside(&fs, move |fs| fs.fsync(file, false)?.get());
+    host.asked.recv_timeout(LONG).unwrap();
+    let node = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+    let new = fs.create(&ROOT_USER, fs.root(), b"tmp", &node).unwrap().ino;
+    fs.write(new, 0, &[9; FILE_BYTES], false).unwrap();
+    fs.rename(fs.root(), b"tmp", fs.root(), b"f1", Rename::Replace).unwrap();
+    fs.forget(files[1], u64::MAX);
+    fs.unlink(fs.root(), b"f2").unwrap();
+    fs.forget(files[2], u64::MAX);
+    host.answer.send(None).unwrap();
+    done.recv_timeout(LONG).unwrap().unwrap();
+    thread.join().unwrap();
+    assert!(fs.shared.state.lock().store.nand().counts().programs > before);
+    let killed = home.path().join("killed");
+    std::fs::copy(home.path().join("nand"), &killed).unwrap();
+    let mut store = volume::open(&killed, volume::DEVICE, false).unwrap();
+    assert_eq!(check(&mut store).unwrap(), [""; 0]);
+    drop(store);
+    let fs = volume::mount(&killed, volume::DEVICE, false).unwrap();
+    let there = all(&fs);
+    assert!(there["/f0"].starts_with(b"one"));
+    assert!([[0; FILE_BYTES], [9; FILE_BYTES]].iter().any(|whole| there["/f1"] == whole));
+}
