@@ -236,9 +236,11 @@ impl Shared {
     /// Frees what one step does, if the journal has room for it; what is left goes later. What cannot be freed is on the list of
     /// orphans, and the name is gone: only a replay must tell.
     fn release_step(&self, core: &mut Core, ino: Ino) -> Result<()> {
-        let credits = core.ext4.credits_to_free(ino);
-        let freed =
-            credits.and_then(|credits| Ok(self.has_journal_room(core, credits) && core.ext4.release(ino)?));
+        let freed = core.ext4.credits_to_free(ino).and_then(|credits| {
+            // What no transaction has room for by its credits has one of its own: it takes fewer, or the commit is an error.
+            let never_fits = credits > self.transaction_limit() && core.journal_need() == 0;
+            Ok((never_fits || self.has_journal_room(core, credits)) && core.ext4.release(ino)?)
+        });
         match freed {
             Ok(true) => core.nodes.freed(ino),
             Ok(false) => core.nodes.free_later(ino),
