@@ -54,7 +54,7 @@ pub struct Client {
     pub number: usize,
     pub dir: Ino,
     /// Beside it, one of many files that nobody was promised.
-    pub crowd: Ino,
+    pub crowd: Option<Ino>,
     pub world: Arc<World>,
     pub random: Random,
     /// Longest write, bytes.

@@ -181,6 +181,7 @@ impl Client {
 
     /// Makes and removes many files and directories: more than a transaction takes where commits are slow, under few numbers.
     pub(super) fn crowd(&mut self) -> Done {
+        let Some(crowd) = self.crowd else { return Ok(()) };
         for _ in 0..self.random.below(250) {
             if self.world.stop.load(Relaxed) {
                 return Ok(());
@@ -188,7 +189,7 @@ impl Client {
             let (name, dir) = (format!("c{}", self.random.below(200)), self.random.chance(0.5));
             let kind = if dir { Kind::Dir } else { Kind::File };
             let node = NewNode { kind, perm: 0o755, rdev: 0, target: b"" };
-            let done = match self.world.fs.create(&CALLER, self.crowd, name.as_bytes(), &node) {
+            let done = match self.world.fs.create(&CALLER, crowd, name.as_bytes(), &node) {
                 Ok(attr) => {
                     let data = vec![7; self.random.below(9_000) as usize];
                     let written = || self.world.fs.write(attr.ino, 0, &data, false)?.get().map(drop);
@@ -196,8 +197,8 @@ impl Client {
                     self.world.fs.forget(attr.ino, 1);
                     done
                 }
-                Err(Error::Exists) => match self.world.fs.unlink(self.crowd, name.as_bytes()) {
-                    Err(Error::IsDir) => self.world.fs.rmdir(self.crowd, name.as_bytes()),
+                Err(Error::Exists) => match self.world.fs.unlink(crowd, name.as_bytes()) {
+                    Err(Error::IsDir) => self.world.fs.rmdir(crowd, name.as_bytes()),
                     done => done,
                 },
                 Err(error) => Err(error),
