@@ -7,9 +7,9 @@
 
 use bimetal_base::{Error, Result};
 use bimetal_media::guard::{self, Claim, Role};
+use bimetal_media::kept::Writes;
 use cmfs_core::tags::{SpareState, TagPlace};
 use cmfs_core::{Geometry, NandError};
-use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -22,10 +22,7 @@ pub struct ImageNand {
     claim: Arc<Claim>,
     geometry: Geometry,
     writable: bool,
-    /// Written since it was last brought to the host's disk.
-    dirty: bool,
-    /// The host said that it cannot keep something: it says so once, and nobody knows what it was.
-    failed: bool,
+    writes: Arc<Writes>,
     /// A page as the file has it.
     buffer: Vec<u8>,
 }
@@ -59,11 +56,10 @@ impl ImageNand {
         geometry.blocks = u32::try_from(len / block).unwrap_or(u32::MAX);
         let writable = claim.role() != Role::Read;
         Ok(ImageNand {
+            writes: Writes::new(claim.clone()),
             claim,
             geometry,
             writable,
-            dirty: false,
-            failed: false,
             buffer: vec![0; page as usize],
         })
     }
@@ -95,7 +91,7 @@ impl ImageNand {
     }
 }
 
-fn gone(_: std::io::Error) -> NandError {
+fn gone<E>(_: E) -> NandError {
     NandError::Gone
 }
 
@@ -126,8 +122,7 @@ impl cmfs_core::Nand for ImageNand {
         let mut spare = vec![0; self.geometry.spare_bytes as usize];
         self.read_spare(first, &mut spare)?;
         spare[..2].fill(0);
-        self.dirty = true;
-        self.file().write_all_at(&spare, self.spare_at(first)).map_err(gone)
+        self.writes.write(&spare, self.spare_at(first)).map_err(gone)
     }
 
     fn read(&mut self, page: u32, data: &mut [u8], spare: &mut [u8]) -> Result<u32, NandError> {
@@ -150,49 +145,55 @@ impl cmfs_core::Nand for ImageNand {
         if !self.writable {
             return Err(NandError::Gone);
         }
-        self.dirty = true;
-        let bytes = [data, spare].concat();
-        self.file().write_all_at(&bytes, self.offset(page)).map_err(gone)
+        self.writes.write(&[data, spare].concat(), self.offset(page)).map_err(gone)
     }
 
     fn erase(&mut self, block: u32) -> Result<(), NandError> {
         if !self.writable {
             return Err(NandError::Gone);
         }
-        self.dirty = true;
         let first = self.offset(self.geometry.first_page(block));
         let len = self.buffer.len() as u64 * u64::from(self.geometry.pages_per_block);
-        let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if rustix::fs::fallocate(self.file(), holes, first, len).is_ok() {
+        if self.writes.punch(first, len) {
             return Ok(());
         }
         // Not every file system has holes.
         let zeros = vec![0; self.buffer.len()];
         let pages = self.geometry.pages_per_block as usize;
-        (0..pages).try_for_each(|page| {
-            self.file().write_all_at(&zeros, first + (page * zeros.len()) as u64).map_err(gone)
-        })
+        (0..pages)
+            .try_for_each(|page| self.writes.write(&zeros, first + (page * zeros.len()) as u64).map_err(gone))
     }
 
     fn sync(&mut self) -> Result<(), NandError> {
-        if self.failed {
-            return Err(NandError::Gone);
-        }
-        if self.dirty {
-            if let Err(why) = self.file().sync_data() {
-                self.failed = true;
-                return Err(gone(why));
-            }
-            self.dirty = false;
-        }
-        Ok(())
+        self.writes.so_far().keep().map_err(gone)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bimetal_media::kept::Stall;
     use cmfs_core::Nand;
+    use std::sync::mpsc;
+
+    /// The host says so once, to whoever asks first.
+    #[test]
+    fn what_the_host_cannot_keep_is_an_error_of_every_sync_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nand");
+        let geometry = Geometry { page_bytes: 2048, spare_bytes: 64, pages_per_block: 8, blocks: 8 };
+        File::create(&path).unwrap().set_len(8 * 8 * (2048 + 64)).unwrap();
+        let mut nand = ImageNand::open(&path, geometry, true).unwrap();
+        nand.program(0, &[7; 2048], &[7; 64]).unwrap();
+        nand.sync().unwrap();
+        let ((asked, _told), (answer, answered)) = (mpsc::channel(), mpsc::channel());
+        nand.writes.stall(Stall { asked, answer: answered });
+        answer.send(Some(5)).unwrap();
+        nand.program(1, &[7; 2048], &[7; 64]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(nand.sync(), Err(NandError::Gone));
+        }
+    }
 
     #[test]
     fn one_wrong_bit_of_the_mark_hides_no_block_and_a_marked_block_is_bad() {

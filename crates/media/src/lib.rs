@@ -29,6 +29,7 @@ mod gate;
 mod gather;
 pub mod guard;
 pub mod held;
+pub mod kept;
 pub mod metered;
 pub mod nand;
 pub mod nvram;

@@ -18,7 +18,7 @@ use super::aftermath::Touched;
 use super::core::Core;
 use super::frames::FRAME;
 use super::plan::is_in_memory;
-use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_code, rename_of, stamp};
+use super::record::{LOG_RECORD, Record, fallocate_of, kind_of, rename_of, stamp};
 use super::superseded::{Superseded, join};
 use super::unfit::Made;
 use super::write::{frame_from, frame_of};
@@ -26,7 +26,7 @@ use crate::ssd::{Record as LogRecord, RecordBody, Run, Ssd};
 use bimetal_base::units::{Ino, SsdBlock};
 use bimetal_base::{Error, Result};
 use bimetal_ext4::{Create, Mapping};
-use bimetal_vfs::{Fallocate, Rename};
+use bimetal_vfs::Fallocate;
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
 use std::collections::{HashMap, HashSet};
@@ -233,11 +233,8 @@ impl Shared {
             Record::Create { parent, .. } => core.ext4.credits_for_create(Ino(parent)),
             Record::Link { parent, .. } => core.ext4.credits_for_link(Ino(parent)),
             Record::Remove { parent, name, .. } => core.ext4.credits_for_remove(Ino(parent), name),
-            Record::Rename { from, to, new_name, how, .. } => {
-                let white = how == rename_code(Rename::Whiteout);
-                let left = if white { core.ext4.credits_for_create(Ino(from)) } else { Ok(0) };
-                left.and_then(|left| Ok(left + core.ext4.credits_for_rename(Ino(to), new_name)?))
-            }
+            // What a whiteout leaves is an operation of its own.
+            Record::Rename { to, new_name, .. } => core.ext4.credits_for_rename(Ino(to), new_name),
             Record::Attributes { .. } | Record::Flags { .. } => Ok(attributes),
             Record::Xattr { .. } => Ok(attributes + core.ext4.credits_for_xattrs()),
             Record::Truncate { ino, size, .. } | Record::Contents { ino, size, .. } => {

@@ -14,7 +14,8 @@ use super::pieces;
 use bimetal_base::checksum::crc32c_raw;
 use bimetal_base::time::Time;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::{Failure, Nand, Page, Stored, Tag, Unsynced};
+use bimetal_media::kept::Unsynced;
+use bimetal_media::nand::{Failure, Nand, Page, Stored, Tag};
 use bytes::Bytes;
 
 /// A page of the flash, numbered segment by segment.

@@ -28,7 +28,7 @@ use bimetal_base::runtime::{self, Clock, Live};
 use bimetal_base::time::Stamp;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
-use bimetal_media::nand::Unsynced;
+use bimetal_media::kept::Unsynced;
 use bimetal_osd_core::{Content, ObjectId, Place, SetTimes, Store};
 use bimetal_vfs::adapter::{self, Mode, Objects, References, Ticker};
 use bimetal_vfs::{

@@ -10,10 +10,10 @@
 //!
 //! Read-only, nothing is written to the file: what is programmed lies in memory.
 
-use super::kept::{Unsynced, Writes};
 use super::payload::{Place, Stored};
 use super::profile::Geometry;
 use crate::guard::{self, Claim, Role};
+use crate::kept::{Unsynced, Writes};
 use bimetal_base::{Error, Result};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -233,12 +233,12 @@ impl Image {
     }
 
     #[cfg(any(test, feature = "testing"))]
-    pub fn host_writes(&self) -> Vec<super::HostWrite> {
+    pub fn host_writes(&self) -> Vec<crate::kept::HostWrite> {
         self.writes.record()
     }
 
     #[cfg(any(test, feature = "testing"))]
-    pub fn stall(&self, stall: super::Stall) {
+    pub fn stall(&self, stall: crate::kept::Stall) {
         self.writes.stall(stall);
     }
 }

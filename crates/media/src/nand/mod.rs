@@ -20,7 +20,6 @@ mod clock;
 mod copies;
 mod damage;
 mod image;
-mod kept;
 mod lanes;
 mod ops;
 mod payload;
@@ -29,9 +28,6 @@ mod schedule;
 mod stress;
 mod work;
 
-pub use kept::Unsynced;
-#[cfg(any(test, feature = "testing"))]
-pub use kept::{HostWrite, Stall};
 pub use lanes::Lane;
 pub use ops::{Op, OpKind};
 pub use payload::{Payload, Stored};
@@ -41,6 +37,9 @@ pub use schedule::{Schedule, ScheduleStats};
 pub use work::{Cause, Causes, Work};
 
 use super::guard::{self, Claim, Role};
+use super::kept::Unsynced;
+#[cfg(any(test, feature = "testing"))]
+use super::kept::{HostWrite, Stall};
 use bimetal_base::Error;
 use bimetal_base::random::Random;
 use bimetal_base::time::Time;

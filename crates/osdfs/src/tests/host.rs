@@ -2,7 +2,7 @@
 
 use super::readers::{FILE_BYTES, image, image_of};
 use super::*;
-use bimetal_media::nand::{HostWrite, Stall};
+use bimetal_media::kept::{HostWrite, Stall};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 

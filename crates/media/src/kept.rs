@@ -1,9 +1,9 @@
-//! What was written to the file of an array, and how much of it the host keeps over a power cut of its own.
+//! What was written to a file that stands for a medium, and how much of it the host keeps over a power cut of its own.
 //!
 //! Whoever must know that something is kept takes a mark of what was written so far ([`Unsynced`]) and waits for it, with
-//! the array in others' hands meanwhile. Of those who wait together one asks the host for all.
+//! the medium in others' hands meanwhile. Of those who wait together one asks the host for all.
 
-use crate::guard::{Claim, Role};
+use super::guard::{Claim, Role};
 use bimetal_base::{Error, Result};
 use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The writes of a file.
-pub(super) struct Writes {
+#[derive(Debug)]
+pub struct Writes {
     claim: Arc<Claim>,
     /// Writes that ended.
     written: AtomicU64,
@@ -30,6 +31,7 @@ pub(super) struct Writes {
 
 /// Keeps the next question to the host from being answered: it says that it was asked, and waits for a word.
 #[cfg(any(test, feature = "testing"))]
+#[derive(Debug)]
 pub struct Stall {
     /// Told that the host is asked.
     pub asked: std::sync::mpsc::Sender<()>,
@@ -50,7 +52,7 @@ pub enum HostWrite {
 }
 
 #[cfg(any(test, feature = "testing"))]
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Record {
     writes: Vec<HostWrite>,
     /// Writes that ended before the record began.
@@ -58,6 +60,7 @@ struct Record {
 }
 
 impl Writes {
+    /// Of a file that was claimed; none so far.
     pub fn new(claim: Arc<Claim>) -> Arc<Writes> {
         // Whoever had the file before may have ended with writes that the host does not keep yet.
         let before = u64::from(claim.role() != Role::Read);
@@ -73,7 +76,10 @@ impl Writes {
         })
     }
 
-    /// Writes bytes.
+    /// Writes bytes from a byte on.
+    ///
+    /// # Errors
+    /// The host's.
     pub fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
         let written = self.claim.file().write_all_at(bytes, at);
         #[cfg(any(test, feature = "testing"))]
@@ -82,13 +88,14 @@ impl Writes {
         written.map_err(|why| Error::io(self.claim.name(), why))
     }
 
-    /// Makes a hole, where the host can.
-    pub fn punch(&self, at: u64, len: u64) {
+    /// Makes a hole; whether the host can.
+    pub fn punch(&self, at: u64, len: u64) -> bool {
         let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let _ = rustix::fs::fallocate(self.claim.file(), holes, at, len);
+        let punched = rustix::fs::fallocate(self.claim.file(), holes, at, len);
         #[cfg(any(test, feature = "testing"))]
         self.note(|| HostWrite::Hole(at, len));
         self.count();
+        punched.is_ok()
     }
 
     /// Counted when they ended: who asks the host in between is not told that it keeps what it did not have yet.
@@ -162,14 +169,15 @@ impl Writes {
         begun.writes.clone()
     }
 
+    /// Keeps the host from answering when it is asked next.
     #[cfg(any(test, feature = "testing"))]
     pub fn stall(&self, stall: Stall) {
         *self.stall.lock() = Some(stall);
     }
 }
 
-/// What was written to an array up to a moment, where it lies in a file: the host may not keep it yet.
-#[derive(Clone, Default)]
+/// What was written to a medium up to a moment, where that is a file: the host may not keep it yet.
+#[derive(Clone, Debug, Default)]
 pub struct Unsynced(Option<(Arc<Writes>, u64)>);
 
 impl Unsynced {
