@@ -455,6 +455,68 @@ fn a_damaged_page_of_a_file_in_an_object_store_is_named_and_is_that_files_alone(
     parts.works_on(&mut all, &[], case);
 }
 
+#[test]
+fn a_damaged_page_of_a_directory_in_an_object_store_costs_no_file() {
+    need_fuse!();
+    let parts = Parts::new(OSD);
+    parts.ok(&["mkfs", "osd"], &["--size", "16MiB"]);
+    // Names enough for some pages, and files that share no page with them.
+    let names = (0..200).map(|number| format!("{}{number}-", "n".repeat(number % 90)));
+    let all: Files = names.map(|name| (name.clone(), name.into_bytes().repeat(40))).collect();
+    let mounted = parts.mount();
+    for (name, bytes) in &all {
+        write_synced(&mounted.path().join(name), bytes);
+    }
+    fs::create_dir(mounted.path().join("dir")).unwrap();
+    for name in all.keys() {
+        fs::rename(mounted.path().join(name), mounted.path().join("dir").join(name)).unwrap();
+    }
+    assert!(mounted.unmount().status.success());
+    let mut flash = Flash::of(&parts);
+    // An entry: the kind of a file, the length of its name, the name.
+    let names = all.keys().take(6).map(|name| [&[4, name.len() as u8], name.as_bytes()].concat());
+    let entries: Vec<Vec<u8>> = names.collect();
+    let has = |page: &[u8], entry: &[u8]| page.windows(entry.len()).any(|window| window == entry);
+    let data = flash.of_kind(DATA).into_iter().map(|(page, _)| page);
+    let hit: Vec<usize> =
+        data.filter(|page| entries.iter().any(|entry| has(flash.page(*page), entry))).collect();
+    flash.spoil(&hit);
+    flash.save(&parts);
+    let case = "a page of a directory";
+    parts.looked_at(4, &["directory", "cannot be read", "not clean"], case);
+    let mounted = parts.mount();
+    let closed = fs::read_dir(mounted.path().join("dir"))
+        .and_then(|mut dir| dir.next().unwrap_or(Err(std::io::Error::other("empty"))));
+    assert_eq!(closed.err().and_then(|why| why.raw_os_error()), Some(UNCLEAN));
+    assert!(mounted.unmount().status.success());
+    let before = parts.bytes();
+    ended(&parts.run(&["fsck"], &[]), 4, &["directory", "fsck --yes"]);
+    assert!(parts.bytes() == before, "fsck without --yes wrote to it");
+    ended(
+        &parts.run(&["fsck", "--yes"], &[]),
+        4,
+        &["entries of it could be read", "it had no name, and is 'lost-"],
+    );
+    parts.looked_at(0, &["clean"], case);
+    let mounted = parts.mount();
+    let files = |dir: PathBuf| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let (kept, lost): (Vec<PathBuf>, Vec<PathBuf>) = files(mounted.path().join("dir"))
+        .chain(files(mounted.path().into()))
+        .filter(|path| path.is_file())
+        .partition(|path| all.contains_key(path.file_name().unwrap().to_str().unwrap()));
+    println!("{} names kept, {} files without", kept.len(), lost.len());
+    assert!(!lost.is_empty() && kept.len() + lost.len() == all.len(), "{} and {}", kept.len(), lost.len());
+    for path in &kept {
+        assert_eq!(fs::read(path).unwrap(), all[path.file_name().unwrap().to_str().unwrap()]);
+    }
+    // Each file's contents are its name.
+    for path in &lost {
+        let bytes = fs::read(path).unwrap();
+        assert!(all.values().any(|other| *other == bytes), "{}", path.display());
+    }
+    assert!(mounted.unmount().status.success());
+}
+
 const CMFS: &[(&str, &str)] = &[("--nand", "nand"), ("--nvram", "nvram")];
 const PAGE: usize = 2048 + 64;
 

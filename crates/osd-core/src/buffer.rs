@@ -109,7 +109,7 @@ pub(super) struct Dirty {
 
 impl Dirty {
     /// The first piece that ends after `offset`.
-    fn first_after(&self, offset: u64) -> usize {
+    pub fn first_after(&self, offset: u64) -> usize {
         self.pieces.partition_point(|piece| piece.end() <= offset)
     }
 

@@ -559,6 +559,24 @@ impl Store {
         }
     }
 
+    /// Turns a bit of two pages of the log, one after the other: the last ones but `later`; false if there are none.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn spoil_log(&mut self, later: usize) -> bool {
+        let flash = &mut self.index.media.flash;
+        let mut log = Vec::new();
+        for addr in (0..flash.segments() * flash.pages_per_segment()).map(Addr) {
+            if let Ok(Some(tag)) = flash.read_tag(addr)
+                && tag.kind == PageKind::Log
+            {
+                log.push((tag.serial, addr));
+            }
+        }
+        log.sort_unstable();
+        let Some(first) = log.len().checked_sub(later + 2) else { return false };
+        log[first..first + 2].iter().for_each(|(_, addr)| flash.turn_bit(*addr, 99));
+        true
+    }
+
     /// Whether all that had been written to an object by then went where the last flush put it.
     ///
     /// # Errors

@@ -5,11 +5,13 @@
 //! its segment, of the object and the place (`flash`), and the tag was taken when it was looked up: what the page holds by then
 //! is either what it held, or an error. Whoever meets that reads again with the store, which finds it where it is now.
 
+use super::buffer::Dirty;
 use super::extents::{Index, of_object};
 use super::flash::{Addr, Found};
 use super::layout::{Fork, Key};
 use super::{ObjectId, Store};
 use bimetal_base::Result;
+use smallvec::SmallVec;
 
 /// A range of an object that was looked up and is not read yet.
 #[derive(Debug)]
@@ -107,8 +109,17 @@ impl Store {
                 continue;
             }
             let (first, last) = (from.max(offset), (from + u64::from(extent.len)).min(end));
-            let (key, at) = (Key::extent(object, fork, first), extent.at + (first - from));
-            self.index.look_up(key, at, (last - first) as usize, (first - offset) as usize, &mut pages)?;
+            // What waits takes the place of what is there, be that readable or not.
+            for (first, last) in uncovered(self.buffer.get(object, fork), first, last) {
+                let (key, at) = (Key::extent(object, fork, first), extent.at + (first - from));
+                self.index.look_up(
+                    key,
+                    at,
+                    (last - first) as usize,
+                    (first - offset) as usize,
+                    &mut pages,
+                )?;
+            }
         }
         for piece in self.buffer.get(object, fork).iter().flat_map(|dirty| &dirty.pieces) {
             let (first, last) = (piece.offset.max(offset), piece.end().min(end));
@@ -119,4 +130,20 @@ impl Store {
         }
         Ok(Reading { model, bytes: vec![0; len as usize], pages, waiting })
     }
+}
+
+/// The parts of a range that no piece covers.
+fn uncovered(dirty: Option<&Dirty>, from: u64, to: u64) -> SmallVec<[(u64, u64); 2]> {
+    let (mut parts, mut at) = (SmallVec::new(), from);
+    let pieces = dirty.map_or(&[][..], |dirty| &dirty.pieces[dirty.first_after(from)..]);
+    for piece in pieces.iter().take_while(|piece| piece.offset < to) {
+        if piece.offset > at {
+            parts.push((at, piece.offset));
+        }
+        at = piece.end();
+    }
+    if at < to {
+        parts.push((at, to));
+    }
+    parts
 }

@@ -465,7 +465,9 @@ impl Store {
             self.bridge(gap, &mut bridged)?;
         }
         self.damage.extend(bridged.iter().map(|object| {
-            Mended::whole(format!("object {object}: what was written to it meanwhile was put together from what the segments say"))
+            Mended::less(format!(
+                "object {object}: what was written to it meanwhile was put together from what the segments say; what was cut off of it may be there again"
+            ))
         }));
         let mixed = later.into_iter().filter(|object| !bridged.contains(object) && !gone.contains(object));
         self.damage.extend(mixed.map(|object| {

@@ -48,6 +48,13 @@ pub fn check(store: &mut Store) -> Result<Vec<String>> {
                     waiting.push((target.object, object));
                 }
                 Ok(inode) if inode.mode.kind == target.kind && !is_dir => {}
+                Ok(inode) if inode.mode.kind == target.kind => {
+                    let name = String::from_utf8_lossy(name);
+                    problems.push(format!(
+                        "directory {object}: '{name}' is another name of directory {}",
+                        target.object
+                    ));
+                }
                 found => {
                     let name = String::from_utf8_lossy(name);
                     let what = found.map_or_else(|why| why.to_string(), |_| "it is of another kind".into());

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// Bytes of an entry before its name.
-const HEADER: usize = 10;
+pub(super) const HEADER: usize = 10;
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,9 @@ impl Dir {
         let corrupt = |why: &str, at: u64| {
             Error::corrupt(format!("directory, object {object}"), why, format!("byte {at}"))
         };
-        let len = usize::try_from(size).map_err(|_| corrupt("it is too long", size))?;
+        // Every byte of it was written.
+        let len = usize::try_from(size).ok().filter(|_| size <= store.capacity().total);
+        let len = len.ok_or_else(|| corrupt("it is longer than all there is room for", size))?;
         let bytes = store.peek(id, 0, len)?;
         let mut dir = Dir { end: size, ..Dir::default() };
         let mut rest = &bytes[..];

@@ -16,6 +16,7 @@ mod dir;
 mod inode;
 mod names;
 mod repair;
+mod salvage;
 #[cfg(test)]
 mod tests;
 pub mod volume;

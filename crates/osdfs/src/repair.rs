@@ -1,23 +1,26 @@
 //! A repair of names, after the store's own: what the index lost of inodes is put where names need it.
 //!
-//! 1. A name without an object goes; an object that is named, and has no inode any more, gets one: of the kind that
+//! 1. A directory that cannot be read keeps the entries that can (`salvage`).
+//! 2. A name without an object goes; an object that is named, and has no inode any more, gets one: of the kind that
 //!    the name says, for its owner, the superuser, alone.
-//! 2. An object without a name gets one in the root, `lost-NUMBER`, unless a directory cannot be read: the name may
-//!    be there.
-//! 3. Inodes say how many names they have.
+//! 3. A directory has one name: in the directory that it says it is in, or where there is none there, in the first that has
+//!    one, which it says then.
+//! 4. An object without a name gets one in the root, `lost-NUMBER`, unless a directory cannot be read: the name may
+//!    be there. What is in a directory that has none keeps its place there.
+//! 5. Inodes say how many names they have.
 
 use super::dir::{Dir, Target};
 use super::inode::Inode;
-use super::{DIRECTORY_HINT, NAMELESS, ROOT, is_a_file};
+use super::{DIRECTORY_HINT, NAMELESS, ROOT, is_a_file, salvage};
 use bimetal_base::{Error, Result};
 use bimetal_osd_core::{Mended, ObjectId, Store};
 use bimetal_vfs::Kind;
 use bimetal_vfs::adapter::Mode;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Repairs what can be of a store and the file system on it; what was done. Nothing is written where nothing is wrong. Not
-/// `lossy`, what costs something is left: a leaf of the index that cannot be read, with all else of the store's, a name whose
-/// object is gone, an object whose owner is.
+/// `lossy`, what costs something is left: a leaf of the index that cannot be read, with all else of the store's, a directory that
+/// cannot, a name whose object is gone, an object whose owner is.
 ///
 /// # Errors
 /// Those of the store.
@@ -53,10 +56,20 @@ struct Names {
     counts: BTreeMap<u64, u32>,
     /// What cannot be read, and so says nothing of what is in it.
     closed: BTreeSet<u64>,
+    /// Names of directories that say they are somewhere else.
+    doubtful: VecDeque<Doubtful>,
     /// What costs something is done, too.
     lossy: bool,
     /// Something that would was left.
     left: bool,
+}
+
+/// A name of a directory that says it is somewhere else.
+struct Doubtful {
+    /// Where the name is.
+    parent: u64,
+    name: Vec<u8>,
+    object: u64,
 }
 
 fn blank(kind: Kind, parent: u64) -> Inode {
@@ -97,10 +110,9 @@ impl Names {
             }
             self.counts.insert(object, 2);
         }
-        let mut waiting = vec![ROOT, NAMELESS];
-        while let Some(object) = waiting.pop() {
-            let below = self.repair_dir(store, object, done)?;
-            waiting.extend(below);
+        self.walk(store, vec![ROOT, NAMELESS], done)?;
+        if self.is_whole() {
+            self.settle(store, done)?;
         }
         if self.is_whole() {
             self.name_what_has_none(store, objects, done)?;
@@ -108,16 +120,42 @@ impl Names {
         self.correct_counts(store, done)
     }
 
+    /// Sees to directories and all below them.
+    fn walk(&mut self, store: &mut Store, mut waiting: Vec<u64>, done: &mut Vec<Mended>) -> Result<()> {
+        while let Some(object) = waiting.pop() {
+            waiting.extend(self.repair_dir(store, object, done)?);
+        }
+        Ok(())
+    }
+
+    /// A directory, or what can be read of it; none if it cannot be read and stays so.
+    fn open(&mut self, store: &mut Store, object: u64, done: &mut Vec<Mended>) -> Result<Option<Dir>> {
+        let why = match Dir::read(store, object) {
+            Err(why @ Error::Corrupt { .. }) => why,
+            dir => return dir.map(Some),
+        };
+        if self.may_lose() {
+            match salvage::mend(store, object) {
+                Ok(salvaged) => {
+                    done.push(Mended::less(format!(
+                        "directory {object}: {} entries of it could be read; {} bytes with what else there was of them are lost: {why}",
+                        salvaged.dir.len(),
+                        salvaged.lost_bytes
+                    )));
+                    return Ok(Some(salvaged.dir));
+                }
+                Err(Error::Corrupt { .. }) => {}
+                Err(why) => return Err(why),
+            }
+        }
+        self.closed.insert(object);
+        Ok(None)
+    }
+
     /// Sees to the entries of a directory; the directories in it.
     fn repair_dir(&mut self, store: &mut Store, object: u64, done: &mut Vec<Mended>) -> Result<Vec<u64>> {
         let mut below = Vec::new();
-        let mut dir = match Dir::read(store, object) {
-            Err(Error::Corrupt { .. }) => {
-                self.closed.insert(object);
-                return Ok(below);
-            }
-            dir => dir?,
-        };
+        let Some(mut dir) = self.open(store, object, done)? else { return Ok(below) };
         let entries: Vec<(Vec<u8>, Target)> =
             dir.after(0).map(|(name, target, _)| (name.to_vec(), target)).collect();
         for (name, target) in entries {
@@ -141,21 +179,60 @@ impl Names {
                 let what = format!("object {}: it is the superuser's now, as '{shown}'", target.object);
                 done.push(Mended::less(what));
             }
+            let inode = match Inode::read(store, target.object) {
+                Err(Error::Corrupt { .. }) => None,
+                inode => Some(inode?),
+            };
+            let kind = inode.map_or(target.kind, |inode| inode.mode.kind);
+            if kind != target.kind {
+                dir.set(store, object, &name, Target { object: target.object, kind })?;
+                let what = format!(
+                    "directory {object}: '{shown}' said that object {} is of another kind",
+                    target.object
+                );
+                done.push(Mended::whole(what));
+            }
             if object == NAMELESS {
                 self.counts.entry(target.object).or_insert(0);
-                continue;
-            }
-            let is_dir = target.kind == Kind::Dir;
-            let is_new = !self.counts.contains_key(&target.object);
-            *self.counts.entry(target.object).or_insert(u32::from(is_dir)) += 1;
-            if is_dir {
-                *self.counts.entry(object).or_default() += 1;
-                if is_new {
-                    below.push(target.object);
-                }
+            } else if kind != Kind::Dir {
+                *self.counts.entry(target.object).or_default() += 1;
+            } else if self.counts.contains_key(&target.object)
+                || inode.is_some_and(|inode| inode.parent != object)
+            {
+                self.doubtful.push_back(Doubtful { parent: object, name, object: target.object });
+            } else {
+                self.count_dir(target.object, object);
+                below.push(target.object);
             }
         }
         Ok(below)
+    }
+
+    /// A directory is in another.
+    fn count_dir(&mut self, object: u64, parent: u64) {
+        self.counts.insert(object, 2);
+        *self.counts.entry(parent).or_default() += 1;
+    }
+
+    /// Sees to names of directories that say they are somewhere else: where they are not, they are here.
+    fn settle(&mut self, store: &mut Store, done: &mut Vec<Mended>) -> Result<()> {
+        while let Some(Doubtful { parent, name, object }) = self.doubtful.pop_front() {
+            if self.counts.contains_key(&object) {
+                Dir::read(store, parent)?.remove(store, parent, &name)?;
+                let shown = String::from_utf8_lossy(&name);
+                done.push(Mended::whole(format!(
+                    "directory {parent}: '{shown}' was another name of directory {object}, and is gone"
+                )));
+                continue;
+            }
+            put_into(store, object, parent)?;
+            done.push(Mended::whole(format!(
+                "directory {object}: it is in directory {parent}, and says so now"
+            )));
+            self.count_dir(object, parent);
+            self.walk(store, vec![object], done)?;
+        }
+        Ok(())
     }
 
     fn name_what_has_none(
@@ -164,39 +241,63 @@ impl Names {
         objects: &[ObjectId],
         done: &mut Vec<Mended>,
     ) -> Result<()> {
-        let mut nameless: Vec<u64> =
+        let nameless: Vec<u64> =
             objects.iter().map(|id| id.0).filter(|id| !self.counts.contains_key(id)).collect();
-        // A directory first, so that what is in it keeps its name.
-        while let Some(object) = nameless.pop() {
-            if self.counts.contains_key(&object) || !store.exists(ObjectId(object))? {
-                continue;
+        // What is in a directory keeps its name there: those that are in none come first, those that are in one another next.
+        let (mut dirs, mut inside) = (Vec::new(), BTreeSet::new());
+        for object in &nameless {
+            if Inode::read(store, *object).is_ok_and(|inode| inode.mode.kind == Kind::Dir)
+                && let Some(dir) = self.open(store, *object, done)?
+            {
+                dirs.push(*object);
+                inside.extend(dir.after(0).map(|(_, target, _)| target.object));
             }
-            if has_lost_its_inode(store, object)? {
-                if !self.may_lose() {
-                    continue;
-                }
-                blank(Kind::File, ROOT).write(store, object)?;
+        }
+        if !self.is_whole() {
+            return Ok(());
+        }
+        let (below, above): (Vec<u64>, Vec<u64>) = dirs.into_iter().partition(|dir| inside.contains(dir));
+        for object in above.into_iter().chain(below).chain(nameless) {
+            if !self.counts.contains_key(&object) {
+                self.name(store, object, done)?;
+                self.settle(store, done)?;
             }
-            let mut inode = match Inode::read(store, object) {
-                Err(Error::Corrupt { .. }) => continue,
-                inode => inode?,
-            };
-            let kind = inode.mode.kind;
-            let name = format!("lost-{object}");
-            let mut root = Dir::read(store, ROOT)?;
-            root.set(store, ROOT, name.as_bytes(), Target { object, kind })?;
-            done.push(Mended::whole(format!("object {object}: it had no name, and is '{name}' now")));
-            self.counts.insert(object, 1 + u32::from(kind == Kind::Dir));
-            if kind == Kind::Dir {
-                *self.counts.entry(ROOT).or_default() += 1;
-                inode.parent = ROOT;
-                inode.write(store, object)?;
-                let mut waiting = vec![object];
-                while let Some(dir) = waiting.pop() {
-                    let below = self.repair_dir(store, dir, done)?;
-                    waiting.extend(below);
-                }
+        }
+        Ok(())
+    }
+
+    /// Gives an object a name in the root.
+    fn name(&mut self, store: &mut Store, object: u64, done: &mut Vec<Mended>) -> Result<()> {
+        if !store.exists(ObjectId(object))? {
+            return Ok(());
+        }
+        if has_lost_its_inode(store, object)? {
+            if !self.may_lose() {
+                return Ok(());
             }
+            blank(Kind::File, ROOT).write(store, object)?;
+        }
+        let kind = match Inode::read(store, object) {
+            Err(Error::Corrupt { .. }) => return Ok(()),
+            inode => inode?.mode.kind,
+        };
+        let mut root = Dir::read(store, ROOT)?;
+        let name = (0..)
+            .map(
+                |number| {
+                    if number == 0 { format!("lost-{object}") } else { format!("lost-{object}.{number}") }
+                },
+            )
+            .find(|name| root.get(name.as_bytes()).is_none())
+            .ok_or(Error::Exists)?;
+        root.set(store, ROOT, name.as_bytes(), Target { object, kind })?;
+        done.push(Mended::whole(format!("object {object}: it had no name, and is '{name}' now")));
+        if kind == Kind::Dir {
+            put_into(store, object, ROOT)?;
+            self.count_dir(object, ROOT);
+            self.walk(store, vec![object], done)?;
+        } else {
+            self.counts.insert(object, 1);
         }
         Ok(())
     }
@@ -213,4 +314,10 @@ impl Names {
         }
         Ok(())
     }
+}
+
+/// Has a directory say in which other it is.
+fn put_into(store: &mut Store, object: u64, parent: u64) -> Result<()> {
+    let inode = Inode::read(store, object)?;
+    Inode { parent, ..inode }.write(store, object)
 }

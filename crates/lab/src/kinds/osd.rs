@@ -146,6 +146,7 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
         repaired,
         lost,
     };
+    let is_closed = above.iter().any(|why| why.starts_with("directory"));
     let mended = mended.into_iter().map(|Mended { what, lost }| problem(what, !lost, lost));
     let left = checked.problems.into_iter().chain(above).map(|why| problem(why, false, false));
     let problems = mended.chain(left).collect();
@@ -153,6 +154,11 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
     if !options.lossy && store.loses_by_repair()? {
         report.notes.push(
             "`fsck --yes` puts together what can be of what the index cannot tell any more, and gives the rest up.".into(),
+        );
+    }
+    if !options.lossy && is_closed {
+        report.notes.push(
+            "`fsck --yes` keeps what can be read of a directory, and puts what has no name then into the root.".into(),
         );
     }
     report.count("objects", checked.objects);

@@ -3,6 +3,7 @@
 mod full;
 mod host;
 mod readers;
+mod repaired;
 
 use super::*;
 use bimetal_base::random::Random;
@@ -250,6 +251,7 @@ fn an_error_stays_with_its_file_and_the_file_can_be_removed() {
     fs.shared.state.lock().store.spoil_attributes(ObjectId(closed.0));
     fs.write(healthy, 0, &[2; 5000], false).unwrap();
     fs.write(rotten, 300, &[3; 100], false).unwrap();
+    assert_eq!(fs.read(rotten, 300, 100).unwrap().get().unwrap().concat(), [3; 100], "it waits in memory");
     for ino in [rotten, healthy, closed] {
         fs.fsync(ino, false).unwrap();
     }

@@ -1,0 +1,225 @@
+//! What is left of a directory that cannot be read.
+//!
+//! An entry stays where it is for as long as it lives, and what it leads to has a number that nothing else ever has. So an entry
+//! is believed wherever its bytes are, if they can be read and lead to an object of the kind that they say; of two with one name
+//! the first, as a directory that was cut off and written again has its new entries first. Everything between is made free
+//! entries, what is behind the last is cut off, and the directory is as any other. An entry beside which there is no room for a
+//! free one is put elsewhere.
+//!
+//! One change of the store: a power cut leaves the directory as it was or mended. Memory: the directory, and what is made free.
+
+use super::dir::{Dir, HEADER, Target};
+use super::inode::{Inode, kind_of};
+use super::{NAMELESS, ROOT, names};
+use bimetal_base::{Error, Result};
+use bimetal_osd_core::{Content, ObjectId, Store};
+use rustc_hash::FxHashSet;
+
+/// What is read at once as long as it can be.
+const CHUNK: u64 = 64 << 10;
+
+/// What became of a directory that could not be read.
+pub(super) struct Salvaged {
+    pub dir: Dir,
+    /// Bytes that were, or may have been, of entries that are gone.
+    pub lost_bytes: u64,
+}
+
+/// Bytes of a directory that stay as they are.
+struct Kept {
+    from: usize,
+    to: usize,
+    /// None for a free entry.
+    entry: Option<(Box<[u8]>, Target)>,
+}
+
+/// A directory's contents, as far as they can be read.
+struct Contents {
+    bytes: Vec<u8>,
+    /// Ranges that cannot be read, in order.
+    bad: Vec<(usize, usize)>,
+}
+
+impl Contents {
+    fn of(store: &mut Store, id: ObjectId, size: u64) -> Result<Contents> {
+        let mut contents = Contents { bytes: Vec::new(), bad: Vec::new() };
+        for from in (0..size).step_by(CHUNK as usize) {
+            contents.read(store, id, (from, size.min(from + CHUNK)))?;
+        }
+        Ok(contents)
+    }
+
+    /// Reads a range, its halves where it cannot be read, and so on.
+    fn read(&mut self, store: &mut Store, id: ObjectId, (from, to): (u64, u64)) -> Result<()> {
+        match store.peek(id, from, (to - from) as usize) {
+            Ok(bytes) => self.bytes.extend(bytes),
+            Err(Error::Corrupt { .. }) if to - from == 1 => {
+                let at = self.bytes.len();
+                self.bytes.push(0);
+                match self.bad.last_mut().filter(|last| last.1 == at) {
+                    Some(last) => last.1 = at + 1,
+                    None => self.bad.push((at, at + 1)),
+                }
+            }
+            Err(Error::Corrupt { .. }) => {
+                let middle = from + (to - from) / 2;
+                self.read(store, id, (from, middle))?;
+                self.read(store, id, (middle, to))?;
+            }
+            Err(why) => return Err(why),
+        }
+        Ok(())
+    }
+
+    /// The bytes of what may be an entry, free or not.
+    fn at(&self, from: usize) -> Option<&[u8]> {
+        let to = from + HEADER + usize::from(*self.bytes.get(from + HEADER - 1)?);
+        let next = self.bad.partition_point(|range| range.1 <= from);
+        let is_readable = self.bad.get(next).is_none_or(|range| range.0 >= to);
+        self.bytes.get(from..to).filter(|_| is_readable)
+    }
+
+    /// The entry that begins at a byte, if what is there is one.
+    fn entry(&self, store: &mut Store, from: usize) -> Result<Option<(Box<[u8]>, Target)>> {
+        let Some(bytes) = self.at(from) else { return Ok(None) };
+        let (head, name) = bytes.split_at(HEADER);
+        let object = u64::from_le_bytes(head[..8].try_into().unwrap_or_default());
+        let Some(kind) = kind_of(head[8]) else { return Ok(None) };
+        let is_name = names::check(name).is_ok() && !name.iter().any(|byte| [0, b'/'].contains(byte));
+        if !is_name || [0, ROOT, NAMELESS].contains(&object) {
+            return Ok(None);
+        }
+        let leads = match Inode::read(store, object) {
+            Ok(inode) => inode.mode.kind == kind,
+            Err(Error::Stale) => false,
+            // What it was cannot be read; that it is there can.
+            Err(Error::Corrupt { .. }) => true,
+            Err(why) => return Err(why),
+        };
+        Ok(leads.then(|| (name.into(), Target { object, kind })))
+    }
+
+    /// Whether a free entry begins at a byte where an entry is due. No name has the zeros that an entry begins with: where one
+    /// is within it, it is none.
+    fn is_free(&self, store: &mut Store, from: usize) -> Result<bool> {
+        let Some(len) = self.at(from).filter(|bytes| bytes[..8] == [0; 8]).map(<[u8]>::len) else {
+            return Ok(false);
+        };
+        for at in from + 1..from + len {
+            if self.entry(store, at)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What stays.
+    fn kept(&self, store: &mut Store) -> Result<Vec<Kept>> {
+        let (mut kept, mut taken, mut at, mut due) = (Vec::new(), FxHashSet::default(), 0, true);
+        while at < self.bytes.len() {
+            let entry = self.entry(store, at)?.filter(|(name, _)| taken.insert(name.clone()));
+            if entry.is_some() || due && self.is_free(store, at)? {
+                let to = at + self.at(at).map_or(1, <[u8]>::len);
+                kept.push(Kept { from: at, to, entry });
+                (at, due) = (to, true);
+            } else {
+                (at, due) = (at + 1, false);
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// Free entries that take so many bytes, [`HEADER`] at least.
+fn free_entries(mut len: usize) -> Vec<u8> {
+    let most = HEADER + usize::from(u8::MAX);
+    let mut bytes = Vec::with_capacity(len);
+    while len > 0 {
+        let one = match len {
+            _ if len <= most => len,
+            // What is left must be one, too.
+            _ => most.min(len - HEADER),
+        };
+        let start = bytes.len();
+        bytes.resize(start + one, 0);
+        bytes[start + HEADER - 1] = (one - HEADER) as u8;
+        len -= one;
+    }
+    bytes
+}
+
+/// Makes a directory readable again.
+///
+/// # Errors
+/// Those of the store; [`Error::Corrupt`] if the index of the object cannot be read.
+pub(super) fn mend(store: &mut Store, object: u64) -> Result<Salvaged> {
+    store.hold_giving()?;
+    let mended = mend_now(store, object);
+    match mended {
+        Ok(_) => store.release(),
+        Err(_) => drop(store.take_back()),
+    }
+    mended
+}
+
+fn mend_now(store: &mut Store, object: u64) -> Result<Salvaged> {
+    let id = ObjectId(object);
+    let size = store.stat(id)?.size;
+    let contents = Contents::of(store, id, size.min(store.capacity().total))?;
+    let (mut stay, mut made_free, mut elsewhere) = (Vec::<Kept>::new(), Vec::new(), Vec::new());
+    let (mut end, mut lost_bytes) = (0, 0);
+    for one in contents.kept(store)? {
+        let gap = one.from - end;
+        lost_bytes += gap as u64;
+        end = one.to;
+        if gap == 0 || gap >= HEADER {
+            if gap > 0 {
+                made_free.push((one.from - gap, one.from));
+            }
+            stay.push(one);
+            continue;
+        }
+        // Too little for a free entry: its neighbour moves.
+        match stay.pop() {
+            Some(before) => {
+                made_free.push((before.from, one.from));
+                elsewhere.extend(before.entry);
+                stay.push(one);
+            }
+            None => {
+                made_free.push((one.from - gap, one.to));
+                elsewhere.extend(one.entry);
+            }
+        }
+    }
+    lost_bytes += size - end as u64;
+    for (from, to) in made_free {
+        store.write(id, from as u64, Content::Bytes(&free_entries(to - from)))?;
+    }
+    if (end as u64) < size {
+        store.truncate(id, end as u64)?;
+    }
+    let mut dir = Dir::read(store, object)?;
+    for (name, target) in elsewhere {
+        dir.set(store, object, &name, target)?;
+    }
+    Ok(Salvaged { dir, lost_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_room_from_a_header_on_is_filled_with_free_entries() {
+        for len in HEADER..2000 {
+            let bytes = free_entries(len);
+            assert_eq!(bytes.len(), len);
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                assert_eq!(rest[..HEADER - 1], [0; HEADER - 1], "{len}");
+                rest = &rest[HEADER + usize::from(rest[HEADER - 1])..];
+            }
+        }
+    }
+}

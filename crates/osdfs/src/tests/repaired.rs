@@ -1,0 +1,268 @@
+//! Directories that cannot be read, or that disagree, put right by a repair.
+
+use super::*;
+use std::collections::BTreeSet;
+
+const FILE: NewNode = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+const DIR: NewNode = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: &[] };
+
+fn make(fs: &OsdFs, dir: Ino, name: &str, node: &NewNode) -> Ino {
+    let ino = fs.create(&ROOT_USER, dir, name.as_bytes(), node).unwrap().ino;
+    fs.forget(ino, 1);
+    ino
+}
+
+/// What a file holds is its number, over and over.
+fn fill(fs: &OsdFs, dir: Ino, name: &str) {
+    let ino = make(fs, dir, name, &FILE);
+    let bytes = ino.0.to_le_bytes().repeat(1 + ino.0 as usize % 200);
+    fs.write(ino, 0, &bytes, false).unwrap();
+}
+
+/// Checks that all is right after a repair, that nothing is left to repair, that each file that is there holds what was
+/// written to it, and that work goes on.
+fn is_right(store: Store, at: &str) -> BTreeMap<String, Vec<u8>> {
+    let mut store = reopened(store);
+    assert_eq!(check(&mut store).unwrap(), [""; 0], "{at}");
+    let problems = store.check(true).unwrap().problems;
+    assert!(problems.is_empty(), "{at}: {problems:?}");
+    assert_eq!(repair(&mut store, true).unwrap(), [], "{at}");
+    let fs = OsdFs::new(store, true).unwrap();
+    let found = all(&fs);
+    for (path, bytes) in found.iter().filter(|(path, _)| !path.ends_with('/')) {
+        assert!(bytes.chunks_exact(8).all(|eight| eight == &bytes[..8]), "{at}: {path}");
+    }
+    for number in 0..30 {
+        fill(&fs, fs.root(), &format!("after{number}"));
+    }
+    for path in found.keys().filter(|path| path.rfind('/') == Some(0)) {
+        fs.unlink(fs.root(), &path.as_bytes()[1..]).unwrap();
+    }
+    fs.sync().unwrap();
+    let mut store = reopened(fs.into_store());
+    assert_eq!(check(&mut store).unwrap(), [""; 0], "{at}, afterwards");
+    found
+}
+
+/// Directories that shrink and grow in every commit, and names that move between them.
+fn churned(seed: u64) -> (Store, BTreeSet<String>) {
+    let fs = OsdFs::new(store(128), true).unwrap();
+    let mut random = Random::new(seed, "names");
+    let dirs: Vec<Ino> = (0..3).map(|number| make(&fs, fs.root(), &format!("dir{number}"), &DIR)).collect();
+    let dirs: Vec<Ino> = dirs.into_iter().chain([fs.root()]).collect();
+    let mut names: Vec<(Ino, String)> = Vec::new();
+    for number in 0..60 {
+        // A commit of several pages, as a burst of names between two syncs is.
+        for _ in 0..40 {
+            let dir = dirs[random.below(4) as usize];
+            match random.below(5) {
+                0 | 1 => {
+                    let name =
+                        format!("n{}", "x".repeat(random.below(40) as usize) + &random.next().to_string());
+                    fill(&fs, dir, &name);
+                    names.push((dir, name));
+                }
+                2 | 3 if !names.is_empty() => {
+                    let (dir, name) = names.pop().unwrap();
+                    fs.unlink(dir, name.as_bytes()).unwrap();
+                }
+                _ if !names.is_empty() => {
+                    let at = random.below(names.len() as u64) as usize;
+                    let (from, name) = names[at].clone();
+                    fs.rename(from, name.as_bytes(), dir, name.as_bytes(), Rename::Replace).unwrap();
+                    names[at].0 = dir;
+                }
+                _ => {}
+            }
+        }
+        if number % 7 == 3 {
+            let (from, to) = (dirs[random.below(2) as usize], dirs[2]);
+            let name = format!("sub{number}");
+            make(&fs, from, &name, &DIR);
+            fs.sync().unwrap();
+            fs.rename(from, name.as_bytes(), to, name.as_bytes(), Rename::Replace).unwrap();
+        }
+        fs.sync().unwrap();
+    }
+    let kept = all(&fs).into_keys().collect();
+    (fs.into_store(), kept)
+}
+
+#[test]
+fn where_commits_are_lost_the_names_that_come_back_are_those_of_one_tree() {
+    let seeds = std::env::var("CUTS").map_or(4, |cuts| cuts.parse().unwrap());
+    let (mut refused, mut repaired, mut kept, mut all) = (0, 0, 0, 0);
+    for (seed, later) in (0..seeds).flat_map(|seed| (0..40).map(move |later| (seed, later))) {
+        let at = format!("seed {seed}, all but the last {later} pages of the log");
+        let damaged = || {
+            let (mut store, names) = churned(seed);
+            let is_there = store.spoil_log(later);
+            let mut nand = store.into_nand();
+            nand.power_on();
+            is_there.then_some((nand, names))
+        };
+        let Some((nand, names)) = damaged() else { break };
+        let options = || Options { buffer_bytes: 64 << 10, ..Options::default() };
+        let mut store = match Store::open(nand, options()) {
+            Ok(store) => store,
+            Err(_) => {
+                refused += 1;
+                Store::rebuild(damaged().unwrap().0, options()).unwrap().0
+            }
+        };
+        repaired += usize::from(!repair(&mut store, true).unwrap().is_empty());
+        let found = is_right(store, &at);
+        kept += names.iter().filter(|name| found.contains_key(*name)).count();
+        all += names.len();
+    }
+    eprintln!("{refused} put together again, {repaired} with something to repair; {kept} of {all} names");
+    assert!(refused > 10 && repaired > 5 && kept * 10 > all * 9, "{refused}, {repaired}, {kept} of {all}");
+}
+
+#[test]
+fn a_directory_with_a_page_that_cannot_be_read_keeps_the_rest_of_its_names() {
+    for seed in 0..12 {
+        let fs = OsdFs::new(store(128), true).unwrap();
+        let mut random = Random::new(seed, "page");
+        let dir = if seed % 2 == 0 { fs.root() } else { make(&fs, fs.root(), "dir", &DIR) };
+        for number in 0..300 {
+            fill(&fs, dir, &format!("{}{number}", "y".repeat(random.below(60) as usize)));
+            if number % 40 == 39 {
+                make(&fs, dir, &format!("sub{number}"), &DIR);
+                fs.sync().unwrap();
+            }
+        }
+        fs.sync().unwrap();
+        let before = all(&fs);
+        let mut store = fs.into_store();
+        let size = store.stat(ObjectId(dir.0)).unwrap().size;
+        store.spoil(ObjectId(dir.0), random.below(size));
+        let mut store = reopened(store);
+        assert!(!check(&mut store).unwrap().is_empty());
+        assert_eq!(repair(&mut store, false).unwrap(), [], "what costs something is not done unasked");
+        let reports = repair(&mut store, true).unwrap();
+        assert!(
+            reports.iter().any(|report| report.lost && report.what.contains(&format!("directory {dir}:"))),
+            "{reports:?}"
+        );
+        let found = is_right(store, &format!("seed {seed}"));
+        let kept = before.keys().filter(|path| found.get(*path) == before.get(*path)).count();
+        assert!(kept * 2 > before.len(), "seed {seed}: {kept} of {}", before.len());
+        // What lost its name has another.
+        let files = |paths: &BTreeMap<String, Vec<u8>>| {
+            paths
+                .iter()
+                .filter(|(path, _)| !path.ends_with('/'))
+                .map(|(_, bytes)| bytes.clone())
+                .collect::<BTreeSet<_>>()
+        };
+        assert_eq!(files(&found), files(&before), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_directory_of_noise_keeps_what_is_still_an_entry() {
+    for seed in 0..60 {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let mut random = Random::new(seed, "noise");
+        let top = make(&fs, fs.root(), "top", &DIR);
+        for number in 0..40 {
+            let name = format!("{}{number}", "z".repeat(random.below(30) as usize));
+            match number % 4 {
+                0 => _ = make(&fs, top, &name, &DIR),
+                _ => fill(&fs, top, &name),
+            }
+        }
+        fs.sync().unwrap();
+        let before = all(&fs);
+        {
+            let store = &mut fs.shared.state.lock().store;
+            let size = store.stat(ObjectId(top.0)).unwrap().size;
+            for _ in 0..1 + random.below(4) {
+                let noise: Vec<u8> = (0..1 + random.below(50)).map(|_| (random.next() % 3) as u8).collect();
+                store.write(ObjectId(top.0), random.below(size), Content::Bytes(&noise)).unwrap();
+            }
+            if random.chance(0.3) {
+                store.truncate(ObjectId(top.0), size - random.below(size / 2)).unwrap();
+            }
+        }
+        let mut store = fs.into_store();
+        store.flush().unwrap();
+        let mut store = reopened(store);
+        repair(&mut store, true).unwrap();
+        let found = is_right(store, &format!("seed {seed}"));
+        // Each of them is there, under its name or another.
+        assert_eq!(found.len(), before.len(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_directory_is_in_one_place_and_knows_it() {
+    let fs = OsdFs::new(store(64), true).unwrap();
+    let (one, two) = (make(&fs, fs.root(), "one", &DIR), make(&fs, fs.root(), "two", &DIR));
+    let (inner, other) = (make(&fs, two, "inner", &DIR), make(&fs, one, "other", &DIR));
+    fill(&fs, inner, "file");
+    {
+        let store = &mut fs.shared.state.lock().store;
+        // A second name of what is in `two`, which comes first; a parent that is not so; one that is in itself.
+        let mut dir = Dir::read(store, one.0).unwrap();
+        dir.set(store, one.0, b"again", Target { object: inner.0, kind: Kind::Dir }).unwrap();
+        let mut dir = Dir::read(store, inner.0).unwrap();
+        dir.set(store, inner.0, b"itself", Target { object: inner.0, kind: Kind::Dir }).unwrap();
+        dir.set(store, inner.0, b"up", Target { object: ROOT, kind: Kind::Dir }).unwrap();
+        let mut inode = Inode::read(store, other.0).unwrap();
+        inode.parent = two.0;
+        inode.write(store, other.0).unwrap();
+        // Two that are in each other, and nowhere else.
+        let (left, right) = (store.create(DIRECTORY_HINT).unwrap(), store.create(DIRECTORY_HINT).unwrap());
+        for (one, another) in [(left, right), (right, left)] {
+            let inode = Inode { parent: another.0, ..Inode::read(store, two.0).unwrap() };
+            inode.write(store, one.0).unwrap();
+            Dir::default()
+                .set(store, one.0, b"below", Target { object: another.0, kind: Kind::Dir })
+                .unwrap();
+        }
+    }
+    let mut store = fs.into_store();
+    store.flush().unwrap();
+    let mut store = reopened(store);
+    assert!(!check(&mut store).unwrap().is_empty());
+    let reports = repair(&mut store, true).unwrap();
+    let found = is_right(store, "names of directories");
+    let paths: Vec<&str> = found.keys().map(String::as_str).filter(|path| !path.contains("lost-")).collect();
+    assert_eq!(paths, ["/one/", "/one/other/", "/two/", "/two/inner/", "/two/inner/file"], "{reports:?}");
+    assert_eq!(found.keys().filter(|path| path.contains("lost-")).count(), 2, "{found:?}");
+}
+
+#[test]
+fn a_repair_of_a_directory_may_be_cut_off_anywhere() {
+    let damaged = || {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        for number in 0..200 {
+            fill(&fs, fs.root(), &format!("{}{number}", "y".repeat(number % 60)));
+        }
+        fs.sync().unwrap();
+        let mut store = fs.into_store();
+        let size = store.stat(ObjectId(ROOT)).unwrap().size;
+        store.write(ObjectId(ROOT), 77, Content::Bytes(&[1; 5])).unwrap();
+        store.write(ObjectId(ROOT), size / 3, Content::Bytes(&[7; 500])).unwrap();
+        store.flush().unwrap();
+        store.close().unwrap();
+        reopened(store)
+    };
+    let mut cut = 1;
+    loop {
+        let mut store = damaged();
+        store.nand_mut().cut_power_in(cut);
+        let done = repair(&mut store, true).and_then(|_| store.close());
+        let mut store = reopened(store);
+        repair(&mut store, true).unwrap();
+        let found = is_right(store, &format!("cut {cut}"));
+        assert_eq!(found.len(), 200, "cut {cut}");
+        if done.is_ok() {
+            break;
+        }
+        cut += 1;
+    }
+    assert!(cut > 3, "{cut}");
+}
