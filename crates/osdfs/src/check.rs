@@ -4,7 +4,7 @@
 use super::dir::Dir;
 use super::inode::Inode;
 use super::{NAMELESS, ROOT, is_a_file};
-use bimetal_base::Result;
+use bimetal_base::{Error, Result};
 use bimetal_osd_core::{ObjectId, Store};
 use bimetal_vfs::Kind;
 use rustc_hash::FxHashMap;
@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 /// The store's index cannot be read.
 pub fn check(store: &mut Store) -> Result<Vec<String>> {
     let mut problems = Vec::new();
-    if !is_a_file(store, ObjectId(ROOT))? {
+    if !is_a_file(store, ObjectId(ROOT))? && !has_files(store)? {
         return Ok(problems);
     }
     let mut names: FxHashMap<u64, u32> = FxHashMap::default();
@@ -25,51 +25,62 @@ pub fn check(store: &mut Store) -> Result<Vec<String>> {
     while let Some((object, parent)) = waiting.pop() {
         let dir = match Inode::read(store, object).and_then(|inode| Ok((inode, Dir::read(store, object)?))) {
             Ok((inode, dir)) => {
+                if inode.mode.kind != Kind::Dir {
+                    problems.push(format!("directory {object}: its inode is that of something else"));
+                }
                 if inode.parent != parent {
                     problems
                         .push(format!("directory {object}: its parent is {parent}, not {}", inode.parent));
                 }
                 dir
             }
+            Err(Error::Stale) => {
+                problems.push(format!("directory {object}: there is none"));
+                continue;
+            }
             Err(why) => {
                 problems.push(format!("directory {object}: {why}"));
                 continue;
             }
         };
-        for (name, target, _) in dir.after(0).filter(|_| object != NAMELESS) {
-            let first = !names.contains_key(&target.object);
+        for (name, target, _) in dir.after(0) {
+            let is_first = !names.contains_key(&target.object);
             let is_dir = target.kind == Kind::Dir;
-            *names.entry(target.object).or_insert(u32::from(is_dir)) += 1;
+            let counted = if object == NAMELESS { 0 } else { 1 };
+            *names.entry(target.object).or_insert(counted * u32::from(is_dir)) += counted;
             if is_dir {
-                *names.entry(object).or_default() += 1;
+                *names.entry(object).or_default() += counted;
             }
-            match Inode::read(store, target.object) {
-                Ok(inode) if inode.mode.kind == target.kind && is_dir && first => {
-                    waiting.push((target.object, object));
+            let why = match Inode::read(store, target.object) {
+                Ok(inode) if inode.mode.kind != target.kind => "it is of another kind".into(),
+                Ok(_) if is_dir && !is_first && object != NAMELESS => "a directory has one name".into(),
+                Ok(_) => {
+                    if is_dir && object != NAMELESS {
+                        waiting.push((target.object, object));
+                    }
+                    continue;
                 }
-                Ok(inode) if inode.mode.kind == target.kind && !is_dir => {}
-                Ok(inode) if inode.mode.kind == target.kind => {
-                    let name = String::from_utf8_lossy(name);
-                    problems.push(format!(
-                        "directory {object}: '{name}' is another name of directory {}",
-                        target.object
-                    ));
-                }
-                found => {
-                    let name = String::from_utf8_lossy(name);
-                    let what = found.map_or_else(|why| why.to_string(), |_| "it is of another kind".into());
-                    problems.push(format!("directory {object}: '{name}', object {}: {what}", target.object));
-                }
-            }
-        }
-        if object == NAMELESS {
-            for (_, target, _) in dir.after(0) {
-                names.entry(target.object).or_insert(0);
-            }
+                Err(why) => why.to_string(),
+            };
+            let name = String::from_utf8_lossy(name);
+            problems.push(format!("directory {object}: '{name}', object {}: {why}", target.object));
         }
     }
     compare(store, &names, &mut problems)?;
     Ok(problems)
+}
+
+/// Whether there is a file system on a store: an object of its.
+///
+/// # Errors
+/// The store's index cannot be read.
+pub(super) fn has_files(store: &mut Store) -> Result<bool> {
+    let mut objects = Vec::new();
+    store.list(ObjectId(0), &mut |id| {
+        objects.push(id);
+        true
+    })?;
+    Ok(objects.into_iter().any(|id| is_a_file(store, id).unwrap_or(false)))
 }
 
 fn compare(store: &mut Store, names: &FxHashMap<u64, u32>, problems: &mut Vec<String>) -> Result<()> {

@@ -98,6 +98,19 @@ impl Inode {
         Inode::decode(&bytes).ok_or_else(|| corrupt("its attribute makes no sense"))
     }
 
+    /// Whether an object is there and has no inode, or one that makes no sense; one that cannot be read may be right.
+    ///
+    /// # Errors
+    /// Those of the store, but for what cannot be read.
+    pub fn is_lost(store: &mut Store, object: u64) -> Result<bool> {
+        match store.get_attribute(ObjectId(object), NAME) {
+            Ok(bytes) => Ok(Inode::decode(&bytes).is_none()),
+            Err(Error::NoAttribute) => Ok(true),
+            Err(Error::NotFound | Error::Corrupt { .. }) => Ok(false),
+            Err(why) => Err(why),
+        }
+    }
+
     /// Sets the inode of an object.
     pub fn write(&self, store: &mut Store, object: u64) -> Result<()> {
         store.set_attribute(ObjectId(object), NAME, &self.encode())

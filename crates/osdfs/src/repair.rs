@@ -9,9 +9,10 @@
 //!    be there. What is in a directory that has none keeps its place there.
 //! 5. Inodes say how many names they have.
 
+use super::check::has_files;
 use super::dir::{Dir, Target};
 use super::inode::Inode;
-use super::{DIRECTORY_HINT, NAMELESS, ROOT, is_a_file, salvage};
+use super::{DIRECTORY_HINT, NAMELESS, ROOT, salvage};
 use bimetal_base::{Error, Result};
 use bimetal_osd_core::{Mended, ObjectId, Store};
 use bimetal_vfs::Kind;
@@ -34,11 +35,7 @@ pub fn repair(store: &mut Store, lossy: bool) -> Result<Vec<Mended>> {
         objects.push(id);
         true
     })?;
-    let mut has_files = false;
-    for id in &objects {
-        has_files |= is_a_file(store, *id).unwrap_or(false);
-    }
-    if !has_files {
+    if !has_files(store)? {
         return Ok(done);
     }
     let before = done.len();
@@ -79,13 +76,6 @@ fn blank(kind: Kind, parent: u64) -> Inode {
     Inode { mode: Mode { kind, perm, uid: 0, gid: 0 }, nlink, rdev: 0, parent }
 }
 
-/// Whether an object is there and has lost its inode.
-fn has_lost_its_inode(store: &mut Store, object: u64) -> Result<bool> {
-    Ok(store.exists(ObjectId(object))?
-        && !store.list_attributes(ObjectId(object)).is_ok_and(|names| names.iter().any(|name| name == b"fs"))
-        && is_a_file(store, ObjectId(object)).is_ok())
-}
-
 impl Names {
     /// Whether something that costs something is to be done now.
     fn may_lose(&mut self) -> bool {
@@ -100,14 +90,7 @@ impl Names {
 
     fn repair(&mut self, store: &mut Store, objects: &[ObjectId], done: &mut Vec<Mended>) -> Result<()> {
         for object in [ROOT, NAMELESS] {
-            let is_there = store.exists(ObjectId(object))?;
-            if (!is_there || has_lost_its_inode(store, object)?) && self.may_lose() {
-                if !is_there {
-                    store.create_as(ObjectId(object), DIRECTORY_HINT)?;
-                }
-                blank(Kind::Dir, object).write(store, object)?;
-                done.push(Mended::less(format!("directory {object}: it is made anew")));
-            }
+            self.repair_root(store, object, done)?;
             self.counts.insert(object, 2);
         }
         self.walk(store, vec![ROOT, NAMELESS], done)?;
@@ -118,6 +101,29 @@ impl Names {
             self.name_what_has_none(store, objects, done)?;
         }
         self.correct_counts(store, done)
+    }
+
+    /// Sees to the inode of a directory that is in no other.
+    fn repair_root(&mut self, store: &mut Store, object: u64, done: &mut Vec<Mended>) -> Result<()> {
+        let is_there = store.exists(ObjectId(object))?;
+        if !is_there || Inode::is_lost(store, object)? {
+            if self.may_lose() {
+                if !is_there {
+                    store.create_as(ObjectId(object), DIRECTORY_HINT)?;
+                }
+                blank(Kind::Dir, object).write(store, object)?;
+                done.push(Mended::less(format!("directory {object}: it is made anew")));
+            }
+            return Ok(());
+        }
+        let Ok(inode) = Inode::read(store, object) else { return Ok(()) };
+        let mode = Mode { kind: Kind::Dir, ..inode.mode };
+        let right = Inode { mode, parent: object, ..inode };
+        if right != inode {
+            right.write(store, object)?;
+            done.push(Mended::whole(format!("directory {object}: it is a directory, and in no other")));
+        }
+        Ok(())
     }
 
     /// Sees to directories and all below them.
@@ -174,7 +180,7 @@ impl Names {
                 Err(Error::Corrupt { .. }) => continue,
                 Err(why) => return Err(why),
             }
-            if has_lost_its_inode(store, target.object)? && self.may_lose() {
+            if Inode::is_lost(store, target.object)? && self.may_lose() {
                 blank(target.kind, object).write(store, target.object)?;
                 let what = format!("object {}: it is the superuser's now, as '{shown}'", target.object);
                 done.push(Mended::less(what));
@@ -271,7 +277,7 @@ impl Names {
         if !store.exists(ObjectId(object))? {
             return Ok(());
         }
-        if has_lost_its_inode(store, object)? {
+        if Inode::is_lost(store, object)? {
             if !self.may_lose() {
                 return Ok(());
             }

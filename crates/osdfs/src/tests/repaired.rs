@@ -1,6 +1,8 @@
 //! Directories that cannot be read, or that disagree, put right by a repair.
 
 use super::*;
+use crate::inode::kind_of;
+use bimetal_vfs::adapter::Mode;
 use std::collections::BTreeSet;
 
 const FILE: NewNode = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
@@ -265,4 +267,78 @@ fn a_repair_of_a_directory_may_be_cut_off_anywhere() {
         cut += 1;
     }
     assert!(cut > 3, "{cut}");
+}
+
+#[test]
+fn whatever_names_and_inodes_say_a_repair_leaves_one_tree() {
+    let seeds = std::env::var("CUTS").map_or(150, |cuts| cuts.parse::<u64>().unwrap() * 50);
+    for seed in 0..seeds {
+        let fs = OsdFs::new(store(64), true).unwrap();
+        let mut random = Random::new(seed, "forged");
+        let mut dirs = vec![fs.root()];
+        for number in 0..50 {
+            let dir = dirs[random.below(dirs.len() as u64) as usize];
+            let name = format!("{}{number}", "z".repeat(random.below(30) as usize));
+            match number % 3 {
+                0 => dirs.push(make(&fs, dir, &name, &DIR)),
+                _ => fill(&fs, dir, &name),
+            }
+        }
+        {
+            let store = &mut fs.shared.state.lock().store;
+            for _ in 0..1 + random.below(12) {
+                let object = 1 + random.below(53);
+                let id = ObjectId(object);
+                let Ok(size) = store.stat(id).map(|stat| stat.size) else { continue };
+                let noise: Vec<u8> = (0..1 + random.below(40)).map(|_| (random.next() % 6) as u8).collect();
+                let inode = Inode::read(store, object);
+                let mode =
+                    Mode { kind: kind_of(random.below(7) as u8).unwrap(), perm: 0o644, uid: 1, gid: 1 };
+                let target = Target { object: random.below(60), kind: mode.kind };
+                match (random.below(9), inode) {
+                    (0, _) => store.write(id, random.below(size + 1), Content::Bytes(&noise)).unwrap(),
+                    (1, _) => store.truncate(id, random.below(2 * size + 1)).unwrap(),
+                    (2, _) => store.remove(id).unwrap(),
+                    (3, Ok(inode)) => {
+                        Inode { nlink: random.next() as u32, ..inode }.write(store, object).unwrap();
+                    }
+                    (4, Ok(inode)) => {
+                        Inode { parent: random.below(60), ..inode }.write(store, object).unwrap();
+                    }
+                    (5, Ok(inode)) => Inode { mode, ..inode }.write(store, object).unwrap(),
+                    (6, _) => store.set_attribute(id, b"fs", &noise).unwrap(),
+                    (7, _) => store.remove_attribute(id, b"fs").unwrap_or_default(),
+                    _ => {
+                        if let Ok(mut dir) = Dir::read(store, object) {
+                            let name = format!("again{}", random.below(9));
+                            dir.set(store, object, name.as_bytes(), target).unwrap();
+                        }
+                    }
+                }
+            }
+        }
+        let mut store = fs.into_store();
+        store.flush().unwrap();
+        let mut store = reopened(store);
+        let is_clean = check(&mut store).unwrap().is_empty();
+        if !is_clean && random.chance(0.5) {
+            store.nand_mut().cut_power_in(1 + random.below(12));
+            if repair(&mut store, true).is_err() {
+                store = reopened(store);
+            }
+            store.nand_mut().power_on();
+        }
+        let is_clean = check(&mut store).unwrap().is_empty();
+        let reports = repair(&mut store, true).unwrap();
+        assert_eq!(reports.is_empty(), is_clean, "seed {seed}: {reports:?}");
+        let at = format!("seed {seed}: {reports:?}");
+        let mut store = reopened(store);
+        assert_eq!(check(&mut store).unwrap(), [""; 0], "{at}");
+        assert_eq!(repair(&mut store, true).unwrap(), [], "{at}");
+        let fs = OsdFs::new(store, true).unwrap();
+        all(&fs);
+        fill(&fs, fs.root(), "after");
+        fs.sync().unwrap();
+        assert_eq!(check(&mut reopened(fs.into_store())).unwrap(), [""; 0], "{at}");
+    }
 }
