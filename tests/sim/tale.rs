@@ -94,10 +94,11 @@ pub fn tell(seed: u64) -> Option<Verdict> {
     if random.chance(0.2) {
         options.lag.time = Duration::from_millis(100);
     }
+    options.discard = clock.random("discard").chance(0.3);
     let slow = random.chance(0.25);
     let told = format!(
-        "geometry {geometry}, slow {slow}, {clients} clients, noise {noise}, lag {:?}, {:?}, {:?}",
-        options.lag, options.durability, options.promote
+        "geometry {geometry}, slow {slow}, {clients} clients, noise {noise}, lag {:?}, {:?}, {:?}, discard {}",
+        options.lag, options.durability, options.promote, options.discard
     );
     let story = Tale {
         noise,

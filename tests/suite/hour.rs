@@ -67,6 +67,40 @@ fn lsattr_shows_the_flags_and_generation_that_the_disk_half_has() {
     unmount(mounted);
 }
 
+/// With the option the SSD half is told by and by; a file of it gives its blocks back.
+#[test]
+fn a_mount_that_discards_tells_the_ssd_half_what_it_need_not_keep() {
+    need_fuse!();
+    let volume = Volume::new(64, 256, &[]);
+    let blocks = || fs::metadata(&volume.ssd).unwrap().blocks() * 512;
+    let mounted = volume.mount("lag=1s,discard");
+    let big = mounted.path().join("big");
+    for (file, bytes) in [(&big, 24 << 20), (&mounted.path().join("kept"), 1 << 20)] {
+        fs::write(file, vec![9; bytes]).unwrap();
+        fs::File::open(file).unwrap().sync_all().unwrap();
+    }
+    settled(&mounted);
+    let full = blocks();
+    fs::remove_file(&big).unwrap();
+    let told = (0..300).any(|number| {
+        fs::write(mounted.path().join("fsynced"), number.to_string()).unwrap();
+        fs::File::open(mounted.path().join("fsynced")).unwrap().sync_all().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        blocks() + (16 << 20) < full
+    });
+    if !told {
+        skip("holes: images lie on a file system that has none");
+    }
+    let last = fs::read(mounted.path().join("fsynced")).unwrap();
+    kill(mounted);
+    let mounted = volume.mount("lag=1s");
+    assert!(fs::read(mounted.path().join("kept")).unwrap() == vec![9; 1 << 20]);
+    assert_eq!(fs::read(mounted.path().join("fsynced")).unwrap(), last);
+    unmount(mounted);
+    let checked = volume.bimetal(&["fsck"], &["-n", "--deep"]);
+    assert!(checked.status.success(), "{}{}", out(&checked), err(&checked));
+}
+
 /// fstrim tells the SSD half what it need not keep; a file of it gives its blocks back.
 #[test]
 fn fstrim_discards_what_is_free_on_the_ssd_half() {

@@ -69,7 +69,14 @@ impl Overlay {
                     changed.insert(block, bytes);
                 });
             }
-            Request::Flush | Request::Discard { .. } => {}
+            Request::Discard { offset, len } => {
+                // One that kept them would hide that they are needed.
+                let size = u64::from(self.info().block_bytes);
+                let zeros = Bytes::from(vec![0; size as usize]);
+                let blocks = offset / size..(offset + len) / size;
+                self.changed.write().extend(blocks.map(|block| (block, zeros.clone())));
+            }
+            Request::Flush => {}
         }
         Completion { at, result: Ok(Bytes::new()) }
     }
@@ -120,5 +127,9 @@ mod tests {
         assert_eq!(overlay.changed_blocks(), 2);
         assert_eq!(base.image(), vec![1; 8192]);
         device.read(8192, 512).unwrap_err();
+        device.run(Time::ZERO, Request::Discard { offset: 512, len: 1024 }).result.unwrap();
+        let read = device.read(0, 2048).unwrap();
+        assert_eq!((read[511], read[512], read[1535], read[1536]), (1, 0, 0, 2));
+        assert_eq!(base.image(), vec![1; 8192]);
     }
 }

@@ -71,24 +71,23 @@ impl Shared {
             SetTime::To(stamp) => Some(core.ext4.representable(stamp)),
         });
         let ctime = set.ctime.map_or(now, |stamp| core.ext4.representable(stamp));
-        let inode = core.ext4.inode_mut(ino)?;
-        let mut perm = inode.mode & 0o7777;
+        let mut perm = core.ext4.inode(ino)?.mode & 0o7777;
         if set.kill_suid {
             perm = without_suid(perm);
         }
-        perm = set.perm.unwrap_or(perm);
-        let chmod = set.perm.is_some();
+        if let Some(said) = set.perm {
+            perm = said;
+            // What can fail comes first.
+            self.follow_chmod(core, ino, perm, now)?;
+        }
+        let inode = core.ext4.inode_mut(ino)?;
         inode.mode = inode.mode & !0o7777 | perm & 0o7777;
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
         inode.atime = atime.unwrap_or(inode.atime);
         inode.mtime = mtime.unwrap_or(inode.mtime);
         inode.ctime = ctime;
-        core.record_attributes(ino)?;
-        if chmod {
-            self.follow_chmod(core, ino, perm, now)?;
-        }
-        Ok(())
+        core.record_attributes(ino)
     }
 
     /// `chmod` on a file with an access ACL changes the ACL's owner, mask and other entries.

@@ -133,6 +133,7 @@ impl Shared {
         drop(core);
         self.progress.notify_all();
         self.home_work.notify_all();
+        self.clean_work.notify_all();
         released
     }
 

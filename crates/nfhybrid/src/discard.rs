@@ -1,4 +1,5 @@
-//! Telling the SSD what it need not keep (`fstrim`): clean extents are reserved, discarded and given back, some at a time.
+//! Telling the SSD what it need not keep: clean extents are reserved, discarded and given back, some at a time. `fstrim` tells of all;
+//! with the option `discard` a task tells of what has become clean, after each commit, for half of the time at most.
 //!
 //! What is reserved is bound to nothing, on the media either: it could be overwritten as well ([`Ssd::allocate`]). So a power
 //! cut at any moment leaves what was promised, whatever a discarded block reads as. The lock is held to reserve and
@@ -7,14 +8,21 @@
 //! [`Ssd::allocate`]: crate::ssd::Ssd::allocate
 
 use super::Shared;
+use super::core::Core;
 use crate::ssd::Run;
 use bimetal_base::{Error, Result};
 use bimetal_media::Request;
 use bimetal_vfs::{Deferred, Trim};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is reserved at a time, bytes: files that come meanwhile find less room by that much.
 const STEP_BYTES: u64 = 64 << 20;
+/// The same where it goes by itself, and how much there is to be.
+const OWN_STEP_BYTES: u64 = 8 << 20;
+const OWN_LEAST_BYTES: u64 = 1 << 20;
+/// The longest rest between two steps.
+const REST_MAX: Duration = Duration::from_millis(100);
 
 impl Shared {
     /// See [`bimetal_vfs::FileSystem::trim`]; the bytes are those of the SSD.
@@ -62,5 +70,55 @@ impl Shared {
     fn discard(&self, offset: u64, len: u64) -> Result<u64> {
         let Some(device) = &self.ssd_device else { return Ok(0) };
         device.run(self.clock.now(), Request::Discard { offset, len }).result.map(|_| len)
+    }
+
+    /// The task of a mount with the option `discard`. A device that cannot is left alone from then on.
+    pub(super) fn run_discards(&self) {
+        let is_due = |core: &Core| {
+            let much = core.ssd.as_ref().is_some_and(|ssd| ssd.untold_bytes() >= OWN_LEAST_BYTES);
+            core.state.is_running() && much
+        };
+        let mut rested = self.clock.now();
+        loop {
+            let mut core = self.core.lock();
+            while !core.is_stopping() && (!is_due(&core) || self.clock.now() < rested) {
+                match is_due(&core) {
+                    true => self.clean_work.wait_until(&mut core, &*self.clock, rested),
+                    false => self.clean_work.wait(&mut core),
+                }
+            }
+            if core.is_stopping() {
+                return;
+            }
+            drop(core);
+            let began = self.clock.now();
+            let rest = match self.discard_step() {
+                Ok(true) => self.clock.now().since(began).min(REST_MAX),
+                // What is left may not be taken now.
+                Ok(false) => self.lag.time,
+                Err(error) => {
+                    tracing::warn!(%error, "the SSD takes no discards; it is not told any more of what is free on it");
+                    return;
+                }
+            };
+            rested = self.clock.now() + rest;
+        }
+    }
+
+    /// Tells the SSD of some extents that have become clean; whether there were any.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub(super) fn discard_step(&self) -> Result<bool> {
+        let size = self.ssd_block_bytes as u64;
+        let most = u32::try_from(OWN_STEP_BYTES / size).unwrap_or(u32::MAX);
+        let run = self.core.lock().ssd.as_mut().and_then(|ssd| ssd.reserve_untold(most));
+        let Some(run) = run else { return Ok(false) };
+        let told = self.discard(run.at.0 * size, u64::from(run.len) * size);
+        self.core.lock().ssd.iter_mut().for_each(|ssd| match &told {
+            Ok(_) => ssd.release_told(run),
+            Err(_) => ssd.release(run),
+        });
+        told.map(|_| true)
     }
 }

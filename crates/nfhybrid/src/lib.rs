@@ -114,6 +114,7 @@ use bimetal_media::BlockDevice;
 use bimetal_vfs::Kind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use shared::Shared;
+use ssd::Ssd;
 use std::sync::Arc;
 
 #[cfg(test)]
@@ -131,7 +132,7 @@ use std::{ops::Range, time::Duration};
 /// A mounted nfhybrid.
 pub struct NfHybrid {
     shared: Arc<Shared>,
-    /// The committer and the checkpointer.
+    /// The committer, the checkpointer, and who discards.
     tasks: Mutex<Vec<Task>>,
 }
 
@@ -228,12 +229,17 @@ impl NfHybrid {
         self.stop_tasks();
     }
 
-    fn start_tasks(&self) -> Result<()> {
+    fn start_tasks(&self, discard: bool) -> Result<()> {
         let (committing, checkpointing) = (self.shared.clone(), self.shared.clone());
         let clock = &self.shared.clock;
         let mut tasks = self.tasks.lock();
         tasks.push(clock.spawn("commit", Box::new(move || committing.run_cycles()))?);
         tasks.push(clock.spawn("checkpoint", Box::new(move || checkpointing.run_checkpoints()))?);
+        if discard {
+            self.shared.core.lock().ssd.iter_mut().for_each(Ssd::tell_of_clean);
+            let discarding = self.shared.clone();
+            tasks.push(clock.spawn("discard", Box::new(move || discarding.run_discards()))?);
+        }
         Ok(())
     }
 
@@ -241,9 +247,10 @@ impl NfHybrid {
         self.shared.core.lock().stop();
         self.shared.work.notify_all();
         self.shared.home_work.notify_all();
+        self.shared.clean_work.notify_all();
         let tasks = std::mem::take(&mut *self.tasks.lock());
         for error in tasks.into_iter().filter_map(|task| task.join().err()) {
-            tracing::error!(%error, "a bug: the committer or the checkpointer ended early");
+            tracing::error!(%error, "a bug: a task of the volume ended early");
         }
     }
 }

@@ -97,7 +97,7 @@ impl Prepared {
         shared.start(joined, options)?;
         let fs = NfHybrid { shared, tasks: Mutex::new(Vec::new()) };
         if !options.read_only && !options.manual {
-            fs.start_tasks()?;
+            fs.start_tasks(options.discard)?;
         }
         Ok(fs)
     }

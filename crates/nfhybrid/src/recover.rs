@@ -367,9 +367,14 @@ impl Shared {
                     ino: Some(Ino(ino)),
                     generation: Some(generation),
                 };
+                let is_held = |core: &mut Core| core.ext4.inode(Ino(ino)).is_ok();
                 match self.make(core, &spec) {
-                    // What had the number before is not freed in full.
-                    Err(Error::Exists) if !self.frees(core, Ino(ino))? => return Ok(false),
+                    // What had the number before is not freed in full, or is now.
+                    Err(Error::Exists)
+                        if is_held(core) && (!self.frees(core, Ino(ino))? || !is_held(core)) =>
+                    {
+                        return Ok(false);
+                    }
                     Err(Error::Exists) if self.make_way(core, Ino(ino), &sizes.made)? => return Ok(false),
                     made => made.map(drop),
                 }

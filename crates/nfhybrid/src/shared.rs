@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(super) ssd_blocks_per_frame: u64,
     /// Tells the checkpointer that images may go home.
     pub(super) home_work: Condvar,
+    /// Tells who discards that a commit is over.
+    pub(super) clean_work: Condvar,
     /// Bytes of operation records that the disk may lack.
     pub(super) records_limit: u64,
     /// Bytes of unlogged and logged operation records at which a cycle starts.
@@ -86,6 +88,7 @@ impl Shared {
             blocks_per_frame: (FRAME / disk_block_bytes) as u64,
             ssd_blocks_per_frame: (FRAME / ssd_block_bytes) as u64,
             home_work: Condvar::new(),
+            clean_work: Condvar::new(),
             records_limit: log_bytes as u64 / 2,
             ops_limit: log_bytes / 4,
             inline_limit: log_bytes / 8,

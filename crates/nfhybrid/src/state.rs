@@ -585,7 +585,7 @@ fn bond(disk: &DiskSays, ssd: &SsdSays) -> Result<Bond> {
         {
             Bond::Apart("the disk was mounted without this SSD")
         }
-        () if checked => Bond::LogOnly("the disk was checked since"),
+        () if checked => Bond::LogOnly("the disk was checked, or something else wrote to it, since"),
         // What we wrote since leaves the journal in use.
         () if !identity.in_use && identity.write_time != seen.write_time => {
             Bond::LogOnly("the disk was written to since")

@@ -223,6 +223,15 @@ impl Pool {
         }
     }
 
+    /// Another with the same members.
+    pub(super) fn copy(&self) -> Pool {
+        let mut copy = Pool::full(self.limit);
+        for index in self.taken.iter().take_while(|index| *index < self.limit) {
+            copy.remove(index);
+        }
+        copy
+    }
+
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.taken.heap_bytes() + self.full.len() * 8

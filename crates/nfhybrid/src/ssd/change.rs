@@ -40,6 +40,30 @@ impl Ssd {
         Some(Run { at: SsdBlock(at.into()), len })
     }
 
+    /// From now on the device is told of clean extents, see [`reserve_untold`](Ssd::reserve_untold).
+    pub fn tell_of_clean(&mut self) {
+        self.data.iter_mut().for_each(|data| data.section.tell_of_clean());
+    }
+
+    /// Bytes of clean extents that the device has not been told of.
+    pub fn untold_bytes(&self) -> u64 {
+        let blocks: u64 = self.data.iter().map(|data| data.section.untold_blocks()).sum();
+        blocks * self.block_bytes() as u64
+    }
+
+    /// As [`reserve_clean`](Ssd::reserve_clean), extents that the device has not been told of.
+    pub fn reserve_untold(&mut self, most: u32) -> Option<Run> {
+        let mut sections = self.data.iter_mut().map(|data| &mut data.section);
+        let (at, len) = sections.find_map(|section| section.reserve_untold(most))?;
+        Some(Run { at: SsdBlock(at.into()), len })
+    }
+
+    /// Gives back what [`reserve_untold`](Ssd::reserve_untold) gave, of which the device knows now.
+    pub fn release_told(&mut self, run: Run) {
+        let (section, at) = self.reserved(run);
+        self.data[section].section.release_told(at, run.len);
+    }
+
     /// Gives back blocks that were allocated and never bound, with no write to them under way.
     pub fn release(&mut self, run: Run) {
         let (section, at) = self.reserved(run);

@@ -25,6 +25,7 @@ fn in_use(fs: &NfHybrid) {
     fs.commit().unwrap();
     let ino = create(fs, "ssd", &[3; MIB]);
     fs.fsync(ino, false).unwrap().get().unwrap();
+    fs.forget(ino, 1);
 }
 
 fn are_there(fs: &NfHybrid) {
@@ -83,4 +84,88 @@ fn an_error_of_a_discard_is_its_own_and_the_room_is_given_back() {
     let alone = open(&disk, None, Options { without_ssd: true, ..manual() }).unwrap();
     assert!(trimmed(&alone, ALL).unwrap_err().to_string().contains("no SSD"));
     alone.shutdown().unwrap();
+}
+
+/// Discards as the task does until nothing is due; the bytes.
+fn told(fs: &NfHybrid, counted: &Counted) -> u64 {
+    let before = counted.counts().discard_bytes;
+    while fs.shared.discard_step().unwrap() {}
+    counted.counts().discard_bytes - before
+}
+
+#[test]
+fn with_the_option_the_device_is_told_once_of_what_becomes_clean() {
+    let Some((disk, ssd)) = halves(64, 16) else { return };
+    let counted = Arc::new(Counted::new(ssd.clone()));
+    let fs = NfHybrid::open(disk.clone(), Some(counted.clone()), manual()).unwrap();
+    assert_eq!(told(&fs, &counted), 0, "nobody asked for it");
+    fs.shared.core.lock().ssd.as_mut().unwrap().tell_of_clean();
+    let all = told(&fs, &counted);
+    assert!(all > 8 * MIB as u64, "{all}");
+    assert_eq!(told(&fs, &counted), 0, "it knows");
+    for round in 0..3 {
+        in_use(&fs);
+        let more = told(&fs, &counted);
+        // What the removed file had, and what the log's end freed with it.
+        assert!((3 * MIB as u64..8 * MIB as u64).contains(&more), "round {round}: {more}");
+        assert_eq!(told(&fs, &counted), 0);
+        are_there(&fs);
+        for name in ["both", "ssd"] {
+            let ino = fs.lookup(ROOT_INO, name.as_bytes()).unwrap().ino;
+            fs.unlink(ROOT_INO, name.as_bytes()).unwrap();
+            // Twice looked up.
+            fs.forget(ino, 2);
+        }
+        let mut more = 0;
+        for _ in 0..4 {
+            fs.commit().unwrap();
+            more += told(&fs, &counted);
+        }
+        assert!((MIB as u64..4 * MIB as u64).contains(&more), "round {round}: {more}");
+    }
+    assert_eq!(ssd.image().chunks(4096).filter(|block| **block == [2; 4096]).count(), 0);
+    // All of it is room as before.
+    let room = trimmed(&fs, ALL).unwrap();
+    assert!(room >= all, "{room} of {all}: {:?}", fs.status().ssd_half.unwrap().sections);
+    fs.shutdown().unwrap();
+}
+
+#[test]
+fn a_mount_with_the_option_discards_by_itself_and_loses_nothing() {
+    let Some((disk, ssd)) = halves(64, 16) else { return };
+    let counted = Arc::new(Counted::new(ssd.clone()));
+    let options = Options { discard: true, ..Options::default() };
+    let fs = NfHybrid::open(disk.clone(), Some(counted.clone()), options).unwrap();
+    in_use(&fs);
+    let twos = || ssd.image().chunks(4096).filter(|block| **block == [2; 4096]).count();
+    for _ in 0..600 {
+        if twos() == 0 && counted.counts().discard_bytes > 8 * MIB as u64 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        fs.commit().unwrap();
+    }
+    assert_eq!(twos(), 0);
+    are_there(&fs);
+    fs.shutdown().unwrap();
+    let [disk, ssd] = again([&disk, &ssd]);
+    let after = open(&disk, Some(&ssd), manual()).unwrap();
+    are_there(&after);
+    after.shutdown().unwrap();
+}
+
+#[test]
+fn a_device_that_takes_no_discards_is_left_alone() {
+    let Some((disk, ssd)) = halves(64, 16) else { return };
+    let counted = Arc::new(Counted::new(ssd));
+    let faulty = Arc::new(Faulty::new(counted.clone()));
+    faulty.plan(Struck::Discard, When::Always, Effect::Error(95));
+    let options = Options { discard: true, ..Options::default() };
+    let fs = NfHybrid::open(disk, Some(faulty.clone()), options).unwrap();
+    in_use(&fs);
+    // The task has ended, or ends at the shutdown.
+    are_there(&fs);
+    assert_eq!(fs.status().ssd_lost, None);
+    fs.shutdown().unwrap();
+    assert_eq!(counted.counts().discard_bytes, 0);
 }

@@ -37,6 +37,12 @@ pub const NFHYBRID_OPTIONS: &[OptionSpec] = &[
         help: "go round the kernel's page cache on both halves, also to read: less memory, slower for cold reads; an SSD that is a block device is always used so",
     },
     OptionSpec {
+        name: "discard",
+        value: None,
+        default: "off",
+        help: "tell the SSD by and by of what it need not keep any more; `fstrim` does so at once",
+    },
+    OptionSpec {
         name: "recover",
         value: Some("log|whole|disk"),
         default: "log",
@@ -111,6 +117,7 @@ pub(crate) fn options_within(most: MemoryLimit, options: &[String]) -> Result<nf
                      whole of a damaged one) and disk (drop it)"
                 )));
             }
+            None if option == "discard" => parsed.discard = true,
             None if option == "without-ssd" => parsed.without_ssd = true,
             _ => return Err(no_option("nfhybrid", option, NFHYBRID_OPTIONS)),
         }

@@ -16,13 +16,15 @@
 //! when it is full.
 
 mod adopt;
+mod clean;
 
-use super::bits::{Bits, Pool};
+use super::bits::Bits;
 use super::marks::MarkTable;
 use super::segment::{Mark, Marks, Shape};
 use super::table::Table;
 use super::{Runs, add_run};
 use bimetal_base::time::Time;
+use clean::Clean;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::time::Duration;
@@ -50,7 +52,7 @@ pub(super) struct Section {
     reserved: Bits,
     live: Bits,
     dying: Bits,
-    clean: Pool,
+    clean: Clean,
     table: Table,
     counts: Counts,
     now: Time,
@@ -69,7 +71,7 @@ impl Section {
             reserved: Bits::new(blocks),
             live: Bits::new(blocks),
             dying: Bits::new(blocks),
-            clean: Pool::full(extents),
+            clean: Clean::full(extents),
             table: Table::new(shape, wait),
             counts: Counts { clean: extents, clean_soon: extents, full: 0, live_blocks: 0 },
             now: Time::ZERO,
@@ -157,9 +159,45 @@ impl Section {
         let size = self.shape.blocks();
         let end = (range.end.saturating_sub(self.first) / size).min(self.extents);
         let begin = self.clean.next_from(range.start.saturating_sub(self.first).div_ceil(size))?;
+        self.reserve_whole(begin..end, most, |_, _| true)
+    }
+
+    /// From now on the device is told of extents that are clean.
+    pub(super) fn tell_of_clean(&mut self) {
+        self.clean.tell();
+    }
+
+    /// Blocks of clean extents that the device has not been told of.
+    pub(super) fn untold_blocks(&self) -> u64 {
+        u64::from(self.clean.count_untold()) * u64::from(self.shape.blocks())
+    }
+
+    /// As [`reserve_clean`](Section::reserve_clean), extents that the device has not been told of.
+    pub(super) fn reserve_untold(&mut self, most: u32) -> Option<(u32, u32)> {
+        let begin = self.clean.next_untold()?;
+        self.reserve_whole(begin..self.extents, most, Clean::is_untold)
+    }
+
+    /// Gives back whole extents that the device has been told of.
+    pub(super) fn release_told(&mut self, at: u32, len: u32) {
+        self.release(at, len);
+        let size = self.shape.blocks();
+        let first = (at - self.first) / size;
+        (first..first + len / size).for_each(|extent| self.clean.told(extent));
+    }
+
+    /// Reserves clean extents from the first of some on, see [`reserve_clean`](Section::reserve_clean).
+    fn reserve_whole(
+        &mut self,
+        extents: Range<u32>,
+        most: u32,
+        of: fn(&Clean, u32) -> bool,
+    ) -> Option<(u32, u32)> {
+        let size = self.shape.blocks();
         let count = (most / size).max(1).min(self.clean.len() / 2);
-        let mut extent = begin;
-        while extent < end.min(begin + count) && self.clean.remove(extent) {
+        let (begin, mut extent) = (extents.start, extents.start);
+        while extent < extents.end.min(begin + count) && of(&self.clean, extent) && self.clean.remove(extent)
+        {
             self.reserve(extent, 0, size);
             extent += 1;
         }
