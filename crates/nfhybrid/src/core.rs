@@ -109,6 +109,8 @@ pub struct Core {
     /// Rises whenever freed space becomes reusable.
     reuse: u64,
     read_only: bool,
+    /// The last operation that the disk half has, where what recovery does is not kept.
+    disk_has: Option<u64>,
     access_times: AccessTimes,
     /// Room to encode records in.
     scratch: Vec<u8>,
@@ -146,6 +148,7 @@ impl Core {
             stop: false,
             reuse: 0,
             read_only: options.read_only,
+            disk_has: options.over_copies.then(|| joined.pairing.map_or(0, |pairing| pairing.op)),
             access_times: options.access_times,
             scratch: Vec::new(),
         }
@@ -154,6 +157,12 @@ impl Core {
     /// What time it is for files.
     pub(super) fn wall(&self) -> Stamp {
         self.ext4.representable(self.clock.wall())
+    }
+
+    /// The last operation that the disk half has once this mount is gone.
+    pub(super) fn disk_has(&self) -> u64 {
+        let copied = self.disk_has.filter(|_| self.aftermath.recovered() > 0);
+        copied.unwrap_or_else(|| self.ops.committed())
     }
 
     /// Nothing may change.

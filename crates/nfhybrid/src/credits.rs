@@ -25,6 +25,7 @@ use super::frames::FRAME;
 use bimetal_base::runtime::sync::MutexGuard;
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
+use bimetal_vfs::FsStat;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -257,7 +258,7 @@ impl Shared {
             core.writable()?;
             let need = credits(core)?;
             if need.journal > self.transaction_limit() {
-                let error = too_large(need.journal, self.transaction_limit());
+                let error = too_large(need.journal, self.transaction_limit(), &core.ext4.statfs());
                 core.queue.tell_too_large(&error);
                 return Err(error);
             }
@@ -321,11 +322,13 @@ fn next_size(size: usize, took: Duration, aim: Duration) -> usize {
     next.clamp(*STEP.start(), *STEP.end())
 }
 
-fn too_large(blocks: u64, limit: u64) -> Error {
+/// An eighth of a small disk is no journal that mke2fs would make, and as much as tune2fs takes.
+fn too_large(blocks: u64, limit: u64, disk: &FsStat) -> Error {
+    let mib = (disk.blocks * u64::from(disk.block_bytes) >> 23).clamp(4, 64);
     Error::unsupported(
         format_args!("an operation that may change {blocks} blocks at once"),
         format_args!(
-            "the disk half's journal takes {limit}; give it a larger one: unmount, then `tune2fs -O ^has_journal` and `tune2fs -J size=64`"
+            "the disk half's journal takes {limit}; give it a larger one: unmount, then `tune2fs -O ^has_journal` and `tune2fs -J size={mib}`"
         ),
     )
 }
@@ -346,8 +349,12 @@ mod tests {
     #[test]
     fn an_operation_that_no_transaction_can_carry_is_logged_once_with_the_remedy() {
         let mut queue = Queue::default();
-        let error = too_large(40_000, 200);
-        assert!(error.to_string().contains("tune2fs -J size="), "{error}");
+        let disk = |blocks| FsStat { block_bytes: 1024, blocks, ..FsStat::default() };
+        for (blocks, size) in [(1 << 12, "size=4`"), (1 << 17, "size=16`"), (1 << 30, "size=64`")] {
+            let error = too_large(40_000, 200, &disk(blocks)).to_string();
+            assert!(error.contains(size), "{error}");
+        }
+        let error = too_large(40_000, 200, &disk(0));
         assert!(queue.tell_too_large(&error) && !queue.tell_too_large(&error));
     }
 

@@ -264,7 +264,7 @@ impl Shared {
         if core.ext4.is_unmarked() && !joined.dropped {
             return Ok(());
         }
-        core.ext4.mark_in_use(self.clock.wall())?;
+        core.ext4.mark_in_use(self.clock.wall()).map_err(|error| stopped(error, &self.disk, pairing))?;
         let before = core.ops.committed() + 1;
         for ino in core.ext4.take_adopted() {
             core.aftermath.touch(Touched { ino, frames: 0..u64::MAX, before });
@@ -457,6 +457,10 @@ pub(super) fn stopped(error: Error, disk: &Arc<dyn BlockDevice>, pairing: Option
             "the SSD's log could not be read in full; nothing is lost so far: try again, or say -o recover=whole to bring to \
              the disk what can be read, or leave the SSD out with --without-ssd (-o without-ssd), which drops {held}"
         )),
+        Error::Io { ref source, .. } if source.kind() == std::io::ErrorKind::StorageFull => error.explained(
+            "the file system that the disk half's image lies on has no room for what is brought to it; nothing is lost, the SSD's log \
+             holds it: make room there and mount both halves again (files can be read meanwhile, with -o ro or bimetal get)",
+        ),
         Error::Io { .. } | Error::Gone { .. } => error.explained(
             "the disk half failed while it was brought up to date; nothing is lost, the SSD's log holds it: mount both \
              halves again, if need be with the disk copied to a good one (ddrescue)",

@@ -52,6 +52,8 @@ pub struct Options {
     pub promote: Promote,
     /// How much of that in a day; `None`: as much as the SSD half holds, see [`Budget::of`].
     pub promote_budget: Option<Budget>,
+    /// The halves are copies, of which nothing is kept: what recovery brings to the disk is not there afterwards.
+    pub over_copies: bool,
     /// Tell the SSD by and by of what it need not keep any more.
     pub discard: bool,
     /// No thread of its own: [`super::NfHybrid::commit`] runs each commit cycle, so that a run can be repeated.

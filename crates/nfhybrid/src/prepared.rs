@@ -82,7 +82,7 @@ impl Prepared {
     pub fn look(&self) -> Result<NfHybrid> {
         let over =
             |base: &Arc<dyn BlockDevice>| -> Arc<dyn BlockDevice> { Arc::new(Overlay::new(base.clone())) };
-        let options = Options { manual: true, ..self.options };
+        let options = Options { manual: true, over_copies: true, ..self.options };
         NfHybrid::open_on(self.clock.clone(), over(&self.disk), self.ssd_device.as_ref().map(over), options)
     }
 
@@ -92,7 +92,8 @@ impl Prepared {
     /// Of the devices; recovery can be run again.
     pub fn begin(self) -> Result<NfHybrid> {
         let Prepared { clock, disk, ssd_device, options, joined, .. } = self;
-        let ext4 = Ext4::open(disk.clone(), opening(&clock, &joined, options))?;
+        let ext4 = Ext4::open(disk.clone(), opening(&clock, &joined, options))
+            .map_err(|error| stopped(error, &disk, joined.pairing))?;
         let shared = Arc::new(Shared::new(clock, disk, ssd_device, ext4, &joined, options));
         shared.start(joined, options)?;
         let fs = NfHybrid { shared, tasks: Mutex::new(Vec::new()) };

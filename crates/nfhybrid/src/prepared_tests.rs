@@ -285,3 +285,36 @@ fn what_the_ssd_has_lost_without_a_trace_is_not_said_of_the_disk() {
     assert!(fs.notes().iter().any(|note| note.contains("/late")), "{:?}", fs.notes());
     fs.shutdown().unwrap();
 }
+
+#[test]
+fn the_status_of_a_volume_that_is_only_looked_at_says_what_the_disk_lacks() {
+    let Some(crashed) = crashed() else { return };
+    let (disk, ssd) = crashed.halves();
+    let looked = NfHybrid::prepare(disk.clone(), Some(ssd.clone()), manual()).unwrap().look().unwrap();
+    let (last, on_disk) = looked.status().operations;
+    assert!(last > on_disk + 1, "{last} and {on_disk}");
+    looked.shutdown().unwrap();
+    let fs = open(&disk, Some(&ssd), manual()).unwrap();
+    let (last, on_disk) = fs.status().operations;
+    assert_eq!(last, on_disk);
+    fs.shutdown().unwrap();
+    // Of a volume that was left in order it lacks nothing.
+    let looked = NfHybrid::prepare(disk, Some(ssd), manual()).unwrap().look().unwrap();
+    let (last, on_disk) = looked.status().operations;
+    assert_eq!(last, on_disk);
+}
+
+#[test]
+fn a_recovery_for_which_the_host_has_no_room_says_so_and_is_run_again() {
+    use bimetal_media::faulty::{Effect, Faulty, Kind as Struck, When};
+    let Some(crashed) = crashed() else { return };
+    let (disk, ssd) = crashed.halves();
+    for at in 1..5 {
+        let full = Arc::new(Faulty::new(disk.clone()));
+        full.plan(Struck::Write, When::FromNth(at), Effect::Error(libc::ENOSPC));
+        let refused = NfHybrid::open(full, Some(ssd.clone()), manual());
+        let Some(why) = refused.err().map(|why| why.to_string()) else { break };
+        assert!(why.contains("has no room") && why.contains("nothing is lost"), "{at}: {why}");
+    }
+    crashed.check_mount(disk, ssd, "afterwards");
+}

@@ -100,7 +100,7 @@ impl Core {
             at_risk_bytes: self.at_risk_bytes(),
             at_risk_since: self.at_risk_since(),
             durability: self.rules.default_durability(),
-            operations: (self.ops.last(), self.ops.committed()),
+            operations: (self.ops.last(), self.disk_has()),
             ssd_half: self.ssd.as_ref().map(ssd::Ssd::status),
             promotion: self.promotions.status(),
             counters: self.counters,

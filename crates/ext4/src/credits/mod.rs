@@ -12,7 +12,7 @@
 //! | attributes | its table block, the superblock |
 //! | a name more | the directory's table block, the path to its leaf and the blocks of splits (16), `T(8) + G(8 + …)` |
 //! | a name less | two table blocks, two of the directory, two neighbours on the orphan list; and one step of freeing |
-//! | a step of freeing | a quarter of what a transaction carries, and the last extent: at most five groups, its leaf, the index |
+//! | a step of freeing | a quarter of what a transaction carries, and the last extent: at most five groups (32 of 1024 blocks), its leaf, the index; or all that a file of one leaf has |
 //! | data of `n` blocks | `n` images of its own where it overwrites, or `T(n) + G(2 n + …)` where it gets new places |
 //!
 //! A test runs operations at random and compares.
@@ -30,6 +30,8 @@ use bimetal_vfs::Kind;
 const DIR_PATH: u64 = 16;
 /// Table blocks and neighbours on the orphan list that losing a name changes.
 const UNLINK: u64 = 7;
+/// Places that freeing gives back beside data and nodes: the inode, attributes, and the ends of an extent in other groups.
+const OTHER_PLACES: u64 = 9;
 /// Runs that one step of preallocation takes.
 pub const PREALLOCATE_RUNS: usize = 16;
 
@@ -148,20 +150,27 @@ impl Ext4 {
         let inode = &mut self.inodes.entry(slot).inode;
         let geometry = &self.store.geometry;
         // An extent, or what one node of a block map leads to: a step writes that node, or gives one back.
-        let at_once = match inode.has(flag::EXTENTS) {
+        let has_extents = inode.has(flag::EXTENTS);
+        let at_once = match has_extents {
             true => super::extents::EXTENT_MAX,
             false => geometry.block_bytes / 4,
         };
-        let (mut nodes, mut places) = (1, u64::from(at_once / geometry.blocks_per_group) + 9);
+        let (mut nodes, mut places) = (1, u64::from(at_once / geometry.blocks_per_group) + OTHER_PLACES);
+        let mut all = None;
         if has_tree(inode) {
             // A map that is damaged is told before a name is gone.
-            let change = self.store.tree(inode)?.nodes_to_change(1);
-            if inode.has(flag::EXTENTS) {
+            let tree = self.store.tree(inode)?;
+            let change = tree.nodes_to_change(1);
+            if has_extents {
                 nodes += change.0;
                 places += change.1;
+                let few = tree.places_if_few(self.store.geometry.blocks_per_group);
+                all = few.map(|few| few + change.1 + OTHER_PLACES);
             }
         }
-        Ok(step + self.always() + UNLINK + 3 + nodes + self.group_blocks(places))
+        let most = step + self.group_blocks(places);
+        let bound = all.map_or(most, |all| most.min(self.group_blocks(all)));
+        Ok(bound + nodes + self.always() + UNLINK + 3)
     }
 
     /// Credits for one step of [`Ext4::truncate`].

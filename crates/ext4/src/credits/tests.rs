@@ -260,6 +260,8 @@ fn no_operation_adds_more_to_a_transaction_than_its_credits_said() {
         (1, &["-t", "ext4", "-b", "1024", "-J", "size=4", "-g", "512"][..]),
         (2, &["-t", "ext4", "-b", "1024", "-J", "size=1"]),
         (3, &["-t", "ext4", "-b", "1024", "-g", "512", "-O", "^flex_bg,^64bit"]),
+        (4, &["-t", "ext4", "-b", "1024", "-g", "256", "-J", "size=1"]),
+        (5, &["-t", "ext4", "-b", "1024", "-g", "256", "-J", "size=1", "-O", "^flex_bg"]),
     ] {
         let Some(fs) = made(24, options) else { return };
         let mut run = Run::new(fs, seed);
@@ -269,6 +271,44 @@ fn no_operation_adds_more_to_a_transaction_than_its_credits_said() {
         // They are bounds that mean something, too.
         assert!(run.shares.values().any(|share| *share >= 40), "{:?}", run.shares);
     }
+}
+
+#[test]
+fn a_small_file_is_replaced_and_cut_with_the_smallest_journal_however_many_groups_there_are() {
+    let options = ["-t", "ext4", "-b", "1024", "-g", "1024", "-J", "size=1"];
+    let Some(mut fs) = made(256, &options) else { return };
+    let capacity = fs.capacity as u64;
+    let mut run = Run::new(fs, 1);
+    let spec = |name| Create {
+        parent: ROOT_INO,
+        name,
+        kind: Kind::File,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: &[],
+        now: NOW,
+        ino: None,
+        generation: None,
+    };
+    // One of a block, and one of as many as a small database has.
+    for (name, blocks) in [(&b"small"[..], 1), (b"database", 2400)] {
+        let ino = run.fs.create(&spec(name)).unwrap();
+        run.fs.reserve(3 * blocks).unwrap();
+        run.fs.unreserve(3 * blocks);
+        run.fs.inode_mut(ino).unwrap().size = blocks << 10;
+        for at in (0..blocks).step_by(100) {
+            run.fs.place(ino, at, 100.min(blocks - at) as u32).unwrap();
+            run.fs.commit_here().unwrap();
+        }
+        let rename = run.fs.credits_for_rename(ROOT_INO, name).unwrap();
+        let cut = run.fs.credits_to_resize(ino, 100).unwrap();
+        println!("{blocks} blocks: {rename} to replace, {cut} to cut, of {capacity}");
+        assert!(rename * 10 < capacity * 9 && cut * 10 < capacity * 9);
+    }
+    fs = run.fs;
+    fs.commit_here().unwrap();
 }
 
 /// A disk of files with block maps: their blocks, and of how many how many are data.

@@ -81,6 +81,14 @@ impl Extents {
         (nodes, nodes)
     }
 
+    /// Groups of `group_blocks` blocks that all extents and nodes lie in at most, each counted for itself; `None` where counting takes
+    /// a while.
+    pub fn places_if_few(&self, group_blocks: u32) -> Option<u64> {
+        let nodes = 1 + self.index.len() + self.dropped.len();
+        let of = |extent: &Extent| u64::from(u32::from(extent.len) / group_blocks) + 2;
+        (self.leaves.len() == 1).then(|| nodes as u64 + self.iter().map(of).sum::<u64>())
+    }
+
     /// Extents that changes of `blocks` blocks add at most. Each makes two more in the middle of one, which happens to data that
     /// moves (`moving`) and to space without data; where there is neither, each makes one.
     pub fn extents_to_add(&self, blocks: u64, moving: bool) -> usize {

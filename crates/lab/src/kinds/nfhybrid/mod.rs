@@ -100,8 +100,8 @@ fn open<'a>(
 ) -> Result<Box<dyn volume::Prepared + 'a>> {
     let path = args.disk()?;
     let direct = options.iter().any(|option| option == "direct");
-    let manual = access == Access::Read;
-    let own = nfhybrid::Options { manual, ..nfhybrid_options(options)? };
+    let only_looks = access == Access::Read;
+    let own = nfhybrid::Options { manual: only_looks, over_copies: only_looks, ..nfhybrid_options(options)? };
     // Whoever says what is to become of its log does not need it written.
     let only_read = own.recover != Recover::Log || own.without_ssd || args.without_ssd;
     let (disk, ssd) = claim_halves(path, args.ssd.as_deref(), access, only_read)?;

@@ -25,6 +25,7 @@ impl Clean {
         self.all.len()
     }
 
+    #[cfg(test)]
     pub fn contains(&self, extent: u32) -> bool {
         self.all.contains(extent)
     }
