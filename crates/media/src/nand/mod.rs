@@ -203,7 +203,9 @@ pub struct Nand {
 fn agree(profile: &NandProfile, geometry: &Geometry, blocks: &mut [BlockState], owners: &mut [u32]) {
     for (block, owners) in blocks.iter_mut().zip(owners.chunks_exact_mut(geometry.pages_per_block as usize)) {
         let used = owners.iter().rposition(|owner| *owner != ERASED).map_or(0, |last| last + 1);
-        let next = used.max(block.next_page.into());
+        // A state that cannot be says nothing.
+        let said = usize::from(block.next_page);
+        let next = if said > owners.len() { used } else { used.max(said) };
         if profile.page_order == PageOrder::Ascending {
             owners[..next].iter_mut().filter(|owner| **owner == ERASED).for_each(|owner| *owner = TORN);
         }
