@@ -456,6 +456,33 @@ fn a_damaged_page_of_a_file_in_an_object_store_is_named_and_is_that_files_alone(
 }
 
 #[test]
+fn a_small_object_store_whose_only_leaf_is_damaged_keeps_its_names_and_contents() {
+    need_fuse!();
+    let parts = Parts::new(OSD);
+    parts.ok(&["mkfs", "osd"], &["--size", "16MiB"]);
+    let mut all = files((0..5).map(|number| format!("file{number}")));
+    let mounted = parts.mount();
+    for (name, bytes) in &all {
+        write_synced(&mounted.path().join(name), bytes);
+    }
+    assert!(mounted.unmount().status.success());
+    let mut flash = Flash::of(&parts);
+    flash.spoil(&[flash.first_leaf()]);
+    flash.save(&parts);
+    let case = "the only leaf of a closed store";
+    parts.looked_at(4, &["objects 0 to 7", "fsck --yes"], case);
+    let (place, before) = (parts.home.path().join("mnt"), parts.bytes());
+    fs::create_dir(&place).unwrap();
+    refused(&parts.run(&["mount"], &[place.to_str().unwrap()]), &["the root directory", "bimetal fsck"]);
+    ended(&parts.run(&["fsck"], &[]), 4, &["objects 0 to 7", "fsck --yes"]);
+    assert!(parts.bytes() == before, "{case}: fsck without --yes wrote to it");
+    ended(&parts.run(&["fsck", "--yes"], &[]), 4, &["directory 1: it is made anew", "as 'file4'"]);
+    parts.looked_at(0, &["clean"], case);
+    parts.works_on(&mut all, &[], case);
+    parts.looked_at(0, &["clean"], case);
+}
+
+#[test]
 fn a_damaged_page_of_a_directory_in_an_object_store_costs_no_file() {
     need_fuse!();
     let parts = Parts::new(OSD);

@@ -423,25 +423,27 @@ impl Tree {
         Ok(())
     }
 
-    /// As [`range`](Tree::range), past nodes that cannot be read: what of them is `lost` is told, with the error.
+    /// As [`range`](Tree::range), past nodes that cannot be read: what of them is `lost` is told, with the error: keys
+    /// from the first up to, and without, the second.
     pub fn range_past(
         &mut self,
         flash: &mut Flash,
         (mut from, to): (Key, Key),
-        mut lost: impl FnMut(Error),
+        mut lost: impl FnMut((Key, Key), Error),
         mut visit: impl FnMut(Key, Value),
     ) -> Result<()> {
         while from < to {
             let mut path = Path::new();
-            let leaf = match self.descend_along(flash, from, &mut path) {
+            let leaf = self.descend_along(flash, from, &mut path);
+            let upper = self.upper(&path);
+            let leaf = match leaf {
                 Ok(leaf) => Some(leaf),
                 Err(why) if is_damage(&why) => {
-                    lost(why);
+                    lost((from, upper.map_or(to, |upper| upper.min(to))), why);
                     None
                 }
                 Err(why) => return Err(why),
             };
-            let upper = self.upper(&path);
             if let Some(leaf) = leaf.map(|id| self.node(id)) {
                 for index in leaf.count(|key| key < from)..leaf.len() {
                     let (key, value) = leaf.leaf_item(index);
@@ -732,8 +734,6 @@ mod tests {
         assert_eq!((tree.node(ROOT).len(), tree.free.len()), (0, full - 1));
     }
 
-    #[test]
-    fn sequential_keys_fill_their_leaves() {
     /// All nodes come back from their pages.
     fn check_nodes(tree: &Tree) {
         for id in tree.numbers() {
@@ -797,6 +797,8 @@ mod tests {
         }
     }
 
+    #[test]
+    fn sequential_keys_fill_their_leaves() {
         let (mut flash, mut tree) = (flash(), Tree::new(2048, 1 << 30));
         for n in 0..20_000 {
             tree.put(&mut flash, Key::extent(n, Fork::Data, 0), &value(n)).unwrap();

@@ -148,6 +148,35 @@ fn free_entries(mut len: usize) -> Vec<u8> {
     bytes
 }
 
+/// What the beginning of an object holds: whether most of it is entries of a directory one behind the other, from the first byte
+/// on; and those that lead to an object.
+fn entries_of(store: &mut Store, object: u64) -> Result<(bool, Vec<(Box<[u8]>, Target)>)> {
+    let size = match store.stat(ObjectId(object)) {
+        Err(Error::NotFound | Error::Corrupt { .. }) => 0,
+        stat => stat?.size,
+    };
+    let contents = Contents::of(store, ObjectId(object), size.min(CHUNK))?;
+    let (mut end, mut entries) = (0, Vec::new());
+    for one in contents.kept(store)? {
+        if one.from == end {
+            end = one.to;
+            entries.extend(one.entry);
+        }
+    }
+    Ok((end * 2 >= contents.bytes.len(), entries))
+}
+
+/// Whether two objects of a store hold what the first two directories of a file system do: entries, and numbers in decimal.
+///
+/// # Errors
+/// Those of the store, but for what cannot be read.
+pub(super) fn are_those_of_a_file_system(store: &mut Store) -> Result<bool> {
+    let (is_dir, entries) = entries_of(store, ROOT)?;
+    let (are_numbers, nameless) = entries_of(store, NAMELESS)?;
+    let is_number = |(name, target): &(Box<[u8]>, Target)| **name == *target.object.to_string().as_bytes();
+    Ok(is_dir && !entries.is_empty() && are_numbers && nameless.iter().all(is_number))
+}
+
 /// Makes a directory readable again.
 ///
 /// # Errors
