@@ -391,6 +391,7 @@ mod tests {
             }
             for block in 0..8 {
                 assert!(nand.next_page(block) <= part.pages, "byte {at}, bit {bit}");
+                assert!(nand.erases(block) <= 16 * part.endurance, "byte {at}, bit {bit}");
             }
         });
     }
