@@ -484,6 +484,14 @@ impl FileSystem for OsdFs {
         })
     }
 
+    fn lookup_damaged(&self, parent: Ino, name: &[u8]) -> Result<Option<(Ino, Kind)>> {
+        self.with(|state| {
+            let target = state.find(parent.0, name)?;
+            state.references.add(target.object);
+            Ok(Some((Ino(target.object), target.kind)))
+        })
+    }
+
     fn forget(&self, ino: Ino, count: u64) {
         let forgotten = self.with(|state| state.forget(ino.0, count));
         if let Err(why) = forgotten {
