@@ -63,7 +63,7 @@ impl Ls {
         match read {
             Err(why @ Error::Corrupt { .. }) => {
                 self.is_partial.set(true);
-                eprintln!("bimetal: {}", at(&String::from_utf8_lossy(&self.shown(path)), why));
+                eprintln!("bimetal: {}", at(String::from_utf8_lossy(&self.shown(path)), why));
                 Ok(None)
             }
             read => read.map(Some),
