@@ -221,6 +221,15 @@ impl Flash {
         leaves.max_by_key(|page| self.long(*page, 20)).expect("a leaf")
     }
 
+    /// The newest page of a leaf that is not the first.
+    fn later_leaf(&self) -> usize {
+        let first = self.word(self.first_leaf(), 0);
+        let leaves = self.of_kind(NODE).into_iter().map(|(page, _)| page);
+        let leaves =
+            leaves.filter(|page| self.word(*page, 8) == 0 && ![0, first].contains(&self.word(*page, 0)));
+        leaves.max_by_key(|page| self.long(*page, 20)).expect("a leaf")
+    }
+
     fn spoil(&mut self, pages: &[usize]) {
         assert!(!pages.is_empty());
         for page in pages {
@@ -453,6 +462,71 @@ fn a_damaged_page_of_a_file_in_an_object_store_is_named_and_is_that_files_alone(
     all.remove("old7");
     ended(&parts.run(&["fsck"], &[]), 0, &["clean"]);
     parts.works_on(&mut all, &[], case);
+}
+
+#[test]
+fn a_small_object_store_whose_only_leaf_is_damaged_keeps_its_names_and_contents() {
+    need_fuse!();
+    let parts = Parts::new(OSD);
+    parts.ok(&["mkfs", "osd"], &["--size", "16MiB"]);
+    let mut all = files((0..5).map(|number| format!("file{number}")));
+    let mounted = parts.mount();
+    for (name, bytes) in &all {
+        write_synced(&mounted.path().join(name), bytes);
+    }
+    assert!(mounted.unmount().status.success());
+    let mut flash = Flash::of(&parts);
+    flash.spoil(&[flash.first_leaf()]);
+    flash.save(&parts);
+    let case = "the only leaf of a closed store";
+    parts.looked_at(4, &["objects 0 to 7", "fsck --yes"], case);
+    let (place, before) = (parts.home.path().join("mnt"), parts.bytes());
+    fs::create_dir(&place).unwrap();
+    refused(&parts.run(&["mount"], &[place.to_str().unwrap()]), &["the root directory", "bimetal fsck"]);
+    ended(&parts.run(&["fsck"], &[]), 4, &["objects 0 to 7", "fsck --yes"]);
+    assert!(parts.bytes() == before, "{case}: fsck without --yes wrote to it");
+    ended(&parts.run(&["fsck", "--yes"], &[]), 4, &["directory 1: it is made anew", "as 'file4'"]);
+    parts.looked_at(0, &["clean"], case);
+    parts.works_on(&mut all, &[], case);
+    parts.looked_at(0, &["clean"], case);
+}
+
+#[test]
+fn a_listing_goes_on_past_what_cannot_be_read_and_says_so() {
+    need_fuse!();
+    let (parts, all) = cut_off();
+    assert!(parts.mount().unmount().status.success());
+    let mut flash = Flash::of(&parts);
+    flash.spoil(&[flash.later_leaf()]);
+    flash.save(&parts);
+    let listed = parts.run(&["ls", "-R"], &["/"]);
+    let (names, lost) = (out(&listed), err(&listed));
+    assert_eq!(listed.status.code(), Some(1), "{lost}");
+    let count = |text: &str| all.keys().filter(|name| text.lines().any(|line| line == **name)).count();
+    assert!((1..all.len()).contains(&count(&names)), "{names}");
+    for name in all.keys() {
+        let is_told = lost.lines().any(|line| line.contains(&format!("/{name}: ")));
+        assert!(is_told != names.lines().any(|line| line == name), "{name}: {names}{lost}");
+    }
+    parts.looked_at(4, &["objects ", "fsck --yes"], "a leaf of a closed store");
+    // A mount says so of each, before it was listed and after, and each can be removed by its name.
+    let damaged: Vec<&String> = all.keys().filter(|name| lost.contains(&format!("/{name}: "))).collect();
+    for lists in [false, true] {
+        let mounted = parts.mount();
+        if lists {
+            let listed = fs::read_dir(mounted.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            assert_eq!(listed.count(), all.len());
+        }
+        for name in &damaged {
+            let read = fs::read(mounted.path().join(name));
+            assert_eq!(read.err().and_then(|why| why.raw_os_error()), Some(UNCLEAN), "{name}, {lists}");
+        }
+        assert!(mounted.unmount().status.success());
+    }
+    let mounted = parts.mount();
+    damaged.iter().for_each(|name| fs::remove_file(mounted.path().join(name)).unwrap());
+    assert!(mounted.unmount().status.success());
+    assert!(err(&parts.run(&["ls", "-R"], &["/"])).is_empty());
 }
 
 #[test]

@@ -39,7 +39,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// `FS_IOC_GETFLAGS`, `FS_IOC_GETVERSION`, `FS_IOC_SETFLAGS` and `FS_IOC_FSGETXATTR` of linux/fs.h: `_IOR('f', 1, long)`,
 /// `_IOR('v', 1, long)`, `_IOW('f', 2, long)`, `_IOR('X', 31, struct fsxattr)`.
@@ -110,13 +110,17 @@ impl Adapter {
     }
 
     fn entry(&self, op: Op, req: &Request, reply: ReplyEntry, call: impl FnOnce() -> Result<Attr>) {
-        self.serve(op, req, || match call() {
+        self.serve(op, req, || self.answer(op, reply, call()));
+    }
+
+    fn answer(&self, op: Op, reply: ReplyEntry, found: Result<Attr>) {
+        match found {
             Ok(attr) => reply.entry(&REMEMBER, &self.ids.attr(&attr), Generation(attr.generation.into())),
             Err(Error::NotFound) if op == Op::Lookup => {
                 reply.entry(&REMEMBER, &no_such_name(), Generation(0))
             }
             Err(error) => reply.error(errno(op.name(), &error)),
-        });
+        }
     }
 
     /// Sends an answer that is here at once, or waits for it where that holds up nobody.
@@ -242,7 +246,18 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(Op::Lookup, req, reply, || self.fs.lookup(self.ino(parent), name.as_bytes()));
+        let (parent, name) = (self.ino(parent), name.as_bytes());
+        self.serve(Op::Lookup, req, || {
+            let found = self.fs.lookup(parent, name);
+            if let Err(Error::Corrupt { .. }) = &found
+                && let Ok(Some((ino, kind))) = self.fs.lookup_damaged(parent, name)
+            {
+                // Nothing of it is remembered: whoever wants more than to remove it asks, and is told.
+                let shown = fuser::FileAttr { kind: file_type(kind), ..self.ids.dots_attr(ino) };
+                return reply.entry(&Duration::ZERO, &shown, Generation(0));
+            }
+            self.answer(Op::Lookup, reply, found);
+        });
     }
 
     fn forget(&self, req: &Request, ino: INodeNo, count: u64) {
@@ -489,9 +504,10 @@ impl Filesystem for Adapter {
                     Some(attr) => self.ids.attr(attr),
                     None => fuser::FileAttr { kind: file_type(entry.kind), ..self.ids.dots_attr(entry.ino) },
                 };
-                // Node 0: the name is shown, and whoever wants more has to ask.
-                let node = if attr.is_none() && !dots { INodeNo(0) } else { shown.ino };
-                !reply.add(node, entry.next, OsStr::from_bytes(entry.name), &REMEMBER, &shown, generation)
+                // The name is shown, and whoever wants more has to ask.
+                let valid = if attr.is_none() && !dots { Duration::ZERO } else { REMEMBER };
+                let name = OsStr::from_bytes(entry.name);
+                !reply.add(shown.ino, entry.next, name, &valid, &shown, generation)
             });
             match done {
                 Ok(()) => reply.ok(),

@@ -213,6 +213,10 @@ impl FileSystem for Recorded {
         Ok(attr)
     }
 
+    fn lookup_damaged(&self, parent: Ino, name: &[u8]) -> Result<Option<(Ino, Kind)>> {
+        self.fs.lookup_damaged(parent, name)
+    }
+
     fn forget(&self, ino: Ino, count: u64) {
         self.fs.forget(ino, count);
     }

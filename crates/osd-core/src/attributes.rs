@@ -111,6 +111,42 @@ impl Store {
         self.set_attributes(id.0, &list)
     }
 
+    /// Takes all attributes from an object, readable or not.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; those of the flash.
+    pub fn drop_attributes(&mut self, id: ObjectId) -> Result<()> {
+        self.begin(0)?;
+        self.set_attributes(id.0, &List::new())
+    }
+
+    /// Shows the values that an attribute of an object had at any time, as far as pages of the index and the log that are
+    /// still there say, until `visit` says false. Making a store leaves nothing of what was there before.
+    ///
+    /// Cost: all spare areas, and all pages of the index and the log. Attributes too long for the index are not among them.
+    ///
+    /// # Errors
+    /// Those of the flash, but for what cannot be read.
+    pub fn past_attributes(
+        &mut self,
+        id: ObjectId,
+        name: &[u8],
+        visit: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<()> {
+        let media = &mut self.index.media;
+        for segment in media.kept()..media.segments.count() as u32 {
+            for value in media.said_of(segment, Key::attributes(id.0))? {
+                let Value::Attributes(bytes) = value else { continue };
+                let list = read_list(&bytes).unwrap_or_default();
+                let found = list.iter().find(|(its, _)| its == name);
+                if found.is_some_and(|(_, value)| !visit(value)) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The names of all attributes, sorted.
     ///
     /// # Errors

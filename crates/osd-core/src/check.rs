@@ -2,9 +2,10 @@
 
 use super::Store;
 use super::layout::{Extent, Key, Value};
+use super::mend::Lost;
 use super::segments::State;
 use super::summary::bytes_beside;
-use bimetal_base::Result;
+use bimetal_base::{Error, Result};
 use serde::Serialize;
 
 /// What a check counted and found.
@@ -37,18 +38,19 @@ impl Store {
         let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
         let (mut object, mut sizes) = (None, Vec::new());
         let (mut says, mut has) = (Vec::new(), std::collections::BTreeMap::<u64, u64>::new());
-        let mut lost = Vec::new();
+        let (mut lost, mut orphans) = (Vec::<(Lost, Error)>::new(), Vec::new());
         self.index.tree.range_past(
             &mut self.index.media.flash,
             all,
-            |why| lost.push(why.to_string()),
+            |range, why| lost.push((range, why)),
             |key, value| {
                 if let Value::Onode(onode) = &value {
                     object = Some(key.object);
                     sizes.push((key.object, onode.size));
                     says.push((key.object, onode.stored));
                 } else if object != Some(key.object) {
-                    checked.problems.push(format!("object {} has items but no onode", key.object));
+                    object = Some(key.object);
+                    orphans.push(key.object);
                 }
                 if let Value::Extent(extent) = value {
                     *has.entry(key.object).or_default() += u64::from(extent.len);
@@ -61,7 +63,16 @@ impl Store {
         checked.nodes = self.index.tree.pages().count() as u64;
         // With a part of the index the counts say nothing.
         let whole = lost.is_empty();
-        checked.problems.extend(lost);
+        for (range, why) in &lost {
+            let (first, last) = self.objects_in(range);
+            checked.problems.push(format!(
+                "objects {first} to {last}: a part of the index with what is theirs cannot be read: {why}"
+            ));
+        }
+        let is_lost =
+            |object: &u64| lost.iter().any(|(range, _)| (range.0..range.1).contains(&Key::onode(*object)));
+        let orphans = orphans.iter().filter(|object| !is_lost(object));
+        checked.problems.extend(orphans.map(|object| format!("object {object} has items but no onode")));
         if whole && self.index.objects() != checked.objects {
             checked.problems.push(format!(
                 "{} objects are counted, {} are there",

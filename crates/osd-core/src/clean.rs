@@ -274,7 +274,7 @@ impl Index {
         let mut entries = Vec::new();
         let all = (Key { object: 0, place: 0 }, Key { object: u64::MAX, place: u64::MAX });
         let segment_bytes = self.media.segments.segment_bytes();
-        let lost = |why| tracing::warn!("osd: {why}");
+        let lost = |_, why| tracing::warn!("osd: {why}");
         self.tree.range_past(&mut self.media.flash, all, lost, |key, value| {
             if let (Some((fork, offset)), Value::Extent(extent)) = (key.fork(), value)
                 && !extent.is_reserved()

@@ -305,7 +305,7 @@ impl Index {
         self.tree.range_past(
             &mut self.media.flash,
             (FIRST, END),
-            |_| (),
+            |_, _| (),
             |key, value| match value {
                 Value::Onode(onode) => {
                     objects += 1;
@@ -363,6 +363,15 @@ impl Store {
         Ok(done)
     }
 
+    /// Whether a repair would make inner nodes of the index again, and nothing else of it is damaged: nothing is lost by that.
+    ///
+    /// # Errors
+    /// Those of the flash.
+    pub fn is_mended_by_repair(&mut self) -> Result<bool> {
+        let survey = Survey::of(&self.index.tree, &mut self.index.media.flash)?;
+        Ok(!survey.unreadable.is_empty() && !survey.loses())
+    }
+
     /// Whether a repair would give something up, or opening has: a leaf of the index cannot be read.
     ///
     /// # Errors
@@ -372,16 +381,21 @@ impl Store {
         Ok(has_lost || Survey::of(&self.index.tree, &mut self.index.media.flash)?.loses())
     }
 
+    /// The first and the last object that may have something under a range of keys.
+    pub(super) fn objects_in(&self, (low, high): &Lost) -> (u64, u64) {
+        let last = if high.place == 0 { high.object.saturating_sub(1) } else { high.object };
+        (low.object, last.min(self.next_object.saturating_sub(1)).max(low.object))
+    }
+
     /// Puts together what lost leaves of the index held.
     pub(super) fn fill_lost(&mut self, lost: &[Lost], found: &Found) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
         }
-        for (low, high) in lost {
+        for range in lost {
+            let (first, last) = self.objects_in(range);
             self.damage.push(Mended::less(format!(
-                "a leaf of the index with objects {} to {} cannot be read",
-                low.object,
-                high.object.min(self.next_object.saturating_sub(1))
+                "a leaf of the index with objects {first} to {last} cannot be read"
             )));
         }
         let is_lost = |key: Key| lost.iter().any(|(low, high)| (*low..*high).contains(&key));
@@ -431,7 +445,7 @@ impl Store {
         let visit = |key: Key, value| {
             *there.entry(key.object).or_insert(false) |= matches!(value, Value::Onode(_));
         };
-        self.index.tree.range_past(&mut self.index.media.flash, range, |_| (), visit)?;
+        self.index.tree.range_past(&mut self.index.media.flash, range, |_, _| (), visit)?;
         for object in there.into_iter().filter(|(_, has_onode)| !has_onode).map(|(object, _)| object) {
             if gone.contains(&object) {
                 for fork in [Fork::Data, Fork::Attributes] {
@@ -462,7 +476,7 @@ impl Store {
             }
             _ => {}
         };
-        self.index.tree.range_past(&mut self.index.media.flash, (FIRST, END), |_| (), visit)?;
+        self.index.tree.range_past(&mut self.index.media.flash, (FIRST, END), |_, _| (), visit)?;
         past.into_iter().try_for_each(|(object, fork, from, to)| self.index.unmap(object, fork, from, to))
     }
 

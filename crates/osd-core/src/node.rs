@@ -54,7 +54,7 @@ pub(super) fn read_by(page: &[u8]) -> Result<(u32, By)> {
 }
 
 /// A node of the tree: a leaf holds keys and values, an inner node keys and children. No item of a child is
-/// below its key, but for the first child.
+/// below its key, but for the first child: its key may be above what was put into it since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     /// Leaves are on level 0.
@@ -183,6 +183,13 @@ impl Node {
         key.write(&mut item);
         item.u32(child);
         self.insert(index, key, &item.0);
+    }
+
+    /// Gives the first child of an inner node another key.
+    pub fn set_first_key(&mut self, key: Key) {
+        let child = self.child(0);
+        self.remove(0);
+        self.insert_child(0, key, child);
     }
 
     pub fn remove(&mut self, index: usize) {

@@ -1,6 +1,6 @@
 //! What users do with objects.
 
-use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode};
+use super::layout::{Extent, Fork, Key, OBJECT_BYTES_MAX, Onode, Value};
 use super::undo::Step;
 use super::write_out::SHORTEST;
 use super::{Content, ObjectId, SetTimes, Stat, Store};
@@ -366,6 +366,26 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// All objects whose state can be read, in the order of their numbers: as [`list`](Store::list), past what of the index
+    /// cannot be read, which [`check`](Store::check) names.
+    ///
+    /// # Errors
+    /// Those of the flash, but for what cannot be read.
+    pub fn readable_objects(&mut self) -> Result<Vec<ObjectId>> {
+        let (mut objects, all) = (Vec::new(), (Key::onode(0), Key::after_object(u64::MAX - 1)));
+        self.index.tree.range_past(
+            &mut self.index.media.flash,
+            all,
+            |_, _| (),
+            |key, value| {
+                if matches!(value, Value::Onode(_)) {
+                    objects.push(ObjectId(key.object));
+                }
+            },
+        )?;
+        Ok(objects)
     }
 
     /// Shows the objects from `from` on, in the order of their numbers, until `visit` says false.

@@ -6,7 +6,9 @@
 use super::anchors::ChainStart;
 use super::append::Media;
 use super::flash::{Addr, PageTag};
-use super::layout::PageKind;
+use super::layout::{Key, PageKind, Value};
+use super::log::{self, Record};
+use super::node::{self, Node};
 use super::segments::State;
 use super::summary::{self, Entries, LogEntry};
 use super::{is_damage, pieces};
@@ -28,6 +30,33 @@ fn readable<T>(read: Result<T>) -> Result<Option<T>> {
 }
 
 impl Media {
+    /// What pages of the index and the log in a segment say of an item, of whatever time they are.
+    pub(super) fn said_of(&mut self, segment: u32, key: Key) -> Result<Vec<Value>> {
+        let mut said = Vec::new();
+        for index in 0..self.flash.pages_per_segment() {
+            let addr = self.flash.addr(segment, index);
+            let Some(Some(tag)) = readable(self.flash.read_tag(addr))? else { continue };
+            if !matches!(tag.kind, PageKind::Node | PageKind::Log) {
+                continue;
+            }
+            let Some(page) = readable(self.flash.read(addr, tag.kind))? else { continue };
+            if tag.kind == PageKind::Log {
+                let Ok((_, before, its)) = log::read_page(&page) else { continue };
+                let records = before.into_iter().chain([its]).flat_map(|part| part.records);
+                said.extend(records.filter_map(|record| match record {
+                    Record::Put(its, value) if its == key => Some(value),
+                    _ => None,
+                }));
+            } else if let Ok(node) = node::read_by(&page).and_then(|(id, _)| Node::decode(id, &page))
+                && node.is_leaf()
+                && let Ok(index) = node.search(key)
+            {
+                said.push(node.leaf_item(index).1);
+            }
+        }
+        Ok(said)
+    }
+
     /// Everything that a segment says was written to it, whether it was closed or not: what its summary says, and if that is
     /// not there what the summaries so far do, and pages of pieces. With it, pages of data that nothing there names.
     pub(super) fn said(&mut self, segment: u32) -> Result<(Vec<LogEntry>, u32)> {

@@ -423,25 +423,27 @@ impl Tree {
         Ok(())
     }
 
-    /// As [`range`](Tree::range), past nodes that cannot be read: what of them is `lost` is told, with the error.
+    /// As [`range`](Tree::range), past nodes that cannot be read: what of them is `lost` is told, with the error: keys
+    /// from the first up to, and without, the second.
     pub fn range_past(
         &mut self,
         flash: &mut Flash,
         (mut from, to): (Key, Key),
-        mut lost: impl FnMut(Error),
+        mut lost: impl FnMut((Key, Key), Error),
         mut visit: impl FnMut(Key, Value),
     ) -> Result<()> {
         while from < to {
             let mut path = Path::new();
-            let leaf = match self.descend_along(flash, from, &mut path) {
+            let leaf = self.descend_along(flash, from, &mut path);
+            let upper = self.upper(&path);
+            let leaf = match leaf {
                 Ok(leaf) => Some(leaf),
                 Err(why) if is_damage(&why) => {
-                    lost(why);
+                    lost((from, upper.map_or(to, |upper| upper.min(to))), why);
                     None
                 }
                 Err(why) => return Err(why),
             };
-            let upper = self.upper(&path);
             if let Some(leaf) = leaf.map(|id| self.node(id)) {
                 for index in leaf.count(|key| key < from)..leaf.len() {
                     let (key, value) = leaf.leaf_item(index);
@@ -492,7 +494,13 @@ impl Tree {
                 self.raise(key, right_id);
                 return Ok(());
             };
-            self.change(parent, |node| node.insert_child(index + 1, key, right_id));
+            let low = self.node(id).first_key().expect("the left half holds something");
+            self.change(parent, |node| {
+                if index == 0 && node.key(0) >= key {
+                    node.set_first_key(low);
+                }
+                node.insert_child(index + 1, key, right_id);
+            });
             at_end = index + 2 == self.node(parent).len();
             id = parent;
         }
@@ -552,7 +560,11 @@ impl Tree {
     }
 
     fn join(&mut self, parent: u32, left: usize, left_id: u32, right_id: u32) {
-        let right = self.change(right_id, |node| std::mem::replace(node, Node::empty_leaf()));
+        let mut right = self.change(right_id, |node| std::mem::replace(node, Node::empty_leaf()));
+        if !right.is_leaf() {
+            // Its first child is no longer the first: its key is what separated the two.
+            right.set_first_key(self.node(parent).key(left + 1));
+        }
         self.change(left_id, |node| node.append(&right));
         self.give_up(right_id);
         self.cut(parent, left + 1);
@@ -720,6 +732,69 @@ mod tests {
             assert!(tree.delete(&mut flash, Key::extent(n, Fork::Data, 0)).unwrap().is_some());
         }
         assert_eq!((tree.node(ROOT).len(), tree.free.len()), (0, full - 1));
+    }
+
+    /// All nodes come back from their pages.
+    fn check_nodes(tree: &Tree) {
+        for id in tree.numbers() {
+            let mut out = super::super::layout::Output::default();
+            tree.encode(id, &By::default(), &mut out);
+            out.0.resize(2048, 0);
+            assert_eq!(Node::decode(id, &out.0).unwrap(), *tree.node(id), "node {id}");
+        }
+    }
+
+    #[test]
+    fn a_tree_of_three_levels_holds_what_a_sorted_map_holds() {
+        for seed in 0..6 {
+            let (mut flash, mut random) = (flash(), Random::new(seed, "levels"));
+            let (mut tree, mut model) = (Tree::new(2048, 1 << 30), BTreeMap::new());
+            let mut levels = 0;
+            for step in 0..1500u64 {
+                let (from, run) = (random.below(4000), 1 + random.below(60));
+                // It grows, and goes again in runs that empty leaves beside full ones.
+                let puts = random.chance(if step % 500 < 250 { 0.6 } else { 0.35 });
+                for n in from..from + run {
+                    let key = Key::attributes(n);
+                    if puts {
+                        let value = Value::Attributes(vec![n as u8; 400].into());
+                        assert_eq!(tree.put(&mut flash, key, &value).unwrap(), model.insert(key, value));
+                    } else {
+                        let gone = tree.delete(&mut flash, key).unwrap();
+                        assert_eq!(gone, model.remove(&key), "seed {seed}, step {step}, {n}");
+                    }
+                }
+                levels = levels.max(tree.node(ROOT).level);
+            }
+            check_nodes(&tree);
+            for n in 0..4060 {
+                let key = Key::attributes(n);
+                assert_eq!(tree.get(&mut flash, key).unwrap(), model.get(&key).cloned(), "seed {seed}, {n}");
+            }
+            assert_eq!(levels, 2);
+        }
+    }
+
+    #[test]
+    fn what_comes_below_the_key_of_a_first_child_keeps_the_keys_in_order() {
+        let (mut flash, mut tree) = (flash(), Tree::new(2048, 1 << 30));
+        let key = |n| Key::extent(n, Fork::Data, 0);
+        for n in 1000..2000 {
+            tree.put(&mut flash, key(n), &value(n)).unwrap();
+        }
+        // The first leaf goes, for its neighbour is full: the one that is the first then has a key of its own.
+        let first = tree.node(tree.node(ROOT).child(0)).len() as u64;
+        for n in 1000..1000 + first {
+            tree.delete(&mut flash, key(n)).unwrap();
+        }
+        assert!(tree.node(ROOT).key(0) > key(1000));
+        for n in (500..1000).rev() {
+            tree.put(&mut flash, key(n), &value(n)).unwrap();
+        }
+        check_nodes(&tree);
+        for n in (500..1000).chain(1000 + first..2000) {
+            assert_eq!(tree.get(&mut flash, key(n)).unwrap(), Some(value(n)), "{n}");
+        }
     }
 
     #[test]

@@ -2,47 +2,97 @@
 //! what has none is nobody's.
 
 use super::dir::Dir;
-use super::inode::Inode;
-use super::{NAMELESS, ROOT, is_a_file};
+use super::inode::{Inode, has_files};
+use super::{NAMELESS, ROOT};
 use bimetal_base::{Error, Result};
-use bimetal_osd_core::{ObjectId, Store};
+use bimetal_osd_core::Store;
 use bimetal_vfs::Kind;
 use rustc_hash::FxHashMap;
 
-/// Walks over all directories and compares; what is wrong, in words. Nothing for a store without a file system.
+/// What a check of names found.
+#[derive(Debug, Default)]
+pub struct Checked {
+    /// What is wrong, in words.
+    pub problems: Vec<String>,
+    /// A directory cannot be read, and so nobody can tell what has a name.
+    pub is_closed: bool,
+    /// Something is there without an inode that can be read, or named and not there.
+    pub is_lost: bool,
+}
+
+/// How many names each object should say that it has.
+type Counts = FxHashMap<u64, u32>;
+
+/// Walks over all directories and compares. Nothing for a store without a file system.
 ///
 /// # Errors
-/// The store's index cannot be read.
-pub fn check(store: &mut Store) -> Result<Vec<String>> {
-    let mut problems = Vec::new();
-    if !is_a_file(store, ObjectId(ROOT))? && !has_files(store)? {
-        return Ok(problems);
+/// Those of the store, but for what cannot be read.
+pub fn check(store: &mut Store) -> Result<Checked> {
+    let mut checked = Checked::default();
+    if !has_files(store)? {
+        return Ok(checked);
     }
-    let mut names: FxHashMap<u64, u32> = FxHashMap::default();
+    let mut names = Counts::default();
     let mut waiting = vec![(ROOT, ROOT), (NAMELESS, NAMELESS)];
     names.insert(ROOT, 2);
     names.insert(NAMELESS, 2);
     while let Some((object, parent)) = waiting.pop() {
-        let dir = match Inode::read(store, object).and_then(|inode| Ok((inode, Dir::read(store, object)?))) {
-            Ok((inode, dir)) => {
-                if inode.mode.kind != Kind::Dir {
-                    problems.push(format!("directory {object}: its inode is that of something else"));
+        checked.look_at(store, object, parent)?;
+        match Dir::read(store, object) {
+            Ok(dir) => checked.walk(store, object, &dir, &mut names, &mut waiting)?,
+            // It was looked for.
+            Err(Error::NotFound) => checked.is_closed = true,
+            Err(why @ Error::Corrupt { .. }) => {
+                checked.is_closed = true;
+                checked.problems.push(format!("directory {object}: {why}"));
+            }
+            Err(why) => return Err(why),
+        }
+    }
+    if !checked.is_closed {
+        checked.compare(store, &names)?;
+    }
+    Ok(checked)
+}
+
+impl Checked {
+    /// Checks what a directory says of itself.
+    fn look_at(&mut self, store: &mut Store, object: u64, parent: u64) -> Result<()> {
+        let why = match Inode::read(store, object) {
+            Ok(inode) if inode.mode.kind != Kind::Dir => "its inode is that of something else".into(),
+            Ok(inode) if inode.parent != parent => format!("its parent is {parent}, not {}", inode.parent),
+            Ok(_) => return Ok(()),
+            // What names it says so.
+            Err(Error::Stale | Error::Corrupt { .. }) if ![ROOT, NAMELESS].contains(&object) => return Ok(()),
+            Err(why @ (Error::Stale | Error::Corrupt { .. })) => {
+                // Where the index does not lead to it, it cannot be walked over either, which is told then.
+                if !self.lacks_inode(store, object, &why)? {
+                    return Ok(());
                 }
-                if inode.parent != parent {
-                    problems
-                        .push(format!("directory {object}: its parent is {parent}, not {}", inode.parent));
-                }
-                dir
+                if matches!(why, Error::Stale) { "there is none".into() } else { why.to_string() }
             }
-            Err(Error::Stale) => {
-                problems.push(format!("directory {object}: there is none"));
-                continue;
-            }
-            Err(why) => {
-                problems.push(format!("directory {object}: {why}"));
-                continue;
-            }
+            Err(why) => return Err(why),
         };
+        self.problems.push(format!("directory {object}: {why}"));
+        Ok(())
+    }
+
+    /// Whether an object whose inode cannot be read is gone, or is there without one.
+    fn lacks_inode(&mut self, store: &mut Store, object: u64, why: &Error) -> Result<bool> {
+        let lacks = matches!(why, Error::Stale) || Inode::lack(store, object)?.is_some();
+        self.is_lost |= lacks;
+        Ok(lacks)
+    }
+
+    /// Checks the entries of a directory, and has those below it wait.
+    fn walk(
+        &mut self,
+        store: &mut Store,
+        object: u64,
+        dir: &Dir,
+        names: &mut Counts,
+        waiting: &mut Vec<(u64, u64)>,
+    ) -> Result<()> {
         for (name, target, _) in dir.after(0) {
             let is_first = !names.contains_key(&target.object);
             let is_dir = target.kind == Kind::Dir;
@@ -51,56 +101,44 @@ pub fn check(store: &mut Store) -> Result<Vec<String>> {
             if is_dir {
                 *names.entry(object).or_default() += counted;
             }
-            let why = match Inode::read(store, target.object) {
+            let inode = Inode::read(store, target.object);
+            let is_there = matches!(inode, Ok(_) | Err(Error::Corrupt { .. }));
+            if is_dir && is_first && is_there && object != NAMELESS {
+                waiting.push((target.object, object));
+            }
+            let why = match inode {
                 Ok(inode) if inode.mode.kind != target.kind => "it is of another kind".into(),
                 Ok(_) if is_dir && !is_first && object != NAMELESS => "a directory has one name".into(),
-                Ok(_) => {
-                    if is_dir && object != NAMELESS {
-                        waiting.push((target.object, object));
-                    }
-                    continue;
+                Ok(_) => continue,
+                Err(why @ (Error::Stale | Error::Corrupt { .. })) => {
+                    self.lacks_inode(store, target.object, &why)?;
+                    why.to_string()
                 }
-                Err(why) => why.to_string(),
+                Err(why) => return Err(why),
             };
             let name = String::from_utf8_lossy(name);
-            problems.push(format!("directory {object}: '{name}', object {}: {why}", target.object));
+            self.problems.push(format!("directory {object}: '{name}', object {}: {why}", target.object));
         }
+        Ok(())
     }
-    compare(store, &names, &mut problems)?;
-    Ok(problems)
-}
 
-/// Whether there is a file system on a store: an object of its.
-///
-/// # Errors
-/// The store's index cannot be read.
-pub(super) fn has_files(store: &mut Store) -> Result<bool> {
-    let mut objects = Vec::new();
-    store.list(ObjectId(0), &mut |id| {
-        objects.push(id);
-        true
-    })?;
-    Ok(objects.into_iter().any(|id| is_a_file(store, id).unwrap_or(false)))
-}
-
-fn compare(store: &mut Store, names: &FxHashMap<u64, u32>, problems: &mut Vec<String>) -> Result<()> {
-    let mut objects = Vec::new();
-    store.list(ObjectId(0), &mut |id| {
-        objects.push(id);
-        true
-    })?;
-    for id in objects {
-        if !is_a_file(store, id)? {
-            continue;
-        }
-        match (names.get(&id.0), Inode::read(store, id.0)) {
-            (None, _) => problems.push(format!("object {id}: a file without a name")),
-            (Some(count), Ok(inode)) if inode.nlink != *count => {
-                problems.push(format!("object {id}: it has {count} names, and says {}", inode.nlink));
+    /// Compares how many names objects have with what they say.
+    fn compare(&mut self, store: &mut Store, names: &Counts) -> Result<()> {
+        for id in store.readable_objects()? {
+            match (names.get(&id.0), Inode::read(store, id.0)) {
+                (None, Ok(_)) => self.problems.push(format!("object {id}: a file without a name")),
+                (None, Err(why)) => {
+                    self.lacks_inode(store, id.0, &why)?;
+                    self.problems.push(format!("object {id}: it has no name, and {why}"));
+                }
+                (Some(count), Ok(inode)) if inode.nlink != *count => {
+                    self.problems
+                        .push(format!("object {id}: it has {count} names, and says {}", inode.nlink));
+                }
+                // What names it says so.
+                (Some(_), _) => {}
             }
-            (_, Err(why)) => problems.push(format!("object {id}: {why}")),
-            _ => {}
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -4,6 +4,7 @@
 //! The attribute's value: varints mode (type and permission bits), owner, group, names, device number, and of a
 //! directory the object of its parent.
 
+use super::{ROOT, salvage};
 use bimetal_base::units::Ino;
 use bimetal_base::{Error, Result};
 use bimetal_osd_core::{ObjectId, Stat, Store};
@@ -23,6 +24,15 @@ pub(super) struct Inode {
     pub rdev: u32,
     /// Of a directory: the one it is in.
     pub parent: u64,
+}
+
+/// What an object can lack of its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// It has none, or one that makes no sense.
+    Inode,
+    /// Nothing of its attributes can be read.
+    Attributes,
 }
 
 const KINDS: [Kind; 7] =
@@ -98,16 +108,35 @@ impl Inode {
         Inode::decode(&bytes).ok_or_else(|| corrupt("its attribute makes no sense"))
     }
 
-    /// Whether an object is there and has no inode, or one that makes no sense; one that cannot be read may be right.
+    /// What an object that is there lacks of its inode; of one that the index does not lead to any more nobody can tell.
     ///
     /// # Errors
     /// Those of the store, but for what cannot be read.
-    pub fn is_lost(store: &mut Store, object: u64) -> Result<bool> {
+    pub fn lack(store: &mut Store, object: u64) -> Result<Option<Lack>> {
         match store.get_attribute(ObjectId(object), NAME) {
-            Ok(bytes) => Ok(Inode::decode(&bytes).is_none()),
-            Err(Error::NoAttribute) => Ok(true),
-            Err(Error::NotFound | Error::Corrupt { .. }) => Ok(false),
+            Ok(bytes) => Ok(Inode::decode(&bytes).is_none().then_some(Lack::Inode)),
+            Err(Error::NoAttribute) => Ok(Some(Lack::Inode)),
+            Err(Error::NotFound) => Ok(None),
+            Err(Error::Corrupt { .. }) => {
+                Ok(store.stat(ObjectId(object)).is_ok().then_some(Lack::Attributes))
+            }
             Err(why) => Err(why),
+        }
+    }
+
+    /// Whether an attribute's value is the inode of a root directory.
+    pub fn is_of_a_root(value: &[u8]) -> bool {
+        Inode::decode(value).is_some_and(|inode| inode.mode.kind == Kind::Dir && inode.parent == ROOT)
+    }
+
+    /// Sets the inode of an object, in the place of attributes that cannot be read.
+    pub fn give(&self, store: &mut Store, object: u64) -> Result<()> {
+        match self.write(store, object) {
+            Err(Error::Corrupt { .. }) => {
+                store.drop_attributes(ObjectId(object))?;
+                self.write(store, object)
+            }
+            given => given,
         }
     }
 
@@ -137,6 +166,29 @@ impl Inode {
             blksize: BLOCK_BYTES as u32,
         }
     }
+}
+
+/// Whether there is a file system on a store, or was before a part of the index was lost. Nothing on the flash says it outright;
+/// what does is the first of these that there is:
+///
+/// 1. an object with an inode;
+/// 2. a page of the index or the log, of whatever time, with the inode of the root directory;
+/// 3. contents of the objects of the root and of what has no name that are those of such directories (`salvage`).
+///
+/// # Errors
+/// Those of the store, but for what cannot be read.
+pub(super) fn has_files(store: &mut Store) -> Result<bool> {
+    for id in store.readable_objects()? {
+        if Inode::read(store, id.0).is_ok() {
+            return Ok(true);
+        }
+    }
+    let mut was_root = false;
+    store.past_attributes(ObjectId(ROOT), NAME, &mut |value| {
+        was_root = Inode::is_of_a_root(value);
+        !was_root
+    })?;
+    Ok(was_root || salvage::are_those_of_a_file_system(store)?)
 }
 
 /// The attributes of an object that are users'.

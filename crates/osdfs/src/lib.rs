@@ -21,7 +21,7 @@ mod salvage;
 mod tests;
 pub mod volume;
 
-pub use check::check;
+pub use check::{Checked, check};
 pub use repair::repair;
 
 use bimetal_base::runtime::sync::{Mutex, MutexGuard};
@@ -38,7 +38,7 @@ use bimetal_vfs::{
 };
 use bytes::Bytes;
 use dir::{Dir, Target};
-use inode::{BLOCK_BYTES, Inode, is_users};
+use inode::{BLOCK_BYTES, Inode, has_files, is_users};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,9 +132,7 @@ impl OsdFs {
     /// There is no file system on the store; it cannot be read.
     pub fn new_on(clock: Clock, mut store: Store, manual: bool) -> Result<OsdFs> {
         store.arrive(clock.wall().into());
-        if !store.exists(ObjectId(ROOT))? || Inode::read(&mut store, ROOT)?.mode.kind != Kind::Dir {
-            return Err(Error::invalid("the object store has objects, but no file system"));
-        }
+        check_root(&mut store)?;
         let mut state = State {
             store,
             references: References::default(),
@@ -486,6 +484,14 @@ impl FileSystem for OsdFs {
         })
     }
 
+    fn lookup_damaged(&self, parent: Ino, name: &[u8]) -> Result<Option<(Ino, Kind)>> {
+        self.with(|state| {
+            let target = state.find(parent.0, name)?;
+            state.references.add(target.object);
+            Ok(Some((Ino(target.object), target.kind)))
+        })
+    }
+
     fn forget(&self, ino: Ino, count: u64) {
         let forgotten = self.with(|state| state.forget(ino.0, count));
         if let Err(why) = forgotten {
@@ -690,6 +696,26 @@ pub fn is_a_file(store: &mut Store, id: ObjectId) -> Result<bool> {
         Err(Error::NotFound) => Ok(false),
         Err(why) => Err(why),
     }
+}
+
+/// Refuses a store whose root is no directory that can be used.
+fn check_root(store: &mut Store) -> Result<()> {
+    let why = match Inode::read(store, ROOT) {
+        Ok(inode) if inode.mode.kind == Kind::Dir => return Ok(()),
+        Ok(_) => "it is no directory".into(),
+        Err(Error::Stale) => "it is gone".into(),
+        Err(Error::Corrupt { why, .. }) => why,
+        Err(why) => return Err(why),
+    };
+    if !has_files(store)? {
+        return Err(Error::invalid(
+            "there is no file system on the object store; `bimetal osd` has what it holds by number",
+        ));
+    }
+    let why = format!(
+        "{why}; `bimetal fsck` says what is damaged, and mends what costs nothing; `bimetal fsck --yes` puts together what can be"
+    );
+    Err(Error::corrupt("the root directory", why, format!("object {ROOT}")))
 }
 
 /// An object that is gone is a number that means nothing any more.

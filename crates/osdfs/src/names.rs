@@ -1,6 +1,6 @@
 //! What happens to names: each operation here is called with the store's changes held together.
 
-use super::dir::Target;
+use super::dir::{Dir, Target};
 use super::inode::Inode;
 use super::{DIRECTORY_HINT, NAMELESS, ROOT, State};
 use bimetal_base::units::Ino;
@@ -105,7 +105,13 @@ impl State {
 
     pub(super) fn rmdir(&mut self, dir: u64, name: &[u8]) -> Result<()> {
         let target = self.find(dir, name)?;
-        if self.dir(target.object)?.0.len() > 0 {
+        let len = match self.dir(target.object) {
+            Ok((entries, _)) => entries.len(),
+            // What is in it can be read where its attributes cannot.
+            Err(Error::Corrupt { .. }) => Dir::read(&mut self.store, target.object)?.len(),
+            Err(why) => return Err(why),
+        };
+        if len > 0 {
             return Err(Error::NotEmpty);
         }
         self.remove_entry(dir, name)?;

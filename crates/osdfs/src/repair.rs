@@ -1,17 +1,16 @@
 //! A repair of names, after the store's own: what the index lost of inodes is put where names need it.
 //!
 //! 1. A directory that cannot be read keeps the entries that can (`salvage`).
-//! 2. A name without an object goes; an object that is named, and has no inode any more, gets one: of the kind that
-//!    the name says, for its owner, the superuser, alone.
+//! 2. A name without an object goes; an object that is named, and has no inode that can be read any more, gets one: of the
+//!    kind that the name says, for its owner, the superuser, alone. Its other attributes are gone if they cannot be read.
 //! 3. A directory has one name: in the directory that it says it is in, or where there is none there, in the first that has
 //!    one, which it says then.
 //! 4. An object without a name gets one in the root, `lost-NUMBER`, unless a directory cannot be read: the name may
 //!    be there. What is in a directory that has none keeps its place there.
 //! 5. Inodes say how many names they have.
 
-use super::check::has_files;
 use super::dir::{Dir, Target};
-use super::inode::Inode;
+use super::inode::{Inode, Lack, has_files};
 use super::{DIRECTORY_HINT, NAMELESS, ROOT, salvage};
 use bimetal_base::{Error, Result};
 use bimetal_osd_core::{Mended, ObjectId, Store};
@@ -19,31 +18,29 @@ use bimetal_vfs::Kind;
 use bimetal_vfs::adapter::Mode;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Repairs what can be of a store and the file system on it; what was done. Nothing is written where nothing is wrong. Not
+/// Repairs what can be of a store and the file system on it; notes what was `done`. Nothing is written where nothing is wrong. Not
 /// `lossy`, what costs something is left: a leaf of the index that cannot be read, with all else of the store's, a directory that
 /// cannot, a name whose object is gone, an object whose owner is.
 ///
 /// # Errors
-/// Those of the store.
-pub fn repair(store: &mut Store, lossy: bool) -> Result<Vec<Mended>> {
+/// Those of the store; what was done before them is noted.
+pub fn repair(store: &mut Store, lossy: bool, done: &mut Vec<Mended>) -> Result<()> {
     if !lossy && store.loses_by_repair()? {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let mut done = store.repair()?;
-    let mut objects = Vec::new();
-    store.list(ObjectId(0), &mut |id| {
-        objects.push(id);
-        true
-    })?;
-    if !has_files(store)? {
-        return Ok(done);
+    // What says so may be gone after the repair of the store.
+    let had_files = has_files(store)?;
+    done.extend(store.repair()?);
+    if !had_files && !has_files(store)? {
+        return Ok(());
     }
+    let objects = store.readable_objects()?;
     let before = done.len();
-    Names { lossy, ..Names::default() }.repair(store, &objects, &mut done)?;
+    let repaired = Names { lossy, ..Names::default() }.repair(store, &objects, done);
     if done.len() > before {
         store.flush()?;
     }
-    Ok(done)
+    repaired
 }
 
 /// What a walk over all directories finds.
@@ -68,6 +65,9 @@ struct Doubtful {
     name: Vec<u8>,
     object: u64,
 }
+
+/// What became of attributes that nobody can read.
+const GONE: &str = "its attributes could not be read and are gone";
 
 fn blank(kind: Kind, parent: u64) -> Inode {
     let perm = if kind == Kind::Dir { 0o700 } else { 0o600 };
@@ -105,14 +105,18 @@ impl Names {
 
     /// Sees to the inode of a directory that is in no other.
     fn repair_root(&mut self, store: &mut Store, object: u64, done: &mut Vec<Mended>) -> Result<()> {
-        let is_there = store.exists(ObjectId(object))?;
-        if !is_there || Inode::is_lost(store, object)? {
-            if self.may_lose() {
-                if !is_there {
-                    store.create_as(ObjectId(object), DIRECTORY_HINT)?;
-                }
-                blank(Kind::Dir, object).write(store, object)?;
-                done.push(Mended::less(format!("directory {object}: it is made anew")));
+        match store.exists(ObjectId(object)) {
+            Ok(false) if self.may_lose() => store.create_as(ObjectId(object), DIRECTORY_HINT)?,
+            Ok(_) => {}
+            Err(Error::Corrupt { .. }) => return Ok(()),
+            Err(why) => return Err(why),
+        }
+        if let Some(lack) = Inode::lack(store, object)? {
+            if self.give(store, object, blank(Kind::Dir, object))? {
+                done.push(Mended::less(match lack {
+                    Lack::Inode => format!("directory {object}: it is made anew"),
+                    Lack::Attributes => format!("directory {object}: {GONE}; it is the superuser's now"),
+                }));
             }
             return Ok(());
         }
@@ -124,6 +128,20 @@ impl Names {
             done.push(Mended::whole(format!("directory {object}: it is a directory, and in no other")));
         }
         Ok(())
+    }
+
+    /// Gives an object an inode, if what that costs may be lost; whether it did.
+    fn give(&mut self, store: &mut Store, object: u64, inode: Inode) -> Result<bool> {
+        if !self.may_lose() {
+            return Ok(false);
+        }
+        match inode.give(store, object) {
+            Err(Error::Corrupt { .. }) => {
+                self.left = true;
+                Ok(false)
+            }
+            given => given.map(|()| true),
+        }
     }
 
     /// Sees to directories and all below them.
@@ -180,10 +198,14 @@ impl Names {
                 Err(Error::Corrupt { .. }) => continue,
                 Err(why) => return Err(why),
             }
-            if Inode::is_lost(store, target.object)? && self.may_lose() {
-                blank(target.kind, object).write(store, target.object)?;
-                let what = format!("object {}: it is the superuser's now, as '{shown}'", target.object);
-                done.push(Mended::less(what));
+            if let Some(lack) = Inode::lack(store, target.object)?
+                && self.give(store, target.object, blank(target.kind, object))?
+            {
+                let its = format!("it is the superuser's now, as '{shown}'");
+                done.push(Mended::less(match lack {
+                    Lack::Inode => format!("object {}: {its}", target.object),
+                    Lack::Attributes => format!("object {}: {GONE}; {its}", target.object),
+                }));
             }
             let inode = match Inode::read(store, target.object) {
                 Err(Error::Corrupt { .. }) => None,
@@ -277,11 +299,10 @@ impl Names {
         if !store.exists(ObjectId(object))? {
             return Ok(());
         }
-        if Inode::is_lost(store, object)? {
-            if !self.may_lose() {
-                return Ok(());
-            }
-            blank(Kind::File, ROOT).write(store, object)?;
+        match Inode::lack(store, object)? {
+            Some(_) if !self.give(store, object, blank(Kind::File, ROOT))? => return Ok(()),
+            Some(Lack::Attributes) => done.push(Mended::less(format!("object {object}: {GONE}"))),
+            Some(Lack::Inode) | None => {}
         }
         let kind = match Inode::read(store, object) {
             Err(Error::Corrupt { .. }) => return Ok(()),

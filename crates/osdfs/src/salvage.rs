@@ -25,12 +25,15 @@ pub(super) struct Salvaged {
     pub lost_bytes: u64,
 }
 
+/// A name, and what it leads to.
+type Entry = (Box<[u8]>, Target);
+
 /// Bytes of a directory that stay as they are.
 struct Kept {
     from: usize,
     to: usize,
     /// None for a free entry.
-    entry: Option<(Box<[u8]>, Target)>,
+    entry: Option<Entry>,
 }
 
 /// A directory's contents, as far as they can be read.
@@ -80,7 +83,7 @@ impl Contents {
     }
 
     /// The entry that begins at a byte, if what is there is one.
-    fn entry(&self, store: &mut Store, from: usize) -> Result<Option<(Box<[u8]>, Target)>> {
+    fn entry(&self, store: &mut Store, from: usize) -> Result<Option<Entry>> {
         let Some(bytes) = self.at(from) else { return Ok(None) };
         let (head, name) = bytes.split_at(HEADER);
         let object = u64::from_le_bytes(head[..8].try_into().unwrap_or_default());
@@ -146,6 +149,35 @@ fn free_entries(mut len: usize) -> Vec<u8> {
         len -= one;
     }
     bytes
+}
+
+/// What the beginning of an object holds: whether most of it is entries of a directory one behind the other, from the first byte
+/// on; and those that lead to an object.
+fn entries_of(store: &mut Store, object: u64) -> Result<(bool, Vec<Entry>)> {
+    let size = match store.stat(ObjectId(object)) {
+        Err(Error::NotFound | Error::Corrupt { .. }) => 0,
+        stat => stat?.size,
+    };
+    let contents = Contents::of(store, ObjectId(object), size.min(CHUNK))?;
+    let (mut end, mut entries) = (0, Vec::new());
+    for one in contents.kept(store)? {
+        if one.from == end {
+            end = one.to;
+            entries.extend(one.entry);
+        }
+    }
+    Ok((end * 2 >= contents.bytes.len(), entries))
+}
+
+/// Whether two objects of a store hold what the first two directories of a file system do: entries, and numbers in decimal.
+///
+/// # Errors
+/// Those of the store, but for what cannot be read.
+pub(super) fn are_those_of_a_file_system(store: &mut Store) -> Result<bool> {
+    let (is_dir, entries) = entries_of(store, ROOT)?;
+    let (are_numbers, nameless) = entries_of(store, NAMELESS)?;
+    let is_number = |(name, target): &Entry| **name == *target.object.to_string().as_bytes();
+    Ok(is_dir && !entries.is_empty() && are_numbers && nameless.iter().all(is_number))
 }
 
 /// Makes a directory readable again.

@@ -279,6 +279,14 @@ pub trait FileSystem: Send + Sync {
     /// The inode a name stands for; counts a reference. `.` and `..` are names too.
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
 
+    /// Of a name that [`lookup`](Self::lookup) said is of something damaged: what it stands for, so that it can be removed; counts a
+    /// reference.
+    ///
+    /// Provided: nothing, for a file system that cannot tell.
+    fn lookup_damaged(&self, _parent: Ino, _name: &[u8]) -> Result<Option<(Ino, Kind)>> {
+        Ok(None)
+    }
+
     /// Gives back `count` references.
     fn forget(&self, ino: Ino, count: u64);
 

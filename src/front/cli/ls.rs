@@ -1,14 +1,15 @@
 //! `bimetal ls`: names in a file system that is not mounted.
 
-use crate::Result;
 use crate::front::kinds::volume::{self, Access, VolumeArgs};
 use crate::front::tree::at;
 use crate::fs::{Attr, FileSystem, Kind, resolve};
 use crate::time::Stamp;
 use crate::units::Ino;
+use crate::{Error, Result};
 use clap::Args;
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
@@ -40,6 +41,9 @@ pub(super) struct Ls {
     /// What is written goes to a terminal.
     #[arg(skip = io::stdout().is_terminal())]
     terminal: bool,
+    /// Something that a directory names could not be read.
+    #[arg(skip)]
+    is_partial: Cell<bool>,
 }
 
 impl Ls {
@@ -51,7 +55,19 @@ impl Ls {
         listed?;
         super::said(out.flush())?;
         shut?;
-        Ok(ExitCode::SUCCESS)
+        Ok(if self.is_partial.get() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// What can be read; none of what is damaged, which is said, and is no reason not to go on.
+    fn readable<T>(&self, path: &[u8], read: Result<T>) -> Result<Option<T>> {
+        match read {
+            Err(why @ Error::Corrupt { .. }) => {
+                self.is_partial.set(true);
+                eprintln!("bimetal: {}", at(String::from_utf8_lossy(&self.shown(path)), why));
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
     }
 
     fn path(&self, fs: &dyn FileSystem, path: &str, out: &mut dyn Write) -> Result<()> {
@@ -76,7 +92,9 @@ impl Ls {
                 super::said(out.write_all(&self.shown(path)))?;
                 super::said(writeln!(out, ":"))?;
             }
-            let mut inside = self.dir(fs, &path, dir, out)?;
+            let listed = self.dir(fs, &path, dir, out);
+            let listed = if seen.len() > 1 { self.readable(&path, listed)? } else { Some(listed?) };
+            let mut inside = listed.unwrap_or_default();
             inside.retain(|(_, ino)| self.recursive && seen.insert(*ino));
             todo.extend(inside.into_iter().rev());
         }
@@ -101,10 +119,12 @@ impl Ls {
         names.sort();
         let mut inside = Vec::new();
         for name in names {
-            let attr = fs.lookup(dir, &name)?;
-            fs.forget(attr.ino, 1);
             let child = [path, b"/", &name[..]].concat();
-            self.line(fs, &child, &name, &attr, out)?;
+            let Some(attr) = self.readable(&child, fs.lookup(dir, &name))? else { continue };
+            fs.forget(attr.ino, 1);
+            if self.readable(&child, self.line(fs, &child, &name, &attr, out))?.is_none() {
+                continue;
+            }
             if attr.kind == Kind::Dir {
                 inside.push((child, attr.ino));
             }
@@ -252,8 +272,15 @@ mod tests {
             without_ssd: false,
             models: Default::default(),
         };
-        let mut ls =
-            Ls { volume, long: true, recursive: true, json: false, paths: Vec::new(), terminal: false };
+        let mut ls = Ls {
+            volume,
+            long: true,
+            recursive: true,
+            json: false,
+            paths: Vec::new(),
+            terminal: false,
+            is_partial: Cell::new(false),
+        };
         let mut out = Vec::new();
         ls.path(&fs, "/", &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();

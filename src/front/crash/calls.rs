@@ -218,6 +218,10 @@ impl FileSystem for Traced {
         self.fs.lookup(parent, name)
     }
 
+    fn lookup_damaged(&self, parent: Ino, name: &[u8]) -> Result<Option<(Ino, crate::fs::Kind)>> {
+        self.fs.lookup_damaged(parent, name)
+    }
+
     fn forget(&self, ino: Ino, count: u64) {
         self.fs.forget(ino, count);
     }

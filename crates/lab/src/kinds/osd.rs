@@ -130,14 +130,21 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
         }
         opened => (opened?, Vec::new()),
     };
+    let mut failed = Vec::new();
     if options.repair {
-        mended.extend(bimetal_osdfs::repair(&mut store, options.lossy)?);
+        failed.extend(bimetal_osdfs::repair(&mut store, options.lossy, &mut mended).err());
     }
     let changed = !mended.is_empty();
-    let checked = store.check(true)?;
-    let above = bimetal_osdfs::check(&mut store)?;
     if changed {
-        store.close()?;
+        failed.extend(store.close().err());
+    }
+    let looked = store.check(true).and_then(|checked| Ok((checked, bimetal_osdfs::check(&mut store)?)));
+    let (checked, above) = looked.unwrap_or_else(|why| {
+        failed.push(why);
+        Default::default()
+    });
+    if !changed && !failed.is_empty() {
+        return Err(failed.swap_remove(0));
     }
     let problem = |why: String, repaired, lost| Problem {
         what: args.source(),
@@ -146,17 +153,29 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
         repaired,
         lost,
     };
-    let is_closed = above.iter().any(|why| why.starts_with("directory"));
     let mended = mended.into_iter().map(|Mended { what, lost }| problem(what, !lost, lost));
-    let left = checked.problems.into_iter().chain(above).map(|why| problem(why, false, false));
+    // What was done is kept and told, whatever came after it.
+    let failed = failed.iter().map(ToString::to_string);
+    let left = checked.problems.into_iter().chain(above.problems).chain(failed);
+    let left = left.map(|why| problem(why, false, false));
     let problems = mended.chain(left).collect();
     let mut report = CheckReport { problems, changed, ..CheckReport::default() };
-    if !options.lossy && store.loses_by_repair()? {
+    if !options.lossy && store.loses_by_repair().unwrap_or(false) {
         report.notes.push(
             "`fsck --yes` puts together what can be of what the index cannot tell any more, and gives the rest up.".into(),
         );
     }
-    if !options.lossy && is_closed {
+    if !options.repair && store.is_mended_by_repair().unwrap_or(false) {
+        report.notes.push(
+            "`fsck` makes inner nodes of the index again from those below them; nothing is lost.".into(),
+        );
+    }
+    if !options.lossy && above.is_lost {
+        report.notes.push(
+            "`fsck --yes` gives what has no attributes that can be read new ones, of the kind its name says, and takes away names of what is gone.".into(),
+        );
+    }
+    if !options.lossy && above.is_closed {
         report.notes.push(
             "`fsck --yes` keeps what can be read of a directory, and puts what has no name then into the root.".into(),
         );

@@ -96,16 +96,24 @@ impl Image {
         if number(8) != VERSION {
             return Err(Error::unsupported(&name, format!("it is of version {}", number(8))));
         }
-        let (units, blocks) = (number(28), number(32));
-        (geometry.channels, geometry.units, geometry.blocks_per_unit) = (number(24), units, blocks);
+        let (channels, units, blocks) = (number(24), number(28), number(32));
+        (geometry.channels, geometry.units, geometry.blocks_per_unit) = (channels, units, blocks);
         if bytes != header(&geometry) || units == 0 || blocks == 0 || units.checked_mul(blocks).is_none() {
             return Err(wrong("it is of another NAND part; name that with --device"));
         }
+        if !(1..=units).contains(&channels) {
+            let why = format!("it says that it has {channels} channels for {units} units");
+            return Err(Error::corrupt(&name, why, "its header"));
+        }
         let image = Image::of(claim.clone(), geometry);
         let len = image.file().metadata().map_err(failed)?.len();
-        let whole = image.pages_at.checked_add(geometry.bytes());
-        if whole != Some(len) {
-            return Err(Error::corrupt(&name, format!("it is {len} bytes long"), "its length"));
+        let whole =
+            u128::from(image.pages_at) + u128::from(geometry.pages()) * u128::from(geometry.page_bytes);
+        if whole != u128::from(len) {
+            let why = format!(
+                "it is {len} bytes long, and with {units} units of {blocks} blocks, as its header has it, {whole} would be right"
+            );
+            return Err(Error::corrupt(&name, why, "its length"));
         }
         Ok(image)
     }
@@ -153,10 +161,6 @@ impl Image {
             },
         };
         let blocks: Vec<BlockState> = bytes.chunks_exact(BLOCK_BYTES as usize).map(block).collect();
-        if let Some(at) = blocks.iter().position(|b| u32::from(b.next_page) > self.geometry.pages_per_block) {
-            let why = "it has more pages than there are";
-            return Err(Error::corrupt(self.claim.name(), why, format!("block {at}")));
-        }
         let pages = self.geometry.pages() as usize;
         let (mut owners, mut sequences) = (Vec::with_capacity(pages), Vec::with_capacity(pages));
         let mut chunk = vec![0; TAG_BYTES as usize * self.geometry.pages_per_block as usize];
@@ -327,6 +331,71 @@ mod tests {
         }
     }
 
+    /// Turns each bit of a range of a file's bytes in turn; `look` sees the file with it.
+    fn with_each_bit_turned(path: &Path, range: std::ops::Range<u64>, mut look: impl FnMut(u64, u8)) {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        for (at, bit) in range.flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 1 << bit], at).unwrap();
+            look(at, bit);
+            file.write_all_at(&byte, at).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_header_with_a_wrong_bit_is_refused_in_words_or_right() {
+        for units in [1, 4] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("nand");
+            let part = NandProfile { planes: units, channels: 1, factory_bad_percent: 0.0, ..part() };
+            let mut nand = Nand::make_image(claim(&path), part.clone(), 3).unwrap();
+            nand.program(Time::ZERO, 0, 0, tag(7), &[7; 2048]).unwrap();
+            drop(nand);
+            let (mut refused, mut right) = (0, 0);
+            with_each_bit_turned(&path, 0..36, |at, bit| {
+                match Nand::open_image(&path, part.clone(), false) {
+                    Ok(nand) => {
+                        assert_eq!(nand.bytes(0, 0).unwrap(), vec![7; 2048], "byte {at}, bit {bit}");
+                        right += 1;
+                    }
+                    Err(why) => {
+                        let why = why.to_string();
+                        let words = ["no image", "of version", "another NAND part", "channels", "bytes long"];
+                        assert!(words.iter().any(|word| why.contains(word)), "byte {at}, bit {bit}: {why}");
+                        refused += 1;
+                    }
+                }
+            });
+            // More channels, but no more than units, change times alone.
+            assert_eq!((refused, right), if units == 1 { (288, 0) } else { (287, 1) });
+        }
+    }
+
+    #[test]
+    fn a_state_of_a_block_with_a_wrong_bit_closes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nand");
+        let part = NandProfile { factory_bad_percent: 0.0, ..part() };
+        let mut nand = Nand::make_image(claim(&path), part.clone(), 3).unwrap();
+        for page in 0..3 {
+            nand.program(Time::ZERO, 1, page, tag(page + 7), &[page as u8; 2048]).unwrap();
+        }
+        drop(nand);
+        let state = super::HEADER_BYTES..super::HEADER_BYTES + 2 * super::BLOCK_BYTES;
+        with_each_bit_turned(&path, state, |at, bit| {
+            let nand = Nand::open_image(&path, part.clone(), false).unwrap();
+            for page in 0..3 {
+                assert_eq!(nand.page(1, page), Page::Programmed(tag(page + 7)), "byte {at}, bit {bit}");
+                assert_eq!(nand.bytes(1, page).unwrap(), vec![page as u8; 2048], "byte {at}, bit {bit}");
+            }
+            for block in 0..8 {
+                assert!(nand.next_page(block) <= part.pages, "byte {at}, bit {bit}");
+                assert!(nand.erases(block) <= 16 * part.endurance, "byte {at}, bit {bit}");
+            }
+        });
+    }
+
     #[test]
     fn other_files_parts_and_users_are_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -338,7 +407,12 @@ mod tests {
         assert!(refused(part()).contains("in use"));
         drop(nand);
         assert!(refused(profile::load("slc-4k").unwrap()).contains("another NAND part"));
+        let whole = std::fs::metadata(&path).unwrap().len();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100_000).unwrap();
-        assert!(refused(part()).contains("bytes long"));
+        let why = refused(part());
+        assert!(
+            why.contains("100000 bytes long") && why.contains(&format!("{whole} would be right")),
+            "{why}"
+        );
     }
 }

@@ -197,13 +197,24 @@ pub struct Nand {
     good_when_new: u32,
 }
 
+/// No part lasts so many erases, nor so many times its endurance.
+const ERASES_MAX: u32 = 1 << 20;
+const ENDURANCES_MAX: u32 = 16;
+
 /// Where a host lost its cache, the states of blocks and the tags of their pages may be of different moments. What comes before a page
 /// that is programmed, or before the next one by the block's state, was programmed, too, where pages are in order: what
-/// looks erased there is torn.
+/// looks erased there is torn. A state that cannot be says nothing: of its pages their tags tell, and it is taken for as worn as
+/// any other is.
 fn agree(profile: &NandProfile, geometry: &Geometry, blocks: &mut [BlockState], owners: &mut [u32]) {
+    let most = ERASES_MAX.max(profile.endurance.saturating_mul(ENDURANCES_MAX));
+    let worn = blocks.iter().map(|block| block.erases).filter(|erases| *erases <= most).max().unwrap_or(0);
     for (block, owners) in blocks.iter_mut().zip(owners.chunks_exact_mut(geometry.pages_per_block as usize)) {
         let used = owners.iter().rposition(|owner| *owner != ERASED).map_or(0, |last| last + 1);
-        let next = used.max(block.next_page.into());
+        if block.erases > most {
+            block.erases = worn;
+        }
+        let said = usize::from(block.next_page);
+        let next = if said > owners.len() { used } else { used.max(said) };
         if profile.page_order == PageOrder::Ascending {
             owners[..next].iter_mut().filter(|owner| **owner == ERASED).for_each(|owner| *owner = TORN);
         }

@@ -2,6 +2,7 @@
 
 mod full;
 mod host;
+mod lost;
 mod readers;
 mod repaired;
 
@@ -9,7 +10,7 @@ use super::*;
 use bimetal_base::random::Random;
 use bimetal_media::nand::{Nand, NandProfile, Payload};
 use bimetal_media::profile;
-use bimetal_osd_core::{Format, Options};
+use bimetal_osd_core::{Format, Mended, Options};
 use std::collections::BTreeMap;
 
 const ROOT_USER: Caller = Caller { uid: 0, gid: 0, umask: 0 };
@@ -33,6 +34,18 @@ fn reopened(store: Store) -> Store {
 #[test]
 fn it_keeps_the_rules_of_every_file_system() {
     bimetal_vfs::rules::check(|| Box::new(OsdFs::new(store(256), true).unwrap()));
+}
+
+/// What is wrong with names.
+fn check(store: &mut Store) -> Result<Vec<String>> {
+    crate::check(store).map(|checked| checked.problems)
+}
+
+/// What a repair did.
+fn repair(store: &mut Store, lossy: bool) -> Result<Vec<Mended>> {
+    let mut done = Vec::new();
+    crate::repair(store, lossy, &mut done)?;
+    Ok(done)
 }
 
 /// All files below a directory, by path, with their contents.

@@ -5,17 +5,17 @@ use crate::inode::kind_of;
 use bimetal_vfs::adapter::Mode;
 use std::collections::BTreeSet;
 
-const FILE: NewNode = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
-const DIR: NewNode = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: &[] };
+pub(super) const FILE: NewNode = NewNode { kind: Kind::File, perm: 0o644, rdev: 0, target: &[] };
+pub(super) const DIR: NewNode = NewNode { kind: Kind::Dir, perm: 0o755, rdev: 0, target: &[] };
 
-fn make(fs: &OsdFs, dir: Ino, name: &str, node: &NewNode) -> Ino {
+pub(super) fn make(fs: &OsdFs, dir: Ino, name: &str, node: &NewNode) -> Ino {
     let ino = fs.create(&ROOT_USER, dir, name.as_bytes(), node).unwrap().ino;
     fs.forget(ino, 1);
     ino
 }
 
 /// What a file holds is its number, over and over.
-fn fill(fs: &OsdFs, dir: Ino, name: &str) {
+pub(super) fn fill(fs: &OsdFs, dir: Ino, name: &str) {
     let ino = make(fs, dir, name, &FILE);
     let bytes = ino.0.to_le_bytes().repeat(1 + ino.0 as usize % 200);
     fs.write(ino, 0, &bytes, false).unwrap();
@@ -23,7 +23,7 @@ fn fill(fs: &OsdFs, dir: Ino, name: &str) {
 
 /// Checks that all is right after a repair, that nothing is left to repair, that each file that is there holds what was
 /// written to it, and that work goes on.
-fn is_right(store: Store, at: &str) -> BTreeMap<String, Vec<u8>> {
+pub(super) fn is_right(store: Store, at: &str) -> BTreeMap<String, Vec<u8>> {
     let mut store = reopened(store);
     assert_eq!(check(&mut store).unwrap(), [""; 0], "{at}");
     let problems = store.check(true).unwrap().problems;
