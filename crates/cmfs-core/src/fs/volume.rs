@@ -236,14 +236,18 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         Ok(())
     }
 
-    /// Drops a file's pages from `index` on. Flash has to say that the pages are dead before they are.
-    pub fn cut_pages(&mut self, id: u32, index: u32) -> Result<()> {
-        if self.objects.find(id)?.map.end() <= index {
+    /// A file was cut: its header says so on flash before its pages behind the end are dropped, and also where only a part
+    /// of its last page is behind it, since a scan has the size from nowhere else.
+    pub fn cut(&mut self, id: u32) -> Result<()> {
+        let object = self.objects.find(id)?;
+        let index = self.pages_of(object.size);
+        let drops = object.map.end() > index;
+        if !drops && (object.header == NONE || object.flash_size <= object.size) {
             return Ok(());
         }
         self.make_room()?;
         self.ensure_parent(id)?;
-        self.write_header(id, true, 0)?;
+        self.write_header(id, drops, 0)?;
         let gone = self.objects.find_mut(id)?.map.truncate(index);
         gone.into_iter().for_each(|page| self.log.release(page));
         self.log.memory.note_pages_from(id, index);
