@@ -4,11 +4,12 @@
 use super::world::{GEOMETRY, Random, TestFs, World, make, node, small};
 use super::{Config, Fs, Layout, MountKind, Names};
 use crate::error::Error;
+use crate::header::Header;
 use crate::media::{Geometry, Nand};
 use crate::object::{Kind, MAX_ID, NONE, ROOT};
 use crate::ram::{Power, RamNand, RamNvram, Torn};
 use crate::record::MAGIC;
-use crate::tags::{Extra, Packed};
+use crate::tags::{Extra, Packed, TagPlace};
 use std::format;
 
 const LAYOUTS: [Layout; 2] = [Layout::Compact, Layout::Paper];
@@ -376,6 +377,142 @@ fn a_header_that_cannot_be_read_is_the_error_of_its_object_alone() {
             }
         }
     }
+}
+
+/// What spoils a page of a part, by name.
+const SPOILS: [(&str, fn(&mut RamNand, u32)); 3] = [
+    ("unreadable", RamNand::spoil),
+    ("read as erased", RamNand::blank),
+    ("with wrong bits", |nand, page| (0..6).for_each(|bit| nand.flip(page, 999 + bit * 311))),
+];
+
+/// Six files in one full block, object by object; none of them is in the NVRAM by name.
+fn files_in_a_block(layout: Layout) -> (RamNand, RamNvram, Config, std::vec::Vec<u32>) {
+    let mut fs = make(GEOMETRY, 16 << 10, Config { names: Names::Off, ..small(layout) });
+    let make_one = |number: u8| {
+        let id = fs.create(ROOT, format!("f{number}").as_bytes(), &node(Kind::File)).unwrap();
+        fs.write(id, 0, &alloc::vec![number; if number < 6 { 5000 } else { 100 * 2048 }]).unwrap();
+        fs.sync_object(id).unwrap();
+        id
+    };
+    let ids = (0..7).map(make_one).collect();
+    let config = *fs.config();
+    let (nand, nvram) = fs.close().unwrap();
+    (nand, nvram.unwrap(), config, ids)
+}
+
+/// Moves all that is in a block; it is free then.
+fn clean_block(fs: &mut TestFs, block: u32, what: &str) {
+    fs.volume.log.leave(block);
+    fs.volume.begin_cleaning(block).unwrap();
+    while fs.volume.clean(64).unwrap() > 0 {
+        if fs.volume.log.blocks.get(block).live == 0 {
+            break;
+        }
+    }
+    let entry = fs.volume.log.blocks.get(block);
+    assert!(entry.live == 0 && entry.state == crate::blocks::BlockState::Emptied, "{what}: {entry:?}");
+    fs.update().unwrap();
+    while fs.volume.log.blocks.get(block).state != crate::blocks::BlockState::Erased {
+        fs.volume.log.erase_one(&fs.volume.objects).unwrap();
+    }
+    fs.update().unwrap();
+}
+
+/// Of six files one has an error, to all who read it and to the check, and the others none.
+fn one_has_an_error(fs: &mut TestFs, ids: &[u32], struck: u32, in_header: bool, what: &str) {
+    let problems = fs.check(true).unwrap();
+    assert!(problems.iter().any(|problem| problem.object == struck), "{what}: {problems:?}");
+    assert!(problems.iter().all(|problem| problem.object == struck), "{what}: {problems:?}");
+    let names = names_in(fs, ROOT);
+    for (number, id) in (0u8..6).zip(ids.iter().copied()) {
+        let mut bytes = [0xee; 5000];
+        let read = fs.read(id, 0, &mut bytes);
+        let name = names.iter().find(|(_, other)| *other == id).map(|(name, _)| name.clone());
+        if id == struck && !in_header {
+            assert!(matches!(read, Err(Error::Corrupt { .. })), "{what}: it reads as something: {read:?}");
+        } else {
+            assert!(read == Ok(5000) && bytes == [number; 5000], "{what}: file {number}: {read:?}");
+        }
+        let stand_in = id == struck && in_header;
+        let expected = if stand_in { format!("damaged-{id}") } else { format!("f{number}") };
+        assert_eq!(name.as_deref(), Some(expected.as_bytes()), "{what}: {names:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_stays_an_error_of_its_object_though_its_block_is_cleaned_and_erased() {
+    for layout in LAYOUTS {
+        let (nand, nvram, config, ids) = files_in_a_block(layout);
+        for (how, spoil) in SPOILS {
+            for (in_header, with_memory) in [(false, true), (false, false), (true, true), (true, false)] {
+                let what = format!("{layout:?}, {how}, header {in_header}, NVRAM {with_memory}");
+                let memory = |nvram: &RamNvram| with_memory.then(|| nvram.clone());
+                let mut nand = nand.clone();
+                let mut fs: TestFs = Fs::open(nand.clone(), memory(&nvram), config).unwrap();
+                let page = if in_header {
+                    fs.volume.objects.get(ids[2]).unwrap().header
+                } else {
+                    fs.pages(ids[2])[1]
+                };
+                spoil(&mut nand, page);
+                let mut fs: TestFs = Fs::open(nand, memory(&nvram), config).unwrap();
+                one_has_an_error(&mut fs, &ids, ids[2], in_header, &what);
+                for round in 0..3 {
+                    let object = fs.volume.objects.get(ids[2]).unwrap();
+                    let page = if in_header { object.header } else { object.map.get(1).unwrap() };
+                    clean_block(&mut fs, GEOMETRY.block_of(page), &format!("{what}, round {round}"));
+                    one_has_an_error(&mut fs, &ids, ids[2], in_header, &format!("{what}, moved {round}"));
+                    fs = super::world::reopen(fs, true);
+                    one_has_an_error(&mut fs, &ids, ids[2], in_header, &format!("{what}, opened {round}"));
+                    let (nand, _) = fs.into_media();
+                    fs = Fs::open(nand, None, config).unwrap();
+                    one_has_an_error(&mut fs, &ids, ids[2], in_header, &format!("{what}, scanned {round}"));
+                }
+                // It can be removed, and then nothing is wrong.
+                let name = names_in(&mut fs, ROOT).into_iter().find(|(_, id)| *id == ids[2]).unwrap().0;
+                fs.unlink(ROOT, &name, false).unwrap();
+                assert_eq!(super::world::reopen(fs, true).check(true).unwrap(), [], "{what}, removed");
+            }
+        }
+    }
+}
+
+/// Tags without error correction have no checksum, so that no copy could say that a page is lost.
+#[test]
+fn where_tags_have_no_checksum_a_block_with_a_page_that_cannot_be_read_is_kept() {
+    let place = TagPlace { ecc: false, ..TagPlace::MTD };
+    let extra = Extra { parent: ROOT, kind: Kind::File, size_or_target: 5000, shrink: false, shadows: false };
+    let header =
+        Header { kind: Kind::File, parent: ROOT, name: b"f"[..].into(), size: 5000, ..Header::default() };
+    let mut nand = RamNand::new(GEOMETRY);
+    for page in 0..4 {
+        let (mut data, mut spare) = ([7; 2048], [0; 64]);
+        let tags = match page {
+            3 => Packed::header(0x1001, 0x101, &extra, 5000),
+            index => Packed::data(0x1001, 0x101, index, if index < 2 { 2048 } else { 904 }),
+        };
+        if page == 3 {
+            header.write(&mut data).unwrap();
+        }
+        place.write(&tags, &data, &mut spare);
+        nand.program(page, &data, &spare).unwrap();
+    }
+    let config = Config { plain: true, ..small(Layout::Compact) };
+    let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+    fs.nand_mut().spoil(1);
+    for _ in 0..2 {
+        fs.volume.begin_cleaning(0).unwrap();
+        while fs.volume.clean(64).unwrap() > 0 {}
+        let entry = fs.volume.log.blocks.get(0);
+        assert_eq!((entry.state, entry.live), (crate::blocks::BlockState::Full, 1));
+        assert_ne!(fs.volume.log.blocks.cheapest(), Some(0), "it would be cleaned for ever");
+        let mut bytes = [0; 5000];
+        assert!(matches!(fs.read(0x101, 0, &mut bytes), Err(Error::Corrupt { .. })));
+        assert_eq!((fs.read(0x101, 0, &mut bytes[..2048]), bytes[0]), (Ok(2048), 7));
+    }
+    fs.unlink(ROOT, b"f", false).unwrap();
+    assert_eq!(fs.volume.log.blocks.get(0).live, 0, "it can be erased");
 }
 
 /// Everything works but with the object itself, which can be read and removed.

@@ -166,6 +166,25 @@ impl<N: Nand> Flash<N> {
         }
     }
 
+    /// Reads a page of a file to move it; false where it is lost. Its tags may be: another place told them, too.
+    pub fn fetch_to_move(&mut self, page: u32, id: u32, index: u32) -> Result<bool> {
+        match self.read_whole(page) {
+            Ok(()) => {}
+            Err(NandError::Gone | NandError::Failed) => return Err(Error::Gone),
+            Err(NandError::Unreadable) => {
+                self.page.fill(0);
+                return Ok(false);
+            }
+        }
+        let is_it = match self.place.read(&self.spare) {
+            SpareState::Tagged(tags) => matches!(tags.kind(),
+                PageKind::Data { object, index: own, bytes: 1.. } if (object, own) == (id, index)),
+            SpareState::Unreadable => true,
+            SpareState::Erased => false,
+        };
+        Ok(is_it && self.is_whole())
+    }
+
     /// The tags of one page.
     pub fn read_tags(&mut self, page: u32) -> Result<SpareState> {
         match self.read_spare(page) {
@@ -292,6 +311,16 @@ impl<N: Nand> Flash<N> {
     /// Programs a page with its tags; false where that failed.
     pub fn program(&mut self, page: u32, tags: &Packed, data: &[u8]) -> Result<bool> {
         self.place.write(tags, data, &mut self.spare);
+        self.program_spare(page, data)
+    }
+
+    /// As [`program`](Flash::program), of a page that is lost: whoever reads it finds a wrong checksum.
+    pub fn program_lost(&mut self, page: u32, tags: &Packed, data: &[u8]) -> Result<bool> {
+        self.place.write_lost(tags, data, &mut self.spare);
+        self.program_spare(page, data)
+    }
+
+    fn program_spare(&mut self, page: u32, data: &[u8]) -> Result<bool> {
         let done = self.nand.program(page, data, &self.spare);
         let done = self.succeeded(done)?;
         self.programs += u64::from(done);

@@ -206,6 +206,17 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     /// Writes a page of a file to the log.
     pub fn put_page(&mut self, id: u32, index: u32, bytes: u32, data: &[u8]) -> Result<()> {
         let page = self.append(Packed::data(0, id, index, bytes), data)?;
+        self.take_page(id, index, bytes, page)
+    }
+
+    /// As [`put_page`](Volume::put_page), of one that is lost.
+    pub fn put_lost_page(&mut self, id: u32, index: u32, bytes: u32, data: &[u8]) -> Result<()> {
+        let page = self.log.append_lost(&self.objects, Packed::data(0, id, index, bytes), data)?;
+        self.take_page(id, index, bytes, page)
+    }
+
+    /// A page of a file is on another page now.
+    fn take_page(&mut self, id: u32, index: u32, bytes: u32, page: u32) -> Result<()> {
         let end = u64::from(index) * self.page_bytes() + u64::from(bytes);
         let object = self.objects.find_mut(id)?;
         let old = object.map.set(index, page);
