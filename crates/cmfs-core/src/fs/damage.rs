@@ -14,6 +14,9 @@ use std::format;
 
 const LAYOUTS: [Layout; 2] = [Layout::Compact, Layout::Paper];
 
+/// Spoils a page of a part.
+type Spoil = fn(&mut RamNand, u32);
+
 /// A few files, and the media they are on.
 fn some_files(layout: Layout, seed: u64) -> (RamNand, RamNvram, World, Config) {
     let mut fs = make(GEOMETRY, 16 << 10, small(layout));
@@ -194,9 +197,11 @@ fn no_page_of_format_records_that_rots_costs_the_volume() {
             continue;
         }
         let pages = record_pages(&mut nand);
-        for page in pages {
+        for (page, spoil) in
+            pages.iter().flat_map(|page| [(*page, RamNand::spoil as Spoil), (*page, RamNand::blank)])
+        {
             let mut spoilt = nand.clone();
-            spoilt.spoil(page);
+            spoil(&mut spoilt, page);
             for memory in [Some(nvram.clone()), None] {
                 let mut fs: TestFs = Fs::open(spoilt.clone(), memory.clone(), config).unwrap();
                 let expected = if memory.is_some() { MountKind::Clean } else { MountKind::Scanned };
@@ -380,7 +385,7 @@ fn a_header_that_cannot_be_read_is_the_error_of_its_object_alone() {
 }
 
 /// What spoils a page of a part, by name.
-const SPOILS: [(&str, fn(&mut RamNand, u32)); 3] = [
+const SPOILS: [(&str, Spoil); 3] = [
     ("unreadable", RamNand::spoil),
     ("read as erased", RamNand::blank),
     ("with wrong bits", |nand, page| (0..6).for_each(|bit| nand.flip(page, 999 + bit * 311))),
@@ -513,6 +518,85 @@ fn where_tags_have_no_checksum_a_block_with_a_page_that_cannot_be_read_is_kept()
     }
     fs.unlink(ROOT, b"f", false).unwrap();
     assert_eq!(fs.volume.log.blocks.get(0).live, 0, "it can be erased");
+}
+
+#[test]
+fn a_page_that_reads_as_erased_hides_no_page_behind_it_from_a_scan() {
+    let config = small(Layout::Compact);
+    let mut nand = RamNand::new(GEOMETRY);
+    let mut ids = std::vec::Vec::new();
+    // Two sessions without NVRAM, each with a block that is not full.
+    for session in 0..2 {
+        let mut fs: TestFs = match session {
+            0 => Fs::format(nand, None, config, [7; 16], true).unwrap(),
+            _ => Fs::open(nand, None, config).unwrap(),
+        };
+        for number in 0..12 {
+            let id = fs.create(ROOT, format!("f{session}-{number}").as_bytes(), &node(Kind::File)).unwrap();
+            fs.write(id, 0, &[number; 3000]).unwrap();
+            fs.sync_object(id).unwrap();
+            ids.push(id);
+        }
+        (nand, _) = fs.close().unwrap();
+    }
+    let mut fs: TestFs = Fs::open(nand.clone(), None, config).unwrap();
+    let all: std::vec::Vec<(u32, u32)> = ids
+        .iter()
+        .flat_map(|id| {
+            let header = fs.volume.objects.get(*id).unwrap().header;
+            fs.pages(*id).into_iter().chain([header]).map(|page| (*id, page)).collect::<std::vec::Vec<_>>()
+        })
+        .collect();
+    let root = fs.volume.objects.get(ROOT).unwrap().header;
+    let last = |page: u32| all.iter().all(|(_, other)| *other != page + 1);
+    for (struck, page) in all.iter().copied().chain([(ROOT, root)]) {
+        for run in [1, 2] {
+            let what = format!("object {struck}, page {page}, {run} of them");
+            let gone: std::vec::Vec<u32> = (page..page + run).collect();
+            let mut nand = nand.clone();
+            gone.iter().for_each(|page| nand.blank(*page));
+            let mut fs: TestFs = Fs::open(nand, None, config).unwrap();
+            let is_torn = gone.iter().any(|page| last(*page));
+            let problems = fs.check(true).unwrap();
+            let told = gone.iter().all(|page| problems.iter().any(|problem| problem.at == *page));
+            assert!(is_torn || told, "{what}: {problems:?}");
+            // What is written later is no harm either.
+            fs.create(ROOT, b"later", &node(Kind::File)).unwrap();
+            let mut fs = super::world::reopen(fs, true);
+            for (number, id) in ids.iter().enumerate() {
+                if all.iter().any(|(owner, page)| owner == id && gone.contains(page)) {
+                    continue;
+                }
+                let mut bytes = [0xee; 3000];
+                assert_eq!(fs.read(*id, 0, &mut bytes), Ok(3000), "{what}: {id}");
+                assert!(bytes == [number as u8 % 12; 3000], "{what}: {id}");
+                let name = format!("f{}-{}", number / 12, number % 12);
+                assert_eq!(fs.lookup(ROOT, name.as_bytes()), Ok(*id), "{what}");
+            }
+        }
+    }
+}
+
+/// A page that was torn so that it reads as erased has nothing behind it: that is no damage.
+#[test]
+fn a_last_page_that_reads_as_erased_is_none() {
+    for with_memory in [true, false] {
+        let (nand, nvram, mut world, config) = some_files(Layout::Compact, 71);
+        let power = Power::default();
+        let memory = with_memory.then(|| nvram.copy_on(power.clone()));
+        let mut fs = Fs::open(nand.copy_on(power.clone()), memory, config).unwrap();
+        world.write(&mut fs, "d0/one", 0, &[1; 5000]).unwrap();
+        world.sync(&mut fs, false).unwrap();
+        power.cut_in(2, Torn::Nothing);
+        assert!(world.write(&mut fs, "d0/two", 0, &[1; 9000]).is_err());
+        power.on();
+        let (nand, nvram) = fs.into_media();
+        for memory in [nvram, None] {
+            let mut fs = Fs::open(nand.clone(), memory, config).unwrap();
+            world.check_synced(&mut fs, "a torn page");
+            assert_eq!(fs.report().lost, [], "nothing is lost");
+        }
+    }
 }
 
 /// Everything works but with the object itself, which can be read and removed.
