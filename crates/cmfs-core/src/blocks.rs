@@ -51,6 +51,8 @@ pub(crate) struct Block {
     pub guards: bool,
     /// It failed, or had to be corrected: emptied next and then given up.
     pub retire: bool,
+    /// It holds what cannot be moved: it is not cleaned again in this mount.
+    pub kept: bool,
 }
 
 impl Block {
@@ -203,6 +205,11 @@ impl Blocks {
     /// The block is emptied next, and then given up.
     pub fn retire(&mut self, block: u32) {
         self.change(block, |entry| entry.retire = true);
+    }
+
+    /// The block holds what cannot be moved.
+    pub fn keep(&mut self, block: u32) {
+        self.change(block, |entry| entry.kept = true);
     }
 
     /// The block keeps older pages dead.
@@ -388,7 +395,10 @@ impl Blocks {
         let waiting = self.guarding.range((oldest, 0)..).count() as u64;
         let can = |entry: &Block| {
             let gains = entry.live < usable || entry.retire;
-            entry.state == BlockState::Full && gains && (!entry.guards || entry.sequence <= oldest)
+            entry.state == BlockState::Full
+                && !entry.kept
+                && gains
+                && (!entry.guards || entry.sequence <= oldest)
         };
         let key = |entry: &Block| {
             let gained = if entry.sequence == oldest { 1 + waiting } else { 1 };
@@ -401,7 +411,7 @@ impl Blocks {
     /// The least worn full block, if it is behind the most worn block by more than `limit` erases.
     pub fn coldest(&self, limit: u32) -> Option<u32> {
         let most = self.table.iter().filter(|e| e.state != BlockState::Bad).map(|e| e.erases).max()?;
-        let full = self.iter().filter(|(_, entry)| entry.state == BlockState::Full);
+        let full = self.iter().filter(|(_, entry)| entry.state == BlockState::Full && !entry.kept);
         let (block, entry) = full.min_by_key(|(_, entry)| (entry.erases, entry.sequence))?;
         let (behind, found) = (most.saturating_sub(entry.erases), block);
         (behind > limit && self.may_go(found)).then_some(found)

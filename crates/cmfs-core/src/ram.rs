@@ -184,6 +184,11 @@ impl RamNand {
         self.pages[page as usize] = PageCell::Unreadable;
     }
 
+    /// Makes a page read as an erased one, which it is not.
+    pub fn blank(&mut self, page: u32) {
+        self.pages[page as usize] = PageCell::Unstable;
+    }
+
     /// Turns a bit of a written page over: the data's first, then the spare area's.
     pub fn flip(&mut self, page: u32, bit: usize) {
         if let PageCell::Written(bytes) = &mut self.pages[page as usize] {

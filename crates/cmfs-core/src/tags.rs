@@ -262,6 +262,18 @@ impl TagPlace {
         }
     }
 
+    /// As [`write`](TagPlace::write), of a page that is lost: its checksum is one that `data` has not. False where tags have none.
+    pub fn write_lost(&self, tags: &Packed, data: &[u8], spare: &mut [u8]) -> bool {
+        self.write(tags, data, spare);
+        if self.ecc {
+            let inverted = !checksum(data);
+            // All ones, or one bit less, would be none.
+            let wrong = if inverted.count_zeros() > 1 { inverted } else { inverted ^ 0xffff };
+            put(spare, self.crc_place().start, &wrong.to_le_bytes());
+        }
+        self.ecc
+    }
+
     /// Reads a spare area.
     pub fn read(&self, spare: &[u8]) -> SpareState {
         let Some(raw) = spare.get(self.offset..self.offset + TAG_BYTES) else {

@@ -60,11 +60,10 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
                 }
             }
         }
-        for page in &self.report.lost {
-            let block = self.volume.log.flash.geometry().block_of(*page);
-            if matches!(self.volume.log.blocks.get(block).state, BlockState::Full | BlockState::Emptied) {
+        for page in self.report.lost.clone() {
+            if self.is_lost(page)? {
                 let why = "a page of the log is lost: of what it was of, an older state counts, or none";
-                problems.push(Problem { object: 0, why, at: *page });
+                problems.push(Problem { object: 0, why, at: page });
             }
         }
         for (block, count) in (0u32..).zip(live) {
@@ -82,6 +81,18 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             }
         }
         Ok(problems)
+    }
+
+    /// Whether a page that a scan could not read may have been of something: its block was not erased since, nor when
+    /// the power went. A block of which nothing is live and that begins with an erased page may have been.
+    fn is_lost(&mut self, page: u32) -> Result<bool> {
+        let log = &mut self.volume.log;
+        let block = log.flash.geometry().block_of(page);
+        Ok(match log.blocks.get(block).state {
+            BlockState::Full => true,
+            BlockState::Emptied => log.flash.first_tags(block)? != SpareState::Erased,
+            _ => false,
+        })
     }
 
     fn check_object(&self, id: u32, problems: &mut Vec<Problem>) {

@@ -5,12 +5,16 @@
 //! read and a program, and one erase at most, that bounds the pause. When the least worn full block is
 //! [`Config::wear_limit`](super::Config::wear_limit) erases behind the most worn, it is cleaned too, so that its
 //! cold pages do not keep it from being used.
+//!
+//! A live page that cannot be read is moved like others: with its tags, and a checksum that it has not. So it stays an error
+//! of its object, and the block can be erased.
 
 use super::Stats;
 use super::volume::Volume;
 use crate::blocks::BlockState;
 use crate::error::{Error, Result};
 use crate::media::{Nand, Nvram};
+use crate::object::NONE;
 use crate::tags::{Packed, PageKind};
 use alloc::vec::Vec;
 
@@ -96,8 +100,8 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
                 self.end_cleaning(cleaning.block)?;
                 return Ok(copies);
             };
-            if self.is_live(page, &tags)? {
-                self.move_page(page, &tags)?;
+            if let Some((object, index)) = self.owner(page, &tags)? {
+                self.move_page(page, object, index, tags.bytes)?;
                 copies += 1;
             }
         }
@@ -113,7 +117,7 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     pub fn next_tired(&self) -> Option<u32> {
         let holds = |block: &u32| {
             let entry = self.log.blocks.get(*block);
-            matches!(entry.state, BlockState::Full | BlockState::Open) && entry.live > 0
+            matches!(entry.state, BlockState::Full | BlockState::Open) && entry.live > 0 && !entry.kept
         };
         self.log.flash.watch().tired().find(holds)
     }
@@ -143,54 +147,84 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         Ok(())
     }
 
-    /// A block that still has live pages holds some that cannot be read: it is given up with them.
+    /// Live pages that are left have lost their tags: memory knows what they are of. Where no checksum can say that a page
+    /// is lost, those that cannot be read stay where they are, and with them the block.
     fn end_cleaning(&mut self, block: u32) -> Result<()> {
-        let entry = self.log.blocks.get(block);
-        if entry.live > 0 && entry.state == BlockState::Full {
-            self.cleaner.lost_pages += u64::from(entry.live);
-            self.log.mark_bad(block)?;
+        if self.holds_live(block) {
+            for (page, object, index) in self.owners_in(block)? {
+                self.bring(object)?;
+                let page_bytes = self.log.flash.geometry().page_bytes;
+                self.move_page(page, object, index, page_bytes)?;
+            }
+        }
+        if self.holds_live(block) {
+            self.log.blocks.keep(block);
         }
         Ok(())
     }
 
-    /// Whether memory points at a page with these tags.
-    fn is_live(&mut self, page: u32, tags: &Packed) -> Result<bool> {
-        Ok(match tags.kind() {
-            PageKind::Header { object, .. } => {
-                self.bring(object)?;
-                self.objects.get(object).is_some_and(|o| o.header == page)
-            }
-            PageKind::Data { object, index, .. } => {
-                self.bring(object)?;
-                self.objects.get(object).is_some_and(|object| object.map.get(index) == Some(page))
-            }
-            PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => false,
-        })
+    fn holds_live(&self, block: u32) -> bool {
+        let entry = self.log.blocks.get(block);
+        entry.live > 0 && entry.state == BlockState::Full
     }
 
-    /// Moves a live page to the log's end.
-    fn move_page(&mut self, page: u32, tags: &Packed) -> Result<()> {
-        self.cleaner.copies += 1;
-        match tags.kind() {
-            PageKind::Header { object, .. } => match self.rewrite_header(object) {
-                Err(Error::Corrupt { .. }) => Ok(()),
-                done => done,
-            },
-            PageKind::Data { object, index, bytes } => {
-                // A page that a truncation shortened says so where it goes: behind the header that cut the file.
-                self.ensure_size(object)?;
-                let begins = u64::from(index) * self.page_bytes();
-                let known = self.objects.find(object)?.flash_size.saturating_sub(begins).max(1);
-                let bytes = u64::from(bytes).min(known) as u32;
-                if self.log.flash.read(page)?.is_none() || !self.log.flash.is_whole() {
-                    return Ok(());
-                }
-                let data = self.log.flash.lend();
-                let done = self.put_page(object, index, bytes, &data);
-                self.log.flash.give_back(data);
-                done
+    /// The live pages of a block, by what memory knows.
+    fn owners_in(&mut self, block: u32) -> Result<Vec<(u32, u32, Option<u32>)>> {
+        let (geometry, mut found) = (self.log.flash.geometry(), Vec::new());
+        self.log.memory.for_each(&self.objects, true, &mut |id, object| {
+            let header = (object.header != NONE).then_some((None, object.header));
+            let pages = object.map.iter().map(|(index, page)| (Some(index), page));
+            let own = header.into_iter().chain(pages).filter(|(_, page)| geometry.block_of(*page) == block);
+            found.extend(own.map(|(index, page)| (page, id, index)));
+        })?;
+        Ok(found)
+    }
+
+    /// The object that points at a page with these tags, and as which page of its data; else as its header.
+    fn owner(&mut self, page: u32, tags: &Packed) -> Result<Option<(u32, Option<u32>)>> {
+        let (id, index) = match tags.kind() {
+            PageKind::Header { object, .. } => (object, None),
+            PageKind::Data { object, index, .. } => (object, Some(index)),
+            PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => {
+                return Ok(None);
             }
-            PageKind::Summary | PageKind::Checkpoint | PageKind::Format | PageKind::Unknown => Ok(()),
-        }
+        };
+        self.bring(id)?;
+        let is_live = self.objects.get(id).is_some_and(|object| match index {
+            None => object.header == page,
+            Some(index) => object.map.get(index) == Some(page),
+        });
+        Ok(is_live.then_some((id, index)))
+    }
+
+    /// Moves a live page, of which so many bytes are valid, to the log's end; one that cannot be read as lost, so that it
+    /// stays an error of its object wherever it goes.
+    fn move_page(&mut self, page: u32, id: u32, index: Option<u32>, valid: u32) -> Result<()> {
+        self.cleaner.copies += 1;
+        let can_say_lost = self.log.flash.place().ecc;
+        let Some(index) = index else {
+            return match self.rewrite_header(id) {
+                Err(Error::Corrupt { .. }) => {
+                    self.cleaner.lost_pages += 1;
+                    if can_say_lost { self.move_lost_header(id) } else { Ok(()) }
+                }
+                done => done,
+            };
+        };
+        // A page that a truncation shortened says so where it goes: behind the header that cut the file.
+        self.ensure_size(id)?;
+        let begins = u64::from(index) * self.page_bytes();
+        let known = self.objects.find(id)?.flash_size.saturating_sub(begins).max(1);
+        let bytes = u64::from(valid).min(known) as u32;
+        let is_whole = self.log.flash.fetch_to_move(page, id, index)?;
+        self.cleaner.lost_pages += u64::from(!is_whole);
+        let data = self.log.flash.lend();
+        let done = match is_whole {
+            true => self.put_page(id, index, bytes, &data),
+            false if can_say_lost => self.put_lost_page(id, index, bytes, &data),
+            false => Ok(()),
+        };
+        self.log.flash.give_back(data);
+        done
     }
 }

@@ -131,14 +131,20 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         self.volume.touch_contents(id)
     }
 
-    fn cut(&mut self, id: u32, size: u64) -> Result<()> {
+    /// Drops what waits in memory behind a place in a file; what is left of the page there is zeros.
+    fn drop_behind(&mut self, id: u32, size: u64) -> Result<()> {
         let first_gone = self.volume.pages_of(size);
         let end = u64::from(first_gone) * self.volume.page_bytes();
         self.cache.zero(&mut self.volume, id, size, end)?;
         self.cache.truncate(id, first_gone);
-        self.volume.objects.find_mut(id)?.size = size;
         self.reservations.remove(id, first_gone, u32::MAX);
-        self.volume.cut_pages(id, first_gone)?;
+        Ok(())
+    }
+
+    fn cut(&mut self, id: u32, size: u64) -> Result<()> {
+        self.drop_behind(id, size)?;
+        self.volume.objects.find_mut(id)?.size = size;
+        self.volume.cut(id)?;
         let object = self.volume.objects.find_mut(id)?;
         object.flash_size = object.flash_size.min(size);
         self.volume.log.memory.note_object(id);
@@ -154,7 +160,11 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
             return Ok(());
         }
         if to == size {
-            self.cut(id, from)?;
+            // The size stays: flash is told of a smaller one only where pages go.
+            match self.volume.pages_of(from) < self.file(id)?.map.end() {
+                true => self.cut(id, from)?,
+                false => self.drop_behind(id, from)?,
+            }
             self.volume.objects.find_mut(id)?.size = size;
             return self.volume.touch_contents(id);
         }

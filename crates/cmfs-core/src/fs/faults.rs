@@ -1,4 +1,4 @@
-//! Single faults everywhere: each written page of a small part unreadable, each byte of its spare areas with a wrong bit, wrong
+//! Single faults everywhere: each written page of a small part unreadable, or as if it was erased, each byte of its spare areas with a wrong bit, wrong
 //! bits in its data, one at a time, and pairs by chance; opened from the NVRAM and by a scan.
 //!
 //! A fault may strike the object that the page's tags name, and nothing else: all other files are as they were, the
@@ -23,6 +23,8 @@ const PART: Geometry = Geometry { pages_per_block: 8, blocks: 18, ..GEOMETRY };
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Unreadable(u32),
+    /// It reads as erased.
+    Blank(u32),
     /// A page, and a bit of it.
     Flipped(u32, usize),
 }
@@ -30,13 +32,14 @@ enum Fault {
 impl Fault {
     fn page(self) -> u32 {
         match self {
-            Fault::Unreadable(page) | Fault::Flipped(page, _) => page,
+            Fault::Unreadable(page) | Fault::Blank(page) | Fault::Flipped(page, _) => page,
         }
     }
 
     fn strike(self, nand: &mut RamNand) {
         match self {
             Fault::Unreadable(page) => nand.spoil(page),
+            Fault::Blank(page) => nand.blank(page),
             Fault::Flipped(page, bit) => nand.flip(page, bit),
         }
     }
@@ -159,7 +162,11 @@ impl Volume {
             assert!(may.contains(id) || moved, "{what}: {id} is affected, not only {may:?}: {problems:?}");
         }
         // To a scan the last page of a block that rotted looks like one that a power cut tore.
-        let torn = faults.iter().any(|fault| self.is_last(fault.page())) && fs.report().unreadable_pages > 0;
+        let tears = |fault: &Fault| match fault {
+            Fault::Blank(page) => self.is_last(*page),
+            fault => self.is_last(fault.page()) && fs.report().unreadable_pages > 0,
+        };
+        let torn = faults.iter().any(tears);
         let named = affected.is_empty() || torn || reported(&problems, &may, faults);
         assert!(named, "{what}: {affected:?}: {problems:?}");
         for problem in &problems {
@@ -219,7 +226,9 @@ fn reported(problems: &[Problem], may: &BTreeSet<u32>, faults: &[Fault]) -> bool
 fn faults_of(page: u32) -> impl Iterator<Item = Fault> {
     let data = (0..6).map(move |bit| (page as usize * 97 + bit * 2731) % (2048 * 8));
     let spare = (0..64).map(move |byte| (2048 + byte) * 8 + (byte + page as usize) % 8);
-    [Fault::Unreadable(page)].into_iter().chain(data.chain(spare).map(move |bit| Fault::Flipped(page, bit)))
+    [Fault::Unreadable(page), Fault::Blank(page)]
+        .into_iter()
+        .chain(data.chain(spare).map(move |bit| Fault::Flipped(page, bit)))
 }
 
 #[test]
@@ -233,7 +242,7 @@ fn a_fault_strikes_the_object_it_hit_and_nothing_else() {
         let faults: Vec<Fault> = written.into_iter().flat_map(faults_of).collect();
         let step = if all { 1 } else { 7 };
         for (number, fault) in faults.iter().enumerate() {
-            let chosen = number % step == 0 || matches!(fault, Fault::Unreadable(_));
+            let chosen = number % step == 0 || matches!(fault, Fault::Unreadable(_) | Fault::Blank(_));
             for memory in [true, false].into_iter().filter(|_| chosen) {
                 let what = format!("{layout:?}, seed {seed}, {fault:?}, NVRAM {memory}");
                 struck += volume.suffer(&[*fault], memory, &what);

@@ -14,6 +14,9 @@ use alloc::vec::Vec;
 
 const ANOTHER: &str = "it is another one by its tags";
 
+/// Pages that are looked at behind one that reads as erased.
+const LOOK_BEHIND: u32 = 2;
+
 /// Pages with their tags.
 pub(super) type Tagged = Vec<(u32, Packed)>;
 
@@ -21,7 +24,7 @@ pub(super) type Tagged = Vec<(u32, Packed)>;
 pub(super) struct BlockTail {
     /// Its pages with tags, the last of them whole.
     pub pages: Tagged,
-    /// The first page that is erased.
+    /// The first page that is erased, as are all behind it.
     pub end: u32,
     /// Pages that could not be read.
     pub unreadable: u32,
@@ -166,6 +169,25 @@ impl<N: Nand> Flash<N> {
         }
     }
 
+    /// Reads a page of a file to move it; false where it is lost. Its tags may be: another place told them, too.
+    pub fn fetch_to_move(&mut self, page: u32, id: u32, index: u32) -> Result<bool> {
+        match self.read_whole(page) {
+            Ok(()) => {}
+            Err(NandError::Gone | NandError::Failed) => return Err(Error::Gone),
+            Err(NandError::Unreadable) => {
+                self.page.fill(0);
+                return Ok(false);
+            }
+        }
+        let is_it = match self.place.read(&self.spare) {
+            SpareState::Tagged(tags) => matches!(tags.kind(),
+                PageKind::Data { object, index: own, bytes: 1.. } if (object, own) == (id, index)),
+            SpareState::Unreadable => true,
+            SpareState::Erased => false,
+        };
+        Ok(is_it && self.is_whole())
+    }
+
     /// The tags of one page.
     pub fn read_tags(&mut self, page: u32) -> Result<SpareState> {
         match self.read_spare(page) {
@@ -217,6 +239,20 @@ impl<N: Nand> Flash<N> {
         Ok(found)
     }
 
+    /// Whether something was programmed behind a page of a block that reads as erased, so that it is not: pages are
+    /// programmed in order. The next pages are looked at, and with `to_end` the last of the block.
+    pub fn goes_on(&mut self, block: u32, page: u32, to_end: bool) -> Result<bool> {
+        let (first, end) = (self.geometry.first_page(block), self.geometry.pages_per_block);
+        let near = (page + 1).min(end)..(page + 1 + LOOK_BEHIND).min(end);
+        let last = (to_end && near.end < end).then_some(end - 1);
+        for behind in near.chain(last) {
+            if matches!(self.read_tags(first + behind)?, SpareState::Tagged(_)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The tags of a block's pages from `from` on, the last one checked to be whole.
     pub fn read_tail(&mut self, block: u32, from: u32) -> Result<BlockTail> {
         let first = self.geometry.first_page(block);
@@ -224,12 +260,12 @@ impl<N: Nand> Flash<N> {
         let mut pending = Vec::new();
         for page in from..self.geometry.pages_per_block {
             match self.read_tags(first + page)? {
-                SpareState::Erased => break,
+                SpareState::Erased if !self.goes_on(block, page, true)? => break,
                 SpareState::Tagged(tags) => {
                     tail.pages.push((first + page, tags));
                     tail.lost.append(&mut pending);
                 }
-                SpareState::Unreadable => {
+                SpareState::Erased | SpareState::Unreadable => {
                     tail.unreadable += 1;
                     pending.push(first + page);
                 }
@@ -292,6 +328,16 @@ impl<N: Nand> Flash<N> {
     /// Programs a page with its tags; false where that failed.
     pub fn program(&mut self, page: u32, tags: &Packed, data: &[u8]) -> Result<bool> {
         self.place.write(tags, data, &mut self.spare);
+        self.program_spare(page, data)
+    }
+
+    /// As [`program`](Flash::program), of a page that is lost: whoever reads it finds a wrong checksum.
+    pub fn program_lost(&mut self, page: u32, tags: &Packed, data: &[u8]) -> Result<bool> {
+        self.place.write_lost(tags, data, &mut self.spare);
+        self.program_spare(page, data)
+    }
+
+    fn program_spare(&mut self, page: u32, data: &[u8]) -> Result<bool> {
         let done = self.nand.program(page, data, &self.spare);
         let done = self.succeeded(done)?;
         self.programs += u64::from(done);

@@ -276,20 +276,28 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     fn append_header(&mut self, id: u32, header: &Header) -> Result<u32> {
         let mut page = alloc::vec![0; self.page_bytes() as usize];
         header.write(&mut page)?;
-        let size = if header.kind == Kind::File { header.size } else { 0 };
-        let extra = Extra {
-            parent: header.parent,
-            kind: header.kind,
-            size_or_target: if header.kind == Kind::HardLink { header.target } else { size as u32 },
-            shrink: header.shrink,
-            // Whoever scans has to read this page.
-            shadows: header.shadows != 0 || header.together.is_some(),
-        };
-        let at = self.append(Packed::header(0, id, &extra, size), &page)?;
+        let at = self.append(tags_of(id, header), &page)?;
         if header.shrink {
             self.log.blocks.guard(self.log.flash.geometry().block_of(at));
         }
         Ok(at)
+    }
+
+    /// Moves a header that cannot be read: what its tags say is known, and that the rest is lost is said in the new place,
+    /// too.
+    pub fn move_lost_header(&mut self, id: u32) -> Result<()> {
+        self.ensure_size(id)?;
+        let object = self.objects.find(id)?;
+        let parent = if id == ROOT { 0 } else { object.parent };
+        let (kind, size, target) = (object.kind, object.flash_size, object.target);
+        let header = Header { kind, parent, size, target, ..Header::default() };
+        let page = alloc::vec![0; self.page_bytes() as usize];
+        let at = self.log.append_lost(&self.objects, tags_of(id, &header), &page)?;
+        let old = core::mem::replace(&mut self.objects.find_mut(id)?.header, at);
+        self.log.release(old);
+        // Its name stays in the NVRAM, if it is there.
+        self.log.memory.note_object(id);
+        Ok(())
     }
 
     /// Says on flash that an object is gone. The header is dead at once, and keeps what is older dead.
@@ -307,4 +315,18 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         self.log.release(page);
         Ok(())
     }
+}
+
+/// The tags of an object's header.
+fn tags_of(id: u32, header: &Header) -> Packed {
+    let size = if header.kind == Kind::File { header.size } else { 0 };
+    let extra = Extra {
+        parent: header.parent,
+        kind: header.kind,
+        size_or_target: if header.kind == Kind::HardLink { header.target } else { size as u32 },
+        shrink: header.shrink,
+        // Whoever scans has to read this page.
+        shadows: header.shadows != 0 || header.together.is_some(),
+    };
+    Packed::header(0, id, &extra, size)
 }

@@ -262,13 +262,28 @@ impl<N: Nand, V: Nvram> Log<N, V> {
 
     /// Writes a page and counts it live; where it went. The sequence number is filled in.
     pub fn append(&mut self, objects: &Objects, tags: Packed, data: &[u8]) -> Result<u32> {
+        self.append_as(Flash::program, objects, tags, data)
+    }
+
+    /// As [`append`](Log::append), of a page that is lost: it stays an error of what it is of, to a scan, too.
+    pub fn append_lost(&mut self, objects: &Objects, tags: Packed, data: &[u8]) -> Result<u32> {
+        self.append_as(Flash::program_lost, objects, tags, data)
+    }
+
+    fn append_as(
+        &mut self,
+        program: fn(&mut Flash<N>, u32, &Packed, &[u8]) -> Result<bool>,
+        objects: &Objects,
+        tags: Packed,
+        data: &[u8],
+    ) -> Result<u32> {
         self.begin_writing(objects)?;
         self.drop_checkpoint(objects)?;
         loop {
             let (block, page) = self.next_page(objects)?;
             let tags = Packed { sequence: self.blocks.get(block).sequence, ..tags };
             self.memory.announce()?;
-            if self.flash.program(page, &tags, data)? {
+            if program(&mut self.flash, page, &tags, data)? {
                 self.blocks.programmed(block);
                 self.advance(tags)?;
                 return Ok(page);

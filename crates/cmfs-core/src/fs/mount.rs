@@ -1,7 +1,7 @@
 //! Making a file system, and the ways to open one.
 //!
 //! 1. *Clean*: the NVRAM says where everything is and that nothing was written since. Read: the NVRAM, and of the
-//!    NAND one page (the format record: are identity and session the same?) and five spare areas (was it written
+//!    NAND one page (the format record: are identity and session the same?) and five or six spare areas (was it written
 //!    without us, by ourselves or by others? is there a checkpoint that must go before a write?).
 //! 2. *Recovered*: pages were written since. They are in the block that the NVRAM names (compact), or in blocks
 //!    whose sequence numbers differ (paper); these are read and replayed.

@@ -191,7 +191,8 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
         Ok(order)
     }
 
-    /// The sequence number of a block: of its first page, or where that cannot be read of the next.
+    /// The sequence number of a block: of its first page, or where that cannot be read, or reads as erased and is not, of
+    /// the next.
     fn first_sequence(&mut self, block: u32, mut known: Option<SpareState>) -> Result<Option<u32>> {
         let first = self.log.flash.geometry().first_page(block);
         let mut unreadable = 0;
@@ -201,9 +202,9 @@ impl<'a, N: Nand, V: Nvram> Replay<'a, N, V> {
                 None => self.log.flash.read_tags(page)?,
             };
             match tags {
-                SpareState::Erased => break,
+                SpareState::Erased if !self.log.flash.goes_on(block, page - first, false)? => break,
                 SpareState::Tagged(tags) => return Ok(Some(tags.sequence)),
-                SpareState::Unreadable => unreadable += 1,
+                SpareState::Erased | SpareState::Unreadable => unreadable += 1,
             }
         }
         self.report.unreadable_pages += unreadable;

@@ -5,7 +5,7 @@
 //! first which page it will be. Any other session, and one after a record that was cut off, erases the
 //! block that the newest record is not in and begins it anew, with two copies. So a newer record is either where the
 //! NVRAM says, or at the beginning of the other block, or right behind where an older NVRAM says, or the NVRAM's page is
-//! gone: a mount reads one page and two spare areas to know. Blocks of records are to the log as bad ones. Cost: one page a mount that writes, an erase
+//! gone: a mount reads one page and two spare areas to know, and a third while the other block is erased. Blocks of records are to the log as bad ones. Cost: one page a mount that writes, an erase
 //! where it has not the NVRAM of the one before.
 
 use super::flash::Flash;
@@ -247,11 +247,11 @@ pub(super) fn why_foreign<N: Nand>(flash: &mut Flash<N>) -> Error {
     })
 }
 
-/// What the first page of a block of records says: of two, the first that can be read.
+/// What the first page of a block of records says: of two, the first that can be read and does not read as erased.
 fn first_record<N: Nand>(flash: &mut Flash<N>, block: u32) -> Result<SpareState> {
     let first = flash.geometry().first_page(block);
     match flash.read_tags(first)? {
-        SpareState::Unreadable => flash.read_tags(first + 1),
+        SpareState::Unreadable | SpareState::Erased => flash.read_tags(first + 1),
         found => Ok(found),
     }
 }

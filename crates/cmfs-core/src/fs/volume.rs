@@ -206,6 +206,17 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
     /// Writes a page of a file to the log.
     pub fn put_page(&mut self, id: u32, index: u32, bytes: u32, data: &[u8]) -> Result<()> {
         let page = self.append(Packed::data(0, id, index, bytes), data)?;
+        self.take_page(id, index, bytes, page)
+    }
+
+    /// As [`put_page`](Volume::put_page), of one that is lost.
+    pub fn put_lost_page(&mut self, id: u32, index: u32, bytes: u32, data: &[u8]) -> Result<()> {
+        let page = self.log.append_lost(&self.objects, Packed::data(0, id, index, bytes), data)?;
+        self.take_page(id, index, bytes, page)
+    }
+
+    /// A page of a file is on another page now.
+    fn take_page(&mut self, id: u32, index: u32, bytes: u32, page: u32) -> Result<()> {
         let end = u64::from(index) * self.page_bytes() + u64::from(bytes);
         let object = self.objects.find_mut(id)?;
         let old = object.map.set(index, page);
@@ -236,14 +247,18 @@ impl<N: Nand, V: Nvram> Volume<N, V> {
         Ok(())
     }
 
-    /// Drops a file's pages from `index` on. Flash has to say that the pages are dead before they are.
-    pub fn cut_pages(&mut self, id: u32, index: u32) -> Result<()> {
-        if self.objects.find(id)?.map.end() <= index {
+    /// A file was cut: its header says so on flash before its pages behind the end are dropped, and also where only a part
+    /// of its last page is behind it, since a scan has the size from nowhere else.
+    pub fn cut(&mut self, id: u32) -> Result<()> {
+        let object = self.objects.find(id)?;
+        let index = self.pages_of(object.size);
+        let drops = object.map.end() > index;
+        if !drops && (object.header == NONE || object.flash_size <= object.size) {
             return Ok(());
         }
         self.make_room()?;
         self.ensure_parent(id)?;
-        self.write_header(id, true, 0)?;
+        self.write_header(id, drops, 0)?;
         let gone = self.objects.find_mut(id)?.map.truncate(index);
         gone.into_iter().for_each(|page| self.log.release(page));
         self.log.memory.note_pages_from(id, index);
