@@ -336,7 +336,7 @@ impl Volume<'_> {
                 && shape.is_none_or(is_same_but_blocks) =>
             {
                 Error::invalid(format!(
-                    "{path}: it is {len} bytes long and should be {}: it was cut off, or something was added to it;                      take a copy of the right length, or cut off what was added",
+                    "{path}: it is {len} bytes long and should be {}: it was cut off, or something was added to it; take a copy of the right length, or cut off what was added",
                     wanted.unwrap_or(0)
                 ))
             }
