@@ -681,7 +681,7 @@ fn a_cmfs_whose_nvram_or_format_records_are_gone_is_scanned_or_refused_by_name()
     }
     let place = parts.home.path().join("mnt");
     fs::create_dir(&place).unwrap();
-    refused(&parts.run(&["mount"], &[place.to_str().unwrap()]), &["the NAND holds no cmfs", "mkfs"]);
+    refused(&parts.run(&["mount"], &[place.to_str().unwrap()]), &["the NAND holds no cmfs", "--yaffs2"]);
     let parts = whole.copy();
     ended(&parts.run(&["fsck"], &["--device", "slc-4k"]), 8, &["--device"]);
     ended(&bimetal().args(["fsck", "-t", "osd"]).output().unwrap(), 16, &["--nand"]);

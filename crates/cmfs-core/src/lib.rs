@@ -50,11 +50,11 @@ pub mod tags;
 pub use blocks::{BlockState, Wear};
 pub use error::{Error, Result};
 pub use fs::{
-    Attr, Config, Entry, Fs, Layout, MountKind, MountReport, Names, NewObject, Place, Problem, Seek, SetAttr,
-    Stats, UpdateReport,
+    Attr, Config, ERASED, Entry, Fs, Layout, MountKind, MountReport, Names, NewObject, Place, Problem, Seek,
+    SetAttr, Stats, UpdateReport,
 };
 pub use media::{Geometry, Nand, NandError, NoNvram, Nvram, NvramError};
-pub use nvram::identity_of_nvram;
+pub use nvram::{geometry_of_nvram, identity_of_nvram};
 pub use object::{FIRST_ID, Kind, LOST_FOUND, MAX_ID, ROOT, Time};
 
 /// CRC-32C, as every record and page carries it.

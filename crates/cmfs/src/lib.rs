@@ -28,9 +28,13 @@ fn error(error: cmfs_core::Error) -> Error {
         Core::Gone => Error::Gone { device: "NAND or NVRAM".into() },
         Core::Corrupt { what, why, at } => Error::corrupt(what, why, at),
         Core::Unsupported(why) => Error::unsupported("this NAND", why),
+        // What is there would be lost with another one.
         Core::Foreign(why) => Error::invalid(format!(
-            "the NAND holds no cmfs: {why}. `bimetal mkfs cmfs` makes one there; --yaffs2 opens an image of YAFFS2; another part \
-             than slc-2k is named with --device"
+            "the NAND holds no cmfs: {why}. {}--yaffs2 opens an image of YAFFS2; another part than slc-2k is named with --device",
+            match why {
+                cmfs_core::ERASED => "`bimetal mkfs cmfs` makes one there; ",
+                _ => "An image that was cut off, or added to, needs its length again; ",
+            }
         )),
         Core::Mismatch(why) => Error::Mismatch(format!("NAND and NVRAM do not belong together: {why}")),
         Core::NoSpace => Error::NoSpace("the NAND is full"),

@@ -35,6 +35,8 @@ const TICK: Duration = Duration::from_millis(500);
 pub struct Options {
     /// Nothing happens but what is asked for: no update on its own.
     pub manual: bool,
+    /// The media cannot be written: the end, and a sync, find nothing to do.
+    pub read_only: bool,
     /// Leave a checkpoint for YAFFS2 at the end, for machines with pointers of so many bytes.
     pub checkpoint: Option<usize>,
     /// Pages that are read each half second to see how they are; with 1 all 128 MiB of pages of 2 KiB in nine hours.
@@ -59,6 +61,7 @@ pub struct CmfsFs {
     updater: Ticker,
     page_bytes: u32,
     checkpoint: Option<usize>,
+    read_only: bool,
 }
 
 impl CmfsFs {
@@ -78,12 +81,13 @@ impl CmfsFs {
         let page_bytes = cmfs_core::Nand::geometry(fs.nand()).page_bytes;
         let state = Mutex::new(State { now: clock.wall(), fs, references: References::default() });
         let shared = Arc::new(Shared { clock, state });
-        let updater = if options.manual {
+        let updater = if options.manual || options.read_only {
             Ticker::default()
         } else {
             start_updater(shared.clone(), options.scrub_pages)?
         };
-        Ok(CmfsFs { shared, updater, page_bytes, checkpoint: options.checkpoint })
+        let Options { checkpoint, read_only, .. } = options;
+        Ok(CmfsFs { shared, updater, page_bytes, checkpoint, read_only })
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
@@ -509,11 +513,17 @@ impl FileSystem for CmfsFs {
     }
 
     fn sync(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
         self.with(|state| state.fs.sync().map_err(error))
     }
 
     fn shutdown(&self) -> Result<()> {
         self.updater.stop();
+        if self.read_only {
+            return Ok(());
+        }
         self.with(|state| {
             // What is still held without a name would only be reaped by the next mount.
             for id in state.references.take() {

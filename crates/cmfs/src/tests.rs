@@ -2,10 +2,12 @@
 
 use super::model::{Clock, ModelNand, ModelNvram};
 use super::mounted::{CmfsFs, Memory, Options, Part};
+use super::volume::{DEVICE, Plan, Volume, make};
 use bimetal_media::nand::NandProfile;
 use bimetal_media::profile;
 use bimetal_vfs::{FileSystem, rules};
-use cmfs_core::{Config, Fs, Layout};
+use cmfs_core::{Config, Fs, Kind, Layout, NewObject, ROOT};
+use std::path::{Path, PathBuf};
 
 fn nand_profile(pages: &str, bytes: u64) -> NandProfile {
     profile::load::<NandProfile>(pages).unwrap().ideal().resized(bytes, 8)
@@ -53,4 +55,103 @@ fn the_status_tells_how_it_was_mounted() {
         serde_json::from_slice(&fs.control_get(fs.root(), "bimetal.status").unwrap()).unwrap();
     assert_eq!((&status["type"], &status["mounted"]), (&"cmfs".into(), &"made".into()));
     assert!(status["nvram"]["used_bytes"].as_u64().unwrap() > 200);
+}
+
+/// A volume in a folder whose server was killed: a file of 5000 bytes that was synced and then cut, and one that
+/// never got its header.
+fn killed(home: &Path) -> [PathBuf; 2] {
+    let paths = ["nand", "nvram"].map(|name| home.join(name));
+    let plan = Plan {
+        nand: paths[0].clone(),
+        nvram: Some(paths[1].clone()),
+        device: DEVICE.into(),
+        size_bytes: Some(8 << 20),
+        nvram_bytes: None,
+        layout: Layout::Compact,
+        force: false,
+    };
+    make(&plan).unwrap();
+    let mut fs = volume(&paths).open(true).unwrap();
+    let new = NewObject { kind: Kind::File, mode: 0o100_644, uid: 0, gid: 0, rdev: 0, target: &[] };
+    let file = fs.create(ROOT, b"f", &new).unwrap();
+    fs.write(file, 0, &[7; 5000]).unwrap();
+    fs.sync_object(file).unwrap();
+    fs.truncate(file, 100).unwrap();
+    let unborn = fs.create(ROOT, b"unborn", &new).unwrap();
+    fs.write(unborn, 0, &[7; 5000]).unwrap();
+    paths
+}
+
+fn volume(paths: &[PathBuf; 2]) -> Volume<'_> {
+    let [nand, nvram] = paths;
+    Volume { nand, nvram: Some(nvram), device: DEVICE, scan: false, checkpoint: None, plain: false }
+}
+
+fn bytes_of(paths: &[PathBuf; 2]) -> [Vec<u8>; 2] {
+    paths.each_ref().map(|path| std::fs::read(path).unwrap())
+}
+
+#[test]
+fn a_look_at_a_volume_that_was_killed_writes_nothing_and_ends_well() {
+    let home = tempfile::tempdir().unwrap();
+    let paths = killed(home.path());
+    let before = bytes_of(&paths);
+    for nvram in [true, false] {
+        let mut volume = volume(&paths);
+        volume.nvram = volume.nvram.filter(|_| nvram);
+        let fs = volume.mount(false).unwrap();
+        let found = fs.lookup(fs.root(), b"f").unwrap();
+        assert_eq!(found.size, 100);
+        fs.sync().unwrap();
+        fs.shutdown().unwrap();
+        assert!(bytes_of(&paths) == before, "NVRAM {nvram}: it was written");
+    }
+}
+
+#[test]
+fn a_check_that_finds_nothing_wrong_writes_nothing_and_an_nvram_that_is_not_believed_is_told() {
+    let home = tempfile::tempdir().unwrap();
+    let paths = killed(home.path());
+    for closes in [false, true] {
+        if closes {
+            volume(&paths).open(true).unwrap().close().unwrap();
+        }
+        let before = bytes_of(&paths);
+        for lossy in [false, true] {
+            let checked = volume(&paths).check(true, lossy).unwrap();
+            assert!(checked.problems.is_empty() && !checked.renewed, "{checked:?}");
+            assert!(bytes_of(&paths) == before, "closed {closes}, lossy {lossy}: it was written");
+        }
+    }
+    std::fs::write(&paths[1], vec![0x11; 8192]).unwrap();
+    let before = bytes_of(&paths);
+    assert!(!volume(&paths).check(false, false).unwrap().renewed);
+    assert!(bytes_of(&paths) == before);
+    assert!(volume(&paths).check(true, false).unwrap().renewed);
+    assert!(volume(&paths).check(true, false).unwrap().report.why.is_empty(), "it is believed");
+}
+
+/// Whatever became of its end: what it holds would be lost with a new file system.
+#[test]
+fn an_image_that_was_cut_off_or_added_to_is_refused_by_its_length() {
+    let block = 64 * (2048 + 64);
+    for (change, nvram) in [(-2, true), (-1, true), (1, true), (-2, false), (-1, false), (1, false)] {
+        let home = tempfile::tempdir().unwrap();
+        let paths = killed(home.path());
+        let file = std::fs::OpenOptions::new().write(true).open(&paths[0]).unwrap();
+        let len = file.metadata().unwrap().len();
+        file.set_len(len.strict_add_signed(change * block)).unwrap();
+        let mut volume = volume(&paths);
+        volume.nvram = volume.nvram.filter(|_| nvram);
+        let why = volume.open(false).err().unwrap().to_string();
+        assert!(!why.contains("mkfs"), "{why}");
+        // Without the records and the NVRAM nothing says the length.
+        let is_known = nvram || change > 0;
+        assert_eq!(
+            why.contains(&format!("should be {len}")),
+            is_known,
+            "{change} blocks, NVRAM {nvram}: {why}"
+        );
+        assert!(why.contains("cut off"), "{why}");
+    }
 }

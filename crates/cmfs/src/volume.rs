@@ -262,6 +262,19 @@ fn record_in(image: &Path) -> Option<Record> {
     starts.filter_map(|(at, _)| Record::from_bytes(&bytes[at..]).ok()).max_by_key(|record| record.session)
 }
 
+/// The shape of the part that an NVRAM is of, where it says it.
+fn nvram_shape(path: &Path) -> Option<Geometry> {
+    use std::io::Read;
+    let mut front = Vec::new();
+    guard::input(path).ok()?.take(512).read_to_end(&mut front).ok()?;
+    cmfs_core::geometry_of_nvram(&front)
+}
+
+/// Bytes of the image of a part.
+fn image_bytes(shape: Geometry) -> u64 {
+    shape.pages() * u64::from(shape.page_bytes + shape.spare_bytes)
+}
+
 /// What an image is to a cmfs, and the identity of that.
 ///
 /// # Errors
@@ -307,10 +320,26 @@ impl Volume<'_> {
         })
     }
 
-    /// The error for a part that is not ours, with the shape that a format record in its image names.
+    /// The error for a part that is not ours, with the shape that a format record in its image names, or its NVRAM.
     fn foreign(&self, why: cmfs_core::Error) -> Error {
         let path = self.nand.display();
-        match record_in(self.nand).map(|record| record.geometry) {
+        let shape = record_in(self.nand).map(|record| record.geometry);
+        let wanted = shape.or_else(|| nvram_shape(self.nvram?)).map(image_bytes);
+        let len = self.nand.metadata().map_or(0, |found| found.len());
+        let of_device = geometry_of(self.device).ok();
+        let is_same_but_blocks = |shape: Geometry| {
+            of_device.is_some_and(|device| Geometry { blocks: shape.blocks, ..device } == shape)
+        };
+        match shape {
+            _ if !is_device(self.nand)
+                && wanted.is_some_and(|bytes| bytes != len)
+                && shape.is_none_or(is_same_but_blocks) =>
+            {
+                Error::invalid(format!(
+                    "{path}: it is {len} bytes long and should be {}: it was cut off, or something was added to it; take a copy of the right length, or cut off what was added",
+                    wanted.unwrap_or(0)
+                ))
+            }
             Some(shape) => Error::invalid(format!(
                 "{path}: it is a cmfs on a part of {} blocks of {} pages of {} + {} bytes, which --device {} is not; name that part",
                 shape.blocks, shape.pages_per_block, shape.page_bytes, shape.spare_bytes, self.device
@@ -329,7 +358,7 @@ impl Volume<'_> {
         if self.nvram.is_some() && !fs.report().why.is_empty() {
             tracing::warn!("cmfs: the NVRAM was not used and the NAND was scanned: {}", fs.report().why);
         }
-        CmfsFs::new(fs, Options { manual: !writable, checkpoint, scrub_pages: 1 })
+        CmfsFs::new(fs, Options { read_only: !writable, checkpoint, scrub_pages: 1, manual: false })
     }
 
     /// Checks the volume; how it was opened, what is wrong, and how many objects there are. With `repair` what the
@@ -339,14 +368,23 @@ impl Volume<'_> {
     /// # Errors
     /// It cannot be opened.
     pub fn check(&self, repair: bool, lossy: bool) -> Result<Checked> {
-        let mut fs = self.open(repair)?;
+        let mut fs = self.open(false)?;
         let problems = fs.check(true).map_err(error)?;
         let (report, objects) = (fs.report().clone(), fs.object_count());
-        let checked =
-            |problems: Vec<Problem>, left: Vec<Problem>| Checked { report, problems, left, objects };
-        if !repair {
+        drop(fs);
+        let renews = repair && self.nvram.is_some() && !report.why.is_empty();
+        let checked = |problems: Vec<Problem>, left: Vec<Problem>| Checked {
+            report,
+            problems,
+            left,
+            objects,
+            renewed: renews,
+        };
+        // What is clean is not written to.
+        if !repair || problems.is_empty() && !renews {
             return Ok(checked(problems.clone(), problems));
         }
+        let mut fs = self.open(true)?;
         let mut left = problems.clone();
         if lossy && problems.iter().any(Problem::is_of_a_header) {
             fs.repair().map_err(error)?;
@@ -385,4 +423,6 @@ pub struct Checked {
     pub left: Vec<Problem>,
     /// Objects looked at.
     pub objects: u32,
+    /// The NVRAM, which was not believed, was written anew.
+    pub renewed: bool,
 }

@@ -25,8 +25,14 @@ const HEADER_UNREADABLE: &str = "its header cannot be read";
 const NO_HEADER: &str = "it has no header";
 const UNREADABLE: &str = "a page cannot be read";
 const UNTAGGED: &str = "a page has no tags";
+const LOST: &str = "a page of the log is lost: of what it was of, an older state counts, or none";
 
 impl Problem {
+    /// Of no object, it is of a page, and not of a block.
+    pub fn is_of_a_log_page(&self) -> bool {
+        self.why == LOST
+    }
+
     /// Only [`Fs::repair`] ends it, which gives up what nothing but the header says.
     pub fn is_of_a_header(&self) -> bool {
         [HEADER_UNREADABLE, NO_HEADER].contains(&self.why)
@@ -62,8 +68,7 @@ impl<N: Nand, V: Nvram> Fs<N, V> {
         }
         for page in self.report.lost.clone() {
             if self.is_lost(page)? {
-                let why = "a page of the log is lost: of what it was of, an older state counts, or none";
-                problems.push(Problem { object: 0, why, at: page });
+                problems.push(Problem { object: 0, why: LOST, at: page });
             }
         }
         for (block, count) in (0u32..).zip(live) {

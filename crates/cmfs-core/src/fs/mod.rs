@@ -52,6 +52,7 @@ pub use check::Problem;
 pub use data::{Place, Seek};
 pub use mount::{MountKind, MountReport};
 pub use names::{Entry, NewObject};
+pub use session::ERASED;
 
 use crate::blocks::Wear;
 use crate::error::{Error, Result};

@@ -237,11 +237,14 @@ impl Session {
     }
 }
 
+/// Why an erased part is refused, of [`Error::Foreign`].
+pub const ERASED: &str = "it is erased";
+
 /// Why a part without a format record is refused.
 pub(super) fn why_foreign<N: Nand>(flash: &mut Flash<N>) -> Error {
     Error::Foreign(match flash.find_tags() {
         Ok(true) if flash.place().ecc => "its pages have tags of YAFFS2, but it has no format record of cmfs",
-        Ok(false) => "it is erased",
+        Ok(false) => ERASED,
         Err(Error::Gone) => return Error::Gone,
         _ => "what it holds is something else, or of another shape",
     })

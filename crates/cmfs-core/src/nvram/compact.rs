@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::fs::{Names, UpdateReport};
 use crate::map::SEGMENT;
-use crate::media::Nvram;
+use crate::media::{Geometry, Nvram};
 use crate::object::{GROUP, LOST_FOUND, NONE, Object, Objects};
 use crate::sorted::{self, Map};
 use crate::{crc32c, nvram::pages};
@@ -128,10 +128,21 @@ impl Super {
 /// Making records stopped: there is no room.
 struct Full;
 
-/// The name in the newer of the superblocks that an NVRAM begins with.
-pub(super) fn identity(front: &[u8]) -> Option<[u8; 16]> {
+/// The newer of the superblocks that an NVRAM begins with.
+fn newest(front: &[u8]) -> Option<Super> {
     let slots = front.chunks_exact(SLOT_BYTES).take(2).filter_map(Super::from_bytes);
-    slots.max_by_key(|says| says.update).map(|says| says.identity)
+    slots.max_by_key(|says| says.update)
+}
+
+/// The name in it.
+pub(super) fn identity(front: &[u8]) -> Option<[u8; 16]> {
+    newest(front).map(|says| says.identity)
+}
+
+/// The shape of the part in it.
+pub(super) fn shape(front: &[u8]) -> Option<Geometry> {
+    let [page_bytes, spare_bytes, pages_per_block, blocks, _] = newest(front)?.shape;
+    Some(Geometry { page_bytes, spare_bytes, pages_per_block, blocks })
 }
 
 /// What an update writes, and how much of it.

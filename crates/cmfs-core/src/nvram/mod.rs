@@ -60,6 +60,12 @@ pub fn identity_of_nvram(front: &[u8]) -> Option<[u8; 16]> {
     compact::identity(front).or_else(|| paper::identity(front))
 }
 
+/// The shape of the part that an NVRAM belongs to, told from its first bytes (200 or more), where it says it: [the
+/// paper's](crate::Layout::Paper) does not.
+pub fn geometry_of_nvram(front: &[u8]) -> Option<Geometry> {
+    compact::shape(front)
+}
+
 /// What an NVRAM says of the part it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pairing {

@@ -201,6 +201,7 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
         let lost = is_over && problem.is_of_a_header();
         Problem {
             what: match problem.object {
+                0 if problem.is_of_a_log_page() => format!("page {}", problem.at),
                 0 => format!("block {}", problem.at),
                 object => format!("object {object}, page {}", problem.at),
             },
@@ -226,6 +227,9 @@ fn check(args: &VolumeArgs, options: CheckOptions, _: &dyn Fn(&'static str)) -> 
     report.count("pages_unreadable", checked.report.unreadable_pages);
     if !checked.report.why.is_empty() {
         report.count("scanned_because", checked.report.why);
+    }
+    if checked.renewed {
+        report.count("nvram", "written anew");
     }
     Ok(report)
 }
