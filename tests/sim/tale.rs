@@ -246,7 +246,11 @@ impl Tale {
         for number in 0..self.clients {
             let dir = self.directory(fs, ROOT, &format!("client{number}"), number % 4 == 2)?;
             let dirs = ["d0", "d1"].map(|name| self.directory(fs, dir, name, false));
-            let dirs = dirs.into_iter().collect::<Result<_, _>>()?;
+            let dirs = match dirs.into_iter().collect::<Result<_, _>>() {
+                // Others have filled it: this one waits until there is room.
+                Err(why) if self.small && why.contains("no space") => continue,
+                dirs => dirs?,
+            };
             let random = self.random.split();
             let crowd = match self.directory(fs, ROOT, &format!("crowd{number}"), false) {
                 // There is no room for one.
